@@ -1,0 +1,136 @@
+"""Options: one schema, three sources. Defaults give way to a TOML file, the file to the command line.
+
+A stage declares its own section in its `config.py`; `Config` puts the sections together, so that one
+TOML file describes a whole run and every job reads the sections it needs from it.
+"""
+
+import difflib
+import tomllib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+from pydantic import BaseModel, ConfigDict, ValidationError, create_model
+from pydantic_settings import BaseSettings, CliSettingsSource, SettingsConfigDict
+
+from drag_ray.errors import ConfigError
+
+
+class BaseConfig(BaseModel):
+    """Root of every configuration section: immutable, unknown keys refused, docstrings below fields are help texts."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True, validate_default=True)
+
+
+ConfigT = TypeVar("ConfigT", bound=BaseConfig)
+
+
+def load(
+    config_type: type[ConfigT], argv: Sequence[str], sections: Sequence[str] = (), program: str = "", description: str = ""
+) -> ConfigT:
+    """Read a configuration: defaults, then the TOML file of `--config`, then the other arguments.
+
+    Args:
+        config_type: the whole configuration; a TOML file may set any of its keys.
+        argv: command-line arguments without the program's name.
+        sections: the keys that the command line offers; all when empty.
+        program: the name that `--help` shows.
+        description: the first lines of `--help`.
+
+    Raises:
+        ConfigError: names the key, where it was set, what was got and what is allowed.
+        SystemExit: `--help`, or an argument that argparse refuses.
+    """
+    given = _read_command_line(config_type, argv, sections, program, description)
+    config_path = given.pop("config", None)
+    from_file = _read_toml(Path(config_path)) if config_path else {}
+    merged = _merge(from_file, given)
+    try:
+        return config_type.model_validate(merged)
+    except ValidationError as error:
+        raise ConfigError(_explain(error, config_type, from_file, given, config_path)) from None
+
+
+def _read_command_line(
+    config_type: type[BaseConfig], argv: Sequence[str], sections: Sequence[str], program: str, description: str
+) -> dict[str, Any]:
+    fields: dict[str, Any] = {
+        name: (field.annotation, field) for name, field in config_type.model_fields.items() if not sections or name in sections
+    }
+    options = create_model("Options", __base__=_Options, __doc__=description, **fields)
+    source = CliSettingsSource(options, cli_prog_name=program or None, cli_parse_args=list(argv))
+    return source()
+
+
+class _Options(BaseSettings):
+    model_config = SettingsConfigDict(
+        extra="forbid",
+        cli_kebab_case=True,
+        cli_avoid_json=True,
+        cli_hide_none_type=True,
+        cli_implicit_flags=True,
+        use_attribute_docstrings=True,
+    )
+
+    config: Path | None = None
+    """TOML file with any of these options; the command line overrides it"""
+
+
+def _read_toml(path: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise ConfigError(f"--config {path}: no such file. Shipped configurations are in jobs/configs/.") from None
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise ConfigError(f"--config {path}: not a readable TOML file ({error}).") from None
+
+
+def _merge(below: dict[str, Any], above: dict[str, Any]) -> dict[str, Any]:
+    merged = dict(below)
+    for key, value in above.items():
+        both_are_tables = isinstance(value, dict) and isinstance(merged.get(key), dict)
+        merged[key] = _merge(merged[key], value) if both_are_tables else value
+    return merged
+
+
+def _explain(
+    error: ValidationError, config_type: type[BaseConfig], from_file: dict, given: dict, config_path: Path | None
+) -> str:
+    lines = []
+    for problem in error.errors():
+        key = ".".join(str(part) for part in problem["loc"])
+        if _holds(given, problem["loc"]):
+            place = "command line"
+        elif _holds(from_file, problem["loc"]):
+            place = str(config_path)
+        else:
+            place = "options"
+        if problem["type"] == "extra_forbidden":
+            lines.append(f"{place}: unknown key {key!r}. {_suggest(config_type, problem['loc'])}")
+        else:
+            got = "" if problem["type"] == "missing" else f", got {problem['input']!r}"
+            lines.append(f"{place}: {key}: {problem['msg']}{got}.")
+    return "\n".join(lines)
+
+
+def _holds(values: Any, location: tuple[Any, ...]) -> bool:
+    """True if the nested dictionary `values` sets the key at `location` (list positions are not followed)."""
+    for part in location:
+        if not isinstance(values, dict):
+            return True
+        if part not in values:
+            return False
+        values = values[part]
+    return True
+
+
+def _suggest(config_type: type[BaseModel], location: tuple[Any, ...]) -> str:
+    for part in location[:-1]:
+        annotation = config_type.model_fields[str(part)].annotation
+        if not (isinstance(annotation, type) and issubclass(annotation, BaseModel)):
+            return ""
+        config_type = annotation
+    allowed = sorted(config_type.model_fields)
+    close = difflib.get_close_matches(str(location[-1]), allowed, n=1)
+    hint = f"Did you mean {close[0]!r}? " if close else ""
+    return f"{hint}Allowed here: {', '.join(allowed)}."

@@ -1,0 +1,1 @@
+"""Documents become pages, and questions are checked against them."""

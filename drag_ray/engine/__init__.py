@@ -1,0 +1,1 @@
+"""Text generation: the protocol that the agent sees, and the engines behind it."""

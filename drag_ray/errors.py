@@ -1,0 +1,51 @@
+"""Every error that drag_ray raises on purpose.
+
+    DragRayError
+    ├── ConfigError           an option, a configuration file or a combination of options is wrong
+    ├── DataError             an input file, line or column is not what its schema says
+    ├── ArtifactError         a run folder is missing, unfinished, stale or held by another run
+    ├── SearchIndexError      the search index cannot be built, opened or asked
+    ├── RolloutError          one rollout failed; it is recorded on its trajectory and the run goes on
+    ├── TooManyFailuresError  more rollouts failed than `max_failure_rate` allows; the run stops
+    ├── TrainError            training cannot start or did not finish
+    └── ServeError            the endpoint cannot start or does not answer
+
+A message says what was got, what was expected and what to do about it.  Each class takes one
+message, so that every error survives pickling on its way between Ray processes.
+"""
+
+
+class DragRayError(Exception):
+    """Root of the tree: catch this to catch everything that drag_ray raises on purpose."""
+
+
+class ConfigError(DragRayError, ValueError):
+    """An option, a configuration file or a combination of options is wrong."""
+
+
+class DataError(DragRayError, ValueError):
+    """An input file, line or column is not what its schema says."""
+
+
+class ArtifactError(DragRayError):
+    """A run folder is missing, unfinished, stale or held by another run."""
+
+
+class SearchIndexError(DragRayError):
+    """The search index cannot be built, opened or asked."""
+
+
+class RolloutError(DragRayError):
+    """One rollout failed; it is recorded on its trajectory and the run goes on."""
+
+
+class TooManyFailuresError(DragRayError):
+    """More rollouts failed than `max_failure_rate` allows; the run stops."""
+
+
+class TrainError(DragRayError):
+    """Training cannot start or did not finish."""
+
+
+class ServeError(DragRayError):
+    """The endpoint cannot start or does not answer."""

@@ -1,0 +1,1 @@
+"""Policies are compared on questions that training did not see."""

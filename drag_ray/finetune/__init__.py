@@ -1,0 +1,1 @@
+"""Training rows become a LoRA adapter."""

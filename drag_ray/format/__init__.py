@@ -1,0 +1,1 @@
+"""Scored searches become training rows."""

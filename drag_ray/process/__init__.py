@@ -1,0 +1,1 @@
+"""Trajectories become scored searches and statistics."""

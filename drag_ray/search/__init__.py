@@ -1,0 +1,1 @@
+"""The Tantivy page index: build it, open it, ask it."""

@@ -1,0 +1,1 @@
+"""A base model and its adapters behind one OpenAI-compatible endpoint."""

@@ -1,0 +1,144 @@
+"""The records that cross stages, and the words of this project.
+
+A *question* is the user's need; a *query* is what the policy writes.  A *trajectory* is the record
+of one rollout; a *turn* is one model reply and what it led to.  A *page* is (file, page_number) with
+page_number counted from 1; the *evidence* of a question is every page that counts as right.
+A *hit* is a page with its rank and its retrieval score.  *top_k* pages are shown to the policy;
+the *depth* (at least top_k) is how far the ranking is recorded for evaluation.
+"""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """One page that counts as right: its file and its 1-based page number."""
+
+    file: str
+    page_number: int
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """One page of a document. `text_source` says where its text came from (`pdf`, `jsonl`, ...)."""
+
+    file: str
+    page_number: int
+    total_pages: int
+    text: str
+    text_source: str = "pdf"
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """A question with every page that answers it.
+
+    `group` ties questions that must stay on the same side of a split (one document, one module family);
+    `split` is `train` or `test`, or empty before the split is made.
+    """
+
+    id: str
+    question: str
+    evidence: tuple[Evidence, ...]
+    answers: tuple[str, ...] = ()
+    category: str = ""
+    group: str = ""
+    split: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Hit:
+    """A retrieved page: 1-based rank and BM25 score."""
+
+    file: str
+    page_number: int
+    rank: int
+    score: float
+
+
+class ActionKind(StrEnum):
+    """What one model reply asks for."""
+
+    SEARCH = "search"
+    """Run a query."""
+    ANSWER = "answer"
+    """End the rollout with an answer."""
+    INVALID = "invalid"
+    """Neither could be read from the reply; the policy gets a format reminder."""
+
+
+class StopReason(StrEnum):
+    """Why a rollout ended."""
+
+    ANSWER = "answer"
+    """The policy gave an answer."""
+    MAX_ITERATIONS = "max_iterations"
+    """The last allowed turn passed without an answer."""
+    CONTEXT_LENGTH = "context_length"
+    """The next prompt would not fit into the model's context."""
+    ERROR = "error"
+    """The rollout failed; `Trajectory.error` says how. It is repeated when the run is started again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """One model reply, the action read from it and what it led to.
+
+    The policy replied to the first `num_prompt_messages` messages of the trajectory; its reply is the next one.
+    `hits` holds the ranking to `depth`; the policy was shown the first `top_k` of them.
+    `evidence_rank` is the best rank of an evidence page within `depth`, None when there is none;
+    `rank_score` is the reward, 0 outside the top_k.  Times are in seconds.
+    """
+
+    step: int
+    num_prompt_messages: int
+    reasoning: str
+    action: ActionKind
+    query: str
+    hits: tuple[Hit, ...]
+    evidence_rank: int | None
+    rank_score: float
+    answer: str
+    citations: tuple[Evidence, ...]
+    raw_text: str
+    prompt_token_ids: tuple[int, ...]
+    completion_token_ids: tuple[int, ...]
+    finish_reason: str
+    generate_s: float
+    search_s: float
+    error: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Trajectory:
+    """The record of one rollout: enough to train on it, to audit it and to repeat it.
+
+    `messages` is the whole conversation as JSON, a list of {"role", "content"}; `started_at` is ISO 8601 in UTC.
+    """
+
+    id: str
+    question_id: str
+    question: str
+    evidence: tuple[Evidence, ...]
+    answers: tuple[str, ...]
+    category: str
+    split: str
+    sample_index: int
+    seed: int
+    preset: str
+    turns: tuple[Turn, ...]
+    messages: str
+    protocol: str
+    stop_reason: StopReason
+    final_answer: str
+    citations: tuple[Evidence, ...]
+    top_k: int
+    depth: int
+    model: str
+    adapter: str
+    agent_fingerprint: str
+    index_fingerprint: str
+    started_at: str
+    duration_s: float
+    error: str = ""
