@@ -1,0 +1,1 @@
+"""Shared test set-up; its presence puts this folder on the import path, so that tests can `import factories`."""

@@ -1,0 +1,130 @@
+"""Builders of records with plausible defaults: a test names only the fields that it is about."""
+
+import json
+from typing import Any
+
+from drag_ray.types import ActionKind, Evidence, Hit, Page, Question, StopReason, Trajectory, Turn
+
+TOP_K = 3
+DEPTH = 10
+EVIDENCE = Evidence("manual.pdf", 7)
+SYSTEM_PROMPT = "You search a document collection. Reply with a query in <search></search>."
+
+
+def build_page(**fields: Any) -> Page:
+    """A page of `manual.pdf` unless told otherwise."""
+    defaults = {"file": EVIDENCE.file, "page_number": EVIDENCE.page_number, "total_pages": 20, "text": "Rotor speed limits."}
+    return Page(**{**defaults, **fields})
+
+
+def build_question(**fields: Any) -> Question:
+    """A training question whose only evidence page is `EVIDENCE`."""
+    defaults = {
+        "id": "q1",
+        "question": "How fast may the rotor turn?",
+        "evidence": (EVIDENCE,),
+        "answers": ("340 rpm",),
+        "category": "manuals",
+        "split": "train",
+    }
+    return Question(**{**defaults, **fields})
+
+
+def build_hits(evidence_rank: int | None, num_hits: int = DEPTH, evidence: Evidence = EVIDENCE) -> tuple[Hit, ...]:
+    """A ranking of `num_hits` pages with the evidence page at `evidence_rank`, or without it."""
+    return tuple(
+        Hit(evidence.file, evidence.page_number, rank, 20.0 - rank)
+        if rank == evidence_rank
+        else Hit("other.pdf", rank, rank, 20.0 - rank)
+        for rank in range(1, num_hits + 1)
+    )
+
+
+def build_search(query: str = "rotor speed", evidence_rank: int | None = None, **fields: Any) -> Turn:
+    """A turn that searches. Its step and its place in the conversation are set by `build_trajectory`."""
+    found = evidence_rank is not None and evidence_rank <= TOP_K
+    defaults = {
+        "action": ActionKind.SEARCH,
+        "query": query,
+        "hits": build_hits(evidence_rank),
+        "evidence_rank": evidence_rank,
+        "rank_score": (TOP_K - evidence_rank + 1) / TOP_K if found and evidence_rank else 0.0,
+        "raw_text": f"<search>{query}</search>",
+    }
+    return build_turn(**{**defaults, **fields})
+
+
+def build_answer(answer: str = "340 rpm", **fields: Any) -> Turn:
+    """A turn that answers."""
+    defaults = {"action": ActionKind.ANSWER, "answer": answer, "raw_text": f"<answer>{answer}</answer>"}
+    return build_turn(**{**defaults, **fields})
+
+
+def build_turn(**fields: Any) -> Turn:
+    """A turn from which no action could be read, unless told otherwise."""
+    defaults = {
+        "step": 0,
+        "num_prompt_messages": 0,
+        "reasoning": "",
+        "action": ActionKind.INVALID,
+        "query": "",
+        "hits": (),
+        "evidence_rank": None,
+        "rank_score": 0.0,
+        "answer": "",
+        "citations": (),
+        "raw_text": "I do not know.",
+        "prompt_token_ids": (1, 2, 3),
+        "completion_token_ids": (4, 5),
+        "finish_reason": "stop",
+        "generate_s": 0.5,
+        "search_s": 0.01,
+    }
+    return Turn(**{**defaults, **fields})
+
+
+def build_trajectory(*turns: Turn, question: Question | None = None, sample_index: int = 0, **fields: Any) -> Trajectory:
+    """A rollout of `turns`: it numbers them and writes the conversation that they belong to.
+
+    The conversation is system, user, then each reply followed by what the policy was shown of its result.
+    """
+    question = question or build_question()
+    messages = [
+        {"role": "system", "content": SYSTEM_PROMPT},
+        {"role": "user", "content": f"Question: {question.question}"},
+    ]
+    placed = []
+    for step, turn in enumerate(turns, start=1):
+        values = {name: getattr(turn, name) for name in Turn.__dataclass_fields__}
+        placed.append(Turn(**{**values, "step": step, "num_prompt_messages": len(messages)}))
+        messages.append({"role": "assistant", "content": turn.raw_text})
+        if turn.action != ActionKind.ANSWER:
+            messages.append({"role": "user", "content": f"Results of step {step}: {len(turn.hits)} pages."})
+    answered = bool(turns) and turns[-1].action == ActionKind.ANSWER
+    defaults = {
+        "id": f"{question.id}-{sample_index}",
+        "question_id": question.id,
+        "question": question.question,
+        "evidence": question.evidence,
+        "answers": question.answers,
+        "category": question.category,
+        "split": question.split,
+        "sample_index": sample_index,
+        "seed": sample_index,
+        "preset": "default",
+        "turns": tuple(placed),
+        "messages": json.dumps(messages),
+        "protocol": "tags",
+        "stop_reason": StopReason.ANSWER if answered else StopReason.MAX_ITERATIONS,
+        "final_answer": turns[-1].answer if answered else "",
+        "citations": turns[-1].citations if answered else (),
+        "top_k": TOP_K,
+        "depth": DEPTH,
+        "model": "embedded",
+        "adapter": "",
+        "agent_fingerprint": "agent",
+        "index_fingerprint": "index",
+        "started_at": "2026-01-01T00:00:00+00:00",
+        "duration_s": 1.0,
+    }
+    return Trajectory(**{**defaults, **fields})
