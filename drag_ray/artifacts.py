@@ -53,6 +53,12 @@ def write_text(path: Path, text: str) -> None:
         scratch.write_text(text, encoding="utf-8")
 
 
+def write_bytes(path: Path, data: bytes) -> None:
+    """Write a binary file, whole or not at all."""
+    with _whole_or_absent(path) as scratch:
+        scratch.write_bytes(data)
+
+
 def write_json(path: Path, value: Any) -> None:
     """Write `value` as indented JSON, whole or not at all."""
     write_text(path, json.dumps(value, indent=2, ensure_ascii=False, default=str) + "\n")
