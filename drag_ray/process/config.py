@@ -9,4 +9,4 @@ class ProcessConfig(BaseConfig):
     """How trajectories are scored."""
 
     top_k: int = Field(default=0, ge=0)
-    """pages that a search must bring an evidence page among to count as a success; 0 takes the number that the policy was shown"""
+    """a search succeeds with an evidence page among this many first pages; 0 takes the number that the policy was shown"""

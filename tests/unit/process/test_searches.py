@@ -1,0 +1,89 @@
+from pathlib import Path
+
+import polars as pl
+import pyarrow.parquet as pq
+import pytest
+from factories import build_answer, build_search, build_trajectory, build_turn
+
+from drag_ray import schemas
+from drag_ray.process.searches import explode_searches, summarise_trajectories
+from drag_ray.process.trajectories import load_trajectories
+from drag_ray.types import Trajectory
+
+
+@pytest.fixture
+def process(tmp_path: Path):
+    def process_records(*records: Trajectory, top_k: int = 0) -> tuple[pl.DataFrame, pl.DataFrame]:
+        pq.write_table(schemas.to_table(records, schemas.TRAJECTORIES), tmp_path / "part.parquet")
+        frame = load_trajectories(tmp_path, top_k).frame
+        searches = explode_searches(frame)
+        return searches, summarise_trajectories(frame, searches)
+
+    return process_records
+
+
+def test_each_search_becomes_a_row_and_other_turns_do_not(process) -> None:
+    searches, _ = process(build_trajectory(build_search("a"), build_turn(), build_search("b", 2), build_answer()))
+    assert searches.select("query", "step", "num_prompt_messages", "evidence_rank", "num_hits").rows() == [
+        ("a", 1, 2, None, 10),
+        ("b", 3, 6, 2, 10),
+    ]
+    assert searches["rank_score"].to_list() == pytest.approx([0.0, 2 / 3])
+
+
+def test_flags_say_what_was_wrong_with_a_search(process) -> None:
+    searches, _ = process(
+        build_trajectory(
+            build_search("rotor  speed"),
+            build_search(" rotor speed\n"),
+            build_search("Rotor speed", finish_reason="length"),
+            build_search("x", error="index is gone", hits=()),
+        )
+    )
+    assert searches["is_repeated"].to_list() == [False, True, False, False]
+    assert searches["is_truncated"].to_list() == [False, False, True, False]
+    assert searches["has_error"].to_list() == [False, False, False, True]
+
+
+def test_the_same_query_in_another_sample_is_no_repetition(process) -> None:
+    searches, _ = process(build_trajectory(build_search("a")), build_trajectory(build_search("a"), sample_index=1))
+    assert not searches["is_repeated"].any()
+
+
+def test_the_best_search_is_the_earliest_of_the_highest_rank_score(process) -> None:
+    _, trajectories = process(
+        build_trajectory(build_search("a"), build_search("b", 2), build_search("c", 1), build_search("d", 1), build_answer())
+    )
+    outcome = trajectories.row(0, named=True)
+    assert (outcome["best_query"], outcome["best_step"], outcome["best_rank"]) == ("c", 3, 1)
+    assert outcome["first_success_step"] == 2
+    # Position 3 * 1 + 2 = 5 of 12 pages.
+    assert outcome["cumulative_effort"] == pytest.approx(1 - 4 / 12)
+
+
+def test_evidence_below_the_shown_pages_is_not_a_success(process) -> None:
+    _, trajectories = process(build_trajectory(build_search("a", 4)))
+    assert trajectories.select("valid", "best_step", "cumulative_effort").row(0) == (False, None, 0.0)
+
+
+def test_scoring_with_more_pages_turns_a_deep_hit_into_a_success(process) -> None:
+    searches, trajectories = process(build_trajectory(build_search("a", 4)), top_k=5)
+    assert searches["rank_score"].to_list() == pytest.approx([0.4])
+    assert trajectories["valid"].to_list() == [True]
+
+
+def test_a_search_that_failed_does_not_count_as_effort(process) -> None:
+    _, trajectories = process(build_trajectory(build_search("a", error="index is gone", hits=()), build_search("b", 1)))
+    assert trajectories.select("num_searches", "cumulative_effort", "first_success_step").row(0) == (1, 1.0, 2)
+
+
+def test_a_trajectory_without_searches_or_turns_keeps_its_row(process) -> None:
+    _, trajectories = process(
+        build_trajectory(build_answer()), build_trajectory(sample_index=1), build_trajectory(build_turn(), sample_index=2)
+    )
+    columns = ("trajectory_id", "num_turns", "num_invalid", "num_searches", "valid")
+    assert trajectories.select(columns).rows() == [
+        ("q1-0", 1, 0, 0, False),
+        ("q1-1", 0, 0, 0, False),
+        ("q1-2", 1, 1, 0, False),
+    ]
