@@ -1,0 +1,148 @@
+"""The rows of the format stage are what TRL's trainers take: each trains a tiny model for one step on the CPU."""
+
+import math
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+from datasets import Dataset, load_dataset
+from factories import build_question, build_search, build_trajectory
+from peft import LoraConfig
+from transformers import AutoTokenizer, LlamaConfig, LlamaForCausalLM, LlamaForSequenceClassification
+from trl import DPOConfig, DPOTrainer, RewardConfig, RewardTrainer, SFTConfig, SFTTrainer
+
+from drag_ray import schemas
+from drag_ray.artifacts import Identity, StageFolder
+from drag_ray.engine.embedded import embedded_model_dir
+from drag_ray.format.config import FormatConfig
+from drag_ray.format.stage import run as run_format
+from drag_ray.process.config import ProcessConfig
+from drag_ray.process.stage import run as run_process
+from drag_ray.types import Evidence
+
+ARGUMENTS: dict[str, Any] = {
+    "max_steps": 1,
+    "per_device_train_batch_size": 2,
+    "use_cpu": True,
+    "bf16": False,
+    "gradient_checkpointing": False,
+    "report_to": "none",
+    "save_strategy": "no",
+    "disable_tqdm": True,
+    "max_length": 512,
+}
+
+
+@dataclass
+class RunConfig:
+    run_dir: Path
+    process: ProcessConfig
+    format: FormatConfig
+
+    def stage_dir(self, name: str) -> Path:
+        return self.run_dir / name
+
+
+@pytest.fixture(scope="module")
+def formatted(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a format stage that read four questions of two samples each."""
+    run_dir = tmp_path_factory.mktemp("run")
+    source = run_dir / "collect" / "trajectories"
+    source.mkdir(parents=True)
+    records = []
+    for number in range(4):
+        question = build_question(id=f"q{number}", question=f"Question {number}?", evidence=(Evidence("m.pdf", number + 1),))
+        records.append(build_trajectory(build_search("wide"), build_search("exact", 1), question=question))
+        records.append(build_trajectory(build_search("good", 2, reasoning="A limit."), question=question, sample_index=1))
+    pq.write_table(schemas.to_table(records, schemas.TRAJECTORIES), source / "part-0.parquet")
+    config = RunConfig(run_dir, ProcessConfig(), FormatConfig(validation_fraction=0.25))
+    for name, run in (("process", run_process), ("format", run_format)):
+        with StageFolder(run_dir / name, Identity(name, {}, {}, "")) as folder:
+            run(config, folder)
+    return run_dir / "format"
+
+
+@pytest.fixture(scope="module")
+def tokenizer() -> Any:
+    return AutoTokenizer.from_pretrained(embedded_model_dir())
+
+
+def build_model(model_type: Any, tokenizer: Any, **options: Any) -> Any:
+    """A random two-layer Llama over the tokenizer's vocabulary."""
+    config = LlamaConfig(
+        vocab_size=len(tokenizer),
+        hidden_size=32,
+        intermediate_size=64,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        num_key_value_heads=2,
+        pad_token_id=tokenizer.pad_token_id,
+        **options,
+    )
+    return model_type(config)
+
+
+def load_rows(folder: Path, suffix: str, cache_dir: Path) -> Dataset:
+    builder = {"jsonl": "json", "parquet": "parquet"}[suffix]
+    return load_dataset(builder, data_files=str(folder / f"train.{suffix}"), split="train", cache_dir=str(cache_dir))
+
+
+def check_one_step(trainer: Any) -> None:
+    loss = trainer.train().training_loss
+    assert math.isfinite(loss)
+    assert loss > 0
+
+
+@pytest.mark.parametrize("name", ["sft_query", "sft_trajectory", "sft_context", "dpo", "reward"])
+def test_datasets_reads_the_same_rows_from_both_files(formatted: Path, name: str, tmp_path: Path) -> None:
+    from_jsonl, from_parquet = (load_rows(formatted / name, suffix, tmp_path) for suffix in ("jsonl", "parquet"))
+    assert from_jsonl.to_list() == from_parquet.to_list()
+    assert from_parquet.num_rows > 0
+
+
+@pytest.mark.parametrize("name", ["sft_query", "sft_context", "sft_trajectory"])
+def test_sft_trainer_takes_a_step(formatted: Path, tokenizer: Any, tmp_path: Path, name: str) -> None:
+    trainer = SFTTrainer(
+        model=build_model(LlamaForCausalLM, tokenizer),
+        args=SFTConfig(output_dir=str(tmp_path), **ARGUMENTS),
+        train_dataset=load_rows(formatted / name, "parquet", tmp_path),
+        processing_class=tokenizer,
+    )
+    check_one_step(trainer)
+
+
+def test_sft_trainer_puts_the_loss_on_the_completion_alone(formatted: Path, tokenizer: Any, tmp_path: Path) -> None:
+    rows = load_rows(formatted / "sft_query", "jsonl", tmp_path)
+    trainer = SFTTrainer(
+        model=build_model(LlamaForCausalLM, tokenizer),
+        args=SFTConfig(output_dir=str(tmp_path), **ARGUMENTS),
+        train_dataset=rows.select([0]),
+        processing_class=tokenizer,
+    )
+    batch = next(iter(trainer.get_train_dataloader()))
+    trained = batch["labels"][batch["labels"] != -100]
+    assert tokenizer.decode(trained, skip_special_tokens=True).strip() == rows[0]["completion"][0]["content"]
+
+
+def test_dpo_trainer_takes_a_step_from_an_undecided_start(formatted: Path, tokenizer: Any, tmp_path: Path) -> None:
+    trainer = DPOTrainer(
+        model=build_model(LlamaForCausalLM, tokenizer),
+        args=DPOConfig(output_dir=str(tmp_path), **ARGUMENTS),
+        train_dataset=load_rows(formatted / "dpo", "parquet", tmp_path),
+        processing_class=tokenizer,
+        peft_config=LoraConfig(task_type="CAUSAL_LM", target_modules=["q_proj", "v_proj"]),
+    )
+    # A new adapter changes nothing, and the model without it is the reference, so the loss is -log sigmoid(0).
+    assert trainer.train().training_loss == pytest.approx(math.log(2), abs=1e-3)
+
+
+def test_reward_trainer_takes_a_step_on_preference_pairs(formatted: Path, tokenizer: Any, tmp_path: Path) -> None:
+    trainer = RewardTrainer(
+        model=build_model(LlamaForSequenceClassification, tokenizer, num_labels=1),
+        args=RewardConfig(output_dir=str(tmp_path), **ARGUMENTS),
+        train_dataset=load_rows(formatted / "dpo", "parquet", tmp_path),
+        processing_class=tokenizer,
+    )
+    check_one_step(trainer)
