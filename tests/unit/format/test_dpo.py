@@ -32,11 +32,19 @@ def test_each_chosen_query_takes_its_hardest_negative_first(process) -> None:
     assert pairs(rows) == [(best, near), (second, near), (best, miss), (second, miss)]
 
 
-def test_the_margin_is_met_by_neighbouring_ranks_in_spite_of_rounding(process) -> None:
+def test_pairs_closer_than_the_margin_are_left_out(process) -> None:
     tables = process(*first_turns(("one", 1), ("two", 2), ("three", 3)))
-    neighbours = build_rows(*tables, FormatConfig(min_margin=1 / 3))
-    assert len(neighbours) == 3
+    assert len(build_rows(*tables, FormatConfig(min_margin=0.3))) == 3
     assert pairs(build_rows(*tables, FormatConfig(min_margin=0.5))) == [(RENDER("one"), RENDER("three"))]
+
+
+def test_a_margin_of_one_rank_is_met_by_neighbours_in_spite_of_rounding(process) -> None:
+    # Their scores at a top_k of 10 are 0.3 and 0.2, whose difference is less than 0.1 in floating point.
+    tables = process(
+        build_trajectory(build_search("eighth", 8), top_k=10),
+        build_trajectory(build_search("ninth", 9), top_k=10, sample_index=1),
+    )
+    assert pairs(build_rows(*tables, FormatConfig(min_margin=0.1))) == [(RENDER("eighth"), RENDER("ninth"))]
 
 
 def test_queries_from_different_states_or_questions_are_never_paired(process) -> None:
