@@ -1,0 +1,70 @@
+"""What a number needs to be understood: how it was searched and sampled, and where everything comes from."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from drag_ray.evaluate.comparison import Comparison
+
+
+@dataclass(frozen=True)
+class ReportContext:
+    """All that a report says beside the numbers.
+
+    `search_operator` and `analyzer` name the search, `sampling` how the policies decode; `training_curve` holds
+    {"step", "loss", "eval_loss"} with either loss None or absent; `stage_times` are seconds.
+    """
+
+    search_operator: str
+    analyzer: str
+    sampling: str
+    seeds: Sequence[int]
+    title: str = "Search queries before and after training"
+    summary: str = ""
+    created_at: str = ""
+    commit: str = ""
+    training_curve: Sequence[Mapping[str, float | None]] = ()
+    stage_times: Mapping[str, float] = field(default_factory=dict)
+    versions: Mapping[str, str] = field(default_factory=dict)
+    fingerprints: Mapping[str, str] = field(default_factory=dict)
+    config: Mapping[str, Any] = field(default_factory=dict)
+
+
+def write_caption(comparison: Comparison, context: ReportContext) -> str:
+    """One paragraph with everything that qualifies the numbers."""
+    seeds = ", ".join(str(seed) for seed in context.seeds) or "none"
+    return (
+        f"N = {comparison.num_questions} questions, top_k = {comparison.top_k}, depth = {comparison.depth}; "
+        f"search operator {context.search_operator}, analyzer {context.analyzer}; "
+        f"sampling {context.sampling}, seeds {seeds}. "
+        f"{comparison.confidence:.0%} bootstrap intervals over questions ({comparison.num_resamples:,} resamples, "
+        f"seed {comparison.seed}); p-values of paired tests (exact McNemar for shares, sign-flip permutation for the rest), "
+        "not corrected for looking at several measures."
+    )
+
+
+def write_incidents(comparison: Comparison) -> list[str]:
+    """One sentence for each policy with something to say about its rollouts."""
+    sentences = []
+    for policy, incidents in comparison.incidents.items():
+        nothing_found = _list_counts(
+            {
+                "failed rollouts": incidents.num_errors,
+                "questions without a rollout": incidents.num_missing,
+                "rollouts without a search": incidents.num_without_search,
+            }
+        )
+        on_the_way = _list_counts(
+            {
+                "searches that raised an error": incidents.num_failed_searches,
+                "replies without a readable action": incidents.num_format_errors,
+            }
+        )
+        parts = [f"{nothing_found} (counted as nothing found)" if nothing_found else "", on_the_way]
+        if any(parts):
+            sentences.append(f"{policy} had {'; '.join(part for part in parts if part)}.")
+    return sentences
+
+
+def _list_counts(counts: Mapping[str, int]) -> str:
+    return ", ".join(f"{words}: {count}" for words, count in counts.items() if count)

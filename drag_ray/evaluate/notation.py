@@ -1,0 +1,32 @@
+"""How numbers are written, the same in the console and in the report."""
+
+from drag_ray.evaluate.comparison import Difference, Metric
+from drag_ray.evaluate.measures import Unit
+
+NO_VALUE = "-"
+
+
+def write_number(value: float | None, unit: Unit, *, signed: bool = False) -> str:
+    """A mean: shares in percent, scores with three decimals, counts with two; `-` for no value."""
+    if value is None:
+        return NO_VALUE
+    scale, digits = {Unit.SHARE: (100, 1), Unit.SCORE: (1, 3), Unit.COUNT: (1, 2)}[unit]
+    # Adding 0 turns a rounded -0.0 into 0.0.
+    number = round(scale * value, digits) + 0.0
+    return f"{number:{'+' if signed else ''}.{digits}f}"
+
+
+def write_interval(record: Metric | Difference, unit: Unit, *, signed: bool = False) -> str:
+    """The interval as `low..high`, empty when there is none."""
+    if record.low is None or record.high is None:
+        return ""
+    return f"{write_number(record.low, unit, signed=signed)}..{write_number(record.high, unit, signed=signed)}"
+
+
+def write_p_value(p_value: float | None) -> str:
+    """`p=0.0123` with two significant digits, `p<0.0001` below that."""
+    if p_value is None:
+        return ""
+    if p_value < 0.0001:
+        return "p<0.0001"
+    return f"p={p_value:.4f}" if p_value < 0.001 else f"p={p_value:.2g}"

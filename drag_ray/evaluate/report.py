@@ -1,0 +1,75 @@
+"""The report of an evaluation: one HTML file that needs nothing beside itself."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+
+from drag_ray.artifacts import write_text
+from drag_ray.evaluate.comparison import Comparison
+from drag_ray.evaluate.context import ReportContext, write_caption, write_incidents
+from drag_ray.evaluate.examples import EXAMPLE_RULE, Example
+from drag_ray.evaluate.measures import PRIMARY_MEASURE
+from drag_ray.evaluate.notation import write_interval, write_number, write_p_value
+from drag_ray.evaluate.plots import draw_hit_bars, draw_rank_changes, draw_rank_distribution, draw_training_curve
+from drag_ray.evaluate.verdict import is_clear, write_verdict
+
+
+def write_report(path: Path, comparison: Comparison, examples: Sequence[Example], context: ReportContext) -> None:
+    """Write `report.html`, whole or not at all. All text from models and files is escaped.
+
+    Raises:
+        ArtifactError: the file cannot be written.
+    """
+    write_text(path, build_report(comparison, examples, context))
+
+
+def build_report(comparison: Comparison, examples: Sequence[Example], context: ReportContext) -> str:
+    """The report as HTML with its figures inline: no script, no external resource."""
+    environment = Environment(
+        loader=PackageLoader("drag_ray.evaluate", "."),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    return environment.get_template("report.html.j2").render(
+        comparison=comparison,
+        context=context,
+        verdict=write_verdict(comparison),
+        primary=comparison.row(PRIMARY_MEASURE),
+        caption=write_caption(comparison, context),
+        incidents=write_incidents(comparison),
+        figures=_draw_figures(comparison, context),
+        examples=examples,
+        example_rule=EXAMPLE_RULE,
+        config=json.dumps(dict(context.config), indent=2, ensure_ascii=False, default=str),
+        number=write_number,
+        interval=write_interval,
+        p_value=write_p_value,
+        is_clear=is_clear,
+    )
+
+
+def _draw_figures(comparison: Comparison, context: ReportContext) -> list[tuple[str, str, Markup]]:
+    """Heading, note and drawing of each figure."""
+    interval = f"{comparison.confidence:.0%} bootstrap intervals"
+    drawings = [
+        ("Hits of the first search", f"Questions with evidence among the first k pages, {interval}.", draw_hit_bars(comparison)),
+        (
+            "Rank of the evidence",
+            f"In the first search of each question; absent means not within depth {comparison.depth}.",
+            draw_rank_distribution(comparison),
+        ),
+        (
+            f"From {comparison.baseline} to {comparison.subject}",
+            "Questions by the rank of the evidence in the first search; better below the diagonal (green), worse above it (red).",
+            draw_rank_changes(comparison),
+        ),
+    ]
+    if context.training_curve:
+        drawings.append(("Training", "Loss over training steps.", draw_training_curve(context.training_curve)))
+    # The drawings escape their own text (policy names) while they are written as XML.
+    return [(heading, note, Markup(svg)) for heading, note, svg in drawings]

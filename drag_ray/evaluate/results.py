@@ -1,0 +1,185 @@
+"""What one policy reached on one question, computed from its trajectory."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from drag_ray.errors import DataError
+from drag_ray.evaluate.answers import NO_CITATION, CitationScore, compute_anls, compute_citation_score
+from drag_ray.types import ActionKind, Question, Trajectory, Turn
+
+NO_TRAJECTORY = "no trajectory"
+
+
+@dataclass(frozen=True, slots=True)
+class QuestionResult:
+    """The values of one policy on one question.
+
+    Ranks are 1-based, of the best evidence page, None beyond `depth`.  `iterations_to_success` is the 1-based turn of the
+    first search that showed evidence within `top_k`, None without one.  `anls` is None when the question has no gold answer.
+    A rollout with an `error` has found nothing: every quality value is 0 or None, whatever it did before it failed.
+    """
+
+    question_id: str
+    top_k: int
+    depth: int
+    error: str
+    num_iterations: int
+    num_searches: int
+    num_failed_searches: int
+    num_format_errors: int
+    num_completion_tokens: int
+    iterations_to_success: int | None
+    first_search_rank: int | None
+    best_rank: int | None
+    anls: float | None
+    page_citation: CitationScore
+    document_citation: CitationScore
+
+    @property
+    def is_found(self) -> bool:
+        """True if any search showed an evidence page within `top_k`."""
+        return self.iterations_to_success is not None
+
+    @property
+    def is_first_hit(self) -> bool:
+        """True if the first search showed an evidence page within `top_k`."""
+        return self.is_hit_at(self.top_k)
+
+    def is_hit_at(self, k: int) -> bool:
+        """True if the first search has an evidence page among its first `k`."""
+        return self.first_search_rank is not None and self.first_search_rank <= k
+
+    @property
+    def reciprocal_rank(self) -> float:
+        """1 / rank of the evidence in the first search, 0 when it is not within `depth`."""
+        return 1.0 / self.first_search_rank if self.first_search_rank else 0.0
+
+
+def compute_result(trajectory: Trajectory) -> QuestionResult:
+    """The values of one trajectory.
+
+    Raises:
+        DataError: the trajectory has no evidence page, so that nothing can be found.
+    """
+    if not trajectory.evidence:
+        raise DataError(
+            f"question {trajectory.question_id!r}: its trajectory has no evidence page, expected at least one. "
+            "Evaluate questions with known pages only."
+        )
+    searches = [] if trajectory.error else [turn for turn in trajectory.turns if turn.action is ActionKind.SEARCH]
+    ranks = [turn.evidence_rank for turn in searches if turn.evidence_rank is not None]
+    anls, page_citation, document_citation = _score_answer(trajectory)
+    return QuestionResult(
+        question_id=trajectory.question_id,
+        top_k=trajectory.top_k,
+        depth=trajectory.depth,
+        error=trajectory.error,
+        num_iterations=len(trajectory.turns),
+        num_searches=sum(turn.action is ActionKind.SEARCH for turn in trajectory.turns),
+        num_failed_searches=sum(turn.action is ActionKind.SEARCH and bool(turn.error) for turn in trajectory.turns),
+        num_format_errors=sum(turn.action is ActionKind.INVALID for turn in trajectory.turns),
+        num_completion_tokens=sum(len(turn.completion_token_ids) for turn in trajectory.turns),
+        iterations_to_success=None if trajectory.error else _find_success(trajectory.turns, trajectory.top_k),
+        first_search_rank=searches[0].evidence_rank if searches else None,
+        best_rank=min(ranks, default=None),
+        anls=anls,
+        page_citation=page_citation,
+        document_citation=document_citation,
+    )
+
+
+def _find_success(turns: Sequence[Turn], top_k: int) -> int | None:
+    for position, turn in enumerate(turns, start=1):
+        if turn.action is ActionKind.SEARCH and turn.evidence_rank is not None and turn.evidence_rank <= top_k:
+            return position
+    return None
+
+
+def _score_answer(trajectory: Trajectory) -> tuple[float | None, CitationScore, CitationScore]:
+    if trajectory.error:
+        return (0.0 if trajectory.answers else None), NO_CITATION, NO_CITATION
+    anls = compute_anls(trajectory.final_answer, trajectory.answers) if trajectory.answers else None
+    cited, evidence = trajectory.citations, trajectory.evidence
+    documents = compute_citation_score([page.file for page in cited], [page.file for page in evidence])
+    return anls, compute_citation_score(cited, evidence), documents
+
+
+def compute_results(
+    trajectories: Mapping[str, Sequence[Trajectory]], questions: Sequence[Question]
+) -> dict[str, list[QuestionResult]]:
+    """The values of each policy on each question, in the order of `questions`.
+
+    A question without a trajectory is not left out: it gets a result with the error `NO_TRAJECTORY`.
+
+    Raises:
+        DataError: there are no trajectories or no questions, a question has two trajectories, a trajectory belongs to no
+            question or saw other evidence, or top_k, depth or search index differ between trajectories.
+    """
+    top_k, depth = _check_comparable(trajectories)
+    if not questions:
+        raise DataError("no questions to evaluate, expected at least one. Choose another split.")
+    results = {}
+    for policy, rollouts in trajectories.items():
+        by_question = _index_by_question(policy, rollouts, questions)
+        results[policy] = [
+            compute_result(by_question[question.id]) if question.id in by_question else _fail(question, top_k, depth)
+            for question in questions
+        ]
+    return results
+
+
+def _check_comparable(trajectories: Mapping[str, Sequence[Trajectory]]) -> tuple[int, int]:
+    for policy, rollouts in trajectories.items():
+        if not rollouts:
+            raise DataError(f"policy {policy!r}: no trajectories, expected one a question. Run it again.")
+    settings = {
+        (rollout.top_k, rollout.depth, rollout.index_fingerprint): policy
+        for policy, rollouts in trajectories.items()
+        for rollout in rollouts
+    }
+    if len(settings) != 1:
+        found = "; ".join(f"{policy}: top_k={s[0]}, depth={s[1]}, index={s[2]}" for s, policy in settings.items())
+        raise DataError(
+            f"the policies cannot be compared, expected one top_k, depth and search index for all, got {found or 'none'}. "
+            "Run them again on one index with the same options."
+        )
+    top_k, depth, _ = next(iter(settings))
+    return top_k, depth
+
+
+def _index_by_question(policy: str, rollouts: Sequence[Trajectory], questions: Sequence[Question]) -> dict[str, Trajectory]:
+    evidence = {question.id: set(question.evidence) for question in questions}
+    by_question: dict[str, Trajectory] = {}
+    for rollout in rollouts:
+        place = f"policy {policy!r}, trajectory {rollout.id!r}"
+        if rollout.question_id not in evidence:
+            raise DataError(f"{place}: question {rollout.question_id!r} is not among the {len(questions)} evaluated questions.")
+        if set(rollout.evidence) != evidence[rollout.question_id]:
+            raise DataError(
+                f"{place}: its evidence is not that of question {rollout.question_id!r}. The question set has changed "
+                "since; run the policy again."
+            )
+        if rollout.question_id in by_question:
+            raise DataError(f"{place}: a second trajectory of question {rollout.question_id!r}, expected one a question.")
+        by_question[rollout.question_id] = rollout
+    return by_question
+
+
+def _fail(question: Question, top_k: int, depth: int) -> QuestionResult:
+    return QuestionResult(
+        question_id=question.id,
+        top_k=top_k,
+        depth=depth,
+        error=NO_TRAJECTORY,
+        num_iterations=0,
+        num_searches=0,
+        num_failed_searches=0,
+        num_format_errors=0,
+        num_completion_tokens=0,
+        iterations_to_success=None,
+        first_search_rank=None,
+        best_rank=None,
+        anls=0.0 if question.answers else None,
+        page_citation=NO_CITATION,
+        document_citation=NO_CITATION,
+    )

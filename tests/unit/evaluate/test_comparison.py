@@ -1,0 +1,133 @@
+import dataclasses
+import json
+
+import pytest
+from evaluation_cases import build_comparison, build_rollouts
+from factories import build_question
+
+from drag_ray.errors import DataError
+from drag_ray.evaluate.comparison import compare
+from drag_ray.evaluate.results import compute_results
+
+RANKS = {"base": [1, None, 5, None], "raw": [2, 2, None, None], "tuned": [1, 1, 2, 8]}
+
+
+def get_value(comparison, measure, policy):
+    return comparison.row(measure).metrics[policy].value
+
+
+@pytest.mark.parametrize(
+    ("measure", "base", "tuned"),
+    [
+        ("first_hit_rate", 1 / 4, 3 / 4),
+        ("success_rate", 1 / 4, 3 / 4),
+        ("hit_at_1", 1 / 4, 2 / 4),
+        ("hit_at_5", 2 / 4, 3 / 4),
+        ("hit_at_10", 2 / 4, 4 / 4),
+        ("mrr", (1 + 1 / 5) / 4, (1 + 1 + 1 / 2 + 1 / 8) / 4),
+        ("mrr_over_hits", 1.0, (1 + 1 + 1 / 2) / 3),
+        ("first_hit_rank", 1.0, 4 / 3),
+        ("best_hit_rank", 1.0, 4 / 3),
+        ("avg_iterations", 2.0, 2.0),
+        ("iterations_to_success", 1.0, 1.0),
+        ("num_completion_tokens", 4.0, 4.0),
+        ("anls", 1.0, 1.0),
+        ("anls_accuracy", 1.0, 1.0),
+    ],
+)
+def test_metrics_are_those_computed_by_hand(measure, base, tuned):
+    comparison = build_comparison(RANKS)
+    assert get_value(comparison, measure, "base") == pytest.approx(base)
+    assert get_value(comparison, measure, "tuned") == pytest.approx(tuned)
+
+
+def test_conditional_measures_say_over_how_many_questions():
+    comparison = build_comparison(RANKS)
+    assert comparison.row("mrr_over_hits").metrics["tuned"].n == 3
+    assert comparison.row("mrr").metrics["tuned"].n == 4
+
+
+def test_a_measure_that_applies_to_no_question_has_no_value():
+    comparison = build_comparison({"base": [None, None], "tuned": [1, None]})
+    metric = comparison.row("first_hit_rank").metrics["base"]
+    assert (metric.value, metric.low, metric.high, metric.n) == (None, None, None, 0)
+    difference = comparison.row("first_hit_rank").difference("tuned", "base")
+    assert (difference.value, difference.low, difference.p_value) == (None, None, None)
+
+
+def test_every_policy_is_compared_with_the_baseline_and_the_subject_with_all():
+    pairs = [(d.policy, d.reference) for d in build_comparison(RANKS).rows[0].differences]
+    assert pairs == [("raw", "base"), ("tuned", "base"), ("tuned", "raw")]
+
+
+def test_differences_count_questions_and_use_the_exact_test_for_shares():
+    row = build_comparison(RANKS).row("first_hit_rate")
+    difference = row.difference("tuned", "base")
+    assert (difference.value, difference.num_higher, difference.num_lower) == (0.5, 2, 0)
+    assert (difference.test, difference.p_value) == ("mcnemar", 0.5)
+    assert build_comparison(RANKS).row("mrr").difference("tuned", "base").test == "sign_flip"
+
+
+def test_the_order_of_results_does_not_matter():
+    questions = [build_question(id=f"q{number}") for number in range(4)]
+    results = compute_results(build_rollouts(RANKS), questions)
+    shuffled = {**results, "tuned": results["tuned"][::-1]}
+    assert compare(shuffled, "base", num_resamples=200) == compare(results, "base", num_resamples=200)
+
+
+def test_a_missing_question_is_refused():
+    questions = [build_question(id=f"q{number}") for number in range(4)]
+    results = compute_results(build_rollouts(RANKS), questions)
+    with pytest.raises(DataError, match=r"'tuned': 1 questions of 'base' are missing.*'q3'"):
+        compare({**results, "tuned": results["tuned"][:3]}, "base")
+
+
+@pytest.mark.parametrize(("baseline", "subject"), [("bas", ""), ("base", "tunde"), ("base", "base")])
+def test_wrong_policy_names_are_refused(baseline, subject):
+    results = compute_results(build_rollouts(RANKS), [build_question(id=f"q{number}") for number in range(4)])
+    with pytest.raises(DataError, match=r"policy|policies"):
+        compare(results, baseline, subject)
+
+
+def test_hits_beyond_the_depth_are_not_reported():
+    rollouts = build_rollouts({"base": [1, 2], "tuned": [1, 1]})
+    rollouts = {name: [dataclasses.replace(t, depth=4) for t in some] for name, some in rollouts.items()}
+    results = compute_results(rollouts, [build_question(id="q0"), build_question(id="q1")])
+    names = {row.name for row in compare(results, "base", num_resamples=50).rows}
+    assert {"hit_at_1", "hit_at_3"} <= names
+    assert not names & {"hit_at_5", "hit_at_10"}
+
+
+def test_measures_of_a_model_do_not_apply_to_a_policy_without_one():
+    rollouts = build_rollouts({"base": [1, 2], "tuned": [1, 1]})
+    silent = [
+        dataclasses.replace(t, turns=tuple(dataclasses.replace(turn, completion_token_ids=()) for turn in t.turns))
+        for t in rollouts["base"]
+    ]
+    questions = [build_question(id="q0"), build_question(id="q1")]
+    comparison = compare(compute_results({**rollouts, "raw": silent}, questions), "base", "tuned", num_resamples=50)
+    assert get_value(comparison, "num_completion_tokens", "raw") is None
+    assert get_value(comparison, "anls", "raw") is None
+    assert get_value(comparison, "mrr", "raw") == 0.75
+
+
+def test_incidents_are_counted_and_failed_rollouts_stay_in_the_average():
+    rollouts = build_rollouts({"base": [1, 1, 1, 1], "tuned": [1, 1, 1, 1]})
+    failed = dataclasses.replace(rollouts["tuned"][0], error="engine stopped")
+    silent = dataclasses.replace(rollouts["tuned"][1], turns=())
+    rollouts["tuned"] = [failed, silent, rollouts["tuned"][2]]
+    results = compute_results(rollouts, [build_question(id=f"q{number}") for number in range(4)])
+    comparison = compare(results, "base", num_resamples=50)
+    incidents = comparison.incidents["tuned"]
+    assert (incidents.num_errors, incidents.num_without_search, incidents.num_missing) == (1, 1, 1)
+    assert get_value(comparison, "first_hit_rate", "tuned") == 0.25
+    assert comparison.row("first_hit_rate").metrics["tuned"].n == 4
+    assert comparison.row("num_searches").metrics["tuned"].n == 2
+
+
+def test_a_comparison_survives_json():
+    comparison = build_comparison(RANKS)
+    data = json.loads(json.dumps(comparison.to_dict(), allow_nan=False))
+    assert data["num_questions"] == 4
+    assert data["rows"][0]["metrics"]["tuned"]["value"] == 0.75
+    assert data["rows"][0]["differences"][1]["policy"] == "tuned"

@@ -1,0 +1,33 @@
+import pytest
+
+from drag_ray.evaluate.comparison import Metric
+from drag_ray.evaluate.measures import Unit
+from drag_ray.evaluate.notation import write_interval, write_number, write_p_value
+
+
+@pytest.mark.parametrize(
+    ("value", "unit", "signed", "expected"),
+    [
+        (0.1644, Unit.SHARE, False, "16.4"),
+        (0.1644, Unit.SHARE, True, "+16.4"),
+        (-0.0001, Unit.SHARE, True, "+0.0"),
+        (0.98765, Unit.SCORE, False, "0.988"),
+        (1.239, Unit.COUNT, False, "1.24"),
+        (None, Unit.COUNT, True, "-"),
+    ],
+)
+def test_numbers_are_written_by_unit(value, unit, signed, expected):
+    assert write_number(value, unit, signed=signed) == expected
+
+
+def test_intervals_are_written_as_ranges_and_left_out_when_absent():
+    assert write_interval(Metric(0.5, 0.25, 0.75, 4), Unit.SHARE) == "25.0..75.0"
+    assert write_interval(Metric(None, None, None, 0), Unit.SHARE) == ""
+
+
+@pytest.mark.parametrize(
+    ("p_value", "expected"),
+    [(1.0, "p=1"), (0.0123, "p=0.012"), (0.0001, "p=0.0001"), (0.00009, "p<0.0001"), (None, "")],
+)
+def test_p_values_are_never_zero(p_value, expected):
+    assert write_p_value(p_value) == expected

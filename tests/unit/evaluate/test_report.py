@@ -1,0 +1,105 @@
+import dataclasses
+from html.parser import HTMLParser
+
+import pytest
+from evaluation_cases import CONTEXT, build_comparison
+
+from drag_ray.evaluate.examples import Example, Outcome
+from drag_ray.evaluate.report import build_report, write_report
+
+VOID = {"meta", "br", "img", "link", "hr", "input"}
+EXAMPLE = Example("q<1>", "What is <b>x</b>?", Outcome.WIN, "<script>alert(1)</script>", None, 'a "quoted" & query', 2)
+
+
+class Page(HTMLParser):
+    """Collects text and attributes, and insists on balanced tags."""
+
+    def __init__(self, html: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.tags: list[str] = []
+        self.attributes: list[tuple[str, str | None]] = []
+        self.text = ""
+        self.feed(html)
+        self.close()
+        assert self.open == []
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append(tag)
+        self.attributes += attrs
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag, attrs):
+        self.tags.append(tag)
+        self.attributes += attrs
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        self.text += data
+
+
+@pytest.fixture(scope="module")
+def html():
+    comparison = build_comparison({"base": [None] * 20, "tuned": [1] * 11 + [5] * 9})
+    context = dataclasses.replace(
+        CONTEXT,
+        commit="abc1234",
+        training_curve=[{"step": 1, "loss": 2.0, "eval_loss": 2.1}, {"step": 2, "loss": 1.5}],
+        stage_times={"collect": 301.5},
+        versions={"ray": "2.60.0"},
+        fingerprints={"index": "a1b2c3d4"},
+        config={"evaluate": {"depth": 10, "note": "<i>"}},
+    )
+    return build_report(comparison, [EXAMPLE], context)
+
+
+def test_the_report_holds_verdict_values_and_provenance(html):
+    text = " ".join(Page(html).text.split())
+    for words in (
+        "tuned finds 11 more first hits than base over 20 questions",
+        "55.0",
+        "+55.0 better",
+        "N = 20 questions, top_k = 3, depth = 10",
+        "abc1234",
+        "301.5",
+        "2.60.0",
+        "a1b2c3d4",
+        '"depth": 10',
+        "absent",
+    ):
+        assert words in text
+
+
+def test_text_of_models_is_escaped(html):
+    page = Page(html)
+    assert "script" not in page.tags
+    assert "i" not in page.tags
+    assert "<script>alert(1)</script>" in page.text
+    assert "What is <b>x</b>?" in page.text
+
+
+def test_the_report_needs_nothing_beside_itself(html):
+    page = Page(html)
+    references = [value for name, value in page.attributes if name in ("src", "href", "xlink:href") and value]
+    assert all(value.startswith("#") for value in references)
+    assert "@import" not in html
+    assert "url(http" not in html
+
+
+def test_every_figure_is_described(html):
+    page = Page(html)
+    assert page.tags.count("figure") == page.tags.count("svg") == 4
+    assert sum(name == "aria-label" and "chart" in (value or "") for name, value in page.attributes) == 3
+    assert "prefers-color-scheme: dark" in html
+
+
+def test_a_report_without_training_or_examples_is_written_without_them(tmp_path):
+    path = tmp_path / "evaluate" / "report.html"
+    write_report(path, build_comparison({"base": [1, None], "tuned": [2, None]}), [], CONTEXT)
+    page = Page(path.read_text(encoding="utf-8"))
+    assert page.tags.count("svg") == 3
+    assert "Examples" not in page.text
+    assert "does not beat" in page.text

@@ -1,0 +1,116 @@
+import random
+import time
+
+import ir_measures
+import pytest
+from factories import EVIDENCE, build_answer, build_question, build_search, build_trajectory, build_turn
+
+from drag_ray.errors import DataError
+from drag_ray.evaluate.results import NO_TRAJECTORY, compute_result, compute_results
+from drag_ray.types import Evidence, StopReason
+
+
+def test_values_of_a_rollout_that_succeeds_late():
+    turns = (build_turn(), build_search(evidence_rank=8), build_search(evidence_rank=2), build_answer("340 rpm"))
+    result = compute_result(build_trajectory(*turns))
+    assert (result.num_iterations, result.num_searches, result.num_format_errors) == (4, 2, 1)
+    assert (result.iterations_to_success, result.first_search_rank, result.best_rank) == (3, 8, 2)
+    assert (result.is_found, result.is_first_hit, result.is_hit_at(5), result.is_hit_at(10)) == (True, False, False, True)
+    assert result.reciprocal_rank == 1 / 8
+    assert result.num_completion_tokens == 8
+    assert result.anls == 1.0
+
+
+def test_evidence_beyond_top_k_is_no_success():
+    result = compute_result(build_trajectory(build_search(evidence_rank=4), top_k=3))
+    assert (result.is_found, result.best_rank, result.iterations_to_success) == (False, 4, None)
+
+
+def test_a_failed_rollout_has_found_nothing_whatever_it_did_before():
+    turns = (build_search(evidence_rank=1), build_answer(citations=(EVIDENCE,)))
+    result = compute_result(build_trajectory(*turns, error="engine stopped", stop_reason=StopReason.ERROR))
+    assert (result.is_found, result.first_search_rank, result.best_rank, result.reciprocal_rank) == (False, None, None, 0.0)
+    assert (result.anls, result.page_citation.f1, result.error) == (0.0, 0.0, "engine stopped")
+
+
+def test_a_rollout_without_search_has_found_nothing():
+    result = compute_result(build_trajectory(build_answer()))
+    assert (result.is_found, result.is_first_hit, result.num_searches, result.reciprocal_rank) == (False, False, 0, 0.0)
+
+
+def test_a_failed_first_search_stays_the_first_search():
+    turns = (build_search(error="syntax", hits=()), build_search(evidence_rank=1))
+    result = compute_result(build_trajectory(*turns))
+    assert (result.first_search_rank, result.num_failed_searches, result.iterations_to_success) == (None, 1, 2)
+
+
+def test_citations_count_pages_and_documents_apart():
+    evidence = (Evidence("a.pdf", 1), Evidence("b.pdf", 2))
+    cited = (Evidence("a.pdf", 9), Evidence("b.pdf", 2))
+    question = build_question(evidence=evidence)
+    result = compute_result(build_trajectory(build_search(), build_answer(citations=cited), question=question))
+    assert (result.page_citation.f1, result.document_citation.f1) == (0.5, 1.0)
+
+
+def test_anls_does_not_apply_without_gold_answers():
+    assert compute_result(build_trajectory(build_answer(), question=build_question(answers=()))).anls is None
+
+
+def test_ranks_agree_with_ir_measures_on_random_rankings():
+    generator = random.Random(5)
+    qrels, run, results = [], [], []
+    for number in range(200):
+        question = build_question(id=f"q{number}")
+        rank = generator.choice([None, *range(1, 11)])
+        search = build_search(evidence_rank=rank)
+        results.append(compute_result(build_trajectory(search, question=question)))
+        qrels.append(ir_measures.Qrel(question.id, f"{EVIDENCE.file}:{EVIDENCE.page_number}", 1))
+        run += [ir_measures.ScoredDoc(question.id, f"{hit.file}:{hit.page_number}", hit.score) for hit in search.hits]
+    measures = [ir_measures.RR, *(ir_measures.Success @ k for k in (1, 3, 5, 10))]
+    expected = ir_measures.calc_aggregate(measures, qrels, run)
+    assert sum(r.reciprocal_rank for r in results) / 200 == pytest.approx(expected[ir_measures.RR])
+    for k in (1, 3, 5, 10):
+        assert sum(r.is_hit_at(k) for r in results) / 200 == pytest.approx(expected[ir_measures.Success @ k])
+
+
+def test_results_follow_the_questions_and_keep_those_without_rollout():
+    questions = [build_question(id="q1"), build_question(id="q2"), build_question(id="q3")]
+    rollouts = [build_trajectory(build_search(evidence_rank=1), question=question) for question in (questions[2], questions[0])]
+    results = compute_results({"base": rollouts}, questions)["base"]
+    assert [result.question_id for result in results] == ["q1", "q2", "q3"]
+    assert [result.error for result in results] == ["", NO_TRAJECTORY, ""]
+    assert not results[1].is_found
+
+
+@pytest.mark.parametrize(
+    ("rollouts", "message"),
+    [
+        ([], "no trajectories"),
+        ([build_trajectory(build_search()), build_trajectory(build_search())], "second trajectory"),
+        ([build_trajectory(build_search(), question_id="q9")], "'q9' is not among"),
+        ([build_trajectory(build_search(), evidence=(Evidence("x.pdf", 1),))], "evidence is not that of"),
+    ],
+)
+def test_trajectories_that_do_not_belong_to_the_questions_are_refused(rollouts, message):
+    with pytest.raises(DataError, match=message):
+        compute_results({"base": rollouts}, [build_question()])
+
+
+@pytest.mark.parametrize("field", [{"top_k": 4}, {"depth": 20}, {"index_fingerprint": "other"}])
+def test_policies_with_other_search_settings_are_refused(field):
+    rollouts = {"base": [build_trajectory(build_search())], "tuned": [build_trajectory(build_search(), **field)]}
+    with pytest.raises(DataError, match="cannot be compared"):
+        compute_results(rollouts, [build_question()])
+
+
+def test_a_question_without_known_page_is_refused():
+    with pytest.raises(DataError, match="no evidence page"):
+        compute_result(build_trajectory(build_search(), question=build_question(evidence=())))
+
+
+def test_thousands_of_questions_take_less_than_a_second():
+    questions = [build_question(id=f"q{number}", answers=()) for number in range(2000)]
+    rollouts = [build_trajectory(build_search(evidence_rank=2), build_answer(), question=question) for question in questions]
+    started = time.process_time()
+    compute_results({"base": rollouts}, questions)
+    assert time.process_time() - started < 1.0
