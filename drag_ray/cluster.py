@@ -37,7 +37,6 @@ def connect(config: ClusterConfig) -> Iterator[None]:
     os.environ.setdefault("RAY_AUTH_MODE", "disabled")
     # Ray's print patch makes `datasets` disassemble every function that it hashes into the log.
     os.environ.setdefault("RAY_TRAIN_ENABLE_PRINT_PATCH", "0")
-    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
     import ray
 
     address = config.address or ("auto" if is_submitted_job() else None)
@@ -52,7 +51,8 @@ def connect(config: ClusterConfig) -> Iterator[None]:
         )
     except (ConnectionError, ValueError) as error:
         raise ConfigError(
-            f"cluster.address {config.address!r}: no Ray answers there ({error}). Start one with `ray start --head`, or leave the option empty."
+            f"cluster.address {config.address!r}: no Ray answers there ({error}). "
+            "Start one with `ray start --head`, or leave the option empty."
         ) from error
     if context.dashboard_url:
         print(f"Ray dashboard: http://{context.dashboard_url}", flush=True)

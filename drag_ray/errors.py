@@ -6,6 +6,7 @@
     ├── ArtifactError         a run folder is missing, unfinished, stale or held by another run
     ├── SearchIndexError      the search index cannot be built, opened or asked
     ├── RolloutError          one rollout failed; it is recorded on its trajectory and the run goes on
+    │   └── PromptTooLongError  the next prompt does not fit into the model's context; the rollout ends there
     ├── TooManyFailuresError  more rollouts failed than `max_failure_rate` allows; the run stops
     ├── TrainError            training cannot start or did not finish
     └── ServeError            the endpoint cannot start or does not answer
@@ -37,6 +38,10 @@ class SearchIndexError(DragRayError):
 
 class RolloutError(DragRayError):
     """One rollout failed; it is recorded on its trajectory and the run goes on."""
+
+
+class PromptTooLongError(RolloutError):
+    """The next prompt does not fit into the model's context; the rollout ends there."""
 
 
 class TooManyFailuresError(DragRayError):

@@ -1,0 +1,45 @@
+"""Options of the search agent. Collection, training, serving and evaluation share them: one prompt, one action format."""
+
+from typing import Literal
+
+from pydantic import Field, model_validator
+
+from drag_ray.config import BaseConfig
+
+
+class Example(BaseConfig):
+    """A question and a good query for it, shown to the model in its instructions."""
+
+    question: str
+    query: str
+
+
+class AgentConfig(BaseConfig):
+    """What the agent is told, what it sees and how long it may go on."""
+
+    protocol: Literal["tags"] = "tags"
+    """how actions are written; tags: <think>, <search> and <answer>"""
+    max_iterations: int = Field(default=5, ge=1)
+    """model replies a rollout may take; the last one is asked for the answer"""
+    top_k: int = Field(default=3, ge=1)
+    """pages shown after a search"""
+    depth: int = Field(default=10, ge=1)
+    """ranks that are recorded of each search, for evaluation; at least top_k"""
+    page_view: Literal["text"] = "text"
+    """what the model is shown of a page"""
+    page_chars: int = Field(default=2000, ge=1)
+    """characters of a page's text that are shown"""
+    max_tokens: int = Field(default=4096, ge=1)
+    """tokens of one reply"""
+    thinking: bool = True
+    """invite the model to think before it acts"""
+    instructions: str = ""
+    """replaces the first paragraph of the system prompt: the task, without the action format"""
+    examples: tuple[Example, ...] = ()
+    """questions with good queries, shown in the system prompt"""
+
+    @model_validator(mode="after")
+    def _depth_covers_top_k(self) -> "AgentConfig":
+        if self.depth < self.top_k:
+            raise ValueError(f"depth {self.depth} is below top_k {self.top_k}; it must be at least as large")
+        return self

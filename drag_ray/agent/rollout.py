@@ -1,0 +1,182 @@
+"""One rollout: a question, up to `max_iterations` replies with their searches, one trajectory."""
+
+import json
+import time
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from drag_ray.agent.config import AgentConfig
+from drag_ray.agent.environment import SearchEnvironment, SearchResult
+from drag_ray.agent.prompts import Prompts
+from drag_ray.agent.protocol import Action, get_protocol
+from drag_ray.artifacts import compute_fingerprint
+from drag_ray.engine.generate import GenerateFn, Generation, Message, Request
+from drag_ray.engine.sampling import PRESETS
+from drag_ray.errors import PromptTooLongError
+from drag_ray.types import ActionKind, Question, StopReason, Trajectory, Turn
+
+
+@dataclass(frozen=True, slots=True)
+class RolloutTask:
+    """A rollout to run: the question, which sample of it, the preset it is drawn with and its seed."""
+
+    question: Question
+    sample_index: int
+    preset: str
+    seed: int
+
+    @property
+    def id(self) -> str:
+        return compute_rollout_id(self.question.id, self.preset, self.sample_index)
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """What is recorded of the model that writes: its name and its adapter's."""
+
+    model: str
+    adapter: str = ""
+
+
+def compute_rollout_id(question_id: str, preset: str, sample_index: int) -> str:
+    """The name of a rollout, the same in every run."""
+    return f"{question_id}/{preset}/{sample_index}"
+
+
+def compute_seed(run_seed: int, rollout_id: str) -> int:
+    """The seed of a rollout: 31 bits that depend on nothing but the run's seed and the rollout."""
+    return int(compute_fingerprint(run_seed, rollout_id), 16) & 0x7FFF_FFFF
+
+
+class Rollouts:
+    """Runs rollouts of one policy against one index. Any number may run at once."""
+
+    def __init__(
+        self, config: AgentConfig, policy: Policy, generate: GenerateFn, environment: SearchEnvironment, index_fingerprint: str
+    ) -> None:
+        self._config = config
+        self._policy = policy
+        self._generate = generate
+        self._environment = environment
+        self._index_fingerprint = index_fingerprint
+        self._agent_fingerprint = compute_fingerprint(config.model_dump(mode="json"))
+        self._prompts = Prompts(config)
+        self._protocol = get_protocol(config.protocol)
+
+    async def run(self, task: RolloutTask) -> Trajectory:
+        """Run one rollout. A failure is recorded on the trajectory and never raised, so that one question cannot end a run."""
+        conversation = self._prompts.opening(task.question.question)
+        turns: list[Turn] = []
+        started_at, started = datetime.now(UTC).isoformat(timespec="seconds"), time.perf_counter()
+        error = ""
+        try:
+            stop_reason = await self._take_turns(task, conversation, turns)
+            error = turns[-1].error if stop_reason is StopReason.ERROR else ""
+        except PromptTooLongError as problem:
+            stop_reason, error = (StopReason.CONTEXT_LENGTH, "") if turns else (StopReason.ERROR, str(problem))
+        except Exception as problem:
+            # The one broad catch of the project: whatever one rollout meets is data about that rollout.
+            stop_reason, error = StopReason.ERROR, f"{type(problem).__name__}: {problem}"
+        duration_s = time.perf_counter() - started
+        return self._record_trajectory(task, tuple(turns), conversation, stop_reason, error, started_at, duration_s)
+
+    async def _take_turns(self, task: RolloutTask, conversation: list[Message], turns: list[Turn]) -> StopReason:
+        last_step = self._config.max_iterations
+        for step in range(1, last_step + 1):
+            turn, observation = await self._take_turn(task, conversation, step)
+            turns.append(turn)
+            conversation.append({"role": "assistant", "content": turn.raw_text})
+            if turn.error:
+                return StopReason.ERROR
+            if turn.action is ActionKind.ANSWER:
+                return StopReason.ANSWER
+            if step < last_step:
+                if step + 1 == last_step:
+                    observation = self._prompts.followed_by_final_request(observation)
+                conversation.append({"role": "user", "content": observation})
+        return StopReason.MAX_ITERATIONS
+
+    async def _take_turn(self, task: RolloutTask, conversation: list[Message], step: int) -> tuple[Turn, str]:
+        """One reply and what it leads to: the turn's record, and what the policy is told next."""
+        request = Request(
+            messages=tuple(conversation),
+            sampling=PRESETS[task.preset],
+            max_tokens=self._config.max_tokens,
+            seed=(task.seed + step) & 0x7FFF_FFFF,
+            stop=self._protocol.stop,
+        )
+        started = time.perf_counter()
+        generation = await self._generate(request)
+        generate_s = time.perf_counter() - started
+        action = self._protocol.parse(generation.text)
+        found = SearchResult()
+        observation = ""
+        if action.kind is ActionKind.SEARCH:
+            found = await self._environment.search(action.query, task.question.evidence)
+            observation = self._prompts.found_pages(found.shown)
+        elif action.kind is ActionKind.INVALID:
+            observation = self._prompts.format_reminder(action.problem)
+        return _record_turn(step, len(conversation), action, generation, found, generate_s), observation
+
+    def _record_trajectory(
+        self,
+        task: RolloutTask,
+        turns: tuple[Turn, ...],
+        conversation: list[Message],
+        stop_reason: StopReason,
+        error: str,
+        started_at: str,
+        duration_s: float,
+    ) -> Trajectory:
+        question = task.question
+        return Trajectory(
+            id=task.id,
+            question_id=question.id,
+            question=question.question,
+            evidence=question.evidence,
+            answers=question.answers,
+            category=question.category,
+            split=question.split,
+            sample_index=task.sample_index,
+            seed=task.seed,
+            preset=task.preset,
+            turns=turns,
+            messages=json.dumps(conversation, ensure_ascii=False),
+            protocol=self._config.protocol,
+            stop_reason=stop_reason,
+            final_answer=turns[-1].answer if turns else "",
+            citations=turns[-1].citations if turns else (),
+            top_k=self._config.top_k,
+            depth=self._config.depth,
+            model=self._policy.model,
+            adapter=self._policy.adapter,
+            agent_fingerprint=self._agent_fingerprint,
+            index_fingerprint=self._index_fingerprint,
+            started_at=started_at,
+            duration_s=duration_s,
+            error=error,
+        )
+
+
+def _record_turn(
+    step: int, num_prompt_messages: int, action: Action, generation: Generation, found: SearchResult, generate_s: float
+) -> Turn:
+    return Turn(
+        step=step,
+        num_prompt_messages=num_prompt_messages,
+        reasoning=action.reasoning,
+        action=action.kind,
+        query=action.query,
+        hits=found.hits,
+        evidence_rank=found.evidence_rank,
+        rank_score=found.rank_score,
+        answer=action.answer,
+        citations=action.citations,
+        raw_text=generation.text,
+        prompt_token_ids=generation.prompt_token_ids,
+        completion_token_ids=generation.completion_token_ids,
+        finish_reason=generation.finish_reason,
+        generate_s=generate_s,
+        search_s=found.search_s,
+        error=found.error,
+    )

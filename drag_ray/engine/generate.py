@@ -1,0 +1,43 @@
+"""What the agent knows of an engine: a coroutine from a conversation to a reply."""
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from drag_ray.engine.sampling import Sampling
+
+Message = dict[str, str]
+"""{"role": "system" | "user" | "assistant", "content": text}"""
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One reply to draw. `stop` strings end it and stay part of it; equal seeds draw equal replies."""
+
+    messages: tuple[Message, ...]
+    sampling: Sampling
+    max_tokens: int
+    seed: int
+    stop: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Generation:
+    """A drawn reply with the token ids as the engine had them. `finish_reason` is `stop` or `length`."""
+
+    text: str
+    prompt_token_ids: tuple[int, ...]
+    completion_token_ids: tuple[int, ...]
+    finish_reason: str
+
+
+class GenerateFn(Protocol):
+    """Draws one reply. Many calls run at once; the caller need not know where."""
+
+    async def __call__(self, request: Request) -> Generation:
+        """Draw the reply.
+
+        Raises:
+            PromptTooLongError: prompt and reply do not fit into the model's context.
+            RolloutError: the engine could not answer.
+        """
+        ...

