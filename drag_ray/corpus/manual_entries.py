@@ -81,18 +81,18 @@ def read_entries(package: str) -> list[ManualEntry]:
             if id(target) in seen or documentation in seen or _is_deprecated(documentation):
                 continue
             seen.update((id(target), documentation))
-            signature, sentence, body = parse_docstring(name, documentation)
+            signature, sentence, body = parse_docstring(documentation)
             if body:
                 entries.append(ManualEntry(package, namespace, name, signature or _read_signature(name, target), sentence, body))
     return sorted(entries, key=lambda entry: entry.name)
 
 
-def parse_docstring(name: str, documentation: str) -> tuple[str, str, str]:
+def parse_docstring(documentation: str) -> tuple[str, str, str]:
     """(signature, first sentence, rest) of a cleaned docstring; the signature is empty when the docstring has none.
 
     Compiled functions carry their signature as the first lines: `name(arguments) -> result`.
     """
-    signature, documentation = _split_signature(name, documentation)
+    signature, documentation = _split_signature(documentation)
     first, _, rest = documentation.partition("\n\n")
     if _NOT_A_SUMMARY.search(first):
         return signature, "", _ROLE.sub(r"\1", f"{first}\n\n{rest}").strip("\n")
@@ -103,9 +103,9 @@ def parse_docstring(name: str, documentation: str) -> tuple[str, str, str]:
     return signature, sentence, _ROLE.sub(r"\1", body).strip("\n ")
 
 
-def _split_signature(name: str, documentation: str) -> tuple[str, str]:
+def _split_signature(documentation: str) -> tuple[str, str]:
     """The leading `name(arguments) -> result` of a docstring, which ends with the line that closes its brackets."""
-    if not re.match(rf"([\w.]+\.)?{re.escape(name.rpartition('.')[2])}\(", documentation):
+    if not re.match(r"[\w.]+\(", documentation):
         return "", documentation
     lines = documentation.split("\n")
     depth, taken = 0, 0
@@ -179,6 +179,8 @@ def _list_members(cls: type, known: set[type], package: str) -> Iterator[tuple[s
         if owner is None or (owner is not cls and owner in known) or not _belongs_to(owner, package):
             continue
         member = vars(owner)[attribute]
+        if isinstance(member, ModuleType) or not (callable(member) or hasattr(member, "__get__")):
+            continue
         if isinstance(member, classmethod | staticmethod):
             member = member.__func__
         if isinstance(member, property) and member.fget is not None and not _find_accessor(member):

@@ -1,0 +1,147 @@
+"""Questions with their evidence, in the spellings of the public sets."""
+
+import hashlib
+from collections.abc import Collection, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from drag_ray.corpus.records import Problem, get_field, read_records, read_text, to_page_number
+from drag_ray.errors import DataError
+from drag_ray.types import Evidence, Question
+
+_SPLITS = {
+    "": "",
+    "train": "train",
+    "training": "train",
+    "test": "test",
+    "dev": "test",
+    "val": "test",
+    "validation": "test",
+    "eval": "test",
+}
+_MAX_NAMED_PAGES = 3
+
+
+def read_questions(path: Path) -> tuple[list[Question], list[Problem]]:
+    """Questions of a `.jsonl`, `.jsonl.gz` or `.parquet` file in their order, and what was set aside.
+
+    Each row has `id`, `question` and its evidence pages under `evidence`, `answer_locations` (DRAG), `gold` or plainly
+    as `file` and `page`; a page is `{"file" or "document", "page_number" or "page"}`, `[file, page]` or `"file:page"`.
+    Answers are `answers`, or `answer_variants` (MADQA: lists of which each is one way to answer, joined by commas).
+    `category` (or `document_category`, `domain`), `group` and `split` may be absent; dev, validation and eval are test.
+
+    Raises:
+        DataError: the file as a whole cannot be read.
+    """
+    questions: dict[str, Question] = {}
+    problems: list[Problem] = []
+    for place, record in read_records(path):
+        if isinstance(record, Problem):
+            problems.append(record)
+            continue
+        try:
+            question = _parse_question(record)
+        except DataError as error:
+            problems.append(Problem(place, str(error)))
+            continue
+        if question.id in questions:
+            problems.append(Problem(place, f"id {question.id!r} comes again; the first one is kept"))
+            continue
+        questions[question.id] = question
+    return list(questions.values()), problems
+
+
+def check_evidence(questions: Sequence[Question], pages: Collection[tuple[str, int]]) -> tuple[list[Question], list[Problem]]:
+    """Questions with the evidence that the corpus holds, and what was set aside: lost pages, and questions without any left.
+
+    Args:
+        questions: any questions.
+        pages: (file, page_number) of every page of the corpus; a set or a dictionary.
+    """
+    kept: list[Question] = []
+    problems: list[Problem] = []
+    for question in questions:
+        present = tuple(item for item in question.evidence if (item.file, item.page_number) in pages)
+        if len(present) < len(question.evidence):
+            problems.append(Problem(f"question {question.id}", _explain_loss(question.evidence, present)))
+        if present:
+            kept.append(replace(question, evidence=present))
+    return kept, problems
+
+
+def draw_questions(questions: Sequence[Question], limit: int, seed: int) -> list[Question]:
+    """At most `limit` questions, drawn by a hash of seed and id, in their order; all for a limit of 0."""
+    if limit == 0 or len(questions) <= limit:
+        return list(questions)
+    drawn = {question.id for question in sorted(questions, key=lambda question: hash_text(question.id, seed))[:limit]}
+    return [question for question in questions if question.id in drawn]
+
+
+def hash_text(text: str, seed: int) -> str:
+    """A value that orders texts at random, and the same way on every machine."""
+    return hashlib.sha256(f"{seed}:{text}".encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def _explain_loss(evidence: tuple[Evidence, ...], present: tuple[Evidence, ...]) -> str:
+    lost = [item for item in evidence if item not in present]
+    names = ", ".join(f"page {item.page_number} of {item.file!r}" for item in lost[:_MAX_NAMED_PAGES])
+    more = ", ..." if len(lost) > _MAX_NAMED_PAGES else ""
+    rest = f"kept with the other {len(present)}" if present else "none is left, so the question is set aside"
+    return f"{len(lost)} of {len(evidence)} evidence pages are not in the corpus ({names}{more}); {rest}"
+
+
+def _parse_question(record: dict[str, Any]) -> Question:
+    name, identity = get_field(record, ("id", "question_id"))
+    if isinstance(identity, int) and not isinstance(identity, bool):
+        record = {**record, name: str(identity)}
+    split = read_text(record, "split").strip().lower()
+    if split not in _SPLITS:
+        raise DataError(f"column 'split': got {split!r}, expected one of {', '.join(filter(None, _SPLITS))}, or nothing")
+    return Question(
+        id=read_text(record, "id", "question_id", required=True),
+        question=read_text(record, "question", required=True).strip(),
+        evidence=_parse_evidence(record),
+        answers=_parse_answers(record),
+        category=read_text(record, "category", "document_category", "domain"),
+        group=read_text(record, "group"),
+        split=_SPLITS[split],
+    )
+
+
+def _parse_evidence(record: dict[str, Any]) -> tuple[Evidence, ...]:
+    name, locations = get_field(record, ("evidence", "answer_locations", "gold"))
+    if locations is None:
+        locations = [record] if get_field(record, ("file", "document"))[1] is not None else []
+    if not isinstance(locations, list):
+        raise DataError(f"column {name!r}: got {locations!r:.80} ({type(locations).__name__}), expected a list of pages")
+    if not locations:
+        raise DataError(f"column {name!r}: got no evidence page, expected at least one")
+    return tuple(dict.fromkeys(_parse_location(location, name) for location in locations))
+
+
+def _parse_location(location: Any, name: str) -> Evidence:
+    if isinstance(location, str) and ":" in location:
+        location = location.rsplit(":", 1)
+    if isinstance(location, list) and len(location) == 2:
+        location = {"file": location[0], "page": location[1]}
+    if not isinstance(location, dict):
+        raise DataError(f"column {name!r}: got {location!r:.80}, expected {{'file', 'page_number'}}, [file, page] or 'file:page'")
+    number_name, number = get_field(location, ("page_number", "page"))
+    return Evidence(read_text(location, "file", "document", required=True), to_page_number(number, f"{name}.{number_name}"))
+
+
+def _parse_answers(record: dict[str, Any]) -> tuple[str, ...]:
+    name, answers = get_field(record, ("answers", "answer_variants", "answer"))
+    if answers is None:
+        return ()
+    variants = answers if isinstance(answers, list) else [answers]
+    return tuple(_join_answer(variant, name) for variant in variants)
+
+
+def _join_answer(variant: Any, name: str) -> str:
+    parts = variant if isinstance(variant, list) else [variant]
+    for part in parts:
+        if not isinstance(part, str | int | float):
+            raise DataError(f"column {name!r}: got {part!r:.80} ({type(part).__name__}), expected text")
+    return ", ".join(str(part) for part in parts)
