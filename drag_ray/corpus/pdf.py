@@ -38,8 +38,7 @@ def read_pdf(path: Path, file: str) -> list[Page]:
     try:
         document = pypdfium2.PdfDocument(path)
     except pypdfium2.PdfiumError as error:
-        reason, remedy = _REASONS.get(error.err_code or 0, (f"cannot be read ({error})", "Fetch it again or remove it"))
-        raise DataError(f"{path}: {reason}. {remedy}.") from error
+        raise DataError(f"{path}: {_explain(error, path)}") from error
     try:
         total_pages = len(document)
         if total_pages == 0:
@@ -64,6 +63,15 @@ def clean_text(text: str, words: Collection[str] = ()) -> str:
 
     rejoined = _LINE_END_HYPHEN.sub(rejoin, text)
     return _UNWANTED.sub("", rejoined).replace("\r\n", "\n").replace("\r", "\n").strip()
+
+
+def _explain(error: pypdfium2.PdfiumError, path: Path) -> str:
+    code = error.err_code or 0
+    # For a PDF without pages PDFium sets no error code, so the one found may be left over from another file.
+    if code == pdfium.FPDF_ERR_PASSWORD and b"/Encrypt" not in path.read_bytes():
+        code = 0
+    reason, remedy = _REASONS.get(code, ("is damaged, or has no pages", "Fetch it again or remove it"))
+    return f"{reason}. {remedy}."
 
 
 def _read_text(document: Any, index: int, path: Path) -> str:

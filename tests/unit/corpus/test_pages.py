@@ -1,0 +1,101 @@
+import gzip
+import json
+
+import polars as pl
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from drag_ray import schemas
+from drag_ray.corpus.pages import merge_pages, read_pages, to_page_table, write_pages
+from drag_ray.errors import DataError
+from drag_ray.types import Page
+
+
+def test_both_spellings_are_read_and_total_pages_is_filled_in(tmp_path):
+    path = tmp_path / "pages.jsonl"
+    path.write_text(
+        '{"file": "a.pdf", "page_number": 1, "total_pages": 9, "text": "one", "service": "tesseract"}\n'
+        '\n{"file": "b.pdf", "page": 4, "text": "four"}\n{"file": "b.pdf", "page": 2, "text": "two"}\n'
+    )
+    assert read_pages(path) == (
+        [Page("a.pdf", 1, 9, "one", "tesseract"), Page("b.pdf", 4, 4, "four", "jsonl"), Page("b.pdf", 2, 4, "two", "jsonl")],
+        [],
+    )
+
+
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [
+        ('{"file": "a.pdf", "page_number": 1', "not JSON"),
+        ("[1, 2]", "expected a JSON object"),
+        ('{"file": 3, "page_number": 1, "text": "x"}', "column 'file': got 3 (int), expected text"),
+        ('{"file": "a.pdf", "page_number": 0, "text": "x"}', "column 'page_number': got 0 (int), expected a whole number from 1"),
+        ('{"file": "a.pdf", "page": "two", "text": "x"}', "column 'page': got 'two' (str)"),
+        ('{"file": "a.pdf", "page": true, "text": "x"}', "column 'page': got True (bool)"),
+        ('{"file": "a.pdf", "page": 1, "text": ["x"]}', "column 'text': got ['x'] (list), expected text"),
+        ('{"page": 1, "text": "x"}', "column 'file': got nothing, expected text"),
+        ('{"file": "ok.pdf", "page": 1, "text": "again"}', "page 1 of 'ok.pdf' comes again"),
+    ],
+)
+def test_a_bad_line_is_set_aside_with_its_place(tmp_path, line, reason):
+    path = tmp_path / "pages.jsonl"
+    path.write_text('{"file": "ok.pdf", "page": 1, "text": "first"}\n' + line + "\n")
+    pages, problems = read_pages(path)
+    assert [page.text for page in pages] == ["first"]
+    assert problems[0].place == f"{path}:2"
+    assert reason in problems[0].reason
+
+
+def test_a_line_of_broken_bytes_is_set_aside(tmp_path):
+    path = tmp_path / "pages.jsonl"
+    path.write_bytes(b'{"file": "\xff", "page": 1, "text": ""}\n{"file": "a", "page": 1, "text": "\\ud800x\\u0000"}\n')
+    pages, problems = read_pages(path)
+    assert ([page.text for page in pages], len(problems)) == (["x"], 1)
+
+
+def test_a_truncated_gzip_is_refused_as_a_whole(tmp_path):
+    path = tmp_path / "pages.jsonl.gz"
+    lines = "".join(json.dumps({"file": "a", "page": n, "text": f"{n * 7919}"}) + "\n" for n in range(1, 200))
+    packed = gzip.compress(lines.encode())
+    path.write_bytes(packed)
+    assert len(read_pages(path)[0]) == 199
+    path.write_bytes(packed[: len(packed) // 2])
+    with pytest.raises(DataError, match=r"pages\.jsonl\.gz: cannot be read to its end"):
+        read_pages(path)
+
+
+def test_pages_survive_writing_and_reading(tmp_path):
+    pages = [Page("a.pdf", 1, 2, "línea\none", "pdf"), Page("a.pdf", 2, 2, "", "ocr")]
+    write_pages(tmp_path / "out.jsonl", pages)
+    assert read_pages(tmp_path / "out.jsonl") == (pages, [])
+
+
+def test_parquet_is_read_and_a_column_of_another_type_is_named(tmp_path):
+    pages = [Page("a.pdf", 1, 1, "one")]
+    pq.write_table(schemas.to_table(pages, schemas.PAGES), tmp_path / "good.parquet")
+    pq.write_table(pa.table({"file": ["a"], "page": [1.5], "text": ["x"]}), tmp_path / "bad.parquet")
+    assert read_pages(tmp_path / "good.parquet") == (pages, [])
+    found, problems = read_pages(tmp_path / "bad.parquet")
+    assert found == []
+    assert "column 'page': got 1.5 (float), expected a whole number from 1" in problems[0].reason
+
+
+def test_a_file_that_is_not_parquet_is_refused(tmp_path):
+    (tmp_path / "a.parquet").write_bytes(b"PAR1 no")
+    with pytest.raises(DataError, match="not a readable Parquet file"):
+        read_pages(tmp_path / "a.parquet")
+
+
+def test_sources_are_merged_in_order_and_repeated_pages_set_aside():
+    columns = ["file", "page_number", "total_pages", "text", "text_source", "source"]
+    rows = [
+        ("b", 1, 1, "b1", "pdf", "y"),
+        ("a", 2, 2, "late", "pdf", "y"),
+        ("a", 2, 2, "kept", "pdf", "x"),
+        ("a", 1, 1, "a1", "pdf", "z"),
+    ]
+    merged, problems = merge_pages(pl.DataFrame(rows, schema=columns, orient="row"))
+    assert merged.select("text", "total_pages").rows() == [("a1", 2), ("kept", 2), ("b1", 1)]
+    assert [problem.place for problem in problems] == ["y"]
+    assert to_page_table(merged).schema.equals(schemas.PAGES, check_metadata=True)

@@ -1,0 +1,130 @@
+import json
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from drag_ray.corpus.questions import check_evidence, draw_questions, read_questions
+from drag_ray.types import Evidence, Question
+
+SHARED = Path(__file__).resolve().parents[4] / "shared" / "data"
+TWO_PAGES = (Evidence("a.pdf", 3), Evidence("b.pdf", 1))
+
+
+def read_one(tmp_path, record):
+    path = tmp_path / "questions.jsonl"
+    path.write_text(json.dumps(record) + "\n")
+    questions, problems = read_questions(path)
+    assert problems == []
+    return questions[0]
+
+
+@pytest.mark.parametrize(
+    "evidence",
+    [
+        {"evidence": [{"file": "a.pdf", "page_number": 3}, {"file": "b.pdf", "page_number": 1}]},
+        {"evidence": [{"document": "a.pdf", "page": 3}, {"document": "b.pdf", "page": 1}]},
+        {"answer_locations": ["a.pdf:3", "b.pdf:1", "a.pdf:3"]},
+        {"answer_locations": [{"document": "a.pdf", "page": 3}, {"file": "b.pdf", "page": 1}]},
+        {"gold": [["a.pdf", 3], ["b.pdf", 1]], "file": "a.pdf", "page": 3},
+    ],
+)
+def test_all_evidence_counts_in_every_spelling(tmp_path, evidence):
+    assert read_one(tmp_path, {"id": "q", "question": "How?", **evidence}).evidence == TWO_PAGES
+
+
+def test_a_plain_file_and_page_is_evidence(tmp_path):
+    assert read_one(tmp_path, {"id": 7, "question": "How?", "file": "a.pdf", "page": 3}) == Question("7", "How?", TWO_PAGES[:1])
+
+
+@pytest.mark.parametrize(
+    ("answers", "expected"),
+    [
+        ({"answers": ["842", 5]}, ("842", "5")),
+        ({"answers": "842"}, ("842",)),
+        ({"answer_variants": [["red", "blue"], ["crimson"]]}, ("red, blue", "crimson")),
+        ({"answers": None}, ()),
+    ],
+)
+def test_answers_in_every_spelling(tmp_path, answers, expected):
+    assert read_one(tmp_path, {"id": "q", "question": "How?", "gold": [["a.pdf", 3]], **answers}).answers == expected
+
+
+@pytest.mark.parametrize(("given", "expected"), [("dev", "test"), ("Validation", "test"), ("eval", "test"), ("train", "train")])
+def test_split_names_are_mapped(tmp_path, given, expected):
+    assert read_one(tmp_path, {"id": "q", "question": "How?", "gold": [["a.pdf", 3]], "split": given}).split == expected
+
+
+def test_madqa_rows_are_read_from_parquet(tmp_path):
+    table = pa.table(
+        {
+            "id": ["m1"],
+            "question": ["What colour?"],
+            "answer_variants": [[["red"], ["crimson"]]],
+            "evidence": [[{"document": "a.pdf", "page": 3}, {"document": "b.pdf", "page": 1}]],
+            "document_category": ["Report"],
+            "domain": ["Art"],
+        }
+    )
+    pq.write_table(table, tmp_path / "q.parquet")
+    assert read_questions(tmp_path / "q.parquet") == (
+        [Question("m1", "What colour?", TWO_PAGES, ("red", "crimson"), "Report")],
+        [],
+    )
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"question": " "}, "column 'question': got nothing"),
+        ({"question": 5}, "column 'question': got 5 (int), expected text"),
+        ({"id": None}, "column 'id': got nothing"),
+        ({"gold": []}, "column 'gold': got no evidence page"),
+        ({"gold": None}, "column 'evidence': got no evidence page"),
+        ({"gold": [["a.pdf", 0]]}, "column 'gold.page': got 0 (int), expected a whole number from 1"),
+        ({"gold": ["a.pdf"]}, "column 'gold': got 'a.pdf'"),
+        ({"gold": "a.pdf:3"}, "expected a list of pages"),
+        ({"answers": [{"a": 1}]}, "column 'answers': got {'a': 1} (dict), expected text"),
+        ({"split": "holdout"}, "column 'split': got 'holdout', expected one of train"),
+        ({"id": "good"}, "id 'good' comes again"),
+    ],
+)
+def test_a_bad_question_is_set_aside_with_its_place(tmp_path, change, reason):
+    good = {"id": "good", "question": "How?", "gold": [["a.pdf", 3]]}
+    path = tmp_path / "questions.jsonl"
+    path.write_text(f"{json.dumps(good)}\n{json.dumps({**good, 'id': 'other', **change})}\n")
+    questions, problems = read_questions(path)
+    assert [question.id for question in questions] == ["good"]
+    assert problems[0].place == f"{path}:2"
+    assert reason in problems[0].reason
+
+
+def test_absent_evidence_is_dropped_and_a_question_without_any_is_set_aside():
+    both, none = Question("both", "How?", TWO_PAGES), Question("none", "Why?", TWO_PAGES[1:])
+    kept, problems = check_evidence([both, none], {("a.pdf", 3)})
+    assert [(question.id, question.evidence) for question in kept] == [("both", TWO_PAGES[:1])]
+    assert [problem.place for problem in problems] == ["question both", "question none"]
+    assert "1 of 1 evidence pages are not in the corpus (page 1 of 'b.pdf')" in problems[1].reason
+
+
+def test_a_drawn_subset_depends_on_the_seed_alone():
+    questions = [Question(str(number), "How?", TWO_PAGES) for number in range(100)]
+    drawn = draw_questions(questions, 20, seed=1)
+    assert len(drawn) == 20
+    assert set(drawn) == set(draw_questions(questions[::-1], 20, seed=1))
+    assert drawn != draw_questions(questions, 20, seed=2)
+    assert draw_questions(questions, 0, seed=1) == questions
+
+
+@pytest.mark.shared
+@pytest.mark.parametrize("name", ["fairytaleqa", "financebench", "medquad", "ohr_bench", "squad_v1_dev", "wiki_pdf"])
+def test_public_sets_are_read_whole(name):
+    path = SHARED / name / "questions.jsonl"
+    if not path.exists():
+        pytest.skip(f"{path} is absent: the public question sets are not part of the project")
+    rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    questions, problems = read_questions(path)
+    assert [question.id for question in questions] == list(dict.fromkeys(row["id"] for row in rows))
+    assert len(questions) + len(problems) == len(rows)
+    assert [len(question.evidence) for question in questions[:50]] == [len(row["gold"]) for row in rows[:50]]
