@@ -47,6 +47,7 @@ _SENTENCE_END = re.compile(
 # A directive, or a heading with its underline, where the summary should be.
 _NOT_A_SUMMARY = re.compile(r"\A\s*\.\. |^\s*([-=~])\1{2,}\s*$", re.MULTILINE)
 _ROLE = re.compile(r":(?:py:)?[a-z]+:`[~!]?\.?([^`]*)`")
+# Some defaults print their address, which differs from one process to the next.
 _ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
 
 
@@ -216,7 +217,7 @@ def _canonical_order(name: str) -> tuple[int, int, str]:
 
 def _read_docstring(target: Any) -> str:
     documentation = vars(target).get("__doc__") if isinstance(target, type) else getattr(target, "__doc__", None)
-    return inspect.cleandoc(documentation).strip() if isinstance(documentation, str) else ""
+    return _ADDRESS.sub("", inspect.cleandoc(documentation).strip()) if isinstance(documentation, str) else ""
 
 
 def _is_deprecated(documentation: str) -> bool:
@@ -225,7 +226,6 @@ def _is_deprecated(documentation: str) -> bool:
 
 def _read_signature(name: str, target: Any) -> str:
     try:
-        # Some defaults print their address, which differs from one process to the next.
         text = _ADDRESS.sub("", str(inspect.signature(target)))
     except (ValueError, TypeError):
         return ""
