@@ -12,31 +12,33 @@ class FinetuneConfig(BaseConfig):
 
     format: Literal["sft_query", "sft_trajectory", "sft_context"] = "sft_query"
     """training rows to learn from, a folder of the format stage"""
-    epochs: float = Field(2.0, gt=0)
+    epochs: float = Field(default=2.0, gt=0)
     """passes over the training rows"""
-    learning_rate: float = Field(2e-4, gt=0)
+    learning_rate: float = Field(default=2e-4, gt=0)
     """highest learning rate; it warms up, then falls as a cosine"""
-    batch_size: int = Field(4, ge=1)
+    batch_size: int = Field(default=4, ge=1)
     """rows a worker takes at once"""
-    gradient_accumulation: int = Field(1, ge=1)
+    gradient_accumulation: int = Field(default=1, ge=1)
     """batches a worker takes before each step"""
-    warmup_ratio: float = Field(0.03, ge=0, lt=1)
+    warmup_ratio: float = Field(default=0.03, ge=0, lt=1)
     """share of the steps in which the learning rate rises"""
-    lora_r: int = Field(16, ge=1)
+    lora_r: int = Field(default=16, ge=1)
     """rank of the adapter"""
-    lora_alpha: int = Field(32, ge=1)
+    lora_alpha: int = Field(default=32, ge=1)
     """scale of the adapter: its output counts alpha / r"""
-    lora_dropout: float = Field(0.05, ge=0, lt=1)
+    lora_dropout: float = Field(default=0.05, ge=0, lt=1)
     """dropout before the adapter"""
     target_modules: tuple[str, ...] = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
     """layers of the language model that get an adapter"""
-    max_length: int = Field(2048, ge=16)
+    max_length: int = Field(default=2048, ge=16)
     """tokens of the longest row; longer ones are set aside and counted"""
-    num_workers: int = Field(0, ge=0)
+    num_workers: int = Field(default=0, ge=0)
     """training processes; 0 takes one per GPU, or one where there is no GPU"""
-    checkpoint_steps: int = Field(20, ge=1)
+    device: Literal["auto", "cpu", "gpu"] = "auto"
+    """where the workers train; auto takes GPUs if the cluster has one when the stage starts"""
+    checkpoint_steps: int = Field(default=20, ge=1)
     """steps between checkpoints, and between evaluations"""
-    max_failures: int = Field(2, ge=0)
+    max_failures: int = Field(default=2, ge=0)
     """times that training goes on from its last checkpoint after a worker died"""
     deepspeed: Literal["auto", "off", "zero2", "zero3"] = "auto"
     """ZeRO stage; auto is zero2 on GPUs and off on CPUs"""
@@ -46,7 +48,7 @@ class FinetuneConfig(BaseConfig):
     """type of the base model's weights; the adapter's are float32"""
     merge: bool = True
     """also write a model with the adapter merged into its weights"""
-    seed: int = Field(42, ge=0)
+    seed: int = Field(default=42, ge=0)
     """order of the rows, dropout and the adapter's first weights"""
-    limit: int = Field(0, ge=0)
+    limit: int = Field(default=0, ge=0)
     """training rows to take; 0 takes all"""

@@ -1,0 +1,77 @@
+"""The learning curve: its points, and the callback that reports them while the trainer runs."""
+
+import shutil
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from transformers import TrainerCallback
+
+ReportFn = Callable[[dict[str, Any], Path | None], None]
+"""Takes metrics, and the folder of a checkpoint or None. Every training process calls it equally often."""
+
+_RENAMED = {"num_input_tokens_seen": "tokens"}
+_KEYS = ("step", "epoch", "loss", "eval_loss", "learning_rate", "grad_norm", "tokens", "seconds")
+
+
+def build_curve(log_history: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The points of a curve, from the trainer's log: one per step (`loss`) and one per evaluation (`eval_loss`).
+
+    `tokens` counts the tokens read so far by all processes, padding aside; `seconds` the time since the
+    start, without the time between a failure and the next start.
+    """
+    return [_to_point(entry) for entry in log_history if "loss" in entry or "eval_loss" in entry]
+
+
+def _to_point(entry: dict[str, Any]) -> dict[str, Any]:
+    renamed = {_RENAMED.get(key, key): value for key, value in entry.items()}
+    return {key: renamed[key] for key in _KEYS if key in renamed}
+
+
+class ReportCallback(TrainerCallback):
+    """Reports each point and each checkpoint, and prints a line with the time that is left.
+
+    A checkpoint is removed from the scratch folder as soon as it has been reported.
+    """
+
+    def __init__(self, report: ReportFn, counts: dict[str, int]) -> None:
+        self._report = report
+        self._counts = counts
+        self._started = 0.0
+        self._seconds_before = 0.0
+        self._first_step = 0
+        self._last_metrics: dict[str, Any] = {}
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        """Start the clock where the last run stopped it."""
+        self._started = time.monotonic()
+        self._first_step = state.global_step
+        self._seconds_before = state.log_history[-1].get("seconds", 0.0) if state.log_history else 0.0
+
+    def on_log(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        """Complete the newest log entry and report it."""
+        entry = state.log_history[-1]
+        if "loss" not in entry and "eval_loss" not in entry:
+            return
+        entry["seconds"] = round(self._seconds_before + time.monotonic() - self._started, 2)
+        self._last_metrics = {**_to_point(entry), **self._counts}
+        self._report(self._last_metrics, None)
+        if state.is_world_process_zero:
+            print(self._describe(entry, state), flush=True)
+
+    def on_save(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        """Hand over the checkpoint that was just written."""
+        checkpoint_dir = Path(args.output_dir) / f"checkpoint-{state.global_step}"
+        self._report(self._last_metrics, checkpoint_dir)
+        shutil.rmtree(checkpoint_dir, ignore_errors=True)
+
+    def _describe(self, entry: dict[str, Any], state: Any) -> str:
+        if "eval_loss" in entry:
+            return f"finetune step {state.global_step}/{state.max_steps}: eval_loss {entry['eval_loss']:.4f}"
+        steps_done = state.global_step - self._first_step
+        left_s = (time.monotonic() - self._started) / max(steps_done, 1) * (state.max_steps - state.global_step)
+        return (
+            f"finetune step {state.global_step}/{state.max_steps}: loss {entry['loss']:.4f}, "
+            f"{entry.get('num_input_tokens_seen', 0)} tokens, {int(left_s // 60)}:{int(left_s % 60):02d} left"
+        )

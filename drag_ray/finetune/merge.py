@@ -1,0 +1,50 @@
+"""A base model and an adapter become one model."""
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+from peft import PeftModel
+
+from drag_ray.errors import TrainError
+from drag_ray.finetune.adapter import check_adapter_fits, read_base_model
+from drag_ray.finetune.model import load_model, load_tokenizer
+
+_PROCESSOR_MARKS = ("preprocessor_config.json", "processor_config.json")
+
+
+def merge_adapter(base_dir: str | Path, adapter_dir: Path, out_dir: Path, dtype: str = "bfloat16") -> None:
+    """Write the base model with the adapter added to its weights: a folder that transformers and vLLM load by itself.
+
+    It holds config, generation config, weights, tokenizer and chat template, and of a vision-language model
+    the processor.  `out_dir` is replaced, and is there only when it is whole.
+
+    Raises:
+        TrainError: the adapter belongs to another base model, or merging gives weights that are not finite.
+    """
+    check_adapter_fits(read_base_model(str(base_dir)), adapter_dir)
+    adapted = PeftModel.from_pretrained(load_model(base_dir, dtype), str(adapter_dir))
+    try:
+        merged: Any = adapted.merge_and_unload(safe_merge=True)
+    except ValueError as error:
+        raise TrainError(
+            f"{adapter_dir}: cannot be merged into {base_dir} ({error}). Train again with a lower finetune.learning_rate."
+        ) from None
+    scratch_dir = out_dir.with_name(f".{out_dir.name}")
+    shutil.rmtree(scratch_dir, ignore_errors=True)
+    merged.save_pretrained(scratch_dir)
+    load_tokenizer(base_dir).save_pretrained(scratch_dir)
+    processor = _load_processor(base_dir)
+    if processor is not None:
+        processor.save_pretrained(scratch_dir)
+    shutil.rmtree(out_dir, ignore_errors=True)
+    scratch_dir.rename(out_dir)
+
+
+def _load_processor(model: str | Path) -> Any | None:
+    from transformers import AutoProcessor, ProcessorMixin
+
+    if Path(model).is_dir() and not any((Path(model) / mark).exists() for mark in _PROCESSOR_MARKS):
+        return None
+    processor = AutoProcessor.from_pretrained(model)
+    return processor if isinstance(processor, ProcessorMixin) else None

@@ -1,0 +1,170 @@
+"""The finetune stage: Ray Train runs the training processes, keeps their checkpoints and starts them again when one dies."""
+
+import math
+import shutil
+from pathlib import Path
+from typing import Any
+
+import ray
+import ray.train
+from ray.train.torch import TorchConfig, TorchTrainer
+from ray.train.v2.api.exceptions import TrainingFailedError
+
+from drag_ray.artifacts import StageFolder, write_jsonl
+from drag_ray.engine.embedded import resolve_model
+from drag_ray.errors import DataError, DragRayError, TrainError
+from drag_ray.finetune.adapter import read_base_model, write_base_model
+from drag_ray.finetune.config import FinetuneConfig
+
+ADAPTER_DIR_NAME = "adapter"
+MERGED_DIR_NAME = "merged"
+CURVE_NAME = "curve.jsonl"
+_CHECKPOINTS_DIR_NAME = "checkpoints"
+_ADAPTER_FILES = (
+    "adapter_*",
+    "tokenizer*",
+    "chat_template*",
+    "special_tokens_map.json",
+    "added_tokens.json",
+    "vocab*",
+    "merges*",
+)
+
+
+def run(config: Any, folder: StageFolder) -> dict[str, Any]:
+    """Train an adapter on the rows of `config.finetune.format` and write it, merged too if wanted, into the folder.
+
+    A stage that was killed goes on from its last checkpoint, as training does after the death of a worker.
+
+    Returns:
+        the counts of the stage: rows, steps, losses before and after, tokens.
+
+    Raises:
+        DataError: there are no training rows, or they cannot be read.
+        TrainError: the model cannot be trained so, or workers died more than `max_failures` times.
+    """
+    settings: FinetuneConfig = config.finetune
+    rows_dir = Path(config.stage_dir("format")).resolve() / settings.format
+    if not (rows_dir / "train.jsonl").exists():
+        raise DataError(f"{rows_dir}: no train.jsonl. Run: python jobs/format.py --format.formats {settings.format}")
+    stage_dir = folder.path.resolve()
+    result = _fit(settings, config.engine.model, rows_dir, stage_dir)
+    outcome = result.return_value
+    if isinstance(outcome, DragRayError):
+        raise outcome
+    assert outcome is not None
+    assert result.checkpoint is not None
+    write_jsonl(stage_dir / CURVE_NAME, outcome["curve"])
+    ray.get(_publish.remote(result.checkpoint, config.engine.model, stage_dir, settings.merge, settings.dtype))
+    return _summarise(outcome["counts"], outcome["curve"])
+
+
+def _fit(settings: FinetuneConfig, model: str, rows_dir: Path, stage_dir: Path) -> ray.train.Result:
+    use_gpu = settings.device == "gpu" or (settings.device == "auto" and ray.cluster_resources().get("GPU", 0) >= 1)
+    num_workers = settings.num_workers or (max(1, int(ray.cluster_resources().get("GPU", 0))) if use_gpu else 1)
+    num_cpus = 1 if use_gpu else _count_cpus_per_worker(num_workers)
+    _announce(num_workers, num_cpus, use_gpu)
+    trainer = TorchTrainer(
+        _train_loop,
+        train_loop_config={
+            "config": settings,
+            "model": model,
+            "train_path": str(rows_dir / "train.jsonl"),
+            "validation_path": str(rows_dir / "validation.jsonl"),
+            "use_gpu": use_gpu,
+            "num_threads": num_cpus,
+        },
+        torch_config=TorchConfig(backend="nccl" if use_gpu else "gloo"),
+        scaling_config=ray.train.ScalingConfig(
+            num_workers=num_workers,
+            use_gpu=use_gpu,
+            resources_per_worker={"CPU": num_cpus, "GPU": 1} if use_gpu else {"CPU": num_cpus},
+        ),
+        # A run of the same name in the same place goes on from its last checkpoint.
+        run_config=ray.train.RunConfig(
+            name=_CHECKPOINTS_DIR_NAME,
+            storage_path=str(stage_dir),
+            failure_config=ray.train.FailureConfig(max_failures=settings.max_failures),
+            checkpoint_config=ray.train.CheckpointConfig(num_to_keep=2),
+            logging_config=ray.train.LoggingConfig(log_level="WARNING"),  # below, it prints every report in full
+        ),
+    )
+    try:
+        return trainer.fit()
+    except TrainingFailedError as error:
+        raise TrainError(
+            f"training stopped, with {settings.max_failures} restarts allowed by finetune.max_failures: {error}\n"
+            "Start the stage again to go on from its last checkpoint; if memory ran out, lower finetune.batch_size."
+        ) from error
+
+
+def _train_loop(loop_config: dict[str, Any]) -> dict[str, Any] | DragRayError:
+    """Runs in each training process. What a restart cannot mend is returned, not raised, so that Ray does not try again."""
+    from drag_ray.finetune.trainer import TrainJob, train
+
+    try:
+        job = TrainJob(**{**loop_config, "model": resolve_model(loop_config["model"])})
+        checkpoint = ray.train.get_checkpoint()
+        if checkpoint is None:
+            return train(job, _report, None)
+        with checkpoint.as_directory() as checkpoint_dir:
+            return train(job, _report, Path(checkpoint_dir))
+    except DragRayError as error:
+        return error
+
+
+def _report(metrics: dict[str, Any], checkpoint_dir: Path | None) -> None:
+    checkpoint = ray.train.Checkpoint.from_directory(str(checkpoint_dir)) if checkpoint_dir else None
+    ray.train.report(metrics, checkpoint=checkpoint)
+
+
+def _count_cpus_per_worker(num_workers: int) -> int:
+    """CPUs for each worker when they are spread evenly over the nodes, by the largest node."""
+    nodes = [node["Resources"].get("CPU", 0) for node in ray.nodes() if node["Alive"]]
+    return max(1, int(max(nodes) // math.ceil(num_workers / len(nodes))))
+
+
+def _announce(num_workers: int, num_cpus: int, use_gpu: bool) -> None:
+    wanted = {"CPU": num_workers * num_cpus, "GPU": num_workers if use_gpu else 0}
+    present = ray.cluster_resources()
+    print(f"finetune: {num_workers} worker(s), each {num_cpus} CPU{' and 1 GPU' if use_gpu else ''}", flush=True)
+    missing = {name: amount - int(present.get(name, 0)) for name, amount in wanted.items() if amount > present.get(name, 0)}
+    if missing:
+        print(f"finetune: waits until the cluster has {missing} more; lower finetune.num_workers if it cannot grow", flush=True)
+
+
+@ray.remote(num_cpus=1)
+def _publish(checkpoint: ray.train.Checkpoint, model: str, stage_dir: Path, merge: bool, dtype: str) -> None:
+    """Take the adapter out of the last checkpoint and merge it. A process of its own, so that its memory is given back."""
+    from drag_ray.finetune.merge import merge_adapter
+
+    base_dir = resolve_model(model)
+    adapter_dir = stage_dir / ADAPTER_DIR_NAME
+    scratch_dir = stage_dir / f".{ADAPTER_DIR_NAME}"
+    for leftover in (adapter_dir, scratch_dir):
+        shutil.rmtree(leftover, ignore_errors=True)
+    scratch_dir.mkdir()
+    with checkpoint.as_directory() as checkpoint_dir:
+        for pattern in _ADAPTER_FILES:
+            for path in Path(checkpoint_dir).glob(pattern):
+                shutil.copy2(path, scratch_dir)
+    write_base_model(scratch_dir, read_base_model(base_dir, name=model))
+    scratch_dir.rename(adapter_dir)
+    if merge:
+        merge_adapter(base_dir, adapter_dir, stage_dir / MERGED_DIR_NAME, dtype)
+
+
+def _summarise(counts: dict[str, int], curve: list[dict[str, Any]]) -> dict[str, Any]:
+    steps = [point for point in curve if "loss" in point]
+    evaluations = [point["eval_loss"] for point in curve if "eval_loss" in point]
+    return {
+        **counts,
+        "steps": steps[-1]["step"],
+        "epochs": round(steps[-1]["epoch"], 3),
+        "first_loss": steps[0]["loss"],
+        "last_loss": steps[-1]["loss"],
+        "eval_loss_before": evaluations[0] if evaluations else None,
+        "eval_loss_after": evaluations[-1] if evaluations else None,
+        "tokens": steps[-1]["tokens"],
+        "tokens_per_s": round(steps[-1]["tokens"] / max(steps[-1]["seconds"], 1e-9), 1),
+    }

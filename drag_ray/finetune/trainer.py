@@ -1,0 +1,178 @@
+"""What one training process does: TRL's supervised trainer on tokenized rows, with a LoRA adapter.
+
+It knows nothing of Ray: it is given a function that takes its metrics and checkpoints.
+"""
+
+import json
+import os
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from datasets import Dataset
+from peft import LoraConfig
+from transformers import PrinterCallback, set_seed
+from transformers.utils.logging import disable_progress_bar
+from trl.trainer.sft_config import SFTConfig
+from trl.trainer.sft_trainer import SFTTrainer
+
+from drag_ray.errors import DataError, TrainError
+from drag_ray.finetune.config import FinetuneConfig
+from drag_ray.finetune.curve import ReportCallback, ReportFn, build_curve
+from drag_ray.finetune.deepspeed import build_deepspeed_settings, resolve_zero_stage
+from drag_ray.finetune.model import load_model, load_tokenizer
+from drag_ray.finetune.tokens import TokenizedRows, tokenize_rows
+
+_VISION_PART = r".*(visual|vision_tower|vision_model)\..*"
+
+
+@dataclass(frozen=True)
+class TrainJob:
+    """What a training process needs to know. Paths are absolute; `num_threads` counts on a CPU only."""
+
+    config: FinetuneConfig
+    model: str
+    train_path: str
+    validation_path: str
+    use_gpu: bool
+    num_threads: int
+
+
+def train(job: TrainJob, report: ReportFn, resume_from: Path | None) -> dict[str, Any]:
+    """Train to the end, from the checkpoint `resume_from` if there is one.
+
+    Every process of the group calls this, and so calls `report` equally often.
+
+    Returns:
+        {"counts": {...}, "curve": [...]}: what was learned from, and one point per step and per evaluation.
+
+    Raises:
+        DataError: the training rows are missing, unreadable or all too long.
+        TrainError: the model cannot be trained with these options.
+    """
+    config = job.config
+    disable_progress_bar()
+    zero_stage = resolve_zero_stage(config.deepspeed, job.use_gpu)
+    if not job.use_gpu:
+        torch.set_num_threads(job.num_threads)
+    if zero_stage != "off":
+        _start_deepspeed(job.use_gpu)
+    tokenizer = load_tokenizer(job.model)
+    train_rows = tokenize_rows(_read_rows(Path(job.train_path), config.limit), tokenizer, config.max_length)
+    validation_rows = tokenize_rows(_read_rows(Path(job.validation_path)), tokenizer, config.max_length)
+    if not train_rows.rows:
+        raise DataError(f"{job.train_path}: no training rows. Run: python jobs/format.py")
+    set_seed(config.seed)
+    with tempfile.TemporaryDirectory(prefix="drag-ray-finetune-") as scratch_dir:
+        # ZeRO-3 splits the weights while they load, so its settings must be in force before the model is made.
+        arguments = _build_arguments(job, zero_stage, scratch_dir, bool(validation_rows.rows), resume_from is not None)
+        counts = _count_rows(train_rows, validation_rows)
+        trainer = _build_trainer(job, arguments, tokenizer, train_rows, validation_rows)
+        trainer.remove_callback(PrinterCallback)
+        trainer.add_callback(ReportCallback(report, counts))
+        trainer.train(resume_from_checkpoint=str(resume_from) if resume_from else None)
+        return {"counts": counts, "curve": build_curve(trainer.state.log_history)}
+
+
+def _start_deepspeed(use_gpu: bool) -> None:
+    if not use_gpu:
+        os.environ["DS_ACCELERATOR"] = "cpu"
+    import deepspeed
+
+    # Ray has made PyTorch's process group already; without this DeepSpeed takes the group for one of a single process.
+    deepspeed.init_distributed(dist_backend="nccl" if use_gpu else "gloo")
+
+
+def _read_rows(path: Path, limit: int = 0) -> Iterator[dict[str, Any]]:
+    try:
+        with path.open(encoding="utf-8") as lines:
+            for number, line in enumerate(lines, start=1):
+                if limit and number > limit:
+                    return
+                yield json.loads(line)
+    except FileNotFoundError:
+        raise DataError(f"{path}: no such file. Run: python jobs/format.py") from None
+    except ValueError as error:
+        raise DataError(f"{path}: not one JSON object a line ({error}). Run: python jobs/format.py") from None
+
+
+def _count_rows(train_rows: TokenizedRows, validation_rows: TokenizedRows) -> dict[str, int]:
+    return {
+        "rows": len(train_rows.rows),
+        "rows_too_long": train_rows.num_too_long,
+        "validation_rows": len(validation_rows.rows),
+        "validation_rows_too_long": validation_rows.num_too_long,
+        "trained_tokens": train_rows.num_trained_tokens,
+    }
+
+
+def _build_arguments(job: TrainJob, zero_stage: Any, scratch_dir: str, evaluates: bool, resumes: bool) -> SFTConfig:
+    config = job.config
+    return SFTConfig(
+        output_dir=scratch_dir,
+        num_train_epochs=config.epochs,
+        per_device_train_batch_size=config.batch_size,
+        per_device_eval_batch_size=config.batch_size,
+        gradient_accumulation_steps=config.gradient_accumulation,
+        learning_rate=config.learning_rate,
+        lr_scheduler_type="cosine",
+        warmup_steps=config.warmup_ratio,
+        optim="adamw_torch",
+        logging_steps=1,
+        save_strategy="steps",
+        save_steps=config.checkpoint_steps,
+        eval_strategy="steps" if evaluates else "no",
+        eval_steps=config.checkpoint_steps,
+        eval_on_start=evaluates and not resumes,
+        include_num_input_tokens_seen="non_padding",
+        # Autocast is for GPUs; on a CPU the base's own type is as fast and takes less memory.
+        bf16=job.use_gpu and config.dtype == "bfloat16",
+        use_cpu=not job.use_gpu,
+        dataloader_pin_memory=job.use_gpu,
+        ddp_find_unused_parameters=False,
+        gradient_checkpointing=config.gradient_checkpointing,
+        deepspeed=build_deepspeed_settings(zero_stage, job.use_gpu),
+        max_length=None,
+        dataset_kwargs={"skip_prepare_dataset": True},
+        seed=config.seed,
+        data_seed=config.seed,
+        report_to="none",
+        disable_tqdm=True,
+    )
+
+
+def _build_trainer(
+    job: TrainJob, arguments: SFTConfig, tokenizer: Any, train_rows: TokenizedRows, validation_rows: TokenizedRows
+) -> SFTTrainer:
+    config = job.config
+    model = load_model(job.model, config.dtype)
+    _check_target_modules(model, config.target_modules)
+    adapter = LoraConfig(
+        r=config.lora_r,
+        lora_alpha=config.lora_alpha,
+        lora_dropout=config.lora_dropout,
+        target_modules=list(config.target_modules),
+        # Rows are text, so the vision part of a vision-language model has nothing to learn from them.
+        exclude_modules=_VISION_PART if hasattr(model.config, "vision_config") else None,
+        task_type="CAUSAL_LM",
+    )
+    return SFTTrainer(
+        model=model,
+        args=arguments,
+        train_dataset=Dataset.from_list(train_rows.rows),
+        eval_dataset=Dataset.from_list(validation_rows.rows) if validation_rows.rows else None,
+        processing_class=tokenizer,
+        peft_config=adapter,
+    )
+
+
+def _check_target_modules(model: Any, target_modules: tuple[str, ...]) -> None:
+    present = {name.rpartition(".")[2] for name, module in model.named_modules() if isinstance(module, torch.nn.Linear)}
+    missing = sorted(set(target_modules) - present)
+    if missing:
+        raise TrainError(
+            f"finetune.target_modules: the model has no layers named {', '.join(missing)}. It has: {', '.join(sorted(present))}."
+        )

@@ -1,0 +1,121 @@
+"""An endpoint seen from outside: its address, its port, its adapters, and whether it answers."""
+
+import errno
+import json
+import socket
+import time
+import urllib.error
+import urllib.request
+from pathlib import Path
+
+from drag_ray.errors import ServeError, TrainError
+from drag_ray.finetune.adapter import ADAPTER_CONFIG_NAME, check_adapter_fits, read_base_model, read_rank
+from drag_ray.serve.config import ServeConfig
+
+DEFAULT_ADAPTER_NAME = "tuned"
+_VLLM_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)
+_EVERY_ADDRESS = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}
+
+
+def build_url(host: str, port: int) -> str:
+    """The address to call, without a path; an endpoint that listens everywhere is called on the loopback address."""
+    return f"http://{_EVERY_ADDRESS.get(host, host)}:{port}"
+
+
+def resolve_adapters(config: ServeConfig, finetune_dir: Path) -> dict[str, Path]:
+    """Adapter folders by the name that requests use; without any configured, the finetune stage's own as `tuned`.
+
+    Raises:
+        ServeError: an adapter has the name of the base model.
+    """
+    adapters = {name: Path(path).resolve() for name, _, path in (entry.partition("=") for entry in config.adapters)}
+    trained = finetune_dir / "adapter"
+    if not config.adapters and (trained / ADAPTER_CONFIG_NAME).exists():
+        adapters[DEFAULT_ADAPTER_NAME] = trained.resolve()
+    if config.served_name in adapters:
+        raise ServeError(
+            f"serve.adapters: {config.served_name!r} is the name of the base model. "
+            "Choose another name for the adapter, or another serve.served_name."
+        )
+    return adapters
+
+
+def check_adapters_fit(adapters: dict[str, Path], base_dir: str, model: str) -> None:
+    """Refuse adapters of another base model while that costs nothing, before an engine starts.
+
+    Raises:
+        ServeError: names the adapter, its base model and the one to be served.
+    """
+    base = read_base_model(base_dir, name=model)
+    for name, adapter_dir in adapters.items():
+        try:
+            check_adapter_fits(base, adapter_dir)
+        except TrainError as error:
+            raise ServeError(f"serve.adapters: {name!r}: {error}") from error
+
+
+def compute_max_lora_rank(config: ServeConfig, adapters: dict[str, Path]) -> int:
+    """The smallest rank that vLLM knows and that every adapter fits into.
+
+    Raises:
+        ServeError: the rank is above vLLM's highest, or above the configured one.
+    """
+    highest = max((read_rank(path) for path in adapters.values()), default=0)
+    wanted = config.max_lora_rank or max(16, highest)
+    if highest > wanted:
+        raise ServeError(f"serve.max_lora_rank is {wanted}, and an adapter has rank {highest}. Raise it, or leave it at 0.")
+    fitting = [rank for rank in _VLLM_RANKS if rank >= wanted]
+    if not fitting:
+        raise ServeError(f"an adapter rank of {wanted} was asked for; vLLM serves ranks up to {_VLLM_RANKS[-1]}.")
+    return fitting[0]
+
+
+def check_port_is_free(host: str, port: int) -> None:
+    """Refuse an address that cannot be listened on.
+
+    Raises:
+        ServeError: the port is in use, or the host is not an address of this machine.
+    """
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.socket(family, socket.SOCK_STREAM) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # a port that was in use a moment ago is free
+        try:
+            probe.bind((host, port))
+        except OSError as error:
+            if error.errno == errno.EADDRINUSE:
+                raise ServeError(
+                    f"port {port} on {host} is in use. Stop what listens there, or choose another with --serve.port."
+                ) from None
+            raise ServeError(f"serve.host {host!r}, port {port}: cannot be listened on ({error}).") from None
+
+
+def wait_until_ready(url: str, timeout_s: float) -> None:
+    """Return as soon as the endpoint's engine is healthy.
+
+    Raises:
+        ServeError: it is not within `timeout_s` seconds; says what it answered last.
+    """
+    deadline = time.monotonic() + timeout_s
+    last = "nothing"
+    while time.monotonic() < deadline:
+        try:
+            with urllib.request.urlopen(f"{url}/health", timeout=5):
+                return
+        except (urllib.error.URLError, OSError) as error:
+            last = str(error)
+        time.sleep(0.5)
+    raise ServeError(f"{url} did not answer within {timeout_s:g} s (last: {last}). The replica's log is in the Ray dashboard.")
+
+
+def read_model_names(url: str, api_key: str = "") -> list[str]:
+    """The names that requests may give as `model`."""
+    request = urllib.request.Request(f"{url}/v1/models", headers={"Authorization": f"Bearer {api_key}"} if api_key else {})
+    with urllib.request.urlopen(request, timeout=30) as response:
+        return [model["id"] for model in json.load(response)["data"]]
+
+
+def build_curl_line(url: str, model: str, has_api_key: bool = False) -> str:
+    """A command that asks the endpoint something, to be pasted into a shell."""
+    body = json.dumps({"model": model, "messages": [{"role": "user", "content": "Hello"}], "max_tokens": 32})
+    authorization = " -H 'Authorization: Bearer <your key>'" if has_api_key else ""
+    return f"curl {url}/v1/chat/completions -H 'Content-Type: application/json'{authorization} -d '{body}'"

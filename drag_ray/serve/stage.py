@@ -1,0 +1,125 @@
+"""The serve stage: Ray Serve keeps replicas of vLLM's application running behind one address."""
+
+import signal
+import threading
+from typing import Any
+
+import ray
+from ray import serve
+
+from drag_ray.engine.embedded import resolve_model
+from drag_ray.errors import ServeError
+from drag_ray.serve.config import ServeConfig
+from drag_ray.serve.endpoint import (
+    build_curl_line,
+    build_url,
+    check_adapters_fit,
+    check_port_is_free,
+    compute_max_lora_rank,
+    read_model_names,
+    resolve_adapters,
+    wait_until_ready,
+)
+from drag_ray.serve.openai_app import AppSettings, build_openai_app
+
+APP_NAME = "drag_ray"
+
+
+@serve.deployment(name="openai")
+@serve.ingress()
+class OpenAIDeployment:
+    """One replica: one engine with the base model and its adapters."""
+
+    def __init__(self, settings: AppSettings) -> None:
+        self._settings = settings
+        self._engine: Any = None
+
+    async def __serve_build_asgi_app__(self) -> Any:
+        """Called by Ray Serve once the replica is there; the engine starts here, in the replica's event loop."""
+        asgi_app, self._engine = await build_openai_app(self._settings)
+        return asgi_app
+
+    async def check_health(self) -> None:
+        """Ray Serve replaces a replica for which this raises, as it does when the engine's process has died."""
+        if self._engine is not None:
+            await self._engine.check_health()
+
+    def __del__(self) -> None:
+        if self._engine is not None:
+            self._engine.shutdown()
+
+
+def run(config: Any, block: bool = True) -> str:
+    """Serve the base model and its adapters until Ctrl-C, or leave them running when `block` is False.
+
+    Returns:
+        the endpoint's address, without a path. Without `block`, `ray.serve.shutdown()` ends it.
+
+    Raises:
+        ServeError: the port is in use, an adapter does not fit the base model (both before an engine starts),
+            or the endpoint does not come up.
+    """
+    settings: ServeConfig = config.serve
+    check_port_is_free(settings.host, settings.port)
+    adapters = resolve_adapters(settings, config.stage_dir("finetune"))
+    check_adapters_fit(adapters, resolve_model(config.engine.model), config.engine.model)
+    app_settings = AppSettings(
+        engine=config.engine,
+        served_name=settings.served_name,
+        adapters={name: str(path) for name, path in adapters.items()},
+        max_lora_rank=compute_max_lora_rank(settings, adapters),
+        api_key=settings.api_key,
+        can_load_adapters=settings.num_replicas == 1,
+    )
+    url = build_url(settings.host, settings.port)
+    try:
+        _deploy(settings, app_settings)
+        wait_until_ready(url, settings.ready_timeout_s)
+        _print_usage(url, settings)
+        if block:
+            _wait_for_a_signal()
+    except BaseException:
+        serve.shutdown()
+        raise
+    if block:
+        print("shutting down", flush=True)
+        serve.shutdown()
+    return url
+
+
+def _deploy(settings: ServeConfig, app_settings: AppSettings) -> None:
+    use_gpu = settings.device == "gpu" or (settings.device == "auto" and ray.cluster_resources().get("GPU", 0) >= 1)
+    resources = {"num_gpus": app_settings.engine.tensor_parallel_size} if use_gpu else {"num_cpus": 1}
+    print(f"starting {settings.num_replicas} engine(s) on {'GPU' if use_gpu else 'CPU'}, about a minute", flush=True)
+    serve.start(http_options={"host": settings.host, "port": settings.port})
+    deployment = OpenAIDeployment.options(
+        num_replicas=settings.num_replicas,
+        ray_actor_options=resources,
+        # The engine queues by itself, and better: it sees the tokens. Ray Serve would hold back all but five requests.
+        max_ongoing_requests=4 * app_settings.engine.max_num_seqs,
+    )
+    try:
+        serve.run(deployment.bind(app_settings), name=APP_NAME, route_prefix="/")
+    except RuntimeError as error:
+        raise ServeError(
+            f"the engine did not start: {error}\nIts log is in the Ray dashboard under Serve. "
+            "If memory ran out, lower engine.max_model_len or engine.max_num_seqs."
+        ) from error
+
+
+def _print_usage(url: str, settings: ServeConfig) -> None:
+    names = read_model_names(url, settings.api_key)
+    print(f"serving {', '.join(names)} at {url}/v1", flush=True)
+    print(build_curl_line(url, names[-1], bool(settings.api_key)), flush=True)
+    print("Ctrl-C ends it", flush=True)
+
+
+def _wait_for_a_signal() -> None:
+    """Return on Ctrl-C, or when the job is asked to end."""
+    wanted = threading.Event()
+    handlers = {number: signal.signal(number, lambda *_: wanted.set()) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        wanted.wait()
+    finally:
+        for number, handler in handlers.items():
+            signal.signal(number, handler)

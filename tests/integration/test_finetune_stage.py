@@ -1,0 +1,147 @@
+"""The finetune stage on a local Ray: a model of two layers with random weights, trained to write one query."""
+
+import itertools
+import json
+import os
+import signal
+import threading
+import time
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from peft import PeftModel
+from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaConfig, LlamaForCausalLM
+
+from drag_ray.artifacts import Identity, StageFolder
+from drag_ray.cluster import ClusterConfig, connect
+from drag_ray.engine.embedded import embedded_model_dir
+from drag_ray.errors import DataError, TrainError
+from drag_ray.finetune.adapter import check_adapter_fits, read_base_model
+from drag_ray.finetune.config import FinetuneConfig
+from drag_ray.finetune.stage import run
+
+NUM_TRAIN_ROWS = 24
+NUM_STEPS = 12
+
+
+@pytest.fixture(scope="module", autouse=True)
+def local_ray():
+    with connect(ClusterConfig(num_cpus=2, dashboard_port=8311)):
+        yield
+
+
+@pytest.fixture(scope="module")
+def nano_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return _make_nano_model(tmp_path_factory.mktemp("nano"), hidden_size=32)
+
+
+def _make_nano_model(folder: Path, hidden_size: int) -> Path:
+    torch.manual_seed(0)
+    config = LlamaConfig(
+        hidden_size=hidden_size,
+        intermediate_size=2 * hidden_size,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        num_key_value_heads=2,
+        vocab_size=49152,
+        tie_word_embeddings=True,
+    )
+    LlamaForCausalLM(config).save_pretrained(folder)
+    AutoTokenizer.from_pretrained(embedded_model_dir()).save_pretrained(folder)
+    return folder
+
+
+def _write_rows(run_dir: Path, num_rows: int) -> None:
+    rows = [
+        {
+            "prompt": [{"role": "user", "content": f"Where is thing {number}?"}],
+            "completion": [{"role": "assistant", "content": "<search>thing</search>"}],
+        }
+        for number in range(num_rows + 4)
+    ]
+    folder = run_dir / "format" / "sft_query"
+    folder.mkdir(parents=True)
+    for name, part in (("train", rows[:num_rows]), ("validation", rows[num_rows:])):
+        (folder / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in part))
+
+
+def _make_config(run_dir: Path, model: Path, **options: Any) -> SimpleNamespace:
+    defaults = {"epochs": 1, "batch_size": 2, "checkpoint_steps": 4, "dtype": "float32", "learning_rate": 0.05, "device": "cpu"}
+    return SimpleNamespace(
+        finetune=FinetuneConfig(**(defaults | options)),
+        engine=SimpleNamespace(model=str(model)),
+        stage_dir=lambda name: run_dir / name,
+    )
+
+
+def _open_folder(run_dir: Path) -> StageFolder:
+    return StageFolder(run_dir / "finetune", Identity("finetune", {}, {}, "test"))
+
+
+def _kill_a_worker_after_the_first_checkpoint(run_dir: Path, killed: list[int]) -> None:
+    from ray.util.state import list_actors
+
+    deadline = time.monotonic() + 200
+    while time.monotonic() < deadline:
+        if list((run_dir / "finetune" / "checkpoints").glob("checkpoint_*/trainer_state.json")):
+            actors: list[Any] = list_actors(filters=[("class_name", "=", "RayTrainWorker"), ("state", "=", "ALIVE")])
+            if actors:
+                os.kill(actors[0].pid, signal.SIGKILL)
+                killed.append(actors[0].pid)
+                return
+        time.sleep(0.1)
+
+
+def test_a_killed_worker_goes_on_from_its_checkpoint_and_the_adapter_has_learned(tmp_path: Path, nano_model: Path) -> None:
+    _write_rows(tmp_path, NUM_TRAIN_ROWS)
+    config = _make_config(tmp_path, nano_model)
+    killed: list[int] = []
+    killer = threading.Thread(target=_kill_a_worker_after_the_first_checkpoint, args=(tmp_path, killed))
+    killer.start()
+    with _open_folder(tmp_path) as folder:
+        counts = run(config, folder)
+    killer.join()
+    assert killed
+
+    curve = [json.loads(line) for line in (tmp_path / "finetune" / "curve.jsonl").read_text().splitlines()]
+    assert [point["step"] for point in curve if "loss" in point] == list(range(1, NUM_STEPS + 1))  # each step once, none lost
+    assert [point["step"] for point in curve if "eval_loss" in point] == [0, 4, 8, 12]
+    assert all(before["tokens"] <= after["tokens"] for before, after in itertools.pairwise(curve))
+    assert counts["rows"] == NUM_TRAIN_ROWS
+    assert counts["steps"] == NUM_STEPS
+    assert counts["eval_loss_before"] == pytest.approx(10.8, abs=0.2)  # ln 49152, a model that knows nothing
+    assert counts["eval_loss_after"] < counts["eval_loss_before"] - 0.5
+    _check_the_merged_model_writes_like_base_and_adapter(nano_model, tmp_path / "finetune")
+
+    # Started again before its manifest was written, the stage has nothing left to train and says the same.
+    with _open_folder(tmp_path) as folder:
+        assert folder.resumed
+        again = run(config, folder)
+    assert {**again, "tokens_per_s": 0} == {**counts, "tokens_per_s": 0}
+
+    other = _make_nano_model(tmp_path / "other", hidden_size=48)
+    with pytest.raises(TrainError, match=r"hidden size 32.*hidden size 48"):
+        check_adapter_fits(read_base_model(str(other)), tmp_path / "finetune" / "adapter")
+
+
+def _check_the_merged_model_writes_like_base_and_adapter(base_dir: Path, finetune_dir: Path) -> None:
+    tokenizer = AutoTokenizer.from_pretrained(finetune_dir / "merged")
+    assert tokenizer.chat_template == AutoTokenizer.from_pretrained(base_dir).chat_template
+    input_ids = tokenizer("Where is thing 7?", return_tensors="pt")["input_ids"]
+    base = AutoModelForCausalLM.from_pretrained(base_dir, dtype=torch.float32).eval()
+    merged = AutoModelForCausalLM.from_pretrained(finetune_dir / "merged", dtype=torch.float32).eval()
+    with torch.no_grad():
+        base_logits = base(input_ids).logits
+        adapted_logits = PeftModel.from_pretrained(base, str(finetune_dir / "adapter")).eval()(input_ids).logits
+        merged_logits = merged(input_ids).logits
+    torch.testing.assert_close(merged_logits, adapted_logits, atol=1e-4, rtol=1e-4)
+    assert (adapted_logits - base_logits).abs().max() > 0.1
+
+
+def test_rows_that_cannot_be_learned_are_refused_without_a_restart(tmp_path: Path, nano_model: Path) -> None:
+    _write_rows(tmp_path, 4)
+    with _open_folder(tmp_path) as folder, pytest.raises(DataError, match=r"all 4 rows have more than finetune.max_length = 16"):
+        run(_make_config(tmp_path, nano_model, max_length=16), folder)

@@ -1,0 +1,39 @@
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+from drag_ray.finetune.curve import ReportCallback, build_curve
+
+
+def test_the_curve_has_steps_and_evaluations_and_nothing_else() -> None:
+    log_history = [
+        {"eval_loss": 3.0, "eval_runtime": 1.0, "step": 0, "epoch": 0, "num_input_tokens_seen": 0},
+        {"loss": 2.5, "entropy": 1.0, "step": 1, "epoch": 0.5, "learning_rate": 0.1, "num_input_tokens_seen": 40, "seconds": 2.0},
+        {"train_runtime": 9.0, "step": 1},
+    ]
+    assert build_curve(log_history) == [
+        {"step": 0, "epoch": 0, "eval_loss": 3.0, "tokens": 0},
+        {"step": 1, "epoch": 0.5, "loss": 2.5, "learning_rate": 0.1, "tokens": 40, "seconds": 2.0},
+    ]
+
+
+def test_time_goes_on_after_a_restart_and_a_reported_checkpoint_is_removed(tmp_path: Path) -> None:
+    reports: list[tuple[dict[str, Any], Path | None]] = []
+    callback = ReportCallback(lambda metrics, checkpoint_dir: reports.append((metrics, checkpoint_dir)), {"rows": 3})
+    state = SimpleNamespace(
+        global_step=4, max_steps=8, is_world_process_zero=False, log_history=[{"loss": 2.0, "step": 4, "seconds": 100.0}]
+    )
+    arguments = SimpleNamespace(output_dir=str(tmp_path))
+    callback.on_train_begin(arguments, state, None)
+    state.log_history.append({"loss": 1.0, "step": 5, "epoch": 1.0})
+    state.global_step = 5
+    callback.on_log(arguments, state, None)
+    checkpoint_dir = tmp_path / "checkpoint-5"
+    checkpoint_dir.mkdir()
+    callback.on_save(arguments, state, None)
+    assert [checkpoint for _, checkpoint in reports] == [None, checkpoint_dir]
+    assert (
+        reports[0][0] == reports[1][0] == {"step": 5, "epoch": 1.0, "loss": 1.0, "seconds": reports[0][0]["seconds"], "rows": 3}
+    )
+    assert 100.0 <= reports[0][0]["seconds"] < 101.0
+    assert not checkpoint_dir.exists()

@@ -1,0 +1,33 @@
+from typing import Literal
+
+import pytest
+
+from drag_ray.finetune.deepspeed import build_deepspeed_settings, resolve_zero_stage
+
+
+@pytest.mark.parametrize(
+    ("wanted", "use_gpu", "stage"),
+    [("auto", True, "zero2"), ("auto", False, "off"), ("zero3", False, "zero3"), ("off", True, "off")],
+)
+def test_auto_means_zero2_on_gpus_only(wanted: Literal["auto", "off", "zero3"], use_gpu: bool, stage: str) -> None:
+    assert resolve_zero_stage(wanted, use_gpu) == stage
+
+
+@pytest.mark.parametrize(("stage", "number"), [("zero2", 2), ("zero3", 3)])
+@pytest.mark.parametrize("use_gpu", [True, False])
+def test_settings_leave_sizes_to_the_trainer(stage: Literal["zero2", "zero3"], number: int, use_gpu: bool) -> None:
+    settings = build_deepspeed_settings(stage, use_gpu)
+    assert settings is not None
+    assert settings["zero_optimization"]["stage"] == number
+    for key in ("train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps", "gradient_clipping"):
+        assert settings[key] == "auto"
+    assert settings["zero_optimization"]["overlap_comm"] is use_gpu  # a CPU has no streams to overlap on
+
+
+def test_deepspeed_itself_accepts_the_settings() -> None:
+    from deepspeed.runtime.zero.config import DeepSpeedZeroConfig
+
+    settings = build_deepspeed_settings("zero3", use_gpu=False)
+    assert settings is not None
+    assert DeepSpeedZeroConfig(**settings["zero_optimization"]).stage == 3
+    assert build_deepspeed_settings("off", use_gpu=True) is None

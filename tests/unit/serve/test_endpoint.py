@@ -1,0 +1,137 @@
+import http.server
+import json
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from drag_ray.errors import ServeError
+from drag_ray.finetune.adapter import read_base_model, write_base_model
+from drag_ray.serve.config import ServeConfig
+from drag_ray.serve.endpoint import (
+    build_curl_line,
+    build_url,
+    check_adapters_fit,
+    check_port_is_free,
+    compute_max_lora_rank,
+    read_model_names,
+    resolve_adapters,
+    wait_until_ready,
+)
+
+
+def _make_adapter(folder: Path, rank: int = 8) -> Path:
+    folder.mkdir(parents=True)
+    (folder / "adapter_config.json").write_text(json.dumps({"r": rank}))
+    return folder
+
+
+def _make_base(folder: Path, hidden_size: int) -> str:
+    folder.mkdir()
+    (folder / "config.json").write_text(json.dumps({"hidden_size": hidden_size, "num_hidden_layers": 1}))
+    return str(folder)
+
+
+def test_a_taken_port_is_named_with_its_remedy() -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        with pytest.raises(ServeError, match=rf"port {port} on 127.0.0.1 is in use.*--serve.port"):
+            check_port_is_free("127.0.0.1", port)
+    check_port_is_free("127.0.0.1", port)
+
+
+def test_a_host_that_is_not_of_this_machine_is_refused() -> None:
+    with pytest.raises(ServeError, match=r"serve.host '203.0.113.7'"):
+        check_port_is_free("203.0.113.7", 8000)
+
+
+def test_the_adapter_of_the_run_is_served_unless_others_are_named(tmp_path: Path) -> None:
+    assert resolve_adapters(ServeConfig(), tmp_path) == {}
+    trained = _make_adapter(tmp_path / "adapter")
+    assert resolve_adapters(ServeConfig(), tmp_path) == {"tuned": trained}
+    named = ServeConfig(adapters=("a=/x/y", "b=/p=q"))
+    assert resolve_adapters(named, tmp_path) == {"a": Path("/x/y"), "b": Path("/p=q")}
+
+
+def test_an_adapter_cannot_have_the_name_of_the_base_model(tmp_path: Path) -> None:
+    with pytest.raises(ServeError, match="'base' is the name of the base model"):
+        resolve_adapters(ServeConfig(adapters=("base=/x",)), tmp_path)
+
+
+@pytest.mark.parametrize("adapters", [("no-folder",), ("=/x",), ("a=",), ("../a=/x",), ("a=/x", "a=/y")])
+def test_adapters_that_are_not_name_and_folder_are_refused(adapters: tuple[str, ...]) -> None:
+    with pytest.raises(ValueError, match=r"is not name=folder|given twice"):
+        ServeConfig(adapters=adapters)
+
+
+@pytest.mark.parametrize(
+    ("ranks", "configured", "rank"), [((), 0, 16), ((8,), 0, 16), ((24, 8), 0, 32), ((8,), 64, 64), ((64,), 0, 64)]
+)
+def test_the_served_rank_is_the_next_one_that_vllm_knows(tmp_path: Path, ranks: tuple, configured: int, rank: int) -> None:
+    adapters = {str(number): _make_adapter(tmp_path / str(number), rank) for number, rank in enumerate(ranks)}
+    assert compute_max_lora_rank(ServeConfig(max_lora_rank=configured), adapters) == rank
+
+
+@pytest.mark.parametrize(("rank", "configured", "complaint"), [(64, 16, "an adapter has rank 64"), (600, 0, "up to 512")])
+def test_a_rank_that_cannot_be_served_is_refused(tmp_path: Path, rank: int, configured: int, complaint: str) -> None:
+    with pytest.raises(ServeError, match=complaint):
+        compute_max_lora_rank(ServeConfig(max_lora_rank=configured), {"a": _make_adapter(tmp_path / "a", rank)})
+
+
+def test_an_adapter_of_another_base_model_is_refused_by_name(tmp_path: Path) -> None:
+    adapter = _make_adapter(tmp_path / "adapter")
+    small, large = _make_base(tmp_path / "small", 8), _make_base(tmp_path / "large", 16)
+    write_base_model(adapter, read_base_model(small, name="small-model"))
+    check_adapters_fit({"mine": adapter}, small, "small-model")
+    with pytest.raises(ServeError, match=r"'mine'.*'small-model' \(hidden size 8.*'large-model' \(hidden size 16"):
+        check_adapters_fit({"mine": adapter}, large, "large-model")
+
+
+class _Handler(http.server.BaseHTTPRequestHandler):
+    ready_at = 0.0
+
+    def do_GET(self) -> None:
+        is_ready = time.monotonic() >= self.ready_at
+        is_allowed = self.path == "/health" or self.headers.get("Authorization") == "Bearer secret"
+        self.send_response(200 if is_ready and is_allowed else 503)
+        self.end_headers()
+        if self.path == "/v1/models":
+            self.wfile.write(json.dumps({"data": [{"id": "base"}, {"id": "tuned"}]}).encode())
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Keep the test's output clean."""
+
+
+@pytest.fixture
+def server() -> Iterator[tuple[str, type[_Handler]]]:
+    handler = type("Handler", (_Handler,), {})
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as listening:
+        threading.Thread(target=listening.serve_forever, daemon=True).start()
+        yield build_url("127.0.0.1", listening.server_port), handler
+        listening.shutdown()
+
+
+def test_waiting_ends_when_the_engine_is_healthy(server: tuple[str, type[_Handler]]) -> None:
+    url, handler = server
+    handler.ready_at = time.monotonic() + 0.6
+    wait_until_ready(url, 5.0)
+    assert time.monotonic() >= handler.ready_at
+    assert read_model_names(url, "secret") == ["base", "tuned"]
+
+
+def test_waiting_gives_up_and_says_what_was_answered(server: tuple[str, type[_Handler]]) -> None:
+    url, handler = server
+    handler.ready_at = time.monotonic() + 60
+    with pytest.raises(ServeError, match=r"did not answer within 0.2 s .*503"):
+        wait_until_ready(url, 0.2)
+
+
+def test_an_endpoint_that_listens_everywhere_is_called_on_the_loopback_address() -> None:
+    assert build_url("0.0.0.0", 80) == "http://127.0.0.1:80"
+    assert "Bearer" not in build_curl_line("http://h:1", "base")
+    assert "<your key>" in build_curl_line("http://h:1", "base", has_api_key=True)
