@@ -46,7 +46,7 @@ class ActionProtocol(Protocol):
 class TagsProtocol:
     """`<think>why</think>`, then `<search>words</search>` or `<answer>text <cite>file#page</cite></answer>`."""
 
-    stop = ("</search>", "</answer>")
+    stop: tuple[str, ...] = ("</search>", "</answer>")
 
     _THINK = re.compile(r"<think>(.*?)</think>", re.DOTALL)
     _ACTION = re.compile(r"<(search|answer)>(.*?)</\1>", re.DOTALL)

@@ -8,7 +8,7 @@ import fcntl
 import importlib.util
 import os
 import shutil
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from drag_ray.errors import ConfigError
@@ -45,7 +45,7 @@ def _cache_dir() -> Path:
 def _package_version() -> str:
     try:
         return version(_PACKAGE)
-    except importlib.metadata.PackageNotFoundError:
+    except PackageNotFoundError:
         raise ConfigError(
             f"engine.model 'embedded': the package {_PACKAGE}, which holds the model, is not installed. "
             "Run `make setup`, or name another model."

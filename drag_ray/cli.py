@@ -1,0 +1,80 @@
+"""The command line: `drag-ray STAGE ...`, and the same code behind `python jobs/STAGE.py ...`."""
+
+import sys
+from collections.abc import Sequence
+
+from drag_ray.errors import ConfigError, DragRayError
+
+PIPELINE = "pipeline"
+SERVE = "serve"
+_PIPELINE_SUMMARY = "Run all stages in order; skip what is unchanged, go on with what was interrupted."
+_SERVE_SUMMARY = "Serve the base model and its adapters behind one OpenAI-compatible endpoint."
+_ALWAYS = ("run_dir", "cluster")
+_INTERRUPTED = 130
+_FAILED = 1
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """`drag-ray STAGE [options]`. Returns the exit status."""
+    from drag_ray.pipeline import STAGES
+
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    commands = {name: stage.summary for name, stage in STAGES.items()} | {SERVE: _SERVE_SUMMARY, PIPELINE: _PIPELINE_SUMMARY}
+    if not arguments or arguments[0] in ("-h", "--help"):
+        print("usage: drag-ray COMMAND [options]\n\ncommands:")
+        print("\n".join(f"  {name:<10}{summary}" for name, summary in commands.items()))
+        print("\n`drag-ray COMMAND --help` lists a command's options.")
+        return 0
+    if arguments[0] not in commands:
+        print(f"drag-ray: unknown command {arguments[0]!r}. Known commands: {', '.join(commands)}.", file=sys.stderr)
+        return 2
+    return run_command(arguments[0], arguments[1:])
+
+
+def run_command(command: str, argv: Sequence[str]) -> int:
+    """Run one command with its arguments and turn what goes wrong into a message and an exit status."""
+    try:
+        _run(command, argv)
+    except ConfigError as error:
+        print(f"drag-ray {command}: {error}", file=sys.stderr)
+        return 2
+    except DragRayError as error:
+        print(f"drag-ray {command}: {type(error).__name__}: {error}", file=sys.stderr)
+        return _FAILED
+    except KeyboardInterrupt:
+        print(f"drag-ray {command}: stopped. What is finished is kept; the same command goes on from here.", file=sys.stderr)
+        return _INTERRUPTED
+    return 0
+
+
+def _run(command: str, argv: Sequence[str]) -> None:
+    from drag_ray.config import load
+    from drag_ray.pipeline import STAGES, run_stage
+    from drag_ray.run_config import RunConfig
+
+    stages = list(STAGES.values()) if command == PIPELINE else [STAGES[command]] if command in STAGES else []
+    if command == PIPELINE:
+        sections, summary = (), _PIPELINE_SUMMARY
+    elif command == SERVE:
+        sections, summary = (*_ALWAYS, "engine", "serve"), _SERVE_SUMMARY
+    else:
+        sections, summary = (*_ALWAYS, *stages[0].sections), stages[0].summary
+    config = load(RunConfig, argv, sections, program=f"drag-ray {command}", description=summary)
+    from drag_ray.cluster import connect, is_submitted_job
+
+    if is_submitted_job() and not config.run_dir.is_absolute():
+        raise ConfigError(
+            f"run_dir {str(config.run_dir)!r}: a submitted job works in a temporary copy of the working directory, "
+            "so give --run-dir as an absolute path on storage that all nodes share."
+        )
+    with connect(config.cluster):
+        if command == SERVE:
+            from drag_ray.serve import stage as serve_stage
+
+            serve_stage.run(config)
+        for stage in stages:
+            run_stage(stage, config)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

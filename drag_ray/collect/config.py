@@ -1,0 +1,30 @@
+"""Options of the collect stage."""
+
+from typing import Literal
+
+from pydantic import Field
+
+from drag_ray.config import BaseConfig
+
+PresetName = Literal["greedy", "low_temp", "default", "high_temp", "creative", "diverse"]
+
+
+class CollectConfig(BaseConfig):
+    """Which rollouts to run, and how they are spread."""
+
+    limit: int = Field(default=0, ge=0)
+    """training questions to take; 0 takes all"""
+    presets: tuple[PresetName, ...] = Field(default=("default",), min_length=1)
+    """sampling presets; every question is sampled with each of them"""
+    samples_per_question: int = Field(default=4, ge=1)
+    """rollouts of a question for each preset"""
+    num_engines: int = Field(default=0, ge=0)
+    """engines; 0 takes one per tensor-parallel group of GPUs, or one where there is no GPU"""
+    concurrent_rollouts: int = Field(default=128, ge=1)
+    """rollouts that an engine works on at the same time"""
+    chunk_rollouts: int = Field(default=16, ge=1)
+    """rollouts that are handed to an engine at once; an engine holds several chunks, so that none of its places stays empty"""
+    flush_s: float = Field(default=5.0, ge=0)
+    """seconds between writes of finished trajectories; what is not yet written is done again after a kill"""
+    max_failure_rate: float = Field(default=0.2, ge=0, le=1)
+    """the run stops when more than this share of its rollouts fails"""

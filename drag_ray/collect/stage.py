@@ -1,0 +1,157 @@
+"""The collect stage: Ray Data hands chunks of rollouts to engine actors, and the run goes on until every rollout is on disk."""
+
+from collections.abc import AsyncIterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import ray
+import ray.data
+
+from drag_ray import schemas
+from drag_ray.agent.rollout import Policy, RolloutTask
+from drag_ray.artifacts import StageFolder
+from drag_ray.collect import journal
+from drag_ray.collect.config import CollectConfig
+from drag_ray.collect.plan import build_plan, choose_pending, cut_chunks
+from drag_ray.collect.progress import Progress
+from drag_ray.collect.worker import CollectWorker, WorkerOptions
+from drag_ray.engine.config import EngineConfig
+from drag_ray.errors import ConfigError, DataError
+from drag_ray.types import Question
+
+_MAX_PASSES = 3
+"""Passes over what has not finished: a rollout is lost to a pass when its engine dies between its end and its write."""
+
+
+def run(config: Any, folder: StageFolder) -> dict[str, Any]:
+    """Roll out the training questions. Going on after a kill keeps finished rollouts and runs the others.
+
+    Returns:
+        Counts: questions, rollouts, finished, failed, found, kept (finished before this start), turns, invalid replies, tokens.
+
+    Raises:
+        DataError: there is no training question.
+        TooManyFailuresError: more rollouts failed than `max_failure_rate` allows.
+    """
+    questions = read_questions(config.stage_dir("index"), "train", config.collect.limit)
+    plan = build_plan(questions, config.collect.presets, config.collect.samples_per_question, config.seed)
+    options = build_options(config, config.engine, folder.path)
+    totals = collect(plan, options, config.collect, "collecting")
+    return {"questions": len(questions), "rollouts": len(plan), **totals}
+
+
+def read_questions(index_dir: Path, split: str, limit: int) -> list[Question]:
+    """The questions of a split, the first `limit` of them if it is not 0.
+
+    Raises:
+        DataError: the split has none.
+    """
+    rows = schemas.read_table(index_dir / "questions.parquet", schemas.QUESTIONS).to_pylist()
+    questions = [schemas.to_question(row) for row in rows if row["split"] == split]
+    if not questions:
+        raise DataError(f"{index_dir / 'questions.parquet'}: no {split} question. See corpus.questions and corpus.test_fraction.")
+    return questions[: limit or None]
+
+
+def build_options(config: Any, engine: EngineConfig, run_dir: Path) -> WorkerOptions:
+    """What the workers of a run are made from."""
+    return WorkerOptions(
+        run_dir=run_dir.resolve(),
+        index_dir=(config.stage_dir("index") / "search_index").resolve(),
+        agent=config.agent,
+        engine=engine,
+        policy=Policy(engine.model, engine.adapter),
+        concurrent_rollouts=config.collect.concurrent_rollouts,
+        flush_s=config.collect.flush_s,
+    )
+
+
+def collect(plan: Sequence[RolloutTask], options: WorkerOptions, settings: CollectConfig, label: str) -> dict[str, int]:
+    """Run every rollout of the plan that is not yet on disk in `options.run_dir`.
+
+    Returns:
+        Counts: finished and failed in all, kept from earlier, and what this call added.
+    """
+    num_corrupt = journal.begin_attempt(options.run_dir)
+    if num_corrupt:
+        print(f"{label}: {num_corrupt} unreadable files set aside in {options.run_dir / journal.CORRUPT_DIR_NAME}")
+    pending = choose_pending(plan, journal.read_finished_ids(options.run_dir))
+    num_kept = len(plan) - len(pending)
+    if num_kept:
+        print(f"{label}: {num_kept} of {len(plan)} rollouts are finished already, {len(pending)} to go")
+    progress = Progress(len(pending), settings.max_failure_rate, label)
+    failed_ids: set[str] = set()
+    try:
+        for _ in range(_MAX_PASSES):
+            if not pending:
+                break
+            for summary in _stream(pending, options, settings):
+                progress.add(summary)
+            failed_ids = journal.read_failed_ids(options.run_dir)
+            pending = choose_pending(pending, journal.read_finished_ids(options.run_dir) | failed_ids)
+            journal.forget_claims(options.run_dir)
+    finally:
+        progress.close()
+    if failed_ids:
+        print(f"{label}: {len(failed_ids)} rollouts failed; start the stage again to repeat them. Commonest errors:")
+        print(progress.describe_errors())
+    totals = progress.totals
+    return {
+        "finished": len(plan) - len(pending) - len(failed_ids),
+        "failed": len(failed_ids),
+        "kept": num_kept,
+        "found": totals["num_found"],
+        "turns": totals["num_turns"],
+        "invalid_replies": totals["num_invalid"],
+        "completion_tokens": totals["completion_tokens"],
+    }
+
+
+def _stream(tasks: Sequence[RolloutTask], options: WorkerOptions, settings: CollectConfig) -> Any:
+    """Chunk summaries as they come, from a pool of engine actors."""
+    num_engines, num_cpus, num_gpus = _size_pool(settings, options.engine)
+    chunks = list(cut_chunks(tasks, settings.chunk_rollouts))
+    # Twice the chunks that fill an engine's places, so that a place is never empty while a chunk waits for its last rollout.
+    chunks_per_engine = max(2, 2 * settings.concurrent_rollouts // settings.chunk_rollouts)
+    context = ray.data.DataContext.get_current()
+    context.enable_progress_bars = False
+    context.execution_options.preserve_order = False
+    dataset = ray.data.from_arrow(chunks).map_batches(
+        _CollectActor,
+        fn_constructor_args=(options,),
+        batch_format="pyarrow",
+        batch_size=None,
+        zero_copy_batch=True,
+        compute=ray.data.ActorPoolStrategy(
+            size=min(num_engines, len(chunks)),
+            max_concurrent_calls_per_actor=chunks_per_engine,
+            max_tasks_in_flight_per_actor=chunks_per_engine,
+        ),
+        num_cpus=num_cpus,
+        num_gpus=num_gpus,
+    )
+    yield from dataset.iter_rows()
+
+
+def _size_pool(settings: CollectConfig, engine: EngineConfig) -> tuple[int, float, float]:
+    """How many engines, and how many CPUs and GPUs each of them reserves."""
+    num_gpus = int(ray.cluster_resources().get("GPU", 0))
+    if not num_gpus:
+        return settings.num_engines or 1, 1, 0
+    if num_gpus < engine.tensor_parallel_size:
+        raise ConfigError(
+            f"engine.tensor_parallel_size {engine.tensor_parallel_size}: the cluster has {num_gpus} GPUs. Lower it."
+        )
+    return settings.num_engines or num_gpus // engine.tensor_parallel_size, 1, engine.tensor_parallel_size
+
+
+class _CollectActor:
+    """`CollectWorker` as Ray Data calls it."""
+
+    def __init__(self, options: WorkerOptions) -> None:
+        self._worker = CollectWorker(options)
+
+    async def __call__(self, chunk: pa.Table) -> AsyncIterator[pa.Table]:
+        async for summary in self._worker(chunk):
+            yield summary

@@ -1,0 +1,103 @@
+"""One engine with its index and its journal, fed with chunks of rollouts. Ray Data holds it in an actor; it knows nothing of Ray."""
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow as pa
+
+from drag_ray.agent.config import AgentConfig
+from drag_ray.agent.environment import SearchEnvironment
+from drag_ray.agent.rollout import Policy, Rollouts, RolloutTask
+from drag_ray.collect.journal import Journal, claim, read_finished_ids
+from drag_ray.collect.plan import read_tasks
+from drag_ray.engine.config import EngineConfig
+from drag_ray.engine.generate import GenerateFn
+from drag_ray.search.searcher import Searcher
+from drag_ray.types import ActionKind, Trajectory
+
+SUMMARY_SCHEMA = pa.schema(
+    [
+        ("num_finished", pa.int64()),
+        ("num_failed", pa.int64()),
+        ("num_found", pa.int64()),
+        ("num_turns", pa.int64()),
+        ("num_invalid", pa.int64()),
+        ("completion_tokens", pa.int64()),
+        ("errors", pa.list_(pa.string())),
+    ]
+)
+"""What a chunk reports when it is through."""
+
+
+@dataclass(frozen=True)
+class WorkerOptions:
+    """What a worker is made from; it crosses process borders."""
+
+    run_dir: Path
+    index_dir: Path
+    agent: AgentConfig
+    engine: EngineConfig
+    policy: Policy
+    concurrent_rollouts: int
+    flush_s: float
+
+
+class CollectWorker:
+    """Runs chunks of rollouts, many at once.
+
+    Rollouts take places, not turns: a place is free again when its rollout ends, whatever step the others are at,
+    and the next rollout of any waiting chunk takes it.
+
+    Args:
+        options: what to run with.
+        generate: an engine to use instead of vLLM.
+    """
+
+    def __init__(self, options: WorkerOptions, generate: GenerateFn | None = None) -> None:
+        if generate is None:
+            from drag_ray.engine.vllm import VllmEngine
+
+            generate = VllmEngine(options.engine)
+        searcher = Searcher(options.index_dir)
+        environment = SearchEnvironment(searcher, options.agent.top_k, options.agent.depth)
+        self._options = options
+        self._rollouts = Rollouts(options.agent, options.policy, generate, environment, searcher.record.fingerprint)
+        self._journal = Journal(options.run_dir, options.flush_s)
+        self._places = asyncio.Semaphore(options.concurrent_rollouts)
+        self._num_running = 0
+
+    async def __call__(self, chunk: pa.Table) -> AsyncIterator[pa.Table]:
+        tasks = read_tasks(chunk)
+        if not claim(self._options.run_dir, chunk["chunk"][0].as_py()):
+            finished_ids = read_finished_ids(self._options.run_dir)
+            tasks = [task for task in tasks if task.id not in finished_ids]
+        self._num_running += len(tasks)
+        trajectories = await asyncio.gather(*(self._run(task) for task in tasks))
+        yield _summarise(trajectories)
+
+    async def _run(self, task: RolloutTask) -> Trajectory:
+        async with self._places:
+            trajectory = await self._rollouts.run(task)
+        self._journal.add(trajectory)
+        self._num_running -= 1
+        if self._num_running == 0:
+            self._journal.flush()  # perhaps nothing comes after this, and nobody tells an actor that it ends
+        return trajectory
+
+
+def _summarise(trajectories: Sequence[Trajectory]) -> pa.Table:
+    turns = [turn for trajectory in trajectories for turn in trajectory.turns]
+    errors = Counter(trajectory.error for trajectory in trajectories if trajectory.error)
+    row = {
+        "num_finished": sum(not trajectory.error for trajectory in trajectories),
+        "num_failed": errors.total(),
+        "num_found": sum(any(turn.rank_score > 0 for turn in trajectory.turns) for trajectory in trajectories),
+        "num_turns": len(turns),
+        "num_invalid": sum(turn.action is ActionKind.INVALID for turn in turns),
+        "completion_tokens": sum(len(turn.completion_token_ids) for turn in turns),
+        "errors": list(errors.elements()),
+    }
+    return pa.Table.from_pylist([row], schema=SUMMARY_SCHEMA)

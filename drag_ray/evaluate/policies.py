@@ -1,0 +1,73 @@
+"""The policies of a comparison: a model with its adapter, or a way to write a query without a model."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from drag_ray.agent.baselines import BASELINES
+from drag_ray.engine.config import EngineConfig
+from drag_ray.errors import ArtifactError, ConfigError
+
+BASE_NAME = "base"
+TUNED_NAME = "tuned"
+
+
+@dataclass(frozen=True)
+class ModelPolicy:
+    """A policy that an engine writes for."""
+
+    name: str
+    engine: EngineConfig
+
+
+def choose_models(config: Any, has_gpu: bool) -> list[ModelPolicy]:
+    """The base model and the adapters that are compared with it.
+
+    Without a GPU the run's own adapter is taken merged into the model, where `evaluate.merged` allows it: the numbers of
+    both forms agree up to rounding, and a dynamic adapter costs several times the time on a CPU.
+
+    Raises:
+        ConfigError: an adapter is not written as name=folder, or a name is taken twice.
+        ArtifactError: an adapter's folder is missing.
+    """
+    models = [ModelPolicy(BASE_NAME, config.engine)]
+    for entry in config.evaluate.adapters:
+        name, separator, folder = entry.partition("=")
+        if not (name and separator and folder):
+            raise ConfigError(f"evaluate.adapters {entry!r}: expected name=folder, for example tuned=runs/demo/finetune/adapter.")
+        models.append(ModelPolicy(name, _with_adapter(config.engine, Path(folder))))
+    if not config.evaluate.adapters:
+        models.append(ModelPolicy(TUNED_NAME, _tuned_engine(config, has_gpu)))
+    _refuse_repeated([model.name for model in models] + list(config.evaluate.baselines))
+    return models
+
+
+def check_baselines(names: Sequence[str]) -> None:
+    """Refuse a baseline that does not exist.
+
+    Raises:
+        ConfigError: names the known ones.
+    """
+    for name in names:
+        if name not in BASELINES:
+            raise ConfigError(f"evaluate.baselines {name!r}: unknown. Known baselines: {', '.join(BASELINES)}.")
+
+
+def _tuned_engine(config: Any, has_gpu: bool) -> EngineConfig:
+    merged_dir = config.stage_dir("finetune") / "merged"
+    if config.evaluate.merged and not has_gpu and merged_dir.is_dir():
+        return config.engine.model_copy(update={"model": str(merged_dir.resolve())})
+    return _with_adapter(config.engine, config.stage_dir("finetune") / "adapter")
+
+
+def _with_adapter(engine: EngineConfig, folder: Path) -> EngineConfig:
+    if not (folder / "adapter_config.json").is_file():
+        raise ArtifactError(f"{folder}: no LoRA adapter (adapter_config.json) there. Run: python jobs/finetune.py")
+    return engine.model_copy(update={"adapter": str(folder.resolve())})
+
+
+def _refuse_repeated(names: Sequence[str]) -> None:
+    repeated = sorted({name for name in names if names.count(name) > 1})
+    if repeated:
+        raise ConfigError(f"evaluate: the policy name {repeated[0]!r} is given twice. Each policy needs a name of its own.")

@@ -1,0 +1,165 @@
+"""The stages as data: what each reads, which options and which code it depends on, and so when it must run again.
+
+A stage's identity is its options, the fingerprints of the stages that it reads, and the source of the code that it
+runs. A stage whose folder holds the finished work of the same identity is skipped; unfinished work of the same
+identity is gone on with; anything else is set aside and done anew.
+"""
+
+import importlib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from drag_ray import artifacts, provenance
+from drag_ray.artifacts import Identity, Manifest, StageFolder
+from drag_ray.errors import ConfigError
+from drag_ray.run_config import RunConfig
+
+_SHARED_CODE = ("types.py", "schemas.py")
+_ROLLOUT_CODE = ("agent", "engine", "search", "collect")
+
+
+@dataclass(frozen=True)
+class Stage:
+    """A stage of the loop.
+
+    Attributes:
+        name: its folder in the run, its package in drag_ray (`module`) and its job.
+        summary: the first line of its `--help`.
+        reads: stages whose folders it reads.
+        sections: options that it depends on; its command line offers them.
+        code: parts of drag_ray that its result depends on.
+        placement: options that change where and how fast it runs, not what comes out.
+    """
+
+    name: str
+    summary: str
+    reads: tuple[str, ...]
+    sections: tuple[str, ...]
+    code: tuple[str, ...]
+    module: str = ""
+    placement: tuple[str, ...] = ()
+
+    def run(self, config: RunConfig, folder: StageFolder) -> dict[str, Any]:
+        """Run the stage's own code and return the counts of its summary line."""
+        return importlib.import_module(self.module or f"drag_ray.{self.name}.stage").run(config, folder)
+
+
+_ENGINE_PLACEMENT = (
+    "engine.max_num_seqs",
+    "engine.gpu_memory_utilization",
+    "engine.cpu_kv_cache_gib",
+    "collect.num_engines",
+    "collect.concurrent_rollouts",
+    "collect.chunk_rollouts",
+    "collect.flush_s",
+    "collect.max_failure_rate",
+)
+
+STAGES: dict[str, Stage] = {
+    stage.name: stage
+    for stage in (
+        Stage(
+            name="index",
+            summary="Read documents and questions and build the search index.",
+            reads=(),
+            sections=("corpus", "search"),
+            code=("corpus", "search"),
+            module="drag_ray.corpus.stage",
+        ),
+        Stage(
+            name="collect",
+            summary="Roll out the training questions and keep the trajectories.",
+            reads=("index",),
+            sections=("seed", "agent", "engine", "collect"),
+            code=_ROLLOUT_CODE,
+            placement=_ENGINE_PLACEMENT,
+        ),
+        Stage(
+            name="process",
+            summary="Score the searches of the trajectories and print the statistics.",
+            reads=("collect",),
+            sections=("process",),
+            code=("process",),
+        ),
+        Stage(
+            name="format",
+            summary="Write training rows from the scored searches.",
+            reads=("process",),
+            sections=("format",),
+            code=("format", "agent/protocol.py"),
+        ),
+        Stage(
+            name="finetune",
+            summary="Train a LoRA adapter on the training rows.",
+            reads=("format",),
+            sections=("finetune", "engine"),
+            code=("finetune",),
+            placement=("finetune.num_workers", "finetune.max_failures", *_ENGINE_PLACEMENT[:3]),
+        ),
+        Stage(
+            name="evaluate",
+            summary="Compare the base model, the adapter and the baselines on held-out questions.",
+            reads=("index", "finetune"),
+            sections=("seed", "agent", "engine", "collect", "evaluate"),
+            code=(*_ROLLOUT_CODE, "evaluate"),
+            placement=_ENGINE_PLACEMENT,
+        ),
+    )
+}
+"""The stages in the order in which they run."""
+
+
+def compute_identity(stage: Stage, config: RunConfig) -> Identity:
+    """What makes the result of a stage with these options.
+
+    Raises:
+        ArtifactError: a stage that it reads has not finished.
+    """
+    options = config.model_dump(mode="json", include=set(stage.sections))
+    for key in stage.placement:
+        section, _, name = key.partition(".")
+        options.get(section, {}).pop(name, None)
+    inputs = {name: artifacts.require_manifest(config.stage_dir(name)).fingerprint for name in stage.reads}
+    inputs |= _fingerprint_sources(stage, config)
+    return Identity(stage.name, options, inputs, provenance.compute_code_fingerprint((*_SHARED_CODE, *stage.code)))
+
+
+def run_stage(stage: Stage, config: RunConfig) -> Manifest:
+    """Run a stage, go on with it, or skip it if its folder holds the finished work of the same identity."""
+    identity = compute_identity(stage, config)
+    folder = StageFolder(config.stage_dir(stage.name), identity)
+    finished = artifacts.read_manifest(folder.path) if folder.is_finished() else None
+    if finished:
+        print(f"{stage.name}: unchanged, skipped ({folder.path})", flush=True)
+        return finished
+    with folder:
+        print(f"{stage.name}: {'going on' if folder.resumed else 'starting'} in {folder.path}", flush=True)
+        manifest = folder.finish(stage.run(config, folder))
+    counts = ", ".join(f"{name} {_format_count(value)}" for name, value in manifest.counts.items() if value is not None)
+    print(f"{stage.name}: done in {manifest.duration_s:.0f} s: {counts}", flush=True)
+    return manifest
+
+
+def _fingerprint_sources(stage: Stage, config: RunConfig) -> dict[str, str]:
+    """Documents and questions from outside the run: by name, size and time of change, which is cheap for a large collection."""
+    if stage.name != "index":
+        return {}
+    sources = {}
+    for key, source in (("documents", config.corpus.documents), ("questions", config.corpus.questions)):
+        if source in ("", "manuals"):
+            continue
+        root = Path(source)
+        if not root.exists():
+            raise ConfigError(f"corpus.{key} {source!r}: no such file or folder.")
+        files = sorted(path for path in root.rglob("*") if path.is_file()) if root.is_dir() else [root]
+        sources[key] = artifacts.compute_fingerprint(
+            [(str(path), path.stat().st_size, path.stat().st_mtime_ns) for path in files]
+        )
+    return sources
+
+
+def _format_count(value: Any) -> str:
+    if isinstance(value, float):
+        return f"{value:,.4g}"
+    return f"{value:,}" if isinstance(value, int) else str(value)

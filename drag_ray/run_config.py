@@ -1,0 +1,40 @@
+"""The options of a whole run: every stage's section in one place, and where each stage's folder is."""
+
+from pathlib import Path
+
+from drag_ray.agent.config import AgentConfig
+from drag_ray.cluster import ClusterConfig
+from drag_ray.collect.config import CollectConfig
+from drag_ray.config import BaseConfig
+from drag_ray.corpus.config import CorpusConfig
+from drag_ray.engine.config import EngineConfig
+from drag_ray.evaluate.config import EvaluateConfig
+from drag_ray.finetune.config import FinetuneConfig
+from drag_ray.format.config import FormatConfig
+from drag_ray.process.config import ProcessConfig
+from drag_ray.search.config import SearchConfig
+from drag_ray.serve.config import ServeConfig
+
+
+class RunConfig(BaseConfig):
+    """Everything that can be set. A configuration file holds any part of it."""
+
+    run_dir: Path = Path("runs/default")
+    """folder of the run; each stage has a folder of its own in it"""
+    seed: int = 0
+    """seed of sampling and resampling"""
+    cluster: ClusterConfig = ClusterConfig()
+    corpus: CorpusConfig = CorpusConfig()
+    search: SearchConfig = SearchConfig()
+    agent: AgentConfig = AgentConfig()
+    engine: EngineConfig = EngineConfig()
+    collect: CollectConfig = CollectConfig()
+    process: ProcessConfig = ProcessConfig()
+    format: FormatConfig = FormatConfig()
+    finetune: FinetuneConfig = FinetuneConfig()
+    serve: ServeConfig = ServeConfig()
+    evaluate: EvaluateConfig = EvaluateConfig()
+
+    def stage_dir(self, stage: str) -> Path:
+        """The folder of a stage."""
+        return self.run_dir / stage
