@@ -1,5 +1,6 @@
 """The finetune stage: Ray Train runs the training processes, keeps their checkpoints and starts them again when one dies."""
 
+import logging
 import math
 import shutil
 from pathlib import Path
@@ -86,7 +87,6 @@ def _fit(settings: FinetuneConfig, model: str, rows_dir: Path, stage_dir: Path) 
             storage_path=str(stage_dir),
             failure_config=ray.train.FailureConfig(max_failures=settings.max_failures),
             checkpoint_config=ray.train.CheckpointConfig(num_to_keep=2),
-            logging_config=ray.train.LoggingConfig(log_level="WARNING"),  # below, it prints every report in full
         ),
     )
     try:
@@ -102,6 +102,7 @@ def _train_loop(loop_config: dict[str, Any]) -> dict[str, Any] | DragRayError:
     """Runs in each training process. What a restart cannot mend is returned, not raised, so that Ray does not try again."""
     from drag_ray.finetune.trainer import TrainJob, train
 
+    logging.getLogger().setLevel(logging.WARNING)  # below it, Ray Train prints every report in full
     try:
         job = TrainJob(**{**loop_config, "model": resolve_model(loop_config["model"])})
         checkpoint = ray.train.get_checkpoint()

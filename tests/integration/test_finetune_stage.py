@@ -48,6 +48,7 @@ def _make_nano_model(folder: Path, hidden_size: int) -> Path:
         num_key_value_heads=2,
         vocab_size=49152,
         tie_word_embeddings=True,
+        initializer_range=0.2,  # with the usual 0.02 so small a model can only write all words about equally often
     )
     LlamaForCausalLM(config).save_pretrained(folder)
     AutoTokenizer.from_pretrained(embedded_model_dir()).save_pretrained(folder)
@@ -69,7 +70,7 @@ def _write_rows(run_dir: Path, num_rows: int) -> None:
 
 
 def _make_config(run_dir: Path, model: Path, **options: Any) -> SimpleNamespace:
-    defaults = {"epochs": 1, "batch_size": 2, "checkpoint_steps": 4, "dtype": "float32", "learning_rate": 0.05, "device": "cpu"}
+    defaults = {"epochs": 1, "batch_size": 2, "checkpoint_steps": 4, "dtype": "float32", "learning_rate": 0.02, "device": "cpu"}
     return SimpleNamespace(
         finetune=FinetuneConfig(**(defaults | options)),
         engine=SimpleNamespace(model=str(model)),
@@ -86,7 +87,8 @@ def _kill_a_worker_after_the_first_checkpoint(run_dir: Path, killed: list[int]) 
 
     deadline = time.monotonic() + 200
     while time.monotonic() < deadline:
-        if list((run_dir / "finetune" / "checkpoints").glob("checkpoint_*/trainer_state.json")):
+        snapshot = run_dir / "finetune" / "checkpoints" / "checkpoint_manager_snapshot.json"
+        if snapshot.exists() and "checkpoint_2" in snapshot.read_text():  # Ray has noted it, so it can be gone on from
             actors: list[Any] = list_actors(filters=[("class_name", "=", "RayTrainWorker"), ("state", "=", "ALIVE")])
             if actors:
                 os.kill(actors[0].pid, signal.SIGKILL)
@@ -95,7 +97,9 @@ def _kill_a_worker_after_the_first_checkpoint(run_dir: Path, killed: list[int]) 
         time.sleep(0.1)
 
 
-def test_a_killed_worker_goes_on_from_its_checkpoint_and_the_adapter_has_learned(tmp_path: Path, nano_model: Path) -> None:
+def test_a_killed_worker_goes_on_from_its_checkpoint_and_the_adapter_has_learned(
+    tmp_path: Path, nano_model: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     _write_rows(tmp_path, NUM_TRAIN_ROWS)
     config = _make_config(tmp_path, nano_model)
     killed: list[int] = []
@@ -105,6 +109,9 @@ def test_a_killed_worker_goes_on_from_its_checkpoint_and_the_adapter_has_learned
         counts = run(config, folder)
     killer.join()
     assert killed
+    printed = capsys.readouterr().out
+    assert printed.count(f"finetune step 1/{NUM_STEPS}: loss") == 1  # the second worker did not begin at the beginning
+    assert f"finetune step {NUM_STEPS}/{NUM_STEPS}: loss" in printed
 
     curve = [json.loads(line) for line in (tmp_path / "finetune" / "curve.jsonl").read_text().splitlines()]
     assert [point["step"] for point in curve if "loss" in point] == list(range(1, NUM_STEPS + 1))  # each step once, none lost
@@ -112,8 +119,8 @@ def test_a_killed_worker_goes_on_from_its_checkpoint_and_the_adapter_has_learned
     assert all(before["tokens"] <= after["tokens"] for before, after in itertools.pairwise(curve))
     assert counts["rows"] == NUM_TRAIN_ROWS
     assert counts["steps"] == NUM_STEPS
-    assert counts["eval_loss_before"] == pytest.approx(10.8, abs=0.2)  # ln 49152, a model that knows nothing
-    assert counts["eval_loss_after"] < counts["eval_loss_before"] - 0.5
+    assert counts["eval_loss_before"] > 10.8  # ln 49152: it knows nothing
+    assert counts["eval_loss_after"] < 8.0  # it has learned the one query
     _check_the_merged_model_writes_like_base_and_adapter(nano_model, tmp_path / "finetune")
 
     # Started again before its manifest was written, the stage has nothing left to train and says the same.
