@@ -8,7 +8,7 @@ from drag_ray.config import BaseConfig
 
 
 class Example(BaseConfig):
-    """A question and a good query for it, shown to the model in its instructions."""
+    """A question and a good query for it, shown to the model before its own question."""
 
     question: str
     query: str
@@ -36,7 +36,7 @@ class AgentConfig(BaseConfig):
     instructions: str = ""
     """replaces the first paragraph of the system prompt: the task, without the action format"""
     examples: tuple[Example, ...] = ()
-    """questions with good queries, shown in the system prompt"""
+    """questions with good queries, shown as earlier turns of the conversation; a small model needs a few of them"""
 
     @model_validator(mode="after")
     def _depth_covers_top_k(self) -> "AgentConfig":

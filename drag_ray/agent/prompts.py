@@ -25,15 +25,17 @@ class Prompts:
         self._system = self._build_system()
 
     def opening(self, question: str) -> list[Message]:
-        """The conversation before the first reply."""
-        return [
-            {"role": "system", "content": self._system},
-            {"role": "user", "content": _QUESTION_PREFIX + question},
-        ]
+        """The conversation before the first reply: the task, the examples as if they had been asked, and the question."""
+        messages = [{"role": "system", "content": self._system}]
+        for example in self._config.examples:
+            messages.append({"role": "user", "content": _QUESTION_PREFIX + example.question})
+            messages.append({"role": "assistant", "content": self._protocol.render_search(example.query)})
+        messages.append({"role": "user", "content": _QUESTION_PREFIX + question})
+        return messages
 
     def question_of(self, messages: Sequence[Message]) -> str:
         """The question that a conversation began with, for policies that write their query without a model."""
-        return messages[1]["content"].removeprefix(_QUESTION_PREFIX)
+        return messages[1 + 2 * len(self._config.examples)]["content"].removeprefix(_QUESTION_PREFIX)
 
     def found_pages(self, pages: Sequence[tuple[Hit, Page]]) -> str:
         """What is shown after a search: file, page number and text of each page, best first."""
@@ -51,10 +53,4 @@ class Prompts:
         return f"{content}\n\n{FINAL_REQUEST}"
 
     def _build_system(self) -> str:
-        parts = [self._config.instructions or DEFAULT_INSTRUCTIONS, self._protocol.instructions(self._config.thinking)]
-        if self._config.examples:
-            shown = [
-                f"{_QUESTION_PREFIX}{item.question}\n{self._protocol.render_search(item.query)}" for item in self._config.examples
-            ]
-            parts.append("Examples:\n\n" + "\n\n".join(shown))
-        return "\n\n".join(parts)
+        return f"{self._config.instructions or DEFAULT_INSTRUCTIONS}\n\n{self._protocol.instructions(self._config.thinking)}"

@@ -1,0 +1,59 @@
+# Every target does its own set-up; a second run skips what is done.
+SHELL := /bin/bash
+.DEFAULT_GOAL := help
+.PHONY: help setup demo serve test check lint unit integration bench lock clean
+
+# Without compiled bytecode each of the many processes would spend most of a minute on imports.
+unexport PYTHONDONTWRITEBYTECODE
+export PYTHONUNBUFFERED = 1
+
+PYTHON ?= python3
+ACCELERATOR ?= $(shell command -v nvidia-smi >/dev/null 2>&1 && echo gpu || echo cpu)
+BIN := .venv/bin
+STAMP := .venv/.installed-$(ACCELERATOR)
+CONFIG ?= jobs/configs/demo.toml
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+setup: $(STAMP) ## make .venv, install the pinned packages, unpack the embedded model
+
+$(STAMP): runtime_env/$(ACCELERATOR).txt runtime_env/dev.txt pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "drag_ray needs Python 3.11 or newer, $(PYTHON) is $$($(PYTHON) -V). Try: make PYTHON=python3.11"; exit 1; }
+	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	@$(BIN)/python -m uv --version >/dev/null 2>&1 || $(BIN)/python -m pip install --quiet uv
+	$(BIN)/python -m uv pip install --quiet --python $(BIN)/python --no-deps --require-hashes -r runtime_env/$(ACCELERATOR).txt -r runtime_env/dev.txt
+	$(BIN)/python -m uv pip install --quiet --python $(BIN)/python --no-deps --no-build-isolation -e .
+	$(BIN)/python -m compileall -q -j 0 $(BIN)/../lib > /dev/null 2>&1 || true
+	$(BIN)/python -m drag_ray.engine.embedded
+	@touch $@
+
+demo: setup ## run the whole loop on the embedded corpus and model, and write runs/demo/evaluate/report.html
+	$(BIN)/python jobs/pipeline.py --config $(CONFIG)
+
+serve: setup ## serve the demo's base model and adapter on http://127.0.0.1:8000/v1
+	$(BIN)/python jobs/serve.py --config $(CONFIG)
+
+test: check integration ## everything that CI runs
+
+check: setup ## the fast part: ruff, pyright, unit and contract tests
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/pyright
+	$(BIN)/python -m pytest -q tests/unit tests/contracts
+
+integration: setup ## each stage on a local Ray with the real engine and the real model
+	$(BIN)/python -m pytest -q tests/integration
+
+bench: setup ## the benchmarks; results go to benchmarks/results
+	$(BIN)/python -m benchmarks
+
+lock: ## resolve runtime_env/*.in into the pinned lists
+	@for name in cpu gpu dev; do \
+	  constraint=$$([ $$name = dev ] && echo "--constraint runtime_env/cpu.txt"); \
+	  $(BIN)/python -m uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-annotate \
+	    --override runtime_env/overrides.txt $$constraint runtime_env/$$name.in -o runtime_env/$$name.txt || exit 1; \
+	done
+
+clean: ## remove .venv and caches; runs/ stays
+	rm -rf .venv .pytest_cache .ruff_cache .hypothesis *.egg-info
