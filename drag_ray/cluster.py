@@ -25,6 +25,26 @@ def is_submitted_job() -> bool:
     return "RAY_JOB_CONFIG_JSON_ENV_VAR" in os.environ
 
 
+_ENVIRONMENT = {
+    # Ray 2.60 turns token authentication on for some of its commands and not for others; the cluster's
+    # owner decides with this variable, and a local Ray listens on the loopback address alone.
+    "RAY_AUTH_MODE": "disabled",
+    # Ray's print patch makes `datasets` disassemble every function that it hashes into the log.
+    "RAY_TRAIN_ENABLE_PRINT_PATCH": "0",
+    "RAY_DATA_DISABLE_PROGRESS_BARS": "1",
+}
+_WORKER_ENVIRONMENT = {
+    # What the stages print is enough; engines and trainers speak up when something is wrong.
+    "VLLM_LOGGING_LEVEL": "ERROR",
+    "HF_HUB_DISABLE_PROGRESS_BARS": "1",
+    "TRANSFORMERS_VERBOSITY": "error",
+    "DATASETS_VERBOSITY": "error",
+    "TOKENIZERS_PARALLELISM": "false",
+    "DS_LOG_LEVEL": "error",
+}
+"""Defaults for the processes that Ray starts. A variable that is set where the job starts goes before."""
+
+
 @contextlib.contextmanager
 def connect(config: ClusterConfig) -> Iterator[None]:
     """Connect to Ray, print the dashboard's address, and disconnect at the end.
@@ -32,13 +52,11 @@ def connect(config: ClusterConfig) -> Iterator[None]:
     Raises:
         ConfigError: no Ray answers at the configured address.
     """
-    # Ray 2.60 turns token authentication on for some of its commands and not for others; the cluster's
-    # owner decides with this variable, and a local Ray listens on the loopback address alone.
-    os.environ.setdefault("RAY_AUTH_MODE", "disabled")
-    # Ray's print patch makes `datasets` disassemble every function that it hashes into the log.
-    os.environ.setdefault("RAY_TRAIN_ENABLE_PRINT_PATCH", "0")
+    for name, value in _ENVIRONMENT.items():
+        os.environ.setdefault(name, value)
     import ray
 
+    runtime_env = {"env_vars": {name: os.environ.get(name, value) for name, value in _WORKER_ENVIRONMENT.items()}}
     address = config.address or ("auto" if is_submitted_job() else None)
     options = (
         {}
@@ -47,7 +65,7 @@ def connect(config: ClusterConfig) -> Iterator[None]:
     )
     try:
         context = ray.init(
-            address=address, logging_level=logging.WARNING, log_to_driver=True, ignore_reinit_error=True, **options
+            address=address, logging_level=logging.WARNING, ignore_reinit_error=True, runtime_env=runtime_env, **options
         )
     except (ConnectionError, ValueError) as error:
         raise ConfigError(

@@ -1,0 +1,74 @@
+"""What the model writes and what it means."""
+
+import pytest
+
+from drag_ray.agent.protocol import get_protocol
+from drag_ray.errors import ConfigError
+from drag_ray.types import ActionKind, Evidence
+
+TAGS = get_protocol("tags")
+
+
+def test_search_is_read_with_its_reasoning() -> None:
+    action = TAGS.parse("<think>The manual says rotor.</think>\n<search> rotor \n speed </search>")
+    assert (action.kind, action.query, action.reasoning) == (ActionKind.SEARCH, "rotor speed", "The manual says rotor.")
+
+
+def test_answer_is_read_with_its_citations() -> None:
+    action = TAGS.parse("<answer>340 rpm <cite>a b.pdf#7</cite> <cite>c.pdf#12</cite></answer>")
+    assert action.kind is ActionKind.ANSWER
+    assert action.answer == "340 rpm"
+    assert action.citations == (Evidence("a b.pdf", 7), Evidence("c.pdf", 12))
+
+
+@pytest.mark.parametrize(
+    ("reply", "reasoning"),
+    [
+        ("<think>why</think><search>q</search>", "why"),
+        ("opened by the template</think><search>q</search>", "opened by the template"),
+        ("I look for it. <search>q</search>", "I look for it."),
+        ("<search>q</search>", ""),
+    ],
+)
+def test_reasoning_is_found_wherever_it_stands(reply: str, reasoning: str) -> None:
+    action = TAGS.parse(reply)
+    assert (action.query, action.reasoning) == ("q", reasoning)
+
+
+def test_search_inside_the_reasoning_is_not_an_action() -> None:
+    action = TAGS.parse("<think>perhaps <search>wrong</search>?</think><search>right</search>")
+    assert action.query == "right"
+
+
+@pytest.mark.parametrize(
+    ("reply", "problem"),
+    [
+        ("rotor speed", "neither"),
+        ("", "neither"),
+        ("<search>cut off in the mid", "not closed"),
+        ("<search>  </search>", "empty"),
+        ("<search>a</answer>", "not closed"),
+        ("\x00\ud800<searc", "neither"),
+    ],
+)
+def test_unreadable_replies_are_invalid_and_say_why(reply: str, problem: str) -> None:
+    action = TAGS.parse(reply)
+    assert action.kind is ActionKind.INVALID
+    assert problem in action.problem
+
+
+def test_rendered_actions_are_read_back() -> None:
+    search = TAGS.parse(TAGS.render_search("rotor speed", "why"))
+    assert (search.query, search.reasoning) == ("rotor speed", "why")
+    answer = TAGS.parse(TAGS.render_answer("340", (Evidence("a.pdf", 7),)))
+    assert (answer.answer, answer.citations) == ("340", (Evidence("a.pdf", 7),))
+
+
+def test_every_rendered_action_ends_with_a_stop_string() -> None:
+    assert TAGS.render_search("q").endswith(TAGS.stop)
+    assert TAGS.render_answer("a", (Evidence("f", 1),)).endswith(TAGS.stop)
+
+
+def test_unknown_protocol_names_the_known_ones() -> None:
+    with pytest.raises(ConfigError, match="Known protocols: tags"):
+        get_protocol("xml")

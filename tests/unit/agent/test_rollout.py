@@ -1,0 +1,200 @@
+"""The agent loop, against a scripted engine and a real index."""
+
+import asyncio
+import json
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from factories import build_question
+
+from drag_ray import artifacts, schemas
+from drag_ray.agent.baselines import build_generate, write_question
+from drag_ray.agent.config import AgentConfig, Example
+from drag_ray.agent.environment import SearchEnvironment, compute_evidence_rank, compute_rank_score
+from drag_ray.agent.prompts import FINAL_REQUEST
+from drag_ray.agent.rollout import Policy, Rollouts, RolloutTask, compute_seed
+from drag_ray.engine.generate import GenerateFn, Request
+from drag_ray.engine.scripted import ScriptedEngine
+from drag_ray.errors import PromptTooLongError, RolloutError, SearchIndexError
+from drag_ray.search.config import SearchConfig
+from drag_ray.search.index import build_index
+from drag_ray.search.searcher import Searcher
+from drag_ray.types import ActionKind, Evidence, Hit, Page, StopReason, Trajectory
+
+QUESTION = build_question(question="How fast may it turn?", evidence=(Evidence("b.pdf", 2), Evidence("z.pdf", 9)))
+
+
+@pytest.fixture(scope="module")
+def environment(tmp_path_factory: pytest.TempPathFactory) -> SearchEnvironment:
+    folder = tmp_path_factory.mktemp("rollout")
+    pages = [
+        Page("a.pdf", 1, 1, "rotor rotor rotor blade"),
+        Page("b.pdf", 2, 2, "rotor speed limit is 340 rpm in flight on the whole"),
+        Page("c.pdf", 1, 1, "fuel"),
+    ]
+    artifacts.write_parquet(folder / "pages.parquet", schemas.to_table(pages, schemas.PAGES))
+    build_index(folder / "pages.parquet", folder / "index", SearchConfig())
+    return SearchEnvironment(Searcher(folder / "index"), top_k=2, depth=10)
+
+
+def roll_out(generate: GenerateFn, environment: SearchEnvironment, **options: object) -> Trajectory:
+    config = AgentConfig(**{"top_k": 2, "max_iterations": 3, **options})  # type: ignore[arg-type]
+    rollouts = Rollouts(config, Policy("model"), generate, environment, "index")
+    return asyncio.run(rollouts.run(RolloutTask(QUESTION, 0, "default", 7)))
+
+
+def script(*replies: str | Exception) -> Callable[[Request], str]:
+    """Replies by turn: as many assistant messages as the request has."""
+
+    def reply(request: Request) -> str:
+        turn = sum(message["role"] == "assistant" for message in request.messages)
+        found = replies[turn]
+        if isinstance(found, Exception):
+            raise found
+        return found
+
+    return reply
+
+
+def test_a_search_is_scored_by_the_best_evidence_page(environment: SearchEnvironment) -> None:
+    trajectory = roll_out(ScriptedEngine(script("<search>rotor</search>", "<answer>340</answer>")), environment)
+    first, second = trajectory.turns
+    assert [hit.file for hit in first.hits] == ["a.pdf", "b.pdf"]
+    assert (first.evidence_rank, first.rank_score) == (2, 0.5)
+    assert (second.action, trajectory.stop_reason, trajectory.final_answer) == (ActionKind.ANSWER, StopReason.ANSWER, "340")
+
+
+def test_nothing_of_the_evidence_enters_the_conversation(environment: SearchEnvironment) -> None:
+    trajectory = roll_out(ScriptedEngine(script("<search>fuel</search>", "<search>blade</search>", "<answer>x</answer>")), environment)
+    conversation = trajectory.messages
+    assert "b.pdf" not in conversation
+    assert "z.pdf" not in conversation
+    assert "340 rpm" not in conversation
+
+
+def test_a_turn_replied_to_the_messages_that_it_counts(environment: SearchEnvironment) -> None:
+    trajectory = roll_out(ScriptedEngine(script("<search>rotor</search>", "nonsense", "<answer>x</answer>")), environment)
+    messages = json.loads(trajectory.messages)
+    for turn in trajectory.turns:
+        assert messages[turn.num_prompt_messages] == {"role": "assistant", "content": turn.raw_text}
+
+
+def test_an_unreadable_reply_is_answered_with_the_format(environment: SearchEnvironment) -> None:
+    engine = ScriptedEngine(script("rotor", "<search>rotor</search>", "<answer>x</answer>"))
+    trajectory = roll_out(engine, environment)
+    assert [turn.action for turn in trajectory.turns] == [ActionKind.INVALID, ActionKind.SEARCH, ActionKind.ANSWER]
+    assert "<search>" in engine.requests[1].messages[-1]["content"]
+
+
+def test_only_the_last_turn_is_asked_for_the_answer(environment: SearchEnvironment) -> None:
+    engine = ScriptedEngine(script(*["<search>rotor</search>"] * 3))
+    trajectory = roll_out(engine, environment)
+    asked = [FINAL_REQUEST in request.messages[-1]["content"] for request in engine.requests]
+    assert asked == [False, False, True]
+    assert trajectory.stop_reason is StopReason.MAX_ITERATIONS
+
+
+def test_examples_are_earlier_turns_and_the_question_comes_last(environment: SearchEnvironment) -> None:
+    engine = ScriptedEngine(script("", "<search>rotor</search>", "<answer>x</answer>"))
+    roll_out(engine, environment, examples=(Example(question="Where is the fuel?", query="fuel"),))
+    roles = [message["role"] for message in engine.requests[0].messages]
+    assert roles == ["system", "user", "assistant", "user"]
+    assert engine.requests[0].messages[2]["content"] == "<search>fuel</search>"
+    assert QUESTION.question in engine.requests[0].messages[3]["content"]
+
+
+def test_an_engine_error_is_recorded_and_not_raised(environment: SearchEnvironment) -> None:
+    trajectory = roll_out(ScriptedEngine(script("<search>rotor</search>", RolloutError("engine gone"))), environment)
+    assert trajectory.stop_reason is StopReason.ERROR
+    assert trajectory.error == "RolloutError: engine gone"
+    assert len(trajectory.turns) == 1
+
+
+def test_a_context_that_is_full_ends_the_rollout_without_an_error(environment: SearchEnvironment) -> None:
+    trajectory = roll_out(ScriptedEngine(script("<search>rotor</search>", PromptTooLongError("too long"))), environment)
+    assert (trajectory.stop_reason, trajectory.error, len(trajectory.turns)) == (StopReason.CONTEXT_LENGTH, "", 1)
+
+
+def test_a_question_that_never_fits_is_an_error(environment: SearchEnvironment) -> None:
+    trajectory = roll_out(ScriptedEngine(script(PromptTooLongError("too long"))), environment)
+    assert (trajectory.stop_reason, trajectory.error) == (StopReason.ERROR, "too long")
+
+
+class BrokenSearcher:
+    def search(self, text: str, top_k: int) -> list[Hit]:
+        raise SearchIndexError("disk gone")
+
+
+def test_a_failed_search_is_an_error_and_not_an_empty_result() -> None:
+    environment = SearchEnvironment(BrokenSearcher(), top_k=2, depth=10)  # type: ignore[arg-type]
+    trajectory = roll_out(ScriptedEngine(script("<search>rotor</search>")), environment)
+    assert (trajectory.stop_reason, trajectory.error, trajectory.turns[0].error) == (StopReason.ERROR, "disk gone", "disk gone")
+
+
+class SlowSearcher:
+    def __init__(self, searcher: Searcher) -> None:
+        self._searcher = searcher
+
+    def search(self, text: str, top_k: int) -> list[Hit]:
+        if text == "slow":
+            time.sleep(0.5)
+        return self._searcher.search(text, top_k)
+
+    def page(self, hit: Hit) -> Page:
+        return self._searcher.page(hit)
+
+
+def test_a_slow_search_does_not_hold_up_other_rollouts(environment: SearchEnvironment) -> None:
+    slow_environment = SearchEnvironment(SlowSearcher(environment._searcher), top_k=2, depth=10)  # type: ignore[arg-type]
+    ended: list[str] = []
+
+    async def run(query: str) -> None:
+        engine = ScriptedEngine(script(f"<search>{query}</search>"))
+        rollouts = Rollouts(AgentConfig(top_k=2, max_iterations=1), Policy("model"), engine, slow_environment, "index")
+        await rollouts.run(RolloutTask(QUESTION, 0, "default", 7))
+        ended.append(query)
+
+    async def run_both() -> None:
+        await asyncio.gather(run("slow"), run("rotor"))
+
+    asyncio.run(run_both())
+    assert ended == ["rotor", "slow"]
+
+
+def test_the_question_policy_searches_the_question(environment: SearchEnvironment) -> None:
+    config = AgentConfig(top_k=2, max_iterations=1, examples=(Example(question="a", query="b"),))
+    trajectory = roll_out(build_generate(write_question, config), environment, max_iterations=1, examples=config.examples)
+    assert [turn.query for turn in trajectory.turns] == [QUESTION.question]
+
+
+@pytest.mark.parametrize(("rank", "score"), [(1, 1.0), (2, 2 / 3), (3, 1 / 3), (4, 0.0), (None, 0.0)])
+def test_rank_score_is_the_reference_table(rank: int | None, score: float) -> None:
+    assert compute_rank_score(rank, top_k=3) == pytest.approx(score)
+
+
+def test_all_evidence_counts_and_the_page_must_match() -> None:
+    hits = (Hit("b.pdf", 1, 1, 3.0), Hit("z.pdf", 9, 2, 2.0), Hit("b.pdf", 2, 3, 1.0))
+    assert compute_evidence_rank(hits, QUESTION.evidence) == 2
+    assert compute_evidence_rank(hits[:1], QUESTION.evidence) is None
+
+
+def test_seeds_depend_on_the_run_and_the_rollout_alone() -> None:
+    assert compute_seed(1, "q/default/0") == compute_seed(1, "q/default/0")
+    assert len({compute_seed(run, f"q/default/{sample}") for run in range(3) for sample in range(50)}) == 150
+
+
+def test_each_turn_draws_with_another_seed(environment: SearchEnvironment) -> None:
+    engine = ScriptedEngine(script("<search>a</search>", "<search>b</search>", "<search>c</search>"))
+    roll_out(engine, environment)
+    assert len({request.seed for request in engine.requests}) == 3
+
+
+def test_a_trajectory_survives_its_table(environment: SearchEnvironment) -> None:
+    trajectory = roll_out(ScriptedEngine(script("<search>rotor</search>", "<answer>x <cite>b.pdf#2</cite></answer>")), environment)
+    [row] = schemas.to_table([trajectory], schemas.TRAJECTORIES).to_pylist()
+    restored = schemas.to_trajectory(row)
+    assert restored.turns[0].hits[0].score == pytest.approx(trajectory.turns[0].hits[0].score)
+    assert restored.citations == (Evidence("b.pdf", 2),)
+    assert restored.messages == trajectory.messages

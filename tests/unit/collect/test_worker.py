@@ -1,0 +1,146 @@
+"""Plans, the journal, and the worker: places are filled again as soon as they are free, and nothing is done twice."""
+
+import asyncio
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+from factories import build_question, build_search, build_trajectory
+
+from drag_ray import artifacts, schemas
+from drag_ray.agent.config import AgentConfig
+from drag_ray.agent.rollout import Policy
+from drag_ray.collect import journal
+from drag_ray.collect.plan import build_plan, choose_pending, cut_chunks, read_tasks
+from drag_ray.collect.progress import Progress
+from drag_ray.collect.worker import CollectWorker, WorkerOptions
+from drag_ray.engine.config import EngineConfig
+from drag_ray.engine.generate import Generation, Request
+from drag_ray.engine.scripted import ScriptedEngine
+from drag_ray.errors import RolloutError, TooManyFailuresError
+from drag_ray.search.config import SearchConfig
+from drag_ray.search.index import build_index
+from drag_ray.types import Page
+
+QUESTIONS = [build_question(id=f"q{number}", question=f"question {number}?") for number in range(6)]
+
+
+@pytest.fixture
+def options(tmp_path: Path) -> WorkerOptions:
+    artifacts.write_parquet(tmp_path / "pages.parquet", schemas.to_table([Page("a.pdf", 1, 1, "rotor")], schemas.PAGES))
+    build_index(tmp_path / "pages.parquet", tmp_path / "index", SearchConfig())
+    journal.begin_attempt(tmp_path / "run")
+    return WorkerOptions(
+        run_dir=tmp_path / "run",
+        index_dir=tmp_path / "index",
+        agent=AgentConfig(max_iterations=1),
+        engine=EngineConfig(),
+        policy=Policy("model"),
+        concurrent_rollouts=4,
+        flush_s=0,
+    )
+
+
+def run_chunks(worker: CollectWorker, chunks: list) -> list[dict]:
+    async def run_chunk(chunk: object) -> list[dict]:
+        return [row async for table in worker(chunk) for row in table.to_pylist()]  # type: ignore[arg-type]
+
+    async def run_all() -> list[dict]:
+        return sum(await asyncio.gather(*(run_chunk(chunk) for chunk in chunks)), [])
+
+    return asyncio.run(run_all())
+
+
+def test_a_plan_names_every_rollout_once() -> None:
+    plan = build_plan(QUESTIONS, ("default", "diverse"), 3, run_seed=1)
+    assert len({task.id for task in plan}) == len(plan) == 36
+    assert len({task.seed for task in plan}) == 36
+    assert build_plan(QUESTIONS, ("default", "diverse"), 3, run_seed=1) == plan
+
+
+def test_tasks_survive_their_chunk() -> None:
+    plan = build_plan(QUESTIONS, ("default",), 3, run_seed=1)
+    chunks = list(cut_chunks(plan, 4))
+    assert [chunk.num_rows for chunk in chunks] == [4, 4, 4, 4, 2]
+    assert [task for chunk in chunks for task in read_tasks(chunk)] == plan
+
+
+def test_every_rollout_is_written_once(options: WorkerOptions) -> None:
+    plan = build_plan(QUESTIONS, ("default",), 2, run_seed=0)
+    worker = CollectWorker(options, ScriptedEngine(lambda request: "<search>rotor</search>"))
+    summaries = run_chunks(worker, list(cut_chunks(plan, 5)))
+    assert sum(summary["num_finished"] for summary in summaries) == 12
+    assert journal.read_trajectories(options.run_dir)["id"].to_pylist() == sorted(task.id for task in plan)
+    assert choose_pending(plan, journal.read_finished_ids(options.run_dir)) == []
+
+
+def test_failed_rollouts_are_kept_apart_and_pending(options: WorkerOptions) -> None:
+    def reply(request: Request) -> str:
+        if "question 3" in request.messages[-1]["content"]:
+            raise RolloutError("poison")
+        return "<search>rotor</search>"
+
+    plan = build_plan(QUESTIONS, ("default",), 1, run_seed=0)
+    [summary] = run_chunks(CollectWorker(options, ScriptedEngine(reply)), list(cut_chunks(plan, 6)))
+    assert (summary["num_finished"], summary["num_failed"], summary["errors"]) == (5, 1, ["RolloutError: poison"])
+    assert journal.read_failed_ids(options.run_dir) == {"q3/default/0"}
+    assert [task.question.id for task in choose_pending(plan, journal.read_finished_ids(options.run_dir))] == ["q3"]
+
+
+def test_a_chunk_that_is_given_out_again_repeats_only_what_is_missing(options: WorkerOptions) -> None:
+    plan = build_plan(QUESTIONS, ("default",), 1, run_seed=0)
+    [chunk] = cut_chunks(plan, 6)
+    journal.claim(options.run_dir, 0)
+    early = journal.Journal(options.run_dir, flush_s=0)
+    early.add(build_trajectory(build_search(), id=plan[0].id))
+    engine = ScriptedEngine(lambda request: "<search>rotor</search>")
+    run_chunks(CollectWorker(options, engine), [chunk])
+    assert len(engine.requests) == 5
+    assert len(journal.read_trajectories(options.run_dir)) == 6
+
+
+class StaggeredEngine:
+    """Takes long for one question and notes how many requests ran when each one began."""
+
+    def __init__(self) -> None:
+        self.running = 0
+        self.most_running = 0
+        self.ended: list[str] = []
+
+    async def __call__(self, request: Request) -> Generation:
+        question = request.messages[-1]["content"]
+        self.running += 1
+        self.most_running = max(self.most_running, self.running)
+        await asyncio.sleep(0.5 if "question 0" in question else 0.02)
+        self.running -= 1
+        self.ended.append(question)
+        return Generation("<search>rotor</search>", (), (), "stop")
+
+
+def test_a_finished_rollout_makes_room_while_a_long_one_goes_on(options: WorkerOptions) -> None:
+    engine = StaggeredEngine()
+    plan = build_plan(QUESTIONS, ("default",), 4, run_seed=0)
+    run_chunks(CollectWorker(options, engine), list(cut_chunks(plan[3:], 3)))
+    assert engine.most_running == 4
+    assert engine.ended[-1].endswith("question 0?")
+
+
+def test_an_unreadable_file_is_set_aside_and_its_rollouts_run_again(options: WorkerOptions) -> None:
+    plan = build_plan(QUESTIONS, ("default",), 1, run_seed=0)
+    run_chunks(CollectWorker(options, ScriptedEngine(lambda request: "<search>rotor</search>")), list(cut_chunks(plan, 2)))
+    victim = sorted((options.run_dir / journal.TRAJECTORIES_DIR_NAME).glob("*.parquet"))[0]
+    lost = set(pq.read_table(victim, columns=["id"])["id"].to_pylist())
+    victim.write_bytes(victim.read_bytes()[:-20])
+    assert journal.begin_attempt(options.run_dir) == 1
+    assert {task.id for task in choose_pending(plan, journal.read_finished_ids(options.run_dir))} == lost
+    assert (options.run_dir / journal.CORRUPT_DIR_NAME / victim.name).exists()
+
+
+def test_a_run_that_goes_wrong_is_stopped_with_its_commonest_errors() -> None:
+    progress = Progress(100, max_failure_rate=0.2, label="test")
+    summary = {"num_finished": 8, "num_failed": 2, "num_found": 0, "completion_tokens": 0, "errors": ["engine gone"] * 2}
+    progress.add(summary)
+    progress.add(summary)
+    with pytest.raises(TooManyFailuresError, match=r"(?s)5 of 21 rollouts failed.*5 x engine gone"):
+        progress.add({**summary, "num_finished": 0, "num_failed": 1, "errors": ["engine gone"]})
+    progress.close()
