@@ -22,9 +22,8 @@ $(STAMP): runtime_env/$(ACCELERATOR).txt runtime_env/dev.txt pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "drag_ray needs Python 3.11 or newer, $(PYTHON) is $$($(PYTHON) -V). Try: make PYTHON=python3.11"; exit 1; }
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	@$(BIN)/python -m uv --version >/dev/null 2>&1 || $(BIN)/python -m pip install --quiet uv
-	$(BIN)/python -m uv pip install --quiet --python $(BIN)/python --no-deps --require-hashes -r runtime_env/$(ACCELERATOR).txt -r runtime_env/dev.txt
+	$(BIN)/python -m uv pip install --quiet --python $(BIN)/python --no-deps --require-hashes --compile-bytecode -r runtime_env/$(ACCELERATOR).txt -r runtime_env/dev.txt
 	$(BIN)/python -m uv pip install --quiet --python $(BIN)/python --no-deps --no-build-isolation -e .
-	$(BIN)/python -m compileall -q -j 0 $(BIN)/../lib > /dev/null 2>&1 || true
 	$(BIN)/python -m drag_ray.engine.embedded
 	@touch $@
 
@@ -46,7 +45,7 @@ integration: setup ## each stage on a local Ray with the real engine and the rea
 	$(BIN)/python -m pytest -q tests/integration
 
 bench: setup ## the benchmarks; results go to benchmarks/results
-	$(BIN)/python -m benchmarks
+	@for file in benchmarks/bench_*.py; do echo "== $$file"; $(BIN)/python $$file || exit 1; done
 
 lock: ## resolve runtime_env/*.in into the pinned lists
 	@for name in cpu gpu dev; do \

@@ -13,7 +13,7 @@ class CollectConfig(BaseConfig):
     """Which rollouts to run, and how they are spread."""
 
     limit: int = Field(default=0, ge=0)
-    """training questions to take; 0 takes all"""
+    """training questions to take, drawn at random; 0 takes all"""
     presets: tuple[PresetName, ...] = Field(default=("default",), min_length=1)
     """sampling presets; every question is sampled with each of them"""
     samples_per_question: int = Field(default=4, ge=1)

@@ -17,7 +17,7 @@ _TASK_SCHEMA = pa.schema(
 def build_plan(
     questions: Sequence[Question], presets: Sequence[str], samples_per_question: int, run_seed: int
 ) -> list[RolloutTask]:
-    """Every rollout of a run. The samples of a question follow each other, so that they share its prompt in the engine's cache."""
+    """Every rollout of a run. The samples of a question follow each other: they share its prompt in the engine's cache."""
     return [
         RolloutTask(question, sample_index, preset, compute_seed(run_seed, compute_rollout_id(question.id, preset, sample_index)))
         for question in questions

@@ -43,7 +43,8 @@ class Progress:
         )
         if done >= _JUDGED_FROM and self.totals["num_failed"] > self._max_failure_rate * done:
             raise TooManyFailuresError(
-                f"{self.totals['num_failed']} of {done} rollouts failed, more than max_failure_rate {self._max_failure_rate:.0%}.\n"
+                f"{self.totals['num_failed']} of {done} rollouts failed, "
+                f"more than max_failure_rate {self._max_failure_rate:.0%}.\n"
                 f"{self.describe_errors()}\nMend the cause and start the run again: it goes on with what has not finished."
             )
 

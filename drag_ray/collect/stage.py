@@ -16,6 +16,7 @@ from drag_ray.collect.config import CollectConfig
 from drag_ray.collect.plan import build_plan, choose_pending, cut_chunks
 from drag_ray.collect.progress import Progress
 from drag_ray.collect.worker import CollectWorker, WorkerOptions
+from drag_ray.corpus.questions import draw_questions
 from drag_ray.engine.config import EngineConfig
 from drag_ray.errors import ConfigError, DataError
 from drag_ray.types import Question
@@ -34,15 +35,15 @@ def run(config: Any, folder: StageFolder) -> dict[str, Any]:
         DataError: there is no training question.
         TooManyFailuresError: more rollouts failed than `max_failure_rate` allows.
     """
-    questions = read_questions(config.stage_dir("index"), "train", config.collect.limit)
+    questions = read_questions(config.stage_dir("index"), "train", config.collect.limit, config.seed)
     plan = build_plan(questions, config.collect.presets, config.collect.samples_per_question, config.seed)
     options = build_options(config, config.engine, folder.path)
     totals = collect(plan, options, config.collect, "collecting")
     return {"questions": len(questions), "rollouts": len(plan), **totals}
 
 
-def read_questions(index_dir: Path, split: str, limit: int) -> list[Question]:
-    """The questions of a split, the first `limit` of them if it is not 0.
+def read_questions(index_dir: Path, split: str, limit: int, seed: int) -> list[Question]:
+    """The questions of a split; at most `limit` of them, drawn at random with `seed`, if it is not 0.
 
     Raises:
         DataError: the split has none.
@@ -51,7 +52,7 @@ def read_questions(index_dir: Path, split: str, limit: int) -> list[Question]:
     questions = [schemas.to_question(row) for row in rows if row["split"] == split]
     if not questions:
         raise DataError(f"{index_dir / 'questions.parquet'}: no {split} question. See corpus.questions and corpus.test_fraction.")
-    return questions[: limit or None]
+    return draw_questions(questions, limit, seed)
 
 
 def build_options(config: Any, engine: EngineConfig, run_dir: Path) -> WorkerOptions:

@@ -1,4 +1,4 @@
-"""One engine with its index and its journal, fed with chunks of rollouts. Ray Data holds it in an actor; it knows nothing of Ray."""
+"""One engine with its index and its journal, fed with chunks of rollouts. It knows nothing of the actor that holds it."""
 
 import asyncio
 from collections import Counter

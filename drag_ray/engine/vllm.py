@@ -10,6 +10,8 @@ from drag_ray.engine.generate import Generation, Request
 from drag_ray.errors import ConfigError, PromptTooLongError, RolloutError
 
 _CPU_BATCHED_TOKENS = 4096
+_CPU_BLOCK_TOKENS = 32
+"""Prompts share their cached beginning in whole blocks: vLLM's 128 on a CPU would compute most of a short prompt again."""
 
 
 def build_engine_args(config: EngineConfig, **overrides: Any) -> Any:
@@ -27,12 +29,14 @@ def build_engine_args(config: EngineConfig, **overrides: Any) -> Any:
         "load_format": config.load_format,
         "enforce_eager": config.enforce_eager,
         "enable_prefix_caching": True,
+        "use_tqdm_on_load": False,
     }
     if current_platform.is_cpu():
         os.environ.setdefault("VLLM_CPU_KVCACHE_SPACE", str(config.cpu_kv_cache_gib))
         os.environ.setdefault("VLLM_CPU_OMP_THREADS_BIND", _available_cpus())
         # A prompt that is prefilled in parts rewinds its seeded generator, which torch cannot do on a CPU: the engine dies.
         options |= {"enable_chunked_prefill": False, "max_num_batched_tokens": max(config.max_model_len, _CPU_BATCHED_TOKENS)}
+        options |= {"block_size": _CPU_BLOCK_TOKENS}
     if config.adapter:
         options |= {"enable_lora": True, "max_lora_rank": config.max_lora_rank, "max_loras": 1}
     return AsyncEngineArgs(**(options | overrides))

@@ -9,13 +9,13 @@ class EvaluateConfig(BaseConfig):
     """Which policies are compared, on how many held-out questions."""
 
     limit: int = Field(default=0, ge=0)
-    """test questions to take; 0 takes all"""
+    """test questions to take, drawn at random; 0 takes all"""
     baselines: tuple[str, ...] = ("question",)
     """policies without a model to compare with; question: the question itself is the query"""
     adapters: tuple[str, ...] = ()
-    """adapters to compare with the base model, as name=folder; when empty, the adapter of this run's finetune stage, as `tuned`"""
+    """adapters to compare with the base model, as name=folder; when empty, that of this run's finetune stage, as `tuned`"""
     merged: bool = True
-    """where there is no GPU, evaluate this run's adapter merged into the model: a dynamic adapter is several times slower there"""
+    """without a GPU, evaluate this run's adapter merged into the model: a dynamic adapter is several times slower there"""
     num_resamples: int = Field(default=10_000, ge=100)
     """bootstrap resamples and permutations"""
     num_examples: int = Field(default=5, ge=0)

@@ -46,7 +46,7 @@ def run(config: Any, folder: StageFolder) -> dict[str, Any]:
     """
     check_baselines(config.evaluate.baselines)
     models = choose_models(config, has_gpu=ray.cluster_resources().get("GPU", 0) >= 1)
-    questions = read_questions(config.stage_dir("index"), "test", config.evaluate.limit)
+    questions = read_questions(config.stage_dir("index"), "test", config.evaluate.limit, config.seed)
     tasks = build_plan(questions, (_PRESET,), 1, config.seed)
     trajectories: dict[str, list[Trajectory]] = {}
     for name in config.evaluate.baselines:

@@ -4,7 +4,6 @@ import asyncio
 import json
 import time
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 from factories import build_question
@@ -67,7 +66,9 @@ def test_a_search_is_scored_by_the_best_evidence_page(environment: SearchEnviron
 
 
 def test_nothing_of_the_evidence_enters_the_conversation(environment: SearchEnvironment) -> None:
-    trajectory = roll_out(ScriptedEngine(script("<search>fuel</search>", "<search>blade</search>", "<answer>x</answer>")), environment)
+    trajectory = roll_out(
+        ScriptedEngine(script("<search>fuel</search>", "<search>blade</search>", "<answer>x</answer>")), environment
+    )
     conversation = trajectory.messages
     assert "b.pdf" not in conversation
     assert "z.pdf" not in conversation
@@ -192,7 +193,9 @@ def test_each_turn_draws_with_another_seed(environment: SearchEnvironment) -> No
 
 
 def test_a_trajectory_survives_its_table(environment: SearchEnvironment) -> None:
-    trajectory = roll_out(ScriptedEngine(script("<search>rotor</search>", "<answer>x <cite>b.pdf#2</cite></answer>")), environment)
+    trajectory = roll_out(
+        ScriptedEngine(script("<search>rotor</search>", "<answer>x <cite>b.pdf#2</cite></answer>")), environment
+    )
     [row] = schemas.to_table([trajectory], schemas.TRAJECTORIES).to_pylist()
     restored = schemas.to_trajectory(row)
     assert restored.turns[0].hits[0].score == pytest.approx(trajectory.turns[0].hits[0].score)

@@ -46,7 +46,7 @@ def run_chunks(worker: CollectWorker, chunks: list) -> list[dict]:
         return [row async for table in worker(chunk) for row in table.to_pylist()]  # type: ignore[arg-type]
 
     async def run_all() -> list[dict]:
-        return sum(await asyncio.gather(*(run_chunk(chunk) for chunk in chunks)), [])
+        return [row for rows in await asyncio.gather(*(run_chunk(chunk) for chunk in chunks)) for row in rows]
 
     return asyncio.run(run_all())
 

@@ -93,7 +93,9 @@ def test_text_without_a_known_word_finds_nothing(index_dir: Path, query: str) ->
     assert Searcher(index_dir).search(query, 3) == []
 
 
-@pytest.mark.parametrize("query", ['rotor"', "(rotor", "rotor AND", "NOT rotor", "text:rotor", "-rotor", "rotor\ud800", "rotor*", "[rotor TO"])
+@pytest.mark.parametrize(
+    "query", ['rotor"', "(rotor", "rotor AND", "NOT rotor", "text:rotor", "-rotor", "rotor\ud800", "rotor*", "[rotor TO"]
+)
 def test_syntax_in_model_text_is_only_words(index_dir: Path, query: str) -> None:
     assert "file00.pdf" in files(Searcher(index_dir), query)
 

@@ -1,0 +1,43 @@
+"""How a benchmark's result is kept: the numbers with the machine, the versions, the commit and the command that gave them."""
+
+import os
+import platform
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from drag_ray import artifacts, provenance
+
+RESULTS_DIR = Path(__file__).parent / "results"
+
+
+def describe_machine() -> dict[str, Any]:
+    """Processor, cores and memory."""
+    names = [
+        line.partition(":")[2].strip() for line in Path("/proc/cpuinfo").read_text().splitlines() if line.startswith("model name")
+    ]
+    memory_bytes = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return {
+        "cpu": names[0] if names else platform.processor(),
+        "cores": len(os.sched_getaffinity(0)),
+        "memory_gib": round(memory_bytes / 2**30, 1),
+        "python": platform.python_version(),
+    }
+
+
+def write_result(name: str, numbers: dict[str, Any]) -> Path:
+    """Write `results/NAME.json` and print where it is."""
+    path = RESULTS_DIR / f"{name}.json"
+    record = {
+        "benchmark": name,
+        "command": "python " + " ".join(sys.argv),
+        "measured_at": datetime.now(UTC).isoformat(timespec="seconds"),
+        "commit": provenance.read_commit(),
+        "machine": describe_machine(),
+        "versions": provenance.read_versions(),
+        "results": numbers,
+    }
+    artifacts.write_json(path, record)
+    print(f"written: {path}")
+    return path

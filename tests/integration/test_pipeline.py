@@ -1,0 +1,127 @@
+"""The whole loop at a tiny size with the real engine and the real model, killed in the middle and gone on with."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from drag_ray.pipeline import STAGES
+
+ROOT = Path(__file__).parents[2]
+NUM_ROLLOUTS = 24
+OPTIONS = [
+    *("--config", "jobs/configs/demo.toml", "--cluster.dashboard-port", "8290"),
+    *("--corpus.manual-packages", "numpy", "--corpus.limit-pages", "150"),
+    *("--agent.max-iterations", "3", "--agent.max-tokens", "16"),
+    *("--collect.limit", "8", "--collect.samples-per-question", "3", "--collect.chunk-rollouts", "4"),
+    *("--collect.concurrent-rollouts", "4", "--collect.flush-s", "0"),
+    *("--format.validation-fraction", "0.3", "--finetune.epochs", "1", "--evaluate.limit", "6"),
+]
+
+
+def start(run_dir: Path, log: Path) -> subprocess.Popen[bytes]:
+    command = [sys.executable, "jobs/pipeline.py", *OPTIONS, "--run-dir", str(run_dir)]
+    return subprocess.Popen(command, cwd=ROOT, stdout=log.open("wb"), stderr=subprocess.STDOUT, start_new_session=True)
+
+
+def read_rollouts(run_dir: Path) -> pl.DataFrame:
+    paths = sorted((run_dir / "collect" / "trajectories").glob("*.parquet"))
+    frames = [pl.read_parquet(path, columns=["id", "started_at", "duration_s"]) for path in paths]
+    return (
+        pl.concat(frames) if frames else pl.DataFrame(schema={"id": pl.String, "started_at": pl.String, "duration_s": pl.Float32})
+    )
+
+
+def kill_when_some_are_finished(process: subprocess.Popen[bytes], run_dir: Path) -> None:
+    """SIGKILL for the driver and everything that it started, as soon as a few rollouts are on disk."""
+    deadline = time.monotonic() + 400
+    while read_rollouts(run_dir).height < 4:
+        assert process.poll() is None, "the pipeline ended before it could be killed"
+        assert time.monotonic() < deadline, "no rollout finished in time"
+        time.sleep(0.2)
+    os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+    time.sleep(5)  # Ray's own processes end with the driver that started them
+
+
+@pytest.fixture(scope="module")
+def finished_run(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, pl.DataFrame, str]:
+    folder = tmp_path_factory.mktemp("pipeline")
+    run_dir = folder / "run"
+    kill_when_some_are_finished(start(run_dir, folder / "first.log"), run_dir)
+    kept = read_rollouts(run_dir)
+    process = start(run_dir, folder / "second.log")
+    status = process.wait(timeout=900)
+    log = (folder / "second.log").read_text(errors="replace")
+    assert status == 0, log[-5000:]
+    return run_dir, kept, log
+
+
+def test_a_killed_collection_keeps_what_is_finished_and_repeats_nothing(finished_run: tuple[Path, pl.DataFrame, str]) -> None:
+    run_dir, kept, log = finished_run
+    rollouts = read_rollouts(run_dir)
+    assert 4 <= kept.height < NUM_ROLLOUTS
+    assert rollouts["id"].n_unique() == rollouts.height == NUM_ROLLOUTS
+    unchanged = rollouts.join(kept, on=["id", "started_at", "duration_s"], how="inner")
+    assert unchanged.height == kept.height
+    assert f"{kept.height} of {NUM_ROLLOUTS} rollouts are finished already" in log
+
+
+def test_every_stage_finished_and_the_finished_one_was_not_run_again(finished_run: tuple[Path, pl.DataFrame, str]) -> None:
+    run_dir, _, log = finished_run
+    for name in STAGES:
+        assert (run_dir / name / "manifest.json").is_file()
+    assert "index: unchanged, skipped" in log
+    assert "collect: going on" in log
+
+
+def test_trajectories_hold_what_the_engine_saw(finished_run: tuple[Path, pl.DataFrame, str]) -> None:
+    from transformers import AutoTokenizer
+
+    from drag_ray import schemas
+    from drag_ray.collect.journal import read_trajectories
+    from drag_ray.engine.embedded import embedded_model_dir
+
+    tokenizer = AutoTokenizer.from_pretrained(embedded_model_dir())
+    trajectories = [schemas.to_trajectory(row) for row in read_trajectories(finished_run[0] / "collect").to_pylist()]
+    assert any(len(trajectory.turns) == 3 for trajectory in trajectories)
+    for trajectory in trajectories:
+        messages = json.loads(trajectory.messages)
+        for turn in trajectory.turns:
+            prompt = tokenizer.apply_chat_template(
+                messages[: turn.num_prompt_messages], add_generation_prompt=True, tokenize=False
+            )
+            assert tokenizer.decode(turn.prompt_token_ids) == prompt
+            assert turn.raw_text in tokenizer.decode(turn.completion_token_ids)
+
+
+def test_the_report_compares_all_policies_on_the_same_questions(finished_run: tuple[Path, pl.DataFrame, str]) -> None:
+    evaluate_dir = finished_run[0] / "evaluate"
+    results = pl.read_ndjson(evaluate_dir / "results.jsonl")
+    assert set(results["policy"]) == {"question", "base", "tuned"}
+    assert results.group_by("policy").agg(pl.col("question_id").n_unique())["question_id"].to_list() == [6, 6, 6]
+    questions = pl.read_parquet(finished_run[0] / "index" / "questions.parquet")
+    test_ids = set(questions.filter(pl.col("split") == "test")["id"])
+    assert set(results["question_id"]) <= test_ids
+    assert "<html" in (evaluate_dir / "report.html").read_text()
+
+
+def test_training_saw_no_test_question(finished_run: tuple[Path, pl.DataFrame, str]) -> None:
+    run_dir, _, _ = finished_run
+    trained = {json.loads(line)["question_id"] for line in (run_dir / "format/sft_query/train.jsonl").read_text().splitlines()}
+    evaluated = set(pl.read_ndjson(run_dir / "evaluate" / "results.jsonl")["question_id"])
+    assert trained
+    assert not trained & evaluated
+
+
+def test_a_second_start_skips_everything(finished_run: tuple[Path, pl.DataFrame, str], tmp_path: Path) -> None:
+    process = start(finished_run[0], tmp_path / "third.log")
+    assert process.wait(timeout=120) == 0
+    log = (tmp_path / "third.log").read_text()
+    assert [f"{name}: unchanged, skipped" in log for name in STAGES] == [True] * len(STAGES)

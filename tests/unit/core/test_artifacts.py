@@ -1,0 +1,107 @@
+"""Stage folders: whole or absent files, manifests, resuming and setting aside."""
+
+import errno
+import multiprocessing
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from drag_ray import artifacts, schemas
+from drag_ray.artifacts import Identity, StageFolder
+from drag_ray.errors import ArtifactError, DataError
+from drag_ray.types import Page
+
+
+def identity(value: int = 1) -> Identity:
+    return Identity("collect", {"value": value}, {"index": "abc"}, "code")
+
+
+def test_a_failed_write_leaves_the_old_file_and_no_scraps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    target = tmp_path / "table.parquet"
+    artifacts.write_text(target, "old")
+
+    def fail(*arguments: object, **options: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(artifacts.pq, "write_table", fail)
+    with pytest.raises(ArtifactError, match=r"No space left on device.*Free some space"):
+        artifacts.write_parquet(target, pa.table({"a": [1]}))
+    assert target.read_text() == "old"
+    assert list(tmp_path.iterdir()) == [target]
+
+
+def test_a_folder_is_finished_only_with_its_manifest(tmp_path: Path) -> None:
+    folder = StageFolder(tmp_path / "collect", identity())
+    with folder:
+        artifacts.write_text(folder.path / "data", "x")
+    assert not folder.is_finished()
+    with pytest.raises(ArtifactError, match="has not finished"):
+        artifacts.require_manifest(folder.path)
+    with folder:
+        assert folder.resumed
+        folder.finish({"rows": 3})
+    assert folder.is_finished()
+    assert artifacts.require_manifest(folder.path).counts == {"rows": 3}
+
+
+def test_work_of_other_options_is_set_aside_and_not_lost(tmp_path: Path) -> None:
+    with StageFolder(tmp_path / "collect", identity(1)) as folder:
+        artifacts.write_text(folder.path / "data", "precious")
+    with StageFolder(tmp_path / "collect", identity(2)) as folder:
+        assert not folder.resumed
+        assert not (folder.path / "data").exists()
+    [previous] = (tmp_path / "_previous").iterdir()
+    assert (previous / "data").read_text() == "precious"
+
+
+@pytest.mark.parametrize("change", [{"config": {"value": 2}}, {"inputs": {"index": "other"}}, {"code": "other"}])
+def test_options_inputs_and_code_make_the_identity(change: dict) -> None:
+    fields = {"stage": "collect", "config": {"value": 1}, "inputs": {"index": "abc"}, "code": "code"}
+    assert Identity(**fields).fingerprint == identity().fingerprint
+    assert Identity(**{**fields, **change}).fingerprint != identity().fingerprint
+
+
+def hold(path: Path, entered: object, leave: object) -> None:
+    with StageFolder(path, identity()):
+        entered.set()  # type: ignore[attr-defined]
+        leave.wait(30)  # type: ignore[attr-defined]
+
+
+def test_two_runs_cannot_write_one_folder(tmp_path: Path) -> None:
+    context = multiprocessing.get_context("spawn")
+    entered, leave = context.Event(), context.Event()
+    holder = context.Process(target=hold, args=(tmp_path / "collect", entered, leave))
+    holder.start()
+    assert entered.wait(30)
+    with pytest.raises(ArtifactError, match="another run is writing"), StageFolder(tmp_path / "collect", identity()):
+        pass
+    leave.set()
+    holder.join()
+
+
+def test_an_unreadable_manifest_says_what_to_remove(tmp_path: Path) -> None:
+    artifacts.write_text(tmp_path / "collect" / artifacts.MANIFEST_NAME, '{"stage": ')
+    with pytest.raises(ArtifactError, match=r"not a manifest.*Remove the folder"):
+        artifacts.read_manifest(tmp_path / "collect")
+
+
+def test_tables_of_another_version_or_type_are_refused_by_name(tmp_path: Path) -> None:
+    table = schemas.to_table([Page("a.pdf", 1, 1, "text")], schemas.PAGES)
+    path = tmp_path / "pages.parquet"
+    artifacts.write_parquet(path, table)
+    assert schemas.to_page(schemas.read_table(path, schemas.PAGES).to_pylist()[0]) == Page("a.pdf", 1, 1, "text")
+    artifacts.write_parquet(path, table.set_column(1, "page_number", pa.array(["one"])))
+    with pytest.raises(DataError, match=r"pages\.parquet: column 'page_number' of this pages table is string, expected int32"):
+        schemas.read_table(path, schemas.PAGES)
+    artifacts.write_parquet(path, table.drop_columns(["text"]))
+    with pytest.raises(DataError, match="no column 'text'"):
+        schemas.read_table(path, schemas.PAGES)
+    artifacts.write_parquet(path, table.replace_schema_metadata({"drag_ray.schema_version": "0"}))
+    with pytest.raises(DataError, match="schema version 0"):
+        schemas.read_table(path, schemas.PAGES)
+    path.write_text("not parquet")
+    with pytest.raises(DataError, match="not a readable Parquet file"):
+        schemas.read_table(path, schemas.PAGES)
+    with pytest.raises(DataError, match="no such file"):
+        schemas.read_table(tmp_path / "nothing.parquet", schemas.PAGES)

@@ -1,0 +1,88 @@
+"""The stages as data: which options and which code make a stage run again."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from drag_ray import artifacts, pipeline
+from drag_ray.artifacts import Identity, StageFolder
+from drag_ray.config import load
+from drag_ray.errors import ArtifactError, ConfigError, DragRayError
+from drag_ray.pipeline import STAGES, compute_identity, run_stage
+from drag_ray.run_config import RunConfig
+
+
+@pytest.fixture
+def run_dir(tmp_path: Path) -> Path:
+    for name in STAGES:
+        with StageFolder(tmp_path / name, Identity(name, {}, {}, "code")) as folder:
+            folder.finish({})
+    return tmp_path
+
+
+def configure(run_dir: Path, *options: str) -> RunConfig:
+    return load(RunConfig, ["--run-dir", str(run_dir), *options])
+
+
+def changed_by(run_dir: Path, *options: str) -> set[str]:
+    before, after = configure(run_dir), configure(run_dir, *options)
+    return {
+        name
+        for name, stage in STAGES.items()
+        if compute_identity(stage, before).fingerprint != compute_identity(stage, after).fingerprint
+    }
+
+
+def test_an_option_changes_the_stages_that_depend_on_it(run_dir: Path) -> None:
+    assert changed_by(run_dir, "--search.operator", "and") == {"index"}
+    assert changed_by(run_dir, "--agent.top-k", "5") == {"collect", "evaluate"}
+    assert changed_by(run_dir, "--finetune.epochs", "7") == {"finetune"}
+    assert changed_by(run_dir, "--engine.model", "other") == {"collect", "finetune", "evaluate"}
+
+
+def test_placement_changes_nothing(run_dir: Path) -> None:
+    assert changed_by(run_dir, "--collect.num-engines", "8", "--engine.max-num-seqs", "512", "--cluster.num-cpus", "3") == set()
+
+
+def test_an_input_that_changed_changes_its_readers(run_dir: Path) -> None:
+    before = compute_identity(STAGES["format"], configure(run_dir)).fingerprint
+    with StageFolder(run_dir / "process", Identity("process", {"other": 1}, {}, "code")) as folder:
+        folder.finish({})
+    assert compute_identity(STAGES["format"], configure(run_dir)).fingerprint != before
+
+
+def test_own_documents_are_part_of_the_index(run_dir: Path, tmp_path: Path) -> None:
+    documents = tmp_path / "documents"
+    documents.mkdir()
+    (documents / "a.jsonl").write_text("{}")
+    config = configure(run_dir, "--corpus.documents", str(documents), "--corpus.questions", "")
+    before = compute_identity(STAGES["index"], config).fingerprint
+    (documents / "b.jsonl").write_text("{}")
+    assert compute_identity(STAGES["index"], config).fingerprint != before
+    with pytest.raises(ConfigError, match=r"corpus\.documents .*no such file or folder"):
+        compute_identity(STAGES["index"], configure(run_dir, "--corpus.documents", str(tmp_path / "nothing")))
+
+
+def test_a_stage_without_its_input_names_the_job_to_run(tmp_path: Path) -> None:
+    with pytest.raises(ArtifactError, match=r"jobs/process\.py"):
+        compute_identity(STAGES["format"], configure(tmp_path))
+
+
+def test_a_finished_stage_is_skipped_and_a_failed_one_is_gone_on_with(run_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    runs: list[bool] = []
+
+    def run(self: pipeline.Stage, config: RunConfig, folder: StageFolder) -> dict[str, Any]:
+        runs.append(folder.resumed)
+        if len(runs) == 1:
+            raise DragRayError("stopped")
+        return {"rows": 1}
+
+    monkeypatch.setattr(pipeline.Stage, "run", run)
+    config = configure(run_dir)
+    with pytest.raises(DragRayError, match="stopped"):
+        run_stage(STAGES["process"], config)
+    run_stage(STAGES["process"], config)
+    run_stage(STAGES["process"], config)
+    assert runs == [False, True]
+    assert artifacts.require_manifest(run_dir / "process").counts == {"rows": 1}
