@@ -21,6 +21,14 @@ ADAPTER_DIR_NAME = "adapter"
 MERGED_DIR_NAME = "merged"
 CURVE_NAME = "curve.jsonl"
 _CHECKPOINTS_DIR_NAME = "checkpoints"
+_CPU_ENVIRONMENT = {
+    # Each step asks for the same large blocks again. glibc would give them back to the system every time, and the
+    # system would clear them every time: 110 instead of 79 tokens a second on two cores.
+    "MALLOC_MMAP_MAX_": "0",
+    "MALLOC_TRIM_THRESHOLD_": "-1",
+    # Ray's own processes need the cores too: a thread that spins while it waits takes them from the one it waits for.
+    "OMP_WAIT_POLICY": "PASSIVE",
+}
 _ADAPTER_FILES = (
     "adapter_*",
     "tokenizer*",
@@ -87,6 +95,7 @@ def _fit(settings: FinetuneConfig, model: str, rows_dir: Path, stage_dir: Path) 
             storage_path=str(stage_dir),
             failure_config=ray.train.FailureConfig(max_failures=settings.max_failures),
             checkpoint_config=ray.train.CheckpointConfig(num_to_keep=2),
+            worker_runtime_env={} if use_gpu else {"env_vars": _CPU_ENVIRONMENT},
         ),
     )
     try:

@@ -1,0 +1,30 @@
+"""Presets, the embedded model's name, and what vLLM is asked for."""
+
+import pytest
+
+from drag_ray.engine import embedded
+from drag_ray.engine.embedded import resolve_model
+from drag_ray.engine.sampling import PRESETS
+from drag_ray.errors import ConfigError
+
+
+def test_presets_have_the_values_of_the_reference() -> None:
+    values = {name: (preset.temperature, preset.top_p, preset.repetition_penalty) for name, preset in PRESETS.items()}
+    assert values == {
+        "greedy": (0.0, 1.0, 1.0),
+        "low_temp": (0.3, 0.9, 1.0),
+        "default": (0.7, 0.95, 1.0),
+        "high_temp": (1.0, 0.95, 1.0),
+        "creative": (1.2, 0.95, 1.0),
+        "diverse": (0.9, 0.98, 1.1),
+    }
+
+
+def test_other_models_keep_their_name() -> None:
+    assert resolve_model("Qwen/Qwen3-VL-8B-Thinking") == "Qwen/Qwen3-VL-8B-Thinking"
+
+
+def test_a_missing_package_of_the_embedded_model_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(embedded, "_PACKAGE", "no-such-package")
+    with pytest.raises(ConfigError, match=r"no-such-package.*not installed.*make setup"):
+        resolve_model("embedded")

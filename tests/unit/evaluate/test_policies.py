@@ -1,0 +1,54 @@
+"""Which policies are compared."""
+
+from pathlib import Path
+
+import pytest
+
+from drag_ray import artifacts
+from drag_ray.config import load
+from drag_ray.errors import ArtifactError, ConfigError
+from drag_ray.evaluate.policies import check_baselines, choose_models
+from drag_ray.run_config import RunConfig
+
+
+@pytest.fixture
+def run_dir(tmp_path: Path) -> Path:
+    artifacts.write_text(tmp_path / "finetune" / "adapter" / "adapter_config.json", "{}")
+    (tmp_path / "finetune" / "merged").mkdir()
+    return tmp_path
+
+
+def configure(run_dir: Path, *options: str) -> RunConfig:
+    return load(RunConfig, ["--run-dir", str(run_dir), *options])
+
+
+def test_the_runs_adapter_is_merged_on_a_cpu_and_dynamic_on_a_gpu(run_dir: Path) -> None:
+    base, on_cpu = choose_models(configure(run_dir), has_gpu=False)
+    _, on_gpu = choose_models(configure(run_dir), has_gpu=True)
+    assert (base.name, base.engine.adapter) == ("base", "")
+    assert (on_cpu.name, on_cpu.engine.model, on_cpu.engine.adapter) == ("tuned", str(run_dir / "finetune/merged"), "")
+    assert (on_gpu.engine.model, on_gpu.engine.adapter) == ("embedded", str(run_dir / "finetune/adapter"))
+
+
+def test_adapters_that_are_named_replace_the_runs_own(run_dir: Path) -> None:
+    models = choose_models(configure(run_dir, "--evaluate.adapters", f"mine={run_dir}/finetune/adapter"), has_gpu=False)
+    assert [model.name for model in models] == ["base", "mine"]
+
+
+def test_a_missing_adapter_names_the_job(tmp_path: Path) -> None:
+    with pytest.raises(ArtifactError, match=r"no LoRA adapter.*jobs/finetune\.py"):
+        choose_models(configure(tmp_path), has_gpu=False)
+
+
+@pytest.mark.parametrize(
+    ("entry", "message"), [("folder-alone", "expected name=folder"), ("base={}/finetune/adapter", "'base' is given twice")]
+)
+def test_wrong_adapter_entries_are_refused(run_dir: Path, entry: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        choose_models(configure(run_dir, "--evaluate.adapters", entry.format(run_dir)), has_gpu=False)
+
+
+def test_an_unknown_baseline_names_the_known_ones() -> None:
+    check_baselines(("question",))
+    with pytest.raises(ConfigError, match=r"'bm25': unknown. Known baselines: question"):
+        check_baselines(("bm25",))
