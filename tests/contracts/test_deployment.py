@@ -10,11 +10,11 @@ ROOT = Path(__file__).parents[2]
 
 
 def test_ray_takes_the_cluster_file() -> None:
-    from ray.autoscaler._private.util import fill_node_type_min_max_workers, validate_config
+    from ray.autoscaler._private.util import prepare_config, validate_config
 
-    config = yaml.safe_load((ROOT / "cluster.yaml").read_text())
-    fill_node_type_min_max_workers(config)
+    config = prepare_config(yaml.safe_load((ROOT / "cluster.yaml").read_text()))
     validate_config(config)
+    assert config["available_node_types"]["gpu"]["max_workers"] == config["max_workers"]
 
 
 @pytest.mark.parametrize("name", ["cpu", "gpu", "dev"])

@@ -1,0 +1,38 @@
+"""Keep what a demo run measured: stage times and counts from the manifests, the table from the report's comparison.
+
+make demo && python benchmarks/bench_demo.py [--run-dir runs/demo]
+"""
+
+import argparse
+import json
+from pathlib import Path
+
+from record import write_result
+
+from drag_ray import artifacts
+from drag_ray.pipeline import STAGES
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--run-dir", type=Path, default=Path("runs/demo"), help="folder of a finished demo")
+    run_dir = parser.parse_args().run_dir
+    manifests = {name: artifacts.require_manifest(run_dir / name) for name in STAGES}
+    comparison = json.loads((run_dir / "evaluate" / "comparison.json").read_text())
+    write_result(
+        "demo",
+        {
+            "stage_seconds": {name: manifest.duration_s for name, manifest in manifests.items()},
+            "stage_counts": {name: manifest.counts for name, manifest in manifests.items()},
+            "questions": comparison["num_questions"],
+            "top_k": comparison["top_k"],
+            "depth": comparison["depth"],
+            "measures": {
+                row["name"]: {"metrics": row["metrics"], "differences": row["differences"]} for row in comparison["rows"]
+            },
+        },
+    )
+
+
+if __name__ == "__main__":
+    main()
