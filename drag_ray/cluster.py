@@ -31,7 +31,11 @@ _ENVIRONMENT = {
     "RAY_AUTH_MODE": "disabled",
     # Ray's print patch makes `datasets` disassemble every function that it hashes into the log.
     "RAY_TRAIN_ENABLE_PRINT_PATCH": "0",
+    # A submitted job may bring a runtime environment of its own; ours keeps the values that it set.
+    "RAY_OVERRIDE_JOB_RUNTIME_ENV": "1",
+    # The stages show their own progress, with what matters to them.
     "RAY_DATA_DISABLE_PROGRESS_BARS": "1",
+    "RAY_DATA_LOG_LEVEL": "ERROR",
 }
 _WORKER_ENVIRONMENT = {
     # What the stages print is enough; engines and trainers speak up when something is wrong.
@@ -57,12 +61,11 @@ def connect(config: ClusterConfig) -> Iterator[None]:
     import ray
 
     runtime_env = {"env_vars": {name: os.environ.get(name, value) for name, value in _WORKER_ENVIRONMENT.items()}}
-    address = config.address or ("auto" if is_submitted_job() else None)
-    options = (
-        {}
-        if address
-        else {"num_cpus": config.num_cpus or None, "include_dashboard": True, "dashboard_port": config.dashboard_port}
-    )
+    # Without an address Ray would look for a cluster that was once started here, and wait for one that is gone.
+    address = config.address or ("auto" if is_submitted_job() else "local")
+    options = {}
+    if address == "local":
+        options = {"num_cpus": config.num_cpus or None, "include_dashboard": True, "dashboard_port": config.dashboard_port}
     try:
         context = ray.init(
             address=address, logging_level=logging.WARNING, ignore_reinit_error=True, runtime_env=runtime_env, **options

@@ -1,5 +1,6 @@
 """The collect stage: Ray Data hands chunks of rollouts to engine actors, and the run goes on until every rollout is on disk."""
 
+import os
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from drag_ray.engine.config import EngineConfig
 from drag_ray.errors import ConfigError, DataError
 from drag_ray.types import Question
 
+LOGS_DIR_NAME = "logs"
 _MAX_PASSES = 3
 """Passes over what has not finished: a rollout is lost to a pass when its engine dies between its end and its write."""
 
@@ -151,8 +153,21 @@ class _CollectActor:
     """`CollectWorker` as Ray Data calls it."""
 
     def __init__(self, options: WorkerOptions) -> None:
+        _log_to_file(options.run_dir / LOGS_DIR_NAME / f"engine-{os.getpid()}.log")
         self._worker = CollectWorker(options)
 
     async def __call__(self, chunk: pa.Table) -> AsyncIterator[pa.Table]:
         async for summary in self._worker(chunk):
             yield summary
+
+
+def _log_to_file(path: Path) -> None:
+    """Send what this process and the engine's processes print to a file of the run instead of the driver's console.
+
+    An engine prints hundreds of lines when it starts, and a traceback when Ray ends its actor, which is how each run ends.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    log = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    os.dup2(log, 1)
+    os.dup2(log, 2)
+    os.close(log)
