@@ -22,8 +22,8 @@ from drag_ray.finetune.adapter import check_adapter_fits, read_base_model
 from drag_ray.finetune.config import FinetuneConfig
 from drag_ray.finetune.stage import run
 
-NUM_TRAIN_ROWS = 320
-NUM_STEPS = 160
+NUM_TRAIN_ROWS = 160
+NUM_STEPS = 80
 CHECKPOINT_STEPS = 20  # the first checkpoint is noted seconds before the end, also on a fast machine
 
 
