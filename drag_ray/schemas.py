@@ -54,6 +54,7 @@ PAGES = _versioned(
         ("total_pages", pa.int32()),
         ("text", pa.string()),
         ("text_source", pa.string()),
+        ("image", pa.string()),
     ],
     "pages",
 )

@@ -21,13 +21,18 @@ class Evidence:
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """One page of a document. `text_source` says where its text came from (`pdf`, `jsonl`, ...)."""
+    """One page of a document.
+
+    `text_source` says where its text came from: `text_layer` (of a PDF), `ocr`, `jsonl`, or what a page table names.
+    `image` is the key of its picture in the store of page images, empty if there is none.
+    """
 
     file: str
     page_number: int
     total_pages: int
     text: str
-    text_source: str = "pdf"
+    text_source: str = "text_layer"
+    image: str = ""
 
 
 @dataclass(frozen=True, slots=True)

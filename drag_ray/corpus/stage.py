@@ -31,6 +31,7 @@ _ROWS = pl.Schema(
         "total_pages": pl.Int32,
         "text": pl.String,
         "text_source": pl.String,
+        "image": pl.String,
         "source": pl.String,
         "reason": pl.String,
     }
@@ -100,7 +101,7 @@ def _read_documents(documents: list[Path], root: Path) -> tuple[pl.DataFrame, li
 
     def read(row: dict[str, str]) -> list[dict[str, Any]]:
         pages, problems = read_document(Path(row["source"]), root)
-        blank = dict.fromkeys(["file", "text", "text_source"], "") | {"page_number": 0, "total_pages": 0}
+        blank = dict.fromkeys(["file", "text", "text_source", "image"], "") | {"page_number": 0, "total_pages": 0}
         rows = [{**schemas.to_row(page), **row, "reason": ""} for page in pages]
         return rows + [{**blank, "source": problem.place, "reason": problem.reason} for problem in problems]
 

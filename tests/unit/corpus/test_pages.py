@@ -88,12 +88,12 @@ def test_a_file_that_is_not_parquet_is_refused(tmp_path):
 
 
 def test_sources_are_merged_in_order_and_repeated_pages_set_aside():
-    columns = ["file", "page_number", "total_pages", "text", "text_source", "source"]
+    columns = ["file", "page_number", "total_pages", "text", "text_source", "image", "source"]
     rows = [
-        ("b", 1, 1, "b1", "pdf", "y"),
-        ("a", 2, 2, "late", "pdf", "y"),
-        ("a", 2, 2, "kept", "pdf", "x"),
-        ("a", 1, 1, "a1", "pdf", "z"),
+        ("b", 1, 1, "b1", "pdf", "", "y"),
+        ("a", 2, 2, "late", "pdf", "", "y"),
+        ("a", 2, 2, "kept", "pdf", "", "x"),
+        ("a", 1, 1, "a1", "pdf", "", "z"),
     ]
     merged, problems = merge_pages(pl.DataFrame(rows, schema=columns, orient="row"))
     assert merged.select("text", "total_pages").rows() == [("a1", 2), ("kept", 2), ("b1", 1)]
