@@ -122,13 +122,26 @@ class Identity:
 
 @dataclass(frozen=True)
 class Manifest:
-    """The record of a finished stage. `counts` are the figures of its summary line."""
+    """The record of a stage that has come to its end.
+
+    `counts` are the figures of its summary line. A count named `unfinished` is the work that failed and is tried
+    again when the stage is started again; readers can use what there is.
+    """
 
     stage: str
     fingerprint: str
     counts: dict[str, Any] = field(default_factory=dict)
     duration_s: float = 0.0
     origin: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def num_unfinished(self) -> int:
+        return self.counts.get("unfinished", 0)
+
+    @property
+    def outcome_fingerprint(self) -> str:
+        """Stands for what came out: the same stage with the same options can come out otherwise, as sampling does."""
+        return compute_fingerprint(self.fingerprint, self.counts)
 
 
 def read_manifest(stage_dir: Path) -> Manifest | None:
@@ -173,7 +186,7 @@ class StageFolder:
     """A stage's folder while the stage runs. Use it as a context manager.
 
     Entering takes the folder's lock and settles what is found there: unfinished work of the same identity
-    is kept (`resumed` is True), anything else is moved to `_previous/` beside it, never deleted.
+    is kept (`resumed` is True) and loses its manifest, anything else is moved to `_previous/` beside it, never deleted.
     `finish` writes the manifest; leaving without it leaves the folder unfinished.
     """
 
@@ -185,21 +198,23 @@ class StageFolder:
         self._lock: Any = None
 
     def is_finished(self) -> bool:
-        """True if the folder already holds the finished work of this very identity."""
+        """True if the folder already holds the finished work of this very identity, with nothing left to try again."""
         manifest = read_manifest(self.path)
-        return manifest is not None and manifest.fingerprint == self.identity.fingerprint
+        return manifest is not None and manifest.fingerprint == self.identity.fingerprint and not manifest.num_unfinished
 
     def __enter__(self) -> "StageFolder":
         self._started = time.monotonic()
         self.path.parent.mkdir(parents=True, exist_ok=True)
         self._take_lock()
         found = self._read_identity()
-        self.resumed = found == self.identity.fingerprint and not (self.path / MANIFEST_NAME).exists()
-        if not self.resumed and self.path.exists() and any(self.path.iterdir()):
+        self.resumed = found == self.identity.fingerprint and not self.is_finished()
+        if self.resumed:
+            (self.path / MANIFEST_NAME).unlink(missing_ok=True)
+            return self
+        if self.path.exists() and any(self.path.iterdir()):
             self._set_aside(found or "unknown")
         self.path.mkdir(exist_ok=True)
-        if not self.resumed:
-            write_json(self.path / IDENTITY_NAME, self.identity.to_dict())
+        write_json(self.path / IDENTITY_NAME, self.identity.to_dict())
         return self
 
     def __exit__(self, *exception: object) -> None:

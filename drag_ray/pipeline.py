@@ -1,8 +1,8 @@
 """The stages as data: what each reads, which options and which code it depends on, and so when it must run again.
 
-A stage's identity is its options, the fingerprints of the stages that it reads, and the source of the code that it
+A stage's identity is its options, the outcomes of the stages that it reads, and the source of the code that it
 runs. A stage whose folder holds the finished work of the same identity is skipped; unfinished work of the same
-identity is gone on with; anything else is set aside and done anew.
+identity is gone on with, and work that failed in part is tried again; anything else is set aside and done anew.
 """
 
 import importlib
@@ -45,10 +45,9 @@ class Stage:
         return importlib.import_module(self.module or f"drag_ray.{self.name}.stage").run(config, folder)
 
 
-_ENGINE_PLACEMENT = (
-    "engine.max_num_seqs",
-    "engine.gpu_memory_utilization",
-    "engine.cpu_kv_cache_gib",
+_ENGINE_PLACEMENT = ("engine.max_num_seqs", "engine.gpu_memory_utilization", "engine.cpu_kv_cache_gib")
+_ROLLOUT_PLACEMENT = (
+    *_ENGINE_PLACEMENT,
     "collect.num_engines",
     "collect.concurrent_rollouts",
     "collect.chunk_rollouts",
@@ -73,7 +72,7 @@ STAGES: dict[str, Stage] = {
             reads=("index",),
             sections=("seed", "agent", "engine", "collect"),
             code=_ROLLOUT_CODE,
-            placement=_ENGINE_PLACEMENT,
+            placement=_ROLLOUT_PLACEMENT,
         ),
         Stage(
             name="process",
@@ -95,7 +94,7 @@ STAGES: dict[str, Stage] = {
             reads=("format",),
             sections=("finetune", "engine"),
             code=("finetune",),
-            placement=("finetune.num_workers", "finetune.max_failures", *_ENGINE_PLACEMENT[:3]),
+            placement=("finetune.num_workers", "finetune.max_failures", *_ENGINE_PLACEMENT),
         ),
         Stage(
             name="evaluate",
@@ -103,7 +102,7 @@ STAGES: dict[str, Stage] = {
             reads=("index", "finetune"),
             sections=("seed", "agent", "engine", "collect", "evaluate"),
             code=(*_ROLLOUT_CODE, "evaluate"),
-            placement=_ENGINE_PLACEMENT,
+            placement=_ROLLOUT_PLACEMENT,
         ),
     )
 }
@@ -120,7 +119,7 @@ def compute_identity(stage: Stage, config: RunConfig) -> Identity:
     for key in stage.placement:
         section, _, name = key.partition(".")
         options.get(section, {}).pop(name, None)
-    inputs = {name: artifacts.require_manifest(config.stage_dir(name)).fingerprint for name in stage.reads}
+    inputs = {name: artifacts.require_manifest(config.stage_dir(name)).outcome_fingerprint for name in stage.reads}
     inputs |= _fingerprint_sources(stage, config)
     return Identity(stage.name, options, inputs, provenance.compute_code_fingerprint((*_SHARED_CODE, *stage.code)))
 

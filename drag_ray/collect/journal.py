@@ -12,11 +12,12 @@ import time
 import uuid
 from pathlib import Path
 
+import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from drag_ray import artifacts, schemas
-from drag_ray.types import Trajectory
+from drag_ray.types import ActionKind, Trajectory
 
 TRAJECTORIES_DIR_NAME = "trajectories"
 FAILURES_DIR_NAME = "failures"
@@ -71,6 +72,22 @@ def read_trajectories(run_dir: Path) -> pa.Table:
     paths = sorted((run_dir / TRAJECTORIES_DIR_NAME).glob("*.parquet"))
     tables = [schemas.read_table(path, schemas.TRAJECTORIES) for path in paths]
     return pa.concat_tables(tables or [schemas.TRAJECTORIES.empty_table()]).sort_by("id")
+
+
+def count_outcomes(run_dir: Path) -> dict[str, int]:
+    """Figures over all finished trajectories of a run: found (evidence within `top_k`), turns, invalid replies, tokens."""
+    paths = list((run_dir / TRAJECTORIES_DIR_NAME).glob("*.parquet"))
+    if not paths:
+        return {"found": 0, "turns": 0, "invalid_replies": 0, "completion_tokens": 0}
+    turn = pl.element().struct
+    turns = pl.scan_parquet(paths).select("turns")
+    totals = turns.select(
+        found=pl.col("turns").list.eval(turn["rank_score"] > 0).list.any().sum(),
+        turns=pl.col("turns").list.len().sum(),
+        invalid_replies=pl.col("turns").list.eval((turn["action"] == ActionKind.INVALID.value).cast(int)).list.sum().sum(),
+        completion_tokens=pl.col("turns").list.eval(turn["completion_token_ids"].list.len().cast(int)).list.sum().sum(),
+    )
+    return {name: int(value or 0) for name, value in totals.collect(engine="streaming").row(0, named=True).items()}
 
 
 def claim(run_dir: Path, chunk: int) -> bool:

@@ -35,7 +35,7 @@ class Progress:
         self._errors.update(summary["errors"])
         self.totals.update({name: value for name, value in summary.items() if name != "errors"})
         done = self.totals["num_finished"] + self.totals["num_failed"]
-        self._bar.update(done - self._bar.n)
+        self._bar.update(summary["num_finished"] + summary["num_failed"])
         self._bar.set_postfix_str(
             f"found {self.totals['num_found'] / max(1, done):.0%}, {self.totals['num_failed']} failed, "
             f"{self.totals['completion_tokens'] / max(1e-9, self._bar.format_dict['elapsed']):.0f} tokens/s",
@@ -47,6 +47,10 @@ class Progress:
                 f"more than max_failure_rate {self._max_failure_rate:.0%}.\n"
                 f"{self.describe_errors()}\nMend the cause and start the run again: it goes on with what has not finished."
             )
+
+    def begin_pass(self, num_pending: int) -> None:
+        """Begin again with what is not finished: rollouts that an engine lost on the way were counted too early."""
+        self._bar.update(self._bar.total - num_pending - self._bar.n)
 
     def describe_errors(self) -> str:
         """The three commonest errors with their counts, a line each."""

@@ -31,7 +31,7 @@ def run(config: Any, folder: StageFolder) -> dict[str, Any]:
     """Roll out the training questions. Going on after a kill keeps finished rollouts and runs the others.
 
     Returns:
-        Counts: questions, rollouts, finished, failed, found, kept (finished before this start), turns, invalid replies, tokens.
+        Counts: questions, rollouts, finished, unfinished (failed, to be repeated), found, turns, invalid replies, tokens.
 
     Raises:
         DataError: there is no training question.
@@ -74,21 +74,21 @@ def collect(plan: Sequence[RolloutTask], options: WorkerOptions, settings: Colle
     """Run every rollout of the plan that is not yet on disk in `options.run_dir`.
 
     Returns:
-        Counts: finished and failed in all, kept from earlier, and what this call added.
+        Counts over the whole plan: finished, unfinished, found, turns, invalid replies, tokens.
     """
     num_corrupt = journal.begin_attempt(options.run_dir)
     if num_corrupt:
         print(f"{label}: {num_corrupt} unreadable files set aside in {options.run_dir / journal.CORRUPT_DIR_NAME}")
     pending = choose_pending(plan, journal.read_finished_ids(options.run_dir))
-    num_kept = len(plan) - len(pending)
-    if num_kept:
-        print(f"{label}: {num_kept} of {len(plan)} rollouts are finished already, {len(pending)} to go")
+    if len(pending) < len(plan):
+        print(f"{label}: {len(plan) - len(pending)} of {len(plan)} rollouts are finished already, {len(pending)} to go")
     progress = Progress(len(pending), settings.max_failure_rate, label)
     failed_ids: set[str] = set()
     try:
         for _ in range(_MAX_PASSES):
             if not pending:
                 break
+            progress.begin_pass(len(pending))
             for summary in _stream(pending, options, settings):
                 progress.add(summary)
             failed_ids = journal.read_failed_ids(options.run_dir)
@@ -96,19 +96,12 @@ def collect(plan: Sequence[RolloutTask], options: WorkerOptions, settings: Colle
             journal.forget_claims(options.run_dir)
     finally:
         progress.close()
-    if failed_ids:
-        print(f"{label}: {len(failed_ids)} rollouts failed; start the stage again to repeat them. Commonest errors:")
+    num_unfinished = len(failed_ids) + len(pending)
+    if num_unfinished:
+        print(f"{label}: {num_unfinished} rollouts failed; start the stage again to repeat them. Commonest errors:")
         print(progress.describe_errors())
-    totals = progress.totals
-    return {
-        "finished": len(plan) - len(pending) - len(failed_ids),
-        "failed": len(failed_ids),
-        "kept": num_kept,
-        "found": totals["num_found"],
-        "turns": totals["num_turns"],
-        "invalid_replies": totals["num_invalid"],
-        "completion_tokens": totals["completion_tokens"],
-    }
+    finished = len(plan) - num_unfinished
+    return {"finished": finished, "unfinished": num_unfinished, **journal.count_outcomes(options.run_dir)}
 
 
 def _stream(tasks: Sequence[RolloutTask], options: WorkerOptions, settings: CollectConfig) -> Any:
@@ -118,7 +111,6 @@ def _stream(tasks: Sequence[RolloutTask], options: WorkerOptions, settings: Coll
     # Twice the chunks that fill an engine's places, so that a place is never empty while a chunk waits for its last rollout.
     chunks_per_engine = max(2, 2 * settings.concurrent_rollouts // settings.chunk_rollouts)
     context = ray.data.DataContext.get_current()
-    context.enable_progress_bars = False
     context.execution_options.preserve_order = False
     dataset = ray.data.from_arrow(chunks).map_batches(
         _CollectActor,

@@ -16,15 +16,13 @@ from drag_ray.collect.plan import read_tasks
 from drag_ray.engine.config import EngineConfig
 from drag_ray.engine.generate import GenerateFn
 from drag_ray.search.searcher import Searcher
-from drag_ray.types import ActionKind, Trajectory
+from drag_ray.types import Trajectory
 
 SUMMARY_SCHEMA = pa.schema(
     [
         ("num_finished", pa.int64()),
         ("num_failed", pa.int64()),
         ("num_found", pa.int64()),
-        ("num_turns", pa.int64()),
-        ("num_invalid", pa.int64()),
         ("completion_tokens", pa.int64()),
         ("errors", pa.list_(pa.string())),
     ]
@@ -95,8 +93,6 @@ def _summarise(trajectories: Sequence[Trajectory]) -> pa.Table:
         "num_finished": sum(not trajectory.error for trajectory in trajectories),
         "num_failed": errors.total(),
         "num_found": sum(any(turn.rank_score > 0 for turn in trajectory.turns) for trajectory in trajectories),
-        "num_turns": len(turns),
-        "num_invalid": sum(turn.action is ActionKind.INVALID for turn in turns),
         "completion_tokens": sum(len(turn.completion_token_ids) for turn in turns),
         "errors": list(errors.elements()),
     }

@@ -37,7 +37,7 @@ def run(config: Any, folder: StageFolder) -> dict[str, Any]:
     """Roll out the test questions with every policy and write `comparison.json`, `results.jsonl` and `report.html`.
 
     Returns:
-        Counts: questions, policies, and the first hits of each policy.
+        Counts: questions, policies, unfinished rollouts, and the first hits of each policy.
 
     Raises:
         DataError: there is no test question.
@@ -49,11 +49,13 @@ def run(config: Any, folder: StageFolder) -> dict[str, Any]:
     questions = read_questions(config.stage_dir("index"), "test", config.evaluate.limit, config.seed)
     tasks = build_plan(questions, (_PRESET,), 1, config.seed)
     trajectories: dict[str, list[Trajectory]] = {}
+    num_unfinished = 0
     for name in config.evaluate.baselines:
         trajectories[name] = _run_baseline(name, tasks, config)
     for model in models:
         run_dir = folder.path / "rollouts" / model.name
-        collect(tasks, build_options(config, model.engine, run_dir), config.collect, f"evaluating {model.name}")
+        totals = collect(tasks, build_options(config, model.engine, run_dir), config.collect, f"evaluating {model.name}")
+        num_unfinished += totals["unfinished"]
         rows = journal.read_trajectories(run_dir).to_pylist()
         trajectories[model.name] = [schemas.to_trajectory(row) for row in rows]
     results = compute_results(trajectories, questions)
@@ -63,7 +65,7 @@ def run(config: Any, folder: StageFolder) -> dict[str, Any]:
     _write(folder.path, trajectories, results, comparison, context, config.evaluate.num_examples)
     print(f"report: {(folder.path / REPORT_NAME).resolve()}")
     first_hits = {f"first_hits_{name}": sum(result.first_search_rank == 1 for result in rows) for name, rows in results.items()}
-    return {"questions": len(questions), "policies": len(trajectories), **first_hits}
+    return {"questions": len(questions), "policies": len(trajectories), "unfinished": num_unfinished, **first_hits}
 
 
 def _run_baseline(name: str, tasks: Sequence[RolloutTask], config: Any) -> list[Trajectory]:

@@ -21,6 +21,7 @@ from trl.trainer.sft_trainer import SFTTrainer
 
 from drag_ray.errors import DataError, TrainError
 from drag_ray.finetune.config import FinetuneConfig
+from drag_ray.finetune.cpu_trainer import CpuSFTTrainer
 from drag_ray.finetune.curve import ReportCallback, ReportFn, build_curve
 from drag_ray.finetune.deepspeed import build_deepspeed_settings, resolve_zero_stage
 from drag_ray.finetune.model import load_model, load_tokenizer
@@ -159,7 +160,8 @@ def _build_trainer(
         exclude_modules=_VISION_PART if hasattr(model.config, "vision_config") else None,
         task_type="CAUSAL_LM",
     )
-    return SFTTrainer(
+    trainer_class = SFTTrainer if job.use_gpu else CpuSFTTrainer
+    return trainer_class(
         model=model,
         args=arguments,
         train_dataset=Dataset.from_list(train_rows.rows),

@@ -1,11 +1,12 @@
 """Plans, the journal, and the worker: places are filled again as soon as they are free, and nothing is done twice."""
 
 import asyncio
+import dataclasses
 from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
-from factories import build_question, build_search, build_trajectory
+from factories import build_question, build_search, build_trajectory, build_turn
 
 from drag_ray import artifacts, schemas
 from drag_ray.agent.config import AgentConfig
@@ -97,6 +98,21 @@ def test_a_chunk_that_is_given_out_again_repeats_only_what_is_missing(options: W
     run_chunks(CollectWorker(options, engine), [chunk])
     assert len(engine.requests) == 5
     assert len(journal.read_trajectories(options.run_dir)) == 6
+
+
+def test_the_outcomes_of_a_run_are_counted_over_all_its_files(options: WorkerOptions) -> None:
+    assert set(journal.count_outcomes(options.run_dir).values()) == {0}
+    for number, trajectory in enumerate(
+        [build_trajectory(build_search("miss"), build_search("hit", 1)), build_trajectory(build_turn()), build_trajectory()]
+    ):
+        journal.Journal(options.run_dir, flush_s=0).add(dataclasses.replace(trajectory, id=f"t{number}"))
+    tokens = len(build_search("hit", 1).completion_token_ids) * 2 + len(build_turn().completion_token_ids)
+    assert journal.count_outcomes(options.run_dir) == {
+        "found": 1,
+        "turns": 3,
+        "invalid_replies": 1,
+        "completion_tokens": tokens,
+    }
 
 
 class StaggeredEngine:

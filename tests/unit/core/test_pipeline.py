@@ -86,3 +86,14 @@ def test_a_finished_stage_is_skipped_and_a_failed_one_is_gone_on_with(run_dir: P
     run_stage(STAGES["process"], config)
     assert runs == [False, True]
     assert artifacts.require_manifest(run_dir / "process").counts == {"rows": 1}
+
+
+def test_a_stage_with_failures_serves_its_readers_and_is_tried_again(run_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    outcomes = iter([{"finished": 7, "unfinished": 3}, {"finished": 10, "unfinished": 0}])
+    monkeypatch.setattr(pipeline.Stage, "run", lambda self, config, folder: next(outcomes) | {"resumed": folder.resumed})
+    config = configure(run_dir)
+    run_stage(STAGES["collect"], config)
+    first = compute_identity(STAGES["process"], config).fingerprint
+    assert run_stage(STAGES["collect"], config).counts == {"finished": 10, "unfinished": 0, "resumed": True}
+    assert compute_identity(STAGES["process"], config).fingerprint != first
+    run_stage(STAGES["collect"], config)  # skipped: a third outcome would end the iterator

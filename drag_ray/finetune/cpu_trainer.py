@@ -1,0 +1,47 @@
+"""TRL's supervised trainer with a loss that is cheap on a CPU."""
+
+from typing import Any
+
+import torch
+from torch.nn.functional import cross_entropy
+from trl.trainer.sft_trainer import SFTTrainer
+
+from drag_ray.finetune.tokens import IGNORED_LABEL
+
+
+class CpuSFTTrainer(SFTTrainer):
+    """`SFTTrainer` that projects only the trained positions onto the vocabulary.
+
+    TRL does so on GPUs alone. Elsewhere it projects every position of the prompt too, which is most of a step for a small
+    model with a large vocabulary: 7 to 10 s instead of 2.4 s (SmolLM2-135M, 8 rows of 210 tokens, 2 cores).
+    """
+
+    def compute_loss(
+        self,
+        model: Any,
+        inputs: dict[str, Any],
+        return_outputs: bool = False,
+        num_items_in_batch: torch.Tensor | int | None = None,
+    ) -> torch.Tensor:
+        """The loss of a batch. `return_outputs` is never asked for: only losses are evaluated."""
+        loss = compute_trained_loss(model, inputs, num_items_in_batch)
+        if self.args.average_tokens_across_devices and num_items_in_batch is not None:
+            loss = loss * self.accelerator.num_processes  # the count is over all processes, whose gradients are averaged
+        return loss
+
+
+def compute_trained_loss(model: Any, inputs: dict[str, Any], num_tokens: torch.Tensor | int | None = None) -> torch.Tensor:
+    """Negative log-likelihood of the trained tokens: summed, and divided by `num_tokens` or by their number in this batch.
+
+    Args:
+        model: a causal language model whose forward takes `logits_to_keep`, as all of transformers do.
+        inputs: `input_ids`, `attention_mask` and `labels`, each of shape (rows, tokens).
+        num_tokens: trained tokens of the whole step, where it has several batches.
+    """
+    labels = inputs["labels"][:, 1:]
+    positions = (labels != IGNORED_LABEL).any(dim=0).nonzero().squeeze(1)
+    features = {name: value for name, value in inputs.items() if name != "labels"}
+    logits = model(**features, use_cache=False, logits_to_keep=positions).logits.float()
+    targets = labels[:, positions]
+    total = cross_entropy(logits.flatten(0, 1), targets.flatten(), ignore_index=IGNORED_LABEL, reduction="sum")
+    return total / ((targets != IGNORED_LABEL).sum() if num_tokens is None else num_tokens)
