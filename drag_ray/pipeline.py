@@ -79,14 +79,14 @@ STAGES: dict[str, Stage] = {
             summary="Score the searches of the trajectories and print the statistics.",
             reads=("collect",),
             sections=("process",),
-            code=("process",),
+            code=("process", "agent/scores.py"),
         ),
         Stage(
             name="format",
             summary="Write training rows from the scored searches.",
             reads=("process",),
             sections=("format",),
-            code=("format", "agent/protocol.py"),
+            code=("format", "agent/action.py", "agent/protocol.py", "agent/tags.py", "agent/tools.py"),
         ),
         Stage(
             name="finetune",
@@ -101,7 +101,7 @@ STAGES: dict[str, Stage] = {
             summary="Compare the base model, the adapter and the baselines on held-out questions.",
             reads=("index", "finetune"),
             sections=("seed", "agent", "engine", "collect", "evaluate"),
-            code=(*_ROLLOUT_CODE, "evaluate"),
+            code=(*_ROLLOUT_CODE, "baselines", "evaluate"),
             placement=_ROLLOUT_PLACEMENT,
         ),
     )

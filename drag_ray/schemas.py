@@ -78,6 +78,7 @@ TRAJECTORIES = _versioned(
         ("evidence", pa.list_(_EVIDENCE)),
         ("answers", pa.list_(pa.string())),
         ("category", pa.string()),
+        ("group", pa.string()),
         ("split", pa.string()),
         ("sample_index", pa.int32()),
         ("seed", pa.int64()),

@@ -128,6 +128,7 @@ class Trajectory:
     evidence: tuple[Evidence, ...]
     answers: tuple[str, ...]
     category: str
+    group: str
     split: str
     sample_index: int
     seed: int

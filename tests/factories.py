@@ -108,6 +108,7 @@ def build_trajectory(*turns: Turn, question: Question | None = None, sample_inde
         "evidence": question.evidence,
         "answers": question.answers,
         "category": question.category,
+        "group": question.group,
         "split": question.split,
         "sample_index": sample_index,
         "seed": sample_index,

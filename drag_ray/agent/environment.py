@@ -4,6 +4,7 @@ import asyncio
 import time
 from dataclasses import dataclass
 
+from drag_ray.agent.scores import compute_rank_score
 from drag_ray.errors import SearchIndexError
 from drag_ray.search.searcher import Searcher
 from drag_ray.types import Evidence, Hit, Page
@@ -25,11 +26,6 @@ def compute_evidence_rank(hits: tuple[Hit, ...], evidence: tuple[Evidence, ...])
     """The best rank of any evidence page among the hits, None if there is none."""
     wanted = {(item.file, item.page_number) for item in evidence}
     return min((hit.rank for hit in hits if (hit.file, hit.page_number) in wanted), default=None)
-
-
-def compute_rank_score(rank: int | None, top_k: int) -> float:
-    """The reward of a search: (top_k - rank + 1) / top_k, 0 outside the top_k (DRAG)."""
-    return 0.0 if rank is None or rank > top_k else (top_k - rank + 1) / top_k
 
 
 class SearchEnvironment:

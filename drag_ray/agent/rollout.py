@@ -5,10 +5,11 @@ import time
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
+from drag_ray.agent.action import Action
 from drag_ray.agent.config import AgentConfig
 from drag_ray.agent.environment import SearchEnvironment, SearchResult
 from drag_ray.agent.prompts import Prompts
-from drag_ray.agent.protocol import Action, get_protocol
+from drag_ray.agent.protocol import get_protocol
 from drag_ray.artifacts import compute_fingerprint
 from drag_ray.engine.generate import GenerateFn, Generation, Message, Request
 from drag_ray.engine.sampling import PRESETS
@@ -18,16 +19,20 @@ from drag_ray.types import ActionKind, Question, StopReason, Trajectory, Turn
 
 @dataclass(frozen=True, slots=True)
 class RolloutTask:
-    """A rollout to run: the question, which sample of it, the preset it is drawn with and its seed."""
+    """A rollout to run: the question, which sample of it, the preset it is drawn with and its seed.
+
+    `baseline` names the baseline that asks in the agent's place, empty for the agent itself.
+    """
 
     question: Question
     sample_index: int
     preset: str
     seed: int
+    baseline: str = ""
 
     @property
     def id(self) -> str:
-        return compute_rollout_id(self.question.id, self.preset, self.sample_index)
+        return compute_rollout_id(self.question.id, self.preset, self.sample_index, self.baseline)
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,9 +43,9 @@ class Policy:
     adapter: str = ""
 
 
-def compute_rollout_id(question_id: str, preset: str, sample_index: int) -> str:
+def compute_rollout_id(question_id: str, preset: str, sample_index: int, baseline: str = "") -> str:
     """The name of a rollout, the same in every run."""
-    return f"{question_id}/{preset}/{sample_index}"
+    return f"{question_id}/{preset}/{sample_index}" + (f"/{baseline}" if baseline else "")
 
 
 def compute_seed(run_seed: int, rollout_id: str) -> int:
@@ -93,7 +98,7 @@ class Rollouts:
             if step < last_step:
                 if step + 1 == last_step:
                     observation = self._prompts.followed_by_final_request(observation)
-                conversation.append({"role": "user", "content": observation})
+                conversation.append({"role": self._protocol.observation_role, "content": observation})
         return StopReason.MAX_ITERATIONS
 
     async def _take_turn(self, task: RolloutTask, conversation: list[Message], step: int) -> tuple[Turn, str]:
@@ -104,6 +109,7 @@ class Rollouts:
             max_tokens=self._config.max_tokens,
             seed=(task.seed + step) & 0x7FFF_FFFF,
             stop=self._protocol.stop,
+            tools=self._protocol.tools,
         )
         started = time.perf_counter()
         generation = await self._generate(request)
@@ -136,6 +142,7 @@ class Rollouts:
             evidence=question.evidence,
             answers=question.answers,
             category=question.category,
+            group=question.group,
             split=question.split,
             sample_index=task.sample_index,
             seed=task.seed,

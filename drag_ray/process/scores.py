@@ -1,20 +1,12 @@
-"""What a search is worth, as Polars expressions over its columns.
-
-Both scores are those of the agentic retrieval fine-tuning (DRAG) reference: the rank score of one search
-is the reward, the cumulative effort of a trajectory says how many pages came before the evidence.
-"""
+"""How much searching a trajectory took, as a Polars expression."""
 
 import polars as pl
 
 
-def rank_score(rank: pl.Expr, top_k: pl.Expr) -> pl.Expr:
-    """(top_k - rank + 1) / top_k for a 1-based rank within top_k, 0 for one outside of it and for null."""
-    return pl.when(rank <= top_k).then((top_k - rank + 1) / top_k).otherwise(0.0)
-
-
 def cumulative_effort(first_success: pl.Expr, rank: pl.Expr, num_searches: pl.Expr, top_k: pl.Expr) -> pl.Expr:
-    """1 when the very first page was evidence, near 0 when it was the last of all pages, 0 when there was none.
+    """The cumulative effort score of the agentic retrieval fine-tuning (DRAG) reference: how few pages came before the evidence.
 
+    1 when the very first page was evidence, near 0 when it was the last of all pages, 0 when there was none.
     With position = top_k * first_success + rank, it is 1 - (position - 1) / (num_searches * top_k), within [0, 1].
 
     Args:

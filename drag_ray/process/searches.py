@@ -2,7 +2,8 @@
 
 import polars as pl
 
-from drag_ray.process.scores import cumulative_effort, rank_score
+from drag_ray.agent.scores import rank_score
+from drag_ray.process.scores import cumulative_effort
 from drag_ray.types import ActionKind
 
 
