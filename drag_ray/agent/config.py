@@ -17,8 +17,8 @@ class Example(BaseConfig):
 class AgentConfig(BaseConfig):
     """What the agent is told, what it sees and how long it may go on."""
 
-    protocol: Literal["tags"] = "tags"
-    """how actions are written; tags: <think>, <search> and <answer>"""
+    protocol: Literal["tags", "tools"] = "tags"
+    """how actions are written; tags: <think>, <search> and <answer>; tools: calls of functions that the chat template shows"""
     max_iterations: int = Field(default=5, ge=1)
     """model replies a rollout may take; the last one is asked for the answer"""
     top_k: int = Field(default=3, ge=1)

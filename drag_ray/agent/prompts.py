@@ -13,7 +13,6 @@ DEFAULT_INSTRUCTIONS = (
     "read the pages that come back, and search again with better words if they do not hold the answer."
 )
 _QUESTION_PREFIX = "Question: "
-FINAL_REQUEST = "This is your last reply: give your answer now, inside <answer></answer>."
 
 
 class Prompts:
@@ -50,7 +49,7 @@ class Prompts:
 
     def followed_by_final_request(self, content: str) -> str:
         """The last message before the last reply."""
-        return f"{content}\n\n{FINAL_REQUEST}"
+        return f"{content}\n\n{self._protocol.final_request}"
 
     def _build_system(self) -> str:
         return f"{self._config.instructions or DEFAULT_INSTRUCTIONS}\n\n{self._protocol.instructions(self._config.thinking)}"

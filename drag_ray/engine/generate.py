@@ -1,23 +1,28 @@
 """What the agent knows of an engine: a coroutine from a conversation to a reply."""
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 from drag_ray.engine.sampling import Sampling
 
 Message = dict[str, str]
-"""{"role": "system" | "user" | "assistant", "content": text}"""
+"""{"role": "system" | "user" | "assistant" | "tool", "content": text}"""
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """One reply to draw. `stop` strings end it and stay part of it; equal seeds draw equal replies."""
+    """One reply to draw.
+
+    `stop` strings end it and stay part of it; equal seeds draw equal replies; `tools` are the functions that the
+    model's chat template shows to it.
+    """
 
     messages: tuple[Message, ...]
     sampling: Sampling
     max_tokens: int
     seed: int
     stop: tuple[str, ...] = ()
+    tools: tuple[dict[str, Any], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -95,7 +95,11 @@ class VllmEngine:
         raise RolloutError(f"vLLM ended request {request_id} without a reply")
 
     def _render(self, request: Request) -> list[int]:
-        text = self._tokenizer.apply_chat_template(list(request.messages), add_generation_prompt=True, tokenize=False)
+        if request.tools and "tools" not in self._tokenizer.chat_template:
+            raise ConfigError("the model's chat template shows no functions to it. Set agent.protocol to tags.")
+        text = self._tokenizer.apply_chat_template(
+            list(request.messages), tools=list(request.tools) or None, add_generation_prompt=True, tokenize=False
+        )
         return self._tokenizer.encode(text, add_special_tokens=False)
 
     def close(self) -> None:

@@ -70,5 +70,5 @@ def test_every_rendered_action_ends_with_a_stop_string() -> None:
 
 
 def test_unknown_protocol_names_the_known_ones() -> None:
-    with pytest.raises(ConfigError, match="Known protocols: tags"):
+    with pytest.raises(ConfigError, match="Known protocols: tags, tools"):
         get_protocol("xml")

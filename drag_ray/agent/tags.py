@@ -1,0 +1,57 @@
+"""Actions in tags, which any model can be taught to write."""
+
+import re
+from typing import Any, Literal
+
+from drag_ray.agent.action import Action, render_reasoning, split_reasoning, squeeze
+from drag_ray.types import ActionKind, Evidence
+
+
+class TagsProtocol:
+    """`<think>why</think>`, then `<search>words</search>` or `<answer>text <cite>file#page</cite></answer>`."""
+
+    stop: tuple[str, ...] = ("</search>", "</answer>")
+    tools: tuple[dict[str, Any], ...] = ()
+    observation_role: Literal["user", "tool"] = "user"
+    final_request: str = "This is your last reply: give your answer now, inside <answer></answer>."
+
+    _ACTION = re.compile(r"<(search|answer)>(.*?)</\1>", re.DOTALL)
+    _OPENED = re.compile(r"<(search|answer)>")
+    _CITE = re.compile(r"<cite>(.*?)#(\d{1,9})</cite>", re.DOTALL)
+
+    def instructions(self, thinking: bool) -> str:
+        """How to write an action, for the system prompt."""
+        think = "Think first, inside <think></think>. Then give" if thinking else "Reply with"
+        return (
+            f"{think} exactly one action:\n"
+            "<search>words to search for</search>\n"
+            "<answer>the answer <cite>file#page</cite></answer>"
+        )
+
+    def parse(self, text: str) -> Action:
+        """Read a reply; never raises."""
+        reasoning, rest = split_reasoning(text)
+        found = self._ACTION.search(rest)
+        if found is None:
+            opened = self._OPENED.search(rest)
+            problem = f"<{opened[1]}> is not closed" if opened else "neither <search> nor <answer> in the reply"
+            return Action(ActionKind.INVALID, reasoning, problem=problem)
+        kind, body = found[1], found[2]
+        if not reasoning:
+            reasoning = rest[: found.start()].strip()
+        if kind == "answer":
+            citations = tuple(Evidence(file.strip(), int(page)) for file, page in self._CITE.findall(body))
+            return Action(ActionKind.ANSWER, reasoning, answer=squeeze(self._CITE.sub("", body)), citations=citations)
+        query = squeeze(body)
+        if not query:
+            return Action(ActionKind.INVALID, reasoning, problem="<search> is empty")
+        return Action(ActionKind.SEARCH, reasoning, query=query)
+
+    def render_search(self, query: str, reasoning: str = "") -> str:
+        """A reply that searches."""
+        return render_reasoning(reasoning) + f"<search>{query}</search>"
+
+    def render_answer(self, answer: str, citations: tuple[Evidence, ...] = (), reasoning: str = "") -> str:
+        """A reply that answers."""
+        cites = "".join(f" <cite>{item.file}#{item.page_number}</cite>" for item in citations)
+        return render_reasoning(reasoning) + f"<answer>{answer}{cites}</answer>"
