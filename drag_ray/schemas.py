@@ -39,6 +39,7 @@ _TURN = pa.struct(
         ("generate_s", pa.float32()),
         ("search_s", pa.float32()),
         ("error", pa.string()),
+        ("completion_logprobs", pa.list_(pa.float32())),
     ]
 )
 
@@ -160,6 +161,7 @@ def _to_turn(row: dict[str, Any]) -> Turn:
             "citations": tuple(Evidence(**item) for item in row["citations"]),
             "prompt_token_ids": tuple(row["prompt_token_ids"]),
             "completion_token_ids": tuple(row["completion_token_ids"]),
+            "completion_logprobs": tuple(row["completion_logprobs"]),
         }
     )
 

@@ -94,6 +94,8 @@ class Turn:
     `hits` holds the ranking to `depth`; the policy was shown the first `top_k` of them.
     `evidence_rank` is the best rank of an evidence page within `depth`, None when there is none;
     `rank_score` is the reward, 0 outside the top_k.  Times are in seconds.
+    `completion_logprobs` are the natural logarithms of the probabilities that the policy gave to its tokens, at
+    temperature 1; there is one for each of `completion_token_ids`, or none at all if the engine was not asked for them.
     """
 
     step: int
@@ -113,6 +115,7 @@ class Turn:
     generate_s: float
     search_s: float
     error: str = ""
+    completion_logprobs: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

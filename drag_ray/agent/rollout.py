@@ -186,4 +186,5 @@ def _record_turn(
         generate_s=generate_s,
         search_s=found.search_s,
         error=found.error,
+        completion_logprobs=generation.completion_logprobs,
     )

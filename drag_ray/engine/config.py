@@ -30,5 +30,7 @@ class EngineConfig(BaseConfig):
     """largest rank of an adapter"""
     load_format: str = "auto"
     """`dummy` makes random weights, for speed tests alone"""
+    logprobs: bool = True
+    """keep the log-probability of each token that the model writes, which reinforcement learning needs"""
     enforce_eager: bool = False
     """skip torch.compile and CUDA graphs: starts sooner, runs slower"""

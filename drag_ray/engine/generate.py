@@ -27,12 +27,16 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Generation:
-    """A drawn reply with the token ids as the engine had them. `finish_reason` is `stop` or `length`."""
+    """A drawn reply with the token ids as the engine had them. `finish_reason` is `stop` or `length`.
+
+    `completion_logprobs` holds the log-probability of each completion token, or nothing if they were not asked for.
+    """
 
     text: str
     prompt_token_ids: tuple[int, ...]
     completion_token_ids: tuple[int, ...]
     finish_reason: str
+    completion_logprobs: tuple[float, ...] = ()
 
 
 class GenerateFn(Protocol):

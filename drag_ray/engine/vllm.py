@@ -61,6 +61,7 @@ class VllmEngine:
         self._engine = AsyncLLM.from_engine_args(build_engine_args(config, disable_log_stats=True))
         self._tokenizer: Any = self._engine.get_tokenizer()
         self._max_model_len = config.max_model_len
+        self._logprobs = config.logprobs
         self._adapter = LoRARequest("adapter", 1, config.adapter) if config.adapter else None
         self._request_numbers = itertools.count()
         if not getattr(self._tokenizer, "chat_template", None):
@@ -85,13 +86,14 @@ class VllmEngine:
             stop=list(request.stop),
             include_stop_str_in_output=True,
             output_kind=RequestOutputKind.FINAL_ONLY,
+            logprobs=0 if self._logprobs else None,  # 0: of the drawn token alone
         )
         request_id = str(next(self._request_numbers))
         prompt = {"prompt_token_ids": prompt_token_ids}
         async for output in self._engine.generate(prompt, params, request_id, lora_request=self._adapter):  # type: ignore[arg-type]
             if output.finished:
                 reply = output.outputs[0]
-                return Generation(reply.text, tuple(prompt_token_ids), tuple(reply.token_ids), reply.finish_reason or "")
+                return _to_generation(reply, prompt_token_ids)
         raise RolloutError(f"vLLM ended request {request_id} without a reply")
 
     def _render(self, request: Request) -> list[int]:
@@ -105,3 +107,17 @@ class VllmEngine:
     def close(self) -> None:
         """Stop the engine's processes."""
         self._engine.shutdown()
+
+
+def _to_generation(reply: Any, prompt_token_ids: list[int]) -> Generation:
+    """vLLM's completion output as a reply."""
+    logprobs = ()
+    if reply.logprobs:
+        logprobs = tuple(entry[token].logprob for entry, token in zip(reply.logprobs, reply.token_ids, strict=True))
+    return Generation(
+        text=reply.text,
+        prompt_token_ids=tuple(prompt_token_ids),
+        completion_token_ids=tuple(reply.token_ids),
+        finish_reason=reply.finish_reason or "",
+        completion_logprobs=logprobs,
+    )

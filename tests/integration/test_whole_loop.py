@@ -18,7 +18,7 @@ NUM_ROLLOUTS = 24
 OPTIONS = [
     *("--config", "jobs/configs/demo.toml", "--cluster.dashboard-port", "8290"),
     *("--corpus.manual-packages", "numpy", "--corpus.limit-pages", "150"),
-    *("--agent.max-iterations", "3", "--agent.max-tokens", "16"),
+    *("--agent.max-iterations", "3", "--agent.max-tokens", "16", "--engine.logprobs", "true"),
     *("--collect.limit", "8", "--collect.samples-per-question", "3", "--collect.chunk-rollouts", "4"),
     *("--collect.concurrent-rollouts", "4", "--collect.flush-s", "0"),
     *("--format.validation-fraction", "0.3", "--finetune.epochs", "1", "--evaluate.limit", "6"),
@@ -99,6 +99,27 @@ def test_trajectories_hold_what_the_engine_saw(finished_run: tuple[Path, pl.Data
             )
             assert tokenizer.decode(turn.prompt_token_ids) == prompt
             assert turn.raw_text in tokenizer.decode(turn.completion_token_ids)
+
+
+def test_log_probabilities_are_those_of_the_model(finished_run: tuple[Path, pl.DataFrame, str]) -> None:
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    from drag_ray import schemas
+    from drag_ray.collect.journal import read_trajectories
+    from drag_ray.engine.embedded import embedded_model_dir
+
+    model = AutoModelForCausalLM.from_pretrained(embedded_model_dir(), dtype=torch.float32)
+    trajectories = [schemas.to_trajectory(row) for row in read_trajectories(finished_run[0] / "collect").slice(0, 4).to_pylist()]
+    differences = []
+    for turn in (turn for trajectory in trajectories for turn in trajectory.turns):
+        ids = torch.tensor([[*turn.prompt_token_ids, *turn.completion_token_ids]])
+        with torch.no_grad():
+            scores = model(ids).logits[0, len(turn.prompt_token_ids) - 1 : -1].log_softmax(-1)
+        expected = scores.gather(1, torch.tensor(turn.completion_token_ids)[:, None])[:, 0]
+        differences.append((expected - torch.tensor(turn.completion_logprobs)).abs())
+    # The engine computes in bfloat16: single tokens may be off by some tenths, their mean may not.
+    assert torch.cat(differences).mean() < 0.15
 
 
 def test_the_report_compares_all_policies_on_the_same_questions(finished_run: tuple[Path, pl.DataFrame, str]) -> None:
