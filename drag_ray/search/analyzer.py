@@ -1,14 +1,126 @@
 """How text becomes terms. Pages and queries go through the same analyzer."""
 
+import re
+from collections.abc import Callable, Iterator
+from typing import NamedTuple, Protocol
+
 from tantivy import Filter, TextAnalyzer, TextAnalyzerBuilder, Tokenizer
 
-MAX_TERM_CHARS = 100
+MAX_TERM_BYTES = 100
 """Longer tokens are dropped: they are encoded data or broken text, and Tantivy refuses terms over 64 KB."""
 
+_WITHOUT_STOP_WORDS = {"arabic", "greek", "romanian", "tamil", "turkish"}
+_CJK = (
+    "\u2e80-\u2fdf\u3005-\u3007\u3040-\u30ff\u3130-\u318f\u31f0-\u31ff\u3400-\u4dbf\u4e00-\u9fff"
+    "\uac00-\ud7af\uf900-\ufaff\U00020000-\U0003ffff"
+)
+_WHOOSH_WORD = re.compile(r"[\w*]+(?:\.[\w*]+)*")
+_WHOOSH_STOP_WORDS = frozenset(
+    re.findall(
+        r"\w+",
+        """a an and are as at be by can for from have if in is it may not of on or tbd that the this to us we when will with
+        yet you your""",
+    )
+)
+_WHOOSH_MIN_CHARS = 2
+_CJK_RUN = re.compile(rf"(?P<cjk>[{_CJK}]+)|[^\W_{_CJK}]+")
 
-def build_analyzer(name: str) -> TextAnalyzer:
-    """The analyzer of this name (see `SearchConfig.analyzer`). Words are runs of letters and digits."""
-    builder = TextAnalyzerBuilder(Tokenizer.simple()).filter(Filter.remove_long(MAX_TERM_CHARS)).filter(Filter.lowercase())
-    if name == "english":
-        builder = builder.filter(Filter.stopword("english")).filter(Filter.stemmer("english"))
-    return builder.build()
+
+class Token(NamedTuple):
+    """A term with its place: its position counts words, `start` and `end` count characters of the text."""
+
+    term: str
+    position: int
+    start: int
+    end: int
+
+
+class Analyzer(Protocol):
+    """Cuts text into terms. One analyzer may serve many threads."""
+
+    @property
+    def text_analyzer(self) -> TextAnalyzer:
+        """What the index runs over `prepare(text)`."""
+        ...
+
+    def prepare(self, text: str) -> str:
+        """The text as it is handed to the index."""
+        ...
+
+    def analyze(self, text: str) -> list[str]:
+        """The terms in their order, repetitions included."""
+        ...
+
+    def locate(self, text: str) -> list[Token]:
+        """The terms with their places in the text."""
+        ...
+
+
+def build_analyzer(name: str) -> Analyzer:
+    """The analyzer of this name (see `SearchConfig.analyzer`)."""
+    if name == "cjk":
+        return _CutAnalyzer(_cut_cjk)
+    if name == "whoosh":
+        return _CutAnalyzer(_cut_whoosh)
+    return _TantivyAnalyzer(name)
+
+
+class _TantivyAnalyzer:
+    """A chain of Tantivy's own parts. Words are runs of letters and digits."""
+
+    def __init__(self, name: str) -> None:
+        builder = TextAnalyzerBuilder(Tokenizer.simple()).filter(Filter.remove_long(MAX_TERM_BYTES)).filter(Filter.lowercase())
+        if name != "plain":
+            if name not in _WITHOUT_STOP_WORDS:
+                builder = builder.filter(Filter.stopword(name))
+            builder = builder.filter(Filter.stemmer(name))
+        self.text_analyzer = builder.build()
+
+    def prepare(self, text: str) -> str:
+        return text
+
+    def analyze(self, text: str) -> list[str]:
+        return self.text_analyzer.analyze(text)
+
+    def locate(self, text: str) -> list[Token]:
+        tokens = self.text_analyzer.pre_tokenize(text).tokens
+        return [Token(token.text, token.position, token.char_offset_from, token.char_offset_to) for token in tokens]
+
+
+class _CutAnalyzer:
+    """Terms that are cut in Python and handed to the index with spaces between them, for what Tantivy has no tokenizer for."""
+
+    def __init__(self, cut: Callable[[str], Iterator[tuple[str, int, int]]]) -> None:
+        self._cut = cut
+        self.text_analyzer = TextAnalyzerBuilder(Tokenizer.whitespace()).build()
+
+    def prepare(self, text: str) -> str:
+        return " ".join(self.analyze(text))
+
+    def analyze(self, text: str) -> list[str]:
+        return [token.term for token in self.locate(text)]
+
+    def locate(self, text: str) -> list[Token]:
+        kept = (piece for piece in self._cut(text) if len(piece[0].encode()) < MAX_TERM_BYTES)
+        return [Token(term, position, start, end) for position, (term, start, end) in enumerate(kept)]
+
+
+def _cut_cjk(text: str) -> Iterator[tuple[str, int, int]]:
+    """Characters and their pairs in turn, so that a word of any length is a phrase; other words whole, in lower case."""
+    for match in _CJK_RUN.finditer(text):
+        start, end = match.span()
+        if not match["cjk"]:
+            yield match[0].lower(), start, end
+            continue
+        for place in range(start, end):
+            yield text[place], place, place + 1
+            if place + 1 < end:
+                yield text[place : place + 2], place, place + 2
+
+
+def _cut_whoosh(text: str) -> Iterator[tuple[str, int, int]]:
+    """The terms of Whoosh's StandardAnalyzer. Words that it drops leave no gap, so that phrases reach over them."""
+    for match in _WHOOSH_WORD.finditer(text):
+        term = match[0].lower()
+        if len(term) >= _WHOOSH_MIN_CHARS and term not in _WHOOSH_STOP_WORDS:
+            yield term, match.start(), match.end()

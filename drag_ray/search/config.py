@@ -2,13 +2,52 @@
 
 from typing import Literal
 
+from pydantic import Field
+
 from drag_ray.config import BaseConfig
+
+AnalyzerName = Literal[
+    "english",
+    "plain",
+    "cjk",
+    "whoosh",
+    "arabic",
+    "danish",
+    "dutch",
+    "finnish",
+    "french",
+    "german",
+    "greek",
+    "hungarian",
+    "italian",
+    "norwegian",
+    "portuguese",
+    "romanian",
+    "russian",
+    "spanish",
+    "swedish",
+    "tamil",
+    "turkish",
+]
+Syntax = Literal["words", "query", "whoosh"]
+Operator = Literal["or", "and"]
 
 
 class SearchConfig(BaseConfig):
-    """How pages are analysed and how the words of a query combine."""
+    """How pages are analysed and what a query means.
 
-    analyzer: Literal["english", "plain"] = "english"
-    """english: lower case, stop words removed, Snowball stems; plain: lower case alone"""
-    operator: Literal["or", "and"] = "or"
-    """or: a page may match any word and BM25 ranks; and: a page must hold every word"""
+    Ranking is BM25 with k1 = 1.2 and b = 0.75. Tantivy fixes both, and its Python binding has no way to set them.
+    """
+
+    analyzer: AnalyzerName = "english"
+    """how text becomes terms: a language name (lower case, stop words removed where Tantivy has a list, Snowball stems),
+    plain (lower case alone), cjk (single characters and pairs of Chinese, Japanese and Korean text, other words whole), or
+    whoosh (lower case, Whoosh's stop words removed, no stems)"""
+    syntax: Syntax = "words"
+    """what the marks in a query mean; words: nothing, a query is a bag of words; query: "phrases", AND, OR, NOT, brackets,
+    prefix* and wild?cards; whoosh: the language of Whoosh's default parser, which joins words by and (use it with the whoosh
+    analyzer to compare with a system on Whoosh)"""
+    operator: Operator = "or"
+    """or: a page may match any word and BM25 ranks; and: a page must hold every word. The syntax whoosh always means and"""
+    num_shards: int = Field(default=8, ge=1, le=256)
+    """parts of the corpus that are indexed in parallel; rankings do not depend on it, and from 8 on the parts are merged"""

@@ -4,20 +4,23 @@ Model text is data: it is cut into terms by the index's own analyzer and never r
 so no operator, bracket, quote or field name in it can raise, crash the process or reach another field.
 """
 
-from typing import Literal
+from tantivy import Occur, Query, Schema
 
-from tantivy import Occur, Query, Schema, TextAnalyzer
+from drag_ray.search.analyzer import Analyzer
+from drag_ray.search.config import Operator
 
 MAX_QUERY_CHARS = 2_000
 """A query is cut here. A page holds few more words than that, and the cost of a query grows with its terms."""
 
-Operator = Literal["or", "and"]
+
+def clean(text: str) -> str:
+    """The text without lone surrogates, which the binding refuses."""
+    return text if text.isascii() else text.encode("utf-8", "ignore").decode("utf-8")
 
 
-def build_terms(text: str, analyzer: TextAnalyzer) -> list[str]:
+def build_terms(text: str, analyzer: Analyzer) -> list[str]:
     """The distinct terms of a query in the order of their first use; empty if nothing searchable is in it."""
-    clean = text[:MAX_QUERY_CHARS].encode("utf-8", "ignore").decode("utf-8")  # the binding refuses lone surrogates
-    return list(dict.fromkeys(analyzer.analyze(clean)))
+    return list(dict.fromkeys(analyzer.analyze(clean(text[:MAX_QUERY_CHARS]))))
 
 
 def build_query(terms: list[str], schema: Schema, operator: Operator) -> Query:

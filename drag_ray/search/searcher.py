@@ -1,17 +1,24 @@
 """Ask a page index. A searcher is cheap to open, safe to share between threads, and holds no page text in its own memory."""
 
+import os
+from collections.abc import Collection, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-import pyarrow as pa
 import tantivy
+from tantivy import Occur, Query
 
-from drag_ray import schemas
 from drag_ray.errors import SearchIndexError
 from drag_ray.search.analyzer import build_analyzer
-from drag_ray.search.config import SearchConfig
-from drag_ray.search.index import PAGES_NAME, TANTIVY_DIR_NAME, TOKENIZER_NAME, read_record
-from drag_ray.search.query import Operator, build_query, build_terms
+from drag_ray.search.config import Operator, SearchConfig
+from drag_ray.search.index import PAGES_NAME, TANTIVY_DIR_NAME, read_record
+from drag_ray.search.page_table import PageTable
+from drag_ray.search.query import build_query, build_terms, clean
+from drag_ray.search.shards import ROW, TEXT, open_index
 from drag_ray.types import Hit, Page
+
+_TIE_EPSILON = 2e-6
+"""Scores closer than this share are equal: Tantivy sums a page's terms in 32 bits, in an order that varies with the page."""
 
 
 class Searcher:
@@ -22,7 +29,7 @@ class Searcher:
         operator: how the words of a query combine; the index's own by default.
 
     Raises:
-        SearchIndexError: there is no index, or it does not fit this code.
+        SearchIndexError: there is no index, it is stale, or it does not fit this code.
     """
 
     def __init__(self, index_dir: Path, operator: Operator | None = None) -> None:
@@ -30,61 +37,106 @@ class Searcher:
         self._operator: Operator = operator or SearchConfig(operator=self.record.operator).operator  # type: ignore[arg-type]
         self._analyzer = build_analyzer(self.record.analyzer)
         try:
-            index = tantivy.Index.open(str(index_dir / TANTIVY_DIR_NAME))
+            index = open_index(index_dir / TANTIVY_DIR_NAME, self.record.analyzer)
         except ValueError as error:
             raise SearchIndexError(f"{index_dir}: cannot be opened ({error}). Build it again: python jobs/index.py") from None
-        index.register_tokenizer(TOKENIZER_NAME, self._analyzer)
         self._schema = index.schema
         self._searcher = index.searcher()
-        self._pages = pa.ipc.open_file(pa.memory_map(str(index_dir / PAGES_NAME))).read_all()
-        if self._searcher.num_docs != self._pages.num_rows:
+        self._pages = PageTable(index_dir / PAGES_NAME)
+        if not self._searcher.num_docs == len(self._pages) == self.record.num_pages:
             raise SearchIndexError(
-                f"{index_dir}: {self._searcher.num_docs} indexed pages, {self._pages.num_rows} in the page table. "
-                "Build it again: python jobs/index.py"
+                f"{index_dir}: {self._searcher.num_docs} indexed pages, {len(self._pages)} in the page table, "
+                f"{self.record.num_pages} in its record. Build it again: python jobs/index.py"
             )
 
     @property
     def num_pages(self) -> int:
-        return self._pages.num_rows
+        return len(self._pages)
 
-    def search(self, text: str, top_k: int) -> list[Hit]:
+    def analyze(self, text: str) -> list[str]:
+        """The terms of a text in their order, repetitions included, as the index cuts them."""
+        return self._analyzer.analyze(clean(text))
+
+    def doc_freq(self, term: str) -> int:
+        """The number of pages that hold a term (one of `analyze`, not a word)."""
+        return self._searcher.doc_freq(TEXT, clean(term))
+
+    def search(self, text: str, top_k: int, files: Collection[str] | None = None) -> list[Hit]:
         """The `top_k` best pages for what a model or a user wrote, best first; equal scores in order of (file, page).
 
         Never raises on the text: text without a searchable word finds nothing.
+
+        Args:
+            text: the query.
+            top_k: pages to find at most.
+            files: look only into these files; names that the index does not have find nothing.
+
+        Raises:
+            SearchIndexError: `top_k` is below 1.
         """
         if top_k < 1:
             raise SearchIndexError(f"top_k {top_k}: must be at least 1.")
-        ranked = self._rank(build_query(build_terms(text, self._analyzer), self._schema, self._operator), top_k)
-        return [
-            Hit(self._pages["file"][row].as_py(), self._pages["page_number"][row].as_py(), rank, score)
-            for rank, (score, row) in enumerate(ranked, start=1)
-        ]
+        query = build_query(build_terms(text, self._analyzer), self._schema, self._operator)
+        if files is not None:
+            query = Query.boolean_query([(Occur.Must, query), (Occur.Must, self._build_filter(files))])
+        return self._to_hits(self._rank(query, top_k))
+
+    def search_batch(self, texts: Sequence[str], top_k: int) -> list[list[Hit]]:
+        """`search` for many texts, on all cores: Tantivy searches without Python's lock."""
+        num_threads = len(os.sched_getaffinity(0))
+        with ThreadPoolExecutor(num_threads) as pool:
+            parts = pool.map(lambda part: [self.search(text, top_k) for text in part], _deal(texts, num_threads))
+            found = list(parts)
+        return [found[place % num_threads][place // num_threads] for place in range(len(texts))]
 
     def page(self, hit: Hit) -> Page:
-        """The page of a hit, with its text."""
-        return self._page_at(self._row_of(hit.file, hit.page_number))
+        """The page of a hit, with its text.
+
+        Raises:
+            SearchIndexError: the hit is of another index.
+        """
+        row = self._pages.row(hit.file, hit.page_number)
+        if row is None:
+            raise SearchIndexError(f"{hit.file}, page {hit.page_number}: not in this index.")
+        return self._pages.page(row)
 
     def _rank(self, query: tantivy.Query, top_k: int) -> list[tuple[float, int]]:
-        """(score, row) of the best pages. Tantivy orders ties by segment; the row restores (file, page) order."""
-        limit = top_k
+        """(score, row) of the best pages, equal scores in order of their rows."""
+        limit = min(top_k + 1, self.num_pages)
         while True:
             hits = self._searcher.search(query, limit=limit, count=False).hits
-            tie_may_go_on = len(hits) == limit and self._searcher.num_segments > 1 and hits[-1][0] == hits[top_k - 1][0]
-            if not tie_may_go_on or limit >= self.num_pages:
+            if len(hits) <= top_k or limit == self.num_pages or not _is_tie(hits[top_k - 1][0], hits[-1][0]):
                 break
             limit = min(limit * 4, self.num_pages)
-        rows = self._searcher.fast_field_values("row", [address for _, address in hits])
-        ranked = sorted((-score, int(row or 0)) for (score, _), row in zip(hits, rows, strict=True))
-        return [(-negated, row) for negated, row in ranked[:top_k]]
+        rows = self._searcher.fast_field_values(ROW, [address for _, address in hits])
+        return _order_ties([(score, int(row or 0)) for (score, _), row in zip(hits, rows, strict=True)])[:top_k]
 
-    def _page_at(self, row: int) -> Page:
-        return schemas.to_page({name: self._pages[name][row].as_py() for name in schemas.PAGES.names})
+    def _to_hits(self, ranked: list[tuple[float, int]]) -> list[Hit]:
+        return [Hit(*self._pages.key(row), rank, score) for rank, (score, row) in enumerate(ranked, start=1)]
 
-    def _row_of(self, file: str, page_number: int) -> int:
-        if not hasattr(self, "_rows"):
-            keys = zip(self._pages["file"].to_pylist(), self._pages["page_number"].to_pylist(), strict=True)
-            self._rows = {key: row for row, key in enumerate(keys)}
-        try:
-            return self._rows[file, page_number]
-        except KeyError:
-            raise SearchIndexError(f"{file}, page {page_number}: not in this index.") from None
+    def _build_filter(self, files: Collection[str]) -> tantivy.Query:
+        """Matches the rows of the files and adds nothing to the score."""
+        ranges = [
+            Query.range_query(self._schema, ROW, tantivy.FieldType.Integer, rows.start, rows.stop - 1)
+            for rows in self._pages.row_ranges(files)
+        ]
+        return Query.const_score_query(Query.boolean_query([(Occur.Should, query) for query in ranges]), 0.0)
+
+
+def _is_tie(better: float, worse: float) -> bool:
+    return better - worse <= _TIE_EPSILON * better
+
+
+def _order_ties(ranked: list[tuple[float, int]]) -> list[tuple[float, int]]:
+    """Pages of equal score get the same score and the order of their rows."""
+    ordered: list[tuple[float, int]] = []
+    start = 0
+    for place in range(1, len(ranked) + 1):
+        if place == len(ranked) or not _is_tie(ranked[place - 1][0], ranked[place][0]):
+            ordered += [(ranked[start][0], row) for row in sorted(row for _, row in ranked[start:place])]
+            start = place
+    return ordered
+
+
+def _deal(texts: Sequence[str], num_hands: int) -> list[Sequence[str]]:
+    return [texts[hand::num_hands] for hand in range(num_hands)]

@@ -1,0 +1,107 @@
+"""The pages of an index as a memory-mapped Arrow file, sorted by (file, page_number). A page is named by its row.
+
+The file is cut into record batches of `BATCH_ROWS` rows, so that a row's place is a division, and its strings have
+64-bit offsets, so that a collection may hold more than 2 GiB of text.
+"""
+
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator
+from itertools import accumulate
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pyarrow as pa
+
+from drag_ray import schemas
+from drag_ray.errors import SearchIndexError
+from drag_ray.types import Page
+
+BATCH_ROWS = 8_192
+_LARGE = {pa.string(): pa.large_string(), pa.binary(): pa.large_binary()}
+
+
+def sort_pages(pages: pa.Table) -> pa.Table:
+    """The table with 64-bit offsets, in order of (file, page_number)."""
+    fields = [pa.field(field.name, _LARGE.get(field.type, field.type)) for field in pages.schema]
+    large = pages.cast(pa.schema(fields))
+    keys = pl.DataFrame(large.select(["file", "page_number"]))
+    order = keys.select(pl.arg_sort_by("file", "page_number")).to_series().to_numpy()
+    is_sorted = bool((order == np.arange(len(order))).all())
+    return large if is_sorted else large.take(pa.array(order))
+
+
+def write_pages(pages: pa.Table, path: Path) -> None:
+    """Write a table of `sort_pages`."""
+    with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, pages.schema) as writer:
+        for batch in cut_batches(pages):
+            writer.write_batch(batch)
+
+
+def cut_batches(pages: pa.Table) -> Iterator[pa.RecordBatch]:
+    """Batches of `BATCH_ROWS` rows each, the last one smaller; one at a time is in memory."""
+    for start in range(0, pages.num_rows, BATCH_ROWS):
+        yield pages.slice(start, BATCH_ROWS).combine_chunks().to_batches()[0]
+
+
+class PageTable:
+    """An open page table.
+
+    Raises:
+        SearchIndexError: the file is missing, cut short or of another layout.
+    """
+
+    def __init__(self, path: Path) -> None:
+        try:
+            reader = pa.ipc.open_file(pa.memory_map(str(path)))
+            self._batches = [reader.get_batch(number) for number in range(reader.num_record_batches)]
+            table = pa.Table.from_batches(self._batches, reader.schema)
+            counts = table["file"].value_counts()
+            self._page_numbers = table["page_number"].to_numpy()
+        except (OSError, pa.ArrowInvalid, KeyError) as error:
+            raise SearchIndexError(f"{path}: cannot be read ({error}). Build the index again: python jobs/index.py") from None
+        self._names = [name for name in schemas.PAGES.names if name in table.column_names]
+        self._texts = [batch.column("text") for batch in self._batches]
+        # Value counts come in order of first appearance, and the table is sorted: each file is a range of rows.
+        self._files: list[str] = counts.field("values").to_pylist()
+        self._starts: list[int] = [0, *accumulate(counts.field("counts").to_pylist())]
+        self._ranks = {file: rank for rank, file in enumerate(self._files)}
+
+    def __len__(self) -> int:
+        return len(self._page_numbers)
+
+    def key(self, row: int) -> tuple[str, int]:
+        """(file, page_number) of a row."""
+        return self._files[bisect_right(self._starts, row) - 1], self._page_numbers.item(row)
+
+    def row(self, file: str, page_number: int) -> int | None:
+        """The row of a page, None if the index does not have it."""
+        rows = self.rows(file)
+        row = rows.start + int(self._page_numbers[rows.start : rows.stop].searchsorted(page_number))
+        return row if row in rows and self._page_numbers[row] == page_number else None
+
+    def rows(self, file: str) -> range:
+        """The rows of a file's pages; empty if the index does not have the file."""
+        rank = self._ranks.get(file)
+        return range(0) if rank is None else range(self._starts[rank], self._starts[rank + 1])
+
+    def row_ranges(self, files: Iterable[str]) -> list[range]:
+        """The rows of several files, neighbours joined."""
+        joined: list[range] = []
+        for rows in sorted((self.rows(file) for file in set(files)), key=lambda rows: rows.start):
+            if joined and joined[-1].stop == rows.start:
+                joined[-1] = range(joined[-1].start, rows.stop)
+            elif rows:
+                joined.append(rows)
+        return joined
+
+    def text(self, row: int) -> str:
+        """The text of a page."""
+        return self._texts[row // BATCH_ROWS][row % BATCH_ROWS].as_py()
+
+    def page(self, row: int) -> Page:
+        """The whole page."""
+        batch, place = self._batches[row // BATCH_ROWS], row % BATCH_ROWS
+        values: dict[str, Any] = {name: batch.column(name)[place].as_py() for name in self._names}
+        return schemas.to_page(values)

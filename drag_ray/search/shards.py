@@ -1,0 +1,99 @@
+"""The Tantivy index of page texts, built in parts at once and merged.
+
+Tantivy's own writer threads share documents out as they come, which makes the order of equal scores an accident of
+timing. Here each shard is a fixed range of rows in an index of its own; their segments are then put into one index,
+and Tantivy's merge policy, which joins eight or more segments of one size, makes one segment of them. The index is
+sorted by row, so that in the merged segment a document's number is its row.
+"""
+
+import itertools
+import json
+import os
+import shutil
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pyarrow as pa
+import tantivy
+from tqdm import tqdm
+
+from drag_ray.search.analyzer import build_analyzer
+
+TEXT, ROW = "text", "row"
+TOKENIZER_NAME = "drag_ray"
+_WRITER_HEAP_BYTES = 256 * 1024 * 1024
+_MERGE_HEAP_BYTES = 16 * 1024 * 1024
+_BATCH_PAGES = 1_024
+_SHARD_MIN_PAGES = 256
+_META, _MANAGED = "meta.json", ".managed.json"
+
+
+def build_schema() -> tantivy.Schema:
+    """The fields of a page: its text with term frequencies and positions, and its row in the page table."""
+    builder = tantivy.SchemaBuilder()
+    builder.add_text_field(TEXT, stored=False, tokenizer_name=TOKENIZER_NAME, index_option="position")
+    builder.add_integer_field(ROW, stored=False, indexed=False, fast=True)
+    return builder.build()
+
+
+def open_index(tantivy_dir: Path, analyzer_name: str) -> tantivy.Index:
+    """Open an index and give it its analyzer, which Tantivy does not keep."""
+    index = tantivy.Index.open(str(tantivy_dir))
+    index.register_tokenizer(TOKENIZER_NAME, build_analyzer(analyzer_name).text_analyzer)
+    return index
+
+
+def build_tantivy(texts: pa.ChunkedArray, tantivy_dir: Path, analyzer_name: str, num_shards: int) -> None:
+    """Index `texts` (n strings, in the order of their rows) on all cores.
+
+    A small collection is one shard: starting a writer costs more than a few hundred pages do.
+    """
+    num_pages = len(texts)
+    num_shards = 1 if num_pages < _SHARD_MIN_PAGES * num_shards else num_shards
+    cuts = [num_pages * number // num_shards for number in range(num_shards + 1)]
+    shard_dirs = [tantivy_dir / f"shard-{number}" for number in range(num_shards)]
+    with (
+        tqdm(total=num_pages, desc="indexing", unit=" pages", mininterval=1) as progress,
+        ThreadPoolExecutor(min(num_shards, len(os.sched_getaffinity(0)))) as pool,
+    ):
+        ranges = itertools.starmap(range, itertools.pairwise(cuts))
+        list(pool.map(lambda rows, shard_dir: _build_shard(texts, rows, shard_dir, analyzer_name, progress), ranges, shard_dirs))
+    _join_shards(shard_dirs, tantivy_dir)
+    if num_shards > 1:
+        _merge(tantivy_dir, analyzer_name)
+
+
+def _build_shard(texts: pa.ChunkedArray, rows: range, shard_dir: Path, analyzer_name: str, progress: tqdm) -> None:
+    shard_dir.mkdir(parents=True)
+    schema, analyzer = build_schema(), build_analyzer(analyzer_name)
+    index = tantivy.Index(schema, path=str(shard_dir), sort_by_field=ROW)
+    index.register_tokenizer(TOKENIZER_NAME, analyzer.text_analyzer)
+    writer = index.writer(heap_size=_WRITER_HEAP_BYTES, num_threads=1)
+    for start in range(rows.start, rows.stop, _BATCH_PAGES):
+        batch = texts.slice(start, min(_BATCH_PAGES, rows.stop - start)).to_pylist()
+        for row, text in enumerate(batch, start):
+            writer.add_document(tantivy.Document.from_dict({TEXT: analyzer.prepare(text), ROW: row}, schema))
+        progress.update(len(batch))
+    writer.commit()
+    writer.wait_merging_threads()
+
+
+def _join_shards(shard_dirs: list[Path], tantivy_dir: Path) -> None:
+    """Make one index of several by listing all their segments, whose names are unique, in one meta file."""
+    metas = [json.loads((shard_dir / _META).read_text()) for shard_dir in shard_dirs]
+    managed = {name for shard_dir in shard_dirs for name in json.loads((shard_dir / _MANAGED).read_text())}
+    for shard_dir, meta in zip(shard_dirs, metas, strict=True):
+        for segment in meta["segments"]:
+            for path in shard_dir.glob(f"{segment['segment_id'].replace('-', '')}.*"):
+                path.rename(tantivy_dir / path.name)
+        shutil.rmtree(shard_dir)
+    segments = [segment for meta in metas for segment in meta["segments"]]
+    (tantivy_dir / _MANAGED).write_text(json.dumps(sorted(managed)))
+    (tantivy_dir / _META).write_text(json.dumps({**metas[0], "segments": segments}))
+
+
+def _merge(tantivy_dir: Path, analyzer_name: str) -> None:
+    """Let Tantivy's merge policy look at the segments; it does so after each commit."""
+    writer = open_index(tantivy_dir, analyzer_name).writer(heap_size=_MERGE_HEAP_BYTES, num_threads=1)
+    writer.commit()
+    writer.wait_merging_threads()
