@@ -3,10 +3,10 @@
 import asyncio
 import time
 from dataclasses import dataclass
+from typing import Protocol
 
 from drag_ray.agent.scores import compute_rank_score
 from drag_ray.errors import SearchIndexError
-from drag_ray.search.searcher import Searcher
 from drag_ray.types import Evidence, Hit, Page
 
 
@@ -28,10 +28,22 @@ def compute_evidence_rank(hits: tuple[Hit, ...], evidence: tuple[Evidence, ...])
     return min((hit.rank for hit in hits if (hit.file, hit.page_number) in wanted), default=None)
 
 
+class PageSearcher(Protocol):
+    """What answers queries: the index's `Searcher`, or one that reads queries in its own way."""
+
+    def search(self, text: str, top_k: int) -> list[Hit]:
+        """The best pages for a query."""
+        ...
+
+    def page(self, hit: Hit) -> Page:
+        """The page of a hit."""
+        ...
+
+
 class SearchEnvironment:
     """Answers the searches of rollouts from one index. Safe for many rollouts at once."""
 
-    def __init__(self, searcher: Searcher, top_k: int, depth: int) -> None:
+    def __init__(self, searcher: PageSearcher, top_k: int, depth: int) -> None:
         self._searcher = searcher
         self._top_k = top_k
         self._depth = depth

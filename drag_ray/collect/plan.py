@@ -10,7 +10,7 @@ from drag_ray.types import Question
 
 _TASK_SCHEMA = pa.schema(
     [("chunk", pa.int64()), *((f"question.{field.name}", field.type) for field in schemas.QUESTIONS)]
-    + [("preset", pa.string()), ("sample_index", pa.int32()), ("seed", pa.int64())]
+    + [("preset", pa.string()), ("sample_index", pa.int32()), ("seed", pa.int64()), ("baseline", pa.string())]
 )
 
 
@@ -42,7 +42,8 @@ def read_tasks(chunk: pa.Table) -> list[RolloutTask]:
     tasks = []
     for row in chunk.to_pylist():
         question = {name.removeprefix("question."): value for name, value in row.items() if name.startswith("question.")}
-        tasks.append(RolloutTask(schemas.to_question(question), row["sample_index"], row["preset"], row["seed"]))
+        draw = {name: row[name] for name in ("sample_index", "preset", "seed", "baseline")}
+        tasks.append(RolloutTask(schemas.to_question(question), **draw))
     return tasks
 
 
@@ -50,5 +51,6 @@ def _to_table(number: int, tasks: Sequence[RolloutTask]) -> pa.Table:
     rows = []
     for task in tasks:
         question = {f"question.{name}": value for name, value in schemas.to_row(task.question).items()}
-        rows.append({"chunk": number, **question, "preset": task.preset, "sample_index": task.sample_index, "seed": task.seed})
+        draw = {"sample_index": task.sample_index, "preset": task.preset, "seed": task.seed, "baseline": task.baseline}
+        rows.append({"chunk": number, **question, **draw})
     return pa.Table.from_pylist(rows, schema=_TASK_SCHEMA)

@@ -11,6 +11,7 @@ import pyarrow as pa
 from drag_ray.agent.config import AgentConfig
 from drag_ray.agent.environment import SearchEnvironment
 from drag_ray.agent.rollout import Policy, Rollouts, RolloutTask
+from drag_ray.baselines.policies import BaselineOptions, build_rollouts
 from drag_ray.collect.journal import Journal, claim, read_finished_ids
 from drag_ray.collect.plan import read_tasks
 from drag_ray.engine.config import EngineConfig
@@ -32,7 +33,7 @@ SUMMARY_SCHEMA = pa.schema(
 
 @dataclass(frozen=True)
 class WorkerOptions:
-    """What a worker is made from; it crosses process borders."""
+    """What a worker is made from; it crosses process borders. `baselines` is needed by rollouts of a baseline alone."""
 
     run_dir: Path
     index_dir: Path
@@ -41,6 +42,7 @@ class WorkerOptions:
     policy: Policy
     concurrent_rollouts: int
     flush_s: float
+    baselines: BaselineOptions | None = None
 
 
 class CollectWorker:
@@ -59,10 +61,12 @@ class CollectWorker:
             from drag_ray.engine.vllm import VllmEngine
 
             generate = VllmEngine(options.engine)
-        searcher = Searcher(options.index_dir)
-        environment = SearchEnvironment(searcher, options.agent.top_k, options.agent.depth)
         self._options = options
-        self._rollouts = Rollouts(options.agent, options.policy, generate, environment, searcher.record.fingerprint)
+        self._generate = generate
+        self._searcher = Searcher(options.index_dir)
+        environment = SearchEnvironment(self._searcher, options.agent.top_k, options.agent.depth)
+        rollouts = Rollouts(options.agent, options.policy, generate, environment, self._searcher.record.fingerprint)
+        self._rollouts = {"": rollouts}
         self._journal = Journal(options.run_dir, options.flush_s)
         self._places = asyncio.Semaphore(options.concurrent_rollouts)
         self._num_running = 0
@@ -76,9 +80,19 @@ class CollectWorker:
         trajectories = await asyncio.gather(*(self._run(task) for task in tasks))
         yield _summarise(trajectories)
 
+    def _choose_rollouts(self, baseline: str) -> Rollouts:
+        """The agent's rollouts, or those of a baseline that asks the same engine and index."""
+        if baseline not in self._rollouts:
+            options = self._options
+            assert options.baselines, "rollouts of a baseline need its options"
+            self._rollouts[baseline] = build_rollouts(
+                baseline, options.baselines, self._searcher, self._generate, options.policy.model
+            )
+        return self._rollouts[baseline]
+
     async def _run(self, task: RolloutTask) -> Trajectory:
         async with self._places:
-            trajectory = await self._rollouts.run(task)
+            trajectory = await self._choose_rollouts(task.baseline).run(task)
         self._journal.add(trajectory)
         self._num_running -= 1
         if self._num_running == 0:

@@ -2,6 +2,7 @@
 
 from pydantic import Field
 
+from drag_ray.baselines.config import PassageConfig, Rm3Config
 from drag_ray.config import BaseConfig
 
 
@@ -11,7 +12,12 @@ class EvaluateConfig(BaseConfig):
     limit: int = Field(default=0, ge=0)
     """test questions to take, drawn at random; 0 takes all"""
     baselines: tuple[str, ...] = ("question",)
-    """policies without a model to compare with; question: the question itself is the query"""
+    """policies to compare with; question: the question is the query; question_keywords: without its stop words; rm3: expanded
+    by terms of the pages that it finds; hyde: a passage that the base model writes; query2doc: the question and a passage"""
+    rm3: Rm3Config = Rm3Config()
+    """options of rm3"""
+    passage: PassageConfig = PassageConfig()
+    """options of hyde and query2doc"""
     adapters: tuple[str, ...] = ()
     """adapters to compare with the base model, as name=folder; when empty, that of this run's finetune stage, as `tuned`"""
     merged: bool = True

@@ -1,11 +1,11 @@
-"""The policies of a comparison: a model with its adapter, or a way to write a query without a model."""
+"""The policies of a comparison: a model with its adapter, or a baseline."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from drag_ray.agent.baselines import BASELINES
+from drag_ray.baselines.policies import BASELINES
 from drag_ray.engine.config import EngineConfig
 from drag_ray.errors import ArtifactError, ConfigError
 

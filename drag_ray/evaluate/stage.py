@@ -3,7 +3,7 @@
 import asyncio
 import json
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -11,10 +11,10 @@ from typing import Any
 import ray
 
 from drag_ray import artifacts, provenance, schemas
-from drag_ray.agent.baselines import BASELINES, build_generate
-from drag_ray.agent.environment import SearchEnvironment
-from drag_ray.agent.rollout import Policy, Rollouts, RolloutTask
+from drag_ray.agent.rollout import RolloutTask
 from drag_ray.artifacts import StageFolder
+from drag_ray.baselines.passages import read_examples
+from drag_ray.baselines.policies import WITH_MODEL, BaselineOptions, build_rollouts
 from drag_ray.collect import journal
 from drag_ray.collect.plan import build_plan
 from drag_ray.collect.stage import build_options, collect, read_questions
@@ -22,7 +22,7 @@ from drag_ray.evaluate.comparison import Comparison, compare
 from drag_ray.evaluate.console import format_console
 from drag_ray.evaluate.context import ReportContext
 from drag_ray.evaluate.examples import choose_examples
-from drag_ray.evaluate.policies import BASE_NAME, check_baselines, choose_models
+from drag_ray.evaluate.policies import BASE_NAME, ModelPolicy, check_baselines, choose_models
 from drag_ray.evaluate.report import write_report
 from drag_ray.evaluate.results import QuestionResult, compute_results
 from drag_ray.search.index import read_record
@@ -48,16 +48,7 @@ def run(config: Any, folder: StageFolder) -> dict[str, Any]:
     models = choose_models(config, has_gpu=ray.cluster_resources().get("GPU", 0) >= 1)
     questions = read_questions(config.stage_dir("index"), "test", config.evaluate.limit, config.seed)
     tasks = build_plan(questions, (_PRESET,), 1, config.seed)
-    trajectories: dict[str, list[Trajectory]] = {}
-    num_unfinished = 0
-    for name in config.evaluate.baselines:
-        trajectories[name] = _run_baseline(name, tasks, config)
-    for model in models:
-        run_dir = folder.path / "rollouts" / model.name
-        totals = collect(tasks, build_options(config, model.engine, run_dir), config.collect, f"evaluating {model.name}")
-        num_unfinished += totals["unfinished"]
-        rows = journal.read_trajectories(run_dir).to_pylist()
-        trajectories[model.name] = [schemas.to_trajectory(row) for row in rows]
+    trajectories, num_unfinished = _roll_out(models, tasks, config, folder.path / "rollouts")
     results = compute_results(trajectories, questions)
     comparison = compare(results, BASE_NAME, models[-1].name, num_resamples=config.evaluate.num_resamples, seed=config.seed)
     context = _build_context(config, questions)
@@ -68,13 +59,34 @@ def run(config: Any, folder: StageFolder) -> dict[str, Any]:
     return {"questions": len(questions), "policies": len(trajectories), "unfinished": num_unfinished, **first_hits}
 
 
-def _run_baseline(name: str, tasks: Sequence[RolloutTask], config: Any) -> list[Trajectory]:
-    """A policy without a model needs no engine and no actors: one search a question."""
-    agent = config.agent.model_copy(update={"max_iterations": 1})
-    searcher = Searcher(config.stage_dir("index") / "search_index")
-    environment = SearchEnvironment(searcher, agent.top_k, agent.depth)
-    generate = build_generate(BASELINES[name], agent)
-    rollouts = Rollouts(agent, Policy(name), generate, environment, searcher.record.fingerprint)
+def _roll_out(
+    models: Sequence[ModelPolicy], tasks: Sequence[RolloutTask], config: Any, rollouts_dir: Path
+) -> tuple[dict[str, list[Trajectory]], int]:
+    """The trajectories of each policy, the baselines first, and the number of rollouts that failed."""
+    index_dir, passage = config.stage_dir("index"), config.evaluate.passage
+    examples = read_examples(index_dir, passage.num_examples, passage.example_chars, config.seed)
+    baselines = BaselineOptions(config.agent, config.evaluate.rm3, passage, examples)
+    trajectories: dict[str, list[Trajectory]] = {name: [] for name in config.evaluate.baselines}
+    for name in trajectories:
+        if name not in WITH_MODEL:
+            trajectories[name] = _run_baseline(name, baselines, tasks, index_dir)
+    num_unfinished = 0
+    for model in models:
+        guests = [name for name in trajectories if name in WITH_MODEL] if model.name == BASE_NAME else []
+        plans = {model.name: tasks} | {name: [replace(task, baseline=name) for task in tasks] for name in guests}
+        options = replace(build_options(config, model.engine, rollouts_dir / model.name), baselines=baselines)
+        plan = [task for tasks_of_policy in plans.values() for task in tasks_of_policy]
+        num_unfinished += collect(plan, options, config.collect, f"evaluating {model.name}")["unfinished"]
+        rows = journal.read_trajectories(options.run_dir).to_pylist()
+        finished = {row["id"]: schemas.to_trajectory(row) for row in rows}
+        for name, tasks_of_policy in plans.items():
+            trajectories[name] = [finished[task.id] for task in tasks_of_policy if task.id in finished]
+    return trajectories, num_unfinished
+
+
+def _run_baseline(name: str, options: BaselineOptions, tasks: Sequence[RolloutTask], index_dir: Path) -> list[Trajectory]:
+    """A baseline without a model needs no engine and no actors: one search a question."""
+    rollouts = build_rollouts(name, options, Searcher(index_dir / "search_index"))
 
     async def run_all() -> list[Trajectory]:
         return [await rollouts.run(task) for task in tasks]

@@ -4,6 +4,8 @@ Model text is data: it is cut into terms by the index's own analyzer and never r
 so no operator, bracket, quote or field name in it can raise, crash the process or reach another field.
 """
 
+from collections.abc import Mapping
+
 from tantivy import Occur, Query, Schema
 
 from drag_ray.search.analyzer import Analyzer
@@ -29,3 +31,11 @@ def build_query(terms: list[str], schema: Schema, operator: Operator) -> Query:
         return Query.empty_query()
     occur = Occur.Should if operator == "or" else Occur.Must
     return Query.boolean_query([(occur, Query.term_query(schema, "text", term, index_option="freq")) for term in terms])
+
+
+def build_weighted_query(weights: Mapping[str, float], schema: Schema) -> Query:
+    """Terms of the text field joined by OR; a page's score is the sum of each term's score times its weight."""
+    if not weights:
+        return Query.empty_query()
+    terms = ((Query.term_query(schema, "text", clean(term), index_option="freq"), weight) for term, weight in weights.items())
+    return Query.boolean_query([(Occur.Should, Query.boost_query(term, weight)) for term, weight in terms])

@@ -1,7 +1,7 @@
 """Ask a page index. A searcher is cheap to open, safe to share between threads, and holds no page text in its own memory."""
 
 import os
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -13,7 +13,7 @@ from drag_ray.search.analyzer import build_analyzer
 from drag_ray.search.config import Operator, SearchConfig
 from drag_ray.search.index import PAGES_NAME, TANTIVY_DIR_NAME, read_record
 from drag_ray.search.page_table import PageTable
-from drag_ray.search.query import build_query, build_terms, clean
+from drag_ray.search.query import build_query, build_terms, build_weighted_query, clean
 from drag_ray.search.shards import ROW, TEXT, open_index
 from drag_ray.types import Hit, Page
 
@@ -74,12 +74,20 @@ class Searcher:
         Raises:
             SearchIndexError: `top_k` is below 1.
         """
-        if top_k < 1:
-            raise SearchIndexError(f"top_k {top_k}: must be at least 1.")
+        _check_top_k(top_k)
         query = build_query(build_terms(text, self._analyzer), self._schema, self._operator)
         if files is not None:
             query = Query.boolean_query([(Occur.Must, query), (Occur.Must, self._build_filter(files))])
         return self._to_hits(self._rank(query, top_k))
+
+    def search_terms(self, weights: Mapping[str, float], top_k: int) -> list[Hit]:
+        """The `top_k` best pages for terms (as `analyze` gives them) that weigh more or less in the score, joined by OR.
+
+        Raises:
+            SearchIndexError: `top_k` is below 1.
+        """
+        _check_top_k(top_k)
+        return self._to_hits(self._rank(build_weighted_query(weights, self._schema), top_k))
 
     def search_batch(self, texts: Sequence[str], top_k: int) -> list[list[Hit]]:
         """`search` for many texts, on all cores: Tantivy searches without Python's lock."""
@@ -121,6 +129,11 @@ class Searcher:
             for rows in self._pages.row_ranges(files)
         ]
         return Query.const_score_query(Query.boolean_query([(Occur.Should, query) for query in ranges]), 0.0)
+
+
+def _check_top_k(top_k: int) -> None:
+    if top_k < 1:
+        raise SearchIndexError(f"top_k {top_k}: must be at least 1.")
 
 
 def _is_tie(better: float, worse: float) -> bool:

@@ -9,10 +9,9 @@ import pytest
 from factories import build_question
 
 from drag_ray import artifacts, schemas
-from drag_ray.agent.baselines import build_generate, write_question
 from drag_ray.agent.config import AgentConfig, Example
 from drag_ray.agent.environment import SearchEnvironment, compute_evidence_rank, compute_rank_score
-from drag_ray.agent.prompts import FINAL_REQUEST
+from drag_ray.agent.protocol import get_protocol
 from drag_ray.agent.rollout import Policy, Rollouts, RolloutTask, compute_seed
 from drag_ray.engine.generate import GenerateFn, Request
 from drag_ray.engine.scripted import ScriptedEngine
@@ -92,7 +91,7 @@ def test_an_unreadable_reply_is_answered_with_the_format(environment: SearchEnvi
 def test_only_the_last_turn_is_asked_for_the_answer(environment: SearchEnvironment) -> None:
     engine = ScriptedEngine(script(*["<search>rotor</search>"] * 3))
     trajectory = roll_out(engine, environment)
-    asked = [FINAL_REQUEST in request.messages[-1]["content"] for request in engine.requests]
+    asked = [get_protocol("tags").final_request in request.messages[-1]["content"] for request in engine.requests]
     assert asked == [False, False, True]
     assert trajectory.stop_reason is StopReason.MAX_ITERATIONS
 
@@ -164,12 +163,6 @@ def test_a_slow_search_does_not_hold_up_other_rollouts(environment: SearchEnviro
     assert ended == ["rotor", "slow"]
 
 
-def test_the_question_policy_searches_the_question(environment: SearchEnvironment) -> None:
-    config = AgentConfig(top_k=2, max_iterations=1, examples=(Example(question="a", query="b"),))
-    trajectory = roll_out(build_generate(write_question, config), environment, max_iterations=1, examples=config.examples)
-    assert [turn.query for turn in trajectory.turns] == [QUESTION.question]
-
-
 @pytest.mark.parametrize(("rank", "score"), [(1, 1.0), (2, 2 / 3), (3, 1 / 3), (4, 0.0), (None, 0.0)])
 def test_rank_score_is_the_reference_table(rank: int | None, score: float) -> None:
     assert compute_rank_score(rank, top_k=3) == pytest.approx(score)
@@ -201,3 +194,15 @@ def test_a_trajectory_survives_its_table(environment: SearchEnvironment) -> None
     assert restored.turns[0].hits[0].score == pytest.approx(trajectory.turns[0].hits[0].score)
     assert restored.citations == (Evidence("b.pdf", 2),)
     assert restored.messages == trajectory.messages
+
+
+def test_with_functions_the_model_is_answered_as_a_tool(environment: SearchEnvironment) -> None:
+    tools = get_protocol("tools")
+    engine = ScriptedEngine(script(tools.render_search("rotor", "why"), "no call", tools.render_answer("340 rpm")))
+    trajectory = roll_out(engine, environment, protocol="tools")
+    assert [turn.action for turn in trajectory.turns] == [ActionKind.SEARCH, ActionKind.INVALID, ActionKind.ANSWER]
+    assert (trajectory.protocol, trajectory.final_answer, trajectory.stop_reason) == ("tools", "340 rpm", StopReason.ANSWER)
+    roles = [message["role"] for message in json.loads(trajectory.messages)]
+    assert roles == ["system", "user", "assistant", "tool", "assistant", "tool", "assistant"]
+    assert all(request.tools == tools.tools and request.stop == ("</tool_call>",) for request in engine.requests)
+    assert tools.final_request in engine.requests[-1].messages[-1]["content"]

@@ -1,0 +1,65 @@
+"""RM3: the question, expanded by the words that set its best pages apart.
+
+The relevance model is RM1 of Lavrenko and Croft (Relevance-Based Language Models, SIGIR 2001), mixed with the question as
+by Abdul-Jaleel et al. (UMass at TREC 2004: Novelty and HARD). As in Anserini, BM25 scores stand for the query likelihood.
+RM3 reads the pages that the question finds, so it sees the index, as a search agent does; it never sees the evidence.
+"""
+
+from collections import Counter
+from collections.abc import Mapping
+from functools import lru_cache
+
+from drag_ray.baselines.config import Rm3Config
+from drag_ray.search.searcher import Searcher
+from drag_ray.types import Hit
+
+_MIN_TERM_CHARS, _MAX_TERM_CHARS = 2, 20
+_CACHED_PAGES = 10_000
+
+
+class RelevanceModel:
+    """Expands questions over one index.
+
+    Args:
+        searcher: the index, asked as the policies ask it.
+        config: how much of which pages joins a question.
+    """
+
+    def __init__(self, searcher: Searcher, config: Rm3Config) -> None:
+        self._searcher = searcher
+        self._config = config
+        self._max_doc_freq = config.max_doc_share * searcher.num_pages
+        self._term_shares = lru_cache(_CACHED_PAGES)(self._compute_term_shares)
+
+    def expand(self, question: str) -> dict[str, float]:
+        """Index terms with weights that sum to 1; the question's own terms alone if it finds no page, nothing if it has none."""
+        own = _normalise(Counter(self._searcher.analyze(question)))
+        feedback = self._compute_feedback(question)
+        if not feedback:
+            return own
+        share = self._config.original_query_weight
+        mixed = {term: share * own.get(term, 0.0) + (1 - share) * feedback.get(term, 0.0) for term in own | feedback}
+        return {term: weight for term, weight in mixed.items() if weight > 0}
+
+    def _compute_feedback(self, question: str) -> dict[str, float]:
+        """RM1 over the best pages: the sum of each term's share of a page times the page's score, cut to `fb_terms`."""
+        weights: dict[str, float] = {}
+        for hit in self._searcher.search(question, self._config.fb_docs):
+            for term, share in self._term_shares(hit.file, hit.page_number).items():
+                weights[term] = weights.get(term, 0.0) + share * hit.score
+        ordered = sorted(weights.items(), key=lambda item: (-item[1], item[0]))
+        return _normalise(dict(ordered[: self._config.fb_terms]))
+
+    def _compute_term_shares(self, file: str, page_number: int) -> dict[str, float]:
+        """The terms of a page that may join a query, with their shares of these terms' occurrences."""
+        counts = Counter(self._searcher.analyze(self._searcher.page(Hit(file, page_number, 1, 0.0)).text))
+        return _normalise({term: count for term, count in counts.items() if self._may_join(term)})
+
+    def _may_join(self, term: str) -> bool:
+        fits = _MIN_TERM_CHARS <= len(term) <= _MAX_TERM_CHARS and term.isalnum()
+        return fits and self._searcher.doc_freq(term) <= self._max_doc_freq
+
+
+def _normalise(weights: Mapping[str, float]) -> dict[str, float]:
+    total = sum(weights.values())
+    return {term: weight / total for term, weight in weights.items()} if total else {}

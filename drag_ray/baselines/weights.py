@@ -1,0 +1,45 @@
+"""Queries of weighted terms, written as text so that a trajectory shows just what was searched: `kidney^0.5 stone^0.25`."""
+
+import re
+from collections.abc import Mapping
+
+from drag_ray.errors import SearchIndexError
+from drag_ray.search.searcher import Searcher
+from drag_ray.types import Hit, Page
+
+_MARK = "^"
+_PART = re.compile(r"(?P<term>.+)\^(?P<weight>\d+(\.\d+)?(e[+-]?\d+)?)")
+
+
+def write_weights(weights: Mapping[str, float]) -> str:
+    """Terms with their weights, the heaviest first, equal ones in the order of the alphabet."""
+    ordered = sorted(weights.items(), key=lambda item: (-item[1], item[0]))
+    return " ".join(f"{term}{_MARK}{weight:.6g}" for term, weight in ordered)
+
+
+def read_weights(query: str) -> dict[str, float]:
+    """The terms and weights of a query that `write_weights` wrote.
+
+    Raises:
+        SearchIndexError: a part of the query is not `term^weight`.
+    """
+    weights = {}
+    for part in query.split():
+        found = _PART.fullmatch(part)
+        if found is None:
+            raise SearchIndexError(f"query part {part!r}: expected term{_MARK}weight, for example stone{_MARK}0.25.")
+        weights[found["term"]] = float(found["weight"])
+    return weights
+
+
+class WeightedSearcher:
+    """Searches the terms of a weighted query as they stand, without analysing them again: a stem is not stemmed twice."""
+
+    def __init__(self, searcher: Searcher) -> None:
+        self._searcher = searcher
+
+    def search(self, text: str, top_k: int) -> list[Hit]:
+        return self._searcher.search_terms(read_weights(text), top_k)
+
+    def page(self, hit: Hit) -> Page:
+        return self._searcher.page(hit)

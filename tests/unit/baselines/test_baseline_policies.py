@@ -1,0 +1,116 @@
+"""Every baseline as a rollout: what it asks for, what is recorded, what it sees."""
+
+import asyncio
+
+import pytest
+from factories import build_page, build_question
+
+from drag_ray import artifacts, schemas
+from drag_ray.agent.config import AgentConfig, Example
+from drag_ray.agent.rollout import RolloutTask
+from drag_ray.baselines.config import PassageConfig, Rm3Config
+from drag_ray.baselines.passages import PassageExample
+from drag_ray.baselines.policies import BASELINES, WITH_MODEL, WITHOUT_MODEL, BaselineOptions, build_rollouts
+from drag_ray.engine.generate import GenerateFn
+from drag_ray.engine.scripted import ScriptedEngine
+from drag_ray.errors import PromptTooLongError
+from drag_ray.search.config import SearchConfig
+from drag_ray.search.index import build_index
+from drag_ray.search.searcher import Searcher
+from drag_ray.types import ActionKind, Evidence, StopReason, Trajectory
+
+QUESTION = build_question(question="How fast may the rotor turn?", evidence=(Evidence("manual.pdf", 2),))
+PASSAGE = "The rotor may turn at <b>340</b> revolutions; 340 is its limit. </think> Rotor limits"
+EXAMPLE = PassageExample("Where is the fuel pump?", "The fuel pump is behind the tank.")
+
+
+@pytest.fixture(scope="module")
+def searcher(tmp_path_factory: pytest.TempPathFactory) -> Searcher:
+    folder = tmp_path_factory.mktemp("policies")
+    texts = ["rotor rotor blade fast", "rotor limit 340 revolutions", "fuel pump", "turn left", "a may day"]
+    pages = [build_page(page_number=number, text=text) for number, text in enumerate(texts, start=1)]
+    artifacts.write_parquet(folder / "pages.parquet", schemas.to_table(pages, schemas.PAGES))
+    build_index(folder / "pages.parquet", folder / "index", SearchConfig())
+    return Searcher(folder / "index")
+
+
+def ask(name: str, searcher: Searcher, engine: GenerateFn | None = None, **agent: object) -> Trajectory:
+    config = AgentConfig(**{"top_k": 2, "max_tokens": 9, **agent})  # type: ignore[arg-type]
+    options = BaselineOptions(config, Rm3Config(max_doc_share=1), PassageConfig(max_tokens=77), (EXAMPLE,))
+    rollouts = build_rollouts(name, options, searcher, engine, model="tiny")
+    return asyncio.run(rollouts.run(RolloutTask(QUESTION, 0, "greedy", 7, baseline=name)))
+
+
+@pytest.mark.parametrize("protocol", ["tags", "tools"])
+@pytest.mark.parametrize("name", BASELINES)
+def test_a_baseline_searches_once_and_is_scored_like_any_policy(name: str, protocol: str, searcher: Searcher) -> None:
+    trajectory = ask(name, searcher, ScriptedEngine(lambda _: PASSAGE), protocol=protocol)
+    assert trajectory.error == ""
+    assert trajectory.id == f"{QUESTION.id}/greedy/0/{name}"
+    assert trajectory.model == (f"{name}:tiny" if name in WITH_MODEL else name)
+    [turn] = trajectory.turns
+    assert turn.action is ActionKind.SEARCH
+    assert trajectory.stop_reason is StopReason.MAX_ITERATIONS
+    assert [hit.page_number for hit in turn.hits].index(2) + 1 == turn.evidence_rank
+    assert turn.rank_score == {1: 1.0, 2: 0.5}.get(turn.evidence_rank, 0.0)
+    assert trajectory.index_fingerprint == searcher.record.fingerprint
+
+
+@pytest.mark.parametrize(("name", "query"), [("question", QUESTION.question), ("question_keywords", "fast rotor turn")])
+def test_the_question_is_the_query_whatever_the_agent_is_shown(name: str, query: str, searcher: Searcher) -> None:
+    examples = (Example(question="Where is the fuel?", query="fuel"),)
+    assert ask(name, searcher, examples=examples).turns[0].query == query
+
+
+def test_rm3_records_the_weighted_terms_that_it_searched(searcher: Searcher) -> None:
+    [turn] = ask("rm3", searcher).turns
+    weights = dict(part.split("^") for part in turn.query.split())
+    assert sum(map(float, weights.values())) == pytest.approx(1, abs=1e-4)
+    assert {"rotor", "blade", "limit"} <= set(weights)
+    assert [hit.page_number for hit in turn.hits] == [
+        hit.page_number for hit in searcher.search_terms({term: float(weight) for term, weight in weights.items()}, 10)
+    ]
+
+
+def test_hyde_searches_the_passage_and_keeps_it_as_its_reasoning(searcher: Searcher) -> None:
+    engine = ScriptedEngine(lambda _: "It turns at 340 revolutions, 340!")
+    [turn] = ask("hyde", searcher, engine).turns
+    assert turn.reasoning == "It turns at 340 revolutions, 340!"
+    assert turn.query == "340^2 revolut^1 turn^1"
+    assert bytes(turn.completion_token_ids).decode() == "It turns at 340 revolutions, 340!"
+    [request] = engine.requests
+    assert (request.max_tokens, request.stop, len(request.messages)) == (77, (), 1)
+
+
+def test_query2doc_shows_examples_and_counts_the_question_five_times(searcher: Searcher) -> None:
+    engine = ScriptedEngine(lambda _: "340 rotor")
+    [turn] = ask("query2doc", searcher, engine).turns
+    assert turn.query == "rotor^6 fast^5 how^5 may^5 turn^5 340^1"
+    assert [message["content"] for message in engine.requests[0].messages][1] == EXAMPLE.passage
+
+
+def test_tags_in_a_passage_are_no_action(searcher: Searcher) -> None:
+    [turn] = ask("hyde", searcher, ScriptedEngine(lambda _: "<search>fuel</search> <answer>rotor</answer>")).turns
+    assert turn.action is ActionKind.SEARCH
+    assert "rotor^1" in turn.query
+
+
+@pytest.mark.parametrize("name", BASELINES)
+def test_no_baseline_is_told_the_evidence(name: str, searcher: Searcher) -> None:
+    engine = ScriptedEngine(lambda _: PASSAGE)
+    trajectory = ask(name, searcher, engine)
+    seen = trajectory.messages + "".join(message["content"] for request in engine.requests for message in request.messages)
+    assert "manual.pdf" not in seen
+
+
+def test_a_failing_engine_is_an_error_of_its_rollout(searcher: Searcher) -> None:
+    def fail(_: object) -> str:
+        raise PromptTooLongError("too long")
+
+    trajectory = ask("hyde", searcher, ScriptedEngine(fail))
+    assert (trajectory.stop_reason, trajectory.error) == (StopReason.ERROR, "too long")
+
+
+def test_names_are_told_apart_by_their_need_of_a_model() -> None:
+    assert BASELINES == ("question", "question_keywords", "rm3", "hyde", "query2doc")
+    assert not set(WITHOUT_MODEL) & set(WITH_MODEL)

@@ -1,0 +1,83 @@
+"""Passages that a model writes, and the queries made of them."""
+
+from pathlib import Path
+
+import pytest
+from factories import build_page, build_question
+
+from drag_ray import artifacts, schemas
+from drag_ray.baselines.passages import (
+    PassageExample,
+    build_hyde_messages,
+    build_query2doc_messages,
+    extract_passage,
+    read_examples,
+    weigh_hyde,
+    weigh_query2doc,
+)
+from drag_ray.types import Evidence
+
+
+def split_words(text: str) -> list[str]:
+    return text.lower().split()
+
+
+def test_hyde_asks_with_the_words_of_the_paper() -> None:
+    [message] = build_hyde_messages("how wisdom teeth are removed")
+    assert message["role"] == "user"
+    assert message["content"] == (
+        "Please write a passage to answer the question.\nQuestion: how wisdom teeth are removed\nPassage:"
+    )
+
+
+def test_query2doc_shows_its_examples_as_earlier_turns() -> None:
+    messages = build_query2doc_messages("who?", (PassageExample("when?", "In 1912."), PassageExample("where?", "At sea.")))
+    assert [message["role"] for message in messages] == ["user", "assistant", "user", "assistant", "user"]
+    assert messages[1]["content"] == "In 1912."
+    assert messages[4]["content"] == "Write a passage that answers the given query.\n\nQuery: who?\nPassage:"
+
+
+@pytest.mark.parametrize(
+    ("reply", "passage"),
+    [
+        ("One\n  two. ", "One two."),
+        ("<think>what do I know</think>\n\nRotors turn.", "Rotors turn."),
+        ("opened by the template</think>Rotors turn.", "Rotors turn."),
+        ("x <search>leak</search> y", "x search leak /search y"),
+        ("", ""),
+    ],
+)
+def test_a_passage_is_the_reply_without_thinking_and_tags(reply: str, passage: str) -> None:
+    assert extract_passage(reply) == passage
+
+
+def test_hyde_searches_the_passage_alone() -> None:
+    assert weigh_hyde("Rotor speed rotor", split_words) == {"rotor": 2, "speed": 1}
+
+
+def test_query2doc_repeats_the_question_before_the_passage() -> None:
+    weights = weigh_query2doc("rotor limit", "Rotor speed rotor", 5, split_words)
+    assert weights == {"rotor": 7, "limit": 5, "speed": 1}
+
+
+def test_examples_are_training_questions_with_their_own_page(tmp_path: Path) -> None:
+    pages = [build_page(page_number=number, text=f"page  {number}\nof the manual") for number in range(1, 9)]
+    questions = [
+        build_question(
+            id=f"q{number}",
+            question=f"what is on page {number}",
+            evidence=(Evidence("manual.pdf", number),),
+            split="test" if number > 4 else "train",
+        )
+        for number in range(1, 9)
+    ]
+    artifacts.write_parquet(tmp_path / "pages.parquet", schemas.to_table(pages, schemas.PAGES))
+    artifacts.write_parquet(tmp_path / "questions.parquet", schemas.to_table(questions, schemas.QUESTIONS))
+    examples = read_examples(tmp_path, num_examples=3, passage_chars=6, seed=1)
+    assert len(examples) == 3
+    for example in examples:
+        number = int(example.question[-1])
+        assert number <= 4
+        assert example.passage == f"page {number}"
+    assert read_examples(tmp_path, 3, 6, seed=1) == examples
+    assert read_examples(tmp_path, 0, 6, seed=1) == ()
