@@ -1,18 +1,36 @@
 """What a model wrote becomes a Tantivy query, whatever it wrote.
 
-Model text is data: it is cut into terms by the index's own analyzer and never reaches a query parser,
-so no operator, bracket, quote or field name in it can raise, crash the process or reach another field.
+Model text is data. It never reaches one of Tantivy's own query parsers: plain words are cut into terms by the index's
+analyzer, and the two languages are read by the parsers beside this file. Each term, phrase and pattern is then asked of
+the text field by name, so nothing in a query can reach another field, raise, or crash the process.
 """
 
-from collections.abc import Mapping
+import itertools
+import re
+from collections import Counter
+from collections.abc import Callable, Mapping
 
-from tantivy import Occur, Query, Schema
+from tantivy import Occur, Query, Schema, Searcher
 
 from drag_ray.search.analyzer import Analyzer
-from drag_ray.search.config import Operator
+from drag_ray.search.config import Operator, Syntax
+from drag_ray.search.query_parser import parse_query
+from drag_ray.search.shards import TEXT
+from drag_ray.search.syntax import And, Boost, Every, Maybe, Node, Not, Or, Pattern, Phrase, Term, TermRange, join
+from drag_ray.search.whoosh_parser import parse_whoosh
 
 MAX_QUERY_CHARS = 2_000
 """A query is cut here. A page holds few more words than that, and the cost of a query grows with its terms."""
+MAX_DEPTH = 48
+"""Nodes of a tree that lie deeper match nothing: Tantivy works through a tree by recursion."""
+MAX_PATTERNS = 16
+"""Patterns and ranges of a query after these match nothing. Each may read all terms of the index, some milliseconds."""
+MAX_STARS, MAX_SINGLES, MAX_FORM_CHARS = 3, 3, 64
+"""A pattern with more match nothing: the automaton of `*a?????` doubles with each question mark."""
+MAX_RANGE_TERMS = 65_536
+"""A range looks at the commonest terms of the index, this many."""
+_MAX_GAPS = 64
+_MAX_BOOST = 1_000.0
 
 
 def clean(text: str) -> str:
@@ -20,22 +38,138 @@ def clean(text: str) -> str:
     return text if text.isascii() else text.encode("utf-8", "ignore").decode("utf-8")
 
 
-def build_terms(text: str, analyzer: Analyzer) -> list[str]:
-    """The distinct terms of a query in the order of their first use; empty if nothing searchable is in it."""
-    return list(dict.fromkeys(analyzer.analyze(clean(text[:MAX_QUERY_CHARS]))))
+def read_query(text: str, analyzer: Analyzer, syntax: Syntax, operator: Operator) -> Node | None:
+    """The meaning of a query; None if nothing searchable is in it. A word that it says twice weighs twice."""
+    text = clean(text[:MAX_QUERY_CHARS])
+    if syntax == "query":
+        return parse_query(text, analyzer, operator)
+    if syntax == "whoosh":
+        return parse_whoosh(text, analyzer)
+    counts = Counter(analyzer.analyze(text))
+    nodes: list[Node] = [Term(term) if count == 1 else Boost(Term(term), count) for term, count in counts.items()]
+    return join(And if operator == "and" else Or, nodes)
 
 
-def build_query(terms: list[str], schema: Schema, operator: Operator) -> Query:
-    """Terms of the text field joined by `operator`; no terms match no page."""
-    if not terms:
-        return Query.empty_query()
-    occur = Occur.Should if operator == "or" else Occur.Must
-    return Query.boolean_query([(occur, Query.term_query(schema, "text", term, index_option="freq")) for term in terms])
+def build_query(node: Node | None, schema: Schema, searcher: Searcher) -> Query:
+    """The Tantivy query of a tree; None matches no page."""
+    return Query.empty_query() if node is None else _Builder(schema, searcher).build(node, MAX_DEPTH)
 
 
-def build_weighted_query(weights: Mapping[str, float], schema: Schema) -> Query:
-    """Terms of the text field joined by OR; a page's score is the sum of each term's score times its weight."""
-    if not weights:
-        return Query.empty_query()
-    terms = ((Query.term_query(schema, "text", clean(term), index_option="freq"), weight) for term, weight in weights.items())
-    return Query.boolean_query([(Occur.Should, Query.boost_query(term, weight)) for term, weight in terms])
+def build_weighted_query(weights: Mapping[str, float], schema: Schema, searcher: Searcher) -> Query:
+    """Terms joined by or; a page's score is the sum of each term's score times its weight."""
+    terms = tuple(Boost(Term(clean(term)), weight) for term, weight in weights.items())
+    return build_query(Or(terms) if terms else None, schema, searcher)
+
+
+class _Builder:
+    def __init__(self, schema: Schema, searcher: Searcher) -> None:
+        self._schema = schema
+        self._searcher = searcher
+        self._num_patterns = 0
+
+    def build(self, node: Node, depth: int) -> Query:
+        if depth == 0:
+            return Query.empty_query()
+        build_kind: Callable[..., Query] = getattr(self, f"_build_{type(node).__name__.lower()}")
+        return build_kind(node, depth - 1)
+
+    def _build_term(self, node: Term, depth: int) -> Query:
+        return Query.term_query(self._schema, TEXT, node.term, index_option="freq")
+
+    def _build_phrase(self, node: Phrase, depth: int) -> Query:
+        terms = [term for _, term in node.terms]
+        if node.slop == 1:
+            return Query.phrase_query(self._schema, TEXT, list(node.terms))
+        gaps = itertools.product(range(1, node.slop + 1), repeat=len(terms) - 1)
+        spread = [
+            Query.phrase_query(self._schema, TEXT, list(zip(itertools.accumulate(steps, initial=0), terms, strict=True)))
+            for steps in itertools.islice(gaps, _MAX_GAPS)
+        ]
+        return Query.disjunction_max_query(spread)
+
+    def _build_pattern(self, node: Pattern, depth: int) -> Query:
+        regex = _to_regex(node)
+        if regex is None or not self._may_expand():
+            return Query.empty_query()
+        try:
+            return Query.regex_query(self._schema, TEXT, regex)
+        except ValueError:  # the automaton has too many states
+            return Query.empty_query()
+
+    def _build_termrange(self, node: TermRange, depth: int) -> Query:
+        if not self._may_expand():
+            return Query.empty_query()
+        terms = (term for term, _ in self._searcher.terms_with_prefix(TEXT, "", limit=MAX_RANGE_TERMS))
+        within = [term for term in terms if _is_within(term, node)]
+        return Query.const_score_query(Query.term_set_query(self._schema, TEXT, within), 1.0)
+
+    def _build_every(self, node: Every, depth: int) -> Query:
+        return Query.const_score_query(Query.all_query(), 0.0)
+
+    def _build_and(self, node: And, depth: int) -> Query:
+        parts = [
+            (Occur.MustNot, self.build(part.node, depth)) if isinstance(part, Not) else (Occur.Must, self.build(part, depth))
+            for part in node.nodes
+        ]
+        if all(isinstance(part, Not) for part in node.nodes):
+            parts.append((Occur.Must, self._build_every(Every(), depth)))
+        return Query.boolean_query(parts)
+
+    def _build_or(self, node: Or, depth: int) -> Query:
+        return Query.boolean_query([(Occur.Should, self.build(part, depth)) for part in node.nodes])
+
+    def _build_not(self, node: Not, depth: int) -> Query:
+        return self._build_and(And((node,)), depth)
+
+    def _build_maybe(self, node: Maybe, depth: int) -> Query:
+        return Query.boolean_query([(Occur.Must, self.build(node.node, depth)), (Occur.Should, self.build(node.bonus, depth))])
+
+    def _build_boost(self, node: Boost, depth: int) -> Query:
+        return Query.boost_query(self.build(node.node, depth), min(node.factor, _MAX_BOOST))
+
+    def _may_expand(self) -> bool:
+        self._num_patterns += 1
+        return self._num_patterns <= MAX_PATTERNS
+
+
+_REGEX_MARKS = frozenset("\\.+*?()|[]{}^$#&-~")
+_SET = re.compile(r"\[(?P<negation>!?)(?P<members>\]?[^\]]*)\]")
+
+
+def _to_regex(pattern: Pattern) -> str | None:
+    """The pattern as Tantivy's regular expressions; None if it has too many wildcards."""
+    if len(pattern.form) > MAX_FORM_CHARS:
+        return None
+    parts: list[str] = []
+    place = num_stars = num_singles = 0
+    while place < len(pattern.form):
+        char = pattern.form[place]
+        members = _SET.match(pattern.form, place) if char == "[" else None
+        if char == "*":
+            num_stars += parts[-1:] != [".*"]
+            parts += [".*"] if parts[-1:] != [".*"] else []
+        elif char == "?" or members:
+            num_singles += 1
+            parts.append(_to_class(members) if members else ".")
+        else:
+            parts.append(_escape(char))
+        place = members.end() if members else place + 1
+    if num_stars > MAX_STARS or (num_stars and num_singles > MAX_SINGLES):
+        return None
+    regex = "".join(parts)
+    return f"(?:{regex}|{''.join(map(_escape, pattern.literal))})" if pattern.literal else regex
+
+
+def _to_class(match: re.Match[str]) -> str:
+    members = "".join(char if char == "-" else _escape(char) for char in match["members"])
+    return f"[{'^' if match['negation'] else ''}{members}]"
+
+
+def _escape(char: str) -> str:
+    return "\\" + char if char in _REGEX_MARKS else char
+
+
+def _is_within(term: str, limits: TermRange) -> bool:
+    after_start = term > limits.start or (limits.includes_start and term == limits.start)
+    before_end = limits.end is None or term < limits.end or (limits.includes_end and term == limits.end)
+    return after_start and before_end

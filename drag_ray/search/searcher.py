@@ -10,10 +10,10 @@ from tantivy import Occur, Query
 
 from drag_ray.errors import SearchIndexError
 from drag_ray.search.analyzer import build_analyzer
-from drag_ray.search.config import Operator, SearchConfig
+from drag_ray.search.config import Operator, SearchConfig, Syntax
 from drag_ray.search.index import PAGES_NAME, TANTIVY_DIR_NAME, read_record
 from drag_ray.search.page_table import PageTable
-from drag_ray.search.query import build_query, build_terms, build_weighted_query, clean
+from drag_ray.search.query import build_query, build_weighted_query, clean, read_query
 from drag_ray.search.shards import ROW, TEXT, open_index
 from drag_ray.types import Hit, Page
 
@@ -27,14 +27,17 @@ class Searcher:
     Args:
         index_dir: what `build_index` wrote.
         operator: how the words of a query combine; the index's own by default.
+        syntax: what the marks in a query mean; the index's own by default.
 
     Raises:
         SearchIndexError: there is no index, it is stale, or it does not fit this code.
     """
 
-    def __init__(self, index_dir: Path, operator: Operator | None = None) -> None:
+    def __init__(self, index_dir: Path, operator: Operator | None = None, syntax: Syntax | None = None) -> None:
         self.record = read_record(index_dir)
-        self._operator: Operator = operator or SearchConfig(operator=self.record.operator).operator  # type: ignore[arg-type]
+        config = SearchConfig.model_validate({key: getattr(self.record, key) for key in ("analyzer", "syntax", "operator")})
+        self._syntax: Syntax = syntax or config.syntax
+        self._operator: Operator = operator or config.operator
         self._analyzer = build_analyzer(self.record.analyzer)
         try:
             index = open_index(index_dir / TANTIVY_DIR_NAME, self.record.analyzer)
@@ -75,7 +78,7 @@ class Searcher:
             SearchIndexError: `top_k` is below 1.
         """
         _check_top_k(top_k)
-        query = build_query(build_terms(text, self._analyzer), self._schema, self._operator)
+        query = build_query(read_query(text, self._analyzer, self._syntax, self._operator), self._schema, self._searcher)
         if files is not None:
             query = Query.boolean_query([(Occur.Must, query), (Occur.Must, self._build_filter(files))])
         return self._to_hits(self._rank(query, top_k))
@@ -87,7 +90,7 @@ class Searcher:
             SearchIndexError: `top_k` is below 1.
         """
         _check_top_k(top_k)
-        return self._to_hits(self._rank(build_weighted_query(weights, self._schema), top_k))
+        return self._to_hits(self._rank(build_weighted_query(weights, self._schema, self._searcher), top_k))
 
     def search_batch(self, texts: Sequence[str], top_k: int) -> list[list[Hit]]:
         """`search` for many texts, on all cores: Tantivy searches without Python's lock."""
