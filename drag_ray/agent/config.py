@@ -25,8 +25,10 @@ class AgentConfig(BaseConfig):
     """pages shown after a search"""
     depth: int = Field(default=10, ge=1)
     """ranks that are recorded of each search, for evaluation; at least top_k"""
-    page_view: Literal["text"] = "text"
-    """what the model is shown of a page"""
+    page_view: Literal["text", "image"] = "text"
+    """what the model is shown of a page: its text, or its picture (the index must hold page images: corpus.page_images)"""
+    image_searches: int = Field(default=0, ge=0)
+    """searches whose page images stay in the prompt; those of older ones leave their file and page number behind; 0 keeps all"""
     page_chars: int = Field(default=2000, ge=1)
     """characters of a page's text that are shown"""
     max_tokens: int = Field(default=4096, ge=1)

@@ -4,8 +4,11 @@ from collections.abc import Sequence
 
 from drag_ray.agent.config import AgentConfig
 from drag_ray.agent.protocol import get_protocol
-from drag_ray.engine.generate import Message
+from drag_ray.engine.generate import Message, list_images
 from drag_ray.types import Hit, Page
+
+Content = str | list[dict[str, str]]
+"""A message's content: text, or parts, some of which are images."""
 
 DEFAULT_INSTRUCTIONS = (
     "You answer questions from a collection of documents that you can only reach through a keyword search engine. "
@@ -36,20 +39,60 @@ class Prompts:
         """The question that a conversation began with, for policies that write their query without a model."""
         return messages[1 + 2 * len(self._config.examples)]["content"].removeprefix(_QUESTION_PREFIX)
 
-    def found_pages(self, pages: Sequence[tuple[Hit, Page]]) -> str:
-        """What is shown after a search: file, page number and text of each page, best first."""
+    def found_pages(self, pages: Sequence[tuple[Hit, Page]]) -> Content:
+        """What is shown after a search: file, page number and text or picture of each page, best first.
+
+        A page without a picture is shown by its text.
+        """
         if not pages:
             return "No page matches these words."
-        shown = [f"[{hit.rank}] {hit.file}#{hit.page_number}\n{page.text[: self._config.page_chars]}" for hit, page in pages]
-        return "Pages found:\n\n" + "\n\n".join(shown)
+        parts: list[dict[str, str]] = [_text_part("Pages found:")]
+        for hit, page in pages:
+            heading = f"\n\n[{hit.rank}] {hit.file}#{hit.page_number}\n"
+            if self._config.page_view == "image" and page.image:
+                parts += [_text_part(heading), {"type": "image", "image": page.image}]
+            else:
+                parts.append(_text_part(heading + page.text[: self._config.page_chars]))
+        return _join_text(parts)
 
     def format_reminder(self, problem: str) -> str:
         """What an unreadable reply is answered with."""
         return f"That reply could not be read: {problem}. {self._protocol.instructions(thinking=False)}"
 
-    def followed_by_final_request(self, content: str) -> str:
+    def followed_by_final_request(self, content: Content) -> Content:
         """The last message before the last reply."""
-        return f"{content}\n\n{self._protocol.final_request}"
+        parts = content if isinstance(content, list) else [_text_part(content)]
+        return _join_text([*parts, _text_part(f"\n\n{self._protocol.final_request}")])
 
     def _build_system(self) -> str:
         return f"{self._config.instructions or DEFAULT_INSTRUCTIONS}\n\n{self._protocol.instructions(self._config.thinking)}"
+
+
+def hide_old_images(messages: Sequence[Message], image_searches: int) -> list[Message]:
+    """A conversation as the model is shown it: images of all but the latest `image_searches` messages with images are left out.
+
+    What a page was called stays. With 0 every image stays. Collection asks with these messages and training must learn from
+    them, so that a model never learns from an image that it was not shown.
+    """
+    with_images = [place for place, message in enumerate(messages) if list_images([message])]
+    hidden = set(with_images[:-image_searches]) if image_searches else set()
+    return [_without_images(message) if place in hidden else message for place, message in enumerate(messages)]
+
+
+def _without_images(message: Message) -> Message:
+    return {**message, "content": _join_text([part for part in message["content"] if part["type"] != "image"])}
+
+
+def _text_part(text: str) -> dict[str, str]:
+    return {"type": "text", "text": text}
+
+
+def _join_text(parts: Sequence[dict[str, str]]) -> Content:
+    """Neighbouring text parts as one; without an image the content is plain text."""
+    joined: list[dict[str, str]] = []
+    for part in parts:
+        if joined and part["type"] == joined[-1]["type"] == "text":
+            joined[-1] = _text_part(joined[-1]["text"] + part["text"])
+        else:
+            joined.append(part)
+    return joined[0]["text"] if len(joined) == 1 and joined[0]["type"] == "text" else joined

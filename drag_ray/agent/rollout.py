@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from drag_ray.agent.action import Action
 from drag_ray.agent.config import AgentConfig
 from drag_ray.agent.environment import SearchEnvironment, SearchResult
-from drag_ray.agent.prompts import Prompts
+from drag_ray.agent.prompts import Content, Prompts, hide_old_images
 from drag_ray.agent.protocol import get_protocol
 from drag_ray.artifacts import compute_fingerprint
 from drag_ray.engine.generate import GenerateFn, Generation, Message, Request
@@ -101,10 +101,10 @@ class Rollouts:
                 conversation.append({"role": self._protocol.observation_role, "content": observation})
         return StopReason.MAX_ITERATIONS
 
-    async def _take_turn(self, task: RolloutTask, conversation: list[Message], step: int) -> tuple[Turn, str]:
+    async def _take_turn(self, task: RolloutTask, conversation: list[Message], step: int) -> tuple[Turn, Content]:
         """One reply and what it leads to: the turn's record, and what the policy is told next."""
         request = Request(
-            messages=tuple(conversation),
+            messages=tuple(hide_old_images(conversation, self._config.image_searches)),
             sampling=PRESETS[task.preset],
             max_tokens=self._config.max_tokens,
             seed=(task.seed + step) & 0x7FFF_FFFF,
@@ -116,7 +116,7 @@ class Rollouts:
         generate_s = time.perf_counter() - started
         action = self._protocol.parse(generation.text)
         found = SearchResult()
-        observation = ""
+        observation: Content = ""
         if action.kind is ActionKind.SEARCH:
             found = await self._environment.search(action.query, task.question.evidence)
             observation = self._prompts.found_pages(found.shown)

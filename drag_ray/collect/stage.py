@@ -17,6 +17,7 @@ from drag_ray.collect.config import CollectConfig
 from drag_ray.collect.plan import build_plan, choose_pending, cut_chunks
 from drag_ray.collect.progress import Progress
 from drag_ray.collect.worker import CollectWorker, WorkerOptions
+from drag_ray.corpus import page_images
 from drag_ray.corpus.questions import draw_questions
 from drag_ray.engine.config import EngineConfig
 from drag_ray.errors import ConfigError, DataError
@@ -58,7 +59,14 @@ def read_questions(index_dir: Path, split: str, limit: int, seed: int) -> list[Q
 
 
 def build_options(config: Any, engine: EngineConfig, run_dir: Path) -> WorkerOptions:
-    """What the workers of a run are made from."""
+    """What the workers of a run are made from.
+
+    Raises:
+        ConfigError: the agent is to be shown page images, but the index has none.
+    """
+    images_dir = (config.stage_dir("index") / page_images.DIR_NAME).resolve() if config.agent.page_view == "image" else None
+    if images_dir and not images_dir.is_dir():
+        raise ConfigError("agent.page_view is image, but the index holds no page images. Set corpus.page_images to true.")
     return WorkerOptions(
         run_dir=run_dir.resolve(),
         index_dir=(config.stage_dir("index") / "search_index").resolve(),
@@ -67,6 +75,7 @@ def build_options(config: Any, engine: EngineConfig, run_dir: Path) -> WorkerOpt
         policy=Policy(engine.model, engine.adapter),
         concurrent_rollouts=config.collect.concurrent_rollouts,
         flush_s=config.collect.flush_s,
+        images_dir=images_dir,
     )
 
 

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,8 +14,10 @@ from drag_ray.agent.rollout import Policy, Rollouts, RolloutTask
 from drag_ray.baselines.policies import BaselineOptions, build_rollouts
 from drag_ray.collect.journal import Journal, claim, read_finished_ids
 from drag_ray.collect.plan import read_tasks
+from drag_ray.corpus.page_images import PageImages
 from drag_ray.engine.config import EngineConfig
-from drag_ray.engine.generate import GenerateFn
+from drag_ray.engine.generate import GenerateFn, ImageSource
+from drag_ray.engine.vllm import VllmEngine
 from drag_ray.search.searcher import Searcher
 from drag_ray.types import Trajectory
 
@@ -33,7 +35,11 @@ SUMMARY_SCHEMA = pa.schema(
 
 @dataclass(frozen=True)
 class WorkerOptions:
-    """What a worker is made from; it crosses process borders. `baselines` is needed by rollouts of a baseline alone."""
+    """What a worker is made from; it crosses process borders.
+
+    `baselines` is needed by rollouts of a baseline alone, `images_dir` by an agent that is shown page images.
+    `build_engine` makes the engine in the worker's own process.
+    """
 
     run_dir: Path
     index_dir: Path
@@ -43,6 +49,8 @@ class WorkerOptions:
     concurrent_rollouts: int
     flush_s: float
     baselines: BaselineOptions | None = None
+    images_dir: Path | None = None
+    build_engine: Callable[[EngineConfig, ImageSource | None], GenerateFn] = VllmEngine
 
 
 class CollectWorker:
@@ -53,14 +61,10 @@ class CollectWorker:
 
     Args:
         options: what to run with.
-        generate: an engine to use instead of vLLM.
     """
 
-    def __init__(self, options: WorkerOptions, generate: GenerateFn | None = None) -> None:
-        if generate is None:
-            from drag_ray.engine.vllm import VllmEngine
-
-            generate = VllmEngine(options.engine)
+    def __init__(self, options: WorkerOptions) -> None:
+        generate = options.build_engine(options.engine, _build_image_source(options))
         self._options = options
         self._generate = generate
         self._searcher = Searcher(options.index_dir)
@@ -98,6 +102,13 @@ class CollectWorker:
         if self._num_running == 0:
             self._journal.flush()  # perhaps nothing comes after this, and nobody tells an actor that it ends
         return trajectory
+
+
+def _build_image_source(options: WorkerOptions) -> ImageSource | None:
+    if options.images_dir is None:
+        return None
+    searches = options.agent.image_searches or options.agent.max_iterations - 1
+    return ImageSource(PageImages(options.images_dir).open, per_prompt=max(1, searches * options.agent.top_k))
 
 
 def _summarise(trajectories: Sequence[Trajectory]) -> pa.Table:

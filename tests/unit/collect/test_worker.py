@@ -16,7 +16,7 @@ from drag_ray.collect.plan import build_plan, choose_pending, cut_chunks, read_t
 from drag_ray.collect.progress import Progress
 from drag_ray.collect.worker import CollectWorker, WorkerOptions
 from drag_ray.engine.config import EngineConfig
-from drag_ray.engine.generate import Generation, Request
+from drag_ray.engine.generate import GenerateFn, Generation, Request
 from drag_ray.engine.scripted import ScriptedEngine
 from drag_ray.errors import RolloutError, TooManyFailuresError
 from drag_ray.search.config import SearchConfig
@@ -40,6 +40,10 @@ def options(tmp_path: Path) -> WorkerOptions:
         concurrent_rollouts=4,
         flush_s=0,
     )
+
+
+def build_worker(options: WorkerOptions, engine: GenerateFn) -> CollectWorker:
+    return CollectWorker(dataclasses.replace(options, build_engine=lambda config, images: engine))
 
 
 def run_chunks(worker: CollectWorker, chunks: list) -> list[dict]:
@@ -68,7 +72,7 @@ def test_tasks_survive_their_chunk() -> None:
 
 def test_every_rollout_is_written_once(options: WorkerOptions) -> None:
     plan = build_plan(QUESTIONS, ("default",), 2, run_seed=0)
-    worker = CollectWorker(options, ScriptedEngine(lambda request: "<search>rotor</search>"))
+    worker = build_worker(options, ScriptedEngine(lambda request: "<search>rotor</search>"))
     summaries = run_chunks(worker, list(cut_chunks(plan, 5)))
     assert sum(summary["num_finished"] for summary in summaries) == 12
     assert journal.read_trajectories(options.run_dir)["id"].to_pylist() == sorted(task.id for task in plan)
@@ -82,7 +86,7 @@ def test_failed_rollouts_are_kept_apart_and_pending(options: WorkerOptions) -> N
         return "<search>rotor</search>"
 
     plan = build_plan(QUESTIONS, ("default",), 1, run_seed=0)
-    [summary] = run_chunks(CollectWorker(options, ScriptedEngine(reply)), list(cut_chunks(plan, 6)))
+    [summary] = run_chunks(build_worker(options, ScriptedEngine(reply)), list(cut_chunks(plan, 6)))
     assert (summary["num_finished"], summary["num_failed"], summary["errors"]) == (5, 1, ["RolloutError: poison"])
     assert journal.read_failed_ids(options.run_dir) == {"q3/default/0"}
     assert [task.question.id for task in choose_pending(plan, journal.read_finished_ids(options.run_dir))] == ["q3"]
@@ -95,7 +99,7 @@ def test_a_chunk_that_is_given_out_again_repeats_only_what_is_missing(options: W
     early = journal.Journal(options.run_dir, flush_s=0)
     early.add(build_trajectory(build_search(), id=plan[0].id))
     engine = ScriptedEngine(lambda request: "<search>rotor</search>")
-    run_chunks(CollectWorker(options, engine), [chunk])
+    run_chunks(build_worker(options, engine), [chunk])
     assert len(engine.requests) == 5
     assert len(journal.read_trajectories(options.run_dir)) == 6
 
@@ -116,10 +120,12 @@ def test_the_outcomes_of_a_run_are_counted_over_all_its_files(options: WorkerOpt
 
 
 class StaggeredEngine:
-    """Takes long for one question and notes how many requests ran when each one began."""
+    """Replies to question 0 when nothing else is left to reply to, and notes how many requests ran at once."""
 
     def __init__(self) -> None:
         self.running = 0
+        self.others_left = 20
+        self.others_ended = asyncio.Event()
         self.most_running = 0
         self.ended: list[str] = []
 
@@ -127,7 +133,13 @@ class StaggeredEngine:
         question = request.messages[-1]["content"]
         self.running += 1
         self.most_running = max(self.most_running, self.running)
-        await asyncio.sleep(0.5 if "question 0" in question else 0.02)
+        if "question 0" in question:
+            await asyncio.wait_for(self.others_ended.wait(), timeout=60)
+        else:
+            await asyncio.sleep(0.02)
+            self.others_left -= 1
+            if self.others_left == 0:
+                self.others_ended.set()
         self.running -= 1
         self.ended.append(question)
         return Generation("<search>rotor</search>", (), (), "stop")
@@ -136,14 +148,14 @@ class StaggeredEngine:
 def test_a_finished_rollout_makes_room_while_a_long_one_goes_on(options: WorkerOptions) -> None:
     engine = StaggeredEngine()
     plan = build_plan(QUESTIONS, ("default",), 4, run_seed=0)
-    run_chunks(CollectWorker(options, engine), list(cut_chunks(plan[3:], 3)))
+    run_chunks(build_worker(options, engine), list(cut_chunks(plan[3:], 3)))
     assert engine.most_running == 4
     assert engine.ended[-1].endswith("question 0?")
 
 
 def test_an_unreadable_file_is_set_aside_and_its_rollouts_run_again(options: WorkerOptions) -> None:
     plan = build_plan(QUESTIONS, ("default",), 1, run_seed=0)
-    run_chunks(CollectWorker(options, ScriptedEngine(lambda request: "<search>rotor</search>")), list(cut_chunks(plan, 2)))
+    run_chunks(build_worker(options, ScriptedEngine(lambda request: "<search>rotor</search>")), list(cut_chunks(plan, 2)))
     victim = sorted((options.run_dir / journal.TRAJECTORIES_DIR_NAME).glob("*.parquet"))[0]
     lost = set(pq.read_table(victim, columns=["id"])["id"].to_pylist())
     victim.write_bytes(victim.read_bytes()[:-20])
