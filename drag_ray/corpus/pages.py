@@ -5,15 +5,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import polars as pl
-import pyarrow as pa
-
-from drag_ray import artifacts, schemas
+from drag_ray import artifacts
 from drag_ray.corpus.records import Problem, get_field, read_records, read_text, to_page_number
 from drag_ray.errors import DataError
 from drag_ray.types import Page
-
-_CHUNK_PAGES = 50_000
 
 
 def read_pages(path: Path) -> tuple[list[Page], list[Problem]]:
@@ -53,34 +48,6 @@ def write_pages(path: Path, pages: Iterable[Page]) -> None:
         for p in pages
     ]
     artifacts.write_jsonl(path, rows)
-
-
-def merge_pages(pages: pl.DataFrame) -> tuple[pl.DataFrame, list[Problem]]:
-    """Pages of several sources sorted by (file, page_number), and what was set aside.
-
-    Args:
-        pages: the columns of `PAGES` and `source`, the document that the page was read from. A page that several
-            sources hold is kept from the first in alphabetical order.
-
-    Returns:
-        The columns of `PAGES`, and a problem for each page that came again.
-    """
-    key = ["file", "page_number"]
-    ordered = pages.sort([*key, "source"], maintain_order=True)
-    is_first = pl.struct(key).is_first_distinct()
-    last_page = pl.max_horizontal("total_pages", "page_number").max().over("file")
-    kept = ordered.filter(is_first).with_columns(total_pages=last_page).select(schemas.PAGES.names)
-    problems = [
-        Problem(row["source"], f"page {row['page_number']} of {row['file']!r} comes again; the first one is kept")
-        for row in ordered.filter(~is_first).select("source", *key).iter_rows(named=True)
-    ]
-    return kept, problems
-
-
-def to_page_table(pages: pl.DataFrame) -> pa.Table:
-    """Pages as an Arrow table of `PAGES`, in chunks that stay below the 2 GiB which its strings can address."""
-    chunks = [chunk.to_arrow().cast(schemas.PAGES) for chunk in pages.iter_slices(_CHUNK_PAGES)]
-    return pa.concat_tables(chunks or [schemas.PAGES.empty_table()])
 
 
 def _parse_page(record: dict[str, Any]) -> Page:

@@ -1,13 +1,21 @@
-"""The text layer of a PDF."""
+"""Pages of a PDF: their text layer, and OCR and pictures where they are asked for."""
 
 import re
-from collections.abc import Collection
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pypdfium2
 import pypdfium2.raw as pdfium
+from PIL import Image
 
+from drag_ray.corpus.config import CorpusConfig
+from drag_ray.corpus.page_images import compute_scale
+from drag_ray.corpus.page_reader import Draw, PageReader
+from drag_ray.corpus.records import Problem
+from drag_ray.corpus.text import clean_text, count_letters
 from drag_ray.errors import DataError
 from drag_ray.types import Page
 
@@ -17,52 +25,78 @@ _REASONS = {
     pdfium.FPDF_ERR_PASSWORD: ("is encrypted", "Save a copy without the password (qpdf --decrypt) or remove it"),
     pdfium.FPDF_ERR_SECURITY: ("is encrypted with an unknown scheme", "Save a copy without protection or remove it"),
 }
-# PDFium writes U+0002 (other builds U+FFFE) for a hyphen at the end of a line, with the rest of the word after it.
-_LINE_END_HYPHEN = re.compile("(\\w+)[\x02\ufffe](?:\r?\n)?(\\w+)")
 _WORD = re.compile(r"\w+")
-_UNWANTED = re.compile("[\x00\x02\ud800-\udfff\ufffe\uffff]")
+_DRAWN = {pdfium.FPDF_PAGEOBJ_IMAGE, pdfium.FPDF_PAGEOBJ_PATH, pdfium.FPDF_PAGEOBJ_SHADING}
+_POINTS_PER_INCH = 72
 
 
-def read_pdf(path: Path, file: str) -> list[Page]:
-    """The pages of a PDF with the text of their text layer, in order; a page without text has an empty one.
-
-    Args:
-        path: the PDF.
-        file: the name that the pages carry, relative to the documents' folder.
+def count_pdf_pages(path: Path) -> int:
+    """The number of pages of a PDF.
 
     Raises:
         DataError: the file is missing, truncated, encrypted or has no pages.
     """
+    with _open(path) as document:
+        return len(document)
+
+
+def read_pdf(
+    path: Path, file: str, reader: PageReader | None = None, first_page: int = 1, last_page: int | None = None
+) -> tuple[list[Page], list[Problem]]:
+    """The pages of a PDF in order, and what was set aside; a page without text has an empty one.
+
+    Args:
+        path: the PDF.
+        file: the name that the pages carry, relative to the documents' folder.
+        reader: does OCR and pictures; none for the text layer alone.
+        first_page: the first page to read, from 1.
+        last_page: the last page to read; the PDF's last one by default.
+
+    Raises:
+        DataError: the file is missing, truncated, encrypted or has no pages.
+    """
+    problems: list[Problem] = []
+    with _open(path) as document:
+        total_pages = len(document)
+        if document.get_formtype() and reader:
+            document.init_forms()  # else the entries of filled forms would not be drawn
+        layers: dict[int, _Layer] = {}
+        for number in range(first_page, min(last_page or total_pages, total_pages) + 1):
+            try:
+                layers[number] = _read_layer(document, number, reader.config if reader else None)
+            except pypdfium2.PdfiumError as error:
+                problems.append(Problem(f"{path}, page {number}", f"cannot be read ({error}). Repair the file or remove it."))
+        words = {word.lower() for layer in layers.values() for word in _WORD.findall(layer.text)}
+        pages = []
+        for number, layer in layers.items():
+            page = Page(file, number, total_pages, clean_text(layer.text, words))
+            if reader:
+                try:
+                    page = reader.read(page, _build_draw(document, number), layer.use_ocr)
+                except DataError as error:
+                    problems.append(Problem(f"{path}, page {number}", f"{error}; its text layer is kept"))
+            pages.append(page)
+    return pages, problems
+
+
+@dataclass(frozen=True, slots=True)
+class _Layer:
+    text: str
+    use_ocr: bool
+
+
+@contextmanager
+def _open(path: Path) -> Iterator[Any]:
     if not path.is_file():
         raise DataError(f"{path}: no such file. Check corpus.documents.")
     try:
         document = pypdfium2.PdfDocument(path)
     except pypdfium2.PdfiumError as error:
         raise DataError(f"{path}: {_explain(error, path)}") from error
-    try:
-        total_pages = len(document)
-        if total_pages == 0:
+    with closing(document):
+        if len(document) == 0:
             raise DataError(f"{path}: a PDF without pages. Fetch it again or remove it.")
-        texts = [_read_text(document, index, path) for index in range(total_pages)]
-    finally:
-        document.close()
-    words = {word.lower() for text in texts for word in _WORD.findall(text)}
-    return [Page(file, number, total_pages, clean_text(text, words)) for number, text in enumerate(texts, start=1)]
-
-
-def clean_text(text: str, words: Collection[str] = ()) -> str:
-    """Text that every encoder and index takes: no NULs, no lone surrogates, `\\n` line ends.
-
-    A hyphen at a line's end either breaks a word or belongs to it.  The word is joined if the document has it
-    in one piece elsewhere (`words`, in lower case), and keeps its hyphen otherwise.
-    """
-
-    def rejoin(match: re.Match[str]) -> str:
-        whole = match[1] + match[2]
-        return whole if whole.lower() in words else f"{match[1]}-{match[2]}"
-
-    rejoined = _LINE_END_HYPHEN.sub(rejoin, text)
-    return _UNWANTED.sub("", rejoined).replace("\r\n", "\n").replace("\r", "\n").strip()
+        yield document
 
 
 def _explain(error: pypdfium2.PdfiumError, path: Path) -> str:
@@ -74,16 +108,32 @@ def _explain(error: pypdfium2.PdfiumError, path: Path) -> str:
     return f"{reason}. {remedy}."
 
 
-def _read_text(document: Any, index: int, path: Path) -> str:
-    try:
-        page = document[index]
+def _read_layer(document: Any, number: int, config: CorpusConfig | None) -> _Layer:
+    with closing(document[number - 1]) as page:
+        with closing(page.get_textpage()) as text_page:
+            text = text_page.get_text_bounded()
+        return _Layer(text, config is not None and _needs_ocr(text, page, config))
+
+
+def _needs_ocr(text: str, page: Any, config: CorpusConfig) -> bool:
+    letters = count_letters(text)
+    if config.ocr == "off" or (config.ocr == "auto" and letters >= config.ocr_min_chars):
+        return False
+    kinds = {item.type for item in page.get_objects()}
+    # On a page with little text and nothing else OCR would find the same; glyphs that stand for no letter are worth a look.
+    is_known = letters > 0 and not kinds & _DRAWN
+    return bool(kinds) and (config.ocr == "always" or not is_known)
+
+
+def _build_draw(document: Any, number: int) -> Draw:
+    def draw(dpi: float, max_pixels: int) -> Image.Image:
         try:
-            text_page = page.get_textpage()
-            try:
-                return text_page.get_text_bounded()
-            finally:
-                text_page.close()
-        finally:
-            page.close()
-    except pypdfium2.PdfiumError as error:
-        raise DataError(f"{path}: page {index + 1} cannot be read ({error}). Repair the file or remove it.") from error
+            with closing(document[number - 1]) as page:
+                width, height = page.get_size()
+                scale = compute_scale(width, height, dpi / _POINTS_PER_INCH, max_pixels)
+                with closing(page.render(scale=scale, rev_byteorder=True)) as bitmap:
+                    return bitmap.to_pil().convert("RGB")
+        except (pypdfium2.PdfiumError, ValueError) as error:
+            raise DataError(f"cannot be drawn ({error})") from error
+
+    return draw

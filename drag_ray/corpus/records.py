@@ -32,9 +32,10 @@ def read_records(path: Path) -> Iterator[tuple[str, dict[str, Any] | Problem]]:
     Raises:
         DataError: the file is missing, of another kind, or truncated.
     """
-    if path.name.endswith(".parquet"):
+    name = path.name.lower()
+    if name.endswith(".parquet"):
         yield from _read_parquet(path)
-    elif path.name.endswith((".jsonl", ".jsonl.gz")):
+    elif name.endswith((".jsonl", ".jsonl.gz")):
         yield from _read_jsonl(path)
     else:
         raise DataError(f"{path}: got a file of another kind, expected {', '.join(SUFFIXES)}. Convert or rename it.")
@@ -96,7 +97,7 @@ def _read_parquet(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
 
 def _read_jsonl(path: Path) -> Iterator[tuple[str, dict[str, Any] | Problem]]:
     try:
-        with gzip.open(path, "rb") if path.name.endswith(".gz") else path.open("rb") as stream:
+        with gzip.open(path, "rb") if path.name.lower().endswith(".gz") else path.open("rb") as stream:
             for number, line in enumerate(stream, start=1):
                 if line.strip():
                     place = f"{path}:{number}"

@@ -17,7 +17,7 @@ from drag_ray.search.index import read_record
 
 @pytest.fixture(scope="module", autouse=True)
 def local_ray():
-    with connect(ClusterConfig(num_cpus=2)):
+    with connect(ClusterConfig(num_cpus=2, dashboard_port=8392)):
         yield
 
 
@@ -55,6 +55,7 @@ def test_pages_questions_and_index_are_written_and_the_broken_rest_is_counted(tm
     assert counts == {
         "documents": 3,
         "pages": 3,
+        "pages_by_ocr": 0,
         "pages_without_text": 1,
         "questions": 2,
         "train": 1,
@@ -70,7 +71,7 @@ def test_pages_questions_and_index_are_written_and_the_broken_rest_is_counted(tm
     kept = schemas.read_table(folder / "questions.parquet", schemas.QUESTIONS).to_pylist()
     assert [(row["id"], len(row["evidence"])) for row in kept] == [("q1", 1), ("q2", 1)]
     places = [json.loads(line)["place"].rpartition("/")[2] for line in (folder / "problems.jsonl").read_text().splitlines()]
-    assert places == ["broken.pdf", "pages.jsonl:2", "pages.jsonl:3", "question q2", "question q3"]
+    assert places == ["pages.jsonl:2", "pages.jsonl:3", "broken.pdf", "question q2", "question q3"]
     assert read_record(folder / "search_index").num_pages == 3
 
 

@@ -118,7 +118,7 @@ def test_questions_point_at_the_pages_of_their_answers(manuals_dir):
     pages = {}
     for path in manuals_dir.rglob("*.pdf"):
         file = path.relative_to(manuals_dir).as_posix()
-        pages |= {(file, page.page_number): page for page in read_pdf(path, file)}
+        pages |= {(file, page.page_number): page for page in read_pdf(path, file)[0]}
     assert len(pages) == 150
     assert len(questions) > 75
     for question in questions:
@@ -131,7 +131,7 @@ def test_questions_point_at_the_pages_of_their_answers(manuals_dir):
 def test_a_question_is_not_written_on_its_page(manuals_dir):
     questions = [json.loads(line) for line in (manuals_dir / "questions.jsonl").read_text().splitlines()]
     own = {name: question["question"] for question in questions for name in question["answers"]}
-    pages = [page for path in manuals_dir.rglob("*.pdf") for page in read_pdf(path, path.name)]
+    pages = [page for path in manuals_dir.rglob("*.pdf") for page in read_pdf(path, path.name)[0]]
     texts = {page.text.split()[0]: " ".join(page.text.split()) for page in pages}
     repeated = [name for name, sentence in own.items() if sentence.rstrip(".") in texts[name]]
     assert len(repeated) <= 0.03 * len(own), repeated

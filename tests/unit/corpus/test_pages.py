@@ -1,13 +1,12 @@
 import gzip
 import json
 
-import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from drag_ray import schemas
-from drag_ray.corpus.pages import merge_pages, read_pages, to_page_table, write_pages
+from drag_ray.corpus.pages import read_pages, write_pages
 from drag_ray.errors import DataError
 from drag_ray.types import Page
 
@@ -65,6 +64,13 @@ def test_a_truncated_gzip_is_refused_as_a_whole(tmp_path):
         read_pages(path)
 
 
+def test_textract_pages_are_read_with_their_service(tmp_path):
+    path = tmp_path / "PAGES.JSONL"
+    row = {"file": "1.pdf", "service": "textract", "page_number": 2, "total_pages": 7, "text": "INVOICE\nTotal 40"}
+    path.write_text(json.dumps(row) + "\n")
+    assert read_pages(path) == ([Page("1.pdf", 2, 7, "INVOICE\nTotal 40", "textract")], [])
+
+
 def test_pages_survive_writing_and_reading(tmp_path):
     pages = [Page("a.pdf", 1, 2, "línea\none", "pdf"), Page("a.pdf", 2, 2, "", "ocr")]
     write_pages(tmp_path / "out.jsonl", pages)
@@ -85,17 +91,3 @@ def test_a_file_that_is_not_parquet_is_refused(tmp_path):
     (tmp_path / "a.parquet").write_bytes(b"PAR1 no")
     with pytest.raises(DataError, match="not a readable Parquet file"):
         read_pages(tmp_path / "a.parquet")
-
-
-def test_sources_are_merged_in_order_and_repeated_pages_set_aside():
-    columns = ["file", "page_number", "total_pages", "text", "text_source", "image", "source"]
-    rows = [
-        ("b", 1, 1, "b1", "pdf", "", "y"),
-        ("a", 2, 2, "late", "pdf", "", "y"),
-        ("a", 2, 2, "kept", "pdf", "", "x"),
-        ("a", 1, 1, "a1", "pdf", "", "z"),
-    ]
-    merged, problems = merge_pages(pl.DataFrame(rows, schema=columns, orient="row"))
-    assert merged.select("text", "total_pages").rows() == [("a1", 2), ("kept", 2), ("b1", 1)]
-    assert [problem.place for problem in problems] == ["y"]
-    assert to_page_table(merged).schema.equals(schemas.PAGES, check_metadata=True)

@@ -6,8 +6,8 @@ import pytest
 from reportlab.lib import pdfencrypt
 from reportlab.pdfgen.canvas import Canvas
 
-from drag_ray.corpus.documents import list_documents, read_document
-from drag_ray.corpus.pdf import clean_text, read_pdf
+from drag_ray.corpus.pdf import read_pdf
+from drag_ray.corpus.text import clean_text
 from drag_ray.errors import DataError
 
 
@@ -23,7 +23,7 @@ def write_pdf(path: Path, texts: list[str], password: str = "") -> Path:
 
 
 def test_pages_are_numbered_from_one_and_carry_their_text(tmp_path):
-    pages = read_pdf(write_pdf(tmp_path / "a.pdf", ["first rotor", "", "third wing"]), "sub/a.pdf")
+    pages = read_pdf(write_pdf(tmp_path / "a.pdf", ["first rotor", "", "third wing"]), "sub/a.pdf")[0]
     assert [(page.file, page.page_number, page.total_pages, page.text) for page in pages] == [
         ("sub/a.pdf", 1, 3, "first rotor"),
         ("sub/a.pdf", 2, 3, ""),
@@ -63,26 +63,3 @@ def test_text_is_cleaned_of_nuls_surrogates_and_carriage_returns():
 @pytest.mark.parametrize("mark", ["\x02", "\ufffe", "\ufffe\r\n"])
 def test_a_word_broken_at_a_line_end_is_joined_only_if_the_document_knows_it(mark):
     assert clean_text(f"The heli{mark}copter is cloud{mark}based", {"helicopter", "cloud"}) == "The helicopter is cloud-based"
-
-
-def test_documents_are_found_recursively_and_sorted(tmp_path):
-    for name in ("b.pdf", "a/c.PDF", "a/pages.jsonl.gz", "t.parquet", "questions.jsonl", ".hidden/x.pdf", "note.txt"):
-        (tmp_path / name).parent.mkdir(exist_ok=True)
-        (tmp_path / name).write_bytes(b"")
-    found = [path.relative_to(tmp_path).as_posix() for path in list_documents(tmp_path)]
-    assert found == ["a/c.PDF", "a/pages.jsonl.gz", "b.pdf", "t.parquet"]
-
-
-def test_a_folder_without_documents_is_an_error(tmp_path):
-    with pytest.raises(DataError, match=r"holds no document. Expected \.pdf"):
-        list_documents(tmp_path)
-
-
-def test_a_broken_document_is_set_aside_and_the_file_name_is_relative(tmp_path):
-    (tmp_path / "sub").mkdir()
-    good, bad = write_pdf(tmp_path / "sub" / "a.pdf", ["text"]), tmp_path / "bad.pdf"
-    bad.write_bytes(b"%PDF-1.4 rubbish")
-    assert read_document(good, tmp_path)[0][0].file == "sub/a.pdf"
-    pages, problems = read_document(bad, tmp_path)
-    assert pages == []
-    assert [problem.place for problem in problems] == [str(bad)]

@@ -1,0 +1,47 @@
+"""What is done with a page that can be drawn: its text by OCR where that is needed, and its picture into the store."""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from PIL import Image
+
+from drag_ray.corpus import ocr
+from drag_ray.corpus.config import CorpusConfig
+from drag_ray.corpus.page_images import PageImages
+from drag_ray.corpus.text import clean_text, count_letters
+from drag_ray.types import Page
+
+Draw = Callable[[float, int], Image.Image]
+"""Draws a page in RGB at (dots per inch, pixels at most)."""
+
+
+class PageReader:
+    """Finishes pages of PDFs and images as the options of OCR and page images say.
+
+    Args:
+        config: the options.
+        images: where page images go.
+    """
+
+    def __init__(self, config: CorpusConfig, images: PageImages) -> None:
+        self.config = config
+        self._images = images
+
+    def read(self, page: Page, draw: Draw, use_ocr: bool) -> Page:
+        """The page with the text that OCR finds if `use_ocr`, and with its picture if the options ask for pictures.
+
+        OCR's text replaces the text layer if it holds more, or, with `always`, if it holds anything.
+
+        Raises:
+            DataError: the page cannot be drawn, or OCR fails on it.
+            ArtifactError: the picture cannot be written.
+        """
+        if use_ocr:
+            text = clean_text(ocr.recognise(draw(ocr.DPI, ocr.MAX_PIXELS)))
+            known = 0 if self.config.ocr == "always" else count_letters(page.text)
+            if count_letters(text) > known:
+                page = replace(page, text=text, text_source="ocr")
+        if self.config.page_images:
+            picture = draw(self.config.page_image_dpi, self.config.page_image_max_pixels)
+            page = replace(page, image=self._images.write(picture))
+        return page

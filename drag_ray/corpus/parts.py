@@ -1,0 +1,114 @@
+"""The corpus in parts: what is read at once, written to one file, and not read again when the stage is started again.
+
+A part is a few small documents or a range of pages of a large one. The parts depend on the documents alone, not on
+the machine, so that a run that was killed finds its parts wherever it goes on.
+"""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pyarrow as pa
+
+from drag_ray import artifacts, schemas
+from drag_ray.corpus.documents import Span, count_pages, read_document
+from drag_ray.corpus.page_reader import PageReader
+from drag_ray.corpus.records import Problem
+
+DIR_NAME = "parts"
+_MAX_DOCUMENTS = 8
+_MAX_BYTES = 256 * 1024
+"""Where a part of small documents ends; larger documents are cut by pages."""
+_MAX_PAGES = 32
+_CHUNK_PAGES = 50_000
+_KEY = ["file", "page_number"]
+_ROWS = pa.schema([*schemas.PAGES, ("place", pa.string()), ("reason", pa.string())])
+"""A page and its document (`place`), or, with a `reason`, something that was set aside at `place`."""
+
+Part = tuple[Span, ...]
+
+
+def plan_parts(documents: Sequence[Path]) -> Iterator[Part]:
+    """The documents in their order, cut into parts."""
+    small: list[Span] = []
+    num_bytes = 0
+    for path in documents:
+        size = path.stat().st_size
+        if small and (size + num_bytes > _MAX_BYTES or len(small) == _MAX_DOCUMENTS):
+            yield tuple(small)
+            small, num_bytes = [], 0
+        if size <= _MAX_BYTES:
+            small.append(Span(path))
+            num_bytes += size
+        else:
+            yield from cut_pages(path, count_pages(path))
+    if small:
+        yield tuple(small)
+
+
+def cut_pages(path: Path, num_pages: int) -> Iterator[Part]:
+    """A document of so many pages as parts of one range each."""
+    if num_pages <= _MAX_PAGES:
+        yield (Span(path),)
+        return
+    for first in range(1, num_pages + 1, _MAX_PAGES):
+        yield (Span(path, first, min(first + _MAX_PAGES - 1, num_pages)),)
+
+
+def build_part_path(parts_dir: Path, part: Part) -> Path:
+    """The file of a part: named by what is in it."""
+    spans = [(str(span.path), span.first_page, span.last_page) for span in part]
+    return parts_dir / f"{artifacts.compute_fingerprint(spans)}.parquet"
+
+
+def write_part(part_path: Path, part: Part, root: Path, reader: PageReader) -> tuple[int, int]:
+    """Read the documents of a part and write its file, whole or not at all.
+
+    Returns:
+        Numbers of pages and of problems.
+    """
+    rows: list[dict[str, Any]] = []
+    num_problems = 0
+    for span in part:
+        pages, problems = read_document(span, root, reader)
+        rows += [{**schemas.to_row(page), "place": str(span.path), "reason": ""} for page in pages]
+        rows += [{"place": problem.place, "reason": problem.reason} for problem in problems]
+        num_problems += len(problems)
+    artifacts.write_parquet(part_path, pa.Table.from_pylist(rows, schema=_ROWS))
+    return len(rows) - num_problems, num_problems
+
+
+def merge_parts(part_paths: list[Path], limit: int = 0) -> tuple[pa.Table, list[Problem]]:
+    """All pages as one table of `PAGES` in order of (file, page_number), and what was set aside.
+
+    A page that several documents hold is kept from the first, with the first picture that any of them has. The last
+    page of a file settles how many pages all of them say that it has. Text is read for a chunk of pages at a time.
+
+    Args:
+        part_paths: the files of all parts, in the documents' order.
+        limit: pages to keep at most; 0 keeps all.
+    """
+    rows = pl.scan_parquet(part_paths, include_file_paths="part", row_index_name="order", glob=False)
+    problems = [Problem(*row) for row in rows.filter(pl.col("reason") != "").select("place", "reason").collect().iter_rows()]
+    found = rows.filter(pl.col("reason") == "").select(*_KEY, "total_pages", "image", "place", "part", "order").collect()
+    ordered = found.sort(*_KEY, "order")
+    is_first = pl.struct(_KEY).is_first_distinct()
+    kept = ordered.with_columns(
+        total_pages=pl.max_horizontal("total_pages", "page_number").max().over("file"),
+        image=pl.col("image").filter(pl.col("image") != "").first().over(_KEY).fill_null(""),
+    ).filter(is_first)
+    problems += [
+        Problem(place, f"page {number} of {file!r} comes again; the first one is kept")
+        for file, number, place in ordered.filter(~is_first).select(*_KEY, "place").iter_rows()
+    ]
+    chunks = [_add_text(chunk) for chunk in (kept.head(limit) if limit else kept).iter_slices(_CHUNK_PAGES)]
+    return pa.concat_tables(chunks or [schemas.PAGES.empty_table()]), problems
+
+
+def _add_text(pages: pl.DataFrame) -> pa.Table:
+    """A chunk of pages as a table of `PAGES`; its strings stay below the 2 GiB that 32-bit offsets can address."""
+    paths = [Path(part) for part in pages["part"].unique(maintain_order=True)]
+    texts = pl.scan_parquet(paths, glob=False).filter(pl.col("reason") == "").select(*_KEY, "place", "text", "text_source")
+    whole = pages.lazy().join(texts, on=[*_KEY, "place"], how="left", maintain_order="left").collect()
+    return whole.select(schemas.PAGES.names).to_arrow().cast(schemas.PAGES)
