@@ -49,13 +49,13 @@ def write_text(path: Path, text: str) -> None:
     Raises:
         ArtifactError: no space is left, or the folder cannot be written.
     """
-    with _whole_or_absent(path) as scratch:
+    with whole_or_absent(path) as scratch:
         scratch.write_text(text, encoding="utf-8")
 
 
 def write_bytes(path: Path, data: bytes) -> None:
     """Write a binary file, whole or not at all."""
-    with _whole_or_absent(path) as scratch:
+    with whole_or_absent(path) as scratch:
         scratch.write_bytes(data)
 
 
@@ -71,12 +71,12 @@ def write_jsonl(path: Path, rows: list[dict[str, Any]]) -> None:
 
 def write_parquet(path: Path, table: pa.Table) -> None:
     """Write a Parquet file (zstd), whole or not at all."""
-    with _whole_or_absent(path) as scratch:
+    with whole_or_absent(path) as scratch:
         pq.write_table(table, scratch, compression="zstd")
 
 
 @contextlib.contextmanager
-def _whole_or_absent(path: Path) -> Iterator[Path]:
+def whole_or_absent(path: Path) -> Iterator[Path]:
     """A scratch path in the same folder, renamed to `path` on success and removed on failure."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -79,14 +79,17 @@ STAGES: dict[str, Stage] = {
             summary="Score the searches of the trajectories and print the statistics.",
             reads=("collect",),
             sections=("process",),
-            code=("process", "agent/scores.py"),
+            code=("process", "agent/scores.py", "evaluate/answers.py"),
         ),
         Stage(
             name="format",
             summary="Write training rows from the scored searches.",
             reads=("process",),
             sections=("format",),
-            code=("format", "agent/action.py", "agent/protocol.py", "agent/tags.py", "agent/tools.py"),
+            code=(
+                *("format", "process/conversations.py", "corpus/split.py", "corpus/components.py"),
+                *("agent/action.py", "agent/prompts.py", "agent/protocol.py", "agent/tags.py", "agent/tools.py"),
+            ),
         ),
         Stage(
             name="finetune",

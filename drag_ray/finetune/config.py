@@ -10,7 +10,7 @@ from drag_ray.config import BaseConfig
 class FinetuneConfig(BaseConfig):
     """How the LoRA adapter is trained."""
 
-    format: Literal["sft_query", "sft_trajectory", "sft_context"] = "sft_query"
+    format: Literal["sft_query", "sft_trajectory", "sft_context", "rejection"] = "sft_query"
     """training rows to learn from, a folder of the format stage"""
     epochs: float = Field(default=2.0, gt=0)
     """passes over the training rows"""

@@ -10,35 +10,26 @@ evidence, and its rank score is greater by `min_margin` at least.  Each chosen q
 with the highest rank score, of equals the one with evidence nearer below the top_k) before any takes a second one.
 """
 
-from typing import Any
-
 import polars as pl
-import pyarrow as pa
 
 from drag_ray.format.config import FormatConfig
-from drag_ray.format.messages import MESSAGES, cut_conversation, write_reply
+from drag_ray.format.messages import cut_conversation, render_searches
+from drag_ray.format.schemas import PREFERENCE
 from drag_ray.format.selection import is_target, is_usable, keep_first
+from drag_ray.format.tables import ScoredPart
 
-SCHEMA = pa.schema(
-    [
-        ("prompt", MESSAGES),
-        ("chosen", MESSAGES),
-        ("rejected", MESSAGES),
-        ("question_id", pa.string()),
-        ("trajectory_id", pa.string()),
-        ("chosen_score", pa.float64()),
-        ("rejected_score", pa.float64()),
-    ]
-)
-
+SCHEMA = PREFERENCE
 # Scores are fractions of top_k: 2/3 - 1/3 must pass a margin of 1/3 in spite of rounding.
 _TOLERANCE = 1e-9
+_ANY_NUMBER = 2**31
 
 
-def build_rows(searches: pl.DataFrame, trajectories: pl.DataFrame, config: FormatConfig) -> list[dict[str, Any]]:
+def build_rows(part: ScoredPart, config: FormatConfig) -> pl.DataFrame:
     """Preference pairs, at most `max_pairs_per_question` of a question."""
+    reasoning = pl.col("reasoning") if config.include_reasoning else pl.lit("").alias("reasoning")
     candidates = (
-        searches.filter(is_usable())
+        part.searches.filter(is_usable())
+        .with_columns(reasoning)
         .sort(
             *("question_id", "rank_score", "evidence_rank", "sample_index"),
             descending=[False, True, False, False],
@@ -58,22 +49,14 @@ def build_rows(searches: pl.DataFrame, trajectories: pl.DataFrame, config: Forma
         .filter(pl.col("rank_score") - pl.col("rejected_rank_score") >= config.min_margin - _TOLERANCE)
         .sort("place", "rejected_place")
         .with_columns(hardness=pl.int_range(pl.len()).over("place"))
+        .filter(pl.col("hardness") < (config.max_negatives or _ANY_NUMBER))
         .sort("question_id", "hardness", "place")
     )
-    kept = keep_first(pairs, config.max_pairs_per_question).join(
-        trajectories.select("trajectory_id", "messages"), on="trajectory_id", maintain_order="left"
+    kept = part.add_conversations(keep_first(pairs, config.max_pairs_per_question))
+    chosen = render_searches(kept, "query", "reasoning", into="chosen")
+    return render_searches(chosen, "rejected_query", "rejected_reasoning", into="rejected").select(
+        cut_conversation("num_prompt_messages").alias("prompt"),
+        *("chosen", "rejected", "question_id", "trajectory_id"),
+        pl.col("rank_score").alias("chosen_score"),
+        pl.col("rejected_rank_score").alias("rejected_score"),
     )
-    return [_build_row(pair, config.include_reasoning) for pair in kept.iter_rows(named=True)]
-
-
-def _build_row(pair: dict[str, Any], include_reasoning: bool) -> dict[str, Any]:
-    chosen_reasoning, rejected_reasoning = (pair["reasoning"], pair["rejected_reasoning"]) if include_reasoning else ("", "")
-    return {
-        "prompt": cut_conversation(pair["messages"], pair["num_prompt_messages"]),
-        "chosen": write_reply(pair["protocol"], pair["query"], chosen_reasoning),
-        "rejected": write_reply(pair["protocol"], pair["rejected_query"], rejected_reasoning),
-        "question_id": pair["question_id"],
-        "trajectory_id": pair["trajectory_id"],
-        "chosen_score": pair["rank_score"],
-        "rejected_score": pair["rejected_rank_score"],
-    }

@@ -6,8 +6,8 @@ from drag_ray.format.config import FormatConfig
 
 
 def is_usable() -> pl.Expr:
-    """Searches that ran and whose reply was not cut: a search that failed says nothing about its query."""
-    return ~pl.col("has_error") & ~pl.col("is_truncated")
+    """Turns that the process stage found fit to train with: a search that failed, say, tells nothing about its query."""
+    return pl.col("drop_reason") == ""
 
 
 def is_target(config: FormatConfig) -> pl.Expr:
@@ -15,9 +15,9 @@ def is_target(config: FormatConfig) -> pl.Expr:
     return is_usable() & pl.col("found") & (pl.col("rank_score") >= config.min_rank_score)
 
 
-def keep_first(frame: pl.DataFrame, limit: int) -> pl.DataFrame:
-    """The first `limit` rows of each question, all when `limit` is 0."""
-    return frame.filter(pl.int_range(pl.len()).over("question_id") < limit) if limit else frame
+def keep_first(rows: pl.DataFrame, limit: int, *within: str) -> pl.DataFrame:
+    """The first `limit` rows of each question (and of each value of the columns `within`), all when `limit` is 0."""
+    return rows.filter(pl.int_range(pl.len()).over("question_id", *within) < limit) if limit else rows
 
 
 def select_best_queries(searches: pl.DataFrame, config: FormatConfig) -> pl.DataFrame:

@@ -3,53 +3,48 @@
     {"prompt": [{"role": "system", ...}, {"role": "user", ...}, {"role": "assistant", "content": "<search>rotor</search>"},
                 {"role": "user", "content": "<pages that do not help>"}],
      "completion": [{"role": "assistant", "content": "<search>rotor AND rpm</search>"}],
-     "question_id": "q1", "trajectory_id": "q1-0", "score": 0.67}
+     "question_id": "q1", "trajectory_id": "q1-0", "score": 0.67, "weight": 1.0}
 
 The completion is the query that the policy asked at that turn if it succeeded, otherwise the best query of the
 question from any sample, without reasoning, as that was about another conversation.
 """
 
-from typing import Any
-
 import polars as pl
-import pyarrow as pa
 
 from drag_ray.format.config import FormatConfig
-from drag_ray.format.messages import MESSAGES, cut_conversation, write_reply
+from drag_ray.format.messages import cut_conversation, render_searches
+from drag_ray.format.schemas import PROMPT_COMPLETION
 from drag_ray.format.selection import is_target, is_usable, keep_first, select_best_queries
+from drag_ray.format.tables import ScoredPart
+from drag_ray.format.weights import row_weight
 
-SCHEMA = pa.schema(
-    [
-        ("prompt", MESSAGES),
-        ("completion", MESSAGES),
-        ("question_id", pa.string()),
-        ("trajectory_id", pa.string()),
-        ("score", pa.float64()),
-    ]
-)
+_FROM_BEST = ("query", "rank_score", "evidence_rank")
+
+SCHEMA = PROMPT_COMPLETION
 
 
-def build_rows(searches: pl.DataFrame, trajectories: pl.DataFrame, config: FormatConfig) -> list[dict[str, Any]]:
+def build_rows(part: ScoredPart, config: FormatConfig) -> pl.DataFrame:
     """One row for each distinct state after failed searches alone, the policy's own recoveries first."""
-    best = select_best_queries(searches, config).unique("question_id", keep="first", maintain_order=True)
-    states = _select_states(searches).with_columns(recovered=is_target(config))
+    best = select_best_queries(part.searches, config).unique("question_id", keep="first", maintain_order=True)
     own = pl.col("recovered")
     rows = (
-        states.join(
-            best.select("question_id", best_query="query", best_score="rank_score"), on="question_id", maintain_order="left"
-        )
+        _select_states(part.searches)
+        .with_columns(recovered=is_target(config))
+        .join(best.select("question_id", pl.col(_FROM_BEST).name.prefix("best_")), on="question_id", maintain_order="left")
         .with_columns(
-            query=pl.when(own).then("query").otherwise("best_query"),
-            score=pl.when(own).then("rank_score").otherwise("best_score"),
+            *(pl.when(own).then(name).otherwise(f"best_{name}").alias(name) for name in _FROM_BEST),
             reasoning=pl.when(own & config.include_reasoning).then("reasoning").otherwise(pl.lit("")),
         )
-        .sort("question_id", "recovered", "score", "step", "sample_index", descending=[False, True, True, False, False])
+        .sort("question_id", "recovered", "rank_score", "step", "sample_index", descending=[False, True, True, False, False])
         .unique(["question_id", "state", "query"], keep="first", maintain_order=True)
     )
-    kept = keep_first(rows, config.max_searches_per_question).join(
-        trajectories.select("trajectory_id", "messages"), on="trajectory_id", maintain_order="left"
+    kept = part.add_conversations(keep_first(rows, config.max_searches_per_question))
+    return render_searches(kept, "query", "reasoning", into="completion").select(
+        cut_conversation("num_prompt_messages").alias("prompt"),
+        *("completion", "question_id", "trajectory_id"),
+        pl.col("rank_score").alias("score"),
+        row_weight(config.weights),
     )
-    return [_build_row(row) for row in kept.iter_rows(named=True)]
 
 
 def _select_states(searches: pl.DataFrame) -> pl.DataFrame:
@@ -57,13 +52,3 @@ def _select_states(searches: pl.DataFrame) -> pl.DataFrame:
     ran_before = (~pl.col("has_error")).cum_sum().shift(1, fill_value=0).over("trajectory_id")
     found_before = pl.col("found").cum_sum().shift(1, fill_value=0).over("trajectory_id")
     return searches.filter(is_usable() & (ran_before > 0) & (found_before == 0))
-
-
-def _build_row(row: dict[str, Any]) -> dict[str, Any]:
-    return {
-        "prompt": cut_conversation(row["messages"], row["num_prompt_messages"]),
-        "completion": write_reply(row["protocol"], row["query"], row["reasoning"]),
-        "question_id": row["question_id"],
-        "trajectory_id": row["trajectory_id"],
-        "score": row["score"],
-    }

@@ -2,47 +2,31 @@
 
     {"prompt": [{"role": "system", "content": "You search ..."}, {"role": "user", "content": "Question: ..."}],
      "completion": [{"role": "assistant", "content": "<search>rotor AND rpm</search>"}],
-     "question_id": "q1", "trajectory_id": "q1-0", "score": 0.67}
+     "question_id": "q1", "trajectory_id": "q1-0", "score": 0.67, "weight": 1.0}
 
 A query that was found at a later turn is taught as a first one, without the reasoning that led to it there.
 """
 
-from typing import Any
-
 import polars as pl
-import pyarrow as pa
 
 from drag_ray.format.config import FormatConfig
-from drag_ray.format.messages import MESSAGES, cut_conversation, write_reply
+from drag_ray.format.messages import cut_conversation, render_searches
+from drag_ray.format.schemas import PROMPT_COMPLETION
 from drag_ray.format.selection import select_best_queries
+from drag_ray.format.tables import ScoredPart
+from drag_ray.format.weights import row_weight
 
-SCHEMA = pa.schema(
-    [
-        ("prompt", MESSAGES),
-        ("completion", MESSAGES),
-        ("question_id", pa.string()),
-        ("trajectory_id", pa.string()),
-        ("score", pa.float64()),
-    ]
-)
+SCHEMA = PROMPT_COMPLETION
 
 
-def build_rows(searches: pl.DataFrame, trajectories: pl.DataFrame, config: FormatConfig) -> list[dict[str, Any]]:
+def build_rows(part: ScoredPart, config: FormatConfig) -> pl.DataFrame:
     """One row for each of the best distinct successful queries of a question."""
-    best = select_best_queries(searches, config).join(
-        trajectories.select("trajectory_id", "messages", "num_opening_messages"),
-        on="trajectory_id",
-        maintain_order="left",
+    best = part.add_conversations(select_best_queries(part.searches, config)).with_columns(
+        reasoning=pl.when(pl.lit(config.include_reasoning) & (pl.col("step") == 1)).then("reasoning").otherwise(pl.lit(""))
     )
-    return [_build_row(search, config.include_reasoning) for search in best.iter_rows(named=True)]
-
-
-def _build_row(search: dict[str, Any], include_reasoning: bool) -> dict[str, Any]:
-    reasoning = search["reasoning"] if include_reasoning and search["step"] == 1 else ""
-    return {
-        "prompt": cut_conversation(search["messages"], search["num_opening_messages"]),
-        "completion": write_reply(search["protocol"], search["query"], reasoning),
-        "question_id": search["question_id"],
-        "trajectory_id": search["trajectory_id"],
-        "score": search["rank_score"],
-    }
+    return render_searches(best, "query", "reasoning", into="completion").select(
+        cut_conversation("num_opening_messages").alias("prompt"),
+        *("completion", "question_id", "trajectory_id"),
+        pl.col("rank_score").alias("score"),
+        row_weight(config.weights),
+    )

@@ -1,47 +1,37 @@
-"""The validation split: by question, with questions that share an evidence page on the same side."""
+"""On which side each question is: training, validation, or neither because evaluation asks for the same."""
 
-import hashlib
-from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Sequence
 
-Page = tuple[str, int]
+from drag_ray.corpus.split import assign_splits, normalise_question
+from drag_ray.format.config import FormatConfig
+from drag_ray.types import Evidence, Question
+
+TRAIN, VALIDATION, WITHHELD = "train", "validation", "withheld"
 
 
-def choose_validation_questions(evidence: Mapping[str, Iterable[Page]], fraction: float, seed: int) -> frozenset[str]:
-    """The ids of the questions to validate with.
+def assign_sides(questions: Sequence[Question], evaluation: Iterable[Question], config: FormatConfig) -> dict[str, str]:
+    """The side of each question id.
 
-    Questions that share an evidence page, directly or through others, stay together.  Groups are taken in an order
-    that depends on the seed and on their ids alone, as long as they fit; the same questions always split the same way.
+    A question is withheld if it shares its text or an evidence page with one of `evaluation`, or with split_by="document" an
+    evidence file.  The others are split so that what shares an evidence page, a text or a group stays together (and with
+    "document" what shares a file), by the seed and the ids alone: the same questions always split the same way.
 
     Args:
-        evidence: (file, page_number) of the evidence pages of each question id.
-        fraction: share of the questions to take, within [0, 1); at least one if it is not 0 and groups allow it.
-        seed: another seed takes other questions.
+        questions: all questions with rows; their `split` is not looked at.
+        evaluation: the questions that evaluation asks.
     """
-    groups = _group_by_shared_pages(evidence)
-    limit = min(max(1, round(fraction * len(evidence))), len(evidence) - 1) if fraction else 0
-    chosen: set[str] = set()
-    for group in sorted(groups, key=lambda members: hashlib.sha256(f"{seed}:{members[0]}".encode()).digest()):
-        if len(chosen) + len(group) <= limit:
-            chosen.update(group)
-    return frozenset(chosen)
+    taken = {tie for question in evaluation for tie in _list_ties(question, config.split_by)}
+    free = [question for question in questions if taken.isdisjoint(_list_ties(question, config.split_by))]
+    fraction = config.validation_fraction
+    if fraction and len(free) > 1:
+        # One question at least, and never all of them.
+        fraction = min(max(fraction, 1 / len(free)), (len(free) - 1) / len(free))
+    sides = {question.id: WITHHELD for question in questions}
+    for question in assign_splits(free, fraction if len(free) > 1 else 0.0, config.seed, config.split_by):
+        sides[question.id] = VALIDATION if question.split == "test" else TRAIN
+    return sides
 
 
-def _group_by_shared_pages(evidence: Mapping[str, Iterable[Page]]) -> list[list[str]]:
-    """Connected components of the questions, each sorted; a union-find over shared pages."""
-    parent = {question: question for question in evidence}
-
-    def find_root(question: str) -> str:
-        while parent[question] != question:
-            parent[question] = parent[parent[question]]
-            question = parent[question]
-        return question
-
-    first_question: dict[Page, str] = {}
-    for question, pages in evidence.items():
-        for page in pages:
-            parent[find_root(question)] = find_root(first_question.setdefault(page, question))
-    groups = defaultdict(list)
-    for question in sorted(evidence):
-        groups[find_root(question)].append(question)
-    return list(groups.values())
+def _list_ties(question: Question, split_by: str) -> list[str | Evidence]:
+    ties: list[str | Evidence] = [f"id {question.id}", f"text {normalise_question(question.question)}", *question.evidence]
+    return [*ties, *(f"file {page.file}" for page in question.evidence)] if split_by == "document" else ties

@@ -1,85 +1,102 @@
-"""The format stage: scored searches -> training rows in the columns that TRL reads."""
+"""The format stage: scored turns -> training rows in the columns that TRL reads."""
 
+import contextlib
+from collections import Counter, defaultdict
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import polars as pl
-import pyarrow as pa
 
-from drag_ray.artifacts import StageFolder, write_jsonl, write_parquet
+from drag_ray import schemas
+from drag_ray.artifacts import StageFolder, read_manifest, write_parquet, write_text
+from drag_ray.cluster import run_tasks
 from drag_ray.errors import DataError
-from drag_ray.format import dpo, reward, sft_context, sft_query, sft_trajectory
+from drag_ray.format.card import write_card
 from drag_ray.format.config import FormatConfig, FormatName
-from drag_ray.format.leaks import screen_rows
-from drag_ray.format.selection import is_target
-from drag_ray.format.split import choose_validation_questions
+from drag_ray.format.layout import Layout
+from drag_ray.format.parts import BUILDERS, SIDES_NAME, FormatJob, check_part, format_part
+from drag_ray.format.row_files import RowFiles
+from drag_ray.format.split import TRAIN, VALIDATION, WITHHELD, assign_sides
+from drag_ray.format.survey import survey_parts
+from drag_ray.format.tables import list_parts
+from drag_ray.types import Question
 
-BUILDERS: dict[FormatName, ModuleType] = {
-    "sft_query": sft_query,
-    "sft_trajectory": sft_trajectory,
-    "sft_context": sft_context,
-    "dpo": dpo,
-    "reward": reward,
-}
+Files = dict[tuple[FormatName, str], RowFiles]
 
 
 def run(config: Any, folder: StageFolder) -> dict[str, Any]:
     """Write `<format>/train` and `<format>/validation`, each as `.jsonl` and `.parquet`, and print how many rows.
 
+    The folder is a Hugging Face dataset with a card (README.md); `questions.parquet` says on which side each question is.
+    Every Parquet row is read back and checked for leaks; the `.jsonl` holds the same rows.
+
     Returns:
         For each format the rows of both sides and those set aside, under keys like `sft_query_train`.
 
     Raises:
-        DataError: the process stage's tables are missing, or no query is good enough to train towards.
+        DataError: the process stage's tables are missing, no query is good enough to train towards, or a written row leaks.
     """
     options: FormatConfig = config.format
-    searches, trajectories = (_read(config.stage_dir("process") / f"{name}.parquet") for name in ("searches", "trajectories"))
-    if searches.filter(is_target(options)).is_empty():
-        raise DataError(
-            f"{config.stage_dir('process')}: none of {searches.height} searches found evidence with a rank score of "
-            f"{options.min_rank_score} or more, so there is nothing to train towards. Collect more samples a question, at a "
-            "higher temperature or with a larger top_k, score with a larger process.top_k, or lower format.min_rank_score."
-        )
-    evidence = _read_evidence(trajectories)
-    validation = choose_validation_questions(evidence, options.validation_fraction, options.seed)
-    counts: dict[str, Any] = {"questions": len(evidence), "validation_questions": len(validation)}
-    print(f"{'rows':<16}{'train':>9}{'validation':>12}{'set aside':>11}")
+    process_dir, target_dir = config.stage_dir("process").resolve(), folder.path.resolve()
+    parts = list_parts(process_dir)
+    survey = survey_parts(process_dir, parts)
+    evaluation = _read_evaluation(config.stage_dir("index") / "questions.parquet")
+    sides = assign_sides(survey.questions, evaluation, options)
+    sides_path = target_dir / SIDES_NAME
+    write_parquet(sides_path, pl.DataFrame({"question_id": list(sides), "side": list(sides.values())}).to_arrow())
+    layout = Layout(survey.has_tools, survey.has_images, config.agent.image_searches if survey.has_images else 0)
+    job = FormatJob(process_dir, sides_path, options, layout)
+    files, num_set_aside = _write_rows(job, parts, target_dir)
+    num_checked = _check_files(job, files)
+    print(f"{'rows':<16}{TRAIN:>9}{VALIDATION:>12}{'set aside':>11}")
+    counts: dict[str, Any] = {"questions": len(sides)}
+    counts |= {f"{side}_questions": list(sides.values()).count(side) for side in (VALIDATION, WITHHELD)}
     for name in options.formats:
-        rows = BUILDERS[name].build_rows(searches, trajectories, options)
-        clean, num_set_aside = screen_rows(rows, trajectories)
-        num_train, num_validation = _write_sides(folder.path / name, clean, BUILDERS[name].SCHEMA, validation)
-        print(f"{name:<16}{num_train:>9}{num_validation:>12}{num_set_aside:>11}")
-        counts[f"{name}_train"] = num_train
-        counts[f"{name}_validation"] = num_validation
-        counts[f"{name}_set_aside"] = num_set_aside
+        num_train, num_validation = (files[name, side].num_rows for side in (TRAIN, VALIDATION))
+        print(f"{name:<16}{num_train:>9}{num_validation:>12}{num_set_aside[name]:>11}")
+        counts |= {f"{name}_{TRAIN}": num_train, f"{name}_{VALIDATION}": num_validation, f"{name}_set_aside": num_set_aside[name]}
+    print(f"no leak in {num_checked} rows; {len(evaluation)} evaluation questions were looked at")
+    write_text(target_dir / "README.md", write_card(options, counts, folder.identity, read_manifest(process_dir)))
     return counts
 
 
-def _write_sides(folder: Path, rows: list[dict[str, Any]], schema: pa.Schema, validation: frozenset[str]) -> tuple[int, int]:
-    sides = {
-        "train": [row for row in rows if row["question_id"] not in validation],
-        "validation": [row for row in rows if row["question_id"] in validation],
+def _write_rows(job: FormatJob, parts: list[str], folder: Path) -> tuple[Files, Counter[str]]:
+    files: Files = {
+        (name, side): RowFiles(folder / name, side, job.layout.extend(BUILDERS[name].SCHEMA))
+        for name in job.config.formats
+        for side in (TRAIN, VALIDATION)
     }
-    for side, side_rows in sides.items():
-        write_jsonl(folder / f"{side}.jsonl", side_rows)
-        write_parquet(folder / f"{side}.parquet", pa.Table.from_pylist(side_rows, schema=schema))
-    return len(sides["train"]), len(sides["validation"])
+    totals: Counter[str] = Counter()
+    with contextlib.ExitStack() as stack:
+        for file in files.values():
+            stack.enter_context(file)
+        for part, formatted in zip(parts, run_tasks(format_part, [(job, part) for part in parts]), strict=True):
+            for key, table in formatted.tables.items():
+                files[key].write(table, part)
+            totals.update(formatted.num_set_aside)
+            totals.update(searches=formatted.num_searches, targets=formatted.num_targets)
+        if not totals["targets"]:
+            raise DataError(
+                f"{job.process_dir}: none of {totals['searches']} searches found evidence with a rank score of "
+                f"{job.config.min_rank_score} or more, so there is nothing to train towards. Collect more samples a question, "
+                "at a higher temperature or with a larger top_k, score with a larger process.top_k, or lower "
+                "format.min_rank_score."
+            )
+    return files, totals
 
 
-def _read_evidence(trajectories: pl.DataFrame) -> dict[str, list[tuple[str, int]]]:
-    """The (file, page_number) of the evidence pages of each question id."""
-    questions = trajectories.unique("question_id", keep="first", maintain_order=True)
-    return {
-        question_id: [(page["file"], page["page_number"]) for page in pages]
-        for question_id, pages in questions.select("question_id", "evidence").iter_rows()
-    }
+def _check_files(job: FormatJob, files: Files) -> int:
+    """Read every written row back and check it for leaks; returns how many there were."""
+    row_groups: dict[str, dict[Path, int]] = defaultdict(dict)
+    for file in files.values():
+        for row_group, part in enumerate(file.parts):
+            row_groups[part][file.parquet_path] = row_group
+    return sum(run_tasks(check_part, [(job, part, groups) for part, groups in row_groups.items()]))
 
 
-def _read(path: Path) -> pl.DataFrame:
-    try:
-        return pl.read_parquet(path, glob=False)
-    except FileNotFoundError:
-        raise DataError(f"{path}: no such file. Run: python jobs/process.py") from None
-    except pl.exceptions.PolarsError as error:
-        raise DataError(f"{path}: not a readable Parquet file ({error}). Run: python jobs/process.py") from error
+def _read_evaluation(path: Path) -> list[Question]:
+    """The questions that evaluation asks; none where trajectories came without an index."""
+    if not path.exists():
+        return []
+    rows = schemas.read_table(path, schemas.QUESTIONS).to_pylist()
+    return [schemas.to_question(row) for row in rows if row["split"] == "test"]

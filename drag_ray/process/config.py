@@ -1,12 +1,34 @@
 """Options of the process stage."""
 
+from typing import Literal
+
 from pydantic import Field
 
 from drag_ray.config import BaseConfig
 
+FilterName = Literal["truncated", "repetitive", "file_name", "duplicate", "near_duplicate"]
+FILTERS: tuple[FilterName, ...] = ("truncated", "repetitive", "file_name", "duplicate", "near_duplicate")
+
 
 class ProcessConfig(BaseConfig):
-    """How trajectories are scored."""
+    """How trajectories are scored, and which replies are kept out of training."""
 
     top_k: int = Field(default=0, ge=0)
     """a search succeeds with an evidence page among this many first pages; 0 takes the number that the policy was shown"""
+    filters: tuple[FilterName, ...] = FILTERS
+    """replies that nothing is trained on: cut at the token limit, going round in circles, naming a document file, the same as
+    another sample's in the same state, or the same but for order, case and punctuation and with the same result"""
+    rank_sigma: float = Field(default=1.0, gt=0.0)
+    """width of the rank reward exp(-(rank - 1)^2 / (2 sigma^2)); 1 gives a page at rank 2 a reward of 0.61"""
+    format_weight: float = Field(default=0.3, ge=0.0)
+    """weight of the share of replies that could be read, in a trajectory's reward"""
+    rank_weight: float = Field(default=0.7, ge=0.0)
+    """weight of the rank reward of the best search, in a trajectory's reward"""
+    answer_weight: float = Field(default=0.0, ge=0.0)
+    """weight of the answer's ANLS*, in a trajectory's reward"""
+    search_cost: float = Field(default=0.05, ge=0.0)
+    """what each search after the first takes from a trajectory's reward"""
+    allow_mixed: bool = False
+    """take trajectories of several agent configurations or search indexes as one set"""
+    part_trajectories: int = Field(default=20_000, ge=1)
+    """trajectories, about, that a process has in memory at once; a larger set is dealt out by question to parts of this size"""

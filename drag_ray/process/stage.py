@@ -1,31 +1,82 @@
-"""The process stage: trajectories -> scored searches, their summary and the statistics."""
+"""The process stage: trajectories -> scored turns, their summary and the statistics."""
 
+import math
+import shutil
+from collections import Counter
+from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
-from drag_ray.artifacts import StageFolder, write_json, write_parquet
-from drag_ray.process.searches import explode_searches, summarise_trajectories
+from drag_ray.artifacts import StageFolder, write_json
+from drag_ray.cluster import run_tasks
+from drag_ray.errors import DataError
+from drag_ray.process.config import ProcessConfig
+from drag_ray.process.parts import deal_out, part_name, process_part, read_dealt
 from drag_ray.process.statistics import compute_statistics, format_statistics
-from drag_ray.process.trajectories import load_trajectories
+from drag_ray.process.trajectories import TRAIN_SPLIT, check_files, check_settings, read_records
+
+_DEALT_DIR_NAME = "dealt"
 
 
 def run(config: Any, folder: StageFolder) -> dict[str, Any]:
     """Score the searches of the training trajectories and print what they came to.
 
-    Reads `trajectories/*.parquet` of the collect stage; writes `searches.parquet` (a row a search),
-    `trajectories.parquet` (a row a trajectory) and `statistics.json`.
+    Reads `trajectories/*.parquet` of the collect stage; writes `turns/part-*.parquet` (a row a turn),
+    `trajectories/part-*.parquet` (a row a trajectory) and `statistics.json`.  A large set is dealt out to parts by question,
+    which Ray works on side by side; memory does not grow with their number.
 
     Returns:
         The counts of the statistics, without the distributions.
 
     Raises:
-        DataError: the trajectories cannot be read, or none of them can be trained on.
+        DataError: the trajectories cannot be read, do not belong together, or none of them can be trained on.
     """
-    loaded = load_trajectories(config.stage_dir("collect") / "trajectories", config.process.top_k)
-    searches = explode_searches(loaded.frame)
-    trajectories = summarise_trajectories(loaded.frame, searches)
-    statistics = compute_statistics(loaded, searches, trajectories)
-    write_parquet(folder.path / "searches.parquet", searches.to_arrow())
-    write_parquet(folder.path / "trajectories.parquet", trajectories.to_arrow())
+    source = config.stage_dir("collect") / "trajectories"
+    num_records = check_files(source)
+    if not config.process.allow_mixed:
+        check_settings(list(num_records))
+    counts = _process(num_records, config.process, folder.path.resolve())
+    if not counts["trajectories"]:
+        raise DataError(
+            f"{source}: no trajectory to train on among {sum(num_records.values())} records ({counts['failed_rollouts']} failed, "
+            f"{counts['other_split']} outside the split {TRAIN_SPLIT!r}, {counts['malformed']} malformed). "
+            f"Collect with questions whose split is {TRAIN_SPLIT!r}: python jobs/collect.py"
+        )
+    statistics = compute_statistics(counts)
     write_json(folder.path / "statistics.json", statistics)
     print(format_statistics(statistics))
     return {name: value for name, value in statistics.items() if not isinstance(value, dict)}
+
+
+def _process(num_records: Mapping[Path, int], config: ProcessConfig, folder: Path) -> Counter[Any]:
+    num_parts = math.ceil(sum(num_records.values()) / config.part_trajectories)
+    if num_parts <= 1:
+        return process_part(read_records(list(num_records)), 0, config, folder)
+    dealt_dir = folder / _DEALT_DIR_NAME
+    shutil.rmtree(dealt_dir, ignore_errors=True)
+    batches = _cut_batches(num_records, config.part_trajectories)
+    for _ in run_tasks(deal_out, [(batch, num_parts, dealt_dir) for batch in batches]):
+        pass
+    parts = [part for part in range(num_parts) if (dealt_dir / part_name(part)).exists()]
+    counts: Counter[Any] = Counter()
+    for counts_of_part in run_tasks(_process_dealt, [(dealt_dir, part, config, folder) for part in parts]):
+        counts.update(counts_of_part)
+    shutil.rmtree(dealt_dir)
+    return counts
+
+
+def _process_dealt(dealt_dir: Path, part: int, config: ProcessConfig, folder: Path) -> Counter[Any]:
+    return process_part(read_dealt(dealt_dir / part_name(part)), part, config, folder)
+
+
+def _cut_batches(num_records: Mapping[Path, int], size: int) -> list[list[Path]]:
+    """Consecutive files that hold about `size` records together."""
+    batches: list[list[Path]] = [[]]
+    filled = 0
+    for path, num in num_records.items():
+        if filled >= size:
+            batches.append([])
+            filled = 0
+        batches[-1].append(path)
+        filled += num
+    return batches

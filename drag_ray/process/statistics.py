@@ -1,92 +1,126 @@
-"""What a collection of trajectories came to: the figures of its table, and the table."""
+"""What a collection of trajectories came to: counts that add up over its parts, the figures of its table, and the table."""
 
+from collections import Counter
 from typing import Any
 
 import polars as pl
 
-from drag_ray.process.trajectories import LoadedTrajectories
+from drag_ray.process.quality import FILTER_LABELS
+from drag_ray.types import ActionKind
+
+_LEFT_OUT = {
+    "repeated_records": "repeated records",
+    "failed_rollouts": "failed rollouts",
+    "other_split": "outside the training split",
+    "malformed": "malformed",
+}
 
 
-def compute_statistics(loaded: LoadedTrajectories, searches: pl.DataFrame, trajectories: pl.DataFrame) -> dict[str, Any]:
-    """Counts, shares and distributions of the training trajectories.
+def count_part(turns: pl.DataFrame, trajectories: pl.DataFrame) -> Counter[Any]:
+    """Counts of one part that holds all trajectories of its questions.  A distribution's keys are (name, value).
 
     Args:
-        loaded: says what was left out before.
-        searches: as of `explode_searches`.
+        turns: as of `explode_turns`.
         trajectories: as of `summarise_trajectories`.
     """
     valid = trajectories.filter("valid")
+    searches = turns.filter(pl.col("action") == ActionKind.SEARCH.value)
     successes = searches.filter("found")
-    num_questions = trajectories["question_id"].n_unique()
-    num_solved = valid["question_id"].n_unique()
-    num_distinct = successes.select("question_id", "query_key").n_unique()
+    sums: dict[str, Any] = {
+        "sum_cumulative_effort": trajectories["cumulative_effort"].sum(),
+        "sum_reward": trajectories["reward"].sum(),
+    }
+    counts: Counter[Any] = Counter(
+        trajectories=trajectories.height,
+        valid=valid.height,
+        questions=trajectories["question_id"].n_unique(),
+        questions_with_success=valid["question_id"].n_unique(),
+        distinct_successful_queries=successes.select("question_id", "query_key").n_unique(),
+        turns=turns.height,
+        invalid_replies=turns.filter(pl.col("action") == ActionKind.INVALID.value).height,
+        searches=searches.height,
+        zero_hit_searches=searches.filter(pl.col("num_hits") == 0, ~pl.col("has_error")).height,
+        repeated_queries=searches.filter("is_repeated").height,
+        usable_searches=searches.filter(pl.col("drop_reason") == "").height,
+        usable_successes=successes.filter(pl.col("drop_reason") == "").height,
+        **sums,
+    )
+    for name, values in (
+        ("first_success_step", valid["first_success_step"]),
+        ("best_rank", valid["best_rank"]),
+        ("dropped", searches.filter(pl.col("drop_reason") != "")["drop_reason"]),
+    ):
+        counts.update({(name, value): count for value, count in values.value_counts().iter_rows()})
+    return counts
+
+
+def compute_statistics(counts: Counter[Any]) -> dict[str, Any]:
+    """The figures of the sum of all parts' counts (and of what was left out), with shares, means and distributions.
+
+    There is at least one trajectory.
+    """
+    num_trajectories, num_questions = counts["trajectories"], counts["questions"]
     return {
-        "trajectories": trajectories.height,
-        "valid": valid.height,
-        "filtered": trajectories.height - valid.height,
-        "first_success_step": _count_values(valid["first_success_step"]),
-        "best_rank": _count_values(valid["best_rank"]),
-        "mean_cumulative_effort": trajectories["cumulative_effort"].mean(),
+        "trajectories": num_trajectories,
+        "valid": counts["valid"],
+        "filtered": num_trajectories - counts["valid"],
+        "first_success_step": _pick_distribution(counts, "first_success_step"),
+        "best_rank": _pick_distribution(counts, "best_rank"),
+        "mean_cumulative_effort": counts["sum_cumulative_effort"] / num_trajectories,
+        "mean_reward": counts["sum_reward"] / num_trajectories,
         "questions": num_questions,
-        "questions_with_success": num_solved,
-        "yield": num_solved / num_questions,
-        "distinct_successful_queries": num_distinct,
-        "successful_queries_per_question": num_distinct / num_questions,
-        "turns": int(trajectories["num_turns"].sum()),
-        "invalid_replies": int(trajectories["num_invalid"].sum()),
-        "searches": searches.height,
-        "failed_searches": searches.filter("has_error").height,
-        "truncated_searches": searches.filter("is_truncated").height,
-        "zero_hit_searches": searches.filter(pl.col("num_hits") == 0, ~pl.col("has_error")).height,
-        "repeated_queries": searches.filter("is_repeated").height,
-        "failed_rollouts": loaded.num_failed,
-        "repeated_records": loaded.num_repeated,
-        "other_split": loaded.num_other_split,
-        "malformed": loaded.num_malformed,
+        "questions_with_success": counts["questions_with_success"],
+        "yield": counts["questions_with_success"] / num_questions,
+        "distinct_successful_queries": counts["distinct_successful_queries"],
+        "successful_queries_per_question": counts["distinct_successful_queries"] / num_questions,
+        "turns": counts["turns"],
+        "invalid_replies": counts["invalid_replies"],
+        "searches": counts["searches"],
+        "zero_hit_searches": counts["zero_hit_searches"],
+        "repeated_queries": counts["repeated_queries"],
+        "dropped": _pick_distribution(counts, "dropped"),
+        "usable_searches": counts["usable_searches"],
+        "usable_successes": counts["usable_successes"],
+        **{name: counts[name] for name in _LEFT_OUT},
     }
 
 
 def format_statistics(statistics: dict[str, Any]) -> str:
     """The statistics as a table to print, one figure a line."""
     figures = statistics
+    num_searches = figures["searches"]
+    dropped = {FILTER_LABELS[name]: count for name, count in figures["dropped"].items()}
     rows = [
         ("Total trajectories", figures["trajectories"], ""),
         ("Valid (evidence found)", figures["valid"], _share(figures["valid"], figures["trajectories"])),
         ("Filtered (evidence not found)", figures["filtered"], _share(figures["filtered"], figures["trajectories"])),
-        *_distribution_rows("First success at turn", figures["first_success_step"], figures["valid"]),
-        *_distribution_rows("Best rank", figures["best_rank"], figures["valid"]),
+        *_list_distribution("First success at turn", figures["first_success_step"], figures["valid"]),
+        *_list_distribution("Best rank", figures["best_rank"], figures["valid"]),
         ("Mean cumulative effort score", f"{figures['mean_cumulative_effort']:.3f}", ""),
+        ("Mean reward", f"{figures['mean_reward']:.3f}", ""),
         ("Questions", figures["questions"], ""),
         ("  with a success (yield)", figures["questions_with_success"], f"{figures['yield']:.1%}"),
         ("  successful queries a question", f"{figures['successful_queries_per_question']:.2f}", ""),
         ("Model replies", figures["turns"], ""),
         ("  invalid", figures["invalid_replies"], _share(figures["invalid_replies"], figures["turns"])),
-        ("Searches", figures["searches"], ""),
-        *(
-            (f"  {label}", figures[key], _share(figures[key], figures["searches"]))
-            for label, key in (
-                ("without a hit", "zero_hit_searches"),
-                ("repeated in a trajectory", "repeated_queries"),
-                ("cut at the token limit", "truncated_searches"),
-                ("failed", "failed_searches"),
-            )
-        ),
-        ("Left out: failed rollouts", figures["failed_rollouts"], ""),
-        ("Left out: repeated records", figures["repeated_records"], ""),
-        ("Left out: outside the training split", figures["other_split"], ""),
-        ("Left out: malformed", figures["malformed"], ""),
+        ("Searches", num_searches, ""),
+        ("  without a hit", figures["zero_hit_searches"], _share(figures["zero_hit_searches"], num_searches)),
+        ("  repeated in a trajectory", figures["repeated_queries"], _share(figures["repeated_queries"], num_searches)),
+        *_list_distribution("Dropped:", dropped, num_searches),
+        ("  to train with", figures["usable_searches"], _share(figures["usable_searches"], num_searches)),
+        ("  to train towards", figures["usable_successes"], _share(figures["usable_successes"], num_searches)),
+        *((f"Left out: {label}", figures[name], "") for name, label in _LEFT_OUT.items()),
     ]
     return "\n".join(f"{label:<38}{value:>9}{share:>9}" for label, value, share in rows)
 
 
-def _count_values(values: pl.Series) -> dict[str, int]:
-    counts = values.value_counts().sort(values.name)
-    return {str(value): count for value, count in counts.iter_rows()}
+def _pick_distribution(counts: Counter[Any], name: str) -> dict[str, int]:
+    return {str(key[1]): counts[key] for key in sorted(key for key in counts if isinstance(key, tuple) and key[0] == name)}
 
 
 def _share(part: int, whole: int) -> str:
     return f"{part / whole:.1%}" if whole else ""
 
 
-def _distribution_rows(label: str, counts: dict[str, int], whole: int) -> list[tuple[str, int, str]]:
+def _list_distribution(label: str, counts: dict[str, int], whole: int) -> list[tuple[str, int, str]]:
     return [(f"  {label} {value}", count, _share(count, whole)) for value, count in counts.items()]

@@ -1,6 +1,7 @@
 """Trajectories as the process stage reads them: checked files, unfit records set aside and counted."""
 
-import json
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -9,130 +10,143 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from drag_ray import schemas
-from drag_ray.artifacts import compute_fingerprint
 from drag_ray.errors import DataError
+from drag_ray.process.conversations import compute_states, decode_conversations
 
 TRAIN_SPLIT = "train"
 
-# Token ids and hits make most of a file's bytes; only the number of hits is needed here.
-_TURN_FIELDS = (
-    "step",
-    "num_prompt_messages",
-    "reasoning",
-    "action",
-    "query",
-    "evidence_rank",
-    "finish_reason",
-    "error",
+_COLUMNS = (
+    *("id", "question_id", "question", "evidence", "answers", "category", "group", "split", "sample_index", "preset"),
+    *("messages", "protocol", "stop_reason", "final_answer", "top_k", "depth", "error"),
 )
+# Token ids and the pages of the hits make most of a file's bytes; of the hits only the number is needed here.
+_TURN_COLUMNS = (
+    *("step", "num_prompt_messages", "reasoning", "action", "query", "evidence_rank", "finish_reason", "error"),
+    "hits.list.element.rank",
+)
+_SETTINGS = {"agent_fingerprint": "agent configurations (prompt, protocol, pages shown)", "index_fingerprint": "search indexes"}
 
 
 @dataclass(frozen=True)
-class LoadedTrajectories:
-    """Training trajectories, and how many records of the files were left out for which reason.
+class TrainingTrajectories:
+    """Trajectories to train on, and how many records were left out for which reason.
 
-    `frame` has a row a trajectory; its `turns` are structs of step, num_prompt_messages, reasoning, action,
-    query, evidence_rank, finish_reason, error and num_hits; its `states` say what each turn replied to (see
-    `compute_states`); its `top_k` is the one to score with.
+    `frame` has a row a trajectory, in the order of questions and samples.  Its `messages` are decoded; its `turns` are structs
+    of step, num_prompt_messages, reasoning, action, query, evidence_rank, finish_reason, error and num_hits; its
+    `states` say what each turn replied to (see `compute_states`) and its `replies` what the model wrote; its `top_k` is the
+    one to score with.
     """
 
     frame: pl.DataFrame
-    num_repeated: int
-    num_failed: int
-    num_other_split: int
-    num_malformed: int
+    left_out: Counter[str]
 
 
-def load_trajectories(folder: Path, top_k: int = 0) -> LoadedTrajectories:
-    """Read every Parquet file of `folder` and keep the trajectories to train on.
+def check_files(folder: Path) -> dict[Path, int]:
+    """The Parquet files of `folder` that hold `schemas.TRAJECTORIES`, and how many records each has.
+
+    Raises:
+        DataError: there is none, or one of them is unreadable or of another schema.
+    """
+    paths = sorted(folder.glob("*.parquet"))
+    if not paths:
+        raise DataError(f"{folder}: no *.parquet file with trajectories. Run: python jobs/collect.py")
+    num_records = {}
+    for path in paths:
+        try:
+            with pq.ParquetFile(path) as file:
+                schemas.check(file.schema_arrow, schemas.TRAJECTORIES, path)
+                num_records[path] = file.metadata.num_rows
+        except (pa.ArrowInvalid, OSError) as error:
+            raise DataError(f"{path}: not a readable Parquet file ({error}). Remove it and collect again.") from error
+    return num_records
+
+
+def check_settings(paths: Sequence[Path]) -> None:
+    """Check that all trajectories were collected with one agent configuration and from one search index.
+
+    Raises:
+        DataError: names two files that differ, and in what.
+    """
+    seen: dict[str, tuple[str, Path]] = {}
+    for path in paths:
+        settings = pl.from_arrow(pq.read_table(path, columns=list(_SETTINGS)))
+        assert isinstance(settings, pl.DataFrame)
+        for name, label in _SETTINGS.items():
+            for value in settings[name].unique():
+                first_value, first_path = seen.setdefault(name, (value, path))
+                if value != first_value:
+                    raise DataError(
+                        f"{path}: trajectories of different {label} in one set ({name} {value!r} here, {first_value!r} in "
+                        f"{first_path.name}). Collect them anew into one run, process them apart, or allow it with "
+                        "--process.allow-mixed."
+                    )
+
+
+def read_records(paths: Sequence[Path]) -> pl.DataFrame:
+    """The records of the files, with the columns that the stage needs."""
+    columns = [*_COLUMNS, *(f"turns.list.element.{name}" for name in _TURN_COLUMNS)]
+    records = pl.from_arrow(pa.concat_tables([pq.ParquetFile(path).read(columns=columns) for path in paths]))
+    assert isinstance(records, pl.DataFrame)
+    turn = pl.element().struct
+    return records.with_columns(
+        pl.col("turns").list.eval(
+            pl.struct(*(turn.field(name) for name in _TURN_COLUMNS[:-1]), turn.field("hits").list.len().alias("num_hits"))
+        )
+    ).rename({"id": "trajectory_id"})
+
+
+def select_trajectories(records: pl.DataFrame, top_k: int = 0) -> TrainingTrajectories:
+    """The trajectories to train on.
 
     Left out, in this order: a second record of the same rollout (one that did not fail wins), failed rollouts,
     questions outside the training split, records whose conversation cannot be read or lacks a reply.
 
     Args:
-        folder: holds files of `schemas.TRAJECTORIES`.
+        records: as of `read_records`, every record of their questions.
         top_k: pages to score with; 0 takes each trajectory's own.
 
     Raises:
-        DataError: no file, a file of another schema, no trajectory left, or a `top_k` beyond the recorded depth.
+        DataError: a `top_k` beyond the recorded depth.
     """
-    paths = _check_files(folder)
-    records = pl.scan_parquet(paths, glob=False).select(
-        pl.col("id").alias("trajectory_id"),
-        *("question_id", "question", "evidence", "answers", "split", "sample_index", "preset"),
-        *("protocol", "top_k", "depth", "stop_reason", "error", "messages"),
-        pl.col("turns").list.eval(
-            pl.struct(
-                *(pl.element().struct.field(name) for name in _TURN_FIELDS),
-                pl.element().struct.field("hits").list.len().alias("num_hits"),
-            )
-        ),
-    )
     failed = pl.col("error") != ""
-    rollouts = records.collect()
-    unique = rollouts.sort(failed, maintain_order=True).unique("trajectory_id", keep="first", maintain_order=True)
+    ordered = records.sort(pl.col("question_id"), failed, "preset", "sample_index", "trajectory_id")
+    unique = ordered.unique("trajectory_id", keep="first", maintain_order=True)
     finished = unique.filter(~failed)
     train = finished.filter(pl.col("split") == TRAIN_SPLIT)
-    reply_positions = pl.col("turns").list.eval(pl.element().struct.field("num_prompt_messages"))
-    states = [compute_states(*row) for row in train.select("messages", reply_positions).iter_rows()]
-    fitting = train.with_columns(states=pl.Series(states, dtype=pl.List(pl.String))).filter(pl.col("states").is_not_null())
-    loaded = LoadedTrajectories(
-        frame=_set_top_k(fitting, top_k, folder).drop("error", "depth", "split"),
-        num_repeated=rollouts.height - unique.height,
-        num_failed=unique.height - finished.height,
-        num_other_split=finished.height - train.height,
-        num_malformed=train.height - fitting.height,
+    fitting = _add_conversations(train)
+    left_out = Counter(
+        repeated_records=records.height - unique.height,
+        failed_rollouts=unique.height - finished.height,
+        other_split=finished.height - train.height,
+        malformed=train.height - fitting.height,
     )
-    if loaded.frame.is_empty():
-        raise DataError(
-            f"{folder}: no trajectory to train on among {rollouts.height} records ({loaded.num_failed} failed, "
-            f"{loaded.num_other_split} outside the split {TRAIN_SPLIT!r}, {loaded.num_malformed} malformed). "
-            f"Collect with questions whose split is {TRAIN_SPLIT!r}: python jobs/collect.py"
+    return TrainingTrajectories(_set_top_k(fitting, top_k).drop("error", "depth", "split"), left_out)
+
+
+def _add_conversations(trajectories: pl.DataFrame) -> pl.DataFrame:
+    """Decode the messages and add states and replies; leaves out rows without a message of the assistant for each turn."""
+    positions = pl.col("turns").list.eval(pl.element().struct.field("num_prompt_messages"))
+    turns_of = pl.col("messages").list.gather(positions, null_on_oob=True)
+    return (
+        trajectories.with_columns(decode_conversations(trajectories["messages"]))
+        .filter(pl.col("messages").is_not_null(), positions.list.eval(pl.element() > 0).list.all())
+        .with_columns(
+            states=compute_states(pl.col("messages"), positions),
+            replies=turns_of.list.eval(
+                pl.when(pl.element().struct.field("role") == "assistant").then(pl.element().struct.field("content"))
+            ),
         )
-    return loaded
+        .filter(pl.col("replies").list.eval(pl.element().is_not_null()).list.all())
+    )
 
 
-def compute_states(messages: str, reply_positions: list[int]) -> list[str] | None:
-    """A fingerprint of the messages before each reply, by which two searches are known to start from the same state.
-
-    Args:
-        messages: a conversation as JSON, a list of {"role", "content"} texts.
-        reply_positions: where in it the replies of the model are.
-
-    Returns:
-        One fingerprint a reply; None if the conversation cannot be read or a reply is not where it should be.
-    """
-    try:
-        conversation = json.loads(messages)
-        well_formed = all(isinstance(item["role"], str) and isinstance(item["content"], str) for item in conversation)
-        replies = [conversation[position] for position in reply_positions]
-    except (ValueError, TypeError, KeyError, IndexError):
-        return None
-    if not well_formed or any(reply["role"] != "assistant" for reply in replies):
-        return None
-    return [compute_fingerprint(conversation[:position]) for position in reply_positions]
-
-
-def _check_files(folder: Path) -> list[Path]:
-    paths = sorted(folder.glob("*.parquet"))
-    if not paths:
-        raise DataError(f"{folder}: no *.parquet file with trajectories. Run: python jobs/collect.py")
-    for path in paths:
-        try:
-            found = pq.read_schema(path)
-        except (pa.ArrowInvalid, OSError) as error:
-            raise DataError(f"{path}: not a readable Parquet file ({error}). Remove it and collect again.") from error
-        schemas.check(found, schemas.TRAJECTORIES, path)
-    return paths
-
-
-def _set_top_k(trajectories: pl.DataFrame, top_k: int, folder: Path) -> pl.DataFrame:
+def _set_top_k(trajectories: pl.DataFrame, top_k: int) -> pl.DataFrame:
     if not top_k:
         return trajectories
     too_shallow = trajectories.filter(pl.col("depth") < top_k)
     if not too_shallow.is_empty():
         raise DataError(
-            f"{folder}: process.top_k is {top_k}, but trajectory {too_shallow['trajectory_id'][0]!r} recorded ranks to a depth "
+            f"process.top_k is {top_k}, but trajectory {too_shallow['trajectory_id'][0]!r} recorded ranks to a depth "
             f"of {too_shallow['depth'][0]} only. Choose process.top_k up to that depth, or collect again with a greater depth."
         )
     return trajectories.with_columns(top_k=pl.lit(top_k, dtype=pl.Int32))

@@ -1,7 +1,6 @@
 """The rows of the format stage are what TRL's trainers take: each trains a tiny model for one step on the CPU."""
 
 import math
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +17,8 @@ from drag_ray.artifacts import Identity, StageFolder
 from drag_ray.engine.embedded import embedded_model_dir
 from drag_ray.format.config import FormatConfig
 from drag_ray.format.stage import run as run_format
-from drag_ray.process.config import ProcessConfig
 from drag_ray.process.stage import run as run_process
+from drag_ray.run_config import RunConfig
 from drag_ray.types import Evidence
 
 ARGUMENTS: dict[str, Any] = {
@@ -35,16 +34,6 @@ ARGUMENTS: dict[str, Any] = {
 }
 
 
-@dataclass
-class RunConfig:
-    run_dir: Path
-    process: ProcessConfig
-    format: FormatConfig
-
-    def stage_dir(self, name: str) -> Path:
-        return self.run_dir / name
-
-
 @pytest.fixture(scope="module")
 def formatted(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of a format stage that read four questions of two samples each."""
@@ -57,7 +46,7 @@ def formatted(tmp_path_factory: pytest.TempPathFactory) -> Path:
         records.append(build_trajectory(build_search("wide"), build_search("exact", 1), question=question))
         records.append(build_trajectory(build_search("good", 2, reasoning="A limit."), question=question, sample_index=1))
     pq.write_table(schemas.to_table(records, schemas.TRAJECTORIES), source / "part-0.parquet")
-    config = RunConfig(run_dir, ProcessConfig(), FormatConfig(validation_fraction=0.25))
+    config = RunConfig(run_dir=run_dir, format=FormatConfig(validation_fraction=0.25))
     for name, run in (("process", run_process), ("format", run_format)):
         with StageFolder(run_dir / name, Identity(name, {}, {}, "")) as folder:
             run(config, folder)

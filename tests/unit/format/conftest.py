@@ -3,26 +3,23 @@
 from collections.abc import Callable
 from pathlib import Path
 
-import polars as pl
 import pyarrow.parquet as pq
 import pytest
 
 from drag_ray import schemas
-from drag_ray.process.searches import explode_searches, summarise_trajectories
-from drag_ray.process.trajectories import load_trajectories
+from drag_ray.format.tables import ScoredPart, read_part
+from drag_ray.process.config import ProcessConfig
+from drag_ray.process.parts import part_name, process_part
+from drag_ray.process.trajectories import read_records
 from drag_ray.types import Trajectory
-
-Tables = tuple[pl.DataFrame, pl.DataFrame]
 
 
 @pytest.fixture
-def process(tmp_path: Path) -> Callable[..., Tables]:
-    def process_records(*records: Trajectory) -> Tables:
-        folder = tmp_path / "trajectories"
-        folder.mkdir()
-        pq.write_table(schemas.to_table(records, schemas.TRAJECTORIES), folder / "part.parquet")
-        frame = load_trajectories(folder).frame
-        searches = explode_searches(frame)
-        return searches, summarise_trajectories(frame, searches)
+def process(tmp_path: Path) -> Callable[..., ScoredPart]:
+    def process_records(*records: Trajectory, **options) -> ScoredPart:
+        path = tmp_path / "trajectories.parquet"
+        pq.write_table(schemas.to_table(records, schemas.TRAJECTORIES), path)
+        process_part(read_records([path]), 0, ProcessConfig(**options), tmp_path)
+        return read_part(tmp_path, f"{part_name(0)}.parquet")
 
     return process_records

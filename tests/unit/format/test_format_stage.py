@@ -1,37 +1,34 @@
 import json
-from dataclasses import dataclass
 from pathlib import Path
 
 import polars as pl
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import yaml
 from factories import build_question, build_search, build_trajectory
 
 from drag_ray import schemas
 from drag_ray.artifacts import Identity, StageFolder
 from drag_ray.errors import DataError
-from drag_ray.format import stage
-from drag_ray.format.config import FormatConfig
+from drag_ray.format import sft_context, stage
+from drag_ray.format.config import FORMATS, FormatConfig
+from drag_ray.format.layout import Layout
+from drag_ray.format.parts import FormatJob, format_part
+from drag_ray.format.tables import ScoredPart, list_parts
 from drag_ray.process.config import ProcessConfig
+from drag_ray.process.parts import process_part
 from drag_ray.process.stage import run as run_process
+from drag_ray.process.trajectories import read_records
+from drag_ray.run_config import RunConfig
 from drag_ray.types import Evidence, Trajectory
-
-
-@dataclass
-class RunConfig:
-    run_dir: Path
-    process: ProcessConfig
-    format: FormatConfig
-
-    def stage_dir(self, name: str) -> Path:
-        return self.run_dir / name
 
 
 def run_both(run_dir: Path, records: list[Trajectory], **options) -> dict:
     source = run_dir / "collect" / "trajectories"
     source.mkdir(parents=True)
     pq.write_table(schemas.to_table(records, schemas.TRAJECTORIES), source / "part-0.parquet")
-    config = RunConfig(run_dir, ProcessConfig(), FormatConfig(**options))
+    config = RunConfig(run_dir=run_dir, format=FormatConfig(**options))
     with StageFolder(run_dir / "process", Identity("process", {}, {}, "")) as folder:
         run_process(config, folder)
     with StageFolder(run_dir / "format", Identity("format", {}, {}, "")) as folder:
@@ -50,7 +47,8 @@ def build_records() -> list[Trajectory]:
 def test_every_format_is_written_with_both_sides_apart_by_question(tmp_path: Path) -> None:
     counts = run_both(tmp_path, build_records(), validation_fraction=0.2)
     assert counts["validation_questions"] == 2
-    for name, rows_per_question in (("sft_query", 2), ("sft_trajectory", 2), ("sft_context", 1), ("dpo", 1), ("reward", 2)):
+    rows = {"sft_query": 2, "sft_trajectory": 2, "sft_context": 1, "rejection": 2, "dpo": 1, "kto": 3, "reward": 2, "rl_steps": 3}
+    for name, rows_per_question in rows.items():
         train, validation = (pl.read_parquet(tmp_path / "format" / name / f"{side}.parquet") for side in ("train", "validation"))
         assert (train.height, validation.height) == (8 * rows_per_question, 2 * rows_per_question)
         assert not set(train["question_id"]) & set(validation["question_id"])
@@ -59,7 +57,7 @@ def test_every_format_is_written_with_both_sides_apart_by_question(tmp_path: Pat
 
 def test_jsonl_and_parquet_hold_the_same_rows(tmp_path: Path) -> None:
     run_both(tmp_path, build_records())
-    for name in stage.BUILDERS:
+    for name in FORMATS:
         lines = (tmp_path / "format" / name / "train.jsonl").read_text().splitlines()
         assert [json.loads(line) for line in lines] == pq.read_table(tmp_path / "format" / name / "train.parquet").to_pylist()
 
@@ -77,6 +75,62 @@ def test_no_success_at_all_says_what_to_change(tmp_path: Path) -> None:
 def test_missing_tables_say_which_job_to_run(tmp_path: Path) -> None:
     with (
         StageFolder(tmp_path / "format", Identity("format", {}, {}, "")) as folder,
-        pytest.raises(DataError, match=r"searches\.parquet: no such file.*jobs/process\.py"),
+        pytest.raises(DataError, match=r"trajectories: no part-\*\.parquet.*jobs/process\.py"),
     ):
-        stage.run(RunConfig(tmp_path, ProcessConfig(), FormatConfig()), folder)
+        stage.run(RunConfig(run_dir=tmp_path), folder)
+
+
+def test_the_same_rows_come_out_of_any_number_of_parts(tmp_path: Path) -> None:
+    run_both(tmp_path / "one", build_records())
+    records = build_records()
+    process_dir = tmp_path / "many" / "process"
+    for part in range(3):
+        path = tmp_path / f"{part}.parquet"
+        chosen = [record for record in records if int(record.question_id[1:]) % 3 == part]
+        pq.write_table(schemas.to_table(chosen, schemas.TRAJECTORIES), path)
+        process_part(read_records([path]), part, ProcessConfig(), process_dir)
+    parts = list_parts(process_dir)
+    sides_path = tmp_path / "one" / "format" / "questions.parquet"
+    job = FormatJob(process_dir, sides_path, FormatConfig(), Layout())
+    formatted = [format_part(job, name) for name in parts]
+    for name in FORMATS:
+        whole = pq.read_table(tmp_path / "one" / "format" / name / "train.parquet").to_pylist()
+        dealt = pa.concat_tables([part.tables[name, "train"] for part in formatted]).to_pylist()
+        assert sorted(map(str, dealt)) == sorted(map(str, whole))
+
+
+def test_datasets_finds_every_kind_through_the_card(tmp_path: Path) -> None:
+    run_both(tmp_path, build_records())
+    card = (tmp_path / "format" / "README.md").read_text()
+    listed = yaml.safe_load(card.split("---")[1])["configs"]
+    assert [config["config_name"] for config in listed] == list(FORMATS)
+    for config in listed:
+        assert [item["split"] for item in config["data_files"]] == ["train", "validation"]
+        assert all((tmp_path / "format" / item["path"]).exists() for item in config["data_files"])
+    assert "| `sft_query` |" in card
+
+
+def test_questions_that_evaluation_asks_are_withheld(tmp_path: Path) -> None:
+    asked = [build_question(id="e1", question="Else?", evidence=(Evidence("m.pdf", 3),), split="test")]
+    (tmp_path / "index").mkdir()
+    pq.write_table(schemas.to_table(asked, schemas.QUESTIONS), tmp_path / "index" / "questions.parquet")
+    counts = run_both(tmp_path, build_records())
+    assert counts["withheld_questions"] == 1
+    sides = dict(pl.read_parquet(tmp_path / "format" / "questions.parquet").iter_rows())
+    assert sides["q2"] == "withheld"
+    for path in (tmp_path / "format").glob("*/*.parquet"):
+        assert "q2" not in pl.read_parquet(path)["question_id"].to_list()
+
+
+def test_a_file_that_leaks_stops_the_stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A builder that shows a later message than the policy had seen must not get its rows past the check."""
+    honest = sft_context.build_rows
+
+    def tell(part: ScoredPart, config: FormatConfig) -> pl.DataFrame:
+        hint = pl.struct(role=pl.lit("user"), content=pl.lit("It is on page 3 of m.pdf."))
+        return honest(part, config).with_columns(pl.concat_list("prompt", hint))
+
+    monkeypatch.setattr(sft_context, "build_rows", tell)
+    with pytest.raises(DataError, match=r"sft_context/train\.parquet \(row group 1\): row 1 .* leaks"):
+        run_both(tmp_path, build_records())
+    assert not (tmp_path / "format" / "manifest.json").exists()

@@ -1,14 +1,20 @@
 import json
 
+import polars as pl
 import pytest
-from factories import EVIDENCE, build_question, build_search, build_trajectory
+from factories import EVIDENCE, build_answer, build_question, build_search, build_trajectory
 
 from drag_ray.errors import DataError
 from drag_ray.format.config import FormatConfig
-from drag_ray.format.leaks import screen_rows, tells_rank
+from drag_ray.format.layout import Layout
+from drag_ray.format.leaks import check_rows, find_leaks, screen_rows
 from drag_ray.format.sft_context import build_rows as build_context_rows
 from drag_ray.format.sft_query import build_rows
+from drag_ray.format.sft_trajectory import build_rows as build_trajectory_rows
+from drag_ray.format.tables import ScoredPart
 from drag_ray.types import Trajectory
+
+SIDES = pl.DataFrame({"question_id": ["q1", "q2"], "side": ["train", "validation"]})
 
 
 def change_message(trajectory: Trajectory, position: int, addition: str) -> Trajectory:
@@ -18,47 +24,89 @@ def change_message(trajectory: Trajectory, position: int, addition: str) -> Traj
     return Trajectory(**{**fields, "messages": json.dumps(messages)})
 
 
+def screen(rows: pl.DataFrame, part: ScoredPart) -> int:
+    return screen_rows(rows, find_leaks(part.trajectories)).height
+
+
+def check(rows: pl.DataFrame, part: ScoredPart) -> None:
+    check_rows(rows, part, SIDES, "train", Layout(), "train.parquet")
+
+
+def plant(rows: pl.DataFrame, column: str, position: int, hint: str) -> pl.DataFrame:
+    """The rows with a hint at the end of a message of the first one."""
+    planted = rows.to_dicts()
+    planted[0][column][position]["content"] += hint
+    return pl.DataFrame(planted, schema=rows.schema)
+
+
 def test_clean_rows_pass(process) -> None:
-    searches, trajectories = process(build_trajectory(build_search("a", 1)))
-    rows = build_rows(searches, trajectories, FormatConfig())
-    assert screen_rows(rows, trajectories) == (rows, 0)
+    part = process(build_trajectory(build_search("a", 1)))
+    rows = build_rows(part, FormatConfig())
+    assert screen(rows, part) == 1
+    check(rows, part)
 
 
-def test_a_prompt_that_is_not_what_was_recorded_is_an_error(process) -> None:
-    searches, trajectories = process(build_trajectory(build_search("a", 1)))
-    rows = build_rows(searches, trajectories, FormatConfig())
-    rows[0]["prompt"][1]["content"] += " It is in manual.pdf."
-    with pytest.raises(DataError, match=r"row 1, trajectory 'q1-0': message 1"):
-        screen_rows(rows, trajectories)
+@pytest.mark.parametrize("hint", [" It is in manual.pdf.", " The answer is 340 rpm.", " Found at rank 1."])
+def test_a_leak_planted_into_a_written_prompt_is_caught(process, hint: str) -> None:
+    part = process(build_trajectory(build_search("a", 1)), build_trajectory(build_search("b", 1), sample_index=1))
+    rows = plant(build_rows(part, FormatConfig()), "prompt", 1, hint)
+    with pytest.raises(DataError, match=r"train\.parquet: row 1 of trajectory 'q1-0' leaks: its input is not what the policy"):
+        check(rows, part)
 
 
-def test_a_result_that_tells_the_rank_sets_its_row_aside(process) -> None:
+def test_a_leak_planted_into_a_written_conversation_is_caught(process) -> None:
+    part = process(build_trajectory(build_search("a"), build_search("b", 1)))
+    rows = build_trajectory_rows(part, FormatConfig())
+    check(rows, part)
+    with pytest.raises(DataError, match="row 1 of trajectory 'q1-0' leaks"):
+        check(plant(rows, "messages", 3, " Look at page 7."), part)
+
+
+def test_a_row_of_an_unknown_trajectory_is_a_leak(process) -> None:
+    part = process(build_trajectory(build_search("a", 1)))
+    rows = build_rows(part, FormatConfig()).with_columns(trajectory_id=pl.lit("q1-9"))
+    with pytest.raises(DataError, match="'q1-9' leaks"):
+        check(rows, part)
+
+
+def test_a_question_of_the_other_side_is_a_leak(process) -> None:
+    part = process(build_trajectory(build_search("a", 1), question=build_question(id="q2")))
+    with pytest.raises(DataError, match="its question is not on the train side"):
+        check(build_rows(part, FormatConfig()), part)
+
+
+def test_a_recorded_leak_that_was_not_screened_is_caught(process) -> None:
+    part = process(change_message(build_trajectory(build_search("a", 1)), 0, " See manual.pdf."))
+    with pytest.raises(DataError, match="tells the rank, a file or the answer"):
+        check(build_rows(part, FormatConfig()), part)
+
+
+def test_a_result_that_tells_the_rank_sets_aside_what_comes_after_it(process) -> None:
     told = change_message(build_trajectory(build_search("a"), build_search("b", 1)), 3, " Found relevant document at rank 7")
-    searches, trajectories = process(told)
-    rows = build_context_rows(searches, trajectories, FormatConfig())
-    assert len(rows) == 1
-    assert screen_rows(rows, trajectories) == ([], 1)
+    part = process(told)
+    after, before = build_context_rows(part, FormatConfig()), build_rows(part, FormatConfig())
+    assert (after.height, screen(after, part)) == (1, 0)
+    assert (before.height, screen(before, part)) == (1, 1)
 
 
-def test_what_the_policy_wrote_itself_is_no_leak() -> None:
-    assert not tells_rank([{"role": "assistant", "content": "Found at rank 1, it says."}])
-    assert tells_rank([{"role": "user", "content": "Found at rank 1"}])
+def test_what_the_policy_wrote_itself_is_no_leak(process) -> None:
+    record = build_trajectory(build_search("a", raw_text="Found at rank 1, it says."), build_search("b", 1), build_answer())
+    part = process(record)
+    assert screen(build_context_rows(part, FormatConfig()), part) == 1
 
 
 @pytest.mark.parametrize("hint", [f" See {EVIDENCE.file}.", " The answer may be 340 RPM."])
 def test_an_opening_that_names_evidence_or_answer_sets_its_rows_aside(process, hint: str) -> None:
-    searches, trajectories = process(change_message(build_trajectory(build_search("a", 1)), 0, hint))
-    assert screen_rows(build_rows(searches, trajectories, FormatConfig()), trajectories) == ([], 1)
+    part = process(change_message(build_trajectory(build_search("a", 1)), 0, hint))
+    assert screen(build_rows(part, FormatConfig()), part) == 0
 
 
 def test_words_of_the_question_and_of_the_common_instructions_are_no_hint(process) -> None:
     asked = build_question(question=f"Which limit does {EVIDENCE.file} give?")
     instruction = " For example manual.pdf and 340 rpm."
-    searches, trajectories = process(
+    part = process(
         build_trajectory(build_search("a", 1), question=asked),
         change_message(build_trajectory(build_search("b", 1), question=build_question(id="q2")), 0, instruction),
         change_message(build_trajectory(build_search("c", 1), question=build_question(id="q3", question="Why?")), 0, instruction),
     )
-    rows = build_rows(searches, trajectories, FormatConfig())
-    assert len(rows) == 3
-    assert screen_rows(rows, trajectories) == (rows, 0)
+    assert screen(build_rows(part, FormatConfig()), part) == 3

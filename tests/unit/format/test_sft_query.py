@@ -19,14 +19,14 @@ def test_best_distinct_queries_come_first_over_all_samples_and_turns(process) ->
         build_trajectory(build_search("second", 2), build_search("first", 1), sample_index=1),
         build_trajectory(build_search("second ", 2), sample_index=2),
     )
-    rows = build_rows(*tables, FormatConfig())
+    rows = build_rows(tables, FormatConfig()).to_dicts()
     assert completions(rows) == [RENDER("first"), RENDER("second"), RENDER("third")]
     assert [round(row["score"], 2) for row in rows] == [1.0, 0.67, 0.33]
 
 
 def test_the_prompt_is_the_opening_even_of_a_query_from_a_later_turn(process) -> None:
     trajectory = build_trajectory(build_search("misses"), build_search("finds", 1))
-    (row,) = build_rows(*process(trajectory), FormatConfig())
+    (row,) = build_rows(process(trajectory), FormatConfig()).to_dicts()
     assert row["prompt"] == json.loads(trajectory.messages)[:2]
 
 
@@ -34,8 +34,8 @@ def test_reasoning_is_kept_for_a_first_query_only(process) -> None:
     tables = process(
         build_trajectory(build_search("one", 1, reasoning="A manual gives limits."), build_search("two", 1, reasoning="So:"))
     )
-    assert completions(build_rows(*tables, FormatConfig())) == [RENDER("one", "A manual gives limits."), RENDER("two")]
-    assert completions(build_rows(*tables, FormatConfig(include_reasoning=False))) == [RENDER("one"), RENDER("two")]
+    assert completions(build_rows(tables, FormatConfig()).to_dicts()) == [RENDER("one", "A manual gives limits."), RENDER("two")]
+    assert completions(build_rows(tables, FormatConfig(include_reasoning=False)).to_dicts()) == [RENDER("one"), RENDER("two")]
 
 
 def test_limits_apply_to_each_question(process) -> None:
@@ -44,10 +44,10 @@ def test_limits_apply_to_each_question(process) -> None:
         build_trajectory(build_search("a", 1), build_search("b", 2), build_search("c", 3)),
         build_trajectory(build_search("d", 3), question=other),
     )
-    kept = build_rows(*tables, FormatConfig(max_searches_per_question=2))
+    kept = build_rows(tables, FormatConfig(max_searches_per_question=2)).to_dicts()
     assert completions(kept) == [RENDER("a"), RENDER("b"), RENDER("d")]
-    assert completions(build_rows(*tables, FormatConfig(min_rank_score=0.5))) == [RENDER("a"), RENDER("b")]
-    assert len(build_rows(*tables, FormatConfig(max_searches_per_question=0))) == 4
+    assert completions(build_rows(tables, FormatConfig(min_rank_score=0.5)).to_dicts()) == [RENDER("a"), RENDER("b")]
+    assert len(build_rows(tables, FormatConfig(max_searches_per_question=0)).to_dicts()) == 4
 
 
 def test_replies_cut_at_the_token_limit_and_failed_searches_are_not_taught(process) -> None:
@@ -56,4 +56,4 @@ def test_replies_cut_at_the_token_limit_and_failed_searches_are_not_taught(proce
             build_search("cut", 1, finish_reason="length"), build_search("failed", error="gone"), build_search("ok", 1)
         )
     )
-    assert completions(build_rows(*tables, FormatConfig())) == [RENDER("ok")]
+    assert completions(build_rows(tables, FormatConfig()).to_dicts()) == [RENDER("ok")]

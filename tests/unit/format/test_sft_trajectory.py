@@ -15,7 +15,7 @@ def test_the_conversation_ends_with_the_best_query_and_trains_successes_alone(pr
         build_search("late", 1),
         build_answer(),
     )
-    (row,) = build_rows(*process(trajectory), FormatConfig())
+    (row,) = build_rows(process(trajectory), FormatConfig()).to_dicts()
     assert row["messages"] == json.loads(trajectory.messages)[:9]
     assert row["messages"][-1]["content"] == "<search>best</search>"
     assert row["num_prompt_messages"] == 2
@@ -24,7 +24,7 @@ def test_the_conversation_ends_with_the_best_query_and_trains_successes_alone(pr
 
 
 def test_trajectories_without_evidence_give_no_row(process) -> None:
-    assert build_rows(*process(build_trajectory(build_search("a"), build_search("b", 4))), FormatConfig()) == []
+    assert build_rows(process(build_trajectory(build_search("a"), build_search("b", 4))), FormatConfig()).to_dicts() == []
 
 
 def test_samples_with_the_same_best_query_give_one_row_the_shortest(process) -> None:
@@ -32,11 +32,11 @@ def test_samples_with_the_same_best_query_give_one_row_the_shortest(process) -> 
         build_trajectory(build_search("x"), build_search("best", 1)),
         build_trajectory(build_search("best", 1), sample_index=1),
     )
-    (row,) = build_rows(*tables, FormatConfig())
+    (row,) = build_rows(tables, FormatConfig()).to_dicts()
     assert row["trajectory_id"] == "q1-1"
 
 
 def test_a_search_below_the_score_limit_is_context_and_not_taught(process) -> None:
     tables = process(build_trajectory(build_search("low", 3), build_search("high", 1)))
-    (row,) = build_rows(*tables, FormatConfig(min_rank_score=0.5))
+    (row,) = build_rows(tables, FormatConfig(min_rank_score=0.5)).to_dicts()
     assert row["train_turns"] == [False, True]

@@ -1,37 +1,89 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from drag_ray.format.split import choose_validation_questions
+from drag_ray.format.config import FormatConfig
+from drag_ray.format.split import TRAIN, VALIDATION, WITHHELD, assign_sides
+from drag_ray.types import Evidence, Question
 
-PAGES = st.lists(st.tuples(st.sampled_from(["a.pdf", "b.pdf"]), st.integers(1, 40)), max_size=3)
-EVIDENCE = st.dictionaries(st.text("abcdef0123", min_size=1, max_size=4), PAGES, max_size=40)
+EVIDENCE = st.lists(st.builds(Evidence, st.sampled_from(["a.pdf", "b.pdf"]), st.integers(1, 40)), max_size=3)
+QUESTIONS = st.lists(
+    st.builds(Question, st.text("abcdef0123", min_size=1, max_size=4), st.text("xyz ", max_size=3), EVIDENCE.map(tuple)),
+    max_size=40,
+    unique_by=lambda question: question.id,
+)
 
 
-@given(EVIDENCE, st.floats(0, 0.99), st.integers(0, 5))
-def test_no_evidence_page_is_on_both_sides(evidence: dict, fraction: float, seed: int) -> None:
-    validation = choose_validation_questions(evidence, fraction, seed)
-    sides = [
-        {page for question, pages in evidence.items() if (question in validation) == side for page in pages}
-        for side in (True, False)
+def build_questions(num: int, **fields) -> list[Question]:
+    return [
+        Question(**{"id": f"q{number}", "question": f"{number}?", "evidence": (Evidence("a.pdf", number),), **fields})
+        for number in range(num)
     ]
-    assert not sides[0] & sides[1]
-    assert len(validation) < max(len(evidence), 1)
+
+
+def pages_of(questions: list[Question], sides: dict[str, str], side: str) -> set[Evidence]:
+    return {page for question in questions if sides[question.id] == side for page in question.evidence}
+
+
+@given(QUESTIONS, QUESTIONS, st.floats(0, 0.99), st.integers(0, 5))
+def test_no_page_and_no_question_is_on_two_sides(
+    questions: list[Question], evaluation: list[Question], fraction: float, seed: int
+) -> None:
+    sides = assign_sides(questions, evaluation, FormatConfig(validation_fraction=fraction, seed=seed))
+    assert set(sides) == {question.id for question in questions}
+    assert not pages_of(questions, sides, TRAIN) & pages_of(questions, sides, VALIDATION)
+    asked = {page for question in evaluation for page in question.evidence}
+    kept = [question for question in questions if sides[question.id] != WITHHELD]
+    assert not asked & {page for question in kept for page in question.evidence}
+    assert not {question.id for question in evaluation} & {question.id for question in kept}
+    assert not kept or TRAIN in sides.values()
 
 
 def test_the_share_of_independent_questions_is_met() -> None:
-    evidence = {f"q{number}": [("a.pdf", number)] for number in range(200)}
-    assert len(choose_validation_questions(evidence, 0.1, 0)) == 20
-    assert choose_validation_questions(evidence, 0.0, 0) == frozenset()
-    assert len(choose_validation_questions(evidence, 0.001, 0)) == 1
+    questions = build_questions(200)
+    shares = {
+        fraction: list(assign_sides(questions, [], FormatConfig(validation_fraction=fraction)).values()).count(VALIDATION)
+        for fraction in (0.1, 0.0, 0.001)
+    }
+    assert shares == {0.1: 20, 0.0: 0, 0.001: 1}
 
 
 def test_the_split_depends_on_the_seed_and_not_on_the_order() -> None:
-    evidence = {f"q{number}": [("a.pdf", number)] for number in range(50)}
-    reversed_evidence = dict(reversed(evidence.items()))
-    assert choose_validation_questions(evidence, 0.2, 1) == choose_validation_questions(reversed_evidence, 0.2, 1)
-    assert choose_validation_questions(evidence, 0.2, 1) != choose_validation_questions(evidence, 0.2, 2)
+    questions = build_questions(50)
+    first, again, other = (
+        assign_sides(listed, [], FormatConfig(validation_fraction=0.2, seed=seed))
+        for listed, seed in ((questions, 1), (questions[::-1], 1), (questions, 2))
+    )
+    assert first == again
+    assert first != other
 
 
 def test_questions_that_are_linked_through_a_third_stay_together() -> None:
-    evidence = {"a": [("x", 1)], "b": [("x", 1), ("x", 2)], "c": [("x", 2)], "d": [("y", 1)]}
-    assert choose_validation_questions(evidence, 0.5, 0) == {"d"}
+    pages = {"a": [("x", 1)], "b": [("x", 1), ("x", 2)], "c": [("x", 2)], "d": [("y", 1)]}
+    questions = [Question(name, name, tuple(Evidence(*page) for page in listed)) for name, listed in pages.items()]
+    sides = assign_sides(questions, [], FormatConfig(validation_fraction=0.5))
+    assert sides == {"a": TRAIN, "b": TRAIN, "c": TRAIN, "d": VALIDATION}
+
+
+def test_a_group_stays_on_one_side() -> None:
+    questions = [question for number in range(10) for question in _group(f"g{number}", 4)]
+    sides = assign_sides(questions, [], FormatConfig(validation_fraction=0.3))
+    assert list(sides.values()).count(VALIDATION) == 12
+    for question in questions:
+        assert {sides[other.id] for other in questions if other.group == question.group} == {sides[question.id]}
+
+
+def _group(name: str, num: int) -> list[Question]:
+    return [Question(f"{name}-{number}", f"{name} {number}?", (Evidence(name, number),), group=name) for number in range(num)]
+
+
+def test_what_evaluation_asks_is_withheld_and_its_documents_where_wanted() -> None:
+    questions = build_questions(4)
+    evaluation = [
+        Question("e1", "What  3 ?", (Evidence("b.pdf", 1),)),
+        Question("e2", "Else?", (Evidence("a.pdf", 0),)),
+        Question("e3", "3", (Evidence("c.pdf", 9),)),
+    ]
+    config = FormatConfig(validation_fraction=0.0)
+    assert assign_sides(questions, evaluation, config) == {"q0": WITHHELD, "q1": TRAIN, "q2": TRAIN, "q3": WITHHELD}
+    by_document = FormatConfig(validation_fraction=0.0, split_by="document")
+    assert set(assign_sides(questions, evaluation, by_document).values()) == {WITHHELD}

@@ -1,6 +1,6 @@
 import json
-from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 import pyarrow.parquet as pq
@@ -9,17 +9,19 @@ from factories import build_answer, build_question, build_search, build_trajecto
 
 from drag_ray import schemas
 from drag_ray.artifacts import Identity, StageFolder
+from drag_ray.errors import DataError
 from drag_ray.process.config import ProcessConfig
 from drag_ray.process.stage import run
+from drag_ray.run_config import RunConfig
+from drag_ray.types import Trajectory
 
 
-@dataclass
-class RunConfig:
-    run_dir: Path
-    process: ProcessConfig
-
-    def stage_dir(self, stage: str) -> Path:
-        return self.run_dir / stage
+def run_stage(run_dir: Path, records: list[Trajectory], **options: Any) -> dict[str, Any]:
+    source = run_dir / "collect" / "trajectories"
+    source.mkdir(parents=True)
+    pq.write_table(schemas.to_table(records, schemas.TRAJECTORIES), source / "part-0.parquet")
+    with StageFolder(run_dir / "process", Identity("process", {}, {}, "")) as folder:
+        return run(RunConfig(run_dir=run_dir, process=ProcessConfig(**options)), folder)
 
 
 def test_statistics_tables_and_counts_agree_with_the_trajectories(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -31,11 +33,7 @@ def test_statistics_tables_and_counts_agree_with_the_trajectories(tmp_path: Path
         build_trajectory(build_search("a", 1), build_search("d", 3), sample_index=2),
         build_trajectory(error="engine died", sample_index=3),
     ]
-    source = tmp_path / "collect" / "trajectories"
-    source.mkdir(parents=True)
-    pq.write_table(schemas.to_table(records, schemas.TRAJECTORIES), source / "part-0.parquet")
-    with StageFolder(tmp_path / "process", Identity("process", {}, {}, "")) as folder:
-        counts = run(RunConfig(tmp_path, ProcessConfig()), folder)
+    counts = run_stage(tmp_path, records)
 
     statistics = json.loads((tmp_path / "process" / "statistics.json").read_text())
     assert (statistics["trajectories"], statistics["valid"], statistics["filtered"]) == (4, 3, 1)
@@ -49,8 +47,27 @@ def test_statistics_tables_and_counts_agree_with_the_trajectories(tmp_path: Path
     assert statistics["mean_cumulative_effort"] == pytest.approx((1 + (1 - 7 / 9) + 0 + 1) / 4)
     assert counts["valid"] == 3
     assert "first_success_step" not in counts
-    assert pl.read_parquet(tmp_path / "process" / "searches.parquet").height == 7
-    assert pl.read_parquet(tmp_path / "process" / "trajectories.parquet").height == 4
+    assert pl.read_parquet(tmp_path / "process" / "turns" / "*.parquet").height == 9
+    assert pl.read_parquet(tmp_path / "process" / "trajectories" / "*.parquet").height == 4
     printed = capsys.readouterr().out
     assert "Valid (evidence found)" in printed
     assert "75.0%" in printed
+
+
+def test_nothing_but_test_questions_is_refused_with_the_counts(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"1 records .* 1 outside the split 'train'"):
+        run_stage(tmp_path, [build_trajectory(build_search(), question=build_question(split="test"))])
+
+
+def test_drops_are_counted_by_reason_and_options_turn_them_off(tmp_path: Path) -> None:
+    records = [
+        build_trajectory(build_search("rotor speed"), build_search("manual.pdf")),
+        build_trajectory(build_search("Speed, rotor"), sample_index=1),
+        build_trajectory(build_search("rotor  speed"), sample_index=2),
+        build_trajectory(build_search("cut", finish_reason="length"), sample_index=3),
+    ]
+    run_stage(tmp_path / "all", records)
+    statistics = json.loads((tmp_path / "all" / "process" / "statistics.json").read_text())
+    assert statistics["dropped"] == {"duplicate": 1, "file_name": 1, "near_duplicate": 1, "truncated": 1}
+    assert statistics["usable_searches"] == 1
+    assert run_stage(tmp_path / "none", records, filters=())["usable_searches"] == 5

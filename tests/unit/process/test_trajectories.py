@@ -8,7 +8,8 @@ from factories import build_answer, build_question, build_search, build_trajecto
 
 from drag_ray import schemas
 from drag_ray.errors import DataError
-from drag_ray.process.trajectories import compute_states, load_trajectories
+from drag_ray.process.conversations import IMAGE_MARK
+from drag_ray.process.trajectories import TrainingTrajectories, check_files, check_settings, read_records, select_trajectories
 from drag_ray.types import StopReason, Trajectory
 
 
@@ -16,6 +17,10 @@ def write_trajectories(folder: Path, *records: Trajectory, name: str = "part-0.p
     folder.mkdir(parents=True, exist_ok=True)
     pq.write_table(schemas.to_table(records, schemas.TRAJECTORIES), folder / name)
     return folder
+
+
+def load_trajectories(folder: Path, top_k: int = 0) -> TrainingTrajectories:
+    return select_trajectories(read_records(list(check_files(folder))), top_k)
 
 
 def test_trajectories_of_several_files_are_read_together(tmp_path: Path) -> None:
@@ -32,7 +37,7 @@ def test_unfit_records_are_left_out_and_counted_by_reason(tmp_path: Path) -> Non
     write_trajectories(tmp_path, build_trajectory(build_search()), failed, test_question, unreadable, no_reply)
     loaded = load_trajectories(tmp_path)
     assert loaded.frame["trajectory_id"].to_list() == ["q1-0"]
-    assert (loaded.num_failed, loaded.num_other_split, loaded.num_malformed, loaded.num_repeated) == (1, 1, 2, 0)
+    assert loaded.left_out == {"failed_rollouts": 1, "other_split": 1, "malformed": 2, "repeated_records": 0}
 
 
 def test_a_failed_rollout_that_was_done_again_counts_once_as_a_success(tmp_path: Path) -> None:
@@ -40,13 +45,7 @@ def test_a_failed_rollout_that_was_done_again_counts_once_as_a_success(tmp_path:
     write_trajectories(tmp_path, build_trajectory(build_search("again")), name="b.parquet")
     loaded = load_trajectories(tmp_path)
     assert loaded.frame["turns"].to_list()[0][0]["query"] == "again"
-    assert (loaded.num_repeated, loaded.num_failed) == (1, 0)
-
-
-def test_nothing_but_test_questions_is_refused_with_the_counts(tmp_path: Path) -> None:
-    write_trajectories(tmp_path, build_trajectory(build_search(), question=build_question(split="test")))
-    with pytest.raises(DataError, match=r"1 records .* 1 outside the split 'train'"):
-        load_trajectories(tmp_path)
+    assert (loaded.left_out["repeated_records"], loaded.left_out["failed_rollouts"]) == (1, 0)
 
 
 def test_an_empty_folder_says_which_job_to_run(tmp_path: Path) -> None:
@@ -74,17 +73,45 @@ def test_another_top_k_replaces_the_recorded_one_up_to_the_depth(tmp_path: Path)
         load_trajectories(tmp_path, top_k=11)
 
 
-def test_states_are_equal_exactly_where_the_prefixes_are(tmp_path: Path) -> None:
-    one = build_trajectory(build_search("a"), build_search("b"))
-    other = build_trajectory(build_search("c"), build_answer())
-    first, second = (compute_states(record.messages, [2, 4]) for record in (one, other))
-    assert first is not None
-    assert second is not None
-    assert first[0] == second[0]
-    assert first[1] != second[1]
+def test_one_malformed_conversation_does_not_spoil_the_others(tmp_path: Path) -> None:
+    records = [build_trajectory(build_search("a"), sample_index=index) for index in range(3)]
+    broken = ["{}", "[{", '[{"role": "user"}]', '[{"role": "user", "content": [{"type": "audio"}]}]', "null"]
+    records += [build_trajectory(build_search("a"), sample_index=3 + index, messages=text) for index, text in enumerate(broken)]
+    loaded = load_trajectories(write_trajectories(tmp_path, *records))
+    assert (loaded.frame.height, loaded.left_out["malformed"]) == (3, len(broken))
+    assert loaded.frame["messages"].to_list() == [json.loads(record.messages) for record in records[:3]]
 
 
-def test_an_empty_file_is_no_trajectory(tmp_path: Path) -> None:
-    pq.write_table(pa.Table.from_pylist([], schema=schemas.TRAJECTORIES), tmp_path / "part-0.parquet")
-    with pytest.raises(DataError, match="0 records"):
-        load_trajectories(tmp_path)
+def test_images_keep_their_place_in_a_message(tmp_path: Path) -> None:
+    messages = json.loads(build_trajectory(build_search("a"), build_answer()).messages)
+    messages[3]["content"] = [{"type": "text", "text": "Page:"}, {"type": "image", "image": "ab/c.png"}]
+    record = build_trajectory(build_search("a"), build_answer(), messages=json.dumps(messages))
+    (conversation,) = load_trajectories(write_trajectories(tmp_path, record)).frame["messages"].to_list()
+    assert conversation[3]["content"] == f"Page:{IMAGE_MARK}ab/c.png{IMAGE_MARK}"
+
+
+@pytest.mark.parametrize(
+    ("field", "label"), [("agent_fingerprint", "agent configurations"), ("index_fingerprint", "search indexes")]
+)
+def test_trajectories_of_two_prompts_or_corpora_are_refused(tmp_path: Path, field: str, label: str) -> None:
+    write_trajectories(tmp_path, build_trajectory(build_search()), name="a.parquet")
+    write_trajectories(tmp_path, build_trajectory(build_search(), sample_index=1, **{field: "else"}), name="b.parquet")
+    with pytest.raises(DataError, match=rf"b\.parquet.*{label}.*a\.parquet.*allow-mixed"):
+        check_settings(list(check_files(tmp_path)))
+
+
+def test_another_schema_version_is_named(tmp_path: Path) -> None:
+    table = schemas.to_table([build_trajectory(build_search())], schemas.TRAJECTORIES)
+    metadata = {**table.schema.metadata, b"drag_ray.schema_version": b"99"}
+    pq.write_table(table.replace_schema_metadata(metadata), tmp_path / "part-0.parquet")
+    with pytest.raises(DataError, match=r"part-0\.parquet.*version 99"):
+        check_files(tmp_path)
+
+
+def test_a_column_of_another_type_is_named(tmp_path: Path) -> None:
+    table = schemas.to_table([build_trajectory(build_search())], schemas.TRAJECTORIES)
+    position = table.schema.get_field_index("sample_index")
+    wrong = table.set_column(position, "sample_index", pa.array(["zero"]))
+    pq.write_table(wrong, tmp_path / "part-0.parquet")
+    with pytest.raises(DataError, match=r"part-0\.parquet.*'sample_index'.*string.*int32"):
+        check_files(tmp_path)

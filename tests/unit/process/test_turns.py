@@ -1,34 +1,71 @@
+import json
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 import pyarrow.parquet as pq
 import pytest
-from factories import build_answer, build_search, build_trajectory, build_turn
+from factories import build_answer, build_question, build_search, build_trajectory, build_turn
 
 from drag_ray import schemas
-from drag_ray.process.searches import explode_searches, summarise_trajectories
-from drag_ray.process.trajectories import load_trajectories
+from drag_ray.process.config import ProcessConfig
+from drag_ray.process.trajectories import read_records, select_trajectories
+from drag_ray.process.turns import explode_turns, summarise_trajectories
 from drag_ray.types import Trajectory
 
 
 @pytest.fixture
 def process(tmp_path: Path):
-    def process_records(*records: Trajectory, top_k: int = 0) -> tuple[pl.DataFrame, pl.DataFrame]:
+    def process_records(*records: Trajectory, **options: Any) -> tuple[pl.DataFrame, pl.DataFrame]:
         pq.write_table(schemas.to_table(records, schemas.TRAJECTORIES), tmp_path / "part.parquet")
-        frame = load_trajectories(tmp_path, top_k).frame
-        searches = explode_searches(frame)
-        return searches, summarise_trajectories(frame, searches)
+        config = ProcessConfig(**options)
+        frame = select_trajectories(read_records([tmp_path / "part.parquet"]), config.top_k).frame
+        turns = explode_turns(frame, config)
+        return turns, summarise_trajectories(frame, turns, config)
 
     return process_records
 
 
-def test_each_search_becomes_a_row_and_other_turns_do_not(process) -> None:
-    searches, _ = process(build_trajectory(build_search("a"), build_turn(), build_search("b", 2), build_answer()))
-    assert searches.select("query", "step", "num_prompt_messages", "evidence_rank", "num_hits").rows() == [
-        ("a", 1, 2, None, 10),
-        ("b", 3, 6, 2, 10),
+def test_each_turn_becomes_a_row_with_what_the_model_wrote(process) -> None:
+    turns, _ = process(build_trajectory(build_search("a"), build_turn(), build_search("b", 2), build_answer()))
+    assert turns.select("action", "query", "step", "num_prompt_messages", "evidence_rank", "num_hits").rows() == [
+        ("search", "a", 1, 2, None, 10),
+        ("invalid", "", 2, 4, None, 0),
+        ("search", "b", 3, 6, 2, 10),
+        ("answer", "", 4, 8, None, 0),
     ]
-    assert searches["rank_score"].to_list() == pytest.approx([0.0, 2 / 3])
+    assert turns["rank_score"].to_list() == pytest.approx([0.0, 0.0, 2 / 3, 0.0])
+    assert turns["reply"].to_list() == [
+        "<search>a</search>",
+        "I do not know.",
+        "<search>b</search>",
+        "<answer>340 rpm</answer>",
+    ]
+
+
+def test_rows_are_in_the_order_of_questions_samples_and_steps_whatever_the_files(process) -> None:
+    records = [build_trajectory(build_search("a"), build_search("b"), sample_index=index) for index in (2, 0, 1)]
+    turns, trajectories = process(*records, build_trajectory(build_search("c"), question=build_question(id="q0")))
+    assert trajectories["trajectory_id"].to_list() == ["q0-0", "q1-0", "q1-1", "q1-2"]
+    assert turns["query"].to_list() == ["c", "a", "b", "a", "b", "a", "b"]
+
+
+def test_states_are_equal_exactly_where_the_prefixes_are(process) -> None:
+    first, second = (
+        build_trajectory(build_search("a"), build_search("b"), build_answer()),
+        build_trajectory(build_search("a"), build_search("c"), build_answer(), sample_index=1),
+    )
+    states = process(first, second)[0]["state"].to_list()
+    assert states[0] == states[3]
+    assert states[1] == states[4]
+    assert len(set(states)) == 4
+
+
+def test_a_state_depends_on_the_order_of_its_messages(process) -> None:
+    messages = json.loads(build_trajectory(build_search("a")).messages)
+    swapped = json.dumps([messages[1], messages[0], messages[2]])
+    turns, _ = process(build_trajectory(build_search("a")), build_trajectory(build_search("a"), sample_index=1, messages=swapped))
+    assert turns["state"].n_unique() == 2
 
 
 def test_flags_say_what_was_wrong_with_a_search(process) -> None:

@@ -1,0 +1,83 @@
+"""The card of the dataset that the format stage writes: what is in it, where it came from, how to read and share it."""
+
+from typing import Any
+
+from drag_ray import provenance
+from drag_ray.artifacts import Identity, Manifest
+from drag_ray.format.config import FormatConfig
+from drag_ray.format.split import TRAIN, VALIDATION
+
+_KINDS = {
+    "sft_query": "question -> first query that finds evidence (SFT: prompt, completion)",
+    "sft_trajectory": "conversation up to its best query, failed turns masked (SFT: messages, train_turns)",
+    "sft_context": "conversation after failed searches -> query that finds evidence (SFT: prompt, completion)",
+    "rejection": "best distinct whole conversations of a question (SFT: messages, train_turns)",
+    "dpo": "two queries from one state, the better one first (DPO: prompt, chosen, rejected)",
+    "kto": "query, wanted or not (KTO: prompt, completion, label)",
+    "reward": "first query and its rank score (reward model: prompt, completion, score)",
+    "rl_steps": "every reply with its reward (RL: prompt, completion, reward)",
+}
+
+
+def write_card(config: FormatConfig, counts: dict[str, Any], identity: Identity, process: Manifest | None) -> str:
+    """The text of README.md: front matter by which `datasets` finds the files, then tables.
+
+    Args:
+        config: options of the format stage.
+        counts: what its `run` returns.
+        identity: what makes the folder.
+        process: the record of the process stage, if it left one.
+    """
+    rows = [
+        f"| `{name}` | {_KINDS[name]} | {counts[f'{name}_{TRAIN}']:,} | {counts[f'{name}_{VALIDATION}']:,} "
+        f"| {counts[f'{name}_set_aside']:,} |"
+        for name in config.formats
+    ]
+    filters = process.origin["config"]["process"]["filters"] if process else []
+    return "\n".join(
+        [
+            *_write_front_matter(config),
+            "# Search trajectories as training rows",
+            "",
+            "Written by drag_ray from the search trajectories of a language model over a document collection.",
+            "",
+            "| config | rows | train | validation | set aside as leaking |",
+            "|---|---|---:|---:|---:|",
+            *rows,
+            "",
+            f"{counts['questions']:,} questions: {counts['validation_questions']:,} for validation, "
+            f"{counts['withheld_questions']:,} withheld because evaluation asks the same or has their evidence.",
+            "Questions that share an evidence page, a text or a group are on one side.",
+            "",
+            "## Where it came from",
+            "",
+            f"- fingerprint {identity.fingerprint}, made from {_join(identity.inputs)}",
+            f"- code {identity.code} (drag_ray {provenance.__version__}, commit {provenance.read_commit() or 'unknown'})",
+            f"- replies left out by the process stage: {', '.join(filters) or 'see its options'}",
+            f"- trajectories: {_join(process.counts) if process else 'see the process stage'}",
+            f"- options: {_join(config.model_dump(mode='json'))}",
+            "",
+            "## How to use it",
+            "",
+            "```python",
+            f'rows = datasets.load_dataset("path/to/this/folder", "{config.formats[0]}", split="train")',
+            "```",
+            "",
+            "To share it: `hf upload ORGANISATION/NAME path/to/this/folder --repo-type dataset`. Look first at the licence of "
+            "the documents: inputs hold their text.",
+            "",
+        ]
+    )
+
+
+def _write_front_matter(config: FormatConfig) -> list[str]:
+    lines = ["---", "configs:"]
+    for name in config.formats:
+        lines += [f"- config_name: {name}", "  data_files:"]
+        for side in (TRAIN, VALIDATION):
+            lines += [f"  - split: {side}", f"    path: {name}/{side}.parquet"]
+    return [*lines, "---", ""]
+
+
+def _join(values: dict[str, Any]) -> str:
+    return ", ".join(f"{name} {value}" for name, value in values.items())

@@ -1,0 +1,37 @@
+"""Rows that say of single queries whether they are wanted: what the policy asked in a state, and whether it found evidence.
+
+{"prompt": [{"role": "system", ...}, {"role": "user", "content": "Question: ..."}],
+ "completion": [{"role": "assistant", "content": "<search>rotor</search>"}], "label": false,
+ "question_id": "q1", "trajectory_id": "q1-0", "score": 0.0}
+
+Unlike preference pairs they need no second query from the same state, so every question with a search gives some.  A query
+that found evidence with a rank score below `min_rank_score` is neither.
+"""
+
+import polars as pl
+
+from drag_ray.format.config import FormatConfig
+from drag_ray.format.messages import cut_conversation, render_searches
+from drag_ray.format.schemas import LABELLED
+from drag_ray.format.selection import is_target, is_usable, keep_first
+from drag_ray.format.tables import ScoredPart
+
+SCHEMA = LABELLED
+
+
+def build_rows(part: ScoredPart, config: FormatConfig) -> pl.DataFrame:
+    """The best wanted and the first unwanted distinct queries of a question, at most `max_searches_per_question` of each."""
+    reasoning = pl.col("reasoning") if config.include_reasoning else pl.lit("").alias("reasoning")
+    labelled = (
+        part.searches.filter(is_usable())
+        .with_columns(reasoning, label=is_target(config))
+        .filter(pl.col("label") | ~pl.col("found"))
+        .sort("question_id", "rank_score", "step", "sample_index", descending=[False, True, False, False], maintain_order=True)
+        .unique(["question_id", "state", "query_key"], keep="first", maintain_order=True)
+    )
+    kept = part.add_conversations(keep_first(labelled, config.max_searches_per_question, "label"))
+    return render_searches(kept, "query", "reasoning", into="completion").select(
+        cut_conversation("num_prompt_messages").alias("prompt"),
+        *("completion", "label", "question_id", "trajectory_id"),
+        pl.col("rank_score").alias("score"),
+    )

@@ -1,0 +1,48 @@
+"""Rejection sampling: the best whole conversations of each question, as they were sampled, for another round of training.
+
+    {"messages": [{"role": "system", ...}, {"role": "user", ...}, {"role": "assistant", "content": "<search>rotor rpm</search>"},
+                  {"role": "user", ...}, {"role": "assistant", "content": "<answer>340 rpm</answer>"}],
+     "num_prompt_messages": 2, "train_turns": [true, true],
+     "question_id": "q1", "trajectory_id": "q1-0", "score": 1.0, "weight": 0.5}
+
+Kept are the conversations that found evidence, those with the highest reward first, as many as differ in their queries.
+Every reply is learned except those that the process stage found a flaw in; a duplicate is none, as it is no worse than the reply
+that it repeats.  The rows of a question weigh 1 together, so that questions that are easy to solve do not outweigh the others.
+"""
+
+import polars as pl
+
+from drag_ray.format.config import FormatConfig
+from drag_ray.format.messages import cut_conversation
+from drag_ray.format.schemas import CONVERSATION
+from drag_ray.format.selection import keep_first
+from drag_ray.format.tables import ScoredPart
+from drag_ray.types import ActionKind
+
+_NO_FLAW = ("", "duplicate", "near_duplicate")
+
+SCHEMA = CONVERSATION
+
+
+def build_rows(part: ScoredPart, config: FormatConfig) -> pl.DataFrame:
+    """One row for each of the best trajectories of a question that found evidence and whose queries differ."""
+    is_search = pl.col("action") == ActionKind.SEARCH.value
+    replies = part.turns.group_by("trajectory_id", maintain_order=True).agg(
+        queries=pl.col("query_key").filter(is_search),
+        train_turns=pl.col("drop_reason").is_in(_NO_FLAW) & (pl.col("action") != ActionKind.INVALID.value),
+        last_prompt=pl.col("num_prompt_messages").last(),
+    )
+    successes = (
+        part.trajectories.filter(pl.col("valid"), pl.col("best_rank_score") >= config.min_rank_score)
+        .join(replies, on="trajectory_id", maintain_order="left")
+        .filter(pl.col("train_turns").list.any())
+        .sort("question_id", "reward", "sample_index", descending=[False, True, False], maintain_order=True)
+        .unique(["question_id", "queries"], keep="first", maintain_order=True)
+    )
+    return keep_first(successes, config.max_searches_per_question).select(
+        cut_conversation(pl.col("last_prompt") + 1).alias("messages"),
+        pl.col("num_opening_messages").alias("num_prompt_messages"),
+        *("train_turns", "question_id", "trajectory_id"),
+        pl.col("best_rank_score").alias("score"),
+        (1 / pl.len().over("question_id")).alias("weight"),
+    )

@@ -1,0 +1,59 @@
+"""One part of a set of trajectories: all of some questions, few enough to be in memory at once."""
+
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from drag_ray.artifacts import write_parquet
+from drag_ray.process.config import ProcessConfig
+from drag_ray.process.statistics import count_part
+from drag_ray.process.trajectories import read_records, select_trajectories
+from drag_ray.process.turns import explode_turns, summarise_trajectories
+
+TURNS_DIR_NAME = "turns"
+TRAJECTORIES_DIR_NAME = "trajectories"
+
+
+def part_name(part: int) -> str:
+    """The file of a part."""
+    return f"part-{part:05d}"
+
+
+def deal_out(paths: Sequence[Path], num_parts: int, target_dir: Path) -> None:
+    """Write the records of `paths` to `target_dir/part-*/`, so that all records of a question go to the same part."""
+    records = read_records(paths).with_columns(part=pl.col("question_id").hash() % num_parts)
+    for (part,), dealt in records.partition_by("part", as_dict=True, include_key=False).items():
+        part_dir = target_dir / part_name(part)
+        part_dir.mkdir(parents=True, exist_ok=True)
+        dealt.write_ipc(part_dir / f"{paths[0].stem}.arrow", compression="lz4")
+
+
+def read_dealt(part_dir: Path) -> pl.DataFrame:
+    """The records that `deal_out` wrote for one part."""
+    return pl.concat([pl.read_ipc(path) for path in sorted(part_dir.glob("*.arrow"))])
+
+
+def process_part(records: pl.DataFrame, part: int, config: ProcessConfig, folder: Path) -> Counter[Any]:
+    """Score the trajectories of one part and write its two tables into `folder`.
+
+    Args:
+        records: as of `read_records`, every record of the part's questions.
+        part: number of the part, which names its files.
+
+    Returns:
+        The counts of `count_part`, and of the records that were left out.
+
+    Raises:
+        DataError: `config.top_k` is beyond the recorded depth.
+    """
+    selected = select_trajectories(records, config.top_k)
+    turns = explode_turns(selected.frame, config)
+    trajectories = summarise_trajectories(selected.frame, turns, config)
+    for name, table in ((TURNS_DIR_NAME, turns), (TRAJECTORIES_DIR_NAME, trajectories)):
+        write_parquet(folder / name / f"{part_name(part)}.parquet", table.to_arrow())
+    counts = count_part(turns, trajectories)
+    counts.update(selected.left_out)
+    return counts

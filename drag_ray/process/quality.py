@@ -1,0 +1,78 @@
+"""Which replies nothing should be trained on, and why."""
+
+from collections.abc import Sequence
+
+import polars as pl
+
+from drag_ray.process.config import FilterName
+from drag_ray.types import ActionKind
+
+FILTER_LABELS = {
+    "failed": "the search failed",
+    "truncated": "cut at the token limit",
+    "repetitive": "repeats itself",
+    "file_name": "names a file",
+    "duplicate": "duplicate",
+    "near_duplicate": "near duplicate",
+}
+"""Every drop reason, in words."""
+
+# Loops repeat their words: of three words in a row at least half are new in any text that says something.
+_MIN_TRIGRAMS = 8
+_MIN_NEW_TRIGRAMS = 0.5
+_FILE_NAME = r"(?i)[\w-]\.(?:pdf|png|jpe?g|tiff?|jsonl|docx?|pptx?|xlsx?|html?)\b"
+
+
+def add_drop_reasons(turns: pl.DataFrame, filters: Sequence[FilterName]) -> pl.DataFrame:
+    """Add the column drop_reason: the first thing that is wrong with a reply, empty if nothing is.
+
+    `failed` is a search that did not run, which is always a reason; the others are those of `ProcessConfig.filters`. Of
+    replies that are the same, or nearly so, the first in the order of the rows stays.
+
+    Args:
+        turns: with the columns question_id, state, action, query, query_key, reply, evidence_rank, has_error, is_truncated and
+            evidence_files.
+    """
+    flaws = {
+        "truncated": pl.col("is_truncated"),
+        "repetitive": is_repetitive(pl.col("reply")),
+        "file_name": copies_file_name(pl.col("query"), pl.col("evidence_files")),
+    }
+    reason = pl.when(pl.col("has_error")).then(pl.lit("failed"))
+    for name, flaw in flaws.items():
+        if name in filters:
+            reason = reason.when(flaw).then(pl.lit(name))
+    flawed = turns.with_columns(drop_reason=reason.otherwise(pl.lit("")))
+    said = pl.when(pl.col("action") == ActionKind.SEARCH.value).then("query_key").otherwise("reply")
+    if "duplicate" in filters:
+        flawed = _drop_later(flawed, "duplicate", said)
+    if "near_duplicate" in filters:
+        flawed = _drop_later(flawed, "near_duplicate", join_words(said), pl.col("evidence_rank"))
+    return flawed
+
+
+def is_repetitive(text: pl.Expr) -> pl.Expr:
+    """True for a text that goes round in circles: fewer than half of its sequences of three words are new."""
+    word = pl.element()
+    trigrams = pl.concat_str(word, word.shift(-1), word.shift(-2), separator=" ").drop_nulls()
+    share_of_new = pl.when(trigrams.len() >= _MIN_TRIGRAMS).then(trigrams.n_unique() / trigrams.len()).otherwise(1.0)
+    return text.str.extract_all(r"\w+").list.eval(share_of_new).list.first().fill_null(1.0) < _MIN_NEW_TRIGRAMS
+
+
+def copies_file_name(query: pl.Expr, evidence_files: pl.Expr) -> pl.Expr:
+    """True for a query with the name of a document file: names are not searchable, so what it teaches is to copy them."""
+    words = query.str.split(" ")
+    return query.str.contains(_FILE_NAME) | (words.list.set_intersection(evidence_files).list.len() > 0)
+
+
+def join_words(text: pl.Expr) -> pl.Expr:
+    """The distinct words of a text in alphabetical order: what is left without case, order, repetition and punctuation."""
+    return text.str.to_lowercase().str.extract_all(r"\w+").list.unique().list.sort().list.join(" ")
+
+
+def _drop_later(turns: pl.DataFrame, reason: str, *same: pl.Expr) -> pl.DataFrame:
+    """Give `reason` to every reply without another one that says the same as an earlier one in its state."""
+    fine = pl.col("drop_reason") == ""
+    keys = pl.struct("question_id", "state", "action", *(key.alias(f"same_{place}") for place, key in enumerate(same)), fine)
+    repeats = fine & ~keys.is_first_distinct()
+    return turns.with_columns(drop_reason=pl.when(repeats).then(pl.lit(reason)).otherwise("drop_reason"))

@@ -1,0 +1,123 @@
+"""Trajectories as tables: one row a turn, and one row a trajectory with what its searches came to."""
+
+import polars as pl
+
+from drag_ray.agent.scores import rank_score
+from drag_ray.process.config import ProcessConfig
+from drag_ray.process.conversations import IMAGE_MARK
+from drag_ray.process.quality import add_drop_reasons
+from drag_ray.process.rewards import compute_answer_rewards, format_reward, rank_reward, trajectory_reward, turn_reward
+from drag_ray.process.scores import cumulative_effort
+from drag_ray.types import ActionKind
+
+_TRAJECTORY_COLUMNS = ("question_id", "question", "trajectory_id", "sample_index", "preset", "protocol", "top_k")
+_TURN_COLUMNS = ("step", "action", "query", "reasoning", "num_prompt_messages", "num_hits", "evidence_rank", "finish_reason")
+
+
+def explode_turns(trajectories: pl.DataFrame, config: ProcessConfig) -> pl.DataFrame:
+    """One row a turn, in the order of trajectories and steps.
+
+    Columns: question_id, question, trajectory_id, sample_index, preset, protocol, top_k, step (1-based turn), action, query,
+    query_key (the query without differences of spacing), reasoning, reply (what the model wrote, word for word),
+    num_prompt_messages, state (a fingerprint of those messages), num_hits, evidence_rank, rank_score, found (evidence within
+    top_k), has_error (the search itself failed), is_truncated (the reply was cut at its token limit), is_repeated (the
+    trajectory asked the same before), drop_reason (why nothing should be trained on the reply, empty if it is fine),
+    rank_reward, format_reward and reward (of this turn, see `rewards`).
+    """
+    turn = pl.col("turns").struct
+    is_search = pl.col("action") == ActionKind.SEARCH.value
+    turns = (
+        trajectories.lazy()
+        .with_columns(
+            answer_reward=compute_answer_rewards(trajectories["final_answer"], trajectories["answers"]),
+            evidence_files=pl.col("evidence").list.eval(pl.element().struct.field("file")),
+        )
+        .explode("turns", "states", "replies", empty_as_null=False)
+        .select(
+            *_TRAJECTORY_COLUMNS,
+            *(turn.field(name) for name in _TURN_COLUMNS),
+            "answer_reward",
+            "evidence_files",
+            reply="replies",
+            state="states",
+            query_key=turn.field("query").str.replace_all(r"\s+", " ").str.strip_chars(),
+            has_error=turn.field("error") != "",
+        )
+        .with_columns(
+            rank_score=rank_score(pl.col("evidence_rank"), pl.col("top_k")),
+            rank_reward=rank_reward(pl.col("evidence_rank"), pl.col("top_k"), config.rank_sigma),
+            format_reward=format_reward(pl.col("action"), pl.col("finish_reason")),
+            is_truncated=pl.col("finish_reason") == "length",
+        )
+        .with_columns(
+            found=is_search & (pl.col("rank_score") > 0) & ~pl.col("has_error"),
+            is_repeated=is_search & ~pl.struct("trajectory_id", "action", "query_key").is_first_distinct(),
+            reward=turn_reward(config),
+        )
+        .collect()
+    )
+    return add_drop_reasons(turns, config.filters).drop("evidence_files", "answer_reward", "finish_reason")
+
+
+def summarise_trajectories(trajectories: pl.DataFrame, turns: pl.DataFrame, config: ProcessConfig) -> pl.DataFrame:
+    """One row a trajectory, with the outcome of its searches.
+
+    Adds to the columns of `trajectories` (without turns): num_opening_messages (messages before the first reply), has_images,
+    num_turns, num_invalid (replies without a readable action), num_searches (those that ran), valid (one of them
+    found evidence within top_k), first_success_step, best_step, best_query, best_rank, best_rank_score (the highest
+    rank score, the earliest of equals; null unless valid), cumulative_effort, answer_reward and reward.
+    """
+    return (
+        trajectories.lazy()
+        .with_columns(
+            num_opening_messages=pl.col("turns").list.first().struct.field("num_prompt_messages"),
+            answer_reward=compute_answer_rewards(trajectories["final_answer"], trajectories["answers"]),
+            has_images=pl.col("messages")
+            .list.eval(pl.element().struct.field("content").str.contains(IMAGE_MARK, literal=True))
+            .list.any(),
+        )
+        .drop("turns", "states", "replies")
+        .join(_summarise_turns(turns.lazy()), on="trajectory_id", how="left", maintain_order="left")
+        .join(_summarise_searches(turns.lazy()), on="trajectory_id", how="left", maintain_order="left")
+        .with_columns(
+            pl.col("num_turns", "num_invalid", "num_searches").fill_null(0),
+            pl.col("mean_format_reward", "best_rank_reward").fill_null(0.0),
+            valid=pl.col("best_step").is_not_null(),
+            cumulative_effort=cumulative_effort(
+                pl.col("first_position"), pl.col("first_rank"), pl.col("num_searches"), pl.col("top_k")
+            ),
+        )
+        .with_columns(reward=trajectory_reward(config))
+        .drop("first_position", "first_rank", "mean_format_reward", "best_rank_reward")
+        .collect()
+    )
+
+
+def _summarise_turns(turns: pl.LazyFrame) -> pl.LazyFrame:
+    return turns.group_by("trajectory_id").agg(
+        num_turns=pl.len(),
+        num_invalid=(pl.col("action") == ActionKind.INVALID.value).sum(),
+        mean_format_reward=pl.col("format_reward").mean(),
+    )
+
+
+def _summarise_searches(turns: pl.LazyFrame) -> pl.LazyFrame:
+    """The searches that ran: how many, the first that succeeded and the best."""
+    found = pl.col("found")
+    # The highest rank score is that of the lowest rank; a trajectory's rows are in the order of its steps.
+    best = pl.col("evidence_rank").filter(found).arg_min()
+    return (
+        turns.filter(pl.col("action") == ActionKind.SEARCH.value, ~pl.col("has_error"))
+        .group_by("trajectory_id", maintain_order=True)
+        .agg(
+            num_searches=pl.len(),
+            first_success_step=pl.col("step").filter(found).first(),
+            first_position=found.arg_true().first(),
+            first_rank=pl.col("evidence_rank").filter(found).first(),
+            best_step=pl.col("step").filter(found).get(best, null_on_oob=True),
+            best_query=pl.col("query").filter(found).get(best, null_on_oob=True),
+            best_rank=pl.col("evidence_rank").filter(found).min(),
+            best_rank_score=pl.col("rank_score").filter(found).max(),
+            best_rank_reward=pl.col("rank_reward").max(),
+        )
+    )

@@ -1,0 +1,78 @@
+import json
+
+import polars as pl
+import pytest
+from factories import build_answer, build_search, build_trajectory
+
+from drag_ray.agent.protocol import get_protocol
+from drag_ray.errors import DataError
+from drag_ray.format import dpo, sft_query, sft_trajectory
+from drag_ray.format.config import FormatConfig
+from drag_ray.format.layout import Layout
+from drag_ray.format.leaks import check_rows
+from drag_ray.types import Trajectory
+
+SIDES = pl.DataFrame({"question_id": ["q1"], "side": ["train"]})
+
+
+def show_images(*turns, **fields) -> Trajectory:
+    """A trajectory whose results are page images, one a search."""
+    messages = json.loads(build_trajectory(*turns).messages)
+    for place, message in enumerate(messages):
+        if message["content"].startswith("Results of"):
+            message["content"] = [{"type": "text", "text": "Page "}, {"type": "image", "image": f"{place}.png"}]
+    return build_trajectory(*turns, messages=json.dumps(messages), **fields)
+
+
+def lay_out(part, builder, layout: Layout) -> list[dict]:
+    rows = builder.build_rows(part, FormatConfig())
+    protocols = part.trajectories.select("trajectory_id", "protocol")
+    return layout.apply(rows, builder.SCHEMA, protocols).to_pylist()
+
+
+def text(content: str) -> list[dict]:
+    return [{"type": "text", "text": content}]
+
+
+IMAGE = {"type": "image", "text": None}
+
+
+def test_rows_of_a_protocol_with_functions_name_them(process) -> None:
+    part = process(build_trajectory(build_search("a", 1), protocol="tools"))
+    (row,) = lay_out(part, sft_query, Layout(has_tools=True))
+    assert json.loads(row["tools"]) == json.loads(json.dumps(get_protocol("tools").tools))
+    assert row["completion"][0]["content"] == get_protocol("tools").render_search("a")
+
+
+def test_prompts_refer_to_the_images_that_the_policy_saw_in_their_places(process) -> None:
+    part = process(
+        show_images(build_search("a"), build_search("b", 1)), show_images(build_search("a"), build_search("c"), sample_index=1)
+    )
+    assert part.trajectories["has_images"].to_list() == [True, True]
+    (row,) = lay_out(part, dpo, Layout(has_images=True))
+    assert row["images"] == ["3.png"]
+    assert row["prompt"][0]["content"][0]["type"] == "text"
+    assert row["prompt"][3]["content"] == [*text("Page "), IMAGE]
+    assert row["chosen"] == [{"role": "assistant", "content": text("<search>b</search>")}]
+
+
+def test_images_that_had_left_the_prompt_are_not_shown_and_turns_that_saw_them_not_taught(process) -> None:
+    turns = [build_search("a", 3), build_search("b", 2), build_search("c", 1), build_answer()]
+    part = process(show_images(*turns))
+    (row,) = lay_out(part, sft_trajectory, Layout(has_images=True))
+    assert (row["images"], row["train_turns"]) == (["3.png", "5.png"], [True, True, True])
+    (row,) = lay_out(part, sft_trajectory, Layout(has_images=True, image_searches=1))
+    assert row["messages"][3]["content"] == text("Page ")
+    # The second query was written with the first image in sight, which the third was written without.
+    assert (row["images"], row["train_turns"]) == (["5.png"], [True, False, True])
+
+
+@pytest.mark.parametrize("image_searches", [0, 1])
+def test_the_check_of_written_rows_knows_their_images(process, image_searches: int) -> None:
+    part = process(show_images(build_search("a", 3), build_search("b", 2), build_search("c", 1)))
+    layout = Layout(has_images=True, image_searches=image_searches)
+    rows = pl.DataFrame(lay_out(part, sft_trajectory, layout))
+    check_rows(rows, part, SIDES, "train", layout, "train.parquet")
+    swapped = rows.with_columns(images=pl.lit(["evidence.png"] * len(rows["images"][0])))
+    with pytest.raises(DataError, match="not what the policy was shown"):
+        check_rows(swapped, part, SIDES, "train", layout, "train.parquet")

@@ -1,0 +1,94 @@
+import polars as pl
+import pytest
+
+from drag_ray.process.config import FILTERS, FilterName
+from drag_ray.process.quality import FILTER_LABELS, add_drop_reasons, copies_file_name, is_repetitive, join_words
+
+PROSE = (
+    "The rotor may turn at 340 rpm; above it the blades meet air that is too thin, so the manual gives a limit for each height."
+)
+
+
+def build_turns(*replies: str, **columns: list) -> pl.DataFrame:
+    """Searches of one state of one question, each reply a query."""
+    num = len(replies)
+    defaults = {
+        "question_id": ["q1"] * num,
+        "state": [7] * num,
+        "action": ["search"] * num,
+        "query": list(replies),
+        "query_key": list(replies),
+        "reply": list(replies),
+        "evidence_rank": [None] * num,
+        "has_error": [False] * num,
+        "is_truncated": [False] * num,
+        "evidence_files": [["manual.pdf"]] * num,
+    }
+    return pl.DataFrame({**defaults, **columns}, schema_overrides={"evidence_rank": pl.Int32})
+
+
+def reasons(turns: pl.DataFrame, filters: tuple[FilterName, ...] = FILTERS) -> list[str]:
+    return add_drop_reasons(turns, filters)["drop_reason"].to_list()
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("rotor speed limit " * 8, True),
+        ("the " * 20, True),
+        (PROSE, False),
+        ("rotor rotor rotor", False),  # too short to tell
+        ("", False),
+        (f"{PROSE} {PROSE}", False),  # said twice, so half of it is new
+        (f"{PROSE} {PROSE} {PROSE}", True),
+    ],
+)
+def test_text_that_goes_round_in_circles_is_repetitive(text: str, expected: bool) -> None:
+    assert pl.DataFrame({"text": [text]}).select(is_repetitive(pl.col("text"))).item() is expected
+
+
+@pytest.mark.parametrize(
+    ("query", "expected"),
+    [
+        ("manual.pdf#6", True),
+        ("limits in Report-2.PDF", True),
+        ("doc_0017 rotor", True),  # an evidence file without a suffix
+        ("DataFrame.to_html", False),
+        ("rotor pdf", False),
+    ],
+)
+def test_a_query_with_the_name_of_a_document_copies_it(query: str, expected: bool) -> None:
+    frame = pl.DataFrame({"query": [query], "files": [["doc_0017"]]})
+    assert frame.select(copies_file_name(pl.col("query"), pl.col("files"))).item() is expected
+
+
+def test_words_are_joined_without_order_case_and_punctuation() -> None:
+    frame = pl.DataFrame({"text": ['"Rotor  speed"', "speed, ROTOR; speed", "rotor-speeds"]})
+    assert frame.select(join_words(pl.col("text"))).to_series().to_list() == ["rotor speed", "rotor speed", "rotor speeds"]
+
+
+def test_of_equal_replies_in_one_state_the_first_stays() -> None:
+    assert reasons(build_turns("a b", "a b", "B a", "c")) == ["", "duplicate", "near_duplicate", ""]
+    apart = build_turns("a b", "a b", state=[7, 8])
+    assert reasons(apart) == ["", ""]
+    assert reasons(build_turns("a b", "a b", question_id=["q1", "q2"])) == ["", ""]
+
+
+def test_nearly_the_same_query_stays_if_it_found_something_else() -> None:
+    assert reasons(build_turns("a b", '"a b"', evidence_rank=[None, 1])) == ["", ""]
+    assert reasons(build_turns("a b", '"a b"', evidence_rank=[2, 2])) == ["", "near_duplicate"]
+
+
+def test_a_flawed_reply_is_no_reason_to_drop_a_fine_one() -> None:
+    turns = build_turns("a b", "a b", "a b", is_truncated=[True, False, False], has_error=[False, True, False])
+    assert reasons(turns) == ["truncated", "failed", ""]
+
+
+def test_only_the_chosen_filters_drop() -> None:
+    turns = build_turns("manual.pdf", "manual.pdf", has_error=[True, False])
+    assert reasons(turns, ()) == ["failed", ""]
+    assert reasons(turns) == ["failed", "file_name"]
+
+
+def test_every_reason_has_a_label() -> None:
+    assert set(FILTER_LABELS) == {"failed", *FILTERS}
