@@ -1,45 +1,167 @@
-"""How well the raw question finds its page on the embedded corpus: the baseline that a trained policy has to beat.
+"""How well queries that nobody learned find their pages: what a trained policy has to beat, and what the engine has to match.
 
-python benchmarks/bench_search_quality.py [--index-dir runs/demo/index]
+1. page sets: the raw question as the query, beside the BM25 figures that the sets come with;
+2. retrieval sets: nDCG@10 beside bm25s on the same tokens, with the same k1 and b, and beside RM3: expansion helps where many
+   documents answer a query (Cranfield, CISI) and harms where one does (SciFact, and the page sets);
+3. baselines without a model, on two page sets and on the embedded corpus.
+
+No time is measured here, so it may run beside other work.
+
+python benchmarks/bench_search_quality.py [--data-dir ../shared/data] [--index-dir runs/demo/index]
 """
 
 import argparse
-import time
+import asyncio
+import tempfile
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
+from public_sets import DATA_DIR, RetrievalSet, build_searcher, read_page_set, read_retrieval_set, require, to_pages
 from record import write_result
 
 from drag_ray import schemas
-from drag_ray.agent.environment import compute_evidence_rank
+from drag_ray.agent.config import AgentConfig
+from drag_ray.baselines.config import PassageConfig, Rm3Config
+from drag_ray.baselines.policies import WITHOUT_MODEL, BaselineOptions, build_rollouts
+from drag_ray.baselines.rm3 import RelevanceModel
+from drag_ray.collect.plan import build_plan
 from drag_ray.search.searcher import Searcher
+from drag_ray.types import Question
 
 DEPTH = 10
+RUN_DEPTH = 100
+PUBLISHED_PAGE_SETS = {
+    "medquad": (0.300, 0.564, 0.462),
+    "fairytaleqa": (0.514, 0.691, 0.617),
+    "squad_v1_dev": (0.773, 0.896, 0.839),
+    "ohr_bench": (0.762, 0.908, 0.840),
+    "ohr_bench/pages_mineru": (0.695, 0.846, 0.775),
+    "financebench": (0.352, 0.548, 0.467),
+    "wiki_pdf": (0.127, 0.286, 0.261),
+}
+"""Hit@1, Hit@3 and MRR@10 of BM25 in the README of the data, over all splits of the original sets: some are not in the folder."""
+PUBLISHED_RETRIEVAL_SETS = {"scifact_train": 0.696, "cranfield": 0.528, "cisi": 0.382}
+"""nDCG@10 of bm25s in the README of the data."""
+BASELINE_SETS = ("medquad", "fairytaleqa")
+
+
+def measure_baseline(name: str, searcher: Searcher, questions: Sequence[Question]) -> dict[str, float]:
+    """Hit@k and MRR of a baseline without a model, through the rollouts that `evaluate` makes of it."""
+    agent = AgentConfig(top_k=DEPTH, depth=DEPTH)
+    rollouts = build_rollouts(name, BaselineOptions(agent, Rm3Config(), PassageConfig(), ()), searcher)
+
+    async def roll_out() -> list[int | None]:
+        plan = build_plan(questions, ("greedy",), 1, run_seed=0)
+        trajectories = [await rollouts.run(task) for task in plan]
+        failed = [trajectory.error for trajectory in trajectories if trajectory.error]
+        if failed:
+            raise SystemExit(f"{name}: {len(failed)} rollouts failed, the first one with: {failed[0]}")
+        return [trajectory.turns[0].evidence_rank for trajectory in trajectories]
+
+    return compute_measures(asyncio.run(roll_out()))
+
+
+def compute_measures(ranks: Sequence[int | None]) -> dict[str, float]:
+    """Hit@1, Hit@3, Hit@10 and MRR@10 from the rank of the best evidence page, None where it is not within `DEPTH`."""
+    found = [rank for rank in ranks if rank is not None]
+    hits = {f"hit@{k}": round(sum(rank <= k for rank in found) / len(ranks), 4) for k in (1, 3, 10)}
+    return {"questions": len(ranks), **hits, f"mrr@{DEPTH}": round(sum(1 / rank for rank in found) / len(ranks), 4)}
+
+
+def measure_page_set(name: str, data_dir: Path) -> dict[str, Any]:
+    """The raw question on a page set, the published figures, the differences; other baselines where they are asked for."""
+    folder, _, pages_name = name.partition("/")
+    page_set = read_page_set(require(data_dir / folder), f"{pages_name or 'pages'}.jsonl.gz")
+    with tempfile.TemporaryDirectory() as scratch:
+        searcher = build_searcher(page_set.pages, Path(scratch))
+        names = WITHOUT_MODEL if name in BASELINE_SETS else ("question",)
+        measured = {baseline: measure_baseline(baseline, searcher, page_set.questions) for baseline in names}
+    published = dict(zip(("hit@1", "hit@3", f"mrr@{DEPTH}"), PUBLISHED_PAGE_SETS[name], strict=True))
+    differences = {key: round(measured["question"][key] - value, 4) for key, value in published.items()}
+    return {"pages": len(page_set.pages), **measured, "published": published, "difference": differences}
+
+
+def measure_retrieval_set(name: str, data_dir: Path) -> dict[str, Any]:
+    """Our search, bm25s on the tokens of our analyzer, and RM3, over the queries with judgements."""
+    retrieval_set = read_retrieval_set(require(data_dir / "ir" / name))
+    queries, judgements = retrieval_set.queries, retrieval_set.judgements
+    with tempfile.TemporaryDirectory() as scratch:
+        searcher = build_searcher(to_pages(retrieval_set.documents), Path(scratch))
+        relevance_model = RelevanceModel(searcher, Rm3Config())
+        runs = {
+            "drag_ray": {key: searcher.search(text, RUN_DEPTH) for key, text in queries.items()},
+            "rm3": {key: searcher.search_terms(relevance_model.expand(text), RUN_DEPTH) for key, text in queries.items()},
+        }
+        scores = {
+            engine: {key: {hit.file: hit.score for hit in hits} for key, hits in run.items()} for engine, run in runs.items()
+        }
+        scores["bm25s"] = search_bm25s(retrieval_set, searcher)
+    measured = {engine: compute_ranking_measures(run, judgements) for engine, run in scores.items()}
+    ndcg, published = measured["drag_ray"]["ndcg@10"], PUBLISHED_RETRIEVAL_SETS[name]
+    return {
+        "documents": len(retrieval_set.documents),
+        "queries": len(queries),
+        **measured,
+        "published": published,
+        "difference_to_bm25s": round(ndcg - measured["bm25s"]["ndcg@10"], 4),
+        "difference_to_published": round(ndcg - published, 4),
+    }
+
+
+def search_bm25s(retrieval_set: RetrievalSet, searcher: Searcher) -> dict[str, dict[str, float]]:
+    """Scores by query and document of bm25s in Lucene's form of BM25, on the tokens of our analyzer."""
+    import bm25s
+
+    engine = bm25s.BM25(method="lucene", k1=1.2, b=0.75)
+    engine.index([searcher.analyze(text) for text in retrieval_set.documents.values()], show_progress=False)
+    names = list(retrieval_set.documents)
+    run = {}
+    for key, text in retrieval_set.queries.items():
+        rows, scores = engine.retrieve([searcher.analyze(text)], k=RUN_DEPTH, show_progress=False)
+        run[key] = {names[row]: float(score) for row, score in zip(rows[0], scores[0], strict=True) if score > 0}
+    return run
+
+
+def compute_ranking_measures(run: dict[str, dict[str, float]], judgements: dict[str, dict[str, int]]) -> dict[str, float]:
+    """Mean nDCG@10 with linear gain and mean average precision to `RUN_DEPTH`."""
+    import ir_measures
+    from ir_measures import AP, nDCG
+
+    measured = ir_measures.calc_aggregate([nDCG @ 10, AP @ RUN_DEPTH], judgements, run)
+    return {"ndcg@10": round(measured[nDCG @ 10], 4), f"ap@{RUN_DEPTH}": round(measured[AP @ RUN_DEPTH], 4)}
+
+
+def measure_embedded_corpus(index_dir: Path) -> dict[str, Any]:
+    """Each baseline on the questions of a finished index stage, all of them and the held-out ones."""
+    searcher = Searcher(index_dir / "search_index")
+    rows = schemas.read_table(index_dir / "questions.parquet", schemas.QUESTIONS).to_pylist()
+    questions = [schemas.to_question(row) for row in rows]
+    chosen = {"all": questions, "test": [question for question in questions if question.split == "test"]}
+    measured = {
+        label: {name: measure_baseline(name, searcher, subset) for name in WITHOUT_MODEL} for label, subset in chosen.items()
+    }
+    return {"pages": searcher.num_pages, **measured}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data-dir", type=Path, default=DATA_DIR, help="folder of the public sets; left out where it is absent")
     parser.add_argument("--index-dir", type=Path, default=Path("runs/demo/index"), help="folder of a finished index stage")
-    index_dir = parser.parse_args().index_dir
-    searcher = Searcher(index_dir / "search_index")
-    questions = [
-        schemas.to_question(row) for row in schemas.read_table(index_dir / "questions.parquet", schemas.QUESTIONS).to_pylist()
-    ]
-    results = {}
-    for label, chosen in (("all", questions), ("test", [question for question in questions if question.split == "test"])):
-        started = time.perf_counter()
-        ranks = [compute_evidence_rank(tuple(searcher.search(item.question, DEPTH)), item.evidence) for item in chosen]
-        seconds = time.perf_counter() - started
-        found = [rank for rank in ranks if rank is not None]
-        results[label] = {
-            "questions": len(chosen),
-            **{f"hit@{k}": round(sum(rank <= k for rank in found) / len(chosen), 4) for k in (1, 3, 10)},
-            f"mrr@{DEPTH}": round(sum(1 / rank for rank in found) / len(chosen), 4),
-            "ms_per_query": round(1000 * seconds / len(chosen), 4),
-        }
-        print(label, results[label])
-    write_result(
-        "search_quality", {"pages": searcher.num_pages, "operator": "or", "analyzer": searcher.record.analyzer, **results}
-    )
+    options = parser.parse_args()
+    results: dict[str, Any] = {"operator": "or", "analyzer": "english", "depth": DEPTH}
+    if options.data_dir.is_dir():
+        for name in PUBLISHED_PAGE_SETS:
+            results.setdefault("page_sets", {})[name] = measure_page_set(name, options.data_dir)
+            print(name, results["page_sets"][name], flush=True)
+        for name in PUBLISHED_RETRIEVAL_SETS:
+            results.setdefault("retrieval_sets", {})[name] = measure_retrieval_set(name, options.data_dir)
+            print(name, results["retrieval_sets"][name], flush=True)
+    else:
+        print(f"{options.data_dir}: no such folder; the public sets are left out")
+    results["embedded_corpus"] = measure_embedded_corpus(options.index_dir)
+    print("embedded corpus", results["embedded_corpus"])
+    write_result("search_quality", results)
 
 
 if __name__ == "__main__":

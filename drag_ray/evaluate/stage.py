@@ -63,13 +63,11 @@ def _roll_out(
     models: Sequence[ModelPolicy], tasks: Sequence[RolloutTask], config: Any, rollouts_dir: Path
 ) -> tuple[dict[str, list[Trajectory]], int]:
     """The trajectories of each policy, the baselines first, and the number of rollouts that failed."""
-    index_dir, passage = config.stage_dir("index"), config.evaluate.passage
-    examples = read_examples(index_dir, passage.num_examples, passage.example_chars, config.seed)
-    baselines = BaselineOptions(config.agent, config.evaluate.rm3, passage, examples)
+    baselines = _build_baselines(config)
     trajectories: dict[str, list[Trajectory]] = {name: [] for name in config.evaluate.baselines}
     for name in trajectories:
         if name not in WITH_MODEL:
-            trajectories[name] = _run_baseline(name, baselines, tasks, index_dir)
+            trajectories[name] = _run_baseline(name, baselines, tasks, config.stage_dir("index"))
     num_unfinished = 0
     for model in models:
         guests = [name for name in trajectories if name in WITH_MODEL] if model.name == BASE_NAME else []
@@ -84,12 +82,19 @@ def _roll_out(
     return trajectories, num_unfinished
 
 
+def _build_baselines(config: Any) -> BaselineOptions:
+    settings = config.evaluate
+    num_examples = settings.passage.num_examples if "query2doc" in settings.baselines else 0
+    examples = read_examples(config.stage_dir("index"), num_examples, settings.passage.example_chars, config.seed)
+    return BaselineOptions(config.agent, settings.rm3, settings.passage, examples)
+
+
 def _run_baseline(name: str, options: BaselineOptions, tasks: Sequence[RolloutTask], index_dir: Path) -> list[Trajectory]:
     """A baseline without a model needs no engine and no actors: one search a question."""
     rollouts = build_rollouts(name, options, Searcher(index_dir / "search_index"))
 
     async def run_all() -> list[Trajectory]:
-        return [await rollouts.run(task) for task in tasks]
+        return [await rollouts.run(replace(task, baseline=name)) for task in tasks]
 
     return asyncio.run(run_all())
 
