@@ -8,7 +8,7 @@ the text field by name, so nothing in a query can reach another field, raise, or
 import itertools
 import re
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 from tantivy import Occur, Query, Schema, Searcher
 
@@ -70,13 +70,39 @@ class _Builder:
     def build(self, node: Node, depth: int) -> Query:
         if depth == 0:
             return Query.empty_query()
-        build_kind: Callable[..., Query] = getattr(self, f"_build_{type(node).__name__.lower()}")
-        return build_kind(node, depth - 1)
+        match node:
+            case Term(term):
+                return Query.term_query(self._schema, TEXT, term, index_option="freq")
+            case Phrase():
+                return self._build_phrase(node)
+            case Pattern():
+                return self._build_pattern(node)
+            case TermRange():
+                return self._build_range(node)
+            case Every():
+                return Query.const_score_query(Query.all_query(), 0.0)
+            case And(nodes):
+                return self._build_and(nodes, depth - 1)
+            case Or(nodes):
+                return Query.boolean_query([(Occur.Should, self.build(part, depth - 1)) for part in nodes])
+            case Not():
+                return self._build_and((node,), depth - 1)
+            case Maybe(wanted, bonus):
+                parts = [(Occur.Must, self.build(wanted, depth - 1)), (Occur.Should, self.build(bonus, depth - 1))]
+                return Query.boolean_query(parts)
+            case Boost(boosted, factor):
+                return Query.boost_query(self.build(boosted, depth - 1), min(factor, _MAX_BOOST))
 
-    def _build_term(self, node: Term, depth: int) -> Query:
-        return Query.term_query(self._schema, TEXT, node.term, index_option="freq")
+    def _build_and(self, nodes: tuple[Node, ...], depth: int) -> Query:
+        parts = [
+            (Occur.MustNot, self.build(node.node, depth)) if isinstance(node, Not) else (Occur.Must, self.build(node, depth))
+            for node in nodes
+        ]
+        if all(isinstance(node, Not) for node in nodes):
+            parts.append((Occur.Must, self.build(Every(), 1)))
+        return Query.boolean_query(parts)
 
-    def _build_phrase(self, node: Phrase, depth: int) -> Query:
+    def _build_phrase(self, node: Phrase) -> Query:
         terms = [term for _, term in node.terms]
         if node.slop == 1:
             return Query.phrase_query(self._schema, TEXT, list(node.terms))
@@ -87,7 +113,7 @@ class _Builder:
         ]
         return Query.disjunction_max_query(spread)
 
-    def _build_pattern(self, node: Pattern, depth: int) -> Query:
+    def _build_pattern(self, node: Pattern) -> Query:
         regex = _to_regex(node)
         if regex is None or not self._may_expand():
             return Query.empty_query()
@@ -96,36 +122,12 @@ class _Builder:
         except ValueError:  # the automaton has too many states
             return Query.empty_query()
 
-    def _build_termrange(self, node: TermRange, depth: int) -> Query:
+    def _build_range(self, node: TermRange) -> Query:
         if not self._may_expand():
             return Query.empty_query()
         terms = (term for term, _ in self._searcher.terms_with_prefix(TEXT, "", limit=MAX_RANGE_TERMS))
         within = [term for term in terms if _is_within(term, node)]
         return Query.const_score_query(Query.term_set_query(self._schema, TEXT, within), 1.0)
-
-    def _build_every(self, node: Every, depth: int) -> Query:
-        return Query.const_score_query(Query.all_query(), 0.0)
-
-    def _build_and(self, node: And, depth: int) -> Query:
-        parts = [
-            (Occur.MustNot, self.build(part.node, depth)) if isinstance(part, Not) else (Occur.Must, self.build(part, depth))
-            for part in node.nodes
-        ]
-        if all(isinstance(part, Not) for part in node.nodes):
-            parts.append((Occur.Must, self._build_every(Every(), depth)))
-        return Query.boolean_query(parts)
-
-    def _build_or(self, node: Or, depth: int) -> Query:
-        return Query.boolean_query([(Occur.Should, self.build(part, depth)) for part in node.nodes])
-
-    def _build_not(self, node: Not, depth: int) -> Query:
-        return self._build_and(And((node,)), depth)
-
-    def _build_maybe(self, node: Maybe, depth: int) -> Query:
-        return Query.boolean_query([(Occur.Must, self.build(node.node, depth)), (Occur.Should, self.build(node.bonus, depth))])
-
-    def _build_boost(self, node: Boost, depth: int) -> Query:
-        return Query.boost_query(self.build(node.node, depth), min(node.factor, _MAX_BOOST))
 
     def _may_expand(self) -> bool:
         self._num_patterns += 1

@@ -170,14 +170,15 @@ def _take_wildcards(group: Mark) -> None:
     joined: list[Mark] = []
     takes_next = False
     for mark in group.marks:
-        is_wild = mark.kind == "wild"
         if mark.kind == "group":
             _take_wildcards(mark)
-        if joined and joined[-1].kind in _TEXTS and (is_wild or (takes_next and mark.kind in _TEXTS)):
+        after_text = bool(joined) and joined[-1].kind in _TEXTS
+        is_taken = takes_next and mark.kind in _TEXTS
+        if is_taken or (mark.kind == "wild" and after_text):
             joined[-1] = Mark("wild", joined[-1].text + mark.text)
         else:
             joined.append(mark)
-        takes_next = is_wild
+        takes_next = mark.kind == "wild" and not is_taken
     for mark in joined:
         if mark.kind == "wild" and len(mark.text) > 1 and not any(char in mark.text for char in QUESTION_MARKS):
             mark.kind = "prefix" if mark.text.find("*") == len(mark.text) - 1 else "wild"

@@ -51,7 +51,7 @@ def _convert(mark: "Mark", analyzer: Analyzer) -> _Tree | None:
         child = _convert(mark.marks[0], analyzer) if mark.marks else None
         return None if child in (None, And(()), Or(())) else Not(child)  # type: ignore[arg-type]
     if mark.kind in ("andnot", "andmaybe", "require"):
-        left, right = (_convert(part, analyzer) for part in mark.marks)
+        left, right = ([_convert(part, analyzer) for part in mark.marks] + [None, None])[:2]
         if left is None or right is None:
             return (right or _NOTHING) if left is None else left
         return _Binary(mark.kind, left, right)
@@ -92,7 +92,7 @@ def _convert_pattern(form: str, is_prefix: bool) -> Node:
 
 def _weigh(node: Node, weight: float) -> Node:
     """The node with a weight, which is the weight of each of its parts, as scores add up."""
-    if weight == 1.0:
+    if weight == 1.0 or isinstance(node, Every):
         return node
     if isinstance(node, And | Or):
         return type(node)(tuple(_weigh(part, weight) for part in node.nodes))
@@ -133,7 +133,7 @@ def _is_text(tree: _Tree) -> bool:
         return all(map(_is_text, tree.nodes))
     if isinstance(tree, _Binary):
         return _is_text(tree.left) and _is_text(tree.right)
-    return not isinstance(tree, Not) and tree is not _COLLECTION
+    return not isinstance(tree, Not) and tree != _COLLECTION
 
 
 def _finish(tree: _Tree) -> Node:
@@ -147,4 +147,4 @@ def _finish(tree: _Tree) -> Node:
         return type(tree)(tuple(map(_finish, tree.nodes)))
     if isinstance(tree, Not):
         return Not(_finish(tree.node))
-    return tree
+    return Every() if isinstance(tree, Every) else tree
