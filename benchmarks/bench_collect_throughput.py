@@ -1,0 +1,242 @@
+"""Output tokens per second of a collection, beside the same engine given the same prompts all at once.
+
+python benchmarks/bench_collect_throughput.py --index-dir runs/demo/index --model MODEL [--load-format dummy] [--rollouts 1024]
+
+Both sides run on this machine's GPUs, one after the other, in processes of their own:
+
+collect   the collect stage's own path: Ray Data, engine actors, searches, several turns. A reply has a fixed number of
+          tokens (`ignore_eos`); its text is replaced by a scripted action, so that random weights make real rollouts of one
+          to `--turns` turns. With `--real` nothing is replaced and replies end where the model ends them.
+offline   vLLM's own `LLM.generate` on the prompts and reply lengths that the collection had, all submitted at once.
+
+Both have the same engine options and prefix caching. Times run from the first request to the last reply, so that neither
+side is charged for loading the model.
+"""
+
+import argparse
+import dataclasses
+import json
+import subprocess
+import sys
+import tempfile
+import time
+import zlib
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+from record import write_result
+
+from drag_ray.agent.config import AgentConfig
+from drag_ray.agent.prompts import Prompts
+from drag_ray.agent.protocol import get_protocol
+from drag_ray.agent.rollout import Policy
+from drag_ray.cluster import ClusterConfig, connect
+from drag_ray.collect.config import CollectConfig
+from drag_ray.collect.journal import TRAJECTORIES_DIR_NAME
+from drag_ray.collect.plan import build_plan
+from drag_ray.collect.stage import collect, read_questions
+from drag_ray.collect.worker import WorkerOptions
+from drag_ray.engine.config import EngineConfig
+from drag_ray.engine.generate import Generation, ImageSource, Request
+from drag_ray.engine.sampling import PRESETS
+from drag_ray.engine.vllm import VllmEngine, build_engine_args
+
+PRESET = "default"
+
+
+class TimedEngine(VllmEngine):
+    """An engine that writes down when each request began and ended, one line each, in `folder`."""
+
+    def __init__(self, config: EngineConfig, images: ImageSource | None, folder: str) -> None:
+        super().__init__(config, images)
+        self._log = (Path(folder) / f"requests-{time.time_ns()}.jsonl").open("w", buffering=1 << 16)
+        self._running = 0
+
+    async def __call__(self, request: Request) -> Generation:
+        began = time.time()
+        self._running += 1
+        generation = await super().__call__(request)
+        self._running -= 1
+        self._log.write(json.dumps([began, time.time(), len(generation.completion_token_ids)]) + "\n")
+        if not self._running:
+            self._log.flush()
+        return generation
+
+
+class ScriptedLengthEngine(TimedEngine):
+    """Writes `max_tokens` tokens whatever they are, and says instead what the script of the question says."""
+
+    def __init__(self, config: EngineConfig, images: ImageSource | None, folder: str, agent: AgentConfig) -> None:
+        super().__init__(config, images, folder)
+        self._prompts = Prompts(agent)
+        self._protocol = get_protocol(agent.protocol)
+        self._turns = agent.max_iterations
+
+    def _build_sampling_params(self, request: Request) -> Any:
+        params = super()._build_sampling_params(request)
+        params.ignore_eos, params.stop, params.min_tokens = True, [], 0
+        return params
+
+    async def __call__(self, request: Request) -> Generation:
+        generation = await super().__call__(request)
+        question = self._prompts.question_of(request.messages)
+        turn = sum(message["role"] == "assistant" for message in request.messages)
+        last_turn = zlib.crc32(question.encode()) % self._turns
+        words = question.split()
+        query = " ".join(words[turn % max(1, len(words)) :]) or question
+        text = self._protocol.render_answer("scripted") if turn >= last_turn else self._protocol.render_search(query)
+        return dataclasses.replace(generation, text=text)
+
+
+def run_collect(arguments: argparse.Namespace, folder: Path) -> dict[str, Any]:
+    """One collection; its requests are left in `folder`."""
+    agent = AgentConfig(max_iterations=arguments.turns, page_chars=arguments.page_chars, max_tokens=arguments.reply_tokens)
+    engine = build_engine_config(arguments)
+    settings = CollectConfig(
+        concurrent_rollouts=arguments.concurrency, chunk_rollouts=32, num_engines=arguments.engines, samples_per_question=4
+    )
+    questions = read_questions(arguments.index_dir, "train", max(1, arguments.rollouts // 4), seed=0)
+    plan = build_plan(questions, (PRESET,), 4, run_seed=0)
+    kind, extra = (TimedEngine, {}) if arguments.real else (ScriptedLengthEngine, {"agent": agent})
+    options = WorkerOptions(
+        run_dir=folder.resolve(),
+        index_dir=(arguments.index_dir / "search_index").resolve(),
+        agent=agent,
+        engine=engine,
+        policy=Policy(engine.model),
+        concurrent_rollouts=arguments.concurrency,
+        flush_s=5,
+        build_engine=lambda config, images: kind(config, images, str(folder), **extra),
+    )
+    started = time.time()
+    with connect(ClusterConfig()):
+        totals = collect(plan, options, settings, "collecting")
+    return {"rollouts": totals["finished"], "turns": totals["turns"], "wall_s": round(time.time() - started, 1)} | measure(folder)
+
+
+def measure(folder: Path) -> dict[str, Any]:
+    """Figures of the requests that engines wrote down."""
+    per_engine = [[json.loads(line) for line in path.read_text().splitlines()] for path in folder.glob("requests-*.jsonl")]
+    requests = [request for requests in per_engine for request in requests]
+    first, last = min(request[0] for request in requests), max(request[1] for request in requests)
+    tokens = sum(request[2] for request in requests)
+    busy = [compute_busy_s([(began, ended) for began, ended, _ in requests]) for requests in per_engine]
+    return {
+        "engines": len(per_engine),
+        "requests": len(requests),
+        "output_tokens": tokens,
+        "seconds": round(last - first, 2),
+        "output_tokens_per_s": round(tokens / (last - first), 1),
+        "idle_share_of_engines": [round(1 - seconds / (last - first), 4) for seconds in busy],
+    }
+
+
+def compute_busy_s(spans: list[tuple[float, float]]) -> float:
+    """Seconds in which at least one request was in the engine."""
+    busy, end = 0.0, 0.0
+    for began, ended in sorted(spans):
+        busy += max(0.0, ended - max(began, end))
+        end = max(end, ended)
+    return busy
+
+
+def build_engine_config(arguments: argparse.Namespace) -> EngineConfig:
+    """The engine of both sides."""
+    return EngineConfig(
+        model=arguments.model,
+        load_format=arguments.load_format,
+        max_model_len=arguments.max_model_len,
+        max_num_seqs=arguments.max_num_seqs,
+        logprobs=not arguments.no_logprobs,
+    )
+
+
+def run_offline(arguments: argparse.Namespace, folder: Path) -> dict[str, Any]:
+    """vLLM alone on the prompts of the collection in `folder`, with `--engines` 1."""
+    from vllm import LLM, SamplingParams
+
+    trajectories = pl.read_parquet(folder / TRAJECTORIES_DIR_NAME / "*.parquet", columns=["seed", "turns"])
+    turns = trajectories.explode("turns").unnest("turns")
+    sampling = PRESETS[PRESET]
+    prompts = [{"prompt_token_ids": ids} for ids in turns["prompt_token_ids"].to_list()]
+    lengths = turns["completion_token_ids"].list.len().to_list()
+    params = [
+        SamplingParams(
+            temperature=sampling.temperature,
+            top_p=sampling.top_p,
+            max_tokens=length,
+            ignore_eos=True,
+            seed=(seed + step) & 0x7FFF_FFFF if arguments.offline_seeds else None,
+            logprobs=None if arguments.no_logprobs else 0,
+        )
+        for length, seed, step in zip(lengths, turns["seed"], turns["step"], strict=True)
+    ]
+    engine_args = build_engine_args(build_engine_config(arguments), limit_mm_per_prompt={"image": 0, "video": 0})
+    llm = LLM.from_engine_args(engine_args)
+    started = time.time()
+    outputs = llm.generate(prompts, params, use_tqdm=False)  # type: ignore[arg-type]
+    seconds = time.time() - started
+    tokens = sum(len(output.outputs[0].token_ids) for output in outputs)
+    return {
+        "requests": len(prompts),
+        "prompt_tokens": sum(len(prompt["prompt_token_ids"]) for prompt in prompts),
+        "output_tokens": tokens,
+        "seconds": round(seconds, 2),
+        "output_tokens_per_s": round(tokens / seconds, 1),
+    }
+
+
+def parse_arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--index-dir", type=Path, default=Path("runs/demo/index"), help="folder of a finished index stage")
+    parser.add_argument("--model", default="embedded", help="as engine.model")
+    parser.add_argument("--load-format", default="auto", help="dummy for random weights")
+    parser.add_argument("--real", action="store_true", help="replies as the model writes them")
+    parser.add_argument("--rollouts", type=int, default=1024)
+    parser.add_argument("--turns", type=int, default=4, help="turns of the longest rollouts")
+    parser.add_argument("--reply-tokens", type=int, default=256)
+    parser.add_argument("--page-chars", type=int, default=1000)
+    parser.add_argument("--concurrency", type=int, default=512, help="rollouts that an engine works on at the same time")
+    parser.add_argument("--max-num-seqs", type=int, default=512)
+    parser.add_argument("--max-model-len", type=int, default=8192)
+    parser.add_argument("--engines", type=int, default=0, help="engines; 0 takes one a GPU")
+    parser.add_argument("--offline-seeds", action="store_true", help="seed the requests of the offline side too")
+    parser.add_argument("--no-logprobs", action="store_true")
+    parser.add_argument("--folder", type=Path, help="where the collection is kept; a temporary folder by default")
+    parser.add_argument("--side", choices=("both", "collect", "offline"), default="both")
+    parser.add_argument("--name", default="collect_throughput", help="name of the result")
+    return parser.parse_args()
+
+
+def main() -> None:
+    arguments = parse_arguments()
+    if arguments.side != "both":
+        run = run_collect if arguments.side == "collect" else run_offline
+        print("RESULT " + json.dumps(run(arguments, arguments.folder)))
+        return
+    with tempfile.TemporaryDirectory(prefix="drag-ray-bench-") as scratch:
+        folder = str(arguments.folder or scratch)
+        results = {side: run_side(side, folder) for side in ("collect", "offline")}
+    ratio = results["collect"]["output_tokens_per_s"] / results["offline"]["output_tokens_per_s"]
+    write_result(arguments.name, {**results, "collect_over_offline": round(ratio, 4), "options": vars(arguments)})
+    print(json.dumps(results, indent=1), f"\ncollect / offline: {ratio:.3f}")
+
+
+def run_side(side: str, folder: str) -> dict[str, Any]:
+    """Run one side in a process of its own, which gives the GPU back when it ends."""
+    command = [sys.executable, __file__, *sys.argv[1:], "--side", side, "--folder", folder]
+    lines = []
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout
+        for line in process.stdout:
+            print(line, end="", flush=True)
+            lines.append(line)
+    found = [line for line in lines if line.startswith("RESULT ")]
+    if process.returncode or not found:
+        raise SystemExit(f"the {side} side failed with status {process.returncode}")
+    return json.loads(found[-1].removeprefix("RESULT "))
+
+
+if __name__ == "__main__":
+    main()

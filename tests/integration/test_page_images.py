@@ -1,0 +1,154 @@
+"""Pages shown as images: from a PDF through the store to a vision-language model in vLLM (random weights, two layers)."""
+
+import asyncio
+import dataclasses
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from factories import build_question
+from qwen3_vl_shapes import IMAGE_TOKENS, SHAPES_TINY, write_model
+from reportlab.pdfgen.canvas import Canvas
+from transformers import AutoConfig, AutoProcessor, AutoTokenizer, Qwen3VLForConditionalGeneration
+
+from drag_ray import artifacts, schemas
+from drag_ray.agent.config import AgentConfig
+from drag_ray.agent.rollout import Policy
+from drag_ray.collect import journal
+from drag_ray.collect.plan import build_plan, cut_chunks
+from drag_ray.collect.worker import CollectWorker, WorkerOptions
+from drag_ray.corpus.config import CorpusConfig
+from drag_ray.corpus.documents import Span, read_document
+from drag_ray.corpus.page_images import DIR_NAME, PageImages
+from drag_ray.corpus.page_reader import PageReader
+from drag_ray.engine.config import EngineConfig
+from drag_ray.engine.embedded import embedded_model_dir
+from drag_ray.engine.generate import Generation, Request, list_images
+from drag_ray.engine.sampling import PRESETS
+from drag_ray.engine.vllm import VllmEngine
+from drag_ray.search.config import SearchConfig
+from drag_ray.search.index import build_index
+from drag_ray.types import Page, Trajectory
+
+NUM_PAGES = 3
+SCRIPT = ("<search>rotor</search>", "<search>spar</search>", "<answer>340 rpm</answer>")
+
+
+class ScriptedText:
+    """A real engine whose replies are replaced by a script: random weights write no searches."""
+
+    def __init__(self, engine: VllmEngine) -> None:
+        self.engine = engine
+
+    async def __call__(self, request: Request) -> Generation:
+        turn = sum(message["role"] == "assistant" for message in request.messages)
+        return dataclasses.replace(await self.engine(request), text=SCRIPT[turn])
+
+
+@pytest.fixture(scope="module")
+def pages(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[Page]]:
+    """A PDF's pages with their pictures, in a folder of their own."""
+    folder = tmp_path_factory.mktemp("documents")
+    canvas = Canvas(str(folder / "wing.pdf"), pagesize=(300, 400))
+    for number in range(NUM_PAGES):
+        canvas.setFillGray(number / 4)
+        canvas.rect(50, 50, 100 + 30 * number, 200, fill=True)
+        canvas.drawString(72, 300, ("Rotor speed", "Spar loads and rotor", "Fuel")[number])
+        canvas.showPage()
+    canvas.save()
+    reader = PageReader(CorpusConfig(ocr="off", page_images=True, page_image_dpi=72), PageImages(folder / DIR_NAME))
+    found, problems = read_document(Span(folder / "wing.pdf"), folder, reader)
+    assert not problems
+    return folder, found
+
+
+def write_random_weights(model_dir: Path) -> None:
+    torch.manual_seed(0)
+    config = AutoConfig.from_pretrained(model_dir)
+    config.text_config.initializer_range = config.vision_config.initializer_range = 0.2  # so that images make a difference
+    Qwen3VLForConditionalGeneration(config).to(torch.float32).save_pretrained(model_dir)
+
+
+@pytest.fixture(scope="module")
+def collected(pages: tuple[Path, list[Page]], tmp_path_factory: pytest.TempPathFactory):
+    """One rollout of the script over those pages, the engine that wrote it, and the model's folder."""
+    folder = tmp_path_factory.mktemp("run")
+    model_dir = write_model(folder / "model", embedded_model_dir(), SHAPES_TINY, max_pixels=256 * 256)
+    write_random_weights(model_dir)
+    artifacts.write_parquet(folder / "pages.parquet", schemas.to_table(pages[1], schemas.PAGES))
+    build_index(folder / "pages.parquet", folder / "index", SearchConfig())
+    engines: list[VllmEngine] = []
+
+    def build_engine(config, images) -> ScriptedText:
+        engines.append(VllmEngine(config, images))
+        return ScriptedText(engines[0])
+
+    options = WorkerOptions(
+        run_dir=folder / "collect",
+        index_dir=folder / "index",
+        agent=AgentConfig(page_view="image", image_searches=1, max_iterations=3, top_k=2, max_tokens=4),
+        engine=EngineConfig(model=str(model_dir), dtype="float32", max_model_len=4096, enforce_eager=True),
+        policy=Policy("tiny"),
+        concurrent_rollouts=2,
+        flush_s=0,
+        images_dir=pages[0] / DIR_NAME,
+        build_engine=build_engine,
+    )
+    journal.begin_attempt(options.run_dir)
+    loop = asyncio.new_event_loop()
+
+    async def run() -> None:
+        worker = CollectWorker(options)
+        [chunk] = cut_chunks(build_plan([build_question()], ("greedy",), 1, run_seed=0), 1)
+        async for _ in worker(chunk):
+            pass
+
+    loop.run_until_complete(run())
+    [row] = journal.read_trajectories(options.run_dir).to_pylist()
+    yield schemas.to_trajectory(row), engines[0], model_dir, loop
+    engines[0].close()
+    loop.close()
+
+
+def test_the_trajectory_names_the_images_and_the_prompts_hold_their_places(collected, pages) -> None:
+    trajectory: Trajectory = collected[0]
+    assert trajectory.error == ""
+    assert [turn.query for turn in trajectory.turns] == ["rotor", "spar", ""]
+    images = {page.page_number: page.image for page in pages[1]}
+    messages = json.loads(trajectory.messages)
+    assert list_images(messages) == [images[hit.page_number] for turn in trajectory.turns for hit in turn.hits[:2]]
+    tokenizer = AutoTokenizer.from_pretrained(collected[2])
+    places = [turn.prompt_token_ids.count(tokenizer.convert_tokens_to_ids(IMAGE_TOKENS[2])) for turn in trajectory.turns]
+    assert places == [0, 2, 1]  # one for each image that is still shown: the first search's two are hidden behind the second's
+
+
+def test_the_model_sees_what_is_on_the_pages(collected, pages) -> None:
+    """The engine's log-probabilities are those of transformers for the same pages, and of no other page."""
+    _, engine, model_dir, loop = collected
+    folder, found = pages
+    model = Qwen3VLForConditionalGeneration.from_pretrained(model_dir, dtype=torch.float32)
+    processor = AutoProcessor.from_pretrained(model_dir)
+
+    def look_at(*images: str) -> Generation:
+        parts = [{"type": "text", "text": "What is this?"}, *({"type": "image", "image": image} for image in images)]
+        request = Request(({"role": "user", "content": parts},), PRESETS["greedy"], max_tokens=4, seed=0)
+        return loop.run_until_complete(engine(request))
+
+    def compute_expected(generation: Generation, *images: str) -> list[float]:
+        text = processor.tokenizer.decode(generation.prompt_token_ids)
+        opened = [PageImages(folder / DIR_NAME).open(image) for image in images]
+        inputs = processor(text=[text], images=opened, return_tensors="pt")
+        completion = torch.tensor([generation.completion_token_ids])
+        inputs["input_ids"] = torch.cat([inputs["input_ids"], completion], dim=1)
+        inputs["attention_mask"] = torch.ones_like(inputs["input_ids"])
+        inputs["mm_token_type_ids"] = torch.cat([inputs["mm_token_type_ids"], torch.zeros_like(completion)], dim=1)
+        with torch.no_grad():
+            scores = model(**inputs).logits[0, -completion.shape[1] - 1 : -1].log_softmax(-1)
+        return scores.gather(1, completion[0][:, None])[:, 0].tolist()
+
+    first, second, third = (page.image for page in found)
+    generation = look_at(first, third)
+    assert generation.completion_logprobs == pytest.approx(compute_expected(generation, first, third), abs=0.02)
+    assert generation.completion_logprobs != pytest.approx(compute_expected(generation, second, third), abs=0.02)
+    assert look_at(first, third).completion_logprobs == pytest.approx(generation.completion_logprobs, abs=1e-3)
