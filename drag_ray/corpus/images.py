@@ -1,6 +1,7 @@
 """Pages of an image file: one page a picture, or a page a frame of a multi-page TIFF."""
 
 import math
+import struct
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,8 +18,18 @@ from drag_ray.types import Page
 TIFF_SUFFIXES = (".tif", ".tiff")
 IMAGE_SUFFIXES = (".png", ".jpg", ".jpeg", *TIFF_SUFFIXES)
 _FORMATS = ("PNG", "JPEG", "TIFF")
-# What Pillow raises on damaged files, on absurd sizes among them.
-_BROKEN = (OSError, SyntaxError, ValueError, EOFError, Image.DecompressionBombError)
+# Pillow checks little of what a damaged header says and fails where it first uses it.
+_DAMAGED = (
+    OSError,
+    SyntaxError,
+    ValueError,
+    TypeError,
+    EOFError,
+    LookupError,
+    ArithmeticError,
+    struct.error,
+    Image.DecompressionBombError,
+)
 
 
 def count_image_pages(path: Path) -> int:
@@ -27,8 +38,8 @@ def count_image_pages(path: Path) -> int:
     Raises:
         DataError: the file is missing, or is no image.
     """
-    with _open(path) as image:
-        return _count_frames(image)
+    with _open(path) as (_, num_frames):
+        return num_frames
 
 
 def read_image(
@@ -48,39 +59,39 @@ def read_image(
     """
     pages: list[Page] = []
     problems: list[Problem] = []
-    with _open(path) as image:
-        total_pages = _count_frames(image)
+    with _open(path) as (image, total_pages):
         for number in range(first_page, min(last_page or total_pages, total_pages) + 1):
             try:
-                image.seek(number - 1)
                 page = Page(file, number, total_pages, "", "none")
-                pages.append(reader.read(page, _build_draw(image), use_ocr=reader.config.ocr != "off"))
-            except (*_BROKEN, DataError) as error:
-                problems.append(Problem(f"{path}, page {number}", f"cannot be read ({error}). Repair the file or remove it."))
+                pages.append(reader.read(page, _build_draw(image, number), use_ocr=reader.config.ocr != "off"))
+            except DataError as error:
+                problems.append(Problem(f"{path}, page {number}", f"{error}. Repair the file or remove it."))
     return pages, problems
 
 
 @contextmanager
-def _open(path: Path) -> Iterator[Image.Image]:
+def _open(path: Path) -> Iterator[tuple[Image.Image, int]]:
+    """An open image and how many pages it has."""
     try:
         image = Image.open(path, formats=_FORMATS)
+        # A photograph may carry previews of itself as further frames; only in a TIFF are they pages.
+        num_frames = getattr(image, "n_frames", 1) if image.format == "TIFF" else 1
     except FileNotFoundError:
         raise DataError(f"{path}: no such file. Check corpus.documents.") from None
-    except _BROKEN as error:
+    except _DAMAGED as error:
         raise DataError(f"{path}: not an image, or damaged ({error}). Fetch it again or remove it.") from error
     with image:
-        yield image
+        yield image, num_frames
 
 
-def _count_frames(image: Image.Image) -> int:
-    # A photograph may carry previews of itself as further frames; only in a TIFF are they pages.
-    return getattr(image, "n_frames", 1) if image.format == "TIFF" else 1
-
-
-def _build_draw(image: Image.Image) -> Draw:
-    """The frame at which the image stands, scaled in one step; pixels are never added."""
-    own_dpi = max(image.info.get("dpi") or (0,))
-    sheet = _to_rgb(image)
+def _build_draw(image: Image.Image, number: int) -> Draw:
+    """Draws a frame, scaled in one step; pixels are never added."""
+    try:
+        image.seek(number - 1)
+        sheet = _to_rgb(image)
+        own_dpi = float(max(image.info.get("dpi") or (0,)))
+    except _DAMAGED as error:
+        raise DataError(f"cannot be read ({error})") from error
 
     def draw(dpi: float, max_pixels: int) -> Image.Image:
         scale = compute_scale(*sheet.size, dpi / own_dpi if own_dpi > dpi else 1.0, max_pixels)

@@ -17,6 +17,8 @@ from drag_ray.errors import DataError
 
 DIR_NAME = "page_images"
 _QUALITY = 90
+# A JPEG cannot be longer than 65,500 pixels, and nothing reads one that is nearly as long.
+_MAX_EDGE = 16_000
 _KEY = re.compile(r"[0-9a-f]{2}/[0-9a-f]{32}\.jpg")
 
 
@@ -65,8 +67,11 @@ class PageImages:
 
 
 def compute_scale(width: float, height: float, scale: float, max_pixels: int) -> float:
-    """The scale, at most `scale`, at which a sheet of `width` x `height` has `max_pixels` or less, edges rounded up."""
+    """The scale, at most `scale`, at which a sheet of `width` x `height` has `max_pixels` or less, edges rounded up.
+
+    No edge becomes longer than 16,000 pixels either.
+    """
     # ceil(x) < x + 1, so the largest root of (width s + 1)(height s + 1) = max_pixels is safe.
     area, edges = width * height, width + height
     fitting = (math.sqrt(edges**2 + 4 * area * (max_pixels - 1)) - edges) / (2 * area)
-    return min(scale, fitting)
+    return min(scale, fitting, (_MAX_EDGE - 1) / max(width, height))

@@ -5,6 +5,7 @@ the machine, so that a run that was killed finds its parts wherever it goes on.
 """
 
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,9 @@ _MAX_DOCUMENTS = 8
 _MAX_BYTES = 256 * 1024
 """Where a part of small documents ends; larger documents are cut by pages."""
 _MAX_PAGES = 32
+_MAX_ATTEMPTS = 3
+"""A document at which so many processes died is set aside; Ray starts a task that lost its process four times."""
+_ATTEMPT_SUFFIX = ".attempts"
 _CHUNK_PAGES = 50_000
 _KEY = ["file", "page_number"]
 _ROWS = pa.schema([*schemas.PAGES, ("place", pa.string()), ("reason", pa.string())])
@@ -71,12 +75,41 @@ def write_part(part_path: Path, part: Part, root: Path, reader: PageReader) -> t
     rows: list[dict[str, Any]] = []
     num_problems = 0
     for span in part:
-        pages, problems = read_document(span, root, reader)
+        with _count_attempt(part_path, span) as attempt:
+            if attempt <= _MAX_ATTEMPTS:
+                pages, problems = read_document(span, root, reader)
+            else:
+                pages, problems = [], [Problem(_name(span), f"{_MAX_ATTEMPTS} processes died while they read it. Remove it.")]
         rows += [{**schemas.to_row(page), "place": str(span.path), "reason": ""} for page in pages]
         rows += [{"place": problem.place, "reason": problem.reason} for problem in problems]
         num_problems += len(problems)
     artifacts.write_parquet(part_path, pa.Table.from_pylist(rows, schema=_ROWS))
     return len(rows) - num_problems, num_problems
+
+
+def forget_attempts(parts_dir: Path) -> None:
+    """Give every document its full number of attempts again: what an earlier run was killed at is not its fault."""
+    for path in parts_dir.glob(f"*{_ATTEMPT_SUFFIX}"):
+        path.unlink()
+
+
+@contextmanager
+def _count_attempt(part_path: Path, span: Span) -> Iterator[int]:
+    """The number of this attempt, from 1. A file counts the attempts; it stays behind only if the process dies."""
+    place = artifacts.compute_fingerprint(part_path.name, _name(span))
+    path = part_path.with_name(place + _ATTEMPT_SUFFIX)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("ab") as stream:
+        stream.write(b".")
+        attempt = stream.tell()
+    try:
+        yield attempt
+    finally:
+        path.unlink(missing_ok=True)
+
+
+def _name(span: Span) -> str:
+    return str(span.path) if span.last_page is None else f"{span.path}, pages {span.first_page}-{span.last_page}"
 
 
 def merge_parts(part_paths: list[Path], limit: int = 0) -> tuple[pa.Table, list[Problem]]:

@@ -103,6 +103,7 @@ def _read_documents(documents: list[Path], root: Path, corpus: CorpusConfig, fol
     left = [path for path in plan if not path.exists()]
     if not left:
         return list(plan)
+    parts.forget_attempts(stage_dir / parts.DIR_NAME)
     reader = PageReader(corpus, PageImages(stage_dir / page_images.DIR_NAME))
 
     def read(row: dict[str, str]) -> dict[str, int]:

@@ -97,3 +97,33 @@ def test_a_page_of_a_table_takes_the_picture_that_its_pdf_has(tmp_path):
     (row,) = pages.to_pylist()
     assert (row["text"], row["text_source"]) == ("better text", "jsonl")
     assert PageImages(tmp_path / "page_images").open(row["image"]).mode == "RGB"
+
+
+def test_a_document_at_which_processes_died_is_set_aside_until_the_stage_is_started_again(tmp_path, reader, monkeypatch):
+    good, deadly = (write_table(tmp_path / f"{name}.jsonl", (name, 1, "x")) for name in ("good", "deadly"))
+    (part,) = parts.plan_parts([good, deadly])
+    path = parts.build_part_path(tmp_path / "parts", part)
+
+    class Death(BaseException):
+        """Ends an attempt as the end of the process does: nothing is tidied up."""
+
+    def read(span, root, reader):
+        if span.path == deadly:
+            monkeypatch.setattr(parts.Path, "unlink", lambda path, missing_ok=False: None)
+            raise Death
+        return read_document(span, root, reader)
+
+    read_document = parts.read_document
+    for _ in range(3):
+        monkeypatch.setattr(parts, "read_document", read)
+        with pytest.raises(Death):
+            parts.write_part(path, part, tmp_path, reader)
+        monkeypatch.undo()
+    assert parts.write_part(path, part, tmp_path, reader) == (1, 1)
+    pages, (problem,) = parts.merge_parts([path])
+    assert pages["file"].to_pylist() == ["good"]
+    assert (problem.place, problem.reason) == (str(deadly), "3 processes died while they read it. Remove it.")
+
+    parts.forget_attempts(tmp_path / "parts")
+    assert parts.write_part(path, part, tmp_path, reader) == (2, 0)
+    assert [item.name for item in (tmp_path / "parts").iterdir()] == [path.name]

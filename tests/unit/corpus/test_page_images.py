@@ -1,0 +1,46 @@
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from PIL import Image
+
+from drag_ray.corpus.page_images import PageImages, compute_scale
+from drag_ray.errors import DataError
+
+EDGES = st.floats(0.01, 20_000)
+
+
+@given(EDGES, EDGES, st.floats(0.1, 9), st.integers(10_000, 10_000_000))
+def test_the_budget_holds_at_once_and_is_used(width, height, wanted, max_pixels):
+    scale = compute_scale(width, height, wanted, max_pixels)
+    assert 0 < scale <= wanted
+    assert math.ceil(width * scale) * math.ceil(height * scale) <= max_pixels
+    assert max(width, height) * scale <= 16_000
+    is_full = (width * scale + 1) * (height * scale + 1) >= max_pixels - 1e-3
+    assert scale == wanted or is_full or max(width, height) * scale > 15_998
+
+
+def test_a_picture_is_found_by_its_key_and_equal_ones_are_one_file(tmp_path):
+    images = PageImages(tmp_path)
+    key = images.write(Image.new("RGB", (30, 20), (200, 10, 10)))
+    assert images.write(Image.new("RGB", (30, 20), (200, 10, 10))) == key
+    assert images.write(Image.new("RGB", (30, 20), (10, 10, 200))) != key
+    assert len(list(tmp_path.rglob("*.jpg"))) == 2
+    found = images.open(key)
+    assert found.size == (30, 20)
+    red, _, blue = found.getpixel((15, 10))
+    assert red > 180
+    assert blue < 30
+    assert images.read(key).startswith(b"\xff\xd8")
+
+
+@pytest.mark.parametrize("key", ["", "../../etc/passwd", "ab/abc.jpg", "/ab/" + "a" * 32 + ".jpg"])
+def test_what_is_no_key_is_no_path(tmp_path, key):
+    with pytest.raises(DataError, match=r"not a key.*--corpus\.page-images"):
+        PageImages(tmp_path).read(key)
+
+
+def test_a_lost_picture_is_named(tmp_path):
+    with pytest.raises(DataError, match="no such page image"):
+        PageImages(tmp_path).open("ab/" + "a" * 32 + ".jpg")
