@@ -20,7 +20,7 @@ from drag_ray.search.syntax import And, Boost, Every, Maybe, Node, Not, Or, Patt
 from drag_ray.search.whoosh_parser import parse_whoosh
 
 MAX_QUERY_CHARS = 2_000
-"""A query is cut here. A page holds few more words than that, and the cost of a query grows with its terms."""
+"""A query is cut before the word that goes over it: the cost of a query grows with its terms."""
 MAX_DEPTH = 48
 """Nodes of a tree that lie deeper match nothing: Tantivy works through a tree by recursion."""
 MAX_PATTERNS = 16
@@ -38,9 +38,14 @@ def clean(text: str) -> str:
     return text if text.isascii() else text.encode("utf-8", "ignore").decode("utf-8")
 
 
+def _cut(text: str) -> str:
+    """At most `MAX_QUERY_CHARS` characters, and no half word at the end."""
+    return text if len(text) <= MAX_QUERY_CHARS else next(iter(text[:MAX_QUERY_CHARS].rsplit(maxsplit=1)), "")
+
+
 def read_query(text: str, analyzer: Analyzer, syntax: Syntax, operator: Operator) -> Node | None:
     """The meaning of a query; None if nothing searchable is in it. A word that it says twice weighs twice."""
-    text = clean(text[:MAX_QUERY_CHARS])
+    text = clean(_cut(text))
     if syntax == "query":
         return parse_query(text, analyzer, operator)
     if syntax == "whoosh":
