@@ -1,6 +1,6 @@
 """How well queries that nobody learned find their pages: what a trained policy has to beat, and what the engine has to match.
 
-1. page sets: the raw question as the query, beside the BM25 figures that the sets come with;
+1. page sets: the raw question as the query, beside bm25s on the same tokens and the BM25 figures that the sets come with;
 2. retrieval sets: nDCG@10 beside bm25s on the same tokens, with the same k1 and b, and beside RM3: expansion helps where many
    documents answer a query (Cranfield, CISI) and harms where one does (SciFact, and the page sets);
 3. baselines without a model, on two page sets and on the embedded corpus.
@@ -17,17 +17,18 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from public_sets import DATA_DIR, RetrievalSet, build_searcher, read_page_set, read_retrieval_set, require, to_pages
+from public_sets import DATA_DIR, PageSet, build_searcher, read_page_set, read_retrieval_set, require, to_pages
 from record import write_result
 
 from drag_ray import schemas
 from drag_ray.agent.config import AgentConfig
+from drag_ray.agent.environment import compute_evidence_rank
 from drag_ray.baselines.config import PassageConfig, Rm3Config
 from drag_ray.baselines.policies import WITHOUT_MODEL, BaselineOptions, build_rollouts
 from drag_ray.baselines.rm3 import RelevanceModel
 from drag_ray.collect.plan import build_plan
 from drag_ray.search.searcher import Searcher
-from drag_ray.types import Question
+from drag_ray.types import Hit, Question
 
 DEPTH = 10
 RUN_DEPTH = 100
@@ -70,16 +71,29 @@ def compute_measures(ranks: Sequence[int | None]) -> dict[str, float]:
 
 
 def measure_page_set(name: str, data_dir: Path) -> dict[str, Any]:
-    """The raw question on a page set, the published figures, the differences; other baselines where they are asked for."""
+    """The raw question by our search and by bm25s, published figures, and other baselines for `BASELINE_SETS`."""
     folder, _, pages_name = name.partition("/")
     page_set = read_page_set(require(data_dir / folder), f"{pages_name or 'pages'}.jsonl.gz")
     with tempfile.TemporaryDirectory() as scratch:
         searcher = build_searcher(page_set.pages, Path(scratch))
         names = WITHOUT_MODEL if name in BASELINE_SETS else ("question",)
         measured = {baseline: measure_baseline(baseline, searcher, page_set.questions) for baseline in names}
+        measured["bm25s"] = measure_bm25s(page_set, searcher)
     published = dict(zip(("hit@1", "hit@3", f"mrr@{DEPTH}"), PUBLISHED_PAGE_SETS[name], strict=True))
     differences = {key: round(measured["question"][key] - value, 4) for key, value in published.items()}
     return {"pages": len(page_set.pages), **measured, "published": published, "difference": differences}
+
+
+def measure_bm25s(page_set: PageSet, searcher: Searcher) -> dict[str, float]:
+    """The raw question by bm25s on the same tokens: what of a difference to the published figures is not our search's."""
+    pages = sorted(page_set.pages, key=lambda page: (page.file, page.page_number))
+    queries = [question.question for question in page_set.questions]
+    ranks = []
+    found = search_bm25s([page.text for page in pages], queries, searcher, DEPTH)
+    for question, rows in zip(page_set.questions, found, strict=True):
+        hits = tuple(Hit(pages[row].file, pages[row].page_number, rank, 0.0) for rank, row in enumerate(rows, start=1))
+        ranks.append(compute_evidence_rank(hits, question.evidence))
+    return compute_measures(ranks)
 
 
 def measure_retrieval_set(name: str, data_dir: Path) -> dict[str, Any]:
@@ -96,7 +110,11 @@ def measure_retrieval_set(name: str, data_dir: Path) -> dict[str, Any]:
         scores = {
             engine: {key: {hit.file: hit.score for hit in hits} for key, hits in run.items()} for engine, run in runs.items()
         }
-        scores["bm25s"] = search_bm25s(retrieval_set, searcher)
+        names = list(retrieval_set.documents)
+        found = search_bm25s(list(retrieval_set.documents.values()), list(queries.values()), searcher, RUN_DEPTH)
+        scores["bm25s"] = {
+            key: {names[row]: score for row, score in hits.items()} for key, hits in zip(queries, found, strict=True)
+        }
     measured = {engine: compute_ranking_measures(run, judgements) for engine, run in scores.items()}
     ndcg, published = measured["drag_ray"]["ndcg@10"], PUBLISHED_RETRIEVAL_SETS[name]
     return {
@@ -109,18 +127,18 @@ def measure_retrieval_set(name: str, data_dir: Path) -> dict[str, Any]:
     }
 
 
-def search_bm25s(retrieval_set: RetrievalSet, searcher: Searcher) -> dict[str, dict[str, float]]:
-    """Scores by query and document of bm25s in Lucene's form of BM25, on the tokens of our analyzer."""
+def search_bm25s(texts: Sequence[str], queries: Sequence[str], searcher: Searcher, depth: int) -> list[dict[int, float]]:
+    """Scores by place in `texts`, best first, of bm25s in Lucene's form of BM25 on the tokens of our analyzer."""
     import bm25s
 
     engine = bm25s.BM25(method="lucene", k1=1.2, b=0.75)
-    engine.index([searcher.analyze(text) for text in retrieval_set.documents.values()], show_progress=False)
-    names = list(retrieval_set.documents)
-    run = {}
-    for key, text in retrieval_set.queries.items():
-        rows, scores = engine.retrieve([searcher.analyze(text)], k=RUN_DEPTH, show_progress=False)
-        run[key] = {names[row]: float(score) for row, score in zip(rows[0], scores[0], strict=True) if score > 0}
-    return run
+    engine.index([searcher.analyze(text) for text in texts], show_progress=False)
+    found = []
+    for query in queries:
+        rows, scores = engine.retrieve([searcher.analyze(query)], k=min(depth, len(texts)), show_progress=False)
+        pairs = zip(rows[0].tolist(), scores[0].tolist(), strict=True)
+        found.append({row: score for row, score in pairs if score > 0})
+    return found
 
 
 def compute_ranking_measures(run: dict[str, dict[str, float]], judgements: dict[str, dict[str, int]]) -> dict[str, float]:

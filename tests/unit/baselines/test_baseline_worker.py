@@ -1,0 +1,64 @@
+"""Baselines with a model share the engine, the index and the journal of the agent that they are compared with."""
+
+import asyncio
+from dataclasses import replace
+from pathlib import Path
+
+from factories import build_page, build_question
+
+from drag_ray import artifacts, schemas
+from drag_ray.agent.config import AgentConfig
+from drag_ray.agent.rollout import Policy
+from drag_ray.baselines.config import PassageConfig, Rm3Config
+from drag_ray.baselines.policies import BaselineOptions
+from drag_ray.collect import journal
+from drag_ray.collect.plan import build_plan, cut_chunks, read_tasks
+from drag_ray.collect.worker import CollectWorker, WorkerOptions
+from drag_ray.engine.config import EngineConfig
+from drag_ray.engine.generate import Request
+from drag_ray.engine.scripted import ScriptedEngine
+from drag_ray.search.config import SearchConfig
+from drag_ray.search.index import build_index
+
+NAMES = ("", "hyde", "query2doc")
+
+
+def reply(request: Request) -> str:
+    is_passage = "passage" in request.messages[-1]["content"]
+    return "Rotor limits are in the manual." if is_passage else "<search>rotor</search>"
+
+
+def test_one_engine_rolls_out_the_agent_and_its_baselines(tmp_path: Path) -> None:
+    pages = [build_page(page_number=number, text=f"rotor speed limit {number}") for number in range(1, 9)]
+    artifacts.write_parquet(tmp_path / "pages.parquet", schemas.to_table(pages, schemas.PAGES))
+    build_index(tmp_path / "pages.parquet", tmp_path / "index", SearchConfig())
+    agent, engine = AgentConfig(max_iterations=1), ScriptedEngine(reply)
+    options = WorkerOptions(
+        run_dir=tmp_path / "run",
+        index_dir=tmp_path / "index",
+        agent=agent,
+        engine=EngineConfig(model="tiny"),
+        policy=Policy("tiny"),
+        concurrent_rollouts=4,
+        flush_s=0,
+        baselines=BaselineOptions(agent, Rm3Config(), PassageConfig(), ()),
+        build_engine=lambda config, images: engine,
+    )
+    questions = [build_question(id=f"q{number}") for number in range(3)]
+    tasks = build_plan(questions, ("greedy",), 1, run_seed=0)
+    plan = [replace(task, baseline=name) for name in NAMES for task in tasks]
+    journal.begin_attempt(options.run_dir)
+
+    async def run() -> None:
+        worker = CollectWorker(options)
+        for chunk in cut_chunks(plan, chunk_rollouts=4):
+            assert [task.id for task in read_tasks(chunk)] == [task.id for task in plan[chunk["chunk"][0].as_py() * 4 :][:4]]
+            async for _ in worker(chunk):
+                pass
+
+    asyncio.run(run())
+    rows = journal.read_trajectories(options.run_dir).to_pylist()
+    assert {row["id"] for row in rows} == {task.id for task in plan}
+    assert {row["model"] for row in rows} == {"tiny", "hyde:tiny", "query2doc:tiny"}
+    assert len(engine.requests) == len(plan) == 9
+    assert all(row["error"] == "" and row["turns"][0]["hits"] for row in rows)
