@@ -23,9 +23,16 @@ from drag_ray.baselines.weights import WeightedSearcher, write_weights
 from drag_ray.engine.generate import GenerateFn, Generation, Request
 from drag_ray.search.searcher import Searcher
 
+BASELINES = {
+    "question": "the question, word for word",
+    "question_keywords": "the question without stop words",
+    "rm3": "the question, expanded by terms of the pages that it finds: it reads the index, and never the evidence",
+    "hyde": "a passage that the base model writes for the question, having seen no page",
+    "query2doc": "the question and a passage that the base model writes, having seen pages of training questions alone",
+}
+"""What is searched, and what is known of the collection by then."""
 WITHOUT_MODEL = ("question", "question_keywords", "rm3")
 WITH_MODEL = ("hyde", "query2doc")
-BASELINES = (*WITHOUT_MODEL, *WITH_MODEL)
 _WEIGHTED = ("rm3", *WITH_MODEL)
 
 

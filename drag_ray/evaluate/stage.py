@@ -14,7 +14,7 @@ from drag_ray import artifacts, provenance, schemas
 from drag_ray.agent.rollout import RolloutTask
 from drag_ray.artifacts import StageFolder
 from drag_ray.baselines.passages import read_examples
-from drag_ray.baselines.policies import WITH_MODEL, BaselineOptions, build_rollouts
+from drag_ray.baselines.policies import BASELINES, WITH_MODEL, BaselineOptions, build_rollouts
 from drag_ray.collect import journal
 from drag_ray.collect.plan import build_plan
 from drag_ray.collect.stage import build_options, collect, read_questions
@@ -126,7 +126,8 @@ def _build_context(config: Any, questions: Sequence[Question]) -> ReportContext:
         analyzer=record.analyzer,
         sampling=_PRESET,
         seeds=(config.seed,),
-        summary=f"{len(questions)} held-out questions on {record.num_pages} pages, asked by {config.engine.model}.",
+        summary=f"{len(questions)} held-out questions on {record.num_pages} pages, asked by {config.engine.model}. "
+        + " ".join(f"{name}: {BASELINES[name]}." for name in config.evaluate.baselines),
         created_at=datetime.now(UTC).isoformat(timespec="seconds"),
         commit=provenance.read_commit(),
         training_curve=_read_curve(config.stage_dir("finetune") / "curve.jsonl"),
