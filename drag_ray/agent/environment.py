@@ -50,10 +50,9 @@ class SearchEnvironment:
 
     async def search(self, query: str, evidence: tuple[Evidence, ...]) -> SearchResult:
         """Run a query in a worker thread, so that a slow one does not hold up the other rollouts."""
-        return await asyncio.to_thread(self.search_now, query, evidence)
+        return await asyncio.to_thread(self._search, query, evidence)
 
-    def search_now(self, query: str, evidence: tuple[Evidence, ...]) -> SearchResult:
-        """Run a query in this thread."""
+    def _search(self, query: str, evidence: tuple[Evidence, ...]) -> SearchResult:
         started = time.perf_counter()
         try:
             hits = tuple(self._searcher.search(query, self._depth))

@@ -119,7 +119,7 @@ class _Builder:
         return Query.disjunction_max_query(spread)
 
     def _build_pattern(self, node: Pattern) -> Query:
-        regex = _to_regex(node)
+        regex = to_regex(node)
         if regex is None or not self._may_expand():
             return Query.empty_query()
         try:
@@ -143,7 +143,7 @@ _REGEX_MARKS = frozenset("\\.+*?()|[]{}^$#&-~")
 _SET = re.compile(r"\[(?P<negation>!?)(?P<members>\]?[^\]]*)\]")
 
 
-def _to_regex(pattern: Pattern) -> str | None:
+def to_regex(pattern: Pattern) -> str | None:
     """The pattern as Tantivy's regular expressions; None if it has too many wildcards."""
     if len(pattern.form) > MAX_FORM_CHARS:
         return None

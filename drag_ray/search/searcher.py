@@ -1,5 +1,6 @@
 """Ask a page index. A searcher is cheap to open, safe to share between threads, and holds no page text in its own memory."""
 
+import math
 import os
 from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -15,10 +16,14 @@ from drag_ray.search.index import PAGES_NAME, TANTIVY_DIR_NAME, read_record
 from drag_ray.search.page_table import PageTable
 from drag_ray.search.query import build_query, build_weighted_query, clean, read_query
 from drag_ray.search.shards import ROW, TEXT, open_index
+from drag_ray.search.snippet import Snippet, build_matcher, choose_window
+from drag_ray.search.syntax import Node
 from drag_ray.types import Hit, Page
 
 _TIE_EPSILON = 2e-6
 """Scores closer than this share are equal: Tantivy sums a page's terms in 32 bits, in an order that varies with the page."""
+
+_NUM_SIMILAR_TERMS = 25
 
 
 class Searcher:
@@ -78,9 +83,9 @@ class Searcher:
             SearchIndexError: `top_k` is below 1.
         """
         _check_top_k(top_k)
-        query = build_query(read_query(text, self._analyzer, self._syntax, self._operator), self._schema, self._searcher)
+        query = build_query(self._read(text), self._schema, self._searcher)
         if files is not None:
-            query = Query.boolean_query([(Occur.Must, query), (Occur.Must, self._build_filter(files))])
+            query = Query.boolean_query([(Occur.Must, query), (Occur.Must, self._build_filter(self._pages.row_ranges(files)))])
         return self._to_hits(self._rank(query, top_k))
 
     def search_terms(self, weights: Mapping[str, float], top_k: int) -> list[Hit]:
@@ -100,16 +105,54 @@ class Searcher:
             found = list(parts)
         return [found[place % num_threads][place // num_threads] for place in range(len(texts))]
 
+    def more_like_this(self, hit: Hit, top_k: int) -> list[Hit]:
+        """The `top_k` pages that share most with the page of a hit, by its terms of highest tf-idf; not the page itself.
+
+        Raises:
+            SearchIndexError: the hit is of another index, or `top_k` is below 1.
+        """
+        _check_top_k(top_k)
+        row = self._row(hit)
+        text = self._analyzer.prepare(self._pages.text(row))
+        if not self._analyzer.analyze(text):
+            return []
+        similar = Query.more_like_this_document_fields_query(
+            self._schema, {TEXT: [text]}, min_doc_frequency=2, min_term_frequency=1
+        )
+        others = [(Occur.Must, similar), (Occur.MustNot, self._build_filter([range(row, row + 1)]))]
+        return self._to_hits(self._rank(Query.boolean_query(others), top_k))
+
+    def snippet(self, hit: Hit, text: str, max_chars: int = 300) -> Snippet:
+        """The window of the hit's page with most of what the query `text` asks for, rare terms before common ones.
+
+        Raises:
+            SearchIndexError: the hit is of another index, or `max_chars` is below 1.
+        """
+        if max_chars < 1:
+            raise SearchIndexError(f"max_chars {max_chars}: must be at least 1.")
+        page_text = self._pages.text(self._row(hit))
+        matches = build_matcher(self._read(text))
+        matched = [token for token in self._analyzer.locate(page_text) if matches(token.term)]
+        start, end = choose_window(page_text, matched, lambda term: math.log1p(self.num_pages / self.doc_freq(term)), max_chars)
+        inside = tuple((token.start - start, token.end - start) for token in matched if start <= token.start and token.end <= end)
+        return Snippet(hit.file, hit.page_number, page_text[start:end], start, inside)
+
     def page(self, hit: Hit) -> Page:
         """The page of a hit, with its text.
 
         Raises:
             SearchIndexError: the hit is of another index.
         """
+        return self._pages.page(self._row(hit))
+
+    def _row(self, hit: Hit) -> int:
         row = self._pages.row(hit.file, hit.page_number)
         if row is None:
             raise SearchIndexError(f"{hit.file}, page {hit.page_number}: not in this index.")
-        return self._pages.page(row)
+        return row
+
+    def _read(self, text: str) -> Node | None:
+        return read_query(text, self._analyzer, self._syntax, self._operator)
 
     def _rank(self, query: tantivy.Query, top_k: int) -> list[tuple[float, int]]:
         """(score, row) of the best pages, equal scores in order of their rows."""
@@ -125,12 +168,9 @@ class Searcher:
     def _to_hits(self, ranked: list[tuple[float, int]]) -> list[Hit]:
         return [Hit(*self._pages.key(row), rank, score) for rank, (score, row) in enumerate(ranked, start=1)]
 
-    def _build_filter(self, files: Collection[str]) -> tantivy.Query:
-        """Matches the rows of the files and adds nothing to the score."""
-        ranges = [
-            Query.range_query(self._schema, ROW, tantivy.FieldType.Integer, rows.start, rows.stop - 1)
-            for rows in self._pages.row_ranges(files)
-        ]
+    def _build_filter(self, chosen: Sequence[range]) -> tantivy.Query:
+        """Matches these rows and adds nothing to the score."""
+        ranges = [Query.range_query(self._schema, ROW, tantivy.FieldType.Integer, rows.start, rows.stop - 1) for rows in chosen]
         return Query.const_score_query(Query.boolean_query([(Occur.Should, query) for query in ranges]), 0.0)
 
 

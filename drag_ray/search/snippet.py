@@ -1,0 +1,86 @@
+"""The part of a page that a query is about: a window of its text with as many of the query's rare terms as fit."""
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+from drag_ray.search.analyzer import Token
+from drag_ray.search.query import to_regex
+from drag_ray.search.syntax import And, Boost, Maybe, Node, Or, Pattern, Phrase, Term
+
+_WORD_END = re.compile(r"\s")
+
+
+@dataclass(frozen=True, slots=True)
+class Snippet:
+    """A window of a page's text.
+
+    `start` counts characters of the page before the window; `matches` are (start, end) of the matched words in the window.
+    """
+
+    file: str
+    page_number: int
+    text: str
+    start: int
+    matches: tuple[tuple[int, int], ...]
+
+
+def build_matcher(node: Node | None) -> Callable[[str], bool]:
+    """Tells whether a term of a page is one that the query asks for; what it excludes does not count."""
+    leaves = list(_read_leaves(node)) if node else []
+    terms = {leaf for leaf in leaves if isinstance(leaf, str)}
+    patterns = [re.compile(regex) for leaf in leaves if isinstance(leaf, Pattern) and (regex := to_regex(leaf))]
+    return lambda term: term in terms or any(pattern.fullmatch(term) for pattern in patterns)
+
+
+def choose_window(text: str, matched: Sequence[Token], weigh: Callable[[str], float], max_chars: int) -> tuple[int, int]:
+    """(start, end) of the window of at most `max_chars` characters whose distinct terms weigh most; the first of equals.
+
+    Args:
+        text: the page.
+        matched: its matched terms in order; none give the page's beginning.
+        weigh: how much a term counts.
+        max_chars: at least 1.
+    """
+    start = end = 0
+    best = 0.0
+    for first, token in enumerate(matched):
+        within = [other for other in matched[first:] if other.end - token.start <= max_chars]
+        weight = sum(weigh(term) for term in {other.term for other in within})
+        if weight > best:
+            best, start, end = weight, token.start, within[-1].end
+    spare = max(0, max_chars - (end - start))
+    start = max(0, min(start - spare // 2, len(text) - max_chars))
+    return _snap(text, start, min(len(text), start + max_chars), matched)
+
+
+def _snap(text: str, start: int, end: int, matched: Sequence[Token]) -> tuple[int, int]:
+    """Move the ends inwards to spaces, if they cut words, but not into a matched word."""
+    inside = [token for token in matched if start <= token.start and token.end <= end]
+    latest = inside[0].start if inside else end
+    earliest = inside[-1].end if inside else start
+    if start > 0 and not text[start - 1].isspace() and (space := _WORD_END.search(text, start, latest)):
+        start = space.end()
+    if end < len(text) and not text[end].isspace():
+        spaces = list(_WORD_END.finditer(text, earliest, end))
+        end = spaces[-1].start() if spaces else end
+    return start, end
+
+
+def _read_leaves(node: Node) -> Iterator[str | Pattern]:
+    match node:
+        case Term(term):
+            yield term
+        case Phrase(terms):
+            yield from (term for _, term in terms)
+        case Pattern(_, literal):
+            yield node
+            yield literal
+        case And(nodes) | Or(nodes):
+            for part in nodes:
+                yield from _read_leaves(part)
+        case Boost(part, factor):
+            yield from _read_leaves(part) if factor else ()
+        case Maybe(wanted, bonus):
+            yield from _read_leaves(wanted)
+            yield from _read_leaves(bonus)
