@@ -80,8 +80,12 @@ def measure_page_set(name: str, data_dir: Path) -> dict[str, Any]:
         measured = {baseline: measure_baseline(baseline, searcher, page_set.questions) for baseline in names}
         measured["bm25s"] = measure_bm25s(page_set, searcher)
     published = dict(zip(("hit@1", "hit@3", f"mrr@{DEPTH}"), PUBLISHED_PAGE_SETS[name], strict=True))
-    differences = {key: round(measured["question"][key] - value, 4) for key, value in published.items()}
-    return {"pages": len(page_set.pages), **measured, "published": published, "difference": differences}
+    references = {"published": published, "bm25s": {key: measured["bm25s"][key] for key in published}}
+    differences = {
+        f"difference_to_{reference}": {key: round(measured["question"][key] - value, 4) for key, value in values.items()}
+        for reference, values in references.items()
+    }
+    return {"pages": len(page_set.pages), **measured, "published": published, **differences}
 
 
 def measure_bm25s(page_set: PageSet, searcher: Searcher) -> dict[str, float]:
