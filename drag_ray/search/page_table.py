@@ -55,14 +55,15 @@ class PageTable:
     def __init__(self, path: Path) -> None:
         try:
             reader = pa.ipc.open_file(pa.memory_map(str(path)))
-            self._batches = [reader.get_batch(number) for number in range(reader.num_record_batches)]
-            table = pa.Table.from_batches(self._batches, reader.schema)
+            batches = [reader.get_batch(number) for number in range(reader.num_record_batches)]
+            table = pa.Table.from_batches(batches, reader.schema)
             counts = table["file"].value_counts()
             self._page_numbers = table["page_number"].to_numpy()
         except (OSError, pa.ArrowInvalid, KeyError) as error:
             raise SearchIndexError(f"{path}: cannot be read ({error}). Build the index again: python jobs/index.py") from None
         self._names = [name for name in schemas.PAGES.names if name in table.column_names]
-        self._texts = [batch.column("text") for batch in self._batches]
+        self._columns = [[batch.column(name) for name in self._names] for batch in batches]
+        self._texts = [batch.column("text") for batch in batches]
         # Value counts come in order of first appearance, and the table is sorted: each file is a range of rows.
         self._files: list[str] = counts.field("values").to_pylist()
         self._starts: list[int] = [0, *accumulate(counts.field("counts").to_pylist())]
@@ -102,6 +103,6 @@ class PageTable:
 
     def page(self, row: int) -> Page:
         """The whole page."""
-        batch, place = self._batches[row // BATCH_ROWS], row % BATCH_ROWS
-        values: dict[str, Any] = {name: batch.column(name)[place].as_py() for name in self._names}
+        columns, place = self._columns[row // BATCH_ROWS], row % BATCH_ROWS
+        values: dict[str, Any] = {name: column[place].as_py() for name, column in zip(self._names, columns, strict=True)}
         return schemas.to_page(values)
