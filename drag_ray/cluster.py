@@ -89,18 +89,23 @@ def run_tasks(function: Callable[..., Any], calls: Sequence[tuple[Any, ...]]) ->
     """The result of `function(*call)` for each call in its order, computed by Ray tasks that take a CPU each.
 
     Only as many results as keep the CPUs busy are on their way at once.  A single call is made here, without Ray.
+    What a call raises is raised here.
     """
     if len(calls) == 1:
         yield function(*calls[0])
         return
     import ray
+    from ray.exceptions import RayTaskError
 
     # Ray gives each task one CPU; Polars would start a thread for each CPU of the node.
     task = ray.remote(function).options(num_cpus=1, runtime_env={"env_vars": {"POLARS_MAX_THREADS": "1"}})
     pending: deque[Any] = deque()
-    for call in calls:
-        if len(pending) > int(ray.cluster_resources().get("CPU", 1)):
+    try:
+        for call in calls:
+            if len(pending) > int(ray.cluster_resources().get("CPU", 1)):
+                yield ray.get(pending.popleft())
+            pending.append(task.remote(*call))
+        while pending:
             yield ray.get(pending.popleft())
-        pending.append(task.remote(*call))
-    while pending:
-        yield ray.get(pending.popleft())
+    except RayTaskError as error:
+        raise error.cause from error

@@ -75,41 +75,49 @@ def screen_rows(rows: pl.DataFrame, leaks: pl.DataFrame) -> pl.DataFrame:
     return marked.filter(is_clean).select(rows.columns)
 
 
-def check_rows(rows: pl.DataFrame, part: ScoredPart, sides: pl.DataFrame, side: str, layout: Layout, place: str) -> None:
-    """Check rows as they were read back from a file.
+class RowChecker:
+    """Checks rows as they were read back from files, against the part that they were made from.
 
     Args:
-        rows: consecutive rows of one file, all from `part`.
-        part: what they were made from.
+        part: what the rows were made from.
         sides: question_id and side of each question.
-        side: the side of the file.
         layout: how the rows were laid out.
-        place: the file, for messages.
-
-    Raises:
-        DataError: a row shows the model what the policy was not shown, tells the rank, evidence or answer, or is on a wrong side.
     """
-    column = _input_column(rows)
-    numbered = (
-        rows.with_row_index("row")
-        .join(part.trajectories.select("trajectory_id", "messages"), on="trajectory_id", how="left", suffix="_recorded")
-        .join(sides, on="question_id", how="left")
-    )
-    recorded = pl.col("messages_recorded" if column == "messages" else "messages").list.head(pl.col(column).list.len())
-    if layout.has_images:
-        expected = layout.show_inputs(numbered.select(recorded).to_series())
-        differs = pl.struct(column, "images") != pl.lit(expected)
-    else:
-        differs = pl.col(column) != recorded
-    checks = {
-        "its input is not what the policy was shown": differs.fill_null(True),
-        f"its question is not on the {side} side": pl.col("side").ne_missing(side),
-    }
-    for complaint, is_wrong in checks.items():
-        _require_none(numbered.filter(is_wrong), complaint, place)
-    clean = screen_rows(rows, find_leaks(part.trajectories))
-    if clean.height != rows.height:
-        told = numbered.join(clean.select("trajectory_id"), on="trajectory_id", how="anti")
+
+    def __init__(self, part: ScoredPart, sides: pl.DataFrame, layout: Layout) -> None:
+        self._recorded = part.trajectories.select("trajectory_id", recorded="messages")
+        self._leaks = find_leaks(part.trajectories)
+        self._sides = sides
+        self._layout = layout
+
+    def check(self, rows: pl.DataFrame, side: str, place: str) -> None:
+        """Check consecutive rows of one file.
+
+        Args:
+            side: the side of the file.
+            place: the file, for messages.
+
+        Raises:
+            DataError: a row shows the model what the policy was not shown, or tells it the rank, evidence or answer, or is on
+                the wrong side.
+        """
+        column = _input_column(rows)
+        names = [column, "images"] if self._layout.has_images else [column]
+        numbered = (
+            rows.select("trajectory_id", "question_id", *names)
+            .with_row_index("row")
+            .join(self._recorded, on="trajectory_id", how="left", maintain_order="left")
+            .join(self._sides, on="question_id", how="left", maintain_order="left")
+        )
+        recorded = pl.col("recorded").list.head(pl.col(column).list.len())
+        if self._layout.has_images:
+            differs = pl.struct(names) != pl.lit(self._layout.show_inputs(numbered.select(recorded).to_series()))
+        else:
+            differs = pl.col(column) != recorded
+        _require_none(numbered.filter(differs.fill_null(True)), "its input is not what the policy was shown", place)
+        _require_none(numbered.filter(pl.col("side").ne_missing(side)), f"its question is not on the {side} side", place)
+        clean = screen_rows(numbered, self._leaks)
+        told = numbered.join(clean.select("row"), on="row", how="anti")
         _require_none(told, "its input tells the rank, a file or the answer of its question", place)
 
 

@@ -30,5 +30,5 @@ class ProcessConfig(BaseConfig):
     """what each search after the first takes from a trajectory's reward"""
     allow_mixed: bool = False
     """take trajectories of several agent configurations or search indexes as one set"""
-    part_trajectories: int = Field(default=20_000, ge=1)
-    """trajectories, about, that a process has in memory at once; a larger set is dealt out by question to parts of this size"""
+    part_mib: int = Field(default=32, ge=1)
+    """MiB of conversations, about, that a process has in memory at once; a larger set is dealt out by question to parts"""

@@ -18,7 +18,7 @@ FILTER_LABELS = {
 """Every drop reason, in words."""
 
 # Loops repeat their words: of three words in a row at least half are new in any text that says something.
-_MIN_TRIGRAMS = 8
+_MIN_WORDS = 10
 _MIN_NEW_TRIGRAMS = 0.5
 _FILE_NAME = r"(?i)[\w-]\.(?:pdf|png|jpe?g|tiff?|jsonl|docx?|pptx?|xlsx?|html?)\b"
 
@@ -35,7 +35,7 @@ def add_drop_reasons(turns: pl.DataFrame, filters: Sequence[FilterName]) -> pl.D
     """
     flaws = {
         "truncated": pl.col("is_truncated"),
-        "repetitive": is_repetitive(pl.col("reply")),
+        "repetitive": pl.lit(find_repetitive(turns["reply"])),
         "file_name": copies_file_name(pl.col("query"), pl.col("evidence_files")),
     }
     reason = pl.when(pl.col("has_error")).then(pl.lit("failed"))
@@ -51,12 +51,15 @@ def add_drop_reasons(turns: pl.DataFrame, filters: Sequence[FilterName]) -> pl.D
     return flawed
 
 
-def is_repetitive(text: pl.Expr) -> pl.Expr:
-    """True for a text that goes round in circles: fewer than half of its sequences of three words are new."""
+def find_repetitive(texts: pl.Series) -> pl.Series:
+    """True for each text that goes round in circles: fewer than half of its sequences of three words are new."""
+    words = texts.str.extract_all(r"\w+").rename("words")
+    # Most replies are too short to tell, and looking at each is slow.
+    is_long = words.list.len() >= _MIN_WORDS
     word = pl.element()
     trigrams = pl.concat_str(word, word.shift(-1), word.shift(-2), separator=" ").drop_nulls()
-    share_of_new = pl.when(trigrams.len() >= _MIN_TRIGRAMS).then(trigrams.n_unique() / trigrams.len()).otherwise(1.0)
-    return text.str.extract_all(r"\w+").list.eval(share_of_new).list.first().fill_null(1.0) < _MIN_NEW_TRIGRAMS
+    share_of_new = words.filter(is_long).list.eval(trigrams.n_unique() / trigrams.len()).list.first()
+    return is_long.scatter(is_long.arg_true(), share_of_new < _MIN_NEW_TRIGRAMS)
 
 
 def copies_file_name(query: pl.Expr, evidence_files: pl.Expr) -> pl.Expr:

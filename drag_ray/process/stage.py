@@ -13,7 +13,7 @@ from drag_ray.errors import DataError
 from drag_ray.process.config import ProcessConfig
 from drag_ray.process.parts import deal_out, part_name, process_part, read_dealt
 from drag_ray.process.statistics import compute_statistics, format_statistics
-from drag_ray.process.trajectories import TRAIN_SPLIT, check_files, check_settings, read_records
+from drag_ray.process.trajectories import TRAIN_SPLIT, FileSize, check_files, check_settings, read_records
 
 _DEALT_DIR_NAME = "dealt"
 
@@ -32,15 +32,15 @@ def run(config: Any, folder: StageFolder) -> dict[str, Any]:
         DataError: the trajectories cannot be read, do not belong together, or none of them can be trained on.
     """
     source = config.stage_dir("collect") / "trajectories"
-    num_records = check_files(source)
+    sizes = check_files(source)
     if not config.process.allow_mixed:
-        check_settings(list(num_records))
-    counts = _process(num_records, config.process, folder.path.resolve())
+        check_settings(list(sizes))
+    counts = _process(sizes, config.process, folder.path.resolve())
     if not counts["trajectories"]:
         raise DataError(
-            f"{source}: no trajectory to train on among {sum(num_records.values())} records ({counts['failed_rollouts']} failed, "
-            f"{counts['other_split']} outside the split {TRAIN_SPLIT!r}, {counts['malformed']} malformed). "
-            f"Collect with questions whose split is {TRAIN_SPLIT!r}: python jobs/collect.py"
+            f"{source}: no trajectory to train on among {sum(size.num_records for size in sizes.values())} records "
+            f"({counts['failed_rollouts']} failed, {counts['other_split']} outside the split {TRAIN_SPLIT!r}, "
+            f"{counts['malformed']} malformed). Collect with questions whose split is {TRAIN_SPLIT!r}: python jobs/collect.py"
         )
     statistics = compute_statistics(counts)
     write_json(folder.path / "statistics.json", statistics)
@@ -48,13 +48,14 @@ def run(config: Any, folder: StageFolder) -> dict[str, Any]:
     return {name: value for name, value in statistics.items() if not isinstance(value, dict)}
 
 
-def _process(num_records: Mapping[Path, int], config: ProcessConfig, folder: Path) -> Counter[Any]:
-    num_parts = math.ceil(sum(num_records.values()) / config.part_trajectories)
+def _process(sizes: Mapping[Path, FileSize], config: ProcessConfig, folder: Path) -> Counter[Any]:
+    part_bytes = config.part_mib * 2**20
+    num_parts = math.ceil(sum(size.num_bytes for size in sizes.values()) / part_bytes)
     if num_parts <= 1:
-        return process_part(read_records(list(num_records)), 0, config, folder)
+        return process_part(read_records(list(sizes)), 0, config, folder)
     dealt_dir = folder / _DEALT_DIR_NAME
     shutil.rmtree(dealt_dir, ignore_errors=True)
-    batches = _cut_batches(num_records, config.part_trajectories)
+    batches = _cut_batches(sizes, part_bytes)
     for _ in run_tasks(deal_out, [(batch, num_parts, dealt_dir) for batch in batches]):
         pass
     parts = [part for part in range(num_parts) if (dealt_dir / part_name(part)).exists()]
@@ -69,14 +70,14 @@ def _process_dealt(dealt_dir: Path, part: int, config: ProcessConfig, folder: Pa
     return process_part(read_dealt(dealt_dir / part_name(part)), part, config, folder)
 
 
-def _cut_batches(num_records: Mapping[Path, int], size: int) -> list[list[Path]]:
-    """Consecutive files that hold about `size` records together."""
+def _cut_batches(sizes: Mapping[Path, FileSize], num_bytes: int) -> list[list[Path]]:
+    """Consecutive files that hold about `num_bytes` of conversations together."""
     batches: list[list[Path]] = [[]]
     filled = 0
-    for path, num in num_records.items():
-        if filled >= size:
+    for path, size in sizes.items():
+        if filled >= num_bytes:
             batches.append([])
             filled = 0
         batches[-1].append(path)
-        filled += num
+        filled += size.num_bytes
     return batches

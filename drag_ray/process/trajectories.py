@@ -1,7 +1,7 @@
 """Trajectories as the process stage reads them: checked files, unfit records set aside and counted."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -41,8 +41,16 @@ class TrainingTrajectories:
     left_out: Counter[str]
 
 
-def check_files(folder: Path) -> dict[Path, int]:
-    """The Parquet files of `folder` that hold `schemas.TRAJECTORIES`, and how many records each has.
+@dataclass(frozen=True)
+class FileSize:
+    """Records of a file, and bytes of their conversations."""
+
+    num_records: int
+    num_bytes: int
+
+
+def check_files(folder: Path) -> dict[Path, FileSize]:
+    """The Parquet files of `folder`, each of which holds `schemas.TRAJECTORIES`, and their sizes.
 
     Raises:
         DataError: there is none, or one of them is unreadable or of another schema.
@@ -50,15 +58,21 @@ def check_files(folder: Path) -> dict[Path, int]:
     paths = sorted(folder.glob("*.parquet"))
     if not paths:
         raise DataError(f"{folder}: no *.parquet file with trajectories. Run: python jobs/collect.py")
-    num_records = {}
+    sizes = {}
     for path in paths:
         try:
             with pq.ParquetFile(path) as file:
                 schemas.check(file.schema_arrow, schemas.TRAJECTORIES, path)
-                num_records[path] = file.metadata.num_rows
+                sizes[path] = FileSize(file.metadata.num_rows, _count_bytes(file.metadata))
         except (pa.ArrowInvalid, OSError) as error:
             raise DataError(f"{path}: not a readable Parquet file ({error}). Remove it and collect again.") from error
-    return num_records
+    return sizes
+
+
+def _count_bytes(metadata: pq.FileMetaData) -> int:
+    groups = (metadata.row_group(place) for place in range(metadata.num_row_groups))
+    columns = (group.column(place) for group in groups for place in range(group.num_columns))
+    return sum(column.total_uncompressed_size for column in columns if column.path_in_schema == "messages")
 
 
 def check_settings(paths: Sequence[Path]) -> None:
@@ -69,17 +83,25 @@ def check_settings(paths: Sequence[Path]) -> None:
     """
     seen: dict[str, tuple[str, Path]] = {}
     for path in paths:
-        settings = pl.from_arrow(pq.read_table(path, columns=list(_SETTINGS)))
-        assert isinstance(settings, pl.DataFrame)
-        for name, label in _SETTINGS.items():
-            for value in settings[name].unique():
-                first_value, first_path = seen.setdefault(name, (value, path))
-                if value != first_value:
-                    raise DataError(
-                        f"{path}: trajectories of different {label} in one set ({name} {value!r} here, {first_value!r} in "
-                        f"{first_path.name}). Collect them anew into one run, process them apart, or allow it with "
-                        "--process.allow-mixed."
-                    )
+        for name, value in _list_settings(path):
+            first_value, first_path = seen.setdefault(name, (value, path))
+            if value != first_value:
+                raise DataError(
+                    f"{path}: trajectories of different {_SETTINGS[name]} in one set ({name} {value!r} here, {first_value!r} in "
+                    f"{first_path.name}). Collect them anew into one run, process them apart, or allow it with "
+                    "--process.allow-mixed."
+                )
+
+
+def _list_settings(path: Path) -> Iterator[tuple[str, str]]:
+    """The settings of a file and their values, from its statistics where these tell that there is one value."""
+    with pq.ParquetFile(path) as file:
+        for group in range(file.metadata.num_row_groups):
+            columns = (file.metadata.row_group(group).column(place) for place in range(file.metadata.num_columns))
+            for name, bounds in ((column.path_in_schema, column.statistics) for column in columns):
+                if name in _SETTINGS:
+                    known = [bounds.min] if bounds and bounds.has_min_max and bounds.min == bounds.max else None
+                    yield from ((name, value) for value in known or file.read_row_group(group, [name])[0].unique().to_pylist())
 
 
 def read_records(paths: Sequence[Path]) -> pl.DataFrame:

@@ -9,7 +9,7 @@ from drag_ray.errors import DataError
 from drag_ray.format import dpo, sft_query, sft_trajectory
 from drag_ray.format.config import FormatConfig
 from drag_ray.format.layout import Layout
-from drag_ray.format.leaks import check_rows
+from drag_ray.format.leaks import RowChecker
 from drag_ray.types import Trajectory
 
 SIDES = pl.DataFrame({"question_id": ["q1"], "side": ["train"]})
@@ -71,8 +71,8 @@ def test_images_that_had_left_the_prompt_are_not_shown_and_turns_that_saw_them_n
 def test_the_check_of_written_rows_knows_their_images(process, image_searches: int) -> None:
     part = process(show_images(build_search("a", 3), build_search("b", 2), build_search("c", 1)))
     layout = Layout(has_images=True, image_searches=image_searches)
-    rows = pl.DataFrame(lay_out(part, sft_trajectory, layout))
-    check_rows(rows, part, SIDES, "train", layout, "train.parquet")
+    rows, checker = pl.DataFrame(lay_out(part, sft_trajectory, layout)), RowChecker(part, SIDES, layout)
+    checker.check(rows, "train", "train.parquet")
     swapped = rows.with_columns(images=pl.lit(["evidence.png"] * len(rows["images"][0])))
     with pytest.raises(DataError, match="not what the policy was shown"):
-        check_rows(swapped, part, SIDES, "train", layout, "train.parquet")
+        checker.check(swapped, "train", "train.parquet")

@@ -7,7 +7,7 @@ from factories import EVIDENCE, build_answer, build_question, build_search, buil
 from drag_ray.errors import DataError
 from drag_ray.format.config import FormatConfig
 from drag_ray.format.layout import Layout
-from drag_ray.format.leaks import check_rows, find_leaks, screen_rows
+from drag_ray.format.leaks import RowChecker, find_leaks, screen_rows
 from drag_ray.format.sft_context import build_rows as build_context_rows
 from drag_ray.format.sft_query import build_rows
 from drag_ray.format.sft_trajectory import build_rows as build_trajectory_rows
@@ -29,7 +29,7 @@ def screen(rows: pl.DataFrame, part: ScoredPart) -> int:
 
 
 def check(rows: pl.DataFrame, part: ScoredPart) -> None:
-    check_rows(rows, part, SIDES, "train", Layout(), "train.parquet")
+    RowChecker(part, SIDES, Layout()).check(rows, "train", "train.parquet")
 
 
 def plant(rows: pl.DataFrame, column: str, position: int, hint: str) -> pl.DataFrame:

@@ -2,7 +2,7 @@ import polars as pl
 import pytest
 
 from drag_ray.process.config import FILTERS, FilterName
-from drag_ray.process.quality import FILTER_LABELS, add_drop_reasons, copies_file_name, is_repetitive, join_words
+from drag_ray.process.quality import FILTER_LABELS, add_drop_reasons, copies_file_name, find_repetitive, join_words
 
 PROSE = (
     "The rotor may turn at 340 rpm; above it the blades meet air that is too thin, so the manual gives a limit for each height."
@@ -44,7 +44,7 @@ def reasons(turns: pl.DataFrame, filters: tuple[FilterName, ...] = FILTERS) -> l
     ],
 )
 def test_text_that_goes_round_in_circles_is_repetitive(text: str, expected: bool) -> None:
-    assert pl.DataFrame({"text": [text]}).select(is_repetitive(pl.col("text"))).item() is expected
+    assert find_repetitive(pl.Series([text, PROSE])).to_list() == [expected, False]
 
 
 @pytest.mark.parametrize(

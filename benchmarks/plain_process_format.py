@@ -1,0 +1,263 @@
+"""The steps of the process and format stages in plain Python, a trajectory at a time: what the benchmark compares with.
+
+It follows the same definitions and writes the same kinds of rows, so its row counts must be those of the stages.
+"""
+
+import hashlib
+import json
+import math
+import re
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from drag_ray.agent.protocol import get_protocol
+from drag_ray.format.config import FormatConfig
+from drag_ray.format.parts import BUILDERS
+from drag_ray.process.config import ProcessConfig
+
+_FILE_NAME = re.compile(r"[\w-]\.(?:pdf|png|jpe?g|tiff?|jsonl|docx?|pptx?|xlsx?|html?)\b", re.IGNORECASE)
+_TOLD_RANK = re.compile(r"\b(?:found|evidence|ground truth|gold|relevant)\b[\w ]{0,30}\bat rank [1-9]", re.IGNORECASE)
+_WORD = re.compile(r"\w+")
+_NO_FLAW = ("", "duplicate", "near_duplicate")
+
+Turn = dict[str, Any]
+Trajectory = dict[str, Any]
+
+
+def run(source: Path, target: Path) -> dict[str, int]:
+    """Read `source/*.parquet`, write `target/<kind>.jsonl` and `.parquet`, and return the number of rows of each kind."""
+    questions: dict[str, list[Trajectory]] = defaultdict(list)
+    seen: set[str] = set()
+    for path in sorted(source.glob("*.parquet")):
+        for record in pq.read_table(path).to_pylist():
+            if record["error"] or record["split"] != "train" or record["id"] in seen:
+                continue
+            seen.add(record["id"])
+            questions[record["question_id"]].append(score_trajectory(record, ProcessConfig()))
+    rows: dict[str, list[dict[str, Any]]] = {name: [] for name in BUILDERS}
+    for trajectories in questions.values():
+        trajectories.sort(key=lambda item: (item["preset"], item["sample_index"]))
+        mark_duplicates(trajectories)
+        for name, built in build_rows(trajectories, FormatConfig()).items():
+            rows[name] += [row for row in built if not tells(row)]
+    target.mkdir(parents=True)
+    for name, built in rows.items():
+        with (target / f"{name}.jsonl").open("w") as lines:
+            lines.writelines(json.dumps(row) + "\n" for row in built)
+        pq.write_table(pa.Table.from_pylist(built, schema=BUILDERS[name].SCHEMA), target / f"{name}.parquet", compression="zstd")
+    check_rows(target, {item["id"]: item["messages"] for items in questions.values() for item in items})
+    return {name: len(built) for name, built in rows.items()}
+
+
+def score_trajectory(record: Trajectory, config: ProcessConfig) -> Trajectory:
+    """Decode the conversation, score and judge its turns, sum up the trajectory."""
+    messages = json.loads(record["messages"])
+    files = {page["file"] for page in record["evidence"]}
+    top_k = record["top_k"]
+    for turn in record["turns"]:
+        place, rank = turn["num_prompt_messages"], turn["evidence_rank"]
+        turn["reply"] = messages[place]["content"]
+        turn["state"] = hashlib.sha256(json.dumps(messages[:place]).encode()).hexdigest()
+        turn["query_key"] = " ".join(turn["query"].split())
+        turn["rank_score"] = (top_k - rank + 1) / top_k if rank is not None and rank <= top_k else 0.0
+        turn["rank_reward"] = math.exp(-((rank - 1) ** 2) / 2) if rank is not None and rank <= top_k else 0.0
+        turn["format_reward"] = float(turn["action"] != "invalid" and turn["finish_reason"] != "length")
+        turn["found"] = turn["action"] == "search" and turn["rank_score"] > 0 and not turn["error"]
+        turn["reward"] = config.format_weight * turn["format_reward"]
+        turn["reward"] += config.rank_weight * turn["rank_reward"] if turn["action"] == "search" else 0.0
+        turn["drop_reason"] = judge(turn, files)
+        turn |= {name: record[name] for name in ("question_id", "sample_index", "protocol")}
+        turn |= {"trajectory_id": record["id"], "messages": messages, "opening": record["turns"][0]["num_prompt_messages"]}
+    searches = [turn for turn in record["turns"] if turn["action"] == "search" and not turn["error"]]
+    best = max((turn["rank_reward"] for turn in searches), default=0.0)
+    formats = [turn["format_reward"] for turn in record["turns"]]
+    reward = config.format_weight * sum(formats) / max(1, len(formats)) + config.rank_weight * best
+    reward = min(1.5, max(-0.5, reward - config.search_cost * max(0, len(searches) - 1)))
+    first = next((place for place, turn in enumerate(searches) if turn["found"]), None)
+    effort = 0.0
+    if first is not None:
+        position = top_k * first + searches[first]["evidence_rank"]
+        effort = 1 - (position - 1) / (len(searches) * top_k)
+    return {**record, "messages": messages, "reward": reward, "effort": effort, "valid": first is not None}
+
+
+def judge(turn: Turn, evidence_files: set[str]) -> str:
+    """The flaw of a reply, if it has one."""
+    if turn["error"]:
+        return "failed"
+    if turn["finish_reason"] == "length":
+        return "truncated"
+    words = _WORD.findall(turn["reply"])
+    trigrams = list(zip(words, words[1:], words[2:], strict=False))
+    if len(words) >= 10 and len(set(trigrams)) / len(trigrams) < 0.5:
+        return "repetitive"
+    if _FILE_NAME.search(turn["query"]) or evidence_files.intersection(turn["query"].split(" ")):
+        return "file_name"
+    return ""
+
+
+def mark_duplicates(trajectories: list[Trajectory]) -> None:
+    """Mark replies that say the same as an earlier one in the same state, word for word or nearly so."""
+    for reason in ("duplicate", "near_duplicate"):
+        seen: set[Any] = set()
+        for turn in (turn for trajectory in trajectories for turn in trajectory["turns"]):
+            said = turn["query_key"] if turn["action"] == "search" else turn["reply"]
+            if reason == "near_duplicate":
+                said = (" ".join(sorted(set(_WORD.findall(said.lower())))), turn["evidence_rank"])
+            key = (turn["state"], turn["action"], said)
+            if not turn["drop_reason"] and key in seen:
+                turn["drop_reason"] = reason
+            elif not turn["drop_reason"]:
+                seen.add(key)
+
+
+def build_rows(trajectories: list[Trajectory], config: FormatConfig) -> dict[str, list[dict[str, Any]]]:
+    """The rows of one question, of every kind."""
+    turns = [turn for trajectory in trajectories for turn in trajectory["turns"]]
+    usable = [turn for turn in turns if turn["action"] == "search" and not turn["drop_reason"]]
+    targets = [turn for turn in usable if turn["found"]]
+    best = distinct(sorted(targets, key=by_score), "query_key")
+    limit = config.max_searches_per_question
+    by_rank = sorted(usable, key=lambda turn: (-turn["rank_score"], turn["evidence_rank"] or 1000, turn["sample_index"]))
+    candidates = distinct(by_rank, "state", "query_key")
+    pairs = []
+    for chosen in (turn for turn in candidates if turn["found"]):
+        others = [turn for turn in candidates if turn["state"] == chosen["state"]]
+        worse = [turn for turn in others if chosen["rank_score"] - turn["rank_score"] >= config.min_margin - 1e-9]
+        pairs += [(hardness, place, chosen, turn) for place, (hardness, turn) in enumerate(enumerate(worse))]
+    pairs.sort(key=lambda pair: pair[:2])
+    labelled = distinct(sorted(usable, key=by_score), "state", "query_key")
+    kto = [turn for turn in labelled if turn["found"]][:limit] + [turn for turn in labelled if not turn["found"]][:limit]
+    first = distinct([turn for turn in usable if turn["step"] == 1], "state", "query_key")
+    return {
+        "sft_query": [teach(turn, turn["opening"], turn["reasoning"] if turn["step"] == 1 else "") for turn in best[:limit]],
+        "sft_trajectory": build_conversations(trajectories, limit),
+        "sft_context": build_recoveries(trajectories, best, limit),
+        "rejection": build_rejection(trajectories, limit),
+        "dpo": [
+            {
+                "prompt": chosen["messages"][: chosen["num_prompt_messages"]],
+                "chosen": reply(chosen, chosen["reasoning"]),
+                "rejected": reply(rejected, rejected["reasoning"]),
+                **origin(chosen),
+                "chosen_score": chosen["rank_score"],
+                "rejected_score": rejected["rank_score"],
+            }
+            for _, _, chosen, rejected in pairs[: config.max_pairs_per_question]
+        ],
+        "kto": [{**pair(turn), "label": turn["found"], "score": turn["rank_score"]} for turn in kto],
+        "reward": [{**pair(turn), "query": turn["query"], "score": turn["rank_score"]} for turn in first],
+        "rl_steps": [
+            {
+                "prompt": turn["messages"][: turn["num_prompt_messages"]],
+                "completion": [{"role": "assistant", "content": turn["reply"]}],
+                **origin(turn),
+                "step": turn["step"],
+                "num_steps": len(trajectory["turns"]),
+                "reward": turn["reward"],
+                "trajectory_reward": trajectory["reward"],
+            }
+            for trajectory in trajectories
+            for turn in trajectory["turns"]
+            if not turn["error"]
+        ],
+    }
+
+
+def build_conversations(trajectories: list[Trajectory], limit: int) -> list[dict[str, Any]]:
+    outcomes = []
+    for trajectory in trajectories:
+        learned = [turn for turn in trajectory["turns"] if turn["found"] and not turn["drop_reason"]]
+        if learned:
+            best = max(learned, key=lambda turn: turn["rank_score"])
+            outcomes.append({**best, "flags": [turn in learned for turn in trajectory["turns"][: best["step"]]]})
+    outcomes.sort(key=lambda item: (-item["rank_score"], item["step"], item["sample_index"]))
+    return [
+        conversation(item, item["num_prompt_messages"], item["flags"], item["rank_score"], 1.0)
+        for item in distinct(outcomes, "query_key")[:limit]
+    ]
+
+
+def build_rejection(trajectories: list[Trajectory], limit: int) -> list[dict[str, Any]]:
+    kept, seen = [], set()
+    for trajectory in sorted(trajectories, key=lambda item: (-item["reward"], item["sample_index"])):
+        queries = tuple(turn["query_key"] for turn in trajectory["turns"] if turn["action"] == "search")
+        flags = [turn["drop_reason"] in _NO_FLAW and turn["action"] != "invalid" for turn in trajectory["turns"]]
+        if trajectory["valid"] and any(flags) and queries not in seen:
+            seen.add(queries)
+            kept.append((trajectory, flags))
+    return [
+        conversation(item["turns"][-1], item["turns"][-1]["num_prompt_messages"], flags, 1.0, 1 / len(kept[:limit]))
+        for item, flags in kept[:limit]
+    ]
+
+
+def build_recoveries(trajectories: list[Trajectory], best: list[Turn], limit: int) -> list[dict[str, Any]]:
+    states = []
+    for trajectory in trajectories:
+        searches = [turn for turn in trajectory["turns"] if turn["action"] == "search"]
+        for place, turn in enumerate(searches):
+            ran = [item for item in searches[:place] if not item["error"]]
+            if ran and not turn["drop_reason"] and not any(item["found"] for item in ran) and (turn["found"] or best):
+                better = (
+                    {} if turn["found"] else {"query": best[0]["query"], "rank_score": best[0]["rank_score"], "reasoning": ""}
+                )
+                states.append({**turn, **better})
+    states.sort(key=lambda turn: (not turn["found"], *by_score(turn)))
+    return [teach(turn) for turn in distinct(states, "state", "query")[:limit]]
+
+
+def tells(row: dict[str, Any]) -> bool:
+    """Whether an input says at which rank the evidence is."""
+    shown = row.get("prompt") or row["messages"]
+    return any(message["role"] != "assistant" and _TOLD_RANK.search(message["content"]) for message in shown)
+
+
+def check_rows(folder: Path, recorded: dict[str, list[dict[str, str]]]) -> None:
+    """Read the rows back and compare each input with what was recorded."""
+    for path in folder.glob("*.parquet"):
+        for row in pq.read_table(path).to_pylist():
+            shown = row.get("prompt") or row["messages"]
+            if tells(row) or shown != recorded[row["trajectory_id"]][: len(shown)]:
+                raise ValueError(f"{path}: {row['trajectory_id']} leaks")
+
+
+def conversation(turn: Turn, place: int, flags: list[bool], score: float, weight: float) -> dict[str, Any]:
+    messages = turn["messages"][: place + 1]
+    learned = {"num_prompt_messages": turn["opening"], "train_turns": flags}
+    return {"messages": messages, **learned, **origin(turn), "score": score, "weight": weight}
+
+
+def teach(turn: Turn, num_messages: int | None = None, reasoning: str | None = None) -> dict[str, Any]:
+    return {**pair(turn, num_messages, reasoning), "score": turn["rank_score"], "weight": 1.0}
+
+
+def pair(turn: Turn, num_messages: int | None = None, reasoning: str | None = None) -> dict[str, Any]:
+    num_messages = turn["num_prompt_messages"] if num_messages is None else num_messages
+    completion = reply(turn, turn["reasoning"] if reasoning is None else reasoning)
+    return {"prompt": turn["messages"][:num_messages], "completion": completion, **origin(turn)}
+
+
+def reply(turn: Turn, reasoning: str) -> list[dict[str, str]]:
+    return [{"role": "assistant", "content": get_protocol(turn["protocol"]).render_search(turn["query"], reasoning)}]
+
+
+def origin(turn: Turn) -> dict[str, str]:
+    return {"question_id": turn["question_id"], "trajectory_id": turn["trajectory_id"]}
+
+
+def by_score(turn: Turn) -> tuple[float, int, int]:
+    """The best first, of equals the earlier."""
+    return (-turn["rank_score"], turn["step"], turn["sample_index"])
+
+
+def distinct(turns: list[Turn], *keys: str) -> list[Turn]:
+    """The first turn of each value of `keys`."""
+    kept: dict[Any, Turn] = {}
+    for turn in turns:
+        kept.setdefault(tuple(turn[key] for key in keys), turn)
+    return list(kept.values())
