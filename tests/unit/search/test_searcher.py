@@ -1,23 +1,21 @@
-"""The page index: ranking, ties, hostile text, and refusal of what is not an index."""
+"""Asking the page index: ranking, ties, hostile text, filters, batches, snippets and similar pages."""
 
-import json
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import bm25s
 import numpy as np
 import pytest
-import Stemmer
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from drag_ray import artifacts, schemas
-from drag_ray.errors import DataError, SearchIndexError
+from drag_ray.errors import SearchIndexError
 from drag_ray.search.analyzer import build_analyzer
-from drag_ray.search.config import SearchConfig
-from drag_ray.search.index import INDEX_NAME, build_index
 from drag_ray.search.searcher import Searcher
-from drag_ray.types import Page
+from drag_ray.types import Hit, Page
 
+WriteIndex = Callable[..., Path]
 TEXTS = [
     "The rotor turns at 340 rpm.",
     "Maintenance of the rotors: check the oil.",
@@ -29,15 +27,8 @@ TEXTS = [
 ]
 
 
-def write_index(folder: Path, texts: list[str], **options: str) -> Path:
-    pages = [Page(f"file{number:02}.pdf", 1, 1, text) for number, text in enumerate(texts)]
-    artifacts.write_parquet(folder / "pages.parquet", schemas.to_table(pages[::-1], schemas.PAGES))
-    build_index(folder / "pages.parquet", folder / "index", SearchConfig(**options))  # type: ignore[arg-type]
-    return folder / "index"
-
-
 @pytest.fixture(scope="module")
-def index_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def index_dir(tmp_path_factory: pytest.TempPathFactory, write_index: WriteIndex) -> Path:
     return write_index(tmp_path_factory.mktemp("search"), TEXTS)
 
 
@@ -72,11 +63,11 @@ def test_and_needs_every_word(index_dir: Path) -> None:
     assert files(Searcher(index_dir, operator="and"), "rotor oil") == ["file01.pdf"]
 
 
-def test_the_index_remembers_its_operator(tmp_path: Path) -> None:
+def test_the_index_remembers_its_operator(tmp_path: Path, write_index: WriteIndex) -> None:
     assert files(Searcher(write_index(tmp_path, TEXTS, operator="and")), "rotor oil") == ["file01.pdf"]
 
 
-def test_plain_analyzer_keeps_inflections_and_stop_words(tmp_path: Path) -> None:
+def test_plain_analyzer_keeps_inflections_and_stop_words(tmp_path: Path, write_index: WriteIndex) -> None:
     searcher = Searcher(write_index(tmp_path, TEXTS, analyzer="plain"))
     assert files(searcher, "rotors") == ["file01.pdf"]
     assert "file00.pdf" in files(searcher, "the")
@@ -106,22 +97,7 @@ def test_no_text_raises(index_dir: Path, query: str) -> None:
     assert len(Searcher(index_dir).search(query, 3)) <= 3
 
 
-def test_equal_input_gives_an_equal_index(tmp_path: Path) -> None:
-    first, second = (write_index(tmp_path / name, TEXTS) for name in ("a", "b"))
-    assert Searcher(first).record == Searcher(second).record
-    assert Searcher(first).search("rotor oil", 10) == Searcher(second).search("rotor oil", 10)
-
-
-def test_other_text_or_analyzer_gives_another_fingerprint(tmp_path: Path) -> None:
-    records = [
-        Searcher(write_index(tmp_path / "a", TEXTS)).record,
-        Searcher(write_index(tmp_path / "b", [*TEXTS[:-1], "other"])).record,
-        Searcher(write_index(tmp_path / "c", TEXTS, analyzer="plain")).record,
-    ]
-    assert len({record.fingerprint for record in records}) == 3
-
-
-def test_scores_agree_with_bm25s(tmp_path: Path) -> None:
+def test_scores_agree_with_bm25s(tmp_path: Path, write_index: WriteIndex) -> None:
     """Tantivy stores field lengths in one byte, so scores are close rather than equal for pages of over 40 words."""
     random = np.random.default_rng(0)
     words = [f"w{number}" for number in range(60)]
@@ -138,30 +114,99 @@ def test_scores_agree_with_bm25s(tmp_path: Path) -> None:
             assert hit.score == pytest.approx(expected * 2.2, rel=1e-4)
 
 
-def test_stems_agree_with_snowball() -> None:
-    stemmer = Stemmer.Stemmer("english")
-    words = ["running", "connections", "maintenance", "relational", "happily", "indices", "batteries"]
-    assert build_analyzer("english").analyze(" ".join(words)) == stemmer.stemWords(words)
-
-
-def test_a_missing_index_names_the_command(tmp_path: Path) -> None:
-    with pytest.raises(SearchIndexError, match=r"jobs/index\.py"):
-        Searcher(tmp_path / "nothing")
-
-
-def test_an_index_of_another_tantivy_is_refused(tmp_path: Path) -> None:
-    index_dir = write_index(tmp_path, TEXTS)
-    record = json.loads((index_dir / INDEX_NAME).read_text())
-    artifacts.write_json(index_dir / INDEX_NAME, {**record, "tantivy_version": "0.1"})
-    with pytest.raises(SearchIndexError, match=r"built with tantivy 0\.1"):
-        Searcher(index_dir)
-
-
-def test_an_empty_page_set_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="holds no page"):
-        write_index(tmp_path, [])
-
-
 def test_a_top_k_of_zero_is_refused(index_dir: Path) -> None:
     with pytest.raises(SearchIndexError, match="at least 1"):
         Searcher(index_dir).search("rotor", 0)
+
+
+def test_a_word_that_is_said_twice_weighs_twice(index_dir: Path) -> None:
+    searcher = Searcher(index_dir)
+    [once] = searcher.search("hatch", 1)
+    [twice] = searcher.search("hatch hatch", 1)
+    assert twice.score == pytest.approx(2 * once.score)
+
+
+def test_the_syntax_of_the_index_can_be_overridden(index_dir: Path) -> None:
+    assert files(Searcher(index_dir), '"tail boom" NOT rotor') == files(Searcher(index_dir), "tail boom not rotor")
+    assert files(Searcher(index_dir, syntax="query"), "tail NOT boom") == []
+    assert files(Searcher(index_dir, syntax="query"), "rotor NOT boom") == ["file00.pdf", "file01.pdf"]
+
+
+def test_only_the_named_files_are_searched_and_scores_stay(index_dir: Path) -> None:
+    searcher = Searcher(index_dir)
+    everywhere = {hit.file: hit.score for hit in searcher.search("rotor oil", 10)}
+    chosen = searcher.search("rotor oil", 10, files={"file02.pdf", "file03.pdf", "lost.pdf"})
+    assert {hit.file: hit.score for hit in chosen} == {file: everywhere[file] for file in ("file02.pdf", "file03.pdf")}
+    assert [hit.rank for hit in chosen] == [1, 2]
+    assert searcher.search("rotor", 10, files=["lost.pdf"]) == searcher.search("rotor", 10, files=[]) == []
+
+
+def test_a_filter_takes_all_pages_of_a_file_and_no_neighbour(tmp_path: Path, write_index: WriteIndex) -> None:
+    pages = [Page(file, number, 3, "rotor") for file in ("a", "b", "c") for number in (1, 2, 3)]
+    hits = Searcher(write_index(tmp_path, pages)).search("rotor", 10, files=["b"])
+    assert [(hit.file, hit.page_number) for hit in hits] == [("b", 1), ("b", 2), ("b", 3)]
+
+
+def test_a_batch_finds_what_its_searches_find(index_dir: Path) -> None:
+    searcher = Searcher(index_dir)
+    queries = ["rotor", "", "oil hatch", "batteries", "\ud800", "tail"] * 7
+    assert searcher.search_batch(queries, 2) == [searcher.search(query, 2) for query in queries]
+    assert searcher.search_batch([], 2) == []
+
+
+def test_doc_freq_counts_the_pages_of_a_term(index_dir: Path) -> None:
+    searcher = Searcher(index_dir)
+    assert searcher.analyze("The Rotors, oil oil") == ["rotor", "oil", "oil"]
+    assert [searcher.doc_freq(term) for term in ("rotor", "oil", "rotors", "\ud800")] == [3, 2, 0, 0]
+
+
+def test_similar_pages_come_without_the_page_itself(index_dir: Path) -> None:
+    searcher = Searcher(index_dir)
+    [hit] = searcher.search("hatch", 1)
+    assert [similar.file for similar in searcher.more_like_this(hit, 5)] == ["file01.pdf"]  # oil is the term they share
+    battery = searcher.search("batteries", 3)[1]
+    assert [similar.file for similar in searcher.more_like_this(battery, 5)] == ["file04.pdf", "file06.pdf"]
+
+
+def test_a_page_without_words_is_like_no_other(tmp_path: Path, write_index: WriteIndex) -> None:
+    searcher = Searcher(write_index(tmp_path, ["", "of the", "unique words alone", "rotor"]))
+    for file in ("file00.pdf", "file01.pdf", "file02.pdf"):
+        assert searcher.more_like_this(Hit(file, 1, 1, 0.0), 3) == []
+
+
+def test_a_snippet_is_the_part_of_the_page_that_the_query_is_about(tmp_path: Path, write_index: WriteIndex) -> None:
+    text = "Filler words. " * 40 + "Check the main rotors before flight. " + "More filler here. " * 40
+    searcher = Searcher(write_index(tmp_path, [Page("a.pdf", 7, 9, text), Page("b.pdf", 1, 1, "filler words")]))
+    snippet = searcher.snippet(Hit("a.pdf", 7, 1, 1.0), "rotor words", 60)
+    assert (snippet.file, snippet.page_number) == ("a.pdf", 7)
+    assert snippet.text == text[snippet.start : snippet.start + len(snippet.text)]
+    assert len(snippet.text) <= 60
+    assert "rotors" in [snippet.text[start:end] for start, end in snippet.matches]
+
+
+def test_a_hit_of_another_index_is_refused(index_dir: Path) -> None:
+    searcher = Searcher(index_dir)
+    for ask in (searcher.page, lambda hit: searcher.snippet(hit, "rotor"), lambda hit: searcher.more_like_this(hit, 3)):
+        with pytest.raises(SearchIndexError, match=r"lost\.pdf, page 1: not in this index"):
+            ask(Hit("lost.pdf", 1, 1, 0.0))
+
+
+def test_limits_below_one_are_refused(index_dir: Path) -> None:
+    searcher = Searcher(index_dir)
+    [hit] = searcher.search("hatch", 1)
+    for ask in (
+        lambda: searcher.search("rotor", -1),
+        lambda: searcher.search_batch(["rotor"], 0),
+        lambda: searcher.more_like_this(hit, 0),
+        lambda: searcher.snippet(hit, "rotor", 0),
+    ):
+        with pytest.raises(SearchIndexError, match="at least 1"):
+            ask()
+
+
+def test_many_threads_may_share_a_searcher(index_dir: Path) -> None:
+    searcher = Searcher(index_dir, syntax="query")
+    queries = ["rotor oil", '"tail rotor"', "ro* NOT oil", "batteries"] * 50
+    with ThreadPoolExecutor(8) as pool:
+        found = list(pool.map(lambda query: searcher.search(query, 5), queries))
+    assert found == [searcher.search(query, 5) for query in queries]

@@ -1,0 +1,146 @@
+"""Building the page index: shards, fingerprints, and refusal of what is stale, foreign or damaged."""
+
+import json
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from drag_ray import artifacts
+from drag_ray.errors import DataError, SearchIndexError
+from drag_ray.search.index import INDEX_NAME, PAGES_NAME, TANTIVY_DIR_NAME, read_record
+from drag_ray.search.searcher import Searcher
+from drag_ray.search.shards import open_index
+
+WriteIndex = Callable[..., Path]
+TEXTS = ["The rotor turns at 340 rpm.", "Maintenance of the rotors: check the oil.", "The tail boom carries the tail rotor."]
+
+
+def rewrite_record(index_dir: Path, **values: Any) -> None:
+    record = json.loads((index_dir / INDEX_NAME).read_text())
+    artifacts.write_json(index_dir / INDEX_NAME, {**record, **values})
+
+
+@pytest.fixture(scope="module")
+def sharded(tmp_path_factory: pytest.TempPathFactory, write_index: WriteIndex) -> dict[int, Path]:
+    """The same 2,900 pages of few words, so that many scores are equal, in 1, 2, 8 and 11 shards."""
+    random = np.random.default_rng(3)
+    words = [f"w{number}" for number in range(12)]
+    texts = [" ".join(random.choice(words, size=random.integers(1, 6))) for _ in range(2_900)]
+    folder = tmp_path_factory.mktemp("shards")
+    return {number: write_index(folder / str(number), texts, num_shards=number) for number in (1, 2, 8, 11)}
+
+
+def test_shards_from_eight_on_are_merged(sharded: dict[int, Path]) -> None:
+    num_segments = {
+        number: open_index(index_dir / TANTIVY_DIR_NAME, "english").searcher().num_segments
+        for number, index_dir in sharded.items()
+    }
+    assert num_segments == {1: 1, 2: 2, 8: 1, 11: 1}
+
+
+@pytest.mark.parametrize("query", ["w1", "w1 w2", "w3 w4 w5", "w0 w1 w2 w3 w4 w5 w6 w7 w8 w9 w10 w11", "w7 w7 w2"])
+@pytest.mark.parametrize("top_k", [1, 3, 10, 500])
+def test_rankings_and_ties_do_not_depend_on_the_number_of_shards(sharded: dict[int, Path], query: str, top_k: int) -> None:
+    rankings = {
+        number: [(hit.file, hit.page_number, round(hit.score, 4)) for hit in Searcher(index_dir).search(query, top_k)]
+        for number, index_dir in sharded.items()
+    }
+    assert len(rankings[1]) == top_k
+    assert rankings[2] == rankings[8] == rankings[11] == rankings[1]
+
+
+def test_equal_scores_come_in_order_of_file_and_page(sharded: dict[int, Path]) -> None:
+    for index_dir in sharded.values():
+        hits = Searcher(index_dir).search("w1 w2 w3", 2_000)
+        keys = [(-hit.score, hit.file, hit.page_number) for hit in hits]
+        assert keys == sorted(keys)
+        assert len({hit.score for hit in hits}) < len(hits) / 4
+
+
+def test_the_fingerprint_does_not_depend_on_the_number_of_shards(sharded: dict[int, Path]) -> None:
+    assert len({read_record(index_dir).fingerprint for index_dir in sharded.values()}) == 1
+
+
+def test_nothing_of_the_shards_is_left(sharded: dict[int, Path]) -> None:
+    for index_dir in sharded.values():
+        assert {path.name for path in index_dir.iterdir()} == {INDEX_NAME, PAGES_NAME, TANTIVY_DIR_NAME}
+        assert not [path for path in (index_dir / TANTIVY_DIR_NAME).iterdir() if path.is_dir()]
+
+
+def test_equal_input_gives_an_equal_index(tmp_path: Path, write_index: WriteIndex) -> None:
+    first, second = (write_index(tmp_path / name, TEXTS) for name in ("a", "b"))
+    record, other = asdict(read_record(first)), asdict(read_record(second))
+    assert record == other
+    assert Searcher(first).search("rotor oil", 10) == Searcher(second).search("rotor oil", 10)
+
+
+def test_other_text_or_analyzer_gives_another_fingerprint(tmp_path: Path, write_index: WriteIndex) -> None:
+    records = [
+        read_record(write_index(tmp_path / "a", TEXTS)),
+        read_record(write_index(tmp_path / "b", [*TEXTS[:-1], "other"])),
+        read_record(write_index(tmp_path / "c", TEXTS, analyzer="plain")),
+    ]
+    assert len({record.fingerprint for record in records}) == 3
+
+
+def test_the_record_says_that_whoosh_joins_by_and(tmp_path: Path, write_index: WriteIndex) -> None:
+    record = read_record(write_index(tmp_path, TEXTS, syntax="whoosh", analyzer="whoosh"))
+    assert (record.syntax, record.operator, record.analyzer) == ("whoosh", "and", "whoosh")
+
+
+def test_a_missing_index_names_the_command(tmp_path: Path) -> None:
+    with pytest.raises(SearchIndexError, match=r"no finished search index.*jobs/index\.py"):
+        Searcher(tmp_path / "nothing")
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"tantivy_version": "0.1"}, r"built with tantivy 0\.1.*jobs/index\.py"),
+        ({"format": 1}, r"index of format 1, this code reads format 2.*jobs/index\.py"),
+        ({"num_pages": 4}, r"3 indexed pages, 3 in the page table, 4 in its record.*jobs/index\.py"),
+        ({"unknown": 1}, r"not an index record.*jobs/index\.py"),
+    ],
+)
+def test_a_foreign_index_is_refused(tmp_path: Path, write_index: WriteIndex, values: dict[str, Any], message: str) -> None:
+    index_dir = write_index(tmp_path, TEXTS)
+    rewrite_record(index_dir, **values)
+    with pytest.raises(SearchIndexError, match=message):
+        Searcher(index_dir)
+
+
+def test_an_index_whose_pages_have_changed_is_refused(tmp_path: Path, write_index: WriteIndex) -> None:
+    index_dir = write_index(tmp_path / "a", TEXTS)
+    write_index(tmp_path / "b", [*TEXTS, "another page"])
+    (tmp_path / "b" / "pages.parquet").replace(tmp_path / "a" / "pages.parquet")
+    with pytest.raises(SearchIndexError, match=r"stale, .*pages\.parquet has changed.*jobs/index\.py"):
+        Searcher(index_dir)
+
+
+def test_an_index_may_be_moved_away_from_its_pages(tmp_path: Path, write_index: WriteIndex) -> None:
+    index_dir = write_index(tmp_path / "a", TEXTS)
+    moved = index_dir.rename(tmp_path / "elsewhere")
+    assert len(Searcher(moved).search("rotor", 3)) == 3
+
+
+def test_an_index_that_lost_a_file_is_refused(tmp_path: Path, write_index: WriteIndex) -> None:
+    index_dir = write_index(tmp_path, TEXTS)
+    (index_dir / TANTIVY_DIR_NAME / "meta.json").unlink()
+    with pytest.raises(SearchIndexError, match=r"cannot be opened.*jobs/index\.py"):
+        Searcher(index_dir)
+
+
+def test_an_empty_page_set_is_refused(tmp_path: Path, write_index: WriteIndex) -> None:
+    with pytest.raises(DataError, match="holds no page"):
+        write_index(tmp_path, [])
+
+
+def test_a_new_index_takes_the_place_of_the_old_one(tmp_path: Path, write_index: WriteIndex) -> None:
+    write_index(tmp_path, TEXTS)
+    searcher = Searcher(write_index(tmp_path, ["fuel"]))
+    assert searcher.num_pages == 1
+    assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".")] == []
