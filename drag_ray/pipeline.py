@@ -96,7 +96,7 @@ STAGES: dict[str, Stage] = {
             summary="Train a LoRA adapter on the training rows.",
             reads=("format",),
             sections=("finetune", "engine"),
-            code=("finetune",),
+            code=("finetune", "format/masks.py"),
             placement=("finetune.num_workers", "finetune.max_failures", *_ENGINE_PLACEMENT),
         ),
         Stage(

@@ -5,6 +5,7 @@ from typing import Literal
 from pydantic import Field
 
 from drag_ray.config import BaseConfig
+from drag_ray.format.masks import Mask
 
 
 class FinetuneConfig(BaseConfig):
@@ -12,6 +13,9 @@ class FinetuneConfig(BaseConfig):
 
     format: Literal["sft_query", "sft_trajectory", "sft_context", "rejection"] = "sft_query"
     """training rows to learn from, a folder of the format stage"""
+    mask: Mask = "assistant"
+    """what of a learned reply counts: search_only its search, search_think the reasoning too, assistant all of it; none learns the
+    prompts as well"""
     epochs: float = Field(default=2.0, gt=0)
     """passes over the training rows"""
     learning_rate: float = Field(default=2e-4, gt=0)

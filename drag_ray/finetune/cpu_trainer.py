@@ -33,15 +33,26 @@ class CpuSFTTrainer(SFTTrainer):
 def compute_trained_loss(model: Any, inputs: dict[str, Any], num_tokens: torch.Tensor | int | None = None) -> torch.Tensor:
     """Negative log-likelihood of the trained tokens: summed, and divided by `num_tokens` or by their number in this batch.
 
+    With a `weight` of each row, its tokens count so often, in the sum and in the number that divides it.
+
     Args:
         model: a causal language model whose forward takes `logits_to_keep`, as all of transformers do.
-        inputs: `input_ids`, `attention_mask` and `labels`, each of shape (rows, tokens).
+        inputs: `input_ids`, `attention_mask` and `labels`, each of shape (rows, tokens), and perhaps `weight` of shape (rows,).
         num_tokens: trained tokens of the whole step, where it has several batches.
     """
     labels = inputs["labels"][:, 1:]
     positions = (labels != IGNORED_LABEL).any(dim=0).nonzero().squeeze(1)
-    features = {name: value for name, value in inputs.items() if name != "labels"}
+    features = {name: value for name, value in inputs.items() if name not in ("labels", "weight")}
     logits = model(**features, use_cache=False, logits_to_keep=positions).logits.float()
     targets = labels[:, positions]
-    total = cross_entropy(logits.flatten(0, 1), targets.flatten(), ignore_index=IGNORED_LABEL, reduction="sum")
-    return total / ((targets != IGNORED_LABEL).sum() if num_tokens is None else num_tokens)
+    if "weight" not in inputs:
+        total = cross_entropy(logits.flatten(0, 1), targets.flatten(), ignore_index=IGNORED_LABEL, reduction="sum")
+        return total / ((targets != IGNORED_LABEL).sum() if num_tokens is None else num_tokens)
+    losses = cross_entropy(logits.transpose(1, 2), targets, ignore_index=IGNORED_LABEL, reduction="none")
+    total = (losses.sum(dim=1) * inputs["weight"]).sum()
+    return total / (count_weighted_tokens(inputs) if num_tokens is None else num_tokens)
+
+
+def count_weighted_tokens(inputs: dict[str, Any]) -> torch.Tensor:
+    """Trained tokens of a batch, each counted as often as its row's `weight` says."""
+    return ((inputs["labels"][:, 1:] != IGNORED_LABEL).sum(dim=1) * inputs["weight"]).sum()

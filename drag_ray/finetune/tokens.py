@@ -1,14 +1,19 @@
-"""Training rows -> token ids and labels: the loss falls on what the assistant wrote, and on nothing else.
+"""Training rows -> token ids and labels: the loss falls on the part of each learned reply that the mask lets through.
 
 A prompt and the reply to it are tokenized apart, as they are when the model serves: it is given the
 tokens of the prompt and adds its own.  So what is learned is a sequence that it can be asked to write.
+What the labels learn is decoded once more and compared with the text that was meant.
 """
 
-from collections.abc import Iterable
+import json
+import unicodedata
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from itertools import groupby
 from typing import Any
 
 from drag_ray.errors import DataError, TrainError
+from drag_ray.format.masks import Mask, Span, find_spans
 
 IGNORED_LABEL = -100
 """The label that PyTorch's cross-entropy leaves out."""
@@ -16,7 +21,7 @@ IGNORED_LABEL = -100
 
 @dataclass(frozen=True)
 class Conversation:
-    """One training row: messages, and the assistant messages among them that are learned.
+    """One training row: messages, the assistant messages among them that are learned, and what the row counts in the loss.
 
     `trained` holds their positions in `messages`, in rising order.
     """
@@ -24,13 +29,14 @@ class Conversation:
     messages: list[dict[str, Any]]
     trained: tuple[int, ...]
     tools: list[dict[str, Any]] | None = None
+    weight: float = 1.0
 
 
 @dataclass
 class TokenizedRows:
-    """Rows {input_ids, labels}, lists of equal length, and how many rows were too long to be among them."""
+    """Rows {input_ids, labels, weight}, the first two of equal length, and how many rows were too long to be among them."""
 
-    rows: list[dict[str, list[int]]] = field(default_factory=list)
+    rows: list[dict[str, Any]] = field(default_factory=list)
     num_too_long: int = 0
 
     @property
@@ -60,17 +66,19 @@ def read_conversation(row: dict[str, Any]) -> Conversation:
     trained = tuple(place for place, is_wanted in zip(replies, wanted, strict=True) if is_wanted)
     if not trained:
         raise DataError("a training row has no assistant message to learn. Run: python jobs/format.py")
-    return Conversation(messages, trained, row.get("tools"))
+    tools = row.get("tools")
+    return Conversation(messages, trained, json.loads(tools) if isinstance(tools, str) else tools, row.get("weight", 1.0))
 
 
-def tokenize_conversation(conversation: Conversation, tokenizer: Any) -> dict[str, list[int]]:
-    """Token ids up to the last learned reply, and labels that are -100 outside the learned replies.
+def tokenize_conversation(conversation: Conversation, tokenizer: Any, mask: Mask = "assistant") -> dict[str, list[int]]:
+    """Token ids up to the last learned reply, and labels that are -100 outside of what `mask` lets through.
 
-    The labels of a reply run from the token after the generation prompt to the end-of-turn token, which
-    the model has to write as well.
+    With `assistant` the labels of a reply run from the token after the generation prompt to the end-of-turn token, which
+    the model has to write as well; with `none` all tokens are learned, the prompt's too; the others are `find_spans`'.
 
     Raises:
-        TrainError: the chat template does not extend a conversation by appending to it, or ends no turn.
+        DataError: a learned reply has nothing that the mask lets through.
+        TrainError: the chat template does not extend a conversation by appending to it, rewrites a reply, or ends no turn.
     """
     input_ids: list[int] = []
     labels: list[int] = []
@@ -79,16 +87,75 @@ def tokenize_conversation(conversation: Conversation, tokenizer: Any) -> dict[st
         prompt = _render(conversation, place, tokenizer, with_generation_prompt=True)
         reply = _render(conversation, place + 1, tokenizer, with_generation_prompt=False)
         prompt_ids = _tokenize(_extension(rendered, prompt, place), tokenizer)
-        reply_ids = _tokenize(_extension(prompt, reply, place), tokenizer)
-        num_learned = _count_to_end_of_turn(reply_ids, tokenizer)
+        reply_ids, reply_labels = _label_reply(
+            _extension(prompt, reply, place), conversation.messages[place]["content"], tokenizer, mask
+        )
         input_ids += prompt_ids + reply_ids
-        labels += [IGNORED_LABEL] * len(prompt_ids) + reply_ids[:num_learned]
-        labels += [IGNORED_LABEL] * (len(reply_ids) - num_learned)
+        labels += (prompt_ids if mask == "none" else [IGNORED_LABEL] * len(prompt_ids)) + reply_labels
         rendered = reply
     return {"input_ids": input_ids, "labels": labels}
 
 
-def tokenize_rows(rows: Iterable[dict[str, Any]], tokenizer: Any, max_length: int) -> TokenizedRows:
+def _label_reply(text: str, content: str, tokenizer: Any, mask: Mask) -> tuple[list[int], list[int]]:
+    """Token ids and labels of `text`, a reply as the chat template renders its `content`."""
+    encoded = tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)
+    ids, offsets = encoded["input_ids"], encoded["offset_mapping"]
+    if mask == "none":
+        return ids, ids
+    if mask == "assistant":
+        spans = [(0, offsets[_count_to_end_of_turn(ids, tokenizer) - 1][1])]
+    else:
+        start = text.find(content)
+        if start < 0:
+            raise TrainError(
+                f"the chat template does not render a reply word for word ({content[:80]!r} became {text[:80]!r}), so the mask "
+                f"{mask!r} cannot be placed. Use finetune.mask assistant, or a model whose template keeps replies as they are."
+            )
+        spans = [(start + first, start + last) for first, last in find_spans(content, mask)]
+        if not spans:
+            raise DataError(f"a reply has nothing for the mask {mask!r} to learn: {content[:80]!r}. Use finetune.mask assistant.")
+    labels = [
+        token if any(first < end and start < last for first, last in spans) else IGNORED_LABEL
+        for token, (start, end) in zip(ids, offsets, strict=True)
+    ]
+    _check_labels(labels, offsets, text, spans, tokenizer)
+    return ids, labels
+
+
+def _check_labels(labels: Sequence[int], offsets: Sequence[Span], text: str, spans: Sequence[Span], tokenizer: Any) -> None:
+    """Decode each run of learned tokens and compare it with its piece of `text`, and the pieces with `spans`.
+
+    A token may begin before a span or end after it (a tag's bracket can share its token with the bracket before it), so a run
+    may be wider than what was meant, by less than a token on each side.
+    """
+    learned = [place for place, label in enumerate(labels) if label != IGNORED_LABEL]
+    runs = _cut_runs(learned)
+    for first, last in runs:
+        start, end = offsets[first][0], offsets[last][1]
+        decoded = tokenizer.decode([labels[place] for place in range(first, last + 1)], clean_up_tokenization_spaces=False)
+        covered = [span for span in spans if start <= span[0] and span[1] <= end]
+        is_tight = bool(covered) and covered[0][0] < offsets[first][1] and offsets[last][0] < covered[-1][1]
+        if _normalise(decoded) != _normalise(text[start:end]) or not is_tight:
+            raise TrainError(
+                f"the labels of a reply decode to {decoded[:80]!r}, meant was {[text[a:b][:80] for a, b in spans]}. The "
+                "tokenizer's offsets cannot be trusted; use another model, and report this."
+            )
+    if sum(len(text[a:b]) for a, b in spans) > sum(offsets[last][1] - offsets[first][0] for first, last in runs):
+        raise TrainError(f"the labels of a reply leave out a part of {text[:80]!r} that the mask lets through. Report this.")
+
+
+def _normalise(text: str) -> str:
+    """A text without what tokenizers may lose of it: composition of characters, spaces at its ends."""
+    return unicodedata.normalize("NFC", text).strip()
+
+
+def _cut_runs(places: Sequence[int]) -> list[Span]:
+    """First and last of each run of consecutive places."""
+    runs = (list(run) for _, run in groupby(enumerate(places), key=lambda item: item[1] - item[0]))
+    return [(run[0][1], run[-1][1]) for run in runs]
+
+
+def tokenize_rows(rows: Iterable[dict[str, Any]], tokenizer: Any, max_length: int, mask: Mask = "assistant") -> TokenizedRows:
     """Tokenize rows; one of more than `max_length` tokens is set aside and counted, never cut.
 
     Raises:
@@ -98,13 +165,14 @@ def tokenize_rows(rows: Iterable[dict[str, Any]], tokenizer: Any, max_length: in
     kept = TokenizedRows()
     for number, row in enumerate(rows, start=1):
         try:
-            tokenized = tokenize_conversation(read_conversation(row), tokenizer)
+            conversation = read_conversation(row)
+            tokenized = tokenize_conversation(conversation, tokenizer, mask)
         except DataError as error:
             raise DataError(f"row {number}: {error}") from None
         if len(tokenized["input_ids"]) > max_length:
             kept.num_too_long += 1
         else:
-            kept.rows.append(tokenized)
+            kept.rows.append({**tokenized, "weight": conversation.weight})
     if kept.num_too_long and not kept.rows:
         raise DataError(
             f"all {kept.num_too_long} rows have more than finetune.max_length = {max_length} tokens. "

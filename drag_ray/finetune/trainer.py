@@ -26,6 +26,7 @@ from drag_ray.finetune.curve import ReportCallback, ReportFn, build_curve
 from drag_ray.finetune.deepspeed import build_deepspeed_settings, resolve_zero_stage
 from drag_ray.finetune.model import load_model, load_tokenizer
 from drag_ray.finetune.tokens import TokenizedRows, tokenize_rows
+from drag_ray.finetune.weighted_trainer import WeightedSFTTrainer
 
 _VISION_PART = r".*(visual|vision_tower|vision_model)\..*"
 
@@ -62,8 +63,8 @@ def train(job: TrainJob, report: ReportFn, resume_from: Path | None) -> dict[str
     if zero_stage != "off":
         _start_deepspeed(job.use_gpu)
     tokenizer = load_tokenizer(job.model)
-    train_rows = tokenize_rows(_read_rows(Path(job.train_path), config.limit), tokenizer, config.max_length)
-    validation_rows = tokenize_rows(_read_rows(Path(job.validation_path)), tokenizer, config.max_length)
+    train_rows = tokenize_rows(_read_rows(Path(job.train_path), config.limit), tokenizer, config.max_length, config.mask)
+    validation_rows = tokenize_rows(_read_rows(Path(job.validation_path)), tokenizer, config.max_length, config.mask)
     if not train_rows.rows:
         raise DataError(f"{job.train_path}: no training rows. Run: python jobs/format.py")
     set_seed(config.seed)
@@ -160,7 +161,8 @@ def _build_trainer(
         exclude_modules=_VISION_PART if hasattr(model.config, "vision_config") else None,
         task_type="CAUSAL_LM",
     )
-    trainer_class = SFTTrainer if job.use_gpu else CpuSFTTrainer
+    is_weighted = any(row["weight"] != 1 for row in train_rows.rows)
+    trainer_class = WeightedSFTTrainer if is_weighted else SFTTrainer if job.use_gpu else CpuSFTTrainer
     return trainer_class(
         model=model,
         args=arguments,

@@ -125,3 +125,69 @@ def test_long_rows_are_set_aside_and_counted(tokenizer: Any) -> None:
 def test_rows_that_teach_nothing_are_refused(tokenizer: Any, row: dict[str, Any], complaint: str) -> None:
     with pytest.raises(DataError, match=complaint):
         tokenize_rows([row], tokenizer, max_length=128)
+
+
+REPLY = "<think>The \u00fc-page <b>?</think><search>rowing club)</search> tail"
+
+
+@pytest.mark.parametrize(
+    ("mask", "learned"),
+    [
+        # "><" is one token, so the search begins with the bracket that ends the reasoning; ")</" is one at its end.
+        ("search_only", ["><search>rowing club)</search>"]),
+        ("search_think", ["<think>The \u00fc-page <b>?</think><search>rowing club)</search>"]),
+        ("assistant", [f"{REPLY}<|im_end|>"]),
+    ],
+)
+def test_a_mask_lets_its_part_of_a_reply_through(tokenizer: Any, mask: Any, learned: list[str]) -> None:
+    conversation = Conversation([*CONVERSATION[:2], _say("assistant", REPLY)], (2,))
+    assert _decode_learned(tokenize_conversation(conversation, tokenizer, mask), tokenizer) == learned
+
+
+def test_without_a_mask_the_prompt_is_learned_too(tokenizer: Any) -> None:
+    row = tokenize_conversation(Conversation(CONVERSATION[:3], (2,)), tokenizer, "none")
+    assert row["labels"] == row["input_ids"]
+
+
+def test_the_reasoning_of_the_recorded_form_is_learned_apart_from_the_search(tokenizer: Any) -> None:
+    row = tokenize_conversation(Conversation(CONVERSATION[:5], (4,)), tokenizer, "search_only")
+    assert _decode_learned(row, tokenizer) == ["<search>rowing club</search>"]
+    row = tokenize_conversation(Conversation(CONVERSATION[:5], (2, 4)), tokenizer, "search_think")
+    learned = ["<search>rows</search>", "<think>try again</think>", "<search>rowing club</search>"]
+    assert _decode_learned(row, tokenizer) == learned
+
+
+def test_a_reply_without_anything_to_learn_is_refused_with_its_row(tokenizer: Any) -> None:
+    row = {"prompt": CONVERSATION[:2], "completion": [_say("assistant", "<search>cut at the lim")]}
+    with pytest.raises(DataError, match=r"row 1: a reply has nothing for the mask 'search_only'"):
+        tokenize_rows([row], tokenizer, 512, "search_only")
+
+
+def test_labels_that_do_not_read_as_meant_are_refused(tokenizer: Any) -> None:
+    class Shifted:
+        """A tokenizer whose offsets are one character late."""
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(tokenizer, name)
+
+        def __call__(self, text: str, **options: Any) -> Any:
+            encoded = tokenizer(text, **options)
+            if "offset_mapping" in encoded:
+                encoded["offset_mapping"] = [(start + 1, end + 1) for start, end in encoded["offset_mapping"]]
+            return encoded
+
+    with pytest.raises(TrainError, match="the labels of a reply decode to"):
+        tokenize_conversation(Conversation(CONVERSATION[:5], (4,)), Shifted(), "search_only")
+
+
+def test_a_template_that_rewrites_replies_is_refused_where_the_mask_needs_their_words(tokenizer: Any) -> None:
+    changed = AutoTokenizer.from_pretrained(embedded_model_dir())
+    changed.chat_template = tokenizer.chat_template.replace("message['content']", "(message['content'] | upper)")
+    with pytest.raises(TrainError, match="does not render a reply word for word"):
+        tokenize_conversation(Conversation(CONVERSATION[:3], (2,)), changed, "search_only")
+
+
+def test_rows_keep_their_weight_and_functions(tokenizer: Any) -> None:
+    row = {"prompt": CONVERSATION[:2], "completion": CONVERSATION[2:3], "weight": 0.25, "tools": '[{"type": "function"}]'}
+    assert read_conversation(row).tools == [{"type": "function"}]
+    assert tokenize_rows([{**row, "tools": None}], tokenizer, 512).rows[0]["weight"] == 0.25

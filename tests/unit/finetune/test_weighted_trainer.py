@@ -1,0 +1,99 @@
+"""Weighted training is compared with the loss that the weights define, row by row."""
+
+import copy
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from datasets import Dataset
+from transformers import AutoTokenizer, LlamaConfig, LlamaForCausalLM
+from trl.trainer.sft_config import SFTConfig
+
+from drag_ray.engine.embedded import embedded_model_dir
+from drag_ray.finetune.cpu_trainer import compute_trained_loss
+from drag_ray.finetune.weighted_trainer import WeightedSFTTrainer
+
+ROWS = [
+    {"input_ids": [5, 6, 7, 8, 9], "labels": [-100, -100, 7, 8, 9], "weight": 0.5},
+    {"input_ids": [9, 8, 7], "labels": [-100, 8, -100], "weight": 2.0},
+    {"input_ids": [1, 2, 3, 4], "labels": [-100, 2, 3, 4], "weight": 0.1},
+    {"input_ids": [4, 4, 4, 2], "labels": [-100, -100, -100, 2], "weight": 1.0},
+]
+
+
+@pytest.fixture(scope="module")
+def model() -> LlamaForCausalLM:
+    torch.manual_seed(0)
+    config = LlamaConfig(
+        vocab_size=50, hidden_size=16, intermediate_size=32, num_hidden_layers=1, num_attention_heads=2, num_key_value_heads=1
+    )
+    return LlamaForCausalLM(config)
+
+
+def compute_row_losses(model: LlamaForCausalLM) -> tuple[list[torch.Tensor], list[int]]:
+    """For each row the sum of its tokens' losses as transformers computes it, and how many tokens it learns."""
+    counts = [sum(label != -100 for label in row["labels"][1:]) for row in ROWS]
+    losses = [
+        model(input_ids=torch.tensor([row["input_ids"]]), labels=torch.tensor([row["labels"]])).loss * count
+        for row, count in zip(ROWS, counts, strict=True)
+    ]
+    return losses, counts
+
+
+def compute_expected_loss(model: LlamaForCausalLM) -> torch.Tensor:
+    losses, counts = compute_row_losses(model)
+    weights = [row["weight"] for row in ROWS]
+    total = torch.stack([loss * weight for loss, weight in zip(losses, weights, strict=True)]).sum()
+    return total / sum(count * weight for count, weight in zip(counts, weights, strict=True))
+
+
+def test_a_batch_is_the_weighted_mean_of_its_tokens(model: LlamaForCausalLM) -> None:
+    width = max(len(row["input_ids"]) for row in ROWS)
+
+    def pad(name: str, value: int) -> torch.Tensor:
+        return torch.tensor([row[name] + [value] * (width - len(row[name])) for row in ROWS])
+
+    attention = (pad("labels", -1) != -1).long()
+    inputs = {"input_ids": pad("input_ids", 0), "labels": pad("labels", -100), "attention_mask": attention}
+    loss = compute_trained_loss(model, {**inputs, "weight": torch.tensor([row["weight"] for row in ROWS])})
+    torch.testing.assert_close(loss, compute_expected_loss(model))
+    equal = compute_trained_loss(model, {**inputs, "weight": torch.full((4,), 3.0)})
+    torch.testing.assert_close(equal, compute_trained_loss(model, inputs))
+
+
+@pytest.mark.parametrize(("batch_size", "accumulation"), [(4, 1), (2, 2), (1, 4)])
+def test_a_step_is_the_same_however_it_is_cut_into_batches(
+    model: LlamaForCausalLM, tmp_path: Path, batch_size: int, accumulation: int
+) -> None:
+    expected = copy.deepcopy(model)
+    compute_expected_loss(expected).backward()
+    trained = train_one_step(copy.deepcopy(model), tmp_path, batch_size, accumulation)
+    for (name, before), after in zip(expected.named_parameters(), trained.parameters(), strict=True):
+        assert before.grad is not None
+        torch.testing.assert_close(after.data, before.data - before.grad, msg=name, rtol=1e-4, atol=1e-6)
+
+
+def train_one_step(model: LlamaForCausalLM, folder: Path, batch_size: int, accumulation: int) -> Any:
+    arguments = SFTConfig(
+        output_dir=str(folder),
+        max_steps=1,
+        per_device_train_batch_size=batch_size,
+        gradient_accumulation_steps=accumulation,
+        learning_rate=1.0,
+        lr_scheduler_type="constant",
+        optim="sgd",
+        max_grad_norm=0.0,
+        use_cpu=True,
+        bf16=False,
+        gradient_checkpointing=False,
+        max_length=None,
+        dataset_kwargs={"skip_prepare_dataset": True},
+        save_strategy="no",
+        report_to="none",
+        disable_tqdm=True,
+    )
+    tokenizer = AutoTokenizer.from_pretrained(embedded_model_dir())
+    trainer = WeightedSFTTrainer(model=model, args=arguments, train_dataset=Dataset.from_list(ROWS), processing_class=tokenizer)
+    trainer.train()
+    return trainer.model
