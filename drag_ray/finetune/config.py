@@ -14,8 +14,8 @@ class FinetuneConfig(BaseConfig):
     format: Literal["sft_query", "sft_trajectory", "sft_context", "rejection"] = "sft_query"
     """training rows to learn from, a folder of the format stage"""
     mask: Mask = "assistant"
-    """what of a learned reply counts: search_only its search, search_think the reasoning too, assistant all of it; none learns the
-    prompts as well"""
+    """what of a learned reply counts: search_only its search, search_think the reasoning too, assistant all of it; none learns
+    the prompts as well"""
     epochs: float = Field(default=2.0, gt=0)
     """passes over the training rows"""
     learning_rate: float = Field(default=2e-4, gt=0)
