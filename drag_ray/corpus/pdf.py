@@ -116,7 +116,7 @@ def _read_layer(document: Any, number: int, config: CorpusConfig | None) -> _Lay
 
 
 def _needs_ocr(text: str, page: Any, config: CorpusConfig) -> bool:
-    letters = count_letters(text)
+    letters = count_letters(text, limit=config.ocr_min_chars)
     if config.ocr == "off" or (config.ocr == "auto" and letters >= config.ocr_min_chars):
         return False
     kinds = {item.type for item in page.get_objects()}

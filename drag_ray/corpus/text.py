@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Collection
+from itertools import islice
 
 # PDFium writes U+0002 (other builds U+FFFE) for a hyphen at the end of a line, with the rest of the word after it.
 _LINE_END_HYPHEN = re.compile("(\\w+)[\x02\ufffe](?:\r?\n)?(\\w+)")
@@ -23,6 +24,6 @@ def clean_text(text: str, words: Collection[str] = ()) -> str:
     return _UNWANTED.sub("", rejoined).replace("\r\n", "\n").replace("\r", "\n").strip()
 
 
-def count_letters(text: str) -> int:
-    """Letters and digits: what a reader can use, unlike blanks, dots and glyphs without a meaning."""
-    return sum(map(str.isalnum, text))
+def count_letters(text: str, limit: int | None = None) -> int:
+    """Letters and digits, up to `limit`: what a reader can use, unlike blanks, dots and glyphs without a meaning."""
+    return sum(1 for _ in islice(filter(str.isalnum, text), limit))
