@@ -60,10 +60,20 @@ def build_query(node: Node | None, schema: Schema, searcher: Searcher) -> Query:
     return Query.empty_query() if node is None else _Builder(schema, searcher).build(node, MAX_DEPTH)
 
 
-def build_weighted_query(weights: Mapping[str, float], schema: Schema, searcher: Searcher) -> Query:
+def weigh_terms(weights: Mapping[str, float]) -> Node | None:
     """Terms joined by or; a page's score is the sum of each term's score times its weight."""
-    terms = tuple(Boost(Term(clean(term)), weight) for term, weight in weights.items())
-    return build_query(Or(terms) if terms else None, schema, searcher)
+    return join(Or, [Boost(Term(clean(term)), weight) for term, weight in weights.items()])
+
+
+def read_weights(node: Node | None) -> dict[str, float] | None:
+    """The terms of a bag of words with their weights; None if the tree is anything else."""
+    weights: dict[str, float] = {}
+    for part in node.nodes if isinstance(node, Or) else (node,):
+        term, weight = (part.node, min(part.factor, _MAX_BOOST)) if isinstance(part, Boost) else (part, 1.0)
+        if not isinstance(term, Term) or weight <= 0:
+            return None
+        weights[term.term] = weights.get(term.term, 0.0) + weight
+    return weights
 
 
 class _Builder:

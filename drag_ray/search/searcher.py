@@ -2,8 +2,9 @@
 
 import math
 import os
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 import tantivy
@@ -13,8 +14,9 @@ from drag_ray.errors import SearchIndexError
 from drag_ray.search.analyzer import build_analyzer
 from drag_ray.search.config import Operator, SearchConfig, Syntax
 from drag_ray.search.index import PAGES_NAME, TANTIVY_DIR_NAME, read_record
+from drag_ray.search.max_score import MaxScore, TopHits
 from drag_ray.search.page_table import PageTable
-from drag_ray.search.query import build_query, build_weighted_query, clean, read_query
+from drag_ray.search.query import build_query, clean, read_query, read_weights, weigh_terms
 from drag_ray.search.shards import ROW, TEXT, open_index
 from drag_ray.search.snippet import Snippet, build_matcher, choose_window
 from drag_ray.search.syntax import Node
@@ -50,6 +52,8 @@ class Searcher:
             raise SearchIndexError(f"{index_dir}: cannot be opened ({error}). Build it again: python jobs/index.py") from None
         self._schema = index.schema
         self._searcher = index.searcher()
+        self._is_merged = self._searcher.num_segments == 1  # then the index is in order of the rows
+        self._max_score = MaxScore(self._searcher, self._schema)
         self._pages = PageTable(index_dir / PAGES_NAME)
         if not self._searcher.num_docs == len(self._pages) == self.record.num_pages:
             raise SearchIndexError(
@@ -83,10 +87,7 @@ class Searcher:
             SearchIndexError: `top_k` is below 1.
         """
         _check_top_k(top_k)
-        query = build_query(self._read(text), self._schema, self._searcher)
-        if files is not None:
-            query = Query.boolean_query([(Occur.Must, query), (Occur.Must, self._build_filter(self._pages.row_ranges(files)))])
-        return self._to_hits(self._rank(query, top_k))
+        return self._find(self._read(text), top_k, None if files is None else self._pages.row_ranges(files))
 
     def search_terms(self, weights: Mapping[str, float], top_k: int) -> list[Hit]:
         """The `top_k` best pages for terms (as `analyze` gives them) that weigh more or less in the score, joined by OR.
@@ -95,7 +96,7 @@ class Searcher:
             SearchIndexError: `top_k` is below 1.
         """
         _check_top_k(top_k)
-        return self._to_hits(self._rank(build_weighted_query(weights, self._schema, self._searcher), top_k))
+        return self._find(weigh_terms(weights), top_k)
 
     def search_batch(self, texts: Sequence[str], top_k: int) -> list[list[Hit]]:
         """`search` for many texts, on all cores: Tantivy searches without Python's lock."""
@@ -120,7 +121,7 @@ class Searcher:
             self._schema, {TEXT: [text]}, min_doc_frequency=2, min_term_frequency=1
         )
         others = [(Occur.Must, similar), (Occur.MustNot, self._build_filter([range(row, row + 1)]))]
-        return self._to_hits(self._rank(Query.boolean_query(others), top_k))
+        return self._to_hits(self._rank(self._run(Query.boolean_query(others)), top_k))
 
     def snippet(self, hit: Hit, text: str, max_chars: int = 300) -> Snippet:
         """The window of the hit's page with most of what the query `text` asks for, rare terms before common ones.
@@ -154,16 +155,32 @@ class Searcher:
     def _read(self, text: str) -> Node | None:
         return read_query(text, self._analyzer, self._syntax, self._operator)
 
-    def _rank(self, query: tantivy.Query, top_k: int) -> list[tuple[float, int]]:
+    def _find(self, node: Node | None, top_k: int, rows: Sequence[range] | None = None) -> list[Hit]:
+        """The best pages for a tree, among these rows if there are any given."""
+        weights = read_weights(node) if rows is None else None
+        if weights:
+            return self._to_hits(self._rank(partial(self._max_score.search, weights), top_k))
+        query = build_query(node, self._schema, self._searcher)
+        if rows is not None:
+            query = Query.boolean_query([(Occur.Must, query), (Occur.Must, self._build_filter(rows))])
+        return self._to_hits(self._rank(self._run(query), top_k))
+
+    def _run(self, query: Query) -> Callable[[int], TopHits]:
+        return lambda limit: self._searcher.search(query, limit=limit, count=False).hits
+
+    def _rank(self, search: Callable[[int], TopHits], top_k: int) -> list[tuple[float, int]]:
         """(score, row) of the best pages, equal scores in order of their rows."""
         limit = min(top_k + 1, self.num_pages)
         while True:
-            hits = self._searcher.search(query, limit=limit, count=False).hits
+            hits = search(limit)
             if len(hits) <= top_k or limit == self.num_pages or not _is_tie(hits[top_k - 1][0], hits[-1][0]):
                 break
             limit = min(limit * 4, self.num_pages)
-        rows = self._searcher.fast_field_values(ROW, [address for _, address in hits])
-        return _order_ties([(score, int(row or 0)) for (score, _), row in zip(hits, rows, strict=True)])[:top_k]
+        if self._is_merged:
+            rows = [address.doc for _, address in hits]
+        else:
+            rows = self._searcher.fast_field_values(ROW, [address for _, address in hits])
+        return _order_ties([(score, row) for (score, _), row in zip(hits, rows, strict=True)])[:top_k]  # type: ignore[misc]
 
     def _to_hits(self, ranked: list[tuple[float, int]]) -> list[Hit]:
         return [Hit(*self._pages.key(row), rank, score) for rank, (score, row) in enumerate(ranked, start=1)]

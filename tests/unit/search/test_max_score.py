@@ -1,0 +1,74 @@
+"""Skipping common words changes no ranking."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tantivy import Query
+
+from drag_ray.search import max_score
+from drag_ray.search.query import build_query, read_weights, weigh_terms
+from drag_ray.search.searcher import Searcher
+from drag_ray.search.syntax import And, Boost, Not, Or, Pattern, Term
+
+WriteIndex = Callable[..., Path]
+NUM_WORDS = 120
+
+
+@pytest.fixture(scope="module")
+def searcher(tmp_path_factory: pytest.TempPathFactory, write_index: WriteIndex) -> Searcher:
+    """1,500 pages whose words follow Zipf's law, with repetitions of whole pages."""
+    random = np.random.default_rng(1)
+    shares = 1 / np.arange(1, NUM_WORDS + 1)
+    texts = [
+        " ".join(f"w{word}" for word in random.choice(NUM_WORDS, size=random.integers(5, 60), p=shares / shares.sum()))
+        for _ in range(1_200)
+    ]
+    return Searcher(write_index(tmp_path_factory.mktemp("max_score"), texts + texts[:300]))
+
+
+def rank_all(searcher: Searcher, weights: dict[str, float], top_k: int) -> list[tuple[float, int]]:
+    query = build_query(weigh_terms(weights), searcher._schema, searcher._searcher)
+    return searcher._rank(searcher._run(query), top_k)
+
+
+@pytest.fixture
+def num_skips(searcher: Searcher, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Skips even where it does not pay; holds the number of essential terms of each attempt."""
+    monkeypatch.setattr(max_score, "_MIN_POSTINGS", 0)
+    monkeypatch.setattr(max_score, "_LOOKUP_COST", 0.0)
+    skips: list[int] = []
+    build_nested = searcher._max_score._build_nested
+
+    def build_and_note(terms: list, num_essential: int) -> Query:
+        skips.append(num_essential)
+        return build_nested(terms, num_essential)
+
+    monkeypatch.setattr(searcher._max_score, "_build_nested", build_and_note)
+    return skips
+
+
+@pytest.mark.parametrize("top_k", [1, 3, 10, 100, 1_500])
+def test_rankings_are_those_of_reading_everything(searcher: Searcher, num_skips: list[int], top_k: int) -> None:
+    random = np.random.default_rng(top_k)
+    for _ in range(60):
+        words = random.choice(NUM_WORDS, size=random.integers(1, 9), replace=False)
+        weights = {f"w{word}": float(random.choice([1.0, 1.0, 2.0, 0.3])) for word in words}
+        found = [(hit.file, hit.score) for hit in searcher.search_terms(weights, top_k)]
+        assert found == [
+            (searcher._pages.key(row)[0], pytest.approx(score, rel=1e-5)) for score, row in rank_all(searcher, weights, top_k)
+        ]
+    assert len(num_skips) > 30
+
+
+def test_only_bags_of_words_have_weights() -> None:
+    assert read_weights(Or((Term("a"), Boost(Term("b"), 2.0), Term("a")))) == {"a": 2.0, "b": 2.0}
+    assert read_weights(Term("a")) == {"a": 1.0}
+    for node in (None, And((Term("a"), Term("b"))), Or((Term("a"), Not(Term("b")))), Pattern("a*"), Or((Boost(Term("a"), 0.0),))):
+        assert read_weights(node) is None
+
+
+def test_unknown_terms_add_nothing(searcher: Searcher) -> None:
+    assert searcher.search_terms({"missing": 1.0, "w1": 1.0}, 5) == searcher.search_terms({"w1": 1.0}, 5)
+    assert searcher.search_terms({"missing": 1.0, "lost": 2.0}, 5) == []
