@@ -5,6 +5,7 @@ import os
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 
 import tantivy
@@ -202,6 +203,8 @@ def _is_tie(better: float, worse: float) -> bool:
 
 def _order_ties(ranked: list[tuple[float, int]]) -> list[tuple[float, int]]:
     """Pages of equal score get the same score and the order of their rows."""
+    if not any(_is_tie(better, worse) for (better, _), (worse, _) in pairwise(ranked)):
+        return ranked
     ordered: list[tuple[float, int]] = []
     start = 0
     for place in range(1, len(ranked) + 1):
