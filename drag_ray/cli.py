@@ -4,6 +4,7 @@ import sys
 from collections.abc import Sequence
 
 from drag_ray.errors import ConfigError, DragRayError
+from drag_ray.file_commands import FILE_COMMANDS, run_file_command
 
 PIPELINE = "pipeline"
 SERVE = "serve"
@@ -19,7 +20,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     from drag_ray.pipeline import STAGES
 
     arguments = list(sys.argv[1:] if argv is None else argv)
-    commands = {name: stage.summary for name, stage in STAGES.items()} | {SERVE: _SERVE_SUMMARY, PIPELINE: _PIPELINE_SUMMARY}
+    stages = {name: stage.summary for name, stage in STAGES.items()}
+    commands = stages | {SERVE: _SERVE_SUMMARY, PIPELINE: _PIPELINE_SUMMARY} | FILE_COMMANDS
     if not arguments or arguments[0] in ("-h", "--help"):
         print("usage: drag-ray COMMAND [options]\n\ncommands:")
         print("\n".join(f"  {name:<10}{summary}" for name, summary in commands.items()))
@@ -34,7 +36,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def run_command(command: str, argv: Sequence[str]) -> int:
     """Run one command with its arguments and turn what goes wrong into a message and an exit status."""
     try:
-        _run(command, argv)
+        run_file_command(command, argv) if command in FILE_COMMANDS else _run(command, argv)
     except ConfigError as error:
         print(f"drag-ray {command}: {error}", file=sys.stderr)
         return 2

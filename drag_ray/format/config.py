@@ -8,6 +8,7 @@ from drag_ray.config import BaseConfig
 
 FormatName = Literal["sft_query", "sft_trajectory", "sft_context", "rejection", "dpo", "kto", "reward", "rl_steps"]
 FORMATS: tuple[FormatName, ...] = ("sft_query", "sft_trajectory", "sft_context", "rejection", "dpo", "kto", "reward", "rl_steps")
+ExportName = Literal["llama_factory", "ms_swift"]
 WeightScheme = Literal["none", "rank_score", "rank_sq", "inv_effort", "binary"]
 
 
@@ -35,5 +36,7 @@ class FormatConfig(BaseConfig):
     weights: WeightScheme = "none"
     """weight of a supervised row: 1, its rank score, the square of it, its cumulative effort score (these at least 0.1), or 1 at
     rank 1 and 0.5 below"""
+    exports: tuple[ExportName, ...] = ()
+    """other trainers to write the rows for as well, into the folder `exports`"""
     seed: int = 0
     """seed of the validation split"""

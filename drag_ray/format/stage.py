@@ -13,6 +13,7 @@ from drag_ray.cluster import run_tasks
 from drag_ray.errors import DataError
 from drag_ray.format.card import write_card
 from drag_ray.format.config import FormatConfig, FormatName
+from drag_ray.format.exports import ExportFile, write_dataset_info
 from drag_ray.format.layout import Layout
 from drag_ray.format.parts import BUILDERS, SIDES_NAME, FormatJob, check_part, format_part
 from drag_ray.format.row_files import RowFiles
@@ -66,13 +67,16 @@ def _write_rows(job: FormatJob, parts: list[str], folder: Path) -> tuple[Files, 
         for name in job.config.formats
         for side in (TRAIN, VALIDATION)
     }
+    exports = [ExportFile(folder / "exports", trainer, *key) for trainer in job.config.exports for key in files]
     totals: Counter[str] = Counter()
     with contextlib.ExitStack() as stack:
-        for file in files.values():
+        for file in (*files.values(), *exports):
             stack.enter_context(file)
         for part, formatted in zip(parts, run_tasks(format_part, [(job, part) for part in parts]), strict=True):
             for key, table in formatted.tables.items():
                 files[key].write(table, part)
+            for export in exports:
+                export.write(formatted.tables[export.key])
             totals.update(formatted.num_set_aside)
             totals.update(searches=formatted.num_searches, targets=formatted.num_targets)
         if not totals["targets"]:
@@ -82,6 +86,8 @@ def _write_rows(job: FormatJob, parts: list[str], folder: Path) -> tuple[Files, 
                 "at a higher temperature or with a larger top_k, score with a larger process.top_k, or lower "
                 "format.min_rank_score."
             )
+    if "llama_factory" in job.config.exports:
+        write_dataset_info(folder / "exports", exports, job.layout)
     return files, totals
 
 

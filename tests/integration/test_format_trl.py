@@ -9,13 +9,32 @@ import pytest
 from datasets import Dataset, load_dataset
 from factories import build_question, build_search, build_trajectory
 from peft import LoraConfig
-from transformers import AutoTokenizer, LlamaConfig, LlamaForCausalLM, LlamaForSequenceClassification
-from trl import DPOConfig, DPOTrainer, RewardConfig, RewardTrainer, SFTConfig, SFTTrainer
+from transformers import (
+    AutoTokenizer,
+    DataCollatorWithPadding,
+    LlamaConfig,
+    LlamaForCausalLM,
+    LlamaForSequenceClassification,
+    Trainer,
+    TrainingArguments,
+)
+from trl import (
+    DPOConfig,
+    DPOTrainer,
+    GRPOConfig,
+    GRPOTrainer,
+    KTOConfig,
+    KTOTrainer,
+    RewardConfig,
+    RewardTrainer,
+    SFTConfig,
+    SFTTrainer,
+)
 
 from drag_ray import schemas
 from drag_ray.artifacts import Identity, StageFolder
 from drag_ray.engine.embedded import embedded_model_dir
-from drag_ray.format.config import FormatConfig
+from drag_ray.format.config import FORMATS, FormatConfig
 from drag_ray.format.stage import run as run_format
 from drag_ray.process.stage import run as run_process
 from drag_ray.run_config import RunConfig
@@ -84,14 +103,14 @@ def check_one_step(trainer: Any) -> None:
     assert loss > 0
 
 
-@pytest.mark.parametrize("name", ["sft_query", "sft_trajectory", "sft_context", "dpo", "reward"])
+@pytest.mark.parametrize("name", FORMATS)
 def test_datasets_reads_the_same_rows_from_both_files(formatted: Path, name: str, tmp_path: Path) -> None:
     from_jsonl, from_parquet = (load_rows(formatted / name, suffix, tmp_path) for suffix in ("jsonl", "parquet"))
     assert from_jsonl.to_list() == from_parquet.to_list()
     assert from_parquet.num_rows > 0
 
 
-@pytest.mark.parametrize("name", ["sft_query", "sft_context", "sft_trajectory"])
+@pytest.mark.parametrize("name", ["sft_query", "sft_context", "sft_trajectory", "rejection"])
 def test_sft_trainer_takes_a_step(formatted: Path, tokenizer: Any, tmp_path: Path, name: str) -> None:
     trainer = SFTTrainer(
         model=build_model(LlamaForCausalLM, tokenizer),
@@ -135,3 +154,68 @@ def test_reward_trainer_takes_a_step_on_preference_pairs(formatted: Path, tokeni
         processing_class=tokenizer,
     )
     check_one_step(trainer)
+
+
+def test_kto_trainer_takes_a_step_on_wanted_and_unwanted_queries(formatted: Path, tokenizer: Any, tmp_path: Path) -> None:
+    rows = load_rows(formatted / "kto", "parquet", tmp_path)
+    assert set(rows["label"]) == {True, False}
+    trainer = KTOTrainer(
+        model=build_model(LlamaForCausalLM, tokenizer),
+        args=KTOConfig(output_dir=str(tmp_path), **ARGUMENTS),
+        train_dataset=rows,
+        processing_class=tokenizer,
+        peft_config=LoraConfig(task_type="CAUSAL_LM", target_modules=["q_proj", "v_proj"]),
+    )
+    check_one_step(trainer)
+
+
+def test_grpo_trainer_samples_from_the_recorded_prompts_and_passes_the_rewards_on(
+    formatted: Path, tokenizer: Any, tmp_path: Path
+) -> None:
+    seen: list[tuple[Any, float]] = []
+
+    def score(prompts: list[Any], completions: list[Any], reward: list[float], **columns: Any) -> list[float]:
+        seen.extend(zip(prompts, reward, strict=True))
+        return [float(place % 2) for place in range(len(completions))]
+
+    rows = load_rows(formatted / "rl_steps", "parquet", tmp_path)
+    trainer = GRPOTrainer(
+        model=build_model(LlamaForCausalLM, tokenizer),
+        args=GRPOConfig(
+            output_dir=str(tmp_path),
+            num_generations=2,
+            max_completion_length=4,
+            **{name: value for name, value in ARGUMENTS.items() if name != "max_length"},
+        ),
+        reward_funcs=score,
+        train_dataset=rows,
+        processing_class=tokenizer,
+    )
+    assert math.isfinite(trainer.train().training_loss)
+    recorded = [(row["prompt"], row["reward"]) for row in rows]
+    assert seen
+    assert all(item in recorded for item in seen)
+
+
+def test_a_classifier_of_one_label_learns_the_scores_of_queries(formatted: Path, tokenizer: Any, tmp_path: Path) -> None:
+    rows = load_rows(formatted / "reward", "parquet", tmp_path)
+
+    def encode(row: dict[str, Any]) -> dict[str, Any]:
+        text = tokenizer.apply_chat_template(row["prompt"] + row["completion"], tokenize=False)
+        return {**tokenizer(text), "labels": row["score"]}
+
+    model = build_model(LlamaForSequenceClassification, tokenizer, num_labels=1, problem_type="regression")
+    trainer = Trainer(
+        model=model,
+        args=TrainingArguments(str(tmp_path), **{name: value for name, value in ARGUMENTS.items() if name != "max_length"}),
+        train_dataset=rows.map(encode, remove_columns=rows.column_names),
+        data_collator=DataCollatorWithPadding(tokenizer),
+    )
+    check_one_step(trainer)
+
+
+def test_the_folder_is_a_dataset_with_a_configuration_for_each_kind(formatted: Path, tmp_path: Path) -> None:
+    rows = load_dataset(str(formatted), "dpo", split="train", cache_dir=str(tmp_path))
+    assert isinstance(rows, Dataset)
+    assert rows.column_names[:3] == ["prompt", "chosen", "rejected"]
+    assert rows.num_rows == load_rows(formatted / "dpo", "jsonl", tmp_path).num_rows

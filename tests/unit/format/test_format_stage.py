@@ -134,3 +134,13 @@ def test_a_file_that_leaks_stops_the_stage(tmp_path: Path, monkeypatch: pytest.M
     with pytest.raises(DataError, match=r"sft_context/train\.parquet \(row group 1\): row 1 .* leaks"):
         run_both(tmp_path, build_records())
     assert not (tmp_path / "format" / "manifest.json").exists()
+
+
+def test_other_trainers_get_files_of_their_own(tmp_path: Path) -> None:
+    counts = run_both(tmp_path, build_records(), exports=("llama_factory", "ms_swift"))
+    exports = tmp_path / "format" / "exports"
+    for trainer in ("llama_factory", "ms_swift"):
+        assert len((exports / trainer / "dpo_train.jsonl").read_text().splitlines()) == counts["dpo_train"]
+    described = json.loads((exports / "llama_factory" / "dataset_info.json").read_text())
+    assert "rl_steps_train" not in described
+    assert all((exports / "llama_factory" / entry["file_name"]).stat().st_size for entry in described.values())

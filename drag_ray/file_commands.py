@@ -1,0 +1,79 @@
+"""Commands about a single file, which need no Ray: look at training rows, take trajectories in and give them out."""
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import get_args
+
+FILE_COMMANDS = {
+    "inspect": "Show what is learned of a file of training rows, how long its rows are and how often they are the same.",
+    "import": "Make a trajectories.jsonl of the DRAG reference the collected trajectories of a run.",
+    "export": "Write the collected trajectories of a run as a trajectories.jsonl of the DRAG reference.",
+}
+
+
+def run_file_command(command: str, argv: Sequence[str]) -> None:
+    """Run one of `FILE_COMMANDS`.
+
+    Raises:
+        DragRayError: a file or an option is wrong.
+    """
+    {"inspect": _inspect, "import": _import, "export": _export}[command](argv)
+
+
+def _inspect(argv: Sequence[str]) -> None:
+    from drag_ray.format.masks import Mask
+
+    parser = argparse.ArgumentParser(prog="drag-ray inspect", description=FILE_COMMANDS["inspect"])
+    parser.add_argument("file", type=Path, help="a train.jsonl or train.parquet of the format stage")
+    parser.add_argument("--samples", type=int, default=5, help="rows to show")
+    parser.add_argument("--rows", type=int, default=1000, help="rows to count the tokens of")
+    parser.add_argument("--mask", choices=get_args(Mask), default="assistant", help="what of a learned reply counts")
+    parser.add_argument("--model", default="embedded", help="model whose tokenizer and chat template are used")
+    parser.add_argument("--html", type=Path, default=None, help="also write a page for the browser")
+    options = parser.parse_args(argv)
+    from transformers import AutoTokenizer
+
+    from drag_ray.engine.embedded import resolve_model
+    from drag_ray.format.inspection import format_inspection, inspect_file, write_page
+
+    tokenizer = AutoTokenizer.from_pretrained(resolve_model(options.model))
+    inspection = inspect_file(options.file, tokenizer, options.mask, options.samples, options.rows)
+    print(format_inspection(inspection, use_color=sys.stdout.isatty()))
+    if options.html:
+        write_page(inspection, options.html)
+        print(f"\nwritten: {options.html}")
+
+
+def _import(argv: Sequence[str]) -> None:
+    from drag_ray.config import load
+    from drag_ray.process.exchange import import_trajectories
+    from drag_ray.run_config import RunConfig
+
+    path, rest = _take_file("import", argv)
+    config = load(RunConfig, rest, ("run_dir", "agent"), program="drag-ray import FILE", description=FILE_COMMANDS["import"])
+    counts = import_trajectories(path, config.stage_dir("collect"), config.agent)
+    print(f"import: {counts['finished']} trajectories, {counts['set_aside']} lines set aside, in {config.stage_dir('collect')}")
+
+
+def _export(argv: Sequence[str]) -> None:
+    from drag_ray.config import load
+    from drag_ray.process.exchange import export_trajectories
+    from drag_ray.run_config import RunConfig
+
+    path, rest = _take_file("export", argv)
+    config = load(RunConfig, rest, ("run_dir",), program="drag-ray export FILE", description=FILE_COMMANDS["export"])
+    num_exported = export_trajectories(config.stage_dir("collect") / "trajectories", path)
+    print(f"export: {num_exported} trajectories in {path}")
+
+
+def _take_file(command: str, argv: Sequence[str]) -> tuple[Path, list[str]]:
+    """The first argument, and the options after it."""
+    from drag_ray.errors import ConfigError
+
+    if argv and argv[0] in ("-h", "--help"):
+        return Path(), list(argv)
+    if not argv or argv[0].startswith("-"):
+        raise ConfigError(f"the first argument is the file: drag-ray {command} trajectories.jsonl --run-dir runs/NAME")
+    return Path(argv[0]), list(argv[1:])

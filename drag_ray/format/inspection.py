@@ -1,0 +1,210 @@
+"""A look at a file of training rows: how many, how long, how often the same, and what of a sample is learned."""
+
+import itertools
+import json
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from drag_ray.artifacts import compute_fingerprint, write_text
+from drag_ray.errors import DataError
+from drag_ray.finetune.tokens import IGNORED_LABEL, read_conversation, tokenize_conversation
+from drag_ray.format.masks import Mask
+from drag_ray.format.messages import join_text
+
+_NUM_BINS = 12
+_BATCH_ROWS = 1_000
+_LEARNED_STYLE, _PLAIN_STYLE = "\033[1;32m", "\033[0m"
+
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Piece:
+    """Text of consecutive tokens that are all learned, or all not."""
+
+    text: str
+    is_learned: bool
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One conversation as a trainer sees it. `label` says which row it is of, and which side of a preference pair."""
+
+    label: str
+    pieces: list[Piece]
+    num_tokens: int
+    num_learned: int
+    values: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Inspection:
+    """What there is to see of a file.
+
+    Attributes:
+        num_rows: of the whole file.
+        num_duplicates: rows that say the same as an earlier one, wherever they came from.
+        num_tokenized: rows, from the first on, that lengths are known of.
+        bins: (first length, last length, rows) of equal width, in tokens.
+        num_learned: learned tokens of those rows, and `num_tokens` all of theirs.
+        problems: why a row cannot be trained on, with its number.
+    """
+
+    path: Path
+    num_rows: int
+    num_duplicates: int
+    num_tokenized: int
+    bins: list[tuple[int, int, int]]
+    num_tokens: int
+    num_learned: int
+    samples: list[Sample]
+    problems: list[str]
+
+
+def inspect_file(path: Path, tokenizer: Any, mask: Mask, num_samples: int, max_tokenized: int) -> Inspection:
+    """Read a `.jsonl` or `.parquet` of any kind of training rows.
+
+    Args:
+        tokenizer: a fast tokenizer with a chat template.
+        mask: what of a learned reply counts, as in finetune.mask.
+        num_samples: rows, spread evenly over those that are tokenized, that are shown.
+        max_tokenized: rows that are tokenized; the others are only counted.
+
+    Raises:
+        DataError: the file is missing, unreadable, empty or not of training rows.
+    """
+    seen: Counter[str] = Counter()
+    samples: list[Sample] = []
+    problems: list[str] = []
+    for number, row in enumerate(read_rows(path), start=1):
+        seen[compute_fingerprint(*(row.get(name) for name in ("prompt", "completion", "messages", "chosen", "rejected")))] += 1
+        if number <= max_tokenized:
+            try:
+                samples += build_samples(row, number, tokenizer, mask)
+            except DataError as error:
+                problems.append(f"row {number}: {error}")
+    if not seen:
+        raise DataError(f"{path}: no rows. Run: python jobs/format.py")
+    step = max(1, len(samples) // max(1, num_samples))
+    return Inspection(
+        path=path,
+        num_rows=seen.total(),
+        num_duplicates=seen.total() - len(seen),
+        num_tokenized=min(seen.total(), max_tokenized),
+        bins=_cut_bins([sample.num_tokens for sample in samples]),
+        num_tokens=sum(sample.num_tokens for sample in samples),
+        num_learned=sum(sample.num_learned for sample in samples),
+        samples=samples[::step][:num_samples],
+        problems=problems,
+    )
+
+
+def read_rows(path: Path) -> Iterator[Row]:
+    """The rows of a file, a batch in memory at once.
+
+    Raises:
+        DataError: the file is missing or unreadable; names the line.
+    """
+    if not path.is_file():
+        raise DataError(f"{path}: no such file. Give a train.jsonl or train.parquet of the format stage.")
+    if path.suffix == ".parquet":
+        try:
+            with pq.ParquetFile(path) as file:
+                for batch in file.iter_batches(_BATCH_ROWS):
+                    yield from batch.to_pylist()
+        except pa.ArrowInvalid as error:
+            raise DataError(f"{path}: not a readable Parquet file ({error}). Run: python jobs/format.py") from error
+        return
+    with path.open(encoding="utf-8") as lines:
+        for number, line in enumerate(lines, start=1):
+            try:
+                row = json.loads(line)
+            except ValueError as error:
+                raise DataError(f"{path}:{number}: not JSON ({error}); was the file cut? Run: python jobs/format.py") from None
+            if not isinstance(row, dict):
+                raise DataError(f"{path}:{number}: {line[:40]!r}, expected a JSON object. Run: python jobs/format.py")
+            yield row
+
+
+def build_samples(row: Row, number: int, tokenizer: Any, mask: Mask) -> Iterator[Sample]:
+    """The conversations of a row: one, or both sides of a preference pair.
+
+    Raises:
+        DataError: nothing of the row can be learned.
+    """
+    sides = [side for side in ("chosen", "rejected") if side in row] or ["completion"]
+    values = {name: value for name, value in row.items() if not isinstance(value, list | dict) and name != "tools"}
+    for side in sides:
+        conversation = {**row, "completion": row[side]} if side in row else row
+        tokenized = tokenize_conversation(read_conversation(_flatten(conversation)), tokenizer, mask)
+        label = f"row {number}" if side == "completion" else f"row {number}, {side}"
+        num_learned = sum(token != IGNORED_LABEL for token in tokenized["labels"])
+        yield Sample(label, _cut_pieces(tokenized, tokenizer), len(tokenized["input_ids"]), num_learned, values)
+
+
+def _flatten(row: Row) -> Row:
+    """A row whose contents are texts, for tokenizers that know nothing of images."""
+    texts = {
+        name: [{**message, "content": join_text(message)} for message in row[name]]
+        for name in ("prompt", "completion", "messages")
+        if name in row
+    }
+    return {**row, **texts}
+
+
+def format_inspection(inspection: Inspection, use_color: bool) -> str:
+    """The inspection as text; what is learned is green, or between >> and << where colours are off."""
+    begin, end = (_LEARNED_STYLE, _PLAIN_STYLE) if use_color else (">>", "<<")
+    lines = [*_list_figures(inspection), "", "tokens a row"]
+    most = max((count for *_, count in inspection.bins), default=1)
+    lines += [f"{first:>7} - {last:<7}{count:>7} {'#' * round(50 * count / most)}" for first, last, count in inspection.bins]
+    for sample in inspection.samples:
+        values = ", ".join(f"{name} {value}" for name, value in sample.values.items())
+        shown = "".join(f"{begin}{piece.text}{end}" if piece.is_learned else piece.text for piece in sample.pieces)
+        lines += ["", f"--- {sample.label}: {sample.num_learned} of {sample.num_tokens} tokens learned ({values})", shown]
+    return "\n".join(lines)
+
+
+def write_page(inspection: Inspection, path: Path) -> None:
+    """Write the inspection as an HTML page that needs nothing else."""
+    import jinja2
+
+    environment = jinja2.Environment(loader=jinja2.PackageLoader("drag_ray.format", ""), autoescape=True)
+    most = max((count for *_, count in inspection.bins), default=1)
+    page = environment.get_template("inspection.html.j2").render(
+        inspection=inspection, figures=_list_figures(inspection), most=most, name=inspection.path.name
+    )
+    write_text(path, page)
+
+
+def _list_figures(inspection: Inspection) -> list[str]:
+    share = inspection.num_learned / inspection.num_tokens if inspection.num_tokens else 0.0
+    of_all = "" if inspection.num_tokenized == inspection.num_rows else f" (of the first {inspection.num_tokenized:,} rows)"
+    figures = [
+        f"{inspection.path}: {inspection.num_rows:,} rows, {inspection.num_duplicates:,} duplicates",
+        f"{inspection.num_tokens:,} tokens, {inspection.num_learned:,} learned ({share:.1%}){of_all}",
+    ]
+    if inspection.problems:
+        figures.append(f"{len(inspection.problems):,} rows cannot be trained on; the first: {inspection.problems[0]}")
+    return figures
+
+
+def _cut_pieces(tokenized: dict[str, list[int]], tokenizer: Any) -> list[Piece]:
+    pairs = zip(tokenized["input_ids"], tokenized["labels"], strict=True)
+    runs = itertools.groupby(pairs, key=lambda pair: pair[1] != IGNORED_LABEL)
+    return [Piece(tokenizer.decode([token for token, _ in run]), is_learned) for is_learned, run in runs]
+
+
+def _cut_bins(lengths: list[int]) -> list[tuple[int, int, int]]:
+    if not lengths:
+        return []
+    low = min(lengths)
+    width = (max(lengths) - low) // _NUM_BINS + 1
+    counts = Counter((length - low) // width for length in lengths)
+    return [(low + width * place, low + width * (place + 1) - 1, counts[place]) for place in range(max(counts) + 1)]

@@ -1,0 +1,156 @@
+import json
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+from factories import EVIDENCE, build_answer, build_search, build_trajectory
+
+from drag_ray import schemas
+from drag_ray.agent.config import AgentConfig
+from drag_ray.artifacts import read_manifest
+from drag_ray.errors import DataError
+from drag_ray.process.drag_jsonl import read_trajectories, to_record
+from drag_ray.process.exchange import export_trajectories, import_trajectories
+from drag_ray.process.trajectories import check_files, read_records, select_trajectories
+from drag_ray.types import ActionKind, Evidence, StopReason, Trajectory
+
+# As the reference's collector writes it: rank of the first location only, pages in two spellings, a reply without a call.
+RECORD = {
+    "id": "traj_q7",
+    "question_id": "q7",
+    "question": "How fast may the rotor turn?",
+    "ground_truth": {
+        "answers": ["340 rpm", "5.7 Hz"],
+        "answer_locations": [{"document": "manual.pdf", "page": 9}, "other.pdf:2"],
+        "category": "helicopters",
+    },
+    "iterations": [
+        {"step": 1, "reasoning": "Hm.", "action": "text_response", "query": None, "results": [], "raw_response": "Hm."},
+        {
+            "step": 2,
+            "reasoning": "Limits are in manuals.",
+            "action": "search",
+            "query": "rotor rpm",
+            "results": [
+                {"file": "x.pdf", "page_number": 1, "total_pages": 3, "rank": 1},
+                {"file": "other.pdf", "page_number": 2, "total_pages": 3, "rank": 2},
+            ],
+            "gt_found": False,
+            "gt_rank": None,
+            "rank_score": None,
+            "answer": None,
+            "citations": None,
+            "raw_response": "",
+        },
+        {
+            "step": 3,
+            "reasoning": "",
+            "action": "provide_answer",
+            "query": None,
+            "results": [],
+            "answer": ["340 rpm"],
+            "citations": [{"file": "other.pdf", "page": 2}],
+            "raw_response": "",
+        },
+    ],
+    "final_answer": ["340 rpm"],
+    "success": True,
+    "sampling_config": {"name": "high_temp", "temperature": 1.0},
+    "model": "Qwen2.5-VL-3B-Instruct",
+    "timestamp": "2026-01-01T00:00:00",
+    "error": None,
+}
+
+
+def read_one(record: dict) -> Trajectory:
+    (trajectory,) = read_trajectories([json.dumps(record)], "t.jsonl", AgentConfig())
+    assert isinstance(trajectory, Trajectory)
+    return trajectory
+
+
+def test_a_record_becomes_a_trajectory_with_a_conversation_of_this_agent(tmp_path: Path) -> None:
+    trajectory = read_one(RECORD)
+    assert [turn.action for turn in trajectory.turns] == [ActionKind.SEARCH, ActionKind.ANSWER]
+    # All evidence counts: the second location is at rank 2 of 3.
+    assert (trajectory.turns[0].evidence_rank, trajectory.turns[0].rank_score) == (2, pytest.approx(2 / 3))
+    assert trajectory.evidence == (Evidence("manual.pdf", 9), Evidence("other.pdf", 2))
+    assert (trajectory.final_answer, trajectory.citations) == ("340 rpm", (Evidence("other.pdf", 2),))
+    assert (trajectory.stop_reason, trajectory.preset, trajectory.split) == (StopReason.ANSWER, "high_temp", "train")
+    messages = json.loads(trajectory.messages)
+    assert [message["role"] for message in messages] == ["system", "user", "assistant", "user", "assistant"]
+    assert messages[2]["content"] == "<think>Limits are in manuals.</think>\n<search>rotor rpm</search>"
+    assert "other.pdf#2" in messages[3]["content"]
+    pq.write_table(schemas.to_table([trajectory], schemas.TRAJECTORIES), tmp_path / "part.parquet")
+    assert select_trajectories(read_records([tmp_path / "part.parquet"])).frame.height == 1
+
+
+@pytest.mark.parametrize(
+    ("change", "stop_reason", "error"),
+    [
+        ({"error": "Maximum iterations reached"}, StopReason.MAX_ITERATIONS, ""),
+        ({"error": "connection refused"}, StopReason.ERROR, "connection refused"),
+    ],
+)
+def test_running_out_of_turns_is_no_failure(change: dict, stop_reason: StopReason, error: str) -> None:
+    trajectory = read_one({**RECORD, "iterations": RECORD["iterations"][:2], **change})
+    assert (trajectory.stop_reason, trajectory.error) == (stop_reason, error)
+
+
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [
+        (json.dumps(RECORD)[:-20], "not JSON"),
+        (json.dumps({**RECORD, "question": 5}), "'question' is 5, expected a text"),
+        (json.dumps({name: value for name, value in RECORD.items() if name != "iterations"}), "no 'iterations'"),
+        (
+            json.dumps({**RECORD, "ground_truth": {"answers": [], "answer_locations": [{"page": 1}]}}),
+            "expected a document or file",
+        ),
+        ("[]", "list"),
+    ],
+)
+def test_a_line_that_is_no_record_is_set_aside_with_its_place(line: str, reason: str) -> None:
+    first, second = read_trajectories([json.dumps(RECORD), line], "t.jsonl", AgentConfig())
+    assert isinstance(first, Trajectory)
+    assert isinstance(second, str)
+    assert second.startswith("t.jsonl:2: ")
+    assert reason in second
+
+
+def test_what_is_written_is_read_again_with_the_same_searches() -> None:
+    original = build_trajectory(
+        build_search("wide"), build_search("rotor", 2, reasoning="So."), build_answer(citations=(EVIDENCE,))
+    )
+    record = to_record(original)
+    assert (record["gt_ever_found"], record["first_gt_iteration"], record["best_gt_rank"]) == (True, 2, 2)
+    assert (record["total_iterations"], record["total_searches"], record["success"]) == (3, 2, True)
+    again = read_one(json.loads(json.dumps(record)))
+    for name in ("step", "action", "query", "reasoning", "evidence_rank", "rank_score", "answer", "citations"):
+        assert [getattr(turn, name) for turn in again.turns] == [getattr(turn, name) for turn in original.turns]
+    assert to_record(again) == {**record, "iterations": to_record(again)["iterations"]}
+
+
+def test_a_file_becomes_the_collected_trajectories_of_a_run_and_comes_out_again(tmp_path: Path) -> None:
+    source = tmp_path / "trajectories.jsonl"
+    second = {**RECORD, "id": "traj_q8", "question_id": "q8"}
+    source.write_text(f"{json.dumps(RECORD)}\n\n{json.dumps(second)}\n{json.dumps(RECORD)[:100]}")
+    collect_dir = tmp_path / "run" / "collect"
+    counts = import_trajectories(source, collect_dir, AgentConfig())
+    assert counts == {"finished": 2, "set_aside": 1}
+    manifest = read_manifest(collect_dir)
+    assert manifest is not None
+    assert manifest.counts == counts
+    assert "trajectories.jsonl:4: not JSON" in (collect_dir / "problems.jsonl").read_text()
+    assert [size.num_records for size in check_files(collect_dir / "trajectories").values()] == [2]
+    assert export_trajectories(collect_dir / "trajectories", tmp_path / "out.jsonl") == 2
+    assert [json.loads(line)["id"] for line in (tmp_path / "out.jsonl").read_text().splitlines()] == ["traj_q7", "traj_q8"]
+
+
+def test_a_file_without_any_record_is_refused_with_examples(tmp_path: Path) -> None:
+    source = tmp_path / "trajectories.jsonl"
+    source.write_text('{"messages": []}\n')
+    with pytest.raises(DataError, match=r"not one trajectory.*\n.*trajectories\.jsonl:1: no 'ground_truth'"):
+        import_trajectories(source, tmp_path / "collect", AgentConfig())
+    assert read_manifest(tmp_path / "collect") is None
+    with pytest.raises(DataError, match="no such file"):
+        import_trajectories(tmp_path / "none.jsonl", tmp_path / "collect", AgentConfig())
