@@ -28,7 +28,9 @@ from drag_ray.search.index import build_index
 from drag_ray.types import Question
 
 MANUALS = "manuals"
-_MAX_TASKS = 4_096
+# A task costs Ray Data some 50 ms, so small collections get few for each core, and large ones one for some parts.
+_TASKS_PER_CPU = 8
+_PARTS_PER_TASK = 8
 
 
 def run(config: Any, folder: StageFolder) -> dict[str, Any]:
@@ -112,7 +114,8 @@ def _read_documents(documents: list[Path], root: Path, corpus: CorpusConfig, fol
         return {"pages": num_pages, "problems": num_problems}
 
     rows = [{"path": str(path)} for path in left]
-    dataset = ray.data.from_items(rows, override_num_blocks=min(len(rows), _MAX_TASKS)).map(read, num_cpus=1)
+    num_tasks = max(_TASKS_PER_CPU * int(ray.cluster_resources().get("CPU", 1)), -(-len(rows) // _PARTS_PER_TASK))
+    dataset = ray.data.from_items(rows, override_num_blocks=min(len(rows), num_tasks)).map(read, num_cpus=1)
     set_aside = 0
     with tqdm(desc="reading", unit=" pages", mininterval=0.5 if sys.stderr.isatty() else 5) as progress:
         for row in dataset.iter_rows():
