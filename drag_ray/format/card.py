@@ -33,7 +33,6 @@ def write_card(config: FormatConfig, counts: dict[str, Any], identity: Identity,
         f"| {counts[f'{name}_set_aside']:,} |"
         for name in config.formats
     ]
-    filters = process.origin["config"]["process"]["filters"] if process else []
     return "\n".join(
         [
             *_write_front_matter(config),
@@ -49,13 +48,7 @@ def write_card(config: FormatConfig, counts: dict[str, Any], identity: Identity,
             f"{counts['withheld_questions']:,} withheld because evaluation asks the same or has their evidence.",
             "Questions that share an evidence page, a text or a group are on one side.",
             "",
-            "## Where it came from",
-            "",
-            f"- fingerprint {identity.fingerprint}, made from {_join(identity.inputs)}",
-            f"- code {identity.code} (drag_ray {provenance.__version__}, commit {provenance.read_commit() or 'unknown'})",
-            f"- replies left out by the process stage: {', '.join(filters) or 'see its options'}",
-            f"- trajectories: {_join(process.counts) if process else 'see the process stage'}",
-            f"- options: {_join(config.model_dump(mode='json'))}",
+            *_list_origin(config, identity, process),
             "",
             "## How to use it",
             "",
@@ -68,6 +61,19 @@ def write_card(config: FormatConfig, counts: dict[str, Any], identity: Identity,
             "",
         ]
     )
+
+
+def _list_origin(config: FormatConfig, identity: Identity, process: Manifest | None) -> list[str]:
+    filters = process.origin["config"]["process"]["filters"] if process else []
+    return [
+        "## Where it came from",
+        "",
+        f"- fingerprint {identity.fingerprint}, made from {_join(identity.inputs)}",
+        f"- code {identity.code} (drag_ray {provenance.__version__}, commit {provenance.read_commit() or 'unknown'})",
+        f"- replies left out by the process stage: {', '.join(filters) or 'see its options'}",
+        f"- trajectories: {_join(process.counts) if process else 'see the process stage'}",
+        f"- options: {_join(config.model_dump(mode='json'))}",
+    ]
 
 
 def _write_front_matter(config: FormatConfig) -> list[str]:

@@ -14,6 +14,9 @@ from drag_ray.errors import DataError
 from drag_ray.format.layout import Layout
 from drag_ray.format.tables import ScoredPart
 
+CHECKED_COLUMNS = frozenset({"prompt", "messages", "images", "question_id", "trajectory_id"})
+"""What of a row is looked at when it is checked."""
+
 _TOLD_RANK = r"(?i)\b(?:found|evidence|ground truth|gold|relevant)\b[\w ]{0,30}\bat rank [1-9]"
 # Shorter answers ("5", "no") are in any instruction by chance.
 _MIN_TELLING_CHARS = 4

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 from drag_ray.format import dpo, kto, rejection, reward, rl_steps, sft_context, sft_query, sft_trajectory
 from drag_ray.format.config import FormatConfig, FormatName
 from drag_ray.format.layout import Layout
-from drag_ray.format.leaks import RowChecker, find_leaks, screen_rows
+from drag_ray.format.leaks import CHECKED_COLUMNS, RowChecker, find_leaks, screen_rows
 from drag_ray.format.selection import is_target
 from drag_ray.format.split import TRAIN, VALIDATION, WITHHELD
 from drag_ray.format.tables import ScoredPart, read_part, read_table
@@ -85,7 +85,8 @@ def check_part(job: FormatJob, name: str, row_groups: dict[Path, int]) -> int:
     num_rows = 0
     for path, row_group in row_groups.items():
         with pq.ParquetFile(path) as file:
-            rows = pl.from_arrow(file.read_row_group(row_group))
+            names = [name for name in file.schema_arrow.names if name in CHECKED_COLUMNS]
+            rows = pl.from_arrow(file.read_row_group(row_group, names))
         assert isinstance(rows, pl.DataFrame)
         checker.check(rows, path.stem, f"{path} (row group {row_group + 1})")
         num_rows += rows.height

@@ -70,9 +70,8 @@ def to_trajectory(record: Record, config: AgentConfig) -> Trajectory:
     for iteration in record["iterations"]:
         if iteration["action"] == ActionKind.SEARCH.value or iteration["action"] in _ANSWERS:
             turns.append(_read_turn(iteration, len(turns) + 1, evidence, conversation, config))
-    error = record.get("error") or ""
+    error = str(record.get("error") or "").replace(_OUT_OF_ITERATIONS, "")
     answered = bool(turns) and turns[-1].action is ActionKind.ANSWER
-    is_failed = bool(error) and error != _OUT_OF_ITERATIONS
     return Trajectory(
         id=_require_text(record, "id"),
         question_id=_require_text(record, "question_id"),
@@ -88,7 +87,7 @@ def to_trajectory(record: Record, config: AgentConfig) -> Trajectory:
         turns=tuple(turns),
         messages=json.dumps(conversation, ensure_ascii=False),
         protocol=config.protocol,
-        stop_reason=StopReason.ERROR if is_failed else StopReason.ANSWER if answered else StopReason.MAX_ITERATIONS,
+        stop_reason=StopReason.ERROR if error else StopReason.ANSWER if answered else StopReason.MAX_ITERATIONS,
         final_answer=turns[-1].answer if turns else "",
         citations=turns[-1].citations if turns else (),
         top_k=config.top_k,
@@ -99,7 +98,7 @@ def to_trajectory(record: Record, config: AgentConfig) -> Trajectory:
         index_fingerprint="drag",
         started_at=str(record.get("timestamp") or ""),
         duration_s=0.0,
-        error=error if is_failed else "",
+        error=error,
     )
 
 
