@@ -9,8 +9,8 @@ collect   the collect stage's own path: Ray Data, engine actors, searches, sever
           to `--turns` turns. With `--real` nothing is replaced and replies end where the model ends them.
 offline   vLLM's own `LLM.generate` on the prompts and reply lengths that the collection had, all submitted at once.
 
-Both have the same engine options and prefix caching. Times run from the first request to the last reply, so that neither
-side is charged for loading the model.
+Both have the same engine options, sampling and prefix caching. Times run from the first request to the last reply, so that
+neither side is charged for loading the model.
 """
 
 import argparse
@@ -149,12 +149,13 @@ def build_engine_config(arguments: argparse.Namespace) -> EngineConfig:
         max_model_len=arguments.max_model_len,
         max_num_seqs=arguments.max_num_seqs,
         logprobs=not arguments.no_logprobs,
+        seeds=not arguments.no_seeds,
     )
 
 
 def run_offline(arguments: argparse.Namespace, folder: Path) -> dict[str, Any]:
     """vLLM alone on the prompts of the collection in `folder`, with `--engines` 1."""
-    from vllm import LLM, SamplingParams
+    from vllm import LLM, EngineArgs, SamplingParams
 
     trajectories = pl.read_parquet(folder / TRAJECTORIES_DIR_NAME / "*.parquet", columns=["seed", "turns"])
     turns = trajectories.explode("turns").unnest("turns")
@@ -167,13 +168,14 @@ def run_offline(arguments: argparse.Namespace, folder: Path) -> dict[str, Any]:
             top_p=sampling.top_p,
             max_tokens=length,
             ignore_eos=True,
-            seed=(seed + step) & 0x7FFF_FFFF if arguments.offline_seeds else None,
+            seed=None if arguments.no_seeds else (seed + step) & 0x7FFF_FFFF,
             logprobs=None if arguments.no_logprobs else 0,
         )
         for length, seed, step in zip(lengths, turns["seed"], turns["step"], strict=True)
     ]
     engine_args = build_engine_args(build_engine_config(arguments), limit_mm_per_prompt={"image": 0, "video": 0})
-    llm = LLM.from_engine_args(engine_args)
+    names = {field.name for field in dataclasses.fields(EngineArgs)}  # those of the asynchronous engine are more
+    llm = LLM(**{name: value for name, value in vars(engine_args).items() if name in names})
     started = time.time()
     outputs = llm.generate(prompts, params, use_tqdm=False)  # type: ignore[arg-type]
     seconds = time.time() - started
@@ -201,8 +203,8 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--max-num-seqs", type=int, default=512)
     parser.add_argument("--max-model-len", type=int, default=8192)
     parser.add_argument("--engines", type=int, default=0, help="engines; 0 takes one a GPU")
-    parser.add_argument("--offline-seeds", action="store_true", help="seed the requests of the offline side too")
-    parser.add_argument("--no-logprobs", action="store_true")
+    parser.add_argument("--no-seeds", action="store_true", help="as engine.seeds")
+    parser.add_argument("--no-logprobs", action="store_true", help="as engine.logprobs")
     parser.add_argument("--folder", type=Path, help="where the collection is kept; a temporary folder by default")
     parser.add_argument("--side", choices=("both", "collect", "offline"), default="both")
     parser.add_argument("--name", default="collect_throughput", help="name of the result")

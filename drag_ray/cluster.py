@@ -35,8 +35,6 @@ _ENVIRONMENT = {
     "RAY_TRAIN_ENABLE_PRINT_PATCH": "0",
     # A submitted job may bring a runtime environment of its own; ours keeps the values that it set.
     "RAY_OVERRIDE_JOB_RUNTIME_ENV": "1",
-    # The stages show their own progress, with what matters to them.
-    "RAY_DATA_DISABLE_PROGRESS_BARS": "1",
     "RAY_DATA_LOG_LEVEL": "ERROR",
 }
 _WORKER_ENVIRONMENT = {

@@ -120,12 +120,13 @@ def _stream(tasks: Sequence[RolloutTask], options: WorkerOptions, settings: Coll
     # Twice the chunks that fill an engine's places, so that a place is never empty while a chunk waits for its last rollout.
     chunks_per_engine = max(2, 2 * settings.concurrent_rollouts // settings.chunk_rollouts)
     context = ray.data.DataContext.get_current()
+    context.enable_progress_bars = False  # `Progress` shows what matters
     context.execution_options.preserve_order = False
     dataset = ray.data.from_arrow(chunks).map_batches(
         _CollectActor,
         fn_constructor_args=(options,),
         batch_format="pyarrow",
-        batch_size=None,
+        batch_size=settings.chunk_rollouts,  # of a block, which is a chunk; Ray Data asks for it where there are GPUs
         zero_copy_batch=True,
         compute=ray.data.ActorPoolStrategy(
             size=min(num_engines, len(chunks)),

@@ -69,7 +69,7 @@ class VllmEngine:
         self._images = images
         self._tokenizer: Any = self._engine.get_tokenizer()
         self._max_model_len = config.max_model_len
-        self._logprobs = config.logprobs
+        self._logprobs, self._seeds = config.logprobs, config.seeds
         self._adapter = LoRARequest("adapter", 1, config.adapter) if config.adapter else None
         self._request_numbers = itertools.count()
         if not getattr(self._tokenizer, "chat_template", None):
@@ -103,7 +103,7 @@ class VllmEngine:
             top_p=request.sampling.top_p,
             repetition_penalty=request.sampling.repetition_penalty,
             max_tokens=request.max_tokens,
-            seed=request.seed if request.sampling.temperature > 0 else None,
+            seed=request.seed if self._seeds and request.sampling.temperature > 0 else None,
             stop=list(request.stop),
             include_stop_str_in_output=True,
             output_kind=RequestOutputKind.FINAL_ONLY,
