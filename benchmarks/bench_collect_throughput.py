@@ -16,6 +16,7 @@ neither side is charged for loading the model.
 import argparse
 import dataclasses
 import json
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -216,6 +217,9 @@ def main() -> None:
     if arguments.side != "both":
         run = run_collect if arguments.side == "collect" else run_offline
         print("RESULT " + json.dumps(run(arguments, arguments.folder)))
+        return
+    if not shutil.which("nvidia-smi"):
+        print("skipped: there is no GPU, and on a CPU the engine takes all of the time")
         return
     with tempfile.TemporaryDirectory(prefix="drag-ray-bench-") as scratch:
         folder = str(arguments.folder or scratch)

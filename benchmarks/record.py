@@ -2,6 +2,8 @@
 
 import os
 import platform
+import shutil
+import subprocess
 import sys
 from datetime import UTC, datetime
 from pathlib import Path
@@ -13,7 +15,7 @@ RESULTS_DIR = Path(__file__).parent / "results"
 
 
 def describe_machine() -> dict[str, Any]:
-    """Processor, cores and memory."""
+    """Processor, cores, memory and GPUs."""
     names = [
         line.partition(":")[2].strip() for line in Path("/proc/cpuinfo").read_text().splitlines() if line.startswith("model name")
     ]
@@ -23,7 +25,15 @@ def describe_machine() -> dict[str, Any]:
         "cores": len(os.sched_getaffinity(0)),
         "memory_gib": round(memory_bytes / 2**30, 1),
         "python": platform.python_version(),
+        "gpus": _list_gpus(),
     }
+
+
+def _list_gpus() -> list[str]:
+    if not shutil.which("nvidia-smi"):
+        return []
+    query = ["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"]
+    return subprocess.run(query, check=True, capture_output=True, text=True).stdout.splitlines()
 
 
 def write_result(name: str, numbers: dict[str, Any]) -> Path:

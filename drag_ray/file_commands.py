@@ -8,7 +8,7 @@ from typing import get_args
 
 FILE_COMMANDS = {
     "inspect": "Show what is learned of a file of training rows, how long its rows are and how often they are the same.",
-    "import": "Make a trajectories.jsonl of the DRAG reference the collected trajectories of a run.",
+    "import": "Take a trajectories.jsonl of the DRAG reference as the collected trajectories of a run.",
     "export": "Write the collected trajectories of a run as a trajectories.jsonl of the DRAG reference.",
 }
 

@@ -48,8 +48,13 @@ def read_conversation(row: dict[str, Any]) -> Conversation:
     """The conversation of a row `{prompt, completion}` or `{messages, num_prompt_messages, train_turns}`.
 
     Raises:
-        DataError: the row is neither, or no message of it is to be learned.
+        DataError: the row is neither, no message of it is to be learned, or it shows page images.
     """
+    if row.get("images"):
+        raise DataError(
+            "a training row shows page images, which this stage cannot learn from yet. Choose a format whose rows show none "
+            "(finetune.format sft_query), or collect with agent.page_view text."
+        )
     if "prompt" in row and "completion" in row:
         messages, start, wanted = [*row["prompt"], *row["completion"]], len(row["prompt"]), None
     elif {"messages", "num_prompt_messages", "train_turns"} <= row.keys():

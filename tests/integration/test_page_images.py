@@ -3,8 +3,11 @@
 import asyncio
 import dataclasses
 import json
+import multiprocessing
+from multiprocessing.connection import Connection
 from pathlib import Path
 
+import psutil
 import pytest
 import torch
 from factories import build_question
@@ -24,7 +27,7 @@ from drag_ray.corpus.page_images import DIR_NAME, PageImages
 from drag_ray.corpus.page_reader import PageReader
 from drag_ray.engine.config import EngineConfig
 from drag_ray.engine.embedded import embedded_model_dir
-from drag_ray.engine.generate import Generation, Request, list_images
+from drag_ray.engine.generate import Generation, ImageSource, Request, list_images
 from drag_ray.engine.sampling import PRESETS
 from drag_ray.engine.vllm import VllmEngine
 from drag_ray.search.config import SearchConfig
@@ -70,20 +73,40 @@ def write_random_weights(model_dir: Path) -> None:
     Qwen3VLForConditionalGeneration(config).to(torch.float32).save_pretrained(model_dir)
 
 
+def look_at(*images: str) -> Request:
+    """A request that shows images."""
+    parts = [{"type": "text", "text": "What is this?"}, *({"type": "image", "image": image} for image in images)]
+    return Request(({"role": "user", "content": parts},), PRESETS["greedy"], max_tokens=4, seed=0)
+
+
+def roll_out_and_look(options: WorkerOptions, requests: list[Request], results: Connection) -> None:
+    """Run one rollout of the script, then the requests, and send the replies to the latter. In a process of its own."""
+    engines: list[VllmEngine] = []
+
+    def build_engine(config: EngineConfig, images: ImageSource | None) -> ScriptedText:
+        engines.append(VllmEngine(config, images))
+        return ScriptedText(engines[0])
+
+    async def run() -> list[Generation]:
+        worker = CollectWorker(dataclasses.replace(options, build_engine=build_engine))
+        [chunk] = cut_chunks(build_plan([build_question()], ("greedy",), 1, run_seed=0), 1)
+        async for _ in worker(chunk):
+            pass
+        return [await engines[0](request) for request in requests]
+
+    results.send(asyncio.run(run()))
+
+
 @pytest.fixture(scope="module")
-def collected(pages: tuple[Path, list[Page]], tmp_path_factory: pytest.TempPathFactory):
-    """One rollout of the script over those pages, the engine that wrote it, and the model's folder."""
+def collected(
+    pages: tuple[Path, list[Page]], tmp_path_factory: pytest.TempPathFactory
+) -> tuple[Trajectory, list[Generation], Path]:
+    """One rollout of the script over those pages, replies to three requests with images, and the model's folder."""
     folder = tmp_path_factory.mktemp("run")
     model_dir = write_model(folder / "model", embedded_model_dir(), SHAPES_TINY, max_pixels=256 * 256)
     write_random_weights(model_dir)
     artifacts.write_parquet(folder / "pages.parquet", schemas.to_table(pages[1], schemas.PAGES))
     build_index(folder / "pages.parquet", folder / "index", SearchConfig())
-    engines: list[VllmEngine] = []
-
-    def build_engine(config, images) -> ScriptedText:
-        engines.append(VllmEngine(config, images))
-        return ScriptedText(engines[0])
-
     options = WorkerOptions(
         run_dir=folder / "collect",
         index_dir=folder / "index",
@@ -93,47 +116,42 @@ def collected(pages: tuple[Path, list[Page]], tmp_path_factory: pytest.TempPathF
         concurrent_rollouts=2,
         flush_s=0,
         images_dir=pages[0] / DIR_NAME,
-        build_engine=build_engine,
     )
     journal.begin_attempt(options.run_dir)
-    loop = asyncio.new_event_loop()
-
-    async def run() -> None:
-        worker = CollectWorker(options)
-        [chunk] = cut_chunks(build_plan([build_question()], ("greedy",), 1, run_seed=0), 1)
-        async for _ in worker(chunk):
-            pass
-
-    loop.run_until_complete(run())
+    first, _, third = (page.image for page in pages[1])
+    # An engine does not end well inside a process that goes on, so it gets one that is killed.
+    receiver, sender = multiprocessing.Pipe(duplex=False)
+    requests = [look_at(first, third), look_at(first, third)]
+    process = multiprocessing.get_context("spawn").Process(target=roll_out_and_look, args=(options, requests, sender))
+    process.start()
+    sender.close()
+    replies = receiver.recv()
+    for child in psutil.Process(process.pid).children(recursive=True):
+        child.kill()
+    process.kill()
+    process.join()
     [row] = journal.read_trajectories(options.run_dir).to_pylist()
-    yield schemas.to_trajectory(row), engines[0], model_dir, loop
-    engines[0].close()
-    loop.close()
+    return schemas.to_trajectory(row), replies, model_dir
 
 
 def test_the_trajectory_names_the_images_and_the_prompts_hold_their_places(collected, pages) -> None:
-    trajectory: Trajectory = collected[0]
+    trajectory, _, model_dir = collected
     assert trajectory.error == ""
     assert [turn.query for turn in trajectory.turns] == ["rotor", "spar", ""]
     images = {page.page_number: page.image for page in pages[1]}
     messages = json.loads(trajectory.messages)
     assert list_images(messages) == [images[hit.page_number] for turn in trajectory.turns for hit in turn.hits[:2]]
-    tokenizer = AutoTokenizer.from_pretrained(collected[2])
+    tokenizer = AutoTokenizer.from_pretrained(model_dir)
     places = [turn.prompt_token_ids.count(tokenizer.convert_tokens_to_ids(IMAGE_TOKENS[2])) for turn in trajectory.turns]
     assert places == [0, 2, 1]  # one for each image that is still shown: the first search's two are hidden behind the second's
 
 
 def test_the_model_sees_what_is_on_the_pages(collected, pages) -> None:
     """The engine's log-probabilities are those of transformers for the same pages, and of no other page."""
-    _, engine, model_dir, loop = collected
+    _, (generation, again), model_dir = collected
     folder, found = pages
     model = Qwen3VLForConditionalGeneration.from_pretrained(model_dir, dtype=torch.float32)
     processor = AutoProcessor.from_pretrained(model_dir)
-
-    def look_at(*images: str) -> Generation:
-        parts = [{"type": "text", "text": "What is this?"}, *({"type": "image", "image": image} for image in images)]
-        request = Request(({"role": "user", "content": parts},), PRESETS["greedy"], max_tokens=4, seed=0)
-        return loop.run_until_complete(engine(request))
 
     def compute_expected(generation: Generation, *images: str) -> list[float]:
         text = processor.tokenizer.decode(generation.prompt_token_ids)
@@ -148,7 +166,6 @@ def test_the_model_sees_what_is_on_the_pages(collected, pages) -> None:
         return scores.gather(1, completion[0][:, None])[:, 0].tolist()
 
     first, second, third = (page.image for page in found)
-    generation = look_at(first, third)
     assert generation.completion_logprobs == pytest.approx(compute_expected(generation, first, third), abs=0.02)
     assert generation.completion_logprobs != pytest.approx(compute_expected(generation, second, third), abs=0.02)
-    assert look_at(first, third).completion_logprobs == pytest.approx(generation.completion_logprobs, abs=1e-3)
+    assert again.completion_logprobs == pytest.approx(generation.completion_logprobs, abs=1e-3)
