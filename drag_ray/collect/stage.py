@@ -66,7 +66,7 @@ def build_options(config: Any, engine: EngineConfig, run_dir: Path) -> WorkerOpt
     """
     images_dir = (config.stage_dir("index") / page_images.DIR_NAME).resolve() if config.agent.page_view == "image" else None
     if images_dir and not images_dir.is_dir():
-        raise ConfigError("agent.page_view is image, but the index holds no page images. Set corpus.page_images to true.")
+        raise ConfigError("agent.page_view is image, but the index holds no page images. Build it with --corpus.page-images.")
     return WorkerOptions(
         run_dir=run_dir.resolve(),
         index_dir=(config.stage_dir("index") / "search_index").resolve(),

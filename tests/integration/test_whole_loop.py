@@ -18,7 +18,7 @@ NUM_ROLLOUTS = 24
 OPTIONS = [
     *("--config", "jobs/configs/demo.toml", "--cluster.dashboard-port", "8290"),
     *("--corpus.manual-packages", "numpy", "--corpus.limit-pages", "150"),
-    *("--agent.max-iterations", "3", "--agent.max-tokens", "16", "--engine.logprobs", "true"),
+    *("--agent.max-iterations", "3", "--agent.max-tokens", "16", "--engine.logprobs"),
     *("--collect.limit", "8", "--collect.samples-per-question", "3", "--collect.chunk-rollouts", "4"),
     *("--collect.concurrent-rollouts", "4", "--collect.flush-s", "0"),
     *("--format.validation-fraction", "0.3", "--finetune.epochs", "1", "--evaluate.limit", "6"),
