@@ -19,10 +19,16 @@ _QUESTION_PREFIX = "Question: "
 
 
 class Prompts:
-    """The messages of a conversation for one agent configuration."""
+    """The messages of a conversation for one agent configuration.
 
-    def __init__(self, config: AgentConfig) -> None:
+    Args:
+        config: the agent.
+        search_help: what the model is told of the language of queries.
+    """
+
+    def __init__(self, config: AgentConfig, search_help: str = "") -> None:
         self._config = config
+        self._search_help = search_help
         self._protocol = get_protocol(config.protocol)
         self._system = self._build_system()
 
@@ -65,7 +71,9 @@ class Prompts:
         return _join_text([*parts, _text_part(f"\n\n{self._protocol.final_request}")])
 
     def _build_system(self) -> str:
-        return f"{self._config.instructions or DEFAULT_INSTRUCTIONS}\n\n{self._protocol.instructions(self._config.thinking)}"
+        task = self._config.instructions or DEFAULT_INSTRUCTIONS
+        parts = (task, self._protocol.instructions(self._config.thinking), self._search_help)
+        return "\n\n".join(part for part in parts if part)
 
 
 def hide_old_images(messages: Sequence[Message], image_searches: int) -> list[Message]:

@@ -57,7 +57,13 @@ class Rollouts:
     """Runs rollouts of one policy against one index. Any number may run at once."""
 
     def __init__(
-        self, config: AgentConfig, policy: Policy, generate: GenerateFn, environment: SearchEnvironment, index_fingerprint: str
+        self,
+        config: AgentConfig,
+        policy: Policy,
+        generate: GenerateFn,
+        environment: SearchEnvironment,
+        index_fingerprint: str,
+        search_help: str = "",
     ) -> None:
         self._config = config
         self._policy = policy
@@ -65,7 +71,7 @@ class Rollouts:
         self._environment = environment
         self._index_fingerprint = index_fingerprint
         self._agent_fingerprint = compute_fingerprint(config.model_dump(mode="json"))
-        self._prompts = Prompts(config)
+        self._prompts = Prompts(config, search_help)
         self._protocol = get_protocol(config.protocol)
 
     async def run(self, task: RolloutTask) -> Trajectory:

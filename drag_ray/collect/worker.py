@@ -18,6 +18,7 @@ from drag_ray.corpus.page_images import PageImages
 from drag_ray.engine.config import EngineConfig
 from drag_ray.engine.generate import GenerateFn, ImageSource
 from drag_ray.engine.vllm import VllmEngine
+from drag_ray.search.config import SYNTAX_HELP
 from drag_ray.search.searcher import Searcher
 from drag_ray.types import Trajectory
 
@@ -69,7 +70,8 @@ class CollectWorker:
         self._generate = generate
         self._searcher = Searcher(options.index_dir)
         environment = SearchEnvironment(self._searcher, options.agent.top_k, options.agent.depth)
-        rollouts = Rollouts(options.agent, options.policy, generate, environment, self._searcher.record.fingerprint)
+        record = self._searcher.record
+        rollouts = Rollouts(options.agent, options.policy, generate, environment, record.fingerprint, SYNTAX_HELP[record.syntax])
         self._rollouts = {"": rollouts}
         self._journal = Journal(options.run_dir, options.flush_s)
         self._places = asyncio.Semaphore(options.concurrent_rollouts)

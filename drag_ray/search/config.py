@@ -32,6 +32,13 @@ AnalyzerName = Literal[
 Syntax = Literal["words", "query", "whoosh"]
 Operator = Literal["or", "and"]
 
+SYNTAX_HELP: dict[str, str] = {
+    "words": "",
+    "query": 'Search words may be combined: "exact phrase", AND, OR, NOT, brackets, prefix* and wild?card.',
+    "whoosh": 'A page must hold every search word; they may be combined: "exact phrase", OR, NOT, brackets, prefix*, wild?card.',
+}
+"""What a model is told of each language; of plain words there is nothing to tell."""
+
 
 class SearchConfig(BaseConfig):
     """How pages are analysed and what a query means.

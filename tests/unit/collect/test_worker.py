@@ -104,6 +104,17 @@ def test_a_chunk_that_is_given_out_again_repeats_only_what_is_missing(options: W
     assert len(journal.read_trajectories(options.run_dir)) == 6
 
 
+def test_the_model_is_told_the_language_of_the_index(options: WorkerOptions) -> None:
+    engine = ScriptedEngine(lambda request: "<search>rotor</search>")
+    plan = build_plan(QUESTIONS[:1], ("default",), 1, run_seed=0)
+    run_chunks(build_worker(options, engine), list(cut_chunks(plan, 1)))
+    build_index(options.index_dir.parent / "pages.parquet", options.index_dir, SearchConfig(syntax="query"))
+    plan = build_plan(QUESTIONS[1:2], ("default",), 1, run_seed=0)
+    run_chunks(build_worker(options, engine), list(cut_chunks(plan, 1)))
+    told = ["exact phrase" in request.messages[0]["content"] for request in engine.requests]
+    assert told == [False, True]
+
+
 def test_the_outcomes_of_a_run_are_counted_over_all_its_files(options: WorkerOptions) -> None:
     assert set(journal.count_outcomes(options.run_dir).values()) == {0}
     for number, trajectory in enumerate(
