@@ -83,6 +83,13 @@ def connect(config: ClusterConfig) -> Iterator[None]:
         ray.shutdown()
 
 
+def takes_gpus(device: str) -> bool:
+    """What a `device` option (auto, cpu, gpu) means on this cluster: auto takes GPUs if there is one at this moment."""
+    import ray
+
+    return device == "gpu" or (device == "auto" and ray.cluster_resources().get("GPU", 0) >= 1)
+
+
 def run_tasks(function: Callable[..., Any], calls: Sequence[tuple[Any, ...]]) -> Iterator[Any]:
     """The result of `function(*call)` for each call in its order, computed by Ray tasks that take a CPU each.
 

@@ -45,7 +45,7 @@ class Stage:
         return importlib.import_module(self.module or f"drag_ray.{self.name}.stage").run(config, folder)
 
 
-_ENGINE_PLACEMENT = ("engine.max_num_seqs", "engine.gpu_memory_utilization", "engine.cpu_kv_cache_gib")
+_ENGINE_PLACEMENT = ("engine.device", "engine.max_num_seqs", "engine.gpu_memory_utilization", "engine.cpu_kv_cache_gib")
 _ROLLOUT_PLACEMENT = (
     *_ENGINE_PLACEMENT,
     "collect.num_engines",

@@ -19,7 +19,7 @@ class CollectConfig(BaseConfig):
     samples_per_question: int = Field(default=4, ge=1)
     """rollouts of a question for each preset"""
     num_engines: int = Field(default=0, ge=0)
-    """engines; 0 takes one per tensor-parallel group of GPUs, or one where there is no GPU"""
+    """engines; 0 takes one per tensor-parallel group of the GPUs that there are, or one where there is no GPU"""
     concurrent_rollouts: int = Field(default=128, ge=1)
     """rollouts that an engine works on at the same time"""
     chunk_rollouts: int = Field(default=16, ge=1)

@@ -12,6 +12,7 @@ import ray.data
 from drag_ray import schemas
 from drag_ray.agent.rollout import Policy, RolloutTask
 from drag_ray.artifacts import StageFolder
+from drag_ray.cluster import takes_gpus
 from drag_ray.collect import journal
 from drag_ray.collect.config import CollectConfig
 from drag_ray.collect.plan import build_plan, choose_pending, cut_chunks
@@ -141,14 +142,16 @@ def _stream(tasks: Sequence[RolloutTask], options: WorkerOptions, settings: Coll
 
 def _size_pool(settings: CollectConfig, engine: EngineConfig) -> tuple[int, float, float]:
     """How many engines, and how many CPUs and GPUs each of them reserves."""
-    num_gpus = int(ray.cluster_resources().get("GPU", 0))
-    if not num_gpus:
+    if not takes_gpus(engine.device):
         return settings.num_engines or 1, 1, 0
-    if num_gpus < engine.tensor_parallel_size:
+    num_gpus = int(ray.cluster_resources().get("GPU", 0))
+    num_engines = settings.num_engines or num_gpus // engine.tensor_parallel_size
+    if not num_engines:
         raise ConfigError(
-            f"engine.tensor_parallel_size {engine.tensor_parallel_size}: the cluster has {num_gpus} GPUs. Lower it."
+            f"engine.tensor_parallel_size is {engine.tensor_parallel_size}, and the cluster has {num_gpus} GPUs. "
+            "Lower it, or set collect.num_engines if the cluster grows on demand."
         )
-    return settings.num_engines or num_gpus // engine.tensor_parallel_size, 1, engine.tensor_parallel_size
+    return num_engines, 1, engine.tensor_parallel_size
 
 
 class _CollectActor:

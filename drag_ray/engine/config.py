@@ -20,6 +20,8 @@ class EngineConfig(BaseConfig):
     """tokens of context, prompt and reply together"""
     max_num_seqs: int = Field(default=64, ge=1)
     """requests that the engine decodes at the same time"""
+    device: Literal["auto", "cpu", "gpu"] = "auto"
+    """where engines run; auto takes GPUs if the cluster has one when the stage starts, gpu waits for a cluster that grows"""
     tensor_parallel_size: int = Field(default=1, ge=1)
     """GPUs that share one engine"""
     gpu_memory_utilization: float = Field(default=0.9, gt=0, le=1)

@@ -8,13 +8,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-import ray
-
 from drag_ray import artifacts, provenance, schemas
 from drag_ray.agent.rollout import RolloutTask
 from drag_ray.artifacts import StageFolder
 from drag_ray.baselines.passages import read_examples
 from drag_ray.baselines.policies import BASELINES, WITH_MODEL, BaselineOptions, build_rollouts
+from drag_ray.cluster import takes_gpus
 from drag_ray.collect import journal
 from drag_ray.collect.plan import build_plan
 from drag_ray.collect.stage import build_options, collect, read_questions
@@ -45,7 +44,7 @@ def run(config: Any, folder: StageFolder) -> dict[str, Any]:
         ArtifactError: an adapter is missing.
     """
     check_baselines(config.evaluate.baselines)
-    models = choose_models(config, has_gpu=ray.cluster_resources().get("GPU", 0) >= 1)
+    models = choose_models(config, has_gpu=takes_gpus(config.engine.device))
     questions = read_questions(config.stage_dir("index"), "test", config.evaluate.limit, config.seed)
     tasks = build_plan(questions, (_PRESET,), 1, config.seed)
     trajectories, num_unfinished = _roll_out(models, tasks, config, folder.path / "rollouts")

@@ -12,6 +12,7 @@ from ray.train.torch import TorchConfig, TorchTrainer
 from ray.train.v2.api.exceptions import TrainingFailedError
 
 from drag_ray.artifacts import StageFolder, write_jsonl
+from drag_ray.cluster import takes_gpus
 from drag_ray.engine.embedded import resolve_model
 from drag_ray.errors import DataError, DragRayError, TrainError
 from drag_ray.finetune.adapter import read_base_model, write_base_model
@@ -69,7 +70,7 @@ def run(config: Any, folder: StageFolder) -> dict[str, Any]:
 
 
 def _fit(settings: FinetuneConfig, model: str, rows_dir: Path, stage_dir: Path) -> ray.train.Result:
-    use_gpu = settings.device == "gpu" or (settings.device == "auto" and ray.cluster_resources().get("GPU", 0) >= 1)
+    use_gpu = takes_gpus(settings.device)
     num_workers = settings.num_workers or (max(1, int(ray.cluster_resources().get("GPU", 0))) if use_gpu else 1)
     num_cpus = 1 if use_gpu else _count_cpus_per_worker(num_workers)
     _announce(num_workers, num_cpus, use_gpu)
@@ -111,7 +112,8 @@ def _train_loop(loop_config: dict[str, Any]) -> dict[str, Any] | DragRayError:
     """Runs in each training process. What a restart cannot mend is returned, not raised, so that Ray does not try again."""
     from drag_ray.finetune.trainer import TrainJob, train
 
-    logging.getLogger().setLevel(logging.WARNING)  # below it, Ray Train prints every report in full
+    for name in ("", "ray.train"):  # below it, Ray Train prints every report in full, and a line a checkpoint
+        logging.getLogger(name).setLevel(logging.WARNING)
     try:
         job = TrainJob(**{**loop_config, "model": resolve_model(loop_config["model"])})
         checkpoint = ray.train.get_checkpoint()

@@ -4,9 +4,9 @@ import signal
 import threading
 from typing import Any
 
-import ray
 from ray import serve
 
+from drag_ray.cluster import takes_gpus
 from drag_ray.engine.embedded import resolve_model
 from drag_ray.errors import ServeError
 from drag_ray.serve.config import ServeConfig
@@ -88,7 +88,7 @@ def run(config: Any, block: bool = True) -> str:
 
 
 def _deploy(settings: ServeConfig, app_settings: AppSettings) -> None:
-    use_gpu = settings.device == "gpu" or (settings.device == "auto" and ray.cluster_resources().get("GPU", 0) >= 1)
+    use_gpu = takes_gpus(settings.device)
     resources = {"num_gpus": app_settings.engine.tensor_parallel_size} if use_gpu else {"num_cpus": 1}
     print(f"starting {settings.num_replicas} engine(s) on {'GPU' if use_gpu else 'CPU'}, about a minute", flush=True)
     serve.start(http_options={"host": settings.host, "port": settings.port})
