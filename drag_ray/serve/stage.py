@@ -5,6 +5,7 @@ import threading
 from typing import Any
 
 from ray import serve
+from ray.serve.schema import LoggingConfig
 
 from drag_ray.cluster import takes_gpus
 from drag_ray.engine.embedded import resolve_model
@@ -91,10 +92,13 @@ def _deploy(settings: ServeConfig, app_settings: AppSettings) -> None:
     use_gpu = takes_gpus(settings.device)
     resources = {"num_gpus": app_settings.engine.tensor_parallel_size} if use_gpu else {"num_cpus": 1}
     print(f"starting {settings.num_replicas} engine(s) on {'GPU' if use_gpu else 'CPU'}, about a minute", flush=True)
-    serve.start(http_options={"host": settings.host, "port": settings.port})
+    # Ray Serve's own processes only warn; a replica says a line a request.
+    quiet, loud = LoggingConfig(log_level="WARNING"), LoggingConfig(log_level="INFO")
+    serve.start(http_options={"host": settings.host, "port": settings.port}, logging_config=quiet)
     deployment = OpenAIDeployment.options(
         num_replicas=settings.num_replicas,
         ray_actor_options=resources,
+        logging_config=loud,
         # The engine queues by itself, and better: it sees the tokens. Ray Serve would hold back all but five requests.
         max_ongoing_requests=4 * app_settings.engine.max_num_seqs,
     )
