@@ -83,11 +83,16 @@ def connect(config: ClusterConfig) -> Iterator[None]:
         ray.shutdown()
 
 
-def takes_gpus(device: str) -> bool:
-    """What a `device` option (auto, cpu, gpu) means on this cluster: auto takes GPUs if there is one at this moment."""
+def count_gpus() -> int:
+    """GPUs of the cluster at this moment."""
     import ray
 
-    return device == "gpu" or (device == "auto" and ray.cluster_resources().get("GPU", 0) >= 1)
+    return int(ray.cluster_resources().get("GPU", 0))
+
+
+def takes_gpus(device: str) -> bool:
+    """What a `device` option (auto, cpu, gpu) means on this cluster: auto takes GPUs if there is one at this moment."""
+    return device == "gpu" or (device == "auto" and count_gpus() > 0)
 
 
 def run_tasks(function: Callable[..., Any], calls: Sequence[tuple[Any, ...]]) -> Iterator[Any]:

@@ -12,7 +12,7 @@ import ray.data
 from drag_ray import schemas
 from drag_ray.agent.rollout import Policy, RolloutTask
 from drag_ray.artifacts import StageFolder
-from drag_ray.cluster import takes_gpus
+from drag_ray.cluster import count_gpus, takes_gpus
 from drag_ray.collect import journal
 from drag_ray.collect.config import CollectConfig
 from drag_ray.collect.plan import build_plan, choose_pending, cut_chunks
@@ -144,7 +144,7 @@ def _size_pool(settings: CollectConfig, engine: EngineConfig) -> tuple[int, floa
     """How many engines, and how many CPUs and GPUs each of them reserves."""
     if not takes_gpus(engine.device):
         return settings.num_engines or 1, 1, 0
-    num_gpus = int(ray.cluster_resources().get("GPU", 0))
+    num_gpus = count_gpus()
     num_engines = settings.num_engines or num_gpus // engine.tensor_parallel_size
     if not num_engines:
         raise ConfigError(

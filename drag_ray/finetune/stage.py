@@ -12,7 +12,7 @@ from ray.train.torch import TorchConfig, TorchTrainer
 from ray.train.v2.api.exceptions import TrainingFailedError
 
 from drag_ray.artifacts import StageFolder, write_jsonl
-from drag_ray.cluster import takes_gpus
+from drag_ray.cluster import count_gpus, takes_gpus
 from drag_ray.engine.embedded import resolve_model
 from drag_ray.errors import DataError, DragRayError, TrainError
 from drag_ray.finetune.adapter import read_base_model, write_base_model
@@ -71,7 +71,7 @@ def run(config: Any, folder: StageFolder) -> dict[str, Any]:
 
 def _fit(settings: FinetuneConfig, model: str, rows_dir: Path, stage_dir: Path) -> ray.train.Result:
     use_gpu = takes_gpus(settings.device)
-    num_workers = settings.num_workers or (max(1, int(ray.cluster_resources().get("GPU", 0))) if use_gpu else 1)
+    num_workers = settings.num_workers or (max(1, count_gpus()) if use_gpu else 1)
     num_cpus = 1 if use_gpu else _count_cpus_per_worker(num_workers)
     _announce(num_workers, num_cpus, use_gpu)
     trainer = TorchTrainer(
