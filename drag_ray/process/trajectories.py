@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 from drag_ray import schemas
 from drag_ray.errors import DataError
 from drag_ray.process.conversations import compute_states, decode_conversations
+from drag_ray.process.rewards import compute_answer_rewards
 
 TRAIN_SPLIT = "train"
 
@@ -34,7 +35,7 @@ class TrainingTrajectories:
     `frame` has a row a trajectory, in the order of questions and samples.  Its `messages` are decoded; its `turns` are structs
     of step, num_prompt_messages, reasoning, action, query, evidence_rank, finish_reason, error and num_hits; its
     `states` say what each turn replied to (see `compute_states`) and its `replies` what the model wrote; its `top_k` is the
-    one to score with.
+    one to score with, its `answer_reward` the ANLS* of the final answer.
     """
 
     frame: pl.DataFrame
@@ -142,7 +143,8 @@ def select_trajectories(records: pl.DataFrame, top_k: int = 0) -> TrainingTrajec
         other_split=finished.height - train.height,
         malformed=train.height - fitting.height,
     )
-    return TrainingTrajectories(_set_top_k(fitting, top_k).drop("error", "depth", "split"), left_out)
+    scored = _set_top_k(fitting, top_k).with_columns(compute_answer_rewards(fitting["final_answer"], fitting["answers"]))
+    return TrainingTrajectories(scored.drop("error", "depth", "split"), left_out)
 
 
 def _add_conversations(trajectories: pl.DataFrame) -> pl.DataFrame:

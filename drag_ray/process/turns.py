@@ -6,7 +6,7 @@ from drag_ray.agent.scores import rank_score
 from drag_ray.process.config import ProcessConfig
 from drag_ray.process.conversations import IMAGE_MARK
 from drag_ray.process.quality import add_drop_reasons
-from drag_ray.process.rewards import compute_answer_rewards, format_reward, rank_reward, trajectory_reward, turn_reward
+from drag_ray.process.rewards import format_reward, rank_reward, trajectory_reward, turn_reward
 from drag_ray.process.scores import cumulative_effort
 from drag_ray.types import ActionKind
 
@@ -28,10 +28,7 @@ def explode_turns(trajectories: pl.DataFrame, config: ProcessConfig) -> pl.DataF
     is_search = pl.col("action") == ActionKind.SEARCH.value
     turns = (
         trajectories.lazy()
-        .with_columns(
-            answer_reward=compute_answer_rewards(trajectories["final_answer"], trajectories["answers"]),
-            evidence_files=pl.col("evidence").list.eval(pl.element().struct.field("file")),
-        )
+        .with_columns(evidence_files=pl.col("evidence").list.eval(pl.element().struct.field("file")))
         .explode("turns", "states", "replies", empty_as_null=False)
         .select(
             *_TRAJECTORY_COLUMNS,
@@ -65,13 +62,12 @@ def summarise_trajectories(trajectories: pl.DataFrame, turns: pl.DataFrame, conf
     Adds to the columns of `trajectories` (without turns): num_opening_messages (messages before the first reply), has_images,
     num_turns, num_invalid (replies without a readable action), num_searches (those that ran), valid (one of them
     found evidence within top_k), first_success_step, best_step, best_query, best_rank, best_rank_score (the highest
-    rank score, the earliest of equals; null unless valid), cumulative_effort, answer_reward and reward.
+    rank score, the earliest of equals; null unless valid), cumulative_effort and reward.
     """
     return (
         trajectories.lazy()
         .with_columns(
             num_opening_messages=pl.col("turns").list.first().struct.field("num_prompt_messages"),
-            answer_reward=compute_answer_rewards(trajectories["final_answer"], trajectories["answers"]),
             has_images=pl.col("messages")
             .list.eval(pl.element().struct.field("content").str.contains(IMAGE_MARK, literal=True))
             .list.any(),

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 from datasets import Dataset
-from transformers import AutoTokenizer, LlamaConfig, LlamaForCausalLM
+from transformers import AutoTokenizer, LlamaForCausalLM
 from trl.trainer.sft_config import SFTConfig
 
 from drag_ray.engine.embedded import embedded_model_dir
@@ -20,15 +20,6 @@ ROWS = [
     {"input_ids": [1, 2, 3, 4], "labels": [-100, 2, 3, 4], "weight": 0.1},
     {"input_ids": [4, 4, 4, 2], "labels": [-100, -100, -100, 2], "weight": 1.0},
 ]
-
-
-@pytest.fixture(scope="module")
-def model() -> LlamaForCausalLM:
-    torch.manual_seed(0)
-    config = LlamaConfig(
-        vocab_size=50, hidden_size=16, intermediate_size=32, num_hidden_layers=1, num_attention_heads=2, num_key_value_heads=1
-    )
-    return LlamaForCausalLM(config)
 
 
 def compute_row_losses(model: LlamaForCausalLM) -> tuple[list[torch.Tensor], list[int]]:
