@@ -79,7 +79,7 @@ STAGES: dict[str, Stage] = {
             summary="Score the searches of the trajectories and print the statistics.",
             reads=("collect",),
             sections=("process",),
-            code=("process", "agent/scores.py", "evaluate/answers.py"),
+            code=("process", "agent/flaws.py", "agent/scores.py", "evaluate/answers.py"),
         ),
         Stage(
             name="format",

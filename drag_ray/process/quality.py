@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 import polars as pl
 
+from drag_ray.agent.flaws import copies_file_name, find_repetitive, join_words
 from drag_ray.process.config import FilterName
 from drag_ray.types import ActionKind
 
@@ -16,11 +17,6 @@ FILTER_LABELS = {
     "near_duplicate": "near duplicate",
 }
 """Every drop reason, in words."""
-
-# Loops repeat their words: of three words in a row at least half are new in any text that says something.
-_MIN_WORDS = 10
-_MIN_NEW_TRIGRAMS = 0.5
-_FILE_NAME = r"(?i)[\w-]\.(?:pdf|png|jpe?g|tiff?|jsonl|docx?|pptx?|xlsx?|html?)\b"
 
 
 def add_drop_reasons(turns: pl.DataFrame, filters: Sequence[FilterName]) -> pl.DataFrame:
@@ -49,28 +45,6 @@ def add_drop_reasons(turns: pl.DataFrame, filters: Sequence[FilterName]) -> pl.D
     if "near_duplicate" in filters:
         flawed = _drop_later(flawed, "near_duplicate", join_words(said), pl.col("evidence_rank"))
     return flawed
-
-
-def find_repetitive(texts: pl.Series) -> pl.Series:
-    """True for each text that goes round in circles: fewer than half of its sequences of three words are new."""
-    words = texts.str.extract_all(r"\w+").rename("words")
-    # Most replies are too short to tell, and looking at each is slow.
-    is_long = words.list.len() >= _MIN_WORDS
-    word = pl.element()
-    trigrams = pl.concat_str(word, word.shift(-1), word.shift(-2), separator=" ").drop_nulls()
-    share_of_new = words.filter(is_long).list.eval(trigrams.n_unique() / trigrams.len()).list.first()
-    return is_long.scatter(is_long.arg_true(), share_of_new < _MIN_NEW_TRIGRAMS)
-
-
-def copies_file_name(query: pl.Expr, evidence_files: pl.Expr) -> pl.Expr:
-    """True for a query with the name of a document file: names are not searchable, so what it teaches is to copy them."""
-    words = query.str.split(" ")
-    return query.str.contains(_FILE_NAME) | (words.list.set_intersection(evidence_files).list.len() > 0)
-
-
-def join_words(text: pl.Expr) -> pl.Expr:
-    """The distinct words of a text in alphabetical order: what is left without case, order, repetition and punctuation."""
-    return text.str.to_lowercase().str.extract_all(r"\w+").list.unique().list.sort().list.join(" ")
 
 
 def _drop_later(turns: pl.DataFrame, reason: str, *same: pl.Expr) -> pl.DataFrame:

@@ -2,6 +2,7 @@
 
 import polars as pl
 
+from drag_ray.agent.flaws import squeeze
 from drag_ray.agent.scores import rank_score
 from drag_ray.process.config import ProcessConfig
 from drag_ray.process.conversations import IMAGE_MARK
@@ -37,7 +38,7 @@ def explode_turns(trajectories: pl.DataFrame, config: ProcessConfig) -> pl.DataF
             "evidence_files",
             reply="replies",
             state="states",
-            query_key=turn.field("query").str.replace_all(r"\s+", " ").str.strip_chars(),
+            query_key=squeeze(turn.field("query")),
             has_error=turn.field("error") != "",
         )
         .with_columns(

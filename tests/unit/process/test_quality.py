@@ -1,12 +1,7 @@
 import polars as pl
-import pytest
 
 from drag_ray.process.config import FILTERS, FilterName
-from drag_ray.process.quality import FILTER_LABELS, add_drop_reasons, copies_file_name, find_repetitive, join_words
-
-PROSE = (
-    "The rotor may turn at 340 rpm; above it the blades meet air that is too thin, so the manual gives a limit for each height."
-)
+from drag_ray.process.quality import FILTER_LABELS, add_drop_reasons
 
 
 def build_turns(*replies: str, **columns: list) -> pl.DataFrame:
@@ -29,42 +24,6 @@ def build_turns(*replies: str, **columns: list) -> pl.DataFrame:
 
 def reasons(turns: pl.DataFrame, filters: tuple[FilterName, ...] = FILTERS) -> list[str]:
     return add_drop_reasons(turns, filters)["drop_reason"].to_list()
-
-
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("rotor speed limit " * 8, True),
-        ("the " * 20, True),
-        (PROSE, False),
-        ("rotor rotor rotor", False),  # too short to tell
-        ("", False),
-        (f"{PROSE} {PROSE}", False),  # said twice, so half of it is new
-        (f"{PROSE} {PROSE} {PROSE}", True),
-    ],
-)
-def test_text_that_goes_round_in_circles_is_repetitive(text: str, expected: bool) -> None:
-    assert find_repetitive(pl.Series([text, PROSE])).to_list() == [expected, False]
-
-
-@pytest.mark.parametrize(
-    ("query", "expected"),
-    [
-        ("manual.pdf#6", True),
-        ("limits in Report-2.PDF", True),
-        ("doc_0017 rotor", True),  # an evidence file without a suffix
-        ("DataFrame.to_html", False),
-        ("rotor pdf", False),
-    ],
-)
-def test_a_query_with_the_name_of_a_document_copies_it(query: str, expected: bool) -> None:
-    frame = pl.DataFrame({"query": [query], "files": [["doc_0017"]]})
-    assert frame.select(copies_file_name(pl.col("query"), pl.col("files"))).item() is expected
-
-
-def test_words_are_joined_without_order_case_and_punctuation() -> None:
-    frame = pl.DataFrame({"text": ['"Rotor  speed"', "speed, ROTOR; speed", "rotor-speeds"]})
-    assert frame.select(join_words(pl.col("text"))).to_series().to_list() == ["rotor speed", "rotor speed", "rotor speeds"]
 
 
 def test_of_equal_replies_in_one_state_the_first_stays() -> None:
