@@ -7,6 +7,7 @@
     ├── SearchIndexError      the search index cannot be built, opened or asked
     ├── RolloutError          one rollout failed; it is recorded on its trajectory and the run goes on
     │   └── PromptTooLongError  the next prompt does not fit into the model's context; the rollout ends there
+    ├── EngineDiedError       an engine is gone and answers no more; rollouts do not record it, a new engine takes over
     ├── TooManyFailuresError  more rollouts failed than `max_failure_rate` allows; the run stops
     ├── TrainError            training cannot start or did not finish
     └── ServeError            the endpoint cannot start or does not answer
@@ -42,6 +43,10 @@ class RolloutError(DragRayError):
 
 class PromptTooLongError(RolloutError):
     """The next prompt does not fit into the model's context; the rollout ends there."""
+
+
+class EngineDiedError(DragRayError):
+    """An engine is gone and answers no more; rollouts do not record it, a new engine takes over."""
 
 
 class TooManyFailuresError(DragRayError):

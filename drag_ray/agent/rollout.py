@@ -13,7 +13,7 @@ from drag_ray.agent.protocol import get_protocol
 from drag_ray.artifacts import compute_fingerprint
 from drag_ray.engine.generate import GenerateFn, Generation, Message, Request
 from drag_ray.engine.sampling import PRESETS
-from drag_ray.errors import PromptTooLongError
+from drag_ray.errors import EngineDiedError, PromptTooLongError
 from drag_ray.types import ActionKind, Question, StopReason, Trajectory, Turn
 
 
@@ -75,7 +75,11 @@ class Rollouts:
         self._protocol = get_protocol(config.protocol)
 
     async def run(self, task: RolloutTask) -> Trajectory:
-        """Run one rollout. A failure is recorded on the trajectory and never raised, so that one question cannot end a run."""
+        """Run one rollout. A failure is recorded on the trajectory and not raised, so that one question cannot end a run.
+
+        Raises:
+            EngineDiedError: nothing can be said of the rollout, and no other could be run either.
+        """
         conversation = self._prompts.opening(task.question.question)
         turns: list[Turn] = []
         started_at, started = datetime.now(UTC).isoformat(timespec="seconds"), time.perf_counter()
@@ -85,11 +89,20 @@ class Rollouts:
             error = turns[-1].error if stop_reason is StopReason.ERROR else ""
         except PromptTooLongError as problem:
             stop_reason, error = (StopReason.CONTEXT_LENGTH, "") if turns else (StopReason.ERROR, str(problem))
+        except EngineDiedError:
+            raise
         except Exception as problem:
             # The one broad catch of the project: whatever one rollout meets is data about that rollout.
             stop_reason, error = StopReason.ERROR, f"{type(problem).__name__}: {problem}"
         duration_s = time.perf_counter() - started
         return self._record_trajectory(task, tuple(turns), conversation, stop_reason, error, started_at, duration_s)
+
+    def fail(self, task: RolloutTask, error: str) -> Trajectory:
+        """The record of a rollout that could not make its own."""
+        started_at = datetime.now(UTC).isoformat(timespec="seconds")
+        return self._record_trajectory(
+            task, (), self._prompts.opening(task.question.question), StopReason.ERROR, error, started_at, 0.0
+        )
 
     async def _take_turns(self, task: RolloutTask, conversation: list[Message], turns: list[Turn]) -> StopReason:
         last_step = self._config.max_iterations

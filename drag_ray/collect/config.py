@@ -26,5 +26,7 @@ class CollectConfig(BaseConfig):
     """rollouts that are handed to an engine at once; an engine holds several chunks, so that none of its places stays empty"""
     flush_s: float = Field(default=5.0, ge=0)
     """seconds between writes of finished trajectories; what is not yet written is done again after a kill"""
+    max_tries: int = Field(default=3, ge=1)
+    """tries of a rollout that fails; then it is set aside, until the stage is started again with more"""
     max_failure_rate: float = Field(default=0.2, ge=0, le=1)
     """the run stops when more than this share of its rollouts fails"""
