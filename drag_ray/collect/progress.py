@@ -1,30 +1,98 @@
 """The running totals of a collection: what the console shows, and when too much has failed."""
 
-from collections import Counter
-from typing import Any
+import shutil
+import sys
+import time
+from collections import Counter, deque
+from collections.abc import Callable
+from typing import Any, TextIO
 
-from tqdm import tqdm
-
+from drag_ray.collect.monitors import Watch
 from drag_ray.errors import TooManyFailuresError
 
 _JUDGED_FROM = 20
 """rollouts before the failure rate is judged"""
+_TERMINAL_S, _LOG_S = 1.0, 30.0
+"""seconds between two states of the line on a terminal, and in a log"""
+_WINDOW_S = 60.0
+"""seconds over which rates are taken"""
+_CLEAR = "\r\033[K"
+
+
+class LiveLine:
+    """A line that a terminal shows in place of its last state, and that a log gets anew now and then.
+
+    Args:
+        stream: where it goes; standard error by default.
+        clock: the time in seconds.
+    """
+
+    def __init__(self, stream: TextIO | None = None, clock: Callable[[], float] = time.monotonic) -> None:
+        self._stream = stream or sys.stderr
+        self._clock = clock
+        self._is_terminal = self._stream.isatty()
+        self._interval_s = _TERMINAL_S if self._is_terminal else _LOG_S
+        self._shown_at = clock() - _TERMINAL_S if self._is_terminal else clock()
+        self._text = self._shown = ""
+
+    def update(self, text: str) -> None:
+        """Take a new state of the line; it is shown when the last one is old enough."""
+        self._text = text
+        if self._clock() - self._shown_at >= self._interval_s:
+            self._show()
+
+    def say(self, message: str) -> None:
+        """Print a message that stays, above the line."""
+        print(f"{_CLEAR if self._is_terminal else ''}{message}", file=self._stream, flush=True)
+        if self._is_terminal and self._text:
+            self._show()
+
+    def close(self) -> None:
+        """Show the last state for good."""
+        if self._text != self._shown or self._is_terminal:
+            self._show()
+        if self._is_terminal and self._text:
+            print(file=self._stream, flush=True)
+
+    def _show(self) -> None:
+        self._shown, self._shown_at = self._text, self._clock()
+        if not self._is_terminal:
+            print(self._text, file=self._stream, flush=True)
+        elif self._text:
+            # A line that is wrapped cannot be written over.
+            width = shutil.get_terminal_size().columns - 1
+            print(_CLEAR + self._text[:width], end="", file=self._stream, flush=True)
 
 
 class Progress:
-    """Adds up chunk summaries, shows them, and stops a run that goes wrong.
+    """Adds up chunk summaries, shows them, warns of a policy that collapses, and stops a run that goes wrong.
 
     Args:
         num_rollouts: how many are to run.
         max_failure_rate: share of failed rollouts that is borne.
         label: what the line begins with.
+        stream: where the line goes; standard error by default.
+        clock: the time in seconds.
     """
 
-    def __init__(self, num_rollouts: int, max_failure_rate: float, label: str) -> None:
+    def __init__(
+        self,
+        num_rollouts: int,
+        max_failure_rate: float,
+        label: str,
+        stream: TextIO | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self.totals: Counter[str] = Counter()
         self._errors: Counter[str] = Counter()
+        self._num_rollouts = num_rollouts
+        self._num_done = 0
         self._max_failure_rate = max_failure_rate
-        self._bar = tqdm(total=num_rollouts, desc=label, unit=" rollouts", mininterval=2, smoothing=0.1)
+        self._label = label
+        self._clock = clock
+        self._line = LiveLine(stream, clock)
+        self._watch = Watch()
+        self._latest = deque([(clock(), 0, 0)])
 
     def add(self, summary: dict[str, Any]) -> None:
         """Add the summary of a chunk.
@@ -34,27 +102,59 @@ class Progress:
         """
         self._errors.update(summary["errors"])
         self.totals.update({name: value for name, value in summary.items() if name != "errors"})
-        done = self.totals["num_finished"] + self.totals["num_failed"]
-        self._bar.update(summary["num_finished"] + summary["num_failed"])
-        self._bar.set_postfix_str(
-            f"found {self.totals['num_found'] / max(1, done):.0%}, {self.totals['num_failed']} failed, "
-            f"{self.totals['completion_tokens'] / max(1e-9, self._bar.format_dict['elapsed']):.0f} tokens/s",
-            refresh=False,
-        )
-        if done >= _JUDGED_FROM and self.totals["num_failed"] > self._max_failure_rate * done:
+        self._num_done += summary["finished"] + summary["failed"]
+        self._note_rates()
+        self._line.update(self.describe())
+        for warning in self._watch.find_new(self.totals):
+            self._line.say(f"{self._label}: warning: {warning}")
+        done = self.totals["finished"] + self.totals["failed"]
+        if done >= _JUDGED_FROM and self.totals["failed"] > self._max_failure_rate * done:
             raise TooManyFailuresError(
-                f"{self.totals['num_failed']} of {done} rollouts failed, "
+                f"{self.totals['failed']} of {done} rollouts failed, "
                 f"more than max_failure_rate {self._max_failure_rate:.0%}.\n"
                 f"{self.describe_errors()}\nMend the cause and start the run again: it goes on with what has not finished."
             )
 
     def begin_pass(self, num_pending: int) -> None:
         """Begin again with what is not finished: rollouts that an engine lost on the way were counted too early."""
-        self._bar.update(self._bar.total - num_pending - self._bar.n)
+        self._num_done = self._num_rollouts - num_pending
+        self._latest.clear()
+        self._note_rates()
+
+    def describe(self) -> str:
+        """The line: how far the run is, how fast it is, and what its rollouts, replies and queries came to."""
+        totals = self.totals
+        (begin, first_done, first_tokens), (end, done, tokens) = self._latest[0], self._latest[-1]
+        rollouts_per_s, tokens_per_s = ((part / max(1e-9, end - begin)) for part in (done - first_done, tokens - first_tokens))
+        rollouts = max(1, totals["finished"] + totals["failed"])
+        left = _format_time((self._num_rollouts - done) / rollouts_per_s) if rollouts_per_s > 0 else "?"
+        figures = (
+            f"{rollouts_per_s:.1f}/s",
+            f"{left} left",
+            f"found {totals['found'] / rollouts:.0%}",
+            f"{totals['failed']:,} failed",
+            f"{tokens_per_s:,.0f} tokens/s",
+            f"{totals['turns'] / rollouts:.1f} turns each",
+            f"{totals['invalid_replies'] / max(1, totals['turns']):.0%} invalid",
+            f"{totals['zero_hit_searches'] / max(1, totals['searches']):.0%} without a hit",
+        )
+        return f"{self._label} {done:,}/{self._num_rollouts:,}: {', '.join(figures)}"
 
     def describe_errors(self) -> str:
         """The three commonest errors with their counts, a line each."""
         return "\n".join(f"  {count} x {error[:300]}" for error, count in self._errors.most_common(3))
 
     def close(self) -> None:
-        self._bar.close()
+        """Leave the line as it is."""
+        self._line.close()
+
+    def _note_rates(self) -> None:
+        now = self._clock()
+        self._latest.append((now, self._num_done, self.totals["completion_tokens"]))
+        while len(self._latest) > 2 and now - self._latest[1][0] >= _WINDOW_S:
+            self._latest.popleft()
+
+
+def _format_time(seconds: float) -> str:
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes // 60}:{minutes % 60:02}:{rest:02}" if minutes >= 60 else f"{minutes}:{rest:02}"

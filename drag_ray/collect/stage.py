@@ -15,6 +15,8 @@ from drag_ray.artifacts import StageFolder
 from drag_ray.cluster import count_gpus, takes_gpus
 from drag_ray.collect import journal
 from drag_ray.collect.config import CollectConfig
+from drag_ray.collect.counts import count_files
+from drag_ray.collect.metrics import RayRecorder, name_tags
 from drag_ray.collect.plan import build_plan, choose_pending, cut_chunks
 from drag_ray.collect.progress import Progress
 from drag_ray.collect.worker import CollectWorker, WorkerOptions
@@ -80,7 +82,7 @@ def build_options(config: Any, engine: EngineConfig, run_dir: Path) -> WorkerOpt
     )
 
 
-def collect(plan: Sequence[RolloutTask], options: WorkerOptions, settings: CollectConfig, label: str) -> dict[str, int]:
+def collect(plan: Sequence[RolloutTask], options: WorkerOptions, settings: CollectConfig, label: str) -> dict[str, Any]:
     """Run every rollout of the plan that is not yet on disk in `options.run_dir`.
 
     Returns:
@@ -111,7 +113,8 @@ def collect(plan: Sequence[RolloutTask], options: WorkerOptions, settings: Colle
         print(f"{label}: {num_unfinished} rollouts failed; start the stage again to repeat them. Commonest errors:")
         print(progress.describe_errors())
     finished = len(plan) - num_unfinished
-    return {"finished": finished, "unfinished": num_unfinished, **journal.count_outcomes(options.run_dir)}
+    paths = (options.run_dir / journal.TRAJECTORIES_DIR_NAME).glob("*.parquet")
+    return {"finished": finished, "unfinished": num_unfinished, **count_files(paths)}
 
 
 def _stream(tasks: Sequence[RolloutTask], options: WorkerOptions, settings: CollectConfig) -> Any:
@@ -125,7 +128,7 @@ def _stream(tasks: Sequence[RolloutTask], options: WorkerOptions, settings: Coll
     context.execution_options.preserve_order = False
     dataset = ray.data.from_arrow(chunks).map_batches(
         _CollectActor,
-        fn_constructor_args=(options,),
+        fn_constructor_args=(options, name_tags(options.run_dir)),
         batch_format="pyarrow",
         batch_size=settings.chunk_rollouts,  # of a block, which is a chunk; Ray Data asks for it where there are GPUs
         zero_copy_batch=True,
@@ -157,9 +160,9 @@ def _size_pool(settings: CollectConfig, engine: EngineConfig) -> tuple[int, floa
 class _CollectActor:
     """`CollectWorker` as Ray Data calls it."""
 
-    def __init__(self, options: WorkerOptions) -> None:
+    def __init__(self, options: WorkerOptions, tags: dict[str, str]) -> None:
         _log_to_file(options.run_dir / LOGS_DIR_NAME / f"engine-{os.getpid()}.log")
-        self._worker = CollectWorker(options)
+        self._worker = CollectWorker(options, RayRecorder(tags))
 
     async def __call__(self, chunk: pa.Table) -> AsyncIterator[pa.Table]:
         async for summary in self._worker(chunk):

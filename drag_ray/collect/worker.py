@@ -1,7 +1,6 @@
 """One engine with its index and its journal, fed with chunks of rollouts. It knows nothing of the actor that holds it."""
 
 import asyncio
-from collections import Counter
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,8 +11,10 @@ from drag_ray.agent.config import AgentConfig
 from drag_ray.agent.environment import SearchEnvironment
 from drag_ray.agent.rollout import Policy, Rollouts, RolloutTask
 from drag_ray.baselines.policies import BaselineOptions, build_rollouts
+from drag_ray.collect.counts import COUNTS, count_chunk
 from drag_ray.collect.journal import Journal, claim, read_finished_ids
 from drag_ray.collect.plan import read_tasks
+from drag_ray.collect.recorder import NoRecorder, Recorder
 from drag_ray.corpus.page_images import PageImages
 from drag_ray.engine.config import EngineConfig
 from drag_ray.engine.generate import GenerateFn, ImageSource
@@ -24,10 +25,7 @@ from drag_ray.types import Trajectory
 
 SUMMARY_SCHEMA = pa.schema(
     [
-        ("num_finished", pa.int64()),
-        ("num_failed", pa.int64()),
-        ("num_found", pa.int64()),
-        ("completion_tokens", pa.int64()),
+        *((name, pa.int64()) for name in COUNTS),
         ("errors", pa.list_(pa.string())),
     ]
 )
@@ -62,9 +60,10 @@ class CollectWorker:
 
     Args:
         options: what to run with.
+        recorder: is told of the load and of what each chunk came to.
     """
 
-    def __init__(self, options: WorkerOptions) -> None:
+    def __init__(self, options: WorkerOptions, recorder: Recorder | None = None) -> None:
         generate = options.build_engine(options.engine, _build_image_source(options))
         self._options = options
         self._generate = generate
@@ -75,7 +74,8 @@ class CollectWorker:
         self._rollouts = {"": rollouts}
         self._journal = Journal(options.run_dir, options.flush_s)
         self._places = asyncio.Semaphore(options.concurrent_rollouts)
-        self._num_running = 0
+        self._recorder = recorder or NoRecorder()
+        self._num_running = self._num_placed = 0
 
     async def __call__(self, chunk: pa.Table) -> AsyncIterator[pa.Table]:
         tasks = read_tasks(chunk)
@@ -84,7 +84,7 @@ class CollectWorker:
             tasks = [task for task in tasks if task.id not in finished_ids]
         self._num_running += len(tasks)
         trajectories = await asyncio.gather(*(self._run(task) for task in tasks))
-        yield _summarise(trajectories)
+        yield self._summarise(trajectories)
 
     def _choose_rollouts(self, baseline: str) -> Rollouts:
         """The agent's rollouts, or those of a baseline that asks the same engine and index."""
@@ -98,12 +98,24 @@ class CollectWorker:
 
     async def _run(self, task: RolloutTask) -> Trajectory:
         async with self._places:
+            self._note_load(placed=1)
             trajectory = await self._choose_rollouts(task.baseline).run(task)
+            self._note_load(placed=-1)
         self._journal.add(trajectory)
         self._num_running -= 1
         if self._num_running == 0:
             self._journal.flush()  # perhaps nothing comes after this, and nobody tells an actor that it ends
         return trajectory
+
+    def _note_load(self, placed: int) -> None:
+        self._num_placed += placed
+        self._recorder.set_load(self._num_placed, self._num_running - self._num_placed)
+
+    def _summarise(self, trajectories: Sequence[Trajectory]) -> pa.Table:
+        counts = count_chunk(trajectories)
+        self._recorder.add_chunk(counts, [trajectory.duration_s for trajectory in trajectories])
+        errors = [trajectory.error for trajectory in trajectories if trajectory.error]
+        return pa.Table.from_pylist([{**counts, "errors": errors}], schema=SUMMARY_SCHEMA)
 
 
 def _build_image_source(options: WorkerOptions) -> ImageSource | None:
@@ -111,16 +123,3 @@ def _build_image_source(options: WorkerOptions) -> ImageSource | None:
         return None
     searches = options.agent.image_searches or options.agent.max_iterations - 1
     return ImageSource(PageImages(options.images_dir).open, per_prompt=max(1, searches * options.agent.top_k))
-
-
-def _summarise(trajectories: Sequence[Trajectory]) -> pa.Table:
-    turns = [turn for trajectory in trajectories for turn in trajectory.turns]
-    errors = Counter(trajectory.error for trajectory in trajectories if trajectory.error)
-    row = {
-        "num_finished": sum(not trajectory.error for trajectory in trajectories),
-        "num_failed": errors.total(),
-        "num_found": sum(any(turn.rank_score > 0 for turn in trajectory.turns) for trajectory in trajectories),
-        "completion_tokens": sum(len(turn.completion_token_ids) for turn in turns),
-        "errors": list(errors.elements()),
-    }
-    return pa.Table.from_pylist([row], schema=SUMMARY_SCHEMA)
