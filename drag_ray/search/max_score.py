@@ -26,16 +26,16 @@ _MARGIN = 1.0001
 """Scores are sums of 32-bit numbers in varying order; a bound must hold for all of them."""
 _MAX_OPTIONAL = 24
 """Each optional term is a level of the query, and Tantivy works through levels by recursion."""
-_MAX_REMEMBERED = 200_000
+_MAX_REMEMBERED = 100_000
 
 
 class _Term(NamedTuple):
-    """A term of a query: its pages, the most that it can add to a score, and its weight."""
+    """A term of a query: its pages, the most that it can add to a score, and itself as a query of its own."""
 
     num_pages: int
     bound: float
     text: str
-    weight: float
+    query: Query
 
 
 class MaxScore:
@@ -44,59 +44,59 @@ class MaxScore:
     def __init__(self, searcher: Searcher, schema: Schema) -> None:
         self._searcher = searcher
         self._schema = schema
-        self._known: dict[str, tuple[int, float]] = {}
+        self._known: dict[str, _Term] = {}
 
     def search(self, weights: Mapping[str, float], limit: int) -> TopHits:
         """The `limit` best (score, address) for terms with their weights, which are above 0, joined by or."""
-        terms = sorted(self._describe(text, weight) for text, weight in weights.items())
-        total_bound = sum(term.bound for term in terms)
-        num_essential, rest = 0, total_bound
-        while terms[num_essential:] and (rest >= _OPTIONAL_SHARE * total_bound or num_essential == 0):
-            rest -= terms[num_essential].bound
-            num_essential += 1
-        while _is_worth_it(terms, num_essential):
-            hits = self._run(self._build_nested(terms, num_essential), limit)
+        terms = sorted([self._describe(text, weight) for text, weight in weights.items()])
+        if sum([term.num_pages for term in terms]) > _MIN_POSTINGS:
+            hits = self._search_essential(terms, limit)
+            if hits is not None:
+                return hits
+        return self._run(_join(terms), limit)
+
+    def _search_essential(self, terms: list[_Term], limit: int) -> TopHits | None:
+        """The best pages without reading the optional terms to their ends; None if it takes longer than reading all does."""
+        total_bound = rest = sum([term.bound for term in terms])
+        num_postings = sum([term.num_pages for term in terms])
+        least = _OPTIONAL_SHARE * total_bound / _MARGIN
+        num_read = num_essential = 0
+        while True:
+            while num_essential < len(terms) and (rest * _MARGIN >= least or num_essential == 0):
+                rest -= terms[num_essential].bound
+                num_read += terms[num_essential].num_pages
+                num_essential += 1
+            num_optional = len(terms) - num_essential
+            if not 0 < num_optional <= _MAX_OPTIONAL or num_read * (num_optional + 1) * _LOOKUP_COST >= num_postings:
+                return None
+            hits = self._run(_nest(terms, num_essential), limit)
             least = hits[-1][0] if len(hits) == limit else 0.0
             if rest * _MARGIN < least:
                 return hits
-            while rest * _MARGIN >= least and num_essential < len(terms):
-                rest -= terms[num_essential].bound
-                num_essential += 1
-        return self._run(_join([self._build_term(term) for term in terms]), limit)
 
     def _describe(self, text: str, weight: float) -> _Term:
-        known = self._known.get(text)
-        if known is None:
+        term = self._known.get(text)
+        if term is None:
             if len(self._known) >= _MAX_REMEMBERED:
                 self._known.clear()
-            best = self._run(Query.term_query(self._schema, TEXT, text, index_option="freq"), 1)
-            known = self._known[text] = (self._searcher.doc_freq(TEXT, text), best[0][0] if best else 0.0)
-        num_pages, bound = known
-        return _Term(num_pages, bound * weight, text, weight)
+            query = Query.term_query(self._schema, TEXT, text, index_option="freq")
+            best = self._run(query, 1)
+            term = self._known[text] = _Term(self._searcher.doc_freq(TEXT, text), best[0][0] if best else 0.0, text, query)
+        if weight == 1:
+            return term
+        return _Term(term.num_pages, term.bound * weight, text, Query.boost_query(term.query, weight))
 
     def _run(self, query: Query, limit: int) -> TopHits:
         return self._searcher.search(query, limit=limit, count=False).hits
 
-    def _build_term(self, term: _Term) -> Query:
-        query = Query.term_query(self._schema, TEXT, term.text, index_option="freq")
-        return query if term.weight == 1 else Query.boost_query(query, term.weight)
 
-    def _build_nested(self, terms: list[_Term], num_essential: int) -> Query:
-        """Each optional term is a level of its own: beside another one Tantivy would read both to their ends."""
-        queries = [self._build_term(term) for term in terms]
-        nested = _join(queries[:num_essential])
-        for optional in queries[num_essential:]:
-            nested = Query.boolean_query([(Occur.Must, nested), (Occur.Should, optional)])
-        return nested
+def _join(terms: list[_Term]) -> Query:
+    return terms[0].query if len(terms) == 1 else Query.boolean_query([(Occur.Should, term.query) for term in terms])
 
 
-def _join(queries: list[Query]) -> Query:
-    return queries[0] if len(queries) == 1 else Query.boolean_query([(Occur.Should, query) for query in queries])
-
-
-def _is_worth_it(terms: list[_Term], num_essential: int) -> bool:
-    num_postings = sum(term.num_pages for term in terms)
-    num_optional = len(terms) - num_essential
-    num_read = sum(term.num_pages for term in terms[:num_essential])
-    lookups = num_read * (num_optional + 1) * _LOOKUP_COST
-    return 0 < num_optional <= _MAX_OPTIONAL and num_postings > _MIN_POSTINGS and lookups < num_postings
+def _nest(terms: list[_Term], num_essential: int) -> Query:
+    """Each optional term is a level of its own: beside another one Tantivy would read both to their ends."""
+    nested = _join(terms[:num_essential])
+    for optional in terms[num_essential:]:
+        nested = Query.boolean_query([(Occur.Must, nested), (Occur.Should, optional.query)])
+    return nested

@@ -4,17 +4,15 @@ The file is cut into record batches of `BATCH_ROWS` rows, so that a row's place 
 64-bit offsets, so that a collection may hold more than 2 GiB of text.
 """
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator
 from itertools import accumulate
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import polars as pl
 import pyarrow as pa
 
-from drag_ray import schemas
 from drag_ray.errors import SearchIndexError
 from drag_ray.types import Page
 
@@ -45,6 +43,20 @@ def cut_batches(pages: pa.Table) -> Iterator[pa.RecordBatch]:
         yield pages.slice(start, BATCH_ROWS).combine_chunks().to_batches()[0]
 
 
+class _Strings:
+    """A column of a batch. Arrow's own way to a string, by a scalar, takes five times as long."""
+
+    __slots__ = ("_offsets", "_utf8")
+
+    def __init__(self, column: pa.LargeStringArray) -> None:
+        _, offsets, utf8 = column.buffers()
+        self._offsets = memoryview(offsets).cast("q")  # type: ignore[arg-type]
+        self._utf8 = memoryview(utf8 or b"")  # type: ignore[arg-type]
+
+    def __getitem__(self, place: int) -> str:
+        return str(self._utf8[self._offsets[place] : self._offsets[place + 1]], "utf-8")
+
+
 class PageTable:
     """An open page table.
 
@@ -58,12 +70,13 @@ class PageTable:
             batches = [reader.get_batch(number) for number in range(reader.num_record_batches)]
             table = pa.Table.from_batches(batches, reader.schema)
             counts = table["file"].value_counts()
-            self._page_numbers = table["page_number"].to_numpy()
+            self._page_numbers = memoryview(table["page_number"].to_numpy())
+            self._total_pages = memoryview(table["total_pages"].to_numpy())
+            self._texts, self._text_sources, self._images = (
+                [_Strings(batch.column(name)) for batch in batches] for name in ("text", "text_source", "image")
+            )
         except (OSError, pa.ArrowInvalid, KeyError) as error:
             raise SearchIndexError(f"{path}: cannot be read ({error}). Build the index again: python jobs/index.py") from None
-        self._names = [name for name in schemas.PAGES.names if name in table.column_names]
-        self._columns = [[batch.column(name) for name in self._names] for batch in batches]
-        self._texts = [batch.column("text") for batch in batches]
         # Value counts come in order of first appearance, and the table is sorted: each file is a range of rows.
         self._files: list[str] = counts.field("values").to_pylist()
         self._starts: list[int] = [0, *accumulate(counts.field("counts").to_pylist())]
@@ -74,13 +87,16 @@ class PageTable:
 
     def key(self, row: int) -> tuple[str, int]:
         """(file, page_number) of a row."""
-        return self._files[bisect_right(self._starts, row) - 1], self._page_numbers.item(row)
+        return self._files[bisect_right(self._starts, row) - 1], self._page_numbers[row]
 
     def row(self, file: str, page_number: int) -> int | None:
         """The row of a page, None if the index does not have it."""
-        rows = self.rows(file)
-        row = rows.start + int(self._page_numbers[rows.start : rows.stop].searchsorted(page_number))
-        return row if row in rows and self._page_numbers[row] == page_number else None
+        rank = self._ranks.get(file)
+        if rank is None:
+            return None
+        end = self._starts[rank + 1]
+        row = bisect_left(self._page_numbers, page_number, self._starts[rank], end)
+        return row if row < end and self._page_numbers[row] == page_number else None
 
     def rows(self, file: str) -> range:
         """The rows of a file's pages; empty if the index does not have the file."""
@@ -99,10 +115,11 @@ class PageTable:
 
     def text(self, row: int) -> str:
         """The text of a page."""
-        return self._texts[row // BATCH_ROWS][row % BATCH_ROWS].as_py()
+        return self._texts[row // BATCH_ROWS][row % BATCH_ROWS]
 
     def page(self, row: int) -> Page:
         """The whole page."""
-        columns, place = self._columns[row // BATCH_ROWS], row % BATCH_ROWS
-        values: dict[str, Any] = {name: column[place].as_py() for name, column in zip(self._names, columns, strict=True)}
-        return schemas.to_page(values)
+        file, page_number = self.key(row)
+        batch, place = divmod(row, BATCH_ROWS)
+        text, source, image = self._texts[batch][place], self._text_sources[batch][place], self._images[batch][place]
+        return Page(file, page_number, self._total_pages[row], text, source, image)

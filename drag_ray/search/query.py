@@ -7,7 +7,6 @@ the text field by name, so nothing in a query can reach another field, raise, or
 
 import itertools
 import re
-from collections import Counter
 from collections.abc import Mapping
 
 from tantivy import Occur, Query, Schema, Searcher
@@ -16,7 +15,7 @@ from drag_ray.search.analyzer import Analyzer
 from drag_ray.search.config import Operator, Syntax
 from drag_ray.search.query_parser import parse_query
 from drag_ray.search.shards import TEXT
-from drag_ray.search.syntax import And, Boost, Every, Maybe, Node, Not, Or, Pattern, Phrase, Term, TermRange, join
+from drag_ray.search.syntax import And, Bag, Boost, Every, Maybe, Node, Not, Or, Pattern, Phrase, Term, TermRange, join
 from drag_ray.search.whoosh_parser import parse_whoosh
 
 MAX_QUERY_CHARS = 2_000
@@ -50,9 +49,12 @@ def read_query(text: str, analyzer: Analyzer, syntax: Syntax, operator: Operator
         return parse_query(text, analyzer, operator)
     if syntax == "whoosh":
         return parse_whoosh(text, analyzer)
-    counts = Counter(analyzer.analyze(text))
-    nodes: list[Node] = [Term(term) if count == 1 else Boost(Term(term), count) for term, count in counts.items()]
-    return join(And if operator == "and" else Or, nodes)
+    counts: dict[str, float] = {}
+    for term in analyzer.analyze(text):
+        counts[term] = counts.get(term, 0.0) + 1.0
+    if operator == "or":
+        return Bag(counts) if counts else None
+    return join(And, [Term(term) if count == 1 else Boost(Term(term), count) for term, count in counts.items()])
 
 
 def build_query(node: Node | None, schema: Schema, searcher: Searcher) -> Query:
@@ -62,11 +64,16 @@ def build_query(node: Node | None, schema: Schema, searcher: Searcher) -> Query:
 
 def weigh_terms(weights: Mapping[str, float]) -> Node | None:
     """Terms joined by or; a page's score is the sum of each term's score times its weight."""
-    return join(Or, [Boost(Term(clean(term)), weight) for term, weight in weights.items()])
+    cleaned: dict[str, float] = {}
+    for term, weight in weights.items():
+        cleaned[clean(term)] = cleaned.get(clean(term), 0.0) + min(weight, _MAX_BOOST)
+    return Bag(cleaned) if cleaned else None
 
 
-def read_weights(node: Node | None) -> dict[str, float] | None:
-    """The terms of a bag of words with their weights; None if the tree is anything else."""
+def read_weights(node: Node | None) -> Mapping[str, float] | None:
+    """The terms of a bag of words with their weights, all above 0; None if the tree is anything else."""
+    if isinstance(node, Bag):
+        return node.weights if min(node.weights.values()) > 0 else None
     weights: dict[str, float] = {}
     for part in node.nodes if isinstance(node, Or) else (node,):
         term, weight = (part.node, min(part.factor, _MAX_BOOST)) if isinstance(part, Boost) else (part, 1.0)
@@ -88,6 +95,8 @@ class _Builder:
         match node:
             case Term(term):
                 return Query.term_query(self._schema, TEXT, term, index_option="freq")
+            case Bag(weights):
+                return Query.boolean_query([(Occur.Should, self._build_weighted(*item)) for item in weights.items()])
             case Phrase():
                 return self._build_phrase(node)
             case Pattern():
@@ -107,6 +116,9 @@ class _Builder:
                 return Query.boolean_query(parts)
             case Boost(boosted, factor):
                 return Query.boost_query(self.build(boosted, depth - 1), min(factor, _MAX_BOOST))
+
+    def _build_weighted(self, term: str, weight: float) -> Query:
+        return Query.boost_query(self.build(Term(term), 1), weight)
 
     def _build_and(self, nodes: tuple[Node, ...], depth: int) -> Query:
         parts = [

@@ -178,10 +178,11 @@ class Searcher:
                 break
             limit = min(limit * 4, self.num_pages)
         if self._is_merged:
-            rows = [address.doc for _, address in hits]
+            ranked = [(score, address.doc) for score, address in hits]
         else:
             rows = self._searcher.fast_field_values(ROW, [address for _, address in hits])
-        return _order_ties([(score, row) for (score, _), row in zip(hits, rows, strict=True)])[:top_k]  # type: ignore[misc]
+            ranked = [(score, row) for (score, _), row in zip(hits, rows, strict=True)]
+        return _order_ties(ranked)[:top_k]  # type: ignore[arg-type]
 
     def _to_hits(self, ranked: list[tuple[float, int]]) -> list[Hit]:
         return [Hit(*self._pages.key(row), rank, score) for rank, (score, row) in enumerate(ranked, start=1)]
@@ -203,12 +204,13 @@ def _is_tie(better: float, worse: float) -> bool:
 
 def _order_ties(ranked: list[tuple[float, int]]) -> list[tuple[float, int]]:
     """Pages of equal score get the same score and the order of their rows."""
-    if not any(_is_tie(better, worse) for (better, _), (worse, _) in pairwise(ranked)):
+    tied = [_is_tie(better, worse) for (better, _), (worse, _) in pairwise(ranked)]
+    if not any(tied):
         return ranked
     ordered: list[tuple[float, int]] = []
     start = 0
     for place in range(1, len(ranked) + 1):
-        if place == len(ranked) or not _is_tie(ranked[place - 1][0], ranked[place][0]):
+        if place == len(ranked) or not tied[place - 1]:
             ordered += [(ranked[start][0], row) for row in sorted(row for _, row in ranked[start:place])]
             start = place
     return ordered

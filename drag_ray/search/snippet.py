@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from drag_ray.search.analyzer import Token
 from drag_ray.search.query import to_regex
-from drag_ray.search.syntax import And, Boost, Maybe, Node, Or, Pattern, Phrase, Term
+from drag_ray.search.syntax import And, Bag, Boost, Maybe, Node, Or, Pattern, Phrase, Term
 
 _WORD_END = re.compile(r"\s")
 
@@ -71,6 +71,8 @@ def _read_leaves(node: Node) -> Iterator[str | Pattern]:
     match node:
         case Term(term):
             yield term
+        case Bag(weights):
+            yield from weights
         case Phrase(terms):
             yield from (term for _, term in terms)
         case Pattern(_, literal):

@@ -4,6 +4,7 @@ A tree matches a set of pages in the plain Boolean sense, and ranks them by the 
 that it does not negate. Patterns and ranges count 1 for a page, however many of its terms they match.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 
@@ -12,6 +13,13 @@ class Term:
     """Pages that hold the term."""
 
     term: str
+
+
+@dataclass(frozen=True, slots=True)
+class Bag:
+    """Pages that hold any of the terms; the score of each term is multiplied by its weight."""
+
+    weights: Mapping[str, float]
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +96,7 @@ class Boost:
     factor: float
 
 
-Node = Term | Phrase | Pattern | TermRange | Every | And | Or | Not | Maybe | Boost
+Node = Term | Bag | Phrase | Pattern | TermRange | Every | And | Or | Not | Maybe | Boost
 
 
 def join(kind: type[And] | type[Or], nodes: list[Node]) -> Node | None:

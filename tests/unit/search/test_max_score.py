@@ -10,7 +10,7 @@ from tantivy import Query
 from drag_ray.search import max_score
 from drag_ray.search.query import build_query, read_weights, weigh_terms
 from drag_ray.search.searcher import Searcher
-from drag_ray.search.syntax import And, Boost, Not, Or, Pattern, Term
+from drag_ray.search.syntax import And, Bag, Boost, Not, Or, Pattern, Term
 
 WriteIndex = Callable[..., Path]
 NUM_WORDS = 120
@@ -34,18 +34,18 @@ def rank_all(searcher: Searcher, weights: dict[str, float], top_k: int) -> list[
 
 
 @pytest.fixture
-def num_skips(searcher: Searcher, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+def num_skips(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Skips even where it does not pay; holds the number of essential terms of each attempt."""
-    monkeypatch.setattr(max_score, "_MIN_POSTINGS", 0)
+    monkeypatch.setattr(max_score, "_MIN_POSTINGS", -1)
     monkeypatch.setattr(max_score, "_LOOKUP_COST", 0.0)
     skips: list[int] = []
-    build_nested = searcher._max_score._build_nested
+    nest = max_score._nest
 
-    def build_and_note(terms: list, num_essential: int) -> Query:
+    def nest_and_note(terms: list, num_essential: int) -> Query:
         skips.append(num_essential)
-        return build_nested(terms, num_essential)
+        return nest(terms, num_essential)
 
-    monkeypatch.setattr(searcher._max_score, "_build_nested", build_and_note)
+    monkeypatch.setattr(max_score, "_nest", nest_and_note)
     return skips
 
 
@@ -65,6 +65,8 @@ def test_rankings_are_those_of_reading_everything(searcher: Searcher, num_skips:
 def test_only_bags_of_words_have_weights() -> None:
     assert read_weights(Or((Term("a"), Boost(Term("b"), 2.0), Term("a")))) == {"a": 2.0, "b": 2.0}
     assert read_weights(Term("a")) == {"a": 1.0}
+    assert read_weights(Bag({"a": 0.5, "b": 2.0})) == {"a": 0.5, "b": 2.0}
+    assert read_weights(Bag({"a": 0.5, "b": 0.0})) is None
     for node in (None, And((Term("a"), Term("b"))), Or((Term("a"), Not(Term("b")))), Pattern("a*"), Or((Boost(Term("a"), 0.0),))):
         assert read_weights(node) is None
 
@@ -72,3 +74,8 @@ def test_only_bags_of_words_have_weights() -> None:
 def test_unknown_terms_add_nothing(searcher: Searcher) -> None:
     assert searcher.search_terms({"missing": 1.0, "w1": 1.0}, 5) == searcher.search_terms({"w1": 1.0}, 5)
     assert searcher.search_terms({"missing": 1.0, "lost": 2.0}, 5) == []
+
+
+def test_weights_of_terms_that_are_one_when_cleaned_add_up() -> None:
+    assert weigh_terms({"a\ud800": 1.0, "a": 2.0}) == Bag({"a": 3.0})
+    assert weigh_terms({}) is None
