@@ -103,11 +103,12 @@ class CollectWorker:
             self._note_load(placed=-1)
         self._journal.add(trajectory)
         self._num_running -= 1
+        self._note_load()
         if self._num_running == 0:
             self._journal.flush()  # perhaps nothing comes after this, and nobody tells an actor that it ends
         return trajectory
 
-    def _note_load(self, placed: int) -> None:
+    def _note_load(self, placed: int = 0) -> None:
         self._num_placed += placed
         self._recorder.set_load(self._num_placed, self._num_running - self._num_placed)
 

@@ -1,0 +1,115 @@
+"""A collection on a local Ray with scripted replies: what its actors measure is what Prometheus is given."""
+
+import re
+import sys
+import time
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import ray
+import ray.cloudpickle
+from factories import build_question
+
+from drag_ray import artifacts, schemas
+from drag_ray.agent.config import AgentConfig
+from drag_ray.agent.rollout import Policy
+from drag_ray.cluster import ClusterConfig, connect
+from drag_ray.collect.config import CollectConfig
+from drag_ray.collect.plan import build_plan
+from drag_ray.collect.stage import collect
+from drag_ray.collect.worker import WorkerOptions
+from drag_ray.engine.config import EngineConfig
+from drag_ray.engine.generate import ImageSource, Request
+from drag_ray.engine.scripted import ScriptedEngine
+from drag_ray.errors import RolloutError
+from drag_ray.search.config import SearchConfig
+from drag_ray.search.index import build_index
+from drag_ray.types import Page
+
+NUM_QUESTIONS = 6
+_SAMPLE = re.compile(r"^(?P<name>\w+)\{(?P<tags>.*)\} (?P<value>\S+)$")
+
+
+def reply(request: Request) -> str:
+    """Question 0 fails; the others search for what is there, then for what is not, and then write no action."""
+    if "question 0" in request.messages[1]["content"]:
+        raise RolloutError("poison")
+    turn = sum(message["role"] == "assistant" for message in request.messages)
+    return ("<search>rotor</search>", "<search>zeppelin</search>", "hm")[turn]
+
+
+def build_engine(config: EngineConfig, images: ImageSource | None) -> ScriptedEngine:
+    return ScriptedEngine(reply, delay_s=0.05)
+
+
+# The actors' processes cannot import this file.
+ray.cloudpickle.register_pickle_by_value(sys.modules[__name__])
+
+
+@pytest.fixture(scope="module")
+def counts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict]:
+    """Runs the collection, and stays connected to the Ray that ran it."""
+    run_dir = tmp_path_factory.mktemp("runs") / "watched"
+    pages = [Page("manual.pdf", 7, 9, "rotor"), Page("a.pdf", 1, 1, "spar")]
+    artifacts.write_parquet(run_dir / "index" / "pages.parquet", schemas.to_table(pages, schemas.PAGES))
+    build_index(run_dir / "index" / "pages.parquet", run_dir / "index" / "search_index", SearchConfig())
+    questions = [build_question(id=f"q{number}", question=f"question {number}?") for number in range(NUM_QUESTIONS)]
+    with (
+        connect(ClusterConfig(num_cpus=2, dashboard_port=8393)),
+        artifacts.StageFolder(run_dir / "collect", artifacts.Identity("collect", {}, {}, "test")) as folder,
+    ):
+        options = WorkerOptions(
+            run_dir=folder.path,
+            index_dir=run_dir / "index" / "search_index",
+            agent=AgentConfig(max_iterations=3),
+            engine=EngineConfig(device="cpu"),
+            policy=Policy("scripted"),
+            concurrent_rollouts=2,
+            flush_s=0,
+            build_engine=build_engine,
+        )
+        plan = build_plan(questions, ("default",), 2, run_seed=0)
+        settings = CollectConfig(chunk_rollouts=4, max_failure_rate=0.5, num_engines=2)
+        yield collect(plan, options, settings, "collecting")
+
+
+def read_metrics() -> dict[str, float]:
+    """The sums over all processes of this run's samples, by name; what is left of a series is its other tags."""
+    [node] = ray.nodes()
+    text = urllib.request.urlopen(f"http://127.0.0.1:{node['MetricsExportPort']}/metrics", timeout=10).read().decode()
+    sums: dict[str, float] = {}
+    for line in text.splitlines():
+        sample = _SAMPLE.match(line)
+        if sample and 'run="watched"' in sample["tags"] and 'stage="collect"' in sample["tags"]:
+            sums[sample["name"]] = sums.get(sample["name"], 0.0) + float(sample["value"])
+    return sums
+
+
+@pytest.fixture(scope="module")
+def metrics(counts: dict) -> dict[str, float]:
+    """What is exported when the last report of the actors has arrived; they report every few seconds."""
+    deadline = time.monotonic() + 60
+    while read_metrics().get("ray_drag_ray_rollout_seconds_count", 0) < 2 * NUM_QUESTIONS:
+        assert time.monotonic() < deadline, f"not exported within a minute: {read_metrics()}"
+        time.sleep(1)
+    return read_metrics()
+
+
+def test_counters_say_what_is_on_disk(counts: dict, metrics: dict[str, float]) -> None:
+    assert counts["finished"] == 2 * (NUM_QUESTIONS - 1)
+    exported = {name: metrics.get(f"ray_drag_ray_{name}_total", 0) for name in counts}
+    for name in ("finished", "found", "turns", "invalid_replies", "completion_tokens", "searches", "zero_hit_searches"):
+        assert exported[name] == counts[name] > 0, name
+    assert metrics["ray_drag_ray_failed_total"] == 2
+
+
+def test_no_rollout_is_running_or_waiting_at_the_end(metrics: dict[str, float]) -> None:
+    assert metrics["ray_drag_ray_rollouts_running"] == 0
+    assert metrics["ray_drag_ray_rollouts_waiting"] == 0
+
+
+def test_durations_are_those_of_the_rollouts(metrics: dict[str, float]) -> None:
+    mean_s = metrics["ray_drag_ray_rollout_seconds_sum"] / metrics["ray_drag_ray_rollout_seconds_count"]
+    assert 0.05 < mean_s < 2
