@@ -43,6 +43,26 @@ def compute_file_fingerprint(path: Path) -> str:
         return hashlib.file_digest(stream, "sha256").hexdigest()[:16]
 
 
+def compute_bytes_fingerprint(data: bytes) -> str:
+    """16 hexadecimal digits that stand for these bytes: `compute_file_fingerprint` of a file that holds them."""
+    return hashlib.sha256(data).hexdigest()[:16]
+
+
+def create_mark(path: Path) -> bool:
+    """Create an empty file. False if it is there already.
+
+    Raises:
+        ArtifactError: no space is left, or the folder cannot be written.
+    """
+    try:
+        path.touch(exist_ok=False)
+    except FileExistsError:
+        return False
+    except OSError as error:
+        raise _unwritable(path, error) from error
+    return True
+
+
 def write_text(path: Path, text: str) -> None:
     """Write a file that is either whole or absent.
 
@@ -92,9 +112,11 @@ def whole_or_absent(path: Path) -> Iterator[Path]:
         finally:
             scratch.unlink(missing_ok=True)
     except OSError as error:
-        raise ArtifactError(
-            f"{path}: cannot be written ({error.strerror or error}). Free some space or choose another --run-dir."
-        ) from error
+        raise _unwritable(path, error) from error
+
+
+def _unwritable(path: Path, error: OSError) -> ArtifactError:
+    return ArtifactError(f"{path}: cannot be written ({error.strerror or error}). Free some space or choose another --run-dir.")
 
 
 @dataclass(frozen=True)

@@ -1,66 +1,88 @@
 """Where trajectories are kept while a run goes on: whole Parquet files that appear one by one.
 
-    trajectories/   finished rollouts, part-*.parquet
-    failures/       rollouts that failed in the latest attempt, to be run again; part-*.parquet
+    trajectories/   finished rollouts; the name of each file ends with the hash of its bytes
+    failures/       a row for each try of a rollout that failed, in files of the same kind
+    corrupt/        files whose bytes are no longer those that were written; their rollouts run again
     claims/         one empty file for each chunk that an engine began in this attempt
+    running/        one empty file for each rollout that is being run; one that stays behind ran when its engine died
 
 A file appears when it is whole, so a kill loses at most the rows of the last `flush_s` seconds and never
 leaves half a file. The ids in `trajectories/` are the only truth about what has finished.
 """
 
+import io
 import time
 import uuid
 from pathlib import Path
 
-import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from drag_ray import artifacts, schemas
-from drag_ray.types import ActionKind, Trajectory
+from drag_ray.types import Trajectory
 
 TRAJECTORIES_DIR_NAME = "trajectories"
 FAILURES_DIR_NAME = "failures"
-CLAIMS_DIR_NAME = "claims"
 CORRUPT_DIR_NAME = "corrupt"
+CLAIMS_DIR_NAME = "claims"
+_RUNNING_DIR_NAME = "running"
+_SUFFIX = ".parquet"
+# Statistics repeat the longest texts in every page header, and a dictionary keeps zstd from seeing that the prompt of a turn
+# begins with the prompt before it: without them the files of a run are a third smaller. Readers look at these alone.
+_WITH_STATISTICS = ["agent_fingerprint", "index_fingerprint"]
 
 
-def begin_attempt(run_dir: Path) -> int:
-    """Make the folders, forget the claims and failures of an earlier attempt, and set unreadable files aside.
+def begin_attempt(run_dir: Path) -> None:
+    """Make the folders, forget what an earlier attempt was at, and set aside files that are not what was written.
 
-    Returns:
-        the number of files set aside; their rollouts count as not finished and run again.
+    The rollouts of a file that is set aside count as not finished and run again.
     """
-    num_corrupt = 0
-    for path in sorted((run_dir / TRAJECTORIES_DIR_NAME).glob("*.parquet")):
-        try:
-            pq.read_metadata(path)
-        except (pa.ArrowInvalid, OSError):
-            num_corrupt += 1
+    for name in (TRAJECTORIES_DIR_NAME, FAILURES_DIR_NAME, CLAIMS_DIR_NAME, _RUNNING_DIR_NAME):
+        folder = run_dir / name
+        folder.mkdir(parents=True, exist_ok=True)
+        for path in folder.glob(f".*{_SUFFIX}.*"):  # a process that was killed while it wrote
+            path.unlink()
+    for path in (*list_files(run_dir, TRAJECTORIES_DIR_NAME), *list_files(run_dir, FAILURES_DIR_NAME)):
+        if path.stem.rpartition("-")[2] != artifacts.compute_file_fingerprint(path):
             (run_dir / CORRUPT_DIR_NAME).mkdir(exist_ok=True)
             path.rename(run_dir / CORRUPT_DIR_NAME / path.name)
-    for name in (TRAJECTORIES_DIR_NAME, FAILURES_DIR_NAME, CLAIMS_DIR_NAME):
-        (run_dir / name).mkdir(parents=True, exist_ok=True)
-    for path in (run_dir / FAILURES_DIR_NAME).iterdir():
-        path.unlink()
     forget_claims(run_dir)
-    return num_corrupt
+    drop_repeated(run_dir)
 
 
 def forget_claims(run_dir: Path) -> None:
-    """Begin to count chunks anew."""
-    for path in (run_dir / CLAIMS_DIR_NAME).iterdir():
-        path.unlink()
+    """Begin to count chunks anew. That no rollout is running any more is for the caller to know."""
+    for name in (CLAIMS_DIR_NAME, _RUNNING_DIR_NAME):
+        for path in (run_dir / name).iterdir():
+            path.unlink()
+
+
+def drop_repeated(run_dir: Path) -> None:
+    """Keep one trajectory of each rollout.
+
+    A rollout is run twice when an engine that was thought to be dead still writes: that of a driver which was killed a moment
+    ago, or one on a node that had lost its connection.
+    """
+    seen: set[str] = set()
+    for path in sorted(list_files(run_dir, TRAJECTORIES_DIR_NAME), key=lambda path: path.stat().st_mtime_ns):
+        ids = _read_ids(path)
+        is_new = [rollout_id not in seen for rollout_id in ids]
+        seen.update(ids)
+        if not all(is_new):
+            rest = schemas.read_table(path, schemas.TRAJECTORIES).filter(pa.array(is_new))
+            if rest.num_rows:
+                _write(path.parent, rest)
+            path.unlink()
+
+
+def list_files(run_dir: Path, name: str) -> list[Path]:
+    """The whole files of one of the folders, in order of their names."""
+    return sorted((run_dir / name).glob(f"*{_SUFFIX}"))
 
 
 def read_finished_ids(run_dir: Path) -> set[str]:
     """The ids of all rollouts that have finished and are on disk."""
-    return _read_ids(run_dir / TRAJECTORIES_DIR_NAME)
-
-
-def read_failed_ids(run_dir: Path) -> set[str]:
-    """The ids of all rollouts that failed in this attempt."""
-    return _read_ids(run_dir / FAILURES_DIR_NAME)
+    return {rollout_id for path in list_files(run_dir, TRAJECTORIES_DIR_NAME) for rollout_id in _read_ids(path)}
 
 
 def read_trajectories(run_dir: Path) -> pa.Table:
@@ -69,41 +91,51 @@ def read_trajectories(run_dir: Path) -> pa.Table:
     Raises:
         DataError: a file cannot be read or is of another schema.
     """
-    paths = sorted((run_dir / TRAJECTORIES_DIR_NAME).glob("*.parquet"))
+    paths = list_files(run_dir, TRAJECTORIES_DIR_NAME)
     tables = [schemas.read_table(path, schemas.TRAJECTORIES) for path in paths]
     return pa.concat_tables(tables or [schemas.TRAJECTORIES.empty_table()]).sort_by("id")
 
 
-def count_outcomes(run_dir: Path) -> dict[str, int]:
-    """Figures over all finished trajectories of a run: found (evidence within `top_k`), turns, invalid replies, tokens."""
-    paths = list((run_dir / TRAJECTORIES_DIR_NAME).glob("*.parquet"))
-    if not paths:
-        return {"found": 0, "turns": 0, "invalid_replies": 0, "completion_tokens": 0}
-    turn = pl.element().struct
-    turns = pl.scan_parquet(paths).select("turns")
-    totals = turns.select(
-        found=pl.col("turns").list.eval(turn["rank_score"] > 0).list.any().sum(),
-        turns=pl.col("turns").list.len().sum(),
-        invalid_replies=pl.col("turns").list.eval((turn["action"] == ActionKind.INVALID.value).cast(int)).list.sum().sum(),
-        completion_tokens=pl.col("turns").list.eval(turn["completion_token_ids"].list.len().cast(int)).list.sum().sum(),
-    )
-    return {name: int(value or 0) for name, value in totals.collect(engine="streaming").row(0, named=True).items()}
-
-
 def claim(run_dir: Path, chunk: int) -> bool:
-    """Note that this chunk is begun. False if it was begun before in this attempt: its engine died and Ray gives it out again."""
-    try:
-        (run_dir / CLAIMS_DIR_NAME / str(chunk)).touch(exist_ok=False)
-    except FileExistsError:
-        return False
-    return True
+    """Note that this chunk is begun. False if it was begun before in this attempt: its engine died and Ray gives it out again.
+
+    Raises:
+        ArtifactError: nothing can be written.
+    """
+    return artifacts.create_mark(run_dir / CLAIMS_DIR_NAME / str(chunk))
 
 
-def _read_ids(folder: Path) -> set[str]:
-    ids: set[str] = set()
-    for path in folder.glob("*.parquet"):
-        ids.update(pq.read_table(path, columns=["id"])["id"].to_pylist())
-    return ids
+def begin_rollout(run_dir: Path, rollout_id: str) -> None:
+    """Note that a rollout is being run.
+
+    Raises:
+        ArtifactError: nothing can be written.
+    """
+    artifacts.create_mark(_running_path(run_dir, rollout_id))
+
+
+def end_rollout(run_dir: Path, rollout_id: str) -> bool:
+    """Note that a rollout is not being run any more. True if it was."""
+    path = _running_path(run_dir, rollout_id)
+    was_running = path.exists()
+    path.unlink(missing_ok=True)
+    return was_running
+
+
+def _running_path(run_dir: Path, rollout_id: str) -> Path:
+    return run_dir / _RUNNING_DIR_NAME / artifacts.compute_fingerprint(rollout_id)
+
+
+def _read_ids(path: Path) -> list[str]:
+    return pq.read_table(path, columns=["id"])["id"].to_pylist()
+
+
+def _write(folder: Path, table: pa.Table) -> None:
+    buffer = io.BytesIO()
+    pq.write_table(table, buffer, compression="zstd", use_dictionary=False, write_statistics=_WITH_STATISTICS)
+    data = buffer.getvalue()
+    name = f"part-{uuid.uuid4().hex[:12]}-{artifacts.compute_bytes_fingerprint(data)}{_SUFFIX}"
+    artifacts.write_bytes(folder / name, data)
 
 
 class Journal:
@@ -134,7 +166,6 @@ class Journal:
         """
         for name, rows in self._rows.items():
             if rows:
-                path = self._run_dir / name / f"part-{uuid.uuid4().hex}.parquet"
-                artifacts.write_parquet(path, schemas.to_table(rows, schemas.TRAJECTORIES))
+                _write(self._run_dir / name, schemas.to_table(rows, schemas.TRAJECTORIES))
                 rows.clear()
         self._flushed_at = time.monotonic()

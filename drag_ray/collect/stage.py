@@ -8,6 +8,7 @@ from typing import Any
 import pyarrow as pa
 import ray
 import ray.data
+from ray.exceptions import RayError
 
 from drag_ray import schemas
 from drag_ray.agent.rollout import Policy, RolloutTask
@@ -16,6 +17,7 @@ from drag_ray.cluster import count_gpus, takes_gpus
 from drag_ray.collect import journal
 from drag_ray.collect.config import CollectConfig
 from drag_ray.collect.counts import count_files
+from drag_ray.collect.failures import PROBLEMS_NAME, find_exhausted, read_failures, write_problems
 from drag_ray.collect.metrics import RayRecorder, name_tags
 from drag_ray.collect.plan import build_plan, choose_pending, cut_chunks
 from drag_ray.collect.progress import Progress
@@ -23,7 +25,7 @@ from drag_ray.collect.worker import CollectWorker, WorkerOptions
 from drag_ray.corpus import page_images
 from drag_ray.corpus.questions import draw_questions
 from drag_ray.engine.config import EngineConfig
-from drag_ray.errors import ConfigError, DataError
+from drag_ray.errors import ConfigError, DataError, DragRayError, EngineDiedError
 from drag_ray.types import Question
 
 LOGS_DIR_NAME = "logs"
@@ -35,7 +37,7 @@ def run(config: Any, folder: StageFolder) -> dict[str, Any]:
     """Roll out the training questions. Going on after a kill keeps finished rollouts and runs the others.
 
     Returns:
-        Counts: questions, rollouts, finished, unfinished (failed, to be repeated), found, turns, invalid replies, tokens.
+        Counts: questions, rollouts, and those of `collect`.
 
     Raises:
         DataError: there is no training question.
@@ -78,6 +80,7 @@ def build_options(config: Any, engine: EngineConfig, run_dir: Path) -> WorkerOpt
         policy=Policy(engine.model, engine.adapter),
         concurrent_rollouts=config.collect.concurrent_rollouts,
         flush_s=config.collect.flush_s,
+        max_tries=config.collect.max_tries,
         images_dir=images_dir,
     )
 
@@ -86,16 +89,22 @@ def collect(plan: Sequence[RolloutTask], options: WorkerOptions, settings: Colle
     """Run every rollout of the plan that is not yet on disk in `options.run_dir`.
 
     Returns:
-        Counts over the whole plan: finished, unfinished, found, turns, invalid replies, tokens.
+        Counts over the whole plan: finished, set_aside (failed `max_tries` times), unfinished (lost with their engines, to be
+        run when the stage is started again), found, turns, invalid replies, tokens.
+
+    Raises:
+        TooManyFailuresError: more rollouts failed than `max_failure_rate` allows.
+        DragRayError: what a worker met that is no matter of one rollout, for example a full disk.
     """
-    num_corrupt = journal.begin_attempt(options.run_dir)
+    run_dir = options.run_dir
+    journal.begin_attempt(run_dir)
+    num_corrupt = len(journal.list_files(run_dir, journal.CORRUPT_DIR_NAME))
     if num_corrupt:
-        print(f"{label}: {num_corrupt} unreadable files set aside in {options.run_dir / journal.CORRUPT_DIR_NAME}")
-    pending = choose_pending(plan, journal.read_finished_ids(options.run_dir))
+        print(f"{label}: {num_corrupt} damaged files set aside in {run_dir / journal.CORRUPT_DIR_NAME}")
+    pending = choose_pending(plan, _read_settled_ids(options))
     if len(pending) < len(plan):
         print(f"{label}: {len(plan) - len(pending)} of {len(plan)} rollouts are finished already, {len(pending)} to go")
     progress = Progress(len(pending), settings.max_failure_rate, label)
-    failed_ids: set[str] = set()
     try:
         for _ in range(_MAX_PASSES):
             if not pending:
@@ -103,18 +112,28 @@ def collect(plan: Sequence[RolloutTask], options: WorkerOptions, settings: Colle
             progress.begin_pass(len(pending))
             for summary in _stream(pending, options, settings):
                 progress.add(summary)
-            failed_ids = journal.read_failed_ids(options.run_dir)
-            pending = choose_pending(pending, journal.read_finished_ids(options.run_dir) | failed_ids)
-            journal.forget_claims(options.run_dir)
+            pending = choose_pending(pending, _read_settled_ids(options))
+            journal.forget_claims(run_dir)
     finally:
         progress.close()
-    num_unfinished = len(failed_ids) + len(pending)
-    if num_unfinished:
-        print(f"{label}: {num_unfinished} rollouts failed; start the stage again to repeat them. Commonest errors:")
-        print(progress.describe_errors())
-    finished = len(plan) - num_unfinished
-    paths = (options.run_dir / journal.TRAJECTORIES_DIR_NAME).glob("*.parquet")
-    return {"finished": finished, "unfinished": num_unfinished, **count_files(paths)}
+        write_problems(run_dir, options.max_tries)
+    journal.drop_repeated(run_dir)
+    finished_ids = journal.read_finished_ids(run_dir)
+    num_set_aside = sum(task.id not in finished_ids for task in plan) - len(pending)
+    if num_set_aside or pending:
+        print(
+            f"{label}: {num_set_aside} rollouts set aside after {options.max_tries} tries, {len(pending)} not finished; "
+            f"see {run_dir / PROBLEMS_NAME}. Commonest errors:\n{progress.describe_errors()}"
+        )
+    finished = len(plan) - num_set_aside - len(pending)
+    counts = {"finished": finished, "set_aside": num_set_aside, "unfinished": len(pending)}
+    return counts | count_files(journal.list_files(run_dir, journal.TRAJECTORIES_DIR_NAME))
+
+
+def _read_settled_ids(options: WorkerOptions) -> set[str]:
+    """The ids of rollouts that need not be run: they have finished, or failed too often."""
+    exhausted = find_exhausted(read_failures(options.run_dir), options.max_tries)
+    return journal.read_finished_ids(options.run_dir) | exhausted
 
 
 def _stream(tasks: Sequence[RolloutTask], options: WorkerOptions, settings: CollectConfig) -> Any:
@@ -140,7 +159,23 @@ def _stream(tasks: Sequence[RolloutTask], options: WorkerOptions, settings: Coll
         num_cpus=num_cpus,
         num_gpus=num_gpus,
     )
-    yield from dataset.iter_rows()
+    try:
+        yield from dataset.iter_rows()
+    except RayError as error:
+        raise _find_reason(error, options.run_dir) from error
+
+
+def _find_reason(error: RayError, run_dir: Path) -> BaseException:
+    """What a worker raised, within what Ray makes of it."""
+    reason: BaseException | None = error
+    while reason:
+        if isinstance(reason, DragRayError):
+            return reason
+        reason = getattr(reason, "cause", None) or reason.__cause__
+    return EngineDiedError(
+        f"the engines stopped ({str(error).strip().splitlines()[-1]}). See {run_dir / LOGS_DIR_NAME} for their output. "
+        "Starting the stage again goes on with what has not finished."
+    )
 
 
 def _size_pool(settings: CollectConfig, engine: EngineConfig) -> tuple[int, float, float]:
@@ -165,8 +200,11 @@ class _CollectActor:
         self._worker = CollectWorker(options, RayRecorder(tags))
 
     async def __call__(self, chunk: pa.Table) -> AsyncIterator[pa.Table]:
-        async for summary in self._worker(chunk):
-            yield summary
+        try:
+            async for summary in self._worker(chunk):
+                yield summary
+        except EngineDiedError:
+            os._exit(1)  # Ray starts another engine in another process, and gives its chunks to it
 
 
 def _log_to_file(path: Path) -> None:

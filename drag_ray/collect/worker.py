@@ -12,13 +12,15 @@ from drag_ray.agent.environment import SearchEnvironment
 from drag_ray.agent.rollout import Policy, Rollouts, RolloutTask
 from drag_ray.baselines.policies import BaselineOptions, build_rollouts
 from drag_ray.collect.counts import COUNTS, count_chunk
-from drag_ray.collect.journal import Journal, claim, read_finished_ids
+from drag_ray.collect.failures import ENGINE_DIED, find_exhausted, read_failures
+from drag_ray.collect.journal import Journal, begin_rollout, claim, end_rollout, read_finished_ids
 from drag_ray.collect.plan import read_tasks
 from drag_ray.collect.recorder import NoRecorder, Recorder
 from drag_ray.corpus.page_images import PageImages
 from drag_ray.engine.config import EngineConfig
 from drag_ray.engine.generate import GenerateFn, ImageSource
 from drag_ray.engine.vllm import VllmEngine
+from drag_ray.errors import EngineDiedError
 from drag_ray.search.config import SYNTAX_HELP
 from drag_ray.search.searcher import Searcher
 from drag_ray.types import Trajectory
@@ -47,6 +49,7 @@ class WorkerOptions:
     policy: Policy
     concurrent_rollouts: int
     flush_s: float
+    max_tries: int = 1
     baselines: BaselineOptions | None = None
     images_dir: Path | None = None
     build_engine: Callable[[EngineConfig, ImageSource | None], GenerateFn] = VllmEngine
@@ -56,7 +59,10 @@ class CollectWorker:
     """Runs chunks of rollouts, many at once.
 
     Rollouts take places, not turns: a place is free again when its rollout ends, whatever step the others are at,
-    and the next rollout of any waiting chunk takes it.
+    and the next rollout of any waiting chunk takes it. One that failed is tried again when it is its turn.
+
+    A chunk that is given out again has lost its engine. The rollouts that were running then are suspects: one try of
+    theirs has failed, and they go on one after the other, so that the one that kills engines is soon found.
 
     Args:
         options: what to run with.
@@ -74,17 +80,40 @@ class CollectWorker:
         self._rollouts = {"": rollouts}
         self._journal = Journal(options.run_dir, options.flush_s)
         self._places = asyncio.Semaphore(options.concurrent_rollouts)
+        self._suspects_place = asyncio.Semaphore(1)
+        self._engine_died = False
+        self._failures = read_failures(options.run_dir)
         self._recorder = recorder or NoRecorder()
         self._num_running = self._num_placed = 0
 
     async def __call__(self, chunk: pa.Table) -> AsyncIterator[pa.Table]:
         tasks = read_tasks(chunk)
+        ended: list[Trajectory] = []
         if not claim(self._options.run_dir, chunk["chunk"][0].as_py()):
-            finished_ids = read_finished_ids(self._options.run_dir)
-            tasks = [task for task in tasks if task.id not in finished_ids]
+            tasks, ended = self._take_over(tasks)
         self._num_running += len(tasks)
-        trajectories = await asyncio.gather(*(self._run(task) for task in tasks))
-        yield self._summarise(trajectories)
+        try:
+            ended += await asyncio.gather(*(self._run(task) for task in tasks))
+        except EngineDiedError:
+            self._journal.flush()
+            raise
+        yield self._summarise(ended)
+
+    def _take_over(self, tasks: Sequence[RolloutTask]) -> tuple[list[RolloutTask], list[Trajectory]]:
+        """What is left to run of a chunk whose engine died, and the rollouts of it that are not tried again."""
+        run_dir = self._options.run_dir
+        died = {
+            task.id: self._choose_rollouts(task.baseline).fail(task, ENGINE_DIED)
+            for task in tasks
+            if end_rollout(run_dir, task.id)
+        }
+        for trajectory in died.values():
+            self._journal.add(trajectory)
+        self._journal.flush()
+        self._failures = read_failures(run_dir)
+        exhausted = find_exhausted(self._failures, self._options.max_tries)
+        left_out = read_finished_ids(run_dir) | exhausted
+        return [task for task in tasks if task.id not in left_out], [died[name] for name in died if name in exhausted]
 
     def _choose_rollouts(self, baseline: str) -> Rollouts:
         """The agent's rollouts, or those of a baseline that asks the same engine and index."""
@@ -97,18 +126,34 @@ class CollectWorker:
         return self._rollouts[baseline]
 
     async def _run(self, task: RolloutTask) -> Trajectory:
-        async with self._places:
-            self._note_load(placed=1)
-            trajectory = await self._choose_rollouts(task.baseline).run(task)
-            self._note_load(placed=-1)
-        self._journal.add(trajectory)
+        failed = self._failures.get(task.id)
+        tries = failed.tries if failed else 0
+        trajectory = await self._try(task)
+        while trajectory.error and (tries := tries + 1) < self._options.max_tries:
+            trajectory = await self._try(task)
         self._num_running -= 1
-        self._note_load()
         if self._num_running == 0:
             self._journal.flush()  # perhaps nothing comes after this, and nobody tells an actor that it ends
         return trajectory
 
-    def _note_load(self, placed: int = 0) -> None:
+    async def _try(self, task: RolloutTask) -> Trajectory:
+        failed = self._failures.get(task.id)
+        async with self._suspects_place if failed and failed.engine_died else self._places:
+            if self._engine_died:
+                raise EngineDiedError("the engine died before this rollout began")
+            self._note_load(placed=1)
+            begin_rollout(self._options.run_dir, task.id)
+            try:
+                trajectory = await self._choose_rollouts(task.baseline).run(task)
+            except EngineDiedError:
+                self._engine_died = True
+                raise
+            end_rollout(self._options.run_dir, task.id)
+            self._note_load(placed=-1)
+        self._journal.add(trajectory)
+        return trajectory
+
+    def _note_load(self, placed: int) -> None:
         self._num_placed += placed
         self._recorder.set_load(self._num_placed, self._num_running - self._num_placed)
 

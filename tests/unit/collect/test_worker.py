@@ -4,7 +4,6 @@ import asyncio
 import dataclasses
 from pathlib import Path
 
-import pyarrow.parquet as pq
 import pytest
 from factories import build_question, build_search, build_trajectory
 
@@ -12,6 +11,7 @@ from drag_ray import artifacts, schemas
 from drag_ray.agent.config import AgentConfig
 from drag_ray.agent.rollout import Policy
 from drag_ray.collect import journal
+from drag_ray.collect.failures import read_failures
 from drag_ray.collect.plan import build_plan, choose_pending, cut_chunks, read_tasks
 from drag_ray.collect.worker import CollectWorker, WorkerOptions
 from drag_ray.engine.config import EngineConfig
@@ -87,7 +87,7 @@ def test_failed_rollouts_are_kept_apart_and_pending(options: WorkerOptions) -> N
     plan = build_plan(QUESTIONS, ("default",), 1, run_seed=0)
     [summary] = run_chunks(build_worker(options, ScriptedEngine(reply)), list(cut_chunks(plan, 6)))
     assert (summary["finished"], summary["failed"], summary["errors"]) == (5, 1, ["RolloutError: poison"])
-    assert journal.read_failed_ids(options.run_dir) == {"q3/default/0"}
+    assert set(read_failures(options.run_dir)) == {"q3/default/0"}
     assert [task.question.id for task in choose_pending(plan, journal.read_finished_ids(options.run_dir))] == ["q3"]
 
 
@@ -146,14 +146,3 @@ def test_a_finished_rollout_makes_room_while_a_long_one_goes_on(options: WorkerO
     run_chunks(build_worker(options, engine), list(cut_chunks(plan[3:], 3)))
     assert engine.most_running == 4
     assert engine.ended[-1].endswith("question 0?")
-
-
-def test_an_unreadable_file_is_set_aside_and_its_rollouts_run_again(options: WorkerOptions) -> None:
-    plan = build_plan(QUESTIONS, ("default",), 1, run_seed=0)
-    run_chunks(build_worker(options, ScriptedEngine(lambda request: "<search>rotor</search>")), list(cut_chunks(plan, 2)))
-    victim = sorted((options.run_dir / journal.TRAJECTORIES_DIR_NAME).glob("*.parquet"))[0]
-    lost = set(pq.read_table(victim, columns=["id"])["id"].to_pylist())
-    victim.write_bytes(victim.read_bytes()[:-20])
-    assert journal.begin_attempt(options.run_dir) == 1
-    assert {task.id for task in choose_pending(plan, journal.read_finished_ids(options.run_dir))} == lost
-    assert (options.run_dir / journal.CORRUPT_DIR_NAME / victim.name).exists()

@@ -1,0 +1,134 @@
+"""What fails is tried again, found out, set aside in the end, and told of."""
+
+import asyncio
+import dataclasses
+import json
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from factories import build_question, build_trajectory
+
+from drag_ray import artifacts, schemas
+from drag_ray.agent.config import AgentConfig
+from drag_ray.agent.rollout import Policy
+from drag_ray.collect import journal
+from drag_ray.collect.failures import ENGINE_DIED, PROBLEMS_NAME, find_exhausted, read_failures, write_problems
+from drag_ray.collect.plan import build_plan, cut_chunks
+from drag_ray.collect.worker import CollectWorker, WorkerOptions
+from drag_ray.engine.config import EngineConfig
+from drag_ray.engine.generate import Generation, Request
+from drag_ray.errors import EngineDiedError, RolloutError
+from drag_ray.search.config import SearchConfig
+from drag_ray.search.index import build_index
+from drag_ray.types import Page
+
+QUESTIONS = [build_question(id=f"q{number}", question=f"question {number}?") for number in range(4)]
+
+
+class FailingEngine:
+    """Replies, except to question 2, where each call takes the next of `faults`; afterwards it replies there too."""
+
+    def __init__(self, *faults: Exception) -> None:
+        self.faults = list(faults)
+        self.calls = Counter[str]()
+
+    async def __call__(self, request: Request) -> Generation:
+        question = request.messages[-1]["content"].removeprefix("Question: ")
+        self.calls[question] += 1
+        await asyncio.sleep(0.01 if question == "question 3?" else 0)
+        if question == "question 2?" and self.faults:
+            raise self.faults.pop(0)
+        return Generation("<search>rotor</search>", (), (), "stop")
+
+
+@pytest.fixture
+def options(tmp_path: Path) -> WorkerOptions:
+    artifacts.write_parquet(tmp_path / "pages.parquet", schemas.to_table([Page("a.pdf", 1, 1, "rotor")], schemas.PAGES))
+    build_index(tmp_path / "pages.parquet", tmp_path / "index", SearchConfig())
+    journal.begin_attempt(tmp_path / "run")
+    return WorkerOptions(
+        run_dir=tmp_path / "run",
+        index_dir=tmp_path / "index",
+        agent=AgentConfig(max_iterations=1),
+        engine=EngineConfig(),
+        policy=Policy("model"),
+        concurrent_rollouts=4,
+        flush_s=1000,
+        max_tries=3,
+    )
+
+
+def run_chunk(options: WorkerOptions, engine: FailingEngine) -> list[dict]:
+    """The summaries of a chunk with a rollout of each question, run by a new worker."""
+    worker = CollectWorker(dataclasses.replace(options, build_engine=lambda config, images: engine))
+    [chunk] = cut_chunks(build_plan(QUESTIONS, ("default",), 1, run_seed=0), 4)
+
+    async def run() -> list[dict]:
+        return [row async for table in worker(chunk) for row in table.to_pylist()]
+
+    return asyncio.run(run())
+
+
+def read_finished_questions(options: WorkerOptions) -> list[str]:
+    return journal.read_trajectories(options.run_dir)["question_id"].to_pylist()
+
+
+def read_problems(options: WorkerOptions) -> list[dict]:
+    write_problems(options.run_dir, options.max_tries)
+    return [json.loads(line) for line in (options.run_dir / PROBLEMS_NAME).read_text().splitlines()]
+
+
+def test_a_rollout_that_failed_is_tried_again_at_once(options: WorkerOptions) -> None:
+    engine = FailingEngine(RolloutError("slow down"), RolloutError("slow down"))
+    [summary] = run_chunk(options, engine)
+    assert summary["errors"] == []
+    assert engine.calls == {"question 0?": 1, "question 1?": 1, "question 2?": 3, "question 3?": 1}
+    assert read_finished_questions(options) == ["q0", "q1", "q2", "q3"]
+    assert read_problems(options) == [
+        {"place": "rollout q2/default/0", "tries": 2, "reason": "RolloutError: slow down; finished in a later try"}
+    ]
+
+
+def test_a_poisonous_question_is_set_aside_and_holds_up_nothing(options: WorkerOptions) -> None:
+    engine = FailingEngine(*[RolloutError("poison")] * 9)
+    [summary] = run_chunk(options, engine)
+    assert summary["errors"] == ["RolloutError: poison"]
+    assert engine.calls["question 2?"] == 3
+    assert read_finished_questions(options) == ["q0", "q1", "q3"]
+    assert find_exhausted(read_failures(options.run_dir), 3) == {"q2/default/0"}
+    [problem] = read_problems(options)
+    assert (problem["place"], problem["tries"]) == ("rollout q2/default/0", 3)
+    assert problem["reason"].startswith("RolloutError: poison; set aside")
+
+
+def test_tries_are_counted_over_attempts_and_more_are_allowed_later(options: WorkerOptions) -> None:
+    run_chunk(dataclasses.replace(options, max_tries=2), FailingEngine(*[RolloutError("poison")] * 9))
+    journal.begin_attempt(options.run_dir)
+    assert find_exhausted(read_failures(options.run_dir), 3) == set()
+    engine = FailingEngine(*[RolloutError("poison")] * 9)
+    run_chunk(options, engine)
+    assert engine.calls["question 2?"] == 1
+    assert read_failures(options.run_dir)["q2/default/0"].tries == 3
+
+
+def test_a_question_that_kills_engines_is_set_aside_and_the_others_finish(options: WorkerOptions) -> None:
+    for death in range(3):
+        with pytest.raises(EngineDiedError):
+            run_chunk(options, FailingEngine(EngineDiedError(f"core dumped {death}")))
+    engine = FailingEngine(EngineDiedError("not asked"))
+    [summary] = run_chunk(options, engine)
+    assert engine.calls["question 2?"] == 0
+    assert summary["errors"] == [ENGINE_DIED]
+    assert read_finished_questions(options) == ["q0", "q1", "q3"]
+    assert read_failures(options.run_dir)["q2/default/0"].tries == 3
+    # Question 3 ran beside it once; then they took turns, so that it was not taken for the culprit.
+    assert read_failures(options.run_dir)["q3/default/0"].tries == 1
+
+
+def test_the_last_error_of_a_rollout_is_told(options: WorkerOptions) -> None:
+    for second, error in enumerate(("RolloutError: first", "RolloutError: last")):
+        written = journal.Journal(options.run_dir, flush_s=0)
+        written.add(build_trajectory(id="t", error=error, started_at=f"2026-01-01T00:00:0{second}+00:00"))
+    failures = read_failures(options.run_dir)["t"]
+    assert (failures.tries, failures.error, failures.engine_died) == (2, "RolloutError: last", False)
