@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 from drag_ray.errors import DataError
 from drag_ray.types import ActionKind, Evidence, Hit, Page, Question, StopReason, Trajectory, Turn
 
-SCHEMA_VERSION = "1"
+SCHEMA_VERSION = "2"
 
 _EVIDENCE = pa.struct([("file", pa.string()), ("page_number", pa.int32())])
 _HIT = pa.struct([("file", pa.string()), ("page_number", pa.int32()), ("rank", pa.int32()), ("score", pa.float32())])
@@ -99,6 +99,7 @@ TRAJECTORIES = _versioned(
         ("started_at", pa.string()),
         ("duration_s", pa.float32()),
         ("error", pa.string()),
+        ("hinted", pa.bool_()),
     ],
     "trajectories",
 )

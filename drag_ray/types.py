@@ -123,6 +123,8 @@ class Trajectory:
     """The record of one rollout: enough to train on it, to audit it and to repeat it.
 
     `messages` is the whole conversation as JSON, a list of {"role", "content"}; `started_at` is ISO 8601 in UTC.
+    A `hinted` rollout was shown the evidence page with its question. Its `messages` are without the hint; the prompts
+    had it, so their token ids, and the log-probabilities given them, are left out. It says nothing of the policy.
     """
 
     id: str
@@ -151,3 +153,4 @@ class Trajectory:
     started_at: str
     duration_s: float
     error: str = ""
+    hinted: bool = False

@@ -1,4 +1,4 @@
-"""Everything that the model is told, in one place. Nothing here knows the evidence of a question."""
+"""Everything that the model is told, in one place. Nothing here knows the evidence of a question; hints are given."""
 
 from collections.abc import Sequence
 
@@ -43,7 +43,17 @@ class Prompts:
 
     def question_of(self, messages: Sequence[Message]) -> str:
         """The question that a conversation began with, for policies that write their query without a model."""
-        return messages[1 + 2 * len(self._config.examples)]["content"].removeprefix(_QUESTION_PREFIX)
+        return messages[self._question_place]["content"].removeprefix(_QUESTION_PREFIX)
+
+    def followed_by_hint(self, messages: Sequence[Message], hint: str) -> list[Message]:
+        """A conversation with a hint after its question, to ask with and never to keep."""
+        place = self._question_place
+        question = messages[place]
+        return [*messages[:place], {**question, "content": f"{question['content']}\n\n{hint}"}, *messages[place + 1 :]]
+
+    @property
+    def _question_place(self) -> int:
+        return 1 + 2 * len(self._config.examples)
 
     def found_pages(self, pages: Sequence[tuple[Hit, Page]]) -> Content:
         """What is shown after a search: file, page number and text or picture of each page, best first.

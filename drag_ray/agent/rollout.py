@@ -2,26 +2,29 @@
 
 import json
 import time
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 from drag_ray.agent.action import Action
 from drag_ray.agent.config import AgentConfig
 from drag_ray.agent.environment import SearchEnvironment, SearchResult
+from drag_ray.agent.hints import QUOTE_PROBLEM, is_quotation, write_hint
 from drag_ray.agent.prompts import Content, Prompts, hide_old_images
 from drag_ray.agent.protocol import get_protocol
 from drag_ray.artifacts import compute_fingerprint
 from drag_ray.engine.generate import GenerateFn, Generation, Message, Request
 from drag_ray.engine.sampling import PRESETS
 from drag_ray.errors import EngineDiedError, PromptTooLongError
-from drag_ray.types import ActionKind, Question, StopReason, Trajectory, Turn
+from drag_ray.types import ActionKind, Evidence, Page, Question, StopReason, Trajectory, Turn
 
 
 @dataclass(frozen=True, slots=True)
 class RolloutTask:
     """A rollout to run: the question, which sample of it, the preset it is drawn with and its seed.
 
-    `baseline` names the baseline that asks in the agent's place, empty for the agent itself.
+    `baseline` names the baseline that asks in the agent's place, empty for the agent itself. A `hinted` rollout is
+    shown the evidence page together with the question.
     """
 
     question: Question
@@ -29,10 +32,11 @@ class RolloutTask:
     preset: str
     seed: int
     baseline: str = ""
+    hinted: bool = False
 
     @property
     def id(self) -> str:
-        return compute_rollout_id(self.question.id, self.preset, self.sample_index, self.baseline)
+        return compute_rollout_id(self.question.id, self.preset, self.sample_index, self.baseline, self.hinted)
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,9 +47,9 @@ class Policy:
     adapter: str = ""
 
 
-def compute_rollout_id(question_id: str, preset: str, sample_index: int, baseline: str = "") -> str:
+def compute_rollout_id(question_id: str, preset: str, sample_index: int, baseline: str = "", hinted: bool = False) -> str:
     """The name of a rollout, the same in every run."""
-    return f"{question_id}/{preset}/{sample_index}" + (f"/{baseline}" if baseline else "")
+    return f"{question_id}/{preset}/{sample_index}" + (f"/{baseline}" if baseline else "") + ("/hinted" if hinted else "")
 
 
 def compute_seed(run_seed: int, rollout_id: str) -> int:
@@ -54,7 +58,7 @@ def compute_seed(run_seed: int, rollout_id: str) -> int:
 
 
 class Rollouts:
-    """Runs rollouts of one policy against one index. Any number may run at once."""
+    """Runs rollouts of one policy against one index. Any number may run at once. Hinted ones need `read_page`."""
 
     def __init__(
         self,
@@ -64,6 +68,7 @@ class Rollouts:
         environment: SearchEnvironment,
         index_fingerprint: str,
         search_help: str = "",
+        read_page: Callable[[Evidence], Page] | None = None,
     ) -> None:
         self._config = config
         self._policy = policy
@@ -73,6 +78,7 @@ class Rollouts:
         self._agent_fingerprint = compute_fingerprint(config.model_dump(mode="json"))
         self._prompts = Prompts(config, search_help)
         self._protocol = get_protocol(config.protocol)
+        self._read_page = read_page
 
     async def run(self, task: RolloutTask) -> Trajectory:
         """Run one rollout. A failure is recorded on the trajectory and not raised, so that one question cannot end a run.
@@ -106,8 +112,9 @@ class Rollouts:
 
     async def _take_turns(self, task: RolloutTask, conversation: list[Message], turns: list[Turn]) -> StopReason:
         last_step = self._config.max_iterations
+        hint_page = self._choose_hint(task)
         for step in range(1, last_step + 1):
-            turn, observation = await self._take_turn(task, conversation, step)
+            turn, observation = await self._take_turn(task, conversation, step, hint_page)
             turns.append(turn)
             conversation.append({"role": "assistant", "content": turn.raw_text})
             if turn.error:
@@ -120,10 +127,19 @@ class Rollouts:
                 conversation.append({"role": self._protocol.observation_role, "content": observation})
         return StopReason.MAX_ITERATIONS
 
-    async def _take_turn(self, task: RolloutTask, conversation: list[Message], step: int) -> tuple[Turn, Content]:
+    def _choose_hint(self, task: RolloutTask) -> Page | None:
+        if not task.hinted:
+            return None
+        assert self._read_page, "hinted rollouts need read_page"
+        return self._read_page(task.question.evidence[0])
+
+    async def _take_turn(
+        self, task: RolloutTask, conversation: list[Message], step: int, hint_page: Page | None
+    ) -> tuple[Turn, Content]:
         """One reply and what it leads to: the turn's record, and what the policy is told next."""
+        messages = hide_old_images(conversation, self._config.image_searches)
         request = Request(
-            messages=tuple(hide_old_images(conversation, self._config.image_searches)),
+            messages=tuple(self._prompts.followed_by_hint(messages, write_hint(hint_page)) if hint_page else messages),
             sampling=PRESETS[task.preset],
             max_tokens=self._config.max_tokens,
             seed=(task.seed + step) & 0x7FFF_FFFF,
@@ -134,6 +150,11 @@ class Rollouts:
         generation = await self._generate(request)
         generate_s = time.perf_counter() - started
         action = self._protocol.parse(generation.text)
+        if hint_page:
+            # Token ids and log-probabilities that belong to the prompt with the hint must not be taken for the recorded one's.
+            generation = replace(generation, prompt_token_ids=(), completion_logprobs=())
+            if is_quotation(action.query, hint_page):
+                action = Action(ActionKind.INVALID, action.reasoning, problem=QUOTE_PROBLEM)
         found = SearchResult()
         observation: Content = ""
         if action.kind is ActionKind.SEARCH:
@@ -181,6 +202,7 @@ class Rollouts:
             started_at=started_at,
             duration_s=duration_s,
             error=error,
+            hinted=task.hinted,
         )
 
 

@@ -18,6 +18,12 @@ class CollectConfig(BaseConfig):
     """sampling presets; every question is sampled with each of them"""
     samples_per_question: int = Field(default=4, ge=1)
     """rollouts of a question for each preset"""
+    enough_successes: int = Field(default=0, ge=0)
+    """distinct queries that found the evidence after which no further sample of a question is begun; 0 takes all samples. A
+    question's samples then run in small waves, so that which of them exist follows from the seeds, and not from timing"""
+    hinted_samples: int = Field(default=0, ge=0)
+    """further rollouts of a question that no sample found the evidence of, which are shown the page (STaR); what is trained
+    on is the query, as if the page had not been shown, see format.hinted"""
     num_engines: int = Field(default=0, ge=0)
     """engines; 0 takes one per tensor-parallel group of the GPUs that there are, or one where there is no GPU"""
     concurrent_rollouts: int = Field(default=128, ge=1)

@@ -15,10 +15,12 @@ import time
 import uuid
 from pathlib import Path
 
+import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from drag_ray import artifacts, schemas
+from drag_ray.agent.action import squeeze
 from drag_ray.types import Trajectory
 
 TRAJECTORIES_DIR_NAME = "trajectories"
@@ -83,6 +85,18 @@ def list_files(run_dir: Path, name: str) -> list[Path]:
 def read_finished_ids(run_dir: Path) -> set[str]:
     """The ids of all rollouts that have finished and are on disk."""
     return {rollout_id for path in list_files(run_dir, TRAJECTORIES_DIR_NAME) for rollout_id in _read_ids(path)}
+
+
+def read_successes(run_dir: Path) -> dict[str, frozenset[str]]:
+    """The distinct successful queries of every rollout that has finished and is on disk, by its id."""
+    turn = pl.element().struct
+    queries = turn.field("query").filter(turn.field("rank_score") > 0)
+    columns = ["id", "turns.list.element.query", "turns.list.element.rank_score"]
+    successes: dict[str, frozenset[str]] = {}
+    for path in list_files(run_dir, TRAJECTORIES_DIR_NAME):
+        rows = pl.DataFrame(pq.ParquetFile(path).read(columns=columns)).select("id", pl.col("turns").list.eval(queries))
+        successes |= {rollout_id: frozenset(map(squeeze, found)) for rollout_id, found in rows.iter_rows()}
+    return successes
 
 
 def read_trajectories(run_dir: Path) -> pa.Table:

@@ -102,7 +102,7 @@ class Progress:
         """
         self._errors.update(summary["errors"])
         self.totals.update({name: value for name, value in summary.items() if name != "errors"})
-        self._num_done += summary["finished"] + summary["failed"]
+        self._num_done += sum(summary[name] for name in ("finished", "failed", "hinted", "skipped"))
         self._note_rates()
         self._line.update(self.describe())
         for warning in self._watch.find_new(self.totals):

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import AsyncIterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +20,9 @@ from drag_ray.collect.config import CollectConfig
 from drag_ray.collect.counts import count_files
 from drag_ray.collect.failures import PROBLEMS_NAME, find_exhausted, read_failures, write_problems
 from drag_ray.collect.metrics import RayRecorder, name_tags
-from drag_ray.collect.plan import build_plan, choose_pending, cut_chunks
+from drag_ray.collect.plan import build_plan, choose_pending, count_plan, cut_chunks
 from drag_ray.collect.progress import Progress
+from drag_ray.collect.waves import Ended
 from drag_ray.collect.worker import CollectWorker, WorkerOptions
 from drag_ray.corpus import page_images
 from drag_ray.corpus.questions import draw_questions
@@ -37,17 +39,17 @@ def run(config: Any, folder: StageFolder) -> dict[str, Any]:
     """Roll out the training questions. Going on after a kill keeps finished rollouts and runs the others.
 
     Returns:
-        Counts: questions, rollouts, and those of `collect`.
+        Counts: questions, and those of `collect`.
 
     Raises:
         DataError: there is no training question.
         TooManyFailuresError: more rollouts failed than `max_failure_rate` allows.
     """
     questions = read_questions(config.stage_dir("index"), "train", config.collect.limit, config.seed)
-    plan = build_plan(questions, config.collect.presets, config.collect.samples_per_question, config.seed)
-    options = build_options(config, config.engine, folder.path)
-    totals = collect(plan, options, config.collect, "collecting")
-    return {"questions": len(questions), "rollouts": len(plan), **totals}
+    settings = config.collect
+    plan = build_plan(questions, settings.presets, settings.samples_per_question, config.seed, settings.hinted_samples)
+    options = replace(build_options(config, config.engine, folder.path), enough_successes=settings.enough_successes)
+    return {"questions": len(questions), **collect(plan, options, settings, "collecting")}
 
 
 def read_questions(index_dir: Path, split: str, limit: int, seed: int) -> list[Question]:
@@ -89,8 +91,7 @@ def collect(plan: Sequence[RolloutTask], options: WorkerOptions, settings: Colle
     """Run every rollout of the plan that is not yet on disk in `options.run_dir`.
 
     Returns:
-        Counts over the whole plan: finished, set_aside (failed `max_tries` times), unfinished (lost with their engines, to be
-        run when the stage is started again), found, turns, invalid replies, tokens.
+        Counts over the whole plan: those of `count_plan`, then found, turns, invalid replies, tokens.
 
     Raises:
         TooManyFailuresError: more rollouts failed than `max_failure_rate` allows.
@@ -101,45 +102,45 @@ def collect(plan: Sequence[RolloutTask], options: WorkerOptions, settings: Colle
     num_corrupt = len(journal.list_files(run_dir, journal.CORRUPT_DIR_NAME))
     if num_corrupt:
         print(f"{label}: {num_corrupt} damaged files set aside in {run_dir / journal.CORRUPT_DIR_NAME}")
-    pending = choose_pending(plan, _read_settled_ids(options))
-    if len(pending) < len(plan):
-        print(f"{label}: {len(plan) - len(pending)} of {len(plan)} rollouts are finished already, {len(pending)} to go")
-    progress = Progress(len(pending), settings.max_failure_rate, label)
+    ended = _read_ended(options)
+    pending = choose_pending(plan, ended, options.enough_successes)
+    counts = count_plan(plan, ended, pending)
+    if ended:
+        print(f"{label}: {counts['finished']} of {len(plan)} rollouts are finished already, {counts['unfinished']} to go")
+    progress = Progress(counts["unfinished"], settings.max_failure_rate, label)
     try:
         for _ in range(_MAX_PASSES):
             if not pending:
                 break
-            progress.begin_pass(len(pending))
-            for summary in _stream(pending, options, settings):
+            progress.begin_pass(count_plan(plan, ended, pending)["unfinished"])
+            for summary in _stream(pending, ended, options, settings):
                 progress.add(summary)
-            pending = choose_pending(pending, _read_settled_ids(options))
+            ended = _read_ended(options)
+            pending = choose_pending(pending, ended, options.enough_successes)
             journal.forget_claims(run_dir)
     finally:
         progress.close()
         write_problems(run_dir, options.max_tries)
     journal.drop_repeated(run_dir)
-    finished_ids = journal.read_finished_ids(run_dir)
-    num_set_aside = sum(task.id not in finished_ids for task in plan) - len(pending)
-    if num_set_aside or pending:
+    counts = count_plan(plan, ended, pending)
+    if counts["set_aside"] or counts["unfinished"]:
         print(
-            f"{label}: {num_set_aside} rollouts set aside after {options.max_tries} tries, {len(pending)} not finished; "
-            f"see {run_dir / PROBLEMS_NAME}. Commonest errors:\n{progress.describe_errors()}"
+            f"{label}: {counts['set_aside']} rollouts set aside after {options.max_tries} tries, {counts['unfinished']} not "
+            f"finished; see {run_dir / PROBLEMS_NAME}. Commonest errors:\n{progress.describe_errors()}"
         )
-    finished = len(plan) - num_set_aside - len(pending)
-    counts = {"finished": finished, "set_aside": num_set_aside, "unfinished": len(pending)}
     return counts | count_files(journal.list_files(run_dir, journal.TRAJECTORIES_DIR_NAME))
 
 
-def _read_settled_ids(options: WorkerOptions) -> set[str]:
-    """The ids of rollouts that need not be run: they have finished, or failed too often."""
+def _read_ended(options: WorkerOptions) -> dict[str, frozenset[str] | None]:
+    """What came of the rollouts that need not be run: they have finished, or failed too often."""
     exhausted = find_exhausted(read_failures(options.run_dir), options.max_tries)
-    return journal.read_finished_ids(options.run_dir) | exhausted
+    return dict.fromkeys(exhausted) | journal.read_successes(options.run_dir)
 
 
-def _stream(tasks: Sequence[RolloutTask], options: WorkerOptions, settings: CollectConfig) -> Any:
+def _stream(tasks: Sequence[RolloutTask], ended: Ended, options: WorkerOptions, settings: CollectConfig) -> Any:
     """Chunk summaries as they come, from a pool of engine actors."""
     num_engines, num_cpus, num_gpus = _size_pool(settings, options.engine)
-    chunks = list(cut_chunks(tasks, settings.chunk_rollouts))
+    chunks = list(cut_chunks(tasks, settings.chunk_rollouts, ended))
     # Twice the chunks that fill an engine's places, so that a place is never empty while a chunk waits for its last rollout.
     chunks_per_engine = max(2, 2 * settings.concurrent_rollouts // settings.chunk_rollouts)
     context = ray.data.DataContext.get_current()

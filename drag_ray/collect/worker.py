@@ -13,9 +13,10 @@ from drag_ray.agent.rollout import Policy, Rollouts, RolloutTask
 from drag_ray.baselines.policies import BaselineOptions, build_rollouts
 from drag_ray.collect.counts import COUNTS, count_chunk
 from drag_ray.collect.failures import ENGINE_DIED, find_exhausted, read_failures
-from drag_ray.collect.journal import Journal, begin_rollout, claim, end_rollout, read_finished_ids
-from drag_ray.collect.plan import read_tasks
+from drag_ray.collect.journal import Journal, begin_rollout, claim, end_rollout, read_successes
+from drag_ray.collect.plan import read_ended, read_tasks
 from drag_ray.collect.recorder import NoRecorder, Recorder
+from drag_ray.collect.waves import choose_wave, group_by_question, list_successes
 from drag_ray.corpus.page_images import PageImages
 from drag_ray.engine.config import EngineConfig
 from drag_ray.engine.generate import GenerateFn, ImageSource
@@ -23,15 +24,18 @@ from drag_ray.engine.vllm import VllmEngine
 from drag_ray.errors import EngineDiedError
 from drag_ray.search.config import SYNTAX_HELP
 from drag_ray.search.searcher import Searcher
-from drag_ray.types import Trajectory
+from drag_ray.types import Evidence, Hit, Page, Trajectory
 
 SUMMARY_SCHEMA = pa.schema(
     [
         *((name, pa.int64()) for name in COUNTS),
+        ("skipped", pa.int64()),
+        ("hinted", pa.int64()),
         ("errors", pa.list_(pa.string())),
     ]
 )
-"""What a chunk reports when it is through."""
+"""What a chunk reports when it is through: counts of the policy's own rollouts, and of failed ones; `skipped` were not needed,
+`hinted` finished with a hint."""
 
 
 @dataclass(frozen=True)
@@ -50,6 +54,7 @@ class WorkerOptions:
     concurrent_rollouts: int
     flush_s: float
     max_tries: int = 1
+    enough_successes: int = 0
     baselines: BaselineOptions | None = None
     images_dir: Path | None = None
     build_engine: Callable[[EngineConfig, ImageSource | None], GenerateFn] = VllmEngine
@@ -76,8 +81,10 @@ class CollectWorker:
         self._searcher = Searcher(options.index_dir)
         environment = SearchEnvironment(self._searcher, options.agent.top_k, options.agent.depth)
         record = self._searcher.record
-        rollouts = Rollouts(options.agent, options.policy, generate, environment, record.fingerprint, SYNTAX_HELP[record.syntax])
-        self._rollouts = {"": rollouts}
+        search_help = SYNTAX_HELP[record.syntax]
+        self._rollouts = {
+            "": Rollouts(options.agent, options.policy, generate, environment, record.fingerprint, search_help, self._read_page)
+        }
         self._journal = Journal(options.run_dir, options.flush_s)
         self._places = asyncio.Semaphore(options.concurrent_rollouts)
         self._suspects_place = asyncio.Semaphore(1)
@@ -87,20 +94,38 @@ class CollectWorker:
         self._num_running = self._num_placed = 0
 
     async def __call__(self, chunk: pa.Table) -> AsyncIterator[pa.Table]:
-        tasks = read_tasks(chunk)
-        ended: list[Trajectory] = []
+        tasks, ended = read_tasks(chunk), read_ended(chunk)
+        trajectories: list[Trajectory] = []
         if not claim(self._options.run_dir, chunk["chunk"][0].as_py()):
-            tasks, ended = self._take_over(tasks)
-        self._num_running += len(tasks)
+            trajectories = self._take_over(tasks, ended)
+        num_pending = sum(task.id not in ended for task in tasks)
+        self._num_running += num_pending
         try:
-            ended += await asyncio.gather(*(self._run(task) for task in tasks))
+            groups = await asyncio.gather(*(self._run_question(group, ended) for group in group_by_question(tasks)))
         except EngineDiedError:
             self._journal.flush()
             raise
-        yield self._summarise(ended)
+        if self._num_running == 0:
+            self._journal.flush()  # perhaps nothing comes after this, and nobody tells an actor that it ends
+        run = [trajectory for group in groups for trajectory in group]
+        yield self._summarise([*trajectories, *run], num_skipped=num_pending - len(run))
 
-    def _take_over(self, tasks: Sequence[RolloutTask]) -> tuple[list[RolloutTask], list[Trajectory]]:
-        """What is left to run of a chunk whose engine died, and the rollouts of it that are not tried again."""
+    async def _run_question(self, tasks: Sequence[RolloutTask], ended: dict[str, frozenset[str] | None]) -> list[Trajectory]:
+        """Run what a question needs, and note in `ended` what came of it."""
+        trajectories: list[Trajectory] = []
+        while wave := choose_wave(tasks, ended, self._options.enough_successes):
+            of_wave = await asyncio.gather(*(self._run(task) for task in wave))
+            ended.update((trajectory.id, list_successes(trajectory)) for trajectory in of_wave)
+            trajectories += of_wave
+        self._num_running -= sum(task.id not in ended for task in tasks)
+        return trajectories
+
+    def _take_over(self, tasks: Sequence[RolloutTask], ended: dict[str, frozenset[str] | None]) -> list[Trajectory]:
+        """Note in `ended` what came of a chunk before its engine died.
+
+        Returns:
+            The rollouts that ran when it died and are not tried again.
+        """
         run_dir = self._options.run_dir
         died = {
             task.id: self._choose_rollouts(task.baseline).fail(task, ENGINE_DIED)
@@ -112,8 +137,8 @@ class CollectWorker:
         self._journal.flush()
         self._failures = read_failures(run_dir)
         exhausted = find_exhausted(self._failures, self._options.max_tries)
-        left_out = read_finished_ids(run_dir) | exhausted
-        return [task for task in tasks if task.id not in left_out], [died[name] for name in died if name in exhausted]
+        ended.update(dict.fromkeys(exhausted) | read_successes(run_dir))
+        return [died[name] for name in died if name in exhausted]
 
     def _choose_rollouts(self, baseline: str) -> Rollouts:
         """The agent's rollouts, or those of a baseline that asks the same engine and index."""
@@ -132,16 +157,15 @@ class CollectWorker:
         while trajectory.error and (tries := tries + 1) < self._options.max_tries:
             trajectory = await self._try(task)
         self._num_running -= 1
-        if self._num_running == 0:
-            self._journal.flush()  # perhaps nothing comes after this, and nobody tells an actor that it ends
+        self._note_load()
         return trajectory
 
     async def _try(self, task: RolloutTask) -> Trajectory:
         failed = self._failures.get(task.id)
         async with self._suspects_place if failed and failed.engine_died else self._places:
+            self._note_load(placed=1)
             if self._engine_died:
                 raise EngineDiedError("the engine died before this rollout began")
-            self._note_load(placed=1)
             begin_rollout(self._options.run_dir, task.id)
             try:
                 trajectory = await self._choose_rollouts(task.baseline).run(task)
@@ -153,12 +177,17 @@ class CollectWorker:
         self._journal.add(trajectory)
         return trajectory
 
-    def _note_load(self, placed: int) -> None:
+    def _note_load(self, placed: int = 0) -> None:
         self._num_placed += placed
         self._recorder.set_load(self._num_placed, self._num_running - self._num_placed)
 
-    def _summarise(self, trajectories: Sequence[Trajectory]) -> pa.Table:
-        counts = count_chunk(trajectories)
+    def _read_page(self, page: Evidence) -> Page:
+        return self._searcher.page(Hit(page.file, page.page_number, rank=1, score=0.0))
+
+    def _summarise(self, trajectories: Sequence[Trajectory], num_skipped: int) -> pa.Table:
+        num_hinted = sum(trajectory.hinted and not trajectory.error for trajectory in trajectories)
+        counts = count_chunk([trajectory for trajectory in trajectories if trajectory.error or not trajectory.hinted])
+        counts |= {"skipped": num_skipped, "hinted": num_hinted}
         self._recorder.add_chunk(counts, [trajectory.duration_s for trajectory in trajectories])
         errors = [trajectory.error for trajectory in trajectories if trajectory.error]
         return pa.Table.from_pylist([{**counts, "errors": errors}], schema=SUMMARY_SCHEMA)

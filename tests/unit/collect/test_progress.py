@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from drag_ray.collect.counts import COUNTS
 from drag_ray.collect.progress import LiveLine, Progress
+from drag_ray.collect.worker import SUMMARY_SCHEMA
 from drag_ray.errors import TooManyFailuresError
 
 
@@ -24,7 +24,7 @@ class Clock:
 
 
 def build_summary(errors: tuple[str, ...] = (), **counts: int) -> dict[str, Any]:
-    return {**dict.fromkeys(COUNTS, 0), **counts, "errors": list(errors)}
+    return {**dict.fromkeys(SUMMARY_SCHEMA.names, 0), **counts, "errors": list(errors)}
 
 
 def test_a_log_gets_a_line_now_and_then_and_no_carriage_returns() -> None:

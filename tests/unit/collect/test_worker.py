@@ -12,7 +12,7 @@ from drag_ray.agent.config import AgentConfig
 from drag_ray.agent.rollout import Policy
 from drag_ray.collect import journal
 from drag_ray.collect.failures import read_failures
-from drag_ray.collect.plan import build_plan, choose_pending, cut_chunks, read_tasks
+from drag_ray.collect.plan import build_plan, choose_pending, cut_chunks, read_ended, read_tasks
 from drag_ray.collect.worker import CollectWorker, WorkerOptions
 from drag_ray.engine.config import EngineConfig
 from drag_ray.engine.generate import GenerateFn, Generation, Request
@@ -20,7 +20,7 @@ from drag_ray.engine.scripted import ScriptedEngine
 from drag_ray.errors import RolloutError
 from drag_ray.search.config import SearchConfig
 from drag_ray.search.index import build_index
-from drag_ray.types import Page
+from drag_ray.types import Evidence, Page, Question
 
 QUESTIONS = [build_question(id=f"q{number}", question=f"question {number}?") for number in range(6)]
 
@@ -64,9 +64,16 @@ def test_a_plan_names_every_rollout_once() -> None:
 
 def test_tasks_survive_their_chunk() -> None:
     plan = build_plan(QUESTIONS, ("default",), 3, run_seed=1)
-    chunks = list(cut_chunks(plan, 4))
-    assert [chunk.num_rows for chunk in chunks] == [4, 4, 4, 4, 2]
+    ended = {plan[0].id: frozenset({"rotor"}), plan[1].id: None, plan[5].id: frozenset[str]()}
+    chunks = list(cut_chunks(plan, 6, ended))
     assert [task for chunk in chunks for task in read_tasks(chunk)] == plan
+    assert [read_ended(chunk) for chunk in chunks] == [ended, {}, {}]
+
+
+def test_the_samples_of_a_question_stay_together() -> None:
+    plan = build_plan(QUESTIONS, ("default",), 3, run_seed=1)
+    assert [chunk.num_rows for chunk in cut_chunks(plan, 8)] == [6, 6, 6]
+    assert [chunk.num_rows for chunk in cut_chunks(plan, 2)] == [3] * 6
 
 
 def test_every_rollout_is_written_once(options: WorkerOptions) -> None:
@@ -75,7 +82,7 @@ def test_every_rollout_is_written_once(options: WorkerOptions) -> None:
     summaries = run_chunks(worker, list(cut_chunks(plan, 5)))
     assert sum(summary["finished"] for summary in summaries) == 12
     assert journal.read_trajectories(options.run_dir)["id"].to_pylist() == sorted(task.id for task in plan)
-    assert choose_pending(plan, journal.read_finished_ids(options.run_dir)) == []
+    assert choose_pending(plan, journal.read_successes(options.run_dir)) == []
 
 
 def test_failed_rollouts_are_kept_apart_and_pending(options: WorkerOptions) -> None:
@@ -88,7 +95,7 @@ def test_failed_rollouts_are_kept_apart_and_pending(options: WorkerOptions) -> N
     [summary] = run_chunks(build_worker(options, ScriptedEngine(reply)), list(cut_chunks(plan, 6)))
     assert (summary["finished"], summary["failed"], summary["errors"]) == (5, 1, ["RolloutError: poison"])
     assert set(read_failures(options.run_dir)) == {"q3/default/0"}
-    assert [task.question.id for task in choose_pending(plan, journal.read_finished_ids(options.run_dir))] == ["q3"]
+    assert [task.question.id for task in choose_pending(plan, journal.read_successes(options.run_dir))] == ["q3"]
 
 
 def test_a_chunk_that_is_given_out_again_repeats_only_what_is_missing(options: WorkerOptions) -> None:
@@ -146,3 +153,62 @@ def test_a_finished_rollout_makes_room_while_a_long_one_goes_on(options: WorkerO
     run_chunks(build_worker(options, engine), list(cut_chunks(plan[3:], 3)))
     assert engine.most_running == 4
     assert engine.ended[-1].endswith("question 0?")
+
+
+def list_rollouts(options: WorkerOptions) -> list[str]:
+    return journal.read_trajectories(options.run_dir)["id"].to_pylist()
+
+
+def find_page_in_sample(number: int, question: str = "question 0?") -> ScriptedEngine:
+    """Finds the page with a query of its own from sample `number` of a question on; what other questions ask finds nothing."""
+    seeds = [task.seed + 1 for task in build_plan(QUESTIONS, ("default",), 8, run_seed=0) if task.question.question == question]
+    return ScriptedEngine(
+        lambda request: f"<search>rotor {request.seed}</search>" if request.seed in seeds[number:] else "<search>nothing</search>"
+    )
+
+
+@pytest.fixture
+def findable(options: WorkerOptions) -> list[Question]:
+    """Questions whose evidence is the page of the index."""
+    return [dataclasses.replace(question, evidence=(Evidence("a.pdf", 1),)) for question in QUESTIONS[:2]]
+
+
+def test_samples_of_a_question_stop_when_enough_of_them_succeeded(options: WorkerOptions, findable: list[Question]) -> None:
+    options = dataclasses.replace(options, enough_successes=2)
+    plan = build_plan(findable, ("default",), 6, run_seed=0)
+    [summary] = run_chunks(build_worker(options, find_page_in_sample(1)), list(cut_chunks(plan, 12)))
+    assert list_rollouts(options) == [
+        *(f"q0/default/{index}" for index in range(3)),
+        *(f"q1/default/{index}" for index in range(6)),
+    ]
+    assert (summary["finished"], summary["skipped"], summary["found"]) == (9, 3, 2)
+    ended = journal.read_successes(options.run_dir)
+    assert choose_pending(plan, ended, 2) == []
+    assert {task.question.id for task in choose_pending(plan, ended, 3)} == {"q0"}
+
+
+def test_an_engine_that_takes_over_decides_as_the_one_that_died(options: WorkerOptions, findable: list[Question]) -> None:
+    options = dataclasses.replace(options, enough_successes=2)
+    plan = build_plan(findable[:1], ("default",), 6, run_seed=0)
+    [chunk] = cut_chunks(plan, 6)
+    run_chunks(build_worker(options, find_page_in_sample(1)), [chunk])
+    expected = list_rollouts(options)
+    [summary] = run_chunks(build_worker(options, engine := find_page_in_sample(1)), [chunk])
+    assert (list_rollouts(options), engine.requests) == (expected, [])
+    assert (summary["finished"], summary["skipped"]) == (0, 3)
+
+
+def test_a_hint_is_given_where_no_sample_found_the_page(options: WorkerOptions, findable: list[Question]) -> None:
+    plan = build_plan(findable, ("default",), 2, run_seed=0, hinted_samples=1)
+    engine = find_page_in_sample(1)
+    [summary] = run_chunks(build_worker(options, engine), list(cut_chunks(plan, 6)))
+    ids = ["q0/default/0", "q0/default/1", "q1/default/0", "q1/default/0/hinted", "q1/default/1"]
+    assert list_rollouts(options) == ids
+    told = [
+        request for request in engine.requests if "This page answers the question:\n\nrotor" in request.messages[-1]["content"]
+    ]
+    assert [request.messages[-1]["content"].startswith("Question: question 1?") for request in told] == [True]
+    assert (summary["finished"], summary["hinted"], summary["skipped"], summary["turns"]) == (4, 1, 1, 4)
+    kept = journal.read_trajectories(options.run_dir)
+    assert kept["hinted"].to_pylist() == [rollout_id.endswith("hinted") for rollout_id in ids]
+    assert "This page answers" not in str(kept.to_pylist())
