@@ -1,10 +1,8 @@
 """Ask a page index. A searcher is cheap to open, safe to share between threads, and holds no page text in its own memory."""
 
 import math
-import os
 from collections.abc import Callable, Collection, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from functools import partial
+from functools import cached_property, partial
 from itertools import pairwise
 from pathlib import Path
 
@@ -17,6 +15,7 @@ from drag_ray.search.config import Operator, SearchConfig, Syntax
 from drag_ray.search.index import PAGES_NAME, TANTIVY_DIR_NAME, read_record
 from drag_ray.search.max_score import MaxScore, TopHits
 from drag_ray.search.page_table import PageTable
+from drag_ray.search.processes import IndexView, Ranked, SearchProcesses
 from drag_ray.search.query import build_query, clean, read_query, read_weights, weigh_terms
 from drag_ray.search.shards import ROW, TEXT, open_index
 from drag_ray.search.snippet import Snippet, build_matcher, choose_window
@@ -26,7 +25,8 @@ from drag_ray.types import Hit, Page
 _TIE_EPSILON = 2e-6
 """Scores closer than this share are equal: Tantivy sums a page's terms in 32 bits, in an order that varies with the page."""
 
-_NUM_SIMILAR_TERMS = 25
+_MIN_BATCH = 256
+"""A batch of fewer queries takes less time than sharing it out."""
 
 
 class Searcher:
@@ -42,6 +42,7 @@ class Searcher:
     """
 
     def __init__(self, index_dir: Path, operator: Operator | None = None, syntax: Syntax | None = None) -> None:
+        self._index_dir = index_dir
         self.record = read_record(index_dir)
         config = SearchConfig.model_validate({key: getattr(self.record, key) for key in ("analyzer", "syntax", "operator")})
         self._syntax: Syntax = syntax or config.syntax
@@ -87,6 +88,10 @@ class Searcher:
         Raises:
             SearchIndexError: `top_k` is below 1.
         """
+        return self._to_hits(self.rank(text, top_k, files))
+
+    def rank(self, text: str, top_k: int, files: Collection[str] | None = None) -> Ranked:
+        """What `search` finds, as scores and rows of the page table."""
         _check_top_k(top_k)
         return self._find(self._read(text), top_k, None if files is None else self._pages.row_ranges(files))
 
@@ -97,15 +102,24 @@ class Searcher:
             SearchIndexError: `top_k` is below 1.
         """
         _check_top_k(top_k)
-        return self._find(weigh_terms(weights), top_k)
+        return self._to_hits(self._find(weigh_terms(weights), top_k))
 
     def search_batch(self, texts: Sequence[str], top_k: int) -> list[list[Hit]]:
-        """`search` for many texts, on all cores: Tantivy searches without Python's lock."""
-        num_threads = len(os.sched_getaffinity(0))
-        with ThreadPoolExecutor(num_threads) as pool:
-            parts = pool.map(lambda part: [self.search(text, top_k) for text in part], _deal(texts, num_threads))
-            found = list(parts)
-        return [found[place % num_threads][place // num_threads] for place in range(len(texts))]
+        """`search` for many texts, on all cores.
+
+        The first batch takes about a second more, in which a process for each core starts; they stay while this object lives.
+
+        Raises:
+            SearchIndexError: `top_k` is below 1, the index has been built anew since it was opened, or a process died.
+        """
+        _check_top_k(top_k)
+        if len(texts) < _MIN_BATCH:
+            return [self.search(text, top_k) for text in texts]
+        return [self._to_hits(ranked) for ranked in self._processes.rank(texts, top_k)]
+
+    @cached_property
+    def _processes(self) -> SearchProcesses:
+        return SearchProcesses(IndexView(self._index_dir.resolve(), self._operator, self._syntax, self.record))
 
     def more_like_this(self, hit: Hit, top_k: int) -> list[Hit]:
         """The `top_k` pages that share most with the page of a hit, by its terms of highest tf-idf; not the page itself.
@@ -156,21 +170,21 @@ class Searcher:
     def _read(self, text: str) -> Node | None:
         return read_query(text, self._analyzer, self._syntax, self._operator)
 
-    def _find(self, node: Node | None, top_k: int, rows: Sequence[range] | None = None) -> list[Hit]:
+    def _find(self, node: Node | None, top_k: int, rows: Sequence[range] | None = None) -> Ranked:
         """The best pages for a tree, among these rows if there are any given."""
         weights = read_weights(node) if rows is None else None
         if weights:
-            return self._to_hits(self._rank(partial(self._max_score.search, weights), top_k))
+            return self._rank(partial(self._max_score.search, weights), top_k)
         query = build_query(node, self._schema, self._searcher)
         if rows is not None:
             query = Query.boolean_query([(Occur.Must, query), (Occur.Must, self._build_filter(rows))])
-        return self._to_hits(self._rank(self._run(query), top_k))
+        return self._rank(self._run(query), top_k)
 
     def _run(self, query: Query) -> Callable[[int], TopHits]:
         return lambda limit: self._searcher.search(query, limit=limit, count=False).hits
 
-    def _rank(self, search: Callable[[int], TopHits], top_k: int) -> list[tuple[float, int]]:
-        """(score, row) of the best pages, equal scores in order of their rows."""
+    def _rank(self, search: Callable[[int], TopHits], top_k: int) -> Ranked:
+        """The best pages, equal scores in order of their rows."""
         limit = min(top_k + 1, self.num_pages)
         while True:
             hits = search(limit)
@@ -184,7 +198,7 @@ class Searcher:
             ranked = [(score, row) for (score, _), row in zip(hits, rows, strict=True)]
         return _order_ties(ranked)[:top_k]  # type: ignore[arg-type]
 
-    def _to_hits(self, ranked: list[tuple[float, int]]) -> list[Hit]:
+    def _to_hits(self, ranked: Ranked) -> list[Hit]:
         return [Hit(*self._pages.key(row), rank, score) for rank, (score, row) in enumerate(ranked, start=1)]
 
     def _build_filter(self, chosen: Sequence[range]) -> tantivy.Query:
@@ -202,19 +216,15 @@ def _is_tie(better: float, worse: float) -> bool:
     return better - worse <= _TIE_EPSILON * better
 
 
-def _order_ties(ranked: list[tuple[float, int]]) -> list[tuple[float, int]]:
+def _order_ties(ranked: Ranked) -> Ranked:
     """Pages of equal score get the same score and the order of their rows."""
     tied = [_is_tie(better, worse) for (better, _), (worse, _) in pairwise(ranked)]
     if not any(tied):
         return ranked
-    ordered: list[tuple[float, int]] = []
+    ordered: Ranked = []
     start = 0
     for place in range(1, len(ranked) + 1):
         if place == len(ranked) or not tied[place - 1]:
             ordered += [(ranked[start][0], row) for row in sorted(row for _, row in ranked[start:place])]
             start = place
     return ordered
-
-
-def _deal(texts: Sequence[str], num_hands: int) -> list[Sequence[str]]:
-    return [texts[hand::num_hands] for hand in range(num_hands)]
