@@ -4,7 +4,6 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from drag_ray.artifacts import write_text
@@ -15,6 +14,7 @@ from drag_ray.evaluate.measures import PRIMARY_MEASURE
 from drag_ray.evaluate.notation import write_interval, write_number, write_p_value
 from drag_ray.evaluate.plots import draw_hit_bars, draw_rank_changes, draw_rank_distribution, draw_training_curve
 from drag_ray.evaluate.verdict import is_clear, write_verdict
+from drag_ray.webpage import render_page
 
 
 def write_report(path: Path, comparison: Comparison, examples: Sequence[Example], context: ReportContext) -> None:
@@ -28,14 +28,8 @@ def write_report(path: Path, comparison: Comparison, examples: Sequence[Example]
 
 def build_report(comparison: Comparison, examples: Sequence[Example], context: ReportContext) -> str:
     """The report as HTML with its figures inline: no script, no external resource."""
-    environment = Environment(
-        loader=PackageLoader("drag_ray.evaluate", "."),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    return environment.get_template("report.html.j2").render(
+    return render_page(
+        "evaluate/report.html.j2",
         comparison=comparison,
         context=context,
         verdict=write_verdict(comparison),

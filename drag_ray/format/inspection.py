@@ -16,6 +16,7 @@ from drag_ray.errors import DataError
 from drag_ray.finetune.tokens import IGNORED_LABEL, read_conversation, tokenize_conversation
 from drag_ray.format.masks import Mask
 from drag_ray.format.messages import join_text
+from drag_ray.webpage import render_page
 
 _NUM_BINS = 12
 _BATCH_ROWS = 1_000
@@ -173,12 +174,13 @@ def format_inspection(inspection: Inspection, use_color: bool) -> str:
 
 def write_page(inspection: Inspection, path: Path) -> None:
     """Write the inspection as an HTML page that needs nothing else."""
-    import jinja2
-
-    environment = jinja2.Environment(loader=jinja2.PackageLoader("drag_ray.format", ""), autoescape=True)
     most = max((count for *_, count in inspection.bins), default=1)
-    page = environment.get_template("inspection.html.j2").render(
-        inspection=inspection, figures=_list_figures(inspection), most=most, name=inspection.path.name
+    page = render_page(
+        "format/inspection.html.j2",
+        inspection=inspection,
+        figures=_list_figures(inspection),
+        most=most,
+        name=inspection.path.name,
     )
     write_text(path, page)
 

@@ -1,0 +1,22 @@
+"""Pages for the browser: one HTML file each that needs nothing beside itself, all in one style."""
+
+from typing import Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+
+
+def render_page(template: str, **values: Any) -> str:
+    """The page of a template that extends `webpage.html.j2`. Text is escaped: a model can write anything.
+
+    Args:
+        template: its path in the package, as `evaluate/report.html.j2`.
+        values: what the template names.
+    """
+    environment = Environment(
+        loader=PackageLoader("drag_ray", ""),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    return environment.get_template(template).render(**values)
