@@ -9,6 +9,7 @@ import polars as pl
 import pyarrow.parquet as pq
 
 from drag_ray.agent.flaws import copies_file_name, copies_question, find_repetitive, squeeze
+from drag_ray.process.yields import count_yields
 from drag_ray.types import ActionKind, Trajectory
 
 ROLLOUT_COUNTS = {
@@ -67,20 +68,28 @@ def count_chunk(trajectories: Sequence[Trajectory]) -> dict[str, int]:
 
 
 def count_files(paths: Iterable[Path]) -> dict[str, Any]:
-    """What the trajectories of some files came to; one file at a time is in memory.
+    """What the trajectories of some files came to, without those with a hint; one file at a time is in memory.
 
     Returns:
-        found, `TURN_COUNTS`, `QUESTION_COUNTS` over all files, and queries_per_question: the mean number of distinct queries.
+        found, `TURN_COUNTS`, `QUESTION_COUNTS` and `count_yields` over all files, and queries_per_question: the mean number of
+        distinct queries.
     """
     totals: Counter[str] = Counter(dict.fromkeys(("found", *TURN_COUNTS), 0))
-    queries = [_list_queries(_TURN_SCHEMA.to_frame())]
+    nothing = _TURN_SCHEMA.to_frame()
+    queries, searches = [_list_queries(nothing)], [_list_searches(nothing)]
     for path in paths:
         turns = _read_turns(path)
         totals.update(_count_turns(turns))
         queries.append(_list_queries(turns))
+        searches.append(_list_searches(turns))
     asked = pl.concat(queries)
     num_distinct = asked.group_by("question_id").agg(pl.col("query").n_unique())["query"].mean()
-    return {**totals, **_count_questions(asked), "queries_per_question": round(float(num_distinct or 0), 4)}  # type: ignore[arg-type]
+    return {
+        **totals,
+        **_count_questions(asked),
+        **count_yields(pl.concat(searches)),
+        "queries_per_question": round(float(num_distinct or 0), 4),  # type: ignore[arg-type]
+    }
 
 
 def _count_turns(turns: pl.DataFrame) -> dict[str, int]:
@@ -108,6 +117,19 @@ def _list_queries(turns: pl.DataFrame) -> pl.DataFrame:
     return searches.select("question_id", pl.col("trajectory_id").hash(), squeeze(pl.col("query")).hash()).unique()
 
 
+def _list_searches(turns: pl.DataFrame) -> pl.DataFrame:
+    """The searches that ran as `count_yields` takes them.
+
+    What the policy is told follows from what it wrote, so the replies before a query stand for its state.
+    """
+    replies = pl.struct("raw_text", pl.int_range(pl.len()).over("trajectory_id")).hash()
+    return (
+        turns.with_columns(state=replies.cum_sum().over("trajectory_id") - replies)
+        .filter(pl.col("action") == ActionKind.SEARCH.value, pl.col("error") == "")
+        .select("question_id", "state", query_key=squeeze(pl.col("query")).hash(), found=pl.col("rank_score") > 0)
+    )
+
+
 def _count_questions(queries: pl.DataFrame) -> dict[str, int]:
     questions = queries.group_by("question_id").agg(pl.col("trajectory_id", "query").n_unique())
     sampled = questions.filter(pl.col("trajectory_id") > 1)
@@ -125,8 +147,9 @@ def _list_turns(trajectory: Trajectory) -> Iterable[tuple[Any, ...]]:
 def _read_turns(path: Path) -> pl.DataFrame:
     """The turns of a file as `_list_turns` gives them."""
     fields = (*_TURN_COLUMNS, *_LIST_COLUMNS.values())
-    columns = ["id", "question_id", "question", "evidence.list.element.file", *(f"turns.list.element.{name}" for name in fields)]
-    records = pl.DataFrame(pq.ParquetFile(path).read(columns=columns))
+    columns = ["id", "question_id", "question", "hinted", "evidence.list.element.file"]
+    columns += [f"turns.list.element.{name}" for name in fields]
+    records = pl.DataFrame(pq.ParquetFile(path).read(columns=columns)).filter(~pl.col("hinted"))
     turn = pl.col("turns").struct
     lengths = {name: turn.field(column.partition(".")[0]).list.len() for name, column in _LIST_COLUMNS.items()}
     return (

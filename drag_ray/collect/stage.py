@@ -39,7 +39,7 @@ def run(config: Any, folder: StageFolder) -> dict[str, Any]:
     """Roll out the training questions. Going on after a kill keeps finished rollouts and runs the others.
 
     Returns:
-        Counts: questions, and those of `collect`.
+        Counts: questions, those of `collect`, and what a question yields.
 
     Raises:
         DataError: there is no training question.
@@ -49,7 +49,11 @@ def run(config: Any, folder: StageFolder) -> dict[str, Any]:
     settings = config.collect
     plan = build_plan(questions, settings.presets, settings.samples_per_question, config.seed, settings.hinted_samples)
     options = replace(build_options(config, config.engine, folder.path), enough_successes=settings.enough_successes)
-    return {"questions": len(questions), **collect(plan, options, settings, "collecting")}
+    counts = collect(plan, options, settings, "collecting")
+    yields = {
+        f"{name}_per_question": counts[name] / len(questions) for name in ("distinct_successful_queries", "preference_pairs")
+    }
+    return {"questions": len(questions), **counts, **yields}
 
 
 def read_questions(index_dir: Path, split: str, limit: int, seed: int) -> list[Question]:
@@ -91,7 +95,7 @@ def collect(plan: Sequence[RolloutTask], options: WorkerOptions, settings: Colle
     """Run every rollout of the plan that is not yet on disk in `options.run_dir`.
 
     Returns:
-        Counts over the whole plan: those of `count_plan`, then found, turns, invalid replies, tokens.
+        Counts over the whole plan: those of `count_plan` and of `count_files`.
 
     Raises:
         TooManyFailuresError: more rollouts failed than `max_failure_rate` allows.
@@ -146,6 +150,7 @@ def _stream(tasks: Sequence[RolloutTask], ended: Ended, options: WorkerOptions, 
     context = ray.data.DataContext.get_current()
     context.enable_progress_bars = False  # `Progress` shows what matters
     context.execution_options.preserve_order = False
+    context.raise_original_map_exception = True  # `_find_reason` looks for it
     dataset = ray.data.from_arrow(chunks).map_batches(
         _CollectActor,
         fn_constructor_args=(options, name_tags(options.run_dir)),

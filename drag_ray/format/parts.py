@@ -26,6 +26,8 @@ BUILDERS: dict[FormatName, ModuleType] = {
     "reward": reward,
     "rl_steps": rl_steps,
 }
+_LEARN_FROM_HINTED = ("sft_query", "sft_context")
+"""Kinds that teach a query by itself. What was said with a hint in view is no sample of the policy, and may speak of the hint."""
 SIDES_NAME = "questions.parquet"
 
 
@@ -63,13 +65,13 @@ def format_part(job: FormatJob, name: str) -> FormattedPart:
     tables, num_set_aside = {}, {}
     for kind in job.config.formats:
         builder = BUILDERS[kind]
-        rows = builder.build_rows(part, job.config)
+        rows = builder.build_rows(part if job.config.hinted and kind in _LEARN_FROM_HINTED else part.own, job.config)
         clean = screen_rows(rows, leaks).join(sides, on="question_id", how="left", maintain_order="left")
         num_set_aside[kind] = rows.height - clean.height
         for side in (TRAIN, VALIDATION):
             tables[kind, side] = job.layout.apply(clean.filter(pl.col("side") == side), builder.SCHEMA, protocols)
-    num_targets = part.searches.filter(is_target(job.config)).height
-    return FormattedPart(tables, num_set_aside, part.searches.height, num_targets)
+    searches = (part if job.config.hinted else part.own).searches
+    return FormattedPart(tables, num_set_aside, searches.height, searches.filter(is_target(job.config)).height)
 
 
 def check_part(job: FormatJob, name: str, row_groups: dict[Path, int]) -> int:

@@ -6,7 +6,8 @@
      "question_id": "q1", "trajectory_id": "q1-0", "score": 0.67, "weight": 1.0}
 
 The completion is the query that the policy asked at that turn if it succeeded, otherwise the best query of the
-question from any sample, without reasoning, as that was about another conversation.
+question from any sample, without reasoning, as that was about another conversation.  It may have been found with a hint; the
+conversations are the policy's own.
 """
 
 import polars as pl
@@ -28,7 +29,7 @@ def build_rows(part: ScoredPart, config: FormatConfig) -> pl.DataFrame:
     best = select_best_queries(part.searches, config).unique("question_id", keep="first", maintain_order=True)
     own = pl.col("recovered")
     rows = (
-        _select_states(part.searches)
+        _select_states(part.own.searches)
         .with_columns(recovered=is_target(config))
         .join(best.select("question_id", pl.col(_FROM_BEST).name.prefix("best_")), on="question_id", maintain_order="left")
         .with_columns(

@@ -4,7 +4,8 @@
      "completion": [{"role": "assistant", "content": "<search>rotor AND rpm</search>"}],
      "question_id": "q1", "trajectory_id": "q1-0", "score": 0.67, "weight": 1.0}
 
-A query that was found at a later turn is taught as a first one, without the reasoning that led to it there.
+A query that was found at a later turn is taught as a first one, without the reasoning that led to it there.  So is one that
+was found with a hint: its reasoning could speak of what serving does not show.
 """
 
 import polars as pl
@@ -21,8 +22,9 @@ SCHEMA = PROMPT_COMPLETION
 
 def build_rows(part: ScoredPart, config: FormatConfig) -> pl.DataFrame:
     """One row for each of the best distinct successful queries of a question."""
+    fits = (pl.col("step") == 1) & ~pl.col("hinted") & config.include_reasoning
     best = part.add_conversations(select_best_queries(part.searches, config)).with_columns(
-        reasoning=pl.when(pl.lit(config.include_reasoning) & (pl.col("step") == 1)).then("reasoning").otherwise(pl.lit(""))
+        reasoning=pl.when(fits).then("reasoning").otherwise(pl.lit(""))
     )
     return render_searches(best, "query", "reasoning", into="completion").select(
         cut_conversation("num_opening_messages").alias("prompt"),

@@ -13,7 +13,10 @@ from drag_ray.types import ActionKind
 
 @dataclass(frozen=True)
 class ScoredPart:
-    """All turns and trajectories of some questions, as `process.turns` makes them."""
+    """All turns and trajectories of some questions, as `process.turns` makes them.
+
+    Those with a hint are among them, unless it is the part `own`.
+    """
 
     turns: pl.DataFrame
     trajectories: pl.DataFrame
@@ -22,6 +25,11 @@ class ScoredPart:
     def searches(self) -> pl.DataFrame:
         """The turns that search."""
         return self.turns.filter(pl.col("action") == ActionKind.SEARCH.value)
+
+    @cached_property
+    def own(self) -> "ScoredPart":
+        """What the policy did by itself, without a hint."""
+        return ScoredPart(self.turns.filter(~pl.col("hinted")), self.trajectories.filter(~pl.col("hinted")))
 
     def add_conversations(self, rows: pl.DataFrame) -> pl.DataFrame:
         """`rows` with the columns messages, num_opening_messages and cumulative_effort of their trajectories."""

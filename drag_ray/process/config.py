@@ -6,8 +6,8 @@ from pydantic import Field
 
 from drag_ray.config import BaseConfig
 
-FilterName = Literal["truncated", "repetitive", "file_name", "duplicate", "near_duplicate"]
-FILTERS: tuple[FilterName, ...] = ("truncated", "repetitive", "file_name", "duplicate", "near_duplicate")
+FilterName = Literal["truncated", "repetitive", "file_name", "told_answer", "duplicate", "near_duplicate"]
+FILTERS: tuple[FilterName, ...] = ("truncated", "repetitive", "file_name", "told_answer", "duplicate", "near_duplicate")
 
 
 class ProcessConfig(BaseConfig):
@@ -16,8 +16,9 @@ class ProcessConfig(BaseConfig):
     top_k: int = Field(default=0, ge=0)
     """a search succeeds with an evidence page among this many first pages; 0 takes the number that the policy was shown"""
     filters: tuple[FilterName, ...] = FILTERS
-    """replies that nothing is trained on: cut at the token limit, going round in circles, naming a document file, the same as
-    another sample's in the same state, or the same but for order, case and punctuation and with the same result"""
+    """replies that nothing is trained on: cut at the token limit, going round in circles, naming a document file, naming an
+    answer that a hint told, the same as another sample's in the same state, or the same but for order, case and punctuation
+    and with the same result"""
     rank_sigma: float = Field(default=1.0, gt=0.0)
     """width of the rank reward exp(-(rank - 1)^2 / (2 sigma^2)); 1 gives a page at rank 2 a reward of 0.61"""
     format_weight: float = Field(default=0.3, ge=0.0)

@@ -99,11 +99,12 @@ def to_trajectory(record: Record, config: AgentConfig) -> Trajectory:
         started_at=str(record.get("timestamp") or ""),
         duration_s=0.0,
         error=error,
+        hinted=bool(record.get("hinted")),
     )
 
 
 def to_record(trajectory: Trajectory) -> Record:
-    """The record of one trajectory, with every field of the reference."""
+    """The record of one trajectory, with every field of the reference, and `hinted`, which the reference does not have."""
     ranks = {turn.step: turn.evidence_rank for turn in trajectory.turns if turn.rank_score > 0}
     searches = [turn for turn in trajectory.turns if turn.action is ActionKind.SEARCH]
     locations = [{"document": page.file, "page": page.page_number} for page in trajectory.evidence]
@@ -128,6 +129,7 @@ def to_record(trajectory: Trajectory) -> Record:
         "total_iterations": len(trajectory.turns),
         "total_searches": len(searches),
         "sampling_config": trajectory.preset,
+        "hinted": trajectory.hinted,
         "model": trajectory.model,
         "timestamp": trajectory.started_at,
         "error": trajectory.error or (_OUT_OF_ITERATIONS if trajectory.stop_reason is StopReason.MAX_ITERATIONS else None),

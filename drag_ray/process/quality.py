@@ -13,10 +13,13 @@ FILTER_LABELS = {
     "truncated": "cut at the token limit",
     "repetitive": "repeats itself",
     "file_name": "names a file",
+    "told_answer": "gives away a hint",
     "duplicate": "duplicate",
     "near_duplicate": "near duplicate",
 }
 """Every drop reason, in words."""
+# Shorter answers ("5", "no") are part of a word by chance.
+_MIN_ANSWER_CHARS = 3
 
 
 def add_drop_reasons(turns: pl.DataFrame, filters: Sequence[FilterName]) -> pl.DataFrame:
@@ -26,13 +29,14 @@ def add_drop_reasons(turns: pl.DataFrame, filters: Sequence[FilterName]) -> pl.D
     replies that are the same, or nearly so, the first in the order of the rows stays.
 
     Args:
-        turns: with the columns question_id, state, action, query, query_key, reply, evidence_rank, has_error, is_truncated and
-            evidence_files.
+        turns: with the columns question_id, question, answers, hinted, state, action, query, query_key, reply, evidence_rank,
+            has_error, is_truncated and evidence_files.
     """
     flaws = {
         "truncated": pl.col("is_truncated"),
         "repetitive": pl.lit(find_repetitive(turns["reply"])),
         "file_name": copies_file_name(pl.col("query"), pl.col("evidence_files")),
+        "told_answer": pl.lit(find_told_answers(turns)),
     }
     reason = pl.when(pl.col("has_error")).then(pl.lit("failed"))
     for name, flaw in flaws.items():
@@ -45,6 +49,24 @@ def add_drop_reasons(turns: pl.DataFrame, filters: Sequence[FilterName]) -> pl.D
     if "near_duplicate" in filters:
         flawed = _drop_later(flawed, "near_duplicate", join_words(said), pl.col("evidence_rank"))
     return flawed
+
+
+def find_told_answers(turns: pl.DataFrame) -> pl.Series:
+    """True for a query that names an answer which its question does not hold, and which only a hint could have told.
+
+    To learn such a query is to learn to make up answers. What the policy finds out by itself is its own to search for.
+    """
+    hinted = turns.filter("hinted").select("query", "question", "answers")
+    told = [
+        any(_tells(answer.casefold(), query.casefold(), question.casefold()) for answer in answers)
+        for query, question, answers in hinted.iter_rows()
+    ]
+    is_hinted = turns["hinted"]
+    return is_hinted.scatter(is_hinted.arg_true(), told) if told else is_hinted
+
+
+def _tells(answer: str, query: str, question: str) -> bool:
+    return len(answer) >= _MIN_ANSWER_CHARS and answer in query and answer not in question
 
 
 def _drop_later(turns: pl.DataFrame, reason: str, *same: pl.Expr) -> pl.DataFrame:

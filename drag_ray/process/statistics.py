@@ -6,6 +6,7 @@ from typing import Any
 import polars as pl
 
 from drag_ray.process.quality import FILTER_LABELS
+from drag_ray.process.yields import count_yields
 from drag_ray.types import ActionKind
 
 _LEFT_OUT = {
@@ -19,10 +20,14 @@ _LEFT_OUT = {
 def count_part(turns: pl.DataFrame, trajectories: pl.DataFrame) -> Counter[Any]:
     """Counts of one part that holds all trajectories of its questions.  A distribution's keys are (name, value).
 
+    Trajectories with a hint say nothing of the policy: they are counted on their own, and nowhere else.
+
     Args:
         turns: as of `explode_turns`.
         trajectories: as of `summarise_trajectories`.
     """
+    hinted = trajectories.filter("hinted")
+    turns, trajectories = turns.filter(~pl.col("hinted")), trajectories.filter(~pl.col("hinted"))
     valid = trajectories.filter("valid")
     searches = turns.filter(pl.col("action") == ActionKind.SEARCH.value)
     successes = searches.filter("found")
@@ -34,8 +39,10 @@ def count_part(turns: pl.DataFrame, trajectories: pl.DataFrame) -> Counter[Any]:
         trajectories=trajectories.height,
         valid=valid.height,
         questions=trajectories["question_id"].n_unique(),
-        questions_with_success=valid["question_id"].n_unique(),
-        distinct_successful_queries=successes.select("question_id", "query_key").n_unique(),
+        **count_yields(searches.filter(~pl.col("has_error"))),
+        hinted=hinted.height,
+        hinted_valid=hinted.filter("valid").height,
+        hinted_questions=hinted.filter("valid")["question_id"].n_unique(),
         turns=turns.height,
         invalid_replies=turns.filter(pl.col("action") == ActionKind.INVALID.value).height,
         searches=searches.height,
@@ -73,6 +80,11 @@ def compute_statistics(counts: Counter[Any]) -> dict[str, Any]:
         "yield": counts["questions_with_success"] / num_questions,
         "distinct_successful_queries": counts["distinct_successful_queries"],
         "successful_queries_per_question": counts["distinct_successful_queries"] / num_questions,
+        "preference_pairs": counts["preference_pairs"],
+        "preference_pairs_per_question": counts["preference_pairs"] / num_questions,
+        "hinted": counts["hinted"],
+        "hinted_valid": counts["hinted_valid"],
+        "hinted_questions": counts["hinted_questions"],
         "turns": counts["turns"],
         "invalid_replies": counts["invalid_replies"],
         "searches": counts["searches"],
@@ -101,6 +113,8 @@ def format_statistics(statistics: dict[str, Any]) -> str:
         ("Questions", figures["questions"], ""),
         ("  with a success (yield)", figures["questions_with_success"], f"{figures['yield']:.1%}"),
         ("  successful queries a question", f"{figures['successful_queries_per_question']:.2f}", ""),
+        ("  preference pairs a question", f"{figures['preference_pairs_per_question']:.2f}", ""),
+        *_list_hinted(figures),
         ("Model replies", figures["turns"], ""),
         ("  invalid", figures["invalid_replies"], _share(figures["invalid_replies"], figures["turns"])),
         ("Searches", num_searches, ""),
@@ -112,6 +126,20 @@ def format_statistics(statistics: dict[str, Any]) -> str:
         *((f"Left out: {label}", figures[name], "") for name, label in _LEFT_OUT.items()),
     ]
     return "\n".join(f"{label:<38}{value:>9}{share:>9}" for label, value, share in rows)
+
+
+def _list_hinted(figures: dict[str, Any]) -> list[tuple[str, int, str]]:
+    if not figures["hinted"]:
+        return []
+    return [
+        ("Trajectories with a hint, not above", figures["hinted"], ""),
+        ("  valid (evidence found)", figures["hinted_valid"], _share(figures["hinted_valid"], figures["hinted"])),
+        (
+            "  questions found by them alone",
+            figures["hinted_questions"],
+            _share(figures["hinted_questions"], figures["questions"]),
+        ),
+    ]
 
 
 def _pick_distribution(counts: Counter[Any], name: str) -> dict[str, int]:

@@ -18,7 +18,7 @@ TRAIN_SPLIT = "train"
 
 _COLUMNS = (
     *("id", "question_id", "question", "evidence", "answers", "category", "group", "split", "sample_index", "preset"),
-    *("messages", "protocol", "stop_reason", "final_answer", "top_k", "depth", "error"),
+    *("messages", "protocol", "stop_reason", "final_answer", "top_k", "depth", "error", "hinted"),
 )
 # Token ids and the pages of the hits make most of a file's bytes; of the hits only the number is needed here.
 _TURN_COLUMNS = (
@@ -32,8 +32,8 @@ _SETTINGS = {"agent_fingerprint": "agent configurations (prompt, protocol, pages
 class TrainingTrajectories:
     """Trajectories to train on, and how many records were left out for which reason.
 
-    `frame` has a row a trajectory, in the order of questions and samples.  Its `messages` are decoded; its `turns` are structs
-    of step, num_prompt_messages, reasoning, action, query, evidence_rank, finish_reason, error and num_hits; its
+    `frame` has a row a trajectory, in the order of questions and samples, those with a hint after the policy's own.  Its
+    `messages` are decoded; its `turns` are structs of step, num_prompt_messages, reasoning, action, query, evidence_rank, finish_reason, error and num_hits; its
     `states` say what each turn replied to (see `compute_states`) and its `replies` what the model wrote; its `top_k` is the
     one to score with, its `answer_reward` the ANLS* of the final answer.
     """
@@ -132,7 +132,7 @@ def select_trajectories(records: pl.DataFrame, top_k: int = 0) -> TrainingTrajec
         DataError: a `top_k` beyond the recorded depth.
     """
     failed = pl.col("error") != ""
-    ordered = records.sort(pl.col("question_id"), failed, "preset", "sample_index", "trajectory_id")
+    ordered = records.sort(pl.col("question_id"), failed, "hinted", "preset", "sample_index", "trajectory_id")
     unique = ordered.unique("trajectory_id", keep="first", maintain_order=True)
     finished = unique.filter(~failed)
     train = finished.filter(pl.col("split") == TRAIN_SPLIT)

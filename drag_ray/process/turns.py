@@ -11,15 +11,15 @@ from drag_ray.process.rewards import format_reward, rank_reward, trajectory_rewa
 from drag_ray.process.scores import cumulative_effort
 from drag_ray.types import ActionKind
 
-_TRAJECTORY_COLUMNS = ("question_id", "question", "trajectory_id", "sample_index", "preset", "protocol", "top_k")
+_TRAJECTORY_COLUMNS = ("question_id", "question", "trajectory_id", "sample_index", "preset", "hinted", "protocol", "top_k")
 _TURN_COLUMNS = ("step", "action", "query", "reasoning", "num_prompt_messages", "num_hits", "evidence_rank", "finish_reason")
 
 
 def explode_turns(trajectories: pl.DataFrame, config: ProcessConfig) -> pl.DataFrame:
     """One row a turn, in the order of trajectories and steps.
 
-    Columns: question_id, question, trajectory_id, sample_index, preset, protocol, top_k, step (1-based turn), action, query,
-    query_key (the query without differences of spacing), reasoning, reply (what the model wrote, word for word),
+    Columns: question_id, question, trajectory_id, sample_index, preset, hinted, protocol, top_k, step (1-based turn), action,
+    query, query_key (the query without differences of spacing), reasoning, reply (what the model wrote, word for word),
     num_prompt_messages, state (a fingerprint of those messages), num_hits, evidence_rank, rank_score, found (evidence within
     top_k), has_error (the search itself failed), is_truncated (the reply was cut at its token limit), is_repeated (the
     trajectory asked the same before), drop_reason (why nothing should be trained on the reply, empty if it is fine),
@@ -35,6 +35,7 @@ def explode_turns(trajectories: pl.DataFrame, config: ProcessConfig) -> pl.DataF
             *_TRAJECTORY_COLUMNS,
             *(turn.field(name) for name in _TURN_COLUMNS),
             "answer_reward",
+            "answers",
             "evidence_files",
             reply="replies",
             state="states",
@@ -54,7 +55,7 @@ def explode_turns(trajectories: pl.DataFrame, config: ProcessConfig) -> pl.DataF
         )
         .collect()
     )
-    return add_drop_reasons(turns, config.filters).drop("evidence_files", "answer_reward", "finish_reason")
+    return add_drop_reasons(turns, config.filters).drop("evidence_files", "answers", "answer_reward", "finish_reason")
 
 
 def summarise_trajectories(trajectories: pl.DataFrame, turns: pl.DataFrame, config: ProcessConfig) -> pl.DataFrame:

@@ -9,6 +9,9 @@ def build_turns(*replies: str, **columns: list) -> pl.DataFrame:
     num = len(replies)
     defaults = {
         "question_id": ["q1"] * num,
+        "question": ["how fast?"] * num,
+        "answers": [["340 rpm"]] * num,
+        "hinted": [False] * num,
         "state": [7] * num,
         "action": ["search"] * num,
         "query": list(replies),
@@ -51,3 +54,11 @@ def test_only_the_chosen_filters_drop() -> None:
 
 def test_every_reason_has_a_label() -> None:
     assert set(FILTER_LABELS) == {"failed", *FILTERS}
+
+
+def test_a_hinted_query_may_not_name_an_answer_that_the_question_does_not_hold() -> None:
+    queries = ("rotor 340 RPM", "rotor speed", "rotor 340", "fast a")
+    hinted = build_turns(*queries, hinted=[True] * 4, answers=[["340 rpm", "x"]] * 3 + [["fast", "a"]])
+    assert reasons(hinted) == ["told_answer", "", "", ""]
+    assert reasons(build_turns(*queries)) == [""] * 4
+    assert reasons(build_turns("340 rpm", "limit 340 rpm", hinted=[False, True])) == ["", "told_answer"]

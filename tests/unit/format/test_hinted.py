@@ -1,0 +1,145 @@
+"""Rollouts with a hint, from the agent to the training rows: their queries are learned, and nothing of the hint is."""
+
+import asyncio
+import json
+from pathlib import Path
+
+import polars as pl
+import pyarrow.parquet as pq
+import pytest
+from factories import build_question, build_search, build_trajectory
+
+from drag_ray import artifacts, schemas
+from drag_ray.agent.config import AgentConfig
+from drag_ray.agent.environment import SearchEnvironment
+from drag_ray.agent.hints import write_hint
+from drag_ray.agent.protocol import get_protocol
+from drag_ray.agent.rollout import Policy, Rollouts
+from drag_ray.artifacts import Identity, StageFolder
+from drag_ray.collect.plan import build_plan
+from drag_ray.engine.generate import Request
+from drag_ray.engine.scripted import ScriptedEngine
+from drag_ray.format import sft_context, sft_query, stage
+from drag_ray.format.config import FORMATS, FormatConfig
+from drag_ray.process.stage import run as run_process
+from drag_ray.process.statistics import count_part
+from drag_ray.run_config import RunConfig
+from drag_ray.search.config import SearchConfig
+from drag_ray.search.index import build_index
+from drag_ray.search.searcher import Searcher
+from drag_ray.types import Evidence, Hit, Page, Trajectory
+
+PAGES = [
+    Page("a.pdf", 1, 1, "fuel and oil are stored behind the seat"),
+    Page("b.pdf", 2, 2, "gyroplane limits: the rotor blade must be balanced with a plumb line before each flight of the season"),
+    Page("b.pdf", 1, 2, "rotor rotor rotor"),
+]
+HINT = write_hint(PAGES[1])
+PASSAGE = "balanced with a plumb line before each flight"
+QUESTIONS = [
+    build_question(id="hard", question="What is done before flying?", evidence=(Evidence("b.pdf", 2),)),
+    build_question(id="easy", question="Where is the fuel?", evidence=(Evidence("a.pdf", 1),)),
+]
+HINTED = {"hinted": True, "id": "q1/hinted"}
+
+
+def reply(request: Request) -> str:
+    """Guesses without a hint; with one it speaks of it at length, and finds the page."""
+    turn = sum(message["role"] == "assistant" for message in request.messages)
+    if HINT in request.messages[1]["content"]:
+        return f"<think>The hint says: {HINT}</think><search>{'gyroplane season' if turn else PASSAGE}</search>"
+    return f"<think>I try.</think><search>{('rotor', 'fuel')[turn % 2]}</search>"
+
+
+@pytest.fixture(scope="module")
+def trajectories(tmp_path_factory: pytest.TempPathFactory) -> list[Trajectory]:
+    folder = tmp_path_factory.mktemp("hinted")
+    artifacts.write_parquet(folder / "pages.parquet", schemas.to_table(PAGES, schemas.PAGES))
+    build_index(folder / "pages.parquet", folder / "index", SearchConfig())
+    searcher = Searcher(folder / "index")
+    config = AgentConfig(top_k=1, max_iterations=2)
+    rollouts = Rollouts(
+        config,
+        Policy("model"),
+        ScriptedEngine(reply),
+        SearchEnvironment(searcher, 1, 10),
+        "index",
+        read_page=lambda page: searcher.page(Hit(page.file, page.page_number, 1, 0.0)),
+    )
+    plan = build_plan(QUESTIONS, ("default",), 2, run_seed=0, hinted_samples=1)
+
+    async def run_all() -> list[Trajectory]:
+        needed = [task for task in plan if not (task.hinted and task.question.id == "easy")]
+        return [await rollouts.run(task) for task in needed]
+
+    return asyncio.run(run_all())
+
+
+def format_all(run_dir: Path, records: list[Trajectory], **options) -> dict[str, pl.DataFrame]:
+    source = run_dir / "collect" / "trajectories"
+    source.mkdir(parents=True)
+    pq.write_table(schemas.to_table(records, schemas.TRAJECTORIES), source / "part-0.parquet")
+    config = RunConfig(run_dir=run_dir, format=FormatConfig(validation_fraction=0.0, **options))
+    with StageFolder(run_dir / "process", Identity("process", {}, {}, "")) as folder:
+        run_process(config, folder)
+    with StageFolder(run_dir / "format", Identity("format", {}, {}, "")) as folder:
+        stage.run(config, folder)
+    return {name: pl.read_parquet(run_dir / "format" / name / "train.parquet") for name in FORMATS}
+
+
+def test_the_script_is_what_this_file_is_about(trajectories: list[Trajectory]) -> None:
+    [hinted] = [trajectory for trajectory in trajectories if trajectory.hinted]
+    assert [turn.action.value for turn in hinted.turns] == ["invalid", "search"]
+    assert hinted.turns[1].rank_score == 1.0
+    assert PASSAGE in hinted.messages  # in what the model wrote
+    assert all(turn.rank_score == 0 for trajectory in trajectories[:2] for turn in trajectory.turns)
+
+
+def test_no_word_of_a_hint_reaches_a_row_of_any_format(tmp_path: Path, trajectories: list[Trajectory]) -> None:
+    rows = format_all(tmp_path, trajectories, exports=("llama_factory", "ms_swift"))
+    written = [path for path in (tmp_path / "format").rglob("*") if path.suffix in (".jsonl", ".json", ".md")]
+    assert {path.parent.name for path in written} >= set(FORMATS)
+    texts = [path.read_text() for path in written] + [json.dumps(table.to_dicts()) for table in rows.values()]
+    for telling in ("The hint says", "This page answers", PASSAGE, PASSAGE.upper()):
+        assert not [text for text in texts if telling in text]
+    assert any("gyroplane season" in text for text in texts)
+
+
+def test_only_queries_are_learned_of_hinted_rollouts(tmp_path: Path, trajectories: list[Trajectory]) -> None:
+    rows = format_all(tmp_path, trajectories)
+    learned = [{"role": "assistant", "content": get_protocol("tags").render_search("gyroplane season")}]
+    own_messages = json.loads(trajectories[0].messages)
+    hard = {name: table.filter(pl.col("question_id") == "hard").to_dicts() for name, table in rows.items()}
+    assert [(row["prompt"], row["completion"]) for row in hard["sft_query"]] == [(own_messages[:2], learned)]
+    assert [(row["prompt"], row["completion"]) for row in hard["sft_context"]] == [(own_messages[:4], learned)]
+    for name in ("sft_trajectory", "rejection", "dpo"):
+        assert hard[name] == []
+    for name in ("kto", "reward", "rl_steps"):
+        assert hard[name]
+        assert not [row for row in hard[name] if row["trajectory_id"].endswith("/hinted")]
+
+
+def test_hinted_queries_can_be_left_out(tmp_path: Path, trajectories: list[Trajectory]) -> None:
+    rows = format_all(tmp_path, trajectories, hinted=False)
+    assert "gyroplane season" not in json.dumps([table.to_dicts() for table in rows.values()])
+    assert set(rows["sft_query"]["question_id"]) == {"easy"}
+
+
+def test_hinted_rollouts_count_on_their_own(process) -> None:
+    part = process(
+        build_trajectory(build_search("fails"), build_search("fails")),
+        build_trajectory(build_search("fails 2"), sample_index=1),
+        build_trajectory(build_search("finds", 1), **HINTED),
+    )
+    counts = count_part(part.turns, part.trajectories)
+    assert (counts["trajectories"], counts["valid"], counts["questions_with_success"]) == (2, 0, 0)
+    assert (counts["hinted"], counts["hinted_valid"], counts["hinted_questions"]) == (1, 1, 1)
+    assert (counts["turns"], counts["searches"], counts["usable_successes"]) == (3, 3, 0)
+    assert (counts["distinct_successful_queries"], counts["preference_pairs"]) == (0, 0)
+
+
+def test_a_hinted_query_never_makes_an_own_one_a_duplicate(process) -> None:
+    part = process(build_trajectory(build_search("same", 1), **HINTED), build_trajectory(build_search("same", 1), sample_index=1))
+    assert part.turns.select("hinted", "drop_reason").rows() == [(False, ""), (True, "duplicate")]
+    assert sft_query.build_rows(part, FormatConfig())["trajectory_id"].to_list() == ["q1-1"]
+    assert sft_context.build_rows(part, FormatConfig()).is_empty()
