@@ -3,6 +3,7 @@
 import asyncio
 import time
 from dataclasses import dataclass
+from functools import partial
 from typing import Protocol
 
 from drag_ray.agent.scores import compute_rank_score
@@ -19,6 +20,15 @@ class SearchResult:
     evidence_rank: int | None = None
     rank_score: float = 0.0
     search_s: float = 0.0
+    error: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """What a query finds, whoever asks."""
+
+    hits: tuple[Hit, ...] = ()
+    shown: tuple[tuple[Hit, Page], ...] = ()
     error: str = ""
 
 
@@ -41,23 +51,54 @@ class PageSearcher(Protocol):
 
 
 class SearchEnvironment:
-    """Answers the searches of rollouts from one index. Safe for many rollouts at once."""
+    """Answers the searches of rollouts from one index. Safe for many rollouts at once in one event loop.
 
-    def __init__(self, searcher: PageSearcher, top_k: int, depth: int) -> None:
+    Samples of a question often write the same query, so the latest searches are kept, those that still run among them: who
+    asks the same is given the same ranking. A search that failed is not kept.
+
+    Attributes:
+        num_shared: searches that were answered by an earlier one.
+
+    Args:
+        searcher: the index.
+        top_k: pages that the policy is shown.
+        depth: ranks that are recorded.
+        num_kept: distinct queries whose rankings and pages are kept.
+    """
+
+    def __init__(self, searcher: PageSearcher, top_k: int, depth: int, num_kept: int = 1024) -> None:
         self._searcher = searcher
         self._top_k = top_k
         self._depth = depth
+        self._num_kept = num_kept
+        self._found: dict[str, asyncio.Task[_Found]] = {}  # the latest last
+        self.num_shared = 0
 
     async def search(self, query: str, evidence: tuple[Evidence, ...]) -> SearchResult:
         """Run a query in a worker thread, so that a slow one does not hold up the other rollouts."""
-        return await asyncio.to_thread(self._search, query, evidence)
-
-    def _search(self, query: str, evidence: tuple[Evidence, ...]) -> SearchResult:
         started = time.perf_counter()
+        task = self._found.pop(query, None)
+        if task:
+            self.num_shared += 1
+        else:
+            task = asyncio.create_task(asyncio.to_thread(self._find, query))
+            task.add_done_callback(partial(self._forget_failed, query))
+        self._found[query] = task
+        if len(self._found) > self._num_kept:
+            del self._found[next(iter(self._found))]
+        found = await asyncio.shield(task)  # one rollout that is ended must not end the search of the others
+        rank = compute_evidence_rank(found.hits, evidence)
+        score, search_s = compute_rank_score(rank, self._top_k), time.perf_counter() - started
+        return SearchResult(found.hits, found.shown, rank, score, search_s, found.error)
+
+    def _find(self, query: str) -> "_Found":
         try:
             hits = tuple(self._searcher.search(query, self._depth))
-            shown = tuple((hit, self._searcher.page(hit)) for hit in hits[: self._top_k])
+            return _Found(hits, tuple((hit, self._searcher.page(hit)) for hit in hits[: self._top_k]))
         except SearchIndexError as error:
-            return SearchResult(search_s=time.perf_counter() - started, error=str(error))
-        rank = compute_evidence_rank(hits, evidence)
-        return SearchResult(hits, shown, rank, compute_rank_score(rank, self._top_k), time.perf_counter() - started)
+            return _Found(error=str(error))
+
+    def _forget_failed(self, query: str, task: "asyncio.Task[_Found]") -> None:
+        has_failed = task.cancelled() or task.exception() or task.result().error
+        if has_failed and self._found.get(query) is task:
+            del self._found[query]

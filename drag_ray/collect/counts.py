@@ -35,6 +35,12 @@ QUESTION_COUNTS = {
 }
 """Of the questions of one chunk: a question that is cut by the end of a chunk counts in both."""
 COUNTS = ROLLOUT_COUNTS | TURN_COUNTS | QUESTION_COUNTS
+WORKER_COUNTS = {
+    "hinted": "rollouts that were shown the evidence page and came to an end; no other count knows them",
+    "skipped": "rollouts that were not needed",
+    "shared_searches": "searches that were answered by an earlier one",
+}
+"""What only the worker can tell."""
 
 _TURN_COLUMNS = ("action", "query", "raw_text", "rank_score", "error")
 _LIST_COLUMNS = {

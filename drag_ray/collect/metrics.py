@@ -10,7 +10,7 @@ from pathlib import Path
 from ray.util.metrics import Counter, Gauge, Histogram  # noqa: TID251  not the distribution: where its numbers are read
 
 from drag_ray.artifacts import IDENTITY_NAME
-from drag_ray.collect.counts import COUNTS
+from drag_ray.collect.counts import COUNTS, WORKER_COUNTS
 
 _PREFIX = "drag_ray_"
 _TAG_KEYS = ("run", "stage")
@@ -37,7 +37,8 @@ class RayRecorder:
     """
 
     def __init__(self, tags: Mapping[str, str]) -> None:
-        self._counters = {name: Counter(_PREFIX + name, help_text, _TAG_KEYS) for name, help_text in COUNTS.items()}
+        counts = COUNTS | WORKER_COUNTS
+        self._counters = {name: Counter(_PREFIX + name, help_text, _TAG_KEYS) for name, help_text in counts.items()}
         self._running = Gauge(_PREFIX + "rollouts_running", "rollouts that the engine works on", _TAG_KEYS)
         self._waiting = Gauge(_PREFIX + "rollouts_waiting", "rollouts that wait for a place in the engine", _TAG_KEYS)
         self._seconds = Histogram(_PREFIX + "rollout_seconds", "duration of a rollout", list(_DURATIONS_S), _TAG_KEYS)

@@ -8,7 +8,7 @@ class Recorder(Protocol):
     """Takes the counts and the load of a worker."""
 
     def add_chunk(self, counts: Mapping[str, int], durations_s: Sequence[float]) -> None:
-        """Add what the rollouts of a chunk came to: `counts.COUNTS`, and the seconds that each of them took."""
+        """Add what the rollouts of a chunk came to: see `counts`, and the seconds that each of them took."""
         ...
 
     def set_load(self, num_running: int, num_waiting: int) -> None:

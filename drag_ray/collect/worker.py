@@ -11,7 +11,7 @@ from drag_ray.agent.config import AgentConfig
 from drag_ray.agent.environment import SearchEnvironment
 from drag_ray.agent.rollout import Policy, Rollouts, RolloutTask
 from drag_ray.baselines.policies import BaselineOptions, build_rollouts
-from drag_ray.collect.counts import COUNTS, count_chunk
+from drag_ray.collect.counts import COUNTS, WORKER_COUNTS, count_chunk
 from drag_ray.collect.failures import ENGINE_DIED, find_exhausted, read_failures
 from drag_ray.collect.journal import Journal, begin_rollout, claim, end_rollout, read_successes
 from drag_ray.collect.plan import read_ended, read_tasks
@@ -28,14 +28,11 @@ from drag_ray.types import Evidence, Hit, Page, Trajectory
 
 SUMMARY_SCHEMA = pa.schema(
     [
-        *((name, pa.int64()) for name in COUNTS),
-        ("skipped", pa.int64()),
-        ("hinted", pa.int64()),
+        *((name, pa.int64()) for name in COUNTS | WORKER_COUNTS),
         ("errors", pa.list_(pa.string())),
     ]
 )
-"""What a chunk reports when it is through: counts of the policy's own rollouts, and of failed ones; `skipped` were not needed,
-`hinted` finished with a hint."""
+"""What a chunk reports when it is through."""
 
 
 @dataclass(frozen=True)
@@ -79,12 +76,10 @@ class CollectWorker:
         self._options = options
         self._generate = generate
         self._searcher = Searcher(options.index_dir)
-        environment = SearchEnvironment(self._searcher, options.agent.top_k, options.agent.depth)
+        self._environment = SearchEnvironment(self._searcher, options.agent.top_k, options.agent.depth)
         record = self._searcher.record
-        search_help = SYNTAX_HELP[record.syntax]
-        self._rollouts = {
-            "": Rollouts(options.agent, options.policy, generate, environment, record.fingerprint, search_help, self._read_page)
-        }
+        search = (self._environment, record.fingerprint, SYNTAX_HELP[record.syntax], self._read_page)
+        self._rollouts = {"": Rollouts(options.agent, options.policy, generate, *search)}
         self._journal = Journal(options.run_dir, options.flush_s)
         self._places = asyncio.Semaphore(options.concurrent_rollouts)
         self._suspects_place = asyncio.Semaphore(1)
@@ -187,7 +182,8 @@ class CollectWorker:
     def _summarise(self, trajectories: Sequence[Trajectory], num_skipped: int) -> pa.Table:
         num_hinted = sum(trajectory.hinted and not trajectory.error for trajectory in trajectories)
         counts = count_chunk([trajectory for trajectory in trajectories if trajectory.error or not trajectory.hinted])
-        counts |= {"skipped": num_skipped, "hinted": num_hinted}
+        num_shared, self._environment.num_shared = self._environment.num_shared, 0
+        counts |= {"skipped": num_skipped, "hinted": num_hinted, "shared_searches": num_shared}
         self._recorder.add_chunk(counts, [trajectory.duration_s for trajectory in trajectories])
         errors = [trajectory.error for trajectory in trajectories if trajectory.error]
         return pa.Table.from_pylist([{**counts, "errors": errors}], schema=SUMMARY_SCHEMA)

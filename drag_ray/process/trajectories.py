@@ -33,9 +33,9 @@ class TrainingTrajectories:
     """Trajectories to train on, and how many records were left out for which reason.
 
     `frame` has a row a trajectory, in the order of questions and samples, those with a hint after the policy's own.  Its
-    `messages` are decoded; its `turns` are structs of step, num_prompt_messages, reasoning, action, query, evidence_rank, finish_reason, error and num_hits; its
-    `states` say what each turn replied to (see `compute_states`) and its `replies` what the model wrote; its `top_k` is the
-    one to score with, its `answer_reward` the ANLS* of the final answer.
+    `messages` are decoded; its `turns` are structs of step, num_prompt_messages, reasoning, action, query, evidence_rank,
+    finish_reason, error and num_hits; its `states` say what each turn replied to (see `compute_states`) and its `replies` what
+    the model wrote; its `top_k` is the one to score with, its `answer_reward` the ANLS* of the final answer.
     """
 
     frame: pl.DataFrame

@@ -7,6 +7,7 @@ import pytest
 
 from drag_ray import artifacts, schemas
 from drag_ray.agent.environment import SearchEnvironment, SearchResult
+from drag_ray.errors import SearchIndexError
 from drag_ray.search.config import SearchConfig
 from drag_ray.search.index import build_index
 from drag_ray.search.searcher import Searcher
@@ -59,7 +60,7 @@ def test_the_policy_sees_top_k_pages_and_the_evaluation_more(searcher: Searcher)
 def test_searches_go_on_while_a_slow_one_waits(searcher: Searcher) -> None:
     """The slow search ends only after the others; were it run on the event loop, it would give up waiting for them."""
     blocked = BlockedSearcher(searcher, num_others=50)
-    environment = SearchEnvironment(blocked, top_k=1, depth=10)
+    environment = SearchEnvironment(blocked, top_k=1, depth=10, num_kept=0)
 
     async def search_all() -> list[SearchResult]:
         slow = asyncio.create_task(environment.search("slow", ()))
@@ -70,3 +71,80 @@ def test_searches_go_on_while_a_slow_one_waits(searcher: Searcher) -> None:
     results = asyncio.run(search_all())
     assert not blocked.gave_up
     assert [len(result.hits) for result in results] == [2] * 25 + [1] * 25 + [0]
+
+
+class CountingSearcher:
+    """Notes what it is asked; waits for `go` first, and fails the first time that it is asked `broken`."""
+
+    def __init__(self, searcher: Searcher) -> None:
+        self._searcher = searcher
+        self.asked: list[str] = []
+        self.go = threading.Event()
+        self.go.set()
+
+    def search(self, text: str, top_k: int) -> list[Hit]:
+        self.asked.append(text)
+        self.go.wait(timeout=20)
+        if text == "broken" and self.asked.count(text) == 1:
+            raise SearchIndexError("disk gone")
+        return self._searcher.search(text, top_k)
+
+    def page(self, hit: Hit) -> Page:
+        return self._searcher.page(hit)
+
+
+def search_all(environment: SearchEnvironment, *queries: str) -> list[SearchResult]:
+    async def search_each() -> list[SearchResult]:
+        return [await environment.search(query, ()) for query in queries]
+
+    return asyncio.run(search_each())
+
+
+def test_equal_queries_are_searched_once_and_scored_for_each_question(searcher: Searcher) -> None:
+    counting = CountingSearcher(searcher)
+    environment = SearchEnvironment(counting, top_k=2, depth=10)
+    pages = [(Evidence("a.pdf", 2),), (Evidence("a.pdf", 1),), ()]
+    counting.go.clear()
+
+    async def search_together() -> list[SearchResult]:
+        together = [asyncio.create_task(environment.search("rotor", evidence)) for evidence in pages]
+        await asyncio.sleep(0.05)
+        counting.go.set()
+        return [await task for task in together] + [await environment.search("rotor", pages[0])]
+
+    results = asyncio.run(search_together())
+    assert counting.asked == ["rotor"]
+    assert environment.num_shared == 3
+    assert [result.evidence_rank for result in results] == [2, 1, None, 2]
+    assert len({(result.hits, result.shown) for result in results}) == 1
+
+
+def test_the_latest_queries_are_kept(searcher: Searcher) -> None:
+    counting = CountingSearcher(searcher)
+    environment = SearchEnvironment(counting, top_k=1, depth=10, num_kept=2)
+    search_all(environment, "rotor", "fuel", "rotor", "oil", "rotor", "fuel")
+    assert counting.asked == ["rotor", "fuel", "oil", "fuel"]
+
+
+def test_a_failed_search_is_asked_again(searcher: Searcher) -> None:
+    counting = CountingSearcher(searcher)
+    failed, again, shared = search_all(SearchEnvironment(counting, 1, 10), "broken", "broken", "broken")
+    assert (failed.error, again.error, shared.error) == ("disk gone", "", "")
+    assert counting.asked == ["broken", "broken"]
+
+
+def test_a_rollout_that_is_ended_does_not_end_the_search_of_others(searcher: Searcher) -> None:
+    counting = CountingSearcher(searcher)
+    environment = SearchEnvironment(counting, top_k=1, depth=10)
+    counting.go.clear()
+
+    async def search_and_cancel() -> SearchResult:
+        first, second = (asyncio.create_task(environment.search("rotor", ())) for _ in range(2))
+        await asyncio.sleep(0.05)
+        first.cancel()
+        await asyncio.sleep(0)
+        counting.go.set()
+        return await second
+
+    assert len(asyncio.run(search_and_cancel()).hits) == 2
+    assert counting.asked == ["rotor"]
