@@ -18,7 +18,7 @@ TopHits = list[tuple[float, DocAddress]]
 
 _MIN_POSTINGS = 2_000
 """Below this, reading everything takes less time than thinking about it."""
-_OPTIONAL_SHARE = 0.5
+_OPTIONAL_SHARE = 0.6
 """Terms are left out of the first attempt while together they can give less than this share of what all terms can."""
 _LOOKUP_COST = 3.0
 """Looking up a page in the postings of a term takes as long as reading this many postings in a row (measured)."""
@@ -48,17 +48,18 @@ class MaxScore:
 
     def search(self, weights: Mapping[str, float], limit: int) -> TopHits:
         """The `limit` best (score, address) for terms with their weights, which are above 0, joined by or."""
-        terms = sorted([self._describe(text, weight) for text, weight in weights.items()])
-        if sum([term.num_pages for term in terms]) > _MIN_POSTINGS:
-            hits = self._search_essential(terms, limit)
-            if hits is not None:
-                return hits
-        return self._run(_join(terms), limit)
+        terms: list[_Term] = []
+        for text, weight in weights.items():
+            term = self._known.get(text) or self._learn(text)
+            terms.append(term if weight == 1 else _boost(term, weight))
+        terms.sort()
+        num_postings = sum([term.num_pages for term in terms])
+        hits = self._search_essential(terms, num_postings, limit) if num_postings > _MIN_POSTINGS else None
+        return self._run(_join(terms), limit) if hits is None else hits
 
-    def _search_essential(self, terms: list[_Term], limit: int) -> TopHits | None:
+    def _search_essential(self, terms: list[_Term], num_postings: int, limit: int) -> TopHits | None:
         """The best pages without reading the optional terms to their ends; None if it takes longer than reading all does."""
         total_bound = rest = sum([term.bound for term in terms])
-        num_postings = sum([term.num_pages for term in terms])
         least = _OPTIONAL_SHARE * total_bound / _MARGIN
         num_read = num_essential = 0
         while True:
@@ -74,20 +75,20 @@ class MaxScore:
             if rest * _MARGIN < least:
                 return hits
 
-    def _describe(self, text: str, weight: float) -> _Term:
-        term = self._known.get(text)
-        if term is None:
-            if len(self._known) >= _MAX_REMEMBERED:
-                self._known.clear()
-            query = Query.term_query(self._schema, TEXT, text, index_option="freq")
-            best = self._run(query, 1)
-            term = self._known[text] = _Term(self._searcher.doc_freq(TEXT, text), best[0][0] if best else 0.0, text, query)
-        if weight == 1:
-            return term
-        return _Term(term.num_pages, term.bound * weight, text, Query.boost_query(term.query, weight))
+    def _learn(self, text: str) -> _Term:
+        if len(self._known) >= _MAX_REMEMBERED:
+            self._known.clear()
+        query = Query.term_query(self._schema, TEXT, text, index_option="freq")
+        best = self._run(query, 1)
+        term = self._known[text] = _Term(self._searcher.doc_freq(TEXT, text), best[0][0] if best else 0.0, text, query)
+        return term
 
     def _run(self, query: Query, limit: int) -> TopHits:
         return self._searcher.search(query, limit=limit, count=False).hits
+
+
+def _boost(term: _Term, weight: float) -> _Term:
+    return _Term(term.num_pages, term.bound * weight, term.text, Query.boost_query(term.query, weight))
 
 
 def _join(terms: list[_Term]) -> Query:

@@ -57,15 +57,12 @@ class Searcher:
         self._is_merged = self._searcher.num_segments == 1  # then the index is in order of the rows
         self._max_score = MaxScore(self._searcher, self._schema)
         self._pages = PageTable(index_dir / PAGES_NAME)
-        if not self._searcher.num_docs == len(self._pages) == self.record.num_pages:
+        self.num_pages = len(self._pages)
+        if not self._searcher.num_docs == self.num_pages == self.record.num_pages:
             raise SearchIndexError(
-                f"{index_dir}: {self._searcher.num_docs} indexed pages, {len(self._pages)} in the page table, "
+                f"{index_dir}: {self._searcher.num_docs} indexed pages, {self.num_pages} in the page table, "
                 f"{self.record.num_pages} in its record. Build it again: python jobs/index.py"
             )
-
-    @property
-    def num_pages(self) -> int:
-        return len(self._pages)
 
     def analyze(self, text: str) -> list[str]:
         """The terms of a text in their order, repetitions included, as the index cuts them."""
@@ -159,12 +156,15 @@ class Searcher:
         Raises:
             SearchIndexError: the hit is of another index.
         """
-        return self._pages.page(self._row(hit))
+        page = self._pages.page(hit.file, hit.page_number)
+        if page is None:
+            raise _unknown(hit)
+        return page
 
     def _row(self, hit: Hit) -> int:
         row = self._pages.row(hit.file, hit.page_number)
         if row is None:
-            raise SearchIndexError(f"{hit.file}, page {hit.page_number}: not in this index.")
+            raise _unknown(hit)
         return row
 
     def _read(self, text: str) -> Node | None:
@@ -210,6 +210,10 @@ class Searcher:
 def _check_top_k(top_k: int) -> None:
     if top_k < 1:
         raise SearchIndexError(f"top_k {top_k}: must be at least 1.")
+
+
+def _unknown(hit: Hit) -> SearchIndexError:
+    return SearchIndexError(f"{hit.file}, page {hit.page_number}: not in this index.")
 
 
 def _is_tie(better: float, worse: float) -> bool:

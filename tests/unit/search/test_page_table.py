@@ -32,12 +32,14 @@ def test_a_page_is_found_by_its_name(table: PageTable) -> None:
     for page in PAGES:
         row = table.row(page.file, page.page_number)
         assert row is not None
-        assert (table.page(row), table.text(row)) == (page, page.text)
+        assert (table.key(row), table.text(row)) == ((page.file, page.page_number), page.text)
+        assert table.page(page.file, page.page_number) == page
 
 
 @pytest.mark.parametrize(("file", "number"), [("a.pdf", 0), ("a.pdf", 2), ("a.pdf", 8), ("", 1), ("d.pdf", 1), ("ä.pdf", 99)])
 def test_a_page_that_is_not_there_has_no_row(table: PageTable, file: str, number: int) -> None:
     assert table.row(file, number) is None
+    assert table.page(file, number) is None
 
 
 def test_rows_of_neighbouring_files_are_joined(table: PageTable) -> None:
@@ -50,7 +52,7 @@ def test_pages_go_over_the_borders_of_batches(tmp_path: Path) -> None:
     pages = [Page("a.pdf", number, 1, f"text {number}") for number in range(BATCH_ROWS + 10)]
     table = write_table(tmp_path / "pages.arrow", pages)
     for row in (0, BATCH_ROWS - 1, BATCH_ROWS, BATCH_ROWS + 9):
-        assert table.page(row) == pages[row]
+        assert table.page(*table.key(row)) == pages[row]
 
 
 def test_columns_that_are_added_to_the_schema_are_kept(tmp_path: Path) -> None:
@@ -58,7 +60,7 @@ def test_columns_that_are_added_to_the_schema_are_kept(tmp_path: Path) -> None:
     write_pages(sort_pages(pages), tmp_path / "pages.arrow")
     written = pa.ipc.open_file(str(tmp_path / "pages.arrow")).read_all()
     assert written["extra"].to_pylist() == [b"x"] * len(PAGES)
-    assert PageTable(tmp_path / "pages.arrow").page(0).file == "a.pdf"
+    assert PageTable(tmp_path / "pages.arrow").page("a.pdf", 1) in PAGES
 
 
 def test_strings_have_64_bit_offsets_and_batches_a_fixed_length() -> None:
