@@ -151,6 +151,7 @@ def _stream(tasks: Sequence[RolloutTask], ended: Ended, options: WorkerOptions, 
     context.enable_progress_bars = False  # `Progress` shows what matters
     context.execution_options.preserve_order = False
     context.raise_original_map_exception = True  # `_find_reason` looks for it
+    context.raise_original_map_exception = True  # `_find_reason` looks for it
     dataset = ray.data.from_arrow(chunks).map_batches(
         _CollectActor,
         fn_constructor_args=(options, name_tags(options.run_dir)),
