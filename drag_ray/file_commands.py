@@ -1,12 +1,15 @@
-"""Commands about a single file, which need no Ray: look at training rows, take trajectories in and give them out."""
+"""Commands about what lies on disk, which need no Ray: look at trajectories and training rows, take trajectories in and out."""
 
 import argparse
+import os
+import shutil
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import get_args
 
 FILE_COMMANDS = {
+    "show": "Show trajectories: a list, whole transcripts, or a page for the browser.",
     "inspect": "Show what is learned of a file of training rows, how long its rows are and how often they are the same.",
     "import": "Take a trajectories.jsonl of the DRAG reference as the collected trajectories of a run.",
     "export": "Write the collected trajectories of a run as a trajectories.jsonl of the DRAG reference.",
@@ -19,7 +22,39 @@ def run_file_command(command: str, argv: Sequence[str]) -> None:
     Raises:
         DragRayError: a file or an option is wrong.
     """
-    {"inspect": _inspect, "import": _import, "export": _export}[command](argv)
+    {"show": _show, "inspect": _inspect, "import": _import, "export": _export}[command](argv)
+
+
+def _show(argv: Sequence[str]) -> None:
+    from drag_ray.transcripts.headlines import OUTCOMES, SORT_KEYS, Selection
+
+    parser = argparse.ArgumentParser(prog="drag-ray show", description=FILE_COMMANDS["show"])
+    parser.add_argument("path", type=Path, help="a run, its collect or evaluate folder, or one parquet file of trajectories")
+    outcomes = parser.add_mutually_exclusive_group()
+    for outcome, meaning in OUTCOMES.items():
+        help_text = f"only those that {meaning}"
+        outcomes.add_argument(f"--{outcome}", dest="outcome", action="store_const", const=outcome, help=help_text)
+    parser.add_argument("--question", default="", metavar="TEXT", help="only those whose question has this text in it")
+    parser.add_argument("--id", default="", help="only the one with this id, or those of the question with this id, in full")
+    parser.add_argument("--sort", choices=SORT_KEYS, default="id", help="gain: of the best search over the first one")
+    parser.add_argument("--limit", type=int, default=50, help="trajectories to show")
+    parser.add_argument("--full", action="store_true", help="whole transcripts instead of a list")
+    parser.add_argument("--html", type=Path, default=None, help="write the transcripts into a page for the browser")
+    options = parser.parse_args(argv)
+    from drag_ray.transcripts.show import print_transcripts, write_page
+
+    selection = Selection(options.outcome, options.question, options.id, options.sort, max(1, options.limit))
+    if options.html:
+        num_shown = write_page(options.path, selection, options.html)
+        print(f"{num_shown} transcripts written: {options.html}")
+    else:
+        width = shutil.get_terminal_size().columns
+        print_transcripts(options.path, selection, options.full or bool(options.id), use_color=_wants_color(), width=width)
+
+
+def _wants_color() -> bool:
+    """True on a terminal, unless the user wants none (https://no-color.org)."""
+    return sys.stdout.isatty() and not os.environ.get("NO_COLOR")
 
 
 def _inspect(argv: Sequence[str]) -> None:
@@ -40,7 +75,7 @@ def _inspect(argv: Sequence[str]) -> None:
 
     tokenizer = AutoTokenizer.from_pretrained(resolve_model(options.model))
     inspection = inspect_file(options.file, tokenizer, options.mask, options.samples, options.rows)
-    print(format_inspection(inspection, use_color=sys.stdout.isatty()))
+    print(format_inspection(inspection, use_color=_wants_color()))
     if options.html:
         write_page(inspection, options.html)
         print(f"\nwritten: {options.html}")

@@ -2,7 +2,9 @@ import json
 from pathlib import Path
 
 import pytest
+from factories import build_search, build_trajectory
 
+from drag_ray import artifacts, schemas
 from drag_ray.cli import main
 
 
@@ -39,4 +41,48 @@ def test_a_wrong_file_ends_with_a_message(tmp_path: Path, capsys: pytest.Capture
 def test_the_commands_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--help"]) == 0
     listed = capsys.readouterr().out
-    assert all(f"  {name} " in listed for name in ("inspect", "import", "export"))
+    assert all(f"  {name} " in listed for name in ("show", "inspect", "import", "export"))
+
+
+@pytest.fixture
+def trajectories(tmp_path: Path) -> str:
+    rollouts = [build_trajectory(build_search("rotor", rank), id=f"q1/default/{rank}") for rank in (1, 9)]
+    path = tmp_path / "run" / "collect" / "trajectories" / "1.parquet"
+    artifacts.write_parquet(path, schemas.to_table(rollouts, schemas.TRAJECTORIES))
+    return str(tmp_path / "run")
+
+
+def test_trajectories_are_listed_and_shown(trajectories: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["show", trajectories]) == 0
+    assert [line.split()[0] for line in capsys.readouterr().out.splitlines()] == ["outcome", "found", "not-found"]
+    assert main(["show", trajectories, "--id", "q1/default/9"]) == 0
+    assert "evidence at rank 9, not shown" in capsys.readouterr().out
+    assert main(["show", trajectories, "--full", "--limit", "1"]) == 0
+    assert "1 more" in capsys.readouterr().out
+
+
+def test_trajectories_become_a_page(trajectories: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["show", trajectories, "--found", "--html", str(tmp_path / "page.html")]) == 0
+    assert capsys.readouterr().out == f"1 transcripts written: {tmp_path / 'page.html'}\n"
+    assert (tmp_path / "page.html").read_text().startswith("<!doctype html>")
+
+
+def test_trajectories_that_are_not_there_end_with_a_message(trajectories: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["show", f"{trajectories}/nowhere"]) == 1
+    assert "nowhere: no such file or folder" in capsys.readouterr().err
+    assert main(["show", trajectories, "--errors"]) == 1
+    assert "none of 2 trajectories is wanted" in capsys.readouterr().err
+
+
+def test_colours_are_for_terminals_whose_user_wants_them(
+    trajectories: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    main(["show", trajectories])
+    assert "\033[" not in capsys.readouterr().out
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    main(["show", trajectories])
+    assert "\033[" in capsys.readouterr().out
+    monkeypatch.setenv("NO_COLOR", "1")
+    main(["show", trajectories])
+    assert "\033[" not in capsys.readouterr().out

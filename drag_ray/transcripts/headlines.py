@@ -1,0 +1,173 @@
+"""Which trajectories there are to look at: one row each, chosen and sorted before any transcript is read."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, get_args
+
+import polars as pl
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from drag_ray import schemas
+from drag_ray.errors import DataError
+from drag_ray.types import ActionKind, Trajectory
+
+Outcome = Literal["found", "not-found", "errors"]
+OUTCOMES: dict[Outcome, str] = {"found": "found the evidence", "not-found": "did not find it", "errors": "failed"}
+SortKey = Literal["id", "gain", "rank", "turns", "tokens", "seconds"]
+SORT_KEYS: tuple[SortKey, ...] = get_args(SortKey)
+_DESCENDING = ("gain", "turns", "tokens", "seconds")
+
+_FOLDERS = ("trajectories", "failures")
+_COLUMNS = (
+    "id",
+    "question_id",
+    "question",
+    "sample_index",
+    "preset",
+    "stop_reason",
+    "final_answer",
+    "error",
+    "duration_s",
+    "hinted",
+)
+_TURN_COLUMNS = ("action", "evidence_rank", "rank_score", "completion_token_ids.list.element")
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """Which trajectories are wanted; what is empty is not asked for.
+
+    `question` is a part of the question's text, whatever its case; `id` a trajectory's id or its first part (as of a question).
+    `gain` in `sort` is by how much the best search of a rollout scored above its first one.
+    """
+
+    outcome: Outcome | None = None
+    question: str = ""
+    id: str = ""
+    sort: SortKey = "id"
+    limit: int = 50
+
+
+def list_files(path: Path) -> dict[Path, str]:
+    """The trajectory files below a run, a stage or a folder of rollouts, or the one file; each with what to call its policy.
+
+    Raises:
+        DataError: there are none.
+    """
+    if path.is_file():
+        return {path: ""}
+    if not path.is_dir():
+        raise DataError(f"{path}: no such file or folder. Give a run, its collect or evaluate folder, or one parquet file.")
+    roots = {path: ""}
+    if (path / "collect").is_dir():
+        roots = {path / "collect": ""}
+    elif (path / "rollouts").is_dir():
+        roots = {folder: folder.name for folder in sorted((path / "rollouts").iterdir())}
+    folders = {root / folder: policy for root, policy in roots.items() for folder in _FOLDERS}
+    files = {file: policy for folder, policy in folders.items() for file in sorted(folder.glob("*.parquet"))}
+    files = files or dict.fromkeys(sorted(path.glob("*.parquet")), "")
+    if not files:
+        raise DataError(f"{path}: no trajectories there, nor in trajectories/. Run: python jobs/collect.py")
+    return files
+
+
+def read_headlines(path: Path) -> pl.DataFrame:
+    """One row a trajectory below `path`.
+
+    Columns: path and row (where it is), policy, id, question_id, question, sample_index, preset, stop_reason, final_answer,
+    error, hinted, outcome (found, not-found or errors), turns, searches, first_rank (of the evidence in the first search),
+    best_rank, gain, tokens (written), seconds.
+
+    Raises:
+        DataError: there are no trajectories, or a file does not hold any.
+    """
+    headlines = pl.concat([_read_file(file, policy) for file, policy in list_files(path).items()])
+    if headlines.is_empty():
+        raise DataError(f"{path}: its files hold no trajectory. Run: python jobs/collect.py")
+    return headlines
+
+
+def choose(headlines: pl.DataFrame, selection: Selection) -> pl.DataFrame:
+    """The rows that were asked for, in the order that was asked for, without the limit.
+
+    Raises:
+        DataError: there are none.
+    """
+    wanted = pl.lit(True)
+    if selection.outcome:
+        wanted &= pl.col("outcome") == selection.outcome
+    if selection.question:
+        wanted &= pl.col("question").str.to_lowercase().str.contains(selection.question.lower(), literal=True)
+    if selection.id:
+        wanted &= (pl.col("id") == selection.id) | pl.col("id").str.starts_with(f"{selection.id}/")
+    chosen = headlines.filter(wanted)
+    if chosen.is_empty():
+        raise DataError(
+            f"none of {headlines.height:,} trajectories is wanted (outcome {selection.outcome or 'any'}, question "
+            f"{selection.question!r}, id {selection.id!r}). Ask for less; ids look like {headlines['id'][0]!r}."
+        )
+    key = {"rank": "best_rank"}.get(selection.sort, selection.sort)
+    descending = [selection.sort in _DESCENDING, False, False]
+    return chosen.sort(key, "id", "policy", descending=descending, nulls_last=True, maintain_order=True)
+
+
+def read_trajectories(chosen: pl.DataFrame) -> Iterator[tuple[str, Trajectory]]:
+    """The whole trajectories of these rows in their order, each with its policy's name.
+
+    Raises:
+        DataError: a file cannot be read.
+    """
+    found = {}
+    for (file,), rows in chosen.group_by("path"):
+        table = schemas.read_table(Path(str(file)), schemas.TRAJECTORIES).take(rows["row"].to_arrow())
+        found |= {(file, row): record for row, record in zip(rows["row"], table.to_pylist(), strict=True)}
+    for file, row, policy in chosen.select("path", "row", "policy").iter_rows():
+        yield policy, schemas.to_trajectory(found[file, row])
+
+
+def _read_file(file: Path, policy: str) -> pl.DataFrame:
+    try:
+        with pq.ParquetFile(file) as parquet:
+            schemas.check(parquet.schema_arrow, schemas.TRAJECTORIES, file)
+            columns = [*_COLUMNS, *(f"turns.list.element.{name}" for name in _TURN_COLUMNS)]
+            records = pl.DataFrame(parquet.read(columns=columns)).with_row_index("row")
+    except (pa.ArrowInvalid, OSError) as error:
+        raise DataError(f"{file}: not a readable Parquet file ({error}). Remove it and collect again.") from error
+    return (
+        records.drop("turns")
+        .join(_summarise_turns(records), on="row", how="left", maintain_order="left")
+        .with_columns(pl.col("turns", "searches", "tokens").fill_null(0))
+        .with_columns(
+            path=pl.lit(str(file)),
+            policy=pl.lit(policy),
+            outcome=pl.when(pl.col("error") != "")
+            .then(pl.lit("errors"))
+            .otherwise(pl.when(pl.col("best_score") > 0).then(pl.lit("found")).otherwise(pl.lit("not-found"))),
+            gain=pl.col("best_score") - pl.col("first_score"),
+        )
+        .drop("best_score", "first_score")
+        .rename({"duration_s": "seconds"})
+    )
+
+
+def _summarise_turns(records: pl.DataFrame) -> pl.DataFrame:
+    turn = pl.col("turns").struct
+    turns = records.explode("turns", empty_as_null=False).select(
+        "row",
+        is_search=turn.field("action") == ActionKind.SEARCH.value,
+        rank=turn.field("evidence_rank"),
+        score=turn.field("rank_score"),
+        tokens=turn.field("completion_token_ids").list.len(),
+    )
+    rank, score = (pl.col(name).filter(pl.col("is_search")) for name in ("rank", "score"))
+    return turns.group_by("row").agg(
+        turns=pl.len(),
+        searches=pl.col("is_search").sum(),
+        first_rank=rank.first(),
+        best_rank=rank.min(),
+        first_score=score.first(),
+        best_score=score.max(),
+        tokens=pl.col("tokens").sum(),
+    )

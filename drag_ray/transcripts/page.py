@@ -1,0 +1,83 @@
+"""Transcripts as a page for the browser, with the pictures of the pages that were found."""
+
+import json
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import polars as pl
+
+from drag_ray.artifacts import write_text
+from drag_ray.errors import DataError
+from drag_ray.transcripts.thumbnails import PictureBook
+from drag_ray.transcripts.transcript import Transcript
+from drag_ray.types import Evidence
+from drag_ray.webpage import render_page
+
+MAX_BYTES = 20_000_000
+# No text of a model can hold this: its brackets are escaped.
+_NO_PICTURES = '<script type="application/json" id="pictures">{}</script>'
+
+
+def write_transcripts(path: Path, title: str, transcripts: Sequence[Transcript], chosen: pl.DataFrame, book: PictureBook) -> None:
+    """Write the page, at most `MAX_BYTES` long: where pictures do not fit, the last transcripts go without.
+
+    Args:
+        path: the file to write.
+        title: what the page is about.
+        transcripts: what it shows.
+        chosen: headlines of all trajectories that were asked for, shown or not; the figures are of these.
+        book: where the pictures are.
+
+    Raises:
+        DataError: the text alone is longer than that.
+        ArtifactError: the file cannot be written.
+    """
+    pictures = book.find((page for transcript in transcripts for page in _list_pages(transcript)), path.resolve().parent)
+    page = render_page(
+        "transcripts/page.html.j2",
+        title=title,
+        transcripts=transcripts,
+        figures=list_figures(chosen),
+        num_chosen=chosen.height,
+        pictures=pictures,
+        to_page=lambda hit: Evidence(hit.file, hit.page_number),
+    )
+    room = MAX_BYTES - len(page.encode())
+    if room < 0:
+        raise DataError(
+            f"{path}: {len(transcripts)} transcripts are {-room / 1e6:.1f} MB more than the {MAX_BYTES / 1e6:.0f} MB of a page. "
+            "Ask for fewer with --limit."
+        )
+    keys = (pictures[page].key for transcript in transcripts for page in _list_pages(transcript) if page in pictures)
+    drawn = json.dumps(book.draw(keys, room), separators=(",", ":"))
+    write_text(path, page.replace(_NO_PICTURES, _NO_PICTURES.replace("{}", drawn)))
+
+
+def list_figures(chosen: pl.DataFrame) -> list[tuple[str, str, str]]:
+    """Value, label and remark of each figure over the chosen trajectories.
+
+    Those that were shown a hint say nothing of the policy, and are left out unless there are no others.
+    """
+    own = chosen.filter(~pl.col("hinted"))
+    apart = f", {chosen.height - own.height:,} hinted apart" if 0 < own.height < chosen.height else ""
+    chosen = own if own.height else chosen
+    outcomes = Counter(chosen["outcome"].to_list())
+    turns, searches, tokens, seconds = (float(chosen[name].sum()) for name in ("turns", "searches", "tokens", "seconds"))
+    ranks = chosen["best_rank"].drop_nulls()
+    num = chosen.height
+    return [
+        (f"{num:,}", "trajectories", f"{chosen['question_id'].n_unique():,} questions{apart}"),
+        (f"{outcomes['found'] / num:.0%}", "found", f"{outcomes['found']:,} trajectories"),
+        (f"{outcomes['errors']:,}", "failed", f"{outcomes['errors'] / num:.0%} of them"),
+        (f"{turns / num:.1f}", "turns each", f"{searches:,.0f} searches"),
+        (f"{ranks.median():.0f}" if len(ranks) else "-", "median best rank", f"{len(ranks):,} within depth"),
+        (f"{tokens / max(1, turns):,.0f}", "tokens a reply", f"{seconds / num:.1f} s a trajectory"),
+    ]
+
+
+def _list_pages(transcript: Transcript) -> Iterator[Evidence]:
+    """The pages that a transcript has pictures of, the evidence first."""
+    yield from transcript.trajectory.evidence
+    for exchange in transcript.exchanges:
+        yield from (Evidence(hit.file, hit.page_number) for hit in exchange.shown)

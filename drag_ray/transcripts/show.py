@@ -1,0 +1,46 @@
+"""What `drag-ray show` does with a path and a selection."""
+
+from pathlib import Path
+
+from drag_ray.errors import DataError
+from drag_ray.transcripts.headlines import Selection, choose, read_headlines, read_trajectories
+from drag_ray.transcripts.page import write_transcripts
+from drag_ray.transcripts.terminal import Terminal
+from drag_ray.transcripts.thumbnails import PictureBook
+from drag_ray.transcripts.transcript import build_transcript
+
+
+def print_transcripts(path: Path, selection: Selection, in_full: bool, use_color: bool, width: int) -> None:
+    """Print the list of the selected trajectories, or each of them in full.
+
+    Raises:
+        DataError: there are no trajectories below `path`, or none is selected.
+    """
+    chosen = choose(read_headlines(path), selection)
+    shown = chosen.head(selection.limit)
+    terminal = Terminal(use_color, width)
+    if not in_full:
+        print(terminal.format_list(shown, chosen.height))
+        return
+    for policy, trajectory in read_trajectories(shown):
+        print(terminal.format_transcript(build_transcript(policy, trajectory)))
+    if chosen.height > shown.height:
+        print(terminal.format_rest(chosen.height - shown.height))
+
+
+def write_page(path: Path, selection: Selection, target: Path) -> int:
+    """Write the selected transcripts as a page for the browser, and return how many.
+
+    Raises:
+        DataError: there are no trajectories below `path`, none is selected, or they are too many for a page.
+        ArtifactError: the page cannot be written.
+    """
+    if target.is_dir():
+        raise DataError(f"{target}: is a folder. Name the file to write, as {target / 'transcripts.html'}.")
+    chosen = choose(read_headlines(path), selection)
+    shown = [build_transcript(policy, trajectory) for policy, trajectory in read_trajectories(chosen.head(selection.limit))]
+    lineage = (path.resolve(), *path.resolve().parents)
+    index_dir = next((folder / "index" for folder in lineage if (folder / "index").is_dir()), None)
+    title = f"Transcripts of {path.resolve().parent.name}/{path.resolve().name}"
+    write_transcripts(target, title, shown, chosen, PictureBook(index_dir))
+    return len(shown)

@@ -1,0 +1,98 @@
+"""A trajectory as it is read: turn by turn, with what the policy was told in between."""
+
+import json
+from dataclasses import dataclass
+
+from drag_ray.format.messages import join_text
+from drag_ray.types import Evidence, Hit, Trajectory, Turn
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """A message to the policy: its text, with `<image>` in the place of each image."""
+
+    role: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Exchange:
+    """A turn and the message that answered it, None after the last one. `shown` of the hits were shown to the policy."""
+
+    turn: Turn
+    observation: Shown | None
+    shown: tuple[Hit, ...]
+    rest: tuple[Hit, ...]
+
+    def describe_rank(self, depth: int) -> str:
+        """What became of a search, in words."""
+        turn = self.turn
+        if turn.evidence_rank:
+            where = f"evidence at rank {turn.evidence_rank}" + ("" if turn.rank_score > 0 else ", not shown")
+        else:
+            where = f"no evidence among the first {depth}" if turn.hits else "no hit"
+        return f"{where}, reward {turn.rank_score:.2f}"
+
+
+@dataclass(frozen=True, slots=True)
+class Transcript:
+    """One trajectory with its policy's name, its opening messages and its exchanges."""
+
+    policy: str
+    trajectory: Trajectory
+    opening: tuple[Shown, ...]
+    exchanges: tuple[Exchange, ...]
+
+    @property
+    def outcome(self) -> str:
+        """`errors`, `found` or `not-found`."""
+        if self.trajectory.error:
+            return "errors"
+        return "found" if any(turn.rank_score > 0 for turn in self.trajectory.turns) else "not-found"
+
+    @property
+    def name(self) -> str:
+        """The trajectory's id behind that of its policy."""
+        return name_rollout(self.policy, self.trajectory.id)
+
+    def describe_outcome(self) -> str:
+        """What the rollout came to, in words."""
+        ranks = [turn.evidence_rank for turn in self.trajectory.turns if turn.evidence_rank]
+        outcome = {"errors": "failed", "not-found": "not found"}.get(self.outcome, self.outcome)
+        return outcome + (f", best rank {min(ranks)}" if ranks else "")
+
+    def describe_size(self) -> str:
+        """Turns, tokens that the policy wrote, and seconds."""
+        turns = self.trajectory.turns
+        num_tokens = sum(len(turn.completion_token_ids) for turn in turns)
+        return f"{len(turns)} turn{'s' * (len(turns) != 1)}, {num_tokens:,} tokens, {self.trajectory.duration_s:.1f} s"
+
+    def is_evidence(self, page: Hit | Evidence) -> bool:
+        """True for a page that counts as right."""
+        return Evidence(page.file, page.page_number) in self.trajectory.evidence
+
+
+def name_rollout(policy: str, rollout_id: str) -> str:
+    """What tells rollouts of several policies apart."""
+    return f"{policy}:{rollout_id}" if policy else rollout_id
+
+
+def build_transcript(policy: str, trajectory: Trajectory) -> Transcript:
+    """The transcript of a trajectory. What is missing of its conversation is missing in the transcript."""
+    messages = _read_messages(trajectory.messages)
+    turns = trajectory.turns
+    opening = messages[: turns[0].num_prompt_messages] if turns else messages
+    exchanges = []
+    for turn in turns:
+        place = turn.num_prompt_messages + 1
+        observation = messages[place] if place < len(messages) and messages[place].role != "assistant" else None
+        shown = tuple(hit for hit in turn.hits if hit.rank <= trajectory.top_k)
+        exchanges.append(Exchange(turn, observation, shown, turn.hits[len(shown) :]))
+    return Transcript(policy, trajectory, tuple(opening), tuple(exchanges))
+
+
+def _read_messages(text: str) -> list[Shown]:
+    try:
+        return [Shown(message["role"], join_text(message)) for message in json.loads(text)]
+    except (ValueError, KeyError, TypeError):  # a record of a rollout that failed early, or from elsewhere
+        return []

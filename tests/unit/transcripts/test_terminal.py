@@ -1,0 +1,68 @@
+import dataclasses
+from pathlib import Path
+
+import pytest
+from transcript_cases import FAILED, FOUND, MISSED
+
+from drag_ray.transcripts.headlines import read_headlines
+from drag_ray.transcripts.terminal import Terminal
+from drag_ray.transcripts.transcript import build_transcript
+
+PLAIN = Terminal(use_color=False, width=80)
+
+
+def test_a_transcript_tells_the_whole_rollout() -> None:
+    lines = PLAIN.format_transcript(build_transcript("tuned", FOUND)).splitlines()
+    text = "\n".join(lines)
+    assert "How fast may the rotor turn?" in lines
+    assert "evidence: manual.pdf#7   answer: 340 rpm" in lines
+    first, second = text.index("1. search  2 tokens, 0.5 s"), text.index("2. invalid")
+    assert "evidence at rank 7, not shown, reward 0.00" in text[first:second]
+    assert "manual.pdf#7" not in text[first:second]  # three pages were shown
+    assert "Results of step 2" in text[second:]  # what the policy was told of its invalid reply
+    assert "     2  manual.pdf#7  18.00  ◀ evidence" in lines
+    assert "   evidence at rank 2, reward 0.67" in lines
+    assert "   cut at the token limit" in lines
+    assert "   cites manual.pdf#7  evidence" in lines
+    assert lines[-1] == "found, best rank 2, ended by answer; 4 turns, 8 tokens, 1.0 s"
+
+
+def test_control_characters_of_a_model_do_not_reach_the_terminal() -> None:
+    for use_color in (False, True):
+        text = Terminal(use_color, 80).format_transcript(build_transcript("", FOUND))
+        assert "\x1b[2J" not in text
+        assert "It turns.�[2J" in text
+
+
+def test_colours_are_used_only_if_wanted() -> None:
+    plain = PLAIN.format_transcript(build_transcript("", FOUND))
+    coloured = Terminal(use_color=True, width=80).format_transcript(build_transcript("", FOUND))
+    assert "\033" not in plain
+    assert "\033[32mevidence at rank 2, reward 0.67\033[0m" in coloured
+
+
+def test_a_rollout_without_a_reply_shows_its_error() -> None:
+    lines = PLAIN.format_transcript(build_transcript("", FAILED)).splitlines()
+    assert lines[-2:] == ["failed, ended by max_iterations; 0 turns, 0 tokens, 1.0 s", "RolloutError: engine gone"]
+
+
+def test_a_conversation_that_cannot_be_read_is_left_out() -> None:
+    for messages in ("", "{}", '[{"role": "user"}]', "[1]"):
+        transcript = build_transcript("", dataclasses.replace(MISSED, messages=messages))
+        assert transcript.opening == ()
+        assert "no evidence among the first 10" in PLAIN.format_transcript(transcript)
+
+
+def test_the_list_has_a_line_for_each_and_says_what_is_left_out(run_dir: Path) -> None:
+    headlines = read_headlines(run_dir).sort("id").head(3)
+    lines = PLAIN.format_list(headlines, 4).splitlines()
+    assert lines[0].split() == ["outcome", "first", "best", "gain", "turns", "tokens", "seconds", "id", "question"]
+    assert lines[1].split()[:8] == ["found", "7", "2", "+0.67", "4", "8", "1.0", "q1/default/0"]
+    assert lines[3].split()[:8] == ["errors", "-", "-", "-", "0", "0", "1.0", "q10/default/0"]
+    assert lines[4].startswith("1 more; see --limit")
+
+
+@pytest.mark.parametrize("width", [1, 80, 300])
+def test_long_questions_are_cut_to_one_line(run_dir: Path, width: int) -> None:
+    lines = Terminal(use_color=False, width=width).format_list(read_headlines(run_dir), 4).splitlines()
+    assert len(lines) == 5
