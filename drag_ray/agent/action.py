@@ -1,11 +1,11 @@
 """What is read from one reply, whatever format it is written in."""
 
-import re
 from dataclasses import dataclass
 
 from drag_ray.types import ActionKind, Evidence
 
-_THINK = re.compile(r"<think>(.*?)</think>", re.DOTALL)
+THINK, THINK_END = "<think>", "</think>"
+UNFINISHED_REASONING = f"the reasoning did not come to its end ({THINK_END})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,18 +20,25 @@ class Action:
     problem: str = ""
 
 
-def split_reasoning(text: str) -> tuple[str, str]:
-    """Reasoning and the rest. A template may open <think> itself, so that only its end is in the reply."""
-    found = _THINK.search(text)
-    if found:
-        return found[1].strip(), text[: found.start()] + text[found.end() :]
-    before, end_tag, after = text.partition("</think>")
-    return (before.strip(), after) if end_tag else ("", text)
+def split_reasoning(text: str) -> tuple[str, str | None]:
+    """The reasoning and the rest of a reply; the rest is None if the reply ends within its reasoning.
+
+    A reply may begin within the reasoning without saying so: then the chat template opened it, and what is there up to the
+    first end is reasoning.
+    """
+    start, end = text.find(THINK), text.find(THINK_END)
+    if start < 0 and end < 0:
+        return "", text
+    if end < 0:
+        return text[start + len(THINK) :].strip(), None
+    if 0 <= start < end:
+        return text[start + len(THINK) : end].strip(), text[:start] + text[end + len(THINK_END) :]
+    return text[:end].strip(), text[end + len(THINK_END) :]
 
 
 def render_reasoning(reasoning: str) -> str:
     """The reasoning before an action; nothing for none."""
-    return f"<think>{reasoning}</think>\n" if reasoning else ""
+    return f"{THINK}{reasoning}{THINK_END}\n" if reasoning else ""
 
 
 def squeeze(text: str) -> str:

@@ -3,7 +3,7 @@
 import re
 from typing import Any, Literal
 
-from drag_ray.agent.action import Action, render_reasoning, split_reasoning, squeeze
+from drag_ray.agent.action import UNFINISHED_REASONING, Action, render_reasoning, split_reasoning, squeeze
 from drag_ray.types import ActionKind, Evidence
 
 
@@ -29,8 +29,10 @@ class TagsProtocol:
         )
 
     def parse(self, text: str) -> Action:
-        """Read a reply; never raises."""
+        """Read a reply; never raises. Of several actions the first one counts."""
         reasoning, rest = split_reasoning(text)
+        if rest is None:
+            return Action(ActionKind.INVALID, reasoning, problem=UNFINISHED_REASONING)
         found = self._ACTION.search(rest)
         if found is None:
             opened = self._OPENED.search(rest)

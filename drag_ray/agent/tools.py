@@ -4,7 +4,7 @@ import json
 import re
 from typing import Any, Literal
 
-from drag_ray.agent.action import Action, render_reasoning, split_reasoning, squeeze
+from drag_ray.agent.action import UNFINISHED_REASONING, Action, render_reasoning, split_reasoning, squeeze
 from drag_ray.types import ActionKind, Evidence
 
 SEARCH_NAME = "search_documents"
@@ -72,6 +72,8 @@ class ToolsProtocol:
     def parse(self, text: str) -> Action:
         """Read a reply; never raises. Of several calls the first one counts."""
         reasoning, rest = split_reasoning(text)
+        if rest is None:
+            return Action(ActionKind.INVALID, reasoning, problem=UNFINISHED_REASONING)
         found = self._CALL.search(rest)
         if found is None:
             problem = "<tool_call> is not closed" if "<tool_call>" in rest else "no <tool_call> in the reply"

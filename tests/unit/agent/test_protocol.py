@@ -35,9 +35,30 @@ def test_reasoning_is_found_wherever_it_stands(reply: str, reasoning: str) -> No
     assert (action.query, action.reasoning) == ("q", reasoning)
 
 
+def test_of_several_actions_the_first_one_counts() -> None:
+    assert TAGS.parse("<search>first</search><search>second</search><answer>third</answer>").query == "first"
+    assert TAGS.parse("<answer>340</answer> <search>more</search>").answer == "340"
+
+
+@pytest.mark.parametrize(
+    ("reply", "reasoning"),
+    [
+        ("<think>perhaps <search>rotor</search>", "perhaps <search>rotor</search>"),
+        ("<think>perhaps <answer>340</answer> or", "perhaps <answer>340</answer> or"),
+        ("<search>early</search><think>was that right", "was that right"),
+    ],
+)
+def test_nothing_is_read_from_a_reply_that_ends_within_its_reasoning(reply: str, reasoning: str) -> None:
+    action = TAGS.parse(reply)
+    assert (action.kind, action.query, action.answer, action.reasoning) == (ActionKind.INVALID, "", "", reasoning)
+    assert "did not come to its end" in action.problem
+
+
 def test_search_inside_the_reasoning_is_not_an_action() -> None:
     action = TAGS.parse("<think>perhaps <search>wrong</search>?</think><search>right</search>")
     assert action.query == "right"
+    assert TAGS.parse("perhaps <search>wrong</search>?</think><search>right</search>").query == "right"
+    assert TAGS.parse("a</think><search>right</search> <think>b</think>").reasoning == "a"
 
 
 @pytest.mark.parametrize(

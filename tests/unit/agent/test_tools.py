@@ -60,6 +60,7 @@ def test_an_answer_is_read_with_the_citations_that_can_be_read() -> None:
         ("<tool_call>[1]</tool_call>", "not a JSON object"),
         (call("search_documents", [1]), "arguments is not a JSON object"),
         (call("search_documents", "{"), "arguments is not JSON"),
+        ("<think>perhaps " + search("rotor"), "did not come to its end"),
         (call("search_documents", {}), "needs a query"),
         (call("search_documents", {"query": " "}), "needs a query"),
         (call("search_documents", {"query": 3}), "needs a query"),
