@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
-from drag_ray.agent.action import Action
+from drag_ray.agent.action import THINK, Action
 from drag_ray.agent.config import AgentConfig
 from drag_ray.agent.environment import SearchEnvironment, SearchResult
 from drag_ray.agent.hints import QUOTE_PROBLEM, is_quotation, write_hint
@@ -149,7 +149,7 @@ class Rollouts:
         started = time.perf_counter()
         generation = await self._generate(request)
         generate_s = time.perf_counter() - started
-        action = self._protocol.parse(generation.text)
+        action = self._protocol.parse(THINK + generation.text if generation.in_reasoning else generation.text)
         if hint_page:
             # Token ids and log-probabilities that belong to the prompt with the hint must not be taken for the recorded one's.
             generation = replace(generation, prompt_token_ids=(), completion_logprobs=())

@@ -48,6 +48,7 @@ class Generation:
     """A drawn reply with the token ids as the engine had them. `finish_reason` is `stop` or `length`.
 
     `completion_logprobs` holds the log-probability of each completion token, or nothing if they were not asked for.
+    `in_reasoning` is true where the chat template ends the prompt with <think>, so that the reply begins within the reasoning.
     """
 
     text: str
@@ -55,6 +56,7 @@ class Generation:
     completion_token_ids: tuple[int, ...]
     finish_reason: str
     completion_logprobs: tuple[float, ...] = ()
+    in_reasoning: bool = False
 
 
 class GenerateFn(Protocol):

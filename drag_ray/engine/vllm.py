@@ -5,11 +5,14 @@ import itertools
 import os
 from typing import Any
 
+from drag_ray.agent.action import THINK
 from drag_ray.engine.config import EngineConfig
 from drag_ray.engine.embedded import resolve_model
 from drag_ray.engine.generate import Generation, ImageSource, Request, list_images
-from drag_ray.errors import ConfigError, PromptTooLongError, RolloutError
+from drag_ray.errors import ConfigError, EngineDiedError, PromptTooLongError, RolloutError
 
+_OPENING_TOKENS = 8
+"""Tokens at the end of a prompt that can hold the opening of the reasoning."""
 _CPU_BATCHED_TOKENS = 4096
 _CPU_BLOCK_TOKENS = 32
 """Prompts share their cached beginning in whole blocks: vLLM's 128 on a CPU would compute most of a short prompt again."""
@@ -76,6 +79,8 @@ class VllmEngine:
             raise ConfigError(f"engine.model {config.model!r}: has no chat template. Choose an instruction-tuned model.")
 
     async def __call__(self, request: Request) -> Generation:
+        from vllm.v1.engine.exceptions import EngineDeadError
+
         prompt_token_ids = self._render(request)
         if len(prompt_token_ids) + request.max_tokens > self._max_model_len:
             raise PromptTooLongError(
@@ -88,10 +93,12 @@ class VllmEngine:
         keys = list_images(request.messages)
         if keys:
             prompt |= {"multi_modal_data": {"image": await self._open_images(keys)}, "multi_modal_uuids": {"image": keys}}
-        async for output in self._engine.generate(prompt, params, request_id, lora_request=self._adapter):  # type: ignore[arg-type]
-            if output.finished:
-                reply = output.outputs[0]
-                return _to_generation(reply, prompt_token_ids)
+        try:
+            async for output in self._engine.generate(prompt, params, request_id, lora_request=self._adapter):  # type: ignore[arg-type]
+                if output.finished:
+                    return _to_generation(output.outputs[0], prompt_token_ids, self._opens_reasoning(prompt_token_ids))
+        except EngineDeadError as error:
+            raise EngineDiedError(f"vLLM's engine process is gone: {error}") from error
         raise RolloutError(f"vLLM ended request {request_id} without a reply")
 
     def _build_sampling_params(self, request: Request) -> Any:
@@ -123,12 +130,15 @@ class VllmEngine:
         )
         return self._tokenizer.encode(text, add_special_tokens=False)
 
+    def _opens_reasoning(self, prompt_token_ids: list[int]) -> bool:
+        return self._tokenizer.decode(prompt_token_ids[-_OPENING_TOKENS:]).rstrip().endswith(THINK)
+
     def close(self) -> None:
         """Stop the engine's processes."""
         self._engine.shutdown()
 
 
-def _to_generation(reply: Any, prompt_token_ids: list[int]) -> Generation:
+def _to_generation(reply: Any, prompt_token_ids: list[int], in_reasoning: bool) -> Generation:
     """vLLM's completion output as a reply."""
     logprobs = ()
     if reply.logprobs:
@@ -139,4 +149,5 @@ def _to_generation(reply: Any, prompt_token_ids: list[int]) -> Generation:
         completion_token_ids=tuple(reply.token_ids),
         finish_reason=reply.finish_reason or "",
         completion_logprobs=logprobs,
+        in_reasoning=in_reasoning,
     )

@@ -14,9 +14,9 @@ from drag_ray.agent.config import AgentConfig, Example
 from drag_ray.agent.environment import SearchEnvironment, compute_evidence_rank, compute_rank_score
 from drag_ray.agent.protocol import get_protocol
 from drag_ray.agent.rollout import Policy, Rollouts, RolloutTask, compute_seed
-from drag_ray.engine.generate import GenerateFn, Request, list_images
+from drag_ray.engine.generate import GenerateFn, Generation, Request, list_images
 from drag_ray.engine.scripted import ScriptedEngine
-from drag_ray.errors import PromptTooLongError, RolloutError, SearchIndexError
+from drag_ray.errors import EngineDiedError, PromptTooLongError, RolloutError, SearchIndexError
 from drag_ray.search.config import SearchConfig
 from drag_ray.search.index import build_index
 from drag_ray.search.searcher import Searcher
@@ -227,3 +227,27 @@ def test_pages_are_shown_as_images_and_older_ones_are_hidden(tmp_path: Path) -> 
     assert first[2]["text"] == "\n\n[2] b.pdf#2\nrotor speed"  # no picture of this page: its text
     assert engine.requests[2].messages[3]["content"] == "Pages found:\n\n[1] a.pdf#1\n\n\n[2] b.pdf#2\nrotor speed"
     assert engine.requests[2].messages[-1]["content"][-1]["text"].endswith(get_protocol("tags").final_request)
+
+
+@pytest.mark.parametrize(
+    ("reply", "action"),
+    [
+        ("perhaps <search>rotor</search>", ActionKind.INVALID),
+        ("perhaps <search>fuel</search>, no</think><search>rotor</search>", ActionKind.SEARCH),
+        ("<think>", ActionKind.INVALID),
+    ],
+)
+def test_a_reply_to_a_prompt_that_opens_the_reasoning_begins_within_it(
+    environment: SearchEnvironment, reply: str, action: ActionKind
+) -> None:
+    async def generate(request: Request) -> Generation:
+        return Generation(reply, (), (), "stop", in_reasoning=True)
+
+    [turn] = roll_out(generate, environment, max_iterations=1).turns
+    assert (turn.action, turn.raw_text) == (action, reply)
+    assert turn.query == ("rotor" if action is ActionKind.SEARCH else "")
+
+
+def test_the_death_of_an_engine_is_no_failure_of_the_rollout(environment: SearchEnvironment) -> None:
+    with pytest.raises(EngineDiedError):
+        roll_out(ScriptedEngine(script(EngineDiedError("gone"))), environment)
