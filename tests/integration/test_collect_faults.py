@@ -1,0 +1,318 @@
+"""Nothing is lost: engines, nodes and drivers are killed, files are damaged, the disk is filled; then each rollout exists once.
+
+The stage runs through Ray Data as always; only the engine is scripted, so that a case takes seconds. What each engine is
+to do wrong it is told by its `fault`, which is called before each reply.
+"""
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+import ray
+from ray.cluster_utils import Cluster
+
+from drag_ray import artifacts, schemas
+from drag_ray.agent.config import AgentConfig
+from drag_ray.agent.rollout import Policy, RolloutTask
+from drag_ray.cluster import ClusterConfig, connect
+from drag_ray.collect import journal, stage
+from drag_ray.collect.config import CollectConfig
+from drag_ray.collect.failures import ENGINE_DIED, PROBLEMS_NAME
+from drag_ray.collect.plan import build_plan
+from drag_ray.collect.worker import WorkerOptions
+from drag_ray.engine.config import EngineConfig
+from drag_ray.engine.generate import Request
+from drag_ray.engine.scripted import ScriptedEngine
+from drag_ray.errors import ArtifactError, EngineDiedError, RolloutError, TooManyFailuresError
+from drag_ray.search.config import SearchConfig
+from drag_ray.search.index import build_index
+from drag_ray.types import Evidence, Page, Question
+
+SETTINGS = CollectConfig(num_engines=2, concurrent_rollouts=4, chunk_rollouts=3, flush_s=0)
+WORDS = ("rotor", "spar", "valve", "pump", "flap")
+Fault = Callable[[Request], None]
+
+
+def build_rollout_plan() -> list[RolloutTask]:
+    """24 rollouts: 8 questions, 3 samples of each."""
+    evidence = (Evidence("a.pdf", 1),)
+    questions = [Question(f"q{number}", f"question {number}?", evidence, split="train") for number in range(8)]
+    return build_plan(questions, ("default",), 3, run_seed=0)
+
+
+def build_options(folder: Path, fault: Fault | None = None, delay_s: float = 0.05) -> WorkerOptions:
+    """Options of a run in `folder / "run"` on a small index; the engine searches twice for words that its seed chooses."""
+    if not (folder / "index").exists():
+        pages = [Page("a.pdf", number, len(WORDS), f"{word} {WORDS[0]}") for number, word in enumerate(WORDS, start=1)]
+        artifacts.write_parquet(folder / "pages.parquet", schemas.to_table(pages, schemas.PAGES))
+        build_index(folder / "pages.parquet", folder / "index", SearchConfig())
+    words = WORDS  # what is pickled must not refer to this module, which the workers cannot import
+
+    def reply(request: Request) -> str:
+        if fault:
+            fault(request)
+        return f"<search>{words[request.seed % len(words)]}</search>"
+
+    return WorkerOptions(
+        run_dir=folder / "run",
+        index_dir=folder / "index",
+        agent=AgentConfig(max_iterations=2),
+        engine=EngineConfig(device="cpu"),
+        policy=Policy("scripted"),
+        concurrent_rollouts=SETTINGS.concurrent_rollouts,
+        flush_s=SETTINGS.flush_s,
+        max_tries=SETTINGS.max_tries,
+        build_engine=lambda config, images: ScriptedEngine(reply, delay_s),
+    )
+
+
+def kill_once(flag: Path, question: str = "question 3?") -> Fault:
+    """SIGKILL for the engine's process at the first reply to `question`."""
+
+    def fault(request: Request) -> None:
+        if question in str(request.messages) and not flag.exists():
+            flag.touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    return fault
+
+
+def collect(options: WorkerOptions, settings: CollectConfig = SETTINGS) -> dict[str, int]:
+    return stage.collect(build_rollout_plan(), options, settings, "collecting")
+
+
+def read_rows(folder: Path) -> list[dict]:
+    return journal.read_trajectories(folder / "run").to_pylist()
+
+
+def read_problems(folder: Path) -> list[dict]:
+    return [json.loads(line) for line in (folder / "run" / PROBLEMS_NAME).read_text().splitlines()]
+
+
+def read_started(folder: Path) -> dict[str, str]:
+    """When each finished rollout was begun: one that is kept keeps its time."""
+    return {row["id"]: row["started_at"] for row in read_rows(folder)}
+
+
+def summarise(rows: list[dict]) -> dict[str, list]:
+    """What must not depend on what went wrong: for each rollout its replies and the pages that they led to."""
+    return {row["id"]: [(turn["raw_text"], turn["hits"]) for turn in row["turns"]] for row in rows}
+
+
+def wait_until(condition: Callable[[], bool], timeout_s: float = 120) -> None:
+    deadline = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < deadline, "it did not happen in time"
+        time.sleep(0.05)
+
+
+def check_whole(folder: Path, expected: dict[str, list], counts: dict[str, int]) -> None:
+    """Each rollout is there once, as in a run that nothing happened to, and the counts say so."""
+    rows = read_rows(folder)
+    assert Counter(row["id"] for row in rows) == Counter(list(expected))
+    assert summarise(rows) == expected
+    assert (counts["finished"], counts["set_aside"], counts["unfinished"]) == (len(expected), 0, 0)
+    assert counts["turns"] == 2 * len(expected)
+
+
+@pytest.fixture(scope="module")
+def local_ray() -> Iterator[None]:
+    with connect(ClusterConfig(num_cpus=2, dashboard_port=8393)):
+        yield
+
+
+@pytest.fixture(scope="module")
+def expected(local_ray: None, tmp_path_factory: pytest.TempPathFactory) -> dict[str, list]:
+    """What a run comes to that nothing happens to."""
+    folder = tmp_path_factory.mktemp("undisturbed")
+    counts = collect(build_options(folder))
+    assert (counts["finished"], counts["unfinished"]) == (24, 0)
+    assert read_problems(folder) == []
+    return summarise(read_rows(folder))
+
+
+def test_an_engine_that_is_killed_is_replaced_and_nothing_is_lost(expected: dict[str, list], tmp_path: Path) -> None:
+    counts = collect(build_options(tmp_path, kill_once(tmp_path / "killed")))
+    assert (tmp_path / "killed").exists()
+    check_whole(tmp_path, expected, counts)
+    problems = read_problems(tmp_path)
+    assert 1 <= len(problems) <= SETTINGS.concurrent_rollouts
+    assert {problem["reason"] for problem in problems} == {f"{ENGINE_DIED}; finished in a later try"}
+
+
+def test_an_engine_that_says_it_is_dead_is_replaced(expected: dict[str, list], tmp_path: Path) -> None:
+    flag = tmp_path / "died"
+
+    def fault(request: Request) -> None:
+        if flag.exists() and flag.read_text() == str(os.getpid()):
+            raise EngineDiedError("it stays dead")
+        if "question 3?" in str(request.messages) and not flag.exists():
+            flag.write_text(str(os.getpid()))
+            raise EngineDiedError("core dumped")
+
+    check_whole(tmp_path, expected, collect(build_options(tmp_path, fault)))
+    assert flag.exists()
+
+
+def test_a_question_that_kills_every_engine_is_set_aside(expected: dict[str, list], tmp_path: Path) -> None:
+    def fault(request: Request) -> None:
+        if "question 3?" in str(request.messages):
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    counts = collect(build_options(tmp_path, fault))
+    rows = read_rows(tmp_path)
+    assert summarise(rows) == {name: turns for name, turns in expected.items() if not name.startswith("q3/")}
+    assert (counts["finished"], counts["set_aside"], counts["unfinished"]) == (21, 3, 0)
+    set_aside = [problem for problem in read_problems(tmp_path) if "set aside" in problem["reason"]]
+    assert [(problem["place"], problem["tries"]) for problem in set_aside] == [
+        (f"rollout q3/default/{sample}", 3) for sample in range(3)
+    ]
+
+
+def test_a_poisonous_question_is_set_aside_until_more_tries_are_allowed(expected: dict[str, list], tmp_path: Path) -> None:
+    def fault(request: Request) -> None:
+        if "question 5?" in str(request.messages):
+            raise RolloutError("poison")
+
+    counts = collect(build_options(tmp_path, fault))
+    assert (counts["finished"], counts["set_aside"], counts["unfinished"]) == (21, 3, 0)
+    again = collect(build_options(tmp_path))
+    assert again == counts
+    more = build_options(tmp_path)
+    object.__setattr__(more, "max_tries", 4)
+    check_whole(tmp_path, expected, collect(more))
+    assert {problem["reason"] for problem in read_problems(tmp_path)} == {"RolloutError: poison; finished in a later try"}
+
+
+def test_a_run_that_goes_wrong_stops_and_shows_its_commonest_errors(local_ray: None, tmp_path: Path) -> None:
+    def fault(request: Request) -> None:
+        number = int(str(request.messages).partition("question ")[2][0])
+        if number >= 4:
+            raise RolloutError(f"cause {('A', 'A', 'B', 'C')[number - 4]}")
+
+    with pytest.raises(TooManyFailuresError, match=r"more than max_failure_rate 20%") as caught:
+        collect(build_options(tmp_path, fault))
+    assert "x RolloutError: cause A" in str(caught.value)
+    assert len(read_rows(tmp_path)) > 0
+    assert (tmp_path / "run" / PROBLEMS_NAME).exists()
+
+
+@pytest.mark.parametrize("damage", ["truncated", "flipped"])
+def test_a_damaged_newest_file_is_found_and_its_rollouts_run_again(
+    expected: dict[str, list], tmp_path: Path, damage: str
+) -> None:
+    options = build_options(tmp_path)
+    collect(options)
+    newest = max(journal.list_files(options.run_dir, journal.TRAJECTORIES_DIR_NAME), key=lambda path: path.stat().st_mtime_ns)
+    if damage == "truncated":
+        os.truncate(newest, newest.stat().st_size // 2)
+    else:
+        data = bytearray(newest.read_bytes())
+        data[60] ^= 0xFF
+        newest.write_bytes(data)
+        assert pq.read_metadata(newest).num_rows  # the footer does not show it
+    check_whole(tmp_path, expected, collect(options))
+    [problem] = read_problems(tmp_path)
+    assert problem["place"] == f"{journal.CORRUPT_DIR_NAME}/{newest.name}"
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of 1 MiB."""
+    mount = tmp_path / "disk"
+    mount.mkdir()
+    done = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(mount)], capture_output=True, text=True)
+    if done.returncode:
+        pytest.skip(f"no file system of its own for this test: {done.stderr.strip()}")
+    yield mount
+    subprocess.run(["umount", "-l", str(mount)], check=True)
+
+
+def test_a_full_disk_stops_the_run_which_goes_on_when_there_is_room(expected: dict[str, list], small_disk: Path) -> None:
+    filler = small_disk / "filler"
+
+    def fill_when_some_are_written(request: Request) -> None:
+        if filler.exists() or len(list(small_disk.glob("run/trajectories/*.parquet"))) < 2:
+            return
+        with filler.open("wb", buffering=0) as stream, contextlib.suppress(OSError):
+            while stream.write(bytes(4096)):
+                pass
+
+    with pytest.raises(ArtifactError, match=r"No space left on device.*Free some space"):
+        collect(build_options(small_disk, fill_when_some_are_written))
+    kept = read_started(small_disk)
+    assert 0 < len(kept) < len(expected)
+    assert list(small_disk.glob("run/trajectories/.*")) == []
+    filler.unlink()
+    check_whole(small_disk, expected, collect(build_options(small_disk)))
+    assert kept.items() <= read_started(small_disk).items()
+
+
+def test_a_killed_driver_leaves_what_is_finished_and_is_gone_on_with(expected: dict[str, list], tmp_path: Path) -> None:
+    child = start_child("collect", tmp_path)
+    try:
+        wait_until(lambda: len(list(tmp_path.glob("run/trajectories/*.parquet"))) >= 3)
+    finally:
+        os.kill(child.pid, signal.SIGKILL)  # the driver alone: its engines may write on for a moment
+        child.wait()
+    kept = read_started(tmp_path)
+    assert 0 < len(kept) < len(expected)
+    check_whole(tmp_path, expected, collect(build_options(tmp_path)))
+    assert kept.items() <= read_started(tmp_path).items()
+
+
+def test_a_node_that_is_lost_takes_nothing_with_it(expected: dict[str, list], tmp_path: Path) -> None:
+    child = start_child("lose_a_node", tmp_path)
+    assert child.wait(timeout=150) == 0
+    counts = json.loads((tmp_path / "counts.json").read_text())
+    check_whole(tmp_path, expected, counts)
+    problems = read_problems(tmp_path)
+    assert {problem["reason"] for problem in problems} == {f"{ENGINE_DIED}; finished in a later try"}
+
+
+def start_child(name: str, folder: Path) -> subprocess.Popen:
+    """Run one of the functions below in a driver of its own."""
+    return subprocess.Popen([sys.executable, __file__, name, str(folder)], start_new_session=True)
+
+
+def collect_in_child(folder: Path) -> None:
+    """A collection that is slow enough to be killed."""
+    with connect(ClusterConfig(num_cpus=2, dashboard_port=8394)):
+        collect(build_options(folder, delay_s=0.5))
+
+
+def lose_a_node(folder: Path) -> None:
+    """Collect on two nodes of which one is removed when some rollouts are finished."""
+    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 0})
+    nodes = [cluster.add_node(num_cpus=2) for _ in range(2)]
+    ray.init(address=cluster.address)
+
+    def note_node(request: Request) -> None:
+        (folder / f"node-{ray.get_runtime_context().get_node_id()}").touch()
+
+    def remove_a_node() -> None:
+        wait_until(lambda: len(list(folder.glob("run/trajectories/*.parquet"))) >= 3 and len(list(folder.glob("node-*"))) == 2)
+        cluster.remove_node(nodes[0], allow_graceful=False)
+
+    removing = threading.Thread(target=remove_a_node)
+    removing.start()
+    counts = collect(build_options(folder, note_node, delay_s=0.7))
+    removing.join()
+    assert not nodes[0].any_processes_alive()
+    (folder / "counts.json").write_text(json.dumps(counts))
+    ray.shutdown()
+    cluster.shutdown()
+
+
+if __name__ == "__main__":
+    {"collect": collect_in_child, "lose_a_node": lose_a_node}[sys.argv[1]](Path(sys.argv[2]))
