@@ -15,10 +15,10 @@ from dataclasses import asdict, dataclass
 from importlib.metadata import version
 from pathlib import Path
 
-from drag_ray import artifacts, schemas
+from drag_ray import artifacts
 from drag_ray.errors import DataError, SearchIndexError
 from drag_ray.search.config import SearchConfig
-from drag_ray.search.page_table import sort_pages, write_pages
+from drag_ray.search.page_table import compute_order, map_texts, write_pages
 from drag_ray.search.shards import build_tantivy
 
 INDEX_NAME = "index.json"
@@ -51,22 +51,22 @@ def build_index(pages_path: Path, index_dir: Path, config: SearchConfig) -> Inde
     """Index the pages of a Parquet file into `index_dir`, replacing what is there.
 
     Pages are sorted by (file, page_number) and indexed on all cores; equal input gives equal rankings,
-    whatever the number of cores and shards.
+    whatever the number of cores and shards. The texts of all pages are never in memory at once.
 
     Raises:
         DataError: the file does not hold pages, or holds none.
     """
-    pages = sort_pages(schemas.read_table(pages_path, schemas.PAGES))
-    if pages.num_rows == 0:
+    order = compute_order(pages_path)
+    if not len(order):
         raise DataError(f"{pages_path}: holds no page, so there is nothing to search. Check the documents of the index stage.")
     scratch = index_dir.with_name(f".{index_dir.name}.unfinished")
     shutil.rmtree(scratch, ignore_errors=True)
     scratch.mkdir(parents=True)
-    write_pages(pages, scratch / PAGES_NAME)
-    build_tantivy(pages["text"], scratch / TANTIVY_DIR_NAME, config.analyzer, config.num_shards)
+    write_pages(pages_path, order, scratch / PAGES_NAME)
+    build_tantivy(map_texts(scratch / PAGES_NAME), scratch / TANTIVY_DIR_NAME, config.analyzer, config.num_shards)
     record = IndexRecord(
         fingerprint=_compute_fingerprint(scratch / PAGES_NAME, config),
-        num_pages=pages.num_rows,
+        num_pages=len(order),
         analyzer=config.analyzer,
         syntax=config.syntax,
         operator="and" if config.syntax == "whoosh" else config.operator,

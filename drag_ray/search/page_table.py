@@ -12,35 +12,59 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 import pyarrow as pa
+import pyarrow.parquet as pq
 
+from drag_ray import schemas
 from drag_ray.errors import SearchIndexError
 from drag_ray.types import Page
 
 BATCH_ROWS = 8_192
-_LARGE = {pa.string(): pa.large_string(), pa.binary(): pa.large_binary()}
+_LARGE = {pa.string(): pa.large_string()}
+_SCHEMA = pa.schema([pa.field(field.name, _LARGE.get(field.type, field.type)) for field in schemas.PAGES])
 
 
-def sort_pages(pages: pa.Table) -> pa.Table:
-    """The table with 64-bit offsets, in order of (file, page_number)."""
-    fields = [pa.field(field.name, _LARGE.get(field.type, field.type)) for field in pages.schema]
-    large = pages.cast(pa.schema(fields))
-    keys = pl.DataFrame(large.select(["file", "page_number"]))
-    order = keys.select(pl.arg_sort_by("file", "page_number")).to_series().to_numpy()
-    is_sorted = bool((order == np.arange(len(order))).all())
-    return large if is_sorted else large.take(pa.array(order))
+def compute_order(source: Path) -> np.ndarray:
+    """The rows of a Parquet file of pages in order of (file, page_number): int array (n,).
+
+    Raises:
+        DataError: the file does not hold pages.
+    """
+    keys = pl.DataFrame(schemas.read_table(source, schemas.PAGES, ["file", "page_number"]))
+    return keys.select(pl.arg_sort_by("file", "page_number")).to_series().to_numpy()
 
 
-def write_pages(pages: pa.Table, path: Path) -> None:
-    """Write a table of `sort_pages`."""
-    with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, pages.schema) as writer:
-        for batch in cut_batches(pages):
-            writer.write_batch(batch)
+def write_pages(source: Path, order: np.ndarray, path: Path) -> None:
+    """Write the rows of a Parquet file of pages in this order.
+
+    One batch of pages is in memory at a time: pages that are to be put in order go through a file beside `path`.
+    """
+    batches = pq.ParquetFile(source).iter_batches(BATCH_ROWS, columns=schemas.PAGES.names)
+    if (order == np.arange(len(order))).all():
+        _write_batches(batches, path)
+        return
+    unordered_path = path.with_suffix(".unordered")
+    _write_batches(batches, unordered_path)
+    _write_batches(_take_batches(unordered_path, order), path)
+    unordered_path.unlink()
 
 
-def cut_batches(pages: pa.Table) -> Iterator[pa.RecordBatch]:
-    """Batches of `BATCH_ROWS` rows each, the last one smaller; one at a time is in memory."""
-    for start in range(0, pages.num_rows, BATCH_ROWS):
-        yield pages.slice(start, BATCH_ROWS).combine_chunks().to_batches()[0]
+def map_texts(path: Path) -> pa.ChunkedArray:
+    """The texts of a page table by row, in the mapped file."""
+    return pa.ipc.open_file(pa.memory_map(str(path))).read_all()["text"]
+
+
+def _take_batches(path: Path, order: np.ndarray) -> Iterator[pa.RecordBatch]:
+    """Polars, since Arrow copies the whole table to take a row of it."""
+    pages = pl.DataFrame(pa.ipc.open_file(pa.memory_map(str(path))).read_all())
+    for start in range(0, len(order), BATCH_ROWS):
+        taken = pages[order[start : start + BATCH_ROWS]].to_arrow(compat_level=pl.CompatLevel.oldest())
+        yield taken.combine_chunks().to_batches()[0]
+
+
+def _write_batches(batches: Iterable[pa.RecordBatch], path: Path) -> None:
+    with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, _SCHEMA) as writer:
+        for batch in batches:
+            writer.write_batch(batch.select(_SCHEMA.names).cast(_SCHEMA))
 
 
 class _Strings:
@@ -72,6 +96,8 @@ class PageTable:
             counts = table["file"].value_counts()
             self._page_numbers = memoryview(table["page_number"].to_numpy())
             self._total_pages = memoryview(table["total_pages"].to_numpy())
+            if any(batch.num_rows != BATCH_ROWS for batch in batches[:-1]):
+                raise pa.ArrowInvalid(f"not cut into batches of {BATCH_ROWS} rows")
             self._texts, self._text_sources, self._images = (
                 [_Strings(batch.column(name)) for batch in batches] for name in ("text", "text_source", "image")
             )

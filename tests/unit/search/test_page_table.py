@@ -2,19 +2,23 @@
 
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from drag_ray import schemas
 from drag_ray.errors import SearchIndexError
-from drag_ray.search.page_table import BATCH_ROWS, PageTable, cut_batches, sort_pages, write_pages
+from drag_ray.search.page_table import BATCH_ROWS, PageTable, compute_order, map_texts, write_pages
 from drag_ray.types import Page
 
 PAGES = [Page(file, number, 3, f"{file} {number}") for file in ("b.pdf", "a.pdf", "ä.pdf", "c.pdf") for number in (7, 1, 3)]
 
 
 def write_table(path: Path, pages: list[Page]) -> PageTable:
-    write_pages(sort_pages(schemas.to_table(pages, schemas.PAGES)), path)
+    source = path.with_name("pages.parquet")
+    pq.write_table(schemas.to_table(pages, schemas.PAGES), source, row_group_size=1_000)
+    write_pages(source, compute_order(source), path)
     return PageTable(path)
 
 
@@ -48,32 +52,44 @@ def test_rows_of_neighbouring_files_are_joined(table: PageTable) -> None:
     assert table.row_ranges([]) == table.row_ranges(["lost.pdf"]) == []
 
 
-def test_pages_go_over_the_borders_of_batches(tmp_path: Path) -> None:
-    pages = [Page("a.pdf", number, 1, f"text {number}") for number in range(BATCH_ROWS + 10)]
-    table = write_table(tmp_path / "pages.arrow", pages)
-    for row in (0, BATCH_ROWS - 1, BATCH_ROWS, BATCH_ROWS + 9):
+@pytest.mark.parametrize("step", [1, -1, 5])
+def test_pages_in_any_order_go_over_the_borders_of_batches(tmp_path: Path, step: int) -> None:
+    pages = [Page("a.pdf", number, 1, f"text {number}") for number in range(2 * BATCH_ROWS + 10)]
+    mixed = [pages[step * place % len(pages)] for place in range(len(pages))]
+    table = write_table(tmp_path / "pages.arrow", mixed)
+    for row in (0, BATCH_ROWS - 1, BATCH_ROWS, 2 * BATCH_ROWS, 2 * BATCH_ROWS + 9):
         assert table.page(*table.key(row)) == pages[row]
+    assert map_texts(tmp_path / "pages.arrow").to_pylist() == [page.text for page in pages]
+    assert [path.name for path in tmp_path.iterdir() if path.suffix not in (".arrow", ".parquet")] == []
 
 
-def test_columns_that_are_added_to_the_schema_are_kept(tmp_path: Path) -> None:
-    pages = schemas.to_table(PAGES, schemas.PAGES).append_column("extra", pa.array([b"x"] * len(PAGES)))
-    write_pages(sort_pages(pages), tmp_path / "pages.arrow")
-    written = pa.ipc.open_file(str(tmp_path / "pages.arrow")).read_all()
-    assert written["extra"].to_pylist() == [b"x"] * len(PAGES)
-    assert PageTable(tmp_path / "pages.arrow").page("a.pdf", 1) in PAGES
+def test_a_table_is_the_same_whatever_the_order_of_its_source(tmp_path: Path) -> None:
+    for name, pages in (("a", PAGES), ("b", sorted(PAGES, key=lambda page: (page.file, page.page_number)))):
+        (tmp_path / name).mkdir()
+        write_table(tmp_path / name / "pages.arrow", pages)
+    assert (tmp_path / "a" / "pages.arrow").read_bytes() == (tmp_path / "b" / "pages.arrow").read_bytes()
 
 
-def test_strings_have_64_bit_offsets_and_batches_a_fixed_length() -> None:
-    """32-bit offsets end at 2 GiB. The texts here share one buffer, so that a table of 3 GiB takes 32 MiB."""
-    texts = pa.chunked_array([pa.array(["x" * (1 << 20)] * 32)] * 96)
-    files = pa.chunked_array([pa.array([f"file{number:04}" for number in range(len(texts))])])
-    pages = pa.table({"file": files, "page_number": pa.array([1] * len(texts), pa.int32()), "text": texts})
-    in_order = sort_pages(pages)
-    assert in_order["text"].nbytes > 2**31
-    assert in_order["text"].type == pa.large_string()
-    assert in_order.num_rows == len(texts)
-    small = in_order.select(["file", "page_number"])
-    assert [batch.num_rows for batch in cut_batches(pa.concat_tables([small] * 3))] == [BATCH_ROWS, 3 * len(texts) - BATCH_ROWS]
+def test_columns_beside_those_of_a_page_are_left_out(tmp_path: Path) -> None:
+    pages = schemas.to_table(PAGES[:1], schemas.PAGES).add_column(0, "extra", pa.array([b"x"]))
+    pq.write_table(pages, tmp_path / "pages.parquet")
+    write_pages(tmp_path / "pages.parquet", np.array([0]), tmp_path / "pages.arrow")
+    assert PageTable(tmp_path / "pages.arrow").page("b.pdf", 7) == PAGES[0]
+
+
+def test_strings_have_64_bit_offsets(tmp_path: Path) -> None:
+    """32-bit offsets of a whole column end at 2 GiB of text."""
+    write_table(tmp_path / "pages.arrow", PAGES)
+    assert map_texts(tmp_path / "pages.arrow").type == pa.large_string()
+
+
+def test_a_file_of_other_batches_is_refused(tmp_path: Path) -> None:
+    write_table(tmp_path / "pages.arrow", PAGES)
+    table = pa.ipc.open_file(str(tmp_path / "pages.arrow")).read_all()
+    with pa.OSFile(str(tmp_path / "other.arrow"), "wb") as sink, pa.ipc.new_file(sink, table.schema) as writer:
+        writer.write_table(table, max_chunksize=5)
+    with pytest.raises(SearchIndexError, match=r"batches of 8192 rows.*Build the index again"):
+        PageTable(tmp_path / "other.arrow")
 
 
 def test_a_file_that_is_cut_short_is_refused(tmp_path: Path) -> None:
