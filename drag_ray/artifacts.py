@@ -121,12 +121,16 @@ def _unwritable(path: Path, error: OSError) -> ArtifactError:
 
 @dataclass(frozen=True)
 class Identity:
-    """What makes the content of a stage folder: change any part and the stage must run again."""
+    """What makes the content of a stage folder: change any part and the stage must run again.
+
+    `max_tries` is no such part: it says how often work that fails is tried before it is set aside.
+    """
 
     stage: str
     config: dict[str, Any]
     inputs: dict[str, str]
     code: str
+    max_tries: int = 0
 
     @property
     def fingerprint(self) -> str:
@@ -139,6 +143,7 @@ class Identity:
             "inputs": self.inputs,
             "code": self.code,
             "config": self.config,
+            "max_tries": self.max_tries,
         }
 
 
@@ -146,8 +151,9 @@ class Identity:
 class Manifest:
     """The record of a stage that has come to its end.
 
-    `counts` are the figures of its summary line. A count named `unfinished` is the work that failed and is tried
-    again when the stage is started again; readers can use what there is.
+    `counts` are the figures of its summary line. A count named `unfinished` is the work that was lost and is tried again
+    when the stage is started again, one named `set_aside` the work that failed `max_tries` times and is tried again when more
+    tries are allowed; readers can use what there is.
     """
 
     stage: str
@@ -155,10 +161,12 @@ class Manifest:
     counts: dict[str, Any] = field(default_factory=dict)
     duration_s: float = 0.0
     origin: dict[str, Any] = field(default_factory=dict)
+    max_tries: int = 0
 
-    @property
-    def num_unfinished(self) -> int:
-        return self.counts.get("unfinished", 0)
+    def is_settled(self, max_tries: int) -> bool:
+        """True if nothing is left to try with so many tries."""
+        may_try_again = self.counts.get("set_aside", 0) and max_tries > self.max_tries
+        return not self.counts.get("unfinished", 0) and not may_try_again
 
     @property
     def outcome_fingerprint(self) -> str:
@@ -181,6 +189,7 @@ def read_manifest(stage_dir: Path) -> Manifest | None:
             counts=raw["counts"],
             duration_s=raw["duration_s"],
             origin={key: raw[key] for key in ("inputs", "code", "config")},
+            max_tries=raw.get("max_tries", 0),
         )
     except FileNotFoundError:
         return None
@@ -222,7 +231,9 @@ class StageFolder:
     def is_finished(self) -> bool:
         """True if the folder already holds the finished work of this very identity, with nothing left to try again."""
         manifest = read_manifest(self.path)
-        return manifest is not None and manifest.fingerprint == self.identity.fingerprint and not manifest.num_unfinished
+        if manifest is None or manifest.fingerprint != self.identity.fingerprint:
+            return False
+        return manifest.is_settled(self.identity.max_tries)
 
     def __enter__(self) -> "StageFolder":
         self._started = time.monotonic()

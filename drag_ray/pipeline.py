@@ -52,6 +52,7 @@ _ROLLOUT_PLACEMENT = (
     "collect.concurrent_rollouts",
     "collect.chunk_rollouts",
     "collect.flush_s",
+    "collect.max_tries",
     "collect.max_failure_rate",
 )
 
@@ -124,7 +125,9 @@ def compute_identity(stage: Stage, config: RunConfig) -> Identity:
         options.get(section, {}).pop(name, None)
     inputs = {name: artifacts.require_manifest(config.stage_dir(name)).outcome_fingerprint for name in stage.reads}
     inputs |= _fingerprint_sources(stage, config)
-    return Identity(stage.name, options, inputs, provenance.compute_code_fingerprint((*_SHARED_CODE, *stage.code)))
+    max_tries = config.collect.max_tries if "collect" in stage.sections else 0
+    code = provenance.compute_code_fingerprint((*_SHARED_CODE, *stage.code))
+    return Identity(stage.name, options, inputs, code, max_tries)
 
 
 def run_stage(stage: Stage, config: RunConfig) -> Manifest:

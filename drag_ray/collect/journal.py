@@ -146,7 +146,7 @@ def _read_ids(path: Path) -> list[str]:
 
 def _write(folder: Path, table: pa.Table) -> None:
     buffer = io.BytesIO()
-    pq.write_table(table, buffer, compression="zstd", use_dictionary=False, write_statistics=_WITH_STATISTICS)
+    pq.write_table(table, buffer, compression="zstd", use_dictionary=False, write_statistics=_WITH_STATISTICS)  # type: ignore[arg-type]
     data = buffer.getvalue()
     name = f"part-{uuid.uuid4().hex[:12]}-{artifacts.compute_bytes_fingerprint(data)}{_SUFFIX}"
     artifacts.write_bytes(folder / name, data)

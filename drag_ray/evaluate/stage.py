@@ -36,7 +36,7 @@ def run(config: Any, folder: StageFolder) -> dict[str, Any]:
     """Roll out the test questions with every policy and write `comparison.json`, `results.jsonl` and `report.html`.
 
     Returns:
-        Counts: questions, policies, unfinished rollouts, and the first hits of each policy.
+        Counts: questions, policies, rollouts that are unfinished or set aside, and the first hits of each policy.
 
     Raises:
         DataError: there is no test question.
@@ -47,7 +47,7 @@ def run(config: Any, folder: StageFolder) -> dict[str, Any]:
     models = choose_models(config, has_gpu=takes_gpus(config.engine.device))
     questions = read_questions(config.stage_dir("index"), "test", config.evaluate.limit, config.seed)
     tasks = build_plan(questions, (_PRESET,), 1, config.seed)
-    trajectories, num_unfinished = _roll_out(models, tasks, config, folder.path / "rollouts")
+    trajectories, left_out = _roll_out(models, tasks, config, folder.path / "rollouts")
     results = compute_results(trajectories, questions)
     comparison = compare(results, BASE_NAME, models[-1].name, num_resamples=config.evaluate.num_resamples, seed=config.seed)
     context = _build_context(config, questions)
@@ -55,30 +55,31 @@ def run(config: Any, folder: StageFolder) -> dict[str, Any]:
     _write(folder.path, trajectories, results, comparison, context, config.evaluate.num_examples)
     print(f"report: {(folder.path / REPORT_NAME).resolve()}")
     first_hits = {f"first_hits_{name}": sum(result.first_search_rank == 1 for result in rows) for name, rows in results.items()}
-    return {"questions": len(questions), "policies": len(trajectories), "unfinished": num_unfinished, **first_hits}
+    return {"questions": len(questions), "policies": len(trajectories), **left_out, **first_hits}
 
 
 def _roll_out(
     models: Sequence[ModelPolicy], tasks: Sequence[RolloutTask], config: Any, rollouts_dir: Path
-) -> tuple[dict[str, list[Trajectory]], int]:
-    """The trajectories of each policy, the baselines first, and the number of rollouts that failed."""
+) -> tuple[dict[str, list[Trajectory]], dict[str, int]]:
+    """The trajectories of each policy, the baselines first, and the numbers of rollouts that are unfinished or set aside."""
     baselines = _build_baselines(config)
     trajectories: dict[str, list[Trajectory]] = {name: [] for name in config.evaluate.baselines}
     for name in trajectories:
         if name not in WITH_MODEL:
             trajectories[name] = _run_baseline(name, baselines, tasks, config.stage_dir("index"))
-    num_unfinished = 0
+    left_out = {"unfinished": 0, "set_aside": 0}
     for model in models:
         guests = [name for name in trajectories if name in WITH_MODEL] if model.name == BASE_NAME else []
         plans = {model.name: tasks} | {name: [replace(task, baseline=name) for task in tasks] for name in guests}
         options = replace(build_options(config, model.engine, rollouts_dir / model.name), baselines=baselines)
         plan = [task for tasks_of_policy in plans.values() for task in tasks_of_policy]
-        num_unfinished += collect(plan, options, config.collect, f"evaluating {model.name}")["unfinished"]
+        counts = collect(plan, options, config.collect, f"evaluating {model.name}")
+        left_out = {name: count + counts[name] for name, count in left_out.items()}
         rows = journal.read_trajectories(options.run_dir).to_pylist()
         finished = {row["id"]: schemas.to_trajectory(row) for row in rows}
         for name, tasks_of_policy in plans.items():
             trajectories[name] = [finished[task.id] for task in tasks_of_policy if task.id in finished]
-    return trajectories, num_unfinished
+    return trajectories, left_out
 
 
 def _build_baselines(config: Any) -> BaselineOptions:

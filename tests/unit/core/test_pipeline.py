@@ -97,3 +97,16 @@ def test_a_stage_with_failures_serves_its_readers_and_is_tried_again(run_dir: Pa
     assert run_stage(STAGES["collect"], config).counts == {"finished": 10, "unfinished": 0, "resumed": True}
     assert compute_identity(STAGES["process"], config).fingerprint != first
     run_stage(STAGES["collect"], config)  # skipped: a third outcome would end the iterator
+
+
+def test_work_that_was_set_aside_is_tried_again_when_more_tries_are_allowed(
+    run_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    outcomes = iter([{"finished": 7, "set_aside": 3}, {"finished": 10, "set_aside": 0}])
+    monkeypatch.setattr(pipeline.Stage, "run", lambda self, config, folder: next(outcomes) | {"resumed": folder.resumed})
+    config = configure(run_dir)
+    more = config.model_copy(update={"collect": config.collect.model_copy(update={"max_tries": config.collect.max_tries + 1})})
+    run_stage(STAGES["collect"], config)
+    assert run_stage(STAGES["collect"], config).counts["finished"] == 7  # skipped
+    assert run_stage(STAGES["collect"], more).counts == {"finished": 10, "set_aside": 0, "resumed": True}
+    assert run_stage(STAGES["collect"], config).counts["finished"] == 10  # skipped
