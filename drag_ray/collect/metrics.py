@@ -1,7 +1,8 @@
 """The counts of a collection as metrics of Ray, which its dashboard and Prometheus read on every node.
 
 Ray puts `ray_` before each name and `_total` behind that of a counter: `ray_drag_ray_turns_total`. Counters only grow, so that
-Prometheus can tell rates from them; `dashboard.json` is a Grafana dashboard that does.
+Prometheus can tell rates from them; `dashboard.json` is a Grafana dashboard that does. A counter is exported from its first
+step on. Ray takes each value of a histogram for the middle of its bucket, so only its buckets are right.
 """
 
 from collections.abc import Mapping, Sequence

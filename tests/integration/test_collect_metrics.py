@@ -5,17 +5,20 @@ import sys
 import time
 import urllib.request
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 import ray
 import ray.cloudpickle
 from factories import build_question
 
+import drag_ray
 from drag_ray import artifacts, schemas
 from drag_ray.agent.config import AgentConfig
 from drag_ray.agent.rollout import Policy
 from drag_ray.cluster import ClusterConfig, connect
 from drag_ray.collect.config import CollectConfig
+from drag_ray.collect.counts import COUNTS, WORKER_COUNTS
 from drag_ray.collect.plan import build_plan
 from drag_ray.collect.stage import collect
 from drag_ray.collect.worker import WorkerOptions
@@ -56,7 +59,7 @@ def counts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict]:
     build_index(run_dir / "index" / "pages.parquet", run_dir / "index" / "search_index", SearchConfig())
     questions = [build_question(id=f"q{number}", question=f"question {number}?") for number in range(NUM_QUESTIONS)]
     with (
-        connect(ClusterConfig(num_cpus=2, dashboard_port=8393)),
+        connect(ClusterConfig(num_cpus=2, dashboard_port=8396)),
         artifacts.StageFolder(run_dir / "collect", artifacts.Identity("collect", {}, {}, "test")) as folder,
     ):
         options = WorkerOptions(
@@ -107,6 +110,13 @@ def test_counters_say_what_is_on_disk(counts: dict, metrics: dict[str, float]) -
 def test_no_rollout_is_running_or_waiting_at_the_end(metrics: dict[str, float]) -> None:
     assert metrics["ray_drag_ray_rollouts_running"] == 0
     assert metrics["ray_drag_ray_rollouts_waiting"] == 0
+
+
+def test_the_dashboard_finds_its_series(counts: dict, metrics: dict[str, float]) -> None:
+    dashboard = (Path(drag_ray.__file__).parent / "collect" / "dashboard.json").read_text()
+    # A counter is exported from its first step on.
+    silent = {f"ray_drag_ray_{name}_total" for name in COUNTS | WORKER_COUNTS if not counts.get(name, 0)}
+    assert set(re.findall(r"ray_drag_ray_\w+", dashboard)) - silent <= set(metrics)
 
 
 def test_durations_are_those_of_the_rollouts(metrics: dict[str, float]) -> None:
