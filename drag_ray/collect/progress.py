@@ -125,7 +125,7 @@ class Progress:
         """The line: how far the run is, how fast it is, and what its rollouts, replies and queries came to."""
         totals = self.totals
         (begin, first_done, first_tokens), (end, done, tokens) = self._latest[0], self._latest[-1]
-        rollouts_per_s, tokens_per_s = ((part / max(1e-9, end - begin)) for part in (done - first_done, tokens - first_tokens))
+        rollouts_per_s, tokens_per_s = (part / max(1.0, end - begin) for part in (done - first_done, tokens - first_tokens))
         rollouts = max(1, totals["finished"] + totals["failed"])
         left = _format_time((self._num_rollouts - done) / rollouts_per_s) if rollouts_per_s > 0 else "?"
         figures = (
@@ -134,9 +134,9 @@ class Progress:
             f"found {totals['found'] / rollouts:.0%}",
             f"{totals['failed']:,} failed",
             f"{tokens_per_s:,.0f} tokens/s",
-            f"{totals['turns'] / rollouts:.1f} turns each",
+            f"{totals['turns'] / rollouts:.1f} turns",
             f"{totals['invalid_replies'] / max(1, totals['turns']):.0%} invalid",
-            f"{totals['zero_hit_searches'] / max(1, totals['searches']):.0%} without a hit",
+            f"{totals['zero_hit_searches'] / max(1, totals['searches']):.0%} no hit",
         )
         return f"{self._label} {done:,}/{self._num_rollouts:,}: {', '.join(figures)}"
 

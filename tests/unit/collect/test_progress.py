@@ -76,8 +76,7 @@ def test_the_line_says_how_a_run_goes() -> None:
     progress.add(build_summary(("x",) * 5, **counts, zero_hit_searches=6, completion_tokens=12_000))
     progress.close()
     assert stream.getvalue() == (
-        "collecting 100/1,000: 10.0/s, 1:30 left, found 30%, 5 failed, 1,200 tokens/s, 2.5 turns each, 20% invalid, "
-        "4% without a hit\n"
+        "collecting 100/1,000: 10.0/s, 1:30 left, found 30%, 5 failed, 1,200 tokens/s, 2.5 turns, 20% invalid, 4% no hit\n"
     )
 
 
