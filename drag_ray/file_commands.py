@@ -22,7 +22,11 @@ def run_file_command(command: str, argv: Sequence[str]) -> None:
     Raises:
         DragRayError: a file or an option is wrong.
     """
-    {"show": _show, "inspect": _inspect, "import": _import, "export": _export}[command](argv)
+    try:
+        {"show": _show, "inspect": _inspect, "import": _import, "export": _export}[command](argv)
+        sys.stdout.flush()
+    except BrokenPipeError:  # the reader, as `head`, has seen enough; what is still held goes nowhere
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _show(argv: Sequence[str]) -> None:

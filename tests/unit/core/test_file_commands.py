@@ -1,4 +1,6 @@
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -72,6 +74,15 @@ def test_trajectories_that_are_not_there_end_with_a_message(trajectories: str, c
     assert "nowhere: no such file or folder" in capsys.readouterr().err
     assert main(["show", trajectories, "--errors"]) == 1
     assert "none of 2 trajectories is wanted" in capsys.readouterr().err
+
+
+def test_a_reader_that_has_seen_enough_is_no_error(trajectories: str) -> None:
+    command = [sys.executable, "-m", "drag_ray.cli", "show", trajectories]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert process.stdout
+    assert process.stderr
+    process.stdout.close()
+    assert (process.stderr.read(), process.wait()) == (b"", 0)
 
 
 def test_colours_are_for_terminals_whose_user_wants_them(
