@@ -39,6 +39,8 @@ def build_plan(
     plan = []
     for question in questions:
         for preset, index, hinted in draws:
+            if hinted and not question.evidence:
+                continue  # there is no page to show
             seed = compute_seed(run_seed, compute_rollout_id(question.id, preset, index, hinted=hinted))
             plan.append(RolloutTask(question, index, preset, seed, hinted=hinted))
     return plan

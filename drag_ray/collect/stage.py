@@ -26,6 +26,7 @@ from drag_ray.collect.waves import Ended
 from drag_ray.collect.worker import CollectWorker, WorkerOptions
 from drag_ray.corpus import page_images
 from drag_ray.corpus.questions import draw_questions
+from drag_ray.engine.adapter import check_adapter
 from drag_ray.engine.config import EngineConfig
 from drag_ray.errors import ConfigError, DataError, DragRayError, EngineDiedError
 from drag_ray.types import Question
@@ -59,11 +60,13 @@ def run(config: Any, folder: StageFolder) -> dict[str, Any]:
 def read_questions(index_dir: Path, split: str, limit: int, seed: int) -> list[Question]:
     """The questions of a split; at most `limit` of them, drawn at random with `seed`, if it is not 0.
 
+    Those without evidence can be rolled out, but there is nothing to evaluate: the test split goes without them.
+
     Raises:
         DataError: the split has none.
     """
     rows = schemas.read_table(index_dir / "questions.parquet", schemas.QUESTIONS).to_pylist()
-    questions = [schemas.to_question(row) for row in rows if row["split"] == split]
+    questions = [schemas.to_question(row) for row in rows if row["split"] == split and (row["evidence"] or split != "test")]
     if not questions:
         raise DataError(f"{index_dir / 'questions.parquet'}: no {split} question. See corpus.questions and corpus.test_fraction.")
     return draw_questions(questions, limit, seed)
@@ -73,8 +76,9 @@ def build_options(config: Any, engine: EngineConfig, run_dir: Path) -> WorkerOpt
     """What the workers of a run are made from.
 
     Raises:
-        ConfigError: the agent is to be shown page images, but the index has none.
+        ConfigError: the agent is to be shown page images, but the index has none; or the adapter cannot be used.
     """
+    check_adapter(engine)
     images_dir = (config.stage_dir("index") / page_images.DIR_NAME).resolve() if config.agent.page_view == "image" else None
     if images_dir and not images_dir.is_dir():
         raise ConfigError("agent.page_view is image, but the index holds no page images. Build it with --corpus.page-images.")

@@ -15,6 +15,8 @@ class CorpusConfig(BaseConfig):
     (.jsonl, .jsonl.gz, .parquet)"""
     questions: str = "manuals"
     """`manuals` for the questions of the embedded corpus, or a JSONL or Parquet file; empty for none"""
+    allow_unanswerable: bool = False
+    """take questions without evidence as well; they are rolled out, but nothing is learned from them and none is evaluated"""
     manual_packages: tuple[str, ...] = Field(default=("numpy", "pandas", "polars", "pyarrow", "torch"), min_length=1)
     """packages whose reference manuals make up the embedded corpus"""
     ocr: Literal["auto", "off", "always"] = "auto"

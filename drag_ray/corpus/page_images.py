@@ -59,10 +59,13 @@ class PageImages:
         """The picture of a page whose `image` is `key`, decoded.
 
         Raises:
-            DataError: the key is none, or its file is missing.
+            DataError: the key is none, or its file is missing or no picture.
         """
-        image = Image.open(io.BytesIO(self.read(key)))
-        image.load()
+        try:
+            image = Image.open(io.BytesIO(self.read(key)))
+            image.load()
+        except OSError as error:
+            raise DataError(f"{self.root / key}: not a readable picture ({error}). Run the index stage again.") from error
         return image
 
 

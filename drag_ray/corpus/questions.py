@@ -23,13 +23,14 @@ _SPLITS = {
 _MAX_NAMED_PAGES = 3
 
 
-def read_questions(path: Path) -> tuple[list[Question], list[Problem]]:
+def read_questions(path: Path, allow_unanswerable: bool = False) -> tuple[list[Question], list[Problem]]:
     """Questions of a `.jsonl`, `.jsonl.gz` or `.parquet` file in their order, and what was set aside.
 
     Each row has `id`, `question` and its evidence pages under `evidence`, `answer_locations` (DRAG), `gold` or plainly
     as `file` and `page`; a page is `{"file" or "document", "page_number" or "page"}`, `[file, page]` or `"file:page"`.
     Answers are `answers`, or `answer_variants` (MADQA: lists of which each is one way to answer, joined by commas).
     `category` (or `document_category`, `domain`), `group` and `split` may be absent; dev, validation and eval are test.
+    A row without evidence is set aside, unless `allow_unanswerable`.
 
     Raises:
         DataError: the file as a whole cannot be read.
@@ -41,7 +42,7 @@ def read_questions(path: Path) -> tuple[list[Question], list[Problem]]:
             problems.append(record)
             continue
         try:
-            question = _parse_question(record)
+            question = _parse_question(record, allow_unanswerable)
         except DataError as error:
             problems.append(Problem(place, str(error)))
             continue
@@ -53,7 +54,7 @@ def read_questions(path: Path) -> tuple[list[Question], list[Problem]]:
 
 
 def check_evidence(questions: Sequence[Question], pages: Collection[tuple[str, int]]) -> tuple[list[Question], list[Problem]]:
-    """Questions with the evidence that the corpus holds, and what was set aside: lost pages, and questions without any left.
+    """Questions with the evidence that the corpus holds, and what was set aside: lost pages, and questions that lost them all.
 
     Args:
         questions: any questions.
@@ -65,7 +66,7 @@ def check_evidence(questions: Sequence[Question], pages: Collection[tuple[str, i
         present = tuple(item for item in question.evidence if (item.file, item.page_number) in pages)
         if len(present) < len(question.evidence):
             problems.append(Problem(f"question {question.id}", _explain_loss(question.evidence, present)))
-        if present:
+        if present or not question.evidence:
             kept.append(replace(question, evidence=present))
     return kept, problems
 
@@ -91,7 +92,7 @@ def _explain_loss(evidence: tuple[Evidence, ...], present: tuple[Evidence, ...])
     return f"{len(lost)} of {len(evidence)} evidence pages are not in the corpus ({names}{more}); {rest}"
 
 
-def _parse_question(record: dict[str, Any]) -> Question:
+def _parse_question(record: dict[str, Any], allow_unanswerable: bool) -> Question:
     name, identity = get_field(record, ("id", "question_id"))
     if isinstance(identity, int) and not isinstance(identity, bool):
         record = {**record, name: str(identity)}
@@ -101,7 +102,7 @@ def _parse_question(record: dict[str, Any]) -> Question:
     return Question(
         id=read_text(record, "id", "question_id", required=True),
         question=read_text(record, "question", required=True).strip(),
-        evidence=_parse_evidence(record),
+        evidence=_parse_evidence(record, allow_unanswerable),
         answers=_parse_answers(record),
         category=read_text(record, "category", "document_category", "domain"),
         group=read_text(record, "group"),
@@ -109,14 +110,16 @@ def _parse_question(record: dict[str, Any]) -> Question:
     )
 
 
-def _parse_evidence(record: dict[str, Any]) -> tuple[Evidence, ...]:
+def _parse_evidence(record: dict[str, Any], may_be_empty: bool) -> tuple[Evidence, ...]:
     name, locations = get_field(record, ("evidence", "answer_locations", "gold"))
     if locations is None:
         locations = [record] if get_field(record, ("file", "document"))[1] is not None else []
     if not isinstance(locations, list):
         raise DataError(f"column {name!r}: got {locations!r:.80} ({type(locations).__name__}), expected a list of pages")
-    if not locations:
-        raise DataError(f"column {name!r}: got no evidence page, expected at least one")
+    if not locations and not may_be_empty:
+        raise DataError(
+            f"column {name!r}: got no evidence page, expected at least one. Take such questions with --corpus.allow-unanswerable."
+        )
     return tuple(dict.fromkeys(_parse_location(location, name) for location in locations))
 
 

@@ -129,7 +129,7 @@ def _prepare_questions(corpus: CorpusConfig, root: Path, pages: pa.Table) -> tup
     if not corpus.questions:
         return [], []
     path = root / QUESTIONS_NAME if corpus.questions == MANUALS else Path(corpus.questions).expanduser()
-    found, problems = read_questions(path)
+    found, problems = read_questions(path, corpus.allow_unanswerable)
     keys = set(zip(pages["file"].to_pylist(), pages["page_number"].to_pylist(), strict=True))
     kept, lost = check_evidence(found, keys)
     problems += lost

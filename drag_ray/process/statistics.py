@@ -13,6 +13,7 @@ _LEFT_OUT = {
     "repeated_records": "repeated records",
     "failed_rollouts": "failed rollouts",
     "other_split": "outside the training split",
+    "unanswerable": "of questions without evidence",
     "malformed": "malformed",
 }
 

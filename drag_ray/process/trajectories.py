@@ -66,7 +66,9 @@ def check_files(folder: Path) -> dict[Path, FileSize]:
                 schemas.check(file.schema_arrow, schemas.TRAJECTORIES, path)
                 sizes[path] = FileSize(file.metadata.num_rows, _count_bytes(file.metadata))
         except (pa.ArrowInvalid, OSError) as error:
-            raise DataError(f"{path}: not a readable Parquet file ({error}). Remove it and collect again.") from error
+            raise DataError(
+                f"{path}: not a readable Parquet file ({error}). Remove manifest.json of its stage and collect again."
+            ) from error
     return sizes
 
 
@@ -122,7 +124,7 @@ def select_trajectories(records: pl.DataFrame, top_k: int = 0) -> TrainingTrajec
     """The trajectories to train on.
 
     Left out, in this order: a second record of the same rollout (one that did not fail wins), failed rollouts,
-    questions outside the training split, records whose conversation cannot be read or lacks a reply.
+    questions outside the training split, questions without evidence, records whose conversation cannot be read or lacks a reply.
 
     Args:
         records: as of `read_records`, every record of their questions.
@@ -136,12 +138,14 @@ def select_trajectories(records: pl.DataFrame, top_k: int = 0) -> TrainingTrajec
     unique = ordered.unique("trajectory_id", keep="first", maintain_order=True)
     finished = unique.filter(~failed)
     train = finished.filter(pl.col("split") == TRAIN_SPLIT)
-    fitting = _add_conversations(train)
+    answerable = train.filter(pl.col("evidence").list.len() > 0)
+    fitting = _add_conversations(answerable)
     left_out = Counter(
         repeated_records=records.height - unique.height,
         failed_rollouts=unique.height - finished.height,
         other_split=finished.height - train.height,
-        malformed=train.height - fitting.height,
+        unanswerable=train.height - answerable.height,
+        malformed=answerable.height - fitting.height,
     )
     scored = _set_top_k(fitting, top_k).with_columns(compute_answer_rewards(fitting["final_answer"], fitting["answers"]))
     return TrainingTrajectories(scored.drop("error", "depth", "split"), left_out)

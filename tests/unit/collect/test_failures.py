@@ -17,7 +17,7 @@ from drag_ray.collect.failures import ENGINE_DIED, PROBLEMS_NAME, find_exhausted
 from drag_ray.collect.plan import build_plan, cut_chunks
 from drag_ray.collect.worker import CollectWorker, WorkerOptions
 from drag_ray.engine.config import EngineConfig
-from drag_ray.engine.generate import Generation, Request
+from drag_ray.engine.generate import Generation, ImageSource, Request
 from drag_ray.errors import EngineDiedError, RolloutError
 from drag_ray.search.config import SearchConfig
 from drag_ray.search.index import build_index
@@ -32,6 +32,7 @@ class FailingEngine:
     def __init__(self, *faults: Exception) -> None:
         self.faults = list(faults)
         self.calls = Counter[str]()
+        self.images: ImageSource | None = None
 
     async def __call__(self, request: Request) -> Generation:
         question = request.messages[-1]["content"].removeprefix("Question: ")
@@ -61,7 +62,12 @@ def options(tmp_path: Path) -> WorkerOptions:
 
 def run_chunk(options: WorkerOptions, engine: FailingEngine) -> list[dict]:
     """The summaries of a chunk with a rollout of each question, run by a new worker."""
-    worker = CollectWorker(dataclasses.replace(options, build_engine=lambda config, images: engine))
+
+    def build_engine(config: EngineConfig, images: ImageSource | None) -> FailingEngine:
+        engine.images = images
+        return engine
+
+    worker = CollectWorker(dataclasses.replace(options, build_engine=build_engine))
     [chunk] = cut_chunks(build_plan(QUESTIONS, ("default",), 1, run_seed=0), 4)
 
     async def run() -> list[dict]:
@@ -124,6 +130,24 @@ def test_a_question_that_kills_engines_is_set_aside_and_the_others_finish(option
     assert read_failures(options.run_dir)["q2/default/0"].tries == 3
     # Question 3 ran beside it once; then they took turns, so that it was not taken for the culprit.
     assert read_failures(options.run_dir)["q3/default/0"].tries == 1
+
+
+def test_a_page_image_that_does_not_decode_is_an_error_of_its_rollout_alone(options: WorkerOptions, tmp_path: Path) -> None:
+    key = f"ab/{'a' * 32}.jpg"
+    (tmp_path / "ab").mkdir()
+    (tmp_path / key).write_bytes(b"\xff\xd8 half a picture")
+
+    class PictureEngine(FailingEngine):
+        async def __call__(self, request: Request) -> Generation:
+            if "question 2?" in request.messages[-1]["content"]:
+                assert self.images
+                self.images.open(key)
+            return await super().__call__(request)
+
+    [summary] = run_chunk(dataclasses.replace(options, images_dir=tmp_path), PictureEngine())
+    assert read_finished_questions(options) == ["q0", "q1", "q3"]
+    [error] = summary["errors"]
+    assert error.startswith(f"DataError: {tmp_path / key}: not a readable picture")
 
 
 def test_the_last_error_of_a_rollout_is_told(options: WorkerOptions) -> None:

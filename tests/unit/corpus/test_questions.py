@@ -100,6 +100,15 @@ def test_a_bad_question_is_set_aside_with_its_place(tmp_path, change, reason):
     assert reason in problems[0].reason
 
 
+def test_questions_without_evidence_are_taken_where_they_are_allowed(tmp_path):
+    path = tmp_path / "questions.jsonl"
+    path.write_text('{"id": "a", "question": "How?", "gold": []}\n{"id": "b", "question": "Why?"}\n')
+    assert [problem.place for problem in read_questions(path)[1]] == [f"{path}:1", f"{path}:2"]
+    questions, problems = read_questions(path, allow_unanswerable=True)
+    assert ([question.id for question in questions], problems) == (["a", "b"], [])
+    assert check_evidence(questions, set()) == (questions, [])
+
+
 def test_absent_evidence_is_dropped_and_a_question_without_any_is_set_aside():
     both, none = Question("both", "How?", TWO_PAGES), Question("none", "Why?", TWO_PAGES[1:])
     kept, problems = check_evidence([both, none], {("a.pdf", 3)})

@@ -32,12 +32,19 @@ def test_trajectories_of_several_files_are_read_together(tmp_path: Path) -> None
 def test_unfit_records_are_left_out_and_counted_by_reason(tmp_path: Path) -> None:
     failed = build_trajectory(sample_index=1, error="engine died", stop_reason=StopReason.ERROR)
     test_question = build_trajectory(build_search(), question=build_question(id="q2", split="test"))
+    unanswerable = build_trajectory(build_search(), question=build_question(id="q3", evidence=()))
     unreadable = build_trajectory(build_search(), sample_index=2, messages="[{")
     no_reply = build_trajectory(build_search(), sample_index=3, messages=json.dumps([{"role": "user", "content": "x"}] * 4))
-    write_trajectories(tmp_path, build_trajectory(build_search()), failed, test_question, unreadable, no_reply)
+    write_trajectories(tmp_path, build_trajectory(build_search()), failed, test_question, unanswerable, unreadable, no_reply)
     loaded = load_trajectories(tmp_path)
     assert loaded.frame["trajectory_id"].to_list() == ["q1-0"]
-    assert loaded.left_out == {"failed_rollouts": 1, "other_split": 1, "malformed": 2, "repeated_records": 0}
+    assert loaded.left_out == {
+        "failed_rollouts": 1,
+        "other_split": 1,
+        "unanswerable": 1,
+        "malformed": 2,
+        "repeated_records": 0,
+    }
 
 
 def test_a_failed_rollout_that_was_done_again_counts_once_as_a_success(tmp_path: Path) -> None:
