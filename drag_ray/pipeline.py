@@ -52,6 +52,7 @@ _ROLLOUT_PLACEMENT = (
     "collect.concurrent_rollouts",
     "collect.chunk_rollouts",
     "collect.flush_s",
+    "collect.max_engines",
     "collect.max_tries",
     "collect.max_failure_rate",
 )

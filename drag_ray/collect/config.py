@@ -28,8 +28,10 @@ class CollectConfig(BaseConfig):
     """engines; 0 takes one per tensor-parallel group of the GPUs that there are, or one where there is no GPU"""
     concurrent_rollouts: int = Field(default=128, ge=1)
     """rollouts that an engine works on at the same time"""
-    chunk_rollouts: int = Field(default=16, ge=1)
-    """rollouts that are handed to an engine at once; an engine holds several chunks, so that none of its places stays empty"""
+    max_engines: int = Field(default=0, ge=0)
+    """engines at most: the pool starts with num_engines and grows while the cluster has or gets room for more; 0 does not grow"""
+    chunk_rollouts: int = Field(default=8, ge=1)
+    """rollouts that are handed to an engine at once; the samples of a question stay together, whatever their number"""
     flush_s: float = Field(default=5.0, ge=0)
     """seconds between writes of finished trajectories; what is not yet written is done again after a kill"""
     max_tries: int = Field(default=3, ge=1)

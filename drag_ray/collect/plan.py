@@ -1,5 +1,6 @@
 """Which rollouts make up a run, in chunks. Rollouts have names that never change, so that a plan can be gone on with."""
 
+import math
 from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
@@ -16,11 +17,13 @@ _DRAW_FIELDS = {
     "baseline": pa.string(),
     "hinted": pa.bool_(),
 }
-_TASK_SCHEMA = pa.schema(
-    [("chunk", pa.int64()), *((f"question.{field.name}", field.type) for field in schemas.QUESTIONS)]
-    + [*_DRAW_FIELDS.items(), ("ended", pa.bool_()), ("successes", pa.list_(pa.string()))]
+_TASK = pa.struct(
+    [("question", pa.struct(list(schemas.QUESTIONS))), *_DRAW_FIELDS.items()]
+    + [("ended", pa.bool_()), ("successes", pa.list_(pa.string()))]
 )
 """`ended` and `successes` are what is known of a rollout, see `waves.Ended`."""
+_CHUNK_SCHEMA = pa.schema([("chunk", pa.int64()), ("tasks", pa.list_(_TASK))])
+"""One row a chunk, as Ray Data puts rows together and takes them apart as it likes."""
 
 
 def build_plan(
@@ -71,7 +74,7 @@ def count_plan(plan: Sequence[RolloutTask], ended: Ended, pending: Sequence[Roll
 
 
 def cut_chunks(tasks: Sequence[RolloutTask], chunk_rollouts: int, ended: Ended | None = None) -> Iterator[pa.Table]:
-    """Tasks as Arrow tables of `chunk_rollouts` rows at most, or of more where a single question has more: it stays whole."""
+    """Arrow tables of one row, a chunk of `chunk_rollouts` tasks at most; a question stays whole, even if it has more."""
     number, chunk = 0, list[RolloutTask]()
     for group in group_by_question(tasks):
         if chunk and len(chunk) + len(group) > chunk_rollouts:
@@ -82,28 +85,43 @@ def cut_chunks(tasks: Sequence[RolloutTask], chunk_rollouts: int, ended: Ended |
         yield _to_table(number, chunk, ended or {})
 
 
+def count_in_flight(num_chunks: int, num_beginning: int, num_engines: int, concurrent_rollouts: int) -> int:
+    """Chunks that an engine holds at most.
+
+    A chunk of n rollouts is in flight until the longest of them ends, for H_n = 1 + 1/2 + ... + 1/n times as long as one
+    of them if their durations are exponential; so many more chunks keep the places full, and one more is at hand. But no
+    engine holds more than its even share of all chunks: the first ones to start would take everything while others load.
+
+    Args:
+        num_chunks: chunks of the run.
+        num_beginning: rollouts that begin at once when all chunks begin.
+        num_engines: engines that share the run.
+        concurrent_rollouts: places of an engine.
+    """
+    size = max(1, round(num_beginning / num_chunks))
+    stretch = sum(1 / place for place in range(1, size + 1))
+    filling = math.ceil(concurrent_rollouts / size * stretch) + 1
+    return min(filling, math.ceil(num_chunks / num_engines))
+
+
 def read_tasks(chunk: pa.Table) -> list[RolloutTask]:
     """The tasks of a chunk."""
-    tasks = []
-    for row in chunk.to_pylist():
-        question = {name.removeprefix("question."): value for name, value in row.items() if name.startswith("question.")}
-        draw = {name: row[name] for name in _DRAW_FIELDS}
-        tasks.append(RolloutTask(schemas.to_question(question), **draw))
-    return tasks
+    rows = chunk["tasks"][0].as_py()
+    return [RolloutTask(schemas.to_question(row["question"]), **{name: row[name] for name in _DRAW_FIELDS}) for row in rows]
 
 
 def read_ended(chunk: pa.Table) -> dict[str, frozenset[str] | None]:
     """What is known of the tasks of a chunk that have ended."""
-    known = zip(read_tasks(chunk), chunk["ended"].to_pylist(), chunk["successes"].to_pylist(), strict=True)
-    return {task.id: None if found is None else frozenset(found) for task, has_ended, found in known if has_ended}
+    known = [(row["ended"], row["successes"]) for row in chunk["tasks"][0].as_py()]
+    pairs = zip(read_tasks(chunk), known, strict=True)
+    return {task.id: None if found is None else frozenset(found) for task, (has_ended, found) in pairs if has_ended}
 
 
 def _to_table(number: int, tasks: Sequence[RolloutTask], ended: Ended) -> pa.Table:
     rows = []
     for task in tasks:
-        question = {f"question.{name}": value for name, value in schemas.to_row(task.question).items()}
         draw = {name: getattr(task, name) for name in _DRAW_FIELDS}
         found = ended.get(task.id)
         known = {"ended": task.id in ended, "successes": None if found is None else sorted(found)}
-        rows.append({"chunk": number, **question, **draw, **known})
-    return pa.Table.from_pylist(rows, schema=_TASK_SCHEMA)
+        rows.append({"question": schemas.to_row(task.question), **draw, **known})
+    return pa.Table.from_pylist([{"chunk": number, "tasks": rows}], schema=_CHUNK_SCHEMA)

@@ -20,9 +20,9 @@ from drag_ray.collect.config import CollectConfig
 from drag_ray.collect.counts import count_files
 from drag_ray.collect.failures import PROBLEMS_NAME, find_exhausted, read_failures, write_problems
 from drag_ray.collect.metrics import RayRecorder, name_tags
-from drag_ray.collect.plan import build_plan, choose_pending, count_plan, cut_chunks
+from drag_ray.collect.plan import build_plan, choose_pending, count_in_flight, count_plan, cut_chunks
 from drag_ray.collect.progress import Progress
-from drag_ray.collect.waves import Ended
+from drag_ray.collect.waves import Ended, choose_wave, group_by_question
 from drag_ray.collect.worker import CollectWorker, WorkerOptions
 from drag_ray.corpus import page_images
 from drag_ray.corpus.questions import draw_questions
@@ -148,24 +148,27 @@ def _read_ended(options: WorkerOptions) -> dict[str, frozenset[str] | None]:
 def _stream(tasks: Sequence[RolloutTask], ended: Ended, options: WorkerOptions, settings: CollectConfig) -> Any:
     """Chunk summaries as they come, from a pool of engine actors."""
     num_engines, num_cpus, num_gpus = _size_pool(settings, options.engine)
+    max_engines = max(num_engines, settings.max_engines)
     chunks = list(cut_chunks(tasks, settings.chunk_rollouts, ended))
-    # Twice the chunks that fill an engine's places, so that a place is never empty while a chunk waits for its last rollout.
-    chunks_per_engine = max(2, 2 * settings.concurrent_rollouts // settings.chunk_rollouts)
+    num_beginning = sum(len(choose_wave(group, ended, options.enough_successes)) for group in group_by_question(tasks))
+    in_flight = count_in_flight(len(chunks), num_beginning, max_engines, settings.concurrent_rollouts)
     context = ray.data.DataContext.get_current()
     context.enable_progress_bars = False  # `Progress` shows what matters
     context.execution_options.preserve_order = False
     context.raise_original_map_exception = True  # `_find_reason` looks for it
-    context.raise_original_map_exception = True  # `_find_reason` looks for it
+    # The pool grows when all that its engines may hold is handed out; more than that never is.
+    context.autoscaling_config.actor_pool_util_upscaling_threshold = 1.0
     dataset = ray.data.from_arrow(chunks).map_batches(
         _CollectActor,
         fn_constructor_args=(options, name_tags(options.run_dir)),
         batch_format="pyarrow",
-        batch_size=settings.chunk_rollouts,  # of a block, which is a chunk; Ray Data asks for it where there are GPUs
+        batch_size=1,  # a chunk
         zero_copy_batch=True,
         compute=ray.data.ActorPoolStrategy(
-            size=min(num_engines, len(chunks)),
-            max_concurrent_calls_per_actor=chunks_per_engine,
-            max_tasks_in_flight_per_actor=chunks_per_engine,
+            min_size=min(num_engines, len(chunks)),
+            max_size=min(max_engines, len(chunks)),
+            max_concurrent_calls_per_actor=in_flight,
+            max_tasks_in_flight_per_actor=in_flight,
         ),
         num_cpus=num_cpus,
         num_gpus=num_gpus,
