@@ -63,8 +63,7 @@ class DragRay:
         searcher = Searcher(folder / "search_index")
 
         def search(text: str, top_k: int) -> list[FoundPage]:
-            found = (searcher.page(hit) for hit in searcher.search(text, top_k))
-            return [(page.file, page.page_number, page.text) for page in found]
+            return [(hit.file, hit.page_number, searcher.text(hit)) for hit in searcher.search(text, top_k)]
 
         return search
 

@@ -106,10 +106,10 @@ def _ask(scratch: Path, questions: Sequence[str]) -> dict[str, Any]:
 
 
 def _time_query(searcher: Searcher, question: str) -> float:
-    """Milliseconds of one query with its pages."""
+    """Milliseconds of one query with the texts of its pages."""
     started = time.perf_counter()
     for hit in searcher.search(question, _TOP_K):
-        searcher.page(hit)
+        searcher.text(hit)
     return 1000 * (time.perf_counter() - started)
 
 

@@ -55,7 +55,7 @@ class SearchConfig(BaseConfig):
     syntax: Syntax = "words"
     """what the marks in a query mean; words: nothing, a query is a bag of words; query: "phrases", AND, OR, NOT, brackets,
     prefix* and wild?cards; whoosh: the language of Whoosh's default parser, which joins words by and (use it with the whoosh
-    analyzer to compare with a system on Whoosh)"""
+    analyzer to compare with a system on Whoosh: the same pages are found, in the order of this index's BM25)"""
     operator: Operator = "or"
     """or: a page may match any word and BM25 ranks; and: a page must hold every word. The syntax whoosh always means and"""
     num_shards: int = Field(default=8, ge=1, le=256)

@@ -143,11 +143,9 @@ class PageTable:
         """The text of a page."""
         return self._texts[row // BATCH_ROWS][row % BATCH_ROWS]
 
-    def page(self, file: str, page_number: int) -> Page | None:
-        """The whole page, None if the index does not have it."""
-        row = self.row(file, page_number)
-        if row is None:
-            return None
+    def page(self, row: int) -> Page:
+        """The whole page."""
+        file, page_number = self.key(row)
         batch, place = divmod(row, BATCH_ROWS)
         text, source, image = self._texts[batch][place], self._text_sources[batch][place], self._images[batch][place]
         return Page(file, page_number, self._total_pages[row], text, source, image)

@@ -126,7 +126,7 @@ class Searcher:
         """
         _check_top_k(top_k)
         row = self._row(hit)
-        text = self._analyzer.prepare(self._pages.text(row))
+        text = self._analyzer.prepare(self.text(hit))
         if not self._analyzer.analyze(text):
             return []
         similar = Query.more_like_this_document_fields_query(
@@ -143,7 +143,7 @@ class Searcher:
         """
         if max_chars < 1:
             raise SearchIndexError(f"max_chars {max_chars}: must be at least 1.")
-        page_text = self._pages.text(self._row(hit))
+        page_text = self.text(hit)
         matches = build_matcher(self._read(text))
         matched = [token for token in self._analyzer.locate(page_text) if matches(token.term)]
         start, end = choose_window(page_text, matched, lambda term: math.log1p(self.num_pages / self.doc_freq(term)), max_chars)
@@ -156,15 +156,20 @@ class Searcher:
         Raises:
             SearchIndexError: the hit is of another index.
         """
-        page = self._pages.page(hit.file, hit.page_number)
-        if page is None:
-            raise _unknown(hit)
-        return page
+        return self._pages.page(self._row(hit))
+
+    def text(self, hit: Hit) -> str:
+        """The text of a hit's page, for who needs no more of it.
+
+        Raises:
+            SearchIndexError: the hit is of another index.
+        """
+        return self._pages.text(self._row(hit))
 
     def _row(self, hit: Hit) -> int:
         row = self._pages.row(hit.file, hit.page_number)
         if row is None:
-            raise _unknown(hit)
+            raise SearchIndexError(f"{hit.file}, page {hit.page_number}: not in this index.")
         return row
 
     def _read(self, text: str) -> Node | None:
@@ -210,10 +215,6 @@ class Searcher:
 def _check_top_k(top_k: int) -> None:
     if top_k < 1:
         raise SearchIndexError(f"top_k {top_k}: must be at least 1.")
-
-
-def _unknown(hit: Hit) -> SearchIndexError:
-    return SearchIndexError(f"{hit.file}, page {hit.page_number}: not in this index.")
 
 
 def _is_tie(better: float, worse: float) -> bool:

@@ -78,6 +78,7 @@ def test_the_page_of_a_hit_has_its_text(index_dir: Path) -> None:
     searcher = Searcher(index_dir)
     [hit] = searcher.search("hatch", 1)
     assert searcher.page(hit) == Page("file03.pdf", 1, 1, TEXTS[3])
+    assert searcher.text(hit) == TEXTS[3]
 
 
 @pytest.mark.parametrize("query", ["", "   ", "???", "the of and", "\x00", "\ud800", "😀", '"(((', "a" * 100_000])
@@ -194,7 +195,12 @@ def test_a_snippet_is_the_part_of_the_page_that_the_query_is_about(tmp_path: Pat
 
 def test_a_hit_of_another_index_is_refused(index_dir: Path) -> None:
     searcher = Searcher(index_dir)
-    for ask in (searcher.page, lambda hit: searcher.snippet(hit, "rotor"), lambda hit: searcher.more_like_this(hit, 3)):
+    for ask in (
+        searcher.page,
+        searcher.text,
+        lambda hit: searcher.snippet(hit, "rotor"),
+        lambda hit: searcher.more_like_this(hit, 3),
+    ):
         with pytest.raises(SearchIndexError, match=r"lost\.pdf, page 1: not in this index"):
             ask(Hit("lost.pdf", 1, 1, 0.0))
 
