@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from factories import build_answer, build_question, build_search, build_trajectory
 
 from drag_ray.agent.rollout import RolloutTask
-from drag_ray.collect.plan import build_plan, choose_pending, count_plan
+from drag_ray.collect.plan import build_plan, choose_pending, count_in_flight, count_plan
 from drag_ray.collect.waves import choose_wave, group_by_question, list_successes
 
 QUESTIONS = [build_question(id=f"q{number}") for number in range(3)]
@@ -86,6 +86,14 @@ def test_hinted_rollouts_take_the_presets_in_turn_and_seeds_of_their_own() -> No
     assert [task.seed for task in plan if not task.hinted] == [
         task.seed for task in build_plan(QUESTIONS, ("default", "diverse"), 2, run_seed=0)
     ]
+
+
+def test_an_engine_holds_what_fills_it_and_no_more_than_its_share() -> None:
+    # A chunk of 4 is open for 1 + 1/2 + 1/3 + 1/4 = 25/12 rollouts, so 16 places take 4 * 25/12 chunks, and one more.
+    assert count_in_flight(num_chunks=1000, num_beginning=4000, num_engines=2, concurrent_rollouts=16) == 10
+    assert count_in_flight(num_chunks=1000, num_beginning=1000, num_engines=2, concurrent_rollouts=16) == 17
+    assert count_in_flight(num_chunks=9, num_beginning=36, num_engines=2, concurrent_rollouts=16) == 5
+    assert count_in_flight(num_chunks=1, num_beginning=1, num_engines=4, concurrent_rollouts=16) == 1
 
 
 def test_what_became_of_a_plan_adds_up() -> None:

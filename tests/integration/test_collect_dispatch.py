@@ -1,0 +1,132 @@
+"""How chunks are spread over engines: equally full to the end, and over engines that come while the run goes on."""
+
+import asyncio
+import json
+import os
+import random
+import sys
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+import ray
+import ray.cloudpickle
+from factories import build_question
+from ray.cluster_utils import Cluster
+
+from drag_ray import artifacts, schemas
+from drag_ray.agent.config import AgentConfig
+from drag_ray.agent.rollout import Policy
+from drag_ray.cluster import ClusterConfig, connect
+from drag_ray.collect import journal
+from drag_ray.collect.config import CollectConfig
+from drag_ray.collect.plan import build_plan
+from drag_ray.collect.stage import collect
+from drag_ray.collect.worker import WorkerOptions
+from drag_ray.engine.config import EngineConfig
+from drag_ray.engine.generate import Generation, ImageSource, Request
+from drag_ray.search.config import SearchConfig
+from drag_ray.search.index import build_index
+from drag_ray.types import Page
+
+PLACES = 8
+Spans = list[list[tuple[float, float]]]
+"""For each engine when its replies began and ended."""
+
+# The actors' processes cannot import this file.
+ray.cloudpickle.register_pickle_by_value(sys.modules[__name__])
+
+
+class SlowEngine:
+    """Replies when `num_awaited` engines have started; a reply takes from 20 ms to 2 s. Notes when each began and ended."""
+
+    def __init__(self, folder: Path, num_awaited: int) -> None:
+        self._folder, self._num_awaited = folder, num_awaited
+        self._log = (folder / f"spans-{os.getpid()}.jsonl").open("w", buffering=1)
+
+    async def __call__(self, request: Request) -> Generation:
+        while len(list(self._folder.glob("spans-*"))) < self._num_awaited:
+            await asyncio.sleep(0.05)
+        began = time.time()
+        await asyncio.sleep(min(2.0, 0.02 + random.Random(request.seed).lognormvariate(-1.6, 0.8)))
+        self._log.write(json.dumps([began, time.time()]) + "\n")
+        return Generation("<search>rotor</search>", (), (1,), "stop")
+
+
+def build_options(folder: Path, num_awaited: int) -> WorkerOptions:
+    artifacts.write_parquet(folder / "pages.parquet", schemas.to_table([Page("a.pdf", 1, 1, "rotor")], schemas.PAGES))
+    build_index(folder / "pages.parquet", folder / "index", SearchConfig())
+
+    def build_engine(config: EngineConfig, images: ImageSource | None) -> SlowEngine:
+        return SlowEngine(folder, num_awaited)
+
+    return WorkerOptions(
+        run_dir=folder / "run",
+        index_dir=folder / "index",
+        agent=AgentConfig(max_iterations=1),
+        engine=EngineConfig(device="cpu"),
+        policy=Policy("scripted"),
+        concurrent_rollouts=PLACES,
+        flush_s=1,
+        build_engine=build_engine,
+    )
+
+
+def roll_out(folder: Path, num_questions: int, num_awaited: int, **settings: int) -> Spans:
+    plan = build_plan([build_question(id=f"q{number}") for number in range(num_questions)], ("default",), 4, run_seed=0)
+    options = build_options(folder, num_awaited)
+    counts = collect(plan, options, CollectConfig(concurrent_rollouts=PLACES, max_failure_rate=0, **settings), "test")
+    assert counts["finished"] == len(plan)
+    assert journal.read_finished_ids(folder / "run") == {task.id for task in plan}
+    return [[json.loads(line) for line in path.read_text().splitlines()] for path in sorted(folder.glob("spans-*.jsonl"))]
+
+
+def compute_tail_idle(spans: Spans) -> float:
+    """Share of the engines' time, from the first reply to the last, in which an engine had ended and others had not."""
+    first, last = min(begin for engine in spans for begin, _ in engine), max(end for engine in spans for _, end in engine)
+    return sum(last - max(end for _, end in engine) for engine in spans) / (len(spans) * (last - first))
+
+
+def compute_fullness(spans: Spans) -> float:
+    """Share of the engines' places that were taken, from the first reply to that moment when the first engine ended."""
+    first, until = min(begin for engine in spans for begin, _ in engine), min(max(end for _, end in engine) for engine in spans)
+    taken = sum(max(0.0, min(end, until) - begin) for engine in spans for begin, end in engine)
+    return taken / (len(spans) * PLACES * (until - first))
+
+
+@pytest.fixture
+def local_ray() -> Iterator[None]:
+    with connect(ClusterConfig(num_cpus=4, dashboard_port=8394)):
+        yield
+
+
+def test_engines_stay_full_end_together_and_share_a_small_run(local_ray: None, tmp_path: Path) -> None:
+    spans = roll_out(tmp_path / "long", num_questions=120, num_awaited=4, num_engines=4, chunk_rollouts=4)
+    print(f"tail idle {compute_tail_idle(spans):.3f}, full {compute_fullness(spans):.3f}, {[len(engine) for engine in spans]}")
+    assert len(spans) == 4
+    assert compute_tail_idle(spans) < 0.15
+    assert compute_fullness(spans) > 0.6
+    # Each engine may hold a quarter of it, and the first one to start waits for the others.
+    spans = roll_out(tmp_path / "short", num_questions=16, num_awaited=4, num_engines=4, chunk_rollouts=4)
+    print(f"tail idle {compute_tail_idle(spans):.3f}, {[len(engine) for engine in spans]}")
+    assert sorted(len(engine) for engine in spans) == [16] * 4
+
+
+def test_the_pool_grows_with_its_cluster(tmp_path: Path) -> None:
+    """No reply is given before there are two engines, and there is room for the second one only on a node that comes later."""
+    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
+    try:
+        with connect(ClusterConfig(address=cluster.address)), ThreadPoolExecutor() as threads:
+            settings = {"num_engines": 1, "max_engines": 2, "chunk_rollouts": 4}
+            rolling = threads.submit(roll_out, tmp_path, num_questions=12, num_awaited=2, **settings)
+            while not list(tmp_path.glob("spans-*")):
+                assert not rolling.done(), rolling.result()
+                time.sleep(0.1)
+            cluster.add_node(num_cpus=1)  # only the main thread can
+            spans = rolling.result()
+    finally:
+        cluster.shutdown()
+    assert len(spans) == 2
+    assert all(spans)
