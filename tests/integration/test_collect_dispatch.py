@@ -1,6 +1,7 @@
 """How chunks are spread over engines: equally full to the end, and over engines that come while the run goes on."""
 
 import asyncio
+import dataclasses
 import json
 import os
 import random
@@ -9,6 +10,7 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 import ray
@@ -27,9 +29,10 @@ from drag_ray.collect.stage import collect
 from drag_ray.collect.worker import WorkerOptions
 from drag_ray.engine.config import EngineConfig
 from drag_ray.engine.generate import Generation, ImageSource, Request
+from drag_ray.engine.scripted import ScriptedEngine
 from drag_ray.search.config import SearchConfig
 from drag_ray.search.index import build_index
-from drag_ray.types import Page
+from drag_ray.types import Evidence, Page
 
 PLACES = 8
 Spans = list[list[tuple[float, float]]]
@@ -74,7 +77,7 @@ def build_options(folder: Path, num_awaited: int) -> WorkerOptions:
     )
 
 
-def roll_out(folder: Path, num_questions: int, num_awaited: int, **settings: int) -> Spans:
+def roll_out(folder: Path, num_questions: int, num_awaited: int, **settings: Any) -> Spans:
     plan = build_plan([build_question(id=f"q{number}") for number in range(num_questions)], ("default",), 4, run_seed=0)
     options = build_options(folder, num_awaited)
     counts = collect(plan, options, CollectConfig(concurrent_rollouts=PLACES, max_failure_rate=0, **settings), "test")
@@ -98,7 +101,7 @@ def compute_fullness(spans: Spans) -> float:
 
 @pytest.fixture
 def local_ray() -> Iterator[None]:
-    with connect(ClusterConfig(num_cpus=4, dashboard_port=8394)):
+    with connect(ClusterConfig(num_cpus=4, dashboard_port=8398)):
         yield
 
 
@@ -114,11 +117,39 @@ def test_engines_stay_full_end_together_and_share_a_small_run(local_ray: None, t
     assert sorted(len(engine) for engine in spans) == [16] * 4
 
 
+def test_a_run_that_goes_on_takes_the_samples_that_it_would_have_taken(local_ray: None, tmp_path: Path) -> None:
+    def reply(request: Request) -> str:
+        knows = request.seed % 4 == 0 or "This page answers" in request.messages[-1]["content"]
+        return f"<search>{'rotor' if knows else 'nothing'} {request.seed % 7}</search>"
+
+    options = dataclasses.replace(
+        build_options(tmp_path, 0),
+        build_engine=lambda config, images: ScriptedEngine(reply, delay_s=0.02),
+        enough_successes=2,
+        flush_s=0,
+    )
+    settings = CollectConfig(concurrent_rollouts=4, num_engines=2)
+    questions = [build_question(id=f"q{number}", evidence=(Evidence("a.pdf", 1),)) for number in range(12)]
+    plan = build_plan(questions, ("default",), 6, run_seed=1, hinted_samples=1)
+    counts = collect(plan, options, settings, "test")
+    ids = journal.read_finished_ids(options.run_dir)
+    assert counts["rollouts"] == 84 == counts["finished"] + counts["hinted"] + counts["skipped"]
+    assert len(ids) == counts["finished"] + counts["hinted"]
+    assert counts["hinted"]
+    assert counts["skipped"] > counts["rollouts"] - counts["finished"] - 12
+    for path in journal.list_files(options.run_dir, journal.TRAJECTORIES_DIR_NAME)[::2]:
+        path.unlink()
+    lost = ids - journal.read_finished_ids(options.run_dir)
+    assert len(lost) > 10
+    assert collect(plan, options, settings, "again") == counts
+    assert journal.read_finished_ids(options.run_dir) == ids
+
+
 def test_the_pool_grows_with_its_cluster(tmp_path: Path) -> None:
     """No reply is given before there are two engines, and there is room for the second one only on a node that comes later."""
     cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
     try:
-        with connect(ClusterConfig(address=cluster.address)), ThreadPoolExecutor() as threads:
+        with connect(ClusterConfig(address=str(cluster.address))), ThreadPoolExecutor() as threads:
             settings = {"num_engines": 1, "max_engines": 2, "chunk_rollouts": 4}
             rolling = threads.submit(roll_out, tmp_path, num_questions=12, num_awaited=2, **settings)
             while not list(tmp_path.glob("spans-*")):
