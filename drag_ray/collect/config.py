@@ -2,7 +2,7 @@
 
 from typing import Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from drag_ray.config import BaseConfig
 
@@ -26,10 +26,10 @@ class CollectConfig(BaseConfig):
     on is the query, as if the page had not been shown, see format.hinted"""
     num_engines: int = Field(default=0, ge=0)
     """engines; 0 takes one per tensor-parallel group of the GPUs that there are, or one where there is no GPU"""
-    concurrent_rollouts: int = Field(default=128, ge=1)
-    """rollouts that an engine works on at the same time"""
     max_engines: int = Field(default=0, ge=0)
     """engines at most: the pool starts with num_engines and grows while the cluster has or gets room for more; 0 does not grow"""
+    concurrent_rollouts: int = Field(default=128, ge=1)
+    """rollouts that an engine works on at the same time"""
     chunk_rollouts: int = Field(default=8, ge=1)
     """rollouts that are handed to an engine at once; the samples of a question stay together, whatever their number"""
     flush_s: float = Field(default=5.0, ge=0)
@@ -38,3 +38,9 @@ class CollectConfig(BaseConfig):
     """tries of a rollout that fails; then it is set aside, until the stage is started again with more"""
     max_failure_rate: float = Field(default=0.2, ge=0, le=1)
     """the run stops when more than this share of its rollouts fails"""
+
+    @model_validator(mode="after")
+    def _most_is_no_less(self) -> "CollectConfig":
+        if 0 < self.max_engines < self.num_engines:
+            raise ValueError(f"max_engines {self.max_engines} is below num_engines {self.num_engines}; leave it 0 or raise it")
+        return self

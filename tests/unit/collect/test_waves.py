@@ -3,9 +3,11 @@
 import random
 from collections.abc import Mapping
 
+import pytest
 from factories import build_answer, build_question, build_search, build_trajectory
 
 from drag_ray.agent.rollout import RolloutTask
+from drag_ray.collect.config import CollectConfig
 from drag_ray.collect.plan import build_plan, choose_pending, count_in_flight, count_plan
 from drag_ray.collect.waves import choose_wave, group_by_question, list_successes
 
@@ -94,6 +96,12 @@ def test_an_engine_holds_what_fills_it_and_no_more_than_its_share() -> None:
     assert count_in_flight(num_chunks=1000, num_beginning=1000, num_engines=2, concurrent_rollouts=16) == 17
     assert count_in_flight(num_chunks=9, num_beginning=36, num_engines=2, concurrent_rollouts=16) == 5
     assert count_in_flight(num_chunks=1, num_beginning=1, num_engines=4, concurrent_rollouts=16) == 1
+
+
+def test_a_pool_cannot_start_larger_than_it_may_grow() -> None:
+    assert CollectConfig(num_engines=2, max_engines=2).max_engines == 2
+    with pytest.raises(ValueError, match="max_engines 1 is below num_engines 2"):
+        CollectConfig(num_engines=2, max_engines=1)
 
 
 def test_what_became_of_a_plan_adds_up() -> None:
