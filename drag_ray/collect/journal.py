@@ -5,6 +5,7 @@
     corrupt/        files whose bytes are no longer those that were written; their rollouts run again
     claims/         one empty file for each chunk that an engine began in this attempt
     running/        one empty file for each rollout that is being run; one that stays behind ran when its engine died
+    forgiven        an empty file that says that the next attempt forgets all failures
 
 A file appears when it is whole, so a kill loses at most the rows of the last `flush_s` seconds and never
 leaves half a file. The ids in `trajectories/` are the only truth about what has finished.
@@ -28,6 +29,7 @@ FAILURES_DIR_NAME = "failures"
 CORRUPT_DIR_NAME = "corrupt"
 CLAIMS_DIR_NAME = "claims"
 _RUNNING_DIR_NAME = "running"
+_FORGIVEN_NAME = "forgiven"
 _SUFFIX = ".parquet"
 # Statistics repeat the longest texts in every page header, and a dictionary keeps zstd from seeing that the prompt of a turn
 # begins with the prompt before it: without them the files of a run are a third smaller. Readers look at these alone.
@@ -44,12 +46,24 @@ def begin_attempt(run_dir: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         for path in folder.glob(f".*{_SUFFIX}.*"):  # a process that was killed while it wrote
             path.unlink()
+    if (run_dir / _FORGIVEN_NAME).exists():
+        for path in list_files(run_dir, FAILURES_DIR_NAME):
+            path.unlink()
+        (run_dir / _FORGIVEN_NAME).unlink()
     for path in (*list_files(run_dir, TRAJECTORIES_DIR_NAME), *list_files(run_dir, FAILURES_DIR_NAME)):
         if path.stem.rpartition("-")[2] != artifacts.compute_file_fingerprint(path):
             (run_dir / CORRUPT_DIR_NAME).mkdir(exist_ok=True)
             path.rename(run_dir / CORRUPT_DIR_NAME / path.name)
     forget_claims(run_dir)
     drop_repeated(run_dir)
+
+
+def forgive_failures(run_dir: Path) -> None:
+    """Let the next attempt forget all failures: they had a cause that was not the rollouts'.
+
+    They are not removed at once, because engines that are being stopped may still write some.
+    """
+    artifacts.create_mark(run_dir / _FORGIVEN_NAME)
 
 
 def forget_claims(run_dir: Path) -> None:

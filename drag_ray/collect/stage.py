@@ -28,7 +28,7 @@ from drag_ray.corpus import page_images
 from drag_ray.corpus.questions import draw_questions
 from drag_ray.engine.adapter import check_adapter
 from drag_ray.engine.config import EngineConfig
-from drag_ray.errors import ConfigError, DataError, DragRayError, EngineDiedError
+from drag_ray.errors import ConfigError, DataError, DragRayError, EngineDiedError, TooManyFailuresError
 from drag_ray.types import Question
 
 LOGS_DIR_NAME = "logs"
@@ -102,7 +102,7 @@ def collect(plan: Sequence[RolloutTask], options: WorkerOptions, settings: Colle
         Counts over the whole plan: those of `count_plan` and of `count_files`.
 
     Raises:
-        TooManyFailuresError: more rollouts failed than `max_failure_rate` allows.
+        TooManyFailuresError: more rollouts failed than `max_failure_rate` allows; their tries are not held against them.
         DragRayError: what a worker met that is no matter of one rollout, for example a full disk.
     """
     run_dir = options.run_dir
@@ -126,6 +126,9 @@ def collect(plan: Sequence[RolloutTask], options: WorkerOptions, settings: Colle
             ended = _read_ended(options)
             pending = choose_pending(pending, ended, options.enough_successes)
             journal.forget_claims(run_dir)
+    except TooManyFailuresError:
+        journal.forgive_failures(run_dir)
+        raise
     finally:
         progress.close()
         write_problems(run_dir, options.max_tries)

@@ -72,6 +72,17 @@ def test_a_rollout_that_was_written_twice_is_kept_once(run_dir: Path) -> None:
     assert read_ids(run_dir) == ["a", "b", "c"]
 
 
+def test_failures_that_are_forgiven_are_forgotten_by_the_next_attempt_alone(run_dir: Path) -> None:
+    write(run_dir, "a", error="RolloutError: no GPU")
+    journal.forgive_failures(run_dir)
+    write(run_dir, "b", error="RolloutError: a late one")
+    journal.begin_attempt(run_dir)
+    assert journal.list_files(run_dir, "failures") == []
+    write(run_dir, "a", error="RolloutError: poison")
+    journal.begin_attempt(run_dir)
+    assert len(journal.list_files(run_dir, "failures")) == 1
+
+
 def test_half_a_file_of_a_killed_process_is_removed(run_dir: Path) -> None:
     (run_dir / "trajectories" / ".0123.parquet.x7f").write_bytes(b"PAR1")
     journal.begin_attempt(run_dir)
