@@ -45,14 +45,17 @@ class Stage:
         return importlib.import_module(self.module or f"drag_ray.{self.name}.stage").run(config, folder)
 
 
-_ENGINE_PLACEMENT = ("engine.device", "engine.max_num_seqs", "engine.gpu_memory_utilization", "engine.cpu_kv_cache_gib")
+_ENGINE_PLACEMENT = (
+    *("engine.device", "engine.max_num_seqs", "engine.gpu_memory_utilization", "engine.cpu_kv_cache_gib"),
+    *("engine.image_threads", "engine.image_cache_gib", "engine.encoder_cache_gib"),
+)
 _ROLLOUT_PLACEMENT = (
     *_ENGINE_PLACEMENT,
     "collect.num_engines",
+    "collect.max_engines",
     "collect.concurrent_rollouts",
     "collect.chunk_rollouts",
     "collect.flush_s",
-    "collect.max_engines",
     "collect.max_tries",
     "collect.max_failure_rate",
 )

