@@ -17,14 +17,14 @@ QUOTED_WORDS = 6
 QUOTE_PROBLEM = "the query is a quotation; search with a few key words"
 
 _REQUEST = (
-    "This page answers the question:\n\n{text}\n\nWrite what finds it, as somebody would who has not seen the page: with words "
-    "that the question suggests and the page holds. Do not mention the page, do not quote it, and do not give the answer away."
+    "This page answers the question below:\n\n{text}\n\nWrite what finds it, as somebody would who has not seen the page: with "
+    "words that the question suggests and the page holds. Do not mention the page, do not quote it, do not give the answer away."
 )
 _WORD = re.compile(r"\w+")
 
 
 def write_hint(page: Page) -> str:
-    """What follows the question in the prompt."""
+    """What stands before the question in the prompt."""
     return _REQUEST.format(text=page.text[:HINT_CHARS].strip())
 
 

@@ -45,11 +45,14 @@ class Prompts:
         """The question that a conversation began with, for policies that write their query without a model."""
         return messages[self._question_place]["content"].removeprefix(_QUESTION_PREFIX)
 
-    def followed_by_hint(self, messages: Sequence[Message], hint: str) -> list[Message]:
-        """A conversation with a hint after its question, to ask with and never to keep."""
+    def preceded_by_hint(self, messages: Sequence[Message], hint: str) -> list[Message]:
+        """A conversation with a hint before its question, to ask with and never to keep.
+
+        The question stays last, as in the examples: a small model that reads a page there goes on with the page.
+        """
         place = self._question_place
         question = messages[place]
-        return [*messages[:place], {**question, "content": f"{question['content']}\n\n{hint}"}, *messages[place + 1 :]]
+        return [*messages[:place], {**question, "content": f"{hint}\n\n{question['content']}"}, *messages[place + 1 :]]
 
     @property
     def _question_place(self) -> int:

@@ -139,7 +139,7 @@ class Rollouts:
         """One reply and what it leads to: the turn's record, and what the policy is told next."""
         messages = hide_old_images(conversation, self._config.image_searches)
         request = Request(
-            messages=tuple(self._prompts.followed_by_hint(messages, write_hint(hint_page)) if hint_page else messages),
+            messages=tuple(self._prompts.preceded_by_hint(messages, write_hint(hint_page)) if hint_page else messages),
             sampling=PRESETS[task.preset],
             max_tokens=self._config.max_tokens,
             seed=(task.seed + step) & 0x7FFF_FFFF,

@@ -55,12 +55,12 @@ def roll_out(searcher: Searcher, *replies: str, hinted: bool = True) -> tuple[Tr
     return asyncio.run(rollouts.run(RolloutTask(QUESTION, 0, "default", 7, hinted=hinted))), engine.requests
 
 
-def test_the_page_follows_the_question_in_every_prompt_and_is_not_kept(searcher: Searcher) -> None:
+def test_the_page_precedes_the_question_in_every_prompt_and_is_not_kept(searcher: Searcher) -> None:
     replies = ("<search>fuel</search>", "<search>gyroplane speed</search>", "<answer>340 rpm</answer>")
     trajectory, requests = roll_out(searcher, *replies)
     hint = write_hint(PAGE)
     for request in requests:
-        assert request.messages[3]["content"] == f"Question: {QUESTION.question}\n\n{hint}"
+        assert request.messages[3]["content"] == f"{hint}\n\nQuestion: {QUESTION.question}"
         assert sum(hint in message["content"] for message in request.messages) == 1
     messages = json.loads(trajectory.messages)
     assert messages[:4] == Prompts(AgentConfig(examples=(Example(question="Where is the fuel?", query="fuel"),))).opening(

@@ -206,9 +206,11 @@ def test_a_hint_is_given_where_no_sample_found_the_page(options: WorkerOptions, 
     ids = ["q0/default/0", "q0/default/1", "q1/default/0", "q1/default/0/hinted", "q1/default/1"]
     assert list_rollouts(options) == ids
     told = [
-        request for request in engine.requests if "This page answers the question:\n\nrotor" in request.messages[-1]["content"]
+        request
+        for request in engine.requests
+        if "This page answers the question below:\n\nrotor" in request.messages[-1]["content"]
     ]
-    assert [request.messages[-1]["content"].startswith("Question: question 1?") for request in told] == [True]
+    assert [request.messages[-1]["content"].endswith("Question: question 1?") for request in told] == [True]
     assert (summary["finished"], summary["hinted"], summary["skipped"], summary["turns"]) == (4, 1, 1, 4)
     kept = journal.read_trajectories(options.run_dir)
     assert kept["hinted"].to_pylist() == [rollout_id.endswith("hinted") for rollout_id in ids]
