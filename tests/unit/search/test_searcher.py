@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 
 from drag_ray.errors import SearchIndexError
 from drag_ray.search.analyzer import build_analyzer
-from drag_ray.search.processes import IndexView, rank_part
 from drag_ray.search.searcher import Searcher
 from drag_ray.types import Hit, Page
 
@@ -154,13 +153,6 @@ def test_a_batch_finds_what_its_searches_find(index_dir: Path) -> None:
     queries = ["rotor", "", "oil hatch", "batteries", "\ud800", "tail NOT boom", "oil"]
     for batch in ([], queries, queries * 100):
         assert searcher.search_batch(batch, 2) == [searcher.search(query, 2) for query in batch]
-
-
-def test_a_batch_is_refused_when_the_index_has_been_built_anew(tmp_path: Path, write_index: WriteIndex) -> None:
-    record = Searcher(write_index(tmp_path, TEXTS)).record
-    view = IndexView(write_index(tmp_path, TEXTS[1:]), "or", "words", record)
-    with pytest.raises(SearchIndexError, match=r"built anew.*Open it again"):
-        rank_part(view, ["rotor"], 3)
 
 
 def test_doc_freq_counts_the_pages_of_a_term(index_dir: Path) -> None:
