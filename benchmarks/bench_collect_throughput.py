@@ -14,18 +14,24 @@ neither side is charged for loading the model.
 """
 
 import argparse
+import contextlib
 import dataclasses
 import json
 import shutil
 import subprocess
 import sys
 import tempfile
+import threading
 import time
+import urllib.request
 import zlib
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import polars as pl
+import psutil
+import ray
 from record import write_result
 
 from drag_ray.agent.config import AgentConfig
@@ -38,6 +44,7 @@ from drag_ray.collect.journal import TRAJECTORIES_DIR_NAME
 from drag_ray.collect.plan import build_plan
 from drag_ray.collect.stage import collect, read_questions
 from drag_ray.collect.worker import WorkerOptions
+from drag_ray.corpus import page_images
 from drag_ray.engine.config import EngineConfig
 from drag_ray.engine.generate import Generation, ImageSource, Request
 from drag_ray.engine.sampling import PRESETS
@@ -92,7 +99,12 @@ class ScriptedLengthEngine(TimedEngine):
 
 def run_collect(arguments: argparse.Namespace, folder: Path) -> dict[str, Any]:
     """One collection; its requests are left in `folder`."""
-    agent = AgentConfig(max_iterations=arguments.turns, page_chars=arguments.page_chars, max_tokens=arguments.reply_tokens)
+    agent = AgentConfig(
+        max_iterations=arguments.turns,
+        page_view=arguments.page_view,
+        page_chars=arguments.page_chars,
+        max_tokens=arguments.reply_tokens,
+    )
     engine = build_engine_config(arguments)
     settings = CollectConfig(
         concurrent_rollouts=arguments.concurrency, chunk_rollouts=32, num_engines=arguments.engines, samples_per_question=4
@@ -108,12 +120,55 @@ def run_collect(arguments: argparse.Namespace, folder: Path) -> dict[str, Any]:
         policy=Policy(engine.model),
         concurrent_rollouts=arguments.concurrency,
         flush_s=5,
+        images_dir=(arguments.index_dir / page_images.DIR_NAME).resolve() if arguments.page_view == "image" else None,
         build_engine=lambda config, images: kind(config, images, str(folder), **extra),
     )
     started = time.time()
-    with connect(ClusterConfig()):
+    with connect(ClusterConfig()), Load() as load:
         totals = collect(plan, options, settings, "collecting")
-    return {"rollouts": totals["finished"], "turns": totals["turns"], "wall_s": round(time.time() - started, 1)} | measure(folder)
+    counts = {"rollouts": totals["finished"], "turns": totals["turns"], "wall_s": round(time.time() - started, 1)}
+    return counts | measure(folder) | load.describe()
+
+
+class Load:
+    """What the driver and Ray's own processes take while a collection runs: CPU cores, and the object store's memory."""
+
+    def __enter__(self) -> Self:
+        self._started, self._cpu_started, self._raylet_started = time.time(), time.process_time(), self._measure_raylet_s()
+        self._peak_bytes = 0.0
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._watch, daemon=True)
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        self._thread.join()
+        self._seconds = time.time() - self._started
+        self._driver_s = time.process_time() - self._cpu_started
+        self._raylet_s = self._measure_raylet_s() - self._raylet_started
+
+    def describe(self) -> dict[str, float]:
+        """The figures, after the end."""
+        return {
+            "driver_cpu_cores": round(self._driver_s / self._seconds, 3),
+            "raylet_cpu_cores": round(self._raylet_s / self._seconds, 3),
+            "object_store_peak_mb": round(self._peak_bytes / 1e6, 1),
+        }
+
+    def _watch(self) -> None:
+        [node] = ray.nodes()
+        address = f"http://{node['NodeManagerAddress']}:{node['MetricsExportPort']}/metrics"
+        while not self._stop.wait(5):
+            with contextlib.suppress(OSError), urllib.request.urlopen(address, timeout=5) as page:
+                lines = page.read().decode().splitlines()
+                used = sum(float(line.rsplit(" ", 1)[1]) for line in lines if line.startswith("ray_object_store_memory{"))
+                self._peak_bytes = max(self._peak_bytes, used)
+
+    @staticmethod
+    def _measure_raylet_s() -> float:
+        times = [process.cpu_times() for process in psutil.process_iter() if process.name() in ("raylet", "gcs_server")]
+        return sum(cpu.user + cpu.system for cpu in times)
 
 
 def measure(folder: Path) -> dict[str, Any]:
@@ -149,6 +204,7 @@ def build_engine_config(arguments: argparse.Namespace) -> EngineConfig:
         load_format=arguments.load_format,
         max_model_len=arguments.max_model_len,
         max_num_seqs=arguments.max_num_seqs,
+        tensor_parallel_size=arguments.tensor_parallel_size,
         logprobs=not arguments.no_logprobs,
         seeds=not arguments.no_seeds,
     )
@@ -200,10 +256,12 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--turns", type=int, default=4, help="turns of the longest rollouts")
     parser.add_argument("--reply-tokens", type=int, default=256)
     parser.add_argument("--page-chars", type=int, default=1000)
+    parser.add_argument("--page-view", choices=("text", "image"), default="text", help="as agent.page_view; collect side alone")
     parser.add_argument("--concurrency", type=int, default=512, help="rollouts that an engine works on at the same time")
     parser.add_argument("--max-num-seqs", type=int, default=512)
     parser.add_argument("--max-model-len", type=int, default=8192)
     parser.add_argument("--engines", type=int, default=0, help="engines; 0 takes one a GPU")
+    parser.add_argument("--tensor-parallel-size", type=int, default=1, help="as engine.tensor_parallel_size")
     parser.add_argument("--no-seeds", action="store_true", help="as engine.seeds")
     parser.add_argument("--no-logprobs", action="store_true", help="as engine.logprobs")
     parser.add_argument("--folder", type=Path, help="where the collection is kept; a temporary folder by default")
@@ -223,15 +281,15 @@ def main() -> None:
         return
     with tempfile.TemporaryDirectory(prefix="drag-ray-bench-") as scratch:
         folder = str(arguments.folder or scratch)
-        results = {side: run_side(side, folder) for side in ("collect", "offline")}
+        results = {side: run_side([*sys.argv[1:], "--side", side, "--folder", folder]) for side in ("collect", "offline")}
     ratio = results["collect"]["output_tokens_per_s"] / results["offline"]["output_tokens_per_s"]
     write_result(arguments.name, {**results, "collect_over_offline": round(ratio, 4), "options": vars(arguments)})
     print(json.dumps(results, indent=1), f"\ncollect / offline: {ratio:.3f}")
 
 
-def run_side(side: str, folder: str) -> dict[str, Any]:
+def run_side(options: Sequence[str]) -> dict[str, Any]:
     """Run one side in a process of its own, which gives the GPU back when it ends."""
-    command = [sys.executable, __file__, *sys.argv[1:], "--side", side, "--folder", folder]
+    command = [sys.executable, __file__, *options]
     lines = []
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout
@@ -240,7 +298,7 @@ def run_side(side: str, folder: str) -> dict[str, Any]:
             lines.append(line)
     found = [line for line in lines if line.startswith("RESULT ")]
     if process.returncode or not found:
-        raise SystemExit(f"the {side} side failed with status {process.returncode}")
+        raise SystemExit(f"{' '.join(command)} failed with status {process.returncode}")
     return json.loads(found[-1].removeprefix("RESULT "))
 
 

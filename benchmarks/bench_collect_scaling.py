@@ -1,0 +1,75 @@
+"""How collection grows with the GPUs of one host: the same multi-turn workload a GPU, on 1, 2, 4, 8 of them.
+
+python benchmarks/bench_collect_scaling.py --gpus 1,2,4,8 --index-dir runs/mine/index --model MODEL [--load-format dummy]
+
+Each number of GPUs is a collection of its own (`bench_collect_throughput.py --side collect`), with `--rollouts` rollouts a GPU:
+replies of a fixed number of tokens, scripted searches of one to `--turns` turns, an engine a GPU or, with
+`--tensor-parallel-size`, an engine for so many. `--page-view image` shows three page images a search (the index must hold them).
+Efficiency is output tokens a second and GPU, over that of the smallest number. An engine is idle while no request is in it, from
+the first request of any engine to the last reply of any engine: uneven starts and the tail count.
+
+Options that are not named below go to `bench_collect_throughput.py`.
+"""
+
+import argparse
+import json
+import shutil
+import subprocess
+import tempfile
+from typing import Any
+
+from bench_collect_throughput import run_side
+from record import write_result
+
+
+def count_gpus() -> int:
+    """GPUs of this host."""
+    if not shutil.which("nvidia-smi"):
+        return 0
+    return len(subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True, check=True).stdout.splitlines())
+
+
+def run(num_gpus: int, options: argparse.Namespace, rest: list[str]) -> dict[str, Any]:
+    """One collection on so many GPUs."""
+    size = options.tensor_parallel_size
+    with tempfile.TemporaryDirectory(prefix="drag-ray-bench-") as folder:
+        return run_side(
+            [
+                *("--side", "collect", "--folder", folder, "--engines", str(num_gpus // size)),
+                *("--tensor-parallel-size", str(size), "--rollouts", str(options.rollouts * num_gpus), *rest),
+            ]
+        )
+
+
+def compute_efficiencies(results: dict[int, dict[str, Any]]) -> dict[int, float]:
+    """Output tokens a second and GPU, over those on the smallest number of GPUs."""
+    per_gpu = {num_gpus: figures["output_tokens_per_s"] / num_gpus for num_gpus, figures in results.items()}
+    return {num_gpus: round(rate / per_gpu[min(per_gpu)], 4) for num_gpus, rate in per_gpu.items()}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--gpus", default="1,2,4,8", help="numbers of GPUs; those that this host lacks are left out, aloud")
+    parser.add_argument("--rollouts", type=int, default=1024, help="rollouts a GPU")
+    parser.add_argument("--tensor-parallel-size", type=int, default=1, help="GPUs that share an engine")
+    parser.add_argument("--name", default="collect_scaling", help="name of the result")
+    options, rest = parser.parse_known_args()
+    there = count_gpus()
+    wanted = sorted({int(number) for number in options.gpus.split(",")})
+    possible = [number for number in wanted if options.tensor_parallel_size <= number <= there]
+    print(
+        f"this host has {there} GPUs; measured: {possible}; left out: {[number for number in wanted if number not in possible]}"
+    )
+    if not possible:
+        return
+    results = {number: run(number, options, rest) for number in possible}
+    for number, figures in results.items():
+        figures["rollouts_per_s"] = round(figures["rollouts"] / figures["seconds"], 2)
+        print(number, json.dumps(figures))
+    efficiencies = compute_efficiencies(results)
+    print("efficiency", efficiencies)
+    write_result(options.name, {"gpus": results, "efficiency": efficiencies, "options": vars(options) | {"rest": rest}})
+
+
+if __name__ == "__main__":
+    main()
