@@ -117,6 +117,8 @@ def _to_plain(value: Any) -> Any:
     if isinstance(value, Enum):
         return value.value
     if isinstance(value, tuple):
+        if value and isinstance(value[0], int | float):  # thousands of tokens
+            return list(value)
         return [_to_plain(item) for item in value]
     if dataclasses.is_dataclass(value):
         return to_row(value)
