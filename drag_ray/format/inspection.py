@@ -13,7 +13,8 @@ import pyarrow.parquet as pq
 
 from drag_ray.artifacts import compute_fingerprint, write_text
 from drag_ray.errors import DataError
-from drag_ray.finetune.tokens import IGNORED_LABEL, read_conversation, tokenize_conversation
+from drag_ray.finetune.conversation import read_conversation
+from drag_ray.finetune.tokens import IGNORED_LABEL, tokenize_conversation
 from drag_ray.format.masks import Mask
 from drag_ray.format.messages import join_text
 from drag_ray.webpage import render_page
@@ -156,7 +157,7 @@ def _flatten(row: Row) -> Row:
         for name in ("prompt", "completion", "messages")
         if name in row
     }
-    return {**row, **texts}
+    return {**row, **texts, "images": []}
 
 
 def format_inspection(inspection: Inspection, use_color: bool) -> str:

@@ -6,8 +6,6 @@ stops at any leak: an input must be word for word what the policy was given when
 the side of its file.
 """
 
-from collections import defaultdict
-
 import polars as pl
 
 from drag_ray.errors import DataError
@@ -50,19 +48,23 @@ def find_telling_openings(trajectories: pl.DataFrame) -> list[str]:
         trajectories.select(
             *("question_id", "question", "answers", "trajectory_id"),
             files=pl.col("evidence").list.eval(pl.element().struct.field("file")),
-            opening=opening.list.eval(pl.element().struct.field("content")).list.join("\n"),
+            opening=opening.list.eval(pl.element().struct.field("content")).list.join("\n").fill_null(""),
         )
         .group_by("question_id", "opening", maintain_order=True)
         .agg(pl.col("question", "answers", "files").first(), pl.col("trajectory_id"))
     )
-    questions_of = defaultdict(set)
-    suspects = []
-    for row in openings.iter_rows(named=True):
-        text = (row["opening"] or "").replace(row["question"], "").casefold()
-        questions_of[text].add(row["question_id"])
-        if any(len(item) >= _MIN_TELLING_CHARS and item.casefold() in text for item in (*row["files"], *row["answers"])):
-            suspects.append((row["trajectory_id"], text))
-    return [name for names, text in suspects if len(questions_of[text]) == 1 for name in names]
+    asked = zip(openings["opening"], openings["question"], strict=True)
+    openings = openings.with_columns(text=pl.Series([text.replace(question, "").casefold() for text, question in asked]))
+    secrets = openings.select(pl.concat_list("files", "answers")).to_series().to_list()
+    told = [_tells(text, items) for text, items in zip(openings["text"], secrets, strict=True)]
+    suspects = openings.filter(pl.Series(told, dtype=pl.Boolean))
+    num_questions = openings.join(suspects, on="text", how="semi").group_by("text").agg(pl.col("question_id").n_unique())
+    hints = suspects.join(num_questions.filter(pl.col("question_id") == 1), on="text", how="semi")
+    return hints.explode("trajectory_id")["trajectory_id"].to_list()
+
+
+def _tells(text: str, secrets: list[str]) -> bool:
+    return any(len(secret) >= _MIN_TELLING_CHARS and secret.casefold() in text for secret in secrets)
 
 
 def screen_rows(rows: pl.DataFrame, leaks: pl.DataFrame) -> pl.DataFrame:
@@ -72,10 +74,17 @@ def screen_rows(rows: pl.DataFrame, leaks: pl.DataFrame) -> pl.DataFrame:
         rows: training rows with `trajectory_id` and either `prompt` or `messages`.
         leaks: as of `find_leaks`, with the trajectories of the rows among them.
     """
-    num_shown = pl.col(_input_column(rows)).list.len()
-    is_clean = ~pl.col("has_telling_opening") & (pl.col("told_at").is_null() | (pl.col("told_at") >= num_shown))
-    marked = rows.join(leaks, on="trajectory_id", how="left", maintain_order="left")
-    return marked.filter(is_clean).select(rows.columns)
+    return _join_leaks(rows, leaks).filter(_is_clean(_input_column(rows))).select(rows.columns)
+
+
+def _join_leaks(rows: pl.DataFrame, leaks: pl.DataFrame) -> pl.DataFrame:
+    return rows.join(leaks, on="trajectory_id", how="left", maintain_order="left")
+
+
+def _is_clean(column: str) -> pl.Expr:
+    """False where a telling message is among those of `column`; false as well for a trajectory that nothing is known of."""
+    shows_told = pl.col("told_at") < pl.col(column).list.len()
+    return ~(pl.col("has_telling_opening") | shows_told.fill_null(False)).fill_null(True)
 
 
 class RowChecker:
@@ -93,12 +102,13 @@ class RowChecker:
         self._sides = sides
         self._layout = layout
 
-    def check(self, rows: pl.DataFrame, side: str, place: str) -> None:
+    def check(self, rows: pl.DataFrame, side: str, place: str, first_row: int = 0) -> None:
         """Check consecutive rows of one file.
 
         Args:
             side: the side of the file.
             place: the file, for messages.
+            first_row: how many rows of the file come before these, for messages.
 
         Raises:
             DataError: a row shows the model what the policy was not shown, or tells it the rank, evidence or answer, or is on
@@ -108,20 +118,29 @@ class RowChecker:
         names = [column, "images"] if self._layout.has_images else [column]
         numbered = (
             rows.select("trajectory_id", "question_id", *names)
-            .with_row_index("row")
+            .with_row_index("row", offset=first_row)
             .join(self._recorded, on="trajectory_id", how="left", maintain_order="left")
             .join(self._sides, on="question_id", how="left", maintain_order="left")
         )
-        recorded = pl.col("recorded").list.head(pl.col(column).list.len())
+        recorded = numbered.select(pl.col("recorded").list.head(pl.col(column).list.len())).to_series()
         if self._layout.has_images:
-            differs = pl.struct(names) != pl.lit(self._layout.show_inputs(numbered.select(recorded).to_series()))
+            differs = numbered.select(pl.struct(names)).to_series() != self._layout.show_inputs(recorded)
+            wrong = numbered.filter(differs.fill_null(True))
         else:
-            differs = pl.col(column) != recorded
-        _require_none(numbered.filter(differs.fill_null(True)), "its input is not what the policy was shown", place)
+            wrong = _filter_differing(numbered, numbered[column], recorded)
+        _require_none(wrong, "its input is not what the policy was shown", place)
         _require_none(numbered.filter(pl.col("side").ne_missing(side)), f"its question is not on the {side} side", place)
-        clean = screen_rows(numbered, self._leaks)
-        told = numbered.join(clean.select("row"), on="row", how="anti")
+        told = _join_leaks(numbered, self._leaks).filter(~_is_clean(column))
         _require_none(told, "its input tells the rank, a file or the answer of its question", place)
+
+
+def _filter_differing(rows: pl.DataFrame, shown: pl.Series, recorded: pl.Series) -> pl.DataFrame:
+    """The rows whose two lists of messages are not the same."""
+    # To compare all messages in a row takes a third of the time, and only a leak needs to know where it is.
+    same_lengths = shown.list.len().equals(recorded.list.len(), null_equal=False)
+    if same_lengths and shown.explode().equals(recorded.explode()):
+        return rows.clear()
+    return rows.filter((shown != recorded).fill_null(True))
 
 
 def _require_none(wrong: pl.DataFrame, complaint: str, place: str) -> None:

@@ -5,13 +5,12 @@ from pathlib import Path
 from types import ModuleType
 
 import polars as pl
-import pyarrow as pa
-import pyarrow.parquet as pq
 
 from drag_ray.format import dpo, kto, rejection, reward, rl_steps, sft_context, sft_query, sft_trajectory
 from drag_ray.format.config import FormatConfig, FormatName
 from drag_ray.format.layout import Layout
 from drag_ray.format.leaks import CHECKED_COLUMNS, RowChecker, find_leaks, screen_rows
+from drag_ray.format.row_files import Rows, encode_rows
 from drag_ray.format.selection import is_target
 from drag_ray.format.split import TRAIN, VALIDATION, WITHHELD
 from drag_ray.format.tables import ScoredPart, read_part, read_table
@@ -43,9 +42,9 @@ class FormatJob:
 
 @dataclass(frozen=True)
 class FormattedPart:
-    """The rows of one part: for each kind and side a table; how many of each kind were set aside; searches to train towards."""
+    """The rows of one part of each kind and side; how many of each kind were set aside; searches to train towards."""
 
-    tables: dict[tuple[FormatName, str], pa.Table]
+    rows: dict[tuple[FormatName, str], Rows]
     num_set_aside: dict[FormatName, int]
     num_searches: int
     num_targets: int
@@ -62,20 +61,21 @@ def format_part(job: FormatJob, name: str) -> FormattedPart:
     )
     leaks = find_leaks(part.trajectories)
     protocols = part.trajectories.select("trajectory_id", "protocol")
-    tables, num_set_aside = {}, {}
+    encoded, num_set_aside = {}, {}
     for kind in job.config.formats:
         builder = BUILDERS[kind]
         rows = builder.build_rows(part if job.config.hinted and kind in _LEARN_FROM_HINTED else part.own, job.config)
         clean = screen_rows(rows, leaks).join(sides, on="question_id", how="left", maintain_order="left")
         num_set_aside[kind] = rows.height - clean.height
         for side in (TRAIN, VALIDATION):
-            tables[kind, side] = job.layout.apply(clean.filter(pl.col("side") == side), builder.SCHEMA, protocols)
+            table = job.layout.apply(clean.filter(pl.col("side") == side), builder.SCHEMA, protocols)
+            encoded[kind, side] = encode_rows(table)
     searches = (part if job.config.hinted else part.own).searches
-    return FormattedPart(tables, num_set_aside, searches.height, searches.filter(is_target(job.config)).height)
+    return FormattedPart(encoded, num_set_aside, searches.height, searches.filter(is_target(job.config)).height)
 
 
-def check_part(job: FormatJob, name: str, row_groups: dict[Path, int]) -> int:
-    """Check for leaks what a part wrote: `row_groups` says in which row group of which file.
+def check_part(job: FormatJob, name: str, places: dict[Path, range]) -> int:
+    """Check for leaks what a part wrote: `places` says which rows of which files.
 
     Returns:
         How many rows were checked.
@@ -85,11 +85,10 @@ def check_part(job: FormatJob, name: str, row_groups: dict[Path, int]) -> int:
     """
     checker = RowChecker(read_part(job.process_dir, name), read_table(job.sides_path), job.layout)
     num_rows = 0
-    for path, row_group in row_groups.items():
-        with pq.ParquetFile(path) as file:
-            names = [name for name in file.schema_arrow.names if name in CHECKED_COLUMNS]
-            rows = pl.from_arrow(file.read_row_group(row_group, names))
-        assert isinstance(rows, pl.DataFrame)
-        checker.check(rows, path.stem, f"{path} (row group {row_group + 1})")
+    for path, place in places.items():
+        written = pl.scan_parquet(path, glob=False)
+        columns = [column for column in written.collect_schema() if column in CHECKED_COLUMNS]
+        rows = written.select(columns).slice(place.start, len(place)).collect()
+        checker.check(rows, path.stem, str(path), place.start)
         num_rows += rows.height
     return num_rows

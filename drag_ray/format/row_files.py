@@ -1,6 +1,7 @@
-"""Files of training rows, written table by table: memory does not grow with the number of rows."""
+"""Files of training rows, written part by part: memory does not grow with the number of rows."""
 
 import contextlib
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
@@ -11,18 +12,36 @@ import pyarrow.parquet as pq
 from drag_ray.artifacts import whole_or_absent
 
 
+@dataclass(frozen=True)
+class Rows:
+    """Rows of a kind: as a table, and as the bytes of lines of JSON, one object a row."""
+
+    table: pa.Table
+    lines: pa.Buffer
+
+
+def encode_rows(table: pa.Table) -> Rows:
+    """The rows of a table with their lines."""
+    frame = pl.from_arrow(table)
+    assert isinstance(frame, pl.DataFrame)
+    lines = frame.select(pl.concat_str(pl.struct(pl.all()).struct.json_encode(), pl.lit("\n"))).to_series()
+    # Arrow has the texts of a column one after the other, which is the file.
+    _, _, text = lines.to_arrow().buffers()
+    return Rows(table, text)
+
+
 class RowFiles:
     """`<side>.parquet` and `<side>.jsonl` of one kind of rows. Use it as a context manager; both are there at its end or neither.
 
     Attributes:
         num_rows: rows written so far.
-        parts: names of the parts that wrote rows, each into a Parquet row group of its own, in order.
+        parts: of each part that wrote rows, in order, the places of its rows; each has a Parquet row group of its own.
     """
 
     def __init__(self, folder: Path, side: str, schema: pa.Schema) -> None:
         self.parquet_path = folder / f"{side}.parquet"
         self.num_rows = 0
-        self.parts: list[str] = []
+        self.parts: dict[str, range] = {}
         self._jsonl_path = folder / f"{side}.jsonl"
         self._schema = schema
         self._open_files = contextlib.ExitStack()
@@ -37,13 +56,12 @@ class RowFiles:
     def __exit__(self, *exception: Any) -> None:
         self._open_files.__exit__(*exception)
 
-    def write(self, table: pa.Table, part: str) -> None:
+    def write(self, rows: Rows, part: str) -> None:
         """Append the rows of a part."""
-        if not table.num_rows:
+        num_rows = rows.table.num_rows
+        if not num_rows:
             return
-        self._parquet.write_table(table, row_group_size=table.num_rows)
-        rows = pl.from_arrow(table)
-        assert isinstance(rows, pl.DataFrame)
-        rows.write_ndjson(self._jsonl)
-        self.num_rows += table.num_rows
-        self.parts.append(part)
+        self._parquet.write_table(rows.table, row_group_size=num_rows)
+        self._jsonl.write(rows.lines)
+        self.parts[part] = range(self.num_rows, self.num_rows + num_rows)
+        self.num_rows += num_rows

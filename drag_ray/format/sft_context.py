@@ -50,6 +50,11 @@ def build_rows(part: ScoredPart, config: FormatConfig) -> pl.DataFrame:
 
 def _select_states(searches: pl.DataFrame) -> pl.DataFrame:
     """Usable searches before which the trajectory has searched, and never found evidence."""
-    ran_before = (~pl.col("has_error")).cum_sum().shift(1, fill_value=0).over("trajectory_id")
-    found_before = pl.col("found").cum_sum().shift(1, fill_value=0).over("trajectory_id")
-    return searches.filter(is_usable() & (ran_before > 0) & (found_before == 0))
+    return searches.filter(is_usable() & (_count_before(~pl.col("has_error")) > 0) & (_count_before(pl.col("found")) == 0))
+
+
+def _count_before(flag: pl.Expr) -> pl.Expr:
+    """In how many earlier rows of its trajectory `flag` is true; the rows of a trajectory are consecutive."""
+    before = flag.cum_sum() - flag
+    is_first = pl.col("trajectory_id") != pl.col("trajectory_id").shift()
+    return before - pl.when(is_first.fill_null(True)).then(before).forward_fill()

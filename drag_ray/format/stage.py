@@ -73,10 +73,10 @@ def _write_rows(job: FormatJob, parts: list[str], folder: Path) -> tuple[Files, 
         for file in (*files.values(), *exports):
             stack.enter_context(file)
         for part, formatted in zip(parts, run_tasks(format_part, [(job, part) for part in parts]), strict=True):
-            for key, table in formatted.tables.items():
-                files[key].write(table, part)
+            for key, rows in formatted.rows.items():
+                files[key].write(rows, part)
             for export in exports:
-                export.write(formatted.tables[export.key])
+                export.write(formatted.rows[export.key].table)
             totals.update(formatted.num_set_aside)
             totals.update(searches=formatted.num_searches, targets=formatted.num_targets)
         if not totals["targets"]:
@@ -93,11 +93,11 @@ def _write_rows(job: FormatJob, parts: list[str], folder: Path) -> tuple[Files, 
 
 def _check_files(job: FormatJob, files: Files) -> int:
     """Read every written row back and check it for leaks; returns how many there were."""
-    row_groups: dict[str, dict[Path, int]] = defaultdict(dict)
+    places: dict[str, dict[Path, range]] = defaultdict(dict)
     for file in files.values():
-        for row_group, part in enumerate(file.parts):
-            row_groups[part][file.parquet_path] = row_group
-    return sum(run_tasks(check_part, [(job, part, groups) for part, groups in row_groups.items()]))
+        for part, rows in file.parts.items():
+            places[part][file.parquet_path] = rows
+    return sum(run_tasks(check_part, [(job, part, rows) for part, rows in places.items()]))
 
 
 def _read_evaluation(path: Path) -> list[Question]:

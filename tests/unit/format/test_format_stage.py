@@ -95,7 +95,7 @@ def test_the_same_rows_come_out_of_any_number_of_parts(tmp_path: Path) -> None:
     formatted = [format_part(job, name) for name in parts]
     for name in FORMATS:
         whole = pq.read_table(tmp_path / "one" / "format" / name / "train.parquet").to_pylist()
-        dealt = pa.concat_tables([part.tables[name, "train"] for part in formatted]).to_pylist()
+        dealt = pa.concat_tables([part.rows[name, "train"].table for part in formatted]).to_pylist()
         assert sorted(map(str, dealt)) == sorted(map(str, whole))
 
 
@@ -131,7 +131,7 @@ def test_a_file_that_leaks_stops_the_stage(tmp_path: Path, monkeypatch: pytest.M
         return honest(part, config).with_columns(pl.concat_list("prompt", hint))
 
     monkeypatch.setattr(sft_context, "build_rows", tell)
-    with pytest.raises(DataError, match=r"sft_context/train\.parquet \(row group 1\): row 1 .* leaks"):
+    with pytest.raises(DataError, match=r"sft_context/train\.parquet: row 1 .* leaks"):
         run_both(tmp_path, build_records())
     assert not (tmp_path / "format" / "manifest.json").exists()
 

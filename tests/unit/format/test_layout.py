@@ -4,8 +4,10 @@ import polars as pl
 import pytest
 from factories import build_answer, build_search, build_trajectory
 
+from drag_ray.agent.prompts import hide_old_images
 from drag_ray.agent.protocol import get_protocol
 from drag_ray.errors import DataError
+from drag_ray.finetune.conversation import read_conversation
 from drag_ray.format import dpo, sft_query, sft_trajectory
 from drag_ray.format.config import FormatConfig
 from drag_ray.format.layout import Layout
@@ -65,6 +67,14 @@ def test_images_that_had_left_the_prompt_are_not_shown_and_turns_that_saw_them_n
     assert row["messages"][3]["content"] == text("Page ")
     # The second query was written with the first image in sight, which the third was written without.
     assert (row["images"], row["train_turns"]) == (["5.png"], [True, False, True])
+
+
+@pytest.mark.parametrize("image_searches", [0, 1])
+def test_training_reads_the_conversation_that_the_policy_was_asked_with(process, image_searches: int) -> None:
+    trajectory = show_images(build_search("a"), build_search("b"), build_search("c", 1))
+    (row,) = lay_out(process(trajectory), sft_trajectory, Layout(has_images=True, image_searches=image_searches))
+    asked = hide_old_images(json.loads(trajectory.messages)[:-1], image_searches)
+    assert read_conversation(row).messages[: len(asked)] == asked
 
 
 @pytest.mark.parametrize("image_searches", [0, 1])
