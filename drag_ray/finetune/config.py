@@ -33,9 +33,9 @@ class FinetuneConfig(BaseConfig):
     lora_dropout: float = Field(default=0.05, ge=0, lt=1)
     """dropout before the adapter"""
     target_modules: tuple[str, ...] = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
-    """layers of the language model that get an adapter"""
+    """layers of the language model that get an adapter; the vision part of a vision-language model stays as it is"""
     max_length: int = Field(default=2048, ge=16)
-    """tokens of the longest row; longer ones are set aside and counted"""
+    """tokens of the longest row, those of page images included; longer ones are set aside and counted"""
     num_workers: int = Field(default=0, ge=0)
     """training processes; 0 takes one per GPU, or one where there is no GPU"""
     device: Literal["auto", "cpu", "gpu"] = "auto"

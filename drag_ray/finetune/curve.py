@@ -1,4 +1,4 @@
-"""The learning curve: its points, and the callback that reports them while the trainer runs."""
+"""The learning curve: its points, and the callback that prints them and reports checkpoints while the trainer runs."""
 
 import shutil
 import time
@@ -8,8 +8,8 @@ from typing import Any
 
 from transformers import TrainerCallback
 
-ReportFn = Callable[[dict[str, Any], Path | None], None]
-"""Takes metrics, and the folder of a checkpoint or None. Every training process calls it equally often."""
+ReportFn = Callable[[dict[str, Any], Path], None]
+"""Takes metrics and the folder of the checkpoint that has them. Every training process calls it equally often."""
 
 _RENAMED = {"num_input_tokens_seen": "tokens"}
 _KEYS = ("step", "epoch", "loss", "eval_loss", "learning_rate", "grad_norm", "tokens", "seconds")
@@ -30,8 +30,9 @@ def _to_point(entry: dict[str, Any]) -> dict[str, Any]:
 
 
 class ReportCallback(TrainerCallback):
-    """Reports each point and each checkpoint, and prints a line with the time that is left.
+    """Reports each checkpoint with the latest point, and prints a line a point with the time that is left.
 
+    Points are not reported by themselves: Ray Train takes one report every two seconds and lets training wait meanwhile.
     A checkpoint is removed from the scratch folder as soon as it has been reported.
     """
 
@@ -50,13 +51,12 @@ class ReportCallback(TrainerCallback):
         self._seconds_before = state.log_history[-1].get("seconds", 0.0) if state.log_history else 0.0
 
     def on_log(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        """Complete the newest log entry and report it."""
+        """Complete the newest log entry and print it."""
         entry = state.log_history[-1]
         if "loss" not in entry and "eval_loss" not in entry:
             return
         entry["seconds"] = round(self._seconds_before + time.monotonic() - self._started, 2)
         self._last_metrics = {**_to_point(entry), **self._counts}
-        self._report(self._last_metrics, None)
         if state.is_world_process_zero:
             print(self._describe(entry, state), flush=True)
 

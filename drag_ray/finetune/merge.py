@@ -8,9 +8,7 @@ from peft import PeftModel
 
 from drag_ray.errors import TrainError
 from drag_ray.finetune.adapter import check_adapter_fits, read_base_model
-from drag_ray.finetune.model import load_model, load_tokenizer
-
-_PROCESSOR_MARKS = ("preprocessor_config.json", "processor_config.json")
+from drag_ray.finetune.model import load_model, load_processor, load_tokenizer
 
 
 def merge_adapter(base_dir: str | Path, adapter_dir: Path, out_dir: Path, dtype: str = "bfloat16") -> None:
@@ -34,17 +32,8 @@ def merge_adapter(base_dir: str | Path, adapter_dir: Path, out_dir: Path, dtype:
     shutil.rmtree(scratch_dir, ignore_errors=True)
     merged.save_pretrained(scratch_dir)
     load_tokenizer(base_dir).save_pretrained(scratch_dir)
-    processor = _load_processor(base_dir)
+    processor = load_processor(base_dir)
     if processor is not None:
         processor.save_pretrained(scratch_dir)
     shutil.rmtree(out_dir, ignore_errors=True)
     scratch_dir.rename(out_dir)
-
-
-def _load_processor(model: str | Path) -> Any | None:
-    from transformers import AutoProcessor, ProcessorMixin
-
-    if Path(model).is_dir() and not any((Path(model) / mark).exists() for mark in _PROCESSOR_MARKS):
-        return None
-    processor = AutoProcessor.from_pretrained(model)
-    return processor if isinstance(processor, ProcessorMixin) else None

@@ -1,11 +1,20 @@
-"""Loading a base model and its tokenizer for training and merging."""
+"""Loading a base model, its tokenizer and its processor for training and merging."""
 
 from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForImageTextToText, AutoTokenizer
+from transformers import (
+    AutoConfig,
+    AutoModelForCausalLM,
+    AutoModelForImageTextToText,
+    AutoProcessor,
+    AutoTokenizer,
+    ProcessorMixin,
+)
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING
+
+_PROCESSOR_MARKS = ("preprocessor_config.json", "processor_config.json")
 
 
 def load_model(model: str | Path, dtype: str) -> Any:
@@ -22,3 +31,11 @@ def load_tokenizer(model: str | Path) -> Any:
     if tokenizer.pad_token is None:
         tokenizer.pad_token = tokenizer.eos_token
     return tokenizer
+
+
+def load_processor(model: str | Path) -> Any | None:
+    """What makes inputs of texts and images for a vision-language model; None if the model takes text alone."""
+    if Path(model).is_dir() and not any((Path(model) / mark).exists() for mark in _PROCESSOR_MARKS):
+        return None
+    processor = AutoProcessor.from_pretrained(model)
+    return processor if isinstance(processor, ProcessorMixin) else None

@@ -13,6 +13,7 @@ from ray.train.v2.api.exceptions import TrainingFailedError
 
 from drag_ray.artifacts import StageFolder, write_jsonl
 from drag_ray.cluster import count_gpus, takes_gpus
+from drag_ray.corpus import page_images
 from drag_ray.engine.embedded import resolve_model
 from drag_ray.errors import DataError, DragRayError, TrainError
 from drag_ray.finetune.adapter import read_base_model, write_base_model
@@ -58,7 +59,8 @@ def run(config: Any, folder: StageFolder) -> dict[str, Any]:
     if not (rows_dir / "train.jsonl").exists():
         raise DataError(f"{rows_dir}: no train.jsonl. Run: python jobs/format.py --format.formats {settings.format}")
     stage_dir = folder.path.resolve()
-    result = _fit(settings, config.engine.model, rows_dir, stage_dir)
+    images_dir = Path(config.stage_dir("index")).resolve() / page_images.DIR_NAME
+    result = _fit(settings, config.engine.model, rows_dir, images_dir, stage_dir)
     outcome = result.return_value
     if isinstance(outcome, DragRayError):
         raise outcome
@@ -69,7 +71,7 @@ def run(config: Any, folder: StageFolder) -> dict[str, Any]:
     return _summarise(outcome["counts"], outcome["curve"])
 
 
-def _fit(settings: FinetuneConfig, model: str, rows_dir: Path, stage_dir: Path) -> ray.train.Result:
+def _fit(settings: FinetuneConfig, model: str, rows_dir: Path, images_dir: Path, stage_dir: Path) -> ray.train.Result:
     use_gpu = takes_gpus(settings.device)
     num_workers = settings.num_workers or (max(1, count_gpus()) if use_gpu else 1)
     num_cpus = 1 if use_gpu else _count_cpus_per_worker(num_workers)
@@ -81,6 +83,7 @@ def _fit(settings: FinetuneConfig, model: str, rows_dir: Path, stage_dir: Path) 
             "model": model,
             "train_path": str(rows_dir / "train.jsonl"),
             "validation_path": str(rows_dir / "validation.jsonl"),
+            "images_dir": str(images_dir),
             "use_gpu": use_gpu,
             "num_threads": num_cpus,
         },
@@ -125,9 +128,8 @@ def _train_loop(loop_config: dict[str, Any]) -> dict[str, Any] | DragRayError:
         return error
 
 
-def _report(metrics: dict[str, Any], checkpoint_dir: Path | None) -> None:
-    checkpoint = ray.train.Checkpoint.from_directory(str(checkpoint_dir)) if checkpoint_dir else None
-    ray.train.report(metrics, checkpoint=checkpoint)
+def _report(metrics: dict[str, Any], checkpoint_dir: Path) -> None:
+    ray.train.report(metrics, checkpoint=ray.train.Checkpoint.from_directory(str(checkpoint_dir)))
 
 
 def _count_cpus_per_worker(num_workers: int) -> int:

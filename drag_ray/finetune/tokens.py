@@ -2,10 +2,10 @@
 
 A prompt and the reply to it are tokenized apart, as they are when the model serves: it is given the
 tokens of the prompt and adds its own.  So what is learned is a sequence that it can be asked to write.
-What the labels learn is decoded once more and compared with the text that was meant.
+What the labels learn is decoded once more and compared with the text that was meant.  The tokens of a page image
+take the place of the one that marks it afterwards, so that they are never learned, whatever the mask.
 """
 
-import json
 import unicodedata
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -13,28 +13,20 @@ from itertools import groupby
 from typing import Any
 
 from drag_ray.errors import DataError, TrainError
+from drag_ray.finetune.conversation import Conversation, read_conversation
+from drag_ray.finetune.images import TrainingImages
 from drag_ray.format.masks import Mask, Span, find_spans
 
 IGNORED_LABEL = -100
 """The label that PyTorch's cross-entropy leaves out."""
 
 
-@dataclass(frozen=True)
-class Conversation:
-    """One training row: messages, the assistant messages among them that are learned, and what the row counts in the loss.
-
-    `trained` holds their positions in `messages`, in rising order.
-    """
-
-    messages: list[dict[str, Any]]
-    trained: tuple[int, ...]
-    tools: list[dict[str, Any]] | None = None
-    weight: float = 1.0
-
-
 @dataclass
 class TokenizedRows:
-    """Rows {input_ids, labels, weight}, the first two of equal length, and how many rows were too long to be among them."""
+    """Rows {input_ids, labels, weight, image_keys}, and how many rows were too long to be among them.
+
+    The first two are of equal length; images stand in their order.
+    """
 
     rows: list[dict[str, Any]] = field(default_factory=list)
     num_too_long: int = 0
@@ -42,37 +34,6 @@ class TokenizedRows:
     @property
     def num_trained_tokens(self) -> int:
         return sum(label != IGNORED_LABEL for row in self.rows for label in row["labels"])
-
-
-def read_conversation(row: dict[str, Any]) -> Conversation:
-    """The conversation of a row `{prompt, completion}` or `{messages, num_prompt_messages, train_turns}`.
-
-    Raises:
-        DataError: the row is neither, no message of it is to be learned, or it shows page images.
-    """
-    if row.get("images"):
-        raise DataError(
-            "a training row shows page images, which this stage cannot learn from yet. Choose a format whose rows show none "
-            "(finetune.format sft_query), or collect with agent.page_view text."
-        )
-    if "prompt" in row and "completion" in row:
-        messages, start, wanted = [*row["prompt"], *row["completion"]], len(row["prompt"]), None
-    elif {"messages", "num_prompt_messages", "train_turns"} <= row.keys():
-        messages, start, wanted = row["messages"], row["num_prompt_messages"], row["train_turns"]
-    else:
-        raise DataError(
-            f"a training row has the columns {sorted(row)}; expected prompt and completion, "
-            "or messages, num_prompt_messages and train_turns. Run: python jobs/format.py"
-        )
-    replies = [place for place in range(start, len(messages)) if messages[place]["role"] == "assistant"]
-    wanted = [True] * len(replies) if wanted is None else wanted
-    if len(wanted) != len(replies):
-        raise DataError(f"train_turns has {len(wanted)} values for {len(replies)} assistant messages. Run: python jobs/format.py")
-    trained = tuple(place for place, is_wanted in zip(replies, wanted, strict=True) if is_wanted)
-    if not trained:
-        raise DataError("a training row has no assistant message to learn. Run: python jobs/format.py")
-    tools = row.get("tools")
-    return Conversation(messages, trained, json.loads(tools) if isinstance(tools, str) else tools, row.get("weight", 1.0))
 
 
 def tokenize_conversation(conversation: Conversation, tokenizer: Any, mask: Mask = "assistant") -> dict[str, list[int]]:
@@ -160,30 +121,68 @@ def _cut_runs(places: Sequence[int]) -> list[Span]:
     return [(run[0][1], run[-1][1]) for run in runs]
 
 
-def tokenize_rows(rows: Iterable[dict[str, Any]], tokenizer: Any, max_length: int, mask: Mask = "assistant") -> TokenizedRows:
-    """Tokenize rows; one of more than `max_length` tokens is set aside and counted, never cut.
+def tokenize_rows(
+    rows: Iterable[dict[str, Any]],
+    tokenizer: Any,
+    max_length: int,
+    mask: Mask = "assistant",
+    images: TrainingImages | None = None,
+) -> TokenizedRows:
+    """Tokenize rows; one of more than `max_length` tokens, those of its images included, is set aside and counted, never cut.
+
+    Args:
+        images: what the model makes of page images; None if it takes none.
 
     Raises:
-        DataError: a row is not a training row (says which), or none is short enough.
-        TrainError: the chat template cannot be trained with.
+        DataError: a row is not a training row or shows a page image that is missing or damaged (says which), or none is short
+            enough.
+        TrainError: the chat template cannot be trained with, or the model takes no images.
     """
     kept = TokenizedRows()
     for number, row in enumerate(rows, start=1):
         try:
             conversation = read_conversation(row)
             tokenized = tokenize_conversation(conversation, tokenizer, mask)
+            if images:
+                tokenized = expand_images(tokenized, images.mark_id, [images.find_tokens(key) for key in conversation.images])
+            elif conversation.images:
+                raise TrainError(
+                    "the training rows show page images, and engine.model takes none. Set engine.model to a vision-language "
+                    "model, or collect with agent.page_view text."
+                )
         except DataError as error:
             raise DataError(f"row {number}: {error}") from None
         if len(tokenized["input_ids"]) > max_length:
             kept.num_too_long += 1
         else:
-            kept.rows.append({**tokenized, "weight": conversation.weight})
+            kept.rows.append({**tokenized, "weight": conversation.weight, "image_keys": conversation.images})
     if kept.num_too_long and not kept.rows:
         raise DataError(
             f"all {kept.num_too_long} rows have more than finetune.max_length = {max_length} tokens. "
-            "Raise it, or collect with a smaller search.top_k or shorter snippets."
+            "Raise it, or collect with a smaller agent.top_k, fewer agent.page_chars or a low agent.image_searches."
         )
     return kept
+
+
+def expand_images(tokenized: dict[str, list[int]], mark_id: int, images: Sequence[list[int]]) -> dict[str, list[int]]:
+    """Put the tokens of each image in place of its mark. They are not learned.
+
+    Raises:
+        DataError: there are not as many marks as images.
+    """
+    num_marks = tokenized["input_ids"].count(mark_id)
+    if num_marks != len(images):
+        raise DataError(
+            f"a training row shows {len(images)} images, and the chat template marks {num_marks}. If one of its texts spells "
+            "out the model's image token, leave the row out; otherwise this family of models is not supported."
+        )
+    waiting = iter(images)
+    expanded: dict[str, list[int]] = {"input_ids": [], "labels": []}
+    for token, label in zip(tokenized["input_ids"], tokenized["labels"], strict=True):
+        tokens = next(waiting) if token == mark_id else [token]
+        expanded["input_ids"] += tokens
+        expanded["labels"] += [IGNORED_LABEL] * len(tokens) if token == mark_id else [label]
+    return expanded
 
 
 def _render(conversation: Conversation, stop: int, tokenizer: Any, with_generation_prompt: bool) -> str:

@@ -20,13 +20,14 @@ from trl.trainer.sft_config import SFTConfig
 from trl.trainer.sft_trainer import SFTTrainer
 
 from drag_ray.errors import DataError, TrainError
+from drag_ray.finetune.collator import RowCollator
 from drag_ray.finetune.config import FinetuneConfig
-from drag_ray.finetune.cpu_trainer import CpuSFTTrainer
 from drag_ray.finetune.curve import ReportCallback, ReportFn, build_curve
 from drag_ray.finetune.deepspeed import build_deepspeed_settings, resolve_zero_stage
+from drag_ray.finetune.images import TrainingImages, open_training_images
 from drag_ray.finetune.model import load_model, load_tokenizer
 from drag_ray.finetune.tokens import TokenizedRows, tokenize_rows
-from drag_ray.finetune.weighted_trainer import WeightedSFTTrainer
+from drag_ray.finetune.trained_tokens import TrainedTokensTrainer
 
 _VISION_PART = r".*(visual|vision_tower|vision_model)\..*"
 
@@ -39,6 +40,7 @@ class TrainJob:
     model: str
     train_path: str
     validation_path: str
+    images_dir: str
     use_gpu: bool
     num_threads: int
 
@@ -63,16 +65,21 @@ def train(job: TrainJob, report: ReportFn, resume_from: Path | None) -> dict[str
     if zero_stage != "off":
         _start_deepspeed(job.use_gpu)
     tokenizer = load_tokenizer(job.model)
-    train_rows = tokenize_rows(_read_rows(Path(job.train_path), config.limit), tokenizer, config.max_length, config.mask)
-    validation_rows = tokenize_rows(_read_rows(Path(job.validation_path)), tokenizer, config.max_length, config.mask)
+    images = open_training_images(job.model, Path(job.images_dir))
+    train_rows = _tokenize_file(Path(job.train_path), config, tokenizer, images, config.limit)
+    validation_rows = _tokenize_file(Path(job.validation_path), config, tokenizer, images)
     if not train_rows.rows:
         raise DataError(f"{job.train_path}: no training rows. Run: python jobs/format.py")
+    if zero_stage == "zero3":
+        _check_all_show_images(train_rows.rows + validation_rows.rows)
     set_seed(config.seed)
     with tempfile.TemporaryDirectory(prefix="drag-ray-finetune-") as scratch_dir:
         # ZeRO-3 splits the weights while they load, so its settings must be in force before the model is made.
         arguments = _build_arguments(job, zero_stage, scratch_dir, bool(validation_rows.rows), resume_from is not None)
         counts = _count_rows(train_rows, validation_rows)
-        trainer = _build_trainer(job, arguments, tokenizer, train_rows, validation_rows)
+        is_weighted = any(row["weight"] != 1 for row in train_rows.rows)
+        collator = RowCollator(tokenizer.pad_token_id, images, is_weighted=is_weighted)
+        trainer = _build_trainer(job, arguments, tokenizer, collator, train_rows, validation_rows)
         trainer.remove_callback(PrinterCallback)
         trainer.add_callback(ReportCallback(report, counts))
         trainer.train(resume_from_checkpoint=str(resume_from) if resume_from else None)
@@ -88,6 +95,24 @@ def _start_deepspeed(use_gpu: bool) -> None:
     deepspeed.init_distributed(dist_backend="nccl" if use_gpu else "gloo")
 
 
+def _tokenize_file(
+    path: Path, config: FinetuneConfig, tokenizer: Any, images: TrainingImages | None, limit: int = 0
+) -> TokenizedRows:
+    try:
+        return tokenize_rows(_read_rows(path, limit), tokenizer, config.max_length, config.mask, images)
+    except DataError as error:
+        raise DataError(f"{path}: {error}") from None
+
+
+def _check_all_show_images(rows: list[dict[str, Any]]) -> None:
+    num_with_images = sum(bool(row["image_keys"]) for row in rows)
+    if 0 < num_with_images < len(rows):
+        raise TrainError(
+            f"finetune.deepspeed zero3: {num_with_images} of {len(rows)} rows show page images. The processes gather the weights "
+            "of the vision part together, and one whose batch shows no image would keep the others waiting. Use zero2."
+        )
+
+
 def _read_rows(path: Path, limit: int = 0) -> Iterator[dict[str, Any]]:
     try:
         with path.open(encoding="utf-8") as lines:
@@ -96,9 +121,9 @@ def _read_rows(path: Path, limit: int = 0) -> Iterator[dict[str, Any]]:
                     return
                 yield json.loads(line)
     except FileNotFoundError:
-        raise DataError(f"{path}: no such file. Run: python jobs/format.py") from None
+        raise DataError("no such file. Run: python jobs/format.py") from None
     except ValueError as error:
-        raise DataError(f"{path}: not one JSON object a line ({error}). Run: python jobs/format.py") from None
+        raise DataError(f"not one JSON object a line ({error}). Run: python jobs/format.py") from None
 
 
 def _count_rows(train_rows: TokenizedRows, validation_rows: TokenizedRows) -> dict[str, int]:
@@ -108,6 +133,7 @@ def _count_rows(train_rows: TokenizedRows, validation_rows: TokenizedRows) -> di
         "validation_rows": len(validation_rows.rows),
         "validation_rows_too_long": validation_rows.num_too_long,
         "trained_tokens": train_rows.num_trained_tokens,
+        "images": sum(len(row["image_keys"]) for row in train_rows.rows),
     }
 
 
@@ -139,6 +165,7 @@ def _build_arguments(job: TrainJob, zero_stage: Any, scratch_dir: str, evaluates
         deepspeed=build_deepspeed_settings(zero_stage, job.use_gpu),
         max_length=None,
         dataset_kwargs={"skip_prepare_dataset": True},
+        remove_unused_columns=False,
         seed=config.seed,
         data_seed=config.seed,
         report_to="none",
@@ -147,7 +174,12 @@ def _build_arguments(job: TrainJob, zero_stage: Any, scratch_dir: str, evaluates
 
 
 def _build_trainer(
-    job: TrainJob, arguments: SFTConfig, tokenizer: Any, train_rows: TokenizedRows, validation_rows: TokenizedRows
+    job: TrainJob,
+    arguments: SFTConfig,
+    tokenizer: Any,
+    collator: RowCollator,
+    train_rows: TokenizedRows,
+    validation_rows: TokenizedRows,
 ) -> SFTTrainer:
     config = job.config
     model = load_model(job.model, config.dtype)
@@ -157,15 +189,17 @@ def _build_trainer(
         lora_alpha=config.lora_alpha,
         lora_dropout=config.lora_dropout,
         target_modules=list(config.target_modules),
-        # Rows are text, so the vision part of a vision-language model has nothing to learn from them.
+        # The vision part stays as it is: the replies to learn are few and teach it little, and vLLM serves adapters of the
+        # language part alone.
         exclude_modules=_VISION_PART if hasattr(model.config, "vision_config") else None,
         task_type="CAUSAL_LM",
     )
-    is_weighted = any(row["weight"] != 1 for row in train_rows.rows)
-    trainer_class = WeightedSFTTrainer if is_weighted else SFTTrainer if job.use_gpu else CpuSFTTrainer
+    # On GPUs TRL's own loss leaves the logits out and takes less memory.
+    trainer_class = SFTTrainer if job.use_gpu and not collator.is_weighted else TrainedTokensTrainer
     return trainer_class(
         model=model,
         args=arguments,
+        data_collator=collator,
         train_dataset=Dataset.from_list(train_rows.rows),
         eval_dataset=Dataset.from_list(validation_rows.rows) if validation_rows.rows else None,
         processing_class=tokenizer,

@@ -7,7 +7,8 @@ from transformers import AutoTokenizer
 
 from drag_ray.engine.embedded import embedded_model_dir
 from drag_ray.errors import DataError, TrainError
-from drag_ray.finetune.tokens import IGNORED_LABEL, Conversation, read_conversation, tokenize_conversation, tokenize_rows
+from drag_ray.finetune.conversation import Conversation, read_conversation
+from drag_ray.finetune.tokens import IGNORED_LABEL, tokenize_conversation, tokenize_rows
 
 
 @pytest.fixture(scope="module")
@@ -120,7 +121,10 @@ def test_long_rows_are_set_aside_and_counted(tokenizer: Any) -> None:
         ({"prompt": CONVERSATION[:2], "completion": []}, "row 1: a training row has no assistant message to learn"),
         ({"messages": CONVERSATION, "num_prompt_messages": 2, "train_turns": [False, False]}, "no assistant message to learn"),
         ({"messages": CONVERSATION, "num_prompt_messages": 2, "train_turns": [True]}, "1 values for 2 assistant messages"),
-        ({"prompt": CONVERSATION[:2], "completion": CONVERSATION[2:3], "images": ["aa/1.jpg"]}, "row 1: .*shows page images"),
+        (
+            {"prompt": CONVERSATION[:2], "completion": CONVERSATION[2:3], "images": ["aa/1.jpg"]},
+            "row 1: .*shows 0 images in its messages and names 1",
+        ),
     ],
 )
 def test_rows_that_teach_nothing_are_refused(tokenizer: Any, row: dict[str, Any], complaint: str) -> None:

@@ -1,4 +1,5 @@
-"""Weighted training is compared with the loss that the weights define, row by row."""
+"""The loss over the trained positions alone is the one that transformers computes over all of them; with weights, the one that
+they define, row by row."""
 
 import copy
 from pathlib import Path
@@ -11,8 +12,8 @@ from transformers import AutoTokenizer, LlamaForCausalLM
 from trl.trainer.sft_config import SFTConfig
 
 from drag_ray.engine.embedded import embedded_model_dir
-from drag_ray.finetune.cpu_trainer import compute_trained_loss
-from drag_ray.finetune.weighted_trainer import WeightedSFTTrainer
+from drag_ray.finetune.collator import RowCollator
+from drag_ray.finetune.trained_tokens import TrainedTokensTrainer, compute_trained_loss
 
 ROWS = [
     {"input_ids": [5, 6, 7, 8, 9], "labels": [-100, -100, 7, 8, 9], "weight": 0.5},
@@ -20,6 +21,32 @@ ROWS = [
     {"input_ids": [1, 2, 3, 4], "labels": [-100, 2, 3, 4], "weight": 0.1},
     {"input_ids": [4, 4, 4, 2], "labels": [-100, -100, -100, 2], "weight": 1.0},
 ]
+
+
+@pytest.fixture
+def inputs() -> dict[str, torch.Tensor]:
+    torch.manual_seed(1)
+    input_ids = torch.randint(0, 50, (3, 12))
+    attention_mask = torch.ones_like(input_ids)
+    attention_mask[1, 9:] = 0
+    labels = torch.full_like(input_ids, -100)
+    labels[0, 8:12] = input_ids[0, 8:12]
+    labels[1, 6:9] = input_ids[1, 6:9]
+    labels[2, [3, 10]] = input_ids[2, [3, 10]]
+    return {"input_ids": input_ids, "attention_mask": attention_mask, "labels": labels}
+
+
+def test_loss_and_gradients_equal_those_of_the_whole_projection(model: LlamaForCausalLM, inputs: dict[str, torch.Tensor]) -> None:
+    expected = model(**inputs).loss
+    expected_gradient = torch.autograd.grad(expected, model.model.embed_tokens.weight)[0]
+    loss = compute_trained_loss(model, inputs)
+    torch.testing.assert_close(loss, expected)
+    torch.testing.assert_close(torch.autograd.grad(loss, model.model.embed_tokens.weight)[0], expected_gradient)
+
+
+def test_a_step_of_several_batches_divides_by_its_own_count(model: LlamaForCausalLM, inputs: dict[str, torch.Tensor]) -> None:
+    trained = int((inputs["labels"] != -100).sum())
+    torch.testing.assert_close(compute_trained_loss(model, inputs, 2 * trained), compute_trained_loss(model, inputs) / 2)
 
 
 def compute_row_losses(model: LlamaForCausalLM) -> tuple[list[torch.Tensor], list[int]]:
@@ -80,11 +107,17 @@ def train_one_step(model: LlamaForCausalLM, folder: Path, batch_size: int, accum
         gradient_checkpointing=False,
         max_length=None,
         dataset_kwargs={"skip_prepare_dataset": True},
+        remove_unused_columns=False,
         save_strategy="no",
         report_to="none",
         disable_tqdm=True,
     )
-    tokenizer = AutoTokenizer.from_pretrained(embedded_model_dir())
-    trainer = WeightedSFTTrainer(model=model, args=arguments, train_dataset=Dataset.from_list(ROWS), processing_class=tokenizer)
+    trainer = TrainedTokensTrainer(
+        model=model,
+        args=arguments,
+        data_collator=RowCollator(pad_token_id=0, is_weighted=True),
+        train_dataset=Dataset.from_list(ROWS),
+        processing_class=AutoTokenizer.from_pretrained(embedded_model_dir()),
+    )
     trainer.train()
     return trainer.model

@@ -1,4 +1,4 @@
-"""TRL's supervised trainer with a loss that is cheap on a CPU."""
+"""A loss of the trained tokens alone, each counted as often as its row's weight says, and TRL's supervised trainer with it."""
 
 from typing import Any
 
@@ -9,11 +9,14 @@ from trl.trainer.sft_trainer import SFTTrainer
 from drag_ray.finetune.tokens import IGNORED_LABEL
 
 
-class CpuSFTTrainer(SFTTrainer):
-    """`SFTTrainer` that projects only the trained positions onto the vocabulary.
+class TrainedTokensTrainer(SFTTrainer):
+    """`SFTTrainer` that projects only the trained positions onto the vocabulary, and in which rows can count differently.
 
-    TRL does so on GPUs alone. Elsewhere it projects every position of the prompt too, which is most of a step for a small
-    model with a large vocabulary: 7 to 10 s instead of 2.4 s (SmolLM2-135M, 8 rows of 210 tokens, 2 cores).
+    TRL leaves the other positions out on GPUs alone. Elsewhere it projects every position of the prompt too, which is most of a
+    step for a small model with a large vocabulary: 7 to 10 s instead of 2.4 s (SmolLM2-135M, 8 rows of 210 tokens, 2 cores).
+
+    Where batches have a `weight`, the weighted sum is divided by the weighted count of a whole step, over all of its batches and
+    processes, so that weights shift attention between rows and leave the learning rate as it is.
     """
 
     def compute_loss(
@@ -29,6 +32,14 @@ class CpuSFTTrainer(SFTTrainer):
             loss = loss * self.accelerator.num_processes  # the count is over all processes, whose gradients are averaged
         return loss
 
+    def _get_num_items_in_batch(self, batch_samples: list[dict[str, Any]], device: torch.device) -> torch.Tensor | int | None:
+        if "weight" not in batch_samples[0]:
+            return super()._get_num_items_in_batch(batch_samples, device)
+        count = torch.stack([count_weighted_tokens(batch) for batch in batch_samples]).sum().to(device)
+        if self.args.average_tokens_across_devices and self.args.world_size > 1:
+            count = torch.as_tensor(self.accelerator.gather(count)).sum()
+        return count
+
 
 def compute_trained_loss(model: Any, inputs: dict[str, Any], num_tokens: torch.Tensor | int | None = None) -> torch.Tensor:
     """Negative log-likelihood of the trained tokens: summed, and divided by `num_tokens` or by their number in this batch.
@@ -37,7 +48,8 @@ def compute_trained_loss(model: Any, inputs: dict[str, Any], num_tokens: torch.T
 
     Args:
         model: a causal language model whose forward takes `logits_to_keep`, as all of transformers do.
-        inputs: `input_ids`, `attention_mask` and `labels`, each of shape (rows, tokens), and perhaps `weight` of shape (rows,).
+        inputs: `input_ids`, `attention_mask` and `labels`, each of shape (rows, tokens), perhaps `weight` of shape (rows,), and
+            what else the model's forward takes, such as images.
         num_tokens: trained tokens of the whole step, where it has several batches.
     """
     labels = inputs["labels"][:, 1:]

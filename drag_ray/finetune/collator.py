@@ -1,0 +1,33 @@
+"""Tokenized rows become batches."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from trl.trainer.sft_trainer import DataCollatorForLanguageModeling
+
+from drag_ray.finetune.images import TrainingImages
+
+
+class RowCollator:
+    """Pads rows {input_ids, labels, weight, image_keys} into a batch, and opens and processes its images.
+
+    Args:
+        pad_token_id: fills short rows.
+        images: where images come from; None for rows without any.
+        is_weighted: hand on what each row counts in the loss, as `weight` of shape (rows,).
+    """
+
+    def __init__(self, pad_token_id: int, images: TrainingImages | None = None, *, is_weighted: bool = False) -> None:
+        self._pad = DataCollatorForLanguageModeling(pad_token_id)
+        self._images = images
+        self.is_weighted = is_weighted
+
+    def __call__(self, rows: Sequence[dict[str, Any]]) -> dict[str, torch.Tensor]:
+        """`input_ids`, `labels` and `attention_mask` of shape (rows, tokens), `weight`, and what images become."""
+        batch = dict(self._pad([{name: row[name] for name in ("input_ids", "labels")} for row in rows]))
+        if self._images:
+            batch |= self._images.build_inputs(batch["input_ids"], [key for row in rows for key in row["image_keys"]])
+        if self.is_weighted:
+            batch["weight"] = torch.tensor([row["weight"] for row in rows], dtype=torch.float32)
+        return batch

@@ -1,0 +1,72 @@
+"""Page images of training rows: the tokens that stand for them, and what the model's vision part is given.
+
+Both come from the model's own processor, as they do when it serves, and pages are opened in the store of the index stage;
+no image is copied.  A page that had left the prompt when the policy replied (`agent.image_searches`) is in no row either.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from drag_ray.corpus.page_images import PageImages
+from drag_ray.finetune.model import load_processor
+
+
+class TrainingImages:
+    """Images as one vision-language model takes them.
+
+    Attributes:
+        mark_id: the token with which the chat template marks the place of an image.
+
+    Args:
+        processor: of the model.
+        store: the pictures by their keys.
+    """
+
+    def __init__(self, processor: Any, store: PageImages) -> None:
+        self._processor = processor
+        self._store = store
+        self.mark_id: int = processor.image_token_id
+        self._tokens: dict[str, list[int]] = {}
+        self._tokens_of_size: dict[tuple[int, int], list[int]] = {}
+
+    def find_tokens(self, key: str) -> list[int]:
+        """The tokens that stand for an image in place of its mark; how many they are depends on its size alone.
+
+        Each image is opened once to see that it can be, and the first of each size goes through the processor.
+
+        Raises:
+            DataError: the image is missing or damaged.
+        """
+        if key not in self._tokens:
+            picture = self._store.open(key)
+            if picture.size not in self._tokens_of_size:
+                found = self._processor(text=[self._processor.image_token], images=[picture], add_special_tokens=False)
+                self._tokens_of_size[picture.size] = list(found["input_ids"][0])
+            self._tokens[key] = self._tokens_of_size[picture.size]
+        return self._tokens[key]
+
+    def build_inputs(self, input_ids: torch.Tensor, keys: Sequence[str]) -> dict[str, torch.Tensor]:
+        """What the model's forward takes besides the tokens of a batch.
+
+        Args:
+            input_ids: (rows, tokens), images expanded.
+            keys: the images of all rows in their order.
+        """
+        if not keys:
+            return {}
+        pictures = [self._store.open(key) for key in keys]
+        inputs = dict(self._processor.image_processor(images=pictures, return_tensors="pt"))
+        if "mm_token_type_ids" in self._processor.model_input_names:
+            inputs["mm_token_type_ids"] = torch.tensor(self._processor.create_mm_token_type_ids(input_ids.tolist()))
+        return inputs
+
+
+def open_training_images(model: str, images_dir: Path) -> TrainingImages | None:
+    """The images for a model; None if it takes none."""
+    processor = load_processor(model)
+    if processor is None or getattr(processor, "image_token_id", None) is None:
+        return None
+    return TrainingImages(processor, PageImages(images_dir))

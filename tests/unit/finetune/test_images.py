@@ -1,0 +1,162 @@
+"""Rows with page images, against what Qwen3-VL's own processor makes of the same texts and pictures."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from PIL import Image
+from qwen3_vl_shapes import SHAPES_TINY, write_model
+from transformers import AutoProcessor
+
+from drag_ray.corpus.page_images import PageImages
+from drag_ray.engine.embedded import embedded_model_dir
+from drag_ray.errors import DataError, TrainError
+from drag_ray.finetune.collator import RowCollator
+from drag_ray.finetune.conversation import read_conversation
+from drag_ray.finetune.images import TrainingImages, open_training_images
+from drag_ray.finetune.tokens import IGNORED_LABEL, tokenize_rows
+
+SIZES = ((300, 400), (640, 320), (300, 400))
+SEARCH = "<search>rotor</search>"
+
+
+@pytest.fixture(scope="module")
+def model_dir(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return str(write_model(tmp_path_factory.mktemp("model"), embedded_model_dir(), SHAPES_TINY, max_pixels=256 * 256))
+
+
+@pytest.fixture(scope="module")
+def processor(model_dir: str) -> Any:
+    return AutoProcessor.from_pretrained(model_dir)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> PageImages:
+    return PageImages(tmp_path / "page_images")
+
+
+@pytest.fixture
+def keys(store: PageImages) -> list[str]:
+    return [store.write(Image.new("RGB", size, (70 * number, 0, 0))) for number, size in enumerate(SIZES)]
+
+
+@pytest.fixture
+def images(model_dir: str, store: PageImages) -> TrainingImages:
+    found = open_training_images(model_dir, store.root)
+    assert found is not None
+    return found
+
+
+def say(role: str, *parts: str | None) -> dict[str, Any]:
+    """A message of a written row; None stands for an image."""
+    return {"role": role, "content": [{"type": "text" if part else "image", "text": part} for part in parts]}
+
+
+def build_row(*keys: str) -> dict[str, Any]:
+    """A row that shows images after a search."""
+    shown = [part for _ in keys for part in ("\n\n[1] wing.pdf#1\n", None)]
+    prompt = [
+        say("user", "Question: which rotor?"),
+        say("assistant", "<search>wing</search>"),
+        say("user", "Pages found:", *shown),
+    ]
+    return {"prompt": prompt, "completion": [say("assistant", SEARCH)], "images": list(keys)}
+
+
+def render(row: dict[str, Any], processor: Any) -> str:
+    return processor.apply_chat_template(row["prompt"] + row["completion"], tokenize=False)
+
+
+def decode_learned(row: dict[str, Any], processor: Any) -> str:
+    return processor.tokenizer.decode([label for label in row["labels"] if label != IGNORED_LABEL])
+
+
+def test_an_image_has_the_tokens_that_the_processor_gives_it_and_they_are_not_learned(
+    processor: Any, store: PageImages, keys: list[str], images: TrainingImages
+) -> None:
+    row = build_row(*keys)
+    [tokenized] = tokenize_rows([row], processor.tokenizer, 2048, images=images).rows
+    expected = processor(text=[render(row, processor)], images=[store.open(key) for key in keys])
+    assert tokenized["input_ids"] == expected["input_ids"][0]
+    assert tokenized["input_ids"].count(processor.image_token_id) > 100
+    assert decode_learned(tokenized, processor) == f"{SEARCH}<|im_end|>"
+    assert tokenized["image_keys"] == keys
+
+
+def test_without_a_mask_all_but_the_images_is_learned(processor: Any, keys: list[str], images: TrainingImages) -> None:
+    row = build_row(keys[1])
+    [tokenized] = tokenize_rows([row], processor.tokenizer, 2048, "none", images).rows
+    assert decode_learned(tokenized, processor) == render(row, processor).replace("<|image_pad|>", "")
+
+
+def test_a_batch_has_what_the_processor_makes_of_it(
+    processor: Any, store: PageImages, keys: list[str], images: TrainingImages
+) -> None:
+    rows = [build_row(keys[0], keys[1]), build_row(), build_row(keys[2])]
+    tokenized = tokenize_rows(rows, processor.tokenizer, 2048, images=images)
+    batch = RowCollator(processor.tokenizer.pad_token_id, images, is_weighted=True)(tokenized.rows)
+    expected = processor(
+        text=[render(row, processor) for row in rows],
+        images=[store.open(key) for key in keys],
+        padding=True,
+        padding_side="right",
+        return_tensors="pt",
+    )
+    assert set(batch) == {*expected, "labels", "weight"}
+    for name, values in expected.items():
+        torch.testing.assert_close(batch[name], values, msg=name)
+
+
+def test_a_batch_without_images_is_one_of_text(processor: Any, images: TrainingImages) -> None:
+    tokenized = tokenize_rows([build_row()], processor.tokenizer, 2048, images=images)
+    batch = RowCollator(processor.tokenizer.pad_token_id, images)(tokenized.rows)
+    assert set(batch) == {"input_ids", "labels", "attention_mask"}
+
+
+def test_images_after_the_last_learned_reply_are_not_read(processor: Any, keys: list[str], images: TrainingImages) -> None:
+    messages = [say("user", "Q"), say("assistant", SEARCH), say("user", "Pages found:", None), say("assistant", "no")]
+    row = {"messages": messages, "num_prompt_messages": 1, "train_turns": [True, False], "images": keys[:1]}
+    [tokenized] = tokenize_rows([row], processor.tokenizer, 2048, images=images).rows
+    assert tokenized["image_keys"] == []
+    assert processor.image_token_id not in tokenized["input_ids"]
+
+
+def test_the_tokens_of_images_count_in_the_length_of_a_row(processor: Any, keys: list[str], images: TrainingImages) -> None:
+    [short, long] = tokenize_rows([build_row(), build_row(*keys)], processor.tokenizer, 2048, images=images).rows
+    limit = len(long["input_ids"]) - 1
+    assert limit > len(short["input_ids"]) + 100
+    tokenized = tokenize_rows([build_row(), build_row(*keys)], processor.tokenizer, limit, images=images)
+    assert (len(tokenized.rows), tokenized.num_too_long) == (1, 1)
+
+
+def test_a_missing_or_damaged_image_is_told_with_its_row(
+    processor: Any, store: PageImages, keys: list[str], images: TrainingImages
+) -> None:
+    rows = [build_row(keys[0]), build_row(keys[1])]
+    data = store.read(keys[1])
+    (store.root / keys[1]).write_bytes(data[: len(data) // 2])
+    with pytest.raises(DataError, match=rf"row 2: .*{keys[1]}: not a readable picture"):
+        tokenize_rows(rows, processor.tokenizer, 2048, images=images)
+    (store.root / keys[1]).unlink()
+    with pytest.raises(DataError, match=rf"row 2: .*{keys[1]}: no such page image"):
+        tokenize_rows(rows, processor.tokenizer, 2048, images=images)
+
+
+def test_a_text_that_spells_the_image_token_is_refused(processor: Any, images: TrainingImages) -> None:
+    row = {"prompt": [say("user", "What is <|image_pad|>?")], "completion": [say("assistant", SEARCH)], "images": []}
+    with pytest.raises(DataError, match="row 1: a training row shows 0 images, and the chat template marks 1"):
+        tokenize_rows([row], processor.tokenizer, 2048, images=images)
+
+
+def test_a_model_of_text_is_refused_for_rows_with_images(processor: Any, keys: list[str], store: PageImages) -> None:
+    assert open_training_images(str(embedded_model_dir()), store.root) is None
+    with pytest.raises(TrainError, match=r"show page images, and engine\.model takes none"):
+        tokenize_rows([build_row(keys[0])], processor.tokenizer, 2048)
+
+
+def test_contents_without_an_image_are_plain_text_again() -> None:
+    conversation = read_conversation(build_row("ab/1.jpg"))
+    assert [message["content"] for message in conversation.messages[:2]] == ["Question: which rotor?", "<search>wing</search>"]
+    assert conversation.messages[2]["content"][2] == {"type": "image", "image": "ab/1.jpg"}
+    assert conversation.messages[3]["content"] == SEARCH
