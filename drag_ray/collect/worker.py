@@ -2,8 +2,10 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 
@@ -81,6 +83,7 @@ class CollectWorker:
         search = (self._environment, record.fingerprint, SYNTAX_HELP[record.syntax], self._read_page)
         self._rollouts = {"": Rollouts(options.agent, options.policy, generate, *search)}
         self._journal = Journal(options.run_dir, options.flush_s)
+        self._disk = ThreadPoolExecutor(1, "journal")  # a write must not hold up the rollouts, and writes keep their order
         self._places = asyncio.Semaphore(options.concurrent_rollouts)
         self._suspects_place = asyncio.Semaphore(1)
         self._engine_died = False
@@ -92,16 +95,16 @@ class CollectWorker:
         tasks, ended = read_tasks(chunk), read_ended(chunk)
         trajectories: list[Trajectory] = []
         if not claim(self._options.run_dir, chunk["chunk"][0].as_py()):
-            trajectories = self._take_over(tasks, ended)
+            trajectories = await self._on_disk(self._take_over, tasks, ended)
         num_pending = sum(task.id not in ended for task in tasks)
         self._num_running += num_pending
         try:
             groups = await asyncio.gather(*(self._run_question(group, ended) for group in group_by_question(tasks)))
         except EngineDiedError:
-            self._journal.flush()
+            await self._on_disk(self._journal.flush)
             raise
         if self._num_running == 0:
-            self._journal.flush()  # perhaps nothing comes after this, and nobody tells an actor that it ends
+            await self._on_disk(self._journal.flush)  # perhaps nothing comes after this, and nobody tells an actor that it ends
         run = [trajectory for group in groups for trajectory in group]
         yield self._summarise([*trajectories, *run], num_skipped=num_pending - len(run))
 
@@ -161,16 +164,22 @@ class CollectWorker:
             self._note_load(placed=1)
             if self._engine_died:
                 raise EngineDiedError("the engine died before this rollout began")
-            begin_rollout(self._options.run_dir, task.id)
+            await asyncio.to_thread(begin_rollout, self._options.run_dir, task.id)
             try:
                 trajectory = await self._choose_rollouts(task.baseline).run(task)
             except EngineDiedError:
                 self._engine_died = True
                 raise
-            end_rollout(self._options.run_dir, task.id)
             self._note_load(placed=-1)
-        self._journal.add(trajectory)
+        await self._on_disk(self._put_away, trajectory)
         return trajectory
+
+    def _put_away(self, trajectory: Trajectory) -> None:
+        end_rollout(self._options.run_dir, trajectory.id)
+        self._journal.add(trajectory)
+
+    async def _on_disk(self, work: Callable[..., Any], *args: Any) -> Any:
+        return await asyncio.get_running_loop().run_in_executor(self._disk, work, *args)
 
     def _note_load(self, placed: int = 0) -> None:
         self._num_placed += placed
