@@ -15,12 +15,21 @@ def find_repetitive(texts: pl.Series) -> pl.Series:
 
     That is seq-rep-3 > 0.5 in the words of Welleck et al., Neural Text Generation with Unlikelihood Training (ICLR 2020).
     """
-    words = texts.str.extract_all(r"\w+").rename("words")
-    # Most replies are too short to tell, and looking at each is slow.
+    words = texts.str.extract_all(r"\w+").rename("word")
     is_long = words.list.len() >= _MIN_WORDS
-    word = pl.element()
-    trigrams = pl.concat_str(word, word.shift(-1), word.shift(-2), separator=" ").drop_nulls()
-    share_of_new = words.filter(is_long).list.eval(trigrams.n_unique() / trigrams.len()).list.first()
+    word, text = pl.col("word"), pl.col("text")
+    # All texts in one column: what has to be done for each list by itself is slow.
+    trigrams = (
+        words.filter(is_long)
+        .to_frame()
+        .with_row_index("text")
+        .explode("word")
+        .select(
+            "text", trigram=pl.concat_str(word, word.shift(-1), word.shift(-2), separator=" "), is_whole=text == text.shift(-2)
+        )
+        .filter("is_whole")
+    )
+    share_of_new = trigrams.group_by("text").agg(pl.col("trigram").n_unique() / pl.len()).sort("text")["trigram"]
     return is_long.scatter(is_long.arg_true(), share_of_new < _MIN_NEW_TRIGRAMS)
 
 

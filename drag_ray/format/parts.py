@@ -53,7 +53,7 @@ class FormattedPart:
 def format_part(job: FormatJob, name: str) -> FormattedPart:
     """Build the rows of every kind from one part.  Rows of withheld questions are left out, rows that leak are set aside."""
     part = read_part(job.process_dir, name)
-    sides = read_table(job.sides_path)
+    sides = _read_sides(job, part)
     withheld = sides.filter(pl.col("side") == WITHHELD)
     part = ScoredPart(
         part.turns.join(withheld, on="question_id", how="anti", maintain_order="left"),
@@ -83,7 +83,8 @@ def check_part(job: FormatJob, name: str, places: dict[Path, range]) -> int:
     Raises:
         DataError: a row leaks.
     """
-    checker = RowChecker(read_part(job.process_dir, name), read_table(job.sides_path), job.layout)
+    part = read_part(job.process_dir, name)
+    checker = RowChecker(part, _read_sides(job, part), job.layout)
     num_rows = 0
     for path, place in places.items():
         written = pl.scan_parquet(path, glob=False)
@@ -92,3 +93,8 @@ def check_part(job: FormatJob, name: str, places: dict[Path, range]) -> int:
         checker.check(rows, path.stem, str(path), place.start)
         num_rows += rows.height
     return num_rows
+
+
+def _read_sides(job: FormatJob, part: ScoredPart) -> pl.DataFrame:
+    """The side of each question of a part."""
+    return read_table(job.sides_path).join(part.trajectories.select("question_id"), on="question_id", how="semi")
