@@ -196,7 +196,7 @@ def _build_trainer(
     )
     # On GPUs TRL's own loss leaves the logits out and takes less memory.
     trainer_class = SFTTrainer if job.use_gpu and not collator.is_weighted else TrainedTokensTrainer
-    return trainer_class(
+    trainer = trainer_class(
         model=model,
         args=arguments,
         data_collator=collator,
@@ -205,6 +205,10 @@ def _build_trainer(
         processing_class=tokenizer,
         peft_config=adapter,
     )
+    # Both losses divide by the trained tokens of a whole step. Vision-language models say of themselves that theirs does not, and
+    # with gradient accumulation each batch would be divided by its own tokens, and weighted ones by the number of batches again.
+    trainer.model_accepts_loss_kwargs = True
+    return trainer
 
 
 def _check_target_modules(model: Any, target_modules: tuple[str, ...]) -> None:

@@ -1,0 +1,161 @@
+"""The finetune stage on rows with page images: a Qwen3-VL of two layers learns which query belongs to which picture."""
+
+import json
+import math
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from peft import PeftModel
+from PIL import Image
+from qwen3_vl_shapes import SHAPES_TINY, write_model
+from safetensors import safe_open
+from transformers import AutoConfig, Qwen3VLForConditionalGeneration
+
+from drag_ray.artifacts import Identity, StageFolder
+from drag_ray.cluster import ClusterConfig, connect
+from drag_ray.corpus.page_images import DIR_NAME, PageImages
+from drag_ray.engine.embedded import embedded_model_dir
+from drag_ray.finetune.adapter import ADAPTER_WEIGHTS_NAME
+from drag_ray.finetune.collator import RowCollator
+from drag_ray.finetune.config import FinetuneConfig
+from drag_ray.finetune.images import open_training_images
+from drag_ray.finetune.model import load_model, load_tokenizer
+from drag_ray.finetune.stage import run
+from drag_ray.finetune.tokens import IGNORED_LABEL, tokenize_rows
+from drag_ray.finetune.trained_tokens import compute_trained_loss
+from drag_ray.finetune.trainer import TrainJob, train
+
+QUERIES = ("rotor", "spar", "fuel", "cabin")
+EPOCHS = 60
+
+
+def say(role: str, *parts: str | None) -> dict[str, Any]:
+    """A message of a written row; None stands for an image."""
+    return {"role": role, "content": [{"type": "text" if part else "image", "text": part} for part in parts]}
+
+
+def build_rows(images: list[str]) -> list[dict[str, Any]]:
+    """Rows that differ in nothing but their picture and the query to learn."""
+    prompt = [
+        say("user", "Question: what is shown?"),
+        say("assistant", "<search>page</search>"),
+        say("user", "Pages found:", None),
+    ]
+    return [
+        {"prompt": prompt, "completion": [say("assistant", f"<search>{query}</search>")], "images": [image]}
+        for query, image in zip(QUERIES, images, strict=True)
+    ]
+
+
+@pytest.fixture(scope="module")
+def model_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = write_model(tmp_path_factory.mktemp("model"), embedded_model_dir(), SHAPES_TINY, max_pixels=256 * 256)
+    torch.manual_seed(0)
+    config = AutoConfig.from_pretrained(folder)
+    config.text_config.initializer_range = config.vision_config.initializer_range = 0.2  # so that images make a difference
+    model: Any = Qwen3VLForConditionalGeneration(config)
+    model.lm_head.weight.data.mul_(4)  # so narrow a model could not be sure of a word otherwise
+    model.float().save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def run_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run with four page images and a row for each."""
+    folder = tmp_path_factory.mktemp("run")
+    store = PageImages(folder / "index" / DIR_NAME)
+    colours = np.random.default_rng(0).integers(0, 256, (len(QUERIES), 8, 10, 3), dtype=np.uint8)
+    images = [store.write(Image.fromarray(blocks).resize((320, 256), Image.Resampling.NEAREST)) for blocks in colours]
+    rows_dir = folder / "format" / "sft_context"
+    rows_dir.mkdir(parents=True)
+    for side in ("train", "validation"):
+        (rows_dir / f"{side}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in build_rows(images)))
+    return folder
+
+
+def configure(**options: Any) -> FinetuneConfig:
+    defaults = {
+        "epochs": EPOCHS,
+        "learning_rate": 0.003,
+        "warmup_ratio": 0,
+        "lora_dropout": 0,
+        "dtype": "float32",
+        "device": "cpu",
+    }
+    return FinetuneConfig(format="sft_context", checkpoint_steps=EPOCHS, **(defaults | options))
+
+
+@pytest.fixture(scope="module")
+def counts(run_dir: Path, model_dir: Path) -> dict[str, Any]:
+    """What the stage counts after it has trained an adapter."""
+    config = SimpleNamespace(
+        finetune=configure(), engine=SimpleNamespace(model=str(model_dir)), stage_dir=lambda name: run_dir / name
+    )
+    with (
+        connect(ClusterConfig(num_cpus=1, dashboard_port=8312)),
+        StageFolder(run_dir / "finetune", Identity("finetune", {}, {}, "test")) as folder,
+    ):
+        return run(config, folder)
+
+
+def test_the_loss_falls_below_what_the_text_alone_allows(counts: dict[str, Any]) -> None:
+    assert (counts["rows"], counts["images"], counts["steps"]) == (4, 4, EPOCHS)
+    assert counts["first_loss"] > 5
+    blind_loss = len(QUERIES) * math.log(len(QUERIES)) / counts["trained_tokens"]  # of who has to guess which query it is
+    assert counts["eval_loss_after"] < blind_loss / 3
+
+
+def compute_loss(model: Any, batch: dict[str, torch.Tensor]) -> float:
+    with torch.no_grad():
+        return float(compute_trained_loss(model, batch))
+
+
+def test_the_adapter_loads_with_its_base_and_sees_the_images(counts: dict[str, Any], run_dir: Path, model_dir: Path) -> None:
+    images = open_training_images(str(model_dir), run_dir / "index" / DIR_NAME)
+    tokenizer = load_tokenizer(model_dir)
+    lines = (run_dir / "format" / "sft_context" / "train.jsonl").read_text().splitlines()
+    rows = tokenize_rows([json.loads(line) for line in lines], tokenizer, 2048, images=images).rows
+    learned = [tokenizer.decode([label for label in row["labels"] if label != IGNORED_LABEL]) for row in rows]
+    assert learned == [f"<search>{query}</search><|im_end|>" for query in QUERIES]
+
+    collate = RowCollator(tokenizer.pad_token_id, images)
+    keys = [row["image_keys"] for row in rows]
+    batch = collate(rows)
+    swapped = collate([{**row, "image_keys": other} for row, other in zip(rows, keys[1:] + keys[:1], strict=True)])
+    adapted = PeftModel.from_pretrained(load_model(model_dir, "float32"), str(run_dir / "finetune" / "adapter")).eval()
+    merged = load_model(run_dir / "finetune" / "merged", "float32").eval()
+    for model in (adapted, merged):
+        assert compute_loss(model, batch) == pytest.approx(counts["eval_loss_after"], abs=1e-3)
+        assert compute_loss(model, swapped) > 1
+    with safe_open(run_dir / "finetune" / "adapter" / ADAPTER_WEIGHTS_NAME, "pt") as weights:
+        names = list(weights.keys())
+    assert names
+    assert not any("visual" in name for name in names)
+
+
+@pytest.mark.parametrize("options", [{"gradient_checkpointing": True}, {"batch_size": 1, "gradient_accumulation": 4}])
+def test_memory_is_saved_without_changing_what_is_learned(run_dir: Path, model_dir: Path, options: dict[str, Any]) -> None:
+    """Without Ray: one process, two steps."""
+
+    def train_twice(**chosen: Any) -> list[float]:
+        rows_dir = run_dir / "format" / "sft_context"
+        job = TrainJob(
+            config=configure(epochs=2, **chosen),
+            model=str(model_dir),
+            train_path=str(rows_dir / "train.jsonl"),
+            validation_path=str(rows_dir / "validation.jsonl"),
+            images_dir=str(run_dir / "index" / DIR_NAME),
+            use_gpu=False,
+            num_threads=1,
+        )
+        curve = train(job, lambda metrics, checkpoint_dir: None, None)["curve"]
+        return [point["loss"] for point in curve if "loss" in point]
+
+    plain = train_twice()
+    assert len(plain) == 2
+    assert plain[0] - plain[1] > 0.1
+    assert train_twice(**options) == pytest.approx(plain, rel=1e-3)
