@@ -12,6 +12,7 @@ from typing import Any
 
 from drag_ray import artifacts, provenance
 from drag_ray.artifacts import Identity, Manifest, StageFolder
+from drag_ray.engine.config import EngineConfig
 from drag_ray.errors import ConfigError
 from drag_ray.run_config import RunConfig
 
@@ -29,7 +30,7 @@ class Stage:
         reads: stages whose folders it reads.
         sections: options that it depends on; its command line offers them.
         code: parts of drag_ray that its result depends on.
-        placement: options that change where and how fast it runs, not what comes out.
+        placement: options of its sections that do not change what comes out, only where and how fast it runs, if anything.
     """
 
     name: str
@@ -49,6 +50,7 @@ _ENGINE_PLACEMENT = (
     *("engine.device", "engine.max_num_seqs", "engine.gpu_memory_utilization", "engine.cpu_kv_cache_gib"),
     *("engine.image_threads", "engine.image_cache_gib", "engine.encoder_cache_gib"),
 )
+_ENGINE_BUT_MODEL = tuple(f"engine.{name}" for name in EngineConfig.model_fields if name != "model")
 _ROLLOUT_PLACEMENT = (
     *_ENGINE_PLACEMENT,
     "collect.num_engines",
@@ -102,7 +104,7 @@ STAGES: dict[str, Stage] = {
             reads=("format",),
             sections=("finetune", "engine"),
             code=("finetune", "format/masks.py"),
-            placement=("finetune.num_workers", "finetune.max_failures", *_ENGINE_PLACEMENT),
+            placement=("finetune.num_workers", "finetune.max_failures", *_ENGINE_BUT_MODEL),
         ),
         Stage(
             name="evaluate",
@@ -110,7 +112,8 @@ STAGES: dict[str, Stage] = {
             reads=("index", "finetune"),
             sections=("seed", "agent", "engine", "collect", "evaluate"),
             code=(*_ROLLOUT_CODE, "baselines", "evaluate"),
-            placement=_ROLLOUT_PLACEMENT,
+            # Its rollouts are greedy, and nothing that it reports is made of log-probabilities.
+            placement=(*_ROLLOUT_PLACEMENT, "engine.seeds", "engine.logprobs"),
         ),
     )
 }

@@ -41,6 +41,11 @@ def test_an_option_changes_the_stages_that_depend_on_it(run_dir: Path) -> None:
     assert changed_by(run_dir, "--engine.model", "other") == {"collect", "finetune", "evaluate"}
 
 
+def test_engine_options_count_where_they_matter(run_dir: Path) -> None:
+    assert changed_by(run_dir, "--no-engine.seeds", "--no-engine.logprobs") == {"collect"}
+    assert changed_by(run_dir, "--engine.max-model-len", "4096", "--engine.adapter", "other") == {"collect", "evaluate"}
+
+
 def test_placement_changes_nothing(run_dir: Path) -> None:
     assert changed_by(run_dir, "--collect.num-engines", "8", "--engine.max-num-seqs", "512", "--cluster.num-cpus", "3") == set()
 
