@@ -131,7 +131,8 @@ def watch_memory() -> Iterator[list[int]]:
     peak, done = [0], threading.Event()
 
     def watch() -> None:
-        while not done.wait(0.5):
+        # To add up the pages of all processes takes a tenth of a second: more often would slow down what is measured.
+        while not done.wait(2.0):
             total = 0
             for process in [psutil.Process(), *psutil.Process().children(recursive=True)]:
                 with contextlib.suppress(psutil.Error):

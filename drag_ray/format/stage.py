@@ -77,6 +77,7 @@ def _write_rows(job: FormatJob, parts: list[str], folder: Path) -> tuple[Files, 
                 files[key].write(rows, part)
             for export in exports:
                 export.write(formatted.rows[export.key].table)
+            formatted.rows.clear()  # while the next part is waited for, these are not kept
             totals.update(formatted.num_set_aside)
             totals.update(searches=formatted.num_searches, targets=formatted.num_targets)
         if not totals["targets"]:

@@ -38,6 +38,7 @@ def read_trajectories(lines: Iterable[str], place: str, config: AgentConfig) -> 
         place: the file, for the reasons.
         config: the agent that conversations are rebuilt for; its top_k is taken as theirs.
     """
+    reader = _RecordReader(config)
     for number, line in enumerate(lines, start=1):
         if not line.strip():
             continue
@@ -47,60 +48,103 @@ def read_trajectories(lines: Iterable[str], place: str, config: AgentConfig) -> 
             yield f"{place}:{number}: not JSON ({error}); was the file cut?"
             continue
         try:
-            yield to_trajectory(record, config)
+            yield reader.read(record)
         except KeyError as error:
             yield f"{place}:{number}: no {error.args[0]!r}"
         except (TypeError, ValueError, AttributeError) as error:
             yield f"{place}:{number}: {error}"
 
 
-def to_trajectory(record: Record, config: AgentConfig) -> Trajectory:
-    """The trajectory of one record.
+class _RecordReader:
+    """Makes trajectories of records, their conversations rebuilt for one agent configuration."""
 
-    Replies without a search or an answer are left out, as the reference asks again with the same prompt after them.
+    def __init__(self, config: AgentConfig) -> None:
+        self._top_k = config.top_k
+        self._prompts = Prompts(config)
+        self._protocol = get_protocol(config.protocol)
+        self._of_all_records: dict[str, Any] = {
+            **dict.fromkeys(("group", "adapter"), ""),
+            **{"split": "train", "sample_index": 0, "seed": 0, "duration_s": 0.0, "index_fingerprint": "drag"},
+            **{"protocol": config.protocol, "top_k": config.top_k, "depth": config.top_k},
+            "agent_fingerprint": compute_fingerprint("drag", config.model_dump(mode="json")),
+        }
 
-    Raises:
-        KeyError, TypeError, ValueError, AttributeError: the record is not of the format.
-    """
-    truth = record["ground_truth"]
-    evidence = tuple(_read_page(location) for location in truth["answer_locations"])
-    question = _require_text(record, "question")
-    conversation = Prompts(config).opening(question)
-    turns: list[Turn] = []
-    for iteration in record["iterations"]:
-        if iteration["action"] == ActionKind.SEARCH.value or iteration["action"] in _ANSWERS:
-            turns.append(_read_turn(iteration, len(turns) + 1, evidence, conversation, config))
-    error = str(record.get("error") or "").replace(_OUT_OF_ITERATIONS, "")
-    answered = bool(turns) and turns[-1].action is ActionKind.ANSWER
-    return Trajectory(
-        id=_require_text(record, "id"),
-        question_id=_require_text(record, "question_id"),
-        question=question,
-        evidence=evidence,
-        answers=tuple(str(answer) for answer in truth["answers"]),
-        category=str(truth.get("category") or ""),
-        group="",
-        split="train",
-        sample_index=0,
-        seed=0,
-        preset=_read_preset(record.get("sampling_config")),
-        turns=tuple(turns),
-        messages=json.dumps(conversation, ensure_ascii=False),
-        protocol=config.protocol,
-        stop_reason=StopReason.ERROR if error else StopReason.ANSWER if answered else StopReason.MAX_ITERATIONS,
-        final_answer=turns[-1].answer if turns else "",
-        citations=turns[-1].citations if turns else (),
-        top_k=config.top_k,
-        depth=config.top_k,
-        model=str(record.get("model") or ""),
-        adapter="",
-        agent_fingerprint=compute_fingerprint("drag", config.model_dump(mode="json")),
-        index_fingerprint="drag",
-        started_at=str(record.get("timestamp") or ""),
-        duration_s=0.0,
-        error=error,
-        hinted=bool(record.get("hinted")),
-    )
+    def read(self, record: Record) -> Trajectory:
+        """The trajectory of one record.
+
+        Replies without a search or an answer are left out, as the reference asks again with the same prompt after them.
+
+        Raises:
+            KeyError, TypeError, ValueError, AttributeError: the record is not of the format.
+        """
+        truth = record["ground_truth"]
+        evidence = tuple(_read_page(location) for location in truth["answer_locations"])
+        question = _require_text(record, "question")
+        conversation = self._prompts.opening(question)
+        turns = self._read_turns(record["iterations"], evidence, conversation)
+        error = str(record.get("error") or "").replace(_OUT_OF_ITERATIONS, "")
+        answered = bool(turns) and turns[-1].action is ActionKind.ANSWER
+        return Trajectory(
+            id=_require_text(record, "id"),
+            question_id=_require_text(record, "question_id"),
+            question=question,
+            evidence=evidence,
+            answers=tuple(str(answer) for answer in truth["answers"]),
+            category=str(truth.get("category") or ""),
+            preset=_read_preset(record.get("sampling_config")),
+            turns=turns,
+            messages=json.dumps(conversation, ensure_ascii=False),
+            stop_reason=StopReason.ERROR if error else StopReason.ANSWER if answered else StopReason.MAX_ITERATIONS,
+            final_answer=turns[-1].answer if turns else "",
+            citations=turns[-1].citations if turns else (),
+            model=str(record.get("model") or ""),
+            started_at=str(record.get("timestamp") or ""),
+            error=error,
+            hinted=bool(record.get("hinted")),
+            **self._of_all_records,
+        )
+
+    def _read_turns(
+        self, iterations: list[Record], evidence: tuple[Evidence, ...], conversation: list[Record]
+    ) -> tuple[Turn, ...]:
+        """The turns of the iterations; adds their replies, and what these led to, to the conversation."""
+        turns: list[Turn] = []
+        for iteration in iterations:
+            is_search = iteration["action"] == ActionKind.SEARCH.value
+            if not is_search and iteration["action"] not in _ANSWERS:
+                continue
+            place = {"step": len(turns) + 1, "num_prompt_messages": len(conversation)}
+            turn = self._read_search(iteration, evidence, place) if is_search else self._read_answer(iteration, place)
+            conversation.append({"role": "assistant", "content": turn.raw_text})
+            if is_search:
+                shown = [(hit, Page(hit.file, hit.page_number, 0, "")) for hit in turn.hits[: self._top_k]]
+                conversation.append({"role": self._protocol.observation_role, "content": self._prompts.found_pages(shown)})
+            turns.append(turn)
+        return tuple(turns)
+
+    def _read_search(self, iteration: Record, evidence: tuple[Evidence, ...], place: dict[str, int]) -> Turn:
+        reasoning, query = _read_reasoning(iteration), _require_text(iteration, "query")
+        found = (_read_page(result) for result in iteration["results"])
+        hits = tuple(Hit(page.file, page.page_number, rank, 0.0) for rank, page in enumerate(found, start=1))
+        rank = compute_evidence_rank(hits, evidence)
+        outcome = {"query": query, "hits": hits, "evidence_rank": rank, "rank_score": compute_rank_score(rank, self._top_k)}
+        reply = self._protocol.render_search(query, reasoning)
+        return _build_turn(action=ActionKind.SEARCH, reasoning=reasoning, raw_text=reply, **place, **outcome)
+
+    def _read_answer(self, iteration: Record, place: dict[str, int]) -> Turn:
+        reasoning, answer = _read_reasoning(iteration), _join_answers(iteration.get("answer"))
+        citations = tuple(_read_page(citation) for citation in iteration.get("citations") or ())
+        outcome = {"answer": answer, "citations": citations}
+        reply = self._protocol.render_answer(answer, citations, reasoning)
+        return _build_turn(action=ActionKind.ANSWER, reasoning=reasoning, raw_text=reply, **place, **outcome)
+
+
+def _build_turn(**recorded: Any) -> Turn:
+    """A turn of which no more than `recorded` is known."""
+    no_search = {"query": "", "hits": (), "evidence_rank": None, "rank_score": 0.0}
+    no_answer = {"answer": "", "citations": ()}
+    no_generation = {"prompt_token_ids": (), "completion_token_ids": (), "generate_s": 0.0, "search_s": 0.0}
+    return Turn(**{**no_search, **no_answer, **no_generation, "finish_reason": "stop", **recorded})
 
 
 def to_record(trajectory: Trajectory) -> Record:
@@ -136,51 +180,6 @@ def to_record(trajectory: Trajectory) -> Record:
     }
 
 
-def _read_turn(
-    iteration: Record, step: int, evidence: tuple[Evidence, ...], conversation: list[Record], config: AgentConfig
-) -> Turn:
-    """The turn of an iteration; adds its reply, and what that led to, to the conversation."""
-    protocol = get_protocol(config.protocol)
-    reasoning = str(iteration.get("reasoning") or "").strip()
-    is_search = iteration["action"] == ActionKind.SEARCH.value
-    query, answer = "", ""
-    hits: tuple[Hit, ...] = ()
-    citations: tuple[Evidence, ...] = ()
-    if is_search:
-        query = _require_text(iteration, "query")
-        found = (_read_page(result) for result in iteration["results"])
-        hits = tuple(Hit(page.file, page.page_number, rank, 0.0) for rank, page in enumerate(found, start=1))
-        reply = protocol.render_search(query, reasoning)
-    else:
-        answer = _join_answers(iteration.get("answer"))
-        citations = tuple(_read_page(citation) for citation in iteration.get("citations") or ())
-        reply = protocol.render_answer(answer, citations, reasoning)
-    rank = compute_evidence_rank(hits, evidence)
-    num_prompt_messages = len(conversation)
-    conversation.append({"role": "assistant", "content": reply})
-    if is_search:
-        shown = [(hit, Page(hit.file, hit.page_number, 0, "")) for hit in hits[: config.top_k]]
-        conversation.append({"role": protocol.observation_role, "content": Prompts(config).found_pages(shown)})
-    return Turn(
-        step=step,
-        num_prompt_messages=num_prompt_messages,
-        reasoning=reasoning,
-        action=ActionKind.SEARCH if is_search else ActionKind.ANSWER,
-        query=query,
-        hits=hits,
-        evidence_rank=rank,
-        rank_score=compute_rank_score(rank, config.top_k),
-        answer=answer,
-        citations=citations,
-        raw_text=reply,
-        prompt_token_ids=(),
-        completion_token_ids=(),
-        finish_reason="stop",
-        generate_s=0.0,
-        search_s=0.0,
-    )
-
-
 def _to_iteration(turn: Turn, top_k: int) -> Record:
     is_answer = turn.action is ActionKind.ANSWER
     return {
@@ -212,6 +211,10 @@ def _read_page(location: Record | str) -> Evidence:
     if not isinstance(file, str) or not isinstance(number, int):
         raise DataError(f"a page is {location!r}, expected a document or file and a page number")
     return Evidence(file, number)
+
+
+def _read_reasoning(iteration: Record) -> str:
+    return str(iteration.get("reasoning") or "").strip()
 
 
 def _read_preset(sampling: Any) -> str:

@@ -25,23 +25,9 @@ def explode_turns(trajectories: pl.DataFrame, config: ProcessConfig) -> pl.DataF
     trajectory asked the same before), drop_reason (why nothing should be trained on the reply, empty if it is fine),
     rank_reward, format_reward and reward (of this turn, see `rewards`).
     """
-    turn = pl.col("turns").struct
     is_search = pl.col("action") == ActionKind.SEARCH.value
     turns = (
-        trajectories.lazy()
-        .with_columns(evidence_files=pl.col("evidence").list.eval(pl.element().struct.field("file")))
-        .explode("turns", "states", "replies", empty_as_null=False)
-        .select(
-            *_TRAJECTORY_COLUMNS,
-            *(turn.field(name) for name in _TURN_COLUMNS),
-            "answer_reward",
-            "answers",
-            "evidence_files",
-            reply="replies",
-            state="states",
-            query_key=squeeze(turn.field("query")),
-            has_error=turn.field("error") != "",
-        )
+        _list_turns(trajectories.lazy())
         .with_columns(
             rank_score=rank_score(pl.col("evidence_rank"), pl.col("top_k")),
             rank_reward=rank_reward(pl.col("evidence_rank"), pl.col("top_k"), config.rank_sigma),
@@ -56,6 +42,26 @@ def explode_turns(trajectories: pl.DataFrame, config: ProcessConfig) -> pl.DataF
         .collect()
     )
     return add_drop_reasons(turns, config.filters).drop("evidence_files", "answers", "answer_reward", "finish_reason")
+
+
+def _list_turns(trajectories: pl.LazyFrame) -> pl.LazyFrame:
+    """The recorded turns, a row each, with what is known of their trajectories."""
+    turn = pl.col("turns").struct
+    return (
+        trajectories.with_columns(evidence_files=pl.col("evidence").list.eval(pl.element().struct.field("file")))
+        .explode("turns", "states", "replies", empty_as_null=False)
+        .select(
+            *_TRAJECTORY_COLUMNS,
+            *(turn.field(name) for name in _TURN_COLUMNS),
+            "answer_reward",
+            "answers",
+            "evidence_files",
+            reply="replies",
+            state="states",
+            query_key=squeeze(turn.field("query")),
+            has_error=turn.field("error") != "",
+        )
+    )
 
 
 def summarise_trajectories(trajectories: pl.DataFrame, turns: pl.DataFrame, config: ProcessConfig) -> pl.DataFrame:

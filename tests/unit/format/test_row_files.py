@@ -1,0 +1,72 @@
+import io
+import json
+from pathlib import Path
+
+import polars as pl
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from drag_ray.format.row_files import RowFiles, encode_rows
+from drag_ray.format.schemas import MESSAGES, MESSAGES_WITH_IMAGES
+
+SCHEMA = pa.schema(
+    [
+        *(("prompt", MESSAGES), ("messages", MESSAGES_WITH_IMAGES), ("images", pa.list_(pa.string())), ("tools", pa.string())),
+        *(("score", pa.float64()), ("step", pa.int32()), ("label", pa.bool_()), ("train_turns", pa.list_(pa.bool_()))),
+    ]
+)
+PARTS = [{"type": "text", "text": "look: "}, {"type": "image", "text": None}]
+ROWS = [
+    {
+        "prompt": [{"role": "user", "content": 'a "quote" \\ and\n\ttwo lines, \x00 \x1f \x7f, é \u2028 \U0001f600 </s> /'}],
+        "messages": [{"role": "user", "content": PARTS}, {"role": "assistant", "content": []}],
+        **{"images": ["a#1", "b#2"], "tools": None, "score": 1 / 3, "step": 3, "label": True, "train_turns": [True, False]},
+    },
+    {
+        **{"prompt": [], "messages": [], "images": [], "tools": '{"name": "search"}', "score": 1e-7, "step": 0, "label": False},
+        "train_turns": [],
+    },
+]
+
+
+def build_table(rows: list[dict[str, object]]) -> pa.Table:
+    return pa.Table.from_pylist(rows, schema=SCHEMA)
+
+
+def test_lines_hold_the_rows_word_for_word() -> None:
+    lines = encode_rows(build_table(ROWS)).lines.to_pybytes()
+    assert lines.endswith(b"\n")
+    assert [json.loads(line) for line in lines.removesuffix(b"\n").split(b"\n")] == ROWS
+
+
+def test_lines_are_those_of_polars() -> None:
+    expected = io.BytesIO()
+    frame = pl.from_arrow(build_table(ROWS))
+    assert isinstance(frame, pl.DataFrame)
+    frame.write_ndjson(expected)
+    assert encode_rows(build_table(ROWS)).lines.to_pybytes() == expected.getvalue()
+
+
+def test_both_files_hold_the_rows_of_all_parts_in_order(tmp_path: Path) -> None:
+    files = RowFiles(tmp_path, "train", SCHEMA)
+    with files:
+        for name, rows in (("first", ROWS), ("empty", []), ("last", ROWS[1:])):
+            files.write(encode_rows(build_table(rows)), name)
+    assert files.parts == {"first": range(2), "last": range(2, 3)}
+    assert files.num_rows == 3
+    written = pq.read_table(tmp_path / "train.parquet").to_pylist()
+    assert written == [*ROWS, ROWS[1]]
+    assert [json.loads(line) for line in (tmp_path / "train.jsonl").read_text().split("\n")[:-1]] == written
+
+
+def write_until_it_fails(folder: Path) -> None:
+    with RowFiles(folder, "train", SCHEMA) as files:
+        files.write(encode_rows(build_table(ROWS)), "first")
+        files.write(encode_rows(build_table(ROWS).select(["score"])), "of other columns")
+
+
+def test_neither_file_is_there_after_a_failure(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="schema does not match"):
+        write_until_it_fails(tmp_path)
+    assert not list(tmp_path.iterdir())
