@@ -35,10 +35,10 @@ def local_ray():
 
 @pytest.fixture(scope="module")
 def nano_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return _make_nano_model(tmp_path_factory.mktemp("nano"), hidden_size=32)
+    return make_nano_model(tmp_path_factory.mktemp("nano"), hidden_size=32)
 
 
-def _make_nano_model(folder: Path, hidden_size: int) -> Path:
+def make_nano_model(folder: Path, hidden_size: int) -> Path:
     torch.manual_seed(0)
     config = LlamaConfig(
         hidden_size=hidden_size,
@@ -55,7 +55,7 @@ def _make_nano_model(folder: Path, hidden_size: int) -> Path:
     return folder
 
 
-def _write_rows(run_dir: Path, num_rows: int) -> None:
+def write_rows(run_dir: Path, num_rows: int) -> None:
     rows = [
         {
             "prompt": [{"role": "user", "content": f"Where is thing {number}?"}],
@@ -69,7 +69,7 @@ def _write_rows(run_dir: Path, num_rows: int) -> None:
         (folder / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in part))
 
 
-def _make_config(run_dir: Path, model: Path, **options: Any) -> SimpleNamespace:
+def make_config(run_dir: Path, model: Path, **options: Any) -> SimpleNamespace:
     defaults = {
         "epochs": 1,
         "batch_size": 2,
@@ -85,7 +85,7 @@ def _make_config(run_dir: Path, model: Path, **options: Any) -> SimpleNamespace:
     )
 
 
-def _open_folder(run_dir: Path) -> StageFolder:
+def open_folder(run_dir: Path) -> StageFolder:
     return StageFolder(run_dir / "finetune", Identity("finetune", {}, {}, "test"))
 
 
@@ -105,12 +105,12 @@ def _kill_a_worker_after_the_first_checkpoint(run_dir: Path, killed: list[int]) 
 def test_a_killed_worker_goes_on_from_its_checkpoint_and_the_adapter_has_learned(
     tmp_path: Path, nano_model: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    _write_rows(tmp_path, NUM_TRAIN_ROWS)
-    config = _make_config(tmp_path, nano_model)
+    write_rows(tmp_path, NUM_TRAIN_ROWS)
+    config = make_config(tmp_path, nano_model)
     killed: list[int] = []
     killer = threading.Thread(target=_kill_a_worker_after_the_first_checkpoint, args=(tmp_path, killed))
     killer.start()
-    with _open_folder(tmp_path) as folder:
+    with open_folder(tmp_path) as folder:
         counts = run(config, folder)
     killer.join()
     assert killed
@@ -129,12 +129,12 @@ def test_a_killed_worker_goes_on_from_its_checkpoint_and_the_adapter_has_learned
     _check_the_merged_model_writes_like_base_and_adapter(nano_model, tmp_path / "finetune")
 
     # Started again before its manifest was written, the stage has nothing left to train and says the same.
-    with _open_folder(tmp_path) as folder:
+    with open_folder(tmp_path) as folder:
         assert folder.resumed
         again = run(config, folder)
     assert {**again, "tokens_per_s": 0} == {**counts, "tokens_per_s": 0}
 
-    other = _make_nano_model(tmp_path / "other", hidden_size=48)
+    other = make_nano_model(tmp_path / "other", hidden_size=48)
     with pytest.raises(TrainError, match=r"hidden size 32.*hidden size 48"):
         check_adapter_fits(read_base_model(str(other)), tmp_path / "finetune" / "adapter")
 
@@ -154,6 +154,6 @@ def _check_the_merged_model_writes_like_base_and_adapter(base_dir: Path, finetun
 
 
 def test_rows_that_cannot_be_learned_are_refused_without_a_restart(tmp_path: Path, nano_model: Path) -> None:
-    _write_rows(tmp_path, 4)
-    with _open_folder(tmp_path) as folder, pytest.raises(DataError, match=r"all 4 rows have more than finetune.max_length = 16"):
-        run(_make_config(tmp_path, nano_model, max_length=16), folder)
+    write_rows(tmp_path, 4)
+    with open_folder(tmp_path) as folder, pytest.raises(DataError, match=r"all 4 rows have more than finetune.max_length = 16"):
+        run(make_config(tmp_path, nano_model, max_length=16), folder)

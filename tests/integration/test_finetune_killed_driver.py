@@ -1,0 +1,67 @@
+"""The process that runs the finetune stage is killed, as by the system when memory runs out, and the stage started again."""
+
+import contextlib
+import json
+import multiprocessing
+import os
+import signal
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+from test_finetune_stage import make_config, make_nano_model, open_folder, write_rows
+
+from drag_ray.cluster import ClusterConfig, connect
+from drag_ray.finetune.stage import run
+
+NUM_ROWS = 120
+NUM_STEPS = 60
+CHECKPOINT_STEPS = 10
+
+
+def run_stage(run_dir: Path, model: Path) -> None:
+    """Run the stage on a Ray of its own."""
+    config = make_config(run_dir, model, checkpoint_steps=CHECKPOINT_STEPS, merge=False)
+    with connect(ClusterConfig(num_cpus=1, dashboard_port=8313)), open_folder(run_dir) as folder:
+        folder.finish(run(config, folder))
+
+
+def wait_for_a_checkpoint(run_dir: Path, driver: psutil.Process) -> None:
+    snapshot = run_dir / "finetune" / "checkpoints" / "checkpoint_manager_snapshot.json"
+    while not (snapshot.exists() and "checkpoint_2" in snapshot.read_text()):
+        assert driver.is_running()
+        time.sleep(0.05)
+
+
+def test_a_killed_driver_takes_its_workers_along_and_the_next_one_goes_on(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    model = make_nano_model(tmp_path / "model", hidden_size=32)
+    write_rows(tmp_path, NUM_ROWS)
+    process = multiprocessing.get_context("spawn").Process(target=run_stage, args=(tmp_path, model))
+    process.start()
+    assert process.pid is not None
+    driver = psutil.Process(process.pid)
+    wait_for_a_checkpoint(tmp_path, driver)
+    started = driver.children(recursive=True)
+    trainers = [child for child in started if "Train" in " ".join(child.cmdline())]
+    assert trainers
+    os.kill(process.pid, signal.SIGKILL)
+    process.join()
+    _, alive = psutil.wait_procs(trainers, timeout=30)
+    assert not alive  # none is left to write into the folder that the next driver goes on with
+    for child in started:  # Ray's agents take half a minute to see that they are alone
+        with contextlib.suppress(psutil.NoSuchProcess):
+            child.kill()
+    assert not (tmp_path / "finetune" / "manifest.json").exists()
+    assert "finetune step 1/60" in capfd.readouterr().out
+
+    run_stage(tmp_path, model)
+    printed = capfd.readouterr().out
+    assert "finetune step 1/60" not in printed  # it began at the checkpoint
+    assert "finetune step 60/60" in printed
+    curve = [json.loads(line) for line in (tmp_path / "finetune" / "curve.jsonl").read_text().splitlines()]
+    assert [point["step"] for point in curve if "loss" in point] == list(range(1, NUM_STEPS + 1))
+    assert (tmp_path / "finetune" / "manifest.json").exists()
+    assert (tmp_path / "finetune" / "adapter" / "adapter_model.safetensors").exists()
