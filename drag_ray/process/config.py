@@ -31,5 +31,5 @@ class ProcessConfig(BaseConfig):
     """what each search after the first takes from a trajectory's reward"""
     allow_mixed: bool = False
     """take trajectories of several agent configurations or search indexes as one set"""
-    part_mib: int = Field(default=32, ge=1)
+    part_mib: int = Field(default=16, ge=1)
     """MiB of conversations, about, that a process has in memory at once; a larger set is dealt out by question to parts"""
