@@ -38,7 +38,8 @@ class Layout:
         return schema.append(pa.field("tools", pa.string())) if self.has_tools else schema
 
     def apply(self, rows: pl.DataFrame, schema: pa.Schema, protocols: pl.DataFrame) -> pa.Table:
-        """The rows as a table of `extend(schema)`.
+        """The rows as a table of `extend(schema)`, without those whose every learned turn was written with images in sight that
+        had left the prompt by the end.
 
         Args:
             rows: with the columns of `schema`, images within the contents (see `IMAGE_MARK`).
@@ -50,7 +51,8 @@ class Layout:
             rows = rows.join(protocols, on="trajectory_id", how="left", maintain_order="left").with_columns(tools)
         if self.has_images:
             shown = [self._show_images(row) for row in rows.iter_rows(named=True)]
-            return pa.Table.from_pylist(shown, schema=self.extend(schema))
+            learned = [row for row in shown if any(row.get("train_turns", [True]))]
+            return pa.Table.from_pylist(learned, schema=self.extend(schema))
         extended = self.extend(schema)
         return rows.select(extended.names).to_arrow().cast(extended)
 

@@ -51,7 +51,10 @@ class FormattedPart:
 
 
 def format_part(job: FormatJob, name: str) -> FormattedPart:
-    """Build the rows of every kind from one part.  Rows of withheld questions are left out, rows that leak are set aside."""
+    """Build the rows of every kind from one part.
+
+    Rows of withheld questions are left out, rows that leak or, with images hidden, teach nothing are set aside.
+    """
     part = read_part(job.process_dir, name)
     sides = _read_sides(job, part)
     withheld = sides.filter(pl.col("side") == WITHHELD)
@@ -66,9 +69,10 @@ def format_part(job: FormatJob, name: str) -> FormattedPart:
         builder = BUILDERS[kind]
         rows = builder.build_rows(part if job.config.hinted and kind in _LEARN_FROM_HINTED else part.own, job.config)
         clean = screen_rows(rows, leaks).join(sides, on="question_id", how="left", maintain_order="left")
-        num_set_aside[kind] = rows.height - clean.height
+        num_set_aside[kind] = rows.height
         for side in (TRAIN, VALIDATION):
             table = job.layout.apply(clean.filter(pl.col("side") == side), builder.SCHEMA, protocols)
+            num_set_aside[kind] -= table.num_rows
             encoded[kind, side] = encode_rows(table)
     searches = (part if job.config.hinted else part.own).searches
     return FormattedPart(encoded, num_set_aside, searches.height, searches.filter(is_target(job.config)).height)

@@ -2,13 +2,13 @@ import json
 
 import polars as pl
 import pytest
-from factories import build_answer, build_search, build_trajectory
+from factories import build_answer, build_search, build_trajectory, build_turn
 
 from drag_ray.agent.prompts import hide_old_images
 from drag_ray.agent.protocol import get_protocol
 from drag_ray.errors import DataError
 from drag_ray.finetune.conversation import read_conversation
-from drag_ray.format import dpo, sft_query, sft_trajectory
+from drag_ray.format import dpo, rejection, sft_query, sft_trajectory
 from drag_ray.format.config import FormatConfig
 from drag_ray.format.layout import Layout
 from drag_ray.format.leaks import RowChecker
@@ -67,6 +67,14 @@ def test_images_that_had_left_the_prompt_are_not_shown_and_turns_that_saw_them_n
     assert row["messages"][3]["content"] == text("Page ")
     # The second query was written with the first image in sight, which the third was written without.
     assert (row["images"], row["train_turns"]) == (["5.png"], [True, False, True])
+
+
+def test_a_row_without_a_turn_to_teach_is_left_out(process) -> None:
+    turns = [build_search("a", error="no index"), build_search("b", 1), build_turn()]
+    part = process(show_images(*turns))
+    (row,) = lay_out(part, rejection, Layout(has_images=True))
+    assert row["train_turns"] == [False, True, False]
+    assert lay_out(part, rejection, Layout(has_images=True, image_searches=1)) == []
 
 
 @pytest.mark.parametrize("image_searches", [0, 1])
