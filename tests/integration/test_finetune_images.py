@@ -9,11 +9,14 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from datasets import Dataset
 from peft import PeftModel
 from PIL import Image
 from qwen3_vl_shapes import SHAPES_TINY, write_model
 from safetensors import safe_open
 from transformers import AutoConfig, Qwen3VLForConditionalGeneration
+from trl.trainer.sft_config import SFTConfig
+from trl.trainer.sft_trainer import SFTTrainer
 
 from drag_ray.artifacts import Identity, StageFolder
 from drag_ray.cluster import ClusterConfig, connect
@@ -135,6 +138,34 @@ def test_the_adapter_loads_with_its_base_and_sees_the_images(counts: dict[str, A
         names = list(weights.keys())
     assert names
     assert not any("visual" in name for name in names)
+
+
+def test_trls_own_loss_which_gpus_take_is_the_same(run_dir: Path, model_dir: Path, tmp_path: Path) -> None:
+    images = open_training_images(str(model_dir), run_dir / "index" / DIR_NAME)
+    tokenizer = load_tokenizer(model_dir)
+    lines = (run_dir / "format" / "sft_context" / "train.jsonl").read_text().splitlines()
+    rows = tokenize_rows([json.loads(line) for line in lines], tokenizer, 2048, images=images).rows
+    collate = RowCollator(tokenizer.pad_token_id, images)
+    arguments = SFTConfig(
+        str(tmp_path),
+        max_length=None,
+        dataset_kwargs={"skip_prepare_dataset": True},
+        remove_unused_columns=False,
+        gradient_checkpointing=False,
+        use_cpu=True,
+        bf16=False,
+        report_to="none",
+    )
+    trainer = SFTTrainer(
+        load_model(model_dir, "float32"),
+        arguments,
+        data_collator=collate,
+        train_dataset=Dataset.from_list(rows),
+        processing_class=tokenizer,
+    )
+    with torch.no_grad():
+        theirs = float(trainer.compute_loss(trainer.model, collate(rows)))
+    assert theirs == pytest.approx(compute_loss(load_model(model_dir, "float32").eval(), collate(rows)), rel=1e-4)
 
 
 @pytest.mark.parametrize("options", [{"gradient_checkpointing": True}, {"batch_size": 1, "gradient_accumulation": 4}])
