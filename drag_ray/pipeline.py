@@ -104,7 +104,7 @@ STAGES: dict[str, Stage] = {
             reads=("format",),
             sections=("finetune", "engine"),
             code=("finetune", "format/masks.py"),
-            placement=("finetune.num_workers", "finetune.max_failures", *_ENGINE_BUT_MODEL),
+            placement=("finetune.num_workers", "finetune.image_workers", "finetune.max_failures", *_ENGINE_BUT_MODEL),
         ),
         Stage(
             name="evaluate",

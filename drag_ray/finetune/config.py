@@ -38,6 +38,8 @@ class FinetuneConfig(BaseConfig):
     """tokens of the longest row, those of page images included; longer ones are set aside and counted"""
     num_workers: int = Field(default=0, ge=0)
     """training processes; 0 takes one per GPU, or one where there is no GPU"""
+    image_workers: int = Field(default=2, ge=0)
+    """processes that make page images ready ahead of each training process; 0 lets training wait for them"""
     device: Literal["auto", "cpu", "gpu"] = "auto"
     """where the workers train; auto takes GPUs if the cluster has one when the stage starts"""
     checkpoint_steps: int = Field(default=20, ge=1)

@@ -75,8 +75,8 @@ def train(job: TrainJob, report: ReportFn, resume_from: Path | None) -> dict[str
     set_seed(config.seed)
     with tempfile.TemporaryDirectory(prefix="drag-ray-finetune-") as scratch_dir:
         # ZeRO-3 splits the weights while they load, so its settings must be in force before the model is made.
-        arguments = _build_arguments(job, zero_stage, scratch_dir, bool(validation_rows.rows), resume_from is not None)
         counts = _count_rows(train_rows, validation_rows)
+        arguments = _build_arguments(job, zero_stage, scratch_dir, counts, resumes=resume_from is not None)
         is_weighted = any(row["weight"] != 1 for row in train_rows.rows)
         collator = RowCollator(tokenizer.pad_token_id, images, is_weighted=is_weighted)
         trainer = _build_trainer(job, arguments, tokenizer, collator, train_rows, validation_rows)
@@ -137,8 +137,10 @@ def _count_rows(train_rows: TokenizedRows, validation_rows: TokenizedRows) -> di
     }
 
 
-def _build_arguments(job: TrainJob, zero_stage: Any, scratch_dir: str, evaluates: bool, resumes: bool) -> SFTConfig:
+def _build_arguments(job: TrainJob, zero_stage: Any, scratch_dir: str, counts: dict[str, int], *, resumes: bool) -> SFTConfig:
     config = job.config
+    evaluates = counts["validation_rows"] > 0
+    num_loaders = config.image_workers if counts["images"] else 0
     return SFTConfig(
         output_dir=scratch_dir,
         num_train_epochs=config.epochs,
@@ -160,6 +162,8 @@ def _build_arguments(job: TrainJob, zero_stage: Any, scratch_dir: str, evaluates
         bf16=job.use_gpu and config.dtype == "bfloat16",
         use_cpu=not job.use_gpu,
         dataloader_pin_memory=job.use_gpu,
+        dataloader_num_workers=num_loaders,
+        dataloader_persistent_workers=num_loaders > 0,
         ddp_find_unused_parameters=False,
         gradient_checkpointing=config.gradient_checkpointing,
         deepspeed=build_deepspeed_settings(zero_stage, job.use_gpu),
