@@ -10,12 +10,14 @@ import unicodedata
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from drag_ray.errors import DataError, TrainError
 from drag_ray.finetune.conversation import Conversation, read_conversation
-from drag_ray.finetune.images import TrainingImages
 from drag_ray.format.masks import Mask, Span, find_spans
+
+if TYPE_CHECKING:  # it brings torch, which the inspection of rows can do without
+    from drag_ray.finetune.images import TrainingImages
 
 IGNORED_LABEL = -100
 """The label that PyTorch's cross-entropy leaves out."""
@@ -126,7 +128,7 @@ def tokenize_rows(
     tokenizer: Any,
     max_length: int,
     mask: Mask = "assistant",
-    images: TrainingImages | None = None,
+    images: "TrainingImages | None" = None,
 ) -> TokenizedRows:
     """Tokenize rows; one of more than `max_length` tokens, those of its images included, is set aside and counted, never cut.
 
