@@ -39,6 +39,7 @@ class Stage:
     sections: tuple[str, ...]
     code: tuple[str, ...]
     module: str = ""
+    reads_if_begun: tuple[str, ...] = ()
     placement: tuple[str, ...] = ()
 
     def run(self, config: RunConfig, folder: StageFolder) -> dict[str, Any]:
@@ -109,7 +110,8 @@ STAGES: dict[str, Stage] = {
         Stage(
             name="evaluate",
             summary="Compare the base model, the adapter and the baselines on held-out questions.",
-            reads=("index", "finetune"),
+            reads=("index",),
+            reads_if_begun=("finetune",),  # before training, the base model and the baselines are compared
             sections=("seed", "agent", "engine", "collect", "evaluate"),
             code=(*_ROLLOUT_CODE, "baselines", "evaluate"),
             # Its rollouts are greedy, and nothing that it reports is made of log-probabilities.
@@ -130,7 +132,8 @@ def compute_identity(stage: Stage, config: RunConfig) -> Identity:
     for key in stage.placement:
         section, _, name = key.partition(".")
         options.get(section, {}).pop(name, None)
-    inputs = {name: artifacts.require_manifest(config.stage_dir(name)).outcome_fingerprint for name in stage.reads}
+    reads = [*stage.reads, *(name for name in stage.reads_if_begun if config.stage_dir(name).exists())]
+    inputs = {name: artifacts.require_manifest(config.stage_dir(name)).outcome_fingerprint for name in reads}
     inputs |= _fingerprint_sources(stage, config)
     max_tries = config.collect.max_tries if "collect" in stage.sections else 0
     code = provenance.compute_code_fingerprint((*_SHARED_CODE, *stage.code))

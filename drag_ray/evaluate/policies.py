@@ -22,7 +22,7 @@ class ModelPolicy:
 
 
 def choose_models(config: Any, has_gpu: bool) -> list[ModelPolicy]:
-    """The base model and the adapters that are compared with it.
+    """The base model and the adapters that are compared with it; the base model alone before a run has trained one.
 
     Without a GPU the run's own adapter is taken merged into the model, where `evaluate.merged` allows it: the numbers of
     both forms agree up to rounding, and a dynamic adapter costs several times the time on a CPU.
@@ -37,7 +37,7 @@ def choose_models(config: Any, has_gpu: bool) -> list[ModelPolicy]:
         if not (name and separator and folder):
             raise ConfigError(f"evaluate.adapters {entry!r}: expected name=folder, for example tuned=runs/demo/finetune/adapter.")
         models.append(ModelPolicy(name, _with_adapter(config.engine, Path(folder))))
-    if not config.evaluate.adapters:
+    if not config.evaluate.adapters and config.stage_dir("finetune").exists():
         models.append(ModelPolicy(TUNED_NAME, _tuned_engine(config, has_gpu)))
     _refuse_repeated([model.name for model in models] + list(config.evaluate.baselines))
     return models

@@ -49,7 +49,8 @@ def run(config: Any, folder: StageFolder) -> dict[str, Any]:
     tasks = build_plan(questions, (_PRESET,), 1, config.seed)
     trajectories, left_out = _roll_out(models, tasks, config, folder.path / "rollouts")
     results = compute_results(trajectories, questions)
-    comparison = compare(results, BASE_NAME, models[-1].name, num_resamples=config.evaluate.num_resamples, seed=config.seed)
+    subject = models[-1].name if len(models) > 1 else ""
+    comparison = compare(results, BASE_NAME, subject, num_resamples=config.evaluate.num_resamples, seed=config.seed)
     context = _build_context(config, questions)
     print(format_console(comparison, context))
     _write(folder.path, trajectories, results, comparison, context, config.evaluate.num_examples)

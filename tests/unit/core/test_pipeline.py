@@ -1,5 +1,6 @@
 """The stages as data: which options and which code make a stage run again."""
 
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -72,6 +73,16 @@ def test_own_documents_are_part_of_the_index(run_dir: Path, tmp_path: Path) -> N
 def test_a_stage_without_its_input_names_the_job_to_run(tmp_path: Path) -> None:
     with pytest.raises(ArtifactError, match=r"jobs/process\.py"):
         compute_identity(STAGES["format"], configure(tmp_path))
+
+
+def test_evaluation_does_without_training_that_was_not_begun(run_dir: Path) -> None:
+    trained = compute_identity(STAGES["evaluate"], configure(run_dir))
+    assert set(trained.inputs) == {"index", "finetune"}
+    (run_dir / "finetune" / artifacts.MANIFEST_NAME).unlink()
+    with pytest.raises(ArtifactError, match=r"jobs/finetune\.py"):
+        compute_identity(STAGES["evaluate"], configure(run_dir))
+    shutil.rmtree(run_dir / "finetune")
+    assert set(compute_identity(STAGES["evaluate"], configure(run_dir)).inputs) == {"index"}
 
 
 def test_a_finished_stage_is_skipped_and_a_failed_one_is_gone_on_with(run_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:

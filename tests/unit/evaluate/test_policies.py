@@ -35,7 +35,12 @@ def test_adapters_that_are_named_replace_the_runs_own(run_dir: Path) -> None:
     assert [model.name for model in models] == ["base", "mine"]
 
 
+def test_before_training_the_base_model_is_alone(tmp_path: Path) -> None:
+    assert [model.name for model in choose_models(configure(tmp_path), has_gpu=False)] == ["base"]
+
+
 def test_a_missing_adapter_names_the_job(tmp_path: Path) -> None:
+    (tmp_path / "finetune").mkdir()
     with pytest.raises(ArtifactError, match=r"no LoRA adapter.*jobs/finetune\.py"):
         choose_models(configure(tmp_path), has_gpu=False)
 
