@@ -128,7 +128,8 @@ def check_whole(folder: Path, expected: dict[str, list], counts: dict[str, int])
 
 @pytest.fixture(scope="module")
 def local_ray() -> Iterator[None]:
-    with connect(ClusterConfig(num_cpus=2, dashboard_port=8393)):
+    # Two for engines, and two for those of a run that failed: Ray lets them go when the driver forgets its error, or ends.
+    with connect(ClusterConfig(num_cpus=4, dashboard_port=8393)):
         yield
 
 
