@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -41,8 +42,9 @@ def submit(environment: dict[str, str], *command: str) -> subprocess.CompletedPr
     ]
     for _ in range(20):
         done = subprocess.run([*arguments, *command], cwd=ROOT, env=environment, capture_output=True, text=True, timeout=300)
-        if "Failed to connect" not in done.stdout + done.stderr:
+        if not any(early in done.stdout + done.stderr for early in ("Failed to connect", "No available agent")):
             break
+        time.sleep(1)
     return done
 
 
