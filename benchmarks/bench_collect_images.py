@@ -18,6 +18,7 @@ save work on images and nothing else.
 
 import argparse
 import asyncio
+import dataclasses
 import json
 import os
 import random
@@ -92,8 +93,6 @@ def build_engine_config(arguments: argparse.Namespace) -> EngineConfig:
 
 def run_plain(arguments: argparse.Namespace, root: Path, keys: Sequence[str]) -> dict[str, Any]:
     """vLLM alone."""
-    import dataclasses
-
     from vllm import LLM, EngineArgs, SamplingParams
 
     limits = {"limit_mm_per_prompt": {"image": PAGES_PER_PROMPT, "video": 0}}
@@ -209,8 +208,8 @@ class OurSide:
 
 
 def pin_processes(num_cores: int) -> None:
-    """Confine this process and all that it has started to so many cores."""
-    cores = set(sorted(os.sched_getaffinity(1 if os.access("/proc/1", os.R_OK) else 0))[:num_cores])
+    """Confine this process and all that it has started to so many of the cores that it has."""
+    cores = set(sorted(os.sched_getaffinity(0))[:num_cores])
     me = psutil.Process()
     for process in (*me.children(recursive=True), me):
         for thread in process.threads():

@@ -9,9 +9,6 @@ from pathlib import Path
 import pytest
 from factories import build_question, build_trajectory
 
-from drag_ray import artifacts, schemas
-from drag_ray.agent.config import AgentConfig
-from drag_ray.agent.rollout import Policy
 from drag_ray.collect import journal
 from drag_ray.collect.failures import ENGINE_DIED, PROBLEMS_NAME, find_exhausted, read_failures, write_problems
 from drag_ray.collect.plan import build_plan, cut_chunks
@@ -19,9 +16,6 @@ from drag_ray.collect.worker import CollectWorker, WorkerOptions
 from drag_ray.engine.config import EngineConfig
 from drag_ray.engine.generate import Generation, ImageSource, Request
 from drag_ray.errors import EngineDiedError, RolloutError
-from drag_ray.search.config import SearchConfig
-from drag_ray.search.index import build_index
-from drag_ray.types import Page
 
 QUESTIONS = [build_question(id=f"q{number}", question=f"question {number}?") for number in range(4)]
 
@@ -44,20 +38,8 @@ class FailingEngine:
 
 
 @pytest.fixture
-def options(tmp_path: Path) -> WorkerOptions:
-    artifacts.write_parquet(tmp_path / "pages.parquet", schemas.to_table([Page("a.pdf", 1, 1, "rotor")], schemas.PAGES))
-    build_index(tmp_path / "pages.parquet", tmp_path / "index", SearchConfig())
-    journal.begin_attempt(tmp_path / "run")
-    return WorkerOptions(
-        run_dir=tmp_path / "run",
-        index_dir=tmp_path / "index",
-        agent=AgentConfig(max_iterations=1),
-        engine=EngineConfig(),
-        policy=Policy("model"),
-        concurrent_rollouts=4,
-        flush_s=1000,
-        max_tries=3,
-    )
+def options(options: WorkerOptions) -> WorkerOptions:
+    return dataclasses.replace(options, flush_s=1000, max_tries=3)
 
 
 def run_chunk(options: WorkerOptions, engine: FailingEngine) -> list[dict]:

@@ -2,43 +2,22 @@
 
 import asyncio
 import dataclasses
-from pathlib import Path
 
 import pytest
 from factories import build_question, build_search, build_trajectory
 
-from drag_ray import artifacts, schemas
-from drag_ray.agent.config import AgentConfig
-from drag_ray.agent.rollout import Policy
 from drag_ray.collect import journal
 from drag_ray.collect.failures import read_failures
 from drag_ray.collect.plan import build_plan, choose_pending, cut_chunks, read_ended, read_tasks
 from drag_ray.collect.worker import CollectWorker, WorkerOptions
-from drag_ray.engine.config import EngineConfig
 from drag_ray.engine.generate import GenerateFn, Generation, Request
 from drag_ray.engine.scripted import ScriptedEngine
 from drag_ray.errors import RolloutError
 from drag_ray.search.config import SearchConfig
 from drag_ray.search.index import build_index
-from drag_ray.types import Evidence, Page, Question
+from drag_ray.types import Evidence, Question
 
 QUESTIONS = [build_question(id=f"q{number}", question=f"question {number}?") for number in range(6)]
-
-
-@pytest.fixture
-def options(tmp_path: Path) -> WorkerOptions:
-    artifacts.write_parquet(tmp_path / "pages.parquet", schemas.to_table([Page("a.pdf", 1, 1, "rotor")], schemas.PAGES))
-    build_index(tmp_path / "pages.parquet", tmp_path / "index", SearchConfig())
-    journal.begin_attempt(tmp_path / "run")
-    return WorkerOptions(
-        run_dir=tmp_path / "run",
-        index_dir=tmp_path / "index",
-        agent=AgentConfig(max_iterations=1),
-        engine=EngineConfig(),
-        policy=Policy("model"),
-        concurrent_rollouts=4,
-        flush_s=0,
-    )
 
 
 def build_worker(options: WorkerOptions, engine: GenerateFn) -> CollectWorker:
