@@ -46,7 +46,7 @@ def main() -> None:
     real = read_source(options.source)
     with tempfile.TemporaryDirectory(dir=options.scratch_dir, prefix="bench-process-format-") as scratch:
         plain = measure_plain(real, Path(scratch) / "plain", options.plain_trajectories)
-        with connect(ClusterConfig(num_cpus=options.cpus, dashboard_port=8299)):
+        with connect(ClusterConfig(num_cpus=options.cpus)):
             sizes = [measure_stages(real, Path(scratch) / str(size), size) for size in options.trajectories]
     for result in sizes:
         result["times_as_fast_as_plain"] = round(plain["us_per_trajectory"] / result["us_per_trajectory"], 1)

@@ -7,6 +7,8 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+from pydantic import Field
+
 from drag_ray.config import BaseConfig
 from drag_ray.errors import ConfigError
 
@@ -18,8 +20,8 @@ class ClusterConfig(BaseConfig):
     """a running cluster's address, `auto` to find one; empty starts a local Ray (or uses the submitted job's cluster)"""
     num_cpus: int = 0
     """CPUs of a local Ray; 0 takes all"""
-    dashboard_port: int = 8265
-    """port of a local Ray's dashboard"""
+    dashboard_port: int = Field(default=0, ge=0, le=65_535)
+    """port of a local Ray's dashboard; 0 takes 8265, or the next one that is free"""
 
 
 def is_submitted_job() -> bool:
@@ -60,7 +62,7 @@ def connect(config: ClusterConfig) -> Iterator[None]:
     """Connect to Ray, print the dashboard's address, and disconnect at the end.
 
     Raises:
-        ConfigError: no Ray answers at the configured address.
+        ConfigError: no Ray answers at the configured address, or a local one does not start.
     """
     for name, value in _ENVIRONMENT.items():
         os.environ.setdefault(name, value)
@@ -71,12 +73,15 @@ def connect(config: ClusterConfig) -> Iterator[None]:
     address = config.address or ("auto" if is_submitted_job() else "local")
     options = {}
     if address == "local":
-        options = {"num_cpus": config.num_cpus or None, "include_dashboard": True, "dashboard_port": config.dashboard_port}
+        port = config.dashboard_port or None  # Ray insists on a port that it is given
+        options = {"num_cpus": config.num_cpus or None, "include_dashboard": True, "dashboard_port": port}
     try:
         context = ray.init(
             address=address, logging_level=logging.WARNING, ignore_reinit_error=True, runtime_env=runtime_env, **options
         )
     except (ConnectionError, ValueError) as error:
+        if address == "local":
+            raise ConfigError(f"no Ray could be started on this machine: {error}") from error
         raise ConfigError(
             f"cluster.address {config.address!r}: no Ray answers there ({error}). "
             "Start one with `ray start --head`, or leave the option empty."

@@ -101,7 +101,7 @@ def compute_fullness(spans: Spans) -> float:
 
 @pytest.fixture
 def local_ray() -> Iterator[None]:
-    with connect(ClusterConfig(num_cpus=4, dashboard_port=8398)):
+    with connect(ClusterConfig(num_cpus=4)):
         yield
 
 

@@ -129,7 +129,7 @@ def check_whole(folder: Path, expected: dict[str, list], counts: dict[str, int])
 @pytest.fixture(scope="module")
 def local_ray() -> Iterator[None]:
     # Two for engines, and two for those of a run that failed: Ray lets them go when the driver forgets its error, or ends.
-    with connect(ClusterConfig(num_cpus=4, dashboard_port=8393)):
+    with connect(ClusterConfig(num_cpus=4)):
         yield
 
 
@@ -296,7 +296,7 @@ def start_child(name: str, folder: Path) -> subprocess.Popen:
 
 def collect_in_child(folder: Path) -> None:
     """A collection that is slow enough to be killed."""
-    with connect(ClusterConfig(num_cpus=2, dashboard_port=8394)):
+    with connect(ClusterConfig(num_cpus=2)):
         collect(build_options(folder, delay_s=0.5))
 
 

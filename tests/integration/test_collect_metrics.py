@@ -59,7 +59,7 @@ def counts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict]:
     build_index(run_dir / "index" / "pages.parquet", run_dir / "index" / "search_index", SearchConfig())
     questions = [build_question(id=f"q{number}", question=f"question {number}?") for number in range(NUM_QUESTIONS)]
     with (
-        connect(ClusterConfig(num_cpus=2, dashboard_port=8396)),
+        connect(ClusterConfig(num_cpus=2)),
         artifacts.StageFolder(run_dir / "collect", artifacts.Identity("collect", {}, {}, "test")) as folder,
     ):
         options = WorkerOptions(

@@ -99,7 +99,7 @@ def counts(run_dir: Path, model_dir: Path) -> dict[str, Any]:
         finetune=configure(), engine=SimpleNamespace(model=str(model_dir)), stage_dir=lambda name: run_dir / name
     )
     with (
-        connect(ClusterConfig(num_cpus=1, dashboard_port=8312)),
+        connect(ClusterConfig(num_cpus=1)),
         StageFolder(run_dir / "finetune", Identity("finetune", {}, {}, "test")) as folder,
     ):
         return run(config, folder)

@@ -23,7 +23,7 @@ CHECKPOINT_STEPS = 10
 def run_stage(run_dir: Path, model: Path) -> None:
     """Run the stage on a Ray of its own."""
     config = make_config(run_dir, model, checkpoint_steps=CHECKPOINT_STEPS, merge=False)
-    with connect(ClusterConfig(num_cpus=1, dashboard_port=8313)), open_folder(run_dir) as folder:
+    with connect(ClusterConfig(num_cpus=1)), open_folder(run_dir) as folder:
         folder.finish(run(config, folder))
 
 

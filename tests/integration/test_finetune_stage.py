@@ -29,7 +29,7 @@ CHECKPOINT_STEPS = 20  # the first checkpoint is noted seconds before the end, a
 
 @pytest.fixture(scope="module", autouse=True)
 def local_ray():
-    with connect(ClusterConfig(num_cpus=2, dashboard_port=8311)):
+    with connect(ClusterConfig(num_cpus=2)):
         yield
 
 

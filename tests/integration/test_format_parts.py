@@ -57,7 +57,7 @@ def read_rows(run_dir: Path, name: str, side: str) -> list[str]:
 
 def test_parts_on_ray_give_what_one_process_gives(trajectories_dir: Path, tmp_path: Path) -> None:
     whole = run_both(tmp_path / "whole", trajectories_dir)
-    with connect(ClusterConfig(num_cpus=2, dashboard_port=8298)):
+    with connect(ClusterConfig(num_cpus=2)):
         dealt = run_both(tmp_path / "dealt", trajectories_dir, part_mib=1)
         with pytest.raises(DataError, match=r"process.top_k is 99.*depth of 10"):
             run_both(tmp_path / "refused", trajectories_dir, part_mib=1, top_k=99)

@@ -22,7 +22,7 @@ from drag_ray.search.index import read_record
 
 @pytest.fixture(scope="module", autouse=True)
 def local_ray():
-    with connect(ClusterConfig(num_cpus=2, dashboard_port=8392)):
+    with connect(ClusterConfig(num_cpus=2)):
         yield
 
 

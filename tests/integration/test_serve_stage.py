@@ -57,7 +57,7 @@ def endpoint(run_dir: Path) -> Iterator[str]:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    with connect(ClusterConfig(num_cpus=2, dashboard_port=8321)):
+    with connect(ClusterConfig(num_cpus=2)):
         yield run(_make_config(run_dir, port=port), block=False)
         serve.shutdown()
 

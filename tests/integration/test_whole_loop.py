@@ -16,7 +16,7 @@ from drag_ray.pipeline import STAGES
 ROOT = Path(__file__).parents[2]
 NUM_ROLLOUTS = 24
 OPTIONS = [
-    *("--config", "jobs/configs/demo.toml", "--cluster.dashboard-port", "8290"),
+    *("--config", "jobs/configs/demo.toml"),
     *("--corpus.manual-packages", "numpy", "--corpus.limit-pages", "150"),
     *("--agent.max-iterations", "3", "--agent.max-tokens", "16", "--engine.logprobs"),
     *("--collect.limit", "8", "--collect.samples-per-question", "3", "--collect.chunk-rollouts", "4"),
