@@ -8,11 +8,15 @@ replies of a fixed number of tokens, scripted searches of one to `--turns` turns
 Efficiency is output tokens a second and GPU, over that of the smallest number. An engine is idle while no request is in it, from
 the first request of any engine to the last reply of any engine: uneven starts and the tail count.
 
+A GPU has `--cores-per-gpu` of the host's CPU cores at each number, its share of them by default: fewer GPUs gain nothing from
+the cores that the others would need.
+
 Options that are not named below go to `bench_collect_throughput.py`.
 """
 
 import argparse
 import json
+import os
 import shutil
 import subprocess
 import tempfile
@@ -29,9 +33,10 @@ def count_gpus() -> int:
     return len(subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True, check=True).stdout.splitlines())
 
 
-def run(num_gpus: int, options: argparse.Namespace, rest: list[str]) -> dict[str, Any]:
-    """One collection on so many GPUs."""
+def run(num_gpus: int, cores: set[int], options: argparse.Namespace, rest: list[str]) -> dict[str, Any]:
+    """One collection on so many GPUs and their share of the CPU cores."""
     size = options.tensor_parallel_size
+    os.sched_setaffinity(0, sorted(cores)[: num_gpus * options.cores_per_gpu])
     with tempfile.TemporaryDirectory(prefix="drag-ray-bench-") as folder:
         return run_side(
             [
@@ -52,9 +57,12 @@ def main() -> None:
     parser.add_argument("--gpus", default="1,2,4,8", help="numbers of GPUs; those that this host lacks are left out, aloud")
     parser.add_argument("--rollouts", type=int, default=1024, help="rollouts a GPU")
     parser.add_argument("--tensor-parallel-size", type=int, default=1, help="GPUs that share an engine")
+    parser.add_argument("--cores-per-gpu", type=int, default=0, help="0 for an even share of the host's")
     parser.add_argument("--name", default="collect_scaling", help="name of the result")
     options, rest = parser.parse_known_args()
     there = count_gpus()
+    cores = os.sched_getaffinity(0)
+    options.cores_per_gpu = options.cores_per_gpu or max(1, len(cores) // max(1, there))
     wanted = sorted({int(number) for number in options.gpus.split(",")})
     possible = [number for number in wanted if options.tensor_parallel_size <= number <= there]
     print(
@@ -62,7 +70,7 @@ def main() -> None:
     )
     if not possible:
         return
-    results = {number: run(number, options, rest) for number in possible}
+    results = {number: run(number, cores, options, rest) for number in possible}
     for number, figures in results.items():
         figures["rollouts_per_s"] = round(figures["rollouts"] / figures["seconds"], 2)
         print(number, json.dumps(figures))
