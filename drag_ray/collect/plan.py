@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 import pyarrow as pa
 
@@ -24,6 +25,14 @@ _TASK = pa.struct(
 """`ended` and `successes` are what is known of a rollout, see `waves.Ended`."""
 _CHUNK_SCHEMA = pa.schema([("chunk", pa.int64()), ("tasks", pa.list_(_TASK))])
 """One row a chunk, as Ray Data puts rows together and takes them apart as it likes."""
+
+
+class Chunk(NamedTuple):
+    """Tasks that are handed to an engine at once, and what is known of those that have ended (`waves.Ended`)."""
+
+    number: int
+    tasks: list[RolloutTask]
+    ended: dict[str, frozenset[str] | None]
 
 
 def build_plan(
@@ -104,17 +113,19 @@ def count_in_flight(num_chunks: int, num_beginning: int, num_engines: int, concu
     return min(filling, math.ceil(num_chunks / num_engines))
 
 
-def read_tasks(chunk: pa.Table) -> list[RolloutTask]:
-    """The tasks of a chunk."""
-    rows = chunk["tasks"][0].as_py()
-    return [RolloutTask(schemas.to_question(row["question"]), **{name: row[name] for name in _DRAW_FIELDS}) for row in rows]
+def read_chunk(table: pa.Table) -> Chunk:
+    """The chunk of a table of `cut_chunks`."""
+    [row] = table.to_pylist()
+    tasks = [
+        RolloutTask(schemas.to_question(task["question"]), **{name: task[name] for name in _DRAW_FIELDS}) for task in row["tasks"]
+    ]
+    known = zip(tasks, row["tasks"], strict=True)
+    ended = {task.id: _to_successes(record["successes"]) for task, record in known if record["ended"]}
+    return Chunk(row["chunk"], tasks, ended)
 
 
-def read_ended(chunk: pa.Table) -> dict[str, frozenset[str] | None]:
-    """What is known of the tasks of a chunk that have ended."""
-    known = [(row["ended"], row["successes"]) for row in chunk["tasks"][0].as_py()]
-    pairs = zip(read_tasks(chunk), known, strict=True)
-    return {task.id: None if found is None else frozenset(found) for task, (has_ended, found) in pairs if has_ended}
+def _to_successes(queries: Sequence[str] | None) -> frozenset[str] | None:
+    return None if queries is None else frozenset(queries)
 
 
 def _to_table(number: int, tasks: Sequence[RolloutTask], ended: Ended) -> pa.Table:

@@ -16,7 +16,7 @@ from drag_ray.baselines.policies import BaselineOptions, build_rollouts
 from drag_ray.collect.counts import COUNTS, WORKER_COUNTS, count_chunk
 from drag_ray.collect.failures import ENGINE_DIED, find_exhausted, read_failures
 from drag_ray.collect.journal import Journal, begin_rollout, claim, end_rollout, read_successes
-from drag_ray.collect.plan import read_ended, read_tasks
+from drag_ray.collect.plan import read_chunk
 from drag_ray.collect.recorder import NoRecorder, Recorder
 from drag_ray.collect.waves import choose_wave, group_by_question, list_successes
 from drag_ray.corpus.page_images import PageImages
@@ -92,9 +92,9 @@ class CollectWorker:
         self._num_running = self._num_placed = 0
 
     async def __call__(self, chunk: pa.Table) -> AsyncIterator[pa.Table]:
-        tasks, ended = read_tasks(chunk), read_ended(chunk)
+        number, tasks, ended = read_chunk(chunk)
         trajectories: list[Trajectory] = []
-        if not claim(self._options.run_dir, chunk["chunk"][0].as_py()):
+        if not claim(self._options.run_dir, number):
             trajectories = await self._on_disk(self._take_over, tasks, ended)
         num_pending = sum(task.id not in ended for task in tasks)
         self._num_running += num_pending

@@ -1,4 +1,4 @@
-"""Plans, the journal, and the worker: places are filled again as soon as they are free, and nothing is done twice."""
+"""The journal and the worker: places are filled again as soon as they are free, and nothing is done twice."""
 
 import asyncio
 import dataclasses
@@ -8,7 +8,7 @@ from factories import build_question, build_search, build_trajectory
 
 from drag_ray.collect import journal
 from drag_ray.collect.failures import read_failures
-from drag_ray.collect.plan import build_plan, choose_pending, cut_chunks, read_ended, read_tasks
+from drag_ray.collect.plan import build_plan, choose_pending, cut_chunks
 from drag_ray.collect.worker import CollectWorker, WorkerOptions
 from drag_ray.engine.generate import GenerateFn, Generation, Request
 from drag_ray.engine.scripted import ScriptedEngine
@@ -32,28 +32,6 @@ def run_chunks(worker: CollectWorker, chunks: list) -> list[dict]:
         return [row for rows in await asyncio.gather(*(run_chunk(chunk) for chunk in chunks)) for row in rows]
 
     return asyncio.run(run_all())
-
-
-def test_a_plan_names_every_rollout_once() -> None:
-    plan = build_plan(QUESTIONS, ("default", "diverse"), 3, run_seed=1)
-    assert len({task.id for task in plan}) == len(plan) == 36
-    assert len({task.seed for task in plan}) == 36
-    assert build_plan(QUESTIONS, ("default", "diverse"), 3, run_seed=1) == plan
-
-
-def test_tasks_survive_their_chunk() -> None:
-    plan = build_plan(QUESTIONS, ("default",), 3, run_seed=1)
-    ended = {plan[0].id: frozenset({"rotor"}), plan[1].id: None, plan[5].id: frozenset[str]()}
-    chunks = list(cut_chunks(plan, 6, ended))
-    assert [task for chunk in chunks for task in read_tasks(chunk)] == plan
-    assert [read_ended(chunk) for chunk in chunks] == [ended, {}, {}]
-
-
-def test_the_samples_of_a_question_stay_together() -> None:
-    plan = build_plan(QUESTIONS, ("default",), 3, run_seed=1)
-    assert [len(read_tasks(chunk)) for chunk in cut_chunks(plan, 8)] == [6, 6, 6]
-    assert [len(read_tasks(chunk)) for chunk in cut_chunks(plan, 2)] == [3] * 6
-    assert {chunk.num_rows for chunk in cut_chunks(plan, 2)} == {1}
 
 
 def test_every_rollout_is_written_once(options: WorkerOptions) -> None:

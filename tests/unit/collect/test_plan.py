@@ -1,0 +1,28 @@
+"""A plan names every rollout, and its chunks keep what they are given."""
+
+from factories import build_question
+
+from drag_ray.collect.plan import build_plan, cut_chunks, read_chunk
+
+QUESTIONS = [build_question(id=f"q{number}", question=f"question {number}?") for number in range(6)]
+
+
+def test_a_plan_names_every_rollout_once() -> None:
+    plan = build_plan(QUESTIONS, ("default", "diverse"), 3, run_seed=1)
+    assert len({task.id for task in plan}) == len(plan) == 36
+    assert len({task.seed for task in plan}) == 36
+    assert build_plan(QUESTIONS, ("default", "diverse"), 3, run_seed=1) == plan
+
+
+def test_tasks_survive_their_chunk() -> None:
+    plan = build_plan(QUESTIONS, ("default",), 3, run_seed=1)
+    ended = {plan[0].id: frozenset({"rotor"}), plan[1].id: None, plan[5].id: frozenset[str]()}
+    chunks = list(cut_chunks(plan, 6, ended))
+    assert [read_chunk(chunk) for chunk in chunks] == [(0, plan[:6], ended), (1, plan[6:12], {}), (2, plan[12:], {})]
+
+
+def test_the_samples_of_a_question_stay_together() -> None:
+    plan = build_plan(QUESTIONS, ("default",), 3, run_seed=1)
+    assert [len(read_chunk(chunk).tasks) for chunk in cut_chunks(plan, 8)] == [6, 6, 6]
+    assert [len(read_chunk(chunk).tasks) for chunk in cut_chunks(plan, 2)] == [3] * 6
+    assert {chunk.num_rows for chunk in cut_chunks(plan, 2)} == {1}
