@@ -3,19 +3,18 @@
 import shutil
 import sys
 import time
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable
 from typing import Any, TextIO
 
 from drag_ray.collect.monitors import Watch
+from drag_ray.collect.pace import Pace
 from drag_ray.errors import TooManyFailuresError
 
 _JUDGED_FROM = 20
 """rollouts before the failure rate is judged"""
 _TERMINAL_S, _LOG_S = 1.0, 30.0
 """seconds between two states of the line on a terminal, and in a log"""
-_WINDOW_S = 60.0
-"""seconds over which rates are taken"""
 _CLEAR = "\r\033[K"
 
 
@@ -92,7 +91,7 @@ class Progress:
         self._clock = clock
         self._line = LiveLine(stream, clock)
         self._watch = Watch()
-        self._latest = deque([(clock(), 0, 0)])
+        self._pace = Pace()
 
     def add(self, summary: dict[str, Any]) -> None:
         """Add the summary of a chunk.
@@ -103,7 +102,7 @@ class Progress:
         self._errors.update(summary["errors"])
         self.totals.update({name: value for name, value in summary.items() if name != "errors"})
         self._num_done += sum(summary[name] for name in ("finished", "failed", "hinted", "skipped"))
-        self._note_rates()
+        self._pace.note(self._clock(), self._num_done, self.totals["completion_tokens"])
         self._line.update(self.describe())
         for warning in self._watch.find_new(self.totals):
             self._line.say(f"{self._label}: warning: {warning}")
@@ -118,27 +117,23 @@ class Progress:
     def begin_pass(self, num_pending: int) -> None:
         """Begin again with what is not finished: rollouts that an engine lost on the way were counted too early."""
         self._num_done = self._num_rollouts - num_pending
-        self._latest.clear()
-        self._note_rates()
+        self._pace = Pace()
 
     def describe(self) -> str:
         """The line: how far the run is, how fast it is, and what its rollouts, replies and queries came to."""
         totals = self.totals
-        (begin, first_done, first_tokens), (end, done, tokens) = self._latest[0], self._latest[-1]
-        rollouts_per_s, tokens_per_s = (part / max(1.0, end - begin) for part in (done - first_done, tokens - first_tokens))
         rollouts = max(1, totals["finished"] + totals["failed"])
-        left = _format_time((self._num_rollouts - done) / rollouts_per_s) if rollouts_per_s > 0 else "?"
-        figures = (
-            f"{rollouts_per_s:.1f}/s",
-            f"{left} left",
+        figures = [
             f"found {totals['found'] / rollouts:.0%}",
             f"{totals['failed']:,} failed",
-            f"{tokens_per_s:,.0f} tokens/s",
             f"{totals['turns'] / rollouts:.1f} turns",
             f"{totals['invalid_replies'] / max(1, totals['turns']):.0%} invalid",
             f"{totals['zero_hit_searches'] / max(1, totals['searches']):.0%} no hit",
-        )
-        return f"{self._label} {done:,}/{self._num_rollouts:,}: {', '.join(figures)}"
+        ]
+        if rates := self._pace.compute_rates():
+            left = _format_time((self._num_rollouts - self._num_done) / rates.rollouts)
+            figures = [f"{rates.rollouts:.1f}/s", f"{left} left", f"{rates.tokens:,.0f} tokens/s", *figures]
+        return f"{self._label} {self._num_done:,}/{self._num_rollouts:,}: {', '.join(figures)}"
 
     def describe_errors(self) -> str:
         """The three commonest errors with their counts, a line each."""
@@ -147,12 +142,6 @@ class Progress:
     def close(self) -> None:
         """Leave the line as it is."""
         self._line.close()
-
-    def _note_rates(self) -> None:
-        now = self._clock()
-        self._latest.append((now, self._num_done, self.totals["completion_tokens"]))
-        while len(self._latest) > 2 and now - self._latest[1][0] >= _WINDOW_S:
-            self._latest.popleft()
 
 
 def _format_time(seconds: float) -> str:
