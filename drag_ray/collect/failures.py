@@ -1,5 +1,6 @@
-"""What went wrong in a run, read from its folder: how often each rollout failed, and why."""
+"""What went wrong in a run, read from its folder: how often each rollout failed, and why; and when that is too much."""
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -8,6 +9,8 @@ import polars as pl
 
 from drag_ray import artifacts
 from drag_ray.collect import journal
+from drag_ray.collect.waves import Ended
+from drag_ray.errors import TooManyFailuresError
 
 PROBLEMS_NAME = "problems.jsonl"
 ENGINE_DIED = "EngineDiedError: the engine's process died while this rollout ran"
@@ -46,6 +49,30 @@ def read_failures(run_dir: Path) -> dict[str, Failures]:
 def find_exhausted(failures: Mapping[str, Failures], max_tries: int) -> set[str]:
     """The ids of rollouts that failed so often that they are not tried again."""
     return {rollout_id for rollout_id, failed in failures.items() if failed.tries >= max_tries}
+
+
+def count_errors(failures: Mapping[str, Failures], ended: Ended) -> Counter[str]:
+    """How many rollouts have not finished because of each error, the last one of each rollout."""
+    return Counter(failed.error for rollout_id, failed in failures.items() if ended.get(rollout_id) is None)
+
+
+def describe_errors(errors: Counter[str]) -> str:
+    """The three commonest errors with their counts, a line each."""
+    return "\n".join(f"  {count} x {error[:300]}" for error, count in errors.most_common(3))
+
+
+def check_failure_rate(num_failed: int, num_rollouts: int, max_failure_rate: float, errors: Counter[str]) -> None:
+    """Refuse that more than a share of some rollouts has failed.
+
+    Raises:
+        TooManyFailuresError: names the share and the commonest errors.
+    """
+    if num_failed > max_failure_rate * num_rollouts:
+        raise TooManyFailuresError(
+            f"{num_failed} of {num_rollouts} rollouts failed, more than max_failure_rate {max_failure_rate:.0%}.\n"
+            f"{describe_errors(errors)}\n"
+            "Mend the cause, or raise collect.max_failure_rate, and start the run again: it goes on with what has not finished."
+        )
 
 
 def write_problems(run_dir: Path, max_tries: int) -> None:

@@ -7,12 +7,12 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any, TextIO
 
+from drag_ray.collect.failures import check_failure_rate
 from drag_ray.collect.monitors import Watch
 from drag_ray.collect.pace import Pace
-from drag_ray.errors import TooManyFailuresError
 
 _JUDGED_FROM = 20
-"""rollouts before the failure rate is judged"""
+"""rollouts before the failure rate of a run that goes on is judged"""
 _TERMINAL_S, _LOG_S = 1.0, 30.0
 """seconds between two states of the line on a terminal, and in a log"""
 _CLEAR = "\r\033[K"
@@ -107,12 +107,8 @@ class Progress:
         for warning in self._watch.find_new(self.totals):
             self._line.say(f"{self._label}: warning: {warning}")
         done = self.totals["finished"] + self.totals["failed"]
-        if done >= _JUDGED_FROM and self.totals["failed"] > self._max_failure_rate * done:
-            raise TooManyFailuresError(
-                f"{self.totals['failed']} of {done} rollouts failed, "
-                f"more than max_failure_rate {self._max_failure_rate:.0%}.\n"
-                f"{self.describe_errors()}\nMend the cause and start the run again: it goes on with what has not finished."
-            )
+        if done >= _JUDGED_FROM:
+            check_failure_rate(self.totals["failed"], done, self._max_failure_rate, self._errors)
 
     def begin_pass(self, num_pending: int) -> None:
         """Begin again with what is not finished: rollouts that an engine lost on the way were counted too early."""
@@ -134,10 +130,6 @@ class Progress:
             left = _format_time((self._num_rollouts - self._num_done) / rates.rollouts)
             figures = [f"{rates.rollouts:.1f}/s", f"{left} left", f"{rates.tokens:,.0f} tokens/s", *figures]
         return f"{self._label} {self._num_done:,}/{self._num_rollouts:,}: {', '.join(figures)}"
-
-    def describe_errors(self) -> str:
-        """The three commonest errors with their counts, a line each."""
-        return "\n".join(f"  {count} x {error[:300]}" for error, count in self._errors.most_common(3))
 
     def close(self) -> None:
         """Leave the line as it is."""

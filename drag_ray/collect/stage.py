@@ -18,7 +18,15 @@ from drag_ray.cluster import count_gpus, takes_gpus
 from drag_ray.collect import journal
 from drag_ray.collect.config import CollectConfig
 from drag_ray.collect.counts import count_files
-from drag_ray.collect.failures import PROBLEMS_NAME, find_exhausted, read_failures, write_problems
+from drag_ray.collect.failures import (
+    PROBLEMS_NAME,
+    check_failure_rate,
+    count_errors,
+    describe_errors,
+    find_exhausted,
+    read_failures,
+    write_problems,
+)
 from drag_ray.collect.metrics import RayRecorder, name_tags
 from drag_ray.collect.plan import build_plan, choose_pending, count_in_flight, count_plan, cut_chunks
 from drag_ray.collect.progress import Progress
@@ -102,7 +110,8 @@ def collect(plan: Sequence[RolloutTask], options: WorkerOptions, settings: Colle
         Counts over the whole plan: those of `count_plan` and of `count_files`.
 
     Raises:
-        TooManyFailuresError: more rollouts failed than `max_failure_rate` allows; their tries are not held against them.
+        TooManyFailuresError: more rollouts failed than `max_failure_rate` allows, of the plan at its end or of this attempt
+            while it goes on; their tries are not held against them.
         DragRayError: what a worker met that is no matter of one rollout, for example a full disk.
     """
     run_dir = options.run_dir
@@ -126,18 +135,20 @@ def collect(plan: Sequence[RolloutTask], options: WorkerOptions, settings: Colle
             ended = _read_ended(options)
             pending = choose_pending(pending, ended, options.enough_successes)
             journal.forget_claims(run_dir)
+        journal.drop_repeated(run_dir)
+        counts, errors = count_plan(plan, ended, pending), count_errors(read_failures(run_dir), ended)
+        num_ended = sum(counts[name] for name in ("finished", "hinted", "set_aside"))
+        check_failure_rate(counts["set_aside"], num_ended, settings.max_failure_rate, errors)
     except TooManyFailuresError:
         journal.forgive_failures(run_dir)
         raise
     finally:
         progress.close()
         write_problems(run_dir, options.max_tries)
-    journal.drop_repeated(run_dir)
-    counts = count_plan(plan, ended, pending)
     if counts["set_aside"] or counts["unfinished"]:
         print(
             f"{label}: {counts['set_aside']} rollouts set aside after {options.max_tries} tries, {counts['unfinished']} not "
-            f"finished; see {run_dir / PROBLEMS_NAME}. Commonest errors:\n{progress.describe_errors()}"
+            f"finished; see {run_dir / PROBLEMS_NAME}. Commonest errors:\n{describe_errors(errors)}"
         )
     return counts | count_files(journal.list_files(run_dir, journal.TRAJECTORIES_DIR_NAME))
 

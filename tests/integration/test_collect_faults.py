@@ -214,6 +214,19 @@ def test_a_run_that_goes_wrong_stops_and_goes_on_when_the_cause_is_mended(expect
     assert kept.items() <= read_started(tmp_path).items()
 
 
+def test_a_run_that_is_too_small_to_be_stopped_fails_at_its_end(local_ray: None, tmp_path: Path) -> None:
+    def fault(request: Request) -> None:
+        raise RolloutError(f"cause {'A' if 'question 0?' in str(request.messages) else 'B'}")
+
+    plan, told = build_rollout_plan()[:8], r"(?s)8 of 8 rollouts failed.*5 x RolloutError: cause B\n.*3 x RolloutError: cause A\n"
+    lenient = SETTINGS.model_copy(update={"max_failure_rate": 1})
+    assert stage.collect(plan, build_options(tmp_path, fault), lenient, "collecting")["set_aside"] == 8
+    with pytest.raises(TooManyFailuresError, match=told):  # of what it found on disk: there is nothing left to try
+        stage.collect(plan, build_options(tmp_path), SETTINGS, "collecting")
+    counts = stage.collect(plan, build_options(tmp_path), SETTINGS, "collecting")
+    assert (counts["finished"], counts["set_aside"]) == (8, 0)
+
+
 @pytest.mark.parametrize("damage", ["truncated", "flipped"])
 def test_a_damaged_newest_file_is_found_and_its_rollouts_run_again(
     expected: dict[str, list], tmp_path: Path, damage: str

@@ -10,12 +10,21 @@ import pytest
 from factories import build_question, build_trajectory
 
 from drag_ray.collect import journal
-from drag_ray.collect.failures import ENGINE_DIED, PROBLEMS_NAME, find_exhausted, read_failures, write_problems
+from drag_ray.collect.failures import (
+    ENGINE_DIED,
+    PROBLEMS_NAME,
+    Failures,
+    check_failure_rate,
+    count_errors,
+    find_exhausted,
+    read_failures,
+    write_problems,
+)
 from drag_ray.collect.plan import build_plan, cut_chunks
 from drag_ray.collect.worker import CollectWorker, WorkerOptions
 from drag_ray.engine.config import EngineConfig
 from drag_ray.engine.generate import Generation, ImageSource, Request
-from drag_ray.errors import EngineDiedError, RolloutError
+from drag_ray.errors import EngineDiedError, RolloutError, TooManyFailuresError
 
 QUESTIONS = [build_question(id=f"q{number}", question=f"question {number}?") for number in range(4)]
 
@@ -138,3 +147,23 @@ def test_the_last_error_of_a_rollout_is_told(options: WorkerOptions) -> None:
         written.add(build_trajectory(id="t", error=error, started_at=f"2026-01-01T00:00:0{second}+00:00"))
     failures = read_failures(options.run_dir)["t"]
     assert (failures.tries, failures.error, failures.engine_died) == (2, "RolloutError: last", False)
+
+
+def test_errors_are_counted_of_rollouts_that_have_not_finished() -> None:
+    failures = {f"r{number}": Failures(3, False, "ABBA"[number]) for number in range(4)}
+    assert count_errors(failures, {"r1": frozenset(), "r2": None, "r4": None}) == {"A": 2, "B": 1}
+
+
+def test_too_many_failures_are_told_with_the_three_commonest_errors() -> None:
+    errors = Counter({"rare": 1, "a": 4, "b": 3, "c": 2})
+    with pytest.raises(TooManyFailuresError) as caught:
+        check_failure_rate(10, 40, 0.2, errors)
+    told = str(caught.value).splitlines()
+    assert told[0] == "10 of 40 rollouts failed, more than max_failure_rate 20%."
+    assert told[1:4] == ["  4 x a", "  3 x b", "  2 x c"]
+    assert "rare" not in str(caught.value)
+
+
+@pytest.mark.parametrize(("num_failed", "num_rollouts", "rate"), [(0, 0, 0.0), (0, 8, 0.0), (8, 40, 0.2), (8, 8, 1.0)])
+def test_as_many_failures_as_are_borne_are_no_error(num_failed: int, num_rollouts: int, rate: float) -> None:
+    check_failure_rate(num_failed, num_rollouts, rate, Counter({"error": num_failed}))
