@@ -189,15 +189,18 @@ def _stream(tasks: Sequence[RolloutTask], ended: Ended, options: WorkerOptions, 
     )
     try:
         yield from dataset.iter_rows()
+        return
     except RayError as error:
-        raise _find_reason(error, options.run_dir) from error
+        reason = _find_reason(error, options.run_dir)
+    # Ray's error must not stay behind this one: its frames hold the engines, and a notebook keeps its last error.
+    raise reason
 
 
-def _find_reason(error: RayError, run_dir: Path) -> BaseException:
+def _find_reason(error: RayError, run_dir: Path) -> DragRayError:
     """What a worker raised, within what Ray makes of it."""
     reason: BaseException | None = error
     while reason:
-        if isinstance(reason, DragRayError):
+        if isinstance(reason, DragRayError) and not isinstance(reason, RayError):
             return reason
         reason = getattr(reason, "cause", None) or reason.__cause__
     return EngineDiedError(

@@ -6,11 +6,9 @@ engine once: afterwards a prompt names the page, and the engine finds it in its 
 """
 
 import asyncio
-import copy
 import dataclasses
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from queue import SimpleQueue
 from typing import Any, NamedTuple
 
 from drag_ray.engine.generate import ImageSource
@@ -54,13 +52,10 @@ class ImageInputs:
         self._cache = engine.renderer.mm_processor_cache
         self._images = images
         self._executor = ThreadPoolExecutor(num_threads, "images", initializer=_use_one_core)
-        self._processors: SimpleQueue[Any] = SimpleQueue()
-        for _ in range(num_threads):  # a tokenizer, which each of them holds, must not be used by two threads at once
-            tokenizer = copy.deepcopy(engine.get_tokenizer())
-            self._processors.put(MULTIMODAL_REGISTRY.create_processor(model_config, tokenizer=tokenizer))
-        processor = self._processors.get()
-        self._image_token_id: int = processor.info.get_hf_processor().image_token_id
-        self._processors.put(processor)
+        # vLLM's tokenizer lends each thread a copy of its own, and with the same tokenizer its loaded processor is found again:
+        # loading one takes seconds of Python.
+        self._processor: Any = MULTIMODAL_REGISTRY.create_processor(model_config, tokenizer=engine.get_tokenizer())
+        self._image_token_id: int = self._processor.info.get_hf_processor().image_token_id
         self._in_work: dict[str, asyncio.Future[ProcessedImage]] = {}
         self._outlines: dict[str, ProcessedImage] = {}  # of every page that was ever processed, without its features
 
@@ -91,6 +86,20 @@ class ImageInputs:
         features = self._take_features(keys, fresh)
         return dict(mm_input(token_ids, features, {"image": list(keys)}, {"image": places}))
 
+    def process(self, key: str) -> ProcessedImage:
+        """Read an image and put it through the model's image processor; several threads may.
+
+        Raises:
+            DataError: the image is missing or cannot be read.
+        """
+        from vllm.multimodal.processing import ProcessorInputs, TimingContext
+
+        items = self._processor.info.parse_mm_data({"image": [self._images.open(key)]})
+        found = self._processor.apply(
+            ProcessorInputs([self._image_token_id], items, {"image": [key]}), TimingContext(enabled=False)
+        )
+        return ProcessedImage(found["mm_kwargs"]["image"][0], found["prompt_token_ids"], found["mm_placeholders"]["image"][0])
+
     def close(self) -> None:
         """Stop the threads."""
         self._executor.shutdown(wait=False, cancel_futures=True)
@@ -111,27 +120,13 @@ class ImageInputs:
     async def _process_once(self, key: str) -> ProcessedImage:
         """Process an image, or wait until it is processed for another prompt."""
         if key not in self._in_work:
-            self._in_work[key] = asyncio.get_running_loop().run_in_executor(self._executor, self._process, key)
+            self._in_work[key] = asyncio.get_running_loop().run_in_executor(self._executor, self.process, key)
         try:
             processed = await self._in_work[key]
         finally:
             self._in_work.pop(key, None)
         self._outlines[key] = processed._replace(features=None)
         return processed
-
-    def _process(self, key: str) -> ProcessedImage:
-        from vllm.multimodal.processing import ProcessorInputs, TimingContext
-
-        image = self._images.open(key)
-        processor = self._processors.get()
-        try:
-            items = processor.info.parse_mm_data({"image": [image]})
-            found = processor.apply(
-                ProcessorInputs([self._image_token_id], items, {"image": [key]}), TimingContext(enabled=False)
-            )
-        finally:
-            self._processors.put(processor)
-        return ProcessedImage(found["mm_kwargs"]["image"][0], found["prompt_token_ids"], found["mm_placeholders"]["image"][0])
 
 
 def fill_places(token_ids: Sequence[int], image_token_id: int, images: Sequence[ProcessedImage]) -> tuple[list[int], list[Any]]:

@@ -4,13 +4,16 @@ import asyncio
 import dataclasses
 import json
 import multiprocessing
+from concurrent.futures import ThreadPoolExecutor
 from multiprocessing.connection import Connection
 from pathlib import Path
+from types import SimpleNamespace
 
 import psutil
 import pytest
 import torch
 from factories import build_question
+from PIL import Image
 from qwen3_vl_shapes import IMAGE_TOKENS, SHAPES_TINY, write_model
 from reportlab.pdfgen.canvas import Canvas
 from transformers import AutoConfig, AutoProcessor, AutoTokenizer, Qwen3VLForConditionalGeneration
@@ -28,8 +31,9 @@ from drag_ray.corpus.page_reader import PageReader
 from drag_ray.engine.config import EngineConfig
 from drag_ray.engine.embedded import embedded_model_dir
 from drag_ray.engine.generate import Generation, ImageSource, Request, list_images
+from drag_ray.engine.image_inputs import ImageInputs
 from drag_ray.engine.sampling import PRESETS
-from drag_ray.engine.vllm import VllmEngine
+from drag_ray.engine.vllm import VllmEngine, build_engine_args
 from drag_ray.search.config import SearchConfig
 from drag_ray.search.index import build_index
 from drag_ray.types import Page, Trajectory
@@ -169,3 +173,26 @@ def test_the_model_sees_what_is_on_the_pages(collected, pages) -> None:
     assert generation.completion_logprobs == pytest.approx(compute_expected(generation, first, third), abs=0.02)
     assert generation.completion_logprobs != pytest.approx(compute_expected(generation, second, third), abs=0.02)
     assert again.completion_logprobs == pytest.approx(generation.completion_logprobs, abs=1e-3)
+
+
+def test_images_processed_side_by_side_are_those_processed_one_by_one(tmp_path: Path) -> None:
+    from vllm.tokenizers.hf import maybe_make_thread_pool
+    from vllm.transformers_utils.processor import cached_get_processor
+
+    model_dir = write_model(tmp_path / "model", embedded_model_dir(), SHAPES_TINY, max_pixels=256 * 256)
+    tokenizer = maybe_make_thread_pool(AutoTokenizer.from_pretrained(model_dir), 2)
+    engine = SimpleNamespace(
+        model_config=build_engine_args(EngineConfig(model=str(model_dir), max_model_len=4096)).create_model_config(),
+        renderer=SimpleNamespace(mm_processor_cache=None),
+        get_tokenizer=lambda: tokenizer,
+    )
+    pictures = {str(n): Image.new("RGB", (64 + 32 * (n % 5), 64 + 32 * (n % 3)), (n * 6, 255 - n * 6, 90)) for n in range(40)}
+    inputs = ImageInputs(engine, ImageSource(pictures.__getitem__, 1), num_threads=1)
+    loaded = cached_get_processor.cache_info().misses
+    alone = [inputs.process(key) for key in pictures]
+    with ThreadPoolExecutor(8) as pool:
+        together = list(pool.map(inputs.process, pictures))
+    assert [image.token_ids for image in together] == [image.token_ids for image in alone]
+    for first, second in zip(alone, together, strict=True):
+        assert torch.equal(first.features["pixel_values"].data, second.features["pixel_values"].data)
+    assert cached_get_processor.cache_info().misses == loaded  # loading a processor takes seconds of Python
