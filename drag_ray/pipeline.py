@@ -157,21 +157,32 @@ def run_stage(stage: Stage, config: RunConfig) -> Manifest:
 
 
 def _fingerprint_sources(stage: Stage, config: RunConfig) -> dict[str, str]:
-    """Documents and questions from outside the run: by name, size and time of change, which is cheap for a large collection."""
-    if stage.name != "index":
-        return {}
+    """What a stage reads from outside the run: by name, size and time of change, which is cheap for a large collection."""
     sources = {}
-    for key, source in (("documents", config.corpus.documents), ("questions", config.corpus.questions)):
-        if source in ("", "manuals"):
-            continue
-        root = Path(source)
-        if not root.exists():
-            raise ConfigError(f"corpus.{key} {source!r}: no such file or folder.")
+    for key, root in _list_sources(stage, config).items():
         files = sorted(path for path in root.rglob("*") if path.is_file()) if root.is_dir() else [root]
         sources[key] = artifacts.compute_fingerprint(
             [(str(path), path.stat().st_size, path.stat().st_mtime_ns) for path in files]
         )
     return sources
+
+
+def _list_sources(stage: Stage, config: RunConfig) -> dict[str, Path]:
+    """Documents, questions and adapters from outside the run. An adapter that is missing is refused where it is opened."""
+    sources = {}
+    if stage.name == "index":
+        for key, source in (("documents", config.corpus.documents), ("questions", config.corpus.questions)):
+            if source in ("", "manuals"):
+                continue
+            sources[key] = Path(source)
+            if not sources[key].exists():
+                raise ConfigError(f"corpus.{key} {source!r}: no such file or folder.")
+    if "engine" in stage.sections and "engine.adapter" not in stage.placement and config.engine.adapter:
+        sources["engine.adapter"] = Path(config.engine.adapter)
+    if stage.name == "evaluate":
+        folders = (entry.partition("=")[2] for entry in config.evaluate.adapters)
+        sources |= {f"evaluate.adapters {folder}": Path(folder) for folder in folders if folder}
+    return {key: path for key, path in sources.items() if path.exists()}
 
 
 def _format_count(value: Any) -> str:

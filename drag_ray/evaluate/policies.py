@@ -15,10 +15,17 @@ TUNED_NAME = "tuned"
 
 @dataclass(frozen=True)
 class ModelPolicy:
-    """A policy that an engine writes for."""
+    """A policy that an engine writes for.
+
+    Attributes:
+        name: what it is called in the report.
+        engine: the engine's options for it.
+        source: the input of the evaluation that its adapter is; empty for the base model.
+    """
 
     name: str
     engine: EngineConfig
+    source: str = ""
 
 
 def choose_models(config: Any, has_gpu: bool) -> list[ModelPolicy]:
@@ -36,9 +43,9 @@ def choose_models(config: Any, has_gpu: bool) -> list[ModelPolicy]:
         name, separator, folder = entry.partition("=")
         if not (name and separator and folder):
             raise ConfigError(f"evaluate.adapters {entry!r}: expected name=folder, for example tuned=runs/demo/finetune/adapter.")
-        models.append(ModelPolicy(name, _with_adapter(config.engine, Path(folder))))
+        models.append(ModelPolicy(name, _with_adapter(config.engine, Path(folder)), f"evaluate.adapters {folder}"))
     if not config.evaluate.adapters and config.stage_dir("finetune").exists():
-        models.append(ModelPolicy(TUNED_NAME, _tuned_engine(config, has_gpu)))
+        models.append(ModelPolicy(TUNED_NAME, _tuned_engine(config, has_gpu), "finetune"))
     _refuse_repeated([model.name for model in models] + list(config.evaluate.baselines))
     return models
 

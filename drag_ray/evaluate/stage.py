@@ -24,6 +24,7 @@ from drag_ray.evaluate.examples import choose_examples
 from drag_ray.evaluate.policies import BASE_NAME, ModelPolicy, check_baselines, choose_models
 from drag_ray.evaluate.report import write_report
 from drag_ray.evaluate.results import QuestionResult, compute_results
+from drag_ray.evaluate.reuse import ROLLOUTS_DIR_NAME, fingerprint_policy, list_earlier, prepare_rollouts
 from drag_ray.search.index import read_record
 from drag_ray.search.searcher import Searcher
 from drag_ray.types import Question, Trajectory
@@ -47,7 +48,7 @@ def run(config: Any, folder: StageFolder) -> dict[str, Any]:
     models = choose_models(config, has_gpu=takes_gpus(config.engine.device))
     questions = read_questions(config.stage_dir("index"), "test", config.evaluate.limit, config.seed)
     tasks = build_plan(questions, (_PRESET,), 1, config.seed)
-    trajectories, left_out = _roll_out(models, tasks, config, folder.path / "rollouts")
+    trajectories, left_out = _roll_out(models, tasks, config, folder)
     results = compute_results(trajectories, questions)
     subject = models[-1].name if len(models) > 1 else ""
     comparison = compare(results, BASE_NAME, subject, num_resamples=config.evaluate.num_resamples, seed=config.seed)
@@ -60,7 +61,7 @@ def run(config: Any, folder: StageFolder) -> dict[str, Any]:
 
 
 def _roll_out(
-    models: Sequence[ModelPolicy], tasks: Sequence[RolloutTask], config: Any, rollouts_dir: Path
+    models: Sequence[ModelPolicy], tasks: Sequence[RolloutTask], config: Any, folder: StageFolder
 ) -> tuple[dict[str, list[Trajectory]], dict[str, int]]:
     """The trajectories of each policy, the baselines first, and the numbers of rollouts that are unfinished or set aside."""
     baselines = _build_baselines(config)
@@ -72,7 +73,11 @@ def _roll_out(
     for model in models:
         guests = [name for name in trajectories if name in WITH_MODEL] if model.name == BASE_NAME else []
         plans = {model.name: tasks} | {name: [replace(task, baseline=name) for task in tasks] for name in guests}
-        options = replace(build_options(config, model.engine, rollouts_dir / model.name), baselines=baselines)
+        rollouts_dir = folder.path / ROLLOUTS_DIR_NAME / model.name
+        taken = prepare_rollouts(rollouts_dir, fingerprint_policy(model, folder.identity), list_earlier(folder.path))
+        if taken:
+            print(f"{model.name}: has not changed; its rollouts are taken from {taken}", flush=True)
+        options = replace(build_options(config, model.engine, rollouts_dir), baselines=baselines)
         plan = [task for tasks_of_policy in plans.values() for task in tasks_of_policy]
         counts = collect(plan, options, config.collect, f"evaluating {model.name}")
         left_out = {name: count + counts[name] for name, count in left_out.items()}

@@ -1,0 +1,95 @@
+"""Rollouts that are taken over from an earlier evaluation."""
+
+from pathlib import Path
+
+import pytest
+
+from drag_ray import artifacts
+from drag_ray.config import load
+from drag_ray.evaluate.policies import choose_models
+from drag_ray.evaluate.reuse import fingerprint_policy, list_earlier, prepare_rollouts
+from drag_ray.pipeline import STAGES, compute_identity
+from drag_ray.run_config import RunConfig
+
+FILE = "trajectories/1.parquet"
+
+
+def finish(stage_dir: Path, counts: dict[str, int]) -> None:
+    with artifacts.StageFolder(stage_dir, artifacts.Identity(stage_dir.name, {}, {}, "code")) as folder:
+        folder.finish(counts)
+
+
+@pytest.fixture
+def run_dir(tmp_path: Path) -> Path:
+    finish(tmp_path / "index", {})
+    finish(tmp_path / "finetune", {"steps": 1})
+    artifacts.write_text(tmp_path / "finetune" / "adapter" / "adapter_config.json", "{}")
+    return tmp_path
+
+
+def fingerprint_all(run_dir: Path, *options: str) -> dict[str, str]:
+    config = load(RunConfig, ["--run-dir", str(run_dir), *options])
+    identity = compute_identity(STAGES["evaluate"], config)
+    return {model.name: fingerprint_policy(model, identity) for model in choose_models(config, has_gpu=True)}
+
+
+def test_training_again_changes_the_tuned_policy_alone(run_dir: Path) -> None:
+    before = fingerprint_all(run_dir)
+    finish(run_dir / "finetune", {"steps": 2})
+    artifacts.write_text(run_dir / "finetune" / "adapter" / "adapter_config.json", "{}")
+    after = fingerprint_all(run_dir)
+    assert after["base"] == before["base"]
+    assert after["tuned"] != before["tuned"]
+
+
+def test_an_adapter_that_is_written_anew_changes_its_policy_alone(run_dir: Path, tmp_path: Path) -> None:
+    folders = [tmp_path / "adapters" / name for name in ("first", "second")]
+    for folder in folders:
+        artifacts.write_text(folder / "adapter_config.json", "{}")
+    options = ("--evaluate.adapters", f'["first={folders[0]}", "second={folders[1]}"]')
+    before = fingerprint_all(run_dir, *options)
+    artifacts.write_text(folders[1] / "adapter_config.json", '{"r": 8}')
+    after = fingerprint_all(run_dir, *options)
+    assert {name for name in before if before[name] != after[name]} == {"second"}
+
+
+@pytest.mark.parametrize("options", [("--agent.top-k", "5"), ("--engine.dtype", "float16"), ("--seed", "1")])
+def test_what_rollouts_depend_on_changes_every_policy(run_dir: Path, options: tuple[str, ...]) -> None:
+    before, after = fingerprint_all(run_dir), fingerprint_all(run_dir, *options)
+    assert all(before[name] != after[name] for name in before)
+
+
+def test_more_questions_and_other_baselines_change_no_policy(run_dir: Path) -> None:
+    options = ("--evaluate.limit", "7", "--evaluate.baselines", '["rm3", "hyde"]', "--collect.limit", "3")
+    assert fingerprint_all(run_dir) == fingerprint_all(run_dir, *options)
+
+
+def test_the_newest_rollouts_of_the_same_policy_are_copied(tmp_path: Path) -> None:
+    for name, fingerprint in (("old", "same"), ("new", "same"), ("newest", "other")):
+        folder = tmp_path / "_previous" / f"evaluate-{name}" / "rollouts" / "base"
+        prepare_rollouts(folder, fingerprint, [])
+        artifacts.write_text(folder / FILE, name)
+    stage_dir = tmp_path / "evaluate"
+    earlier = list_earlier(stage_dir)
+    assert [folder.parents[1].name for folder in earlier] == ["evaluate-newest", "evaluate-new", "evaluate-old"]
+    folder = stage_dir / "rollouts" / "base"
+    assert prepare_rollouts(folder, "same", earlier) == earlier[1]
+    assert (folder / FILE).read_text() == "new"
+    assert (earlier[1] / FILE).is_file()
+    assert prepare_rollouts(folder, "same", earlier) is None  # it is gone on with
+
+
+def test_nothing_is_taken_from_another_policy(tmp_path: Path) -> None:
+    other = tmp_path / "_previous" / "evaluate-x" / "rollouts" / "base"
+    prepare_rollouts(other, "other", [])
+    artifacts.write_text(other / FILE, "")
+    folder = tmp_path / "evaluate" / "rollouts" / "base"
+    assert prepare_rollouts(folder, "same", [other]) is None
+    assert not (folder / FILE).exists()
+
+
+def test_a_copy_that_was_cut_short_is_made_again(tmp_path: Path) -> None:
+    folder = tmp_path / "evaluate" / "rollouts" / "base"
+    artifacts.write_text(folder / FILE, "half")
+    assert prepare_rollouts(folder, "same", []) is None
+    assert not (folder / FILE).exists()
