@@ -3,10 +3,11 @@
 import textwrap
 from collections.abc import Sequence
 
-from drag_ray.evaluate.comparison import Comparison, Row
+from drag_ray.evaluate.comparison import Comparison
 from drag_ray.evaluate.context import ReportContext, write_caption, write_incidents
 from drag_ray.evaluate.measures import Unit
 from drag_ray.evaluate.notation import write_interval, write_number, write_p_value
+from drag_ray.evaluate.rows import Row
 from drag_ray.evaluate.verdict import write_verdict
 
 _WIDTH = 120

@@ -1,7 +1,7 @@
 """How numbers are written, the same in the console and in the report."""
 
-from drag_ray.evaluate.comparison import Difference, Metric
 from drag_ray.evaluate.measures import Unit
+from drag_ray.evaluate.rows import Difference, Metric
 
 NO_VALUE = "-"
 

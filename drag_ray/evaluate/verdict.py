@@ -1,8 +1,9 @@
 """What the comparison says, in words, whichever way it went."""
 
-from drag_ray.evaluate.comparison import Comparison, Difference
+from drag_ray.evaluate.comparison import Comparison
 from drag_ray.evaluate.measures import PRIMARY_MEASURE, Unit
 from drag_ray.evaluate.notation import write_interval, write_number, write_p_value
+from drag_ray.evaluate.rows import Difference
 
 
 def is_clear(difference: Difference, confidence: float) -> bool:

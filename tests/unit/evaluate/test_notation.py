@@ -1,8 +1,8 @@
 import pytest
 
-from drag_ray.evaluate.comparison import Metric
 from drag_ray.evaluate.measures import Unit
 from drag_ray.evaluate.notation import write_interval, write_number, write_p_value
+from drag_ray.evaluate.rows import Metric
 
 
 @pytest.mark.parametrize(
