@@ -1,7 +1,8 @@
 """The collect stage: Ray Data hands chunks of rollouts to engine actors, and the run goes on until every rollout is on disk."""
 
+import gc
 import os
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -159,8 +160,22 @@ def _read_ended(options: WorkerOptions) -> dict[str, frozenset[str] | None]:
     return dict.fromkeys(exhausted) | journal.read_successes(options.run_dir)
 
 
-def _stream(tasks: Sequence[RolloutTask], ended: Ended, options: WorkerOptions, settings: CollectConfig) -> Any:
-    """Chunk summaries as they come, from a pool of engine actors."""
+def _stream(
+    tasks: Sequence[RolloutTask], ended: Ended, options: WorkerOptions, settings: CollectConfig
+) -> Iterator[dict[str, Any]]:
+    """Chunk summaries as they come."""
+    try:
+        yield from _hand_out(tasks, ended, options, settings).iter_rows()
+        return
+    except RayError as error:
+        reason = _find_reason(error, options.run_dir)
+    # Ray's error and its engines hold each other. They must not stay behind this error, which a notebook keeps.
+    gc.collect()
+    raise reason
+
+
+def _hand_out(tasks: Sequence[RolloutTask], ended: Ended, options: WorkerOptions, settings: CollectConfig) -> ray.data.Dataset:
+    """The summaries of chunks that a pool of engine actors is given."""
     num_engines, num_cpus, num_gpus = _size_pool(settings, options.engine)
     max_engines = max(num_engines, settings.max_engines)
     chunks = list(cut_chunks(tasks, settings.chunk_rollouts, ended))
@@ -172,7 +187,7 @@ def _stream(tasks: Sequence[RolloutTask], ended: Ended, options: WorkerOptions, 
     context.raise_original_map_exception = True  # `_find_reason` looks for it
     # The pool grows when all that its engines may hold is handed out; more than that never is.
     context.autoscaling_config.actor_pool_util_upscaling_threshold = 1.0
-    dataset = ray.data.from_arrow(chunks).map_batches(
+    return ray.data.from_arrow(chunks).map_batches(
         _CollectActor,
         fn_constructor_args=(options, name_tags(options.run_dir)),
         batch_format="pyarrow",
@@ -187,13 +202,6 @@ def _stream(tasks: Sequence[RolloutTask], ended: Ended, options: WorkerOptions, 
         num_cpus=num_cpus,
         num_gpus=num_gpus,
     )
-    try:
-        yield from dataset.iter_rows()
-        return
-    except RayError as error:
-        reason = _find_reason(error, options.run_dir)
-    # Ray's error must not stay behind this one: its frames hold the engines, and a notebook keeps its last error.
-    raise reason
 
 
 def _find_reason(error: RayError, run_dir: Path) -> DragRayError:

@@ -8,6 +8,7 @@ import contextlib
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -34,7 +35,7 @@ from drag_ray.collect.worker import WorkerOptions
 from drag_ray.engine.config import EngineConfig
 from drag_ray.engine.generate import Request
 from drag_ray.engine.scripted import ScriptedEngine
-from drag_ray.errors import ArtifactError, EngineDiedError, RolloutError, TooManyFailuresError
+from drag_ray.errors import ArtifactError, DragRayError, EngineDiedError, RolloutError, TooManyFailuresError
 from drag_ray.search.config import SearchConfig
 from drag_ray.search.index import build_index
 from drag_ray.types import Evidence, Page, Question
@@ -128,7 +129,7 @@ def check_whole(folder: Path, expected: dict[str, list], counts: dict[str, int])
 
 @pytest.fixture(scope="module")
 def local_ray() -> Iterator[None]:
-    # Two for engines, and two for those of a run that failed: Ray lets them go when the driver forgets its error, or ends.
+    # Two for engines, and two for those of a run that failed: pytest keeps what is logged, Ray's error among it.
     with connect(ClusterConfig(num_cpus=4)):
         yield
 
@@ -280,6 +281,11 @@ def test_a_full_disk_stops_the_run_which_goes_on_when_there_is_room(expected: di
     assert kept.items() <= read_started(small_disk).items()
 
 
+def test_a_driver_that_keeps_an_error_has_its_cpus_again(tmp_path: Path) -> None:
+    # In a driver of its own: pytest keeps what is logged, and with it Ray's error and what that holds.
+    assert start_child("keep_an_error", tmp_path).wait(timeout=60) == 0
+
+
 def test_a_killed_driver_leaves_what_is_finished_and_is_gone_on_with(expected: dict[str, list], tmp_path: Path) -> None:
     child = start_child("collect", tmp_path)
     try:
@@ -313,6 +319,22 @@ def collect_in_child(folder: Path) -> None:
         collect(build_options(folder, delay_s=0.5))
 
 
+def keep_an_error(folder: Path) -> None:
+    """Collect until an engine cannot write any more, and wait for the CPUs of all engines."""
+    running_dir = str(folder / "run" / "running")
+
+    def fault(request: Request) -> None:
+        if "question 3?" in str(request.messages):
+            shutil.rmtree(running_dir, ignore_errors=True)
+            Path(running_dir).touch()
+
+    with connect(ClusterConfig(num_cpus=2)):
+        with pytest.raises(DragRayError) as kept:
+            collect(build_options(folder, fault))
+        assert kept.value.__context__ is None  # it would be Ray's
+        wait_until(lambda: ray.available_resources().get("CPU") == 2, timeout_s=10)
+
+
 def lose_a_node(folder: Path) -> None:
     """Collect on two nodes of which one is removed when some rollouts are finished."""
     cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 0})
@@ -337,4 +359,4 @@ def lose_a_node(folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    {"collect": collect_in_child, "lose_a_node": lose_a_node}[sys.argv[1]](Path(sys.argv[2]))
+    {"collect": collect_in_child, "keep_an_error": keep_an_error, "lose_a_node": lose_a_node}[sys.argv[1]](Path(sys.argv[2]))
