@@ -53,7 +53,7 @@ class PageImages:
         try:
             return (self.root / key).read_bytes()
         except FileNotFoundError:
-            raise DataError(f"{self.root / key}: no such page image. Run the index stage again.") from None
+            raise DataError(f"{self.root / key}: no such page image. {self._remedy}") from None
 
     def open(self, key: str) -> Image.Image:
         """The picture of a page whose `image` is `key`, decoded.
@@ -65,8 +65,12 @@ class PageImages:
             image = Image.open(io.BytesIO(self.read(key)))
             image.load()
         except OSError as error:
-            raise DataError(f"{self.root / key}: not a readable picture ({error}). Run the index stage again.") from error
+            raise DataError(f"{self.root / key}: not a readable picture ({error}). {self._remedy}") from error
         return image
+
+    @property
+    def _remedy(self) -> str:
+        return f"Remove the folder {self.root.parent} and run: python jobs/index.py"  # a finished stage would be skipped
 
 
 def compute_scale(width: float, height: float, scale: float, max_pixels: int) -> float:
