@@ -127,15 +127,7 @@ def collect(plan: Sequence[RolloutTask], options: WorkerOptions, settings: Colle
         print(f"{label}: {counts['finished']} of {len(plan)} rollouts are finished already, {counts['unfinished']} to go")
     progress = Progress(counts["unfinished"], settings.max_failure_rate, label)
     try:
-        for _ in range(_MAX_PASSES):
-            if not pending:
-                break
-            progress.begin_pass(count_plan(plan, ended, pending)["unfinished"])
-            for summary in _stream(pending, ended, options, settings):
-                progress.add(summary)
-            ended = _read_ended(options)
-            pending = choose_pending(pending, ended, options.enough_successes)
-            journal.forget_claims(run_dir)
+        ended, pending = _run_passes(pending, ended, options, settings, progress)
         journal.drop_repeated(run_dir)
         counts, errors = count_plan(plan, ended, pending), count_errors(read_failures(run_dir), ended)
         num_ended = sum(counts[name] for name in ("finished", "hinted", "set_aside"))
@@ -152,6 +144,22 @@ def collect(plan: Sequence[RolloutTask], options: WorkerOptions, settings: Colle
             f"finished; see {run_dir / PROBLEMS_NAME}. Commonest errors:\n{describe_errors(errors)}"
         )
     return counts | count_files(journal.list_files(run_dir, journal.TRAJECTORIES_DIR_NAME))
+
+
+def _run_passes(
+    pending: list[RolloutTask], ended: Ended, options: WorkerOptions, settings: CollectConfig, progress: Progress
+) -> tuple[Ended, list[RolloutTask]]:
+    """Hand out what is pending, and again what is left of it then; returns what has ended and what is still pending."""
+    for _ in range(_MAX_PASSES):
+        if not pending:
+            break
+        progress.begin_pass(sum(task.id not in ended for task in pending))
+        for summary in _stream(pending, ended, options, settings):
+            progress.add(summary)
+        ended = _read_ended(options)
+        pending = choose_pending(pending, ended, options.enough_successes)
+        journal.forget_claims(options.run_dir)
+    return ended, pending
 
 
 def _read_ended(options: WorkerOptions) -> dict[str, frozenset[str] | None]:
