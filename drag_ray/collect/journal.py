@@ -14,10 +14,12 @@ leaves half a file. The ids in `trajectories/` are the only truth about what has
 import io
 import time
 import uuid
+from collections.abc import Collection
 from pathlib import Path
 
 import polars as pl
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from drag_ray import artifacts, schemas
@@ -111,6 +113,16 @@ def read_successes(run_dir: Path) -> dict[str, frozenset[str]]:
         rows = pl.DataFrame(pq.ParquetFile(path).read(columns=columns)).select("id", pl.col("turns").list.eval(queries))
         successes |= {rollout_id: frozenset(map(squeeze, found)) for rollout_id, found in rows.iter_rows()}
     return successes
+
+
+def read_finished(run_dir: Path, ids: Collection[str]) -> list[Trajectory]:
+    """The trajectories with these ids that have finished and are on disk, each once."""
+    found: dict[str, Trajectory] = {}
+    for path in list_files(run_dir, TRAJECTORIES_DIR_NAME):
+        if not set(ids).isdisjoint(_read_ids(path)):
+            rows = schemas.read_table(path, schemas.TRAJECTORIES).filter(pc.field("id").isin(list(ids))).to_pylist()
+            found |= {row["id"]: schemas.to_trajectory(row) for row in rows}
+    return list(found.values())
 
 
 def read_trajectories(run_dir: Path) -> pa.Table:

@@ -15,7 +15,7 @@ from drag_ray.agent.rollout import Policy, Rollouts, RolloutTask
 from drag_ray.baselines.policies import BaselineOptions, build_rollouts
 from drag_ray.collect.counts import COUNTS, WORKER_COUNTS, count_chunk
 from drag_ray.collect.failures import ENGINE_DIED, find_exhausted, read_failures
-from drag_ray.collect.journal import Journal, begin_rollout, claim, end_rollout, read_successes
+from drag_ray.collect.journal import Journal, begin_rollout, claim, end_rollout, read_finished
 from drag_ray.collect.plan import read_chunk
 from drag_ray.collect.recorder import NoRecorder, Recorder
 from drag_ray.collect.waves import choose_wave, group_by_question, list_successes
@@ -122,21 +122,21 @@ class CollectWorker:
         """Note in `ended` what came of a chunk before its engine died.
 
         Returns:
-            The rollouts that ran when it died and are not tried again.
+            The rollouts that ended in that engine, which did not live to report them; of those that are not tried again
+            what is known.
         """
         run_dir = self._options.run_dir
-        died = {
-            task.id: self._choose_rollouts(task.baseline).fail(task, ENGINE_DIED)
-            for task in tasks
-            if end_rollout(run_dir, task.id)
-        }
-        for trajectory in died.values():
-            self._journal.add(trajectory)
+        for task in tasks:
+            if end_rollout(run_dir, task.id):
+                self._journal.add(self._choose_rollouts(task.baseline).fail(task, ENGINE_DIED))
         self._journal.flush()
         self._failures = read_failures(run_dir)
-        exhausted = find_exhausted(self._failures, self._options.max_tries)
-        ended.update(dict.fromkeys(exhausted) | read_successes(run_dir))
-        return [died[name] for name in died if name in exhausted]
+        unreported = {task.id: task for task in tasks if task.id not in ended}
+        finished = read_finished(run_dir, unreported)
+        exhausted = find_exhausted(self._failures, self._options.max_tries) & unreported.keys() - {kept.id for kept in finished}
+        ended.update(dict.fromkeys(exhausted) | {trajectory.id: list_successes(trajectory) for trajectory in finished})
+        given_up = (unreported[name] for name in sorted(exhausted))
+        return finished + [self._choose_rollouts(task.baseline).fail(task, self._failures[task.id].error) for task in given_up]
 
     def _choose_rollouts(self, baseline: str) -> Rollouts:
         """The agent's rollouts, or those of a baseline that asks the same engine and index."""

@@ -77,7 +77,8 @@ class Disturbed:
 @pytest.fixture(scope="module")
 def disturbed(tmp_path_factory: pytest.TempPathFactory) -> Disturbed:
     folder = tmp_path_factory.mktemp("disturbed")
-    driver = subprocess.Popen([sys.executable, __file__, str(folder)], start_new_session=True)
+    with (folder / "driver.log").open("w") as log:
+        driver = subprocess.Popen([sys.executable, __file__, str(folder)], start_new_session=True, stdout=log, stderr=log)
     tree = psutil.Process(driver.pid)
     try:
         wait_until(lambda: len(read_started(folder)) >= 3 and any((folder / "run" / "running").iterdir()))
@@ -87,7 +88,7 @@ def disturbed(tmp_path_factory: pytest.TempPathFactory) -> Disturbed:
         kept = read_started(folder)
         wait_until(lambda: len(set(find_vllm_processes(tree)) - set(first)) == len(first))
         processes = [*first, *(set(find_vllm_processes(tree)) - set(first))]
-        assert driver.wait(timeout=60) == 0
+        assert driver.wait(timeout=60) == 0, (folder / "driver.log").read_text()
     finally:
         for process in (tree, *tree.children(recursive=True)) if driver.poll() is None else ():
             process.kill()
@@ -108,6 +109,7 @@ def test_counts_add_up(disturbed: Disturbed) -> None:
     expected = {"rollouts": 16, "finished": 16, "hinted": 0, "set_aside": 0, "unfinished": 0, "skipped": 0}
     assert {name: counts[name] for name in expected} == expected
     assert counts["turns"] == sum(len(row["turns"]) for row in disturbed.rows)
+    assert "collecting 16/16: " in (disturbed.folder / "driver.log").read_text()  # of the line's last state
 
 
 def test_a_try_has_failed_of_each_rollout_that_the_engine_took_with_it(disturbed: Disturbed) -> None:

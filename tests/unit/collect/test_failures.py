@@ -116,11 +116,30 @@ def test_a_question_that_kills_engines_is_set_aside_and_the_others_finish(option
     engine = FailingEngine(EngineDiedError("not asked"))
     [summary] = run_chunk(options, engine)
     assert engine.calls["question 2?"] == 0
-    assert summary["errors"] == [ENGINE_DIED]
+    assert (summary["finished"], summary["failed"], summary["errors"]) == (3, 1, [ENGINE_DIED])
     assert read_finished_questions(options) == ["q0", "q1", "q3"]
     assert read_failures(options.run_dir)["q2/default/0"].tries == 3
     # Question 3 ran beside it once; then they took turns, so that it was not taken for the culprit.
     assert read_failures(options.run_dir)["q3/default/0"].tries == 1
+
+
+def test_what_an_engine_did_before_it_died_is_reported_by_the_next(options: WorkerOptions) -> None:
+    class DyingEngine(FailingEngine):
+        async def __call__(self, request: Request) -> Generation:
+            if "question 3?" in request.messages[-1]["content"]:
+                while len(journal.list_files(options.run_dir, journal.FAILURES_DIR_NAME)) < 3:
+                    await asyncio.sleep(0.01)
+                raise EngineDiedError("core dumped")
+            return await super().__call__(request)
+
+    options = dataclasses.replace(options, flush_s=0)
+    with pytest.raises(EngineDiedError):
+        run_chunk(options, DyingEngine(*[RolloutError("poison")] * 3))
+    engine = FailingEngine()
+    [summary] = run_chunk(options, engine)
+    assert engine.calls == {"question 3?": 1}
+    assert (summary["finished"], summary["failed"], summary["turns"]) == (3, 1, 3)
+    assert summary["errors"] == ["RolloutError: poison"]
 
 
 def test_a_page_image_that_does_not_decode_is_an_error_of_its_rollout_alone(options: WorkerOptions, tmp_path: Path) -> None:

@@ -63,9 +63,10 @@ def test_a_chunk_that_is_given_out_again_repeats_only_what_is_missing(options: W
     early = journal.Journal(options.run_dir, flush_s=0)
     early.add(build_trajectory(build_search(), id=plan[0].id))
     engine = ScriptedEngine(lambda request: "<search>rotor</search>")
-    run_chunks(build_worker(options, engine), [chunk])
+    [summary] = run_chunks(build_worker(options, engine), [chunk])
     assert len(engine.requests) == 5
     assert len(journal.read_trajectories(options.run_dir)) == 6
+    assert (summary["finished"], summary["turns"]) == (6, 6)
 
 
 def test_the_model_is_told_the_language_of_the_index(options: WorkerOptions) -> None:
@@ -153,7 +154,7 @@ def test_an_engine_that_takes_over_decides_as_the_one_that_died(options: WorkerO
     expected = list_rollouts(options)
     [summary] = run_chunks(build_worker(options, engine := find_page_in_sample(1)), [chunk])
     assert (list_rollouts(options), engine.requests) == (expected, [])
-    assert (summary["finished"], summary["skipped"]) == (0, 3)
+    assert (summary["finished"], summary["skipped"]) == (3, 3)  # the one that died did not report them
 
 
 def test_a_hint_is_given_where_no_sample_found_the_page(options: WorkerOptions, findable: list[Question]) -> None:
