@@ -37,7 +37,9 @@ _ENVIRONMENT = {
     "RAY_TRAIN_ENABLE_PRINT_PATCH": "0",
     # A submitted job may bring a runtime environment of its own; ours keeps the values that it set.
     "RAY_OVERRIDE_JOB_RUNTIME_ENV": "1",
-    "RAY_DATA_LOG_LEVEL": "ERROR",
+    # What Ray logs of an error, more than a thousand lines, is in what it raises too, and the stages say that in a sentence.
+    "RAY_DATA_LOG_LEVEL": "CRITICAL",
+    "RAY_IGNORE_UNHANDLED_ERRORS": "1",
 }
 _TASK_ENVIRONMENT = {
     # Ray gives each task one CPU; Polars would start a thread for each CPU of the node.

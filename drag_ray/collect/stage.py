@@ -2,7 +2,7 @@
 
 import gc
 import os
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,9 +16,10 @@ from drag_ray import schemas
 from drag_ray.agent.rollout import Policy, RolloutTask
 from drag_ray.artifacts import StageFolder
 from drag_ray.cluster import count_gpus, takes_gpus
-from drag_ray.collect import journal
+from drag_ray.collect import engine_logs, journal
 from drag_ray.collect.config import CollectConfig
 from drag_ray.collect.counts import count_files
+from drag_ray.collect.engine_logs import find_last_error, list_logs, log_to_file
 from drag_ray.collect.failures import (
     PROBLEMS_NAME,
     check_failure_rate,
@@ -40,9 +41,11 @@ from drag_ray.engine.config import EngineConfig
 from drag_ray.errors import ConfigError, DataError, DragRayError, EngineDiedError, TooManyFailuresError
 from drag_ray.types import Question
 
-LOGS_DIR_NAME = "logs"
 _MAX_PASSES = 3
 """Passes over what has not finished: a rollout is lost to a pass when its engine dies between its end and its write."""
+
+_RAY_ADVICE = "\nFailed to apply UDF transform"
+"""How the lines begin that Ray Data adds to the message of an error, about retrying what has no use in it."""
 
 
 def run(config: Any, folder: StageFolder) -> dict[str, Any]:
@@ -172,11 +175,13 @@ def _stream(
     tasks: Sequence[RolloutTask], ended: Ended, options: WorkerOptions, settings: CollectConfig
 ) -> Iterator[dict[str, Any]]:
     """Chunk summaries as they come."""
+    earlier = list_logs(options.run_dir).items()
     try:
         yield from _hand_out(tasks, ended, options, settings).iter_rows()
         return
     except RayError as error:
-        reason = _find_reason(error, options.run_dir)
+        logs = dict(list_logs(options.run_dir).items() - earlier)
+        reason = _find_reason(error, options.run_dir, logs)
     # Ray's error and its engines hold each other. They must not stay behind this error, which a notebook keeps.
     gc.collect()
     raise reason
@@ -212,15 +217,19 @@ def _hand_out(tasks: Sequence[RolloutTask], ended: Ended, options: WorkerOptions
     )
 
 
-def _find_reason(error: RayError, run_dir: Path) -> DragRayError:
-    """What a worker raised, within what Ray makes of it."""
+def _find_reason(error: RayError, run_dir: Path, logs: Iterable[Path]) -> DragRayError:
+    """What a worker raised, within what Ray makes of it; without that, what the logs of its engines say."""
     reason: BaseException | None = error
-    while reason:
-        if isinstance(reason, DragRayError) and not isinstance(reason, RayError):
-            return reason
+    while reason and (isinstance(reason, RayError) or not isinstance(reason, DragRayError)):
         reason = getattr(reason, "cause", None) or reason.__cause__
+    last_words = str(reason or error).partition(_RAY_ADVICE)[0].strip()
+    if reason and not isinstance(reason, EngineDiedError):
+        return type(reason)(last_words)
+    last_words, last_error = last_words.splitlines()[-1], find_last_error(logs)
+    if last_error and last_error not in last_words:
+        last_words = f"{last_words}; the last error in their log: {last_error}"
     return EngineDiedError(
-        f"the engines stopped ({str(error).strip().splitlines()[-1]}). See {run_dir / LOGS_DIR_NAME} for their output. "
+        f"the engines stopped ({last_words}). See {run_dir / engine_logs.DIR_NAME} for their output. "
         "Starting the stage again goes on with what has not finished."
     )
 
@@ -243,24 +252,18 @@ class _CollectActor:
     """`CollectWorker` as Ray Data calls it."""
 
     def __init__(self, options: WorkerOptions, tags: dict[str, str]) -> None:
-        _log_to_file(options.run_dir / LOGS_DIR_NAME / f"engine-{os.getpid()}.log")
-        self._worker = CollectWorker(options, RayRecorder(tags))
+        log_to_file(options.run_dir)
+        self._refusal: DragRayError | None = None
+        try:
+            self._worker = CollectWorker(options, RayRecorder(tags))
+        except DragRayError as error:  # of an actor that does not start Ray would hand on the text alone, in a long report
+            self._refusal = error
 
     async def __call__(self, chunk: pa.Table) -> AsyncIterator[pa.Table]:
+        if self._refusal:
+            raise self._refusal
         try:
             async for summary in self._worker(chunk):
                 yield summary
         except EngineDiedError:
             os._exit(1)  # Ray starts another engine in another process, and gives its chunks to it
-
-
-def _log_to_file(path: Path) -> None:
-    """Send what this process and the engine's processes print to a file of the run instead of the driver's console.
-
-    An engine prints hundreds of lines when it starts, and a traceback when Ray ends its actor, which is how each run ends.
-    """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    log = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
-    os.dup2(log, 1)
-    os.dup2(log, 2)
-    os.close(log)

@@ -4,6 +4,8 @@ import itertools
 import os
 from typing import Any
 
+from pydantic import ValidationError
+
 from drag_ray.agent.action import THINK
 from drag_ray.engine.config import EngineConfig
 from drag_ray.engine.embedded import resolve_model
@@ -60,7 +62,9 @@ class VllmEngine:
         images: where the images of prompts come from; None for prompts of text alone.
 
     Raises:
-        ConfigError: the model has no chat template, so there is no way to write a conversation for it.
+        ConfigError: vLLM refuses the options or the model, or the model has no chat template, so there is no way to write a
+            conversation for it.
+        EngineDiedError: the engine does not start, for example for want of memory.
     """
 
     def __init__(self, config: EngineConfig, images: ImageSource | None = None) -> None:
@@ -70,10 +74,16 @@ class VllmEngine:
 
         engine_args = build_engine_args(config, disable_log_stats=True, **build_image_options(config, images))
         # As for vLLM's offline class: large batches, where its servers take small ones for quick first tokens.
-        vllm_config = engine_args.create_engine_config(UsageContext.LLM_CLASS)
+        try:
+            vllm_config = engine_args.create_engine_config(UsageContext.LLM_CLASS)
+        except (ValueError, OSError) as error:
+            raise ConfigError(f"engine.model {config.model!r}: vLLM refuses it or its options: {_describe(error)}") from error
         if images:
             enlarge_encoder_cache(vllm_config, config)
-        self._engine = AsyncLLM.from_vllm_config(vllm_config, usage_context=UsageContext.LLM_CLASS, disable_log_stats=True)
+        try:
+            self._engine = AsyncLLM.from_vllm_config(vllm_config, usage_context=UsageContext.LLM_CLASS, disable_log_stats=True)
+        except RuntimeError as error:
+            raise EngineDiedError(f"vLLM's engine did not start: {error}") from error
         self._image_inputs = ImageInputs(self._engine, images, config.image_threads) if images else None
         self._tokenizer: Any = self._engine.get_tokenizer()
         self._max_model_len = config.max_model_len
@@ -148,6 +158,13 @@ class VllmEngine:
         if self._image_inputs:
             self._image_inputs.close()
         self._engine.shutdown()
+
+
+def _describe(error: Exception) -> str:
+    """What is wrong, without pydantic's frame around it."""
+    if isinstance(error, ValidationError):
+        return "; ".join(problem["msg"] for problem in error.errors())
+    return str(error)
 
 
 def _to_generation(reply: Any, prompt_token_ids: list[int], in_reasoning: bool) -> Generation:

@@ -5,6 +5,7 @@ to do wrong it is told by its `fault`, which is called before each reply.
 """
 
 import contextlib
+import dataclasses
 import json
 import os
 import re
@@ -33,9 +34,9 @@ from drag_ray.collect.failures import ENGINE_DIED, PROBLEMS_NAME
 from drag_ray.collect.plan import build_plan
 from drag_ray.collect.worker import WorkerOptions
 from drag_ray.engine.config import EngineConfig
-from drag_ray.engine.generate import Request
+from drag_ray.engine.generate import ImageSource, Request
 from drag_ray.engine.scripted import ScriptedEngine
-from drag_ray.errors import ArtifactError, DragRayError, EngineDiedError, RolloutError, TooManyFailuresError
+from drag_ray.errors import ArtifactError, ConfigError, DragRayError, EngineDiedError, RolloutError, TooManyFailuresError
 from drag_ray.search.config import SearchConfig
 from drag_ray.search.index import build_index
 from drag_ray.types import Evidence, Page, Question
@@ -279,6 +280,23 @@ def test_a_full_disk_stops_the_run_which_goes_on_when_there_is_room(expected: di
     filler.unlink()
     check_whole(small_disk, expected, collect(build_options(small_disk)))
     assert kept.items() <= read_started(small_disk).items()
+
+
+def test_an_engine_that_refuses_its_model_says_so(local_ray: None, tmp_path: Path) -> None:
+    def refuse(config: EngineConfig, images: ImageSource | None) -> ScriptedEngine:
+        raise ConfigError("engine.model 'x': has no chat template.")
+
+    with pytest.raises(ConfigError, match=r"^engine\.model 'x': has no chat template\."):
+        collect(dataclasses.replace(build_options(tmp_path), build_engine=refuse))
+
+
+def test_an_engine_that_does_not_start_is_explained_by_its_log(local_ray: None, tmp_path: Path) -> None:
+    def fail(config: EngineConfig, images: ImageSource | None) -> ScriptedEngine:
+        print("ERROR [core.py] ValueError: no room for the cache", flush=True)
+        raise RuntimeError("Engine core initialization failed. See root cause above.")
+
+    with pytest.raises(EngineDiedError, match=r"the last error in their log: ValueError: no room for the cache"):
+        collect(dataclasses.replace(build_options(tmp_path), build_engine=fail))
 
 
 def test_a_driver_that_keeps_an_error_has_its_cpus_again(tmp_path: Path) -> None:

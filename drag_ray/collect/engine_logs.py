@@ -1,0 +1,37 @@
+"""What engines print, in files of the run: hundreds of lines when they start, and more when Ray ends them."""
+
+import os
+import re
+from collections.abc import Iterable
+from pathlib import Path
+
+DIR_NAME = "logs"
+_ERROR = re.compile(r"\b[\w.]*(?:Error|Exception): \S.*")
+_REFERENCE = "See root cause above"
+"""vLLM says so where its own process has told the cause."""
+
+
+def log_to_file(run_dir: Path) -> None:
+    """Send what this process and those that it starts print to a file of the run instead of the driver's console."""
+    path = run_dir / DIR_NAME / f"engine-{os.getpid()}.log"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    log = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    os.dup2(log, 1)
+    os.dup2(log, 2)
+    os.close(log)
+
+
+def list_logs(run_dir: Path) -> dict[Path, int]:
+    """The logs of a run's engines, the oldest first, each with the time of its last change in nanoseconds."""
+    changes = {path: path.stat().st_mtime_ns for path in (run_dir / DIR_NAME).glob("*.log")}
+    return dict(sorted(changes.items(), key=lambda change: change[1]))
+
+
+def find_last_error(logs: Iterable[Path]) -> str:
+    """The last error of the newest log that names one, such as `ValueError: no memory is left`; empty without one."""
+    for path in reversed(list(logs)):
+        found = _ERROR.findall(path.read_text(encoding="utf-8", errors="replace"))
+        causes = [line.strip() for line in found if _REFERENCE not in line]
+        if causes:
+            return causes[-1]
+    return ""
