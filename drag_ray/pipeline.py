@@ -28,6 +28,7 @@ class Stage:
         name: its folder in the run, its package in drag_ray (`module`) and its job.
         summary: the first line of its `--help`.
         reads: stages whose folders it reads.
+        reads_if_begun: stages whose folders it reads too, unless they were never started.
         sections: options that it depends on; its command line offers them.
         code: parts of drag_ray that its result depends on.
         placement: options of its sections that do not change what comes out, only where and how fast it runs, if anything.

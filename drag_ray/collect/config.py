@@ -38,7 +38,7 @@ class CollectConfig(BaseConfig):
     """tries of a rollout that fails; then it is set aside, until the stage is started again with more"""
     max_failure_rate: float = Field(default=0.2, ge=0, le=1)
     """the run stops when more than this share of 20 rollouts or more fails, and does not count as done when more than this share
-of all failed"""
+    of all failed"""
 
     @model_validator(mode="after")
     def _most_is_no_less(self) -> "CollectConfig":

@@ -2,7 +2,7 @@
 
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 DIR_NAME = "logs"
@@ -21,15 +21,24 @@ def log_to_file(run_dir: Path) -> None:
     os.close(log)
 
 
-def list_logs(run_dir: Path) -> dict[Path, int]:
-    """The logs of a run's engines, the oldest first, each with the time of its last change in nanoseconds."""
-    changes = {path: path.stat().st_mtime_ns for path in (run_dir / DIR_NAME).glob("*.log")}
-    return dict(sorted(changes.items(), key=lambda change: change[1]))
+def read_changes(run_dir: Path) -> dict[Path, int]:
+    """When each log of a run's engines was last changed, in nanoseconds."""
+    return {path: path.stat().st_mtime_ns for path in (run_dir / DIR_NAME).glob("*.log")}
 
 
-def find_last_error(logs: Iterable[Path]) -> str:
-    """The last error of the newest log that names one, such as `ValueError: no memory is left`; empty without one."""
-    for path in reversed(list(logs)):
+def list_changed(run_dir: Path, earlier: Mapping[Path, int]) -> list[Path]:
+    """The logs that have changed since `read_changes` said `earlier`, the one that changed last at the end."""
+    changes = read_changes(run_dir)
+    return sorted((path for path, change in changes.items() if earlier.get(path) != change), key=changes.__getitem__)
+
+
+def find_last_error(logs: Sequence[Path]) -> str:
+    """The last error of the newest log that names one, such as `ValueError: no memory is left`; empty without one.
+
+    Args:
+        logs: the newest at the end.
+    """
+    for path in reversed(logs):
         found = _ERROR.findall(path.read_text(encoding="utf-8", errors="replace"))
         causes = [line.strip() for line in found if _REFERENCE not in line]
         if causes:

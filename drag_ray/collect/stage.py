@@ -2,7 +2,7 @@
 
 import gc
 import os
-from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,6 @@ from drag_ray.cluster import count_gpus, takes_gpus
 from drag_ray.collect import engine_logs, journal
 from drag_ray.collect.config import CollectConfig
 from drag_ray.collect.counts import count_files
-from drag_ray.collect.engine_logs import find_last_error, list_logs, log_to_file
 from drag_ray.collect.failures import (
     PROBLEMS_NAME,
     check_failure_rate,
@@ -43,7 +42,6 @@ from drag_ray.types import Question
 
 _MAX_PASSES = 3
 """Passes over what has not finished: a rollout is lost to a pass when its engine dies between its end and its write."""
-
 _RAY_ADVICE = "\nFailed to apply UDF transform"
 """How the lines begin that Ray Data adds to the message of an error, about retrying what has no use in it."""
 
@@ -175,13 +173,12 @@ def _stream(
     tasks: Sequence[RolloutTask], ended: Ended, options: WorkerOptions, settings: CollectConfig
 ) -> Iterator[dict[str, Any]]:
     """Chunk summaries as they come."""
-    earlier = list_logs(options.run_dir).items()
+    earlier = engine_logs.read_changes(options.run_dir)
     try:
         yield from _hand_out(tasks, ended, options, settings).iter_rows()
         return
     except RayError as error:
-        logs = dict(list_logs(options.run_dir).items() - earlier)
-        reason = _find_reason(error, options.run_dir, logs)
+        reason = _find_reason(error, options.run_dir, engine_logs.list_changed(options.run_dir, earlier))
     # Ray's error and its engines hold each other. They must not stay behind this error, which a notebook keeps.
     gc.collect()
     raise reason
@@ -217,7 +214,7 @@ def _hand_out(tasks: Sequence[RolloutTask], ended: Ended, options: WorkerOptions
     )
 
 
-def _find_reason(error: RayError, run_dir: Path, logs: Iterable[Path]) -> DragRayError:
+def _find_reason(error: RayError, run_dir: Path, logs: Sequence[Path]) -> DragRayError:
     """What a worker raised, within what Ray makes of it; without that, what the logs of its engines say."""
     reason: BaseException | None = error
     while reason and (isinstance(reason, RayError) or not isinstance(reason, DragRayError)):
@@ -225,7 +222,7 @@ def _find_reason(error: RayError, run_dir: Path, logs: Iterable[Path]) -> DragRa
     last_words = str(reason or error).partition(_RAY_ADVICE)[0].strip()
     if reason and not isinstance(reason, EngineDiedError):
         return type(reason)(last_words)
-    last_words, last_error = last_words.splitlines()[-1], find_last_error(logs)
+    last_words, last_error = last_words.splitlines()[-1], engine_logs.find_last_error(logs)
     if last_error and last_error not in last_words:
         last_words = f"{last_words}; the last error in their log: {last_error}"
     return EngineDiedError(
@@ -252,7 +249,7 @@ class _CollectActor:
     """`CollectWorker` as Ray Data calls it."""
 
     def __init__(self, options: WorkerOptions, tags: dict[str, str]) -> None:
-        log_to_file(options.run_dir)
+        engine_logs.log_to_file(options.run_dir)
         self._refusal: DragRayError | None = None
         try:
             self._worker = CollectWorker(options, RayRecorder(tags))

@@ -19,9 +19,10 @@ def fingerprint_policy(model: ModelPolicy, identity: Identity) -> str:
     """Stands for all that a policy's rollouts depend on: of the evaluation's inputs, the index and the policy's own adapter."""
     options = identity.config
     engine = options["engine"] | {"model": model.engine.model, "adapter": model.engine.adapter}
-    baselines = [options["evaluate"][name] for name in ("rm3", "passage")]
     inputs = {name: identity.inputs.get(name) for name in ("index", "engine.adapter", model.source)}
-    return artifacts.compute_fingerprint(options["seed"], options["agent"], engine, baselines, inputs, identity.code)
+    return artifacts.compute_fingerprint(
+        options["seed"], options["agent"], engine, options["evaluate"]["passage"], inputs, identity.code
+    )
 
 
 def list_earlier(stage_dir: Path) -> list[Path]:

@@ -70,11 +70,12 @@ def _roll_out(
         if name not in WITH_MODEL:
             trajectories[name] = _run_baseline(name, baselines, tasks, config.stage_dir("index"))
     left_out = {"unfinished": 0, "set_aside": 0}
+    earlier = list_earlier(folder.path)
     for model in models:
         guests = [name for name in trajectories if name in WITH_MODEL] if model.name == BASE_NAME else []
         plans = {model.name: tasks} | {name: [replace(task, baseline=name) for task in tasks] for name in guests}
         rollouts_dir = folder.path / ROLLOUTS_DIR_NAME / model.name
-        taken = prepare_rollouts(rollouts_dir, fingerprint_policy(model, folder.identity), list_earlier(folder.path))
+        taken = prepare_rollouts(rollouts_dir, fingerprint_policy(model, folder.identity), earlier)
         if taken:
             print(f"{model.name}: has not changed; its rollouts are taken from {taken}", flush=True)
         options = replace(build_options(config, model.engine, rollouts_dir), baselines=baselines)
