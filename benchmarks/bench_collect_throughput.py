@@ -9,11 +9,12 @@ collect   the collect stage's own path: Ray Data, engine actors, searches, sever
           to `--turns` turns. With `--real` nothing is replaced and replies end where the model ends them.
 offline   vLLM's own `LLM.generate` on the prompts and reply lengths that the collection had, all submitted at once.
 
-Both have the same engine options, sampling and prefix caching. Times run from the first request to the last reply, so that
-neither side is charged for loading the model.
+Both have the same engine options, sampling and prefix caching. Times run from the first request after a warm-up to the last
+reply, so that neither side is charged for loading the model and compiling its kernels.
 """
 
 import argparse
+import asyncio
 import contextlib
 import dataclasses
 import json
@@ -51,6 +52,9 @@ from drag_ray.engine.sampling import PRESETS
 from drag_ray.engine.vllm import VllmEngine, build_engine_args
 
 PRESET = "default"
+WARM_UP = 48
+"""copies of the first request that an engine answers before the clock starts: kernels are compiled for the shapes that they meet,
+and the side that runs second would find them on disk"""
 
 
 class TimedEngine(VllmEngine):
@@ -60,8 +64,13 @@ class TimedEngine(VllmEngine):
         super().__init__(config, images)
         self._log = (Path(folder) / f"requests-{time.time_ns()}.jsonl").open("w", buffering=1 << 16)
         self._running = 0
+        self._warm_up: asyncio.Future[Any] | None = None
 
     async def __call__(self, request: Request) -> Generation:
+        if not self._warm_up:
+            copies = (dataclasses.replace(request, seed=number) for number in range(WARM_UP))
+            self._warm_up = asyncio.gather(*(VllmEngine.__call__(self, copy) for copy in copies))
+        await self._warm_up
         began = time.time()
         self._running += 1
         generation = await super().__call__(request)
@@ -230,9 +239,10 @@ def run_offline(arguments: argparse.Namespace, folder: Path) -> dict[str, Any]:
         )
         for length, seed, step in zip(lengths, turns["seed"], turns["step"], strict=True)
     ]
-    engine_args = build_engine_args(build_engine_config(arguments), limit_mm_per_prompt={"image": 0, "video": 0})
+    engine_args = build_engine_args(build_engine_config(arguments), language_model_only=True)
     names = {field.name for field in dataclasses.fields(EngineArgs)}  # those of the asynchronous engine are more
     llm = LLM(**{name: value for name, value in vars(engine_args).items() if name in names})
+    llm.generate(prompts[:1] * WARM_UP, params[:1] * WARM_UP, use_tqdm=False)  # type: ignore[arg-type]
     started = time.time()
     outputs = llm.generate(prompts, params, use_tqdm=False)  # type: ignore[arg-type]
     seconds = time.time() - started

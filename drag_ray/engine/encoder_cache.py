@@ -14,9 +14,13 @@ from drag_ray.engine.generate import ImageSource
 
 
 def build_image_options(config: EngineConfig, images: ImageSource | None) -> dict[str, Any]:
-    """Engine options for prompts with images, or for text alone, which leaves the vision encoder out of memory."""
+    """Engine options for prompts with images, or for text alone, which leaves the vision encoder out of memory.
+
+    vLLM keeps compiled models apart by `language_model_only`, but not by a limit of no image: an engine for text would load
+    what one for images has compiled, and fail.
+    """
     if images is None:
-        return {"limit_mm_per_prompt": {"image": 0, "video": 0}}
+        return {"language_model_only": True}
     return {
         "limit_mm_per_prompt": {"image": images.per_prompt, "video": 0},
         "mm_processor_cache_gb": config.image_cache_gib,

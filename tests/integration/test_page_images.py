@@ -30,6 +30,7 @@ from drag_ray.corpus.page_images import DIR_NAME, PageImages
 from drag_ray.corpus.page_reader import PageReader
 from drag_ray.engine.config import EngineConfig
 from drag_ray.engine.embedded import embedded_model_dir
+from drag_ray.engine.encoder_cache import build_image_options
 from drag_ray.engine.generate import Generation, ImageSource, Request, list_images
 from drag_ray.engine.image_inputs import ImageInputs
 from drag_ray.engine.sampling import PRESETS
@@ -196,3 +197,11 @@ def test_images_processed_side_by_side_are_those_processed_one_by_one(tmp_path: 
     for first, second in zip(alone, together, strict=True):
         assert torch.equal(first.features["pixel_values"].data, second.features["pixel_values"].data)
     assert cached_get_processor.cache_info().misses == loaded  # loading a processor takes seconds of Python
+
+
+def test_what_vllm_compiles_for_images_and_for_text_is_kept_apart(tmp_path: Path) -> None:
+    model_dir = write_model(tmp_path / "model", embedded_model_dir(), SHAPES_TINY, max_pixels=256 * 256)
+    config = EngineConfig(model=str(model_dir), load_format="dummy", max_model_len=1024)
+    sources = (ImageSource(PageImages(tmp_path).open, 3), None)
+    engines = [build_engine_args(config, **build_image_options(config, source)).create_engine_config() for source in sources]
+    assert len({engine.compute_hash() for engine in engines}) == 2
