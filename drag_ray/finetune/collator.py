@@ -7,6 +7,7 @@ import torch
 from trl.trainer.sft_trainer import DataCollatorForLanguageModeling
 
 from drag_ray.finetune.images import TrainingImages
+from drag_ray.finetune.tokens import IGNORED_LABEL, PAIR_SIDES
 
 
 class RowCollator:
@@ -30,4 +31,22 @@ class RowCollator:
             batch |= self._images.build_inputs(batch["input_ids"], [key for row in rows for key in row["image_keys"]])
         if self.is_weighted:
             batch["weight"] = torch.tensor([row["weight"] for row in rows], dtype=torch.float32)
+        return batch
+
+
+class PairCollator:
+    """Pads preference pairs {chosen, rejected, image_keys} into a batch as `DPOTrainer` takes it: all chosen, then all rejected.
+
+    Args:
+        pad_token_id: fills short rows.
+        images: where images come from; None for pairs without any.
+    """
+
+    def __init__(self, pad_token_id: int, images: TrainingImages | None = None) -> None:
+        self._collate = RowCollator(pad_token_id, images)
+
+    def __call__(self, rows: Sequence[dict[str, Any]]) -> dict[str, torch.Tensor]:
+        """`input_ids`, `attention_mask` and `completion_mask` of shape (2 x rows, tokens), and what images become."""
+        batch = self._collate([{**row[side], "image_keys": row["image_keys"]} for side in PAIR_SIDES for row in rows])
+        batch["completion_mask"] = (batch.pop("labels") != IGNORED_LABEL).long()
         return batch

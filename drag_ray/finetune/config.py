@@ -2,7 +2,7 @@
 
 from typing import Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from drag_ray.config import BaseConfig
 from drag_ray.format.masks import Mask
@@ -11,8 +11,11 @@ from drag_ray.format.masks import Mask
 class FinetuneConfig(BaseConfig):
     """How the LoRA adapter is trained."""
 
-    format: Literal["sft_query", "sft_trajectory", "sft_context", "rejection"] = "sft_query"
-    """training rows to learn from, a folder of the format stage"""
+    format: Literal["sft_query", "sft_trajectory", "sft_context", "rejection", "dpo"] = "sft_query"
+    """training rows to learn from, a folder of the format stage; dpo learns from preference pairs, best from a policy that was
+    tuned and collected before (engine.model), with a tenth of the learning_rate"""
+    dpo_beta: float = Field(default=0.1, gt=0)
+    """how close dpo keeps the policy to the one that it starts from; less lets it go further"""
     mask: Mask = "assistant"
     """what of a learned reply counts: search_only its search, search_think the reasoning too, assistant all of it; none learns
     the prompts as well"""
@@ -58,3 +61,9 @@ class FinetuneConfig(BaseConfig):
     """order of the rows, dropout and the adapter's first weights"""
     limit: int = Field(default=0, ge=0)
     """training rows to take; 0 takes all"""
+
+    @model_validator(mode="after")
+    def _pairs_have_no_mask(self) -> "FinetuneConfig":
+        if self.format == "dpo" and self.mask != "assistant":
+            raise ValueError(f"mask {self.mask} is for supervised rows; dpo compares whole replies. Leave it at assistant")
+        return self

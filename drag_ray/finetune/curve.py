@@ -11,15 +11,23 @@ from transformers import TrainerCallback
 ReportFn = Callable[[dict[str, Any], Path], None]
 """Takes metrics and the folder of the checkpoint that has them. Every training process calls it equally often."""
 
-_RENAMED = {"num_input_tokens_seen": "tokens"}
-_KEYS = ("step", "epoch", "loss", "eval_loss", "learning_rate", "grad_norm", "tokens", "seconds")
+_RENAMED = {
+    "num_input_tokens_seen": "tokens",
+    "rewards/accuracies": "pair_accuracy",
+    "eval_rewards/accuracies": "eval_pair_accuracy",
+}
+_KEYS = (
+    *("step", "epoch", "loss", "eval_loss", "pair_accuracy", "eval_pair_accuracy"),
+    *("learning_rate", "grad_norm", "tokens", "seconds"),
+)
 
 
 def build_curve(log_history: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """The points of a curve, from the trainer's log: one per step (`loss`) and one per evaluation (`eval_loss`).
 
     `tokens` counts the tokens read so far by all processes, padding aside; `seconds` the time since the
-    start, without the time between a failure and the next start.
+    start, without the time between a failure and the next start. Of preference pairs, `pair_accuracy` and `eval_pair_accuracy`
+    are the share in which the chosen reply has become likelier than the rejected one, each against the policy at the start.
     """
     return [_to_point(entry) for entry in log_history if "loss" in entry or "eval_loss" in entry]
 
@@ -67,8 +75,10 @@ class ReportCallback(TrainerCallback):
         shutil.rmtree(checkpoint_dir, ignore_errors=True)
 
     def _describe(self, entry: dict[str, Any], state: Any) -> str:
-        if "eval_loss" in entry:
-            return f"finetune step {state.global_step}/{state.max_steps}: eval_loss {entry['eval_loss']:.4f}"
+        point = _to_point(entry)
+        if "eval_loss" in point:
+            accuracy = f", {point['eval_pair_accuracy']:.0%} of pairs right" if "eval_pair_accuracy" in point else ""
+            return f"finetune step {state.global_step}/{state.max_steps}: eval_loss {point['eval_loss']:.4f}{accuracy}"
         steps_done = state.global_step - self._first_step
         left_s = (time.monotonic() - self._started) / max(steps_done, 1) * (state.max_steps - state.global_step)
         return (

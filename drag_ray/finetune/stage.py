@@ -113,7 +113,8 @@ def _fit(settings: FinetuneConfig, model: str, rows_dir: Path, images_dir: Path,
 
 def _train_loop(loop_config: dict[str, Any]) -> dict[str, Any] | DragRayError:
     """Runs in each training process. What a restart cannot mend is returned, not raised, so that Ray does not try again."""
-    from drag_ray.finetune.trainer import TrainJob, train
+    from drag_ray.finetune.job import TrainJob
+    from drag_ray.finetune.trainer import train
 
     for name in ("", "ray.train"):  # below it, Ray Train prints every report in full, and a line a checkpoint
         logging.getLogger(name).setLevel(logging.WARNING)
@@ -171,6 +172,7 @@ def _publish(checkpoint: ray.train.Checkpoint, model: str, stage_dir: Path, merg
 def _summarise(counts: dict[str, int], curve: list[dict[str, Any]]) -> dict[str, Any]:
     steps = [point for point in curve if "loss" in point]
     evaluations = [point["eval_loss"] for point in curve if "eval_loss" in point]
+    accuracies = [point["eval_pair_accuracy"] for point in curve if "eval_pair_accuracy" in point]
     return {
         **counts,
         "steps": steps[-1]["step"],
@@ -179,6 +181,7 @@ def _summarise(counts: dict[str, int], curve: list[dict[str, Any]]) -> dict[str,
         "last_loss": steps[-1]["loss"],
         "eval_loss_before": evaluations[0] if evaluations else None,
         "eval_loss_after": evaluations[-1] if evaluations else None,
+        **({"eval_pair_accuracy": accuracies[-1]} if accuracies else {}),
         "tokens": steps[-1]["tokens"],
         "tokens_per_s": round(steps[-1]["tokens"] / max(steps[-1]["seconds"], 1e-9), 1),
     }

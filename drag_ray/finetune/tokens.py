@@ -7,7 +7,7 @@ take the place of the one that marks it afterwards, so that they are never learn
 """
 
 import unicodedata
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
@@ -21,21 +21,20 @@ if TYPE_CHECKING:  # it brings torch, which the inspection of rows can do withou
 
 IGNORED_LABEL = -100
 """The label that PyTorch's cross-entropy leaves out."""
+PAIR_SIDES = ("chosen", "rejected")
+"""The two replies of a preference pair, in the order that TRL takes them in."""
 
 
 @dataclass
 class TokenizedRows:
-    """Rows {input_ids, labels, weight, image_keys}, and how many rows were too long to be among them.
+    """Rows {input_ids, labels, weight, image_keys} or pairs {chosen, rejected, image_keys}, and how many were too long for it.
 
-    The first two are of equal length; images stand in their order.
+    `input_ids` and `labels`, which each side of a pair has, are of equal length; images stand in their order.
     """
 
     rows: list[dict[str, Any]] = field(default_factory=list)
     num_too_long: int = 0
-
-    @property
-    def num_trained_tokens(self) -> int:
-        return sum(label != IGNORED_LABEL for row in self.rows for label in row["labels"])
+    num_trained_tokens: int = 0
 
 
 def tokenize_conversation(conversation: Conversation, tokenizer: Any, mask: Mask = "assistant") -> dict[str, list[int]]:
@@ -140,24 +139,64 @@ def tokenize_rows(
             enough.
         TrainError: the chat template cannot be trained with, or the model takes no images.
     """
+
+    def tokenize(row: dict[str, Any]) -> tuple[dict[str, Any], list[dict[str, list[int]]]]:
+        conversation = read_conversation(row)
+        tokenized = _tokenize_with_images(conversation, tokenizer, mask, images)
+        return {**tokenized, "weight": conversation.weight, "image_keys": conversation.images}, [tokenized]
+
+    return _tokenize_all(rows, tokenize, max_length)
+
+
+def tokenize_pairs(
+    rows: Iterable[dict[str, Any]], tokenizer: Any, max_length: int, images: "TrainingImages | None" = None
+) -> TokenizedRows:
+    """Tokenize preference pairs {prompt, chosen, rejected}: each side is the prompt with one of the two replies.
+
+    Args and errors are those of `tokenize_rows`. The whole of a reply is compared, up to its end-of-turn token.
+    """
+
+    def tokenize(row: dict[str, Any]) -> tuple[dict[str, Any], list[dict[str, list[int]]]]:
+        if missing := {"prompt", "chosen", "rejected"} - row.keys():
+            raise DataError(f"a preference pair lacks {', '.join(sorted(missing))}. Run: python jobs/format.py")
+        conversations = [read_conversation({**row, "completion": row[side]}) for side in PAIR_SIDES]
+        sides = [_tokenize_with_images(conversation, tokenizer, "assistant", images) for conversation in conversations]
+        return {**dict(zip(PAIR_SIDES, sides, strict=True)), "image_keys": conversations[0].images}, sides
+
+    return _tokenize_all(rows, tokenize, max_length)
+
+
+def _tokenize_with_images(
+    conversation: Conversation, tokenizer: Any, mask: Mask, images: "TrainingImages | None"
+) -> dict[str, list[int]]:
+    tokenized = tokenize_conversation(conversation, tokenizer, mask)
+    if images:
+        return expand_images(tokenized, images.mark_id, [images.find_tokens(key) for key in conversation.images])
+    if conversation.images:
+        raise TrainError(
+            "the training rows show page images, and engine.model takes none. Set engine.model to a vision-language "
+            "model, or collect with agent.page_view text."
+        )
+    return tokenized
+
+
+def _tokenize_all(
+    rows: Iterable[dict[str, Any]],
+    tokenize: Callable[[dict[str, Any]], tuple[dict[str, Any], list[dict[str, list[int]]]]],
+    max_length: int,
+) -> TokenizedRows:
+    """What `tokenize` makes of each row, and the sequences in it, of which none may be longer than `max_length`."""
     kept = TokenizedRows()
     for number, row in enumerate(rows, start=1):
         try:
-            conversation = read_conversation(row)
-            tokenized = tokenize_conversation(conversation, tokenizer, mask)
-            if images:
-                tokenized = expand_images(tokenized, images.mark_id, [images.find_tokens(key) for key in conversation.images])
-            elif conversation.images:
-                raise TrainError(
-                    "the training rows show page images, and engine.model takes none. Set engine.model to a vision-language "
-                    "model, or collect with agent.page_view text."
-                )
+            tokenized, sequences = tokenize(row)
         except DataError as error:
             raise DataError(f"row {number}: {error}") from None
-        if len(tokenized["input_ids"]) > max_length:
+        if max(len(sequence["input_ids"]) for sequence in sequences) > max_length:
             kept.num_too_long += 1
-        else:
-            kept.rows.append({**tokenized, "weight": conversation.weight, "image_keys": conversation.images})
+            continue
+        kept.rows.append(tokenized)
+        kept.num_trained_tokens += sum(label != IGNORED_LABEL for sequence in sequences for label in sequence["labels"])
     if kept.num_too_long and not kept.rows:
         raise DataError(
             f"all {kept.num_too_long} rows have more than finetune.max_length = {max_length} tokens. "

@@ -1,4 +1,4 @@
-"""What one training process does: TRL's supervised trainer on tokenized rows, with a LoRA adapter.
+"""What one training process does: a trainer of TRL on tokenized rows or preference pairs, with a LoRA adapter.
 
 It knows nothing of Ray: it is given a function that takes its metrics and checkpoints.
 """
@@ -7,42 +7,30 @@ import json
 import os
 import tempfile
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 from datasets import Dataset
 from peft import LoraConfig
-from transformers import PrinterCallback, set_seed
+from transformers import PrinterCallback, Trainer, set_seed
 from transformers.utils.logging import disable_progress_bar
-from trl.trainer.sft_config import SFTConfig
 from trl.trainer.sft_trainer import SFTTrainer
 
 from drag_ray.errors import DataError, TrainError
-from drag_ray.finetune.collator import RowCollator
+from drag_ray.finetune.arguments import build_arguments
+from drag_ray.finetune.collator import PairCollator, RowCollator
 from drag_ray.finetune.config import FinetuneConfig
 from drag_ray.finetune.curve import ReportCallback, ReportFn, build_curve
-from drag_ray.finetune.deepspeed import build_deepspeed_settings, resolve_zero_stage
+from drag_ray.finetune.deepspeed import resolve_zero_stage
 from drag_ray.finetune.images import TrainingImages, open_training_images
+from drag_ray.finetune.job import TrainJob
 from drag_ray.finetune.model import load_model, load_tokenizer
-from drag_ray.finetune.tokens import TokenizedRows, tokenize_rows
+from drag_ray.finetune.preference import PreferenceTrainer
+from drag_ray.finetune.tokens import TokenizedRows, tokenize_pairs, tokenize_rows
 from drag_ray.finetune.trained_tokens import TrainedTokensTrainer
 
 _VISION_PART = r".*(visual|vision_tower|vision_model)\..*"
-
-
-@dataclass(frozen=True)
-class TrainJob:
-    """What a training process needs to know. Paths are absolute; `num_threads` counts on a CPU only."""
-
-    config: FinetuneConfig
-    model: str
-    train_path: str
-    validation_path: str
-    images_dir: str
-    use_gpu: bool
-    num_threads: int
 
 
 def train(job: TrainJob, report: ReportFn, resume_from: Path | None) -> dict[str, Any]:
@@ -76,10 +64,8 @@ def train(job: TrainJob, report: ReportFn, resume_from: Path | None) -> dict[str
     with tempfile.TemporaryDirectory(prefix="drag-ray-finetune-") as scratch_dir:
         # ZeRO-3 splits the weights while they load, so its settings must be in force before the model is made.
         counts = _count_rows(train_rows, validation_rows)
-        arguments = _build_arguments(job, zero_stage, scratch_dir, counts, resumes=resume_from is not None)
-        is_weighted = any(row["weight"] != 1 for row in train_rows.rows)
-        collator = RowCollator(tokenizer.pad_token_id, images, is_weighted=is_weighted)
-        trainer = _build_trainer(job, arguments, tokenizer, collator, train_rows, validation_rows)
+        arguments = build_arguments(job, zero_stage, scratch_dir, counts, resumes=resume_from is not None)
+        trainer = _build_trainer(job, arguments, tokenizer, images, train_rows, validation_rows)
         trainer.remove_callback(PrinterCallback)
         trainer.add_callback(ReportCallback(report, counts))
         trainer.train(resume_from_checkpoint=str(resume_from) if resume_from else None)
@@ -98,8 +84,11 @@ def _start_deepspeed(use_gpu: bool) -> None:
 def _tokenize_file(
     path: Path, config: FinetuneConfig, tokenizer: Any, images: TrainingImages | None, limit: int = 0
 ) -> TokenizedRows:
+    rows = _read_rows(path, limit)
     try:
-        return tokenize_rows(_read_rows(path, limit), tokenizer, config.max_length, config.mask, images)
+        if config.format == "dpo":
+            return tokenize_pairs(rows, tokenizer, config.max_length, images)
+        return tokenize_rows(rows, tokenizer, config.max_length, config.mask, images)
     except DataError as error:
         raise DataError(f"{path}: {error}") from None
 
@@ -137,82 +126,48 @@ def _count_rows(train_rows: TokenizedRows, validation_rows: TokenizedRows) -> di
     }
 
 
-def _build_arguments(job: TrainJob, zero_stage: Any, scratch_dir: str, counts: dict[str, int], *, resumes: bool) -> SFTConfig:
-    config = job.config
-    evaluates = counts["validation_rows"] > 0
-    num_loaders = config.image_workers if counts["images"] else 0
-    return SFTConfig(
-        output_dir=scratch_dir,
-        num_train_epochs=config.epochs,
-        per_device_train_batch_size=config.batch_size,
-        per_device_eval_batch_size=config.batch_size,
-        gradient_accumulation_steps=config.gradient_accumulation,
-        learning_rate=config.learning_rate,
-        lr_scheduler_type="cosine",
-        warmup_steps=config.warmup_ratio,
-        optim="adamw_torch",
-        logging_steps=1,
-        save_strategy="steps",
-        save_steps=config.checkpoint_steps,
-        eval_strategy="steps" if evaluates else "no",
-        eval_steps=config.checkpoint_steps,
-        eval_on_start=evaluates and not resumes,
-        include_num_input_tokens_seen="non_padding",
-        # Autocast is for GPUs; on a CPU the base's own type is as fast and takes less memory.
-        bf16=job.use_gpu and config.dtype == "bfloat16",
-        use_cpu=not job.use_gpu,
-        dataloader_pin_memory=job.use_gpu,
-        dataloader_num_workers=num_loaders,
-        dataloader_persistent_workers=num_loaders > 0,
-        ddp_find_unused_parameters=False,
-        gradient_checkpointing=config.gradient_checkpointing,
-        deepspeed=build_deepspeed_settings(zero_stage, job.use_gpu),
-        max_length=None,
-        dataset_kwargs={"skip_prepare_dataset": True},
-        remove_unused_columns=False,
-        seed=config.seed,
-        data_seed=config.seed,
-        report_to="none",
-        disable_tqdm=True,
-    )
-
-
 def _build_trainer(
     job: TrainJob,
-    arguments: SFTConfig,
+    arguments: Any,
     tokenizer: Any,
-    collator: RowCollator,
+    images: TrainingImages | None,
     train_rows: TokenizedRows,
     validation_rows: TokenizedRows,
-) -> SFTTrainer:
+) -> Trainer:
     config = job.config
     model = load_model(job.model, config.dtype)
     _check_target_modules(model, config.target_modules)
-    adapter = LoraConfig(
+    options: dict[str, Any] = {
+        "model": model,
+        "args": arguments,
+        "train_dataset": Dataset.from_list(train_rows.rows),
+        "eval_dataset": Dataset.from_list(validation_rows.rows) if validation_rows.rows else None,
+        "processing_class": tokenizer,
+        "peft_config": _build_adapter(config, has_vision=hasattr(model.config, "vision_config")),
+    }
+    if config.format == "dpo":
+        return PreferenceTrainer(**options, data_collator=PairCollator(tokenizer.pad_token_id, images))
+    is_weighted = any(row["weight"] != 1 for row in train_rows.rows)
+    # On GPUs TRL's own loss leaves the logits out and takes less memory.
+    trainer_class = SFTTrainer if job.use_gpu and not is_weighted else TrainedTokensTrainer
+    trainer = trainer_class(**options, data_collator=RowCollator(tokenizer.pad_token_id, images, is_weighted=is_weighted))
+    # Both losses divide by the trained tokens of a whole step. Vision-language models say of themselves that theirs does not, and
+    # with gradient accumulation each batch would be divided by its own tokens, and weighted ones by the number of batches again.
+    trainer.model_accepts_loss_kwargs = True
+    return trainer
+
+
+def _build_adapter(config: FinetuneConfig, *, has_vision: bool) -> LoraConfig:
+    return LoraConfig(
         r=config.lora_r,
         lora_alpha=config.lora_alpha,
         lora_dropout=config.lora_dropout,
         target_modules=list(config.target_modules),
         # The vision part stays as it is: the replies to learn are few and teach it little, and vLLM serves adapters of the
         # language part alone.
-        exclude_modules=_VISION_PART if hasattr(model.config, "vision_config") else None,
+        exclude_modules=_VISION_PART if has_vision else None,
         task_type="CAUSAL_LM",
     )
-    # On GPUs TRL's own loss leaves the logits out and takes less memory.
-    trainer_class = SFTTrainer if job.use_gpu and not collator.is_weighted else TrainedTokensTrainer
-    trainer = trainer_class(
-        model=model,
-        args=arguments,
-        data_collator=collator,
-        train_dataset=Dataset.from_list(train_rows.rows),
-        eval_dataset=Dataset.from_list(validation_rows.rows) if validation_rows.rows else None,
-        processing_class=tokenizer,
-        peft_config=adapter,
-    )
-    # Both losses divide by the trained tokens of a whole step. Vision-language models say of themselves that theirs does not, and
-    # with gradient accumulation each batch would be divided by its own tokens, and weighted ones by the number of batches again.
-    trainer.model_accepts_loss_kwargs = True
-    return trainer
 
 
 def _check_target_modules(model: Any, target_modules: tuple[str, ...]) -> None:

@@ -26,11 +26,12 @@ from drag_ray.finetune.adapter import ADAPTER_WEIGHTS_NAME
 from drag_ray.finetune.collator import RowCollator
 from drag_ray.finetune.config import FinetuneConfig
 from drag_ray.finetune.images import open_training_images
+from drag_ray.finetune.job import TrainJob
 from drag_ray.finetune.model import load_model, load_tokenizer
 from drag_ray.finetune.stage import run
 from drag_ray.finetune.tokens import IGNORED_LABEL, tokenize_rows
 from drag_ray.finetune.trained_tokens import compute_trained_loss
-from drag_ray.finetune.trainer import TrainJob, train
+from drag_ray.finetune.trainer import train
 
 QUERIES = ("rotor", "spar", "fuel", "cabin")
 EPOCHS = 60
@@ -89,7 +90,7 @@ def configure(**options: Any) -> FinetuneConfig:
         "dtype": "float32",
         "device": "cpu",
     }
-    return FinetuneConfig(format="sft_context", checkpoint_steps=EPOCHS, **(defaults | options))
+    return FinetuneConfig(**({"format": "sft_context", "checkpoint_steps": EPOCHS} | defaults | options))
 
 
 @pytest.fixture(scope="module")
@@ -168,6 +169,19 @@ def test_trls_own_loss_which_gpus_take_is_the_same(run_dir: Path, model_dir: Pat
     assert theirs == pytest.approx(compute_loss(load_model(model_dir, "float32").eval(), collate(rows)), rel=1e-4)
 
 
+def build_job(run_dir: Path, model_dir: Path, config: FinetuneConfig) -> TrainJob:
+    rows_dir = run_dir / "format" / config.format
+    return TrainJob(
+        config=config,
+        model=str(model_dir),
+        train_path=str(rows_dir / "train.jsonl"),
+        validation_path=str(rows_dir / "validation.jsonl"),
+        images_dir=str(run_dir / "index" / DIR_NAME),
+        use_gpu=False,
+        num_threads=1,
+    )
+
+
 @pytest.mark.parametrize(
     "options", [{"gradient_checkpointing": True}, {"batch_size": 1, "gradient_accumulation": 4}, {"image_workers": 0}]
 )
@@ -175,16 +189,7 @@ def test_how_it_trains_does_not_change_what_is_learned(run_dir: Path, model_dir:
     """Without Ray: one process, two steps."""
 
     def train_twice(**chosen: Any) -> list[float]:
-        rows_dir = run_dir / "format" / "sft_context"
-        job = TrainJob(
-            config=configure(epochs=2, **chosen),
-            model=str(model_dir),
-            train_path=str(rows_dir / "train.jsonl"),
-            validation_path=str(rows_dir / "validation.jsonl"),
-            images_dir=str(run_dir / "index" / DIR_NAME),
-            use_gpu=False,
-            num_threads=1,
-        )
+        job = build_job(run_dir, model_dir, configure(epochs=2, **chosen))
         curve = train(job, lambda metrics, checkpoint_dir: None, None)["curve"]
         return [point["loss"] for point in curve if "loss" in point]
 
@@ -192,3 +197,22 @@ def test_how_it_trains_does_not_change_what_is_learned(run_dir: Path, model_dir:
     assert len(plain) == 2
     assert plain[0] - plain[1] > 0.1
     assert train_twice(**options) == pytest.approx(plain, rel=1e-3)
+
+
+def test_preferences_that_only_the_images_tell_apart_are_learned(run_dir: Path, model_dir: Path) -> None:
+    """Each query is chosen for one picture and rejected for another: who is blind cannot get below ln 2."""
+    lines = (run_dir / "format" / "sft_context" / "train.jsonl").read_text().splitlines()
+    rows = [json.loads(line) for line in lines]
+    pairs = [
+        {"prompt": row["prompt"], "chosen": row["completion"], "rejected": other["completion"], "images": row["images"]}
+        for row, other in zip(rows, rows[1:] + rows[:1], strict=True)
+    ]
+    (run_dir / "format" / "dpo").mkdir(exist_ok=True)
+    for side in ("train", "validation"):
+        (run_dir / "format" / "dpo" / f"{side}.jsonl").write_text("".join(json.dumps(pair) + "\n" for pair in pairs))
+    config = configure(format="dpo", epochs=10, learning_rate=0.01, dpo_beta=0.3)
+    outcome = train(build_job(run_dir, model_dir, config), lambda metrics, checkpoint_dir: None, None)
+    assert outcome["counts"]["images"] == len(pairs)
+    last = outcome["curve"][-1]
+    assert last["eval_pair_accuracy"] == 1
+    assert last["eval_loss"] < math.log(2) / 3

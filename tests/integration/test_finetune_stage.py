@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import math
 import threading
 import time
 from pathlib import Path
@@ -67,6 +68,22 @@ def write_rows(run_dir: Path, num_rows: int) -> None:
     folder.mkdir(parents=True)
     for name, part in (("train", rows[:num_rows]), ("validation", rows[num_rows:])):
         (folder / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in part))
+
+
+def write_pairs(run_dir: Path, num_rows: int) -> list[dict[str, Any]]:
+    pairs = [
+        {
+            "prompt": [{"role": "user", "content": f"Where is thing {number}?"}],
+            "chosen": [{"role": "assistant", "content": "<search>thing</search>"}],
+            "rejected": [{"role": "assistant", "content": "<search>somewhere else entirely</search>"}],
+        }
+        for number in range(num_rows + 3)
+    ]
+    folder = run_dir / "format" / "dpo"
+    folder.mkdir(parents=True)
+    for name, part in (("train", pairs[:num_rows]), ("validation", pairs[num_rows:])):
+        (folder / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in part))
+    return pairs[num_rows:]
 
 
 def make_config(run_dir: Path, model: Path, **options: Any) -> SimpleNamespace:
@@ -157,3 +174,42 @@ def test_rows_that_cannot_be_learned_are_refused_without_a_restart(tmp_path: Pat
     write_rows(tmp_path, 4)
     with open_folder(tmp_path) as folder, pytest.raises(DataError, match=r"all 4 rows have more than finetune.max_length = 16"):
         run(make_config(tmp_path, nano_model, max_length=16), folder)
+
+
+def test_preference_pairs_make_the_chosen_replies_likelier(tmp_path: Path, nano_model: Path) -> None:
+    held_out = write_pairs(tmp_path, num_rows=32)
+    config = make_config(tmp_path, nano_model, format="dpo", epochs=2, learning_rate=1e-3, merge=False, batch_size=4)
+    with open_folder(tmp_path) as folder:
+        counts = run(config, folder)
+    assert counts["first_loss"] == pytest.approx(math.log(2), abs=1e-5)  # the policy is still its own reference
+    assert counts["eval_loss_before"] == pytest.approx(math.log(2), abs=1e-5)
+    assert counts["eval_loss_after"] < 0.5
+    assert counts["eval_pair_accuracy"] == 1
+    expected = _compute_dpo_loss(nano_model, tmp_path / "finetune" / "adapter", held_out, config.finetune.dpo_beta)
+    assert counts["eval_loss_after"] == pytest.approx(expected, rel=1e-3)
+
+
+def _compute_dpo_loss(base_dir: Path, adapter_dir: Path, pairs: list[dict[str, Any]], beta: float) -> float:
+    """Equation 7 of the DPO paper, pair by pair, with the log-probabilities of transformers."""
+    tokenizer = AutoTokenizer.from_pretrained(base_dir)
+    reference = AutoModelForCausalLM.from_pretrained(base_dir, dtype=torch.float32).eval()
+    policy = PeftModel.from_pretrained(
+        AutoModelForCausalLM.from_pretrained(base_dir, dtype=torch.float32), str(adapter_dir)
+    ).eval()
+
+    def log_probability(model: Any, pair: dict[str, Any], side: str) -> torch.Tensor:
+        prompt = tokenizer.apply_chat_template(pair["prompt"], add_generation_prompt=True, tokenize=False)
+        prompt_ids, reply_ids = (
+            tokenizer(text, add_special_tokens=False)["input_ids"] for text in (prompt, pair[side][0]["content"] + "<|im_end|>")
+        )
+        with torch.no_grad():
+            logits = model(torch.tensor([prompt_ids + reply_ids])).logits[0, len(prompt_ids) - 1 : -1]
+        return logits.log_softmax(-1).gather(1, torch.tensor(reply_ids)[:, None]).sum()
+
+    losses = []
+    for pair in pairs:
+        gains = {
+            side: log_probability(policy, pair, side) - log_probability(reference, pair, side) for side in ("chosen", "rejected")
+        }
+        losses.append(-torch.nn.functional.logsigmoid(beta * (gains["chosen"] - gains["rejected"])))
+    return float(torch.stack(losses).mean())

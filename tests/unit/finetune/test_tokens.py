@@ -8,7 +8,7 @@ from transformers import AutoTokenizer
 from drag_ray.engine.embedded import embedded_model_dir
 from drag_ray.errors import DataError, TrainError
 from drag_ray.finetune.conversation import Conversation, read_conversation
-from drag_ray.finetune.tokens import IGNORED_LABEL, tokenize_conversation, tokenize_rows
+from drag_ray.finetune.tokens import IGNORED_LABEL, tokenize_conversation, tokenize_pairs, tokenize_rows
 
 
 @pytest.fixture(scope="module")
@@ -196,3 +196,36 @@ def test_rows_keep_their_weight_and_functions(tokenizer: Any) -> None:
     row = {"prompt": CONVERSATION[:2], "completion": CONVERSATION[2:3], "weight": 0.25, "tools": '[{"type": "function"}]'}
     assert read_conversation(row).tools == [{"type": "function"}]
     assert tokenize_rows([{**row, "tools": None}], tokenizer, 512).rows[0]["weight"] == 0.25
+
+
+PAIR = {
+    "prompt": CONVERSATION[:2],
+    "chosen": CONVERSATION[2:3],
+    "rejected": [_say("assistant", "<search>oars and boats</search>")],
+}
+
+
+def test_both_sides_of_a_pair_continue_the_prompt_that_is_served(tokenizer: Any) -> None:
+    tokenized = tokenize_pairs([PAIR], tokenizer, max_length=200)
+    [pair] = tokenized.rows
+    served = tokenizer.apply_chat_template(CONVERSATION[:2], add_generation_prompt=True, return_dict=False)
+    learned = [_decode_learned(pair[side], tokenizer) for side in ("chosen", "rejected")]
+    assert learned == [["<search>rows</search><|im_end|>"], ["<search>oars and boats</search><|im_end|>"]]
+    assert all(pair[side]["input_ids"][: len(served)] == served for side in ("chosen", "rejected"))
+    replies = [tokenizer(reply[0], add_special_tokens=False)["input_ids"] for reply in learned]
+    assert tokenized.num_trained_tokens == sum(map(len, replies))
+
+
+def test_a_pair_is_too_long_if_one_side_is(tokenizer: Any) -> None:
+    [pair] = tokenize_pairs([PAIR], tokenizer, max_length=200).rows
+    lengths = {side: len(pair[side]["input_ids"]) for side in ("chosen", "rejected")}
+    assert lengths["chosen"] < lengths["rejected"]
+    short = {**PAIR, "rejected": PAIR["chosen"]}
+    tokenized = tokenize_pairs([PAIR, short], tokenizer, max_length=lengths["chosen"])
+    assert (len(tokenized.rows), tokenized.num_too_long) == (1, 1)
+
+
+def test_a_row_that_is_no_pair_is_refused_with_its_number(tokenizer: Any) -> None:
+    no_pair = {"prompt": CONVERSATION[:2], "completion": CONVERSATION[2:3]}
+    with pytest.raises(DataError, match=r"row 2: a preference pair lacks chosen, rejected\. Run: python jobs/format\.py"):
+        tokenize_pairs([PAIR, no_pair], tokenizer, max_length=200)
