@@ -48,6 +48,7 @@ class ReportCallback(TrainerCallback):
         self._report = report
         self._counts = counts
         self._started = 0.0
+        self._first_step_began = 0.0
         self._seconds_before = 0.0
         self._first_step = 0
         self._last_metrics: dict[str, Any] = {}
@@ -57,6 +58,11 @@ class ReportCallback(TrainerCallback):
         self._started = time.monotonic()
         self._first_step = state.global_step
         self._seconds_before = state.log_history[-1].get("seconds", 0.0) if state.log_history else 0.0
+
+    def on_step_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        """Time the steps from the first of them: the evaluation before it says nothing of how long the others take."""
+        if state.global_step == self._first_step:
+            self._first_step_began = time.monotonic()
 
     def on_log(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         """Complete the newest log entry and print it."""
@@ -80,7 +86,7 @@ class ReportCallback(TrainerCallback):
             accuracy = f", {point['eval_pair_accuracy']:.0%} of pairs right" if "eval_pair_accuracy" in point else ""
             return f"finetune step {state.global_step}/{state.max_steps}: eval_loss {point['eval_loss']:.4f}{accuracy}"
         steps_done = state.global_step - self._first_step
-        left_s = (time.monotonic() - self._started) / max(steps_done, 1) * (state.max_steps - state.global_step)
+        left_s = (time.monotonic() - self._first_step_began) / max(steps_done, 1) * (state.max_steps - state.global_step)
         return (
             f"finetune step {state.global_step}/{state.max_steps}: loss {entry['loss']:.4f}, "
             f"{entry.get('num_input_tokens_seen', 0)} tokens, {int(left_s // 60)}:{int(left_s % 60):02d} left"

@@ -2,6 +2,9 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
+
+from drag_ray.finetune import curve
 from drag_ray.finetune.curve import ReportCallback, build_curve
 
 
@@ -36,3 +39,27 @@ def test_time_goes_on_after_a_restart_and_a_reported_checkpoint_is_removed(tmp_p
     assert metrics == {"step": 5, "epoch": 1.0, "loss": 1.0, "seconds": metrics["seconds"], "rows": 3}
     assert 100.0 <= metrics["seconds"] < 101.0
     assert not checkpoint_dir.exists()
+
+
+def test_the_time_left_leaves_out_the_evaluation_before_the_first_step(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    now = 0.0
+    monkeypatch.setattr(curve.time, "monotonic", lambda: now)
+    callback = ReportCallback(lambda metrics, checkpoint_dir: None, {})
+    state = SimpleNamespace(global_step=0, max_steps=4, is_world_process_zero=True, log_history=[])
+    callback.on_train_begin(None, state, None)
+    now = 100.0
+    state.log_history.append({"eval_loss": 0.69314, "eval_rewards/accuracies": 0.25, "step": 0})
+    callback.on_log(None, state, None)
+    callback.on_step_begin(None, state, None)
+    now = 102.0
+    state.global_step = 1
+    state.log_history.append({"loss": 0.5, "rewards/accuracies": 0.75, "step": 1, "num_input_tokens_seen": 7})
+    callback.on_log(None, state, None)
+    assert capsys.readouterr().out.splitlines() == [
+        "finetune step 0/4: eval_loss 0.6931, 25% of pairs right",
+        "finetune step 1/4: loss 0.5000, 7 tokens, 0:06 left",
+    ]
+    assert [point.get("pair_accuracy") for point in build_curve(state.log_history)] == [None, 0.75]
+    assert state.log_history[-1]["seconds"] == 102.0
