@@ -116,7 +116,11 @@ def run_collect(arguments: argparse.Namespace, folder: Path) -> dict[str, Any]:
     )
     engine = build_engine_config(arguments)
     settings = CollectConfig(
-        concurrent_rollouts=arguments.concurrency, chunk_rollouts=32, num_engines=arguments.engines, samples_per_question=4
+        concurrent_rollouts=arguments.concurrency,
+        chunk_rollouts=32,
+        num_engines=arguments.engines,
+        engines_per_gpu=arguments.engines_per_gpu,
+        samples_per_question=4,
     )
     questions = read_questions(arguments.index_dir, "train", max(1, arguments.rollouts // 4), seed=0)
     plan = build_plan(questions, (PRESET,), 4, run_seed=0)
@@ -270,7 +274,8 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--concurrency", type=int, default=512, help="rollouts that an engine works on at the same time")
     parser.add_argument("--max-num-seqs", type=int, default=512)
     parser.add_argument("--max-model-len", type=int, default=8192)
-    parser.add_argument("--engines", type=int, default=0, help="engines; 0 takes one a GPU")
+    parser.add_argument("--engines", type=int, default=0, help="engines; 0 takes one a GPU, or what fits with --engines-per-gpu")
+    parser.add_argument("--engines-per-gpu", type=int, default=1, help="as collect.engines_per_gpu")
     parser.add_argument("--tensor-parallel-size", type=int, default=1, help="as engine.tensor_parallel_size")
     parser.add_argument("--no-seeds", action="store_true", help="as engine.seeds")
     parser.add_argument("--no-logprobs", action="store_true", help="as engine.logprobs")

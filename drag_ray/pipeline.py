@@ -56,6 +56,7 @@ _ENGINE_BUT_MODEL = tuple(f"engine.{name}" for name in EngineConfig.model_fields
 _ROLLOUT_PLACEMENT = (
     *_ENGINE_PLACEMENT,
     "collect.num_engines",
+    "collect.engines_per_gpu",
     "collect.max_engines",
     "collect.concurrent_rollouts",
     "collect.chunk_rollouts",

@@ -25,7 +25,10 @@ class CollectConfig(BaseConfig):
     """further rollouts of a question that no sample found the evidence of, which are shown the page (STaR); what is trained
     on is the query, as if the page had not been shown, see format.hinted"""
     num_engines: int = Field(default=0, ge=0)
-    """engines; 0 takes one per tensor-parallel group of the GPUs that there are, or one where there is no GPU"""
+    """engines; 0 takes as many as fit on the GPUs that there are, or one where there is no GPU"""
+    engines_per_gpu: int = Field(default=1, ge=1)
+    """engines that share a GPU and engine.gpu_memory_utilization: for models so small that one engine keeps a CPU core busy while
+    the GPU waits"""
     max_engines: int = Field(default=0, ge=0)
     """engines at most: the pool starts with num_engines and grows while the cluster has or gets room for more; 0 does not grow"""
     concurrent_rollouts: int = Field(default=128, ge=1)

@@ -30,6 +30,7 @@ from drag_ray.collect.failures import (
 )
 from drag_ray.collect.metrics import RayRecorder, name_tags
 from drag_ray.collect.plan import build_plan, choose_pending, count_in_flight, count_plan, cut_chunks
+from drag_ray.collect.pool import share_gpu, size_pool
 from drag_ray.collect.progress import Progress
 from drag_ray.collect.waves import Ended, choose_wave, group_by_question
 from drag_ray.collect.worker import CollectWorker, WorkerOptions
@@ -186,11 +187,11 @@ def _stream(
 
 def _hand_out(tasks: Sequence[RolloutTask], ended: Ended, options: WorkerOptions, settings: CollectConfig) -> ray.data.Dataset:
     """The summaries of chunks that a pool of engine actors is given."""
-    num_engines, num_cpus, num_gpus = _size_pool(settings, options.engine)
-    max_engines = max(num_engines, settings.max_engines)
+    pool = size_pool(settings, options.engine, use_gpu=takes_gpus(options.engine.device), num_gpus=count_gpus())
+    options = replace(options, engine=share_gpu(options.engine, settings.engines_per_gpu))
     chunks = list(cut_chunks(tasks, settings.chunk_rollouts, ended))
     num_beginning = sum(len(choose_wave(group, ended, options.enough_successes)) for group in group_by_question(tasks))
-    in_flight = count_in_flight(len(chunks), num_beginning, max_engines, settings.concurrent_rollouts)
+    in_flight = count_in_flight(len(chunks), num_beginning, pool.max_engines, settings.concurrent_rollouts)
     context = ray.data.DataContext.get_current()
     context.enable_progress_bars = False  # `Progress` shows what matters
     context.execution_options.preserve_order = False
@@ -204,13 +205,13 @@ def _hand_out(tasks: Sequence[RolloutTask], ended: Ended, options: WorkerOptions
         batch_size=1,  # a chunk
         zero_copy_batch=True,
         compute=ray.data.ActorPoolStrategy(
-            min_size=min(num_engines, len(chunks)),
-            max_size=min(max_engines, len(chunks)),
+            min_size=min(pool.num_engines, len(chunks)),
+            max_size=min(pool.max_engines, len(chunks)),
             max_concurrent_calls_per_actor=in_flight,
             max_tasks_in_flight_per_actor=in_flight,
         ),
-        num_cpus=num_cpus,
-        num_gpus=num_gpus,
+        num_cpus=pool.num_cpus,
+        num_gpus=pool.num_gpus,
     )
 
 
@@ -229,20 +230,6 @@ def _find_reason(error: RayError, run_dir: Path, logs: Sequence[Path]) -> DragRa
         f"the engines stopped ({last_words}). See {run_dir / engine_logs.DIR_NAME} for their output. "
         "Starting the stage again goes on with what has not finished."
     )
-
-
-def _size_pool(settings: CollectConfig, engine: EngineConfig) -> tuple[int, float, float]:
-    """How many engines, and how many CPUs and GPUs each of them reserves."""
-    if not takes_gpus(engine.device):
-        return settings.num_engines or 1, 1, 0
-    num_gpus = count_gpus()
-    num_engines = settings.num_engines or num_gpus // engine.tensor_parallel_size
-    if not num_engines:
-        raise ConfigError(
-            f"engine.tensor_parallel_size is {engine.tensor_parallel_size}, and the cluster has {num_gpus} GPUs. "
-            "Lower it, or set collect.num_engines if the cluster grows on demand."
-        )
-    return num_engines, 1, engine.tensor_parallel_size
 
 
 class _CollectActor:

