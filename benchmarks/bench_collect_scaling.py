@@ -27,9 +27,12 @@ from record import write_result
 
 
 def count_gpus() -> int:
-    """GPUs of this host."""
+    """GPUs of this host that this process may use."""
     if not shutil.which("nvidia-smi"):
         return 0
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if visible is not None:
+        return len([device for device in visible.split(",") if device])
     return len(subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True, check=True).stdout.splitlines())
 
 
