@@ -17,23 +17,12 @@ Options that are not named below go to `bench_collect_throughput.py`.
 import argparse
 import json
 import os
-import shutil
-import subprocess
 import tempfile
 from typing import Any
 
+import torch
 from bench_collect_throughput import run_side
 from record import write_result
-
-
-def count_gpus() -> int:
-    """GPUs of this host that this process may use."""
-    if not shutil.which("nvidia-smi"):
-        return 0
-    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
-    if visible is not None:
-        return len([device for device in visible.split(",") if device])
-    return len(subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True, check=True).stdout.splitlines())
 
 
 def run(num_gpus: int, cores: set[int], options: argparse.Namespace, rest: list[str]) -> dict[str, Any]:
@@ -63,7 +52,7 @@ def main() -> None:
     parser.add_argument("--cores-per-gpu", type=int, default=0, help="0 for an even share of the host's")
     parser.add_argument("--name", default="collect_scaling", help="name of the result")
     options, rest = parser.parse_known_args()
-    there = count_gpus()
+    there = torch.cuda.device_count()
     cores = os.sched_getaffinity(0)
     options.cores_per_gpu = options.cores_per_gpu or max(1, len(cores) // max(1, there))
     wanted = sorted({int(number) for number in options.gpus.split(",")})

@@ -47,6 +47,7 @@ from drag_ray.collect.stage import collect, read_questions
 from drag_ray.collect.worker import WorkerOptions
 from drag_ray.corpus import page_images
 from drag_ray.engine.config import EngineConfig
+from drag_ray.engine.encoder_cache import build_image_options
 from drag_ray.engine.generate import Generation, ImageSource, Request
 from drag_ray.engine.sampling import PRESETS
 from drag_ray.engine.vllm import VllmEngine, build_engine_args
@@ -243,7 +244,8 @@ def run_offline(arguments: argparse.Namespace, folder: Path) -> dict[str, Any]:
         )
         for length, seed, step in zip(lengths, turns["seed"], turns["step"], strict=True)
     ]
-    engine_args = build_engine_args(build_engine_config(arguments), language_model_only=True)
+    engine = build_engine_config(arguments)
+    engine_args = build_engine_args(engine, **build_image_options(engine, images=None))
     names = {field.name for field in dataclasses.fields(EngineArgs)}  # those of the asynchronous engine are more
     llm = LLM(**{name: value for name, value in vars(engine_args).items() if name in names})
     llm.generate(prompts[:1] * WARM_UP, params[:1] * WARM_UP, use_tqdm=False)  # type: ignore[arg-type]

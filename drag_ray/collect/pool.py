@@ -29,16 +29,13 @@ def size_pool(settings: CollectConfig, engine: EngineConfig, *, use_gpu: bool, n
             f"collect.engines_per_gpu is {per_gpu} and engine.tensor_parallel_size {group}: an engine either shares a GPU or "
             "takes several. Leave one of them at 1."
         )
-    if not use_gpu:
-        num_engines = settings.num_engines or 1
-        return Pool(num_engines, max(num_engines, settings.max_engines), num_cpus=1, num_gpus=0)
-    num_engines = settings.num_engines or num_gpus // group * per_gpu
+    num_engines = settings.num_engines or (num_gpus // group * per_gpu if use_gpu else 1)
     if not num_engines:
         raise ConfigError(
             f"engine.tensor_parallel_size is {group}, and the cluster has {num_gpus} GPUs. "
             "Lower it, or set collect.num_engines if the cluster grows on demand."
         )
-    return Pool(num_engines, max(num_engines, settings.max_engines), num_cpus=1, num_gpus=group / per_gpu)
+    return Pool(num_engines, max(num_engines, settings.max_engines), num_cpus=1, num_gpus=group / per_gpu if use_gpu else 0)
 
 
 def share_gpu(engine: EngineConfig, engines_per_gpu: int) -> EngineConfig:

@@ -5,25 +5,24 @@ from typing import Any
 from trl.trainer.dpo_config import DPOConfig
 from trl.trainer.sft_config import SFTConfig
 
-from drag_ray.finetune.deepspeed import build_deepspeed_settings
+from drag_ray.finetune.deepspeed import ZeroStage, build_deepspeed_settings
 from drag_ray.finetune.job import TrainJob
 
 
 def build_arguments(
-    job: TrainJob, zero_stage: Any, scratch_dir: str, counts: dict[str, int], *, resumes: bool
+    job: TrainJob, zero_stage: ZeroStage, scratch_dir: str, counts: dict[str, int], *, resumes: bool
 ) -> SFTConfig | DPOConfig:
     """Options of the trainer of `job.config.format`. Rows come tokenized and are not cut.
 
     Args:
-        zero_stage: of DeepSpeed, or `off`.
         scratch_dir: where checkpoints are written before they are reported.
         counts: of the rows, `validation_rows` and `images` among them.
         resumes: whether training goes on from a checkpoint.
     """
     config = job.config
     evaluates = counts["validation_rows"] > 0
-    num_loaders = config.image_workers if counts["images"] else 0
     options: dict[str, Any] = {
+        **_build_placement(job, zero_stage, num_loaders=config.image_workers if counts["images"] else 0),
         "output_dir": scratch_dir,
         "num_train_epochs": config.epochs,
         "per_device_train_batch_size": config.batch_size,
@@ -40,15 +39,7 @@ def build_arguments(
         "eval_steps": config.checkpoint_steps,
         "eval_on_start": evaluates and not resumes,
         "include_num_input_tokens_seen": "non_padding",
-        # Autocast is for GPUs; on a CPU the base's own type is as fast and takes less memory.
-        "bf16": job.use_gpu and config.dtype == "bfloat16",
-        "use_cpu": not job.use_gpu,
-        "dataloader_pin_memory": job.use_gpu,
-        "dataloader_num_workers": num_loaders,
-        "dataloader_persistent_workers": num_loaders > 0,
-        "ddp_find_unused_parameters": False,
         "gradient_checkpointing": config.gradient_checkpointing,
-        "deepspeed": build_deepspeed_settings(zero_stage, job.use_gpu),
         "max_length": None,
         "remove_unused_columns": False,
         "seed": config.seed,
@@ -59,3 +50,17 @@ def build_arguments(
     if config.format == "dpo":
         return DPOConfig(**options, beta=config.dpo_beta)
     return SFTConfig(**options, dataset_kwargs={"skip_prepare_dataset": True})
+
+
+def _build_placement(job: TrainJob, zero_stage: ZeroStage, num_loaders: int) -> dict[str, Any]:
+    """Options of where and in how many processes it runs."""
+    return {
+        # Autocast is for GPUs; on a CPU the base's own type is as fast and takes less memory.
+        "bf16": job.use_gpu and job.config.dtype == "bfloat16",
+        "use_cpu": not job.use_gpu,
+        "dataloader_pin_memory": job.use_gpu,
+        "dataloader_num_workers": num_loaders,
+        "dataloader_persistent_workers": num_loaders > 0,
+        "ddp_find_unused_parameters": False,
+        "deepspeed": build_deepspeed_settings(zero_stage, job.use_gpu),
+    }

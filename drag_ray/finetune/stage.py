@@ -18,6 +18,7 @@ from drag_ray.engine.embedded import resolve_model
 from drag_ray.errors import DataError, DragRayError, TrainError
 from drag_ray.finetune.adapter import read_base_model, write_base_model
 from drag_ray.finetune.config import FinetuneConfig
+from drag_ray.finetune.job import TrainJob
 
 ADAPTER_DIR_NAME = "adapter"
 MERGED_DIR_NAME = "merged"
@@ -113,7 +114,6 @@ def _fit(settings: FinetuneConfig, model: str, rows_dir: Path, images_dir: Path,
 
 def _train_loop(loop_config: dict[str, Any]) -> dict[str, Any] | DragRayError:
     """Runs in each training process. What a restart cannot mend is returned, not raised, so that Ray does not try again."""
-    from drag_ray.finetune.job import TrainJob
     from drag_ray.finetune.trainer import train
 
     for name in ("", "ray.train"):  # below it, Ray Train prints every report in full, and a line a checkpoint

@@ -34,7 +34,11 @@ class TokenizedRows:
 
     rows: list[dict[str, Any]] = field(default_factory=list)
     num_too_long: int = 0
-    num_trained_tokens: int = 0
+
+    @property
+    def num_trained_tokens(self) -> int:
+        sequences = (sequence for row in self.rows for sequence in _list_sequences(row))
+        return sum(label != IGNORED_LABEL for sequence in sequences for label in sequence["labels"])
 
 
 def tokenize_conversation(conversation: Conversation, tokenizer: Any, mask: Mask = "assistant") -> dict[str, list[int]]:
@@ -140,10 +144,10 @@ def tokenize_rows(
         TrainError: the chat template cannot be trained with, or the model takes no images.
     """
 
-    def tokenize(row: dict[str, Any]) -> tuple[dict[str, Any], list[dict[str, list[int]]]]:
+    def tokenize(row: dict[str, Any]) -> dict[str, Any]:
         conversation = read_conversation(row)
         tokenized = _tokenize_with_images(conversation, tokenizer, mask, images)
-        return {**tokenized, "weight": conversation.weight, "image_keys": conversation.images}, [tokenized]
+        return {**tokenized, "weight": conversation.weight, "image_keys": conversation.images}
 
     return _tokenize_all(rows, tokenize, max_length)
 
@@ -156,12 +160,12 @@ def tokenize_pairs(
     Args and errors are those of `tokenize_rows`. The whole of a reply is compared, up to its end-of-turn token.
     """
 
-    def tokenize(row: dict[str, Any]) -> tuple[dict[str, Any], list[dict[str, list[int]]]]:
+    def tokenize(row: dict[str, Any]) -> dict[str, Any]:
         if missing := {"prompt", "chosen", "rejected"} - row.keys():
             raise DataError(f"a preference pair lacks {', '.join(sorted(missing))}. Run: python jobs/format.py")
         conversations = [read_conversation({**row, "completion": row[side]}) for side in PAIR_SIDES]
         sides = [_tokenize_with_images(conversation, tokenizer, "assistant", images) for conversation in conversations]
-        return {**dict(zip(PAIR_SIDES, sides, strict=True)), "image_keys": conversations[0].images}, sides
+        return {**dict(zip(PAIR_SIDES, sides, strict=True)), "image_keys": conversations[0].images}
 
     return _tokenize_all(rows, tokenize, max_length)
 
@@ -181,28 +185,30 @@ def _tokenize_with_images(
 
 
 def _tokenize_all(
-    rows: Iterable[dict[str, Any]],
-    tokenize: Callable[[dict[str, Any]], tuple[dict[str, Any], list[dict[str, list[int]]]]],
-    max_length: int,
+    rows: Iterable[dict[str, Any]], tokenize: Callable[[dict[str, Any]], dict[str, Any]], max_length: int
 ) -> TokenizedRows:
-    """What `tokenize` makes of each row, and the sequences in it, of which none may be longer than `max_length`."""
+    """What `tokenize` makes of each row, without those that hold a sequence of more than `max_length` tokens."""
     kept = TokenizedRows()
     for number, row in enumerate(rows, start=1):
         try:
-            tokenized, sequences = tokenize(row)
+            tokenized = tokenize(row)
         except DataError as error:
             raise DataError(f"row {number}: {error}") from None
-        if max(len(sequence["input_ids"]) for sequence in sequences) > max_length:
+        if max(len(sequence["input_ids"]) for sequence in _list_sequences(tokenized)) > max_length:
             kept.num_too_long += 1
-            continue
-        kept.rows.append(tokenized)
-        kept.num_trained_tokens += sum(label != IGNORED_LABEL for sequence in sequences for label in sequence["labels"])
+        else:
+            kept.rows.append(tokenized)
     if kept.num_too_long and not kept.rows:
         raise DataError(
             f"all {kept.num_too_long} rows have more than finetune.max_length = {max_length} tokens. "
             "Raise it, or collect with a smaller agent.top_k, fewer agent.page_chars or a low agent.image_searches."
         )
     return kept
+
+
+def _list_sequences(tokenized: dict[str, Any]) -> list[dict[str, list[int]]]:
+    """Both sides of a pair, or the row itself."""
+    return [tokenized[side] for side in PAIR_SIDES if side in tokenized] or [tokenized]
 
 
 def expand_images(tokenized: dict[str, list[int]], mark_id: int, images: Sequence[list[int]]) -> dict[str, list[int]]:

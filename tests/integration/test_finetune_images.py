@@ -55,6 +55,19 @@ def build_rows(images: list[str]) -> list[dict[str, Any]]:
     ]
 
 
+def write_rows(run_dir: Path, kind: str, rows: list[dict[str, Any]]) -> None:
+    """The same rows for training and for validation."""
+    folder = run_dir / "format" / kind
+    folder.mkdir(parents=True)
+    for side in ("train", "validation"):
+        (folder / f"{side}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+
+def read_rows(run_dir: Path) -> list[dict[str, Any]]:
+    lines = (run_dir / "format" / "sft_context" / "train.jsonl").read_text().splitlines()
+    return [json.loads(line) for line in lines]
+
+
 @pytest.fixture(scope="module")
 def model_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = write_model(tmp_path_factory.mktemp("model"), embedded_model_dir(), SHAPES_TINY, max_pixels=256 * 256)
@@ -74,10 +87,7 @@ def run_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
     store = PageImages(folder / "index" / DIR_NAME)
     colours = np.random.default_rng(0).integers(0, 256, (len(QUERIES), 8, 10, 3), dtype=np.uint8)
     images = [store.write(Image.fromarray(blocks).resize((320, 256), Image.Resampling.NEAREST)) for blocks in colours]
-    rows_dir = folder / "format" / "sft_context"
-    rows_dir.mkdir(parents=True)
-    for side in ("train", "validation"):
-        (rows_dir / f"{side}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in build_rows(images)))
+    write_rows(folder, "sft_context", build_rows(images))
     return folder
 
 
@@ -121,8 +131,7 @@ def compute_loss(model: Any, batch: dict[str, torch.Tensor]) -> float:
 def test_the_adapter_loads_with_its_base_and_sees_the_images(counts: dict[str, Any], run_dir: Path, model_dir: Path) -> None:
     images = open_training_images(str(model_dir), run_dir / "index" / DIR_NAME)
     tokenizer = load_tokenizer(model_dir)
-    lines = (run_dir / "format" / "sft_context" / "train.jsonl").read_text().splitlines()
-    rows = tokenize_rows([json.loads(line) for line in lines], tokenizer, 2048, images=images).rows
+    rows = tokenize_rows(read_rows(run_dir), tokenizer, 2048, images=images).rows
     learned = [tokenizer.decode([label for label in row["labels"] if label != IGNORED_LABEL]) for row in rows]
     assert learned == [f"<search>{query}</search><|im_end|>" for query in QUERIES]
 
@@ -144,8 +153,7 @@ def test_the_adapter_loads_with_its_base_and_sees_the_images(counts: dict[str, A
 def test_trls_own_loss_which_gpus_take_is_the_same(run_dir: Path, model_dir: Path, tmp_path: Path) -> None:
     images = open_training_images(str(model_dir), run_dir / "index" / DIR_NAME)
     tokenizer = load_tokenizer(model_dir)
-    lines = (run_dir / "format" / "sft_context" / "train.jsonl").read_text().splitlines()
-    rows = tokenize_rows([json.loads(line) for line in lines], tokenizer, 2048, images=images).rows
+    rows = tokenize_rows(read_rows(run_dir), tokenizer, 2048, images=images).rows
     collate = RowCollator(tokenizer.pad_token_id, images)
     arguments = SFTConfig(
         str(tmp_path),
@@ -201,15 +209,12 @@ def test_how_it_trains_does_not_change_what_is_learned(run_dir: Path, model_dir:
 
 def test_preferences_that_only_the_images_tell_apart_are_learned(run_dir: Path, model_dir: Path) -> None:
     """Each query is chosen for one picture and rejected for another: who is blind cannot get below ln 2."""
-    lines = (run_dir / "format" / "sft_context" / "train.jsonl").read_text().splitlines()
-    rows = [json.loads(line) for line in lines]
+    rows = read_rows(run_dir)
     pairs = [
         {"prompt": row["prompt"], "chosen": row["completion"], "rejected": other["completion"], "images": row["images"]}
         for row, other in zip(rows, rows[1:] + rows[:1], strict=True)
     ]
-    (run_dir / "format" / "dpo").mkdir(exist_ok=True)
-    for side in ("train", "validation"):
-        (run_dir / "format" / "dpo" / f"{side}.jsonl").write_text("".join(json.dumps(pair) + "\n" for pair in pairs))
+    write_rows(run_dir, "dpo", pairs)
     config = configure(format="dpo", epochs=10, learning_rate=0.01, dpo_beta=0.3)
     outcome = train(build_job(run_dir, model_dir, config), lambda metrics, checkpoint_dir: None, None)
     assert outcome["counts"]["images"] == len(pairs)

@@ -56,33 +56,36 @@ def make_nano_model(folder: Path, hidden_size: int) -> Path:
     return folder
 
 
+def write_split(run_dir: Path, kind: str, rows: list[dict[str, Any]], num_train_rows: int) -> None:
+    folder = run_dir / "format" / kind
+    folder.mkdir(parents=True)
+    for name, part in (("train", rows[:num_train_rows]), ("validation", rows[num_train_rows:])):
+        (folder / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in part))
+
+
+def say(role: str, content: str) -> list[dict[str, str]]:
+    return [{"role": role, "content": content}]
+
+
 def write_rows(run_dir: Path, num_rows: int) -> None:
     rows = [
-        {
-            "prompt": [{"role": "user", "content": f"Where is thing {number}?"}],
-            "completion": [{"role": "assistant", "content": "<search>thing</search>"}],
-        }
+        {"prompt": say("user", f"Where is thing {number}?"), "completion": say("assistant", "<search>thing</search>")}
         for number in range(num_rows + 4)
     ]
-    folder = run_dir / "format" / "sft_query"
-    folder.mkdir(parents=True)
-    for name, part in (("train", rows[:num_rows]), ("validation", rows[num_rows:])):
-        (folder / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in part))
+    write_split(run_dir, "sft_query", rows, num_rows)
 
 
 def write_pairs(run_dir: Path, num_rows: int) -> list[dict[str, Any]]:
+    """Write preference pairs and return those for validation."""
     pairs = [
         {
-            "prompt": [{"role": "user", "content": f"Where is thing {number}?"}],
-            "chosen": [{"role": "assistant", "content": "<search>thing</search>"}],
-            "rejected": [{"role": "assistant", "content": "<search>somewhere else entirely</search>"}],
+            "prompt": say("user", f"Where is thing {number}?"),
+            "chosen": say("assistant", "<search>thing</search>"),
+            "rejected": say("assistant", "<search>somewhere else entirely</search>"),
         }
         for number in range(num_rows + 3)
     ]
-    folder = run_dir / "format" / "dpo"
-    folder.mkdir(parents=True)
-    for name, part in (("train", pairs[:num_rows]), ("validation", pairs[num_rows:])):
-        (folder / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in part))
+    write_split(run_dir, "dpo", pairs, num_rows)
     return pairs[num_rows:]
 
 
