@@ -5,8 +5,9 @@ python benchmarks/bench_collect_scaling.py --gpus 1,2,4,8 --index-dir runs/mine/
 Each number of GPUs is a collection of its own (`bench_collect_throughput.py --side collect`), with `--rollouts` rollouts a GPU:
 replies of a fixed number of tokens, scripted searches of one to `--turns` turns, an engine a GPU or, with
 `--tensor-parallel-size`, an engine for so many. `--page-view image` shows three page images a search (the index must hold them).
-Efficiency is output tokens a second and GPU, over that of the smallest number. An engine is idle while no request is in it, from
-the first request of any engine to the last reply of any engine: uneven starts and the tail count.
+Efficiency is output tokens a second and GPU, over that of the smallest number. The clock starts when all engines have loaded the
+model and compiled its kernels (`engines_ready_after_s`: when each had). An engine is idle while no request is in it, from then on
+to the last reply of any engine: the tail counts.
 
 A GPU has `--cores-per-gpu` of the host's CPU cores at each number, its share of them by default: fewer GPUs gain nothing from
 the cores that the others would need.

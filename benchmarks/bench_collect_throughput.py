@@ -10,7 +10,7 @@ collect   the collect stage's own path: Ray Data, engine actors, searches, sever
 offline   vLLM's own `LLM.generate` on the prompts and reply lengths that the collection had, all submitted at once.
 
 Both have the same engine options, sampling and prefix caching. Times run from the first request after a warm-up to the last
-reply, so that neither side is charged for loading the model and compiling its kernels.
+reply, so that neither side is charged for loading the model and compiling its kernels; several engines begin together.
 """
 
 import argparse
@@ -18,7 +18,6 @@ import asyncio
 import contextlib
 import dataclasses
 import json
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -33,6 +32,7 @@ from typing import Any, Self
 import polars as pl
 import psutil
 import ray
+import torch
 from record import write_result
 
 from drag_ray.agent.config import AgentConfig
@@ -43,6 +43,7 @@ from drag_ray.cluster import ClusterConfig, connect
 from drag_ray.collect.config import CollectConfig
 from drag_ray.collect.journal import TRAJECTORIES_DIR_NAME
 from drag_ray.collect.plan import build_plan
+from drag_ray.collect.pool import size_pool
 from drag_ray.collect.stage import collect, read_questions
 from drag_ray.collect.worker import WorkerOptions
 from drag_ray.corpus import page_images
@@ -56,22 +57,36 @@ PRESET = "default"
 WARM_UP = 48
 """copies of the first request that an engine answers before the clock starts: kernels are compiled for the shapes that they meet,
 and the side that runs second would find them on disk"""
+START_LIMIT_S = 900
+"""seconds that a warm engine waits for the others"""
 
 
 class TimedEngine(VllmEngine):
-    """An engine that writes down when each request began and ended, one line each, in `folder`."""
+    """An engine that writes down when each request began and ended, one line each, in `folder`.
 
-    def __init__(self, config: EngineConfig, images: ImageSource | None, folder: str) -> None:
+    It begins when `num_engines` of them are warm: what is measured is the work, not who loaded its model first.
+    """
+
+    def __init__(self, config: EngineConfig, images: ImageSource | None, folder: str, num_engines: int) -> None:
         super().__init__(config, images)
-        self._log = (Path(folder) / f"requests-{time.time_ns()}.jsonl").open("w", buffering=1 << 16)
+        name = str(time.time_ns())
+        self._log = (Path(folder) / f"requests-{name}.jsonl").open("w", buffering=1 << 16)
+        self._ready = Path(folder) / f"ready-{name}"
+        self._num_engines = num_engines
         self._running = 0
-        self._warm_up: asyncio.Future[Any] | None = None
+        self._warm_up: asyncio.Task[None] | None = None
+
+    async def _warm(self, request: Request) -> None:
+        copies = (dataclasses.replace(request, seed=number) for number in range(WARM_UP))
+        await asyncio.gather(*(VllmEngine.__call__(self, copy) for copy in copies))
+        self._ready.write_text(str(time.time()))
+        async with asyncio.timeout(START_LIMIT_S):
+            while len(list(self._ready.parent.glob("ready-*"))) < self._num_engines:
+                await asyncio.sleep(0.02)
 
     async def __call__(self, request: Request) -> Generation:
-        if not self._warm_up:
-            copies = (dataclasses.replace(request, seed=number) for number in range(WARM_UP))
-            self._warm_up = asyncio.gather(*(VllmEngine.__call__(self, copy) for copy in copies))
-        await self._warm_up
+        self._warm_up = self._warm_up or asyncio.create_task(self._warm(request))
+        await asyncio.shield(self._warm_up)
         began = time.time()
         self._running += 1
         generation = await super().__call__(request)
@@ -85,8 +100,10 @@ class TimedEngine(VllmEngine):
 class ScriptedLengthEngine(TimedEngine):
     """Writes `max_tokens` tokens whatever they are, and says instead what the script of the question says."""
 
-    def __init__(self, config: EngineConfig, images: ImageSource | None, folder: str, agent: AgentConfig) -> None:
-        super().__init__(config, images, folder)
+    def __init__(
+        self, config: EngineConfig, images: ImageSource | None, folder: str, num_engines: int, agent: AgentConfig
+    ) -> None:
+        super().__init__(config, images, folder, num_engines)
         self._prompts = Prompts(agent)
         self._protocol = get_protocol(agent.protocol)
         self._turns = agent.max_iterations
@@ -126,6 +143,8 @@ def run_collect(arguments: argparse.Namespace, folder: Path) -> dict[str, Any]:
     questions = read_questions(arguments.index_dir, "train", max(1, arguments.rollouts // 4), seed=0)
     plan = build_plan(questions, (PRESET,), 4, run_seed=0)
     kind, extra = (TimedEngine, {}) if arguments.real else (ScriptedLengthEngine, {"agent": agent})
+    num_gpus = torch.cuda.device_count()
+    num_engines = size_pool(settings, engine, use_gpu=num_gpus > 0, num_gpus=num_gpus).num_engines
     options = WorkerOptions(
         run_dir=folder.resolve(),
         index_dir=(arguments.index_dir / "search_index").resolve(),
@@ -135,12 +154,14 @@ def run_collect(arguments: argparse.Namespace, folder: Path) -> dict[str, Any]:
         concurrent_rollouts=arguments.concurrency,
         flush_s=5,
         images_dir=(arguments.index_dir / page_images.DIR_NAME).resolve() if arguments.page_view == "image" else None,
-        build_engine=lambda config, images: kind(config, images, str(folder), **extra),
+        build_engine=lambda config, images: kind(config, images, str(folder), num_engines, **extra),
     )
     started = time.time()
     with connect(ClusterConfig()), Load() as load:
         totals = collect(plan, options, settings, "collecting")
+    ready = sorted(float(path.read_text()) - started for path in folder.glob("ready-*"))
     counts = {"rollouts": totals["finished"], "turns": totals["turns"], "wall_s": round(time.time() - started, 1)}
+    counts["engines_ready_after_s"] = [round(seconds, 1) for seconds in ready]
     return counts | measure(folder) | load.describe()
 
 
@@ -293,7 +314,7 @@ def main() -> None:
         run = run_collect if arguments.side == "collect" else run_offline
         print("RESULT " + json.dumps(run(arguments, arguments.folder)))
         return
-    if not shutil.which("nvidia-smi"):
+    if not torch.cuda.device_count():
         print("skipped: there is no GPU, and on a CPU the engine takes all of the time")
         return
     with tempfile.TemporaryDirectory(prefix="drag-ray-bench-") as scratch:

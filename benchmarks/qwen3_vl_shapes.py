@@ -96,3 +96,14 @@ def write_model(folder: Path, tokenizer_dir: Path, shapes: dict[str, Any], *, ma
     processor.save_pretrained(folder)
     (folder / "generation_config.json").write_text(json.dumps({"eos_token_id": tokenizer.eos_token_id}))
     return folder
+
+
+def write_random_weights(folder: Path) -> None:
+    """Give a folder of `write_model` random weights, which training needs: it loads the model from there."""
+    import torch
+    from transformers import AutoConfig, Qwen3VLForConditionalGeneration
+
+    torch.manual_seed(0)
+    with torch.device("cuda" if torch.cuda.is_available() else "cpu"):
+        model = Qwen3VLForConditionalGeneration._from_config(AutoConfig.from_pretrained(folder), dtype=torch.bfloat16)
+    model.save_pretrained(folder)
