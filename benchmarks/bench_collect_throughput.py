@@ -135,7 +135,6 @@ def run_collect(arguments: argparse.Namespace, folder: Path) -> dict[str, Any]:
     engine = build_engine_config(arguments)
     settings = CollectConfig(
         concurrent_rollouts=arguments.concurrency,
-        chunk_rollouts=32,
         num_engines=arguments.engines,
         engines_per_gpu=arguments.engines_per_gpu,
         samples_per_question=4,

@@ -34,7 +34,7 @@ class CollectConfig(BaseConfig):
     concurrent_rollouts: int = Field(default=128, ge=1)
     """rollouts that an engine works on at the same time"""
     chunk_rollouts: int = Field(default=8, ge=1)
-    """rollouts that are handed to an engine at once; the samples of a question stay together, whatever their number"""
+    """rollouts that an engine takes at once when it has room; the samples of a question stay together, whatever their number"""
     flush_s: float = Field(default=5.0, ge=0)
     """seconds between writes of finished trajectories; what is not yet written is done again after a kill"""
     max_tries: int = Field(default=3, ge=1)

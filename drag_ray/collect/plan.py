@@ -24,7 +24,7 @@ _TASK = pa.struct(
 )
 """`ended` and `successes` are what is known of a rollout, see `waves.Ended`."""
 _CHUNK_SCHEMA = pa.schema([("chunk", pa.int64()), ("tasks", pa.list_(_TASK))])
-"""One row a chunk, as Ray Data puts rows together and takes them apart as it likes."""
+"""One row a chunk."""
 
 
 class Chunk(NamedTuple):
@@ -94,23 +94,20 @@ def cut_chunks(tasks: Sequence[RolloutTask], chunk_rollouts: int, ended: Ended |
         yield _to_table(number, chunk, ended or {})
 
 
-def count_in_flight(num_chunks: int, num_beginning: int, num_engines: int, concurrent_rollouts: int) -> int:
-    """Chunks that an engine holds at most.
+def count_in_flight(num_chunks: int, num_beginning: int, concurrent_rollouts: int) -> int:
+    """Chunks that an engine works on at most, and one more that waits for room.
 
     A chunk of n rollouts is in flight until the longest of them ends, for H_n = 1 + 1/2 + ... + 1/n times as long as one
-    of them if their durations are exponential; so many more chunks keep the places full, and one more is at hand. But no
-    engine holds more than its even share of all chunks: the first ones to start would take everything while others load.
+    of them if their durations are exponential; so many more chunks keep the places full.
 
     Args:
         num_chunks: chunks of the run.
         num_beginning: rollouts that begin at once when all chunks begin.
-        num_engines: engines that share the run.
         concurrent_rollouts: places of an engine.
     """
     size = max(1, round(num_beginning / num_chunks))
     stretch = sum(1 / place for place in range(1, size + 1))
-    filling = math.ceil(concurrent_rollouts / size * stretch) + 1
-    return min(filling, math.ceil(num_chunks / num_engines))
+    return math.ceil(concurrent_rollouts / size * stretch) + 1
 
 
 def read_chunk(table: pa.Table) -> Chunk:

@@ -1,5 +1,6 @@
-"""The collect stage: Ray Data hands chunks of rollouts to engine actors, and the run goes on until every rollout is on disk."""
+"""The collect stage: engine actors of Ray Data take chunks of rollouts, and the run goes on until every rollout is on disk."""
 
+import asyncio
 import gc
 import os
 from collections.abc import AsyncIterator, Iterator, Sequence
@@ -11,6 +12,7 @@ import pyarrow as pa
 import ray
 import ray.data
 from ray.exceptions import RayError
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from drag_ray import schemas
 from drag_ray.agent.rollout import Policy, RolloutTask
@@ -29,11 +31,12 @@ from drag_ray.collect.failures import (
     write_problems,
 )
 from drag_ray.collect.metrics import RayRecorder, name_tags
+from drag_ray.collect.pile import Pile
 from drag_ray.collect.plan import build_plan, choose_pending, count_in_flight, count_plan, cut_chunks
 from drag_ray.collect.pool import share_gpu, size_pool
 from drag_ray.collect.progress import Progress
 from drag_ray.collect.waves import Ended, choose_wave, group_by_question
-from drag_ray.collect.worker import CollectWorker, WorkerOptions
+from drag_ray.collect.worker import SUMMARY_SCHEMA, CollectWorker, WorkerOptions
 from drag_ray.corpus import page_images
 from drag_ray.corpus.questions import draw_questions
 from drag_ray.engine.adapter import check_adapter
@@ -175,38 +178,47 @@ def _stream(
 ) -> Iterator[dict[str, Any]]:
     """Chunk summaries as they come."""
     earlier = engine_logs.read_changes(options.run_dir)
+    chunks = list(cut_chunks(tasks, settings.chunk_rollouts, ended))
+    # Where the driver is: whatever other node is lost, the run goes on.
+    here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
+    pile = ray.remote(num_cpus=0, scheduling_strategy=here)(Pile).remote(chunks)
+    num_beginning = sum(len(choose_wave(group, ended, options.enough_successes)) for group in group_by_question(tasks))
     try:
-        yield from _hand_out(tasks, ended, options, settings).iter_rows()
+        yield from _hand_out(pile, len(chunks), num_beginning, options, settings).iter_rows()
         return
     except RayError as error:
         reason = _find_reason(error, options.run_dir, engine_logs.list_changed(options.run_dir, earlier))
+    finally:
+        pile.clear.remote()
     # Ray's error and its engines hold each other. They must not stay behind this error, which a notebook keeps.
     gc.collect()
     raise reason
 
 
-def _hand_out(tasks: Sequence[RolloutTask], ended: Ended, options: WorkerOptions, settings: CollectConfig) -> ray.data.Dataset:
-    """The summaries of chunks that a pool of engine actors is given."""
+def _hand_out(
+    pile: Any, num_chunks: int, num_beginning: int, options: WorkerOptions, settings: CollectConfig
+) -> ray.data.Dataset:
+    """The summaries of the chunks of a pile, for which a pool of engine actors is given tickets."""
     pool = size_pool(settings, options.engine, use_gpu=takes_gpus(options.engine.device), num_gpus=count_gpus())
     options = replace(options, engine=share_gpu(options.engine, settings.engines_per_gpu))
-    chunks = list(cut_chunks(tasks, settings.chunk_rollouts, ended))
-    num_beginning = sum(len(choose_wave(group, ended, options.enough_successes)) for group in group_by_question(tasks))
-    in_flight = count_in_flight(len(chunks), num_beginning, pool.max_engines, settings.concurrent_rollouts)
+    in_flight = count_in_flight(num_chunks, num_beginning, settings.concurrent_rollouts)
     context = ray.data.DataContext.get_current()
     context.enable_progress_bars = False  # `Progress` shows what matters
+    context.memory_usage_poll_interval_s = None  # a thread for each ticket, for figures that nobody reads
     context.execution_options.preserve_order = False
     context.raise_original_map_exception = True  # `_find_reason` looks for it
-    # The pool grows when all that its engines may hold is handed out; more than that never is.
+    # The pool grows when its engines hold all the tickets that they may.
     context.autoscaling_config.actor_pool_util_upscaling_threshold = 1.0
-    return ray.data.from_arrow(chunks).map_batches(
+    # Every engine has a ticket at hand until the pile is empty, however many of them wait with the others.
+    num_tickets = num_chunks + pool.max_engines * in_flight
+    return ray.data.from_arrow([pa.table({"ticket": [number]}) for number in range(num_tickets)]).map_batches(
         _CollectActor,
-        fn_constructor_args=(options, name_tags(options.run_dir)),
+        fn_constructor_args=(options, pile, name_tags(options.run_dir)),
         batch_format="pyarrow",
-        batch_size=1,  # a chunk
-        zero_copy_batch=True,
+        batch_size=1,  # a ticket
         compute=ray.data.ActorPoolStrategy(
-            min_size=min(pool.num_engines, len(chunks)),
-            max_size=min(pool.max_engines, len(chunks)),
+            min_size=min(pool.num_engines, num_chunks),
+            max_size=min(pool.max_engines, num_chunks),
             max_concurrent_calls_per_actor=in_flight,
             max_tasks_in_flight_per_actor=in_flight,
         ),
@@ -233,21 +245,39 @@ def _find_reason(error: RayError, run_dir: Path, logs: Sequence[Path]) -> DragRa
 
 
 class _CollectActor:
-    """`CollectWorker` as Ray Data calls it."""
+    """`CollectWorker` as Ray Data calls it, with tickets for the chunks of a pile."""
 
-    def __init__(self, options: WorkerOptions, tags: dict[str, str]) -> None:
+    def __init__(self, options: WorkerOptions, pile: Any, tags: dict[str, str]) -> None:
         engine_logs.log_to_file(options.run_dir)
+        self._pile = pile
+        self._pile_is_empty = False
+        self._taking = asyncio.Lock()
         self._refusal: DragRayError | None = None
         try:
             self._worker = CollectWorker(options, RayRecorder(tags))
         except DragRayError as error:  # of an actor that does not start Ray would hand on the text alone, in a long report
             self._refusal = error
 
-    async def __call__(self, chunk: pa.Table) -> AsyncIterator[pa.Table]:
+    async def __call__(self, ticket: pa.Table) -> AsyncIterator[pa.Table]:
         if self._refusal:
             raise self._refusal
+        summaries = await self._begin(ticket["ticket"][0].as_py())
         try:
-            async for summary in self._worker(chunk):
+            async for summary in summaries:
                 yield summary
         except EngineDiedError:
-            os._exit(1)  # Ray starts another engine in another process, and gives its chunks to it
+            os._exit(1)  # Ray starts another engine in another process, and gives its tickets to it
+
+    async def _begin(self, ticket: int) -> AsyncIterator[pa.Table]:
+        """Begin the chunk of a ticket when there is room for it. Tickets wait one behind the other."""
+        async with self._taking:
+            if not self._pile_is_empty:
+                await self._worker.wait_for_room()
+            chunk = await self._pile.take.remote(ticket)
+            self._pile_is_empty |= chunk is None
+            return _no_summaries() if chunk is None else self._worker(chunk)
+
+
+async def _no_summaries() -> AsyncIterator[pa.Table]:
+    """What a ticket comes to that found the pile empty."""
+    yield SUMMARY_SCHEMA.empty_table()

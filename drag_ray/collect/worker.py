@@ -63,7 +63,7 @@ class CollectWorker:
     """Runs chunks of rollouts, many at once.
 
     Rollouts take places, not turns: a place is free again when its rollout ends, whatever step the others are at,
-    and the next rollout of any waiting chunk takes it. One that failed is tried again when it is its turn.
+    and the next rollout of any chunk takes it. One that failed is tried again when it is its turn.
 
     A chunk that is given out again has lost its engine. The rollouts that were running then are suspects: one try of
     theirs has failed, and they go on one after the other, so that the one that kills engines is soon found.
@@ -90,12 +90,28 @@ class CollectWorker:
         self._failures = read_failures(options.run_dir)
         self._recorder = recorder or NoRecorder()
         self._num_running = self._num_placed = 0
+        self._wanting = set[str]()  # rollouts that have a place or wait for one
+        self._room = asyncio.Event()
+        self._note_room()
 
-    async def __call__(self, chunk: pa.Table) -> AsyncIterator[pa.Table]:
+    async def wait_for_room(self) -> None:
+        """Return when a place is free that no rollout waits for."""
+        await self._room.wait()
+
+    def __call__(self, chunk: pa.Table) -> AsyncIterator[pa.Table]:
+        """Run a chunk, whose rollouts want their places from now on; yields its summary."""
         number, tasks, ended = read_chunk(chunk)
+        for group in group_by_question(tasks):
+            self._want_places(choose_wave(group, ended, self._options.enough_successes))
+        return self._run_chunk(number, tasks, ended)
+
+    async def _run_chunk(
+        self, number: int, tasks: list[RolloutTask], ended: dict[str, frozenset[str] | None]
+    ) -> AsyncIterator[pa.Table]:
         trajectories: list[Trajectory] = []
         if not claim(self._options.run_dir, number):
             trajectories = await self._on_disk(self._take_over, tasks, ended)
+            self._wanting.difference_update(task.id for task in tasks)
         num_pending = sum(task.id not in ended for task in tasks)
         self._num_running += num_pending
         try:
@@ -103,6 +119,9 @@ class CollectWorker:
         except EngineDiedError:
             await self._on_disk(self._journal.flush)
             raise
+        finally:
+            self._wanting.difference_update(task.id for task in tasks)
+            self._note_room()
         if self._num_running == 0:
             await self._on_disk(self._journal.flush)  # perhaps nothing comes after this, and nobody tells an actor that it ends
         run = [trajectory for group in groups for trajectory in group]
@@ -112,6 +131,7 @@ class CollectWorker:
         """Run what a question needs, and note in `ended` what came of it."""
         trajectories: list[Trajectory] = []
         while wave := choose_wave(tasks, ended, self._options.enough_successes):
+            self._want_places(wave)
             of_wave = await asyncio.gather(*(self._run(task) for task in wave))
             ended.update((trajectory.id, list_successes(trajectory)) for trajectory in of_wave)
             trajectories += of_wave
@@ -156,11 +176,12 @@ class CollectWorker:
             trajectory = await self._try(task)
         self._num_running -= 1
         self._note_load()
+        self._wanting.discard(task.id)
+        self._note_room()
         return trajectory
 
     async def _try(self, task: RolloutTask) -> Trajectory:
-        failed = self._failures.get(task.id)
-        async with self._suspects_place if failed and failed.engine_died else self._places:
+        async with self._suspects_place if self._is_suspect(task) else self._places:
             self._note_load(placed=1)
             if self._engine_died:
                 raise EngineDiedError("the engine died before this rollout began")
@@ -173,6 +194,20 @@ class CollectWorker:
             self._note_load(placed=-1)
         await self._on_disk(self._put_away, trajectory)
         return trajectory
+
+    def _is_suspect(self, task: RolloutTask) -> bool:
+        failed = self._failures.get(task.id)
+        return bool(failed and failed.engine_died)
+
+    def _want_places(self, tasks: Sequence[RolloutTask]) -> None:
+        self._wanting.update(task.id for task in tasks if not self._is_suspect(task))
+        self._note_room()
+
+    def _note_room(self) -> None:
+        if len(self._wanting) < self._options.concurrent_rollouts:
+            self._room.set()
+        else:
+            self._room.clear()
 
     def _put_away(self, trajectory: Trajectory) -> None:
         end_rollout(self._options.run_dir, trajectory.id)

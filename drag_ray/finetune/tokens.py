@@ -257,7 +257,9 @@ def _tokenize(text: str, tokenizer: Any) -> list[int]:
 
 def _count_to_end_of_turn(reply_ids: list[int], tokenizer: Any) -> int:
     """Tokens of a rendered reply up to and including its end-of-turn token, its last special token."""
-    special_ids = set(tokenizer.all_special_ids)
+    # A token that ends turns need not be one of the few that have a role of their own, like the end of a text.
+    special_ids = {number for number, token in tokenizer.added_tokens_decoder.items() if token.special}
+    special_ids.update(tokenizer.all_special_ids)
     for place in range(len(reply_ids) - 1, -1, -1):
         if reply_ids[place] in special_ids:
             return place + 1

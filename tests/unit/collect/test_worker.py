@@ -114,6 +114,35 @@ def test_a_finished_rollout_makes_room_while_a_long_one_goes_on(options: WorkerO
     assert engine.ended[-1].endswith("question 0?")
 
 
+def test_there_is_room_when_a_place_is_free_that_no_rollout_waits_for(options: WorkerOptions) -> None:
+    """Four places and two chunks of three: the first leaves room for the second, and then there is none until three ended."""
+    plan = build_plan(QUESTIONS, ("default",), 1, run_seed=0)
+    replies = asyncio.Semaphore(0)
+
+    async def reply(request: Request) -> Generation:
+        await replies.acquire()
+        return Generation("<search>rotor</search>", (), (), "stop")
+
+    async def run() -> None:
+        worker = build_worker(options, reply)
+        assert options.concurrent_rollouts == 4
+        running = []
+        for chunk in cut_chunks(plan, 3):
+            await asyncio.wait_for(worker.wait_for_room(), timeout=5)
+            running.append(asyncio.ensure_future(anext(worker(chunk))))
+        for _ in range(2):
+            replies.release()
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(worker.wait_for_room(), timeout=0.3)
+        replies.release()
+        await asyncio.wait_for(worker.wait_for_room(), timeout=5)
+        for _ in range(3):
+            replies.release()
+        await asyncio.gather(*running)
+
+    asyncio.run(run())
+
+
 def list_rollouts(options: WorkerOptions) -> list[str]:
     return journal.read_trajectories(options.run_dir)["id"].to_pylist()
 

@@ -1,5 +1,6 @@
 """The mask is checked by decoding it: what is learned must read as what the assistant wrote."""
 
+import copy
 from typing import Any
 
 import pytest
@@ -100,6 +101,13 @@ def test_a_template_without_an_end_of_turn_token_is_refused(tokenizer: Any) -> N
     endless.chat_template = "{% for m in messages %}{{ m.content }}\n{% endfor %}"
     with pytest.raises(TrainError, match="would not learn to stop"):
         tokenize_conversation(Conversation(CONVERSATION[:3], (2,)), endless)
+
+
+def test_the_end_of_turn_need_not_be_the_end_of_text(tokenizer: Any) -> None:
+    other = copy.deepcopy(tokenizer)
+    other.eos_token = other.pad_token = "<|endoftext|>"
+    row = tokenize_conversation(Conversation(CONVERSATION[:3], (2,)), other)
+    assert _decode_learned(row, other) == ["<search>rows</search><|im_end|>"]
 
 
 def test_long_rows_are_set_aside_and_counted(tokenizer: Any) -> None:
