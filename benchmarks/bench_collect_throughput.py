@@ -137,10 +137,10 @@ def run_collect(arguments: argparse.Namespace, folder: Path) -> dict[str, Any]:
         concurrent_rollouts=arguments.concurrency,
         num_engines=arguments.engines,
         engines_per_gpu=arguments.engines_per_gpu,
-        samples_per_question=4,
+        samples_per_question=arguments.samples,
     )
-    questions = read_questions(arguments.index_dir, "train", max(1, arguments.rollouts // 4), seed=0)
-    plan = build_plan(questions, (PRESET,), 4, run_seed=0)
+    questions = read_questions(arguments.index_dir, "train", max(1, arguments.rollouts // arguments.samples), seed=0)
+    plan = build_plan(questions, (PRESET,), arguments.samples, run_seed=0)
     kind, extra = (TimedEngine, {}) if arguments.real else (ScriptedLengthEngine, {"agent": agent})
     num_gpus = torch.cuda.device_count()
     num_engines = size_pool(settings, engine, use_gpu=num_gpus > 0, num_gpus=num_gpus).num_engines
@@ -289,6 +289,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--load-format", default="auto", help="dummy for random weights")
     parser.add_argument("--real", action="store_true", help="replies as the model writes them")
     parser.add_argument("--rollouts", type=int, default=1024)
+    parser.add_argument("--samples", type=int, default=4, help="rollouts of each question")
     parser.add_argument("--turns", type=int, default=4, help="turns of the longest rollouts")
     parser.add_argument("--reply-tokens", type=int, default=256)
     parser.add_argument("--page-chars", type=int, default=1000)

@@ -13,6 +13,7 @@ With `--shapes 8b` MODEL is a tokenizer's folder, and the model has the shapes o
 import argparse
 import itertools
 import json
+import os
 import subprocess
 import tempfile
 import threading
@@ -40,7 +41,7 @@ _SHAPES = {"8b": SHAPES_8B, "tiny": SHAPES_TINY}
 
 
 class GpuMemory:
-    """The most memory of any GPU that was in use at once, in GiB."""
+    """The most memory that was in use at once on any GPU that this process may use, in GiB; other programs count too."""
 
     def __enter__(self) -> Self:
         self.peak_gib = 0.0
@@ -55,6 +56,7 @@ class GpuMemory:
 
     def _watch(self) -> None:
         query = ["nvidia-smi", "--query-gpu=memory.used", "--format=csv,noheader,nounits"]
+        query += ["--id", os.environ["CUDA_VISIBLE_DEVICES"]] if os.environ.get("CUDA_VISIBLE_DEVICES") else []
         while torch.cuda.device_count() and not self._stop.wait(0.5):
             used_mib = subprocess.run(query, check=True, capture_output=True, text=True).stdout.split()
             self.peak_gib = max(self.peak_gib, round(max(map(int, used_mib)) / 1024, 1))

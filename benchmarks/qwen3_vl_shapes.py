@@ -107,3 +107,5 @@ def write_random_weights(folder: Path) -> None:
     with torch.device("cuda" if torch.cuda.is_available() else "cpu"):
         model = Qwen3VLForConditionalGeneration._from_config(AutoConfig.from_pretrained(folder), dtype=torch.bfloat16)
     model.save_pretrained(folder)
+    del model
+    torch.cuda.empty_cache()  # does nothing without a GPU

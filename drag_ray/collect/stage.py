@@ -180,8 +180,9 @@ def _stream(
     earlier = engine_logs.read_changes(options.run_dir)
     chunks = list(cut_chunks(tasks, settings.chunk_rollouts, ended))
     # Where the driver is: whatever other node is lost, the run goes on.
-    here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
-    pile = ray.remote(num_cpus=0, scheduling_strategy=here)(Pile).remote(chunks)
+    here: Any = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
+    pile_actor: Any = ray.remote(num_cpus=0, scheduling_strategy=here)(Pile)
+    pile = pile_actor.remote(chunks)
     num_beginning = sum(len(choose_wave(group, ended, options.enough_successes)) for group in group_by_question(tasks))
     try:
         yield from _hand_out(pile, len(chunks), num_beginning, options, settings).iter_rows()

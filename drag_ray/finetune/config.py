@@ -50,7 +50,7 @@ class FinetuneConfig(BaseConfig):
     max_failures: int = Field(default=2, ge=0)
     """times that training goes on from its last checkpoint after a worker died"""
     deepspeed: Literal["auto", "off", "zero2", "zero3"] = "auto"
-    """ZeRO stage; auto is zero2 on GPUs and off on CPUs"""
+    """ZeRO stage; auto is zero2 on several GPUs, and off on one and on CPUs"""
     gradient_checkpointing: bool = False
     """compute activations twice instead of keeping them: less memory, about a third slower"""
     dtype: Literal["bfloat16", "float32"] = "bfloat16"

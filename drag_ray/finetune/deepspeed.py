@@ -8,10 +8,10 @@ from typing import Any, Literal
 ZeroStage = Literal["off", "zero2", "zero3"]
 
 
-def resolve_zero_stage(wanted: Literal["auto", "off", "zero2", "zero3"], use_gpu: bool) -> ZeroStage:
-    """`auto` is ZeRO-2 on GPUs and plain data parallelism on CPUs."""
+def resolve_zero_stage(wanted: Literal["auto", "off", "zero2", "zero3"], use_gpu: bool, num_workers: int) -> ZeroStage:
+    """`auto` is ZeRO-2 on several GPUs; one has nothing to share, and CPUs do well with plain data parallelism."""
     if wanted == "auto":
-        return "zero2" if use_gpu else "off"
+        return "zero2" if use_gpu and num_workers > 1 else "off"
     return wanted
 
 

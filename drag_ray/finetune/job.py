@@ -15,4 +15,5 @@ class TrainJob:
     validation_path: str
     images_dir: str
     use_gpu: bool
+    num_workers: int
     num_threads: int

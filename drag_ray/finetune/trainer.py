@@ -47,7 +47,7 @@ def train(job: TrainJob, report: ReportFn, resume_from: Path | None) -> dict[str
     """
     config = job.config
     disable_progress_bar()
-    zero_stage = resolve_zero_stage(config.deepspeed, job.use_gpu)
+    zero_stage = resolve_zero_stage(config.deepspeed, job.use_gpu, job.num_workers)
     if not job.use_gpu:
         torch.set_num_threads(job.num_threads)
     if zero_stage != "off":

@@ -186,6 +186,7 @@ def build_job(run_dir: Path, model_dir: Path, config: FinetuneConfig) -> TrainJo
         validation_path=str(rows_dir / "validation.jsonl"),
         images_dir=str(run_dir / "index" / DIR_NAME),
         use_gpu=False,
+        num_workers=1,
         num_threads=1,
     )
 

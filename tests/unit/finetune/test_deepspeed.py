@@ -6,11 +6,20 @@ from drag_ray.finetune.deepspeed import build_deepspeed_settings, resolve_zero_s
 
 
 @pytest.mark.parametrize(
-    ("wanted", "use_gpu", "stage"),
-    [("auto", True, "zero2"), ("auto", False, "off"), ("zero3", False, "zero3"), ("off", True, "off")],
+    ("wanted", "use_gpu", "num_workers", "stage"),
+    [
+        ("auto", True, 2, "zero2"),
+        ("auto", True, 1, "off"),
+        ("auto", False, 2, "off"),
+        ("zero3", False, 2, "zero3"),
+        ("zero2", True, 1, "zero2"),
+        ("off", True, 2, "off"),
+    ],
 )
-def test_auto_means_zero2_on_gpus_only(wanted: Literal["auto", "off", "zero3"], use_gpu: bool, stage: str) -> None:
-    assert resolve_zero_stage(wanted, use_gpu) == stage
+def test_auto_means_zero2_on_several_gpus(
+    wanted: Literal["auto", "off", "zero2", "zero3"], use_gpu: bool, num_workers: int, stage: str
+) -> None:
+    assert resolve_zero_stage(wanted, use_gpu, num_workers) == stage
 
 
 @pytest.mark.parametrize(("stage", "number"), [("zero2", 2), ("zero3", 3)])
