@@ -273,7 +273,7 @@ class _CollectActor:
         """Begin the chunk of a ticket when there is room for it. Tickets wait one behind the other."""
         async with self._taking:
             if not self._pile_is_empty:
-                await self._worker.wait_for_room()
+                await self._worker.room.wait()
             chunk = await self._pile.take.remote(ticket)
             self._pile_is_empty |= chunk is None
             return _no_summaries() if chunk is None else self._worker(chunk)

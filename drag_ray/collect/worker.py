@@ -18,6 +18,7 @@ from drag_ray.collect.failures import ENGINE_DIED, find_exhausted, read_failures
 from drag_ray.collect.journal import Journal, begin_rollout, claim, end_rollout, read_finished
 from drag_ray.collect.plan import read_chunk
 from drag_ray.collect.recorder import NoRecorder, Recorder
+from drag_ray.collect.room import Room
 from drag_ray.collect.waves import choose_wave, group_by_question, list_successes
 from drag_ray.corpus.page_images import PageImages
 from drag_ray.engine.config import EngineConfig
@@ -71,6 +72,9 @@ class CollectWorker:
     Args:
         options: what to run with.
         recorder: is told of the load and of what each chunk came to.
+
+    Attributes:
+        room: whether another chunk should be begun.
     """
 
     def __init__(self, options: WorkerOptions, recorder: Recorder | None = None) -> None:
@@ -90,19 +94,13 @@ class CollectWorker:
         self._failures = read_failures(options.run_dir)
         self._recorder = recorder or NoRecorder()
         self._num_running = self._num_placed = 0
-        self._wanting = set[str]()  # rollouts that have a place or wait for one
-        self._room = asyncio.Event()
-        self._note_room()
-
-    async def wait_for_room(self) -> None:
-        """Return when a place is free that no rollout waits for."""
-        await self._room.wait()
+        self.room = Room(options.concurrent_rollouts)
 
     def __call__(self, chunk: pa.Table) -> AsyncIterator[pa.Table]:
         """Run a chunk, whose rollouts want their places from now on; yields its summary."""
         number, tasks, ended = read_chunk(chunk)
         for group in group_by_question(tasks):
-            self._want_places(choose_wave(group, ended, self._options.enough_successes))
+            self._enter_room(choose_wave(group, ended, self._options.enough_successes))
         return self._run_chunk(number, tasks, ended)
 
     async def _run_chunk(
@@ -111,7 +109,7 @@ class CollectWorker:
         trajectories: list[Trajectory] = []
         if not claim(self._options.run_dir, number):
             trajectories = await self._on_disk(self._take_over, tasks, ended)
-            self._wanting.difference_update(task.id for task in tasks)
+            self.room.leave(task.id for task in tasks)
         num_pending = sum(task.id not in ended for task in tasks)
         self._num_running += num_pending
         try:
@@ -120,8 +118,7 @@ class CollectWorker:
             await self._on_disk(self._journal.flush)
             raise
         finally:
-            self._wanting.difference_update(task.id for task in tasks)
-            self._note_room()
+            self.room.leave(task.id for task in tasks)
         if self._num_running == 0:
             await self._on_disk(self._journal.flush)  # perhaps nothing comes after this, and nobody tells an actor that it ends
         run = [trajectory for group in groups for trajectory in group]
@@ -131,7 +128,7 @@ class CollectWorker:
         """Run what a question needs, and note in `ended` what came of it."""
         trajectories: list[Trajectory] = []
         while wave := choose_wave(tasks, ended, self._options.enough_successes):
-            self._want_places(wave)
+            self._enter_room(wave)
             of_wave = await asyncio.gather(*(self._run(task) for task in wave))
             ended.update((trajectory.id, list_successes(trajectory)) for trajectory in of_wave)
             trajectories += of_wave
@@ -176,8 +173,7 @@ class CollectWorker:
             trajectory = await self._try(task)
         self._num_running -= 1
         self._note_load()
-        self._wanting.discard(task.id)
-        self._note_room()
+        self.room.leave([task.id])
         return trajectory
 
     async def _try(self, task: RolloutTask) -> Trajectory:
@@ -199,15 +195,8 @@ class CollectWorker:
         failed = self._failures.get(task.id)
         return bool(failed and failed.engine_died)
 
-    def _want_places(self, tasks: Sequence[RolloutTask]) -> None:
-        self._wanting.update(task.id for task in tasks if not self._is_suspect(task))
-        self._note_room()
-
-    def _note_room(self) -> None:
-        if len(self._wanting) < self._options.concurrent_rollouts:
-            self._room.set()
-        else:
-            self._room.clear()
+    def _enter_room(self, tasks: Sequence[RolloutTask]) -> None:
+        self.room.enter(task.id for task in tasks if not self._is_suspect(task))  # suspects have a place of their own
 
     def _put_away(self, trajectory: Trajectory) -> None:
         end_rollout(self._options.run_dir, trajectory.id)
