@@ -21,7 +21,6 @@ import json
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 import urllib.request
 import zlib
@@ -34,6 +33,7 @@ import psutil
 import ray
 import torch
 from record import write_result
+from watch import Watch
 
 from drag_ray.agent.config import AgentConfig
 from drag_ray.agent.prompts import Prompts
@@ -164,20 +164,18 @@ def run_collect(arguments: argparse.Namespace, folder: Path) -> dict[str, Any]:
     return counts | measure(folder) | load.describe()
 
 
-class Load:
+class Load(Watch):
     """What the driver and Ray's own processes take while a collection runs: CPU cores, and the object store's memory."""
+
+    interval_s = 5.0
 
     def __enter__(self) -> Self:
         self._started, self._cpu_started, self._raylet_started = time.time(), time.process_time(), self._measure_raylet_s()
         self._peak_bytes = 0.0
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._watch, daemon=True)
-        self._thread.start()
-        return self
+        return super().__enter__()
 
-    def __exit__(self, *_: object) -> None:
-        self._stop.set()
-        self._thread.join()
+    def __exit__(self, *exception: object) -> None:
+        super().__exit__(*exception)
         self._seconds = time.time() - self._started
         self._driver_s = time.process_time() - self._cpu_started
         self._raylet_s = self._measure_raylet_s() - self._raylet_started
@@ -190,14 +188,13 @@ class Load:
             "object_store_peak_mb": round(self._peak_bytes / 1e6, 1),
         }
 
-    def _watch(self) -> None:
+    def look(self) -> None:
         [node] = ray.nodes()
         address = f"http://{node['NodeManagerAddress']}:{node['MetricsExportPort']}/metrics"
-        while not self._stop.wait(5):
-            with contextlib.suppress(OSError), urllib.request.urlopen(address, timeout=5) as page:
-                lines = page.read().decode().splitlines()
-                used = sum(float(line.rsplit(" ", 1)[1]) for line in lines if line.startswith("ray_object_store_memory{"))
-                self._peak_bytes = max(self._peak_bytes, used)
+        with contextlib.suppress(OSError), urllib.request.urlopen(address, timeout=5) as page:
+            lines = page.read().decode().splitlines()
+            used = sum(float(line.rsplit(" ", 1)[1]) for line in lines if line.startswith("ray_object_store_memory{"))
+            self._peak_bytes = max(self._peak_bytes, used)
 
     @staticmethod
     def _measure_raylet_s() -> float:

@@ -16,16 +16,16 @@ import json
 import os
 import subprocess
 import tempfile
-import threading
 from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, Self
+from typing import Any
 
 import torch
 from bench_collect_images import write_page
 from qwen3_vl_shapes import SHAPES_8B, SHAPES_TINY, write_model, write_random_weights
 from record import write_result
+from watch import Watch
 
 from drag_ray.artifacts import Identity, StageFolder
 from drag_ray.cluster import connect
@@ -40,26 +40,19 @@ from drag_ray.run_config import RunConfig
 _SHAPES = {"8b": SHAPES_8B, "tiny": SHAPES_TINY}
 
 
-class GpuMemory:
+class GpuMemory(Watch):
     """The most memory that was in use at once on any GPU that this process may use, in GiB; other programs count too."""
 
-    def __enter__(self) -> Self:
-        self.peak_gib = 0.0
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._watch, daemon=True)
-        self._thread.start()
-        return self
+    interval_s = 0.5
+    peak_gib = 0.0
 
-    def __exit__(self, *_: object) -> None:
-        self._stop.set()
-        self._thread.join()
-
-    def _watch(self) -> None:
+    def look(self) -> None:
+        if not torch.cuda.device_count():
+            return
         query = ["nvidia-smi", "--query-gpu=memory.used", "--format=csv,noheader,nounits"]
         query += ["--id", os.environ["CUDA_VISIBLE_DEVICES"]] if os.environ.get("CUDA_VISIBLE_DEVICES") else []
-        while torch.cuda.device_count() and not self._stop.wait(0.5):
-            used_mib = subprocess.run(query, check=True, capture_output=True, text=True).stdout.split()
-            self.peak_gib = max(self.peak_gib, round(max(map(int, used_mib)) / 1024, 1))
+        used_mib = subprocess.run(query, check=True, capture_output=True, text=True).stdout.split()
+        self.peak_gib = max(self.peak_gib, round(max(map(int, used_mib)) / 1024, 1))
 
 
 def write_rows(run_dir: Path, model: str, kind: str, num_rows: int, options: argparse.Namespace) -> None:

@@ -11,9 +11,7 @@ import argparse
 import contextlib
 import shutil
 import tempfile
-import threading
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +21,7 @@ import psutil
 import pyarrow as pa
 import pyarrow.parquet as pq
 from record import write_result
+from watch import Watch
 
 from drag_ray import schemas
 from drag_ray.artifacts import Identity, StageFolder
@@ -106,7 +105,7 @@ def measure_stages(real: pl.DataFrame, run_dir: Path, size: int) -> dict[str, An
     seconds: dict[str, float] = {}
     cpu_started = read_cpu_seconds()
     counts: dict[str, Any] = {}
-    with watch_memory() as peak_bytes:
+    with Memory() as memory:
         for name, stage in (("process", process_stage), ("format", format_stage)):
             started = time.perf_counter()
             with StageFolder(config.stage_dir(name), Identity(name, {}, {}, "")) as folder:
@@ -122,7 +121,7 @@ def measure_stages(real: pl.DataFrame, run_dir: Path, size: int) -> dict[str, An
         "questions": counts["questions"],
         **seconds,
         **_rate(sum(seconds.values()), cpu_seconds, num_trajectories),
-        "peak_memory_gib": round(peak_bytes[0] / 2**30, 2),
+        "peak_memory_gib": round(memory.peak_bytes / 2**30, 2),
         "written_gib": round(written_bytes / 2**30, 2),
         **floor,
         "rows": rows,
@@ -144,27 +143,18 @@ def measure_floor(run_dir: Path, num_trajectories: int) -> dict[str, Any]:
     return {"reading_and_writing_cpu_us_per_trajectory": round(1e6 * (time.process_time() - started) / num_trajectories, 1)}
 
 
-@contextlib.contextmanager
-def watch_memory() -> Iterator[list[int]]:
-    """The highest proportional set size of this process and all that it started, in a list of one number of bytes."""
-    peak, done = [0], threading.Event()
+class Memory(Watch):
+    """The highest proportional set size of this process and all that it started, in bytes."""
 
-    def watch() -> None:
-        # To add up the pages of all processes takes a tenth of a second: more often would slow down what is measured.
-        while not done.wait(2.0):
-            total = 0
-            for process in [psutil.Process(), *psutil.Process().children(recursive=True)]:
-                with contextlib.suppress(psutil.Error):
-                    total += process.memory_full_info().pss
-            peak[0] = max(peak[0], total)
+    interval_s = 2.0  # adding up the pages of all processes takes a tenth of a second; more often would slow them down
+    peak_bytes = 0
 
-    watcher = threading.Thread(target=watch, daemon=True)
-    watcher.start()
-    try:
-        yield peak
-    finally:
-        done.set()
-        watcher.join()
+    def look(self) -> None:
+        total = 0
+        for process in [psutil.Process(), *psutil.Process().children(recursive=True)]:
+            with contextlib.suppress(psutil.Error):
+                total += process.memory_full_info().pss
+        self.peak_bytes = max(self.peak_bytes, total)
 
 
 def read_cpu_seconds() -> float:
