@@ -3,7 +3,7 @@
 from collections import deque
 from collections.abc import Iterable
 
-import pyarrow as pa
+from drag_ray.collect.plan import Chunk
 
 
 class Pile:
@@ -13,11 +13,11 @@ class Pile:
     longer than the others' would be the last by far. A ticket that comes again has lost its engine, and gets the same chunk.
     """
 
-    def __init__(self, chunks: Iterable[pa.Table]) -> None:
+    def __init__(self, chunks: Iterable[Chunk]) -> None:
         self._left = deque(chunks)
-        self._taken: dict[int, pa.Table | None] = {}
+        self._taken: dict[int, Chunk | None] = {}
 
-    def take(self, ticket: int) -> pa.Table | None:
+    def take(self, ticket: int) -> Chunk | None:
         """The chunk of a ticket; None if there was none left."""
         if ticket not in self._taken:
             self._taken[ticket] = self._left.popleft() if self._left else None

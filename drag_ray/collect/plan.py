@@ -4,31 +4,13 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-import pyarrow as pa
-
-from drag_ray import schemas
 from drag_ray.agent.rollout import RolloutTask, compute_rollout_id, compute_seed
 from drag_ray.collect.waves import Ended, choose_wave, group_by_question
 from drag_ray.types import Question
 
-_DRAW_FIELDS = {
-    "sample_index": pa.int32(),
-    "preset": pa.string(),
-    "seed": pa.int64(),
-    "baseline": pa.string(),
-    "hinted": pa.bool_(),
-}
-_TASK = pa.struct(
-    [("question", pa.struct(list(schemas.QUESTIONS))), *_DRAW_FIELDS.items()]
-    + [("ended", pa.bool_()), ("successes", pa.list_(pa.string()))]
-)
-"""`ended` and `successes` are what is known of a rollout, see `waves.Ended`."""
-_CHUNK_SCHEMA = pa.schema([("chunk", pa.int64()), ("tasks", pa.list_(_TASK))])
-"""One row a chunk."""
-
 
 class Chunk(NamedTuple):
-    """Tasks that are handed to an engine at once, and what is known of those that have ended (`waves.Ended`)."""
+    """Tasks that an engine takes at once, and what is known of those that have ended (`waves.Ended`)."""
 
     number: int
     tasks: list[RolloutTask]
@@ -82,16 +64,20 @@ def count_plan(plan: Sequence[RolloutTask], ended: Ended, pending: Sequence[Roll
     return counts | {"skipped": 2 * len(plan) - sum(counts.values())}
 
 
-def cut_chunks(tasks: Sequence[RolloutTask], chunk_rollouts: int, ended: Ended | None = None) -> Iterator[pa.Table]:
-    """Arrow tables of one row, a chunk of `chunk_rollouts` tasks at most; a question stays whole, even if it has more."""
+def cut_chunks(tasks: Sequence[RolloutTask], chunk_rollouts: int, ended: Ended | None = None) -> Iterator[Chunk]:
+    """Chunks of `chunk_rollouts` tasks at most; a question stays whole, even if it has more."""
     number, chunk = 0, list[RolloutTask]()
     for group in group_by_question(tasks):
         if chunk and len(chunk) + len(group) > chunk_rollouts:
-            yield _to_table(number, chunk, ended or {})
+            yield _make_chunk(number, chunk, ended or {})
             number, chunk = number + 1, []
         chunk += group
     if chunk:
-        yield _to_table(number, chunk, ended or {})
+        yield _make_chunk(number, chunk, ended or {})
+
+
+def _make_chunk(number: int, tasks: list[RolloutTask], ended: Ended) -> Chunk:
+    return Chunk(number, tasks, {task.id: ended[task.id] for task in tasks if task.id in ended})
 
 
 def count_in_flight(num_chunks: int, num_beginning: int, concurrent_rollouts: int) -> int:
@@ -108,28 +94,3 @@ def count_in_flight(num_chunks: int, num_beginning: int, concurrent_rollouts: in
     size = max(1, round(num_beginning / num_chunks))
     stretch = sum(1 / place for place in range(1, size + 1))
     return math.ceil(concurrent_rollouts / size * stretch) + 1
-
-
-def read_chunk(table: pa.Table) -> Chunk:
-    """The chunk of a table of `cut_chunks`."""
-    [row] = table.to_pylist()
-    tasks = [
-        RolloutTask(schemas.to_question(task["question"]), **{name: task[name] for name in _DRAW_FIELDS}) for task in row["tasks"]
-    ]
-    known = zip(tasks, row["tasks"], strict=True)
-    ended = {task.id: _to_successes(record["successes"]) for task, record in known if record["ended"]}
-    return Chunk(row["chunk"], tasks, ended)
-
-
-def _to_successes(queries: Sequence[str] | None) -> frozenset[str] | None:
-    return None if queries is None else frozenset(queries)
-
-
-def _to_table(number: int, tasks: Sequence[RolloutTask], ended: Ended) -> pa.Table:
-    rows = []
-    for task in tasks:
-        draw = {name: getattr(task, name) for name in _DRAW_FIELDS}
-        found = ended.get(task.id)
-        known = {"ended": task.id in ended, "successes": None if found is None else sorted(found)}
-        rows.append({"question": schemas.to_row(task.question), **draw, **known})
-    return pa.Table.from_pylist([{"chunk": number, "tasks": rows}], schema=_CHUNK_SCHEMA)

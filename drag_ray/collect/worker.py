@@ -16,7 +16,7 @@ from drag_ray.baselines.policies import BaselineOptions, build_rollouts
 from drag_ray.collect.counts import COUNTS, WORKER_COUNTS, count_chunk
 from drag_ray.collect.failures import ENGINE_DIED, find_exhausted, read_failures
 from drag_ray.collect.journal import Journal, begin_rollout, claim, end_rollout, read_finished
-from drag_ray.collect.plan import read_chunk
+from drag_ray.collect.plan import Chunk
 from drag_ray.collect.recorder import NoRecorder, Recorder
 from drag_ray.collect.room import Room
 from drag_ray.collect.waves import choose_wave, group_by_question, list_successes
@@ -96,18 +96,16 @@ class CollectWorker:
         self._num_running = self._num_placed = 0
         self.room = Room(options.concurrent_rollouts)
 
-    def __call__(self, chunk: pa.Table) -> AsyncIterator[pa.Table]:
+    def __call__(self, chunk: Chunk) -> AsyncIterator[pa.Table]:
         """Run a chunk, whose rollouts want their places from now on; yields its summary."""
-        number, tasks, ended = read_chunk(chunk)
-        for group in group_by_question(tasks):
-            self._enter_room(choose_wave(group, ended, self._options.enough_successes))
-        return self._run_chunk(number, tasks, ended)
+        for group in group_by_question(chunk.tasks):
+            self._enter_room(choose_wave(group, chunk.ended, self._options.enough_successes))
+        return self._run_chunk(chunk)
 
-    async def _run_chunk(
-        self, number: int, tasks: list[RolloutTask], ended: dict[str, frozenset[str] | None]
-    ) -> AsyncIterator[pa.Table]:
+    async def _run_chunk(self, chunk: Chunk) -> AsyncIterator[pa.Table]:
+        tasks, ended = chunk.tasks, dict(chunk.ended)
         trajectories: list[Trajectory] = []
-        if not claim(self._options.run_dir, number):
+        if not claim(self._options.run_dir, chunk.number):
             trajectories = await self._on_disk(self._take_over, tasks, ended)
             self.room.leave(task.id for task in tasks)
         num_pending = sum(task.id not in ended for task in tasks)

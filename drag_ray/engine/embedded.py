@@ -69,7 +69,7 @@ def _unpack(gguf_path: Path, model_dir: Path) -> None:
     model = AutoModelForCausalLM.from_pretrained(**source, quantization_config=GgufConfig(dequantize=True), dtype=torch.bfloat16)
     model.save_pretrained(scratch)
     tokenizer = AutoTokenizer.from_pretrained(**source)
-    # transformers before 5.19 takes the token that begins a turn for the one that ends it; the model's own numbers are right.
+    # transformers 5.17 takes the token that begins a turn for the one that ends it; the model's own numbers are right.
     tokenizer.eos_token = tokenizer.pad_token = tokenizer.convert_ids_to_tokens(model.config.eos_token_id)
     tokenizer.save_pretrained(scratch)
     scratch.rename(model_dir)

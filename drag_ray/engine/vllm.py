@@ -20,8 +20,6 @@ from drag_ray.engine.generate import Generation, ImageSource, Request, list_imag
 from drag_ray.engine.image_inputs import ImageInputs
 from drag_ray.errors import ConfigError, EngineDiedError, PromptTooLongError, RolloutError
 
-_OPENING_TOKENS = 8
-"""Tokens at the end of a prompt that can hold the opening of the reasoning."""
 _RENDERING_THREADS = 2
 """Prompts that are tokenized at the same time, beside the event loop: with a small model that would be a fifth of its work."""
 _CPU_BATCHED_TOKENS = 4096
@@ -102,21 +100,21 @@ class VllmEngine:
         self._logprobs, self._seeds = config.logprobs, config.seeds
         self._adapter = LoRARequest("adapter", 1, config.adapter) if config.adapter else None
         self._request_numbers = itertools.count()
-        self._template: str = getattr(self._tokenizer, "chat_template", None) or ""
-        if not self._template:
+        if not getattr(self._tokenizer, "chat_template", None):
             raise ConfigError(f"engine.model {config.model!r}: has no chat template. Choose an instruction-tuned model.")
 
     async def __call__(self, request: Request) -> Generation:
         from vllm.v1.engine.exceptions import EngineDeadError
 
-        prompt_token_ids = await asyncio.get_running_loop().run_in_executor(self._rendering, self._render, request)
+        loop = asyncio.get_running_loop()
+        prompt_token_ids, opens_reasoning = await loop.run_in_executor(self._rendering, self._render, request)
         prompt = await self._build_prompt(prompt_token_ids, request)
         params = self._build_sampling_params(request)
         request_id = str(next(self._request_numbers))
         try:
             async for output in self._engine.generate(prompt, params, request_id, lora_request=self._adapter):  # type: ignore[arg-type]
                 if output.finished:
-                    return _to_generation(output.outputs[0], prompt_token_ids, self._opens_reasoning(prompt_token_ids))
+                    return _to_generation(output.outputs[0], prompt_token_ids, opens_reasoning)
         except EngineDeadError as error:
             raise EngineDiedError(f"vLLM's engine process is gone: {error}") from error
         raise RolloutError(f"vLLM ended request {request_id} without a reply")
@@ -155,17 +153,15 @@ class VllmEngine:
             raise ConfigError("the prompt holds images, but the engine was made for text alone.")
         return await self._image_inputs.expand(prompt_token_ids, image_keys, check_length)
 
-    def _render(self, request: Request) -> list[int]:
-        if request.tools and "tools" not in self._template:
+    def _render(self, request: Request) -> tuple[list[int], bool]:
+        """The tokens of a prompt, and whether it opens the reasoning that the reply goes on with."""
+        if request.tools and "tools" not in self._tokenizer.chat_template:
             raise ConfigError("the model's chat template shows no functions to it. Set agent.protocol to tags.")
         text = self._tokenizer.apply_chat_template(
             list(request.messages), tools=list(request.tools) or None, add_generation_prompt=True, tokenize=False
         )
         # Given several texts, and not just one, the tokenizer leaves Python to the event loop meanwhile.
-        return self._tokenizer([text], add_special_tokens=False)["input_ids"][0]
-
-    def _opens_reasoning(self, prompt_token_ids: list[int]) -> bool:
-        return THINK in self._template and self._tokenizer.decode(prompt_token_ids[-_OPENING_TOKENS:]).rstrip().endswith(THINK)
+        return self._tokenizer([text], add_special_tokens=False)["input_ids"][0], text.rstrip().endswith(THINK)
 
     def close(self) -> None:
         """Stop the engine's processes."""
