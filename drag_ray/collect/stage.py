@@ -1,6 +1,5 @@
 """The collect stage: engine actors of Ray Data take chunks of rollouts, and the run goes on until every rollout is on disk."""
 
-import asyncio
 import gc
 import os
 from collections.abc import AsyncIterator, Iterator, Sequence
@@ -214,7 +213,7 @@ def _hand_out(
     num_tickets = num_chunks + pool.max_engines * in_flight
     return ray.data.from_arrow([pa.table({"ticket": [number]}) for number in range(num_tickets)]).map_batches(
         _CollectActor,
-        fn_constructor_args=(options, pile, name_tags(options.run_dir)),
+        fn_constructor_args=(options, pile, settings.chunk_rollouts, name_tags(options.run_dir)),
         batch_format="pyarrow",
         batch_size=1,  # a ticket
         compute=ray.data.ActorPoolStrategy(
@@ -248,11 +247,10 @@ def _find_reason(error: RayError, run_dir: Path, logs: Sequence[Path]) -> DragRa
 class _CollectActor:
     """`CollectWorker` as Ray Data calls it, with tickets for the chunks of a pile."""
 
-    def __init__(self, options: WorkerOptions, pile: Any, tags: dict[str, str]) -> None:
+    def __init__(self, options: WorkerOptions, pile: Any, chunk_rollouts: int, tags: dict[str, str]) -> None:
         engine_logs.log_to_file(options.run_dir)
         self._pile = pile
-        self._pile_is_empty = False
-        self._taking = asyncio.Lock()
+        self._chunk_rollouts = chunk_rollouts
         self._refusal: DragRayError | None = None
         try:
             self._worker = CollectWorker(options, RayRecorder(tags))
@@ -270,13 +268,21 @@ class _CollectActor:
             os._exit(1)  # Ray starts another engine in another process, and gives its tickets to it
 
     async def _begin(self, ticket: int) -> AsyncIterator[pa.Table]:
-        """Begin the chunk of a ticket when there is room for it. Tickets wait one behind the other."""
-        async with self._taking:
-            if not self._pile_is_empty:
-                await self._worker.room.wait()
+        """Begin the chunk of a ticket when there is room for it.
+
+        The room is taken before the chunk is there, which with a busy event loop takes a while: others can come with it.
+        """
+        room = self._worker.room
+        coming = [f"{number} of ticket {ticket}" for number in range(self._chunk_rollouts)]
+        try:
+            await room.wait(coming)
             chunk = await self._pile.take.remote(ticket)
-            self._pile_is_empty |= chunk is None
-            return _no_summaries() if chunk is None else self._worker(chunk)
+            if chunk:
+                return self._worker(chunk)
+            room.open()  # the other tickets find nothing either
+            return _no_summaries()
+        finally:
+            room.leave(coming)
 
 
 async def _no_summaries() -> AsyncIterator[pa.Table]:

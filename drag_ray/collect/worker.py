@@ -120,7 +120,7 @@ class CollectWorker:
         if self._num_running == 0:
             await self._on_disk(self._journal.flush)  # perhaps nothing comes after this, and nobody tells an actor that it ends
         run = [trajectory for group in groups for trajectory in group]
-        yield self._summarise([*trajectories, *run], num_skipped=num_pending - len(run))
+        yield await self._summarise([*trajectories, *run], num_skipped=num_pending - len(run))
 
     async def _run_question(self, tasks: Sequence[RolloutTask], ended: dict[str, frozenset[str] | None]) -> list[Trajectory]:
         """Run what a question needs, and note in `ended` what came of it."""
@@ -210,9 +210,10 @@ class CollectWorker:
     def _read_page(self, page: Evidence) -> Page:
         return self._searcher.page(Hit(page.file, page.page_number, rank=1, score=0.0))
 
-    def _summarise(self, trajectories: Sequence[Trajectory], num_skipped: int) -> pa.Table:
+    async def _summarise(self, trajectories: Sequence[Trajectory], num_skipped: int) -> pa.Table:
         num_hinted = sum(trajectory.hinted and not trajectory.error for trajectory in trajectories)
-        counts = count_chunk([trajectory for trajectory in trajectories if trajectory.error or not trajectory.hinted])
+        counted = [trajectory for trajectory in trajectories if trajectory.error or not trajectory.hinted]
+        counts = await asyncio.to_thread(count_chunk, counted)
         num_shared, self._environment.num_shared = self._environment.num_shared, 0
         counts |= {"skipped": num_skipped, "hinted": num_hinted, "shared_searches": num_shared}
         self._recorder.add_chunk(counts, [trajectory.duration_s for trajectory in trajectories])

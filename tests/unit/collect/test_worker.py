@@ -128,14 +128,14 @@ def test_there_is_room_when_a_place_is_free_that_no_rollout_waits_for(options: W
         assert options.concurrent_rollouts == 4
         running = []
         for chunk in cut_chunks(plan, 3):
-            await asyncio.wait_for(worker.room.wait(), timeout=5)
+            await asyncio.wait_for(worker.room.wait([]), timeout=5)
             running.append(asyncio.ensure_future(anext(worker(chunk))))
         for _ in range(2):
             replies.release()
         with pytest.raises(TimeoutError):
-            await asyncio.wait_for(worker.room.wait(), timeout=0.3)
+            await asyncio.wait_for(worker.room.wait([]), timeout=0.3)
         replies.release()
-        await asyncio.wait_for(worker.room.wait(), timeout=5)
+        await asyncio.wait_for(worker.room.wait([]), timeout=5)
         for _ in range(3):
             replies.release()
         await asyncio.gather(*running)
