@@ -242,7 +242,7 @@ def build_engine_config(arguments: argparse.Namespace) -> EngineConfig:
 
 
 def run_offline(arguments: argparse.Namespace, folder: Path) -> dict[str, Any]:
-    """vLLM alone on the prompts of the collection in `folder`, with `--engines` 1."""
+    """vLLM alone on the prompts of the collection in `folder`: one engine, with as many places as those of the collection."""
     from vllm import LLM, EngineArgs, SamplingParams
 
     trajectories = pl.read_parquet(folder / TRAJECTORIES_DIR_NAME / "*.parquet", columns=["seed", "turns"])
@@ -262,7 +262,8 @@ def run_offline(arguments: argparse.Namespace, folder: Path) -> dict[str, Any]:
         for length, seed, step in zip(lengths, turns["seed"], turns["step"], strict=True)
     ]
     engine = build_engine_config(arguments)
-    engine_args = build_engine_args(engine, **build_image_options(engine, images=None))
+    places = {"max_num_seqs": engine.max_num_seqs * arguments.engines_per_gpu}
+    engine_args = build_engine_args(engine, **places, **build_image_options(engine, images=None))
     names = {field.name for field in dataclasses.fields(EngineArgs)}  # those of the asynchronous engine are more
     llm = LLM(**{name: value for name, value in vars(engine_args).items() if name in names})
     llm.generate(prompts[:1] * WARM_UP, params[:1] * WARM_UP, use_tqdm=False)  # type: ignore[arg-type]
