@@ -80,17 +80,15 @@ def _make_chunk(number: int, tasks: list[RolloutTask], ended: Ended) -> Chunk:
     return Chunk(number, tasks, {task.id: ended[task.id] for task in tasks if task.id in ended})
 
 
-def count_in_flight(num_chunks: int, num_beginning: int, concurrent_rollouts: int) -> int:
+def count_in_flight(chunk_rollouts: int, concurrent_rollouts: int) -> int:
     """Chunks that an engine works on at most, and one more that waits for room.
 
     A chunk of n rollouts is in flight until the longest of them ends, for H_n = 1 + 1/2 + ... + 1/n times as long as one
     of them if their durations are exponential; so many more chunks keep the places full.
 
     Args:
-        num_chunks: chunks of the run.
-        num_beginning: rollouts that begin at once when all chunks begin.
+        chunk_rollouts: rollouts that a chunk begins with.
         concurrent_rollouts: places of an engine.
     """
-    size = max(1, round(num_beginning / num_chunks))
-    stretch = sum(1 / place for place in range(1, size + 1))
-    return math.ceil(concurrent_rollouts / size * stretch) + 1
+    stretch = sum(1 / place for place in range(1, chunk_rollouts + 1))
+    return math.ceil(concurrent_rollouts / chunk_rollouts * stretch) + 1

@@ -30,7 +30,7 @@ from drag_ray.collect.failures import (
     write_problems,
 )
 from drag_ray.collect.metrics import RayRecorder, name_tags
-from drag_ray.collect.pile import Pile
+from drag_ray.collect.pile import Pile, take_chunk
 from drag_ray.collect.plan import build_plan, choose_pending, count_in_flight, count_plan, cut_chunks
 from drag_ray.collect.pool import share_gpu, size_pool
 from drag_ray.collect.progress import Progress
@@ -183,8 +183,9 @@ def _stream(
     pile_actor: Any = ray.remote(num_cpus=0, scheduling_strategy=here)(Pile)
     pile = pile_actor.remote(chunks)
     num_beginning = sum(len(choose_wave(group, ended, options.enough_successes)) for group in group_by_question(tasks))
+    chunk_rollouts = max(1, round(num_beginning / len(chunks)))
     try:
-        yield from _hand_out(pile, len(chunks), num_beginning, options, settings).iter_rows()
+        yield from _hand_out(pile, len(chunks), chunk_rollouts, options, settings).iter_rows()
         return
     except RayError as error:
         reason = _find_reason(error, options.run_dir, engine_logs.list_changed(options.run_dir, earlier))
@@ -196,12 +197,16 @@ def _stream(
 
 
 def _hand_out(
-    pile: Any, num_chunks: int, num_beginning: int, options: WorkerOptions, settings: CollectConfig
+    pile: Any, num_chunks: int, chunk_rollouts: int, options: WorkerOptions, settings: CollectConfig
 ) -> ray.data.Dataset:
-    """The summaries of the chunks of a pile, for which a pool of engine actors is given tickets."""
+    """The summaries of the chunks of a pile, for which a pool of engine actors is given tickets.
+
+    Args:
+        chunk_rollouts: rollouts that a chunk begins with, on average.
+    """
     pool = size_pool(settings, options.engine, use_gpu=takes_gpus(options.engine.device), num_gpus=count_gpus())
     options = replace(options, engine=share_gpu(options.engine, settings.engines_per_gpu))
-    in_flight = count_in_flight(num_chunks, num_beginning, settings.concurrent_rollouts)
+    in_flight = count_in_flight(chunk_rollouts, settings.concurrent_rollouts)
     context = ray.data.DataContext.get_current()
     context.enable_progress_bars = False  # `Progress` shows what matters
     context.memory_usage_poll_interval_s = None  # a thread for each ticket, for figures that nobody reads
@@ -213,7 +218,7 @@ def _hand_out(
     num_tickets = num_chunks + pool.max_engines * in_flight
     return ray.data.from_arrow([pa.table({"ticket": [number]}) for number in range(num_tickets)]).map_batches(
         _CollectActor,
-        fn_constructor_args=(options, pile, settings.chunk_rollouts, name_tags(options.run_dir)),
+        fn_constructor_args=(options, pile, chunk_rollouts, name_tags(options.run_dir)),
         batch_format="pyarrow",
         batch_size=1,  # a ticket
         compute=ray.data.ActorPoolStrategy(
@@ -260,29 +265,14 @@ class _CollectActor:
     async def __call__(self, ticket: pa.Table) -> AsyncIterator[pa.Table]:
         if self._refusal:
             raise self._refusal
-        summaries = await self._begin(ticket["ticket"][0].as_py())
+        number = ticket["ticket"][0].as_py()
+        async with take_chunk(number, self._pile.take.remote, self._worker.room, self._chunk_rollouts) as chunk:
+            summaries = _no_summaries() if chunk is None else self._worker(chunk)
         try:
             async for summary in summaries:
                 yield summary
         except EngineDiedError:
             os._exit(1)  # Ray starts another engine in another process, and gives its tickets to it
-
-    async def _begin(self, ticket: int) -> AsyncIterator[pa.Table]:
-        """Begin the chunk of a ticket when there is room for it.
-
-        The room is taken before the chunk is there, which with a busy event loop takes a while: others can come with it.
-        """
-        room = self._worker.room
-        coming = [f"{number} of ticket {ticket}" for number in range(self._chunk_rollouts)]
-        try:
-            await room.wait(coming)
-            chunk = await self._pile.take.remote(ticket)
-            if chunk:
-                return self._worker(chunk)
-            room.open()  # the other tickets find nothing either
-            return _no_summaries()
-        finally:
-            room.leave(coming)
 
 
 async def _no_summaries() -> AsyncIterator[pa.Table]:

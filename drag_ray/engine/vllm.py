@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import gc
 import itertools
 import os
 import tempfile
@@ -17,6 +16,7 @@ from drag_ray.agent.action import THINK
 from drag_ray.engine.config import EngineConfig
 from drag_ray.engine.embedded import resolve_model
 from drag_ray.engine.encoder_cache import build_image_options, enlarge_encoder_cache
+from drag_ray.engine.frontend import calm_garbage_collector, skip_token_texts
 from drag_ray.engine.generate import Generation, ImageSource, Request, list_images
 from drag_ray.engine.image_inputs import ImageInputs
 from drag_ray.errors import ConfigError, EngineDiedError, PromptTooLongError, RolloutError
@@ -103,10 +103,8 @@ class VllmEngine:
         self._request_numbers = itertools.count()
         if not getattr(self._tokenizer, "chat_template", None):
             raise ConfigError(f"engine.model {config.model!r}: has no chat template. Choose an instruction-tuned model.")
-        # Each token's log-probability comes as arrays of its own, so Python's collector runs all the time. Unless it may leave
-        # out what torch and transformers have made by now, it takes half of the time that a token takes in this process.
-        gc.collect()
-        gc.freeze()
+        skip_token_texts(self._engine)
+        calm_garbage_collector()
 
     async def __call__(self, request: Request) -> Generation:
         from vllm.v1.engine.exceptions import EngineDeadError

@@ -92,9 +92,8 @@ def test_hinted_rollouts_take_the_presets_in_turn_and_seeds_of_their_own() -> No
 
 def test_an_engine_works_on_as_many_chunks_as_fill_it() -> None:
     # A chunk of 4 is open for 1 + 1/2 + 1/3 + 1/4 = 25/12 rollouts, so 16 places take 4 * 25/12 chunks; and one more waits.
-    assert count_in_flight(num_chunks=1000, num_beginning=4000, concurrent_rollouts=16) == 10
-    assert count_in_flight(num_chunks=1000, num_beginning=1000, concurrent_rollouts=16) == 17
-    assert count_in_flight(num_chunks=1, num_beginning=1, concurrent_rollouts=16) == 17
+    assert count_in_flight(chunk_rollouts=4, concurrent_rollouts=16) == 10
+    assert count_in_flight(chunk_rollouts=1, concurrent_rollouts=16) == 17
 
 
 def test_a_pool_cannot_start_larger_than_it_may_grow() -> None:

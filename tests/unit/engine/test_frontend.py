@@ -1,0 +1,57 @@
+import gc
+from collections.abc import Iterator
+from types import SimpleNamespace
+
+import pytest
+
+from drag_ray.engine.frontend import calm_garbage_collector, skip_token_texts
+
+
+@pytest.fixture
+def collector() -> Iterator[None]:
+    threshold = gc.get_threshold()
+    yield
+    gc.unfreeze()
+    gc.set_threshold(*threshold)
+
+
+@pytest.mark.usefixtures("collector")
+def test_the_collector_leaves_out_what_was_there_and_does_not_run_for_the_outputs_of_a_step() -> None:
+    calm_garbage_collector()
+    assert gc.get_freeze_count() > 10_000
+    before = [generation["collections"] for generation in gc.get_stats()]
+    outputs = [[[number]] for number in range(20_000)]
+    assert [generation["collections"] for generation in gc.get_stats()] == before
+    assert len(outputs) == 20_000
+
+
+@pytest.mark.usefixtures("collector")
+def test_the_collector_still_frees_what_nobody_holds() -> None:
+    class Node:
+        other: "Node"
+
+    calm_garbage_collector()
+    before = gc.get_stats()[0]["collections"]
+    for _ in range(200_000):
+        node = Node()
+        node.other = node
+    assert gc.get_stats()[0]["collections"] > before
+    assert sum(isinstance(thing, Node) for thing in gc.get_objects()) < 150_000
+
+
+def test_requests_are_added_as_before_without_the_texts_of_their_tokens() -> None:
+    added = []
+    processor = SimpleNamespace(request_states={})
+
+    def add_request(request: SimpleNamespace, prompt: str | None, index: int = 0) -> None:
+        added.append((request.request_id, prompt, index))
+        processor.request_states[request.request_id] = SimpleNamespace(
+            logprobs_processor=SimpleNamespace(tokenizer="a tokenizer"), detokenizer="a detokenizer"
+        )
+
+    processor.add_request = add_request
+    skip_token_texts(SimpleNamespace(output_processor=processor))
+    processor.add_request(SimpleNamespace(request_id="one"), "prompt", index=3)
+    assert added == [("one", "prompt", 3)]
+    state = processor.request_states["one"]
+    assert (state.logprobs_processor.tokenizer, state.detokenizer) == (None, "a detokenizer")
