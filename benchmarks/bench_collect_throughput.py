@@ -11,12 +11,16 @@ offline   vLLM's own `LLM.generate` on the prompts and reply lengths that the co
 
 Both have the same engine options, sampling and prefix caching. Times run from the first request after a warm-up to the last
 reply, so that neither side is charged for loading the model and compiling its kernels; several engines begin together.
+
+With `--step-ms` the model is one whose steps take that time (and `--token-us` a token), on any machine: what a collection
+costs beside the model, and what it takes in at most.
 """
 
 import argparse
 import asyncio
 import contextlib
 import dataclasses
+import functools
 import json
 import subprocess
 import sys
@@ -27,6 +31,7 @@ import zlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Self
+from unittest import mock
 
 import polars as pl
 import psutil
@@ -67,8 +72,11 @@ class TimedEngine(VllmEngine):
     It begins when `num_engines` of them are warm: what is measured is the work, not who loaded its model first.
     """
 
-    def __init__(self, config: EngineConfig, images: ImageSource | None, folder: str, num_engines: int) -> None:
-        super().__init__(config, images)
+    def __init__(
+        self, config: EngineConfig, images: ImageSource | None, folder: str, num_engines: int, options: dict[str, Any]
+    ) -> None:
+        with mock.patch("drag_ray.engine.vllm.build_engine_args", functools.partial(build_engine_args, **options)):
+            super().__init__(config, images)
         name = str(time.time_ns())
         self._log = (Path(folder) / f"requests-{name}.jsonl").open("w", buffering=1 << 16)
         self._ready = Path(folder) / f"ready-{name}"
@@ -100,10 +108,8 @@ class TimedEngine(VllmEngine):
 class ScriptedLengthEngine(TimedEngine):
     """Writes `max_tokens` tokens whatever they are, and says instead what the script of the question says."""
 
-    def __init__(
-        self, config: EngineConfig, images: ImageSource | None, folder: str, num_engines: int, agent: AgentConfig
-    ) -> None:
-        super().__init__(config, images, folder, num_engines)
+    def __init__(self, *args: Any, agent: AgentConfig) -> None:
+        super().__init__(*args)
         self._prompts = Prompts(agent)
         self._protocol = get_protocol(agent.protocol)
         self._turns = agent.max_iterations
@@ -142,6 +148,7 @@ def run_collect(arguments: argparse.Namespace, folder: Path) -> dict[str, Any]:
     questions = read_questions(arguments.index_dir, "train", max(1, arguments.rollouts // arguments.samples), seed=0)
     plan = build_plan(questions, (PRESET,), arguments.samples, run_seed=0)
     kind, extra = (TimedEngine, {}) if arguments.real else (ScriptedLengthEngine, {"agent": agent})
+    engine_options = build_timed_options(arguments)
     num_gpus = torch.cuda.device_count()
     num_engines = size_pool(settings, engine, use_gpu=num_gpus > 0, num_gpus=num_gpus).num_engines
     options = WorkerOptions(
@@ -153,7 +160,7 @@ def run_collect(arguments: argparse.Namespace, folder: Path) -> dict[str, Any]:
         concurrent_rollouts=arguments.concurrency,
         flush_s=5,
         images_dir=(arguments.index_dir / page_images.DIR_NAME).resolve() if arguments.page_view == "image" else None,
-        build_engine=lambda config, images: kind(config, images, str(folder), num_engines, **extra),
+        build_engine=lambda config, images: kind(config, images, str(folder), num_engines, engine_options, **extra),
     )
     started = time.time()
     with connect(ClusterConfig()), Load() as load:
@@ -241,6 +248,15 @@ def build_engine_config(arguments: argparse.Namespace) -> EngineConfig:
     )
 
 
+def build_timed_options(arguments: argparse.Namespace) -> dict[str, Any]:
+    """Engine options for `--step-ms`."""
+    if not arguments.step_ms:
+        return {}
+    from timed_model import build_options
+
+    return build_options(arguments.step_ms, arguments.token_us)
+
+
 def run_offline(arguments: argparse.Namespace, folder: Path) -> dict[str, Any]:
     """vLLM alone on the prompts of the collection in `folder`: one engine, with as many places as those of the collection."""
     from vllm import LLM, EngineArgs, SamplingParams
@@ -263,7 +279,9 @@ def run_offline(arguments: argparse.Namespace, folder: Path) -> dict[str, Any]:
     ]
     engine = build_engine_config(arguments)
     places = {"max_num_seqs": engine.max_num_seqs * arguments.engines_per_gpu}
-    engine_args = build_engine_args(engine, **places, **build_image_options(engine, images=None))
+    engine_args = build_engine_args(
+        engine, **places, **build_image_options(engine, images=None), **build_timed_options(arguments)
+    )
     names = {field.name for field in dataclasses.fields(EngineArgs)}  # those of the asynchronous engine are more
     llm = LLM(**{name: value for name, value in vars(engine_args).items() if name in names})
     llm.generate(prompts[:1] * WARM_UP, params[:1] * WARM_UP, use_tqdm=False)  # type: ignore[arg-type]
@@ -298,6 +316,8 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--engines", type=int, default=0, help="engines; 0 takes one a GPU, or what fits with --engines-per-gpu")
     parser.add_argument("--engines-per-gpu", type=int, default=1, help="as collect.engines_per_gpu")
     parser.add_argument("--tensor-parallel-size", type=int, default=1, help="as engine.tensor_parallel_size")
+    parser.add_argument("--step-ms", type=float, default=0, help="no model, but steps of this time; needs no GPU")
+    parser.add_argument("--token-us", type=float, default=0, help="with --step-ms: and so much for each token of a step")
     parser.add_argument("--no-seeds", action="store_true", help="as engine.seeds")
     parser.add_argument("--no-logprobs", action="store_true", help="as engine.logprobs")
     parser.add_argument("--folder", type=Path, help="where the collection is kept; a temporary folder by default")
@@ -312,8 +332,8 @@ def main() -> None:
         run = run_collect if arguments.side == "collect" else run_offline
         print("RESULT " + json.dumps(run(arguments, arguments.folder)))
         return
-    if not torch.cuda.device_count():
-        print("skipped: there is no GPU, and on a CPU the engine takes all of the time")
+    if not torch.cuda.device_count() and not arguments.step_ms:
+        print("skipped: there is no GPU, and on a CPU the engine takes all of the time; --step-ms measures the rest there")
         return
     with tempfile.TemporaryDirectory(prefix="drag-ray-bench-") as scratch:
         folder = str(arguments.folder or scratch)
