@@ -56,7 +56,7 @@ def run(config: Any, folder: StageFolder) -> dict[str, Any]:
     print(format_console(comparison, context))
     _write(folder.path, trajectories, results, comparison, context, config.evaluate.num_examples)
     print(f"report: {(folder.path / REPORT_NAME).resolve()}")
-    first_hits = {f"first_hits_{name}": sum(result.first_search_rank == 1 for result in rows) for name, rows in results.items()}
+    first_hits = {f"first_hits_{name}": sum(result.is_first_hit for result in rows) for name, rows in results.items()}
     return {"questions": len(questions), "policies": len(trajectories), **left_out, **first_hits}
 
 

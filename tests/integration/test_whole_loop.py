@@ -131,6 +131,9 @@ def test_the_report_compares_all_policies_on_the_same_questions(finished_run: tu
     test_ids = set(questions.filter(pl.col("split") == "test")["id"])
     assert set(results["question_id"]) <= test_ids
     assert "<html" in (evaluate_dir / "report.html").read_text()
+    counts = json.loads((evaluate_dir / "manifest.json").read_text())["counts"]
+    first_hits = results.filter(pl.col("first_search_rank") <= pl.col("top_k"))["policy"].value_counts()
+    assert {name: counts[f"first_hits_{name}"] for name in first_hits["policy"]} == dict(first_hits.iter_rows())
 
 
 def test_training_saw_no_test_question(finished_run: tuple[Path, pl.DataFrame, str]) -> None:
