@@ -198,6 +198,8 @@ def _describe(error: Exception) -> str:
 
 def _to_generation(reply: Any, prompt_token_ids: list[int], in_reasoning: bool) -> Generation:
     """vLLM's completion output as a reply."""
+    if reply.logprobs and reply.logprobs.token_ids != list(reply.token_ids):
+        raise RolloutError("vLLM's log-probabilities are not those of the tokens that it drew")
     return Generation(
         text=reply.text,
         prompt_token_ids=tuple(prompt_token_ids),
