@@ -12,8 +12,8 @@ offline   vLLM's own `LLM.generate` on the prompts and reply lengths that the co
 Both have the same engine options, sampling and prefix caching. Times run from the first request after a warm-up to the last
 reply, so that neither side is charged for loading the model and compiling its kernels; several engines begin together.
 
-With `--step-ms` the model is one whose steps take that time (and `--token-us` a token), on any machine: what a collection
-costs beside the model, and what it takes in at most.
+With `--step-ms`, on a machine without a GPU, the model is one whose steps take that time (and `--token-us` a token): what a
+collection costs beside the model, and what it takes in at most.
 """
 
 import argparse
@@ -258,7 +258,7 @@ def build_timed_options(arguments: argparse.Namespace) -> dict[str, Any]:
 
 
 def run_offline(arguments: argparse.Namespace, folder: Path) -> dict[str, Any]:
-    """vLLM alone on the prompts of the collection in `folder`: one engine, with as many places as those of the collection."""
+    """vLLM alone on the prompts of the collection in `folder`: one engine, with the places of all that share a GPU there."""
     from vllm import LLM, EngineArgs, SamplingParams
 
     trajectories = pl.read_parquet(folder / TRAJECTORIES_DIR_NAME / "*.parquet", columns=["seed", "turns"])
@@ -316,14 +316,19 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--engines", type=int, default=0, help="engines; 0 takes one a GPU, or what fits with --engines-per-gpu")
     parser.add_argument("--engines-per-gpu", type=int, default=1, help="as collect.engines_per_gpu")
     parser.add_argument("--tensor-parallel-size", type=int, default=1, help="as engine.tensor_parallel_size")
-    parser.add_argument("--step-ms", type=float, default=0, help="no model, but steps of this time; needs no GPU")
+    parser.add_argument("--step-ms", type=float, default=0, help="no model, but steps of this time; without a GPU")
     parser.add_argument("--token-us", type=float, default=0, help="with --step-ms: and so much for each token of a step")
     parser.add_argument("--no-seeds", action="store_true", help="as engine.seeds")
     parser.add_argument("--no-logprobs", action="store_true", help="as engine.logprobs")
     parser.add_argument("--folder", type=Path, help="where the collection is kept; a temporary folder by default")
     parser.add_argument("--side", choices=("both", "collect", "offline"), default="both")
     parser.add_argument("--name", default="collect_throughput", help="name of the result")
-    return parser.parse_args()
+    arguments = parser.parse_args()
+    if arguments.step_ms and torch.cuda.device_count():
+        parser.error("--step-ms needs a machine without a GPU: on one vLLM asks a model for more than its steps")
+    if arguments.token_us and not arguments.step_ms:
+        parser.error("--token-us goes with --step-ms")
+    return arguments
 
 
 def main() -> None:

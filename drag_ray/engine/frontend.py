@@ -1,7 +1,7 @@
 """What a token costs in the process that takes it in, vLLM's front end, in which the rollouts run too.
 
 With a model so small that this process is the limit, log-probabilities are most of it: vLLM sends each of them as arrays of its
-own, and puts them into objects of its own.
+own.
 """
 
 import gc
