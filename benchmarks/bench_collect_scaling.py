@@ -63,7 +63,8 @@ def main() -> None:
     )
     if not possible:
         return
-    results = {number: run(number, cores, options, rest) for number in possible}
+    # The largest number first: it is the one for which an index may have too few questions.
+    results = dict(sorted((number, run(number, cores, options, rest)) for number in reversed(possible)))
     for number, figures in results.items():
         figures["rollouts_per_s"] = round(figures["rollouts"] / figures["seconds"], 2)
         print(number, json.dumps(figures))

@@ -145,7 +145,13 @@ def run_collect(arguments: argparse.Namespace, folder: Path) -> dict[str, Any]:
         engines_per_gpu=arguments.engines_per_gpu,
         samples_per_question=arguments.samples,
     )
-    questions = read_questions(arguments.index_dir, "train", max(1, arguments.rollouts // arguments.samples), seed=0)
+    num_questions = max(1, arguments.rollouts // arguments.samples)
+    questions = read_questions(arguments.index_dir, "train", num_questions, seed=0)
+    if len(questions) < num_questions:
+        raise SystemExit(
+            f"{arguments.index_dir} has {len(questions)} training questions; {arguments.rollouts} rollouts take {num_questions} "
+            f"of them, {arguments.samples} of each. Raise --samples, or give another index."
+        )
     plan = build_plan(questions, (PRESET,), arguments.samples, run_seed=0)
     kind, extra = (TimedEngine, {}) if arguments.real else (ScriptedLengthEngine, {"agent": agent})
     engine_options = build_timed_options(arguments)
