@@ -1,6 +1,6 @@
-"""Keep what a demo run measured: stage times and counts from the manifests, the table from the report's comparison.
+"""Keep what a run of the whole loop measured: stage times and counts from the manifests, the table from the report's comparison.
 
-make demo && python benchmarks/bench_demo.py [--run-dir runs/demo]
+make demo && python benchmarks/bench_demo.py [--run-dir runs/demo] [--name demo]
 """
 
 import argparse
@@ -15,12 +15,14 @@ from drag_ray.pipeline import STAGES
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--run-dir", type=Path, default=Path("runs/demo"), help="folder of a finished demo")
-    run_dir = parser.parse_args().run_dir
+    parser.add_argument("--run-dir", type=Path, default=Path("runs/demo"), help="folder of a finished run")
+    parser.add_argument("--name", default="demo", help="name of the result")
+    options = parser.parse_args()
+    run_dir: Path = options.run_dir
     manifests = {name: artifacts.require_manifest(run_dir / name) for name in STAGES}
     comparison = json.loads((run_dir / "evaluate" / "comparison.json").read_text())
     write_result(
-        "demo",
+        options.name,
         {
             "stage_seconds": {name: manifest.duration_s for name, manifest in manifests.items()},
             "stage_counts": {name: manifest.counts for name, manifest in manifests.items()},

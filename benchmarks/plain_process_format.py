@@ -7,6 +7,7 @@ import hashlib
 import json
 import math
 import re
+import statistics
 from collections import defaultdict
 from pathlib import Path
 from typing import Any
@@ -160,12 +161,22 @@ def build_rows(trajectories: list[Trajectory], config: FormatConfig) -> dict[str
                 "num_steps": len(trajectory["turns"]),
                 "reward": turn["reward"],
                 "trajectory_reward": trajectory["reward"],
+                "advantage": advantage,
+                "completion_token_ids": turn["completion_token_ids"],
             }
-            for trajectory in trajectories
+            for trajectory, advantage in zip(trajectories, compute_advantages(trajectories), strict=True)
             for turn in trajectory["turns"]
             if not turn["error"]
         ],
     }
+
+
+def compute_advantages(trajectories: list[Trajectory]) -> list[float]:
+    """How many standard deviations each reward is above the mean of one question's."""
+    rewards = [trajectory["reward"] for trajectory in trajectories]
+    deviation = statistics.stdev(rewards) if len(rewards) > 1 else 0.0
+    mean = statistics.fmean(rewards)
+    return [(reward - mean) / deviation if deviation > 1e-6 else 0.0 for reward in rewards]
 
 
 def build_conversations(trajectories: list[Trajectory], limit: int) -> list[dict[str, Any]]:

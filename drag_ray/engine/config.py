@@ -41,8 +41,8 @@ class EngineConfig(BaseConfig):
     load_format: str = "auto"
     """`dummy` makes random weights, for speed tests alone"""
     logprobs: bool = True
-    """keep the log-probability of each token that the model writes, which reinforcement learning needs; for a small model on a
-    fast GPU that costs a third of the speed"""
+    """keep the log-probability of each token that the model writes, as the engine had it; training here computes its own. For a
+    small model on a fast GPU that costs a third of the speed"""
     seeds: bool = True
     """draw each reply with the seed of its rollout, so that a run can be repeated; vLLM draws such replies one by one, which
     costs an 8B model 2 % of its speed on a GPU and a small one a quarter"""

@@ -11,26 +11,26 @@ from drag_ray.finetune.tokens import IGNORED_LABEL, PAIR_SIDES
 
 
 class RowCollator:
-    """Pads rows {input_ids, labels, weight, image_keys} into a batch, and opens and processes its images.
+    """Pads rows {input_ids, labels, image_keys, weight or advantage} into a batch, and opens and processes its images.
 
     Args:
         pad_token_id: fills short rows.
         images: where images come from; None for rows without any.
-        is_weighted: hand on what each row counts in the loss, as `weight` of shape (rows,).
+        number: which of `ROW_NUMBERS` to hand on, of shape (rows,); None for none.
     """
 
-    def __init__(self, pad_token_id: int, images: TrainingImages | None = None, *, is_weighted: bool = False) -> None:
+    def __init__(self, pad_token_id: int, images: TrainingImages | None = None, *, number: str | None = None) -> None:
         self._pad = DataCollatorForLanguageModeling(pad_token_id)
         self._images = images
-        self.is_weighted = is_weighted
+        self._number = number
 
     def __call__(self, rows: Sequence[dict[str, Any]]) -> dict[str, torch.Tensor]:
-        """`input_ids`, `labels` and `attention_mask` of shape (rows, tokens), `weight`, and what images become."""
+        """`input_ids`, `labels` and `attention_mask` of shape (rows, tokens), the number, and what images become."""
         batch = dict(self._pad([{name: row[name] for name in ("input_ids", "labels")} for row in rows]))
         if self._images:
             batch |= self._images.build_inputs(batch["input_ids"], [key for row in rows for key in row["image_keys"]])
-        if self.is_weighted:
-            batch["weight"] = torch.tensor([row["weight"] for row in rows], dtype=torch.float32)
+        if self._number:
+            batch[self._number] = torch.tensor([row[self._number] for row in rows], dtype=torch.float32)
         return batch
 
 

@@ -11,11 +11,16 @@ from drag_ray.format.masks import Mask
 class FinetuneConfig(BaseConfig):
     """How the LoRA adapter is trained."""
 
-    format: Literal["sft_query", "sft_trajectory", "sft_context", "rejection", "dpo"] = "sft_query"
+    format: Literal["sft_query", "sft_trajectory", "sft_context", "rejection", "dpo", "rl_steps"] = "sft_query"
     """training rows to learn from, a folder of the format stage; dpo learns from preference pairs, best from a policy that was
-    tuned and collected before (engine.model), with a tenth of the learning_rate"""
+    tuned and collected before (engine.model), with a tenth of the learning_rate; so does rl_steps, by reinforcement learning
+    from everything that the policy did"""
     dpo_beta: float = Field(default=0.1, gt=0)
     """how close dpo keeps the policy to the one that it starts from; less lets it go further"""
+    rl_clip_range: float = Field(default=0.2, gt=0, lt=1)
+    """rl_steps: by which share a token may become likelier or less likely before it is left alone"""
+    rl_kl_weight: float = Field(default=0.04, ge=0)
+    """rl_steps: what it costs to go away from the policy that collected; 0 lets clipping alone hold it"""
     mask: Mask = "assistant"
     """what of a learned reply counts: search_only its search, search_think the reasoning too, assistant all of it; none learns
     the prompts as well"""
@@ -63,7 +68,7 @@ class FinetuneConfig(BaseConfig):
     """training rows to take; 0 takes all"""
 
     @model_validator(mode="after")
-    def _pairs_have_no_mask(self) -> "FinetuneConfig":
-        if self.format == "dpo" and self.mask != "assistant":
-            raise ValueError(f"mask {self.mask} is for supervised rows; dpo compares whole replies. Leave it at assistant")
+    def _only_supervised_rows_have_a_mask(self) -> "FinetuneConfig":
+        if self.format in ("dpo", "rl_steps") and self.mask != "assistant":
+            raise ValueError(f"mask {self.mask} is for supervised rows; {self.format} takes whole replies. Leave it at assistant")
         return self

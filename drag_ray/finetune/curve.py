@@ -17,7 +17,7 @@ _RENAMED = {
     "eval_rewards/accuracies": "eval_pair_accuracy",
 }
 _KEYS = (
-    *("step", "epoch", "loss", "eval_loss", "pair_accuracy", "eval_pair_accuracy"),
+    *("step", "epoch", "loss", "eval_loss", "pair_accuracy", "eval_pair_accuracy", "kl", "eval_kl", "clipped"),
     *("learning_rate", "grad_norm", "tokens", "seconds"),
 )
 
@@ -27,7 +27,9 @@ def build_curve(log_history: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
     `tokens` counts the tokens read so far by all processes, padding aside; `seconds` the time since the
     start, without the time between a failure and the next start. Of preference pairs, `pair_accuracy` and `eval_pair_accuracy`
-    are the share in which the chosen reply has become likelier than the rejected one, each against the policy at the start.
+    are the share in which the chosen reply has become likelier than the rejected one, each against the policy at the start. In
+    reinforcement learning `kl` and `eval_kl` are how far the policy has come from that one, in nats a token, and `clipped` is the
+    share of tokens that were too far from it to be pushed further.
     """
     return [_to_point(entry) for entry in log_history if "loss" in entry or "eval_loss" in entry]
 
@@ -85,9 +87,10 @@ class ReportCallback(TrainerCallback):
         if "eval_loss" in point:
             accuracy = f", {point['eval_pair_accuracy']:.0%} of pairs right" if "eval_pair_accuracy" in point else ""
             return f"finetune step {state.global_step}/{state.max_steps}: eval_loss {point['eval_loss']:.4f}{accuracy}"
+        divergence = f"kl {point['kl']:.4f}, " if "kl" in point else ""
         steps_done = state.global_step - self._first_step
         left_s = (time.monotonic() - self._first_step_began) / max(steps_done, 1) * (state.max_steps - state.global_step)
         return (
-            f"finetune step {state.global_step}/{state.max_steps}: loss {entry['loss']:.4f}, "
+            f"finetune step {state.global_step}/{state.max_steps}: loss {entry['loss']:.4f}, {divergence}"
             f"{entry.get('num_input_tokens_seen', 0)} tokens, {int(left_s // 60)}:{int(left_s % 60):02d} left"
         )

@@ -21,19 +21,22 @@ if TYPE_CHECKING:  # it brings torch, which the inspection of rows can do withou
 
 IGNORED_LABEL = -100
 """The label that PyTorch's cross-entropy leaves out."""
+ROW_NUMBERS = ("weight", "advantage")
+"""What a row may count in the loss: a supervised one its weight, a drawn one how much better than others it was."""
 PAIR_SIDES = ("chosen", "rejected")
 """The two replies of a preference pair, in the order that TRL takes them in."""
 
 
 @dataclass
 class TokenizedRows:
-    """Rows {input_ids, labels, weight, image_keys} or pairs {chosen, rejected, image_keys}, and how many were too long for it.
+    """Rows {input_ids, labels, image_keys, weight or advantage} or pairs {chosen, rejected, image_keys}; how many are left out.
 
     `input_ids` and `labels`, which each side of a pair has, are of equal length; images stand in their order.
     """
 
     rows: list[dict[str, Any]] = field(default_factory=list)
     num_too_long: int = 0
+    num_without_advantage: int = 0
 
     @property
     def num_trained_tokens(self) -> int:
@@ -170,10 +173,56 @@ def tokenize_pairs(
     return _tokenize_all(rows, tokenize, max_length)
 
 
+def tokenize_steps(
+    rows: Iterable[dict[str, Any]], tokenizer: Any, max_length: int, images: "TrainingImages | None" = None
+) -> TokenizedRows:
+    """Tokenize steps {prompt, completion, completion_token_ids, advantage}: the prompt, and the tokens that the policy drew.
+
+    A reply is not tokenized anew, and no token ends the turn that was not drawn: a reply that was cut, or stopped at a tag, has
+    none.  Steps without advantage, which nothing is learned from, are left out and counted.  Args and errors are those of
+    `tokenize_rows`.
+    """
+
+    def tokenize(row: dict[str, Any]) -> dict[str, Any]:
+        if missing := {"advantage", "completion_token_ids"} - row.keys():
+            raise DataError(f"a step lacks {', '.join(sorted(missing))}. Run: python jobs/format.py")
+        conversation = read_conversation(row)
+        prompt = _tokenize(_render(conversation, conversation.trained[0], tokenizer, with_generation_prompt=True), tokenizer)
+        drawn = row["completion_token_ids"]
+        _check_drawn(drawn, conversation.messages[conversation.trained[0]]["content"], tokenizer)
+        tokenized = {"input_ids": prompt + drawn, "labels": [IGNORED_LABEL] * len(prompt) + drawn}
+        tokenized = _add_images(tokenized, conversation, images)
+        return {**tokenized, "advantage": row["advantage"], "image_keys": conversation.images}
+
+    return _tokenize_all(rows, tokenize, max_length)
+
+
+def _check_drawn(drawn: Sequence[int], reply: str, tokenizer: Any) -> None:
+    """Check that these are tokens of a reply, which the ids of another model's tokenizer would not be."""
+    if not drawn:
+        raise DataError(
+            "a step holds no completion_token_ids: reinforcement learning needs the tokens that the policy drew, and "
+            "trajectories from elsewhere come without them. Collect with: python jobs/collect.py"
+        )
+    decoded = tokenizer.decode(drawn, skip_special_tokens=True, clean_up_tokenization_spaces=False).replace("\ufffd", "")
+    words, written = _normalise(decoded), _normalise(reply.replace("\ufffd", ""))
+    if words not in written and written not in words:
+        raise DataError(
+            f"the tokens of a step decode to {words[:80]!r}, and its reply is {written[:80]!r}: another model drew them. "
+            "Set engine.model to the one that collected."
+        )
+
+
 def _tokenize_with_images(
     conversation: Conversation, tokenizer: Any, mask: Mask, images: "TrainingImages | None"
 ) -> dict[str, list[int]]:
-    tokenized = tokenize_conversation(conversation, tokenizer, mask)
+    return _add_images(tokenize_conversation(conversation, tokenizer, mask), conversation, images)
+
+
+def _add_images(
+    tokenized: dict[str, list[int]], conversation: Conversation, images: "TrainingImages | None"
+) -> dict[str, list[int]]:
+    """The tokens of the page images in place of their marks."""
     if images:
         return expand_images(tokenized, images.mark_id, [images.find_tokens(key) for key in conversation.images])
     if conversation.images:
@@ -190,6 +239,9 @@ def _tokenize_all(
     """What `tokenize` makes of each row, without those that hold a sequence of more than `max_length` tokens."""
     kept = TokenizedRows()
     for number, row in enumerate(rows, start=1):
+        if row.get("advantage") == 0:
+            kept.num_without_advantage += 1
+            continue
         try:
             tokenized = tokenize(row)
         except DataError as error:

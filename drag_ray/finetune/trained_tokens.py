@@ -6,7 +6,7 @@ import torch
 from torch.nn.functional import cross_entropy
 from trl.trainer.sft_trainer import SFTTrainer
 
-from drag_ray.finetune.tokens import IGNORED_LABEL
+from drag_ray.finetune.tokens import IGNORED_LABEL, ROW_NUMBERS
 
 
 class TrainedTokensTrainer(SFTTrainer):
@@ -27,10 +27,14 @@ class TrainedTokensTrainer(SFTTrainer):
         num_items_in_batch: torch.Tensor | int | None = None,
     ) -> torch.Tensor:
         """The loss of a batch. `return_outputs` is never asked for: only losses are evaluated."""
-        loss = compute_trained_loss(model, inputs, num_items_in_batch)
+        loss = self.compute_batch_loss(model, inputs, num_items_in_batch)
         if self.args.average_tokens_across_devices and num_items_in_batch is not None:
             loss = loss * self.accelerator.num_processes  # the count is over all processes, whose gradients are averaged
         return loss
+
+    def compute_batch_loss(self, model: Any, inputs: dict[str, Any], num_tokens: torch.Tensor | int | None) -> torch.Tensor:
+        """`compute_trained_loss`, in the place of which another loss of the trained tokens can stand."""
+        return compute_trained_loss(model, inputs, num_tokens)
 
     def _get_num_items_in_batch(self, batch_samples: list[dict[str, Any]], device: torch.device) -> torch.Tensor | int | None:
         if "weight" not in batch_samples[0]:
@@ -52,17 +56,42 @@ def compute_trained_loss(model: Any, inputs: dict[str, Any], num_tokens: torch.T
             what else the model's forward takes, such as images.
         num_tokens: trained tokens of the whole step, where it has several batches.
     """
-    labels = inputs["labels"][:, 1:]
-    positions = (labels != IGNORED_LABEL).any(dim=0).nonzero().squeeze(1)
-    features = {name: value for name, value in inputs.items() if name not in ("labels", "weight")}
-    logits = model(**features, use_cache=False, logits_to_keep=positions).logits.float()
-    targets = labels[:, positions]
+    logits, targets = _predict_trained(model, inputs)
     if "weight" not in inputs:
         total = cross_entropy(logits.flatten(0, 1), targets.flatten(), ignore_index=IGNORED_LABEL, reduction="sum")
         return total / ((targets != IGNORED_LABEL).sum() if num_tokens is None else num_tokens)
     losses = cross_entropy(logits.transpose(1, 2), targets, ignore_index=IGNORED_LABEL, reduction="none")
     total = (losses.sum(dim=1) * inputs["weight"]).sum()
     return total / (count_weighted_tokens(inputs) if num_tokens is None else num_tokens)
+
+
+def compute_log_probabilities(model: Any, inputs: dict[str, Any], *, fused: bool) -> tuple[torch.Tensor, torch.Tensor]:
+    """Of each trained token, and where they are: both of shape (rows, positions).
+
+    Args:
+        model: as for `compute_trained_loss`.
+        inputs: as for `compute_trained_loss`.
+        fused: use the head that TRL's trainers give the model. On GPUs it never holds the logits of all tokens at once; elsewhere
+            it projects every position of the prompt too.
+    """
+    if fused:
+        outputs = model(**_list_features(inputs), labels=inputs["labels"], fused_lm_head=True)
+        return outputs.log_probs, outputs.label_mask
+    logits, targets = _predict_trained(model, inputs)
+    losses = cross_entropy(logits.transpose(1, 2), targets, ignore_index=IGNORED_LABEL, reduction="none")
+    return -losses, targets != IGNORED_LABEL
+
+
+def _predict_trained(model: Any, inputs: dict[str, Any]) -> tuple[torch.Tensor, torch.Tensor]:
+    """Logits of shape (rows, positions, vocabulary) and labels of shape (rows, positions), where any row trains."""
+    labels = inputs["labels"][:, 1:]
+    positions = (labels != IGNORED_LABEL).any(dim=0).nonzero().squeeze(1)
+    outputs = model(**_list_features(inputs), use_cache=False, logits_to_keep=positions)
+    return outputs.logits.float(), labels[:, positions]
+
+
+def _list_features(inputs: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in inputs.items() if name not in ("labels", *ROW_NUMBERS)}
 
 
 def count_weighted_tokens(inputs: dict[str, Any]) -> torch.Tensor:

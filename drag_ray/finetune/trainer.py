@@ -26,8 +26,9 @@ from drag_ray.finetune.deepspeed import resolve_zero_stage
 from drag_ray.finetune.images import TrainingImages, open_training_images
 from drag_ray.finetune.job import TrainJob
 from drag_ray.finetune.model import load_model, load_tokenizer
+from drag_ray.finetune.policy_gradient import PolicyGradientTrainer
 from drag_ray.finetune.preference import PreferenceTrainer
-from drag_ray.finetune.tokens import TokenizedRows, tokenize_pairs, tokenize_rows
+from drag_ray.finetune.tokens import TokenizedRows, tokenize_pairs, tokenize_rows, tokenize_steps
 from drag_ray.finetune.trained_tokens import TrainedTokensTrainer
 
 _VISION_PART = r".*(visual|vision_tower|vision_model)\..*"
@@ -56,6 +57,12 @@ def train(job: TrainJob, report: ReportFn, resume_from: Path | None) -> dict[str
     images = open_training_images(job.model, Path(job.images_dir))
     train_rows = _tokenize_file(Path(job.train_path), config, tokenizer, images, config.limit)
     validation_rows = _tokenize_file(Path(job.validation_path), config, tokenizer, images)
+    if train_rows.num_without_advantage and not train_rows.rows:
+        raise DataError(
+            f"{job.train_path}: in all {train_rows.num_without_advantage} steps the samples of a question earned the same, so "
+            "none is better than another. Collect more samples a question (collect.samples_per_question), at a higher "
+            "temperature (collect.presets)."
+        )
     if not train_rows.rows:
         raise DataError(f"{job.train_path}: no training rows. Run: python jobs/format.py")
     if zero_stage == "zero3":
@@ -88,6 +95,8 @@ def _tokenize_file(
     try:
         if config.format == "dpo":
             return tokenize_pairs(rows, tokenizer, config.max_length, images)
+        if config.format == "rl_steps":
+            return tokenize_steps(rows, tokenizer, config.max_length, images)
         return tokenize_rows(rows, tokenizer, config.max_length, config.mask, images)
     except DataError as error:
         raise DataError(f"{path}: {error}") from None
@@ -116,6 +125,7 @@ def _read_rows(path: Path, limit: int = 0) -> Iterator[dict[str, Any]]:
 
 
 def _count_rows(train_rows: TokenizedRows, validation_rows: TokenizedRows) -> dict[str, int]:
+    left_out = {"rows_without_advantage": train_rows.num_without_advantage} if train_rows.num_without_advantage else {}
     return {
         "rows": len(train_rows.rows),
         "rows_too_long": train_rows.num_too_long,
@@ -123,6 +133,7 @@ def _count_rows(train_rows: TokenizedRows, validation_rows: TokenizedRows) -> di
         "validation_rows_too_long": validation_rows.num_too_long,
         "trained_tokens": train_rows.num_trained_tokens,
         "images": sum(len(row["image_keys"]) for row in train_rows.rows),
+        **left_out,
     }
 
 
@@ -147,14 +158,26 @@ def _build_trainer(
     }
     if config.format == "dpo":
         return PreferenceTrainer(**options, data_collator=PairCollator(tokenizer.pad_token_id, images))
-    is_weighted = any(row["weight"] != 1 for row in train_rows.rows)
-    # On GPUs TRL's own loss leaves the logits out and takes less memory.
-    trainer_class = SFTTrainer if job.use_gpu and not is_weighted else TrainedTokensTrainer
-    trainer = trainer_class(**options, data_collator=RowCollator(tokenizer.pad_token_id, images, is_weighted=is_weighted))
-    # Both losses divide by the trained tokens of a whole step. Vision-language models say of themselves that theirs does not, and
-    # with gradient accumulation each batch would be divided by its own tokens, and weighted ones by the number of batches again.
+    if config.format == "rl_steps":
+        options["data_collator"] = RowCollator(tokenizer.pad_token_id, images, number="advantage")
+        trainer = PolicyGradientTrainer(**options, clip_range=config.rl_clip_range, kl_weight=config.rl_kl_weight)
+    else:
+        trainer = _build_supervised(options, train_rows, images, use_gpu=job.use_gpu)
+    # All these losses divide by the trained tokens of a whole step. Vision-language models say of themselves that theirs does
+    # not, and with gradient accumulation each batch would be divided by its own tokens, and weighted ones by the number of
+    # batches again.
     trainer.model_accepts_loss_kwargs = True
     return trainer
+
+
+def _build_supervised(
+    options: dict[str, Any], train_rows: TokenizedRows, images: TrainingImages | None, *, use_gpu: bool
+) -> SFTTrainer:
+    is_weighted = any(row["weight"] != 1 for row in train_rows.rows)
+    pad_token_id = options["processing_class"].pad_token_id
+    options["data_collator"] = RowCollator(pad_token_id, images, number="weight" if is_weighted else None)
+    # On GPUs TRL's own loss leaves the logits out and takes less memory.
+    return SFTTrainer(**options) if use_gpu and not is_weighted else TrainedTokensTrainer(**options)
 
 
 def _build_adapter(config: FinetuneConfig, *, has_vision: bool) -> LoraConfig:

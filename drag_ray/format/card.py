@@ -15,7 +15,7 @@ _KINDS = {
     "dpo": "two queries from one state, the better one first (DPO: prompt, chosen, rejected)",
     "kto": "query, wanted or not (KTO: prompt, completion, label)",
     "reward": "first query and its rank score (reward model: prompt, completion, score)",
-    "rl_steps": "every reply with its reward (RL: prompt, completion, reward)",
+    "rl_steps": "every reply with its reward and advantage (RL: prompt, completion, completion_token_ids, advantage)",
 }
 
 

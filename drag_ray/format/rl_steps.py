@@ -2,10 +2,12 @@
 
 {"prompt": [{"role": "system", ...}, {"role": "user", "content": "Question: ..."}],
  "completion": [{"role": "assistant", "content": "<search>rotor</search>"}],
- "question_id": "q1", "trajectory_id": "q1-0", "step": 1, "num_steps": 2, "reward": 0.3, "trajectory_reward": 0.95}
+ "question_id": "q1", "trajectory_id": "q1-0", "step": 1, "num_steps": 2, "reward": 0.3, "trajectory_reward": 0.95,
+ "advantage": 1.2, "completion_token_ids": [44, 10552, 46, ...]}
 
-Every reply counts, flawed and unreadable ones too, word for word: a policy learns from what it did.  The rewards are those of the
-process stage.  A trainer that samples its own replies, as TRL's GRPO does, reads the prompts alone.
+Every reply counts, flawed and unreadable ones too, word for word and in the tokens that were drawn: a policy learns from what it
+did.  The rewards are those of the process stage.  A trainer that samples its own replies, as TRL's GRPO does, reads the prompts
+alone.
 """
 
 import polars as pl
@@ -16,16 +18,30 @@ from drag_ray.format.schemas import REWARDED_STEP
 from drag_ray.format.tables import ScoredPart
 
 SCHEMA = REWARDED_STEP
+_LEAST_DEVIATION = 1e-6
+"""Equal rewards may differ by rounding."""
 
 
 def build_rows(part: ScoredPart, config: FormatConfig) -> pl.DataFrame:
     """One row for each turn whose search, if it was one, did run."""
-    whole = part.trajectories.select("trajectory_id", "num_turns", trajectory_reward="reward")
+    whole = part.trajectories.select(
+        "trajectory_id", "num_turns", trajectory_reward="reward", advantage=group_advantage("reward", "question_id")
+    )
     steps = part.turns.filter(~pl.col("has_error")).join(whole, on="trajectory_id", maintain_order="left")
     return part.add_conversations(steps).select(
         cut_conversation("num_prompt_messages").alias("prompt"),
         as_reply("reply").alias("completion"),
         *("question_id", "trajectory_id", "step"),
         pl.col("num_turns").cast(pl.Int32).alias("num_steps"),
-        *("reward", "trajectory_reward"),
+        *("reward", "trajectory_reward", "advantage", "completion_token_ids"),
     )
+
+
+def group_advantage(reward: str, group: str) -> pl.Expr:
+    """How many standard deviations a reward is above the mean of its group; 0 in a group of one, or of equal rewards.
+
+    Source: GRPO (https://arxiv.org/abs/2402.03300), where a group is the samples of a question.
+    """
+    deviation = pl.col(reward).std().over(group).fill_null(0.0)
+    above = pl.col(reward) - pl.col(reward).mean().over(group)
+    return pl.when(deviation > _LEAST_DEVIATION).then(above / deviation).otherwise(0.0)

@@ -51,7 +51,8 @@ REWARDED_STEP = pa.schema(
         *(("prompt", MESSAGES), ("completion", MESSAGES)),
         *_ORIGIN,
         *(("step", pa.int32()), ("num_steps", pa.int32())),
-        *(("reward", pa.float64()), ("trajectory_reward", pa.float64())),
+        *(("reward", pa.float64()), ("trajectory_reward", pa.float64()), ("advantage", pa.float64())),
+        ("completion_token_ids", pa.list_(pa.int32())),
     ]
 )
-"""One reply of a trajectory with its own reward and the whole trajectory's."""
+"""One reply of a trajectory, with its own reward, the whole trajectory's, and what that is above the question's other ones."""

@@ -12,7 +12,10 @@ from drag_ray.process.scores import cumulative_effort
 from drag_ray.types import ActionKind
 
 _TRAJECTORY_COLUMNS = ("question_id", "question", "trajectory_id", "sample_index", "preset", "hinted", "protocol", "top_k")
-_TURN_COLUMNS = ("step", "action", "query", "reasoning", "num_prompt_messages", "num_hits", "evidence_rank", "finish_reason")
+_TURN_COLUMNS = (
+    *("step", "action", "query", "reasoning", "num_prompt_messages", "num_hits", "evidence_rank", "finish_reason"),
+    "completion_token_ids",
+)
 
 
 def explode_turns(trajectories: pl.DataFrame, config: ProcessConfig) -> pl.DataFrame:
@@ -20,10 +23,11 @@ def explode_turns(trajectories: pl.DataFrame, config: ProcessConfig) -> pl.DataF
 
     Columns: question_id, question, trajectory_id, sample_index, preset, hinted, protocol, top_k, step (1-based turn), action,
     query, query_key (the query without differences of spacing), reasoning, reply (what the model wrote, word for word),
-    num_prompt_messages, state (a fingerprint of those messages), num_hits, evidence_rank, rank_score, found (evidence within
-    top_k), has_error (the search itself failed), is_truncated (the reply was cut at its token limit), is_repeated (the
-    trajectory asked the same before), drop_reason (why nothing should be trained on the reply, empty if it is fine),
-    rank_reward, format_reward and reward (of this turn, see `rewards`).
+    completion_token_ids (the same in the tokens that it drew; none for trajectories from elsewhere), num_prompt_messages, state
+    (a fingerprint of those messages), num_hits, evidence_rank, rank_score, found (evidence within top_k), has_error (the search
+    itself failed), is_truncated (the reply was cut at its token limit), is_repeated (the trajectory asked the same before),
+    drop_reason (why nothing should be trained on the reply, empty if it is fine), rank_reward, format_reward and reward (of this
+    turn, see `rewards`).
     """
     is_search = pl.col("action") == ActionKind.SEARCH.value
     turns = (

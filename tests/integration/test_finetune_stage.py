@@ -194,25 +194,89 @@ def test_preference_pairs_make_the_chosen_replies_likelier(tmp_path: Path, nano_
 
 def _compute_dpo_loss(base_dir: Path, adapter_dir: Path, pairs: list[dict[str, Any]], beta: float) -> float:
     """Equation 7 of the DPO paper, pair by pair, with the log-probabilities of transformers."""
-    tokenizer = AutoTokenizer.from_pretrained(base_dir)
-    reference = AutoModelForCausalLM.from_pretrained(base_dir, dtype=torch.float32).eval()
-    policy = PeftModel.from_pretrained(
-        AutoModelForCausalLM.from_pretrained(base_dir, dtype=torch.float32), str(adapter_dir)
-    ).eval()
-
-    def log_probability(model: Any, pair: dict[str, Any], side: str) -> torch.Tensor:
-        prompt = tokenizer.apply_chat_template(pair["prompt"], add_generation_prompt=True, tokenize=False)
-        prompt_ids, reply_ids = (
-            tokenizer(text, add_special_tokens=False)["input_ids"] for text in (prompt, pair[side][0]["content"] + "<|im_end|>")
-        )
-        with torch.no_grad():
-            logits = model(torch.tensor([prompt_ids + reply_ids])).logits[0, len(prompt_ids) - 1 : -1]
-        return logits.log_softmax(-1).gather(1, torch.tensor(reply_ids)[:, None]).sum()
-
+    tokenizer, before, now = _load_policies(base_dir, adapter_dir)
     losses = []
     for pair in pairs:
+        replies = {side: _encode(tokenizer, pair[side][0]["content"] + "<|im_end|>") for side in ("chosen", "rejected")}
         gains = {
-            side: log_probability(policy, pair, side) - log_probability(reference, pair, side) for side in ("chosen", "rejected")
+            side: _score(now, tokenizer, pair["prompt"], reply).sum() - _score(before, tokenizer, pair["prompt"], reply).sum()
+            for side, reply in replies.items()
         }
         losses.append(-torch.nn.functional.logsigmoid(beta * (gains["chosen"] - gains["rejected"])))
     return float(torch.stack(losses).mean())
+
+
+def test_steps_with_an_advantage_become_likelier_and_those_without_less_likely(tmp_path: Path, nano_model: Path) -> None:
+    held_out = write_steps(tmp_path, nano_model, num_rows=32)
+    config = make_config(
+        tmp_path, nano_model, format="rl_steps", epochs=2, learning_rate=1e-3, merge=False, batch_size=4, rl_clip_range=0.5
+    )
+    with open_folder(tmp_path) as folder:
+        counts = run(config, folder)
+    assert (counts["rows"], counts["rows_without_advantage"]) == (32, 1)
+    adapter_dir = tmp_path / "finetune" / "adapter"
+    assert counts["eval_loss_before"] == pytest.approx(
+        _compute_policy_loss(nano_model, None, held_out, config.finetune), rel=1e-4
+    )
+    expected = _compute_policy_loss(nano_model, adapter_dir, held_out, config.finetune)
+    assert counts["eval_loss_after"] == pytest.approx(expected, rel=1e-3)
+    assert expected < counts["eval_loss_before"] - 0.1
+    tokenizer, before, now = _load_policies(nano_model, adapter_dir)
+    for step in held_out:
+        scores = [_score(model, tokenizer, step["prompt"], step["completion_token_ids"]).mean() for model in (before, now)]
+        assert (scores[1] > scores[0]) == (step["advantage"] > 0)
+    curve = [json.loads(line) for line in (tmp_path / "finetune" / "curve.jsonl").read_text().splitlines()]
+    assert all(point["kl"] >= 0 for point in curve if "loss" in point)
+
+
+def write_steps(run_dir: Path, model: Path, num_rows: int) -> list[dict[str, Any]]:
+    """Write steps with one reply that is better than another, a step without advantage, and four for validation: these."""
+    tokenizer = AutoTokenizer.from_pretrained(model)
+    steps = []
+    for number in range(num_rows + 4):
+        query, advantage = ("thing", 0.9) if number % 2 else ("somewhere else entirely", -1.1)
+        reply = f"<search>{query}</search>"
+        steps.append(
+            {
+                "prompt": say("user", f"Where is thing {number // 2}?"),
+                "completion": say("assistant", reply),
+                "completion_token_ids": _encode(tokenizer, reply),
+                "advantage": advantage,
+            }
+        )
+    write_split(run_dir, "rl_steps", [{**steps[0], "advantage": 0.0}, *steps], num_rows + 1)
+    return steps[num_rows:]
+
+
+def _compute_policy_loss(
+    base_dir: Path, adapter_dir: Path | None, steps: list[dict[str, Any]], settings: FinetuneConfig
+) -> float:
+    """The mean over all tokens of the clipped surrogate and the divergence, token by token."""
+    tokenizer, before, now = _load_policies(base_dir, adapter_dir)
+    losses = []
+    for step in steps:
+        scores = [_score(model, tokenizer, step["prompt"], step["completion_token_ids"]).tolist() for model in (before, now)]
+        for old, new in zip(*scores, strict=True):
+            ratio, low, high = math.exp(new - old), 1 - settings.rl_clip_range, 1 + settings.rl_clip_range
+            gain = min(ratio * step["advantage"], min(max(ratio, low), high) * step["advantage"])
+            losses.append(settings.rl_kl_weight * (1 / ratio + math.log(ratio) - 1) - gain)
+    return sum(losses) / len(losses)
+
+
+def _load_policies(base_dir: Path, adapter_dir: Path | None) -> tuple[Any, Any, Any]:
+    """The tokenizer, the policy before and the policy now, which without an adapter is the same."""
+    before, now = (AutoModelForCausalLM.from_pretrained(base_dir, dtype=torch.float32).eval() for _ in range(2))
+    now = PeftModel.from_pretrained(now, str(adapter_dir)).eval() if adapter_dir else now
+    return AutoTokenizer.from_pretrained(base_dir), before, now
+
+
+def _encode(tokenizer: Any, text: str) -> list[int]:
+    return tokenizer(text, add_special_tokens=False)["input_ids"]
+
+
+def _score(model: Any, tokenizer: Any, prompt: list[dict[str, str]], reply_ids: list[int]) -> torch.Tensor:
+    """Log-probabilities of the tokens of a reply."""
+    prompt_ids = _encode(tokenizer, tokenizer.apply_chat_template(prompt, add_generation_prompt=True, tokenize=False))
+    with torch.no_grad():
+        logits = model(torch.tensor([prompt_ids + reply_ids])).logits[0, len(prompt_ids) - 1 : -1]
+    return logits.log_softmax(-1).gather(1, torch.tensor(reply_ids)[:, None])[:, 0]

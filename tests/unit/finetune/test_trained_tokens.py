@@ -10,10 +10,11 @@ import torch
 from datasets import Dataset
 from transformers import AutoTokenizer, LlamaForCausalLM
 from trl.trainer.sft_config import SFTConfig
+from trl.trainer.utils import add_fused_lm_head
 
 from drag_ray.engine.embedded import embedded_model_dir
 from drag_ray.finetune.collator import RowCollator
-from drag_ray.finetune.trained_tokens import TrainedTokensTrainer, compute_trained_loss
+from drag_ray.finetune.trained_tokens import TrainedTokensTrainer, compute_log_probabilities, compute_trained_loss
 
 ROWS = [
     {"input_ids": [5, 6, 7, 8, 9], "labels": [-100, -100, 7, 8, 9], "weight": 0.5},
@@ -47,6 +48,24 @@ def test_loss_and_gradients_equal_those_of_the_whole_projection(model: LlamaForC
 def test_a_step_of_several_batches_divides_by_its_own_count(model: LlamaForCausalLM, inputs: dict[str, torch.Tensor]) -> None:
     trained = int((inputs["labels"] != -100).sum())
     torch.testing.assert_close(compute_trained_loss(model, inputs, 2 * trained), compute_trained_loss(model, inputs) / 2)
+
+
+def test_log_probabilities_are_those_of_the_logits_also_with_the_fused_head(
+    model: LlamaForCausalLM, inputs: dict[str, torch.Tensor]
+) -> None:
+    scores = model(**{name: values for name, values in inputs.items() if name != "labels"}).logits[:, :-1].log_softmax(-1)
+    labels = inputs["labels"][:, 1:]
+    expected = scores.gather(2, labels.clamp(min=0).unsqueeze(2)).squeeze(2)[labels != -100]
+    patched = copy.deepcopy(model)
+    add_fused_lm_head(patched)
+    for network, fused in ((model, False), (patched, True)):
+        log_probabilities, is_trained = compute_log_probabilities(network, inputs, fused=fused)
+        torch.testing.assert_close(log_probabilities[is_trained], expected)
+        gradient, wanted = (
+            torch.autograd.grad(values.sum(), network.model.embed_tokens.weight, retain_graph=True)[0]
+            for values in (log_probabilities, compute_trained_loss(network, inputs, num_tokens=1))
+        )
+        torch.testing.assert_close(gradient, -wanted)
 
 
 def compute_row_losses(model: LlamaForCausalLM) -> tuple[list[torch.Tensor], list[int]]:
@@ -115,7 +134,7 @@ def train_one_step(model: LlamaForCausalLM, folder: Path, batch_size: int, accum
     trainer = TrainedTokensTrainer(
         model=model,
         args=arguments,
-        data_collator=RowCollator(pad_token_id=0, is_weighted=True),
+        data_collator=RowCollator(pad_token_id=0, number="weight"),
         train_dataset=Dataset.from_list(ROWS),
         processing_class=AutoTokenizer.from_pretrained(embedded_model_dir()),
     )

@@ -15,7 +15,7 @@ from drag_ray.errors import DataError, TrainError
 from drag_ray.finetune.collator import RowCollator
 from drag_ray.finetune.conversation import read_conversation
 from drag_ray.finetune.images import TrainingImages, open_training_images
-from drag_ray.finetune.tokens import IGNORED_LABEL, tokenize_rows
+from drag_ray.finetune.tokens import IGNORED_LABEL, tokenize_rows, tokenize_steps
 
 SIZES = ((300, 400), (640, 320), (300, 400))
 SEARCH = "<search>rotor</search>"
@@ -84,6 +84,18 @@ def test_an_image_has_the_tokens_that_the_processor_gives_it_and_they_are_not_le
     assert tokenized["image_keys"] == keys
 
 
+def test_of_a_step_with_images_the_drawn_tokens_alone_are_learned(
+    processor: Any, keys: list[str], images: TrainingImages
+) -> None:
+    row = build_row(*keys)
+    [supervised] = tokenize_rows([row], processor.tokenizer, 2048, images=images).rows
+    row |= {"completion_token_ids": processor.tokenizer(SEARCH)["input_ids"], "advantage": -0.5}
+    [step] = tokenize_steps([row], processor.tokenizer, 2048, images).rows
+    assert step["input_ids"] == supervised["input_ids"][: len(step["input_ids"])]
+    assert decode_learned(step, processor) == SEARCH
+    assert step["image_keys"] == keys
+
+
 def test_without_a_mask_all_but_the_images_is_learned(processor: Any, keys: list[str], images: TrainingImages) -> None:
     row = build_row(keys[1])
     [tokenized] = tokenize_rows([row], processor.tokenizer, 2048, "none", images).rows
@@ -95,7 +107,7 @@ def test_a_batch_has_what_the_processor_makes_of_it(
 ) -> None:
     rows = [build_row(keys[0], keys[1]), build_row(), build_row(keys[2])]
     tokenized = tokenize_rows(rows, processor.tokenizer, 2048, images=images)
-    batch = RowCollator(processor.tokenizer.pad_token_id, images, is_weighted=True)(tokenized.rows)
+    batch = RowCollator(processor.tokenizer.pad_token_id, images, number="weight")(tokenized.rows)
     expected = processor(
         text=[render(row, processor) for row in rows],
         images=[store.open(key) for key in keys],
