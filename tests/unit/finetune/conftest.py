@@ -1,8 +1,13 @@
-"""A model small enough to compute every loss by hand."""
+"""A model small enough to compute every loss by hand, and a trainer's options with which a step is easy to foretell."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
+from trl.trainer.sft_config import SFTConfig
 
 
 @pytest.fixture(scope="package")
@@ -13,3 +18,32 @@ def model() -> LlamaForCausalLM:
         vocab_size=50, hidden_size=16, intermediate_size=32, num_hidden_layers=2, num_attention_heads=2, num_key_value_heads=1
     )
     return LlamaForCausalLM(config)
+
+
+@pytest.fixture
+def build_descent(tmp_path: Path) -> Callable[..., SFTConfig]:
+    """Options of plain gradient descent at a rate of 1: a step takes the gradient away from the weights, and nothing else."""
+
+    def build(batch_size: int, accumulation: int, **options: Any) -> SFTConfig:
+        return SFTConfig(
+            output_dir=str(tmp_path),
+            per_device_train_batch_size=batch_size,
+            gradient_accumulation_steps=accumulation,
+            learning_rate=1.0,
+            lr_scheduler_type="constant",
+            optim="sgd",
+            max_grad_norm=0.0,
+            logging_steps=1,
+            use_cpu=True,
+            bf16=False,
+            gradient_checkpointing=False,
+            max_length=None,
+            dataset_kwargs={"skip_prepare_dataset": True},
+            remove_unused_columns=False,
+            save_strategy="no",
+            report_to="none",
+            disable_tqdm=True,
+            **options,
+        )
+
+    return build

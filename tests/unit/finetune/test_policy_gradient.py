@@ -1,7 +1,7 @@
 """The loss of reinforcement learning, beside values worked out by hand and the gradient that theory gives for the first step."""
 
 import copy
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -51,27 +51,7 @@ def test_the_divergence_is_nothing_between_equals_and_its_mean_is_that_of_the_di
     assert_close(estimate, (now * (now / before).log()).sum())
 
 
-def build_trainer(model: LlamaForCausalLM, folder: Path, batch_size: int, accumulation: int, **options: Any) -> Any:
-    arguments = SFTConfig(
-        output_dir=str(folder),
-        per_device_train_batch_size=batch_size,
-        gradient_accumulation_steps=accumulation,
-        learning_rate=1.0,
-        lr_scheduler_type="constant",
-        optim="sgd",
-        max_grad_norm=0.0,
-        logging_steps=1,
-        use_cpu=True,
-        bf16=False,
-        gradient_checkpointing=False,
-        max_length=None,
-        dataset_kwargs={"skip_prepare_dataset": True},
-        remove_unused_columns=False,
-        save_strategy="no",
-        report_to="none",
-        disable_tqdm=True,
-        **options,
-    )
+def build_trainer(model: LlamaForCausalLM, arguments: SFTConfig) -> Any:
     return PolicyGradientTrainer(
         model=model,
         args=arguments,
@@ -85,7 +65,7 @@ def build_trainer(model: LlamaForCausalLM, folder: Path, batch_size: int, accumu
 
 @pytest.mark.parametrize(("batch_size", "accumulation"), [(4, 1), (2, 2), (1, 4)])
 def test_the_first_step_follows_the_policy_gradient_however_it_is_cut_into_batches(
-    model: LlamaForCausalLM, tmp_path: Path, batch_size: int, accumulation: int
+    model: LlamaForCausalLM, build_descent: Callable[..., SFTConfig], batch_size: int, accumulation: int
 ) -> None:
     expected: Any = get_peft_model(copy.deepcopy(model), LORA)
     total = torch.zeros(())
@@ -96,7 +76,7 @@ def test_the_first_step_follows_the_policy_gradient_however_it_is_cut_into_batch
     (total / 8).backward()  # the steps drew 8 tokens
     trained: Any = get_peft_model(copy.deepcopy(model), LORA)
     trained.load_state_dict(expected.state_dict())
-    build_trainer(trained, tmp_path, batch_size, accumulation, max_steps=1).train()
+    build_trainer(trained, build_descent(batch_size, accumulation, max_steps=1)).train()
     moved = 0
     for (name, before), after in zip(expected.named_parameters(), trained.parameters(), strict=True):
         gradient = torch.zeros_like(before) if before.grad is None else before.grad
@@ -105,8 +85,8 @@ def test_the_first_step_follows_the_policy_gradient_however_it_is_cut_into_batch
     assert moved == 4  # the second matrices of an adapter; the first ones start moving once these are not zero
 
 
-def test_the_log_says_how_far_the_policy_has_come(model: LlamaForCausalLM, tmp_path: Path) -> None:
-    trainer = build_trainer(get_peft_model(copy.deepcopy(model), LORA), tmp_path, 4, 1, max_steps=3)
+def test_the_log_says_how_far_the_policy_has_come(model: LlamaForCausalLM, build_descent: Callable[..., SFTConfig]) -> None:
+    trainer = build_trainer(get_peft_model(copy.deepcopy(model), LORA), build_descent(4, 1, max_steps=3))
     trainer.train()
     points = [entry for entry in trainer.state.log_history if "loss" in entry]
     assert points[0]["kl"] == pytest.approx(0, abs=1e-6)

@@ -2,7 +2,7 @@
 they define, row by row."""
 
 import copy
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -101,36 +101,17 @@ def test_a_batch_is_the_weighted_mean_of_its_tokens(model: LlamaForCausalLM) -> 
 
 @pytest.mark.parametrize(("batch_size", "accumulation"), [(4, 1), (2, 2), (1, 4)])
 def test_a_step_is_the_same_however_it_is_cut_into_batches(
-    model: LlamaForCausalLM, tmp_path: Path, batch_size: int, accumulation: int
+    model: LlamaForCausalLM, build_descent: Callable[..., SFTConfig], batch_size: int, accumulation: int
 ) -> None:
     expected = copy.deepcopy(model)
     compute_expected_loss(expected).backward()
-    trained = train_one_step(copy.deepcopy(model), tmp_path, batch_size, accumulation)
+    trained = train_one_step(copy.deepcopy(model), build_descent(batch_size, accumulation, max_steps=1))
     for (name, before), after in zip(expected.named_parameters(), trained.parameters(), strict=True):
         assert before.grad is not None
         torch.testing.assert_close(after.data, before.data - before.grad, msg=name, rtol=1e-4, atol=1e-6)
 
 
-def train_one_step(model: LlamaForCausalLM, folder: Path, batch_size: int, accumulation: int) -> Any:
-    arguments = SFTConfig(
-        output_dir=str(folder),
-        max_steps=1,
-        per_device_train_batch_size=batch_size,
-        gradient_accumulation_steps=accumulation,
-        learning_rate=1.0,
-        lr_scheduler_type="constant",
-        optim="sgd",
-        max_grad_norm=0.0,
-        use_cpu=True,
-        bf16=False,
-        gradient_checkpointing=False,
-        max_length=None,
-        dataset_kwargs={"skip_prepare_dataset": True},
-        remove_unused_columns=False,
-        save_strategy="no",
-        report_to="none",
-        disable_tqdm=True,
-    )
+def train_one_step(model: LlamaForCausalLM, arguments: SFTConfig) -> Any:
     trainer = TrainedTokensTrainer(
         model=model,
         args=arguments,
