@@ -29,12 +29,13 @@ class PolicyGradientTrainer(TrainedTokensTrainer):
         super().__init__(*args, **options)
         self._clip_range = clip_range
         self._kl_weight = kl_weight
+        self._fused = not self.args.use_cpu
 
     def compute_batch_loss(self, model: Any, inputs: dict[str, Any], num_tokens: torch.Tensor | int | None) -> torch.Tensor:
         """The mean loss of the drawn tokens."""
         advantage = inputs["advantage"].unsqueeze(1)
-        before, _ = self._compute_before(model, inputs)
-        now, is_drawn = compute_log_probabilities(model, inputs, fused=not self.args.use_cpu)
+        before = self._compute_before(model, inputs)
+        now, is_drawn = compute_log_probabilities(model, inputs, fused=self._fused)
         kl = compute_kl(now, before)
         loss = (self._kl_weight * kl - compute_gains(now, before, advantage, self._clip_range))[is_drawn].sum()
         mode = "train" if model.training else "eval"
@@ -42,7 +43,7 @@ class PolicyGradientTrainer(TrainedTokensTrainer):
         self._note(mode, "clipped", is_clipped(now, before, advantage, self._clip_range)[is_drawn].float())
         return loss / (is_drawn.sum() if num_tokens is None else num_tokens)
 
-    def _compute_before(self, model: Any, inputs: dict[str, Any]) -> tuple[torch.Tensor, torch.Tensor]:
+    def _compute_before(self, model: Any, inputs: dict[str, Any]) -> torch.Tensor:
         """Log-probabilities of the policy that the adapter starts from."""
         adapted: Any = self.accelerator.unwrap_model(model)
         checkpointing: Any = self.args.gradient_checkpointing_kwargs
@@ -51,7 +52,7 @@ class PolicyGradientTrainer(TrainedTokensTrainer):
             disable_gradient_checkpointing(adapted, checkpointing),
             use_adapter(adapted, adapter_name=None),
         ):
-            return compute_log_probabilities(model, inputs, fused=not self.args.use_cpu)
+            return compute_log_probabilities(model, inputs, fused=self._fused)[0]
 
     def _note(self, mode: str, name: str, values: torch.Tensor) -> None:
         """Hand the mean over all processes to the log."""

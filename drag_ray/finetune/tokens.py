@@ -1,47 +1,21 @@
-"""Training rows -> token ids and labels: the loss falls on the part of each learned reply that the mask lets through.
+"""A conversation -> token ids and labels: the loss falls on the part of each learned reply that the mask lets through.
 
 A prompt and the reply to it are tokenized apart, as they are when the model serves: it is given the
 tokens of the prompt and adds its own.  So what is learned is a sequence that it can be asked to write.
-What the labels learn is decoded once more and compared with the text that was meant.  The tokens of a page image
-take the place of the one that marks it afterwards, so that they are never learned, whatever the mask.
+What the labels learn is decoded once more and compared with the text that was meant.
 """
 
 import unicodedata
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 from itertools import groupby
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from drag_ray.errors import DataError, TrainError
-from drag_ray.finetune.conversation import Conversation, read_conversation
+from drag_ray.finetune.conversation import Conversation
 from drag_ray.format.masks import Mask, Span, find_spans
-
-if TYPE_CHECKING:  # it brings torch, which the inspection of rows can do without
-    from drag_ray.finetune.images import TrainingImages
 
 IGNORED_LABEL = -100
 """The label that PyTorch's cross-entropy leaves out."""
-ROW_NUMBERS = ("weight", "advantage")
-"""What a row may count in the loss: a supervised one its weight, a drawn one how much better than others it was."""
-PAIR_SIDES = ("chosen", "rejected")
-"""The two replies of a preference pair, in the order that TRL takes them in."""
-
-
-@dataclass
-class TokenizedRows:
-    """Rows {input_ids, labels, image_keys, weight or advantage} or pairs {chosen, rejected, image_keys}; how many are left out.
-
-    `input_ids` and `labels`, which each side of a pair has, are of equal length; images stand in their order.
-    """
-
-    rows: list[dict[str, Any]] = field(default_factory=list)
-    num_too_long: int = 0
-    num_without_advantage: int = 0
-
-    @property
-    def num_trained_tokens(self) -> int:
-        sequences = (sequence for row in self.rows for sequence in _list_sequences(row))
-        return sum(label != IGNORED_LABEL for sequence in sequences for label in sequence["labels"])
 
 
 def tokenize_conversation(conversation: Conversation, tokenizer: Any, mask: Mask = "assistant") -> dict[str, list[int]]:
@@ -129,72 +103,18 @@ def _cut_runs(places: Sequence[int]) -> list[Span]:
     return [(run[0][1], run[-1][1]) for run in runs]
 
 
-def tokenize_rows(
-    rows: Iterable[dict[str, Any]],
-    tokenizer: Any,
-    max_length: int,
-    mask: Mask = "assistant",
-    images: "TrainingImages | None" = None,
-) -> TokenizedRows:
-    """Tokenize rows; one of more than `max_length` tokens, those of its images included, is set aside and counted, never cut.
+def tokenize_step(conversation: Conversation, drawn: list[int], tokenizer: Any) -> dict[str, list[int]]:
+    """Token ids and labels of the prompt to the learned reply, and of that reply in the tokens `drawn` that it was written in.
 
-    Args:
-        images: what the model makes of page images; None if it takes none.
+    It is not tokenized anew, and no token ends the turn that was not drawn: a reply that was cut, or stopped at a tag, has none.
 
     Raises:
-        DataError: a row is not a training row or shows a page image that is missing or damaged (says which), or none is short
-            enough.
-        TrainError: the chat template cannot be trained with, or the model takes no images.
+        DataError: there are no tokens, or they are not those of the reply.
     """
-
-    def tokenize(row: dict[str, Any]) -> dict[str, Any]:
-        conversation = read_conversation(row)
-        tokenized = _tokenize_with_images(conversation, tokenizer, mask, images)
-        return {**tokenized, "weight": conversation.weight, "image_keys": conversation.images}
-
-    return _tokenize_all(rows, tokenize, max_length)
-
-
-def tokenize_pairs(
-    rows: Iterable[dict[str, Any]], tokenizer: Any, max_length: int, images: "TrainingImages | None" = None
-) -> TokenizedRows:
-    """Tokenize preference pairs {prompt, chosen, rejected}: each side is the prompt with one of the two replies.
-
-    Args and errors are those of `tokenize_rows`. The whole of a reply is compared, up to its end-of-turn token.
-    """
-
-    def tokenize(row: dict[str, Any]) -> dict[str, Any]:
-        if missing := {"prompt", "chosen", "rejected"} - row.keys():
-            raise DataError(f"a preference pair lacks {', '.join(sorted(missing))}. Run: python jobs/format.py")
-        conversations = [read_conversation({**row, "completion": row[side]}) for side in PAIR_SIDES]
-        sides = [_tokenize_with_images(conversation, tokenizer, "assistant", images) for conversation in conversations]
-        return {**dict(zip(PAIR_SIDES, sides, strict=True)), "image_keys": conversations[0].images}
-
-    return _tokenize_all(rows, tokenize, max_length)
-
-
-def tokenize_steps(
-    rows: Iterable[dict[str, Any]], tokenizer: Any, max_length: int, images: "TrainingImages | None" = None
-) -> TokenizedRows:
-    """Tokenize steps {prompt, completion, completion_token_ids, advantage}: the prompt, and the tokens that the policy drew.
-
-    A reply is not tokenized anew, and no token ends the turn that was not drawn: a reply that was cut, or stopped at a tag, has
-    none.  Steps without advantage, which nothing is learned from, are left out and counted.  Args and errors are those of
-    `tokenize_rows`.
-    """
-
-    def tokenize(row: dict[str, Any]) -> dict[str, Any]:
-        if missing := {"advantage", "completion_token_ids"} - row.keys():
-            raise DataError(f"a step lacks {', '.join(sorted(missing))}. Run: python jobs/format.py")
-        conversation = read_conversation(row)
-        prompt = _tokenize(_render(conversation, conversation.trained[0], tokenizer, with_generation_prompt=True), tokenizer)
-        drawn = row["completion_token_ids"]
-        _check_drawn(drawn, conversation.messages[conversation.trained[0]]["content"], tokenizer)
-        tokenized = {"input_ids": prompt + drawn, "labels": [IGNORED_LABEL] * len(prompt) + drawn}
-        tokenized = _add_images(tokenized, conversation, images)
-        return {**tokenized, "advantage": row["advantage"], "image_keys": conversation.images}
-
-    return _tokenize_all(rows, tokenize, max_length)
+    place = conversation.trained[0]
+    prompt = _tokenize(_render(conversation, place, tokenizer, with_generation_prompt=True), tokenizer)
+    _check_drawn(drawn, conversation.messages[place]["content"], tokenizer)
+    return {"input_ids": prompt + drawn, "labels": [IGNORED_LABEL] * len(prompt) + drawn}
 
 
 def _check_drawn(drawn: Sequence[int], reply: str, tokenizer: Any) -> None:
@@ -211,77 +131,6 @@ def _check_drawn(drawn: Sequence[int], reply: str, tokenizer: Any) -> None:
             f"the tokens of a step decode to {words[:80]!r}, and its reply is {written[:80]!r}: another model drew them. "
             "Set engine.model to the one that collected."
         )
-
-
-def _tokenize_with_images(
-    conversation: Conversation, tokenizer: Any, mask: Mask, images: "TrainingImages | None"
-) -> dict[str, list[int]]:
-    return _add_images(tokenize_conversation(conversation, tokenizer, mask), conversation, images)
-
-
-def _add_images(
-    tokenized: dict[str, list[int]], conversation: Conversation, images: "TrainingImages | None"
-) -> dict[str, list[int]]:
-    """The tokens of the page images in place of their marks."""
-    if images:
-        return expand_images(tokenized, images.mark_id, [images.find_tokens(key) for key in conversation.images])
-    if conversation.images:
-        raise TrainError(
-            "the training rows show page images, and engine.model takes none. Set engine.model to a vision-language "
-            "model, or collect with agent.page_view text."
-        )
-    return tokenized
-
-
-def _tokenize_all(
-    rows: Iterable[dict[str, Any]], tokenize: Callable[[dict[str, Any]], dict[str, Any]], max_length: int
-) -> TokenizedRows:
-    """What `tokenize` makes of each row, without those that hold a sequence of more than `max_length` tokens."""
-    kept = TokenizedRows()
-    for number, row in enumerate(rows, start=1):
-        if row.get("advantage") == 0:
-            kept.num_without_advantage += 1
-            continue
-        try:
-            tokenized = tokenize(row)
-        except DataError as error:
-            raise DataError(f"row {number}: {error}") from None
-        if max(len(sequence["input_ids"]) for sequence in _list_sequences(tokenized)) > max_length:
-            kept.num_too_long += 1
-        else:
-            kept.rows.append(tokenized)
-    if kept.num_too_long and not kept.rows:
-        raise DataError(
-            f"all {kept.num_too_long} rows have more than finetune.max_length = {max_length} tokens. "
-            "Raise it, or collect with a smaller agent.top_k, fewer agent.page_chars or a low agent.image_searches."
-        )
-    return kept
-
-
-def _list_sequences(tokenized: dict[str, Any]) -> list[dict[str, list[int]]]:
-    """Both sides of a pair, or the row itself."""
-    return [tokenized[side] for side in PAIR_SIDES if side in tokenized] or [tokenized]
-
-
-def expand_images(tokenized: dict[str, list[int]], mark_id: int, images: Sequence[list[int]]) -> dict[str, list[int]]:
-    """Put the tokens of each image in place of its mark. They are not learned.
-
-    Raises:
-        DataError: there are not as many marks as images.
-    """
-    num_marks = tokenized["input_ids"].count(mark_id)
-    if num_marks != len(images):
-        raise DataError(
-            f"a training row shows {len(images)} images, and the chat template marks {num_marks}. If one of its texts spells "
-            "out the model's image token, leave the row out; otherwise this family of models is not supported."
-        )
-    waiting = iter(images)
-    expanded: dict[str, list[int]] = {"input_ids": [], "labels": []}
-    for token, label in zip(tokenized["input_ids"], tokenized["labels"], strict=True):
-        tokens = next(waiting) if token == mark_id else [token]
-        expanded["input_ids"] += tokens
-        expanded["labels"] += [IGNORED_LABEL] * len(tokens) if token == mark_id else [label]
-    return expanded
 
 
 def _render(conversation: Conversation, stop: int, tokenizer: Any, with_generation_prompt: bool) -> str:

@@ -6,7 +6,8 @@ import torch
 from torch.nn.functional import cross_entropy
 from trl.trainer.sft_trainer import SFTTrainer
 
-from drag_ray.finetune.tokens import IGNORED_LABEL, ROW_NUMBERS
+from drag_ray.finetune.tokenized_rows import ROW_NUMBERS
+from drag_ray.finetune.tokens import IGNORED_LABEL
 
 
 class TrainedTokensTrainer(SFTTrainer):

@@ -28,7 +28,7 @@ from drag_ray.finetune.job import TrainJob
 from drag_ray.finetune.model import load_model, load_tokenizer
 from drag_ray.finetune.policy_gradient import PolicyGradientTrainer
 from drag_ray.finetune.preference import PreferenceTrainer
-from drag_ray.finetune.tokens import TokenizedRows, tokenize_pairs, tokenize_rows, tokenize_steps
+from drag_ray.finetune.tokenized_rows import TokenizedRows, tokenize_pairs, tokenize_rows, tokenize_steps
 from drag_ray.finetune.trained_tokens import TrainedTokensTrainer
 
 _VISION_PART = r".*(visual|vision_tower|vision_model)\..*"
@@ -57,14 +57,7 @@ def train(job: TrainJob, report: ReportFn, resume_from: Path | None) -> dict[str
     images = open_training_images(job.model, Path(job.images_dir))
     train_rows = _tokenize_file(Path(job.train_path), config, tokenizer, images, config.limit)
     validation_rows = _tokenize_file(Path(job.validation_path), config, tokenizer, images)
-    if train_rows.num_without_advantage and not train_rows.rows:
-        raise DataError(
-            f"{job.train_path}: in all {train_rows.num_without_advantage} steps the samples of a question earned the same, so "
-            "none is better than another. Collect more samples a question (collect.samples_per_question), at a higher "
-            "temperature (collect.presets)."
-        )
-    if not train_rows.rows:
-        raise DataError(f"{job.train_path}: no training rows. Run: python jobs/format.py")
+    _check_any_left(train_rows, job.train_path)
     if zero_stage == "zero3":
         _check_all_show_images(train_rows.rows + validation_rows.rows)
     set_seed(config.seed)
@@ -100,6 +93,18 @@ def _tokenize_file(
         return tokenize_rows(rows, tokenizer, config.max_length, config.mask, images)
     except DataError as error:
         raise DataError(f"{path}: {error}") from None
+
+
+def _check_any_left(rows: TokenizedRows, path: str) -> None:
+    if rows.rows:
+        return
+    if rows.num_without_advantage:
+        raise DataError(
+            f"{path}: in all {rows.num_without_advantage} steps the samples of a question earned the same, so none is better "
+            "than another. Collect more samples a question (collect.samples_per_question), at a higher temperature "
+            "(collect.presets)."
+        )
+    raise DataError(f"{path}: no training rows. Run: python jobs/format.py")
 
 
 def _check_all_show_images(rows: list[dict[str, Any]]) -> None:

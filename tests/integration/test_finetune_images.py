@@ -29,7 +29,8 @@ from drag_ray.finetune.images import open_training_images
 from drag_ray.finetune.job import TrainJob
 from drag_ray.finetune.model import load_model, load_tokenizer
 from drag_ray.finetune.stage import run
-from drag_ray.finetune.tokens import IGNORED_LABEL, tokenize_rows
+from drag_ray.finetune.tokenized_rows import tokenize_rows
+from drag_ray.finetune.tokens import IGNORED_LABEL
 from drag_ray.finetune.trained_tokens import compute_trained_loss
 from drag_ray.finetune.trainer import train
 

@@ -229,6 +229,16 @@ def test_steps_with_an_advantage_become_likelier_and_those_without_less_likely(t
     assert all(point["kl"] >= 0 for point in curve if "loss" in point)
 
 
+def test_steps_of_which_none_is_better_are_refused(tmp_path: Path, nano_model: Path) -> None:
+    step = {"prompt": say("user", "Where?"), "completion": say("assistant", "there"), "completion_token_ids": [1]}
+    write_split(tmp_path, "rl_steps", [{**step, "advantage": 0.0}] * 3, 2)
+    with (
+        open_folder(tmp_path) as folder,
+        pytest.raises(DataError, match=r"train\.jsonl: in all 2 steps .* earned the same.*collect\.samples_per_question"),
+    ):
+        run(make_config(tmp_path, nano_model, format="rl_steps"), folder)
+
+
 def write_steps(run_dir: Path, model: Path, num_rows: int) -> list[dict[str, Any]]:
     """Write steps with one reply that is better than another, a step without advantage, and four for validation: these."""
     tokenizer = AutoTokenizer.from_pretrained(model)

@@ -9,7 +9,8 @@ from transformers import AutoTokenizer
 from drag_ray.engine.embedded import embedded_model_dir
 from drag_ray.errors import DataError, TrainError
 from drag_ray.finetune.conversation import Conversation, read_conversation
-from drag_ray.finetune.tokens import IGNORED_LABEL, tokenize_conversation, tokenize_pairs, tokenize_rows, tokenize_steps
+from drag_ray.finetune.tokenized_rows import tokenize_pairs, tokenize_rows, tokenize_steps
+from drag_ray.finetune.tokens import IGNORED_LABEL, tokenize_conversation
 
 
 @pytest.fixture(scope="module")
