@@ -65,6 +65,8 @@ _ROLLOUT_PLACEMENT = (
     "collect.max_failure_rate",
 )
 
+_REWARD_MODEL_CODE = ("finetune/reward_model.py", "finetune/model.py", "finetune/conversation.py", "finetune/tokens.py")
+
 STAGES: dict[str, Stage] = {
     stage.name: stage
     for stage in (
@@ -115,7 +117,7 @@ STAGES: dict[str, Stage] = {
             reads=("index",),
             reads_if_begun=("finetune",),  # before training, the base model and the baselines are compared
             sections=("seed", "agent", "engine", "collect", "evaluate"),
-            code=(*_ROLLOUT_CODE, "baselines", "evaluate"),
+            code=(*_ROLLOUT_CODE, "baselines", "evaluate", *_REWARD_MODEL_CODE),
             # Its rollouts are greedy, and nothing that it reports is made of log-probabilities.
             placement=(*_ROLLOUT_PLACEMENT, "engine.seeds", "engine.logprobs"),
         ),

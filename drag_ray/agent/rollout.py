@@ -11,7 +11,7 @@ from drag_ray.agent.config import AgentConfig
 from drag_ray.agent.environment import SearchEnvironment, SearchResult
 from drag_ray.agent.hints import QUOTE_PROBLEM, is_quotation, write_hint
 from drag_ray.agent.prompts import Content, Prompts, hide_old_images
-from drag_ray.agent.protocol import get_protocol
+from drag_ray.agent.protocol import ActionProtocol, get_protocol
 from drag_ray.artifacts import compute_fingerprint
 from drag_ray.engine.generate import GenerateFn, Generation, Message, Request
 from drag_ray.engine.sampling import PRESETS
@@ -149,7 +149,7 @@ class Rollouts:
         started = time.perf_counter()
         generation = await self._generate(request)
         generate_s = time.perf_counter() - started
-        action = self._protocol.parse(THINK + generation.text if generation.in_reasoning else generation.text)
+        action = read_action(generation, self._protocol)
         if hint_page:
             # Token ids and log-probabilities that belong to the prompt with the hint must not be taken for the recorded one's.
             generation = replace(generation, prompt_token_ids=(), completion_logprobs=())
@@ -204,6 +204,11 @@ class Rollouts:
             error=error,
             hinted=task.hinted,
         )
+
+
+def read_action(generation: Generation, protocol: ActionProtocol) -> Action:
+    """What a reply means, also one that begins within its reasoning."""
+    return protocol.parse(THINK + generation.text if generation.in_reasoning else generation.text)
 
 
 def _record_turn(

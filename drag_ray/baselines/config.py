@@ -2,6 +2,7 @@
 
 from pydantic import Field
 
+from drag_ray.collect.config import PresetName
 from drag_ray.config import BaseConfig
 
 
@@ -29,3 +30,12 @@ class PassageConfig(BaseConfig):
     """query2doc: training questions with their pages that the prompt shows"""
     example_chars: int = Field(default=400, ge=1)
     """query2doc: characters of a page that an example shows"""
+
+
+class BestOfConfig(BaseConfig):
+    """Queries that the base model draws for the run's reward model to choose from (best_of, drawn)."""
+
+    samples: int = Field(default=8, ge=2)
+    """queries of which the reward model chooses one"""
+    preset: PresetName = "default"
+    """how they are drawn; a reward model knows queries like those that it learned from (collect.presets) best"""

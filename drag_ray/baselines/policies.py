@@ -1,14 +1,17 @@
 """The baselines by name, and the rollouts that they make: one search a question, through the agent's own environment."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
 
 from drag_ray.agent.config import AgentConfig
 from drag_ray.agent.environment import SearchEnvironment
 from drag_ray.agent.prompts import Prompts
 from drag_ray.agent.protocol import get_protocol
 from drag_ray.agent.rollout import Policy, Rollouts
-from drag_ray.baselines.config import PassageConfig, Rm3Config
+from drag_ray.baselines.best_of import BestOf, ScoreFn
+from drag_ray.baselines.config import BestOfConfig, PassageConfig, Rm3Config
 from drag_ray.baselines.keywords import write_keywords
 from drag_ray.baselines.passages import (
     PassageExample,
@@ -21,6 +24,7 @@ from drag_ray.baselines.passages import (
 from drag_ray.baselines.rm3 import RelevanceModel
 from drag_ray.baselines.weights import WeightedSearcher, write_weights
 from drag_ray.engine.generate import GenerateFn, Generation, Request
+from drag_ray.search.config import SYNTAX_HELP
 from drag_ray.search.searcher import Searcher
 
 BASELINES = {
@@ -29,21 +33,29 @@ BASELINES = {
     "rm3": "the question, expanded by terms of the pages that it finds: it reads the index, and never the evidence",
     "hyde": "a passage that the base model writes for the question, having seen no page",
     "query2doc": "the question and a passage that the base model writes, having seen pages of training questions alone",
+    "drawn": "one query that the base model draws, with the sampling of best_of",
+    "best_of": "of several queries that the base model draws, the one that this run's reward model likes best; nothing is "
+    "searched before, and the tokens that count are its own",
 }
 """What is searched, and what is known of the collection by then."""
 WITHOUT_MODEL = ("question", "question_keywords", "rm3")
-WITH_MODEL = ("hyde", "query2doc")
-_WEIGHTED = ("rm3", *WITH_MODEL)
+_WITH_PASSAGE = ("hyde", "query2doc")
+WITH_REWARD_MODEL = ("drawn", "best_of")
+"""What a reward model is judged by: its choice, beside no choice."""
+WITH_MODEL = (*_WITH_PASSAGE, *WITH_REWARD_MODEL)
+_WEIGHTED = ("rm3", *_WITH_PASSAGE)
 
 
 @dataclass(frozen=True)
 class BaselineOptions:
-    """What the baselines of an evaluation are made from; it crosses process borders."""
+    """What the baselines of an evaluation are made from; it crosses process borders. `reward_model` is best_of's, a folder."""
 
     agent: AgentConfig
     rm3: Rm3Config
     passage: PassageConfig
     examples: tuple[PassageExample, ...]
+    best_of: BestOfConfig = field(default_factory=BestOfConfig)
+    reward_model: Path | None = None
 
 
 def build_rollouts(
@@ -55,18 +67,23 @@ def build_rollouts(
         name: one of `BASELINES`.
         options: the agent whose question, format, top_k and depth it shares, and its own options.
         searcher: the index.
-        generate: the engine that writes passages; needed by `WITH_MODEL`.
+        generate: the engine that writes; needed by `WITH_MODEL`.
         model: the engine's model, for the record.
     """
     agent = options.agent.model_copy(update={"max_iterations": 1})
-    if name in WITH_MODEL:
+    search_help = ""
+    if name in WITH_REWARD_MODEL:
+        assert generate is not None, f"{name} needs an engine"
+        reply = _build_drawn_reply(name, options, generate)
+        search_help = SYNTAX_HELP[searcher.record.syntax]  # it asks as the agent does
+    elif name in _WITH_PASSAGE:
         assert generate is not None, f"{name} needs an engine"
         reply = _build_passage_reply(name, options, searcher, generate, agent)
     else:
         reply = _build_query_reply(_choose_writer(name, options, searcher), agent)
     environment = SearchEnvironment(WeightedSearcher(searcher) if name in _WEIGHTED else searcher, agent.top_k, agent.depth)
     policy = Policy(f"{name}:{model}" if name in WITH_MODEL else name)
-    return Rollouts(agent, policy, reply, environment, searcher.record.fingerprint)
+    return Rollouts(agent, policy, reply, environment, searcher.record.fingerprint, search_help)
 
 
 def _choose_writer(name: str, options: BaselineOptions, searcher: Searcher) -> Callable[[str], str]:
@@ -86,6 +103,19 @@ def _build_query_reply(write_query: Callable[[str], str], agent: AgentConfig) ->
         return Generation(protocol.render_search(query), (), (), "stop")
 
     return reply
+
+
+def _build_drawn_reply(name: str, options: BaselineOptions, generate: GenerateFn) -> BestOf:
+    """Replies of the agent itself: one draw, or the best of several."""
+    samples = options.best_of.samples if name == "best_of" else 1
+    return BestOf(generate, get_protocol(options.agent.protocol), samples, options.best_of.preset, partial(_load_score, options))
+
+
+def _load_score(options: BaselineOptions) -> ScoreFn:
+    from drag_ray.finetune.reward_model import RewardModel
+
+    assert options.reward_model, "best_of needs a reward model"
+    return RewardModel(options.reward_model).score
 
 
 def _build_passage_reply(

@@ -5,11 +5,17 @@ from pathlib import Path
 from drag_ray.engine.config import EngineConfig
 from drag_ray.engine.embedded import resolve_model
 from drag_ray.errors import ConfigError, TrainError
-from drag_ray.finetune.adapter import ADAPTER_WEIGHTS_NAME, check_adapter_fits, read_base_model, read_rank
+from drag_ray.finetune.adapter import (
+    ADAPTER_WEIGHTS_NAME,
+    check_adapter_fits,
+    check_adapter_writes,
+    read_base_model,
+    read_rank,
+)
 
 
 def check_adapter(config: EngineConfig) -> None:
-    """Refuse an adapter that is none, that belongs to another model, or whose rank is above `max_lora_rank`.
+    """Refuse an adapter that is none, that writes nothing, that belongs to another model, or whose rank is above `max_lora_rank`.
 
     Raises:
         ConfigError: says which of them, and what to do.
@@ -19,6 +25,7 @@ def check_adapter(config: EngineConfig) -> None:
     folder = Path(config.adapter)
     try:
         rank = read_rank(folder)
+        check_adapter_writes(folder)
         check_adapter_fits(read_base_model(resolve_model(config.model), config.model), folder)
     except TrainError as error:
         raise ConfigError(f"engine.adapter {config.adapter!r}: {error}") from error

@@ -2,7 +2,7 @@
 
 from pydantic import Field
 
-from drag_ray.baselines.config import PassageConfig, Rm3Config
+from drag_ray.baselines.config import BestOfConfig, PassageConfig, Rm3Config
 from drag_ray.config import BaseConfig
 
 
@@ -13,11 +13,15 @@ class EvaluateConfig(BaseConfig):
     """test questions to take, drawn at random; 0 takes all"""
     baselines: tuple[str, ...] = ("question",)
     """policies to compare with; question: the question is the query; question_keywords: without its stop words; rm3: expanded
-    by terms of the pages that it finds; hyde: a passage that the base model writes; query2doc: the question and a passage"""
+    by terms of the pages that it finds; hyde: a passage that the base model writes; query2doc: the question and a passage; drawn:
+    a query that the base model draws; best_of: of several the one that this run's reward model likes best. A run whose finetune
+    stage made a reward model compares drawn and best_of unasked"""
     rm3: Rm3Config = Rm3Config()
     """options of rm3"""
     passage: PassageConfig = PassageConfig()
     """options of hyde and query2doc"""
+    best_of: BestOfConfig = BestOfConfig()
+    """options of best_of and drawn"""
     adapters: tuple[str, ...] = ()
     """adapters to compare with the base model, as name=folder; when empty, that of this run's finetune stage, as `tuned`"""
     merged: bool = True

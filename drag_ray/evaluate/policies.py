@@ -5,9 +5,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from drag_ray.baselines.policies import BASELINES
+from drag_ray.baselines.policies import BASELINES, WITH_REWARD_MODEL
 from drag_ray.engine.config import EngineConfig
 from drag_ray.errors import ArtifactError, ConfigError
+from drag_ray.finetune.adapter import ADAPTER_CONFIG_NAME, is_reward_model
 
 BASE_NAME = "base"
 TUNED_NAME = "tuned"
@@ -20,7 +21,8 @@ class ModelPolicy:
     Attributes:
         name: what it is called in the report.
         engine: the engine's options for it.
-        source: the input of the evaluation that its adapter is; empty for the base model.
+        source: the input of the evaluation that its adapter is, or the reward model that chooses of what it draws; empty for a
+            base model that writes alone.
     """
 
     name: str
@@ -29,7 +31,7 @@ class ModelPolicy:
 
 
 def choose_models(config: Any, has_gpu: bool) -> list[ModelPolicy]:
-    """The base model and the adapters that are compared with it; the base model alone before a run has trained one.
+    """The base model and the adapters that are compared with it; the base model alone before a run has trained one that writes.
 
     Without a GPU the run's own adapter is taken merged into the model, where `evaluate.merged` allows it: the numbers of
     both forms agree up to rounding, and a dynamic adapter costs several times the time on a CPU.
@@ -38,27 +40,52 @@ def choose_models(config: Any, has_gpu: bool) -> list[ModelPolicy]:
         ConfigError: an adapter is not written as name=folder, or a name is taken twice.
         ArtifactError: an adapter's folder is missing.
     """
-    models = [ModelPolicy(BASE_NAME, config.engine)]
+    has_reward_model = find_reward_model(config) is not None
+    models = [ModelPolicy(BASE_NAME, config.engine, "finetune" if has_reward_model else "")]
     for entry in config.evaluate.adapters:
         name, separator, folder = entry.partition("=")
         if not (name and separator and folder):
             raise ConfigError(f"evaluate.adapters {entry!r}: expected name=folder, for example tuned=runs/demo/finetune/adapter.")
         models.append(ModelPolicy(name, _with_adapter(config.engine, Path(folder)), f"evaluate.adapters {folder}"))
-    if not config.evaluate.adapters and config.stage_dir("finetune").exists():
+    if not config.evaluate.adapters and config.stage_dir("finetune").exists() and not has_reward_model:
         models.append(ModelPolicy(TUNED_NAME, _tuned_engine(config, has_gpu), "finetune"))
-    _refuse_repeated([model.name for model in models] + list(config.evaluate.baselines))
+    _refuse_repeated([model.name for model in models] + choose_baselines(config))
     return models
 
 
-def check_baselines(names: Sequence[str]) -> None:
-    """Refuse a baseline that does not exist.
+def choose_baselines(config: Any) -> list[str]:
+    """The baselines that are named, and those that a reward model is judged by if the run has trained one.
 
     Raises:
-        ConfigError: names the known ones.
+        ConfigError: a baseline does not exist, which names the known ones, or needs a reward model and there is none.
+        ArtifactError: the reward model was not merged.
     """
+    names = list(config.evaluate.baselines)
     for name in names:
         if name not in BASELINES:
             raise ConfigError(f"evaluate.baselines {name!r}: unknown. Known baselines: {', '.join(BASELINES)}.")
+    if find_reward_model(config):
+        return names + [name for name in WITH_REWARD_MODEL if name not in names]
+    if "best_of" in names:
+        raise ConfigError(
+            f"evaluate.baselines 'best_of': {config.stage_dir('finetune')} holds no reward model to choose with. "
+            "Run: python jobs/finetune.py --finetune.format reward"
+        )
+    return names
+
+
+def find_reward_model(config: Any) -> Path | None:
+    """The folder of the reward model that this run has trained, if it has.
+
+    Raises:
+        ArtifactError: it was not merged.
+    """
+    finetune_dir = config.stage_dir("finetune").resolve()
+    if not (finetune_dir / "adapter" / ADAPTER_CONFIG_NAME).is_file() or not is_reward_model(finetune_dir / "adapter"):
+        return None
+    if not (finetune_dir / "merged").is_dir():
+        raise ArtifactError(f"{finetune_dir}: its reward model is not merged. Run: python jobs/finetune.py --finetune.merge")
+    return finetune_dir / "merged"
 
 
 def _tuned_engine(config: Any, has_gpu: bool) -> EngineConfig:

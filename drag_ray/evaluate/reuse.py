@@ -21,7 +21,8 @@ def fingerprint_policy(model: ModelPolicy, identity: Identity) -> str:
     engine = options["engine"] | {"model": model.engine.model, "adapter": model.engine.adapter}
     inputs = {name: identity.inputs.get(name) for name in ("index", "engine.adapter", model.source)}
     return artifacts.compute_fingerprint(
-        options["seed"], options["agent"], engine, options["evaluate"]["passage"], inputs, identity.code
+        *(options["seed"], options["agent"], engine),
+        *(options["evaluate"]["passage"], options["evaluate"]["best_of"], inputs, identity.code),
     )
 
 

@@ -1,4 +1,7 @@
-"""The evaluate stage: every policy rolls out the same held-out questions, greedily, on the same index; then they are compared."""
+"""The evaluate stage: every policy rolls out the same held-out questions on the same index; then they are compared.
+
+All are greedy but those that a reward model is judged by, which draw.
+"""
 
 import asyncio
 import json
@@ -21,7 +24,7 @@ from drag_ray.evaluate.comparison import Comparison, compare
 from drag_ray.evaluate.console import format_console
 from drag_ray.evaluate.context import ReportContext
 from drag_ray.evaluate.examples import choose_examples
-from drag_ray.evaluate.policies import BASE_NAME, ModelPolicy, check_baselines, choose_models
+from drag_ray.evaluate.policies import BASE_NAME, ModelPolicy, choose_baselines, choose_models, find_reward_model
 from drag_ray.evaluate.report import write_report
 from drag_ray.evaluate.results import QuestionResult, compute_results
 from drag_ray.evaluate.reuse import ROLLOUTS_DIR_NAME, fingerprint_policy, list_earlier, prepare_rollouts
@@ -44,13 +47,12 @@ def run(config: Any, folder: StageFolder) -> dict[str, Any]:
         ConfigError: a policy cannot be built.
         ArtifactError: an adapter is missing.
     """
-    check_baselines(config.evaluate.baselines)
     models = choose_models(config, has_gpu=takes_gpus(config.engine.device))
     questions = read_questions(config.stage_dir("index"), "test", config.evaluate.limit, config.seed)
     tasks = build_plan(questions, (_PRESET,), 1, config.seed)
     trajectories, left_out = _roll_out(models, tasks, config, folder)
     results = compute_results(trajectories, questions)
-    subject = models[-1].name if len(models) > 1 else ""
+    subject = _choose_subject(models, list(results))
     comparison = compare(results, BASE_NAME, subject, num_resamples=config.evaluate.num_resamples, seed=config.seed)
     context = _build_context(config, questions)
     print(format_console(comparison, context))
@@ -60,12 +62,19 @@ def run(config: Any, folder: StageFolder) -> dict[str, Any]:
     return {"questions": len(questions), "policies": len(trajectories), **left_out, **first_hits}
 
 
+def _choose_subject(models: Sequence[ModelPolicy], names: Sequence[str]) -> str:
+    """The policy whose gain is in question: the last adapter, or what a reward model chose."""
+    if len(models) > 1:
+        return models[-1].name
+    return "best_of" if "best_of" in names else ""
+
+
 def _roll_out(
     models: Sequence[ModelPolicy], tasks: Sequence[RolloutTask], config: Any, folder: StageFolder
 ) -> tuple[dict[str, list[Trajectory]], dict[str, int]]:
     """The trajectories of each policy, the baselines first, and the numbers of rollouts that are unfinished or set aside."""
     baselines = _build_baselines(config)
-    trajectories: dict[str, list[Trajectory]] = {name: [] for name in config.evaluate.baselines}
+    trajectories: dict[str, list[Trajectory]] = {name: [] for name in choose_baselines(config)}
     for name in trajectories:
         if name not in WITH_MODEL:
             trajectories[name] = _run_baseline(name, baselines, tasks, config.stage_dir("index"))
@@ -93,7 +102,7 @@ def _build_baselines(config: Any) -> BaselineOptions:
     settings = config.evaluate
     num_examples = settings.passage.num_examples if "query2doc" in settings.baselines else 0
     examples = read_examples(config.stage_dir("index"), num_examples, settings.passage.example_chars, config.seed)
-    return BaselineOptions(config.agent, settings.rm3, settings.passage, examples)
+    return BaselineOptions(config.agent, settings.rm3, settings.passage, examples, settings.best_of, find_reward_model(config))
 
 
 def _run_baseline(name: str, options: BaselineOptions, tasks: Sequence[RolloutTask], index_dir: Path) -> list[Trajectory]:
@@ -134,7 +143,7 @@ def _build_context(config: Any, questions: Sequence[Question]) -> ReportContext:
         sampling=_PRESET,
         seeds=(config.seed,),
         summary=f"{len(questions)} held-out questions on {record.num_pages} pages, asked by {config.engine.model}. "
-        + " ".join(f"{name}: {BASELINES[name]}." for name in config.evaluate.baselines),
+        + " ".join(f"{name}: {BASELINES[name]}." for name in choose_baselines(config)),
         created_at=datetime.now(UTC).isoformat(timespec="seconds"),
         commit=provenance.read_commit(),
         training_curve=_read_curve(config.stage_dir("finetune") / "curve.jsonl"),

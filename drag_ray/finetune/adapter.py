@@ -14,6 +14,8 @@ from drag_ray.errors import TrainError
 ADAPTER_CONFIG_NAME = "adapter_config.json"
 ADAPTER_WEIGHTS_NAME = "adapter_model.safetensors"
 BASE_NAME = "drag_ray_base.json"
+WRITING_TASK, REWARD_TASK = "CAUSAL_LM", "SEQ_CLS"
+"""PEFT's names for what an adapter's model does."""
 
 _VOLATILE_KEYS = {"_name_or_path", "transformers_version", "dtype", "torch_dtype", "use_cache", "quantization_config"}
 _HIDDEN_SIZE_INPUTS = re.compile(
@@ -64,6 +66,27 @@ def read_rank(adapter_dir: Path) -> int:
     """
     config = _read_json(adapter_dir / ADAPTER_CONFIG_NAME, "a PEFT adapter folder")
     return max([config["r"], *(config.get("rank_pattern") or {}).values()])
+
+
+def is_reward_model(adapter_dir: Path) -> bool:
+    """Whether the adapter scores conversations and writes nothing.
+
+    Raises:
+        TrainError: the folder holds no adapter.
+    """
+    return _read_json(adapter_dir / ADAPTER_CONFIG_NAME, "a PEFT adapter folder").get("task_type") == REWARD_TASK
+
+
+def check_adapter_writes(adapter_dir: Path) -> None:
+    """Refuse a reward model where a policy is wanted.
+
+    Raises:
+        TrainError: the adapter is one, or the folder holds no adapter.
+    """
+    if is_reward_model(adapter_dir):
+        raise TrainError(
+            f"{adapter_dir}: a reward model, which scores queries and writes none. Give the adapter of another finetune.format."
+        )
 
 
 def check_adapter_fits(base: BaseModel, adapter_dir: Path) -> None:

@@ -3,6 +3,7 @@
 from typing import Any
 
 from trl.trainer.dpo_config import DPOConfig
+from trl.trainer.reward_config import RewardConfig
 from trl.trainer.sft_config import SFTConfig
 
 from drag_ray.finetune.deepspeed import ZeroStage, build_deepspeed_settings
@@ -11,7 +12,7 @@ from drag_ray.finetune.job import TrainJob
 
 def build_arguments(
     job: TrainJob, zero_stage: ZeroStage, scratch_dir: str, counts: dict[str, int], *, resumes: bool
-) -> SFTConfig | DPOConfig:
+) -> SFTConfig | DPOConfig | RewardConfig:
     """Options of the trainer of `job.config.format`. Rows come tokenized and are not cut.
 
     Args:
@@ -49,6 +50,8 @@ def build_arguments(
     }
     if config.format == "dpo":
         return DPOConfig(**options, beta=config.dpo_beta)
+    if config.format == "reward":
+        return RewardConfig(**options)
     return SFTConfig(**options, dataset_kwargs={"skip_prepare_dataset": True})
 
 

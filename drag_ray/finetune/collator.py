@@ -36,18 +36,20 @@ class RowCollator:
 
 
 class PairCollator:
-    """Pads preference pairs {chosen, rejected, image_keys} into a batch as `DPOTrainer` takes it: all chosen, then all rejected.
+    """Pads preference pairs {chosen, rejected, image_keys} into a batch as TRL takes it: all chosen, then all rejected.
 
     Args:
         pad_token_id: fills short rows.
         images: where images come from; None for pairs without any.
+        marks_replies: add `completion_mask`, which DPO needs, and a reward model does not know.
     """
 
-    def __init__(self, pad_token_id: int, images: TrainingImages | None = None) -> None:
+    def __init__(self, pad_token_id: int, images: TrainingImages | None = None, *, marks_replies: bool = True) -> None:
         self._collate = RowCollator(pad_token_id, images)
+        self._marks_replies = marks_replies
 
     def __call__(self, rows: Sequence[dict[str, Any]]) -> dict[str, torch.Tensor]:
-        """`input_ids`, `attention_mask` and `completion_mask` of shape (2 x rows, tokens), and what images become."""
+        """`input_ids`, `attention_mask` and perhaps `completion_mask` of shape (2 x rows, tokens), and what images become."""
         batch = self._collate([{**row[side], "image_keys": row["image_keys"]} for side in PAIR_SIDES for row in rows])
-        batch["completion_mask"] = (batch.pop("labels") != IGNORED_LABEL).long()
-        return batch
+        labels = batch.pop("labels")
+        return batch | {"completion_mask": (labels != IGNORED_LABEL).long()} if self._marks_replies else batch

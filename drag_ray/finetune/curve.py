@@ -15,6 +15,8 @@ _RENAMED = {
     "num_input_tokens_seen": "tokens",
     "rewards/accuracies": "pair_accuracy",
     "eval_rewards/accuracies": "eval_pair_accuracy",
+    "accuracy": "pair_accuracy",
+    "eval_accuracy": "eval_pair_accuracy",
 }
 _KEYS = (
     *("step", "epoch", "loss", "eval_loss", "pair_accuracy", "eval_pair_accuracy", "kl", "eval_kl", "clipped"),
@@ -27,7 +29,8 @@ def build_curve(log_history: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
     `tokens` counts the tokens read so far by all processes, padding aside; `seconds` the time since the
     start, without the time between a failure and the next start. Of preference pairs, `pair_accuracy` and `eval_pair_accuracy`
-    are the share in which the chosen reply has become likelier than the rejected one, each against the policy at the start. In
+    are the share in which the chosen reply has become likelier than the rejected one, each against the policy at the start; a
+    reward model's are the share in which the better reply has the higher reward. In
     reinforcement learning `kl` and `eval_kl` are how far the policy has come from that one, in nats a token, and `clipped` is the
     share of tokens that were too far from it to be pushed further.
     """

@@ -7,8 +7,8 @@ from typing import Any
 from peft import PeftModel
 
 from drag_ray.errors import TrainError
-from drag_ray.finetune.adapter import check_adapter_fits, read_base_model
-from drag_ray.finetune.model import load_model, load_processor, load_tokenizer
+from drag_ray.finetune.adapter import check_adapter_fits, is_reward_model, read_base_model
+from drag_ray.finetune.model import load_model, load_processor, load_reward_model, load_tokenizer
 
 
 def merge_adapter(base_dir: str | Path, adapter_dir: Path, out_dir: Path, dtype: str = "bfloat16") -> None:
@@ -21,7 +21,8 @@ def merge_adapter(base_dir: str | Path, adapter_dir: Path, out_dir: Path, dtype:
         TrainError: the adapter belongs to another base model, or merging gives weights that are not finite.
     """
     check_adapter_fits(read_base_model(str(base_dir)), adapter_dir)
-    adapted = PeftModel.from_pretrained(load_model(base_dir, dtype), str(adapter_dir))
+    load = load_reward_model if is_reward_model(adapter_dir) else load_model
+    adapted = PeftModel.from_pretrained(load(base_dir, dtype), str(adapter_dir))
     try:
         merged: Any = adapted.merge_and_unload(safe_merge=True)
     except ValueError as error:

@@ -8,11 +8,15 @@ from transformers import (
     AutoConfig,
     AutoModelForCausalLM,
     AutoModelForImageTextToText,
+    AutoModelForSequenceClassification,
     AutoProcessor,
     AutoTokenizer,
     ProcessorMixin,
 )
-from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING
+from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING, MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING
+from trl.trainer.reward_trainer import suppress_seqcls_warning
+
+from drag_ray.errors import TrainError
 
 _PROCESSOR_MARKS = ("preprocessor_config.json", "processor_config.json")
 
@@ -23,6 +27,33 @@ def load_model(model: str | Path, dtype: str) -> Any:
     is_text_model = type(config) in MODEL_FOR_CAUSAL_LM_MAPPING
     auto_class = AutoModelForCausalLM if is_text_model else AutoModelForImageTextToText
     return auto_class.from_pretrained(model, dtype=getattr(torch, dtype))
+
+
+def load_reward_model(model: str | Path, dtype: str) -> Any:
+    """The base model with a head that makes one number of a conversation, in the place of the one that writes.
+
+    The head is new and knows nothing, unless the folder holds a reward model already. Types are those of `load_model`.
+
+    Raises:
+        TrainError: transformers has no such head for this kind of model; for vision-language models it has none.
+    """
+    config = AutoConfig.from_pretrained(model)
+    if type(config) not in MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING:
+        raise TrainError(
+            f"finetune.format reward: {str(model)!r} is a {config.model_type} model, which transformers cannot give a reward "
+            "head. Name a text model as engine.model, for example Qwen/Qwen3-8B."
+        )
+    # The head reads the last token that is no padding.
+    config.get_text_config().pad_token_id = load_tokenizer(model).pad_token_id
+    config.num_labels = 1
+    with suppress_seqcls_warning():
+        return AutoModelForSequenceClassification.from_pretrained(model, config=config, dtype=getattr(torch, dtype))
+
+
+def holds_reward_model(folder: Path) -> bool:
+    """Whether the model in the folder has a head for rewards."""
+    architectures = AutoConfig.from_pretrained(folder).architectures or []
+    return any(name.endswith("ForSequenceClassification") for name in architectures)
 
 
 def load_tokenizer(model: str | Path) -> Any:

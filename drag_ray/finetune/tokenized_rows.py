@@ -4,6 +4,8 @@ The tokens of a page image take the place of the one that marks it once the text
 whatever the mask.
 """
 
+import itertools
+import json
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -79,6 +81,42 @@ def tokenize_pairs(
         return {**dict(zip(PAIR_SIDES, sides, strict=True)), "image_keys": conversations[0].images}
 
     return _tokenize_all(rows, tokenize, max_length)
+
+
+def tokenize_scored(
+    rows: Iterable[dict[str, Any]], tokenizer: Any, max_length: int, images: TrainingImages | None = None
+) -> TokenizedRows:
+    """Tokenize scored replies {prompt, completion, score}, and pair those to the same prompt: each with each that scored less.
+
+    Replies to a prompt all of whose replies scored the same teach nothing; they are left out and counted.  Args and errors are
+    those of `tokenize_rows`.
+    """
+
+    def tokenize(row: dict[str, Any]) -> dict[str, Any]:
+        if missing := {"prompt", "score"} - row.keys():
+            raise DataError(f"a scored reply lacks {', '.join(sorted(missing))}. Run: python jobs/format.py")
+        conversation = read_conversation(row)
+        tokenized = _tokenize_with_images(conversation, tokenizer, "assistant", images)
+        return {**tokenized, "image_keys": conversation.images, "prompt": json.dumps(row["prompt"]), "score": row["score"]}
+
+    scored = _tokenize_all(rows, tokenize, max_length)
+    replies: dict[str, list[dict[str, Any]]] = {}
+    for row in scored.rows:
+        replies.setdefault(row["prompt"], []).append(row)
+    pairs = TokenizedRows(num_too_long=scored.num_too_long)
+    for group in replies.values():
+        pairs.rows += _pair_by_score(group)
+        pairs.num_without_advantage += len(group) if len({row["score"] for row in group}) == 1 else 0
+    return pairs
+
+
+def _pair_by_score(replies: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    sides = [{name: reply[name] for name in ("input_ids", "labels")} for reply in replies]
+    return [
+        {"chosen": sides[better], "rejected": sides[worse], "image_keys": replies[better]["image_keys"]}
+        for better, worse in itertools.permutations(range(len(replies)), 2)
+        if replies[better]["score"] > replies[worse]["score"]
+    ]
 
 
 def tokenize_steps(

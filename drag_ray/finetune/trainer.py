@@ -18,6 +18,7 @@ from transformers.utils.logging import disable_progress_bar
 from trl.trainer.sft_trainer import SFTTrainer
 
 from drag_ray.errors import DataError, TrainError
+from drag_ray.finetune.adapter import REWARD_TASK, WRITING_TASK
 from drag_ray.finetune.arguments import build_arguments
 from drag_ray.finetune.collator import PairCollator, RowCollator
 from drag_ray.finetune.config import FinetuneConfig
@@ -25,10 +26,16 @@ from drag_ray.finetune.curve import ReportCallback, ReportFn, build_curve
 from drag_ray.finetune.deepspeed import resolve_zero_stage
 from drag_ray.finetune.images import TrainingImages, open_training_images
 from drag_ray.finetune.job import TrainJob
-from drag_ray.finetune.model import load_model, load_tokenizer
+from drag_ray.finetune.model import load_model, load_reward_model, load_tokenizer
 from drag_ray.finetune.policy_gradient import PolicyGradientTrainer
-from drag_ray.finetune.preference import PreferenceTrainer
-from drag_ray.finetune.tokenized_rows import TokenizedRows, tokenize_pairs, tokenize_rows, tokenize_steps
+from drag_ray.finetune.preference import PreferenceTrainer, RewardModelTrainer
+from drag_ray.finetune.tokenized_rows import (
+    TokenizedRows,
+    tokenize_pairs,
+    tokenize_rows,
+    tokenize_scored,
+    tokenize_steps,
+)
 from drag_ray.finetune.trained_tokens import TrainedTokensTrainer
 
 _VISION_PART = r".*(visual|vision_tower|vision_model)\..*"
@@ -88,6 +95,8 @@ def _tokenize_file(
     try:
         if config.format == "dpo":
             return tokenize_pairs(rows, tokenizer, config.max_length, images)
+        if config.format == "reward":
+            return tokenize_scored(rows, tokenizer, config.max_length, images)
         if config.format == "rl_steps":
             return tokenize_steps(rows, tokenizer, config.max_length, images)
         return tokenize_rows(rows, tokenizer, config.max_length, config.mask, images)
@@ -100,7 +109,7 @@ def _check_any_left(rows: TokenizedRows, path: str) -> None:
         return
     if rows.num_without_advantage:
         raise DataError(
-            f"{path}: in all {rows.num_without_advantage} steps the samples of a question earned the same, so none is better "
+            f"{path}: in all {rows.num_without_advantage} rows the samples of a question earned the same, so none is better "
             "than another. Collect more samples a question (collect.samples_per_question), at a higher temperature "
             "(collect.presets)."
         )
@@ -151,7 +160,7 @@ def _build_trainer(
     validation_rows: TokenizedRows,
 ) -> Trainer:
     config = job.config
-    model = load_model(job.model, config.dtype)
+    model = (load_reward_model if config.format == "reward" else load_model)(job.model, config.dtype)
     _check_target_modules(model, config.target_modules)
     options: dict[str, Any] = {
         "model": model,
@@ -163,6 +172,8 @@ def _build_trainer(
     }
     if config.format == "dpo":
         return PreferenceTrainer(**options, data_collator=PairCollator(tokenizer.pad_token_id, images))
+    if config.format == "reward":
+        return RewardModelTrainer(**options, data_collator=PairCollator(tokenizer.pad_token_id, images, marks_replies=False))
     if config.format == "rl_steps":
         options["data_collator"] = RowCollator(tokenizer.pad_token_id, images, number="advantage")
         trainer = PolicyGradientTrainer(**options, clip_range=config.rl_clip_range, kl_weight=config.rl_kl_weight)
@@ -194,7 +205,7 @@ def _build_adapter(config: FinetuneConfig, *, has_vision: bool) -> LoraConfig:
         # The vision part stays as it is: the replies to learn are few and teach it little, and vLLM serves adapters of the
         # language part alone.
         exclude_modules=_VISION_PART if has_vision else None,
-        task_type="CAUSAL_LM",
+        task_type=REWARD_TASK if config.format == "reward" else WRITING_TASK,  # PEFT trains a reward model's head as well
     )
 
 

@@ -9,7 +9,13 @@ import urllib.request
 from pathlib import Path
 
 from drag_ray.errors import ServeError, TrainError
-from drag_ray.finetune.adapter import ADAPTER_CONFIG_NAME, check_adapter_fits, read_base_model, read_rank
+from drag_ray.finetune.adapter import (
+    ADAPTER_CONFIG_NAME,
+    check_adapter_fits,
+    check_adapter_writes,
+    read_base_model,
+    read_rank,
+)
 from drag_ray.serve.config import ServeConfig
 
 DEFAULT_ADAPTER_NAME = "tuned"
@@ -41,7 +47,7 @@ def resolve_adapters(config: ServeConfig, finetune_dir: Path) -> dict[str, Path]
 
 
 def check_adapters_fit(adapters: dict[str, Path], base_dir: str, model: str) -> None:
-    """Refuse adapters of another base model while that costs nothing, before an engine starts.
+    """Refuse adapters of another base model, and reward models, while that costs nothing, before an engine starts.
 
     Raises:
         ServeError: names the adapter, its base model and the one to be served.
@@ -49,6 +55,7 @@ def check_adapters_fit(adapters: dict[str, Path], base_dir: str, model: str) -> 
     base = read_base_model(base_dir, name=model)
     for name, adapter_dir in adapters.items():
         try:
+            check_adapter_writes(adapter_dir)
             check_adapter_fits(base, adapter_dir)
         except TrainError as error:
             raise ServeError(f"serve.adapters: {name!r}: {error}") from error

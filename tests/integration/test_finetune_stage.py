@@ -19,8 +19,10 @@ from drag_ray.artifacts import Identity, StageFolder
 from drag_ray.cluster import ClusterConfig, connect
 from drag_ray.engine.embedded import embedded_model_dir
 from drag_ray.errors import DataError, TrainError
-from drag_ray.finetune.adapter import check_adapter_fits, read_base_model
+from drag_ray.finetune.adapter import check_adapter_fits, check_adapter_writes, read_base_model
 from drag_ray.finetune.config import FinetuneConfig
+from drag_ray.finetune.model import load_reward_model
+from drag_ray.finetune.reward_model import RewardModel
 from drag_ray.finetune.stage import run
 
 NUM_TRAIN_ROWS = 160
@@ -206,6 +208,44 @@ def _compute_dpo_loss(base_dir: Path, adapter_dir: Path, pairs: list[dict[str, A
     return float(torch.stack(losses).mean())
 
 
+def test_a_reward_model_scores_the_better_query_higher(tmp_path: Path, nano_model: Path) -> None:
+    scores = {"<search>thing</search>": 1.0, "<search>thing there</search>": 0.5, "<search>somewhere else entirely</search>": 0.0}
+    rows = [
+        {"prompt": say("user", f"Where is thing {number}?"), "completion": say("assistant", query), "score": score}
+        for number in range(16)
+        for query, score in scores.items()
+    ]
+    alone = {**rows[0], "prompt": say("user", "Where is nothing?")}
+    write_split(tmp_path, "reward", [*rows[:39], alone, *rows[39:]], 40)
+    config = make_config(tmp_path, nano_model, format="reward", epochs=3, learning_rate=5e-3, batch_size=4)
+    with open_folder(tmp_path) as folder:
+        counts = run(config, folder)
+    assert (counts["rows"], counts["rows_without_advantage"], counts["validation_rows"]) == (39, 1, 9)
+    assert counts["eval_pair_accuracy"] == 1
+    adapter_dir, merged_dir = tmp_path / "finetune" / "adapter", tmp_path / "finetune" / "merged"
+    conversations = [[*row["prompt"], *row["completion"]] for row in rows[39:]]
+    rewards = _compute_rewards(nano_model, adapter_dir, conversations).view(-1, len(scores))
+    pairs = torch.stack([rewards[:, better] - rewards[:, worse] for better, worse in itertools.combinations(range(3), 2)])
+    expected = -torch.nn.functional.logsigmoid(pairs).mean().item()
+    assert counts["eval_loss_after"] == pytest.approx(expected, rel=1e-3)
+    assert counts["eval_loss_after"] < 0.3 < counts["eval_loss_before"]
+
+    found = RewardModel(merged_dir).score(rows[-1]["prompt"], list(scores))
+    assert found == pytest.approx(rewards[-1].tolist(), abs=0.2)  # in bfloat16
+    with pytest.raises(TrainError, match=r"adapter: a reward model, which scores queries and writes none"):
+        check_adapter_writes(adapter_dir)
+
+
+def _compute_rewards(base_dir: Path, adapter_dir: Path, conversations: list[list[dict[str, str]]]) -> torch.Tensor:
+    """Conversation by conversation, as transformers renders and reads it."""
+    tokenizer = AutoTokenizer.from_pretrained(base_dir)
+    base = load_reward_model(base_dir, "float32")
+    model = PeftModel.from_pretrained(base, str(adapter_dir)).eval()
+    with torch.no_grad():
+        encoded = (tokenizer.apply_chat_template(messages, return_tensors="pt", return_dict=True) for messages in conversations)
+        return torch.cat([model(input_ids=inputs["input_ids"]).logits[0] for inputs in encoded])
+
+
 def test_steps_with_an_advantage_become_likelier_and_those_without_less_likely(tmp_path: Path, nano_model: Path) -> None:
     held_out = write_steps(tmp_path, nano_model, num_rows=32)
     config = make_config(
@@ -234,7 +274,7 @@ def test_steps_of_which_none_is_better_are_refused(tmp_path: Path, nano_model: P
     write_split(tmp_path, "rl_steps", [{**step, "advantage": 0.0}] * 3, 2)
     with (
         open_folder(tmp_path) as folder,
-        pytest.raises(DataError, match=r"train\.jsonl: in all 2 steps .* earned the same.*collect\.samples_per_question"),
+        pytest.raises(DataError, match=r"train\.jsonl: in all 2 rows .* earned the same.*collect\.samples_per_question"),
     ):
         run(make_config(tmp_path, nano_model, format="rl_steps"), folder)
 

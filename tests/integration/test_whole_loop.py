@@ -149,3 +149,30 @@ def test_a_second_start_skips_everything(finished_run: tuple[Path, pl.DataFrame,
     assert process.wait(timeout=120) == 0
     log = (tmp_path / "third.log").read_text()
     assert [f"{name}: unchanged, skipped" in log for name in STAGES] == [True] * len(STAGES)
+
+
+def test_a_reward_model_chooses_of_what_the_base_model_draws(
+    finished_run: tuple[Path, pl.DataFrame, str], tmp_path: Path
+) -> None:
+    """An untrained one, which costs nothing: what finetune makes of it is tested there."""
+    from drag_ray.artifacts import Identity, StageFolder, write_json
+    from drag_ray.engine.embedded import embedded_model_dir
+    from drag_ray.finetune.model import load_reward_model, load_tokenizer
+
+    (tmp_path / "index").symlink_to(finished_run[0] / "index")
+    with StageFolder(tmp_path / "finetune", Identity("finetune", {}, {}, "test")) as folder:
+        write_json(folder.path / "adapter" / "adapter_config.json", {"task_type": "SEQ_CLS"})
+        load_reward_model(embedded_model_dir(), "bfloat16").save_pretrained(folder.path / "merged")
+        load_tokenizer(embedded_model_dir()).save_pretrained(folder.path / "merged")
+        folder.finish({})
+    options = ["--evaluate.limit", "4", "--evaluate.best-of.samples", "3", "--evaluate.best-of.preset", "high_temp"]
+    command = [sys.executable, "jobs/evaluate.py", *OPTIONS[:2], "--run-dir", str(tmp_path), *options]
+    finished = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=600, check=False)
+    assert finished.returncode == 0, finished.stderr[-3000:]
+    assert "best_of" in finished.stdout.splitlines()[-4], finished.stdout
+    results = pl.read_ndjson(tmp_path / "evaluate" / "results.jsonl")
+    assert results["policy"].value_counts().sort("policy").rows() == [("base", 4), ("best_of", 4), ("drawn", 4), ("question", 4)]
+    rollouts = pl.read_parquet(tmp_path / "evaluate" / "rollouts" / "base" / "trajectories" / "*.parquet")
+    queries = rollouts.explode("turns").unnest("turns").filter(pl.col("model").str.contains("best_of|drawn"))["query"]
+    assert len(queries) == 8
+    assert set(rollouts["error"]) == {""}

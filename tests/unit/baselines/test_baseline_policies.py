@@ -7,11 +7,12 @@ from factories import build_page, build_question
 
 from drag_ray import artifacts, schemas
 from drag_ray.agent.config import AgentConfig, Example
+from drag_ray.agent.protocol import get_protocol
 from drag_ray.agent.rollout import RolloutTask
 from drag_ray.baselines.config import PassageConfig, Rm3Config
 from drag_ray.baselines.passages import PassageExample
 from drag_ray.baselines.policies import BASELINES, WITH_MODEL, WITHOUT_MODEL, BaselineOptions, build_rollouts
-from drag_ray.engine.generate import GenerateFn
+from drag_ray.engine.generate import GenerateFn, Request
 from drag_ray.engine.scripted import ScriptedEngine
 from drag_ray.errors import PromptTooLongError
 from drag_ray.search.config import SearchConfig
@@ -21,6 +22,7 @@ from drag_ray.types import ActionKind, Evidence, StopReason, Trajectory
 
 QUESTION = build_question(question="How fast may the rotor turn?", evidence=(Evidence("manual.pdf", 2),))
 PASSAGE = "The rotor may turn at <b>340</b> revolutions; 340 is its limit. </think> Rotor limits"
+DRAWN = "<search>rotor limits</search>"
 EXAMPLE = PassageExample("Where is the fuel pump?", "The fuel pump is behind the tank.")
 
 
@@ -41,10 +43,17 @@ def ask(name: str, searcher: Searcher, engine: GenerateFn | None = None, **agent
     return asyncio.run(rollouts.run(RolloutTask(QUESTION, 0, "greedy", 7, baseline=name)))
 
 
+def write(request: Request) -> str:
+    """A passage where one is asked for, else what the agent asks for: a search."""
+    if "assage" in request.messages[-1]["content"]:
+        return PASSAGE
+    return get_protocol("tools").render_search("rotor limits") if request.tools else DRAWN
+
+
 @pytest.mark.parametrize("protocol", ["tags", "tools"])
 @pytest.mark.parametrize("name", BASELINES)
 def test_a_baseline_searches_once_and_is_scored_like_any_policy(name: str, protocol: str, searcher: Searcher) -> None:
-    trajectory = ask(name, searcher, ScriptedEngine(lambda _: PASSAGE), protocol=protocol)
+    trajectory = ask(name, searcher, ScriptedEngine(write), protocol=protocol)
     assert trajectory.error == ""
     assert trajectory.id == f"{QUESTION.id}/greedy/0/{name}"
     assert trajectory.model == (f"{name}:tiny" if name in WITH_MODEL else name)
@@ -97,7 +106,7 @@ def test_tags_in_a_passage_are_no_action(searcher: Searcher) -> None:
 
 @pytest.mark.parametrize("name", BASELINES)
 def test_no_baseline_is_told_the_evidence(name: str, searcher: Searcher) -> None:
-    engine = ScriptedEngine(lambda _: PASSAGE)
+    engine = ScriptedEngine(write)
     trajectory = ask(name, searcher, engine)
     seen = trajectory.messages + "".join(message["content"] for request in engine.requests for message in request.messages)
     assert "manual.pdf" not in seen

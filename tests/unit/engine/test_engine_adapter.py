@@ -46,6 +46,7 @@ def test_an_adapter_that_fits_is_taken(model_dir: Path, tmp_path: Path) -> None:
         ({"r": 32}, r"has rank 32, engine.max_lora_rank is 16"),
         ({"rank_pattern": {"q_proj": 64}}, r"has rank 64"),
         ({"r": None}, "not that of a LoRA adapter"),
+        ({"task_type": "SEQ_CLS"}, "a reward model, which scores queries and writes none"),
     ],
 )
 def test_an_adapter_that_does_not_fit_is_refused(model_dir: Path, tmp_path: Path, settings: dict[str, int], message: str) -> None:

@@ -7,7 +7,7 @@ import pytest
 from drag_ray import artifacts
 from drag_ray.config import load
 from drag_ray.errors import ArtifactError, ConfigError
-from drag_ray.evaluate.policies import check_baselines, choose_models
+from drag_ray.evaluate.policies import choose_baselines, choose_models, find_reward_model
 from drag_ray.run_config import RunConfig
 
 
@@ -53,7 +53,25 @@ def test_wrong_adapter_entries_are_refused(run_dir: Path, entry: str, message: s
         choose_models(configure(run_dir, "--evaluate.adapters", entry.format(run_dir)), has_gpu=False)
 
 
-def test_an_unknown_baseline_names_the_known_ones() -> None:
-    check_baselines(("question",))
+def test_an_unknown_baseline_names_the_known_ones(tmp_path: Path) -> None:
+    assert choose_baselines(configure(tmp_path)) == ["question"]
     with pytest.raises(ConfigError, match=r"'bm25': unknown. Known baselines: question"):
-        check_baselines(("bm25",))
+        choose_baselines(configure(tmp_path, "--evaluate.baselines", "bm25"))
+
+
+def test_a_reward_model_is_no_policy_and_chooses_of_what_the_base_model_draws(run_dir: Path) -> None:
+    assert find_reward_model(configure(run_dir)) is None
+    with pytest.raises(ConfigError, match=r"'best_of': .*finetune holds no reward model.*--finetune\.format reward"):
+        choose_baselines(configure(run_dir, "--evaluate.baselines", "best_of"))
+    artifacts.write_text(run_dir / "finetune" / "adapter" / "adapter_config.json", '{"task_type": "SEQ_CLS"}')
+    config = configure(run_dir, "--evaluate.baselines", '["best_of", "question"]')
+    assert find_reward_model(config) == run_dir / "finetune" / "merged"
+    assert [(model.name, model.source) for model in choose_models(config, has_gpu=False)] == [("base", "finetune")]
+    assert choose_baselines(config) == ["best_of", "question", "drawn"]
+
+
+def test_a_reward_model_that_was_not_merged_is_asked_for(run_dir: Path) -> None:
+    artifacts.write_text(run_dir / "finetune" / "adapter" / "adapter_config.json", '{"task_type": "SEQ_CLS"}')
+    (run_dir / "finetune" / "merged").rmdir()
+    with pytest.raises(ArtifactError, match=r"its reward model is not merged.*--finetune\.merge"):
+        choose_models(configure(run_dir), has_gpu=False)

@@ -42,6 +42,18 @@ def test_training_again_changes_the_tuned_policy_alone(run_dir: Path) -> None:
     assert after["tuned"] != before["tuned"]
 
 
+def test_another_reward_model_chooses_anew_of_what_the_base_model_draws(run_dir: Path) -> None:
+    (run_dir / "finetune" / "merged").mkdir()
+    artifacts.write_text(run_dir / "finetune" / "adapter" / "adapter_config.json", '{"task_type": "SEQ_CLS"}')
+    before = fingerprint_all(run_dir)
+    finish(run_dir / "finetune", {"steps": 2})
+    (run_dir / "finetune" / "merged").mkdir()
+    artifacts.write_text(run_dir / "finetune" / "adapter" / "adapter_config.json", '{"task_type": "SEQ_CLS"}')
+    after = fingerprint_all(run_dir)
+    assert list(before) == list(after) == ["base"]
+    assert after["base"] != before["base"]
+
+
 def test_an_adapter_that_is_written_anew_changes_its_policy_alone(run_dir: Path, tmp_path: Path) -> None:
     folders = [tmp_path / "adapters" / name for name in ("first", "second")]
     for folder in folders:

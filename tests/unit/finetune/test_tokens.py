@@ -9,7 +9,7 @@ from transformers import AutoTokenizer
 from drag_ray.engine.embedded import embedded_model_dir
 from drag_ray.errors import DataError, TrainError
 from drag_ray.finetune.conversation import Conversation, read_conversation
-from drag_ray.finetune.tokenized_rows import tokenize_pairs, tokenize_rows, tokenize_steps
+from drag_ray.finetune.tokenized_rows import tokenize_pairs, tokenize_rows, tokenize_scored, tokenize_steps
 from drag_ray.finetune.tokens import IGNORED_LABEL, tokenize_conversation
 
 
@@ -238,6 +238,29 @@ def test_a_row_that_is_no_pair_is_refused_with_its_number(tokenizer: Any) -> Non
     no_pair = {"prompt": CONVERSATION[:2], "completion": CONVERSATION[2:3]}
     with pytest.raises(DataError, match=r"row 2: a preference pair lacks chosen, rejected\. Run: python jobs/format\.py"):
         tokenize_pairs([PAIR, no_pair], tokenizer, max_length=200)
+
+
+def _build_scored(query: str, score: float, question: str = "") -> dict[str, Any]:
+    prompt = [*CONVERSATION[:1], _say("user", question)] if question else CONVERSATION[:2]
+    return {"prompt": prompt, "completion": [_say("assistant", f"<search>{query}</search>")], "score": score}
+
+
+def test_replies_to_a_prompt_are_paired_with_those_that_scored_less(tokenizer: Any) -> None:
+    rows = [_build_scored("a", 0.0), _build_scored("b", 1.0), _build_scored("c", 0.5), _build_scored("d", 0.0)]
+    other = [_build_scored("e", 0.0, "other?"), _build_scored("f", 0.0, "other?"), _build_scored("g", 1.0, "alone?")]
+    tokenized = tokenize_scored([*rows, *other], tokenizer, max_length=200)
+    learned = [[_decode_learned(pair[side], tokenizer)[0][8] for side in ("chosen", "rejected")] for pair in tokenized.rows]
+    assert sorted(map("".join, learned)) == ["ba", "bc", "bd", "ca", "cd"]
+    assert tokenized.num_without_advantage == 3
+    assert set(tokenized.rows[0]) == {"chosen", "rejected", "image_keys"}
+
+
+def test_a_scored_reply_that_is_too_long_or_none_is_counted_or_refused(tokenizer: Any) -> None:
+    rows = [_build_scored("a", 0.0), _build_scored("b", 1.0), _build_scored("b " * 99, 1.0)]
+    tokenized = tokenize_scored(rows, tokenizer, max_length=100)
+    assert (len(tokenized.rows), tokenized.num_too_long) == (1, 1)
+    with pytest.raises(DataError, match=r"row 1: a scored reply lacks score\. Run: python jobs/format\.py"):
+        tokenize_scored([{name: rows[0][name] for name in ("prompt", "completion")}], tokenizer, max_length=200)
 
 
 def _build_step(tokenizer: Any, reply: str, drawn: list[int], advantage: float = 1.5) -> dict[str, Any]:
