@@ -38,4 +38,4 @@ class BestOfConfig(BaseConfig):
     samples: int = Field(default=8, ge=2)
     """queries of which the reward model chooses one"""
     preset: PresetName = "default"
-    """how they are drawn; a reward model knows queries like those that it learned from (collect.presets) best"""
+    """how they are drawn"""
