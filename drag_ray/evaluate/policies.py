@@ -96,8 +96,8 @@ def _tuned_engine(config: Any, has_gpu: bool) -> EngineConfig:
 
 
 def _with_adapter(engine: EngineConfig, folder: Path) -> EngineConfig:
-    if not (folder / "adapter_config.json").is_file():
-        raise ArtifactError(f"{folder}: no LoRA adapter (adapter_config.json) there. Run: python jobs/finetune.py")
+    if not (folder / ADAPTER_CONFIG_NAME).is_file():
+        raise ArtifactError(f"{folder}: no LoRA adapter ({ADAPTER_CONFIG_NAME}) there. Run: python jobs/finetune.py")
     return engine.model_copy(update={"adapter": str(folder.resolve())})
 
 

@@ -48,13 +48,14 @@ def run(config: Any, folder: StageFolder) -> dict[str, Any]:
         ArtifactError: an adapter is missing.
     """
     models = choose_models(config, has_gpu=takes_gpus(config.engine.device))
+    baselines = choose_baselines(config)
     questions = read_questions(config.stage_dir("index"), "test", config.evaluate.limit, config.seed)
     tasks = build_plan(questions, (_PRESET,), 1, config.seed)
-    trajectories, left_out = _roll_out(models, tasks, config, folder)
+    trajectories, left_out = _roll_out(models, baselines, tasks, config, folder)
     results = compute_results(trajectories, questions)
-    subject = _choose_subject(models, list(results))
+    subject = _choose_subject(models, baselines)
     comparison = compare(results, BASE_NAME, subject, num_resamples=config.evaluate.num_resamples, seed=config.seed)
-    context = _build_context(config, questions)
+    context = _build_context(config, questions, baselines)
     print(format_console(comparison, context))
     _write(folder.path, trajectories, results, comparison, context, config.evaluate.num_examples)
     print(f"report: {(folder.path / REPORT_NAME).resolve()}")
@@ -62,22 +63,22 @@ def run(config: Any, folder: StageFolder) -> dict[str, Any]:
     return {"questions": len(questions), "policies": len(trajectories), **left_out, **first_hits}
 
 
-def _choose_subject(models: Sequence[ModelPolicy], names: Sequence[str]) -> str:
+def _choose_subject(models: Sequence[ModelPolicy], baselines: Sequence[str]) -> str:
     """The policy whose gain is in question: the last adapter, or what a reward model chose."""
     if len(models) > 1:
         return models[-1].name
-    return "best_of" if "best_of" in names else ""
+    return "best_of" if "best_of" in baselines else ""
 
 
 def _roll_out(
-    models: Sequence[ModelPolicy], tasks: Sequence[RolloutTask], config: Any, folder: StageFolder
+    models: Sequence[ModelPolicy], baselines: Sequence[str], tasks: Sequence[RolloutTask], config: Any, folder: StageFolder
 ) -> tuple[dict[str, list[Trajectory]], dict[str, int]]:
     """The trajectories of each policy, the baselines first, and the numbers of rollouts that are unfinished or set aside."""
-    baselines = _build_baselines(config)
-    trajectories: dict[str, list[Trajectory]] = {name: [] for name in choose_baselines(config)}
+    baseline_options = _build_baseline_options(config)
+    trajectories: dict[str, list[Trajectory]] = {name: [] for name in baselines}
     for name in trajectories:
         if name not in WITH_MODEL:
-            trajectories[name] = _run_baseline(name, baselines, tasks, config.stage_dir("index"))
+            trajectories[name] = _run_baseline(name, baseline_options, tasks, config.stage_dir("index"))
     left_out = {"unfinished": 0, "set_aside": 0}
     earlier = list_earlier(folder.path)
     for model in models:
@@ -87,7 +88,7 @@ def _roll_out(
         taken = prepare_rollouts(rollouts_dir, fingerprint_policy(model, folder.identity), earlier)
         if taken:
             print(f"{model.name}: has not changed; its rollouts are taken from {taken}", flush=True)
-        options = replace(build_options(config, model.engine, rollouts_dir), baselines=baselines)
+        options = replace(build_options(config, model.engine, rollouts_dir), baselines=baseline_options)
         plan = [task for tasks_of_policy in plans.values() for task in tasks_of_policy]
         counts = collect(plan, options, config.collect, f"evaluating {model.name}")
         left_out = {name: count + counts[name] for name, count in left_out.items()}
@@ -98,7 +99,7 @@ def _roll_out(
     return trajectories, left_out
 
 
-def _build_baselines(config: Any) -> BaselineOptions:
+def _build_baseline_options(config: Any) -> BaselineOptions:
     settings = config.evaluate
     num_examples = settings.passage.num_examples if "query2doc" in settings.baselines else 0
     examples = read_examples(config.stage_dir("index"), num_examples, settings.passage.example_chars, config.seed)
@@ -130,7 +131,7 @@ def _write(
     write_report(stage_dir / REPORT_NAME, comparison, examples, context)
 
 
-def _build_context(config: Any, questions: Sequence[Question]) -> ReportContext:
+def _build_context(config: Any, questions: Sequence[Question], baselines: Sequence[str]) -> ReportContext:
     record = read_record(config.stage_dir("index") / "search_index")
     manifests = {
         stage: manifest
@@ -143,7 +144,7 @@ def _build_context(config: Any, questions: Sequence[Question]) -> ReportContext:
         sampling=_PRESET,
         seeds=(config.seed,),
         summary=f"{len(questions)} held-out questions on {record.num_pages} pages, asked by {config.engine.model}. "
-        + " ".join(f"{name}: {BASELINES[name]}." for name in choose_baselines(config)),
+        + " ".join(f"{name}: {BASELINES[name]}." for name in baselines),
         created_at=datetime.now(UTC).isoformat(timespec="seconds"),
         commit=provenance.read_commit(),
         training_curve=_read_curve(config.stage_dir("finetune") / "curve.jsonl"),

@@ -21,9 +21,9 @@ def build_arguments(
         resumes: whether training goes on from a checkpoint.
     """
     config = job.config
-    evaluates = counts["validation_rows"] > 0
     options: dict[str, Any] = {
         **_build_placement(job, zero_stage, num_loaders=config.image_workers if counts["images"] else 0),
+        **_build_reports(config.checkpoint_steps, evaluates=counts["validation_rows"] > 0, resumes=resumes),
         "output_dir": scratch_dir,
         "num_train_epochs": config.epochs,
         "per_device_train_batch_size": config.batch_size,
@@ -33,12 +33,6 @@ def build_arguments(
         "lr_scheduler_type": "cosine",
         "warmup_steps": config.warmup_ratio,
         "optim": "adamw_torch",
-        "logging_steps": 1,
-        "save_strategy": "steps",
-        "save_steps": config.checkpoint_steps,
-        "eval_strategy": "steps" if evaluates else "no",
-        "eval_steps": config.checkpoint_steps,
-        "eval_on_start": evaluates and not resumes,
         "include_num_input_tokens_seen": "non_padding",
         "gradient_checkpointing": config.gradient_checkpointing,
         "max_length": None,
@@ -66,4 +60,16 @@ def _build_placement(job: TrainJob, zero_stage: ZeroStage, num_loaders: int) -> 
         "dataloader_persistent_workers": num_loaders > 0,
         "ddp_find_unused_parameters": False,
         "deepspeed": build_deepspeed_settings(zero_stage, job.use_gpu),
+    }
+
+
+def _build_reports(checkpoint_steps: int, *, evaluates: bool, resumes: bool) -> dict[str, Any]:
+    """Options of when it logs, evaluates and keeps a checkpoint."""
+    return {
+        "logging_steps": 1,
+        "save_strategy": "steps",
+        "save_steps": checkpoint_steps,
+        "eval_strategy": "steps" if evaluates else "no",
+        "eval_steps": checkpoint_steps,
+        "eval_on_start": evaluates and not resumes,
     }

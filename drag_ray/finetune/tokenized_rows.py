@@ -105,8 +105,9 @@ def tokenize_scored(
         replies.setdefault(row["prompt"], []).append(row)
     pairs = TokenizedRows(num_too_long=scored.num_too_long)
     for group in replies.values():
-        pairs.rows += _pair_by_score(group)
-        pairs.num_without_advantage += len(group) if len({row["score"] for row in group}) == 1 else 0
+        of_group = _pair_by_score(group)
+        pairs.rows += of_group
+        pairs.num_without_advantage += 0 if of_group else len(group)
     return pairs
 
 

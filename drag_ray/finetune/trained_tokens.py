@@ -57,13 +57,13 @@ def compute_trained_loss(model: Any, inputs: dict[str, Any], num_tokens: torch.T
             what else the model's forward takes, such as images.
         num_tokens: trained tokens of the whole step, where it has several batches.
     """
+    if "weight" in inputs:
+        log_probabilities, _ = compute_log_probabilities(model, inputs, fused=False)
+        total = -(log_probabilities.sum(dim=1) * inputs["weight"]).sum()
+        return total / (count_weighted_tokens(inputs) if num_tokens is None else num_tokens)
     logits, targets = _predict_trained(model, inputs)
-    if "weight" not in inputs:
-        total = cross_entropy(logits.flatten(0, 1), targets.flatten(), ignore_index=IGNORED_LABEL, reduction="sum")
-        return total / ((targets != IGNORED_LABEL).sum() if num_tokens is None else num_tokens)
-    losses = cross_entropy(logits.transpose(1, 2), targets, ignore_index=IGNORED_LABEL, reduction="none")
-    total = (losses.sum(dim=1) * inputs["weight"]).sum()
-    return total / (count_weighted_tokens(inputs) if num_tokens is None else num_tokens)
+    total = cross_entropy(logits.flatten(0, 1), targets.flatten(), ignore_index=IGNORED_LABEL, reduction="sum")
+    return total / ((targets != IGNORED_LABEL).sum() if num_tokens is None else num_tokens)
 
 
 def compute_log_probabilities(model: Any, inputs: dict[str, Any], *, fused: bool) -> tuple[torch.Tensor, torch.Tensor]:

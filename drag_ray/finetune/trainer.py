@@ -6,7 +6,8 @@ It knows nothing of Ray: it is given a function that takes its metrics and check
 import json
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +39,12 @@ from drag_ray.finetune.tokenized_rows import (
 )
 from drag_ray.finetune.trained_tokens import TrainedTokensTrainer
 
+_TOKENIZE: dict[str, Callable[..., TokenizedRows]] = {
+    "dpo": tokenize_pairs,
+    "reward": tokenize_scored,
+    "rl_steps": tokenize_steps,
+}
+"""How rows become tokens, by `finetune.format`; of all other formats as `tokenize_rows` does it."""
 _VISION_PART = r".*(visual|vision_tower|vision_model)\..*"
 
 
@@ -93,13 +100,8 @@ def _tokenize_file(
 ) -> TokenizedRows:
     rows = _read_rows(path, limit)
     try:
-        if config.format == "dpo":
-            return tokenize_pairs(rows, tokenizer, config.max_length, images)
-        if config.format == "reward":
-            return tokenize_scored(rows, tokenizer, config.max_length, images)
-        if config.format == "rl_steps":
-            return tokenize_steps(rows, tokenizer, config.max_length, images)
-        return tokenize_rows(rows, tokenizer, config.max_length, config.mask, images)
+        tokenize = _TOKENIZE.get(config.format, partial(tokenize_rows, mask=config.mask))
+        return tokenize(rows, tokenizer, config.max_length, images=images)
     except DataError as error:
         raise DataError(f"{path}: {error}") from None
 
