@@ -56,7 +56,7 @@ class GpuMemory(Watch):
 
 
 def write_rows(run_dir: Path, model: str, kind: str, num_rows: int, options: argparse.Namespace) -> None:
-    """Rows of one size, none of them for validation."""
+    """Rows of one size, or pairs of such, none of them for validation."""
     tokenizer = load_tokenizer(model)
     filler = tokenizer.decode([tokenizer.encode(" word", add_special_tokens=False)[0]])
     store = run_dir / "index" / DIR_NAME
@@ -72,8 +72,16 @@ def write_rows(run_dir: Path, model: str, kind: str, num_rows: int, options: arg
             question = {"type": "text", "text": f"Question {number}:" + filler * options.prompt_tokens}
             reply = [{"role": "assistant", "content": [{"type": "text", "text": filler * options.reply_tokens}]}]
             row = {"prompt": [{"role": "user", "content": [question, *shown]}], "images": images}
-            replies = {"chosen": reply, "rejected": reply} if kind == "dpo" else {"completion": reply}
-            lines.write(json.dumps(row | replies) + "\n")
+            lines.writelines(json.dumps(row | learned) + "\n" for learned in give_replies(kind, reply))
+
+
+def give_replies(kind: str, reply: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """What the rows of one prompt hold besides it: a reply to learn, or two to compare."""
+    if kind == "dpo":
+        return [{"chosen": reply, "rejected": reply}]
+    if kind == "reward":
+        return [{"completion": reply, "score": score} for score in (1.0, 0.0)]
+    return [{"completion": reply}]
 
 
 def measure(run_dir: Path, config: RunConfig, warm_up: int) -> dict[str, Any]:

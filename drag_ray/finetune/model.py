@@ -11,13 +11,20 @@ from transformers import (
     AutoModelForSequenceClassification,
     AutoProcessor,
     AutoTokenizer,
+    PreTrainedModel,
     ProcessorMixin,
 )
-from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING, MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING
+from transformers.modeling_layers import GenericForSequenceClassification
+from transformers.models.auto.modeling_auto import (
+    MODEL_FOR_CAUSAL_LM_MAPPING,
+    MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING,
+    MODEL_MAPPING,
+)
 from trl.trainer.reward_trainer import suppress_seqcls_warning
 
 from drag_ray.errors import TrainError
 
+_REWARD_SUFFIX = "ForSequenceClassification"
 _PROCESSOR_MARKS = ("preprocessor_config.json", "processor_config.json")
 
 
@@ -35,25 +42,44 @@ def load_reward_model(model: str | Path, dtype: str) -> Any:
     The head is new and knows nothing, unless the folder holds a reward model already. Types are those of `load_model`.
 
     Raises:
-        TrainError: transformers has no such head for this kind of model; for vision-language models it has none.
+        TrainError: this kind of model can have no such head.
     """
     config = AutoConfig.from_pretrained(model)
-    if type(config) not in MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING:
-        raise TrainError(
-            f"finetune.format reward: {str(model)!r} is a {config.model_type} model, which transformers cannot give a reward "
-            "head. Name a text model as engine.model, for example Qwen/Qwen3-8B."
-        )
     # The head reads the last token that is no padding.
     config.get_text_config().pad_token_id = load_tokenizer(model).pad_token_id
     config.num_labels = 1
     with suppress_seqcls_warning():
-        return AutoModelForSequenceClassification.from_pretrained(model, config=config, dtype=getattr(torch, dtype))
+        loaded, report = _find_reward_class(config).from_pretrained(
+            model, config=config, dtype=getattr(torch, dtype), output_loading_info=True
+        )
+    # transformers would fill the weights of a body that it does not recognise with random numbers.
+    if any(name.startswith(f"{loaded.base_model_prefix}.") for name in report["missing_keys"]):
+        raise _build_reward_error(model, config)
+    return loaded
+
+
+def _find_reward_class(config: Any) -> Any:
+    """The class of transformers; for a family that has none, as many vision-language ones, its body with the same head."""
+    if type(config) in MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING:
+        return AutoModelForSequenceClassification
+    if type(config) not in MODEL_MAPPING:
+        raise _build_reward_error(config.name_or_path, config)
+    body = MODEL_MAPPING[type(config)]
+    family = next(parent for parent in body.__mro__[1:] if issubclass(parent, PreTrainedModel))
+    return type(type(config).__name__.replace("Config", _REWARD_SUFFIX), (GenericForSequenceClassification, family), {})
+
+
+def _build_reward_error(model: str | Path, config: Any) -> TrainError:
+    return TrainError(
+        f"finetune.format reward: {str(model)!r} is a {config.model_type} model, which transformers cannot give a reward head. "
+        "Name another as engine.model, for example Qwen/Qwen3-VL-8B-Instruct."
+    )
 
 
 def holds_reward_model(folder: Path) -> bool:
     """Whether the model in the folder has a head for rewards."""
     architectures = AutoConfig.from_pretrained(folder).architectures or []
-    return any(name.endswith("ForSequenceClassification") for name in architectures)
+    return any(name.endswith(_REWARD_SUFFIX) for name in architectures)
 
 
 def load_tokenizer(model: str | Path) -> Any:

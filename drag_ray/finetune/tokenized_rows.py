@@ -97,7 +97,8 @@ def tokenize_scored(
             raise DataError(f"a scored reply lacks {', '.join(sorted(missing))}. Run: python jobs/format.py")
         conversation = read_conversation(row)
         tokenized = _tokenize_with_images(conversation, tokenizer, "assistant", images)
-        return {**tokenized, "image_keys": conversation.images, "prompt": json.dumps(row["prompt"]), "score": row["score"]}
+        prompt = json.dumps([row["prompt"], conversation.images])
+        return {**tokenized, "image_keys": conversation.images, "prompt": prompt, "score": row["score"]}
 
     scored = _tokenize_all(rows, tokenize, max_length)
     replies: dict[str, list[dict[str, Any]]] = {}

@@ -2,6 +2,7 @@
 
 import json
 import math
+import shutil
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -22,14 +23,15 @@ from drag_ray.artifacts import Identity, StageFolder
 from drag_ray.cluster import ClusterConfig, connect
 from drag_ray.corpus.page_images import DIR_NAME, PageImages
 from drag_ray.engine.embedded import embedded_model_dir
-from drag_ray.finetune.adapter import ADAPTER_WEIGHTS_NAME
-from drag_ray.finetune.collator import RowCollator
+from drag_ray.finetune.adapter import ADAPTER_WEIGHTS_NAME, read_base_model, write_base_model
+from drag_ray.finetune.collator import PairCollator, RowCollator
 from drag_ray.finetune.config import FinetuneConfig
 from drag_ray.finetune.images import open_training_images
 from drag_ray.finetune.job import TrainJob
-from drag_ray.finetune.model import load_model, load_tokenizer
+from drag_ray.finetune.merge import merge_adapter
+from drag_ray.finetune.model import load_model, load_reward_model, load_tokenizer
 from drag_ray.finetune.stage import run
-from drag_ray.finetune.tokenized_rows import tokenize_rows
+from drag_ray.finetune.tokenized_rows import tokenize_rows, tokenize_scored
 from drag_ray.finetune.tokens import IGNORED_LABEL
 from drag_ray.finetune.trained_tokens import compute_trained_loss
 from drag_ray.finetune.trainer import train
@@ -223,3 +225,31 @@ def test_preferences_that_only_the_images_tell_apart_are_learned(run_dir: Path, 
     last = outcome["curve"][-1]
     assert last["eval_pair_accuracy"] == 1
     assert last["eval_loss"] < math.log(2) / 3
+
+
+def test_a_reward_model_learns_what_only_the_images_tell_apart(run_dir: Path, model_dir: Path, tmp_path: Path) -> None:
+    """Of two queries each is the better one for its own picture: who is blind cannot get below ln 2."""
+    first, second = read_rows(run_dir)[:2]
+    scored = [
+        {**shown, "completion": written["completion"], "score": float(shown is written)}
+        for shown in (first, second)
+        for written in (first, second)
+    ]
+    write_rows(run_dir, "reward", scored)
+    job = build_job(run_dir, model_dir, configure(format="reward", epochs=20, learning_rate=0.01, checkpoint_steps=20))
+    outcome = train(job, lambda metrics, checkpoint: shutil.copytree(checkpoint, tmp_path / "adapter"), None)
+    assert outcome["counts"]["rows"] == outcome["counts"]["images"] == 2
+    last = outcome["curve"][-1]
+    assert last["eval_pair_accuracy"] == 1
+    assert last["eval_loss"] < math.log(2) / 3
+
+    write_base_model(tmp_path / "adapter", read_base_model(str(model_dir)))
+    merge_adapter(model_dir, tmp_path / "adapter", tmp_path / "merged", "float32")
+    model = load_reward_model(tmp_path / "merged", "float32").eval()
+    images = open_training_images(str(model_dir), run_dir / "index" / DIR_NAME)
+    tokenizer = load_tokenizer(model_dir)
+    collate = PairCollator(tokenizer.pad_token_id, images, marks_replies=False)
+    with torch.no_grad():
+        chosen, rejected = model(**collate(tokenize_scored(scored, tokenizer, 2048, images=images).rows)).logits.view(2, -1)
+    loss = -torch.nn.functional.logsigmoid(chosen - rejected).mean().item()
+    assert loss == pytest.approx(last["eval_loss"], abs=1e-3)

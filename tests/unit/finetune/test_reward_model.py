@@ -1,10 +1,13 @@
 """A reward model at work, with random weights: its numbers are those of reading each conversation by itself."""
 
+import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from qwen3_vl_shapes import SHAPES_TINY, write_model, write_random_weights
+from safetensors.torch import load_file, save_file
 from transformers import AutoTokenizer, LlamaConfig, LlamaForCausalLM, LlamaForSequenceClassification
 
 from drag_ray.engine.embedded import embedded_model_dir
@@ -25,16 +28,29 @@ SHAPES: dict[str, Any] = {
 }
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def write_text_model(folder: Path) -> None:
     torch.manual_seed(0)
-    folder = tmp_path_factory.mktemp("reward")
     tokenizer = AutoTokenizer.from_pretrained(embedded_model_dir())
     config = LlamaConfig(**SHAPES, num_labels=1, pad_token_id=tokenizer.pad_token_id)
     model = LlamaForSequenceClassification(config)
     model.score.weight.data *= 10
     model.bfloat16().save_pretrained(folder)
     tokenizer.save_pretrained(folder)
+
+
+def write_vision_model(folder: Path) -> None:
+    """A reward model of a family for which transformers has none."""
+    write_model(folder, embedded_model_dir(), SHAPES_TINY)
+    write_random_weights(folder)
+    model = load_reward_model(folder, "bfloat16")
+    model.score.weight.data *= 100
+    model.save_pretrained(folder)
+
+
+@pytest.fixture(scope="module", params=[write_text_model, write_vision_model])
+def folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("reward")
+    request.param(folder)
     return folder
 
 
@@ -56,7 +72,16 @@ def test_a_model_that_writes_is_no_reward_model(tmp_path: Path) -> None:
         RewardModel(tmp_path)
 
 
-def test_a_model_that_sees_images_cannot_become_one(tmp_path: Path) -> None:
-    (tmp_path / "config.json").write_text('{"model_type": "qwen3_vl"}')
-    with pytest.raises(TrainError, match=r"is a qwen3_vl model, which transformers cannot give a reward head"):
+def test_a_model_that_cannot_have_a_head_is_refused(folder: Path, tmp_path: Path) -> None:
+    AutoTokenizer.from_pretrained(folder).save_pretrained(tmp_path)
+    (tmp_path / "config.json").write_text('{"model_type": "pix2struct"}')
+    with pytest.raises(TrainError, match=r"is a pix2struct model, which transformers cannot give a reward head"):
         load_reward_model(tmp_path, "bfloat16")
+
+
+def test_a_body_without_its_weights_is_refused(folder: Path, tmp_path: Path) -> None:
+    shutil.copytree(folder, tmp_path / "model")
+    weights = load_file(folder / "model.safetensors")
+    save_file({f"other.{name}": tensor for name, tensor in weights.items()}, tmp_path / "model" / "model.safetensors")
+    with pytest.raises(TrainError, match="cannot give a reward head"):
+        load_reward_model(tmp_path / "model", "bfloat16")
