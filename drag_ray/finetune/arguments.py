@@ -1,19 +1,15 @@
-"""The options of TRL's trainers, from those of the stage."""
+"""The options that all of TRL's trainers have, from those of the stage."""
 
 from typing import Any
-
-from trl.trainer.dpo_config import DPOConfig
-from trl.trainer.reward_config import RewardConfig
-from trl.trainer.sft_config import SFTConfig
 
 from drag_ray.finetune.deepspeed import ZeroStage, build_deepspeed_settings
 from drag_ray.finetune.job import TrainJob
 
 
-def build_arguments(
+def build_options(
     job: TrainJob, zero_stage: ZeroStage, scratch_dir: str, counts: dict[str, int], *, resumes: bool
-) -> SFTConfig | DPOConfig | RewardConfig:
-    """Options of the trainer of `job.config.format`. Rows come tokenized and are not cut.
+) -> dict[str, Any]:
+    """Arguments of any trainer. Rows come tokenized and are not cut.
 
     Args:
         scratch_dir: where checkpoints are written before they are reported.
@@ -21,7 +17,7 @@ def build_arguments(
         resumes: whether training goes on from a checkpoint.
     """
     config = job.config
-    options: dict[str, Any] = {
+    return {
         **_build_placement(job, zero_stage, num_loaders=config.image_workers if counts["images"] else 0),
         **_build_reports(config.checkpoint_steps, evaluates=counts["validation_rows"] > 0, resumes=resumes),
         "output_dir": scratch_dir,
@@ -42,11 +38,6 @@ def build_arguments(
         "report_to": "none",
         "disable_tqdm": True,
     }
-    if config.format == "dpo":
-        return DPOConfig(**options, beta=config.dpo_beta)
-    if config.format == "reward":
-        return RewardConfig(**options)
-    return SFTConfig(**options, dataset_kwargs={"skip_prepare_dataset": True})
 
 
 def _build_placement(job: TrainJob, zero_stage: ZeroStage, num_loaders: int) -> dict[str, Any]:

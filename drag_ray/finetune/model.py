@@ -64,7 +64,7 @@ def _find_reward_class(config: Any) -> Any:
         return AutoModelForSequenceClassification
     if type(config) not in MODEL_MAPPING:
         raise _build_reward_error(config.name_or_path, config)
-    body = MODEL_MAPPING[type(config)]
+    body: Any = MODEL_MAPPING[type(config)]
     family = next(parent for parent in body.__mro__[1:] if issubclass(parent, PreTrainedModel))
     return type(type(config).__name__.replace("Config", _REWARD_SUFFIX), (GenericForSequenceClassification, family), {})
 

@@ -6,8 +6,7 @@ It knows nothing of Ray: it is given a function that takes its metrics and check
 import json
 import os
 import tempfile
-from collections.abc import Callable, Iterator
-from functools import partial
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,35 +15,17 @@ from datasets import Dataset
 from peft import LoraConfig
 from transformers import PrinterCallback, Trainer, set_seed
 from transformers.utils.logging import disable_progress_bar
-from trl.trainer.sft_trainer import SFTTrainer
 
 from drag_ray.errors import DataError, TrainError
-from drag_ray.finetune.adapter import REWARD_TASK, WRITING_TASK
-from drag_ray.finetune.arguments import build_arguments
-from drag_ray.finetune.collator import PairCollator, RowCollator
-from drag_ray.finetune.config import FinetuneConfig
+from drag_ray.finetune.arguments import build_options
 from drag_ray.finetune.curve import ReportCallback, ReportFn, build_curve
 from drag_ray.finetune.deepspeed import resolve_zero_stage
 from drag_ray.finetune.images import TrainingImages, open_training_images
 from drag_ray.finetune.job import TrainJob
-from drag_ray.finetune.model import load_model, load_reward_model, load_tokenizer
-from drag_ray.finetune.policy_gradient import PolicyGradientTrainer
-from drag_ray.finetune.preference import PreferenceTrainer, RewardModelTrainer
-from drag_ray.finetune.tokenized_rows import (
-    TokenizedRows,
-    tokenize_pairs,
-    tokenize_rows,
-    tokenize_scored,
-    tokenize_steps,
-)
-from drag_ray.finetune.trained_tokens import TrainedTokensTrainer
+from drag_ray.finetune.methods import Supervised, build_method
+from drag_ray.finetune.model import load_tokenizer
+from drag_ray.finetune.tokenized_rows import TokenizedRows
 
-_TOKENIZE: dict[str, Callable[..., TokenizedRows]] = {
-    "dpo": tokenize_pairs,
-    "reward": tokenize_scored,
-    "rl_steps": tokenize_steps,
-}
-"""How rows become tokens, by `finetune.format`; of all other formats as `tokenize_rows` does it."""
 _VISION_PART = r".*(visual|vision_tower|vision_model)\..*"
 
 
@@ -69,8 +50,9 @@ def train(job: TrainJob, report: ReportFn, resume_from: Path | None) -> dict[str
         _start_deepspeed(job.use_gpu)
     tokenizer = load_tokenizer(job.model)
     images = open_training_images(job.model, Path(job.images_dir))
-    train_rows = _tokenize_file(Path(job.train_path), config, tokenizer, images, config.limit)
-    validation_rows = _tokenize_file(Path(job.validation_path), config, tokenizer, images)
+    method = build_method(config)
+    train_rows = _tokenize_file(Path(job.train_path), method, tokenizer, images, config.limit)
+    validation_rows = _tokenize_file(Path(job.validation_path), method, tokenizer, images)
     _check_any_left(train_rows, job.train_path)
     if zero_stage == "zero3":
         _check_all_show_images(train_rows.rows + validation_rows.rows)
@@ -78,8 +60,9 @@ def train(job: TrainJob, report: ReportFn, resume_from: Path | None) -> dict[str
     with tempfile.TemporaryDirectory(prefix="drag-ray-finetune-") as scratch_dir:
         # ZeRO-3 splits the weights while they load, so its settings must be in force before the model is made.
         counts = _count_rows(train_rows, validation_rows)
-        arguments = build_arguments(job, zero_stage, scratch_dir, counts, resumes=resume_from is not None)
-        trainer = _build_trainer(job, arguments, tokenizer, images, train_rows, validation_rows)
+        options = build_options(job, zero_stage, scratch_dir, counts, resumes=resume_from is not None)
+        arguments = method.build_arguments(options)
+        trainer = _build_trainer(method, job.model, arguments, tokenizer, images, train_rows, validation_rows)
         trainer.remove_callback(PrinterCallback)
         trainer.add_callback(ReportCallback(report, counts))
         trainer.train(resume_from_checkpoint=str(resume_from) if resume_from else None)
@@ -96,12 +79,10 @@ def _start_deepspeed(use_gpu: bool) -> None:
 
 
 def _tokenize_file(
-    path: Path, config: FinetuneConfig, tokenizer: Any, images: TrainingImages | None, limit: int = 0
+    path: Path, method: Supervised, tokenizer: Any, images: TrainingImages | None, limit: int = 0
 ) -> TokenizedRows:
-    rows = _read_rows(path, limit)
     try:
-        tokenize = _TOKENIZE.get(config.format, partial(tokenize_rows, mask=config.mask))
-        return tokenize(rows, tokenizer, config.max_length, images=images)
+        return method.tokenize(_read_rows(path, limit), tokenizer, images)
     except DataError as error:
         raise DataError(f"{path}: {error}") from None
 
@@ -154,51 +135,29 @@ def _count_rows(train_rows: TokenizedRows, validation_rows: TokenizedRows) -> di
 
 
 def _build_trainer(
-    job: TrainJob,
+    method: Supervised,
+    model_name: str,
     arguments: Any,
     tokenizer: Any,
     images: TrainingImages | None,
     train_rows: TokenizedRows,
     validation_rows: TokenizedRows,
 ) -> Trainer:
-    config = job.config
-    model = (load_reward_model if config.format == "reward" else load_model)(job.model, config.dtype)
-    _check_target_modules(model, config.target_modules)
+    model = method.load_model(model_name)
+    _check_target_modules(model, method.config.target_modules)
     options: dict[str, Any] = {
         "model": model,
         "args": arguments,
         "train_dataset": Dataset.from_list(train_rows.rows),
         "eval_dataset": Dataset.from_list(validation_rows.rows) if validation_rows.rows else None,
         "processing_class": tokenizer,
-        "peft_config": _build_adapter(config, has_vision=hasattr(model.config, "vision_config")),
+        "peft_config": _build_adapter(method, has_vision=hasattr(model.config, "vision_config")),
     }
-    if config.format == "dpo":
-        return PreferenceTrainer(**options, data_collator=PairCollator(tokenizer.pad_token_id, images))
-    if config.format == "reward":
-        return RewardModelTrainer(**options, data_collator=PairCollator(tokenizer.pad_token_id, images, marks_replies=False))
-    if config.format == "rl_steps":
-        options["data_collator"] = RowCollator(tokenizer.pad_token_id, images, number="advantage")
-        trainer = PolicyGradientTrainer(**options, clip_range=config.rl_clip_range, kl_weight=config.rl_kl_weight)
-    else:
-        trainer = _build_supervised(options, train_rows, images, use_gpu=job.use_gpu)
-    # All these losses divide by the trained tokens of a whole step. Vision-language models say of themselves that theirs does
-    # not, and with gradient accumulation each batch would be divided by its own tokens, and weighted ones by the number of
-    # batches again.
-    trainer.model_accepts_loss_kwargs = True
-    return trainer
+    return method.build_trainer(options, images)
 
 
-def _build_supervised(
-    options: dict[str, Any], train_rows: TokenizedRows, images: TrainingImages | None, *, use_gpu: bool
-) -> SFTTrainer:
-    is_weighted = any(row["weight"] != 1 for row in train_rows.rows)
-    pad_token_id = options["processing_class"].pad_token_id
-    options["data_collator"] = RowCollator(pad_token_id, images, number="weight" if is_weighted else None)
-    # On GPUs TRL's own loss leaves the logits out and takes less memory.
-    return SFTTrainer(**options) if use_gpu and not is_weighted else TrainedTokensTrainer(**options)
-
-
-def _build_adapter(config: FinetuneConfig, *, has_vision: bool) -> LoraConfig:
+def _build_adapter(method: Supervised, *, has_vision: bool) -> LoraConfig:
+    config = method.config
     return LoraConfig(
         r=config.lora_r,
         lora_alpha=config.lora_alpha,
@@ -207,7 +166,7 @@ def _build_adapter(config: FinetuneConfig, *, has_vision: bool) -> LoraConfig:
         # The vision part stays as it is: the replies to learn are few and teach it little, and vLLM serves adapters of the
         # language part alone.
         exclude_modules=_VISION_PART if has_vision else None,
-        task_type=REWARD_TASK if config.format == "reward" else WRITING_TASK,  # PEFT trains a reward model's head as well
+        task_type=method.task,  # PEFT trains a reward model's head as well
     )
 
 

@@ -1,0 +1,135 @@
+"""How a model learns from each format of rows: what a row becomes, which model is trained, and by which of TRL's trainers."""
+
+from collections.abc import Iterable
+from typing import Any
+
+from transformers import Trainer
+from trl.trainer.dpo_config import DPOConfig
+from trl.trainer.reward_config import RewardConfig
+from trl.trainer.sft_config import SFTConfig
+from trl.trainer.sft_trainer import SFTTrainer
+
+from drag_ray.finetune.adapter import REWARD_TASK, WRITING_TASK
+from drag_ray.finetune.collator import PairCollator, RowCollator
+from drag_ray.finetune.config import FinetuneConfig
+from drag_ray.finetune.images import TrainingImages
+from drag_ray.finetune.model import load_model, load_reward_model
+from drag_ray.finetune.policy_gradient import PolicyGradientTrainer
+from drag_ray.finetune.preference import PreferenceTrainer, RewardModelTrainer
+from drag_ray.finetune.tokenized_rows import (
+    TokenizedRows,
+    tokenize_pairs,
+    tokenize_rows,
+    tokenize_scored,
+    tokenize_steps,
+)
+from drag_ray.finetune.trained_tokens import TrainedTokensTrainer
+
+Rows = Iterable[dict[str, Any]]
+
+
+class Supervised:
+    """Replies are learned as they stand, each as often as its row's weight says."""
+
+    task = WRITING_TASK
+
+    def __init__(self, config: FinetuneConfig) -> None:
+        self.config = config
+
+    def tokenize(self, rows: Rows, tokenizer: Any, images: TrainingImages | None) -> TokenizedRows:
+        """Args and errors are those of `tokenize_rows`."""
+        return tokenize_rows(rows, tokenizer, self.config.max_length, self.config.mask, images)
+
+    def load_model(self, model: str) -> Any:
+        """The base model; errors are those of `load_model` and `load_reward_model`."""
+        return load_model(model, self.config.dtype)
+
+    def build_arguments(self, options: dict[str, Any]) -> Any:
+        """The trainer's arguments, of which `options` are those that all trainers have."""
+        return SFTConfig(**options, dataset_kwargs={"skip_prepare_dataset": True})
+
+    def build_trainer(self, options: dict[str, Any], images: TrainingImages | None) -> Trainer:
+        """The trainer.
+
+        Args:
+            options: `model`, `args`, `train_dataset`, `eval_dataset`, `processing_class` and `peft_config`, as all trainers take
+                them; the datasets hold tokenized rows.
+            images: where the rows' page images come from.
+        """
+        is_weighted = any(weight != 1 for weight in options["train_dataset"]["weight"])
+        number = "weight" if is_weighted else None
+        options["data_collator"] = RowCollator(options["processing_class"].pad_token_id, images, number=number)
+        # On GPUs TRL's own loss leaves the logits out and takes less memory.
+        is_plain = not options["args"].use_cpu and not is_weighted
+        return _count_tokens_of_a_step(SFTTrainer(**options) if is_plain else TrainedTokensTrainer(**options))
+
+
+class PolicyGradient(Supervised):
+    """Reinforcement learning: replies become likelier or less likely by how much better than others they were."""
+
+    def tokenize(self, rows: Rows, tokenizer: Any, images: TrainingImages | None) -> TokenizedRows:
+        """Args and errors are those of `tokenize_steps`."""
+        return tokenize_steps(rows, tokenizer, self.config.max_length, images)
+
+    def build_trainer(self, options: dict[str, Any], images: TrainingImages | None) -> Trainer:
+        """Args are those of `Supervised.build_trainer`."""
+        options["data_collator"] = RowCollator(options["processing_class"].pad_token_id, images, number="advantage")
+        trainer = PolicyGradientTrainer(**options, clip_range=self.config.rl_clip_range, kl_weight=self.config.rl_kl_weight)
+        return _count_tokens_of_a_step(trainer)
+
+
+class Preference(Supervised):
+    """DPO: of two replies to a prompt the better one becomes the likelier."""
+
+    def tokenize(self, rows: Rows, tokenizer: Any, images: TrainingImages | None) -> TokenizedRows:
+        """Args and errors are those of `tokenize_pairs`."""
+        return tokenize_pairs(rows, tokenizer, self.config.max_length, images)
+
+    def build_arguments(self, options: dict[str, Any]) -> DPOConfig:
+        """Args are those of `Supervised.build_arguments`."""
+        return DPOConfig(**options, beta=self.config.dpo_beta)
+
+    def build_trainer(self, options: dict[str, Any], images: TrainingImages | None) -> Trainer:
+        """Args are those of `Supervised.build_trainer`."""
+        return PreferenceTrainer(**options, data_collator=PairCollator(options["processing_class"].pad_token_id, images))
+
+
+class RewardModelling(Supervised):
+    """A model that writes nothing gives the better of two replies the higher number."""
+
+    task = REWARD_TASK
+
+    def tokenize(self, rows: Rows, tokenizer: Any, images: TrainingImages | None) -> TokenizedRows:
+        """Args and errors are those of `tokenize_scored`."""
+        return tokenize_scored(rows, tokenizer, self.config.max_length, images)
+
+    def load_model(self, model: str) -> Any:
+        """Errors are those of `load_reward_model`."""
+        return load_reward_model(model, self.config.dtype)
+
+    def build_arguments(self, options: dict[str, Any]) -> RewardConfig:
+        """Args are those of `Supervised.build_arguments`."""
+        return RewardConfig(**options)
+
+    def build_trainer(self, options: dict[str, Any], images: TrainingImages | None) -> Trainer:
+        """Args are those of `Supervised.build_trainer`."""
+        collator = PairCollator(options["processing_class"].pad_token_id, images, marks_replies=False)
+        return RewardModelTrainer(**options, data_collator=collator)
+
+
+_METHODS: dict[str, type[Supervised]] = {"dpo": Preference, "reward": RewardModelling, "rl_steps": PolicyGradient}
+
+
+def build_method(config: FinetuneConfig) -> Supervised:
+    """The method of `config.format`."""
+    return _METHODS.get(config.format, Supervised)(config)
+
+
+def _count_tokens_of_a_step(trainer: Trainer) -> Trainer:
+    """Let the loss be divided by the trained tokens of a whole step.
+
+    Vision-language models say of themselves that theirs is not, and with gradient accumulation each batch would be divided by
+    its own tokens, and weighted ones by the number of batches again.
+    """
+    trainer.model_accepts_loss_kwargs = True
+    return trainer
