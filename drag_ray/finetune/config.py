@@ -11,12 +11,13 @@ from drag_ray.format.masks import Mask
 class FinetuneConfig(BaseConfig):
     """How the LoRA adapter is trained."""
 
-    format: Literal["sft_query", "sft_trajectory", "sft_context", "rejection", "dpo", "reward", "rl_steps"] = "sft_query"
+    format: Literal["sft_query", "sft_trajectory", "sft_context", "rejection", "dpo", "kto", "reward", "rl_steps"] = "sft_query"
     """training rows to learn from, a folder of the format stage; dpo learns from preference pairs, best from a policy that was
-    tuned and collected before (engine.model), with a tenth of the learning_rate; so does rl_steps, by reinforcement learning
-    from everything that the policy did; reward makes a reward model, which writes nothing and scores queries"""
-    dpo_beta: float = Field(default=0.1, gt=0)
-    """how close dpo keeps the policy to the one that it starts from; less lets it go further"""
+    tuned and collected before (engine.model), with a tenth of the learning_rate; so do kto, from single queries that are wanted
+    or not, and rl_steps, by reinforcement learning from everything that the policy did; reward makes a reward model, which
+    writes nothing and scores queries"""
+    preference_beta: float = Field(default=0.1, gt=0)
+    """how close dpo and kto keep the policy to the one that it starts from; less lets it go further"""
     rl_clip_range: float = Field(default=0.2, gt=0, lt=1)
     """rl_steps: by which share a token may become likelier or less likely before it is left alone"""
     rl_kl_weight: float = Field(default=0.04, ge=0)
@@ -69,6 +70,14 @@ class FinetuneConfig(BaseConfig):
 
     @model_validator(mode="after")
     def _only_supervised_rows_have_a_mask(self) -> "FinetuneConfig":
-        if self.format in ("dpo", "reward", "rl_steps") and self.mask != "assistant":
+        if self.format in ("dpo", "kto", "reward", "rl_steps") and self.mask != "assistant":
             raise ValueError(f"mask {self.mask} is for supervised rows; {self.format} takes whole replies. Leave it at assistant")
+        return self
+
+    @model_validator(mode="after")
+    def _wanted_and_unwanted_queries_stand_beside_others(self) -> "FinetuneConfig":
+        if self.format == "kto" and self.batch_size == 1:
+            raise ValueError(
+                "batch_size 1: kto pairs the prompts of a batch with each other's replies. Set batch_size to 2 or more"
+            )
         return self

@@ -49,7 +49,7 @@ class TrainingImages:
         return self._tokens[key]
 
     def build_inputs(self, input_ids: torch.Tensor, keys: Sequence[str]) -> dict[str, torch.Tensor]:
-        """What the model's forward takes besides the tokens of a batch.
+        """What the model's forward takes besides the tokens of a batch: the images, and `mark_images`.
 
         Args:
             input_ids: (rows, tokens), images expanded.
@@ -58,10 +58,13 @@ class TrainingImages:
         if not keys:
             return {}
         pictures = [self._store.open(key) for key in keys]
-        inputs = dict(self._processor.image_processor(images=pictures, return_tensors="pt"))
-        if "mm_token_type_ids" in self._processor.model_input_names:
-            inputs["mm_token_type_ids"] = torch.tensor(self._processor.create_mm_token_type_ids(input_ids.tolist()))
-        return inputs
+        return dict(self._processor.image_processor(images=pictures, return_tensors="pt")) | self.mark_images(input_ids)
+
+    def mark_images(self, input_ids: torch.Tensor) -> dict[str, torch.Tensor]:
+        """`mm_token_type_ids`, of the shape of `input_ids`: which tokens are an image's; nothing for models that do not ask."""
+        if "mm_token_type_ids" not in self._processor.model_input_names:
+            return {}
+        return {"mm_token_type_ids": torch.tensor(self._processor.create_mm_token_type_ids(input_ids.tolist()))}
 
 
 def open_training_images(model: str, images_dir: Path) -> TrainingImages | None:

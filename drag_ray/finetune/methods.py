@@ -1,23 +1,25 @@
 """How a model learns from each format of rows: what a row becomes, which model is trained, and by which of TRL's trainers."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from transformers import Trainer
 from trl.trainer.dpo_config import DPOConfig
+from trl.trainer.kto_config import KTOConfig
 from trl.trainer.reward_config import RewardConfig
 from trl.trainer.sft_config import SFTConfig
 from trl.trainer.sft_trainer import SFTTrainer
 
 from drag_ray.finetune.adapter import REWARD_TASK, WRITING_TASK
-from drag_ray.finetune.collator import PairCollator, RowCollator
+from drag_ray.finetune.collator import LabelledCollator, PairCollator, RowCollator
 from drag_ray.finetune.config import FinetuneConfig
 from drag_ray.finetune.images import TrainingImages
 from drag_ray.finetune.model import load_model, load_reward_model
 from drag_ray.finetune.policy_gradient import PolicyGradientTrainer
-from drag_ray.finetune.preference import PreferenceTrainer, RewardModelTrainer
+from drag_ray.finetune.preference import PreferenceTrainer, RewardModelTrainer, WantedTrainer
 from drag_ray.finetune.tokenized_rows import (
     TokenizedRows,
+    tokenize_labelled,
     tokenize_pairs,
     tokenize_rows,
     tokenize_scored,
@@ -87,11 +89,40 @@ class Preference(Supervised):
 
     def build_arguments(self, options: dict[str, Any]) -> DPOConfig:
         """Args are those of `Supervised.build_arguments`."""
-        return DPOConfig(**options, beta=self.config.dpo_beta)
+        return DPOConfig(**options, beta=self.config.preference_beta)
 
     def build_trainer(self, options: dict[str, Any], images: TrainingImages | None) -> Trainer:
         """Args are those of `Supervised.build_trainer`."""
         return PreferenceTrainer(**options, data_collator=PairCollator(options["processing_class"].pad_token_id, images))
+
+
+class Wanted(Supervised):
+    """KTO: single replies become likelier or less likely, as they are wanted or not."""
+
+    def tokenize(self, rows: Rows, tokenizer: Any, images: TrainingImages | None) -> TokenizedRows:
+        """Args and errors are those of `tokenize_labelled`."""
+        return tokenize_labelled(rows, tokenizer, self.config.max_length, images)
+
+    def build_arguments(self, options: dict[str, Any]) -> KTOConfig:
+        """Args are those of `Supervised.build_arguments`."""
+        return KTOConfig(**options, beta=self.config.preference_beta)
+
+    def build_trainer(self, options: dict[str, Any], images: TrainingImages | None) -> Trainer:
+        """Args are those of `Supervised.build_trainer`."""
+        # The trainer takes the rows in their order, in which those of a question stand together; a batch needs different prompts.
+        rows = options["train_dataset"] = options["train_dataset"].shuffle(seed=self.config.seed)
+        trainer = WantedTrainer(**options, data_collator=LabelledCollator(options["processing_class"].pad_token_id, images))
+        trainer.desirable_weight, trainer.undesirable_weight = balance(rows["is_wanted"])
+        return trainer
+
+
+def balance(is_wanted: Sequence[bool]) -> tuple[float, float]:
+    """What a wanted and an unwanted reply count, so that both kinds count alike: the rarer one more than 1, equation 8 of KTO."""
+    num_wanted = sum(is_wanted)
+    num_unwanted = len(is_wanted) - num_wanted
+    if not num_wanted or not num_unwanted:
+        return 1.0, 1.0
+    return max(1.0, num_unwanted / num_wanted), max(1.0, num_wanted / num_unwanted)
 
 
 class RewardModelling(Supervised):
@@ -117,7 +148,7 @@ class RewardModelling(Supervised):
         return RewardModelTrainer(**options, data_collator=collator)
 
 
-_METHODS: dict[str, type[Supervised]] = {"dpo": Preference, "reward": RewardModelling, "rl_steps": PolicyGradient}
+_METHODS: dict[str, type[Supervised]] = {"dpo": Preference, "kto": Wanted, "reward": RewardModelling, "rl_steps": PolicyGradient}
 
 
 def build_method(config: FinetuneConfig) -> Supervised:

@@ -24,7 +24,8 @@ PAIR_SIDES = ("chosen", "rejected")
 
 @dataclass
 class TokenizedRows:
-    """Rows {input_ids, labels, image_keys, weight or advantage} or pairs {chosen, rejected, image_keys}; how many are left out.
+    """Rows {input_ids, labels, image_keys, weight, advantage or is_wanted} or pairs {chosen, rejected, image_keys}; how many are
+    left out.
 
     `input_ids` and `labels`, which each side of a pair has, are of equal length; images stand in their order.
     """
@@ -79,6 +80,24 @@ def tokenize_pairs(
         conversations = [read_conversation({**row, "completion": row[side]}) for side in PAIR_SIDES]
         sides = [_tokenize_with_images(conversation, tokenizer, "assistant", images) for conversation in conversations]
         return {**dict(zip(PAIR_SIDES, sides, strict=True)), "image_keys": conversations[0].images}
+
+    return _tokenize_all(rows, tokenize, max_length)
+
+
+def tokenize_labelled(
+    rows: Iterable[dict[str, Any]], tokenizer: Any, max_length: int, images: TrainingImages | None = None
+) -> TokenizedRows:
+    """Tokenize replies {prompt, completion, label}, of which the label says whether they are wanted.
+
+    Args and errors are those of `tokenize_rows`.
+    """
+
+    def tokenize(row: dict[str, Any]) -> dict[str, Any]:
+        if missing := {"prompt", "label"} - row.keys():
+            raise DataError(f"a labelled reply lacks {', '.join(sorted(missing))}. Run: python jobs/format.py")
+        conversation = read_conversation(row)
+        tokenized = _tokenize_with_images(conversation, tokenizer, "assistant", images)
+        return {**tokenized, "is_wanted": row["label"], "image_keys": conversation.images}
 
     return _tokenize_all(rows, tokenize, max_length)
 

@@ -219,12 +219,28 @@ def test_preferences_that_only_the_images_tell_apart_are_learned(run_dir: Path, 
         for row, other in zip(rows, rows[1:] + rows[:1], strict=True)
     ]
     write_rows(run_dir, "dpo", pairs)
-    config = configure(format="dpo", epochs=10, learning_rate=0.01, dpo_beta=0.3)
+    config = configure(format="dpo", epochs=10, learning_rate=0.01, preference_beta=0.3)
     outcome = train(build_job(run_dir, model_dir, config), lambda metrics, checkpoint_dir: None, None)
     assert outcome["counts"]["images"] == len(pairs)
     last = outcome["curve"][-1]
     assert last["eval_pair_accuracy"] == 1
     assert last["eval_loss"] < math.log(2) / 3
+
+
+def test_replies_that_are_wanted_for_one_picture_alone_are_learned(run_dir: Path, model_dir: Path) -> None:
+    """Half of the replies are wanted, and none by itself: who is blind cannot get below 1/2."""
+    first, second = read_rows(run_dir)[:2]
+    labelled = [
+        {**shown, "completion": written["completion"], "label": shown is written}
+        for shown in (first, second)
+        for written in (first, second)
+    ]
+    write_rows(run_dir, "kto", labelled)
+    config = configure(format="kto", epochs=6, learning_rate=0.002, preference_beta=0.3)
+    outcome = train(build_job(run_dir, model_dir, config), lambda metrics, checkpoint_dir: None, None)
+    assert outcome["counts"]["images"] == 4
+    assert outcome["curve"][0]["eval_loss"] == pytest.approx(0.5, abs=1e-4)
+    assert outcome["curve"][-1]["eval_loss"] < 0.3
 
 
 def test_a_reward_model_learns_what_only_the_images_tell_apart(run_dir: Path, model_dir: Path, tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 import itertools
 import json
 import math
+import shutil
 import threading
 import time
 from pathlib import Path
@@ -21,9 +22,11 @@ from drag_ray.engine.embedded import embedded_model_dir
 from drag_ray.errors import DataError, TrainError
 from drag_ray.finetune.adapter import check_adapter_fits, check_adapter_writes, read_base_model
 from drag_ray.finetune.config import FinetuneConfig
+from drag_ray.finetune.job import TrainJob
 from drag_ray.finetune.model import load_reward_model
 from drag_ray.finetune.reward_model import RewardModel
 from drag_ray.finetune.stage import run
+from drag_ray.finetune.trainer import train
 
 NUM_TRAIN_ROWS = 160
 NUM_STEPS = 80
@@ -190,7 +193,7 @@ def test_preference_pairs_make_the_chosen_replies_likelier(tmp_path: Path, nano_
     assert counts["eval_loss_before"] == pytest.approx(math.log(2), abs=1e-5)
     assert counts["eval_loss_after"] < 0.5
     assert counts["eval_pair_accuracy"] == 1
-    expected = _compute_dpo_loss(nano_model, tmp_path / "finetune" / "adapter", held_out, config.finetune.dpo_beta)
+    expected = _compute_dpo_loss(nano_model, tmp_path / "finetune" / "adapter", held_out, config.finetune.preference_beta)
     assert counts["eval_loss_after"] == pytest.approx(expected, rel=1e-3)
 
 
@@ -206,6 +209,50 @@ def _compute_dpo_loss(base_dir: Path, adapter_dir: Path, pairs: list[dict[str, A
         }
         losses.append(-torch.nn.functional.logsigmoid(beta * (gains["chosen"] - gains["rejected"])))
     return float(torch.stack(losses).mean())
+
+
+def test_wanted_replies_become_likelier_and_unwanted_ones_less_likely(tmp_path: Path, nano_model: Path) -> None:
+    """Without Ray: one process."""
+    replies = [("<search>thing</search>", True), *(("<search>somewhere else entirely</search>", False),) * 2]
+    rows = [
+        {"prompt": say("user", f"Where is thing {number}?"), "completion": say("assistant", reply), "label": is_wanted}
+        for number in range(10)
+        for reply, is_wanted in replies
+    ]
+    held_out = rows[18:]
+    write_split(tmp_path, "kto", rows, 18)
+    settings = make_config(tmp_path, nano_model, format="kto", epochs=3, learning_rate=1e-3, batch_size=4).finetune
+    rows_dir, adapter_dir = tmp_path / "format" / "kto", tmp_path / "adapter"
+    paths = {"train_path": str(rows_dir / "train.jsonl"), "validation_path": str(rows_dir / "validation.jsonl")}
+    job = TrainJob(settings, str(nano_model), **paths, images_dir="", use_gpu=False, num_workers=1, num_threads=1)
+    outcome = train(job, lambda metrics, checkpoint_dir: shutil.copytree(checkpoint_dir, adapter_dir), None)
+    assert (outcome["counts"]["rows"], outcome["counts"]["validation_rows"]) == (18, 12)
+    # The policy is its own reference: each wanted reply counts 1/2 x 2 (two unwanted ones for each), each unwanted one 1/2.
+    assert outcome["curve"][0]["eval_loss"] == pytest.approx((4 * 0.5 * 2 + 8 * 0.5) / 12, abs=1e-5)
+    expected = _compute_kto_loss(nano_model, adapter_dir, held_out, settings)
+    assert outcome["curve"][-1]["eval_loss"] == pytest.approx(expected, rel=1e-3)
+    assert expected < 0.5
+
+
+def _compute_kto_loss(base_dir: Path, adapter_dir: Path, rows: list[dict[str, Any]], settings: FinetuneConfig) -> float:
+    """Equations 7 and 8 of the KTO paper, reply by reply, with the log-probabilities of transformers."""
+    tokenizer, before, now = _load_policies(base_dir, adapter_dir)
+
+    def compute_gain(row: dict[str, Any], replied: dict[str, Any]) -> float:
+        reply = _encode(tokenizer, replied["completion"][0]["content"] + "<|im_end|>")
+        gains = [_score(model, tokenizer, row["prompt"], reply).sum().item() for model in (now, before)]
+        return gains[0] - gains[1]
+
+    losses = []
+    for start in range(0, len(rows), settings.batch_size):
+        batch = rows[start : start + settings.batch_size]
+        others = [batch[-1], *batch[:-1]]
+        divergence = max(0, sum(map(compute_gain, batch, others)) / len(batch))
+        for row in batch:
+            sign, weight = (1, 2) if row["label"] else (-1, 1)
+            gain = sign * settings.preference_beta * (compute_gain(row, row) - divergence)
+            losses.append(weight * (1 - 1 / (1 + math.exp(-gain))))
+    return sum(losses) / len(losses)
 
 
 def test_a_reward_model_scores_the_better_query_higher(tmp_path: Path, nano_model: Path) -> None:

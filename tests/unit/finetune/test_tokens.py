@@ -9,7 +9,13 @@ from transformers import AutoTokenizer
 from drag_ray.engine.embedded import embedded_model_dir
 from drag_ray.errors import DataError, TrainError
 from drag_ray.finetune.conversation import Conversation, read_conversation
-from drag_ray.finetune.tokenized_rows import tokenize_pairs, tokenize_rows, tokenize_scored, tokenize_steps
+from drag_ray.finetune.tokenized_rows import (
+    tokenize_labelled,
+    tokenize_pairs,
+    tokenize_rows,
+    tokenize_scored,
+    tokenize_steps,
+)
 from drag_ray.finetune.tokens import IGNORED_LABEL, tokenize_conversation
 
 
@@ -261,6 +267,15 @@ def test_a_scored_reply_that_is_too_long_or_none_is_counted_or_refused(tokenizer
     assert (len(tokenized.rows), tokenized.num_too_long) == (1, 1)
     with pytest.raises(DataError, match=r"row 1: a scored reply lacks score\. Run: python jobs/format\.py"):
         tokenize_scored([{name: rows[0][name] for name in ("prompt", "completion")}], tokenizer, max_length=200)
+
+
+def test_a_labelled_reply_is_learned_whole_and_one_without_a_label_is_refused(tokenizer: Any) -> None:
+    row = {**_build_scored("rotor", 0.0), "label": False}
+    tokenized = tokenize_labelled([row], tokenizer, max_length=200)
+    assert _decode_learned(tokenized.rows[0], tokenizer) == ["<search>rotor</search><|im_end|>"]
+    assert tokenized.rows[0]["is_wanted"] is False
+    with pytest.raises(DataError, match=r"row 1: a labelled reply lacks label\. Run: python jobs/format\.py"):
+        tokenize_labelled([_build_scored("rotor", 0.0)], tokenizer, max_length=200)
 
 
 def _build_step(tokenizer: Any, reply: str, drawn: list[int], advantage: float = 1.5) -> dict[str, Any]:
