@@ -35,10 +35,14 @@ serve: setup ## serve the demo's base model and adapter on http://127.0.0.1:8000
 
 test: check integration ## everything that CI runs
 
-check: setup ## the fast part: ruff, pyright, unit and contract tests
+check: lint unit ## the fast part
+
+lint: setup ## ruff and pyright
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/pyright
+
+unit: setup ## unit and contract tests
 	$(BIN)/python -m pytest -q tests/unit tests/contracts
 
 integration: setup ## each stage on a local Ray with the real engine and the real model
