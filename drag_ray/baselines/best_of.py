@@ -11,7 +11,6 @@ from typing import Any
 from drag_ray.agent.protocol import ActionProtocol
 from drag_ray.agent.rollout import compute_seed, read_action
 from drag_ray.engine.generate import GenerateFn, Generation, Message, Request
-from drag_ray.engine.sampling import PRESETS
 from drag_ray.types import ActionKind
 
 ScoreFn = Callable[[Sequence[Message], Sequence[str], Sequence[dict[str, Any]]], list[float]]
@@ -19,7 +18,7 @@ ScoreFn = Callable[[Sequence[Message], Sequence[str], Sequence[dict[str, Any]]],
 
 
 class BestOf:
-    """Replies that are the best of several draws; with a single draw, that one.
+    """Replies that are the best of several draws, as the request says; with a single draw, that one.
 
     Drawn replies that do not search are not chosen, unless all are such.
 
@@ -27,7 +26,6 @@ class BestOf:
         generate: draws a reply.
         protocol: of the agent.
         num_samples: draws to choose from.
-        preset: how they are drawn, a name in `PRESETS`.
         build_score: makes the scores, when they are first needed.
     """
 
@@ -36,13 +34,11 @@ class BestOf:
         generate: GenerateFn,
         protocol: ActionProtocol,
         num_samples: int,
-        preset: str,
         build_score: Callable[[], ScoreFn],
     ) -> None:
         self._generate = generate
         self._protocol = protocol
         self._num_samples = num_samples
-        self._sampling = PRESETS[preset]
         self._build_score = build_score
         self._score: ScoreFn | None = None
         self._scoring = ThreadPoolExecutor(1, "score")  # beside the event loop, one prompt after the other
@@ -50,7 +46,7 @@ class BestOf:
     async def __call__(self, request: Request) -> Generation:
         """Draw and choose. Errors are those of `generate`."""
         seeds = (compute_seed(request.seed, str(number)) for number in range(self._num_samples))
-        requests = (replace(request, sampling=self._sampling, seed=seed) for seed in seeds)
+        requests = (replace(request, seed=seed) for seed in seeds)
         generations = await asyncio.gather(*map(self._generate, requests))
         searches = self._find_searches(generations)
         if len(searches) < 2:

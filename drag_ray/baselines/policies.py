@@ -108,7 +108,7 @@ def _build_query_reply(write_query: Callable[[str], str], agent: AgentConfig) ->
 def _build_drawn_reply(name: str, options: BaselineOptions, generate: GenerateFn) -> BestOf:
     """Replies of the agent itself: one draw, or the best of several."""
     samples = options.best_of.samples if name == "best_of" else 1
-    return BestOf(generate, get_protocol(options.agent.protocol), samples, options.best_of.preset, partial(_load_score, options))
+    return BestOf(generate, get_protocol(options.agent.protocol), samples, partial(_load_score, options))
 
 
 def _load_score(options: BaselineOptions) -> ScoreFn:

@@ -15,7 +15,7 @@ from drag_ray import artifacts, provenance, schemas
 from drag_ray.agent.rollout import RolloutTask
 from drag_ray.artifacts import StageFolder
 from drag_ray.baselines.passages import read_examples
-from drag_ray.baselines.policies import BASELINES, WITH_MODEL, BaselineOptions, build_rollouts
+from drag_ray.baselines.policies import BASELINES, WITH_MODEL, WITH_REWARD_MODEL, BaselineOptions, build_rollouts
 from drag_ray.cluster import takes_gpus
 from drag_ray.collect import journal
 from drag_ray.collect.plan import build_plan
@@ -83,7 +83,7 @@ def _roll_out(
     earlier = list_earlier(folder.path)
     for model in models:
         guests = [name for name in trajectories if name in WITH_MODEL] if model.name == BASE_NAME else []
-        plans = {model.name: tasks} | {name: [replace(task, baseline=name) for task in tasks] for name in guests}
+        plans = {model.name: tasks} | {name: _plan_guest(name, tasks, config) for name in guests}
         rollouts_dir = folder.path / ROLLOUTS_DIR_NAME / model.name
         taken = prepare_rollouts(rollouts_dir, fingerprint_policy(model, folder.identity), earlier)
         if taken:
@@ -97,6 +97,12 @@ def _roll_out(
         for name, tasks_of_policy in plans.items():
             trajectories[name] = [finished[task.id] for task in tasks_of_policy if task.id in finished]
     return trajectories, left_out
+
+
+def _plan_guest(name: str, tasks: Sequence[RolloutTask], config: Any) -> list[RolloutTask]:
+    """The rollouts of a baseline that the base model's engine writes; those that a reward model is judged by are drawn."""
+    preset = config.evaluate.best_of.preset if name in WITH_REWARD_MODEL else _PRESET
+    return [replace(task, baseline=name, preset=preset) for task in tasks]
 
 
 def _build_baseline_options(config: Any) -> BaselineOptions:
@@ -141,7 +147,7 @@ def _build_context(config: Any, questions: Sequence[Question], baselines: Sequen
     return ReportContext(
         search_operator=record.operator,
         analyzer=record.analyzer,
-        sampling=_PRESET,
+        sampling=_describe_sampling(config, baselines),
         seeds=(config.seed,),
         summary=f"{len(questions)} held-out questions on {record.num_pages} pages, asked by {config.engine.model}. "
         + " ".join(f"{name}: {BASELINES[name]}." for name in baselines),
@@ -154,6 +160,11 @@ def _build_context(config: Any, questions: Sequence[Question], baselines: Sequen
         | {"search index": record.fingerprint},
         config=config.model_dump(mode="json"),
     )
+
+
+def _describe_sampling(config: Any, baselines: Sequence[str]) -> str:
+    drawn = [name for name in baselines if name in WITH_REWARD_MODEL]
+    return f"{_PRESET} ({' and '.join(drawn)}: {config.evaluate.best_of.preset})" if drawn else _PRESET
 
 
 def _read_curve(path: Path) -> list[dict[str, Any]]:

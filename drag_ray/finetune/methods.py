@@ -109,10 +109,11 @@ class Wanted(Supervised):
 
     def build_trainer(self, options: dict[str, Any], images: TrainingImages | None) -> Trainer:
         """Args are those of `Supervised.build_trainer`."""
-        # The trainer takes the rows in their order, in which those of a question stand together; a batch needs different prompts.
-        rows = options["train_dataset"] = options["train_dataset"].shuffle(seed=self.config.seed)
+        # The trainer takes rows in their order, in which those of a question stand together; a batch needs different prompts.
+        for name in ("train_dataset", "eval_dataset"):
+            options[name] = options[name] and options[name].shuffle(seed=self.config.seed)
         trainer = WantedTrainer(**options, data_collator=LabelledCollator(options["processing_class"].pad_token_id, images))
-        trainer.desirable_weight, trainer.undesirable_weight = balance(rows["is_wanted"])
+        trainer.desirable_weight, trainer.undesirable_weight = balance(options["train_dataset"]["is_wanted"])
         return trainer
 
 

@@ -38,7 +38,7 @@ class RewardModel:
         The prompt is read once for all of them.
 
         Args:
-            messages: the prompt.
+            messages: the prompt, of texts alone.
             replies: as the training rows write them, without reasoning.
             tools: functions that the prompt shows.
         """

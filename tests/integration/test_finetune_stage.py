@@ -13,6 +13,7 @@ from typing import Any
 import psutil
 import pytest
 import torch
+from datasets import Dataset
 from peft import PeftModel
 from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaConfig, LlamaForCausalLM
 
@@ -229,7 +230,8 @@ def test_wanted_replies_become_likelier_and_unwanted_ones_less_likely(tmp_path: 
     assert (outcome["counts"]["rows"], outcome["counts"]["validation_rows"]) == (18, 12)
     # The policy is its own reference: each wanted reply counts 1/2 x 2 (two unwanted ones for each), each unwanted one 1/2.
     assert outcome["curve"][0]["eval_loss"] == pytest.approx((4 * 0.5 * 2 + 8 * 0.5) / 12, abs=1e-5)
-    expected = _compute_kto_loss(nano_model, adapter_dir, held_out, settings)
+    order = Dataset.from_dict({"place": range(len(held_out))}).shuffle(seed=settings.seed)["place"]
+    expected = _compute_kto_loss(nano_model, adapter_dir, [held_out[place] for place in order], settings)
     assert outcome["curve"][-1]["eval_loss"] == pytest.approx(expected, rel=1e-3)
     assert expected < 0.5
 

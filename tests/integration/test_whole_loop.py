@@ -173,8 +173,10 @@ def test_a_reward_model_chooses_of_what_the_base_model_draws(
     results = pl.read_ndjson(tmp_path / "evaluate" / "results.jsonl")
     assert results["policy"].value_counts().sort("policy").rows() == [("base", 4), ("best_of", 4), ("drawn", 4), ("question", 4)]
     rollouts = pl.read_parquet(tmp_path / "evaluate" / "rollouts" / "base" / "trajectories" / "*.parquet")
-    turns = rollouts.filter(pl.col("model").str.contains("best_of|drawn"))["turns"].explode()
-    assert len(turns) == 8
+    drawn = rollouts.filter(pl.col("model").str.contains("best_of|drawn"))
+    assert len(drawn["turns"].explode()) == 8
+    assert set(drawn["preset"]) == {"high_temp"}
+    assert "sampling greedy (drawn and best_of: high_temp)" in (tmp_path / "evaluate" / "report.html").read_text()
     best = rollouts.filter(pl.col("model").str.contains("best_of"))["turns"].explode().struct.field("action")
     assert best.to_list().count("search") >= 3  # of three draws one can nearly always be read
     assert set(rollouts["error"]) == {""}

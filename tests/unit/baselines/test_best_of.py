@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Sequence
+from dataclasses import replace
 
 from drag_ray.agent.protocol import get_protocol
 from drag_ray.baselines.best_of import BestOf
@@ -9,7 +10,9 @@ from drag_ray.engine.generate import Generation, Request
 from drag_ray.engine.sampling import PRESETS
 from drag_ray.engine.scripted import ScriptedEngine
 
-REQUEST = Request(({"role": "user", "content": "Question: fast?"},), PRESETS["greedy"], max_tokens=9, seed=7, stop=("</search>",))
+REQUEST = Request(
+    ({"role": "user", "content": "Question: fast?"},), PRESETS["high_temp"], max_tokens=9, seed=7, stop=("</search>",)
+)
 
 
 class Scores:
@@ -27,7 +30,7 @@ class Scores:
 def choose(replies: list[str], num_samples: int | None = None) -> tuple[Generation, Scores, ScriptedEngine]:
     waiting = iter(replies)
     engine, scores = ScriptedEngine(lambda _: next(waiting)), Scores()
-    best_of = BestOf(engine, get_protocol("tags"), num_samples or len(replies), "high_temp", lambda: scores)
+    best_of = BestOf(engine, get_protocol("tags"), num_samples or len(replies), lambda: scores)
     return asyncio.run(best_of(REQUEST)), scores, engine
 
 
@@ -36,9 +39,8 @@ def test_the_reply_with_the_highest_reward_is_chosen_as_it_was_drawn() -> None:
     assert reply.text == "Well. <search>rotor limit</search>"
     assert bytes(reply.completion_token_ids).decode() == reply.text
     assert scores.asked == [["<search>rotor</search>", "<search>rotor limit</search>", "<search>fuel</search>"]]
-    assert {request.sampling for request in engine.requests} == {PRESETS["high_temp"]}
     assert len({request.seed for request in engine.requests}) == 3
-    assert {(request.max_tokens, request.stop) for request in engine.requests} == {(9, ("</search>",))}
+    assert [replace(request, seed=REQUEST.seed) for request in engine.requests] == [REQUEST] * 3
 
 
 def test_replies_that_do_not_search_are_not_chosen_and_equal_ones_scored_once() -> None:
