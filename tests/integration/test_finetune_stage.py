@@ -115,6 +115,18 @@ def open_folder(run_dir: Path) -> StageFolder:
     return StageFolder(run_dir / "finetune", Identity("finetune", {}, {}, "test"))
 
 
+def train_alone(run_dir: Path, model: Path, **options: Any) -> tuple[dict[str, int], list[dict[str, Any]]]:
+    """What the stage's training process does, without Ray: its counts and its curve. The adapter is `run_dir / "adapter"`."""
+    settings = make_config(run_dir, model, **options).finetune
+    rows_dir = run_dir / "format" / settings.format
+    paths = {"train_path": str(rows_dir / "train.jsonl"), "validation_path": str(rows_dir / "validation.jsonl")}
+    job = TrainJob(settings, str(model), **paths, images_dir="", use_gpu=False, num_workers=1, num_threads=1)
+    outcome = train(
+        job, lambda metrics, checkpoint_dir: shutil.copytree(checkpoint_dir, run_dir / "adapter", dirs_exist_ok=True), None
+    )
+    return outcome["counts"], outcome["curve"]
+
+
 def _kill_a_worker_after_the_first_checkpoint(run_dir: Path, killed: list[int]) -> None:
     deadline = time.monotonic() + 200
     snapshot = run_dir / "finetune" / "checkpoints" / "checkpoint_manager_snapshot.json"
@@ -187,15 +199,13 @@ def test_rows_that_cannot_be_learned_are_refused_without_a_restart(tmp_path: Pat
 
 def test_preference_pairs_make_the_chosen_replies_likelier(tmp_path: Path, nano_model: Path) -> None:
     held_out = write_pairs(tmp_path, num_rows=32)
-    config = make_config(tmp_path, nano_model, format="dpo", epochs=2, learning_rate=1e-3, merge=False, batch_size=4)
-    with open_folder(tmp_path) as folder:
-        counts = run(config, folder)
-    assert counts["first_loss"] == pytest.approx(math.log(2), abs=1e-5)  # the policy is still its own reference
-    assert counts["eval_loss_before"] == pytest.approx(math.log(2), abs=1e-5)
-    assert counts["eval_loss_after"] < 0.5
-    assert counts["eval_pair_accuracy"] == 1
-    expected = _compute_dpo_loss(nano_model, tmp_path / "finetune" / "adapter", held_out, config.finetune.preference_beta)
-    assert counts["eval_loss_after"] == pytest.approx(expected, rel=1e-3)
+    _, curve = train_alone(tmp_path, nano_model, format="dpo", epochs=2, learning_rate=1e-3, batch_size=4)
+    assert curve[0]["eval_loss"] == pytest.approx(math.log(2), abs=1e-5)
+    assert curve[1]["loss"] == pytest.approx(math.log(2), abs=1e-5)  # the policy is still its own reference
+    assert curve[-1]["eval_loss"] < 0.5
+    assert curve[-1]["eval_pair_accuracy"] == 1
+    expected = _compute_dpo_loss(nano_model, tmp_path / "adapter", held_out, FinetuneConfig().preference_beta)
+    assert curve[-1]["eval_loss"] == pytest.approx(expected, rel=1e-3)
 
 
 def _compute_dpo_loss(base_dir: Path, adapter_dir: Path, pairs: list[dict[str, Any]], beta: float) -> float:
@@ -213,7 +223,6 @@ def _compute_dpo_loss(base_dir: Path, adapter_dir: Path, pairs: list[dict[str, A
 
 
 def test_wanted_replies_become_likelier_and_unwanted_ones_less_likely(tmp_path: Path, nano_model: Path) -> None:
-    """Without Ray: one process."""
     replies = [("<search>thing</search>", True), *(("<search>somewhere else entirely</search>", False),) * 2]
     rows = [
         {"prompt": say("user", f"Where is thing {number}?"), "completion": say("assistant", reply), "label": is_wanted}
@@ -222,21 +231,17 @@ def test_wanted_replies_become_likelier_and_unwanted_ones_less_likely(tmp_path: 
     ]
     held_out = rows[18:]
     write_split(tmp_path, "kto", rows, 18)
-    settings = make_config(tmp_path, nano_model, format="kto", epochs=3, learning_rate=1e-3, batch_size=4).finetune
-    rows_dir, adapter_dir = tmp_path / "format" / "kto", tmp_path / "adapter"
-    paths = {"train_path": str(rows_dir / "train.jsonl"), "validation_path": str(rows_dir / "validation.jsonl")}
-    job = TrainJob(settings, str(nano_model), **paths, images_dir="", use_gpu=False, num_workers=1, num_threads=1)
-    outcome = train(job, lambda metrics, checkpoint_dir: shutil.copytree(checkpoint_dir, adapter_dir), None)
-    assert (outcome["counts"]["rows"], outcome["counts"]["validation_rows"]) == (18, 12)
+    counts, curve = train_alone(tmp_path, nano_model, format="kto", epochs=3, learning_rate=1e-3, batch_size=4)
+    assert (counts["rows"], counts["validation_rows"]) == (18, 12)
     # The policy is its own reference: each wanted reply counts 1/2 x 2 (two unwanted ones for each), each unwanted one 1/2.
-    assert outcome["curve"][0]["eval_loss"] == pytest.approx((4 * 0.5 * 2 + 8 * 0.5) / 12, abs=1e-5)
-    order = Dataset.from_dict({"place": range(len(held_out))}).shuffle(seed=settings.seed)["place"]
-    expected = _compute_kto_loss(nano_model, adapter_dir, [held_out[place] for place in order], settings)
-    assert outcome["curve"][-1]["eval_loss"] == pytest.approx(expected, rel=1e-3)
+    assert curve[0]["eval_loss"] == pytest.approx((4 * 0.5 * 2 + 8 * 0.5) / 12, abs=1e-5)
+    order = Dataset.from_dict({"place": range(len(held_out))}).shuffle(seed=FinetuneConfig().seed)["place"]
+    expected = _compute_kto_loss(nano_model, tmp_path / "adapter", [held_out[place] for place in order], batch_size=4)
+    assert curve[-1]["eval_loss"] == pytest.approx(expected, rel=1e-3)
     assert expected < 0.5
 
 
-def _compute_kto_loss(base_dir: Path, adapter_dir: Path, rows: list[dict[str, Any]], settings: FinetuneConfig) -> float:
+def _compute_kto_loss(base_dir: Path, adapter_dir: Path, rows: list[dict[str, Any]], batch_size: int) -> float:
     """Equations 7 and 8 of the KTO paper, reply by reply, with the log-probabilities of transformers."""
     tokenizer, before, now = _load_policies(base_dir, adapter_dir)
 
@@ -246,13 +251,13 @@ def _compute_kto_loss(base_dir: Path, adapter_dir: Path, rows: list[dict[str, An
         return gains[0] - gains[1]
 
     losses = []
-    for start in range(0, len(rows), settings.batch_size):
-        batch = rows[start : start + settings.batch_size]
+    for start in range(0, len(rows), batch_size):
+        batch = rows[start : start + batch_size]
         others = [batch[-1], *batch[:-1]]
         divergence = max(0, sum(map(compute_gain, batch, others)) / len(batch))
         for row in batch:
             sign, weight = (1, 2) if row["label"] else (-1, 1)
-            gain = sign * settings.preference_beta * (compute_gain(row, row) - divergence)
+            gain = sign * FinetuneConfig().preference_beta * (compute_gain(row, row) - divergence)
             losses.append(weight * (1 - 1 / (1 + math.exp(-gain))))
     return sum(losses) / len(losses)
 
@@ -297,35 +302,26 @@ def _compute_rewards(base_dir: Path, adapter_dir: Path, conversations: list[list
 
 def test_steps_with_an_advantage_become_likelier_and_those_without_less_likely(tmp_path: Path, nano_model: Path) -> None:
     held_out = write_steps(tmp_path, nano_model, num_rows=32)
-    config = make_config(
-        tmp_path, nano_model, format="rl_steps", epochs=2, learning_rate=1e-3, merge=False, batch_size=4, rl_clip_range=0.5
-    )
-    with open_folder(tmp_path) as folder:
-        counts = run(config, folder)
+    options = {"format": "rl_steps", "rl_clip_range": 0.5}
+    counts, curve = train_alone(tmp_path, nano_model, epochs=2, learning_rate=1e-3, batch_size=4, **options)
     assert (counts["rows"], counts["rows_without_advantage"]) == (32, 1)
-    adapter_dir = tmp_path / "finetune" / "adapter"
-    assert counts["eval_loss_before"] == pytest.approx(
-        _compute_policy_loss(nano_model, None, held_out, config.finetune), rel=1e-4
-    )
-    expected = _compute_policy_loss(nano_model, adapter_dir, held_out, config.finetune)
-    assert counts["eval_loss_after"] == pytest.approx(expected, rel=1e-3)
-    assert expected < counts["eval_loss_before"] - 0.1
+    adapter_dir, settings = tmp_path / "adapter", FinetuneConfig(**options)
+    assert curve[0]["eval_loss"] == pytest.approx(_compute_policy_loss(nano_model, None, held_out, settings), rel=1e-4)
+    expected = _compute_policy_loss(nano_model, adapter_dir, held_out, settings)
+    assert curve[-1]["eval_loss"] == pytest.approx(expected, rel=1e-3)
+    assert expected < curve[0]["eval_loss"] - 0.1
     tokenizer, before, now = _load_policies(nano_model, adapter_dir)
     for step in held_out:
         scores = [_score(model, tokenizer, step["prompt"], step["completion_token_ids"]).mean() for model in (before, now)]
         assert (scores[1] > scores[0]) == (step["advantage"] > 0)
-    curve = [json.loads(line) for line in (tmp_path / "finetune" / "curve.jsonl").read_text().splitlines()]
     assert all(point["kl"] >= 0 for point in curve if "loss" in point)
 
 
 def test_steps_of_which_none_is_better_are_refused(tmp_path: Path, nano_model: Path) -> None:
     step = {"prompt": say("user", "Where?"), "completion": say("assistant", "there"), "completion_token_ids": [1]}
     write_split(tmp_path, "rl_steps", [{**step, "advantage": 0.0}] * 3, 2)
-    with (
-        open_folder(tmp_path) as folder,
-        pytest.raises(DataError, match=r"train\.jsonl: in all 2 rows .* earned the same.*collect\.samples_per_question"),
-    ):
-        run(make_config(tmp_path, nano_model, format="rl_steps"), folder)
+    with pytest.raises(DataError, match=r"train\.jsonl: in all 2 rows .* earned the same.*collect\.samples_per_question"):
+        train_alone(tmp_path, nano_model, format="rl_steps")
 
 
 def write_steps(run_dir: Path, model: Path, num_rows: int) -> list[dict[str, Any]]:
