@@ -18,7 +18,7 @@ ScoreFn = Callable[[Sequence[Message], Sequence[str], Sequence[dict[str, Any]]],
 
 
 class BestOf:
-    """Replies that are the best of several draws, as the request says; with a single draw, that one.
+    """Replies that are the best of several draws; with a single draw, that one. The request says how they are drawn.
 
     Drawn replies that do not search are not chosen, unless all are such.
 

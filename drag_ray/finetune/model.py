@@ -45,13 +45,12 @@ def load_reward_model(model: str | Path, dtype: str) -> Any:
         TrainError: this kind of model can have no such head.
     """
     config = AutoConfig.from_pretrained(model)
+    reward_class = _find_reward_class(config)
     # The head reads the last token that is no padding.
     config.get_text_config().pad_token_id = load_tokenizer(model).pad_token_id
     config.num_labels = 1
     with suppress_seqcls_warning():
-        loaded, report = _find_reward_class(config).from_pretrained(
-            model, config=config, dtype=getattr(torch, dtype), output_loading_info=True
-        )
+        loaded, report = reward_class.from_pretrained(model, config=config, dtype=getattr(torch, dtype), output_loading_info=True)
     # transformers would fill the weights of a body that it does not recognise with random numbers.
     if any(name.startswith(f"{loaded.base_model_prefix}.") for name in report["missing_keys"]):
         raise _build_reward_error(model, config)

@@ -75,8 +75,7 @@ def tokenize_pairs(
     """
 
     def tokenize(row: dict[str, Any]) -> dict[str, Any]:
-        if missing := {"prompt", "chosen", "rejected"} - row.keys():
-            raise DataError(f"a preference pair lacks {', '.join(sorted(missing))}. Run: python jobs/format.py")
+        _check_columns(row, {"prompt", "chosen", "rejected"}, "a preference pair")
         conversations = [read_conversation({**row, "completion": row[side]}) for side in PAIR_SIDES]
         sides = [_tokenize_with_images(conversation, tokenizer, "assistant", images) for conversation in conversations]
         return {**dict(zip(PAIR_SIDES, sides, strict=True)), "image_keys": conversations[0].images}
@@ -93,8 +92,7 @@ def tokenize_labelled(
     """
 
     def tokenize(row: dict[str, Any]) -> dict[str, Any]:
-        if missing := {"prompt", "label"} - row.keys():
-            raise DataError(f"a labelled reply lacks {', '.join(sorted(missing))}. Run: python jobs/format.py")
+        _check_columns(row, {"prompt", "label"}, "a labelled reply")
         conversation = read_conversation(row)
         tokenized = _tokenize_with_images(conversation, tokenizer, "assistant", images)
         return {**tokenized, "is_wanted": row["label"], "image_keys": conversation.images}
@@ -112,8 +110,7 @@ def tokenize_scored(
     """
 
     def tokenize(row: dict[str, Any]) -> dict[str, Any]:
-        if missing := {"prompt", "score"} - row.keys():
-            raise DataError(f"a scored reply lacks {', '.join(sorted(missing))}. Run: python jobs/format.py")
+        _check_columns(row, {"prompt", "score"}, "a scored reply")
         conversation = read_conversation(row)
         tokenized = _tokenize_with_images(conversation, tokenizer, "assistant", images)
         prompt = json.dumps([row["prompt"], conversation.images])
@@ -150,14 +147,18 @@ def tokenize_steps(
     """
 
     def tokenize(row: dict[str, Any]) -> dict[str, Any]:
-        if missing := {"advantage", "completion_token_ids"} - row.keys():
-            raise DataError(f"a step lacks {', '.join(sorted(missing))}. Run: python jobs/format.py")
+        _check_columns(row, {"advantage", "completion_token_ids"}, "a step")
         conversation = read_conversation(row)
         tokenized = tokenize_step(conversation, row["completion_token_ids"], tokenizer)
         tokenized = _add_images(tokenized, conversation, images)
         return {**tokenized, "advantage": row["advantage"], "image_keys": conversation.images}
 
     return _tokenize_all(rows, tokenize, max_length)
+
+
+def _check_columns(row: dict[str, Any], columns: set[str], kind: str) -> None:
+    if missing := columns - row.keys():
+        raise DataError(f"{kind} lacks {', '.join(sorted(missing))}. Run: python jobs/format.py")
 
 
 def _tokenize_with_images(
