@@ -3,12 +3,14 @@
 import contextlib
 import logging
 import os
+import socket
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from pydantic import Field
 
+from drag_ray.cluster_token import ensure_token, locate_token
 from drag_ray.config import BaseConfig
 from drag_ray.errors import ConfigError
 
@@ -30,9 +32,6 @@ def is_submitted_job() -> bool:
 
 
 _ENVIRONMENT = {
-    # Ray 2.60 turns token authentication on for some of its commands and not for others; the cluster's
-    # owner decides with this variable, and a local Ray listens on the loopback address alone.
-    "RAY_AUTH_MODE": "disabled",
     # Ray's print patch makes `datasets` disassemble every function that it hashes into the log.
     "RAY_TRAIN_ENABLE_PRINT_PATCH": "0",
     # A submitted job may bring a runtime environment of its own; ours keeps the values that it set.
@@ -63,37 +62,107 @@ _WORKER_ENVIRONMENT = {
 def connect(config: ClusterConfig) -> Iterator[None]:
     """Connect to Ray, print the dashboard's address, and disconnect at the end.
 
+    A local Ray listens on the loopback address alone, and answers nobody without this user's token.
+
     Raises:
-        ConfigError: no Ray answers at the configured address, or a local one does not start.
+        ConfigError: no Ray answers at the configured address, or not to this user's token, or a local one does not start.
     """
     for name, value in _ENVIRONMENT.items():
         os.environ.setdefault(name, value)
+    # Without an address Ray would look for a cluster that was once started here, and wait for one that is gone.
+    address = config.address or ("auto" if is_submitted_job() else "local")
+    with _ask_for_the_token(), _stay_on_loopback() if address == "local" else contextlib.nullcontext():
+        context = _start(config) if address == "local" else _join(config, address)
+        if context.dashboard_url:
+            print(f"Ray dashboard: http://{context.dashboard_url} (asks for the token in {locate_token()})", flush=True)
+        import ray
+
+        try:
+            yield
+        finally:
+            ray.shutdown()
+
+
+def _start(config: ClusterConfig) -> Any:
+    """Start a Ray on this machine, for this driver."""
+    ensure_token(may_create=True)
+    port = config.dashboard_port or None  # Ray insists on a port that it is given
+    options = {"num_cpus": config.num_cpus or None, "include_dashboard": True, "dashboard_port": port}
+    try:
+        return _init_ray("local", **options)
+    except (ConnectionError, ValueError) as error:
+        raise ConfigError(f"no Ray could be started on this machine: {error}") from error
+
+
+def _join(config: ClusterConfig, address: str) -> Any:
+    """Connect to a Ray that runs already."""
+    ensure_token(may_create=False)
+    host, _, port = address.rpartition(":")
+    if port.isdecimal() and not _is_listened_on(host.rpartition("/")[2], int(port)):  # Ray would try for minutes
+        raise ConfigError(
+            f"cluster.address {config.address!r}: nothing listens there. "
+            "Start a Ray with `ray start --head`, or leave the option empty."
+        )
+    try:
+        return _init_ray(address)
+    except (ConnectionError, ValueError) as error:
+        raise ConfigError(
+            f"cluster.address {config.address!r}: no Ray answers there, or not to the token in {locate_token()} ({error}). Copy "
+            "the token from the machine that started the cluster (`ray get-auth-token` prints it there), or leave the option out."
+        ) from error
+
+
+def _init_ray(address: str, **options: Any) -> Any:
     import ray
 
     runtime_env = {"env_vars": {name: os.environ.get(name, value) for name, value in _WORKER_ENVIRONMENT.items()}}
-    # Without an address Ray would look for a cluster that was once started here, and wait for one that is gone.
-    address = config.address or ("auto" if is_submitted_job() else "local")
-    options = {}
-    if address == "local":
-        port = config.dashboard_port or None  # Ray insists on a port that it is given
-        options = {"num_cpus": config.num_cpus or None, "include_dashboard": True, "dashboard_port": port}
-    try:
-        context = ray.init(
-            address=address, logging_level=logging.WARNING, ignore_reinit_error=True, runtime_env=runtime_env, **options
-        )
-    except (ConnectionError, ValueError) as error:
-        if address == "local":
-            raise ConfigError(f"no Ray could be started on this machine: {error}") from error
-        raise ConfigError(
-            f"cluster.address {config.address!r}: no Ray answers there ({error}). "
-            "Start one with `ray start --head`, or leave the option empty."
-        ) from error
-    if context.dashboard_url:
-        print(f"Ray dashboard: http://{context.dashboard_url}", flush=True)
+    return ray.init(address=address, logging_level=logging.WARNING, ignore_reinit_error=True, runtime_env=runtime_env, **options)
+
+
+@contextlib.contextmanager
+def _set_variable(name: str, value: str) -> Iterator[None]:
+    """An environment variable for this process and those that it starts, put back at the end."""
+    before = os.environ.get(name)
+    os.environ[name] = value
     try:
         yield
     finally:
-        ray.shutdown()
+        os.environ.pop(name, None)
+        if before is not None:
+            os.environ[name] = before
+
+
+@contextlib.contextmanager
+def _ask_for_the_token() -> Iterator[None]:
+    """Show a token to Ray, and have a Ray that is started here ask for it: whoever talks to Ray can run any program."""
+    with _set_variable("RAY_AUTH_MODE", "token"):
+        from ray._raylet import Config  # pyright: ignore[reportAttributeAccessIssue]
+
+        Config.initialize("")  # Ray has read the variable once, if it was imported before
+        yield
+
+
+@contextlib.contextmanager
+def _stay_on_loopback() -> Iterator[None]:
+    """Keep the ports of a local Ray to this machine, by Ray's own switch for machines that take part in no cluster."""
+    with _set_variable("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0"):
+        from ray._private import ray_constants
+
+        before = ray_constants.ENABLE_RAY_CLUSTER
+        ray_constants.ENABLE_RAY_CLUSTER = False  # made of the variable when Ray is imported, which may have been before
+        try:
+            yield
+        finally:
+            ray_constants.ENABLE_RAY_CLUSTER = before
+
+
+def _is_listened_on(host: str, port: int) -> bool:
+    """Whether a program accepts connections there."""
+    try:
+        socket.create_connection((host.strip("[]"), port), timeout=5).close()
+    except (OSError, OverflowError):
+        return False
+    return True
 
 
 def count_gpus() -> int:

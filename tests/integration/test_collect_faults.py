@@ -28,6 +28,7 @@ from drag_ray import artifacts, schemas
 from drag_ray.agent.config import AgentConfig
 from drag_ray.agent.rollout import Policy, RolloutTask
 from drag_ray.cluster import ClusterConfig, connect
+from drag_ray.cluster_token import ensure_token
 from drag_ray.collect import journal, stage
 from drag_ray.collect.config import CollectConfig
 from drag_ray.collect.failures import ENGINE_DIED, PROBLEMS_NAME
@@ -327,8 +328,10 @@ def test_a_node_that_is_lost_takes_nothing_with_it(expected: dict[str, list], tm
 
 
 def start_child(name: str, folder: Path) -> subprocess.Popen:
-    """Run one of the functions below in a driver of its own."""
-    return subprocess.Popen([sys.executable, __file__, name, str(folder)], start_new_session=True)
+    """Run one of the functions below in a driver of its own, all of whose Rays ask for the token."""
+    ensure_token(may_create=True)
+    environment = {**os.environ, "RAY_AUTH_MODE": "token"}
+    return subprocess.Popen([sys.executable, __file__, name, str(folder)], start_new_session=True, env=environment)
 
 
 def collect_in_child(folder: Path) -> None:

@@ -1,0 +1,159 @@
+"""Who can talk to a local run: every socket that it listens on, asked from outside by someone without the token."""
+
+import os
+import stat
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from http.client import HTTPException
+from pathlib import Path
+from typing import NamedTuple
+
+import grpc
+import psutil
+import pytest
+from grpc_calls import ask_grpc
+
+NO_TOKEN = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
+HOLD_A_LOCAL_RUN = """
+import sys
+import ray
+from drag_ray.cluster import ClusterConfig, connect
+
+with connect(ClusterConfig(num_cpus=1)):
+    ray.get(ray.remote(lambda: None).remote())
+    print("ready", flush=True)
+    sys.stdin.read()
+"""
+METHODS = {
+    "gcs_server": ("NodeInfoGcsService/GetAllNodeInfo", "InternalKVGcsService/InternalKVGet", "JobInfoGcsService/AddJob"),
+    "raylet": ("NodeManagerService/RequestWorkerLease", "NodeManagerService/GetNodeStats", "ObjectManagerService/Push"),
+    "ray::DashboardAgent": ("ReporterService/GetTraceback", "LogService/ListLogs"),
+    "driver": ("CoreWorkerService/PushTask",),
+    "worker": ("CoreWorkerService/PushTask",),
+}
+"""What each of Ray's programs offers by gRPC, with what does most harm among it; a program that is not here fails the test."""
+PATHS = {
+    "dashboard": ("/api/version", "/api/jobs/", "/nodes?view=summary", "/api/v0/actors", "/api/v0/logs", "/api/cluster_status"),
+    "ray::DashboardAgent": ("/api/job_agent/jobs/", "/api/version"),
+    "ray::RuntimeEnvAgent": ("/get_or_create_runtime_env",),
+}
+"""What each of them offers by HTTP."""
+FIGURES = ("dashboard", "monitor", "ray::DashboardAgent")
+"""Programs that tell anyone on this machine their figures, as Prometheus reads them; nothing else is behind these ports."""
+
+
+class Port(NamedTuple):
+    program: str
+    address: str
+    number: int
+
+
+@pytest.fixture(scope="module")
+def local_run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[psutil.Process, Path]]:
+    """A driver with a local Ray and a worker, started by a user who has never used Ray, and that user's home folder."""
+    home = tmp_path_factory.mktemp("home")
+    command = [sys.executable, "-c", HOLD_A_LOCAL_RUN]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    driver = subprocess.Popen(command, env={**NO_TOKEN, "HOME": str(home)}, **pipes)
+    assert driver.stdin is not None
+    assert driver.stdout is not None
+    while (line := driver.stdout.readline()) != "ready\n":
+        assert line, "the driver ended before Ray was up"
+    yield psutil.Process(driver.pid), home
+    driver.stdin.close()
+    driver.wait(timeout=60)
+
+
+def list_ports(driver: psutil.Process) -> list[Port]:
+    """The TCP ports on which the driver and everything that it started listen."""
+    ports = []
+    for process in (driver, *driver.children(recursive=True)):
+        program = "driver" if process == driver else name_program(process)
+        found = [socket for socket in process.net_connections("tcp") if socket.status == psutil.CONN_LISTEN]
+        ports += [Port(program, socket.laddr.ip.removeprefix("::ffff:"), socket.laddr.port) for socket in found]
+    return sorted(ports)
+
+
+def name_program(process: psutil.Process) -> str:
+    command = " ".join(process.cmdline())
+    for script in ("dashboard", "monitor"):
+        if f"/{script}.py" in command:
+            return script
+    name = process.name()
+    return name if name in METHODS or name in PATHS or not name.startswith("ray::") else "worker"
+
+
+def ask_http(number: int, path: str) -> int | None:
+    """The status of an answer by HTTP; None from a port that speaks something else."""
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{number}{path}", timeout=10) as response:
+            return response.status
+    except urllib.error.HTTPError as error:
+        return error.code
+    except (OSError, HTTPException):
+        return None
+
+
+def shows_figures(number: int) -> bool:
+    with urllib.request.urlopen(f"http://127.0.0.1:{number}/anything", timeout=10) as response:
+        return response.read(1000).startswith(b"# HELP ")
+
+
+def describe_refusal(port: Port) -> str:
+    """How a port treats someone without the token."""
+    if ask_http(port.number, "/") is None:
+        codes = {ask_grpc(port.number, method) for method in METHODS[port.program]}
+        # A program's port knows its own calls alone; of those that it knows it must answer none.
+        assert grpc.StatusCode.UNAUTHENTICATED in codes, (port, codes)
+        assert codes <= {grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.UNIMPLEMENTED}, (port, codes)
+        return "token"
+    if port.program in FIGURES and ask_http(port.number, "/anything") == 200:
+        assert shows_figures(port.number), port
+        return "figures for anyone"
+    statuses = {path: ask_http(port.number, path) for path in PATHS[port.program]}
+    assert set(statuses.values()) == {401}, (port, statuses)
+    return "token"
+
+
+def test_every_port_is_on_the_loopback_address_and_refuses_who_has_no_token(local_run: tuple[psutil.Process, Path]) -> None:
+    ports = list_ports(local_run[0])
+    refusals = {port: describe_refusal(port) for port in ports}
+    print("\n".join(f"{port.program:22}{port.address}:{port.number:<8}{who}" for port, who in refusals.items()))
+    assert {port.address for port in ports} == {"127.0.0.1"}
+    assert {port.program for port in ports} >= {*METHODS, *PATHS, *FIGURES}
+    assert sum(who != "token" for who in refusals.values()) == len(FIGURES)
+
+
+def test_files_that_are_sockets_are_closed_to_other_users(local_run: tuple[psutil.Process, Path]) -> None:
+    processes = (local_run[0], *local_run[0].children(recursive=True))
+    paths = {Path(socket.laddr) for process in processes for socket in process.net_connections("unix") if socket.laddr}
+    on_disk = [path for path in paths if path.is_absolute() and path.is_socket()]
+    assert {path.name for path in on_disk} >= {"plasma_store", "raylet"}
+    for path in on_disk:
+        assert path.stat().st_mode & (stat.S_IWGRP | stat.S_IWOTH) == 0, path
+
+
+def test_the_token_is_made_on_first_use_for_its_owner_alone(local_run: tuple[psutil.Process, Path]) -> None:
+    token = local_run[1] / ".ray" / "auth_token"
+    assert len(token.read_text()) == 64
+    assert stat.S_IMODE(token.stat().st_mode) == 0o600
+    assert stat.S_IMODE(token.parent.stat().st_mode) == 0o700
+    assert list(token.parent.iterdir()) == [token]
+
+
+def test_a_driver_without_the_token_can_run_nothing(local_run: tuple[psutil.Process, Path]) -> None:
+    (gcs,) = {port.number for port in list_ports(local_run[0]) if port.program == "gcs_server"}
+    code = "import ray, sys; ray.init(sys.argv[1]); print(ray.get(ray.remote(lambda: 'it ran').remote()))"
+    done = subprocess.run(
+        [sys.executable, "-c", code, f"127.0.0.1:{gcs}"],
+        env={**NO_TOKEN, "RAY_AUTH_MODE": "disabled", "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0", "RAY_NUM_REDIS_GET_RETRIES": "2"},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode != 0
+    assert "it ran" not in done.stdout
+    assert "Unauthenticated" in done.stderr
