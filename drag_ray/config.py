@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
-from pydantic import BaseModel, ConfigDict, ValidationError, create_model
+from pydantic import BaseModel, ConfigDict, SecretStr, ValidationError, create_model
 from pydantic_settings import BaseSettings, CliSettingsSource, SettingsConfigDict
 
 from drag_ray.errors import ConfigError
@@ -38,12 +38,14 @@ def load(
         description: the first lines of `--help`.
 
     Raises:
-        ConfigError: names the key, where it was set, what was got and what is allowed.
+        ConfigError: names the key, where it was set, what was got and what is allowed; or a secret was set in one of the two.
         SystemExit: `--help`, or an argument that argparse refuses.
     """
     given = _read_command_line(config_type, argv, sections, program, description)
     config_path = given.pop("config", None)
     from_file = _read_toml(Path(config_path)) if config_path else {}
+    _refuse_secrets(config_type, given, "command line")
+    _refuse_secrets(config_type, from_file, str(config_path))
     merged = _merge(from_file, given)
     try:
         return config_type.model_validate(merged)
@@ -91,6 +93,19 @@ def _merge(below: dict[str, Any], above: dict[str, Any]) -> dict[str, Any]:
         both_are_tables = isinstance(value, dict) and isinstance(merged.get(key), dict)
         merged[key] = _merge(merged[key], value) if both_are_tables else value
     return merged
+
+
+def _refuse_secrets(config_type: type[BaseModel], values: dict[str, Any], place: str, section: str = "") -> None:
+    """Refuse a secret where others could read it: in the process list, or in a file that is kept and shared with a run."""
+    for name, field in config_type.model_fields.items():
+        if name not in values:
+            continue
+        if field.annotation is SecretStr:
+            raise ConfigError(
+                f"{place}: {section}{name}: a secret must not stand here, where others can read it: {field.description}."
+            )
+        if isinstance(values[name], dict) and isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel):
+            _refuse_secrets(field.annotation, values[name], place, f"{section}{name}.")
 
 
 def _explain(

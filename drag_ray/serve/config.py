@@ -1,28 +1,42 @@
 """Options of the serve stage. The engine's own options are those of the section `engine`."""
 
 import re
+from pathlib import Path
 from typing import Literal
 
-from pydantic import Field, field_validator
+from pydantic import Field, SecretStr, field_validator, model_validator
 
 from drag_ray.config import BaseConfig
 
-_ADAPTER = re.compile(r"[A-Za-z0-9][\w.-]*=.+")
+ADAPTER_NAME = r"[A-Za-z0-9][\w.-]*"
+_ADAPTER = re.compile(ADAPTER_NAME + "=.+")
 
 
 class ServeConfig(BaseConfig):
     """One OpenAI-compatible endpoint for the base model and its adapters."""
 
     host: str = "127.0.0.1"
-    """address to listen on; 0.0.0.0 lets other machines in"""
+    """address to listen on; 0.0.0.0 lets other machines in, which needs a key"""
     port: int = Field(default=8000, ge=1, le=65535)
     """port to listen on"""
     served_name: str = Field(default="base", min_length=1)
     """name of the base model in requests"""
     adapters: tuple[str, ...] = ()
     """adapters as name=folder; when empty, the adapter of this run's finetune stage is served as `tuned`"""
-    api_key: str = ""
-    """key that requests must carry; empty asks for none"""
+    adapter_dirs: tuple[Path, ...] = ()
+    """folders from which adapters may be loaded while the endpoint runs (`/v1/load_lora_adapter`); empty allows none"""
+    api_key: SecretStr = SecretStr("")
+    """key that requests must carry, given by the environment variable DRAG_RAY_API_KEY or in the file serve.api_key_file"""
+    api_key_file: Path | None = None
+    """file that holds the key; its owner alone may have access"""
+    max_body_mib: float = Field(default=32, gt=0)
+    """largest request, in MiB; page images are part of it"""
+    max_tokens: int = Field(default=8192, ge=1)
+    """longest reply, in tokens"""
+    max_sequences: int = Field(default=64, ge=1)
+    """replies to one request: its prompts times its `n`"""
+    max_queued_requests: int = Field(default=256, ge=1)
+    """requests that wait for an engine, once each has taken four times engine.max_num_seqs; more are told to come back later"""
     num_replicas: int = Field(default=1, ge=1)
     """engines behind the endpoint; adapters can be loaded while it runs only where there is one"""
     device: Literal["auto", "cpu", "gpu"] = "auto"
@@ -42,3 +56,12 @@ class ServeConfig(BaseConfig):
         if len(set(names)) < len(names):
             raise ValueError(f"an adapter name is given twice: {', '.join(names)}")
         return adapters
+
+    @model_validator(mode="after")
+    def _check_loading(self) -> "ServeConfig":
+        if self.adapter_dirs and self.num_replicas > 1:
+            raise ValueError(
+                f"adapter_dirs with num_replicas {self.num_replicas}: a request that loads an adapter reaches one engine alone. "
+                "Set num_replicas to 1, or name the adapters in serve.adapters"
+            )
+        return self

@@ -17,15 +17,19 @@ from drag_ray.finetune.adapter import (
     read_rank,
 )
 from drag_ray.serve.config import ServeConfig
+from drag_ray.serve.key import KEY_VARIABLE
 
 DEFAULT_ADAPTER_NAME = "tuned"
 _VLLM_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)
-_EVERY_ADDRESS = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}
+_EVERY_ADDRESS = {"0.0.0.0": "127.0.0.1", "::": "::1"}
+_DIRECTLY = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+"""Opens a URL of the endpoint; a proxy that the environment names could not reach it, and would see the key."""
 
 
 def build_url(host: str, port: int) -> str:
     """The address to call, without a path; an endpoint that listens everywhere is called on the loopback address."""
-    return f"http://{_EVERY_ADDRESS.get(host, host)}:{port}"
+    address = _EVERY_ADDRESS.get(host, host)
+    return f"http://[{address}]:{port}" if ":" in address else f"http://{address}:{port}"
 
 
 def resolve_adapters(config: ServeConfig, finetune_dir: Path) -> dict[str, Path]:
@@ -44,6 +48,18 @@ def resolve_adapters(config: ServeConfig, finetune_dir: Path) -> dict[str, Path]
             "Choose another name for the adapter, or another serve.served_name."
         )
     return adapters
+
+
+def resolve_adapter_dirs(config: ServeConfig) -> tuple[str, ...]:
+    """The folders from which adapters may be loaded at run time, as paths that hold no symbolic link.
+
+    Raises:
+        ServeError: one is no folder.
+    """
+    for folder in config.adapter_dirs:
+        if not folder.is_dir():
+            raise ServeError(f"serve.adapter_dirs: {str(folder)!r} is no folder. Make it, or name another.")
+    return tuple(str(folder.resolve()) for folder in config.adapter_dirs)
 
 
 def check_adapters_fit(adapters: dict[str, Path], base_dir: str, model: str) -> None:
@@ -106,7 +122,7 @@ def wait_until_ready(url: str, timeout_s: float) -> None:
     last = "nothing"
     while time.monotonic() < deadline:
         try:
-            with urllib.request.urlopen(f"{url}/health", timeout=5):
+            with _DIRECTLY.open(f"{url}/health", timeout=5):
                 return
         except (urllib.error.URLError, OSError) as error:
             last = str(error)
@@ -114,15 +130,15 @@ def wait_until_ready(url: str, timeout_s: float) -> None:
     raise ServeError(f"{url} did not answer within {timeout_s:g} s (last: {last}). The replica's log is in the Ray dashboard.")
 
 
-def read_model_names(url: str, api_key: str = "") -> list[str]:
+def read_model_names(url: str, key: str = "") -> list[str]:
     """The names that requests may give as `model`."""
-    request = urllib.request.Request(f"{url}/v1/models", headers={"Authorization": f"Bearer {api_key}"} if api_key else {})
-    with urllib.request.urlopen(request, timeout=30) as response:
+    request = urllib.request.Request(f"{url}/v1/models", headers={"Authorization": f"Bearer {key}"} if key else {})
+    with _DIRECTLY.open(request, timeout=30) as response:
         return [model["id"] for model in json.load(response)["data"]]
 
 
-def build_curl_line(url: str, model: str, has_api_key: bool = False) -> str:
-    """A command that asks the endpoint something, to be pasted into a shell."""
+def build_curl_line(url: str, model: str, has_key: bool = False) -> str:
+    """A command that asks the endpoint something, to be pasted into a shell that has the key in its environment."""
     body = json.dumps({"model": model, "messages": [{"role": "user", "content": "Hello"}], "max_tokens": 32})
-    authorization = " -H 'Authorization: Bearer <your key>'" if has_api_key else ""
+    authorization = f' -H "Authorization: Bearer ${KEY_VARIABLE}"' if has_key else ""
     return f"curl {url}/v1/chat/completions -H 'Content-Type: application/json'{authorization} -d '{body}'"

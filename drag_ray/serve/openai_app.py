@@ -1,4 +1,4 @@
-"""vLLM's own OpenAI-compatible application around one engine. The one place that knows how vLLM builds it."""
+"""vLLM's own OpenAI-compatible application around one engine, behind the guard. The one place that knows how vLLM builds it."""
 
 import os
 from dataclasses import dataclass
@@ -6,49 +6,90 @@ from typing import Any
 
 from drag_ray.engine.config import EngineConfig
 from drag_ray.engine.vllm import build_engine_args
+from drag_ray.finetune.adapter import read_base_model
+from drag_ray.serve.guard import Guard, Rules
+from drag_ray.serve.key import KeyHash
+from drag_ray.serve.limits import Limits
+from drag_ray.serve.loading import AdapterFolders
+
+NO_MEDIA_DOMAINS = ["none: send images as data: URLs"]
+"""vLLM takes an empty list for every domain. This one names none, for no host name holds a colon, and stands in the refusal."""
 
 
 @dataclass(frozen=True)
 class AppSettings:
-    """What one engine serves. `adapters` are folders by name; `max_lora_rank` is one of vLLM's ranks."""
+    """What one engine serves, and to whom. Ray keeps it for as long as the endpoint runs, so it holds no key.
+
+    Attributes:
+        adapters: folders by name.
+        max_lora_rank: one of vLLM's ranks.
+        key: recognises the key; None where requests need none.
+        adapter_dirs: folders from which adapters may be loaded at run time, absolute and without symbolic links.
+    """
 
     engine: EngineConfig
     served_name: str
     adapters: dict[str, str]
     max_lora_rank: int
-    api_key: str
-    can_load_adapters: bool
+    limits: Limits
+    key: KeyHash | None = None
+    adapter_dirs: tuple[str, ...] = ()
 
 
 async def build_openai_app(settings: AppSettings) -> tuple[Any, Any]:
     """Start an engine and build the application that serves it.
 
     Returns:
-        (application, engine): an ASGI application with all of vLLM's routes, and the engine for health checks and shutdown.
+        (application, engine): an ASGI application behind the guard, and the engine for health checks and shutdown.
     """
-    os.environ["VLLM_ALLOW_RUNTIME_LORA_UPDATING"] = str(settings.can_load_adapters)
-    build_app, init_app_state, make_arg_parser = _import_server()
-    from vllm.utils.argparse_utils import FlexibleArgumentParser
     from vllm.v1.engine.async_llm import AsyncLLM
 
+    engine_args = build_serving_args(settings)
+    engine = AsyncLLM.from_engine_args(engine_args)
+    supported_tasks = await engine.get_supported_tasks()
+    guard = build_guarded_app(settings, engine_args.model, supported_tasks)
+    _, init_app_state, _ = _import_server()
+    state = guard.app.state
+    await init_app_state(engine, state, state.args, supported_tasks)
+    return guard, engine
+
+
+def build_serving_args(settings: AppSettings) -> Any:
+    """vLLM's `AsyncEngineArgs` for an engine that requests reach: with adapters, closed to media from elsewhere."""
     max_loras = max(2, len(settings.adapters))
-    engine_args = build_engine_args(
+    return build_engine_args(
         settings.engine,
         served_model_name=[settings.served_name],
         enable_lora=True,
         max_lora_rank=settings.max_lora_rank,
         max_loras=max_loras,
         max_cpu_loras=2 * max_loras,
+        allowed_media_domains=NO_MEDIA_DOMAINS,
+        allowed_local_media_path="",
+        override_generation_config={"max_new_tokens": settings.limits.max_tokens},  # where a request sets no length
     )
-    engine = AsyncLLM.from_engine_args(engine_args)
-    arguments = make_arg_parser(FlexibleArgumentParser()).parse_args(["--model", engine_args.model])
+
+
+def build_guarded_app(settings: AppSettings, model: str, supported_tasks: Any) -> Guard:
+    """vLLM's application with all of its routes, behind the guard; it answers once `init_app_state` has given it an engine."""
+    os.environ["VLLM_ALLOW_RUNTIME_LORA_UPDATING"] = str(bool(settings.adapter_dirs))
+    build_app, _, make_arg_parser = _import_server()
+    from vllm.utils.argparse_utils import FlexibleArgumentParser
+
+    arguments = make_arg_parser(FlexibleArgumentParser()).parse_args(["--model", model])
     arguments.served_model_name = [settings.served_name]
     arguments.lora_modules = _to_lora_modules(settings.adapters)
-    arguments.api_key = [settings.api_key] if settings.api_key else None
-    supported_tasks = await engine.get_supported_tasks()
-    app = build_app(arguments, supported_tasks)
-    await init_app_state(engine, app.state, arguments, supported_tasks)
-    return app, engine
+    arguments.allowed_origins = []  # no web page reads an answer
+    arguments.disable_fastapi_docs = True
+    return Guard(build_app(arguments, supported_tasks), _build_rules(settings, model))
+
+
+def _build_rules(settings: AppSettings, model: str) -> Rules:
+    folders = None
+    if settings.adapter_dirs:
+        base = read_base_model(model, name=settings.engine.model)
+        folders = AdapterFolders(settings.adapter_dirs, base, settings.served_name)
+    return Rules(settings.key, settings.limits, folders)
 
 
 def _to_lora_modules(adapters: dict[str, str]) -> list[Any]:

@@ -5,6 +5,7 @@ import threading
 from typing import Any
 
 from ray import serve
+from ray.serve.config import BackpressureConfig
 from ray.serve.schema import LoggingConfig
 
 from drag_ray.cluster import takes_gpus
@@ -18,12 +19,16 @@ from drag_ray.serve.endpoint import (
     check_port_is_free,
     compute_max_lora_rank,
     read_model_names,
+    resolve_adapter_dirs,
     resolve_adapters,
     wait_until_ready,
 )
+from drag_ray.serve.key import hash_key, read_key
+from drag_ray.serve.limits import Limits
 from drag_ray.serve.openai_app import AppSettings, build_openai_app
 
 APP_NAME = "drag_ray"
+_RETRY_AFTER_S = 1
 
 
 @serve.deployment(name="openai")
@@ -57,10 +62,11 @@ def run(config: Any, block: bool = True) -> str:
         the endpoint's address, without a path. Without `block`, `ray.serve.shutdown()` ends it.
 
     Raises:
-        ServeError: the port is in use, an adapter does not fit the base model (both before an engine starts),
-            or the endpoint does not come up.
+        ServeError: other machines are let in without a key, the port is in use, an adapter does not fit the base model (all
+            before an engine starts), or the endpoint does not come up.
     """
     settings: ServeConfig = config.serve
+    key = read_key(settings)
     check_port_is_free(settings.host, settings.port)
     adapters = resolve_adapters(settings, config.stage_dir("finetune"))
     check_adapters_fit(adapters, resolve_model(config.engine.model), config.engine.model)
@@ -69,14 +75,15 @@ def run(config: Any, block: bool = True) -> str:
         served_name=settings.served_name,
         adapters={name: str(path) for name, path in adapters.items()},
         max_lora_rank=compute_max_lora_rank(settings, adapters),
-        api_key=settings.api_key,
-        can_load_adapters=settings.num_replicas == 1,
+        limits=Limits(settings.max_body_mib, settings.max_tokens, settings.max_sequences),
+        key=hash_key(key) if key else None,
+        adapter_dirs=resolve_adapter_dirs(settings),
     )
     url = build_url(settings.host, settings.port)
     try:
         _deploy(settings, app_settings)
         wait_until_ready(url, settings.ready_timeout_s)
-        _print_usage(url, settings)
+        _print_usage(url, key)
         if block:
             _wait_for_a_signal()
     except BaseException:
@@ -101,6 +108,8 @@ def _deploy(settings: ServeConfig, app_settings: AppSettings) -> None:
         logging_config=loud,
         # The engine queues by itself, and better: it sees the tokens. Ray Serve would hold back all but five requests.
         max_ongoing_requests=4 * app_settings.engine.max_num_seqs,
+        max_queued_requests=settings.max_queued_requests,
+        backpressure_config=BackpressureConfig(status_code=429, retry_after_s=_RETRY_AFTER_S),
     )
     try:
         serve.run(deployment.bind(app_settings), name=APP_NAME, route_prefix="/")
@@ -111,10 +120,10 @@ def _deploy(settings: ServeConfig, app_settings: AppSettings) -> None:
         ) from error
 
 
-def _print_usage(url: str, settings: ServeConfig) -> None:
-    names = read_model_names(url, settings.api_key)
+def _print_usage(url: str, key: str) -> None:
+    names = read_model_names(url, key)
     print(f"serving {', '.join(names)} at {url}/v1", flush=True)
-    print(build_curl_line(url, names[-1], bool(settings.api_key)), flush=True)
+    print(build_curl_line(url, names[-1], bool(key)), flush=True)
     print("Ctrl-C ends it", flush=True)
 
 

@@ -1,12 +1,16 @@
 """Options: three sources, and errors that say which of them was wrong."""
 
+import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from pydantic import BaseModel, SecretStr
 
 from drag_ray.config import load
 from drag_ray.errors import ConfigError
 from drag_ray.run_config import RunConfig
+from drag_ray.serve.config import ServeConfig
 
 
 def write(folder: Path, text: str) -> Path:
@@ -60,3 +64,28 @@ def test_an_unknown_argument_is_refused_by_name(capsys: pytest.CaptureFixture[st
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"nothing\.toml: no such file"):
         load(RunConfig, ["--config", str(tmp_path / "nothing.toml")])
+
+
+def test_a_secret_is_refused_where_others_can_read_it_and_not_shown(tmp_path: Path) -> None:
+    path = write(tmp_path, '[serve]\napi_key = "planted-secret"\n')
+    for arguments, place in ((["--config", str(path)], "run.toml"), (["--serve.api-key", "planted-secret"], "command line")):
+        with pytest.raises(ConfigError, match=rf"{place}: serve\.api_key: .*DRAG_RAY_API_KEY.*serve\.api_key_file") as error:
+            load(RunConfig, arguments)
+        assert "planted-secret" not in str(error.value)
+
+
+def test_a_secret_of_the_options_is_in_no_text_that_is_made_of_them() -> None:
+    config = RunConfig(serve=ServeConfig(api_key=SecretStr("planted-secret")))
+    assert "planted-secret" not in f"{config!r} {config} {config.model_dump(mode='json')} {config.model_dump_json()}"
+
+
+def test_whatever_sounds_like_a_secret_is_one() -> None:
+    named = {key: annotation for key, annotation in list_options(RunConfig) if re.search(r"(key|secret|token|password)$", key)}
+    assert named == {"serve.api_key": SecretStr}
+
+
+def list_options(config_type: type[BaseModel], section: str = "") -> Iterator[tuple[str, object]]:
+    for name, field in config_type.model_fields.items():
+        yield f"{section}{name}", field.annotation
+        if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel):
+            yield from list_options(field.annotation, f"{section}{name}.")

@@ -18,6 +18,7 @@ from drag_ray.serve.endpoint import (
     check_port_is_free,
     compute_max_lora_rank,
     read_model_names,
+    resolve_adapter_dirs,
     resolve_adapters,
     wait_until_ready,
 )
@@ -131,7 +132,34 @@ def test_waiting_gives_up_and_says_what_was_answered(server: tuple[str, type[_Ha
         wait_until_ready(url, 0.2)
 
 
-def test_an_endpoint_that_listens_everywhere_is_called_on_the_loopback_address() -> None:
-    assert build_url("0.0.0.0", 80) == "http://127.0.0.1:80"
+@pytest.mark.parametrize(
+    ("host", "url"),
+    [("0.0.0.0", "http://127.0.0.1:80"), ("::", "http://[::1]:80"), ("::1", "http://[::1]:80"), ("h", "http://h:80")],
+)
+def test_an_endpoint_that_listens_everywhere_is_called_on_the_loopback_address(host: str, url: str) -> None:
+    assert build_url(host, 80) == url
+
+
+def test_the_command_to_paste_takes_the_key_from_the_environment() -> None:
     assert "Bearer" not in build_curl_line("http://h:1", "base")
-    assert "<your key>" in build_curl_line("http://h:1", "base", has_api_key=True)
+    assert '"Authorization: Bearer $DRAG_RAY_API_KEY"' in build_curl_line("http://h:1", "base", has_key=True)
+
+
+def test_a_proxy_of_the_environment_does_not_see_the_key(
+    server: tuple[str, type[_Handler]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
+    assert read_model_names(server[0], "secret") == ["base", "tuned"]
+
+
+def test_folders_of_adapters_are_resolved_and_must_be_there(tmp_path: Path) -> None:
+    (tmp_path / "real").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "real")
+    assert resolve_adapter_dirs(ServeConfig(adapter_dirs=(tmp_path / "link",))) == (str(tmp_path / "real"),)
+    with pytest.raises(ServeError, match=r"serve.adapter_dirs: .*nowhere' is no folder"):
+        resolve_adapter_dirs(ServeConfig(adapter_dirs=(tmp_path / "nowhere",)))
+
+
+def test_adapters_are_not_loaded_at_run_time_where_only_one_of_several_engines_would_have_them(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"adapter_dirs with num_replicas 2"):
+        ServeConfig(adapter_dirs=(tmp_path,), num_replicas=2)

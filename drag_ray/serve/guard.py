@@ -1,0 +1,152 @@
+"""What stands before vLLM's application: an allowlist of its routes, the key, and the limits of a request.
+
+vLLM guards some of its routes with a key and adds new ones with each version; what is not listed here is not there.
+Without a key only this machine is answered, and no web page: neither one that calls the loopback address, which browsers
+mark with its origin, nor one whose name was made to point to it, which shows in the request's host.
+"""
+
+import json
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlsplit
+
+from starlette.datastructures import Headers
+from starlette.responses import JSONResponse
+from starlette.routing import Route
+from starlette.types import Message, Receive, Scope, Send
+
+from drag_ray.serve.key import KeyHash, is_loopback
+from drag_ray.serve.limits import Limits, RefusalError, parse_body
+from drag_ray.serve.loading import AdapterFolders
+
+OPEN_ROUTES = {("GET", "/health")}
+"""Answered without a key: a status, and nothing else."""
+LISTING_ROUTES = {("GET", "/v1/models")}
+GENERATING_ROUTES = {("POST", "/v1/chat/completions"), ("POST", "/v1/completions"), ("POST", "/v1/responses")}
+LOADING_ROUTE, UNLOADING_ROUTE = ("POST", "/v1/load_lora_adapter"), ("POST", "/v1/unload_lora_adapter")
+_ERROR_TYPES = {401: "AuthenticationError", 403: "PermissionDeniedError", 404: "NotFoundError"}
+
+
+@dataclass(frozen=True)
+class Rules:
+    """What the guard lets through.
+
+    Attributes:
+        key: recognises the key that requests must carry; None where they need none.
+        adapter_folders: where adapters may be loaded from; None where none may be.
+    """
+
+    key: KeyHash | None
+    limits: Limits
+    adapter_folders: AdapterFolders | None = None
+
+
+class Guard:
+    """ASGI middleware: lets through what the rules allow and answers everything else itself, with OpenAI's error object."""
+
+    def __init__(self, app: Any, rules: Rules) -> None:
+        self.app = app
+        self._rules = rules
+        loading_routes = {LOADING_ROUTE, UNLOADING_ROUTE} if rules.adapter_folders else set()
+        self._allowed = OPEN_ROUTES | LISTING_ROUTES | GENERATING_ROUTES | loading_routes
+        # Ray Serve names its metrics and log lines by these.
+        self.routes = [Route(path, app, methods=[method]) for method, path in sorted(self._allowed)]
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "lifespan":
+            await self.app(scope, receive, send)
+        elif scope["type"] == "http":
+            try:
+                receive = await self._admit(scope, receive)
+            except RefusalError as refusal:
+                await _build_answer(refusal)(scope, receive, send)
+                return
+            await self.app(scope, receive, send)
+        elif scope["type"] == "websocket":
+            await send({"type": "websocket.close", "code": 1008})
+
+    async def _admit(self, scope: Scope, receive: Receive) -> Receive:
+        """The request's body, if it may go through.
+
+        Raises:
+            RefusalError: it may not.
+        """
+        route = (scope["method"], scope["path"])
+        if route not in self._allowed:
+            raise RefusalError(404, f"{scope['method']} {scope['path'][:200]} is not a route of this endpoint.")
+        if route in OPEN_ROUTES:
+            return receive
+        headers = Headers(scope=scope)
+        if self._rules.key:
+            _check_key(self._rules.key, headers)
+        else:
+            _check_is_local(scope, headers)
+        if route in LISTING_ROUTES:
+            return receive
+        body = await _read_body(headers, receive, self._rules.limits)
+        return _replay(self._check_body(route, body), receive)
+
+    def _check_body(self, route: tuple[str, str], body: bytes) -> bytes:
+        """The body that vLLM is given: the one that came, but for the full path of an adapter."""
+        parsed = parse_body(body)
+        if route in GENERATING_ROUTES:
+            self._rules.limits.check_generation(parsed)
+        elif route == LOADING_ROUTE and self._rules.adapter_folders:
+            return json.dumps(self._rules.adapter_folders.check(parsed)).encode()
+        return body
+
+
+def _check_key(key: KeyHash, headers: Headers) -> None:
+    scheme, _, candidate = headers.get("authorization", "").partition(" ")
+    if scheme.lower() != "bearer" or not key.matches(candidate.strip().encode()):
+        raise RefusalError(401, "this endpoint needs a key, as `Authorization: Bearer KEY`, and got none or a wrong one.")
+
+
+def _check_is_local(scope: Scope, headers: Headers) -> None:
+    host, _ = scope.get("client") or ("", 0)
+    origin = headers.get("origin")
+    if not is_loopback(host):
+        raise RefusalError(403, "this endpoint has no key, and so it answers this machine alone.")
+    if not _is_local_url(f"//{headers.get('host', '')}") or (origin is not None and not _is_local_url(origin)):
+        raise RefusalError(403, "this endpoint has no key, and so it answers no web page and no other name than localhost.")
+
+
+def _is_local_url(url: str) -> bool:
+    try:
+        return is_loopback(urlsplit(url).hostname or "")
+    except ValueError:
+        return False
+
+
+async def _read_body(headers: Headers, receive: Receive, limits: Limits) -> bytes:
+    length = headers.get("content-length", "")
+    if length.isdecimal():
+        limits.check_size(int(length))
+    parts, num_bytes, is_whole = [], 0, False
+    while not is_whole:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise RefusalError(400, "the request ended before its body did.")
+        parts.append(message.get("body", b""))
+        num_bytes += len(parts[-1])
+        limits.check_size(num_bytes)  # what a request says of its length need not be so
+        is_whole = not message.get("more_body", False)
+    return b"".join(parts)
+
+
+def _replay(body: bytes, receive: Receive) -> Callable[[], Awaitable[Message]]:
+    """Give the body that was read, then go on with what comes after it."""
+    messages: list[Any] = [{"type": "http.request", "body": body, "more_body": False}]
+
+    async def receive_again() -> Message:
+        return messages.pop() if messages else await receive()
+
+    return receive_again
+
+
+def _build_answer(refusal: RefusalError) -> JSONResponse:
+    error_type = _ERROR_TYPES.get(refusal.status, "BadRequestError")
+    error = {"message": str(refusal), "type": error_type, "param": None, "code": refusal.status}
+    headers = {"WWW-Authenticate": "Bearer"} if refusal.status == 401 else None
+    return JSONResponse({"error": error}, status_code=refusal.status, headers=headers)

@@ -1,0 +1,55 @@
+"""Adapters that are loaded while the endpoint runs: which names and folders a request may give."""
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from drag_ray.errors import TrainError
+from drag_ray.finetune.adapter import BaseModel, check_adapter_fits, check_adapter_writes
+from drag_ray.serve.config import ADAPTER_NAME
+from drag_ray.serve.limits import RefusalError
+
+
+@dataclass(frozen=True)
+class AdapterFolders:
+    """The folders from which adapters may be loaded.
+
+    Attributes:
+        folders: absolute, without symbolic links.
+        base: the model that the adapters must be made for.
+        base_name: its name in requests, which no adapter may take.
+    """
+
+    folders: tuple[str, ...]
+    base: BaseModel
+    base_name: str
+
+    def check(self, body: dict[str, Any]) -> dict[str, Any]:
+        """The request to load an adapter, with the folder that was checked in place of the path that was given.
+
+        Raises:
+            RefusalError: the name or the folder cannot be, or the adapter does not fit the base model.
+        """
+        name, path = body.get("lora_name"), body.get("lora_path")
+        if not isinstance(name, str) or not isinstance(path, str):
+            raise RefusalError(400, "lora_name and lora_path must be strings.")
+        if not re.fullmatch(ADAPTER_NAME, name) or name == self.base_name:
+            raise RefusalError(400, f"lora_name {name[:80]!r}: letters, digits, `_`, `.` and `-`, and not the base model's name.")
+        folder = self._resolve(path)
+        try:
+            check_adapter_writes(folder)
+            check_adapter_fits(self.base, folder)
+        except TrainError as error:
+            raise RefusalError(400, str(error)) from None
+        return {**body, "lora_path": str(folder)}
+
+    def _resolve(self, path: str) -> Path:
+        try:
+            folder = Path(path).resolve()
+        except (OSError, ValueError, RuntimeError):  # a loop of links, a zero byte
+            folder = Path()
+        # One answer for all that lies outside, so that nobody learns what is there.
+        if not any(folder.is_relative_to(allowed) for allowed in self.folders):
+            raise RefusalError(403, f"lora_path {path[:200]!r} lies in none of the folders of serve.adapter_dirs.")
+        return folder

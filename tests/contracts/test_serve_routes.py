@@ -1,0 +1,169 @@
+"""vLLM's application behind the guard, route by route, and what its engine arguments let a request fetch.
+
+The application is the real one, without an engine: a route that is let through fails for want of one, and one that is not
+gets the guard's 404. A new vLLM with a new route fails here until somebody has decided about it.
+"""
+
+import asyncio
+import base64
+import http.server
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from qwen3_vl_shapes import SHAPES_TINY, write_model
+from starlette.testclient import TestClient
+
+from drag_ray.engine.config import EngineConfig
+from drag_ray.engine.embedded import embedded_model_dir
+from drag_ray.serve.guard import Guard
+from drag_ray.serve.key import hash_key
+from drag_ray.serve.limits import Limits
+from drag_ray.serve.openai_app import AppSettings, build_guarded_app, build_serving_args
+
+KEY = "a-key-for-this-test-alone"
+OPEN = {("GET", "/health")}
+WITH_KEY = {
+    ("GET", "/v1/models"),
+    ("POST", "/v1/chat/completions"),
+    ("POST", "/v1/completions"),
+    ("POST", "/v1/responses"),
+}
+WITH_ADAPTER_DIRS = {("POST", "/v1/load_lora_adapter"), ("POST", "/v1/unload_lora_adapter")}
+CLOSED = {
+    ("GET", "/load"),
+    ("GET", "/version"),
+    ("GET", "/kv_event_sources"),
+    ("GET", "/metrics"),
+    ("POST", "/tokenize"),
+    ("POST", "/detokenize"),
+    ("POST", "/v1/systemone"),
+    ("GET", "/ping"),
+    ("POST", "/ping"),
+    ("POST", "/invocations"),
+    ("POST", "/v1/chat/completions/batch"),
+    ("GET", "/v1/responses/{response_id}"),
+    ("POST", "/v1/responses/{response_id}/cancel"),
+    ("POST", "/v1/messages"),
+    ("POST", "/v1/messages/count_tokens"),
+    ("POST", "/generative_scoring"),
+    ("POST", "/scale_elastic_ep"),
+    ("POST", "/is_scaling_elastic_ep"),
+    ("POST", "/v1/chat/completions/render"),
+    ("POST", "/v1/messages/render"),
+    ("POST", "/v1/completions/render"),
+    ("POST", "/v1/responses/render"),
+    ("POST", "/v1/chat/completions/derender"),
+    ("POST", "/v1/completions/derender"),
+    ("POST", "/inference/v1/generate"),
+    ("POST", "/inference/v1/abort_requests"),
+}
+CLOSED_WITH_ADAPTER_DIRS = {("POST", "/adapters"), ("DELETE", "/adapters/{adapter_name}")}
+NEVER_BUILT = [("GET", path) for path in ("/openapi.json", "/docs", "/docs/oauth2-redirect", "/redoc")]
+
+
+def make_settings(model: str = "embedded", key: str = "", adapter_dirs: tuple[str, ...] = ()) -> AppSettings:
+    return AppSettings(
+        engine=EngineConfig(model=model, max_model_len=512),
+        served_name="base",
+        adapters={},
+        max_lora_rank=16,
+        limits=Limits(max_body_mib=1, max_tokens=100, max_sequences=8),
+        key=hash_key(key) if key else None,
+        adapter_dirs=adapter_dirs,
+    )
+
+
+def build(**options: Any) -> Guard:
+    settings = make_settings(**options)
+    return build_guarded_app(settings, str(embedded_model_dir()), ("generate",))
+
+
+def list_routes(app: Any) -> set[tuple[str, str]]:
+    """(method, path) of all routes; what is mounted counts as one that is read."""
+    return {(method, route.path) for route in app.routes for method in getattr(route, "methods", None) or ("GET",)}
+
+
+def ask(app: Any, method: str, path: str, headers: dict[str, str]) -> Any:
+    client = TestClient(app, base_url="http://localhost", client=("127.0.0.1", 1), raise_server_exceptions=False)
+    return client.request(method, path, json={}, headers=headers)
+
+
+@pytest.mark.parametrize("adapter_dirs", [(), ("/adapters",)])
+def test_every_route_of_vllm_is_known_and_open_closed_or_behind_the_key(adapter_dirs: tuple[str, ...]) -> None:
+    app = build(key=KEY, adapter_dirs=adapter_dirs)
+    allowed = WITH_KEY | (WITH_ADAPTER_DIRS if adapter_dirs else set())
+    closed = CLOSED | (CLOSED_WITH_ADAPTER_DIRS if adapter_dirs else WITH_ADAPTER_DIRS | CLOSED_WITH_ADAPTER_DIRS)
+    routes = list_routes(app.app)
+    assert routes - allowed - closed - OPEN == set()
+    assert routes >= allowed | OPEN
+    given_key = {"Authorization": f"Bearer {KEY}"}
+    for method, path in [*closed, *NEVER_BUILT]:
+        for headers in ({}, given_key):
+            answer = ask(app, method, path, headers)
+            assert answer.status_code == 404, path
+            assert f"{method} {path} is not a route of this endpoint" in answer.json()["error"]["message"]
+    for method, path in allowed:
+        assert ask(app, method, path, {}).status_code == 401, path
+        assert ask(app, method, path, given_key).status_code not in (401, 403, 404) or "lora" in path, path
+    for method, path in OPEN:
+        assert ask(app, method, path, {}).status_code == 500, path  # let through: it looks for an engine
+
+
+def test_answers_carry_nothing_that_lets_a_web_page_read_them() -> None:
+    app = build(key=KEY)
+    headers = {"Authorization": f"Bearer {KEY}", "Origin": "http://evil.example", "Access-Control-Request-Method": "POST"}
+    for method, path in [*WITH_KEY, ("OPTIONS", "/v1/chat/completions")]:
+        assert not [name for name in ask(app, method, path, headers).headers if name.startswith("access-control")]
+
+
+class _Image(http.server.BaseHTTPRequestHandler):
+    asked: list[str]
+
+    def do_GET(self) -> None:
+        self.asked.append(self.path)
+        self.send_response(302 if self.path == "/moved" else 404)
+        self.send_header("Location", "/image.png")
+        self.end_headers()
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Keep the test's output clean."""
+
+
+@pytest.fixture
+def server() -> Iterator[tuple[str, list[str]]]:
+    handler = type("Handler", (_Image,), {"asked": []})
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as listening:
+        threading.Thread(target=listening.serve_forever, daemon=True).start()
+        yield f"127.0.0.1:{listening.server_port}", handler.asked
+        listening.shutdown()
+
+
+@pytest.fixture(scope="module")
+def vision_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_model(tmp_path_factory.mktemp("model"), embedded_model_dir(), SHAPES_TINY)
+
+
+def test_a_request_makes_the_endpoint_fetch_nothing(server: tuple[str, list[str]], vision_model: Path, tmp_path: Path) -> None:
+    from PIL import Image
+    from vllm.renderers.chat_utils import parse_chat_messages_async
+
+    address, asked = server
+    model_config = build_serving_args(make_settings(str(vision_model))).create_model_config()
+
+    async def show(url: str) -> Any:
+        messages: Any = [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": url}}]}]
+        _, pending, _ = await parse_chat_messages_async(messages, model_config, "openai")
+        return await pending if asyncio.iscoroutine(pending) else pending
+
+    path = tmp_path / "page.png"
+    Image.new("RGB", (32, 32)).save(path)
+    for url in (f"http://{address}/image.png", f"http://{address}/moved", f"HTTP://{address}/", f"http://none@{address}/"):
+        with pytest.raises(ValueError, match="none: send images as data: URLs"):
+            asyncio.run(show(url))
+    with pytest.raises(RuntimeError, match="Cannot load local files"):
+        asyncio.run(show(path.as_uri()))
+    assert not asked
+    assert asyncio.run(show(f"data:image/png;base64,{base64.b64encode(path.read_bytes()).decode()}"))

@@ -1,0 +1,61 @@
+"""What one request may take."""
+
+import json
+from typing import Any
+
+import pytest
+
+from drag_ray.serve.limits import Limits, RefusalError, parse_body
+
+LIMITS = Limits(max_body_mib=1, max_tokens=100, max_sequences=8)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {},
+        {"max_tokens": 100, "n": 8},
+        {"max_tokens": None, "n": None, "prompt": None},
+        {"prompt": ["a"] * 4, "n": 2},
+        {"prompt": [1, 2, 3, 4, 5, 6, 7, 8, 9]},
+        {"prompt": [[1, 2], [3]], "n": 4},
+        {"max_output_tokens": 7},
+    ],
+)
+def test_what_lies_within_the_limits_goes_through(body: dict[str, Any]) -> None:
+    LIMITS.check_generation(body)
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        ({"max_tokens": 101}, r"max_tokens is 101; .* 100 \(serve.max_tokens\)"),
+        ({"max_completion_tokens": 10**9}, r"max_completion_tokens is 1000000000; .*serve.max_tokens"),
+        ({"max_output_tokens": 101}, r"max_output_tokens is 101"),
+        ({"n": 16_384}, r"16384 replies to each of 1 prompts .* 8 in all \(serve.max_sequences\)"),
+        ({"n": 1, "best_of": 9}, r"9 replies"),
+        ({"prompt": ["a"] * 9}, r"1 replies to each of 9 prompts"),
+        ({"prompt": [[1], [2], [3]], "n": 3}, r"3 replies to each of 3 prompts"),
+        ({"n": "16384"}, r"n must be an integer, got '16384'"),
+        ({"n": 16384.0}, r"n must be an integer"),
+        ({"max_tokens": [1]}, r"max_tokens must be an integer"),
+    ],
+)
+def test_what_lies_beyond_is_refused_with_the_limit(body: dict[str, Any], message: str) -> None:
+    with pytest.raises(RefusalError, match=message) as error:
+        LIMITS.check_generation(body)
+    assert error.value.status == 400
+
+
+@pytest.mark.parametrize("body", [b"", b"{", b"[]", b'"n"', b"\xff", b"[" * 200_000, b'{"n": ' + b"9" * 5000 + b"}"])
+def test_what_is_no_json_object_is_refused(body: bytes) -> None:
+    with pytest.raises(RefusalError) as error:
+        parse_body(body)
+    assert error.value.status == 400
+
+
+def test_the_last_of_two_equal_names_counts_as_it_does_for_vllm() -> None:
+    text = b'{"n": 1, "n": 99}'
+    assert json.loads(text)["n"] == 99
+    with pytest.raises(RefusalError):
+        LIMITS.check_generation(parse_body(text))

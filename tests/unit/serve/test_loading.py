@@ -1,0 +1,93 @@
+"""Which adapters a request may load."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from drag_ray.finetune.adapter import read_base_model, write_base_model
+from drag_ray.serve.limits import RefusalError
+from drag_ray.serve.loading import AdapterFolders
+
+
+def make_base(folder: Path, hidden_size: int) -> str:
+    folder.mkdir()
+    (folder / "config.json").write_text(json.dumps({"hidden_size": hidden_size, "num_hidden_layers": 1}))
+    return str(folder)
+
+
+def make_adapter(folder: Path, base: str, task_type: str = "CAUSAL_LM") -> Path:
+    folder.mkdir(parents=True)
+    (folder / "adapter_config.json").write_text(json.dumps({"r": 8, "task_type": task_type}))
+    write_base_model(folder, read_base_model(base))
+    return folder
+
+
+@pytest.fixture
+def allowed(tmp_path: Path) -> Path:
+    (tmp_path / "allowed").mkdir()
+    return tmp_path / "allowed"
+
+
+@pytest.fixture
+def folders(tmp_path: Path, allowed: Path) -> AdapterFolders:
+    return AdapterFolders((str(allowed),), read_base_model(make_base(tmp_path / "base", 8)), "base")
+
+
+def ask(folders: AdapterFolders, path: Any, name: Any = "later") -> dict[str, Any]:
+    return folders.check({"lora_name": name, "lora_path": path, "load_inplace": True})
+
+
+def test_an_adapter_in_the_folder_is_loaded_from_where_it_really_lies(
+    tmp_path: Path, allowed: Path, folders: AdapterFolders
+) -> None:
+    adapter = make_adapter(allowed / "v2", str(tmp_path / "base"))
+    (allowed / "newest").symlink_to(adapter)
+    wanted = {"lora_name": "later", "lora_path": str(adapter), "load_inplace": True}
+    assert (
+        ask(folders, str(adapter)) == ask(folders, str(allowed / "newest")) == ask(folders, f"{allowed}/../allowed/v2") == wanted
+    )
+
+
+def test_what_lies_outside_gets_one_answer_whether_it_is_there_or_not(
+    tmp_path: Path, allowed: Path, folders: AdapterFolders
+) -> None:
+    outside = make_adapter(tmp_path / "allowed-too", str(tmp_path / "base"))
+    (allowed / "link").symlink_to(outside)
+    loop = allowed / "loop"
+    loop.symlink_to(loop)
+    paths = [
+        outside,
+        allowed / "link",
+        f"{allowed}/../allowed-too",
+        tmp_path / "nowhere",
+        "/etc",
+        "someone/adapter",
+        "~",
+        "",
+        "a\0b",
+    ]
+    for path in [*paths, loop / "x"]:
+        with pytest.raises(RefusalError, match=r"lies in none of the folders of serve.adapter_dirs") as error:
+            ask(folders, str(path))
+        assert error.value.status == 403
+
+
+def test_an_adapter_that_is_none_or_another_model_s_is_refused_with_the_reason(
+    tmp_path: Path, allowed: Path, folders: AdapterFolders
+) -> None:
+    make_adapter(allowed / "reward", str(tmp_path / "base"), "SEQ_CLS")
+    make_adapter(allowed / "other", make_base(tmp_path / "large", 16))
+    (allowed / "empty").mkdir()
+    for name, reason in (("reward", "reward model"), ("other", "hidden size 16"), ("empty", "adapter_config.json: no such file")):
+        with pytest.raises(RefusalError, match=reason) as error:
+            ask(folders, str(allowed / name))
+        assert error.value.status == 400
+
+
+@pytest.mark.parametrize("name", ["base", "", "../x", "a b", "a\n", 7, None])
+def test_a_name_that_no_adapter_may_have_is_refused(tmp_path: Path, allowed: Path, folders: AdapterFolders, name: Any) -> None:
+    adapter = make_adapter(allowed / "v2", str(tmp_path / "base"))
+    with pytest.raises(RefusalError, match="lora_name"):
+        ask(folders, str(adapter), name)
