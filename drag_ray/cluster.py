@@ -54,6 +54,8 @@ _WORKER_ENVIRONMENT = {
     "DATASETS_VERBOSITY": "error",
     "TOKENIZERS_PARALLELISM": "false",
     "DS_LOG_LEVEL": "error",
+    # Ray Serve's proxy asks this function what to wrap itself in.
+    "RAY_SERVE_HTTP_PROXY_CALLBACK_IMPORT_PATH": "drag_ray.serve.proxy.build_middlewares",
 }
 """Defaults for the processes that Ray starts. A variable that is set where the job starts goes before."""
 

@@ -60,7 +60,7 @@ class Guard:
             try:
                 receive = await self._admit(scope, receive)
             except RefusalError as refusal:
-                await _build_answer(refusal)(scope, receive, send)
+                await build_answer(refusal)(scope, receive, send)
                 return
             await self.app(scope, receive, send)
         elif scope["type"] == "websocket":
@@ -145,7 +145,8 @@ def _replay(body: bytes, receive: Receive) -> Callable[[], Awaitable[Message]]:
     return receive_again
 
 
-def _build_answer(refusal: RefusalError) -> JSONResponse:
+def build_answer(refusal: RefusalError) -> JSONResponse:
+    """A refusal as OpenAI's error object."""
     error_type = _ERROR_TYPES.get(refusal.status, "BadRequestError")
     error = {"message": str(refusal), "type": error_type, "param": None, "code": refusal.status}
     headers = {"WWW-Authenticate": "Bearer"} if refusal.status == 401 else None

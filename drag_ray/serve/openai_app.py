@@ -73,6 +73,7 @@ def build_serving_args(settings: AppSettings) -> Any:
 def build_guarded_app(settings: AppSettings, model: str, supported_tasks: Any) -> Guard:
     """vLLM's application with all of its routes, behind the guard; it answers once `init_app_state` has given it an engine."""
     os.environ["VLLM_ALLOW_RUNTIME_LORA_UPDATING"] = str(bool(settings.adapter_dirs))
+    os.environ.pop("VLLM_API_KEY", None)  # one key, the guard's
     build_app, _, make_arg_parser = _import_server()
     from vllm.utils.argparse_utils import FlexibleArgumentParser
 

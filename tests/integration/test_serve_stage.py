@@ -1,20 +1,26 @@
 """The serve stage with a real vLLM engine, the embedded model and an adapter, asked by OpenAI's own client."""
 
+import os
+import shutil
+import signal
 import socket
-import urllib.error
-import urllib.request
+import subprocess
+import sys
+import tempfile
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import httpx
 import openai
+import psutil
 import pytest
 import torch
 from peft import LoraConfig, get_peft_model
-from ray import serve
 
-from drag_ray.cluster import ClusterConfig, connect
 from drag_ray.engine.config import EngineConfig
 from drag_ray.engine.embedded import embedded_model_dir
 from drag_ray.errors import ServeError
@@ -23,7 +29,9 @@ from drag_ray.finetune.model import load_model
 from drag_ray.serve.config import ServeConfig
 from drag_ray.serve.stage import run
 
-API_KEY = "a-key"
+ROOT = Path(__file__).parents[2]
+API_KEY = "planted-key-of-this-test"
+RAY_TOKEN = "a-token-for-ray-in-this-test-of-the-endpoint"
 QUESTION: Any = [{"role": "user", "content": "Name a colour."}]
 
 
@@ -44,27 +52,58 @@ def run_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def _make_config(run_dir: Path, **options: Any) -> SimpleNamespace:
-    return SimpleNamespace(
-        serve=ServeConfig(**{"api_key": API_KEY, "device": "cpu", **options}),
-        engine=EngineConfig(model="embedded", max_model_len=512, max_num_seqs=4),
-        stage_dir=lambda name: run_dir / name,
-    )
+@dataclass(frozen=True)
+class Endpoint:
+    """The served run, seen from outside."""
+
+    url: str
+    dashboard: str
+    output: str
+    ray_dir: Path
+
+
+def _find_free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
 
 
 @pytest.fixture(scope="module")
-def endpoint(run_dir: Path) -> Iterator[str]:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    with connect(ClusterConfig(num_cpus=2)):
-        yield run(_make_config(run_dir, port=port), block=False)
-        serve.shutdown()
+def endpoint(run_dir: Path) -> Iterator[Endpoint]:
+    port = _find_free_port()
+    options = {
+        "run-dir": run_dir,
+        "cluster.num-cpus": 2,
+        "engine.max-model-len": 512,
+        "engine.max-num-seqs": 4,
+        "serve.port": port,
+        "serve.device": "cpu",
+        "serve.adapter-dirs": run_dir / "finetune",
+        "serve.max-body-mib": 1,
+        "serve.max-tokens": 64,
+        "serve.max-sequences": 4,
+        "serve.max-queued-requests": 4,
+    }
+    arguments = [f"--{name}={value}" for name, value in options.items()]
+    with tempfile.TemporaryDirectory(prefix="ray", dir="/tmp") as ray_dir:  # a short path: Ray's sockets lie in it
+        environment = {**os.environ, "DRAG_RAY_API_KEY": API_KEY, "RAY_TMPDIR": ray_dir, "RAY_AUTH_TOKEN": RAY_TOKEN}
+        command = [sys.executable, "jobs/serve.py", *arguments]
+        with subprocess.Popen(command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True) as process:
+            assert process.stdout
+            lines: list[str] = []
+            while not lines or lines[-1] != "Ctrl-C ends it\n":
+                lines.append(process.stdout.readline())
+                assert lines[-1], f"it ended early: {lines}"
+            dashboard = next(line.split()[-1] for line in lines if line.startswith("Ray dashboard"))
+            yield Endpoint(f"http://127.0.0.1:{port}", dashboard, "".join(lines), Path(ray_dir))
+            process.send_signal(signal.SIGINT)
+            process.communicate(timeout=120)
+        assert process.returncode == 0
 
 
 @pytest.fixture
-def client(endpoint: str) -> openai.OpenAI:
-    return openai.OpenAI(base_url=f"{endpoint}/v1", api_key=API_KEY, timeout=120, max_retries=0)
+def client(endpoint: Endpoint) -> openai.OpenAI:
+    return openai.OpenAI(base_url=f"{endpoint.url}/v1", api_key=API_KEY, timeout=120, max_retries=0)
 
 
 def test_base_and_adapter_are_listed(client: openai.OpenAI) -> None:
@@ -94,23 +133,100 @@ def test_an_unknown_model_is_not_found(client: openai.OpenAI) -> None:
         client.chat.completions.create(model="nobody", messages=QUESTION)
 
 
-def test_a_request_without_the_key_is_refused(endpoint: str) -> None:
+def test_a_request_without_the_key_is_refused(endpoint: Endpoint) -> None:
     with pytest.raises(openai.AuthenticationError):
-        openai.OpenAI(base_url=f"{endpoint}/v1", api_key="wrong", max_retries=0).models.list()
+        openai.OpenAI(base_url=f"{endpoint.url}/v1", api_key="wrong", max_retries=0).models.list()
+    for method, path in (("GET", "/v1/models"), ("POST", "/v1/completions"), ("POST", "/v1/load_lora_adapter")):
+        assert httpx.request(method, endpoint.url + path, json={}).status_code == 401
+    health = httpx.get(f"{endpoint.url}/health")
+    assert (health.status_code, health.content) == (200, b"")
 
 
-def test_an_adapter_is_loaded_while_the_endpoint_runs(endpoint: str, client: openai.OpenAI, run_dir: Path) -> None:
-    client.post("/load_lora_adapter", cast_to=str, body={"lora_name": "later", "lora_path": str(run_dir / "finetune/adapter")})
+def test_nothing_else_of_vllm_and_ray_serve_answers(endpoint: Endpoint) -> None:
+    routes = [
+        ("POST", "/invocations"),
+        ("POST", "/adapters"),
+        ("DELETE", "/adapters/tuned"),
+        ("POST", "/tokenize"),
+        ("GET", "/load"),
+    ]
+    for path in ("/metrics", "/openapi.json", "/docs", "/version", "/-/routes", "/-/healthz", "/v1/models/"):
+        routes.append(("GET", path))
+    for method, path in routes:
+        for headers in ({}, {"Authorization": f"Bearer {API_KEY}"}):
+            response = httpx.request(method, endpoint.url + path, json={}, headers=headers)
+            assert (response.status_code, response.json()["error"]["code"]) == (404, 404), path
+
+
+def test_a_request_for_too_much_is_told_the_limit(client: openai.OpenAI) -> None:
+    for options, limit in (
+        ({"max_tokens": 65}, "serve.max_tokens"),
+        ({"n": 5}, "serve.max_sequences"),
+        ({"top_logprobs": 21, "logprobs": True}, "21"),
+    ):
+        with pytest.raises(openai.BadRequestError, match=limit):
+            client.chat.completions.create(model="base", messages=QUESTION, **options)
+    with pytest.raises(openai.APIStatusError, match=r"serve\.max_body_mib") as error:
+        client.completions.create(model="base", prompt="a" * 2**20)
+    assert error.value.status_code == 413
+    reply = client.chat.completions.create(model="base", messages=QUESTION, extra_body={"ignore_eos": True})
+    assert reply.usage is not None
+    assert reply.usage.completion_tokens == 64  # where no length is asked for
+
+
+def test_more_requests_than_can_wait_are_told_to_come_back(client: openai.OpenAI) -> None:
+    def ask(_: int) -> str | None:
+        try:
+            client.completions.create(model="base", prompt="One", max_tokens=16, extra_body={"ignore_eos": True})
+        except openai.RateLimitError as error:
+            return error.response.headers["retry-after"]
+        return None
+
+    with ThreadPoolExecutor(64) as pool:
+        waits = list(pool.map(ask, range(64)))
+    assert waits.count(None) >= 16  # four for each that the engine decodes at a time
+    assert waits.count("1") == 64 - waits.count(None) > 0
+
+
+def test_an_adapter_of_a_named_folder_is_loaded_and_unloaded_while_the_endpoint_runs(
+    endpoint: Endpoint, client: openai.OpenAI, run_dir: Path, tmp_path: Path
+) -> None:
+    def load(path: Path) -> None:
+        client.post("/load_lora_adapter", cast_to=str, body={"lora_name": "later", "lora_path": str(path)})
+
+    shutil.copytree(run_dir / "finetune" / "adapter", tmp_path / "adapter")
+    with pytest.raises(openai.PermissionDeniedError, match=r"serve\.adapter_dirs"):
+        load(tmp_path / "adapter")
+    with pytest.raises(openai.BadRequestError, match="no such file"):
+        load(run_dir / "finetune" / "nowhere")
+    load(run_dir / "finetune" / "adapter")
     assert "later" in [model.id for model in client.models.list()]
-    with pytest.raises(openai.APIStatusError):
-        client.post("/load_lora_adapter", cast_to=str, body={"lora_name": "bad", "lora_path": str(run_dir / "nowhere")})
-    with urllib.request.urlopen(f"{endpoint}/health") as response:  # a bad adapter does not take the engine down
-        assert response.status == 200
+    client.post("/unload_lora_adapter", cast_to=str, body={"lora_name": "later"})
+    assert "later" not in [model.id for model in client.models.list()]
 
 
-def test_a_port_in_use_is_refused_before_an_engine_starts(endpoint: str, run_dir: Path) -> None:
-    port = int(endpoint.rpartition(":")[2])
+def test_a_port_in_use_is_refused_before_an_engine_starts(endpoint: Endpoint, run_dir: Path) -> None:
+    port = int(endpoint.url.rpartition(":")[2])
+    config = SimpleNamespace(serve=ServeConfig(port=port), engine=EngineConfig(), stage_dir=lambda name: run_dir / name)
     with pytest.raises(ServeError, match=rf"port {port} on 127.0.0.1 is in use"):
-        run(_make_config(run_dir, port=port), block=False)
-    with urllib.request.urlopen(f"{endpoint}/health") as response:
-        assert response.status == 200
+        run(config, block=False)
+    assert httpx.get(f"{endpoint.url}/health").status_code == 200
+
+
+def test_the_key_stands_in_nothing_that_the_run_leaves_or_shows(endpoint: Endpoint, run_dir: Path) -> None:
+    assert API_KEY not in endpoint.output
+    assert "$DRAG_RAY_API_KEY" in endpoint.output
+    files = [path for folder in (endpoint.ray_dir, run_dir) for path in folder.rglob("*") if path.is_file()]
+    assert any("replica" in path.name for path in files)
+    assert [path for path in files if API_KEY.encode() in path.read_bytes()] == []
+    assert [found for found in psutil.process_iter(["cmdline"]) if API_KEY in " ".join(found.info["cmdline"] or [])] == []
+    for path in (
+        "/api/serve/applications/",
+        "/api/jobs/",
+        "/api/v0/actors?detail=1",
+        "/api/v0/workers?detail=1",
+        "/nodes?view=summary",
+    ):
+        answer = httpx.get(endpoint.dashboard + path, headers={"Authorization": f"Bearer {RAY_TOKEN}"}, timeout=30)
+        assert answer.status_code == 200, path
+        assert API_KEY not in answer.text, path
