@@ -42,7 +42,7 @@ def _read(bgr: np.ndarray) -> tuple[str, float]:
         found = _load_engine()(bgr)
     except (OpenCVError, ONNXRuntimeError) as error:
         height, width, _ = bgr.shape
-        raise DataError(f"OCR failed on a picture of {width} x {height} pixels ({error!s:.200})") from error
+        raise DataError(f"OCR failed on a picture of {width} x {height} pixels ({error!s:.200}).") from error
     if not found.txts:
         return "", 0.0
     return _join_lines(found.boxes, found.txts), float(np.mean(found.scores))

@@ -33,8 +33,7 @@ class PageReader:
         OCR's text replaces the text layer if it holds more, or, with `always`, if it holds anything.
 
         Raises:
-            DataError: the page cannot be drawn, or OCR fails on it.
-            ArtifactError: the picture cannot be written.
+            ArtifactError: the picture cannot be written. Whatever drawing a damaged page or reading it raises passes through.
         """
         if use_ocr:
             text = clean_text(ocr.recognise(draw(ocr.DPI, ocr.MAX_PIXELS)))

@@ -6,9 +6,12 @@ from pathlib import Path
 from typing import Any
 
 from drag_ray import artifacts
-from drag_ray.corpus.records import Problem, get_field, read_records, read_text, to_page_number
-from drag_ray.errors import DataError
+from drag_ray.corpus.problems import Problem
+from drag_ray.corpus.records import FILE_COLUMNS, PAGE_COLUMNS, get_field, read_name, read_records, read_text, to_page_number
 from drag_ray.types import Page
+
+_SOURCE_COLUMNS = ("text_source", "service")
+_COLUMNS = (*FILE_COLUMNS, *PAGE_COLUMNS, "total_pages", "text", *_SOURCE_COLUMNS)
 
 
 def read_pages(path: Path) -> tuple[list[Page], list[Problem]]:
@@ -18,23 +21,19 @@ def read_pages(path: Path) -> tuple[list[Page], list[Problem]]:
     comes again is set aside; a missing `total_pages` becomes the largest page number of the file.
 
     Raises:
-        DataError: the file as a whole cannot be read.
+        DataError: the file is missing or of another kind.
     """
     pages: dict[tuple[str, int], Page] = {}
     problems: list[Problem] = []
     last_pages: dict[str, int] = {}
-    for place, record in read_records(path):
-        if isinstance(record, Problem):
-            problems.append(record)
-            continue
-        try:
-            page = _parse_page(record)
-        except DataError as error:
-            problems.append(Problem(place, str(error)))
+    for place, page in read_records(path, _parse_page, _COLUMNS):
+        if isinstance(page, Problem):
+            problems.append(page)
             continue
         key = (page.file, page.page_number)
         if key in pages:
-            problems.append(Problem(place, f"page {page.page_number} of {page.file!r} comes again; the first one is kept"))
+            reason = f"page {page.page_number} of {page.file!r} comes again; the first one is kept"
+            problems.append(Problem(place, reason, "duplicate"))
             continue
         pages[key] = page
         last_pages[page.file] = max(last_pages.get(page.file, 0), page.total_pages, page.page_number)
@@ -51,12 +50,12 @@ def write_pages(path: Path, pages: Iterable[Page]) -> None:
 
 
 def _parse_page(record: dict[str, Any]) -> Page:
-    number_name, number = get_field(record, ("page_number", "page"))
+    number_name, number = get_field(record, PAGE_COLUMNS)
     total = record.get("total_pages")
     return Page(
-        file=read_text(record, "file", "document", required=True),
+        file=read_name(record, *FILE_COLUMNS, required=True),
         page_number=to_page_number(number, number_name),
         total_pages=0 if total is None else to_page_number(total, "total_pages"),
         text=read_text(record, "text"),
-        text_source=read_text(record, "text_source", "service") or "jsonl",
+        text_source=read_text(record, *_SOURCE_COLUMNS) or "jsonl",
     )

@@ -6,6 +6,7 @@ the machine, so that a run that was killed finds its parts wherever it goes on.
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,8 @@ import pyarrow as pa
 from drag_ray import artifacts, schemas
 from drag_ray.corpus.documents import Span, count_pages, read_document
 from drag_ray.corpus.page_reader import PageReader
-from drag_ray.corpus.records import Problem
+from drag_ray.corpus.problems import Problem, read_one
+from drag_ray.corpus.text import to_printable
 
 DIR_NAME = "parts"
 _MAX_DOCUMENTS = 8
@@ -27,7 +29,8 @@ _MAX_ATTEMPTS = 3
 _ATTEMPT_SUFFIX = ".attempts"
 _CHUNK_PAGES = 50_000
 _KEY = ["file", "page_number"]
-_ROWS = pa.schema([*schemas.PAGES, ("place", pa.string()), ("reason", pa.string())])
+_PROBLEM = [field.name for field in fields(Problem)]
+_ROWS = pa.schema([*schemas.PAGES, *((name, pa.string()) for name in _PROBLEM)])
 """A page and its document (`place`), or, with a `reason`, something that was set aside at `place`."""
 
 Part = tuple[Span, ...]
@@ -38,7 +41,8 @@ def plan_parts(documents: Sequence[Path]) -> Iterator[Part]:
     small: list[Span] = []
     num_bytes = 0
     for path in documents:
-        size = path.stat().st_size
+        status = read_one("broken_file", str(path), path.stat)
+        size = 0 if isinstance(status, Problem) else status.st_size  # reading it says what is wrong
         if small and (size + num_bytes > _MAX_BYTES or len(small) == _MAX_DOCUMENTS):
             yield tuple(small)
             small, num_bytes = [], 0
@@ -79,9 +83,10 @@ def write_part(part_path: Path, part: Part, root: Path, reader: PageReader) -> t
             if attempt <= _MAX_ATTEMPTS:
                 pages, problems = read_document(span, root, reader)
             else:
-                pages, problems = [], [Problem(_name(span), f"{_MAX_ATTEMPTS} processes died while they read it. Remove it.")]
-        rows += [{**schemas.to_row(page), "place": str(span.path), "reason": ""} for page in pages]
-        rows += [{"place": problem.place, "reason": problem.reason} for problem in problems]
+                reason = f"{_MAX_ATTEMPTS} processes died while they read it. Remove it."
+                pages, problems = [], [Problem(_name(span), reason, "broken_file")]
+        rows += [{**schemas.to_row(page), "place": to_printable(str(span.path)), "reason": ""} for page in pages]
+        rows += [asdict(problem) for problem in problems]
         num_problems += len(problems)
     artifacts.write_parquet(part_path, pa.Table.from_pylist(rows, schema=_ROWS))
     return len(rows) - num_problems, num_problems
@@ -123,7 +128,7 @@ def merge_parts(part_paths: list[Path], limit: int = 0) -> tuple[pa.Table, list[
         limit: pages to keep at most; 0 keeps all.
     """
     rows = pl.scan_parquet(part_paths, include_file_paths="part", row_index_name="order", glob=False)
-    problems = [Problem(*row) for row in rows.filter(pl.col("reason") != "").select("place", "reason").collect().iter_rows()]
+    problems = [Problem(*row) for row in rows.filter(pl.col("reason") != "").select(_PROBLEM).collect().iter_rows()]
     found = rows.filter(pl.col("reason") == "").select(*_KEY, "total_pages", "image", "place", "part", "order").collect()
     ordered = found.sort(*_KEY, "order")
     is_first = pl.struct(_KEY).is_first_distinct()
@@ -132,7 +137,7 @@ def merge_parts(part_paths: list[Path], limit: int = 0) -> tuple[pa.Table, list[
         image=pl.col("image").filter(pl.col("image") != "").first().over(_KEY).fill_null(""),
     ).filter(is_first)
     problems += [
-        Problem(place, f"page {number} of {file!r} comes again; the first one is kept")
+        Problem(place, f"page {number} of {file!r} comes again; the first one is kept", "duplicate")
         for file, number, place in ordered.filter(~is_first).select(*_KEY, "place").iter_rows()
     ]
     chunks = [_add_text(chunk) for chunk in (kept.head(limit) if limit else kept).iter_slices(_CHUNK_PAGES)]

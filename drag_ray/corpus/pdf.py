@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ from PIL import Image
 from drag_ray.corpus.config import CorpusConfig
 from drag_ray.corpus.page_images import compute_scale
 from drag_ray.corpus.page_reader import Draw, PageReader
-from drag_ray.corpus.records import Problem
+from drag_ray.corpus.problems import Problem, read_one
 from drag_ray.corpus.text import clean_text, count_letters
 from drag_ray.errors import DataError
 from drag_ray.types import Page
@@ -62,19 +62,23 @@ def read_pdf(
             document.init_forms()  # else the entries of filled forms would not be drawn
         layers: dict[int, _Layer] = {}
         for number in range(first_page, min(last_page or total_pages, total_pages) + 1):
-            try:
-                layers[number] = _read_layer(document, number, reader.config if reader else None)
-            except pypdfium2.PdfiumError as error:
-                problems.append(Problem(f"{path}, page {number}", f"cannot be read ({error}). Repair the file or remove it."))
+            place = f"{path}, page {number}"
+            layer = read_one("broken_page", place, _read_layer, document, number, reader.config if reader else None)
+            if isinstance(layer, Problem):
+                problems.append(layer)
+            else:
+                layers[number] = layer
         words = {word.lower() for layer in layers.values() for word in _WORD.findall(layer.text)}
         pages = []
         for number, layer in layers.items():
             page = Page(file, number, total_pages, clean_text(layer.text, words))
             if reader:
-                try:
-                    page = reader.read(page, _build_draw(document, number), layer.use_ocr)
-                except DataError as error:
-                    problems.append(Problem(f"{path}, page {number}", f"{error}; its text layer is kept"))
+                place, draw = f"{path}, page {number}", _build_draw(document, number)
+                finished = read_one("broken_page", place, reader.read, page, draw, layer.use_ocr)
+                if isinstance(finished, Problem):
+                    problems.append(replace(finished, reason=f"{finished.reason} Its text layer is kept."))
+                else:
+                    page = finished
             pages.append(page)
     return pages, problems
 
@@ -127,13 +131,10 @@ def _needs_ocr(text: str, page: Any, config: CorpusConfig) -> bool:
 
 def _build_draw(document: Any, number: int) -> Draw:
     def draw(dpi: float, max_pixels: int) -> Image.Image:
-        try:
-            with closing(document[number - 1]) as page:
-                width, height = page.get_size()
-                scale = compute_scale(width, height, dpi / _POINTS_PER_INCH, max_pixels)
-                with closing(page.render(scale=scale, rev_byteorder=True)) as bitmap:
-                    return bitmap.to_pil().convert("RGB")
-        except (pypdfium2.PdfiumError, ValueError) as error:
-            raise DataError(f"cannot be drawn ({error})") from error
+        with closing(document[number - 1]) as page:
+            width, height = page.get_size()
+            scale = compute_scale(width, height, dpi / _POINTS_PER_INCH, max_pixels)
+            with closing(page.render(scale=scale, rev_byteorder=True)) as bitmap:
+                return bitmap.to_pil().convert("RGB")
 
     return draw

@@ -3,13 +3,24 @@
 import hashlib
 from collections.abc import Collection, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from drag_ray.corpus.records import Problem, get_field, read_records, read_text, to_page_number
+from drag_ray.corpus.problems import Problem
+from drag_ray.corpus.records import FILE_COLUMNS, PAGE_COLUMNS, get_field, read_name, read_records, read_text, to_page_number
+from drag_ray.corpus.text import to_encodable
 from drag_ray.errors import DataError
 from drag_ray.types import Evidence, Question
 
+_ID_COLUMNS = ("id", "question_id")
+_EVIDENCE_COLUMNS = ("evidence", "answer_locations", "gold")
+_ANSWER_COLUMNS = ("answers", "answer_variants", "answer")
+_CATEGORY_COLUMNS = ("category", "document_category", "domain")
+_COLUMNS = (
+    *(*_ID_COLUMNS, "question", *_EVIDENCE_COLUMNS, *FILE_COLUMNS, *PAGE_COLUMNS),
+    *(*_ANSWER_COLUMNS, *_CATEGORY_COLUMNS, "group", "split"),
+)
 _SPLITS = {
     "": "",
     "train": "train",
@@ -33,21 +44,16 @@ def read_questions(path: Path, allow_unanswerable: bool = False) -> tuple[list[Q
     A row without evidence is set aside, unless `allow_unanswerable`.
 
     Raises:
-        DataError: the file as a whole cannot be read.
+        DataError: the file is missing or of another kind.
     """
     questions: dict[str, Question] = {}
     problems: list[Problem] = []
-    for place, record in read_records(path):
-        if isinstance(record, Problem):
-            problems.append(record)
-            continue
-        try:
-            question = _parse_question(record, allow_unanswerable)
-        except DataError as error:
-            problems.append(Problem(place, str(error)))
+    for place, question in read_records(path, partial(_parse_question, allow_unanswerable=allow_unanswerable), _COLUMNS):
+        if isinstance(question, Problem):
+            problems.append(question)
             continue
         if question.id in questions:
-            problems.append(Problem(place, f"id {question.id!r} comes again; the first one is kept"))
+            problems.append(Problem(place, f"id {question.id!r} comes again; the first one is kept", "duplicate"))
             continue
         questions[question.id] = question
     return list(questions.values()), problems
@@ -65,7 +71,8 @@ def check_evidence(questions: Sequence[Question], pages: Collection[tuple[str, i
     for question in questions:
         present = tuple(item for item in question.evidence if (item.file, item.page_number) in pages)
         if len(present) < len(question.evidence):
-            problems.append(Problem(f"question {question.id}", _explain_loss(question.evidence, present)))
+            reason = _explain_loss(question.evidence, present)
+            problems.append(Problem(f"question {question.id}", reason, "incomplete_question"))
         if present or not question.evidence:
             kept.append(replace(question, evidence=present))
     return kept, problems
@@ -93,49 +100,54 @@ def _explain_loss(evidence: tuple[Evidence, ...], present: tuple[Evidence, ...])
 
 
 def _parse_question(record: dict[str, Any], allow_unanswerable: bool) -> Question:
-    name, identity = get_field(record, ("id", "question_id"))
+    name, identity = get_field(record, _ID_COLUMNS)
     if isinstance(identity, int) and not isinstance(identity, bool):
         record = {**record, name: str(identity)}
     split = read_text(record, "split").strip().lower()
     if split not in _SPLITS:
         raise DataError(f"column 'split': got {split!r}, expected one of {', '.join(filter(None, _SPLITS))}, or nothing")
     return Question(
-        id=read_text(record, "id", "question_id", required=True),
+        id=read_name(record, *_ID_COLUMNS, required=True),
         question=read_text(record, "question", required=True).strip(),
         evidence=_parse_evidence(record, allow_unanswerable),
         answers=_parse_answers(record),
-        category=read_text(record, "category", "document_category", "domain"),
-        group=read_text(record, "group"),
+        category=read_text(record, *_CATEGORY_COLUMNS),
+        group=read_name(record, "group"),
         split=_SPLITS[split],
     )
 
 
 def _parse_evidence(record: dict[str, Any], may_be_empty: bool) -> tuple[Evidence, ...]:
-    name, locations = get_field(record, ("evidence", "answer_locations", "gold"))
+    name, locations = get_field(record, _EVIDENCE_COLUMNS)
     if locations is None:
-        locations = [record] if get_field(record, ("file", "document"))[1] is not None else []
+        locations = [record] if get_field(record, FILE_COLUMNS)[1] is not None else []
     if not isinstance(locations, list):
         raise DataError(f"column {name!r}: got {locations!r:.80} ({type(locations).__name__}), expected a list of pages")
     if not locations and not may_be_empty:
         raise DataError(
             f"column {name!r}: got no evidence page, expected at least one. Take such questions with --corpus.allow-unanswerable."
         )
-    return tuple(dict.fromkeys(_parse_location(location, name) for location in locations))
+    return tuple(dict.fromkeys(parse_location(location, name) for location in locations))
 
 
-def _parse_location(location: Any, name: str) -> Evidence:
+def parse_location(location: Any, name: str) -> Evidence:
+    """The page of `{"file" or "document", "page_number" or "page"}`, `[file, page]` or `"file:page"`.
+
+    Raises:
+        DataError: it is none of these; says so of column `name`.
+    """
     if isinstance(location, str) and ":" in location:
         location = location.rsplit(":", 1)
     if isinstance(location, list) and len(location) == 2:
         location = {"file": location[0], "page": location[1]}
     if not isinstance(location, dict):
         raise DataError(f"column {name!r}: got {location!r:.80}, expected {{'file', 'page_number'}}, [file, page] or 'file:page'")
-    number_name, number = get_field(location, ("page_number", "page"))
-    return Evidence(read_text(location, "file", "document", required=True), to_page_number(number, f"{name}.{number_name}"))
+    number_name, number = get_field(location, PAGE_COLUMNS)
+    return Evidence(read_name(location, *FILE_COLUMNS, required=True), to_page_number(number, f"{name}.{number_name}"))
 
 
 def _parse_answers(record: dict[str, Any]) -> tuple[str, ...]:
-    name, answers = get_field(record, ("answers", "answer_variants", "answer"))
+    name, answers = get_field(record, _ANSWER_COLUMNS)
     if answers is None:
         return ()
     variants = answers if isinstance(answers, list) else [answers]
@@ -147,4 +159,4 @@ def _join_answer(variant: Any, name: str) -> str:
     for part in parts:
         if not isinstance(part, str | int | float):
             raise DataError(f"column {name!r}: got {part!r:.80} ({type(part).__name__}), expected text")
-    return ", ".join(str(part) for part in parts)
+    return to_encodable(", ".join(str(part) for part in parts))

@@ -1,47 +1,53 @@
 """Records of a JSONL or Parquet file one by one, with their place; what cannot be read is set aside with a reason."""
 
 import gzip
+import io
 import json
-import zlib
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterator
+from itertools import count
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from drag_ray.corpus.problems import Problem, read_one
+from drag_ray.corpus.text import to_encodable
 from drag_ray.errors import DataError
 
 SUFFIXES = (".jsonl", ".jsonl.gz", ".parquet")
+FILE_COLUMNS = ("file", "document")
+PAGE_COLUMNS = ("page_number", "page")
+"""The spellings of a page's file and number, of which the first that is set counts."""
+_BATCH_ROWS = 1_024
+
+Record = dict[str, Any]
+T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True)
-class Problem:
-    """Something that was set aside: its place (`file:line`, a file, a page or a question) and the reason."""
+def read_records(path: Path, parse: Callable[[Record], T], columns: Collection[str] = ()) -> Iterator[tuple[str, T | Problem]]:
+    """(place, what `parse` makes of it, or the problem) for each line of a JSONL file or each row of a Parquet file.
 
-    place: str
-    reason: str
+    Whatever reading or parsing a record raises sets aside this record alone. Where a compressed file, a row group or the
+    whole file is damaged, one problem stands for the rest of it. Blank lines are passed over. Places are `file:line`, from 1.
 
-
-def read_records(path: Path) -> Iterator[tuple[str, dict[str, Any] | Problem]]:
-    """(place, record or problem) for each line of a `.jsonl` or `.jsonl.gz` file or each row of a `.parquet` file.
-
-    Blank lines are passed over. Places are `file:line`, counted from 1.
+    Args:
+        path: a `.jsonl`, `.jsonl.gz` or `.parquet` file.
+        parse: makes what is wanted of a record; raises DataError with the reason if it is none.
+        columns: those of a Parquet file that are read, as far as they are there; all by default.
 
     Raises:
-        DataError: the file is missing, of another kind, or truncated.
+        DataError: the file is missing or of another kind.
     """
     name = path.name.lower()
-    if name.endswith(".parquet"):
-        yield from _read_parquet(path)
-    elif name.endswith((".jsonl", ".jsonl.gz")):
-        yield from _read_jsonl(path)
-    else:
+    if not name.endswith(SUFFIXES):
         raise DataError(f"{path}: got a file of another kind, expected {', '.join(SUFFIXES)}. Convert or rename it.")
+    if not path.is_file():  # to open a pipe would wait for its writer
+        raise DataError(f"{path}: no such file, or no regular one. Check the path.")
+    yield from _read_parquet(path, parse, columns) if name.endswith(".parquet") else _read_jsonl(path, parse)
 
 
-def get_field(record: dict[str, Any], names: tuple[str, ...]) -> tuple[str, Any]:
+def get_field(record: Record, names: tuple[str, ...]) -> tuple[str, Any]:
     """(name, value) of the first of `names` that the record sets; (the first name, None) when it sets none."""
     for name in names:
         if record.get(name) is not None:
@@ -49,7 +55,7 @@ def get_field(record: dict[str, Any], names: tuple[str, ...]) -> tuple[str, Any]
     return names[0], None
 
 
-def read_text(record: dict[str, Any], *names: str, required: bool = False) -> str:
+def read_text(record: Record, *names: str, required: bool = False) -> str:
     """The text under the first of `names` that is set, without NULs and lone surrogates; empty when absent.
 
     Raises:
@@ -60,9 +66,22 @@ def read_text(record: dict[str, Any], *names: str, required: bool = False) -> st
         value = ""
     if not isinstance(value, str):
         raise DataError(f"column {name!r}: got {value!r:.80} ({type(value).__name__}), expected text")
-    text = value.replace("\0", "").encode("utf-8", "ignore").decode("utf-8")
+    text = to_encodable(value)
     if required and not text.strip():
         raise DataError(f"column {name!r}: got nothing, expected text")
+    return text
+
+
+def read_name(record: Record, *names: str, required: bool = False) -> str:
+    """As `read_text`, for what other records refer to: nothing is taken out of it, as another name could come of that.
+
+    Raises:
+        DataError: the value is not text, is required and empty, or holds NULs or lone surrogates.
+    """
+    text = read_text(record, *names, required=required)
+    name, value = get_field(record, names)
+    if value is not None and text != value:
+        raise DataError(f"column {name!r}: got {value!r:.80}, expected text without NULs and halves of surrogate pairs")
     return text
 
 
@@ -72,47 +91,99 @@ def to_page_number(value: Any, name: str = "page_number") -> int:
     Raises:
         DataError: anything else.
     """
-    if isinstance(value, str) and value.strip().isdecimal():
-        value = int(value)
-    if isinstance(value, float) and value.is_integer():
-        value = int(value)
-    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value < 2**31:
-        raise DataError(f"column {name!r}: got {value!r:.80} ({type(value).__name__}), expected a whole number from 1")
-    return value
+    number = value
+    if isinstance(number, str) and number.strip().isdecimal():
+        number = int(number)
+    if isinstance(number, float) and number.is_integer():
+        number = int(number)
+    if isinstance(number, bool) or not isinstance(number, int) or not 1 <= number < 2**31:
+        raise DataError(
+            f"column {name!r}: got {value!r:.80} ({type(value).__name__}), expected a whole number from 1 to 2^31 - 1"
+        )
+    return number
 
 
-def _read_parquet(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
-    row = 0
-    try:
-        with pq.ParquetFile(path) as table:
-            for batch in table.iter_batches(batch_size=1024):
-                for record in batch.to_pylist():
-                    row += 1
-                    yield f"{path}:{row}", record
-    except FileNotFoundError:
-        raise DataError(f"{path}: no such file. Check the path.") from None
-    except (pa.ArrowException, OSError) as error:
-        raise DataError(f"{path}: not a readable Parquet file ({error}). Write it again or remove it.") from error
+def _read_jsonl(path: Path, parse: Callable[[Record], T]) -> Iterator[tuple[str, T | Problem]]:
+    stream = read_one("broken_file", str(path), _open_lines, path)
+    if isinstance(stream, Problem):
+        yield stream.place, stream
+        return
+    with stream:
+        for number in count(1):
+            place = f"{path}:{number}"
+            line = read_one("broken_record", f"{place} and what follows", next, stream, b"")
+            if isinstance(line, Problem):
+                yield place, line
+            elif line.strip():
+                yield place, read_one("broken_record", place, _parse_line, line, parse)
+            if isinstance(line, Problem) or not line:
+                return
 
 
-def _read_jsonl(path: Path) -> Iterator[tuple[str, dict[str, Any] | Problem]]:
-    try:
-        with gzip.open(path, "rb") if path.name.lower().endswith(".gz") else path.open("rb") as stream:
-            for number, line in enumerate(stream, start=1):
-                if line.strip():
-                    place = f"{path}:{number}"
-                    yield place, _parse_line(line, place)
-    except FileNotFoundError:
-        raise DataError(f"{path}: no such file. Check the path.") from None
-    except (OSError, EOFError, zlib.error) as error:
-        raise DataError(f"{path}: cannot be read to its end ({error}). Fetch it again or remove it.") from error
+def _open_lines(path: Path) -> io.BufferedIOBase:
+    return gzip.open(path) if path.name.lower().endswith(".gz") else path.open("rb")
 
 
-def _parse_line(line: bytes, place: str) -> dict[str, Any] | Problem:
+def _parse_line(line: bytes, parse: Callable[[Record], T]) -> T:
     try:
         record = json.loads(line.decode("utf-8-sig"))
-    except (ValueError, RecursionError) as error:
-        return Problem(place, f"not JSON ({error}): {line[:60]!r}")
+    except ValueError as error:
+        raise DataError(f"not JSON ({error}): {line[:60]!r}") from error
     if not isinstance(record, dict):
-        return Problem(place, f"got {type(record).__name__} {record!r:.60}, expected a JSON object")
-    return record
+        raise DataError(f"got {type(record).__name__} {record!r:.60}, expected a JSON object")
+    return parse(record)
+
+
+def _read_parquet(path: Path, parse: Callable[[Record], T], columns: Collection[str]) -> Iterator[tuple[str, T | Problem]]:
+    opened = read_one("broken_file", str(path), _open_parquet, path, columns)
+    if isinstance(opened, Problem):
+        yield opened.place, opened
+        return
+    table, names = opened
+    with table:
+        first = 1
+        for group in range(table.num_row_groups):
+            last = first + table.metadata.row_group(group).num_rows - 1
+            batches = table.iter_batches(_BATCH_ROWS, row_groups=[group], columns=names)
+            yield from _read_batches(batches, path, first, last, parse)
+            first = last + 1
+
+
+def _open_parquet(path: Path, columns: Collection[str]) -> tuple[pq.ParquetFile, list[str]]:
+    """The file and the names of the columns to read."""
+    table = pq.ParquetFile(path)
+    found = table.schema_arrow.names
+    names = [name for name in found if not columns or name in columns]
+    if columns and not names:
+        raise DataError(f"got the columns {', '.join(found) or '(none)'}, expected some of {', '.join(columns)}. Rename them.")
+    if len(set(names)) < len(names):
+        raise DataError(f"got the columns {', '.join(names)}, of which one stands there twice. Rename or drop it.")
+    return table, names
+
+
+def _read_batches(
+    batches: Iterator[pa.RecordBatch], path: Path, first: int, last: int, parse: Callable[[Record], T]
+) -> Iterator[tuple[str, T | Problem]]:
+    """Rows `first` to `last` of the file, which are the rows of one row group."""
+    while first <= last:
+        rest = f"{path}:{first}-{last}"
+        batch = read_one("broken_record", rest, _read_batch, batches)
+        if isinstance(batch, Problem):
+            yield rest, batch
+            return
+        rows = read_one("broken_record", rest, batch.to_pylist)
+        for offset in range(batch.num_rows):
+            place = f"{path}:{first + offset}"
+            yield place, read_one("broken_record", place, _parse_row, batch, rows, offset, parse)
+        first += batch.num_rows
+
+
+def _read_batch(batches: Iterator[pa.RecordBatch]) -> pa.RecordBatch:
+    for batch in batches:
+        return batch
+    raise DataError("the file counts these rows and does not hold them. Write it again or remove it.")
+
+
+def _parse_row(batch: pa.RecordBatch, rows: list[Record] | Problem, offset: int, parse: Callable[[Record], T]) -> T:
+    """One of `rows`, or, where a cell of the batch cannot be converted, the row by itself."""
+    return parse(batch.slice(offset, 1).to_pylist()[0] if isinstance(rows, Problem) else rows[offset])

@@ -20,8 +20,8 @@ from drag_ray.corpus.documents import list_documents
 from drag_ray.corpus.manuals import QUESTIONS_NAME, build_manuals
 from drag_ray.corpus.page_images import PageImages
 from drag_ray.corpus.page_reader import PageReader
+from drag_ray.corpus.problems import Problem, count_problems
 from drag_ray.corpus.questions import check_evidence, draw_questions, read_questions
-from drag_ray.corpus.records import Problem
 from drag_ray.corpus.split import assign_splits
 from drag_ray.errors import ConfigError, DataError
 from drag_ray.search.index import build_index
@@ -41,7 +41,7 @@ def run(config: Any, folder: StageFolder) -> dict[str, Any]:
     of the run must mean the same to the driver and to every worker.
 
     Returns:
-        Counts: documents, pages, pages_by_ocr, pages_without_text, questions, train, test, set_aside.
+        Counts: documents, pages, pages_by_ocr, pages_without_text, questions, train, test, set_aside, and of what kinds.
 
     Raises:
         ConfigError: the options contradict each other.
@@ -50,20 +50,21 @@ def run(config: Any, folder: StageFolder) -> dict[str, Any]:
     corpus: CorpusConfig = config.corpus
     _check(corpus)
     root = _prepare_documents(corpus, folder)
-    documents = list_documents(root)
+    questions_path = _locate_questions(corpus, root)
+    documents, problems = list_documents(root, questions_path)
     part_paths = _read_documents(documents, root, corpus, folder)
-    pages, problems = parts.merge_parts(part_paths, corpus.limit_pages)
+    pages, page_problems = parts.merge_parts(part_paths, corpus.limit_pages)
     if not pages.num_rows:
-        first = f" First problem: {problems[0].place}: {problems[0].reason}" if problems else ""
+        first = _name_first(page_problems)
         raise DataError(f"corpus.documents {root}: {len(documents)} documents, but no page could be read.{first}")
-    questions, question_problems = _prepare_questions(corpus, root, pages)
-    problems += question_problems
+    questions, question_problems = _prepare_questions(corpus, questions_path, pages)
+    problems += page_problems + question_problems
     artifacts.write_parquet(folder.path / "pages.parquet", pages)
     artifacts.write_parquet(folder.path / "questions.parquet", schemas.to_table(questions, schemas.QUESTIONS))
     artifacts.write_jsonl(folder.path / "problems.jsonl", [asdict(problem) for problem in problems])
     build_index(folder.path / "pages.parquet", folder.path / "search_index", config.search)
     shutil.rmtree(folder.path / parts.DIR_NAME)  # until here a stage that is started again goes on with its parts
-    return {"documents": len(documents), **_count(pages, questions), "set_aside": len(problems)}
+    return {"documents": len(documents), **_count(pages, questions), **count_problems(problems)}
 
 
 def _check(corpus: CorpusConfig) -> None:
@@ -125,19 +126,27 @@ def _read_documents(documents: list[Path], root: Path, corpus: CorpusConfig, fol
     return list(plan)
 
 
-def _prepare_questions(corpus: CorpusConfig, root: Path, pages: pa.Table) -> tuple[list[Question], list[Problem]]:
+def _locate_questions(corpus: CorpusConfig, root: Path) -> Path | None:
     if not corpus.questions:
+        return None
+    return root / QUESTIONS_NAME if corpus.questions == MANUALS else Path(corpus.questions).expanduser().resolve()
+
+
+def _prepare_questions(corpus: CorpusConfig, path: Path | None, pages: pa.Table) -> tuple[list[Question], list[Problem]]:
+    if path is None:
         return [], []
-    path = root / QUESTIONS_NAME if corpus.questions == MANUALS else Path(corpus.questions).expanduser()
     found, problems = read_questions(path, corpus.allow_unanswerable)
     keys = set(zip(pages["file"].to_pylist(), pages["page_number"].to_pylist(), strict=True))
     kept, lost = check_evidence(found, keys)
     problems += lost
     if not kept:
-        first = f" First problem: {problems[0].place}: {problems[0].reason}." if problems else ""
         raise DataError(
-            f"corpus.questions {path}: no question with an evidence page in the corpus.{first} "
+            f"corpus.questions {path}: no question with an evidence page in the corpus.{_name_first(problems)} "
             "The questions must name files as the pages do."
         )
     drawn = draw_questions(kept, corpus.limit_questions, corpus.seed)
     return assign_splits(drawn, corpus.test_fraction, corpus.seed, corpus.split_by), problems
+
+
+def _name_first(problems: list[Problem]) -> str:
+    return f" First problem: {problems[0].place}: {problems[0].reason.removesuffix('.')}." if problems else ""

@@ -6,6 +6,7 @@ from itertools import islice
 
 # PDFium writes U+0002 (other builds U+FFFE) for a hyphen at the end of a line, with the rest of the word after it.
 _LINE_END_HYPHEN = re.compile("(\\w+)[\x02\ufffe](?:\r?\n)?(\\w+)")
+_ESCAPED_BYTE = re.compile("[\udc80-\udcff]")
 _UNWANTED = re.compile("[\x00\x02\ud800-\udfff\ufffe\uffff]")
 
 
@@ -22,6 +23,17 @@ def clean_text(text: str, words: Collection[str] = ()) -> str:
 
     rejoined = _LINE_END_HYPHEN.sub(rejoin, text)
     return _UNWANTED.sub("", rejoined).replace("\r\n", "\n").replace("\r", "\n").strip()
+
+
+def to_encodable(text: str) -> str:
+    """Text without NULs and lone surrogates, and so with nothing that a table cannot hold."""
+    return text.replace("\0", "").encode("utf-8", "ignore").decode("utf-8")
+
+
+def to_printable(text: str) -> str:
+    """Text that can be written anywhere: bytes of a file name that are no UTF-8 read `\\xff`, other surrogates `\\ud800`."""
+    with_bytes = _ESCAPED_BYTE.sub(lambda match: f"\\x{ord(match[0]) - 0xDC00:02x}", text)
+    return with_bytes.encode("utf-8", "backslashreplace").decode("utf-8")
 
 
 def count_letters(text: str, limit: int | None = None) -> int:

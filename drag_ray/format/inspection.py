@@ -1,17 +1,15 @@
 """A look at a file of training rows: how many, how long, how often the same, and what of a sample is learned."""
 
 import itertools
-import json
 from collections import Counter
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
-
 from drag_ray.artifacts import compute_fingerprint, write_text
+from drag_ray.corpus.problems import Problem, read_one
+from drag_ray.corpus.records import read_records
+from drag_ray.corpus.text import to_printable
 from drag_ray.errors import DataError
 from drag_ray.finetune.conversation import read_conversation
 from drag_ray.finetune.tokens import IGNORED_LABEL, tokenize_conversation
@@ -20,7 +18,6 @@ from drag_ray.format.messages import join_text
 from drag_ray.webpage import render_page
 
 _NUM_BINS = 12
-_BATCH_ROWS = 1_000
 _LEARNED_STYLE, _PLAIN_STYLE = "\033[1;32m", "\033[0m"
 
 Row = dict[str, Any]
@@ -42,7 +39,7 @@ class Sample:
     pieces: list[Piece]
     num_tokens: int
     num_learned: int
-    values: dict[str, Any]
+    values: dict[str, str]
 
 
 @dataclass(frozen=True)
@@ -50,15 +47,16 @@ class Inspection:
     """What there is to see of a file.
 
     Attributes:
+        name: the file, as it can be printed.
         num_rows: of the whole file.
         num_duplicates: rows that say the same as an earlier one, wherever they came from.
         num_tokenized: rows, from the first on, that lengths are known of.
         bins: (first length, last length, rows) of equal width, in tokens.
         num_learned: learned tokens of those rows, and `num_tokens` all of theirs.
-        problems: why a row cannot be trained on, with its number.
+        problems: why a row cannot be read or trained on, and where it is.
     """
 
-    path: Path
+    name: str
     num_rows: int
     num_duplicates: int
     num_tokenized: int
@@ -66,11 +64,11 @@ class Inspection:
     num_tokens: int
     num_learned: int
     samples: list[Sample]
-    problems: list[str]
+    problems: list[Problem]
 
 
 def inspect_file(path: Path, tokenizer: Any, mask: Mask, num_samples: int, max_tokenized: int) -> Inspection:
-    """Read a `.jsonl` or `.parquet` of any kind of training rows.
+    """Read a `.jsonl`, `.jsonl.gz` or `.parquet` of any kind of training rows.
 
     Args:
         tokenizer: a fast tokenizer with a chat template.
@@ -79,26 +77,30 @@ def inspect_file(path: Path, tokenizer: Any, mask: Mask, num_samples: int, max_t
         max_tokenized: rows that are tokenized; the others are only counted.
 
     Raises:
-        DataError: the file is missing, unreadable, empty or not of training rows.
+        DataError: the file is missing, of another kind, or none of its rows can be read.
     """
     seen: Counter[str] = Counter()
     samples: list[Sample] = []
-    problems: list[str] = []
-    for number, row in enumerate(read_rows(path), start=1):
-        seen[compute_fingerprint(*(row.get(name) for name in ("prompt", "completion", "messages", "chosen", "rejected")))] += 1
-        if number <= max_tokenized:
-            try:
-                samples += build_samples(row, number, tokenizer, mask)
-            except DataError as error:
-                problems.append(f"row {number}: {error}")
+    problems: list[Problem] = []
+    num_rows = 0
+    for num_rows, (place, outcome) in enumerate(read_records(path, _fingerprint_row), start=1):
+        if isinstance(outcome, Problem):
+            problems.append(outcome)
+            continue
+        fingerprint, row = outcome
+        seen[fingerprint] += 1
+        if num_rows <= max_tokenized:
+            found = read_one("broken_record", place, build_samples, row, num_rows, tokenizer, mask)
+            problems.append(found) if isinstance(found, Problem) else samples.extend(found)
     if not seen:
-        raise DataError(f"{path}: no rows. Run: python jobs/format.py")
+        first = f" First problem: {problems[0].place}: {problems[0].reason}." if problems else ""
+        raise DataError(f"{path}: no rows that can be read. Run: python jobs/format.py.{first}")
     step = max(1, len(samples) // max(1, num_samples))
     return Inspection(
-        path=path,
-        num_rows=seen.total(),
+        name=to_printable(str(path)),
+        num_rows=num_rows,
         num_duplicates=seen.total() - len(seen),
-        num_tokenized=min(seen.total(), max_tokenized),
+        num_tokenized=min(num_rows, max_tokenized),
         bins=_cut_bins([sample.num_tokens for sample in samples]),
         num_tokens=sum(sample.num_tokens for sample in samples),
         num_learned=sum(sample.num_learned for sample in samples),
@@ -107,47 +109,31 @@ def inspect_file(path: Path, tokenizer: Any, mask: Mask, num_samples: int, max_t
     )
 
 
-def read_rows(path: Path) -> Iterator[Row]:
-    """The rows of a file, a batch in memory at once.
-
-    Raises:
-        DataError: the file is missing or unreadable; names the line.
-    """
-    if not path.is_file():
-        raise DataError(f"{path}: no such file. Give a train.jsonl or train.parquet of the format stage.")
-    if path.suffix == ".parquet":
-        try:
-            with pq.ParquetFile(path) as file:
-                for batch in file.iter_batches(_BATCH_ROWS):
-                    yield from batch.to_pylist()
-        except pa.ArrowInvalid as error:
-            raise DataError(f"{path}: not a readable Parquet file ({error}). Run: python jobs/format.py") from error
-        return
-    with path.open(encoding="utf-8") as lines:
-        for number, line in enumerate(lines, start=1):
-            try:
-                row = json.loads(line)
-            except ValueError as error:
-                raise DataError(f"{path}:{number}: not JSON ({error}); was the file cut? Run: python jobs/format.py") from None
-            if not isinstance(row, dict):
-                raise DataError(f"{path}:{number}: {line[:40]!r}, expected a JSON object. Run: python jobs/format.py")
-            yield row
+def _fingerprint_row(row: Row) -> tuple[str, Row]:
+    """A row with what stands for its content."""
+    return compute_fingerprint(*(row.get(name) for name in ("prompt", "completion", "messages", "chosen", "rejected"))), row
 
 
-def build_samples(row: Row, number: int, tokenizer: Any, mask: Mask) -> Iterator[Sample]:
+def build_samples(row: Row, number: int, tokenizer: Any, mask: Mask) -> list[Sample]:
     """The conversations of a row: one, or both sides of a preference pair.
 
     Raises:
         DataError: nothing of the row can be learned.
     """
     sides = [side for side in ("chosen", "rejected") if side in row] or ["completion"]
-    values = {name: value for name, value in row.items() if not isinstance(value, list | dict) and name != "tools"}
+    values = {
+        to_printable(name): to_printable(str(value))
+        for name, value in row.items()
+        if not isinstance(value, list | dict) and name != "tools"
+    }
+    samples = []
     for side in sides:
         conversation = {**row, "completion": row[side]} if side in row else row
         tokenized = tokenize_conversation(read_conversation(_flatten(conversation)), tokenizer, mask)
         label = f"row {number}" if side == "completion" else f"row {number}, {side}"
         num_learned = sum(token != IGNORED_LABEL for token in tokenized["labels"])
-        yield Sample(label, _cut_pieces(tokenized, tokenizer), len(tokenized["input_ids"]), num_learned, values)
+        samples.append(Sample(label, _cut_pieces(tokenized, tokenizer), len(tokenized["input_ids"]), num_learned, values))
+    return samples
 
 
 def _flatten(row: Row) -> Row:
@@ -181,7 +167,7 @@ def write_page(inspection: Inspection, path: Path) -> None:
         inspection=inspection,
         figures=_list_figures(inspection),
         most=most,
-        name=inspection.path.name,
+        name=Path(inspection.name).name,
     )
     write_text(path, page)
 
@@ -190,11 +176,12 @@ def _list_figures(inspection: Inspection) -> list[str]:
     share = inspection.num_learned / inspection.num_tokens if inspection.num_tokens else 0.0
     of_all = "" if inspection.num_tokenized == inspection.num_rows else f" (of the first {inspection.num_tokenized:,} rows)"
     figures = [
-        f"{inspection.path}: {inspection.num_rows:,} rows, {inspection.num_duplicates:,} duplicates",
+        f"{inspection.name}: {inspection.num_rows:,} rows, {inspection.num_duplicates:,} duplicates",
         f"{inspection.num_tokens:,} tokens, {inspection.num_learned:,} learned ({share:.1%}){of_all}",
     ]
     if inspection.problems:
-        figures.append(f"{len(inspection.problems):,} rows cannot be trained on; the first: {inspection.problems[0]}")
+        first = inspection.problems[0]
+        figures.append(f"{len(inspection.problems):,} rows cannot be trained on; the first: {first.place}: {first.reason}")
     return figures
 
 

@@ -12,8 +12,9 @@ protocol and prompt of its configuration, pages by file and number alone.  All e
 """
 
 import json
-from collections.abc import Iterable, Iterator
-from typing import Any
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, TypeVar
 
 from drag_ray.agent.config import AgentConfig
 from drag_ray.agent.environment import compute_evidence_rank
@@ -21,6 +22,10 @@ from drag_ray.agent.prompts import Prompts
 from drag_ray.agent.protocol import get_protocol
 from drag_ray.agent.scores import compute_rank_score
 from drag_ray.artifacts import compute_fingerprint
+from drag_ray.corpus.problems import Problem
+from drag_ray.corpus.questions import parse_location
+from drag_ray.corpus.records import read_name, read_records, read_text
+from drag_ray.corpus.text import to_encodable
 from drag_ray.errors import DataError
 from drag_ray.types import ActionKind, Evidence, Hit, Page, StopReason, Trajectory, Turn
 
@@ -28,31 +33,27 @@ _ANSWERS = ("provide_answer", "answer")
 _OUT_OF_ITERATIONS = "Maximum iterations reached"
 
 Record = dict[str, Any]
+T = TypeVar("T")
 
 
-def read_trajectories(lines: Iterable[str], place: str, config: AgentConfig) -> Iterator[Trajectory | str]:
-    """The trajectory of each line, or the place and reason where a line is none.
+def read_trajectories(path: Path, config: AgentConfig) -> Iterator[Trajectory | Problem]:
+    """The trajectory of each line, or the problem where a line is none, or has the id of an earlier one.
 
     Args:
-        lines: of the file; empty ones are passed over.
-        place: the file, for the reasons.
+        path: a `.jsonl` or `.jsonl.gz` file.
         config: the agent that conversations are rebuilt for; its top_k is taken as theirs.
+
+    Raises:
+        DataError: the file is missing or of another kind.
     """
-    reader = _RecordReader(config)
-    for number, line in enumerate(lines, start=1):
-        if not line.strip():
-            continue
-        try:
-            record = json.loads(line)
-        except ValueError as error:
-            yield f"{place}:{number}: not JSON ({error}); was the file cut?"
-            continue
-        try:
-            yield reader.read(record)
-        except KeyError as error:
-            yield f"{place}:{number}: no {error.args[0]!r}"
-        except (TypeError, ValueError, AttributeError) as error:
-            yield f"{place}:{number}: {error}"
+    seen: set[str] = set()
+    for place, trajectory in read_records(path, _RecordReader(config).read):
+        if isinstance(trajectory, Trajectory):
+            if trajectory.id in seen:
+                yield Problem(place, f"id {trajectory.id!r} comes again; the first one is kept", "duplicate")
+                continue
+            seen.add(trajectory.id)
+        yield trajectory
 
 
 class _RecordReader:
@@ -75,43 +76,42 @@ class _RecordReader:
         Replies without a search or an answer are left out, as the reference asks again with the same prompt after them.
 
         Raises:
-            KeyError, TypeError, ValueError, AttributeError: the record is not of the format.
+            DataError: the record is not of the format.
         """
-        truth = record["ground_truth"]
-        evidence = tuple(_read_page(location) for location in truth["answer_locations"])
-        question = _require_text(record, "question")
+        truth = _require(record, "ground_truth", dict)
+        evidence = _read_pages(truth, "answer_locations")
+        question = read_text(record, "question", required=True)
         conversation = self._prompts.opening(question)
-        turns = self._read_turns(record["iterations"], evidence, conversation)
-        error = str(record.get("error") or "").replace(_OUT_OF_ITERATIONS, "")
+        turns = self._read_turns(_require(record, "iterations", list), evidence, conversation)
+        error = _read_note(record, "error").replace(_OUT_OF_ITERATIONS, "")
         answered = bool(turns) and turns[-1].action is ActionKind.ANSWER
         return Trajectory(
-            id=_require_text(record, "id"),
-            question_id=_require_text(record, "question_id"),
+            id=read_name(record, "id", required=True),
+            question_id=read_name(record, "question_id", required=True),
             question=question,
             evidence=evidence,
-            answers=tuple(str(answer) for answer in truth["answers"]),
-            category=str(truth.get("category") or ""),
-            preset=_read_preset(record.get("sampling_config")),
+            answers=tuple(to_encodable(str(answer)) for answer in _require(truth, "answers", list)),
+            category=_read_note(truth, "category"),
+            preset=_read_preset(record),
             turns=turns,
             messages=json.dumps(conversation, ensure_ascii=False),
             stop_reason=StopReason.ERROR if error else StopReason.ANSWER if answered else StopReason.MAX_ITERATIONS,
             final_answer=turns[-1].answer if turns else "",
             citations=turns[-1].citations if turns else (),
-            model=str(record.get("model") or ""),
-            started_at=str(record.get("timestamp") or ""),
+            model=_read_note(record, "model"),
+            started_at=_read_note(record, "timestamp"),
             error=error,
             hinted=bool(record.get("hinted")),
             **self._of_all_records,
         )
 
-    def _read_turns(
-        self, iterations: list[Record], evidence: tuple[Evidence, ...], conversation: list[Record]
-    ) -> tuple[Turn, ...]:
+    def _read_turns(self, iterations: list[Any], evidence: tuple[Evidence, ...], conversation: list[Record]) -> tuple[Turn, ...]:
         """The turns of the iterations; adds their replies, and what these led to, to the conversation."""
         turns: list[Turn] = []
         for iteration in iterations:
-            is_search = iteration["action"] == ActionKind.SEARCH.value
-            if not is_search and iteration["action"] not in _ANSWERS:
+            action = _require(iteration, "action", str)
+            is_search = action == ActionKind.SEARCH.value
+            if not is_search and action not in _ANSWERS:
                 continue
             place = {"step": len(turns) + 1, "num_prompt_messages": len(conversation)}
             turn = self._read_search(iteration, evidence, place) if is_search else self._read_answer(iteration, place)
@@ -123,8 +123,8 @@ class _RecordReader:
         return tuple(turns)
 
     def _read_search(self, iteration: Record, evidence: tuple[Evidence, ...], place: dict[str, int]) -> Turn:
-        reasoning, query = _read_reasoning(iteration), _require_text(iteration, "query")
-        found = (_read_page(result) for result in iteration["results"])
+        reasoning, query = _read_reasoning(iteration), read_text(iteration, "query", required=True)
+        found = _read_pages(iteration, "results")
         hits = tuple(Hit(page.file, page.page_number, rank, 0.0) for rank, page in enumerate(found, start=1))
         rank = compute_evidence_rank(hits, evidence)
         outcome = {"query": query, "hits": hits, "evidence_rank": rank, "rank_score": compute_rank_score(rank, self._top_k)}
@@ -133,7 +133,7 @@ class _RecordReader:
 
     def _read_answer(self, iteration: Record, place: dict[str, int]) -> Turn:
         reasoning, answer = _read_reasoning(iteration), _join_answers(iteration.get("answer"))
-        citations = tuple(_read_page(citation) for citation in iteration.get("citations") or ())
+        citations = _read_pages(iteration, "citations") if iteration.get("citations") else ()
         outcome = {"answer": answer, "citations": citations}
         reply = self._protocol.render_answer(answer, citations, reasoning)
         return _build_turn(action=ActionKind.ANSWER, reasoning=reasoning, raw_text=reply, **place, **outcome)
@@ -201,32 +201,33 @@ def _to_citation(page: Evidence) -> Record:
     return {"file": page.file, "page": page.page_number}
 
 
-def _read_page(location: Record | str) -> Evidence:
-    """A page in any of the reference's spellings: {document or file, page or page_number}, or "file:page"."""
-    if isinstance(location, str):
-        file, _, number = location.rpartition(":")
-        return Evidence(file, int(number))
-    file = location.get("document") or location.get("file")
-    number = location.get("page_number", location.get("page"))
-    if not isinstance(file, str) or not isinstance(number, int):
-        raise DataError(f"a page is {location!r}, expected a document or file and a page number")
-    return Evidence(file, number)
-
-
-def _read_reasoning(iteration: Record) -> str:
-    return str(iteration.get("reasoning") or "").strip()
-
-
-def _read_preset(sampling: Any) -> str:
-    return str(sampling.get("name") or "default") if isinstance(sampling, dict) else str(sampling or "default")
-
-
-def _require_text(record: Record, name: str) -> str:
-    value = record[name]
-    if not isinstance(value, str) or not value:
-        raise TypeError(f"{name!r} is {value!r}, expected a text")
+def _require(record: Any, name: str, expected: type[T]) -> T:
+    value = record.get(name) if isinstance(record, dict) else record
+    if not isinstance(value, expected):
+        got = "nothing" if value is None else f"{value!r:.80} ({type(value).__name__})"
+        raise DataError(f"column {name!r}: got {got}, expected {expected.__name__}")
     return value
 
 
+def _read_pages(record: Record, name: str) -> tuple[Evidence, ...]:
+    """The pages of a list, in any of the reference's spellings."""
+    return tuple(parse_location(location, name) for location in _require(record, name, list))
+
+
+def _read_note(record: Record, name: str) -> str:
+    """What nothing depends on, as text, whatever it is."""
+    return to_encodable(str(record.get(name) or ""))
+
+
+def _read_reasoning(iteration: Record) -> str:
+    return _read_note(iteration, "reasoning").strip()
+
+
+def _read_preset(record: Record) -> str:
+    sampling = record.get("sampling_config")
+    name = _read_note(sampling, "name") if isinstance(sampling, dict) else _read_note(record, "sampling_config")
+    return name or "default"
+
+
 def _join_answers(answer: Any) -> str:
-    return ", ".join(str(item) for item in answer) if isinstance(answer, list) else str(answer or "")
+    return to_encodable(", ".join(str(item) for item in answer) if isinstance(answer, list) else str(answer or ""))

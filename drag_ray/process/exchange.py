@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator
+from dataclasses import asdict
 from itertools import islice
 from pathlib import Path
 
@@ -10,6 +11,8 @@ import pyarrow.parquet as pq
 from drag_ray import schemas
 from drag_ray.agent.config import AgentConfig
 from drag_ray.artifacts import Identity, StageFolder, compute_file_fingerprint, whole_or_absent, write_jsonl, write_parquet
+from drag_ray.corpus.problems import Problem, count_problems
+from drag_ray.corpus.text import to_printable
 from drag_ray.errors import DataError
 from drag_ray.process.drag_jsonl import read_trajectories, to_record
 from drag_ray.process.trajectories import check_files
@@ -23,27 +26,28 @@ def import_trajectories(path: Path, collect_dir: Path, config: AgentConfig) -> d
     """Make a file of DRAG's the finished collect stage of a run; lines that are no record go to its `problems.jsonl`.
 
     Returns:
-        Counts: how many were imported, and how many lines set aside.
+        Counts: how many were imported (finished), how many lines were set aside, and of what kinds.
 
     Raises:
         DataError: the file is missing or has no record that can be read.
     """
     if not path.is_file():
         raise DataError(f"{path}: no such file. Give a trajectories.jsonl, one JSON object a line.")
-    identity = Identity("collect", config.model_dump(mode="json"), {path.name: compute_file_fingerprint(path)}, "import")
-    problems: list[str] = []
+    inputs = {to_printable(path.name): compute_file_fingerprint(path)}
+    identity = Identity("collect", config.model_dump(mode="json"), inputs, "import")
+    problems: list[Problem] = []
     num_imported = 0
-    with StageFolder(collect_dir, identity) as folder, path.open(encoding="utf-8", errors="replace") as lines:
-        read = _keep_problems(read_trajectories(lines, str(path), config), problems)
+    with StageFolder(collect_dir, identity) as folder:
+        read = _keep_problems(read_trajectories(path, config), problems)
         for number, batch in enumerate(iter(lambda: list(islice(read, _BATCH_RECORDS)), [])):
             table = schemas.to_table(batch, schemas.TRAJECTORIES)
             write_parquet(folder.path / "trajectories" / f"part-{number:05d}.parquet", table)
             num_imported += len(batch)
-        write_jsonl(folder.path / "problems.jsonl", [{"reason": problem} for problem in problems])
+        write_jsonl(folder.path / "problems.jsonl", [asdict(problem) for problem in problems])
         if not num_imported:
-            shown = "\n".join(problems[:_SHOWN_PROBLEMS]) or "it is empty"
+            shown = "\n".join(f"{problem.place}: {problem.reason}" for problem in problems[:_SHOWN_PROBLEMS]) or "it is empty"
             raise DataError(f"{path}: not one trajectory could be read of it:\n{shown}\nExpected the format of DRAG's collector.")
-        counts = {"finished": num_imported, "set_aside": len(problems)}
+        counts = {"finished": num_imported, **count_problems(problems)}
         folder.finish(counts)
     return counts
 
@@ -65,9 +69,9 @@ def export_trajectories(source: Path, path: Path) -> int:
     return num_exported
 
 
-def _keep_problems(read: Iterator[Trajectory | str], problems: list[str]) -> Iterator[Trajectory]:
+def _keep_problems(read: Iterator[Trajectory | Problem], problems: list[Problem]) -> Iterator[Trajectory]:
     for item in read:
-        if isinstance(item, str):
+        if isinstance(item, Problem):
             problems.append(item)
         else:
             yield item

@@ -6,10 +6,10 @@ import pytest
 from PIL import Image
 
 from drag_ray.corpus.config import CorpusConfig
+from drag_ray.corpus.documents import Span, read_document
 from drag_ray.corpus.images import count_image_pages, read_image
 from drag_ray.corpus.page_images import PageImages
 from drag_ray.corpus.page_reader import PageReader
-from drag_ray.errors import DataError
 from drag_ray.types import Page
 
 
@@ -51,31 +51,34 @@ def test_a_range_of_frames_is_read(tmp_path, images):
     assert pages == [Page("scan.tiff", 2, 3, "", "none"), Page("scan.tiff", 3, 3, "", "none")]
 
 
-def test_an_image_that_is_no_image_is_refused(tmp_path, images):
+def read_broken(path, images):
+    """Why the image as a whole is set aside."""
+    pages, (problem,) = read_document(Span(path), path.parent, build_reader(images))
+    assert (pages, problem.place, problem.kind) == ([], str(path), "broken_file")
+    return problem.reason
+
+
+def test_an_image_that_is_no_image_is_set_aside(tmp_path, images):
     path = tmp_path / "text.png"
     path.write_text("<html>404</html>")
-    with pytest.raises(DataError, match=r"text\.png: not an image, or damaged"):
-        read_image(path, "text.png", build_reader(images))
-    with pytest.raises(DataError, match="no such file"):
-        count_image_pages(tmp_path / "nowhere.jpg")
+    assert "cannot identify image file" in read_broken(path, images)
+    assert "No such file" in read_broken(tmp_path / "nowhere.jpg", images)
 
 
-def test_an_image_of_another_format_is_refused_whatever_its_name(tmp_path, images):
+def test_an_image_of_another_format_is_set_aside_whatever_its_name(tmp_path, images):
     Image.new("RGB", (9, 9)).save(tmp_path / "a.gif")
     (tmp_path / "a.gif").rename(tmp_path / "a.png")
-    with pytest.raises(DataError, match="not an image, or damaged"):
-        read_image(tmp_path / "a.png", "a.png", build_reader(images))
+    assert "cannot identify image file" in read_broken(tmp_path / "a.png", images)
 
 
-def test_an_image_that_claims_an_absurd_size_is_refused(tmp_path, images):
+def test_an_image_that_claims_an_absurd_size_is_set_aside(tmp_path, images):
     def chunk(name, data):
         return struct.pack(">I", len(data)) + name + data + struct.pack(">I", zlib.crc32(name + data))
 
     header = chunk(b"IHDR", struct.pack(">IIBBBBB", 60_000, 60_000, 8, 2, 0, 0, 0))
     path = tmp_path / "bomb.png"
     path.write_bytes(b"\x89PNG\r\n\x1a\n" + header + chunk(b"IDAT", zlib.compress(bytes(999))) + chunk(b"IEND", b""))
-    with pytest.raises(DataError, match="3600000000 pixels"):
-        read_image(path, "bomb.png", build_reader(images))
+    assert "3600000000 pixels" in read_broken(path, images)
 
 
 def test_a_truncated_image_is_set_aside(tmp_path, images):
@@ -89,21 +92,18 @@ def test_a_truncated_image_is_set_aside(tmp_path, images):
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning")
-def test_damaged_tiffs_never_raise_anything_else(tmp_path, images):
+def test_damaged_tiffs_are_set_aside_whole_or_by_page(tmp_path, images):
     data = write_tiff(tmp_path / "good.tif", 0, 100, compression="tiff_deflate").read_bytes()
     random = np.random.default_rng(0)
     broken = tmp_path / "broken.tif"
-    outcomes = set()
+    kinds = set()
     for _ in range(60):
         noisy = bytearray(data[: random.integers(8, len(data) + 1)])
         for place in random.integers(0, len(noisy), 6):
             noisy[place] = random.integers(256)
         broken.write_bytes(noisy)
-        try:
-            outcomes.add(bool(read_image(broken, "broken.tif", build_reader(images))[1]))
-        except DataError:
-            outcomes.add("refused")
-    assert "refused" in outcomes
+        kinds |= {problem.kind for problem in read_document(Span(broken), tmp_path, build_reader(images))[1]}
+    assert kinds == {"broken_file", "broken_page"}
 
 
 def test_a_photograph_is_turned_upright(tmp_path, images):

@@ -190,13 +190,13 @@ def test_the_threshold_counts_letters_and_digits(tmp_path, seen):
 
 def test_a_page_at_which_ocr_fails_keeps_its_text_layer(tmp_path, monkeypatch):
     def recognise(image):
-        raise DataError("OCR failed on a picture")
+        raise DataError("OCR failed on a picture.")
 
     monkeypatch.setattr(ocr, "recognise", recognise)
     path = write_mixed_pdf(tmp_path / "a.pdf")
     pages, problems = read_pdf(path, "a.pdf", PageReader(CorpusConfig(), PageImages(tmp_path)))
     assert (len(pages), pages[2].text, len(problems)) == (7, "Page 3 of 7", 4)
-    assert problems[0].reason == "OCR failed on a picture; its text layer is kept"
+    assert problems[0].reason == "OCR failed on a picture. Its text layer is kept."
 
 
 def test_pictures_are_drawn_at_the_resolution_and_within_the_budget(tmp_path):

@@ -67,7 +67,9 @@ def test_both_sides_of_a_pair_and_image_parts_are_shown(tokenizer: Any, tmp_path
 def test_rows_that_cannot_be_learned_are_named(tokenizer: Any, tmp_path: Path) -> None:
     cut = {**build_row("a?"), "completion": [{"role": "assistant", "content": "<search>cut"}]}
     inspection = inspect_file(write_rows(tmp_path / "t.jsonl", [build_row("b?"), cut]), tokenizer, "search_only", 5, 100)
-    assert inspection.problems[0].startswith("row 2: a reply has nothing")
+    (problem,) = inspection.problems
+    assert problem.place == f"{tmp_path / 't.jsonl'}:2"
+    assert problem.reason.startswith("a reply has nothing")
     assert "1 rows cannot be trained on" in format_inspection(inspection, use_color=False)
 
 
@@ -96,7 +98,7 @@ def test_the_page_is_whole_and_shows_model_text_as_text(tokenizer: Any, tmp_path
     ("text", "message"),
     [
         ('{"prompt": [', r"t\.jsonl:1: not JSON"),
-        ("5\n", r"t\.jsonl:1: '5\\n', expected a JSON object"),
+        ("5\n", r"t\.jsonl:1: got int 5, expected a JSON object"),
         ("", "no rows"),
     ],
 )

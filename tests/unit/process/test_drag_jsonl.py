@@ -1,5 +1,7 @@
 import json
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
@@ -8,6 +10,7 @@ from factories import EVIDENCE, build_answer, build_search, build_trajectory
 from drag_ray import schemas
 from drag_ray.agent.config import AgentConfig
 from drag_ray.artifacts import read_manifest
+from drag_ray.corpus.problems import Problem
 from drag_ray.errors import DataError
 from drag_ray.process.drag_jsonl import read_trajectories, to_record
 from drag_ray.process.exchange import export_trajectories, import_trajectories
@@ -62,13 +65,18 @@ RECORD = {
 }
 
 
-def read_one(record: dict) -> Trajectory:
-    (trajectory,) = read_trajectories([json.dumps(record)], "t.jsonl", AgentConfig())
-    assert isinstance(trajectory, Trajectory)
-    return trajectory
+@pytest.fixture
+def read_one(tmp_path: Path) -> Callable[[dict], Trajectory]:
+    def read(record: dict) -> Trajectory:
+        (tmp_path / "one.jsonl").write_text(json.dumps(record))
+        (trajectory,) = read_trajectories(tmp_path / "one.jsonl", AgentConfig())
+        assert isinstance(trajectory, Trajectory)
+        return trajectory
+
+    return read
 
 
-def test_a_record_becomes_a_trajectory_with_a_conversation_of_this_agent(tmp_path: Path) -> None:
+def test_a_record_becomes_a_trajectory_with_a_conversation_of_this_agent(tmp_path: Path, read_one: Callable) -> None:
     trajectory = read_one(RECORD)
     assert [turn.action for turn in trajectory.turns] == [ActionKind.SEARCH, ActionKind.ANSWER]
     # All evidence counts: the second location is at rank 2 of 3.
@@ -91,33 +99,60 @@ def test_a_record_becomes_a_trajectory_with_a_conversation_of_this_agent(tmp_pat
         ({"error": "connection refused"}, StopReason.ERROR, "connection refused"),
     ],
 )
-def test_running_out_of_turns_is_no_failure(change: dict, stop_reason: StopReason, error: str) -> None:
+def test_running_out_of_turns_is_no_failure(change: dict, stop_reason: StopReason, error: str, read_one: Callable) -> None:
     trajectory = read_one({**RECORD, "iterations": RECORD["iterations"][:2], **change})
     assert (trajectory.stop_reason, trajectory.error) == (stop_reason, error)
+
+
+def change(**fields: Any) -> str:
+    """The record as a line, with another id, and with these fields."""
+    return json.dumps({**RECORD, "id": "other", **fields})
+
+
+def truth(location: Any) -> dict[str, Any]:
+    return {"answers": [], "answer_locations": [location]}
 
 
 @pytest.mark.parametrize(
     ("line", "reason"),
     [
         (json.dumps(RECORD)[:-20], "not JSON"),
-        (json.dumps({**RECORD, "question": 5}), "'question' is 5, expected a text"),
-        (json.dumps({name: value for name, value in RECORD.items() if name != "iterations"}), "no 'iterations'"),
-        (
-            json.dumps({**RECORD, "ground_truth": {"answers": [], "answer_locations": [{"page": 1}]}}),
-            "expected a document or file",
-        ),
-        ("[]", "list"),
+        (change(question=5), "column 'question': got 5 (int), expected text"),
+        (change(iterations=None), "column 'iterations': got nothing, expected list"),
+        (change(ground_truth={"answers": "abc", "answer_locations": []}), "column 'answers': got 'abc' (str), expected list"),
+        (change(ground_truth={"answers": [], "answer_locations": [{"page": 1}]}), "column 'file': got nothing"),
+        (change(ground_truth=truth({"file": "a", "page": -5})), "column 'answer_locations.page': got -5 (int), expected a whole"),
+        (change(ground_truth=truth("a.pdf:-5")), "got '-5' (str), expected a whole number from 1"),
+        (change(ground_truth=truth({"file": "a", "page": 2**40})), "got 1099511627776 (int), expected a whole number from 1"),
+        (change(ground_truth=truth({"file": "a", "page": True})), "got True (bool), expected a whole number from 1"),
+        (change(ground_truth=truth({"file": "a\ud800", "page": 1})), "column 'file': got 'a\\ud800', expected text without NULs"),
+        (change(id="a\ud800"), "column 'id': got 'a\\ud800', expected text without NULs and halves of surrogate pairs"),
+        (change(id="traj_q7"), "id 'traj_q7' comes again; the first one is kept"),
+        ("[" * 100_000 + "]" * 100_000, "RecursionError"),
+        ('{"id": ' + "[" * 100_000 + "]" * 100_000 + "}", "RecursionError"),
+        ("[]", "got list [], expected a JSON object"),
     ],
 )
-def test_a_line_that_is_no_record_is_set_aside_with_its_place(line: str, reason: str) -> None:
-    first, second = read_trajectories([json.dumps(RECORD), line], "t.jsonl", AgentConfig())
+def test_a_line_that_is_no_record_is_set_aside_with_its_place(line: str, reason: str, tmp_path: Path) -> None:
+    path = tmp_path / "t.jsonl"
+    path.write_text(f"{json.dumps(RECORD)}\n{line}\n")
+    first, second = read_trajectories(path, AgentConfig())
     assert isinstance(first, Trajectory)
-    assert isinstance(second, str)
-    assert second.startswith("t.jsonl:2: ")
-    assert reason in second
+    assert isinstance(second, Problem)
+    assert second.place.startswith(f"{path}:2")
+    assert reason in second.reason
 
 
-def test_what_is_written_is_read_again_with_the_same_searches() -> None:
+def test_texts_lose_what_no_table_holds_and_a_byte_order_mark_is_no_obstacle(tmp_path: Path, read_one: Callable) -> None:
+    search = {**RECORD["iterations"][1], "query": "ro\ud800tor", "reasoning": "so\0"}
+    trajectory = read_one({**RECORD, "question": "How\ud800?", "iterations": [search]})
+    assert (trajectory.question, trajectory.turns[0].query, trajectory.turns[0].reasoning) == ("How?", "rotor", "so")
+    schemas.to_table([trajectory], schemas.TRAJECTORIES)
+    (tmp_path / "bom.jsonl").write_bytes(b"\xef\xbb\xbf" + json.dumps(RECORD).encode())
+    assert [type(item) for item in read_trajectories(tmp_path / "bom.jsonl", AgentConfig())] == [Trajectory]
+
+
+def test_what_is_written_is_read_again_with_the_same_searches(read_one: Callable) -> None:
     original = build_trajectory(
         build_search("wide"), build_search("rotor", 2, reasoning="So."), build_answer(citations=(EVIDENCE,))
     )
@@ -136,11 +171,13 @@ def test_a_file_becomes_the_collected_trajectories_of_a_run_and_comes_out_again(
     source.write_text(f"{json.dumps(RECORD)}\n\n{json.dumps(second)}\n{json.dumps(RECORD)[:100]}")
     collect_dir = tmp_path / "run" / "collect"
     counts = import_trajectories(source, collect_dir, AgentConfig())
-    assert counts == {"finished": 2, "set_aside": 1}
+    assert counts == {"finished": 2, "set_aside": 1, "broken_records": 1}
     manifest = read_manifest(collect_dir)
     assert manifest is not None
     assert manifest.counts == counts
-    assert "trajectories.jsonl:4: not JSON" in (collect_dir / "problems.jsonl").read_text()
+    problem = json.loads((collect_dir / "problems.jsonl").read_text())
+    assert (problem["place"], problem["kind"]) == (f"{source}:4", "broken_record")
+    assert problem["reason"].startswith("not JSON")
     assert [size.num_records for size in check_files(collect_dir / "trajectories").values()] == [2]
     assert export_trajectories(collect_dir / "trajectories", tmp_path / "out.jsonl") == 2
     assert [json.loads(line)["id"] for line in (tmp_path / "out.jsonl").read_text().splitlines()] == ["traj_q7", "traj_q8"]
@@ -149,7 +186,7 @@ def test_a_file_becomes_the_collected_trajectories_of_a_run_and_comes_out_again(
 def test_a_file_without_any_record_is_refused_with_examples(tmp_path: Path) -> None:
     source = tmp_path / "trajectories.jsonl"
     source.write_text('{"messages": []}\n')
-    with pytest.raises(DataError, match=r"not one trajectory.*\n.*trajectories\.jsonl:1: no 'ground_truth'"):
+    with pytest.raises(DataError, match=r"not one trajectory.*\n.*trajectories\.jsonl:1: column 'ground_truth': got nothing"):
         import_trajectories(source, tmp_path / "collect", AgentConfig())
     assert read_manifest(tmp_path / "collect") is None
     with pytest.raises(DataError, match="no such file"):

@@ -1,0 +1,57 @@
+"""What was set aside: whatever ends the reading of one record, page or file becomes a problem with its place."""
+
+from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Literal, ParamSpec, TypeVar, get_args
+
+from drag_ray.corpus.text import to_printable
+from drag_ray.errors import ArtifactError, DataError
+
+Kind = Literal["unknown_file", "broken_file", "broken_page", "broken_record", "duplicate", "incomplete_question"]
+"""What was set aside: a file that nothing here reads; a file, a page of it, or a record of a table that cannot be read; a
+page or an id that was there before; evidence that the corpus does not hold."""
+
+_MAX_REASON_CHARS = 1_000
+# These speak of this machine, its installation or its disk, not of what was read: with them the run ends.
+_NOT_OF_THE_RECORD = (MemoryError, ImportError, ArtifactError)
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """Something that was set aside: its place (`file:line`, a file, a page or a question), the reason and the kind.
+
+    It can be written whatever it quotes: what no UTF-8 holds is escaped, and a long reason is cut.
+    """
+
+    place: str
+    reason: str
+    kind: Kind
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "place", to_printable(self.place))
+        object.__setattr__(self, "reason", to_printable(self.reason[:_MAX_REASON_CHARS]))
+
+
+def read_one(kind: Kind, place: str, read: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T | Problem:
+    """What `read` returns, or the problem that ended it: the boundary around one record, one page or one file.
+
+    The catch is broad because a damaged file makes libraries raise anything, and a list of it is never complete.
+    """
+    try:
+        return read(*args, **kwargs)
+    except _NOT_OF_THE_RECORD:
+        raise
+    except DataError as error:
+        return Problem(place, str(error), kind)
+    except Exception as error:
+        return Problem(place, f"cannot be read ({type(error).__name__}: {error}). Repair it or remove it.", kind)
+
+
+def count_problems(problems: Iterable[Problem]) -> dict[str, int]:
+    """Counts for a summary: `set_aside` for all, and for each kind that occurs its own, such as `broken_files`."""
+    kinds = Counter(problem.kind for problem in problems)
+    return {"set_aside": kinds.total(), **{f"{kind}s": kinds[kind] for kind in get_args(Kind) if kinds[kind]}}

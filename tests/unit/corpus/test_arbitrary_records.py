@@ -1,0 +1,136 @@
+"""Whatever stands in a field of whatever record, it is taken or set aside, and what is taken can be written and read again."""
+
+import copy
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from drag_ray import artifacts, schemas
+from drag_ray.agent.config import AgentConfig
+from drag_ray.corpus.pages import read_pages
+from drag_ray.corpus.problems import Problem
+from drag_ray.corpus.questions import read_questions
+from drag_ray.corpus.split import assign_splits
+from drag_ray.process.drag_jsonl import read_trajectories
+from drag_ray.types import Question, Trajectory
+
+Key = tuple[str | int, ...]
+
+PAGE = {"file": "a.pdf", "page_number": 1, "page": 1, "total_pages": 3, "text": "x", "service": "ocr", "other": 1}
+QUESTION = {
+    "id": "q",
+    "question": "How?",
+    "evidence": [{"file": "a.pdf", "page_number": 1}, ["b.pdf", 2], "c.pdf:3"],
+    "answers": ["so", ["or", "so"]],
+    "category": "c",
+    "group": "g",
+    "split": "dev",
+}
+TRAJECTORY = {
+    "id": "t",
+    "question_id": "q",
+    "question": "How?",
+    "ground_truth": {"answers": ["so"], "answer_locations": [{"document": "a.pdf", "page": 1}, "b.pdf:2"], "category": "c"},
+    "iterations": [
+        {"action": "search", "reasoning": "r", "query": "rotor", "results": [{"file": "a.pdf", "page_number": 1, "rank": 1}]},
+        {"action": "provide_answer", "answer": ["so"], "citations": [{"file": "a.pdf", "page": 1}]},
+    ],
+    "sampling_config": {"name": "high_temp"},
+    "hinted": False,
+    "model": "m",
+    "timestamp": "2026",
+    "error": None,
+}
+
+
+def list_keys(tree: Any, key: Key = ()) -> Iterator[Key]:
+    """Where a value can be put into a record: every field and element, however deep, and the record itself."""
+    yield key
+    inner = tree.items() if isinstance(tree, dict) else enumerate(tree) if isinstance(tree, list) else ()
+    for name, value in inner:
+        yield from list_keys(value, (*key, name))
+
+
+ODD_VALUES = [
+    *("null", "true", "false", "[]", "{}", '""', '" "', '"7"', '"a.pdf:7"', '"a.pdf:-5"', '["a.pdf", 7]'),
+    *("0", "-5", "7.0", "1.5", "1e400", "NaN", "-Infinity", str(2**31), str(2**40), "9" * 5_000, f'"{"9" * 5_000}"'),
+    *('"\\ud800"', '"a\\udcff.pdf"', '"a\\u0000b"', '{"\\ud800": "\\udfff"}', '"\ufeff\ufffe\u2028"'),
+    *("[" * 100_000 + "]" * 100_000, "[" * 900 + "]" * 900, '{"file":' * 500 + "1" + "}" * 500, f'"{"x" * 100_000}"', "{", "\0"),
+]
+# As texts of JSON, since Python would not write all of them.
+VALUES = st.sampled_from(ODD_VALUES) | st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(["file", "page", "name"]), inner, max_size=2),
+    max_leaves=5,
+).map(json.dumps)
+
+
+def write_line(record: Any, changes: dict[Key, str]) -> str:
+    """The record with other values at some places."""
+    holder = {"": copy.deepcopy(record)}
+    for number, key in enumerate(changes):
+        inner: Any = holder
+        try:
+            for name in ("", *key)[:-1]:
+                inner = inner[name]
+            inner[("", *key)[-1]] = f"<{number}>"
+        except TypeError:  # what held this place was replaced as well
+            continue
+    line = json.dumps(holder[""])
+    for number, value in enumerate(changes.values()):
+        line = line.replace(f'"<{number}>"', value)
+    return line
+
+
+def draw_lines(record: Any) -> st.SearchStrategy[list[str]]:
+    changes = st.dictionaries(st.sampled_from(list(list_keys(record))), VALUES, max_size=2)
+    return st.lists(changes.map(lambda changed: write_line(record, changed)), min_size=1, max_size=4)
+
+
+def read_imported(path: Path) -> tuple[list[Trajectory], list[Problem]]:
+    found = list(read_trajectories(path, AgentConfig()))
+    return [item for item in found if isinstance(item, Trajectory)], [item for item in found if isinstance(item, Problem)]
+
+
+def read_asked(path: Path) -> tuple[list[Question], list[Problem]]:
+    questions, problems = read_questions(path, allow_unanswerable=True)
+    return assign_splits(questions, 0.5, 0), problems
+
+
+@pytest.mark.parametrize(
+    ("record", "read", "schema", "to_record"),
+    [
+        (PAGE, read_pages, schemas.PAGES, schemas.to_page),
+        (QUESTION, read_asked, schemas.QUESTIONS, schemas.to_question),
+        (TRAJECTORY, read_imported, schemas.TRAJECTORIES, schemas.to_trajectory),
+    ],
+    ids=["pages", "questions", "trajectories"],
+)
+@settings(max_examples=150, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.data())
+def test_every_line_is_taken_or_set_aside_and_both_can_be_written(
+    record: Any,
+    read: Callable[[Path], tuple[list[Any], list[Problem]]],
+    schema: pa.Schema,
+    to_record: Callable[[dict[str, Any]], Any],
+    tmp_path: Path,
+    data: st.DataObject,
+) -> None:
+    lines = data.draw(draw_lines(record))
+    path = tmp_path / "records.jsonl"
+    path.write_text("\n".join(lines), encoding="utf-8")
+    taken, problems = read(path)
+    assert len(taken) + len(problems) == len(lines)
+    artifacts.write_jsonl(tmp_path / "problems.jsonl", [asdict(problem) for problem in problems])
+    written = (tmp_path / "problems.jsonl").read_text(encoding="utf-8").split("\n")[:-1]
+    assert [Problem(**json.loads(line)) for line in written] == problems
+    artifacts.write_parquet(tmp_path / "table.parquet", schemas.to_table(taken, schema))
+    rows = schemas.read_table(tmp_path / "table.parquet", schema).to_pylist()
+    assert [to_record(row) for row in rows] == taken
