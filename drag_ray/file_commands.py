@@ -93,7 +93,9 @@ def _import(argv: Sequence[str]) -> None:
     path, rest = _take_file("import", argv)
     config = load(RunConfig, rest, ("run_dir", "agent"), program="drag-ray import FILE", description=FILE_COMMANDS["import"])
     counts = import_trajectories(path, config.stage_dir("collect"), config.agent)
-    print(f"import: {counts['finished']} trajectories, {counts['set_aside']} lines set aside, in {config.stage_dir('collect')}")
+    num_finished, num_set_aside = counts.pop("finished"), counts.pop("set_aside")
+    kinds = f" ({', '.join(f'{kind} {number}' for kind, number in counts.items())})" if counts else ""
+    print(f"import: {num_finished} trajectories, {num_set_aside} lines set aside{kinds}, in {config.stage_dir('collect')}")
 
 
 def _export(argv: Sequence[str]) -> None:

@@ -49,7 +49,7 @@ def list_documents(root: Path, questions: Path | None = None) -> tuple[list[Path
     found: list[Path] = []
     problems: list[Problem] = []
     for path in _walk(root, problems) if root.is_dir() else [root]:
-        if path == questions:
+        if questions and path.name == questions.name and os.path.realpath(path) == os.path.realpath(questions):
             continue
         fault = read_one("broken_file", str(path), _find_fault, path, root)
         found.append(path) if fault is None else problems.append(fault)

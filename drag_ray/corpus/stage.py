@@ -129,7 +129,7 @@ def _read_documents(documents: list[Path], root: Path, corpus: CorpusConfig, fol
 def _locate_questions(corpus: CorpusConfig, root: Path) -> Path | None:
     if not corpus.questions:
         return None
-    return root / QUESTIONS_NAME if corpus.questions == MANUALS else Path(corpus.questions).expanduser().resolve()
+    return root / QUESTIONS_NAME if corpus.questions == MANUALS else Path(corpus.questions).expanduser()
 
 
 def _prepare_questions(corpus: CorpusConfig, path: Path | None, pages: pa.Table) -> tuple[list[Question], list[Problem]]:

@@ -1,9 +1,12 @@
 """The index stage on a local Ray, over documents of which some are broken."""
 
+import gzip
 import json
 import os
 from types import SimpleNamespace
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from PIL import Image, ImageDraw, ImageFont
 from reportlab.lib.utils import ImageReader
@@ -16,6 +19,8 @@ from drag_ray.corpus.config import CorpusConfig
 from drag_ray.corpus.page_images import PageImages
 from drag_ray.corpus.page_reader import PageReader
 from drag_ray.errors import ConfigError, DataError
+from drag_ray.pipeline import STAGES, run_stage
+from drag_ray.run_config import RunConfig
 from drag_ray.search.config import SearchConfig
 from drag_ray.search.index import read_record
 
@@ -45,7 +50,7 @@ def documents_dir(tmp_path):
     return folder
 
 
-def run_stage(tmp_path, **options):
+def run_index(tmp_path, **options):
     identity = artifacts.Identity("index", {}, {}, "test")
     config = SimpleNamespace(corpus=CorpusConfig(**options), search=SearchConfig())
     with artifacts.StageFolder(tmp_path / "run" / "index", identity) as folder:
@@ -56,7 +61,7 @@ def test_pages_questions_and_index_are_written_and_the_broken_rest_is_counted(tm
     evidence = {"q1": [["rotor", 1]], "q2": [["wing.pdf", 1], ["lost.pdf", 1]], "q3": [["lost.pdf", 1]]}
     questions = tmp_path / "questions.jsonl"
     questions.write_text("".join(json.dumps({"id": i, "question": i, "gold": gold}) + "\n" for i, gold in evidence.items()))
-    counts, folder = run_stage(tmp_path, documents=str(documents_dir), questions=str(questions), test_fraction=0.5)
+    counts, folder = run_index(tmp_path, documents=str(documents_dir), questions=str(questions), test_fraction=0.5)
     assert counts == {
         "documents": 3,
         "pages": 3,
@@ -65,7 +70,7 @@ def test_pages_questions_and_index_are_written_and_the_broken_rest_is_counted(tm
         "questions": 2,
         "train": 1,
         "test": 1,
-        "set_aside": 5,
+        **{"set_aside": 5, "broken_files": 1, "broken_records": 1, "duplicates": 1, "incomplete_questions": 2},
     }
     pages = schemas.read_table(folder / "pages.parquet", schemas.PAGES).to_pylist()
     assert [(page["file"], page["page_number"], page["text"]) for page in pages] == [
@@ -81,18 +86,18 @@ def test_pages_questions_and_index_are_written_and_the_broken_rest_is_counted(tm
 
 
 def test_manuals_need_no_input(tmp_path):
-    counts, _ = run_stage(tmp_path, manual_packages=("numpy",), limit_pages=40, limit_questions=10)
+    counts, _ = run_index(tmp_path, manual_packages=("numpy",), limit_pages=40, limit_questions=10)
     assert (counts["pages"], counts["questions"], counts["train"], counts["test"]) == (40, 10, 7, 3)
 
 
 def test_documents_without_a_readable_page_are_an_error(tmp_path, documents_dir):
     with pytest.raises(DataError, match=r"1 documents, but no page could be read\. First problem: .*broken\.pdf"):
-        run_stage(tmp_path, documents=str(documents_dir / "broken.pdf"), questions="")
+        run_index(tmp_path, documents=str(documents_dir / "broken.pdf"), questions="")
 
 
 def test_own_documents_need_own_questions(tmp_path, documents_dir):
     with pytest.raises(ConfigError, match=r"corpus\.questions is 'manuals'"):
-        run_stage(tmp_path, documents=str(documents_dir))
+        run_index(tmp_path, documents=str(documents_dir))
 
 
 def scan(text):
@@ -116,7 +121,7 @@ def test_scans_are_read_by_ocr_and_every_page_has_its_picture(tmp_path):
     canvas.save()
     scan("Fuel valve").save(folder / "b.tif", save_all=True, append_images=[scan("Oil filter")], compression="tiff_lzw")
     (folder / "c.png").write_text("no picture")
-    counts, path = run_stage(tmp_path, documents=str(folder), questions="", page_images=True, ocr_min_chars=20)
+    counts, path = run_index(tmp_path, documents=str(folder), questions="", page_images=True, ocr_min_chars=20)
     assert {name: counts[name] for name in ("documents", "pages", "pages_by_ocr", "pages_without_text", "set_aside")} == {
         "documents": 3,
         "pages": 4,
@@ -141,18 +146,102 @@ def test_a_stage_that_is_started_again_keeps_the_parts_that_it_has(tmp_path, doc
 
     monkeypatch.setattr(stage, "build_index", fail)
     with pytest.raises(KeyboardInterrupt):
-        run_stage(tmp_path, documents=str(documents_dir), questions="")
+        run_index(tmp_path, documents=str(documents_dir), questions="")
     parts_dir = tmp_path / "run" / "index" / "parts"
     (kept,) = parts_dir.iterdir()
     written_ns = kept.stat().st_mtime_ns
     with pytest.raises(KeyboardInterrupt):
-        run_stage(tmp_path, documents=str(documents_dir), questions="")
+        run_index(tmp_path, documents=str(documents_dir), questions="")
     assert kept.stat().st_mtime_ns == written_ns
     monkeypatch.undo()
-    counts, path = run_stage(tmp_path, documents=str(documents_dir), questions="")
+    counts, path = run_index(tmp_path, documents=str(documents_dir), questions="")
     assert (counts["pages"], counts["set_aside"]) == (3, 3)
     assert not parts_dir.exists()
     assert len(read_rows(path)) == 3
+
+
+def write_bad_documents(folder):
+    """Adds to the folder what else it can hold, some good pages among it; returns why each thing is set aside, by its name."""
+    page = '{"file": "%s", "page": %s, "text": "%s"}'
+    deep = "[" * 100_000 + "]" * 100_000
+    lines = [
+        page % ("rotor", 2, "tail"),
+        page % ("rotor", "5" * 5_000, "x"),
+        page % ("rotor", f'"{"5" * 5_000}"', "x"),
+        page % ("rotor", -5, "x"),
+        page % ("rotor", deep, "x"),
+        page % ("ro\\ud800tor", 2, "x"),
+        page % ("odd", 1, "w\\ud800ing\\u0000"),
+    ]
+    (folder / "lines.jsonl").write_text("\n".join(lines))
+    (folder / "cut.jsonl.gz").write_bytes(gzip.compress((page % ("gz", 1, "whole") + "\n").encode()) + b"rubbish")
+    texts = pa.array([b"good", b"\xff"], pa.binary()).view(pa.string())
+    times = pa.array([2**62, 0], pa.timestamp("us"))
+    pq.write_table(pa.table({"file": ["p", "p"], "page": [1, 2], "text": texts, "time": times}), folder / "rows.parquet")
+    (folder / "no.parquet").write_bytes(b"PAR1")
+    for name in ("report.docx", "note.txt", "a.gif", "b.webp", os.fsdecode(b"w\xefng.pdf")):
+        (folder / name).write_bytes(b"x")
+    os.mkfifo(folder / "pipe.pdf")
+    (folder / "lost.pdf").symlink_to(folder / "nowhere.pdf")
+    (folder / "loop.jsonl").symlink_to(folder / "loop.jsonl")
+    (folder / "up").symlink_to(folder, target_is_directory=True)
+    (folder / "folder.pdf").mkdir()
+    return {
+        "lines.jsonl:2": "not JSON (Exceeds the limit",
+        "lines.jsonl:3": "cannot be read (ValueError: Exceeds the limit",
+        "lines.jsonl:4": "column 'page': got -5 (int), expected a whole number",
+        "lines.jsonl:5": "cannot be read (RecursionError",
+        "lines.jsonl:6": "column 'file': got 'ro\\ud800tor', expected text without",
+        "cut.jsonl.gz:2 and what follows": "cannot be read (BadGzipFile",
+        "rows.parquet:2": "cannot be read (UnicodeDecodeError",
+        "no.parquet": "cannot be read (ArrowInvalid",
+        "report.docx": "a .docx file, expected .pdf",
+        "note.txt": "a .txt file, expected .pdf",
+        "a.gif": "a .gif file, expected .pdf",
+        "b.webp": "a .webp file, expected .pdf",
+        "w\\xefng.pdf": "its path is not UTF-8",
+        "pipe.pdf": "no regular file",
+        "lost.pdf": "no regular file",
+        "loop.jsonl": "no regular file",
+        "up": "a link to a folder, which is not followed",
+    }
+
+
+def test_whatever_lies_there_the_stage_ends_well_and_names_what_it_set_aside(tmp_path, documents_dir, capsys):
+    expected = write_bad_documents(documents_dir)
+    asked = {"gold": [["rotor", 1]], "answers": ["3\ud80040"], "question": "How fast?"}
+    lines = [
+        json.dumps({"id": "good", **asked}),
+        json.dumps({"id": "bad\ud800", **asked}),
+        json.dumps({"id": "long", **asked, "question": "How? " * 2_000_000}),
+        "[" * 100_000,
+    ]
+    questions = documents_dir / "questions.jsonl"
+    questions.write_text("\n".join(lines))
+    config = RunConfig(run_dir=tmp_path / "run", corpus=CorpusConfig(documents=str(documents_dir), questions=str(questions)))
+    counts = run_stage(STAGES["index"], config).counts
+    folder = tmp_path / "run" / "index"
+    assert [(row["file"], row["page_number"], row["text"]) for row in read_rows(folder)] == [
+        *(("gz", 1, "whole"), ("odd", 1, "wing"), ("p", 1, "good"), ("rotor", 1, "Rotor speed"), ("rotor", 2, "tail")),
+        *(("wing.pdf", 1, "Wing spar loads"), ("wing.pdf", 2, "")),
+    ]
+    kept = schemas.read_table(folder / "questions.parquet", schemas.QUESTIONS).to_pylist()
+    assert [(row["id"], row["answers"], len(row["question"])) for row in kept] == [
+        ("good", ["340"], 9),
+        ("long", ["340"], 9_999_999),
+    ]
+    expected |= {
+        "questions.jsonl:2": "column 'id': got 'bad\\ud800', expected text without",
+        "questions.jsonl:4": "cannot be read (Rec",
+    }
+    expected |= {"pages.jsonl:2": "not JSON", "pages.jsonl:3": "page 1 of 'rotor' comes again", "broken.pdf": ""}
+    problems = [json.loads(line) for line in (folder / "problems.jsonl").read_text().splitlines()]
+    reasons = {problem["place"].rpartition("/")[2]: problem["reason"] for problem in problems}
+    assert reasons.keys() == expected.keys()
+    assert all(reasons[place].startswith(reason) for place, reason in expected.items())
+    kinds = {"unknown_files": 5, "broken_files": 6, "broken_records": 10, "duplicates": 1}
+    assert {name: counts[name] for name in ("set_aside", *kinds)} == {"set_aside": 22, **kinds}
+    assert "set_aside 22, unknown_files 5, broken_files 6, broken_records 10, duplicates 1\n" in capsys.readouterr().out
 
 
 def test_a_document_that_kills_its_process_is_set_aside(tmp_path, documents_dir, monkeypatch):
@@ -163,7 +252,7 @@ def test_a_document_that_kills_its_process_is_set_aside(tmp_path, documents_dir,
 
     (documents_dir / "deadly.pdf").write_bytes((documents_dir / "wing.pdf").read_bytes())
     monkeypatch.setattr(stage, "PageReader", Killer)
-    counts, path = run_stage(tmp_path, documents=str(documents_dir), questions="")
+    counts, path = run_index(tmp_path, documents=str(documents_dir), questions="")
     assert (counts["pages"], counts["set_aside"]) == (3, 4)
     problems = [json.loads(line) for line in (path / "problems.jsonl").read_text().splitlines()]
     (problem,) = [problem for problem in problems if problem["place"].endswith("deadly.pdf")]

@@ -64,7 +64,7 @@ def test_what_is_no_document_is_listed(tmp_path):
 
 def test_the_questions_and_what_programs_keep_for_themselves_are_passed_over(tmp_path):
     write_empty(tmp_path, "a.pdf", "asked.jsonl", ".h/x.pdf", ".DS_Store", "~$report.docx", ".~lock.report.odt#")
-    assert list_documents(tmp_path, tmp_path / "asked.jsonl") == ([tmp_path / "a.pdf"], [])
+    assert list_documents(tmp_path, tmp_path / "sub" / ".." / "asked.jsonl") == ([tmp_path / "a.pdf"], [])
 
 
 def test_what_cannot_be_opened_is_listed_and_nothing_waits(tmp_path):

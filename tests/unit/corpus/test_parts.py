@@ -1,4 +1,5 @@
 import json
+from pathlib import Path
 
 import pytest
 from reportlab.pdfgen.canvas import Canvas
@@ -83,8 +84,12 @@ def test_a_limit_keeps_the_first_pages(tmp_path, reader):
 
 def test_parts_without_a_page_give_an_empty_table(tmp_path, reader):
     (tmp_path / "x.pdf").write_bytes(b"no")
-    pages, problems = parts.merge_parts(write_parts(tmp_path, reader, [tmp_path / "x.pdf"]))
-    assert (pages.num_rows, pages.schema, len(problems)) == (0, schemas.PAGES, 1)
+    pages, problems = parts.merge_parts(write_parts(tmp_path, reader, [tmp_path / "x.pdf", tmp_path / "gone.pdf"]))
+    assert (pages.num_rows, pages.schema) == (0, schemas.PAGES)
+    assert [(Path(problem.place).name, problem.kind) for problem in problems] == [
+        ("x.pdf", "broken_file"),
+        ("gone.pdf", "broken_file"),
+    ]
 
 
 def test_a_page_of_a_table_takes_the_picture_that_its_pdf_has(tmp_path):

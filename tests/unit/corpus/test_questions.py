@@ -5,6 +5,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from drag_ray import schemas
 from drag_ray.corpus.questions import check_evidence, draw_questions, read_questions
 from drag_ray.types import Evidence, Question
 
@@ -51,6 +52,13 @@ def test_answers_in_every_spelling(tmp_path, answers, expected):
     assert read_one(tmp_path, {"id": "q", "question": "How?", "gold": [["a.pdf", 3]], **answers}).answers == expected
 
 
+def test_texts_lose_what_no_table_holds(tmp_path):
+    texts = {"question": "Ho\ud800w?", "answers": ["8\ud8004\0", ["a\udfff", "b"]], "category": "\udc80c"}
+    question = read_one(tmp_path, {"id": "q", "gold": [["a.pdf", 3]], **texts})
+    assert question == Question("q", "How?", TWO_PAGES[:1], ("84", "a, b"), "c")
+    schemas.to_table([question], schemas.QUESTIONS)
+
+
 @pytest.mark.parametrize(("given", "expected"), [("dev", "test"), ("Validation", "test"), ("eval", "test"), ("train", "train")])
 def test_split_names_are_mapped(tmp_path, given, expected):
     assert read_one(tmp_path, {"id": "q", "question": "How?", "gold": [["a.pdf", 3]], "split": given}).split == expected
@@ -88,6 +96,11 @@ def test_madqa_rows_are_read_from_parquet(tmp_path):
         ({"answers": [{"a": 1}]}, "column 'answers': got {'a': 1} (dict), expected text"),
         ({"split": "holdout"}, "column 'split': got 'holdout', expected one of train"),
         ({"id": "good"}, "id 'good' comes again"),
+        ({"id": "good\ud800"}, "column 'id': got 'good\\ud800', expected text without NULs and halves of surrogate pairs"),
+        ({"group": "\udfff"}, "column 'group': got '\\udfff', expected text without NULs"),
+        ({"gold": [["a\0.pdf", 3]]}, "column 'file': got 'a\\x00.pdf', expected text without NULs"),
+        ({"gold": [["a.pdf", "3" * 5_000]]}, "Exceeds the limit (4300 digits)"),
+        ({"answers": [[[1]]]}, "column 'answers': got [1] (list), expected text"),
     ],
 )
 def test_a_bad_question_is_set_aside_with_its_place(tmp_path, change, reason):

@@ -1,4 +1,5 @@
 import json
+import os
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -71,6 +72,18 @@ def test_rows_that_cannot_be_learned_are_named(tokenizer: Any, tmp_path: Path) -
     assert problem.place == f"{tmp_path / 't.jsonl'}:2"
     assert problem.reason.startswith("a reply has nothing")
     assert "1 rows cannot be trained on" in format_inspection(inspection, use_color=False)
+
+
+def test_a_row_that_cannot_be_read_is_named_and_the_others_are_shown(tokenizer: Any, tmp_path: Path) -> None:
+    odd_text, odd_label = build_row("\ud800"), {**build_row("b?"), "trajectory_id": "\ud800"}
+    rows = [build_row("a?"), odd_text, odd_label, {**build_row("c?"), "prompt": 5}]
+    path = write_rows(tmp_path / os.fsdecode(b"\xff.jsonl"), rows)
+    path.write_text(f"{path.read_text()}{'[' * 100_000}\n{{cut")
+    inspection = inspect_file(path, tokenizer, "assistant", 5, 100)
+    assert (inspection.num_rows, [sample.label for sample in inspection.samples]) == (6, ["row 1", "row 3"])
+    assert [problem.place.rpartition(":")[2] for problem in inspection.problems] == ["2", "4", "5", "6"]
+    format_inspection(inspection, use_color=False).encode()
+    write_page(inspection, tmp_path / "page.html")
 
 
 def test_the_page_is_whole_and_shows_model_text_as_text(tokenizer: Any, tmp_path: Path) -> None:
