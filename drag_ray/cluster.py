@@ -10,7 +10,7 @@ from typing import Any
 
 from pydantic import Field
 
-from drag_ray.cluster_token import ensure_token, locate_token
+from drag_ray.cluster_token import ensure_token, name_token_source
 from drag_ray.config import BaseConfig
 from drag_ray.errors import ConfigError
 
@@ -76,7 +76,7 @@ def connect(config: ClusterConfig) -> Iterator[None]:
     with _ask_for_the_token(), _stay_on_loopback() if address == "local" else contextlib.nullcontext():
         context = _start(config) if address == "local" else _join(config, address)
         if context.dashboard_url:
-            print(f"Ray dashboard: http://{context.dashboard_url} (asks for the token in {locate_token()})", flush=True)
+            print(f"Ray dashboard: http://{context.dashboard_url} (asks for the token in {name_token_source()})", flush=True)
         import ray
 
         try:
@@ -109,8 +109,8 @@ def _join(config: ClusterConfig, address: str) -> Any:
         return _init_ray(address)
     except (ConnectionError, ValueError) as error:
         raise ConfigError(
-            f"cluster.address {config.address!r}: no Ray answers there, or not to the token in {locate_token()} ({error}). Copy "
-            "the token from the machine that started the cluster (`ray get-auth-token` prints it there), or leave the option out."
+            f"cluster.address {config.address!r}: no Ray answers there, or not to the token in {name_token_source()} ({error}). "
+            "Copy the token from the machine that started the cluster, where `ray get-auth-token` prints it, or name none."
         ) from error
 
 

@@ -18,6 +18,11 @@ _PATH_VARIABLE = "RAY_AUTH_TOKEN_PATH"
 _NUM_BYTES = 32
 
 
+def name_token_source() -> str:
+    """Where Ray finds the token: a variable's name or a file's."""
+    return _TOKEN_VARIABLE if os.environ.get(_TOKEN_VARIABLE) else str(locate_token())
+
+
 def locate_token() -> Path:
     """The file in which Ray looks for the token when `RAY_AUTH_TOKEN` is not set."""
     given = os.environ.get(_PATH_VARIABLE)

@@ -94,7 +94,7 @@ def endpoint(run_dir: Path) -> Iterator[Endpoint]:
             while not lines or lines[-1] != "Ctrl-C ends it\n":
                 lines.append(process.stdout.readline())
                 assert lines[-1], f"it ended early: {lines}"
-            dashboard = next(line.split()[-1] for line in lines if line.startswith("Ray dashboard"))
+            dashboard = next(line.split()[2] for line in lines if line.startswith("Ray dashboard"))
             yield Endpoint(f"http://127.0.0.1:{port}", dashboard, "".join(lines), Path(ray_dir))
             process.send_signal(signal.SIGINT)
             process.communicate(timeout=120)
