@@ -10,6 +10,7 @@
     ├── EngineDiedError       an engine is gone and answers no more; rollouts do not record it, a new engine takes over
     ├── TooManyFailuresError  more rollouts failed than `max_failure_rate` allows; the run stops
     ├── TrainError            training cannot start or did not finish
+    │   └── NotFiniteError      loss, gradient or weights are infinite or not a number; nothing is learned from that step
     └── ServeError            the endpoint cannot start or does not answer
 
 A message says what was got, what was expected and what to do about it.  Each class takes one
@@ -55,6 +56,10 @@ class TooManyFailuresError(DragRayError):
 
 class TrainError(DragRayError):
     """Training cannot start or did not finish."""
+
+
+class NotFiniteError(TrainError):
+    """Loss, gradient or weights are infinite or not a number; nothing is learned from that step."""
 
 
 class ServeError(DragRayError):

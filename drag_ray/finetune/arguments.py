@@ -58,6 +58,8 @@ def _build_reports(checkpoint_steps: int, *, evaluates: bool, resumes: bool) -> 
     """Options of when it logs, evaluates and keeps a checkpoint."""
     return {
         "logging_steps": 1,
+        # It would log 0 in the place of a loss that is not finite. `FiniteSteps` stops there.
+        "logging_nan_inf_filter": False,
         "save_strategy": "steps",
         "save_steps": checkpoint_steps,
         "eval_strategy": "steps" if evaluates else "no",

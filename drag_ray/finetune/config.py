@@ -27,7 +27,7 @@ class FinetuneConfig(BaseConfig):
     the prompts as well"""
     epochs: float = Field(default=2.0, gt=0)
     """passes over the training rows"""
-    learning_rate: float = Field(default=2e-4, gt=0)
+    learning_rate: float = Field(default=2e-4, gt=0, allow_inf_nan=False)
     """highest learning rate; it warms up, then falls as a cosine"""
     batch_size: int = Field(default=4, ge=1)
     """rows a worker takes at once"""

@@ -3,12 +3,12 @@
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+import torch
 from transformers import Trainer
 from trl.trainer.dpo_config import DPOConfig
 from trl.trainer.kto_config import KTOConfig
 from trl.trainer.reward_config import RewardConfig
 from trl.trainer.sft_config import SFTConfig
-from trl.trainer.sft_trainer import SFTTrainer
 
 from drag_ray.finetune.adapter import REWARD_TASK, WRITING_TASK
 from drag_ray.finetune.collator import LabelledCollator, PairCollator, RowCollator
@@ -25,7 +25,12 @@ from drag_ray.finetune.tokenized_rows import (
     tokenize_scored,
     tokenize_steps,
 )
-from drag_ray.finetune.trained_tokens import TrainedTokensTrainer
+from drag_ray.finetune.trained_tokens import (
+    SupervisedTrainer,
+    TrainedTokensTrainer,
+    compute_log_probabilities,
+    list_features,
+)
 
 Rows = Iterable[dict[str, Any]]
 
@@ -61,9 +66,12 @@ class Supervised:
         is_weighted = any(weight != 1 for weight in options["train_dataset"]["weight"])
         number = "weight" if is_weighted else None
         options["data_collator"] = RowCollator(options["processing_class"].pad_token_id, images, number=number)
-        # On GPUs TRL's own loss leaves the logits out and takes less memory.
-        is_plain = not options["args"].use_cpu and not is_weighted
-        return _count_tokens_of_a_step(SFTTrainer(**options) if is_plain else TrainedTokensTrainer(**options))
+        trainer_class = TrainedTokensTrainer if is_weighted or options["args"].use_cpu else SupervisedTrainer
+        return _count_tokens_of_a_step(trainer_class(**options))
+
+    def score(self, model: Any, inputs: dict[str, torch.Tensor]) -> torch.Tensor:
+        """What the model makes of a batch of `RowCollator`: the log-probabilities of its trained tokens."""
+        return compute_log_probabilities(model, inputs, fused=False)[0]
 
 
 class PolicyGradient(Supervised):
@@ -147,6 +155,10 @@ class RewardModelling(Supervised):
         """Args are those of `Supervised.build_trainer`."""
         collator = PairCollator(options["processing_class"].pad_token_id, images, marks_replies=False)
         return RewardModelTrainer(**options, data_collator=collator)
+
+    def score(self, model: Any, inputs: dict[str, torch.Tensor]) -> torch.Tensor:
+        """The reward of each row."""
+        return model(**list_features(inputs)).logits.float()
 
 
 _METHODS: dict[str, type[Supervised]] = {"dpo": Preference, "kto": Wanted, "reward": RewardModelling, "rl_steps": PolicyGradient}

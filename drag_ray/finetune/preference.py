@@ -10,8 +10,10 @@ from trl.trainer.dpo_trainer import DPOTrainer
 from trl.trainer.kto_trainer import KTOTrainer
 from trl.trainer.reward_trainer import RewardTrainer
 
+from drag_ray.finetune.finite_steps import FiniteSteps
 
-class _Tokenized:
+
+class _Tokenized(FiniteSteps):
     """Lets a trainer of TRL take the rows as they are."""
 
     def _prepare_dataset(self, dataset: Any, processing_class: Any, args: Any, dataset_name: str) -> Any:

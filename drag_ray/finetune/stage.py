@@ -15,7 +15,7 @@ from drag_ray.artifacts import StageFolder, write_jsonl
 from drag_ray.cluster import count_gpus, takes_gpus
 from drag_ray.corpus import page_images
 from drag_ray.engine.embedded import resolve_model
-from drag_ray.errors import DataError, DragRayError, TrainError
+from drag_ray.errors import DataError, DragRayError, NotFiniteError, TrainError
 from drag_ray.finetune.adapter import read_base_model, write_base_model
 from drag_ray.finetune.config import FinetuneConfig
 from drag_ray.finetune.job import TrainJob
@@ -46,14 +46,16 @@ _ADAPTER_FILES = (
 def run(config: Any, folder: StageFolder) -> dict[str, Any]:
     """Train an adapter on the rows of `config.finetune.format` and write it, merged too if wanted, into the folder.
 
-    A stage that was killed goes on from its last checkpoint, as training does after the death of a worker.
+    A stage that was killed goes on from its last checkpoint, as training does after the death of a worker, and once in a start
+    after numbers that are not finite, which hardware can be the cause of.
 
     Returns:
-        the counts of the stage: rows, steps, losses before and after, tokens.
+        the counts of the stage: rows, steps, losses before and after, tokens, and what computed attention.
 
     Raises:
         DataError: there are no training rows, or they cannot be read.
-        TrainError: the model cannot be trained so, or workers died more than `max_failures` times.
+        NotFiniteError: loss, gradient or weights were not finite, twice.
+        TrainError: the model cannot be trained so, has learned nothing, or workers died more than `max_failures` times.
     """
     settings: FinetuneConfig = config.finetune
     rows_dir = Path(config.stage_dir("format")).resolve() / settings.format
@@ -62,6 +64,9 @@ def run(config: Any, folder: StageFolder) -> dict[str, Any]:
     stage_dir = folder.path.resolve()
     images_dir = Path(config.stage_dir("index")).resolve() / page_images.DIR_NAME
     result = _fit(settings, config.engine.model, rows_dir, images_dir, stage_dir)
+    if isinstance(result.return_value, NotFiniteError):
+        print(f"finetune: goes on from the last checkpoint, once. {result.return_value}", flush=True)
+        result = _fit(settings, config.engine.model, rows_dir, images_dir, stage_dir)
     outcome = result.return_value
     if isinstance(outcome, DragRayError):
         raise outcome
@@ -69,7 +74,7 @@ def run(config: Any, folder: StageFolder) -> dict[str, Any]:
     assert result.checkpoint is not None
     write_jsonl(stage_dir / CURVE_NAME, outcome["curve"])
     ray.get(_publish.remote(result.checkpoint, config.engine.model, stage_dir, settings.merge, settings.dtype))
-    return _summarise(outcome["counts"], outcome["curve"])
+    return {**_summarise(outcome["counts"], outcome["curve"]), "attention": outcome["attention"]}
 
 
 def _fit(settings: FinetuneConfig, model: str, rows_dir: Path, images_dir: Path, stage_dir: Path) -> ray.train.Result:
@@ -151,7 +156,8 @@ def _announce(num_workers: int, num_cpus: int, use_gpu: bool) -> None:
 
 @ray.remote(num_cpus=1)
 def _publish(checkpoint: ray.train.Checkpoint, model: str, stage_dir: Path, merge: bool, dtype: str) -> None:
-    """Take the adapter out of the last checkpoint and merge it. A process of its own, so that its memory is given back."""
+    """Take the adapter out of the last checkpoint, check and merge it. A process of its own, so that its memory is given back."""
+    from drag_ray.finetune.adapter_weights import check_weights
     from drag_ray.finetune.merge import merge_adapter
 
     base_dir = resolve_model(model)
@@ -164,6 +170,7 @@ def _publish(checkpoint: ray.train.Checkpoint, model: str, stage_dir: Path, merg
         for pattern in _ADAPTER_FILES:
             for path in Path(checkpoint_dir).glob(pattern):
                 shutil.copy2(path, scratch_dir)
+    check_weights(scratch_dir)
     write_base_model(scratch_dir, read_base_model(base_dir, name=model))
     scratch_dir.rename(adapter_dir)
     if merge:

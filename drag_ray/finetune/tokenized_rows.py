@@ -24,10 +24,11 @@ PAIR_SIDES = ("chosen", "rejected")
 
 @dataclass
 class TokenizedRows:
-    """Rows {input_ids, labels, image_keys, weight, advantage or is_wanted} or pairs {chosen, rejected, image_keys}; how many are
-    left out.
+    """Rows {name, input_ids, labels, image_keys, weight, advantage or is_wanted} or pairs {name, chosen, rejected, image_keys};
+    how many are left out.
 
-    `input_ids` and `labels`, which each side of a pair has, are of equal length; images stand in their order.
+    `input_ids` and `labels`, which each side of a pair has, are of equal length; images stand in their order. `name` is what a
+    row is called in messages: its line, and its trajectory where it has one.
     """
 
     rows: list[dict[str, Any]] = field(default_factory=list)
@@ -36,7 +37,7 @@ class TokenizedRows:
 
     @property
     def num_trained_tokens(self) -> int:
-        sequences = (sequence for row in self.rows for sequence in _list_sequences(row))
+        sequences = (sequence for row in self.rows for sequence in list_sequences(row))
         return sum(label != IGNORED_LABEL for sequence in sequences for label in sequence["labels"])
 
 
@@ -131,7 +132,12 @@ def tokenize_scored(
 def _pair_by_score(replies: list[dict[str, Any]]) -> list[dict[str, Any]]:
     sides = [{name: reply[name] for name in ("input_ids", "labels")} for reply in replies]
     return [
-        {"chosen": sides[better], "rejected": sides[worse], "image_keys": replies[better]["image_keys"]}
+        {
+            "name": f"{replies[better]['name']} over {replies[worse]['name']}",
+            "chosen": sides[better],
+            "rejected": sides[worse],
+            "image_keys": replies[better]["image_keys"],
+        }
         for better, worse in itertools.permutations(range(len(replies)), 2)
         if replies[better]["score"] > replies[worse]["score"]
     ]
@@ -194,10 +200,10 @@ def _tokenize_all(
             tokenized = tokenize(row)
         except DataError as error:
             raise DataError(f"row {number}: {error}") from None
-        if max(len(sequence["input_ids"]) for sequence in _list_sequences(tokenized)) > max_length:
+        if max(len(sequence["input_ids"]) for sequence in list_sequences(tokenized)) > max_length:
             kept.num_too_long += 1
         else:
-            kept.rows.append(tokenized)
+            kept.rows.append({"name": _name_row(row, number), **tokenized})
     if kept.num_too_long and not kept.rows:
         raise DataError(
             f"all {kept.num_too_long} rows have more than finetune.max_length = {max_length} tokens. "
@@ -206,7 +212,11 @@ def _tokenize_all(
     return kept
 
 
-def _list_sequences(tokenized: dict[str, Any]) -> list[dict[str, list[int]]]:
+def _name_row(row: dict[str, Any], number: int) -> str:
+    return f"{number} ({row['trajectory_id']})" if "trajectory_id" in row else str(number)
+
+
+def list_sequences(tokenized: dict[str, Any]) -> list[dict[str, list[int]]]:
     """Both sides of a pair, or the row itself."""
     return [tokenized[side] for side in PAIR_SIDES if side in tokenized] or [tokenized]
 

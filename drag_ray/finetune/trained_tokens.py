@@ -1,4 +1,6 @@
-"""A loss of the trained tokens alone, each counted as often as its row's weight says, and TRL's supervised trainer with it."""
+"""A loss of the trained tokens alone, each counted as often as its row's weight says, and TRL's supervised trainer with it and
+without.
+"""
 
 from typing import Any
 
@@ -6,11 +8,16 @@ import torch
 from torch.nn.functional import cross_entropy
 from trl.trainer.sft_trainer import SFTTrainer
 
+from drag_ray.finetune.finite_steps import FiniteSteps
 from drag_ray.finetune.tokenized_rows import ROW_NUMBERS
 from drag_ray.finetune.tokens import IGNORED_LABEL
 
 
-class TrainedTokensTrainer(SFTTrainer):
+class SupervisedTrainer(FiniteSteps, SFTTrainer):
+    """`SFTTrainer` with TRL's own loss, which on GPUs leaves the logits out and takes less memory."""
+
+
+class TrainedTokensTrainer(FiniteSteps, SFTTrainer):
     """`SFTTrainer` that projects only the trained positions onto the vocabulary, and in which rows can count differently.
 
     TRL leaves the other positions out on GPUs alone. Elsewhere it projects every position of the prompt too, which is most of a
@@ -76,7 +83,7 @@ def compute_log_probabilities(model: Any, inputs: dict[str, Any], *, fused: bool
             it projects every position of the prompt too.
     """
     if fused:
-        outputs = model(**_list_features(inputs), labels=inputs["labels"], fused_lm_head=True)
+        outputs = model(**list_features(inputs), labels=inputs["labels"], fused_lm_head=True)
         return outputs.log_probs, outputs.label_mask
     logits, targets = _predict_trained(model, inputs)
     losses = cross_entropy(logits.transpose(1, 2), targets, ignore_index=IGNORED_LABEL, reduction="none")
@@ -87,11 +94,12 @@ def _predict_trained(model: Any, inputs: dict[str, Any]) -> tuple[torch.Tensor, 
     """Logits of shape (rows, positions, vocabulary) and labels of shape (rows, positions), where any row trains."""
     labels = inputs["labels"][:, 1:]
     positions = (labels != IGNORED_LABEL).any(dim=0).nonzero().squeeze(1)
-    outputs = model(**_list_features(inputs), use_cache=False, logits_to_keep=positions)
+    outputs = model(**list_features(inputs), use_cache=False, logits_to_keep=positions)
     return outputs.logits.float(), labels[:, positions]
 
 
-def _list_features(inputs: dict[str, Any]) -> dict[str, Any]:
+def list_features(inputs: dict[str, Any]) -> dict[str, Any]:
+    """What of a batch the model's forward takes."""
     return {name: value for name, value in inputs.items() if name not in ("labels", *ROW_NUMBERS)}
 
 

@@ -18,6 +18,8 @@ from transformers.utils.logging import disable_progress_bar
 
 from drag_ray.errors import DataError, TrainError
 from drag_ray.finetune.arguments import build_options
+from drag_ray.finetune.attention import describe_attention, leave_out_broken_kernels
+from drag_ray.finetune.canary import check_effect
 from drag_ray.finetune.curve import ReportCallback, ReportFn, build_curve
 from drag_ray.finetune.deepspeed import resolve_zero_stage
 from drag_ray.finetune.images import TrainingImages, open_training_images
@@ -35,16 +37,20 @@ def train(job: TrainJob, report: ReportFn, resume_from: Path | None) -> dict[str
     Every process of the group calls this, and so calls `report` equally often.
 
     Returns:
-        {"counts": {...}, "curve": [...]}: what was learned from, and one point per step and per evaluation.
+        {"counts": {...}, "curve": [...], "attention": "..."}: what was learned from, one point per step and per evaluation, and
+        what computed attention.
 
     Raises:
         DataError: the training rows are missing, unreadable or all too long.
-        TrainError: the model cannot be trained with these options.
+        NotFiniteError: loss, gradient or weights are not finite; says which rows were learned from then.
+        TrainError: the model cannot be trained with these options, or has learned nothing.
     """
     config = job.config
     disable_progress_bar()
     zero_stage = resolve_zero_stage(config.deepspeed, job.use_gpu, job.num_workers)
-    if not job.use_gpu:
+    if job.use_gpu:
+        leave_out_broken_kernels()
+    else:
         torch.set_num_threads(job.num_threads)
     if zero_stage != "off":
         _start_deepspeed(job.use_gpu)
@@ -66,7 +72,9 @@ def train(job: TrainJob, report: ReportFn, resume_from: Path | None) -> dict[str
         trainer.remove_callback(PrinterCallback)
         trainer.add_callback(ReportCallback(report, counts))
         trainer.train(resume_from_checkpoint=str(resume_from) if resume_from else None)
-        return {"counts": counts, "curve": build_curve(trainer.state.log_history)}
+        check_effect(trainer, method, train_rows.rows[0], images)
+        attention = describe_attention(trainer.model, job.use_gpu)
+        return {"counts": counts, "curve": build_curve(trainer.state.log_history), "attention": attention}
 
 
 def _start_deepspeed(use_gpu: bool) -> None:

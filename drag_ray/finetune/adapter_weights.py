@@ -1,0 +1,38 @@
+"""Whether the weights in an adapter's folder are fit to be used."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import torch
+from safetensors import safe_open
+
+from drag_ray.errors import NotFiniteError, TrainError
+from drag_ray.finetune.adapter import ADAPTER_WEIGHTS_NAME
+
+
+def find_not_finite(adapter_dir: Path) -> str | None:
+    """The name of the first weight that is infinite or not a number."""
+    return next((name for name, weight in _read_weights(adapter_dir) if not weight.isfinite().all()), None)
+
+
+def check_weights(adapter_dir: Path) -> None:
+    """Refuse an adapter that is broken, or that is what it was before it learned.
+
+    Raises:
+        NotFiniteError: a weight is infinite or not a number.
+        TrainError: the second matrices of LoRA are 0, with which training begins.
+    """
+    name = find_not_finite(adapter_dir)
+    if name:
+        raise NotFiniteError(f"{adapter_dir}: {name} is not finite. Train again with a lower finetune.learning_rate.")
+    if not any(weight.any() for name, weight in _read_weights(adapter_dir) if ".lora_B." in name):
+        raise TrainError(
+            f"{adapter_dir}: all of lora_B is 0, as before training, so the adapter has learned nothing. "
+            "Train longer (finetune.epochs) or on more rows."
+        )
+
+
+def _read_weights(adapter_dir: Path) -> Iterator[tuple[str, torch.Tensor]]:
+    with safe_open(adapter_dir / ADAPTER_WEIGHTS_NAME, framework="pt") as weights:
+        for name in weights.keys():  # noqa: SIM118, it is no dictionary
+            yield name, weights.get_tensor(name)
