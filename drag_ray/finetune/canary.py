@@ -32,7 +32,7 @@ def check_effect(trainer: Trainer, method: Supervised, row: dict[str, Any], imag
     adapted: Any = trainer.accelerator.unwrap_model(model)
     tokenizer: Any = trainer.processing_class
     batch = RowCollator(tokenizer.pad_token_id, images)([{**list_sequences(row)[0], "image_keys": row["image_keys"]}])
-    inputs = {name: values.to(trainer.accelerator.device) for name, values in batch.items()}
+    inputs = trainer._prepare_inputs(batch)
     model.eval()
     with torch.no_grad():
         now = method.score(model, inputs)

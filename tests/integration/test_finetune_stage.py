@@ -20,7 +20,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaConfig, Llama
 from drag_ray.artifacts import Identity, StageFolder
 from drag_ray.cluster import ClusterConfig, connect
 from drag_ray.engine.embedded import embedded_model_dir
-from drag_ray.errors import DataError, TrainError
+from drag_ray.errors import DataError, NotFiniteError, TrainError
 from drag_ray.finetune.adapter import check_adapter_fits, check_adapter_writes, read_base_model
 from drag_ray.finetune.config import FinetuneConfig
 from drag_ray.finetune.job import TrainJob
@@ -31,6 +31,7 @@ from drag_ray.finetune.trainer import train
 
 NUM_TRAIN_ROWS = 160
 NUM_STEPS = 80
+BROKEN_ROW = 5  # the last of eight to be drawn, and in the last of two workers' four steps
 CHECKPOINT_STEPS = 20  # the first checkpoint is noted seconds before the end, also on a fast machine
 
 
@@ -162,6 +163,7 @@ def test_a_killed_worker_goes_on_from_its_checkpoint_and_the_adapter_has_learned
     assert all(before["tokens"] <= after["tokens"] for before, after in itertools.pairwise(curve))
     assert counts["rows"] == NUM_TRAIN_ROWS
     assert counts["steps"] == NUM_STEPS
+    assert counts["attention"].startswith("sdpa, torch ")
     assert counts["eval_loss_before"] > 10.8  # ln 49152: it knows nothing
     assert counts["eval_loss_after"] < 8.0  # it has learned the one query
     _check_the_merged_model_writes_like_base_and_adapter(nano_model, tmp_path / "finetune")
@@ -195,6 +197,29 @@ def test_rows_that_cannot_be_learned_are_refused_without_a_restart(tmp_path: Pat
     write_rows(tmp_path, 4)
     with open_folder(tmp_path) as folder, pytest.raises(DataError, match=r"all 4 rows have more than finetune.max_length = 16"):
         run(make_config(tmp_path, nano_model, max_length=16), folder)
+
+
+def test_a_training_that_is_not_finite_goes_on_once_from_its_checkpoint_and_publishes_nothing(
+    tmp_path: Path, nano_model: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_rows(tmp_path, 16)
+    path = tmp_path / "format" / "sft_query" / "train.jsonl"
+    rows = [json.loads(line) for line in path.read_text().splitlines()]
+    broken = {**rows[BROKEN_ROW], "weight": 1e39, "trajectory_id": "q7-0"}
+    path.write_text("".join(json.dumps(row) + "\n" for row in [*rows[:BROKEN_ROW], broken, *rows[BROKEN_ROW + 1 :]]))
+    config = make_config(tmp_path, nano_model, checkpoint_steps=1, batch_size=1, limit=8, num_workers=2)
+    with (
+        open_folder(tmp_path) as folder,
+        pytest.raises(
+            NotFiniteError, match=rf"finetune step 4: loss nan.*jsonl: (\d, )?{BROKEN_ROW + 1} \(q7-0\)(, \d)?\. "
+        ) as caught,
+    ):
+        run(config, folder)
+    assert ", " in str(caught.value).partition("jsonl:")[2].partition(".")[0]  # the row of the other worker
+    printed = capsys.readouterr().out
+    assert printed.count("finetune: goes on from the last checkpoint, once. finetune step") == 1
+    assert printed.count("finetune step 1/4: loss") == 1  # the second try did not begin at the beginning
+    assert not any((tmp_path / "finetune" / name).exists() for name in ("adapter", "merged", "curve.jsonl"))
 
 
 def test_preference_pairs_make_the_chosen_replies_likelier(tmp_path: Path, nano_model: Path) -> None:

@@ -40,10 +40,9 @@ def build_descent(tmp_path: Path) -> Callable[..., SFTConfig]:
             max_length=None,
             dataset_kwargs={"skip_prepare_dataset": True},
             remove_unused_columns=False,
-            save_strategy="no",
             report_to="none",
             disable_tqdm=True,
-            **options,
+            **({"save_strategy": "no"} | options),
         )
 
     return build

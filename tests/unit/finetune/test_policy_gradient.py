@@ -56,7 +56,7 @@ def build_trainer(model: LlamaForCausalLM, arguments: SFTConfig) -> Any:
         model=model,
         args=arguments,
         data_collator=RowCollator(pad_token_id=0, number="advantage"),
-        train_dataset=Dataset.from_list(STEPS),
+        train_dataset=Dataset.from_list([{"name": str(number), **step} for number, step in enumerate(STEPS)]),
         processing_class=AutoTokenizer.from_pretrained(embedded_model_dir()),
         clip_range=0.2,
         kl_weight=0.1,

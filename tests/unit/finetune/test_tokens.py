@@ -258,7 +258,8 @@ def test_replies_to_a_prompt_are_paired_with_those_that_scored_less(tokenizer: A
     learned = [[_decode_learned(pair[side], tokenizer)[0][8] for side in ("chosen", "rejected")] for pair in tokenized.rows]
     assert sorted(map("".join, learned)) == ["ba", "bc", "bd", "ca", "cd"]
     assert tokenized.num_without_advantage == 3
-    assert set(tokenized.rows[0]) == {"chosen", "rejected", "image_keys"}
+    assert set(tokenized.rows[0]) == {"name", "chosen", "rejected", "image_keys"}
+    assert tokenized.rows[0]["name"] == "2 over 1"
 
 
 def test_a_scored_reply_that_is_too_long_or_none_is_counted_or_refused(tokenizer: Any) -> None:

@@ -116,7 +116,7 @@ def train_one_step(model: LlamaForCausalLM, arguments: SFTConfig) -> Any:
         model=model,
         args=arguments,
         data_collator=RowCollator(pad_token_id=0, number="weight"),
-        train_dataset=Dataset.from_list(ROWS),
+        train_dataset=Dataset.from_list([{"name": str(number), **row} for number, row in enumerate(ROWS)]),
         processing_class=AutoTokenizer.from_pretrained(embedded_model_dir()),
     )
     trainer.train()
