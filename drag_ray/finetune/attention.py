@@ -6,10 +6,10 @@ import torch
 
 CUDNN_BUG = "https://github.com/pytorch/pytorch/issues/196678"
 """Its backward pass gives NaN where there is a mask, the length is 64 more than a multiple of 128, and no key of a query scores
-above -88.7, as in Qwen2.5. PyTorch takes it first on Hopper GPUs, and since 2.11 with masks too."""
+above -88.7, as in Qwen2.5. PyTorch takes cuDNN first on Hopper GPUs, and has had this since 2.11."""
 
 _FIRST_SOUND_CUDNN = 92600
-"""cuDNN 9.26: PyTorch keeps those cases from older ones since https://github.com/pytorch/pytorch/pull/196861."""
+"""cuDNN 9.26: https://github.com/pytorch/pytorch/pull/196861 guards PyTorch from 9.25.1 and older ones."""
 
 _KERNELS = ("flash", "mem_efficient", "cudnn", "math")
 

@@ -121,6 +121,12 @@ def test_a_training_that_changes_nothing_is_refused(kind: str, model_dir: Path, 
         run(job)
 
 
+@pytest.mark.parametrize("rate", [float("inf"), float("nan")])
+def test_a_learning_rate_that_is_not_finite_is_refused(rate: float) -> None:
+    with pytest.raises(ValueError, match=r"learning_rate"):
+        FinetuneConfig(learning_rate=rate)
+
+
 ROWS = [
     {"name": str(number), "input_ids": [5, 6, 7, 8, number], "labels": [-100, -100, 7, 8, number], "weight": 1.0}
     for number in range(8)
