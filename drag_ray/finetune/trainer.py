@@ -21,7 +21,7 @@ from drag_ray.finetune.arguments import build_options
 from drag_ray.finetune.attention import describe_attention, leave_out_broken_kernels
 from drag_ray.finetune.canary import check_effect
 from drag_ray.finetune.curve import ReportCallback, ReportFn, build_curve
-from drag_ray.finetune.deepspeed import resolve_zero_stage
+from drag_ray.finetune.deepspeed import ZeroStage, resolve_zero_stage
 from drag_ray.finetune.images import TrainingImages, open_training_images
 from drag_ray.finetune.job import TrainJob
 from drag_ray.finetune.methods import Supervised, build_method
@@ -46,14 +46,8 @@ def train(job: TrainJob, report: ReportFn, resume_from: Path | None) -> dict[str
         TrainError: the model cannot be trained with these options, or has learned nothing.
     """
     config = job.config
-    disable_progress_bar()
     zero_stage = resolve_zero_stage(config.deepspeed, job.use_gpu, job.num_workers)
-    if job.use_gpu:
-        leave_out_broken_kernels()
-    else:
-        torch.set_num_threads(job.num_threads)
-    if zero_stage != "off":
-        _start_deepspeed(job.use_gpu)
+    _prepare_process(job, zero_stage)
     tokenizer = load_tokenizer(job.model)
     images = open_training_images(job.model, Path(job.images_dir))
     method = build_method(config)
@@ -75,6 +69,16 @@ def train(job: TrainJob, report: ReportFn, resume_from: Path | None) -> dict[str
         check_effect(trainer, method, train_rows.rows[0], images)
         attention = describe_attention(trainer.model, job.use_gpu)
         return {"counts": counts, "curve": build_curve(trainer.state.log_history), "attention": attention}
+
+
+def _prepare_process(job: TrainJob, zero_stage: ZeroStage) -> None:
+    disable_progress_bar()
+    if job.use_gpu:
+        leave_out_broken_kernels()
+    else:
+        torch.set_num_threads(job.num_threads)
+    if zero_stage != "off":
+        _start_deepspeed(job.use_gpu)
 
 
 def _start_deepspeed(use_gpu: bool) -> None:
