@@ -42,16 +42,16 @@ def skip_unless_broken() -> None:
         pytest.skip(f"cuDNN {torch.backends.cudnn.version()} on {torch.cuda.get_device_name()} is not known to be broken")
 
 
-def compute_gradients(length: int, head_size: int) -> list[torch.Tensor]:
-    """Of query, key and value, with all scores at about `LOW_SCORE`."""
+def compute_gradients(length: int, head_size: int, dtype: torch.dtype = torch.bfloat16) -> list[torch.Tensor]:
+    """Of query, key and value, which are the same numbers in each type, with all scores at about `LOW_SCORE`."""
     torch.manual_seed(0)
-    query, key, value = (torch.randn(1, 2, length, head_size, device="cuda", dtype=torch.bfloat16) for _ in range(3))
+    query, key, value, weight = (torch.randn(1, 2, length, head_size, device="cuda", dtype=torch.bfloat16) for _ in range(4))
     query, key = query * 0.1, key * 0.1
     query[..., 0], key[..., 0] = 1.0, LOW_SCORE * math.sqrt(head_size)
-    inputs = [tensor.requires_grad_() for tensor in (query, key, value)]
+    inputs = [tensor.to(dtype).requires_grad_() for tensor in (query, key, value)]
     mask = torch.ones(length, length, dtype=torch.bool, device="cuda").tril()[None, None]
     out = scaled_dot_product_attention(*inputs, attn_mask=mask)
-    return list(torch.autograd.grad(out, inputs, torch.randn_like(out)))
+    return list(torch.autograd.grad(out, inputs, weight.to(dtype)))
 
 
 @pytest.mark.parametrize("head_size", [64, 128])
@@ -69,10 +69,12 @@ def test_gradients_are_those_of_plain_attention_in_training(length: int, head_si
     leave_out_broken_kernels()
     found = compute_gradients(length, head_size)
     with sdpa_kernel(SDPBackend.MATH):
-        expected = compute_gradients(length, head_size)
+        expected = compute_gradients(length, head_size, torch.float64)
     for gradient, other in zip(found, expected, strict=True):
         assert gradient.isfinite().all()
-        assert (gradient - other).norm() < 0.05 * other.norm()
+        # In the first channel the gradients of a query are the rounding of large numbers that cancel each other.
+        difference = gradient[..., 1:].double() - other[..., 1:]
+        assert difference.norm() < 0.02 * other[..., 1:].norm()
 
 
 def write_low_scoring_model(folder: Path) -> Path:
