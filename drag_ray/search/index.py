@@ -3,7 +3,8 @@
     search_index/
       tantivy/        one document a page: its text (indexed) and its row in the page table (fast field)
       pages.arrow     file, page_number, total_pages, text, ...; sorted, uncompressed, memory-mapped by every searcher
-      index.json      what made the index; written last
+      index.json      what made the index
+      checksums.jsonl the sizes and hashes of all these (see `checksums`), wherever the folder goes
 
 The file name is not part of the searchable text: a query cannot ask for the page that it wants by name.
 """
@@ -15,7 +16,7 @@ from dataclasses import asdict, dataclass
 from importlib.metadata import version
 from pathlib import Path
 
-from drag_ray import artifacts
+from drag_ray import artifacts, checksums
 from drag_ray.errors import DataError, SearchIndexError
 from drag_ray.search.config import SearchConfig
 from drag_ray.search.page_table import compute_order, map_texts, write_pages
@@ -24,9 +25,11 @@ from drag_ray.search.shards import build_tantivy
 INDEX_NAME = "index.json"
 PAGES_NAME = "pages.arrow"
 TANTIVY_DIR_NAME = "tantivy"
-INDEX_FORMAT = 2
+_LAST_FILE = f"{TANTIVY_DIR_NAME}/meta.json"
+"""In order of their names: segments have names of hexadecimal digits."""
+INDEX_FORMAT = 3
 """Counts the layouts of an index folder; one of another layout is built again."""
-_REBUILD = "Build it again: python jobs/index.py"
+REBUILD = "Build it again: python jobs/index.py --verify"
 
 
 @dataclass(frozen=True)
@@ -75,6 +78,8 @@ def build_index(pages_path: Path, index_dir: Path, config: SearchConfig) -> Inde
         source_fingerprint=artifacts.compute_file_fingerprint(pages_path),
     )
     artifacts.write_json(scratch / INDEX_NAME, asdict(record))
+    listed = checksums.compute_checksums(scratch, checksums.list_files(scratch))
+    artifacts.write_text(scratch / checksums.LIST_NAME, checksums.format_list(listed))
     shutil.rmtree(index_dir, ignore_errors=True)
     scratch.rename(index_dir)
     return record
@@ -89,12 +94,30 @@ def read_record(index_dir: Path) -> IndexRecord:
     record = _read_record(index_dir)
     if record.tantivy_version != version("tantivy"):
         raise SearchIndexError(
-            f"{index_dir}: built with tantivy {record.tantivy_version}, this is {version('tantivy')}. {_REBUILD}"
+            f"{index_dir}: built with tantivy {record.tantivy_version}, this is {version('tantivy')}. {REBUILD}"
         )
     source = index_dir / record.source
     if source.is_file() and artifacts.compute_file_fingerprint(source) != record.source_fingerprint:
-        raise SearchIndexError(f"{index_dir}: stale, {source.resolve()} has changed since it was indexed. {_REBUILD}")
+        raise SearchIndexError(f"{index_dir}: stale, {source.resolve()} has changed since it was indexed. {REBUILD}")
     return record
+
+
+def check_files(index_dir: Path) -> None:
+    """Look quickly whether the files of an index are what was written.
+
+    Raises:
+        SearchIndexError: names those that are not, and what was found and expected.
+    """
+    path = index_dir / checksums.LIST_NAME
+    try:
+        listed = checksums.parse_list(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise SearchIndexError(f"{path}: cannot be read ({error}). {REBUILD}") from None
+    if not listed or listed[-1].path != _LAST_FILE:
+        raise SearchIndexError(f"{path}: cut short, {_LAST_FILE} is not in it. {REBUILD}")
+    damage = checksums.find_damage(index_dir, listed)
+    if damage:
+        raise SearchIndexError(f"{index_dir}: damaged: {checksums.describe_damage(damage)}. {REBUILD}")
 
 
 def _read_record(index_dir: Path) -> IndexRecord:
@@ -103,12 +126,12 @@ def _read_record(index_dir: Path) -> IndexRecord:
         values = json.loads(path.read_text(encoding="utf-8"))
         found = values.get("format", 1)
         if found != INDEX_FORMAT:
-            raise SearchIndexError(f"{index_dir}: an index of format {found}, this code reads format {INDEX_FORMAT}. {_REBUILD}")
+            raise SearchIndexError(f"{index_dir}: an index of format {found}, this code reads format {INDEX_FORMAT}. {REBUILD}")
         return IndexRecord(**values)
     except FileNotFoundError:
         raise SearchIndexError(f"{index_dir}: no finished search index. Build it: python jobs/index.py") from None
-    except (ValueError, TypeError, AttributeError) as error:
-        raise SearchIndexError(f"{path}: not an index record ({error}). {_REBUILD}") from None
+    except (OSError, ValueError, TypeError, AttributeError) as error:
+        raise SearchIndexError(f"{path}: not an index record ({error}). {REBUILD}") from None
 
 
 def _compute_fingerprint(pages_path: Path, config: SearchConfig) -> str:

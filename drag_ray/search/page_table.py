@@ -92,6 +92,8 @@ class PageTable:
         try:
             reader = pa.ipc.open_file(pa.memory_map(str(path)))
             batches = [reader.get_batch(number) for number in range(reader.num_record_batches)]
+            for batch in batches:
+                batch.column("file").validate(full=True)  # counting values over damaged offsets ends the process
             table = pa.Table.from_batches(batches, reader.schema)
             counts = table["file"].value_counts()
             self._page_numbers = memoryview(table["page_number"].to_numpy())
@@ -101,8 +103,10 @@ class PageTable:
             self._texts, self._text_sources, self._images = (
                 [_Strings(batch.column(name)) for batch in batches] for name in ("text", "text_source", "image")
             )
-        except (OSError, pa.ArrowInvalid, KeyError) as error:
-            raise SearchIndexError(f"{path}: cannot be read ({error}). Build the index again: python jobs/index.py") from None
+        except (OSError, pa.ArrowException, KeyError, ValueError, TypeError) as error:
+            raise SearchIndexError(
+                f"{path}: cannot be read ({error}). Build the index again: python jobs/index.py --verify"
+            ) from None
         # Value counts come in order of first appearance, and the table is sorted: each file is a range of rows.
         self._files: list[str] = counts.field("values").to_pylist()
         self._starts: list[int] = [0, *accumulate(counts.field("counts").to_pylist())]

@@ -12,7 +12,8 @@ from tantivy import Occur, Query
 from drag_ray.errors import SearchIndexError
 from drag_ray.search.analyzer import build_analyzer
 from drag_ray.search.config import Operator, SearchConfig, Syntax
-from drag_ray.search.index import PAGES_NAME, TANTIVY_DIR_NAME, read_record
+from drag_ray.search.guard import guard
+from drag_ray.search.index import PAGES_NAME, REBUILD, TANTIVY_DIR_NAME, check_files, read_record
 from drag_ray.search.max_score import MaxScore, TopHits
 from drag_ray.search.page_table import PageTable
 from drag_ray.search.processes import IndexView, Ranked, SearchProcesses
@@ -38,20 +39,19 @@ class Searcher:
         syntax: what the marks in a query mean; the index's own by default.
 
     Raises:
-        SearchIndexError: there is no index, it is stale, or it does not fit this code.
+        SearchIndexError: there is no index, it is stale or damaged, or it does not fit this code.
     """
 
+    @guard
     def __init__(self, index_dir: Path, operator: Operator | None = None, syntax: Syntax | None = None) -> None:
-        self._index_dir = index_dir
+        self.index_dir = index_dir
         self.record = read_record(index_dir)
+        check_files(index_dir)  # before they are mapped: Arrow may crash over damaged files
         config = SearchConfig.model_validate({key: getattr(self.record, key) for key in ("analyzer", "syntax", "operator")})
         self._syntax: Syntax = syntax or config.syntax
         self._operator: Operator = operator or config.operator
         self._analyzer = build_analyzer(self.record.analyzer)
-        try:
-            index = open_index(index_dir / TANTIVY_DIR_NAME, self.record.analyzer)
-        except ValueError as error:
-            raise SearchIndexError(f"{index_dir}: cannot be opened ({error}). Build it again: python jobs/index.py") from None
+        index = open_index(index_dir / TANTIVY_DIR_NAME, self.record.analyzer)
         self._schema = index.schema
         self._searcher = index.searcher()
         self._is_merged = self._searcher.num_segments == 1  # then the index is in order of the rows
@@ -61,13 +61,14 @@ class Searcher:
         if not self._searcher.num_docs == self.num_pages == self.record.num_pages:
             raise SearchIndexError(
                 f"{index_dir}: {self._searcher.num_docs} indexed pages, {self.num_pages} in the page table, "
-                f"{self.record.num_pages} in its record. Build it again: python jobs/index.py"
+                f"{self.record.num_pages} in its record. {REBUILD}"
             )
 
     def analyze(self, text: str) -> list[str]:
         """The terms of a text in their order, repetitions included, as the index cuts them."""
         return self._analyzer.analyze(clean(text))
 
+    @guard
     def doc_freq(self, term: str) -> int:
         """The number of pages that hold a term (one of `analyze`, not a word)."""
         return self._searcher.doc_freq(TEXT, clean(term))
@@ -116,8 +117,9 @@ class Searcher:
 
     @cached_property
     def _processes(self) -> SearchProcesses:
-        return SearchProcesses(IndexView(self._index_dir.resolve(), self._operator, self._syntax, self.record))
+        return SearchProcesses(IndexView(self.index_dir.resolve(), self._operator, self._syntax, self.record))
 
+    @guard
     def more_like_this(self, hit: Hit, top_k: int) -> list[Hit]:
         """The `top_k` pages that share most with the page of a hit, by its terms of highest tf-idf; not the page itself.
 
@@ -135,6 +137,7 @@ class Searcher:
         others = [(Occur.Must, similar), (Occur.MustNot, self._build_filter([range(row, row + 1)]))]
         return self._to_hits(self._rank(self._run(Query.boolean_query(others)), top_k))
 
+    @guard
     def snippet(self, hit: Hit, text: str, max_chars: int = 300) -> Snippet:
         """The window of the hit's page with most of what the query `text` asks for, rare terms before common ones.
 
@@ -150,6 +153,7 @@ class Searcher:
         inside = tuple((token.start - start, token.end - start) for token in matched if start <= token.start and token.end <= end)
         return Snippet(hit.file, hit.page_number, page_text[start:end], start, inside)
 
+    @guard
     def page(self, hit: Hit) -> Page:
         """The page of a hit, with its text.
 
@@ -158,6 +162,7 @@ class Searcher:
         """
         return self._pages.page(self._row(hit))
 
+    @guard
     def text(self, hit: Hit) -> str:
         """The text of a hit's page, for who needs no more of it.
 
@@ -175,6 +180,7 @@ class Searcher:
     def _read(self, text: str) -> Node | None:
         return read_query(text, self._analyzer, self._syntax, self._operator)
 
+    @guard
     def _find(self, node: Node | None, top_k: int, rows: Sequence[range] | None = None) -> Ranked:
         """The best pages for a tree, among these rows if there are any given."""
         weights = read_weights(node) if rows is None else None
@@ -203,6 +209,7 @@ class Searcher:
             ranked = [(score, row) for (score, _), row in zip(hits, rows, strict=True)]
         return _order_ties(ranked)[:top_k]  # type: ignore[arg-type]
 
+    @guard
     def _to_hits(self, ranked: Ranked) -> list[Hit]:
         return [Hit(*self._pages.key(row), rank, score) for rank, (score, row) in enumerate(ranked, start=1)]
 

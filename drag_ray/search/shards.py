@@ -61,6 +61,7 @@ def build_tantivy(texts: pa.ChunkedArray, tantivy_dir: Path, analyzer_name: str,
     _join_shards(shard_dirs, tantivy_dir)
     if num_shards > 1:
         _merge(tantivy_dir, analyzer_name)
+    (tantivy_dir / _MANAGED).unlink()  # files that a writer may remove: there is no writer any more
 
 
 def _build_shard(texts: pa.ChunkedArray, rows: range, shard_dir: Path, analyzer_name: str, progress: tqdm) -> None:

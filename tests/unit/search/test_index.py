@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from drag_ray import artifacts
+from drag_ray import artifacts, checksums
 from drag_ray.errors import DataError, SearchIndexError
 from drag_ray.search.index import INDEX_NAME, PAGES_NAME, TANTIVY_DIR_NAME, read_record
 from drag_ray.search.searcher import Searcher
@@ -20,8 +20,12 @@ TEXTS = ["The rotor turns at 340 rpm.", "Maintenance of the rotors: check the oi
 
 
 def rewrite_record(index_dir: Path, **values: Any) -> None:
+    """Write the record with other values, and the list of the files so that it is not damaged."""
     record = json.loads((index_dir / INDEX_NAME).read_text())
     artifacts.write_json(index_dir / INDEX_NAME, {**record, **values})
+    paths = [path for path in checksums.list_files(index_dir) if path != checksums.LIST_NAME]
+    listed = checksums.compute_checksums(index_dir, paths)
+    artifacts.write_text(index_dir / checksums.LIST_NAME, checksums.format_list(listed))
 
 
 @pytest.fixture(scope="module")
@@ -67,7 +71,7 @@ def test_the_fingerprint_does_not_depend_on_the_number_of_shards(sharded: dict[i
 
 def test_nothing_of_the_shards_is_left(sharded: dict[int, Path]) -> None:
     for index_dir in sharded.values():
-        assert {path.name for path in index_dir.iterdir()} == {INDEX_NAME, PAGES_NAME, TANTIVY_DIR_NAME}
+        assert {path.name for path in index_dir.iterdir()} == {*(INDEX_NAME, PAGES_NAME, TANTIVY_DIR_NAME, checksums.LIST_NAME)}
         assert not [path for path in (index_dir / TANTIVY_DIR_NAME).iterdir() if path.is_dir()]
 
 
@@ -101,7 +105,7 @@ def test_a_missing_index_names_the_command(tmp_path: Path) -> None:
     ("values", "message"),
     [
         ({"tantivy_version": "0.1"}, r"built with tantivy 0\.1.*jobs/index\.py"),
-        ({"format": 1}, r"index of format 1, this code reads format 2.*jobs/index\.py"),
+        ({"format": 2}, r"index of format 2, this code reads format 3.*jobs/index\.py"),
         ({"num_pages": 4}, r"3 indexed pages, 3 in the page table, 4 in its record.*jobs/index\.py"),
         ({"unknown": 1}, r"not an index record.*jobs/index\.py"),
     ],
@@ -130,7 +134,7 @@ def test_an_index_may_be_moved_away_from_its_pages(tmp_path: Path, write_index: 
 def test_an_index_that_lost_a_file_is_refused(tmp_path: Path, write_index: WriteIndex) -> None:
     index_dir = write_index(tmp_path, TEXTS)
     (index_dir / TANTIVY_DIR_NAME / "meta.json").unlink()
-    with pytest.raises(SearchIndexError, match=r"cannot be opened.*jobs/index\.py"):
+    with pytest.raises(SearchIndexError, match=r"meta\.json: is missing.*jobs/index\.py"):
         Searcher(index_dir)
 
 
