@@ -27,7 +27,7 @@ from qwen3_vl_shapes import SHAPES_8B, SHAPES_TINY, write_model, write_random_we
 from record import write_result
 from watch import Watch
 
-from drag_ray.artifacts import Identity, StageFolder
+from drag_ray.artifacts import Identity
 from drag_ray.cluster import connect
 from drag_ray.config import load
 from drag_ray.corpus.page_images import DIR_NAME
@@ -36,6 +36,7 @@ from drag_ray.errors import DragRayError
 from drag_ray.finetune.model import load_tokenizer
 from drag_ray.finetune.stage import CURVE_NAME, run
 from drag_ray.run_config import RunConfig
+from drag_ray.stage_folder import StageFolder
 
 _SHAPES = {"8b": SHAPES_8B, "tiny": SHAPES_TINY}
 

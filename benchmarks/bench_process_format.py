@@ -24,12 +24,13 @@ from record import write_result
 from watch import Watch
 
 from drag_ray import schemas
-from drag_ray.artifacts import Identity, StageFolder
+from drag_ray.artifacts import Identity
 from drag_ray.cluster import ClusterConfig, connect
 from drag_ray.format import stage as format_stage
 from drag_ray.format.config import FORMATS
 from drag_ray.process import stage as process_stage
 from drag_ray.run_config import RunConfig
+from drag_ray.stage_folder import StageFolder
 
 _COPIES_PER_FILE = 5
 _LARGEST_FLOOR = 100_000

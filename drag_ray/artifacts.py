@@ -1,34 +1,31 @@
-"""Stage folders: atomic writes, a manifest written last, fingerprints, one writer at a time.
+"""Stage folders on disk: atomic writes, fingerprints, a manifest written last.
 
 A stage folder without `manifest.json` is unfinished, whatever else lies in it.  The manifest says what
-made the folder (stage, configuration, inputs, code version), what is in it and how much.  `identity.json`
-is written first and holds the same origin, so that a killed stage can tell on its next start whether what
-it finds is its own work to go on with.
+made the folder (stage, configuration, inputs, code version), what is in it and how much; it holds the hash of
+`checksums.jsonl`, which lists the files (see `checksums`), and one of itself.  `identity.json` is written first and
+holds the same origin, so that a killed stage can tell on its next start whether what it finds is its own work.
 """
 
 import contextlib
-import fcntl
 import hashlib
 import json
 import os
-import shutil
 import tempfile
-import time
-from collections.abc import Iterator
-from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from drag_ray.errors import ArtifactError
+from drag_ray import checksums
+from drag_ray.checksums import Checksum
+from drag_ray.errors import ArtifactError, DamageError
 
 MANIFEST_NAME = "manifest.json"
 IDENTITY_NAME = "identity.json"
 PREVIOUS_DIR_NAME = "_previous"
-_LOCK_NAME = ".lock"
 
 
 def compute_fingerprint(*parts: Any) -> str:
@@ -123,7 +120,8 @@ def _unwritable(path: Path, error: OSError) -> ArtifactError:
 class Identity:
     """What makes the content of a stage folder: change any part and the stage must run again.
 
-    `max_tries` is no such part: it says how often work that fails is tried before it is set aside.
+    Two are no such parts: `max_tries` says how often work that fails is tried before it is set aside, and `command` what to
+    run when the folder is damaged; by default the job of the stage.
     """
 
     stage: str
@@ -131,6 +129,7 @@ class Identity:
     inputs: dict[str, str]
     code: str
     max_tries: int = 0
+    command: str = ""
 
     @property
     def fingerprint(self) -> str:
@@ -144,6 +143,7 @@ class Identity:
             "code": self.code,
             "config": self.config,
             "max_tries": self.max_tries,
+            "command": self.command or f"python jobs/{self.stage}.py --verify",
         }
 
 
@@ -153,7 +153,8 @@ class Manifest:
 
     `counts` are the figures of its summary line. A count named `unfinished` is the work that was lost and is tried again
     when the stage is started again, one named `set_aside` the work that failed `max_tries` times and is tried again when more
-    tries are allowed; readers can use what there is.
+    tries are allowed; readers can use what there is. `checksums` is the hash of the list of its files, and `accepted` the same
+    where the files were changed by hand and that was accepted.
     """
 
     stage: str
@@ -162,6 +163,10 @@ class Manifest:
     duration_s: float = 0.0
     origin: dict[str, Any] = field(default_factory=dict)
     max_tries: int = 0
+    command: str = ""
+    checksums: str = ""
+    accepted: str = ""
+    finished_at: str = ""
 
     def is_settled(self, max_tries: int) -> bool:
         """True if nothing is left to try with so many tries."""
@@ -171,39 +176,53 @@ class Manifest:
     @property
     def outcome_fingerprint(self) -> str:
         """Stands for what came out: the same stage with the same options can come out otherwise, as sampling does."""
-        return compute_fingerprint(self.fingerprint, self.counts)
+        return compute_fingerprint(self.fingerprint, self.counts, self.accepted)
 
 
 def read_manifest(stage_dir: Path) -> Manifest | None:
     """The manifest of a finished stage folder, or None when the stage has not finished.
 
     Raises:
-        ArtifactError: the manifest is there but cannot be read.
+        DamageError: the manifest is there but cannot be read, or is not what was written.
     """
     path = stage_dir / MANIFEST_NAME
     try:
         raw = json.loads(path.read_text(encoding="utf-8"))
-        return Manifest(
-            stage=raw["stage"],
-            fingerprint=raw["fingerprint"],
-            counts=raw["counts"],
-            duration_s=raw["duration_s"],
-            origin={key: raw[key] for key in ("inputs", "code", "config")},
-            max_tries=raw.get("max_tries", 0),
-        )
+        if raw.pop("sha256") != compute_fingerprint(raw):
+            raise ValueError("it holds other values than were written")
+        return Manifest(**{item.name: raw[item.name] for item in fields(Manifest)})
     except FileNotFoundError:
         return None
-    except (ValueError, KeyError, TypeError) as error:
-        raise ArtifactError(
-            f"{path}: not a manifest ({error!r}). Remove the folder {stage_dir} and run the stage again."
-        ) from error
+    except KeyError as error:
+        problem = f"has no {error}, as one of an earlier version"
+    except (OSError, ValueError, TypeError, AttributeError) as error:
+        problem = f"not a manifest ({error})"
+    raise DamageError(f"{path}: {problem}. Run: python jobs/{stage_dir.name}.py")
+
+
+def write_manifest(stage_dir: Path, manifest: Manifest) -> None:
+    """Write a manifest with the hash of itself."""
+    record = json.loads(json.dumps(asdict(manifest), default=str))  # as it will be read
+    write_json(stage_dir / MANIFEST_NAME, {**record, "sha256": compute_fingerprint(record)})
+
+
+def write_list(stage_dir: Path, manifest: Manifest, listed: Sequence[Checksum], accept: bool = False) -> None:
+    """Write the list of a stage's files, and the manifest that knows it.
+
+    Args:
+        accept: the files are not what the stage has written, and are accepted so.
+    """
+    text = checksums.format_list(listed)
+    digest = compute_bytes_fingerprint(text.encode())
+    write_text(stage_dir / checksums.LIST_NAME, text)
+    write_manifest(stage_dir, replace(manifest, checksums=digest, accepted=digest if accept else ""))
 
 
 def require_manifest(stage_dir: Path) -> Manifest:
     """The manifest of a stage that another stage reads.
 
     Raises:
-        ArtifactError: the stage has not finished.
+        ArtifactError: the stage has not finished, or its manifest is damaged.
     """
     manifest = read_manifest(stage_dir)
     if manifest is None:
@@ -211,78 +230,3 @@ def require_manifest(stage_dir: Path) -> Manifest:
             f"{stage_dir}: no {MANIFEST_NAME}, so this stage has not finished. Run: python jobs/{stage_dir.name}.py"
         )
     return manifest
-
-
-class StageFolder:
-    """A stage's folder while the stage runs. Use it as a context manager.
-
-    Entering takes the folder's lock and settles what is found there: unfinished work of the same identity
-    is kept (`resumed` is True) and loses its manifest, anything else is moved to `_previous/` beside it, never deleted.
-    `finish` writes the manifest; leaving without it leaves the folder unfinished.
-    """
-
-    def __init__(self, path: Path, identity: Identity) -> None:
-        self.path = path
-        self.identity = identity
-        self.resumed = False
-        self._started = 0.0
-        self._lock: Any = None
-
-    def is_finished(self) -> bool:
-        """True if the folder already holds the finished work of this very identity, with nothing left to try again."""
-        manifest = read_manifest(self.path)
-        if manifest is None or manifest.fingerprint != self.identity.fingerprint:
-            return False
-        return manifest.is_settled(self.identity.max_tries)
-
-    def __enter__(self) -> "StageFolder":
-        self._started = time.monotonic()
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        self._take_lock()
-        found = self._read_identity()
-        self.resumed = found == self.identity.fingerprint and not self.is_finished()
-        if self.resumed:
-            (self.path / MANIFEST_NAME).unlink(missing_ok=True)
-            return self
-        if self.path.exists() and any(self.path.iterdir()):
-            self._set_aside(found or "unknown")
-        self.path.mkdir(exist_ok=True)
-        write_json(self.path / IDENTITY_NAME, self.identity.to_dict())
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self._lock.close()
-        self._lock = None
-
-    def finish(self, counts: dict[str, Any]) -> Manifest:
-        """Write the manifest, the last act of a stage."""
-        duration_s = round(time.monotonic() - self._started, 2)
-        finished_at = datetime.now(UTC).isoformat(timespec="seconds")
-        record = {**self.identity.to_dict(), "counts": counts, "duration_s": duration_s, "finished_at": finished_at}
-        write_json(self.path / MANIFEST_NAME, record)
-        manifest = read_manifest(self.path)
-        assert manifest is not None
-        return manifest
-
-    def _take_lock(self) -> None:
-        lock_path = self.path.parent / f"{_LOCK_NAME}-{self.path.name}"
-        self._lock = lock_path.open("a")
-        try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            self._lock.close()
-            raise ArtifactError(
-                f"{self.path}: another run is writing this folder. Wait for it, stop it, or choose another --run-dir."
-            ) from None
-
-    def _read_identity(self) -> str | None:
-        try:
-            return json.loads((self.path / IDENTITY_NAME).read_text(encoding="utf-8"))["fingerprint"]
-        except (FileNotFoundError, NotADirectoryError, ValueError, KeyError, TypeError):
-            return None
-
-    def _set_aside(self, found: str) -> None:
-        target = self.path.parent / PREVIOUS_DIR_NAME / f"{self.path.name}-{found}-{time.strftime('%Y%m%d-%H%M%S')}"
-        target.parent.mkdir(exist_ok=True)
-        shutil.move(self.path, target)
-        print(f"{self.path}: holds the work of other inputs, options or code; moved to {target}")

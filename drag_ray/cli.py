@@ -10,7 +10,7 @@ PIPELINE = "pipeline"
 SERVE = "serve"
 _PIPELINE_SUMMARY = "Run all stages in order; skip what is unchanged, go on with what was interrupted."
 _SERVE_SUMMARY = "Serve the base model and its adapters behind one OpenAI-compatible endpoint."
-_ALWAYS = ("run_dir", "cluster")
+_ALWAYS = ("run_dir", "verify", "cluster")
 _INTERRUPTED = 130
 _FAILED = 1
 
@@ -51,7 +51,7 @@ def run_command(command: str, argv: Sequence[str]) -> int:
 
 def _run(command: str, argv: Sequence[str]) -> None:
     from drag_ray.config import load
-    from drag_ray.pipeline import STAGES, run_stage
+    from drag_ray.pipeline import STAGES, run_stages
     from drag_ray.run_config import RunConfig
 
     stages = list(STAGES.values()) if command == PIPELINE else [STAGES[command]] if command in STAGES else []
@@ -74,8 +74,7 @@ def _run(command: str, argv: Sequence[str]) -> None:
             from drag_ray.serve import stage as serve_stage
 
             serve_stage.run(config)
-        for stage in stages:
-            run_stage(stage, config)
+        run_stages(stages, config)
 
 
 if __name__ == "__main__":

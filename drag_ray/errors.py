@@ -4,6 +4,7 @@
     ├── ConfigError           an option, a configuration file or a combination of options is wrong
     ├── DataError             an input file, line or column is not what its schema says
     ├── ArtifactError         a run folder is missing, unfinished, stale or held by another run
+    │   └── DamageError         a file of a finished stage is not what was written
     ├── SearchIndexError      the search index cannot be built, opened or asked
     ├── RolloutError          one rollout failed; it is recorded on its trajectory and the run goes on
     │   └── PromptTooLongError  the next prompt does not fit into the model's context; the rollout ends there
@@ -32,6 +33,10 @@ class DataError(DragRayError, ValueError):
 
 class ArtifactError(DragRayError):
     """A run folder is missing, unfinished, stale or held by another run."""
+
+
+class DamageError(ArtifactError):
+    """A file of a finished stage is not what was written."""
 
 
 class SearchIndexError(DragRayError):

@@ -13,6 +13,7 @@ FILE_COMMANDS = {
     "inspect": "Show what is learned of a file of training rows, how long its rows are and how often they are the same.",
     "import": "Take a trajectories.jsonl of the DRAG reference as the collected trajectories of a run.",
     "export": "Write the collected trajectories of a run as a trajectories.jsonl of the DRAG reference.",
+    "verify": "Look whether the files of a run's finished stages are what was written, or accept that they were changed.",
 }
 
 
@@ -23,7 +24,7 @@ def run_file_command(command: str, argv: Sequence[str]) -> None:
         DragRayError: a file or an option is wrong.
     """
     try:
-        {"show": _show, "inspect": _inspect, "import": _import, "export": _export}[command](argv)
+        {"show": _show, "inspect": _inspect, "import": _import, "export": _export, "verify": _verify}[command](argv)
         sys.stdout.flush()
     except BrokenPipeError:  # the reader, as `head`, has seen enough; what is still held goes nowhere
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -100,13 +101,40 @@ def _import(argv: Sequence[str]) -> None:
 
 def _export(argv: Sequence[str]) -> None:
     from drag_ray.config import load
+    from drag_ray.damage import refuse_damage
     from drag_ray.process.exchange import export_trajectories
     from drag_ray.run_config import RunConfig
 
     path, rest = _take_file("export", argv)
     config = load(RunConfig, rest, ("run_dir",), program="drag-ray export FILE", description=FILE_COMMANDS["export"])
+    refuse_damage(config.stage_dir("collect"), whole=True)
     num_exported = export_trajectories(config.stage_dir("collect") / "trajectories", path)
     print(f"export: {num_exported} trajectories in {path}")
+
+
+def _verify(argv: Sequence[str]) -> None:
+    parser = argparse.ArgumentParser(prog="drag-ray verify", description=FILE_COMMANDS["verify"])
+    parser.add_argument("path", type=Path, help="a run, or the folder of one of its stages")
+    parser.add_argument("--accept", action="store_true", help="take the files of the stage as they are now for what was written")
+    options = parser.parse_args(argv)
+    from drag_ray.damage import accept_changes, list_finished, verify_stage
+    from drag_ray.errors import ConfigError, DamageError
+
+    stage_dirs = list_finished(options.path)
+    if options.accept and stage_dirs != [options.path]:
+        raise ConfigError(f"--accept {options.path}: name the folder of the one stage whose files were changed.")
+    if options.accept:
+        changes = accept_changes(options.path)
+        print("\n".join([f"accepted: {change.path}" for change in changes]) or "nothing has changed")
+    problems = []
+    for stage_dir in stage_dirs:
+        try:
+            num_files, num_bytes = verify_stage(stage_dir)
+            print(f"{stage_dir}: {num_files} files, {num_bytes:,} bytes, as they were written")
+        except DamageError as error:
+            problems.append(str(error))
+    if problems:
+        raise DamageError("\n".join(problems))
 
 
 def _take_file(command: str, argv: Sequence[str]) -> tuple[Path, list[str]]:

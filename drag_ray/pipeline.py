@@ -1,20 +1,25 @@
 """The stages as data: what each reads, which options and which code it depends on, and so when it must run again.
 
 A stage's identity is its options, the outcomes of the stages that it reads, and the source of the code that it
-runs. A stage whose folder holds the finished work of the same identity is skipped; unfinished work of the same
-identity is gone on with, and work that failed in part is tried again; anything else is set aside and done anew.
+runs. A stage whose folder holds the finished work of the same identity, undamaged, is skipped; unfinished work of the same
+identity is gone on with, and work that failed in part is tried again; anything else is set aside and done anew. Before a stage
+is skipped its files are looked at quickly, before it is read completely (see `checksums`).
 """
 
 import importlib
+from collections.abc import Sequence
 from dataclasses import dataclass
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 from drag_ray import artifacts, provenance
-from drag_ray.artifacts import Identity, Manifest, StageFolder
+from drag_ray.artifacts import Identity, Manifest
+from drag_ray.damage import find_damage, refuse_damage
 from drag_ray.engine.config import EngineConfig
-from drag_ray.errors import ConfigError
+from drag_ray.errors import ConfigError, DamageError
 from drag_ray.run_config import RunConfig
+from drag_ray.stage_folder import StageFolder
 
 _SHARED_CODE = ("types.py", "schemas.py")
 _ROLLOUT_CODE = ("agent", "engine", "search", "collect")
@@ -32,6 +37,10 @@ class Stage:
         sections: options that it depends on; its command line offers them.
         code: parts of drag_ray that its result depends on.
         placement: options of its sections that do not change what comes out, only where and how fast it runs, if anything.
+        packages: packages whose version its result depends on: another one cannot read it, or reads it otherwise.
+        own_files: names of files and folders that nobody reads but the stage itself while it is unfinished.
+        checked_on_open: folders with too many bytes to be looked at before the stage is read; who opens a file looks at it.
+        mends: it does again what is missing from its folder, so what is damaged need not cost the rest.
     """
 
     name: str
@@ -42,6 +51,10 @@ class Stage:
     module: str = ""
     reads_if_begun: tuple[str, ...] = ()
     placement: tuple[str, ...] = ()
+    packages: tuple[str, ...] = ()
+    own_files: tuple[str, ...] = ()
+    checked_on_open: tuple[str, ...] = ()
+    mends: bool = False
 
     def run(self, config: RunConfig, folder: StageFolder) -> dict[str, Any]:
         """Run the stage's own code and return the counts of its summary line."""
@@ -65,6 +78,7 @@ _ROLLOUT_PLACEMENT = (
     "collect.max_failure_rate",
 )
 
+_ROLLOUT_FILES = ("claims", "running", "forgiven", "corrupt", "logs")
 _REWARD_MODEL_CODE = ("finetune/reward_model.py", "finetune/model.py", "finetune/conversation.py", "finetune/tokens.py")
 
 STAGES: dict[str, Stage] = {
@@ -77,6 +91,8 @@ STAGES: dict[str, Stage] = {
             sections=("corpus", "search"),
             code=("corpus", "search"),
             module="drag_ray.corpus.stage",
+            packages=("tantivy",),
+            checked_on_open=("page_images",),
         ),
         Stage(
             name="collect",
@@ -85,6 +101,8 @@ STAGES: dict[str, Stage] = {
             sections=("seed", "agent", "engine", "collect"),
             code=_ROLLOUT_CODE,
             placement=_ROLLOUT_PLACEMENT,
+            own_files=_ROLLOUT_FILES,
+            mends=True,
         ),
         Stage(
             name="process",
@@ -97,6 +115,7 @@ STAGES: dict[str, Stage] = {
             name="format",
             summary="Write training rows from the scored searches.",
             reads=("process",),
+            reads_if_begun=("index",),  # trajectories from elsewhere come without one
             sections=("format",),
             code=(
                 *("format", "process/conversations.py", "corpus/split.py", "corpus/components.py"),
@@ -107,9 +126,12 @@ STAGES: dict[str, Stage] = {
             name="finetune",
             summary="Train a LoRA adapter on the training rows.",
             reads=("format",),
+            reads_if_begun=("index",),  # for the page images
             sections=("finetune", "engine"),
             code=("finetune", "format/masks.py"),
             placement=("finetune.num_workers", "finetune.image_workers", "finetune.max_failures", *_ENGINE_BUT_MODEL),
+            own_files=("checkpoints",),
+            mends=True,  # from its last checkpoint, without training again
         ),
         Stage(
             name="evaluate",
@@ -120,6 +142,7 @@ STAGES: dict[str, Stage] = {
             code=(*_ROLLOUT_CODE, "baselines", "evaluate", *_REWARD_MODEL_CODE),
             # Its rollouts are greedy, and nothing that it reports is made of log-probabilities.
             placement=(*_ROLLOUT_PLACEMENT, "engine.seeds", "engine.logprobs"),
+            own_files=_ROLLOUT_FILES,
         ),
     )
 }
@@ -136,28 +159,51 @@ def compute_identity(stage: Stage, config: RunConfig) -> Identity:
     for key in stage.placement:
         section, _, name = key.partition(".")
         options.get(section, {}).pop(name, None)
-    reads = [*stage.reads, *(name for name in stage.reads_if_begun if config.stage_dir(name).exists())]
-    inputs = {name: artifacts.require_manifest(config.stage_dir(name)).outcome_fingerprint for name in reads}
+    inputs = {name: artifacts.require_manifest(config.stage_dir(name)).outcome_fingerprint for name in _list_reads(stage, config)}
+    inputs |= {name: version(name) for name in stage.packages}
     inputs |= _fingerprint_sources(stage, config)
     max_tries = config.collect.max_tries if "collect" in stage.sections else 0
     code = provenance.compute_code_fingerprint((*_SHARED_CODE, *stage.code))
     return Identity(stage.name, options, inputs, code, max_tries)
 
 
+def run_stages(stages: Sequence[Stage], config: RunConfig) -> None:
+    """Run stages in their order; one that is damaged where only its reader looks is done again before its reader."""
+    try:
+        for stage in stages:
+            run_stage(stage, config)
+    except DamageError as error:
+        if config.verify or len(stages) == 1:
+            raise
+        print(f"{error}\nLooking at every byte of the run, from the first stage on.", flush=True)
+        run_stages(stages, config.model_copy(update={"verify": True}))
+
+
 def run_stage(stage: Stage, config: RunConfig) -> Manifest:
-    """Run a stage, go on with it, or skip it if its folder holds the finished work of the same identity."""
+    """Run a stage, go on with it, or skip it if its folder holds the finished work of the same identity.
+
+    Raises:
+        DamageError: a stage that it reads is damaged.
+    """
     identity = compute_identity(stage, config)
-    folder = StageFolder(config.stage_dir(stage.name), identity)
+    damage = find_damage(config.stage_dir(stage.name), whole=config.verify)
+    folder = StageFolder(config.stage_dir(stage.name), identity, damage, stage.mends)
     finished = artifacts.read_manifest(folder.path) if folder.is_finished() else None
     if finished:
         print(f"{stage.name}: unchanged, skipped ({folder.path})", flush=True)
         return finished
+    for name in _list_reads(stage, config):
+        refuse_damage(config.stage_dir(name), whole=True, but=() if config.verify else STAGES[name].checked_on_open)
     with folder:
         print(f"{stage.name}: {'going on' if folder.resumed else 'starting'} in {folder.path}", flush=True)
-        manifest = folder.finish(stage.run(config, folder))
+        manifest = folder.finish(stage.run(config, folder), stage.own_files)
     counts = ", ".join(f"{name} {_format_count(value)}" for name, value in manifest.counts.items() if value is not None)
     print(f"{stage.name}: done in {manifest.duration_s:.0f} s: {counts}", flush=True)
     return manifest
+
+
+def _list_reads(stage: Stage, config: RunConfig) -> list[str]:
+    return [*stage.reads, *(name for name in stage.reads_if_begun if config.stage_dir(name).exists())]
 
 
 def _fingerprint_sources(stage: Stage, config: RunConfig) -> dict[str, str]:

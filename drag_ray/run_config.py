@@ -21,6 +21,9 @@ class RunConfig(BaseConfig):
 
     run_dir: Path = Path("runs/default")
     """folder of the run; each stage has a folder of its own in it"""
+    verify: bool = False
+    """look at every byte of the finished stages, not only at sizes, small files and samples of large ones; what is damaged is
+    done again"""
     seed: int = 0
     """seed of sampling and resampling"""
     cluster: ClusterConfig = ClusterConfig()

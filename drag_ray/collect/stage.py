@@ -15,7 +15,6 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from drag_ray import schemas
 from drag_ray.agent.rollout import Policy, RolloutTask
-from drag_ray.artifacts import StageFolder
 from drag_ray.cluster import count_gpus, takes_gpus
 from drag_ray.collect import engine_logs, journal
 from drag_ray.collect.config import CollectConfig
@@ -41,6 +40,7 @@ from drag_ray.corpus.questions import draw_questions
 from drag_ray.engine.adapter import check_adapter
 from drag_ray.engine.config import EngineConfig
 from drag_ray.errors import ConfigError, DataError, DragRayError, EngineDiedError, TooManyFailuresError
+from drag_ray.stage_folder import StageFolder
 from drag_ray.types import Question
 
 _MAX_PASSES = 3

@@ -13,7 +13,6 @@ import ray.data
 from tqdm import tqdm
 
 from drag_ray import artifacts, schemas
-from drag_ray.artifacts import StageFolder
 from drag_ray.corpus import page_images, parts
 from drag_ray.corpus.config import CorpusConfig
 from drag_ray.corpus.documents import list_documents
@@ -25,6 +24,7 @@ from drag_ray.corpus.questions import check_evidence, draw_questions, read_quest
 from drag_ray.corpus.split import assign_splits
 from drag_ray.errors import ConfigError, DataError
 from drag_ray.search.index import build_index
+from drag_ray.stage_folder import StageFolder
 from drag_ray.types import Question
 
 MANUALS = "manuals"

@@ -13,7 +13,6 @@ from typing import Any
 
 from drag_ray import artifacts, provenance, schemas
 from drag_ray.agent.rollout import RolloutTask
-from drag_ray.artifacts import StageFolder
 from drag_ray.baselines.passages import read_examples
 from drag_ray.baselines.policies import BASELINES, WITH_MODEL, WITH_REWARD_MODEL, BaselineOptions, build_rollouts
 from drag_ray.cluster import takes_gpus
@@ -30,6 +29,7 @@ from drag_ray.evaluate.results import QuestionResult, compute_results
 from drag_ray.evaluate.reuse import ROLLOUTS_DIR_NAME, fingerprint_policy, list_earlier, prepare_rollouts
 from drag_ray.search.index import read_record
 from drag_ray.search.searcher import Searcher
+from drag_ray.stage_folder import StageFolder
 from drag_ray.types import Question, Trajectory
 
 REPORT_NAME = "report.html"

@@ -11,7 +11,7 @@ import ray.train
 from ray.train.torch import TorchConfig, TorchTrainer
 from ray.train.v2.api.exceptions import TrainingFailedError
 
-from drag_ray.artifacts import StageFolder, write_jsonl
+from drag_ray.artifacts import write_jsonl
 from drag_ray.cluster import count_gpus, takes_gpus
 from drag_ray.corpus import page_images
 from drag_ray.engine.embedded import resolve_model
@@ -19,6 +19,7 @@ from drag_ray.errors import DataError, DragRayError, NotFiniteError, TrainError
 from drag_ray.finetune.adapter import read_base_model, write_base_model
 from drag_ray.finetune.config import FinetuneConfig
 from drag_ray.finetune.job import TrainJob
+from drag_ray.stage_folder import StageFolder
 
 ADAPTER_DIR_NAME = "adapter"
 MERGED_DIR_NAME = "merged"

@@ -8,7 +8,7 @@ from typing import Any
 import polars as pl
 
 from drag_ray import schemas
-from drag_ray.artifacts import StageFolder, read_manifest, write_parquet, write_text
+from drag_ray.artifacts import read_manifest, write_parquet, write_text
 from drag_ray.cluster import run_tasks
 from drag_ray.errors import DataError
 from drag_ray.format.card import write_card
@@ -20,6 +20,7 @@ from drag_ray.format.row_files import RowFiles
 from drag_ray.format.split import TRAIN, VALIDATION, WITHHELD, assign_sides
 from drag_ray.format.survey import survey_parts
 from drag_ray.format.tables import list_parts
+from drag_ray.stage_folder import StageFolder
 from drag_ray.types import Question
 
 Files = dict[tuple[FormatName, str], RowFiles]

@@ -10,12 +10,14 @@ import pyarrow.parquet as pq
 
 from drag_ray import schemas
 from drag_ray.agent.config import AgentConfig
-from drag_ray.artifacts import Identity, StageFolder, compute_file_fingerprint, whole_or_absent, write_jsonl, write_parquet
+from drag_ray.artifacts import Identity, compute_file_fingerprint, whole_or_absent, write_jsonl, write_parquet
 from drag_ray.corpus.problems import Problem, count_problems
 from drag_ray.corpus.text import to_printable
+from drag_ray.damage import find_damage
 from drag_ray.errors import DataError
 from drag_ray.process.drag_jsonl import read_trajectories, to_record
 from drag_ray.process.trajectories import check_files
+from drag_ray.stage_folder import StageFolder
 from drag_ray.types import Trajectory
 
 _BATCH_RECORDS = 2_000
@@ -33,11 +35,12 @@ def import_trajectories(path: Path, collect_dir: Path, config: AgentConfig) -> d
     """
     if not path.is_file():
         raise DataError(f"{path}: no such file. Give a trajectories.jsonl, one JSON object a line.")
+    command = f"drag-ray import {path} --run-dir {collect_dir.parent}"
     inputs = {to_printable(path.name): compute_file_fingerprint(path)}
-    identity = Identity("collect", config.model_dump(mode="json"), inputs, "import")
+    identity = Identity("collect", config.model_dump(mode="json"), inputs, "import", command=to_printable(command))
     problems: list[Problem] = []
     num_imported = 0
-    with StageFolder(collect_dir, identity) as folder:
+    with StageFolder(collect_dir, identity, find_damage(collect_dir)) as folder:
         read = _keep_problems(read_trajectories(path, config), problems)
         for number, batch in enumerate(iter(lambda: list(islice(read, _BATCH_RECORDS)), [])):
             table = schemas.to_table(batch, schemas.TRAJECTORIES)

@@ -7,13 +7,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from drag_ray.artifacts import StageFolder, write_json
+from drag_ray.artifacts import write_json
 from drag_ray.cluster import run_tasks
 from drag_ray.errors import DataError
 from drag_ray.process.config import ProcessConfig
 from drag_ray.process.parts import deal_out, part_name, process_part, read_dealt
 from drag_ray.process.statistics import compute_statistics, format_statistics
 from drag_ray.process.trajectories import TRAIN_SPLIT, FileSize, check_files, check_settings, read_records
+from drag_ray.stage_folder import StageFolder
 
 _DEALT_DIR_NAME = "dealt"
 

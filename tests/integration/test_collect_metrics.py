@@ -28,6 +28,7 @@ from drag_ray.engine.scripted import ScriptedEngine
 from drag_ray.errors import RolloutError
 from drag_ray.search.config import SearchConfig
 from drag_ray.search.index import build_index
+from drag_ray.stage_folder import StageFolder
 from drag_ray.types import Page
 
 NUM_QUESTIONS = 6
@@ -60,7 +61,7 @@ def counts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict]:
     questions = [build_question(id=f"q{number}", question=f"question {number}?") for number in range(NUM_QUESTIONS)]
     with (
         connect(ClusterConfig(num_cpus=2)),
-        artifacts.StageFolder(run_dir / "collect", artifacts.Identity("collect", {}, {}, "test")) as folder,
+        StageFolder(run_dir / "collect", artifacts.Identity("collect", {}, {}, "test")) as folder,
     ):
         options = WorkerOptions(
             run_dir=folder.path,

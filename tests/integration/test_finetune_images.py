@@ -19,7 +19,7 @@ from transformers import AutoConfig, Qwen3VLForConditionalGeneration
 from trl.trainer.sft_config import SFTConfig
 from trl.trainer.sft_trainer import SFTTrainer
 
-from drag_ray.artifacts import Identity, StageFolder
+from drag_ray.artifacts import Identity
 from drag_ray.cluster import ClusterConfig, connect
 from drag_ray.corpus.page_images import DIR_NAME, PageImages
 from drag_ray.engine.embedded import embedded_model_dir
@@ -35,6 +35,7 @@ from drag_ray.finetune.tokenized_rows import tokenize_rows, tokenize_scored
 from drag_ray.finetune.tokens import IGNORED_LABEL
 from drag_ray.finetune.trained_tokens import compute_trained_loss
 from drag_ray.finetune.trainer import train
+from drag_ray.stage_folder import StageFolder
 
 QUERIES = ("rotor", "spar", "fuel", "cabin")
 EPOCHS = 60

@@ -10,10 +10,14 @@ from pathlib import Path
 
 import psutil
 import pytest
-from test_finetune_stage import make_config, make_nano_model, open_folder, write_rows
+from test_finetune_stage import make_config, make_nano_model, write_rows
 
+from drag_ray.artifacts import Identity
 from drag_ray.cluster import ClusterConfig, connect
+from drag_ray.damage import find_damage
 from drag_ray.finetune.stage import run
+from drag_ray.pipeline import STAGES
+from drag_ray.stage_folder import StageFolder
 
 NUM_ROWS = 120
 NUM_STEPS = 60
@@ -23,8 +27,10 @@ CHECKPOINT_STEPS = 10
 def run_stage(run_dir: Path, model: Path) -> None:
     """Run the stage on a Ray of its own."""
     config = make_config(run_dir, model, checkpoint_steps=CHECKPOINT_STEPS, merge=False)
-    with connect(ClusterConfig(num_cpus=1)), open_folder(run_dir) as folder:
-        folder.finish(run(config, folder))
+    stage_dir = run_dir / "finetune"
+    stage_folder = StageFolder(stage_dir, Identity("finetune", {}, {}, "test"), find_damage(stage_dir), mends=True)
+    with connect(ClusterConfig(num_cpus=1)), stage_folder as folder:
+        folder.finish(run(config, folder), STAGES["finetune"].own_files)
 
 
 def wait_for_a_checkpoint(run_dir: Path, driver: psutil.Process) -> None:
@@ -65,3 +71,12 @@ def test_a_killed_driver_takes_its_workers_along_and_the_next_one_goes_on(
     assert [point["step"] for point in curve if "loss" in point] == list(range(1, NUM_STEPS + 1))
     assert (tmp_path / "finetune" / "manifest.json").exists()
     assert (tmp_path / "finetune" / "adapter" / "adapter_model.safetensors").exists()
+
+    weights = tmp_path / "finetune" / "adapter" / "adapter_model.safetensors"
+    trained = weights.read_bytes()
+    weights.write_bytes(trained[: len(trained) // 2])
+    run_stage(tmp_path, model)
+    printed = capfd.readouterr().out
+    assert "damaged (adapter/adapter_model.safetensors: has" in printed
+    assert "finetune step" not in printed  # the last checkpoint has it
+    assert weights.read_bytes() == trained

@@ -17,7 +17,7 @@ from datasets import Dataset
 from peft import PeftModel
 from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaConfig, LlamaForCausalLM
 
-from drag_ray.artifacts import Identity, StageFolder
+from drag_ray.artifacts import Identity
 from drag_ray.cluster import ClusterConfig, connect
 from drag_ray.engine.embedded import embedded_model_dir
 from drag_ray.errors import DataError, NotFiniteError, TrainError
@@ -28,6 +28,7 @@ from drag_ray.finetune.model import load_reward_model
 from drag_ray.finetune.reward_model import RewardModel
 from drag_ray.finetune.stage import run
 from drag_ray.finetune.trainer import train
+from drag_ray.stage_folder import StageFolder
 
 NUM_TRAIN_ROWS = 160
 NUM_STEPS = 80

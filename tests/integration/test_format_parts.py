@@ -9,7 +9,7 @@ import pytest
 from factories import build_question, build_search, build_trajectory
 
 from drag_ray import schemas
-from drag_ray.artifacts import Identity, StageFolder
+from drag_ray.artifacts import Identity
 from drag_ray.cluster import ClusterConfig, connect
 from drag_ray.errors import DataError
 from drag_ray.format.config import FORMATS
@@ -17,6 +17,7 @@ from drag_ray.format.stage import run as run_format
 from drag_ray.process.config import ProcessConfig
 from drag_ray.process.stage import run as run_process
 from drag_ray.run_config import RunConfig
+from drag_ray.stage_folder import StageFolder
 from drag_ray.types import Evidence, Trajectory
 
 NUM_QUESTIONS = 40

@@ -32,12 +32,13 @@ from trl import (
 )
 
 from drag_ray import schemas
-from drag_ray.artifacts import Identity, StageFolder
+from drag_ray.artifacts import Identity
 from drag_ray.engine.embedded import embedded_model_dir
 from drag_ray.format.config import FORMATS, FormatConfig
 from drag_ray.format.stage import run as run_format
 from drag_ray.process.stage import run as run_process
 from drag_ray.run_config import RunConfig
+from drag_ray.stage_folder import StageFolder
 from drag_ray.types import Evidence
 
 ARGUMENTS: dict[str, Any] = {

@@ -23,6 +23,7 @@ from drag_ray.pipeline import STAGES, run_stage
 from drag_ray.run_config import RunConfig
 from drag_ray.search.config import SearchConfig
 from drag_ray.search.index import read_record
+from drag_ray.stage_folder import StageFolder
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -53,7 +54,7 @@ def documents_dir(tmp_path):
 def run_index(tmp_path, **options):
     identity = artifacts.Identity("index", {}, {}, "test")
     config = SimpleNamespace(corpus=CorpusConfig(**options), search=SearchConfig())
-    with artifacts.StageFolder(tmp_path / "run" / "index", identity) as folder:
+    with StageFolder(tmp_path / "run" / "index", identity) as folder:
         return stage.run(config, folder), folder.path
 
 

@@ -8,8 +8,9 @@ import pyarrow as pa
 import pytest
 
 from drag_ray import artifacts, schemas
-from drag_ray.artifacts import Identity, StageFolder
+from drag_ray.artifacts import Identity
 from drag_ray.errors import ArtifactError, DataError
+from drag_ray.stage_folder import StageFolder
 from drag_ray.types import Page
 
 
@@ -80,9 +81,9 @@ def test_two_runs_cannot_write_one_folder(tmp_path: Path) -> None:
     holder.join()
 
 
-def test_an_unreadable_manifest_says_what_to_remove(tmp_path: Path) -> None:
+def test_an_unreadable_manifest_says_what_to_run(tmp_path: Path) -> None:
     artifacts.write_text(tmp_path / "collect" / artifacts.MANIFEST_NAME, '{"stage": ')
-    with pytest.raises(ArtifactError, match=r"not a manifest.*Remove the folder"):
+    with pytest.raises(ArtifactError, match=r"not a manifest.*Run: python jobs/collect\.py"):
         artifacts.read_manifest(tmp_path / "collect")
 
 
@@ -99,6 +100,11 @@ def test_tables_of_another_version_or_type_are_refused_by_name(tmp_path: Path) -
         schemas.read_table(path, schemas.PAGES)
     artifacts.write_parquet(path, table.replace_schema_metadata({"drag_ray.schema_version": "0"}))
     with pytest.raises(DataError, match="schema version 0"):
+        schemas.read_table(path, schemas.PAGES)
+    artifacts.write_parquet(path, table)
+    data = path.read_bytes()
+    path.write_bytes(data[:4] + bytes(40) + data[44:])
+    with pytest.raises(DataError, match="not a readable Parquet file"):  # its footer says nothing of it
         schemas.read_table(path, schemas.PAGES)
     path.write_text("not parquet")
     with pytest.raises(DataError, match="not a readable Parquet file"):

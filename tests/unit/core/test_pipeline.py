@@ -7,11 +7,12 @@ from typing import Any
 import pytest
 
 from drag_ray import artifacts, pipeline
-from drag_ray.artifacts import Identity, StageFolder
+from drag_ray.artifacts import Identity
 from drag_ray.config import load
 from drag_ray.errors import ArtifactError, ConfigError, DragRayError
 from drag_ray.pipeline import STAGES, compute_identity, run_stage
 from drag_ray.run_config import RunConfig
+from drag_ray.stage_folder import StageFolder
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ import yaml
 from factories import build_question, build_search, build_trajectory
 
 from drag_ray import schemas
-from drag_ray.artifacts import Identity, StageFolder
+from drag_ray.artifacts import Identity
 from drag_ray.errors import DataError
 from drag_ray.format import sft_context, stage
 from drag_ray.format.config import FORMATS, FormatConfig
@@ -22,6 +22,7 @@ from drag_ray.process.parts import process_part
 from drag_ray.process.stage import run as run_process
 from drag_ray.process.trajectories import read_records
 from drag_ray.run_config import RunConfig
+from drag_ray.stage_folder import StageFolder
 from drag_ray.types import Evidence, Trajectory
 
 

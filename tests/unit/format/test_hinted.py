@@ -15,7 +15,7 @@ from drag_ray.agent.environment import SearchEnvironment
 from drag_ray.agent.hints import write_hint
 from drag_ray.agent.protocol import get_protocol
 from drag_ray.agent.rollout import Policy, Rollouts
-from drag_ray.artifacts import Identity, StageFolder
+from drag_ray.artifacts import Identity
 from drag_ray.collect.plan import build_plan
 from drag_ray.engine.generate import Request
 from drag_ray.engine.scripted import ScriptedEngine
@@ -27,6 +27,7 @@ from drag_ray.run_config import RunConfig
 from drag_ray.search.config import SearchConfig
 from drag_ray.search.index import build_index
 from drag_ray.search.searcher import Searcher
+from drag_ray.stage_folder import StageFolder
 from drag_ray.types import Evidence, Hit, Page, Trajectory
 
 PAGES = [

@@ -8,11 +8,12 @@ import pytest
 from factories import build_answer, build_question, build_search, build_trajectory, build_turn
 
 from drag_ray import schemas
-from drag_ray.artifacts import Identity, StageFolder
+from drag_ray.artifacts import Identity
 from drag_ray.errors import DataError
 from drag_ray.process.config import ProcessConfig
 from drag_ray.process.stage import run
 from drag_ray.run_config import RunConfig
+from drag_ray.stage_folder import StageFolder
 from drag_ray.types import Trajectory
 
 
