@@ -204,10 +204,9 @@ def read_table(path: Path, schema: pa.Schema, columns: list[str] | None = None) 
         DataError: the file is missing, is not Parquet, or does not have the schema.
     """
     try:
-        found = pq.read_schema(path)
+        check(pq.read_schema(path), schema, path)
+        return pq.read_table(path, columns=columns or schema.names).replace_schema_metadata(schema.metadata)
     except FileNotFoundError as error:
         raise DataError(f"{path}: no such file. Run the stage that writes it first.") from error
-    except (pa.ArrowInvalid, OSError) as error:
+    except (pa.ArrowException, OSError) as error:
         raise DataError(f"{path}: not a readable Parquet file ({error}). Remove it and write it again.") from error
-    check(found, schema, path)
-    return pq.read_table(path, columns=columns or schema.names).replace_schema_metadata(schema.metadata)

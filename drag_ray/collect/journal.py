@@ -53,7 +53,7 @@ def begin_attempt(run_dir: Path) -> None:
             path.unlink()
         (run_dir / _FORGIVEN_NAME).unlink()
     for path in (*list_files(run_dir, TRAJECTORIES_DIR_NAME), *list_files(run_dir, FAILURES_DIR_NAME)):
-        if path.stem.rpartition("-")[2] != artifacts.compute_file_fingerprint(path):
+        if not path.is_file() or path.stem.rpartition("-")[2] != artifacts.compute_file_fingerprint(path):
             (run_dir / CORRUPT_DIR_NAME).mkdir(exist_ok=True)
             path.rename(run_dir / CORRUPT_DIR_NAME / path.name)
     forget_claims(run_dir)

@@ -19,6 +19,7 @@ DIR_NAME = "page_images"
 _QUALITY = 90
 # A JPEG cannot be longer than 65,500 pixels, and nothing reads one that is nearly as long.
 _MAX_EDGE = 16_000
+_REMEDY = "Run: python jobs/index.py --verify"
 _KEY = re.compile(r"[0-9a-f]{2}/[0-9a-f]{32}\.jpg")
 
 
@@ -36,7 +37,7 @@ class PageImages:
         """Keep a picture (RGB or grey) and return its key."""
         buffer = io.BytesIO()
         image.save(buffer, "JPEG", quality=_QUALITY)
-        digest = hashlib.sha256(buffer.getbuffer()).hexdigest()[:32]
+        digest = _compute_digest(buffer.getbuffer())
         key = f"{digest[:2]}/{digest}.jpg"
         if not (self.root / key).exists():
             artifacts.write_bytes(self.root / key, buffer.getvalue())
@@ -46,31 +47,32 @@ class PageImages:
         """The JPEG of a page whose `image` is `key`.
 
         Raises:
-            DataError: the key is none, or its file is missing.
+            DataError: the key is none, or its file is missing or not what was written.
         """
         if not _KEY.fullmatch(key):
             raise DataError(f"page image {key!r}: not a key. Build the index with --corpus.page-images.")
         try:
-            return (self.root / key).read_bytes()
-        except FileNotFoundError:
-            raise DataError(f"{self.root / key}: no such page image. {self._remedy}") from None
+            data = (self.root / key).read_bytes()
+        except OSError as error:
+            raise DataError(f"{self.root / key}: no such page image ({error.strerror}). {_REMEDY}") from None
+        digest = _compute_digest(data)
+        if not key.endswith(f"/{digest}.jpg"):
+            raise DataError(f"{self.root / key}: damaged: the hash of its bytes is {digest}. {_REMEDY}")
+        return data
 
     def open(self, key: str) -> Image.Image:
         """The picture of a page whose `image` is `key`, decoded.
 
         Raises:
-            DataError: the key is none, or its file is missing or no picture.
+            DataError: the key is none, or its file is missing or not what was written.
         """
-        try:
-            image = Image.open(io.BytesIO(self.read(key)))
-            image.load()
-        except OSError as error:
-            raise DataError(f"{self.root / key}: not a readable picture ({error}). {self._remedy}") from error
+        image = Image.open(io.BytesIO(self.read(key)))
+        image.load()
         return image
 
-    @property
-    def _remedy(self) -> str:
-        return f"Remove the folder {self.root.parent} and run: python jobs/index.py"  # a finished stage would be skipped
+
+def _compute_digest(data: bytes | memoryview) -> str:
+    return hashlib.sha256(data).hexdigest()[:32]
 
 
 def compute_scale(width: float, height: float, scale: float, max_pixels: int) -> float:

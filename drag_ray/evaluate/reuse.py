@@ -54,5 +54,5 @@ def prepare_rollouts(folder: Path, fingerprint: str, earlier: list[Path]) -> Pat
 def _read_mark(folder: Path) -> str | None:
     try:
         return json.loads((folder / _MARK_NAME).read_text(encoding="utf-8"))["fingerprint"]
-    except (FileNotFoundError, ValueError, KeyError):
+    except (OSError, ValueError, KeyError, TypeError):
         return None

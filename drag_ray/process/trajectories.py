@@ -68,9 +68,7 @@ def check_files(folder: Path) -> dict[Path, FileSize]:
                 schemas.check(file.schema_arrow, schemas.TRAJECTORIES, path)
                 sizes[path] = FileSize(file.metadata.num_rows, _count_bytes(file.metadata))
         except (pa.ArrowInvalid, OSError) as error:
-            raise DataError(
-                f"{path}: not a readable Parquet file ({error}). Remove manifest.json of its stage and collect again."
-            ) from error
+            raise DataError(f"{path}: not a readable Parquet file ({error}). Run: python jobs/collect.py --verify") from error
     return sizes
 
 

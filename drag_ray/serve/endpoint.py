@@ -8,6 +8,7 @@ import urllib.error
 import urllib.request
 from pathlib import Path
 
+from drag_ray.damage import refuse_damage
 from drag_ray.errors import ServeError, TrainError
 from drag_ray.finetune.adapter import (
     ADAPTER_CONFIG_NAME,
@@ -37,11 +38,14 @@ def resolve_adapters(config: ServeConfig, finetune_dir: Path) -> dict[str, Path]
 
     Raises:
         ServeError: an adapter has the name of the base model.
+        DamageError: the finetune stage's own is not what was written.
     """
     adapters = {name: Path(path).resolve() for name, _, path in (entry.partition("=") for entry in config.adapters)}
     trained = finetune_dir / "adapter"
-    if not config.adapters and (trained / ADAPTER_CONFIG_NAME).exists():
-        adapters[DEFAULT_ADAPTER_NAME] = trained.resolve()
+    if not config.adapters:
+        refuse_damage(finetune_dir, whole=True, but=("merged",))
+        if (trained / ADAPTER_CONFIG_NAME).exists():
+            adapters[DEFAULT_ADAPTER_NAME] = trained.resolve()
     if config.served_name in adapters:
         raise ServeError(
             f"serve.adapters: {config.served_name!r} is the name of the base model. "

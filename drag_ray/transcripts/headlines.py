@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from drag_ray import schemas
+from drag_ray.damage import refuse_damage
 from drag_ray.errors import DataError
 from drag_ray.types import ActionKind, Trajectory
 
@@ -55,11 +56,13 @@ def list_files(path: Path) -> dict[Path, str]:
 
     Raises:
         DataError: there are none.
+        DamageError: they are of a finished stage, and not what it has written.
     """
     if path.is_file():
         return {path: ""}
     if not path.is_dir():
         raise DataError(f"{path}: no such file or folder. Give a run, its collect or evaluate folder, or one parquet file.")
+    refuse_damage(path / "collect" if (path / "collect").is_dir() else path)
     roots = {path: ""}
     if (path / "collect").is_dir():
         roots = {path / "collect": ""}

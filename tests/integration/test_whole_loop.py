@@ -155,9 +155,10 @@ def test_a_reward_model_chooses_of_what_the_base_model_draws(
     finished_run: tuple[Path, pl.DataFrame, str], tmp_path: Path
 ) -> None:
     """An untrained one, which costs nothing: what finetune makes of it is tested there."""
-    from drag_ray.artifacts import Identity, StageFolder, write_json
+    from drag_ray.artifacts import Identity, write_json
     from drag_ray.engine.embedded import embedded_model_dir
     from drag_ray.finetune.model import load_reward_model, load_tokenizer
+    from drag_ray.stage_folder import StageFolder
 
     (tmp_path / "index").symlink_to(finished_run[0] / "index")
     with StageFolder(tmp_path / "finetune", Identity("finetune", {}, {}, "test")) as folder:

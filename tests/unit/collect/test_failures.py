@@ -157,7 +157,7 @@ def test_a_page_image_that_does_not_decode_is_an_error_of_its_rollout_alone(opti
     [summary] = run_chunk(dataclasses.replace(options, images_dir=tmp_path), PictureEngine())
     assert read_finished_questions(options) == ["q0", "q1", "q3"]
     [error] = summary["errors"]
-    assert error.startswith(f"DataError: {tmp_path / key}: not a readable picture")
+    assert error.startswith(f"DataError: {tmp_path / key}: damaged: the hash of its bytes is")
 
 
 def test_the_last_error_of_a_rollout_is_told(options: WorkerOptions) -> None:

@@ -36,7 +36,7 @@ def flip_byte(path: Path, place: int) -> None:
     path.write_bytes(data)
 
 
-@pytest.mark.parametrize("damage", ["truncated", "flipped", "empty"])
+@pytest.mark.parametrize("damage", ["truncated", "flipped", "empty", "folder"])
 def test_a_damaged_file_is_set_aside(run_dir: Path, damage: str) -> None:
     write(run_dir, "a", "b")
     write(run_dir, "c")
@@ -45,6 +45,9 @@ def test_a_damaged_file_is_set_aside(run_dir: Path, damage: str) -> None:
     if damage == "flipped":
         flip_byte(victim, size // 10)
         assert pq.read_metadata(victim).num_rows == 2  # its footer says nothing of it
+    elif damage == "folder":
+        victim.unlink()
+        victim.mkdir()
     else:
         os.truncate(victim, size - 20 if damage == "truncated" else 0)
     journal.begin_attempt(run_dir)

@@ -10,12 +10,13 @@ from drag_ray.evaluate.policies import choose_models
 from drag_ray.evaluate.reuse import fingerprint_policy, list_earlier, prepare_rollouts
 from drag_ray.pipeline import STAGES, compute_identity
 from drag_ray.run_config import RunConfig
+from drag_ray.stage_folder import StageFolder
 
 FILE = "trajectories/1.parquet"
 
 
 def finish(stage_dir: Path, counts: dict[str, int]) -> None:
-    with artifacts.StageFolder(stage_dir, artifacts.Identity(stage_dir.name, {}, {}, "code")) as folder:
+    with StageFolder(stage_dir, artifacts.Identity(stage_dir.name, {}, {}, "code")) as folder:
         folder.finish(counts)
 
 
@@ -105,3 +106,9 @@ def test_a_copy_that_was_cut_short_is_made_again(tmp_path: Path) -> None:
     artifacts.write_text(folder / FILE, "half")
     assert prepare_rollouts(folder, "same", []) is None
     assert not (folder / FILE).exists()
+
+
+def test_a_mark_that_cannot_be_read_is_nobodys(tmp_path: Path) -> None:
+    other = tmp_path / "_previous" / "evaluate-x" / "rollouts" / "base"
+    (other / "policy.json").mkdir(parents=True)
+    assert prepare_rollouts(tmp_path / "evaluate" / "rollouts" / "base", "same", list_earlier(tmp_path / "evaluate")) is None

@@ -149,7 +149,7 @@ def test_a_missing_or_damaged_image_is_told_with_its_row(
     rows = [build_row(keys[0]), build_row(keys[1])]
     data = store.read(keys[1])
     (store.root / keys[1]).write_bytes(data[: len(data) // 2])
-    with pytest.raises(DataError, match=rf"row 2: .*{keys[1]}: not a readable picture"):
+    with pytest.raises(DataError, match=rf"row 2: .*{keys[1]}: damaged: the hash"):
         tokenize_rows(rows, processor.tokenizer, 2048, images=images)
     (store.root / keys[1]).unlink()
     with pytest.raises(DataError, match=rf"row 2: .*{keys[1]}: no such page image"):

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from drag_ray.errors import ServeError
+from drag_ray.artifacts import Identity
+from drag_ray.errors import DamageError, ServeError
 from drag_ray.finetune.adapter import read_base_model, write_base_model
 from drag_ray.serve.config import ServeConfig
 from drag_ray.serve.endpoint import (
@@ -22,6 +23,7 @@ from drag_ray.serve.endpoint import (
     resolve_adapters,
     wait_until_ready,
 )
+from drag_ray.stage_folder import StageFolder
 
 
 def _make_adapter(folder: Path, rank: int = 8) -> Path:
@@ -49,6 +51,17 @@ def test_a_taken_port_is_named_with_its_remedy() -> None:
 def test_a_host_that_is_not_of_this_machine_is_refused() -> None:
     with pytest.raises(ServeError, match=r"serve.host '203.0.113.7'"):
         check_port_is_free("203.0.113.7", 8000)
+
+
+def test_a_damaged_adapter_of_the_run_is_not_served(tmp_path: Path) -> None:
+    with StageFolder(tmp_path / "finetune", Identity("finetune", {}, {}, "")) as folder:
+        config = _make_adapter(folder.path / "adapter") / "adapter_config.json"
+        folder.finish({})
+    assert list(resolve_adapters(ServeConfig(), folder.path)) == ["tuned"]
+    config.unlink()
+    with pytest.raises(DamageError, match=r"adapter_config\.json: is missing.*python jobs/finetune\.py --verify"):
+        resolve_adapters(ServeConfig(), folder.path)
+    assert list(resolve_adapters(ServeConfig(adapters=("other=/x",)), folder.path)) == ["other"]
 
 
 def test_the_adapter_of_the_run_is_served_unless_others_are_named(tmp_path: Path) -> None:
