@@ -7,7 +7,8 @@ is skipped its files are looked at quickly, before it is read completely (see `c
 """
 
 import importlib
-from collections.abc import Sequence
+import os
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -208,13 +209,19 @@ def _list_reads(stage: Stage, config: RunConfig) -> list[str]:
 
 def _fingerprint_sources(stage: Stage, config: RunConfig) -> dict[str, str]:
     """What a stage reads from outside the run: by name, size and time of change, which is cheap for a large collection."""
-    sources = {}
-    for key, root in _list_sources(stage, config).items():
-        files = sorted(path for path in root.rglob("*") if path.is_file()) if root.is_dir() else [root]
-        sources[key] = artifacts.compute_fingerprint(
-            [(str(path), path.stat().st_size, path.stat().st_mtime_ns) for path in files]
-        )
-    return sources
+    return {key: artifacts.compute_fingerprint(sorted(_list_states(root))) for key, root in _list_sources(stage, config).items()}
+
+
+def _list_states(root: Path) -> Iterator[tuple[str, int, int]]:
+    """Name, size and time of change of each file. One that cannot be looked at counts by its name: who reads it says why."""
+    paths = [Path(folder, name) for folder, _, names in os.walk(root) for name in names] if root.is_dir() else [root]
+    for path in paths:
+        try:
+            found = path.stat()
+        except OSError:
+            yield str(path), 0, 0
+        else:
+            yield str(path), found.st_size, found.st_mtime_ns
 
 
 def _list_sources(stage: Stage, config: RunConfig) -> dict[str, Path]:
@@ -224,7 +231,7 @@ def _list_sources(stage: Stage, config: RunConfig) -> dict[str, Path]:
         for key, source in (("documents", config.corpus.documents), ("questions", config.corpus.questions)):
             if source in ("", "manuals"):
                 continue
-            sources[key] = Path(source)
+            sources[key] = Path(source).expanduser()
             if not sources[key].exists():
                 raise ConfigError(f"corpus.{key} {source!r}: no such file or folder.")
     if "engine" in stage.sections and "engine.adapter" not in stage.placement and config.engine.adapter:

@@ -8,7 +8,9 @@ from typing import Any
 
 import ray
 import ray.train
-from ray.train.torch import TorchConfig, TorchTrainer
+from ray.train.backend import BackendConfig
+from ray.train.torch import TorchConfig
+from ray.train.v2.api.data_parallel_trainer import DataParallelTrainer
 from ray.train.v2.api.exceptions import TrainingFailedError
 
 from drag_ray.artifacts import write_jsonl
@@ -83,7 +85,7 @@ def _fit(settings: FinetuneConfig, model: str, rows_dir: Path, images_dir: Path,
     num_workers = settings.num_workers or (max(1, count_gpus()) if use_gpu else 1)
     num_cpus = 1 if use_gpu else _count_cpus_per_worker(num_workers)
     _announce(num_workers, num_cpus, use_gpu)
-    trainer = TorchTrainer(
+    trainer = DataParallelTrainer(
         _train_loop,
         train_loop_config={
             "config": settings,
@@ -95,7 +97,7 @@ def _fit(settings: FinetuneConfig, model: str, rows_dir: Path, images_dir: Path,
             "num_workers": num_workers,
             "num_threads": num_cpus,
         },
-        torch_config=TorchConfig(backend="nccl" if use_gpu else "gloo"),
+        backend_config=_choose_backend(settings, num_workers, use_gpu),
         scaling_config=ray.train.ScalingConfig(
             num_workers=num_workers,
             use_gpu=use_gpu,
@@ -117,6 +119,13 @@ def _fit(settings: FinetuneConfig, model: str, rows_dir: Path, images_dir: Path,
             f"training stopped, with {settings.max_failures} restarts allowed by finetune.max_failures: {error}\n"
             "Start the stage again to go on from its last checkpoint; if memory ran out, lower finetune.batch_size."
         ) from error
+
+
+def _choose_backend(settings: FinetuneConfig, num_workers: int, use_gpu: bool) -> BackendConfig:
+    """PyTorch's process group where it is needed: its rendezvous listens on every address, and asks for no token."""
+    if num_workers == 1 and settings.deepspeed in ("auto", "off"):
+        return BackendConfig()
+    return TorchConfig(backend="nccl" if use_gpu else "gloo")
 
 
 def _train_loop(loop_config: dict[str, Any]) -> dict[str, Any] | DragRayError:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import grpc
 import pytest
-from grpc_calls import ask_grpc
+from ports import ask_grpc
 
 ROOT = Path(__file__).parents[2]
 RAY = Path(sys.executable).parent / "ray"

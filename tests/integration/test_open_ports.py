@@ -9,12 +9,11 @@ import urllib.request
 from collections.abc import Iterator
 from http.client import HTTPException
 from pathlib import Path
-from typing import NamedTuple
 
 import grpc
 import psutil
 import pytest
-from grpc_calls import ask_grpc
+from ports import Port, ask_grpc, list_ports
 
 NO_TOKEN = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
 HOLD_A_LOCAL_RUN = """
@@ -45,12 +44,6 @@ FIGURES = ("dashboard", "monitor", "ray::DashboardAgent")
 """Programs that tell anyone on this machine their figures, as Prometheus reads them; nothing else is behind these ports."""
 
 
-class Port(NamedTuple):
-    program: str
-    address: str
-    number: int
-
-
 @pytest.fixture(scope="module")
 def local_run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[psutil.Process, Path]]:
     """A driver with a local Ray and a worker, started by a user who has never used Ray, and that user's home folder."""
@@ -67,17 +60,9 @@ def local_run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[psutil
     driver.wait(timeout=60)
 
 
-def list_ports(driver: psutil.Process) -> list[Port]:
-    """The TCP ports on which the driver and everything that it started listen."""
-    ports = []
-    for process in (driver, *driver.children(recursive=True)):
-        program = "driver" if process == driver else name_program(process)
-        found = [socket for socket in process.net_connections("tcp") if socket.status == psutil.CONN_LISTEN]
-        ports += [Port(program, socket.laddr.ip.removeprefix("::ffff:"), socket.laddr.port) for socket in found]
-    return sorted(ports)
-
-
-def name_program(process: psutil.Process) -> str:
+def name_program(process: psutil.Process, driver: psutil.Process) -> str:
+    if process == driver:
+        return "driver"
     command = " ".join(process.cmdline())
     for script in ("dashboard", "monitor"):
         if f"/{script}.py" in command:
@@ -102,29 +87,30 @@ def shows_figures(number: int) -> bool:
         return response.read(1000).startswith(b"# HELP ")
 
 
-def describe_refusal(port: Port) -> str:
-    """How a port treats someone without the token."""
+def describe_refusal(port: Port, program: str) -> str:
+    """How a port of a program treats someone without the token."""
     if ask_http(port.number, "/") is None:
-        codes = {ask_grpc(port.number, method) for method in METHODS[port.program]}
+        codes = {ask_grpc(port.number, method) for method in METHODS[program]}
         # A program's port knows its own calls alone; of those that it knows it must answer none.
         assert grpc.StatusCode.UNAUTHENTICATED in codes, (port, codes)
         assert codes <= {grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.UNIMPLEMENTED}, (port, codes)
         return "token"
-    if port.program in FIGURES and ask_http(port.number, "/anything") == 200:
+    if program in FIGURES and ask_http(port.number, "/anything") == 200:
         assert shows_figures(port.number), port
         return "figures for anyone"
-    statuses = {path: ask_http(port.number, path) for path in PATHS[port.program]}
+    statuses = {path: ask_http(port.number, path) for path in PATHS[program]}
     assert set(statuses.values()) == {401}, (port, statuses)
     return "token"
 
 
 def test_every_port_is_on_the_loopback_address_and_refuses_who_has_no_token(local_run: tuple[psutil.Process, Path]) -> None:
-    ports = list_ports(local_run[0])
-    refusals = {port: describe_refusal(port) for port in ports}
-    print("\n".join(f"{port.program:22}{port.address}:{port.number:<8}{who}" for port, who in refusals.items()))
+    driver, _ = local_run
+    ports = {port: name_program(port.process, driver) for port in list_ports(driver)}
+    answers = {port: describe_refusal(port, program) for port, program in ports.items()}
+    print("\n".join(f"{program:22}{port.address}:{port.number:<8}{answers[port]}" for port, program in ports.items()))
     assert {port.address for port in ports} == {"127.0.0.1"}
-    assert {port.program for port in ports} >= {*METHODS, *PATHS, *FIGURES}
-    assert sum(who != "token" for who in refusals.values()) == len(FIGURES)
+    assert set(ports.values()) >= {*METHODS, *PATHS, *FIGURES}
+    assert sum(answer != "token" for answer in answers.values()) == len(FIGURES)
 
 
 def test_files_that_are_sockets_are_closed_to_other_users(local_run: tuple[psutil.Process, Path]) -> None:
@@ -145,7 +131,7 @@ def test_the_token_is_made_on_first_use_for_its_owner_alone(local_run: tuple[psu
 
 
 def test_a_driver_without_the_token_can_run_nothing(local_run: tuple[psutil.Process, Path]) -> None:
-    (gcs,) = {port.number for port in list_ports(local_run[0]) if port.program == "gcs_server"}
+    (gcs,) = {port.number for port in list_ports(local_run[0]) if port.process.name() == "gcs_server"}
     code = "import ray, sys; ray.init(sys.argv[1]); print(ray.get(ray.remote(lambda: 'it ran').remote()))"
     done = subprocess.run(
         [sys.executable, "-c", code, f"127.0.0.1:{gcs}"],

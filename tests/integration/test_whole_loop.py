@@ -9,7 +9,9 @@ import time
 from pathlib import Path
 
 import polars as pl
+import psutil
 import pytest
+from ports import list_ports
 
 from drag_ray.pipeline import STAGES
 
@@ -21,7 +23,7 @@ OPTIONS = [
     *("--agent.max-iterations", "3", "--agent.max-tokens", "16", "--engine.logprobs"),
     *("--collect.limit", "8", "--collect.samples-per-question", "3", "--collect.chunk-rollouts", "4"),
     *("--collect.concurrent-rollouts", "4", "--collect.flush-s", "0"),
-    *("--format.validation-fraction", "0.3", "--finetune.epochs", "1", "--evaluate.limit", "6"),
+    *("--format.validation-fraction", "0.3", "--finetune.epochs", "2", "--evaluate.limit", "6"),
 ]
 
 
@@ -50,6 +52,18 @@ def kill_when_some_are_finished(process: subprocess.Popen[bytes], run_dir: Path)
     time.sleep(5)  # Ray's own processes end with the driver that started them
 
 
+def watch_ports(process: subprocess.Popen[bytes], timeout_s: float) -> set[str]:
+    """Wait for a run to end; the ports of it that other machines could reach meanwhile."""
+    deadline = time.monotonic() + timeout_s
+    reachable = set()
+    while process.poll() is None:
+        assert time.monotonic() < deadline, "the run did not end in time"
+        ports = list_ports(psutil.Process(process.pid))
+        reachable |= {f"{port.process.name()} {port.address}" for port in ports if port.address != "127.0.0.1"}
+        time.sleep(0.5)
+    return reachable
+
+
 @pytest.fixture(scope="module")
 def finished_run(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, pl.DataFrame, str]:
     folder = tmp_path_factory.mktemp("pipeline")
@@ -57,9 +71,10 @@ def finished_run(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, pl.Dat
     kill_when_some_are_finished(start(run_dir, folder / "first.log"), run_dir)
     kept = read_rollouts(run_dir)
     process = start(run_dir, folder / "second.log")
-    status = process.wait(timeout=900)
+    reachable = watch_ports(process, timeout_s=900)
     log = (folder / "second.log").read_text(errors="replace")
-    assert status == 0, log[-5000:]
+    assert process.returncode == 0, log[-5000:]
+    assert reachable == set()  # of all stages: engines and training too
     return run_dir, kept, log
 
 

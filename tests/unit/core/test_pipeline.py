@@ -127,3 +127,19 @@ def test_work_that_was_set_aside_is_tried_again_when_more_tries_are_allowed(
     assert run_stage(STAGES["collect"], config).counts["finished"] == 7  # skipped
     assert run_stage(STAGES["collect"], more).counts == {"finished": 10, "set_aside": 0, "resumed": True}
     assert run_stage(STAGES["collect"], config).counts["finished"] == 10  # skipped
+
+
+def test_what_cannot_be_looked_at_among_the_documents_does_not_end_the_start(run_dir: Path, tmp_path_factory: Any) -> None:
+    documents = tmp_path_factory.mktemp("documents")
+    (documents / "broken.pdf").symlink_to(documents / "nothing")
+    (documents / "loop.pdf").symlink_to(documents / "loop.pdf")
+    before = compute_identity(STAGES["index"], configure(run_dir, "--corpus.documents", str(documents)))
+    (documents / "new.pdf").write_bytes(b"")
+    after = compute_identity(STAGES["index"], configure(run_dir, "--corpus.documents", str(documents)))
+    assert before.fingerprint != after.fingerprint
+
+
+def test_the_home_folder_is_found_where_the_stage_finds_it(run_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(run_dir))
+    config = configure(run_dir, "--corpus.documents", "~")
+    assert "documents" in compute_identity(STAGES["index"], config).inputs
