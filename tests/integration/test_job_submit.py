@@ -118,6 +118,6 @@ def test_the_job_server_takes_no_job_without_the_token(cluster: dict[str, str], 
 
 
 def test_ray_client_answers_nobody_without_the_token(cluster: dict[str, str]) -> None:
-    ask = "RayletDriver/ClusterInfo"
+    ask = "ray.rpc.RayletDriver/ClusterInfo"
     assert ask_grpc(CLIENT_PORT, ask) == ask_grpc(CLIENT_PORT, ask, "6" * 64) == grpc.StatusCode.UNAUTHENTICATED
     assert ask_grpc(CLIENT_PORT, ask, Path(cluster["RAY_AUTH_TOKEN_PATH"]).read_text()) != grpc.StatusCode.UNAUTHENTICATED

@@ -90,7 +90,7 @@ def shows_figures(number: int) -> bool:
 def describe_refusal(port: Port, program: str) -> str:
     """How a port of a program treats someone without the token."""
     if ask_http(port.number, "/") is None:
-        codes = {ask_grpc(port.number, method) for method in METHODS[program]}
+        codes = {ask_grpc(port.number, f"ray.rpc.{method}") for method in METHODS[program]}
         # A program's port knows its own calls alone; of those that it knows it must answer none.
         assert grpc.StatusCode.UNAUTHENTICATED in codes, (port, codes)
         assert codes <= {grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.UNIMPLEMENTED}, (port, codes)

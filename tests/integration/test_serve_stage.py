@@ -14,12 +14,14 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import grpc
 import httpx
 import openai
 import psutil
 import pytest
 import torch
 from peft import LoraConfig, get_peft_model
+from ports import ask_grpc, list_ports
 
 from drag_ray.engine.config import EngineConfig
 from drag_ray.engine.embedded import embedded_model_dir
@@ -60,6 +62,7 @@ class Endpoint:
     dashboard: str
     output: str
     ray_dir: Path
+    driver: psutil.Process
 
 
 def _find_free_port() -> int:
@@ -95,7 +98,7 @@ def endpoint(run_dir: Path) -> Iterator[Endpoint]:
                 lines.append(process.stdout.readline())
                 assert lines[-1], f"it ended early: {lines}"
             dashboard = next(line.split()[2] for line in lines if line.startswith("Ray dashboard"))
-            yield Endpoint(f"http://127.0.0.1:{port}", dashboard, "".join(lines), Path(ray_dir))
+            yield Endpoint(f"http://127.0.0.1:{port}", dashboard, "".join(lines), Path(ray_dir), psutil.Process(process.pid))
             process.send_signal(signal.SIGINT)
             process.communicate(timeout=120)
         assert process.returncode == 0
@@ -211,6 +214,14 @@ def test_a_port_in_use_is_refused_before_an_engine_starts(endpoint: Endpoint, ru
     with pytest.raises(ServeError, match=rf"port {port} on 127.0.0.1 is in use"):
         run(config, block=False)
     assert httpx.get(f"{endpoint.url}/health").status_code == 200
+
+
+def test_the_port_of_a_replica_is_the_only_one_beyond_this_machine_and_asks_for_the_token(endpoint: Endpoint) -> None:
+    reachable = [port for port in list_ports(endpoint.driver) if port.address != "127.0.0.1"]
+    assert [port.process.name()[:17] for port in reachable] == ["ray::ServeReplica"]
+    ask = "ray.serve.ASGIService/HandleRequest"
+    assert ask_grpc(reachable[0].number, ask) == ask_grpc(reachable[0].number, ask, "0" * 64) == grpc.StatusCode.UNAUTHENTICATED
+    assert ask_grpc(reachable[0].number, ask, RAY_TOKEN) != grpc.StatusCode.UNAUTHENTICATED
 
 
 def test_the_key_stands_in_nothing_that_the_run_leaves_or_shows(endpoint: Endpoint, run_dir: Path) -> None:
