@@ -20,7 +20,7 @@ import polars as pl
 import psutil
 import pyarrow as pa
 import pyarrow.parquet as pq
-from record import write_result
+from record import make_folder, write_result
 from watch import Watch
 
 from drag_ray import schemas
@@ -42,7 +42,7 @@ def main() -> None:
     parser.add_argument("--trajectories", type=int, nargs="+", default=[100_000, 1_000_000], help="sizes of the sets")
     parser.add_argument("--plain-trajectories", type=int, default=10_000, help="size of the set that plain Python works on")
     parser.add_argument("--source", type=Path, default=Path("runs/demo/collect/trajectories"), help="real trajectories")
-    parser.add_argument("--scratch-dir", type=Path, default=None, help="where the sets are made; about 1 GB a 100,000")
+    parser.add_argument("--scratch-dir", type=make_folder, default=None, help="where the sets are made; about 1 GB a 100,000")
     parser.add_argument("--cpus", type=int, default=2, help="CPUs of the local Ray")
     options = parser.parse_args()
     real = read_source(options.source)

@@ -21,7 +21,7 @@ from statistics import median, quantiles
 from typing import Any
 
 from public_sets import DATA_DIR, PageSet, read_page_set, require
-from record import write_result
+from record import make_folder, write_result
 from search_engines import ENGINES, Engine, FoundPage, SearchFn
 from search_scale import measure_scale
 
@@ -245,7 +245,7 @@ def measure_engines(page_set: PageSet, options: argparse.Namespace) -> dict[str,
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data-dir", type=Path, default=DATA_DIR, help="folder of the public sets")
-    parser.add_argument("--scratch-dir", type=Path, default=None, help="where the indexes are built")
+    parser.add_argument("--scratch-dir", type=make_folder, default=None, help="where the indexes are built")
     parser.add_argument("--engines", nargs="+", choices=list(ENGINES), default=list(ENGINES), help="engines to compare")
     parser.add_argument("--limit-pages", type=int, default=0, help="pages to take, for a quick try; 0 takes all")
     parser.add_argument("--questions", type=int, default=300, help="questions that every engine answers in a round")

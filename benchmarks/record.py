@@ -36,6 +36,13 @@ def _list_gpus() -> list[str]:
     return subprocess.run(query, check=True, capture_output=True, text=True).stdout.splitlines()
 
 
+def make_folder(path: str) -> Path:
+    """The folder that an argument names, made if it is not there."""
+    folder = Path(path)
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
 def write_result(name: str, numbers: dict[str, Any]) -> Path:
     """Write `results/NAME.json` and print where it is."""
     path = RESULTS_DIR / f"{name}.json"

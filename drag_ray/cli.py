@@ -2,6 +2,8 @@
 
 import sys
 from collections.abc import Sequence
+from contextlib import ExitStack
+from functools import cache
 
 from drag_ray.errors import ConfigError, DragRayError
 from drag_ray.file_commands import FILE_COMMANDS, run_file_command
@@ -69,12 +71,14 @@ def _run(command: str, argv: Sequence[str]) -> None:
             f"run_dir {str(config.run_dir)!r}: a submitted job works in a temporary copy of the working directory, "
             "so give --run-dir as an absolute path on storage that all nodes share."
         )
-    with connect(config.cluster):
+    with ExitStack() as stack:
+        start_ray = cache(lambda: stack.enter_context(connect(config.cluster)))
         if command == SERVE:
             from drag_ray.serve import stage as serve_stage
 
+            start_ray()
             serve_stage.run(config)
-        run_stages(stages, config)
+        run_stages(stages, config, start_ray)
 
 
 if __name__ == "__main__":

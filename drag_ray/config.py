@@ -6,14 +6,17 @@ TOML file describes a whole run and every job reads the sections it needs from i
 
 import difflib
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, SecretStr, ValidationError, create_model
-from pydantic_settings import BaseSettings, CliSettingsSource, SettingsConfigDict
+from pydantic_settings import BaseSettings, CliSettingsSource, SettingsConfigDict, SettingsError
 
 from drag_ray.errors import ConfigError
+
+_ARGPARSE_PREFIX = "error parsing CLI: "
+_UNKNOWN = "unrecognized arguments: "
 
 
 class BaseConfig(BaseModel):
@@ -38,8 +41,9 @@ def load(
         description: the first lines of `--help`.
 
     Raises:
-        ConfigError: names the key, where it was set, what was got and what is allowed; or a secret was set in one of the two.
-        SystemExit: `--help`, or an argument that argparse refuses.
+        ConfigError: names the key, where it was set, what was got and what is allowed; or a secret was set in one of the two, or
+            an argument is no option.
+        SystemExit: `--help`.
     """
     given = _read_command_line(config_type, argv, sections, program, description)
     config_path = given.pop("config", None)
@@ -60,8 +64,29 @@ def _read_command_line(
         name: (field.annotation, field) for name, field in config_type.model_fields.items() if not sections or name in sections
     }
     options = create_model("Options", __base__=_Options, __doc__=description, **fields)
-    source = CliSettingsSource(options, cli_prog_name=program or None, cli_parse_args=list(argv))
-    return source()
+    try:
+        return CliSettingsSource(options, cli_prog_name=program or None, cli_parse_args=list(argv), cli_exit_on_error=False)()
+    except SettingsError as error:
+        raise ConfigError(_explain_argument(str(error), list(_list_options(options)))) from None
+
+
+def _explain_argument(message: str, options: Sequence[str]) -> str:
+    """What argparse says of an argument, with the option that was probably meant."""
+    reason = message.removeprefix(_ARGPARSE_PREFIX)
+    unknown = [word.partition("=")[0] for word in reason.split() if word.startswith("--")] if _UNKNOWN in reason else []
+    close = [match for name in unknown for match in difflib.get_close_matches(name, options, n=1)]
+    hint = f" Did you mean {' and '.join(close)}?" if close else ""
+    return f"command line: {reason}.{hint} `--help` lists the options."
+
+
+def _list_options(config_type: type[BaseModel], section: str = "") -> Iterator[str]:
+    """The options of the command line, with the second one that turns a switch off."""
+    for name, field in config_type.model_fields.items():
+        option = section + name.replace("_", "-")
+        if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel):
+            yield from _list_options(field.annotation, f"{option}.")
+        else:
+            yield from (f"--{option}", f"--no-{option}") if field.annotation is bool else (f"--{option}",)
 
 
 class _Options(BaseSettings):

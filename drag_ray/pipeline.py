@@ -8,7 +8,7 @@ is skipped its files are looked at quickly, before it is read completely (see `c
 
 import importlib
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -168,20 +168,24 @@ def compute_identity(stage: Stage, config: RunConfig) -> Identity:
     return Identity(stage.name, options, inputs, code, max_tries)
 
 
-def run_stages(stages: Sequence[Stage], config: RunConfig) -> None:
-    """Run stages in their order; one that is damaged where only its reader looks is done again before its reader."""
+def run_stages(stages: Sequence[Stage], config: RunConfig, start_ray: Callable[[], object] = lambda: None) -> None:
+    """Run stages in their order; one that is damaged where only its reader looks is done again before its reader.
+
+    Args:
+        start_ray: called before a stage works, so that what is wrong or unchanged is said at once.
+    """
     try:
         for stage in stages:
-            run_stage(stage, config)
+            run_stage(stage, config, start_ray)
     except DamageError as error:
         if config.verify or len(stages) == 1:
             raise
         print(f"{error}\nLooking at every byte of the run, from the first stage on.", flush=True)
-        run_stages(stages, config.model_copy(update={"verify": True}))
+        run_stages(stages, config.model_copy(update={"verify": True}), start_ray)
 
 
-def run_stage(stage: Stage, config: RunConfig) -> Manifest:
-    """Run a stage, go on with it, or skip it if its folder holds the finished work of the same identity.
+def run_stage(stage: Stage, config: RunConfig, start_ray: Callable[[], object] = lambda: None) -> Manifest:
+    """Run a stage, go on with it, or skip it if its folder holds the finished work of the same identity (see `run_stages`).
 
     Raises:
         DamageError: a stage that it reads is damaged.
@@ -195,6 +199,7 @@ def run_stage(stage: Stage, config: RunConfig) -> Manifest:
         return finished
     for name in _list_reads(stage, config):
         refuse_damage(config.stage_dir(name), whole=True, but=() if config.verify else STAGES[name].checked_on_open)
+    start_ray()
     with folder:
         print(f"{stage.name}: {'going on' if folder.resumed else 'starting'} in {folder.path}", flush=True)
         manifest = folder.finish(stage.run(config, folder), stage.own_files)

@@ -55,10 +55,18 @@ def test_a_wrong_argument_names_the_command_line(tmp_path: Path) -> None:
         load(RunConfig, ["--config", str(path), "--agent.top-k", "x"])
 
 
-def test_an_unknown_argument_is_refused_by_name(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit):
-        load(RunConfig, ["--agent.topp", "3"])
-    assert "--agent.topp" in capsys.readouterr().err
+@pytest.mark.parametrize(
+    ("argument", "message"),
+    [
+        ("--agent.topp-k", r"unrecognized arguments: --agent\.topp-k\. Did you mean --agent\.top-k\? `--help` lists the options"),
+        ("--no-engine.sedes=1", r"Did you mean --no-engine\.seeds\?"),
+        ("--agent.top-k", r"argument --agent\.top-k: expected one argument\. `--help` lists"),
+        ("runs/mine", r"unrecognized arguments: runs/mine\. `--help` lists"),
+    ],
+)
+def test_an_argument_that_is_no_option_is_refused_with_the_one_that_was_meant(argument: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=f"command line: .*{message}"):
+        load(RunConfig, [argument])
 
 
 def test_a_missing_file_is_named(tmp_path: Path) -> None:

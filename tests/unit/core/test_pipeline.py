@@ -1,13 +1,17 @@
 """The stages as data: which options and which code make a stage run again."""
 
+import contextlib
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from drag_ray import artifacts, pipeline
+from drag_ray import artifacts, cluster, pipeline
 from drag_ray.artifacts import Identity
+from drag_ray.cli import main
+from drag_ray.cluster import ClusterConfig
 from drag_ray.config import load
 from drag_ray.errors import ArtifactError, ConfigError, DragRayError
 from drag_ray.pipeline import STAGES, compute_identity, run_stage
@@ -103,6 +107,25 @@ def test_a_finished_stage_is_skipped_and_a_failed_one_is_gone_on_with(run_dir: P
     run_stage(STAGES["process"], config)
     assert runs == [False, True]
     assert artifacts.require_manifest(run_dir / "process").counts == {"rows": 1}
+
+
+def test_ray_starts_for_work_alone_and_once(run_dir: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+    starts: list[str] = []
+
+    @contextlib.contextmanager
+    def connect(config: ClusterConfig) -> Iterator[None]:
+        starts.append(config.address)
+        yield
+
+    monkeypatch.setattr(cluster, "connect", connect)
+    monkeypatch.setattr(pipeline.Stage, "run", lambda self, config, folder: {})
+    assert main(["process", "--run-dir", str(run_dir / "nothing")]) == 1
+    assert main(["index", "--run-dir", str(run_dir), "--corpus.documents", str(run_dir / "nothing")]) == 2
+    assert starts == []
+    assert main(["pipeline", "--run-dir", str(run_dir), "--cluster.address", "here"]) == 0
+    assert main(["pipeline", "--run-dir", str(run_dir), "--cluster.address", "here"]) == 0
+    assert starts == ["here"]
+    assert capsys.readouterr().out.count("unchanged, skipped") == len(STAGES)
 
 
 def test_a_stage_with_failures_serves_its_readers_and_is_tried_again(run_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
