@@ -73,7 +73,7 @@ def connect(config: ClusterConfig) -> Iterator[None]:
         os.environ.setdefault(name, value)
     # Without an address Ray would look for a cluster that was once started here, and wait for one that is gone.
     address = config.address or ("auto" if is_submitted_job() else "local")
-    with _ask_for_the_token(), _stay_on_loopback() if address == "local" else contextlib.nullcontext():
+    with require_token(), _stay_on_loopback() if address == "local" else contextlib.nullcontext():
         context = _start(config) if address == "local" else _join(config, address)
         if context.dashboard_url:
             print(f"Ray dashboard: http://{context.dashboard_url} (asks for the token in {name_token_source()})", flush=True)
@@ -135,7 +135,7 @@ def _set_variable(name: str, value: str) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _ask_for_the_token() -> Iterator[None]:
+def require_token() -> Iterator[None]:
     """Show a token to Ray, and have a Ray that is started here ask for it: whoever talks to Ray can run any program."""
     with _set_variable("RAY_AUTH_MODE", "token"):
         from ray._raylet import Config  # pyright: ignore[reportAttributeAccessIssue]

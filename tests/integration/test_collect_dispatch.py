@@ -21,7 +21,8 @@ from ray.cluster_utils import Cluster
 from drag_ray import artifacts, schemas
 from drag_ray.agent.config import AgentConfig
 from drag_ray.agent.rollout import Policy
-from drag_ray.cluster import ClusterConfig, connect
+from drag_ray.cluster import ClusterConfig, connect, require_token
+from drag_ray.cluster_token import ensure_token
 from drag_ray.collect import journal
 from drag_ray.collect.config import CollectConfig
 from drag_ray.collect.plan import build_plan
@@ -159,7 +160,9 @@ def test_a_run_that_goes_on_takes_the_samples_that_it_would_have_taken(local_ray
 
 def test_the_pool_grows_with_its_cluster(tmp_path: Path) -> None:
     """No reply is given before there are two engines, and there is room for the second one only on a node that comes later."""
-    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
+    ensure_token(may_create=True)
+    with require_token():  # of all nodes alike
+        cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
     try:
         with connect(ClusterConfig(address=str(cluster.address))), ThreadPoolExecutor() as threads:
             settings = {"num_engines": 1, "max_engines": 2, "chunk_rollouts": 4}
