@@ -1,7 +1,7 @@
 # Every target does its own set-up; a second run skips what is done.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help setup demo serve test check lint unit integration bench lock clean
+.PHONY: help setup demo serve test check lint unit integration gpu bench lock clean
 
 # Without compiled bytecode each of the many processes would spend most of a minute on imports.
 unexport PYTHONDONTWRITEBYTECODE
@@ -47,6 +47,9 @@ unit: setup ## unit and contract tests
 
 integration: setup ## each stage on a local Ray with the real engine and the real model
 	$(BIN)/python -m pytest -q tests/integration
+
+gpu: setup ## what only an NVIDIA GPU shows; not part of CI
+	$(BIN)/python -m pytest -q tests/gpu
 
 bench: setup ## the benchmarks; results go to benchmarks/results
 	@for file in benchmarks/bench_*.py; do echo "== $$file"; $(BIN)/python $$file || exit 1; done
