@@ -76,8 +76,7 @@ def _run(command: str, argv: Sequence[str]) -> None:
         if command == SERVE:
             from drag_ray.serve import stage as serve_stage
 
-            start_ray()
-            serve_stage.run(config)
+            serve_stage.run(config, start_ray=start_ray)
         run_stages(stages, config, start_ray)
 
 

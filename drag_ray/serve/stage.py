@@ -2,6 +2,7 @@
 
 import signal
 import threading
+from collections.abc import Callable
 from typing import Any
 
 from ray import serve
@@ -55,8 +56,11 @@ class OpenAIDeployment:
             self._engine.shutdown()
 
 
-def run(config: Any, block: bool = True) -> str:
+def run(config: Any, block: bool = True, start_ray: Callable[[], object] = lambda: None) -> str:
     """Serve the base model and its adapters until Ctrl-C, or leave them running when `block` is False.
+
+    Args:
+        start_ray: called once all that can be wrong without Ray has been looked at.
 
     Returns:
         the endpoint's address, without a path. Without `block`, `ray.serve.shutdown()` ends it.
@@ -80,6 +84,7 @@ def run(config: Any, block: bool = True) -> str:
         adapter_dirs=resolve_adapter_dirs(settings),
     )
     url = build_url(settings.host, settings.port)
+    start_ray()
     try:
         _deploy(settings, app_settings)
         wait_until_ready(url, settings.ready_timeout_s)

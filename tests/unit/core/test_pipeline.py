@@ -121,6 +121,8 @@ def test_ray_starts_for_work_alone_and_once(run_dir: Path, monkeypatch: pytest.M
     monkeypatch.setattr(pipeline.Stage, "run", lambda self, config, folder: {})
     assert main(["process", "--run-dir", str(run_dir / "nothing")]) == 1
     assert main(["index", "--run-dir", str(run_dir), "--corpus.documents", str(run_dir / "nothing")]) == 2
+    monkeypatch.delenv("DRAG_RAY_API_KEY", raising=False)
+    assert main(["serve", "--run-dir", str(run_dir), "--serve.host", "0.0.0.0"]) == 1
     assert starts == []
     assert main(["pipeline", "--run-dir", str(run_dir), "--cluster.address", "here"]) == 0
     assert main(["pipeline", "--run-dir", str(run_dir), "--cluster.address", "here"]) == 0
