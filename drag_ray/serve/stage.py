@@ -72,17 +72,7 @@ def run(config: Any, block: bool = True, start_ray: Callable[[], object] = lambd
     settings: ServeConfig = config.serve
     key = read_key(settings)
     check_port_is_free(settings.host, settings.port)
-    adapters = resolve_adapters(settings, config.stage_dir("finetune"))
-    check_adapters_fit(adapters, resolve_model(config.engine.model), config.engine.model)
-    app_settings = AppSettings(
-        engine=config.engine,
-        served_name=settings.served_name,
-        adapters={name: str(path) for name, path in adapters.items()},
-        max_lora_rank=compute_max_lora_rank(settings, adapters),
-        limits=Limits(settings.max_body_mib, settings.max_tokens, settings.max_sequences),
-        key=hash_key(key) if key else None,
-        adapter_dirs=resolve_adapter_dirs(settings),
-    )
+    app_settings = _build_app_settings(config, key)
     url = build_url(settings.host, settings.port)
     start_ray()
     try:
@@ -98,6 +88,22 @@ def run(config: Any, block: bool = True, start_ray: Callable[[], object] = lambd
         print("shutting down", flush=True)
         serve.shutdown()
     return url
+
+
+def _build_app_settings(config: Any, key: str) -> AppSettings:
+    """What the engines serve, once it is known to fit together."""
+    settings: ServeConfig = config.serve
+    adapters = resolve_adapters(settings, config.stage_dir("finetune"))
+    check_adapters_fit(adapters, resolve_model(config.engine.model), config.engine.model)
+    return AppSettings(
+        engine=config.engine,
+        served_name=settings.served_name,
+        adapters={name: str(path) for name, path in adapters.items()},
+        max_lora_rank=compute_max_lora_rank(settings, adapters),
+        limits=Limits(settings.max_body_mib, settings.max_tokens, settings.max_sequences),
+        key=hash_key(key) if key else None,
+        adapter_dirs=resolve_adapter_dirs(settings),
+    )
 
 
 def _deploy(settings: ServeConfig, app_settings: AppSettings) -> None:
