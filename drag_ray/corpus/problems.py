@@ -1,7 +1,7 @@
 """What was set aside: whatever ends the reading of one record, page or file becomes a problem with its place."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal, ParamSpec, TypeVar, get_args
 
@@ -49,6 +49,11 @@ def read_one(kind: Kind, place: str, read: Callable[P, T], *args: P.args, **kwar
         return Problem(place, str(error), kind)
     except Exception as error:
         return Problem(place, f"cannot be read ({type(error).__name__}: {error}). Repair it or remove it.", kind)
+
+
+def name_first(problems: Sequence[Problem]) -> str:
+    """A sentence about the first problem, to follow another one; empty where there is none."""
+    return f" First problem: {problems[0].place}: {problems[0].reason.removesuffix('.')}." if problems else ""
 
 
 def count_problems(problems: Iterable[Problem]) -> dict[str, int]:

@@ -19,7 +19,7 @@ from drag_ray.corpus.documents import list_documents
 from drag_ray.corpus.manuals import QUESTIONS_NAME, build_manuals
 from drag_ray.corpus.page_images import PageImages
 from drag_ray.corpus.page_reader import PageReader
-from drag_ray.corpus.problems import Problem, count_problems
+from drag_ray.corpus.problems import Problem, count_problems, name_first
 from drag_ray.corpus.questions import check_evidence, draw_questions, read_questions
 from drag_ray.corpus.split import assign_splits
 from drag_ray.errors import ConfigError, DataError
@@ -55,7 +55,7 @@ def run(config: Any, folder: StageFolder) -> dict[str, Any]:
     part_paths = _read_documents(documents, root, corpus, folder)
     pages, page_problems = parts.merge_parts(part_paths, corpus.limit_pages)
     if not pages.num_rows:
-        first = _name_first(page_problems)
+        first = name_first(page_problems)
         raise DataError(f"corpus.documents {root}: {len(documents)} documents, but no page could be read.{first}")
     questions, question_problems = _prepare_questions(corpus, questions_path, pages)
     problems += page_problems + question_problems
@@ -141,12 +141,8 @@ def _prepare_questions(corpus: CorpusConfig, path: Path | None, pages: pa.Table)
     problems += lost
     if not kept:
         raise DataError(
-            f"corpus.questions {path}: no question with an evidence page in the corpus.{_name_first(problems)} "
+            f"corpus.questions {path}: no question with an evidence page in the corpus.{name_first(problems)} "
             "The questions must name files as the pages do."
         )
     drawn = draw_questions(kept, corpus.limit_questions, corpus.seed)
     return assign_splits(drawn, corpus.test_fraction, corpus.seed, corpus.split_by), problems
-
-
-def _name_first(problems: list[Problem]) -> str:
-    return f" First problem: {problems[0].place}: {problems[0].reason.removesuffix('.')}." if problems else ""

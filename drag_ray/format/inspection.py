@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from drag_ray.artifacts import compute_fingerprint, write_text
-from drag_ray.corpus.problems import Problem, read_one
+from drag_ray.corpus.problems import Problem, name_first, read_one
 from drag_ray.corpus.records import read_records
 from drag_ray.corpus.text import to_printable
 from drag_ray.errors import DataError
@@ -93,8 +93,7 @@ def inspect_file(path: Path, tokenizer: Any, mask: Mask, num_samples: int, max_t
             found = read_one("broken_record", place, build_samples, row, num_rows, tokenizer, mask)
             problems.append(found) if isinstance(found, Problem) else samples.extend(found)
     if not seen:
-        first = f" First problem: {problems[0].place}: {problems[0].reason}." if problems else ""
-        raise DataError(f"{path}: no rows that can be read. Run: python jobs/format.py.{first}")
+        raise DataError(f"{path}: no rows that can be read. Run: python jobs/format.py.{name_first(problems)}")
     step = max(1, len(samples) // max(1, num_samples))
     return Inspection(
         name=to_printable(str(path)),
