@@ -45,18 +45,19 @@ from drag_ray.agent.prompts import Prompts
 from drag_ray.agent.protocol import get_protocol
 from drag_ray.agent.rollout import Policy
 from drag_ray.cluster import ClusterConfig, connect
-from drag_ray.collect.config import CollectConfig
-from drag_ray.collect.journal import TRAJECTORIES_DIR_NAME
-from drag_ray.collect.plan import build_plan
-from drag_ray.collect.pool import size_pool
-from drag_ray.collect.stage import collect, read_questions
-from drag_ray.collect.worker import WorkerOptions
 from drag_ray.corpus import page_images
+from drag_ray.corpus.question_table import draw_split
 from drag_ray.engine.config import EngineConfig
 from drag_ray.engine.encoder_cache import build_image_options
 from drag_ray.engine.generate import Generation, ImageSource, Request
 from drag_ray.engine.sampling import PRESETS
 from drag_ray.engine.vllm import VllmEngine, build_engine_args
+from drag_ray.rollout.config import RolloutConfig
+from drag_ray.rollout.journal import TRAJECTORIES_DIR_NAME
+from drag_ray.rollout.options import WorkerOptions
+from drag_ray.rollout.plan import build_plan
+from drag_ray.rollout.pool import size_pool
+from drag_ray.rollout.runner import run_plan
 
 PRESET = "default"
 WARM_UP = 48
@@ -139,14 +140,13 @@ def run_collect(arguments: argparse.Namespace, folder: Path) -> dict[str, Any]:
         max_tokens=arguments.reply_tokens,
     )
     engine = build_engine_config(arguments)
-    settings = CollectConfig(
+    settings = RolloutConfig(
         concurrent_rollouts=arguments.concurrency,
         num_engines=arguments.engines,
         engines_per_gpu=arguments.engines_per_gpu,
-        samples_per_question=arguments.samples,
     )
     num_questions = max(1, arguments.rollouts // arguments.samples)
-    questions = read_questions(arguments.index_dir, "train", num_questions, seed=0)
+    questions = draw_split(arguments.index_dir, "train", num_questions, seed=0)
     if len(questions) < num_questions:
         raise SystemExit(
             f"{arguments.index_dir} has {len(questions)} training questions; {arguments.rollouts} rollouts take {num_questions} "
@@ -170,7 +170,7 @@ def run_collect(arguments: argparse.Namespace, folder: Path) -> dict[str, Any]:
     )
     started = time.time()
     with connect(ClusterConfig()), Load() as load:
-        totals = collect(plan, options, settings, "collecting")
+        totals = run_plan(plan, options, settings, "collecting")
     ready = sorted(float(path.read_text()) - started for path in folder.glob("ready-*"))
     counts = {"rollouts": totals["finished"], "turns": totals["turns"], "wall_s": round(time.time() - started, 1)}
     counts["engines_ready_after_s"] = [round(seconds, 1) for seconds in ready]
@@ -320,7 +320,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--max-num-seqs", type=int, default=512)
     parser.add_argument("--max-model-len", type=int, default=8192)
     parser.add_argument("--engines", type=int, default=0, help="engines; 0 takes one a GPU, or what fits with --engines-per-gpu")
-    parser.add_argument("--engines-per-gpu", type=int, default=1, help="as collect.engines_per_gpu")
+    parser.add_argument("--engines-per-gpu", type=int, default=1, help="as rollout.engines_per_gpu")
     parser.add_argument("--tensor-parallel-size", type=int, default=1, help="as engine.tensor_parallel_size")
     parser.add_argument("--step-ms", type=float, default=0, help="no model, but steps of this time; without a GPU")
     parser.add_argument("--token-us", type=float, default=0, help="with --step-ms: and so much for each token of a step")

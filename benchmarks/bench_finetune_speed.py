@@ -18,7 +18,6 @@ import subprocess
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -32,9 +31,10 @@ from drag_ray.cluster import connect
 from drag_ray.config import load
 from drag_ray.corpus.page_images import DIR_NAME
 from drag_ray.engine.embedded import resolve_model
+from drag_ray.engine.pretrained import load_tokenizer
 from drag_ray.errors import DragRayError
-from drag_ray.finetune.model import load_tokenizer
-from drag_ray.finetune.stage import CURVE_NAME, run
+from drag_ray.finetune.stage import CURVE_NAME
+from drag_ray.pipeline import STAGES
 from drag_ray.run_config import RunConfig
 from drag_ray.stage_folder import StageFolder
 
@@ -88,9 +88,8 @@ def give_replies(kind: str, reply: list[dict[str, Any]]) -> list[dict[str, Any]]
 def measure(run_dir: Path, config: RunConfig, warm_up: int) -> dict[str, Any]:
     """One run of the stage. Its folder is left behind."""
     with GpuMemory() as memory, StageFolder(run_dir / "finetune", Identity("finetune", {}, {}, "bench")) as folder:
-        sources = SimpleNamespace(finetune=config.finetune, engine=config.engine, stage_dir=lambda name: run_dir / name)
         try:
-            counts = run(sources, folder)
+            counts = STAGES["finetune"].run(config.model_copy(update={"run_dir": run_dir}), folder)
         except DragRayError as error:
             return {"failed": str(error)}
     points = [json.loads(line) for line in (run_dir / "finetune" / CURVE_NAME).read_text().splitlines()]

@@ -26,9 +26,8 @@ from watch import Watch
 from drag_ray import schemas
 from drag_ray.artifacts import Identity
 from drag_ray.cluster import ClusterConfig, connect
-from drag_ray.format import stage as format_stage
 from drag_ray.format.config import FORMATS
-from drag_ray.process import stage as process_stage
+from drag_ray.pipeline import STAGES
 from drag_ray.run_config import RunConfig
 from drag_ray.stage_folder import StageFolder
 
@@ -107,10 +106,10 @@ def measure_stages(real: pl.DataFrame, run_dir: Path, size: int) -> dict[str, An
     cpu_started = read_cpu_seconds()
     counts: dict[str, Any] = {}
     with Memory() as memory:
-        for name, stage in (("process", process_stage), ("format", format_stage)):
+        for name in ("process", "format"):
             started = time.perf_counter()
             with StageFolder(config.stage_dir(name), Identity(name, {}, {}, "")) as folder:
-                counts |= stage.run(config, folder)
+                counts |= STAGES[name].run(config, folder)
             seconds[f"{name}_seconds"] = round(time.perf_counter() - started, 2)
     cpu_seconds = read_cpu_seconds() - cpu_started
     rows = {name: counts[f"{name}_train"] + counts[f"{name}_validation"] for name in FORMATS}

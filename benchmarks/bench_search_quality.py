@@ -26,7 +26,7 @@ from drag_ray.agent.environment import compute_evidence_rank
 from drag_ray.baselines.config import PassageConfig, Rm3Config
 from drag_ray.baselines.policies import WITHOUT_MODEL, BaselineOptions, build_rollouts
 from drag_ray.baselines.rm3 import RelevanceModel
-from drag_ray.collect.plan import build_plan
+from drag_ray.rollout.plan import build_plan
 from drag_ray.search.searcher import Searcher
 from drag_ray.types import Hit, Question
 

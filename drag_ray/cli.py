@@ -62,7 +62,7 @@ def _run(command: str, argv: Sequence[str]) -> None:
     elif command == SERVE:
         sections, summary = (*_ALWAYS, "engine", "serve"), _SERVE_SUMMARY
     else:
-        sections, summary = (*_ALWAYS, *stages[0].sections), stages[0].summary
+        sections, summary = (*_ALWAYS, *stages[0].section_names), stages[0].summary
     config = load(RunConfig, argv, sections, program=f"drag-ray {command}", description=summary)
     from drag_ray.cluster import connect, is_submitted_job
 
@@ -74,9 +74,13 @@ def _run(command: str, argv: Sequence[str]) -> None:
     with ExitStack() as stack:
         start_ray = cache(lambda: stack.enter_context(connect(config.cluster)))
         if command == SERVE:
+            from drag_ray.inputs import Inputs
             from drag_ray.serve import stage as serve_stage
+            from drag_ray.serve.config import ServeSections
 
-            serve_stage.run(config, start_ray=start_ray)
+            finetune_dir = config.stage_dir("finetune")
+            inputs = Inputs({"finetune": finetune_dir if finetune_dir.exists() else None})
+            serve_stage.run(config.take(ServeSections), inputs, start_ray=start_ray)
         run_stages(stages, config, start_ray)
 
 

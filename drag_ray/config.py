@@ -4,6 +4,7 @@ A stage declares its own section in its `config.py`; `Config` puts the sections 
 TOML file describes a whole run and every job reads the sections it needs from it.
 """
 
+import dataclasses
 import difflib
 import tomllib
 from collections.abc import Iterator, Sequence
@@ -23,6 +24,12 @@ class BaseConfig(BaseModel):
     """Root of every configuration section: immutable, unknown keys refused, docstrings below fields are help texts."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True, validate_default=True)
+
+
+def dump_sections(sections: Any) -> dict[str, Any]:
+    """The options of a stage's sections (a dataclass with a field for each) as JSON, by the names of the sections."""
+    values = {field.name: getattr(sections, field.name) for field in dataclasses.fields(sections)}
+    return {name: value.model_dump(mode="json") if isinstance(value, BaseModel) else value for name, value in values.items()}
 
 
 ConfigT = TypeVar("ConfigT", bound=BaseConfig)

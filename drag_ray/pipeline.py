@@ -6,6 +6,7 @@ identity is gone on with, and work that failed in part is tried again; anything 
 is skipped its files are looked at quickly, before it is read completely (see `checksums`).
 """
 
+import dataclasses
 import importlib
 import os
 from collections.abc import Callable, Iterator, Sequence
@@ -15,15 +16,25 @@ from pathlib import Path
 from typing import Any
 
 from drag_ray import artifacts, provenance
+from drag_ray.agent.config import AgentConfig
 from drag_ray.artifacts import Identity, Manifest
+from drag_ray.collect.config import CollectSections
+from drag_ray.config import dump_sections
 from drag_ray.damage import find_damage, refuse_damage
 from drag_ray.engine.config import EngineConfig
 from drag_ray.errors import ConfigError, DamageError
+from drag_ray.evaluate.config import EvaluateSections
+from drag_ray.finetune.config import FinetuneSections
+from drag_ray.format.config import FormatSections
+from drag_ray.index.config import IndexSections
+from drag_ray.inputs import Inputs
+from drag_ray.process.config import ProcessSections
+from drag_ray.rollout.config import RolloutConfig
 from drag_ray.run_config import RunConfig
 from drag_ray.stage_folder import StageFolder
 
 _SHARED_CODE = ("types.py", "schemas.py")
-_ROLLOUT_CODE = ("agent", "engine", "search", "collect")
+_ROLLOUT_CODE = ("agent", "baselines", "engine", "search", "rollout", "collect")
 
 
 @dataclass(frozen=True)
@@ -31,11 +42,11 @@ class Stage:
     """A stage of the loop.
 
     Attributes:
-        name: its folder in the run, its package in drag_ray (`module`) and its job.
+        name: its folder in the run, its package in drag_ray and its job.
         summary: the first line of its `--help`.
         reads: stages whose folders it reads.
         reads_if_begun: stages whose folders it reads too, unless they were never started.
-        sections: options that it depends on; its command line offers them.
+        sections: options that it depends on and receives; its command line offers them.
         code: parts of drag_ray that its result depends on.
         placement: options of its sections that do not change what comes out, only where and how fast it runs, if anything.
         packages: packages whose version its result depends on: another one cannot read it, or reads it otherwise.
@@ -47,9 +58,8 @@ class Stage:
     name: str
     summary: str
     reads: tuple[str, ...]
-    sections: tuple[str, ...]
+    sections: type[Any]
     code: tuple[str, ...]
-    module: str = ""
     reads_if_begun: tuple[str, ...] = ()
     placement: tuple[str, ...] = ()
     packages: tuple[str, ...] = ()
@@ -59,7 +69,19 @@ class Stage:
 
     def run(self, config: RunConfig, folder: StageFolder) -> dict[str, Any]:
         """Run the stage's own code and return the counts of its summary line."""
-        return importlib.import_module(self.module or f"drag_ray.{self.name}.stage").run(config, folder)
+        module = importlib.import_module(f"drag_ray.{self.name}.stage")
+        return module.run(config.take(self.sections), self.open_inputs(config), folder)
+
+    @property
+    def section_names(self) -> tuple[str, ...]:
+        """The keys of `RunConfig` that it depends on."""
+        return tuple(field.name for field in dataclasses.fields(self.sections))
+
+    def open_inputs(self, config: RunConfig) -> Inputs:
+        """The folders that it reads."""
+        begun = {name: config.stage_dir(name) for name in self.reads_if_begun}
+        folders = {name: config.stage_dir(name) for name in self.reads}
+        return Inputs(folders | {name: path if path.exists() else None for name, path in begun.items()})
 
 
 _ENGINE_PLACEMENT = (
@@ -69,18 +91,10 @@ _ENGINE_PLACEMENT = (
 _ENGINE_BUT_MODEL = tuple(f"engine.{name}" for name in EngineConfig.model_fields if name != "model")
 _ROLLOUT_PLACEMENT = (
     *_ENGINE_PLACEMENT,
-    "collect.num_engines",
-    "collect.engines_per_gpu",
-    "collect.max_engines",
-    "collect.concurrent_rollouts",
-    "collect.chunk_rollouts",
-    "collect.flush_s",
-    "collect.max_tries",
-    "collect.max_failure_rate",
+    *(f"rollout.{name}" for name in RolloutConfig.model_fields),
 )
 
 _ROLLOUT_FILES = ("claims", "running", "forgiven", "corrupt", "logs")
-_REWARD_MODEL_CODE = ("finetune/reward_model.py", "finetune/model.py", "finetune/conversation.py", "finetune/tokens.py")
 
 STAGES: dict[str, Stage] = {
     stage.name: stage
@@ -89,9 +103,8 @@ STAGES: dict[str, Stage] = {
             name="index",
             summary="Read documents and questions and build the search index.",
             reads=(),
-            sections=("corpus", "search"),
-            code=("corpus", "search"),
-            module="drag_ray.corpus.stage",
+            sections=IndexSections,
+            code=("index", "corpus", "search"),
             packages=("tantivy",),
             checked_on_open=("page_images",),
         ),
@@ -99,7 +112,7 @@ STAGES: dict[str, Stage] = {
             name="collect",
             summary="Roll out the training questions and keep the trajectories.",
             reads=("index",),
-            sections=("seed", "agent", "engine", "collect"),
+            sections=CollectSections,
             code=_ROLLOUT_CODE,
             placement=_ROLLOUT_PLACEMENT,
             own_files=_ROLLOUT_FILES,
@@ -109,15 +122,16 @@ STAGES: dict[str, Stage] = {
             name="process",
             summary="Score the searches of the trajectories and print the statistics.",
             reads=("collect",),
-            sections=("process",),
-            code=("process", "agent/flaws.py", "agent/scores.py", "evaluate/answers.py"),
+            sections=ProcessSections,
+            code=("process", "agent/degeneration.py", "agent/scores.py", "agent/answers.py"),
         ),
         Stage(
             name="format",
             summary="Write training rows from the scored searches.",
             reads=("process",),
             reads_if_begun=("index",),  # trajectories from elsewhere come without one
-            sections=("format",),
+            sections=FormatSections,
+            placement=tuple(f"agent.{name}" for name in AgentConfig.model_fields if name != "image_searches"),
             code=(
                 *("format", "process/conversations.py", "corpus/split.py", "corpus/components.py"),
                 *("agent/action.py", "agent/prompts.py", "agent/protocol.py", "agent/tags.py", "agent/tools.py"),
@@ -128,8 +142,8 @@ STAGES: dict[str, Stage] = {
             summary="Train a LoRA adapter on the training rows.",
             reads=("format",),
             reads_if_begun=("index",),  # for the page images
-            sections=("finetune", "engine"),
-            code=("finetune", "format/masks.py"),
+            sections=FinetuneSections,
+            code=("finetune", "engine"),
             placement=("finetune.num_workers", "finetune.image_workers", "finetune.max_failures", *_ENGINE_BUT_MODEL),
             own_files=("checkpoints",),
             mends=True,  # from its last checkpoint, without training again
@@ -139,8 +153,8 @@ STAGES: dict[str, Stage] = {
             summary="Compare the base model, the adapter and the baselines on held-out questions.",
             reads=("index",),
             reads_if_begun=("finetune",),  # before training, the base model and the baselines are compared
-            sections=("seed", "agent", "engine", "collect", "evaluate"),
-            code=(*_ROLLOUT_CODE, "baselines", "evaluate", *_REWARD_MODEL_CODE),
+            sections=EvaluateSections,
+            code=(*_ROLLOUT_CODE, "evaluate"),
             # Its rollouts are greedy, and nothing that it reports is made of log-probabilities.
             placement=(*_ROLLOUT_PLACEMENT, "engine.seeds", "engine.logprobs"),
             own_files=_ROLLOUT_FILES,
@@ -156,14 +170,14 @@ def compute_identity(stage: Stage, config: RunConfig) -> Identity:
     Raises:
         ArtifactError: a stage that it reads has not finished.
     """
-    options = config.model_dump(mode="json", include=set(stage.sections))
+    options = dump_sections(config.take(stage.sections))
     for key in stage.placement:
         section, _, name = key.partition(".")
         options.get(section, {}).pop(name, None)
     inputs = {name: artifacts.require_manifest(config.stage_dir(name)).outcome_fingerprint for name in _list_reads(stage, config)}
     inputs |= {name: version(name) for name in stage.packages}
     inputs |= _fingerprint_sources(stage, config)
-    max_tries = config.collect.max_tries if "collect" in stage.sections else 0
+    max_tries = config.rollout.max_tries if "rollout" in stage.section_names else 0
     code = provenance.compute_code_fingerprint((*_SHARED_CODE, *stage.code))
     return Identity(stage.name, options, inputs, code, max_tries)
 
@@ -239,7 +253,7 @@ def _list_sources(stage: Stage, config: RunConfig) -> dict[str, Path]:
             sources[key] = Path(source).expanduser()
             if not sources[key].exists():
                 raise ConfigError(f"corpus.{key} {source!r}: no such file or folder.")
-    if "engine" in stage.sections and "engine.adapter" not in stage.placement and config.engine.adapter:
+    if "engine" in stage.section_names and "engine.adapter" not in stage.placement and config.engine.adapter:
         sources["engine.adapter"] = Path(config.engine.adapter)
     if stage.name == "evaluate":
         folders = (entry.partition("=")[2] for entry in config.evaluate.adapters)

@@ -1,6 +1,8 @@
 """The options of a whole run: every stage's section in one place, and where each stage's folder is."""
 
+import dataclasses
 from pathlib import Path
+from typing import TypeVar
 
 from drag_ray.agent.config import AgentConfig
 from drag_ray.cluster import ClusterConfig
@@ -12,8 +14,11 @@ from drag_ray.evaluate.config import EvaluateConfig
 from drag_ray.finetune.config import FinetuneConfig
 from drag_ray.format.config import FormatConfig
 from drag_ray.process.config import ProcessConfig
+from drag_ray.rollout.config import RolloutConfig
 from drag_ray.search.config import SearchConfig
 from drag_ray.serve.config import ServeConfig
+
+SectionsT = TypeVar("SectionsT")
 
 
 class RunConfig(BaseConfig):
@@ -31,12 +36,17 @@ class RunConfig(BaseConfig):
     search: SearchConfig = SearchConfig()
     agent: AgentConfig = AgentConfig()
     engine: EngineConfig = EngineConfig()
+    rollout: RolloutConfig = RolloutConfig()
     collect: CollectConfig = CollectConfig()
     process: ProcessConfig = ProcessConfig()
     format: FormatConfig = FormatConfig()
     finetune: FinetuneConfig = FinetuneConfig()
     serve: ServeConfig = ServeConfig()
     evaluate: EvaluateConfig = EvaluateConfig()
+
+    def take(self, sections: type[SectionsT]) -> SectionsT:
+        """The sections that a stage receives: a dataclass whose fields are named as those here."""
+        return sections(**{field.name: getattr(self, field.name) for field in dataclasses.fields(sections)})  # type: ignore[arg-type]
 
     def stage_dir(self, stage: str) -> Path:
         """The folder of a stage."""

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
-from drag_ray.agent.action import THINK, Action
+from drag_ray.agent.action import Action
 from drag_ray.agent.config import AgentConfig
 from drag_ray.agent.environment import SearchEnvironment, SearchResult
 from drag_ray.agent.hints import QUOTE_PROBLEM, is_quotation, write_hint
@@ -14,6 +14,7 @@ from drag_ray.agent.prompts import Content, Prompts, hide_old_images
 from drag_ray.agent.protocol import ActionProtocol, get_protocol
 from drag_ray.artifacts import compute_fingerprint
 from drag_ray.engine.generate import GenerateFn, Generation, Message, Request
+from drag_ray.engine.reasoning import THINK
 from drag_ray.engine.sampling import PRESETS
 from drag_ray.errors import EngineDiedError, PromptTooLongError
 from drag_ray.types import ActionKind, Evidence, Page, Question, StopReason, Trajectory, Turn

@@ -3,7 +3,8 @@
 import re
 from typing import Any, Literal
 
-from drag_ray.agent.action import UNFINISHED_REASONING, Action, render_reasoning, split_reasoning, squeeze
+from drag_ray.agent.action import Action, collapse_spaces
+from drag_ray.engine.reasoning import UNFINISHED_REASONING, render_reasoning, split_reasoning
 from drag_ray.types import ActionKind, Evidence
 
 
@@ -43,8 +44,8 @@ class TagsProtocol:
             reasoning = rest[: found.start()].strip()
         if kind == "answer":
             citations = tuple(Evidence(file.strip(), int(page)) for file, page in self._CITE.findall(body))
-            return Action(ActionKind.ANSWER, reasoning, answer=squeeze(self._CITE.sub("", body)), citations=citations)
-        query = squeeze(body)
+            return Action(ActionKind.ANSWER, reasoning, answer=collapse_spaces(self._CITE.sub("", body)), citations=citations)
+        query = collapse_spaces(body)
         if not query:
             return Action(ActionKind.INVALID, reasoning, problem="<search> is empty")
         return Action(ActionKind.SEARCH, reasoning, query=query)

@@ -4,7 +4,8 @@ import json
 import re
 from typing import Any, Literal
 
-from drag_ray.agent.action import UNFINISHED_REASONING, Action, render_reasoning, split_reasoning, squeeze
+from drag_ray.agent.action import Action, collapse_spaces
+from drag_ray.engine.reasoning import UNFINISHED_REASONING, render_reasoning, split_reasoning
 from drag_ray.types import ActionKind, Evidence
 
 SEARCH_NAME = "search_documents"
@@ -111,14 +112,14 @@ def _read_call(text: str, reasoning: str) -> Action:
         query = arguments.get("query")
         if not isinstance(query, str) or not query.strip():
             raise _CallError(f"{SEARCH_NAME} needs a query, a text that is not empty")
-        return Action(ActionKind.SEARCH, reasoning, query=squeeze(query))
+        return Action(ActionKind.SEARCH, reasoning, query=collapse_spaces(query))
     if call.get("name") == ANSWER_NAME:
         answer = arguments.get("answer")
         if isinstance(answer, list):
             answer = ", ".join(str(item) for item in answer)
         if not isinstance(answer, str | int | float):
             raise _CallError(f"{ANSWER_NAME} needs an answer, a text")
-        return Action(ActionKind.ANSWER, reasoning, answer=squeeze(str(answer)), citations=_read_citations(arguments))
+        return Action(ActionKind.ANSWER, reasoning, answer=collapse_spaces(str(answer)), citations=_read_citations(arguments))
     raise _CallError(f"there is no function {call.get('name')!r}")
 
 

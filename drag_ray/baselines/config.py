@@ -2,8 +2,8 @@
 
 from pydantic import Field
 
-from drag_ray.collect.config import PresetName
 from drag_ray.config import BaseConfig
+from drag_ray.engine.sampling import PresetName
 
 
 class Rm3Config(BaseConfig):

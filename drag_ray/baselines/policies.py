@@ -112,7 +112,7 @@ def _build_drawn_reply(name: str, options: BaselineOptions, generate: GenerateFn
 
 
 def _load_score(options: BaselineOptions) -> ScoreFn:
-    from drag_ray.finetune.reward_model import RewardModel
+    from drag_ray.engine.reward_model import RewardModel
 
     assert options.reward_model, "best_of needs a reward model"
     return RewardModel(options.reward_model).score

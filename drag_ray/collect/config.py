@@ -1,16 +1,18 @@
 """Options of the collect stage."""
 
-from typing import Literal
+from dataclasses import dataclass
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
+from drag_ray.agent.config import AgentConfig
 from drag_ray.config import BaseConfig
-
-PresetName = Literal["greedy", "low_temp", "default", "high_temp", "creative", "diverse"]
+from drag_ray.engine.config import EngineConfig
+from drag_ray.engine.sampling import PresetName
+from drag_ray.rollout.config import RolloutConfig
 
 
 class CollectConfig(BaseConfig):
-    """Which rollouts to run, and how they are spread."""
+    """Which rollouts to run."""
 
     limit: int = Field(default=0, ge=0)
     """training questions to take, drawn at random; 0 takes all"""
@@ -24,27 +26,14 @@ class CollectConfig(BaseConfig):
     hinted_samples: int = Field(default=0, ge=0)
     """further rollouts of a question that no sample found the evidence of, which are shown the page (STaR); what is trained
     on is the query, as if the page had not been shown, see format.hinted"""
-    num_engines: int = Field(default=0, ge=0)
-    """engines; 0 takes as many as fit on the GPUs that there are, or one where there is no GPU"""
-    engines_per_gpu: int = Field(default=1, ge=1)
-    """engines that share a GPU and engine.gpu_memory_utilization: for models so small that one engine keeps a CPU core busy while
-    the GPU waits"""
-    max_engines: int = Field(default=0, ge=0)
-    """engines at most: the pool starts with num_engines and grows while the cluster has or gets room for more; 0 does not grow"""
-    concurrent_rollouts: int = Field(default=128, ge=1)
-    """rollouts that an engine works on at the same time"""
-    chunk_rollouts: int = Field(default=8, ge=1)
-    """rollouts that an engine takes at once when it has room; the samples of a question stay together, whatever their number"""
-    flush_s: float = Field(default=5.0, ge=0)
-    """seconds between writes of finished trajectories; what is not yet written is done again after a kill"""
-    max_tries: int = Field(default=3, ge=1)
-    """tries of a rollout that fails; then it is set aside, until the stage is started again with more"""
-    max_failure_rate: float = Field(default=0.2, ge=0, le=1)
-    """the run stops when more than this share of 20 rollouts or more fails, and does not count as done when more than this share
-    of all failed"""
 
-    @model_validator(mode="after")
-    def _most_is_no_less(self) -> "CollectConfig":
-        if 0 < self.max_engines < self.num_engines:
-            raise ValueError(f"max_engines {self.max_engines} is below num_engines {self.num_engines}; leave it 0 or raise it")
-        return self
+
+@dataclass(frozen=True)
+class CollectSections:
+    """What the collect stage receives."""
+
+    seed: int
+    agent: AgentConfig
+    engine: EngineConfig
+    rollout: RolloutConfig
+    collect: CollectConfig

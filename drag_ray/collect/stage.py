@@ -1,280 +1,34 @@
-"""The collect stage: engine actors of Ray Data take chunks of rollouts, and the run goes on until every rollout is on disk."""
+"""The collect stage: the training questions are rolled out, and their trajectories kept."""
 
-import gc
-import os
-from collections.abc import AsyncIterator, Iterator, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-import ray
-import ray.data
-from ray.exceptions import RayError
-from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
-
-from drag_ray import schemas
-from drag_ray.agent.rollout import Policy, RolloutTask
-from drag_ray.cluster import count_gpus, takes_gpus
-from drag_ray.collect import engine_logs, journal
-from drag_ray.collect.config import CollectConfig
-from drag_ray.collect.counts import count_files
-from drag_ray.collect.failures import (
-    PROBLEMS_NAME,
-    check_failure_rate,
-    count_errors,
-    describe_errors,
-    find_exhausted,
-    read_failures,
-    write_problems,
-)
-from drag_ray.collect.metrics import RayRecorder, name_tags
-from drag_ray.collect.pile import Pile, take_chunk
-from drag_ray.collect.plan import build_plan, choose_pending, count_in_flight, count_plan, cut_chunks
-from drag_ray.collect.pool import share_gpu, size_pool
-from drag_ray.collect.progress import Progress
-from drag_ray.collect.waves import Ended, choose_wave, group_by_question
-from drag_ray.collect.worker import SUMMARY_SCHEMA, CollectWorker, WorkerOptions
-from drag_ray.corpus import page_images
-from drag_ray.corpus.questions import draw_questions
-from drag_ray.engine.adapter import check_adapter
-from drag_ray.engine.config import EngineConfig
-from drag_ray.errors import ConfigError, DataError, DragRayError, EngineDiedError, TooManyFailuresError
+from drag_ray.collect.config import CollectSections
+from drag_ray.corpus.question_table import draw_split
+from drag_ray.inputs import Inputs
+from drag_ray.rollout.options import build_options
+from drag_ray.rollout.plan import build_plan
+from drag_ray.rollout.runner import run_plan
 from drag_ray.stage_folder import StageFolder
-from drag_ray.types import Question
-
-_MAX_PASSES = 3
-"""Passes over what has not finished: a rollout is lost to a pass when its engine dies between its end and its write."""
-_RAY_ADVICE = "\nFailed to apply UDF transform"
-"""How the lines begin that Ray Data adds to the message of an error, about retrying what has no use in it."""
 
 
-def run(config: Any, folder: StageFolder) -> dict[str, Any]:
+def run(sections: CollectSections, inputs: Inputs, folder: StageFolder) -> dict[str, Any]:
     """Roll out the training questions. Going on after a kill keeps finished rollouts and runs the others.
 
     Returns:
-        Counts: questions, those of `collect`, and what a question yields.
+        Counts: questions, those of `run_plan`, and what a question yields.
 
     Raises:
         DataError: there is no training question.
         TooManyFailuresError: more rollouts failed than `max_failure_rate` allows.
     """
-    questions = read_questions(config.stage_dir("index"), "train", config.collect.limit, config.seed)
-    settings = config.collect
-    plan = build_plan(questions, settings.presets, settings.samples_per_question, config.seed, settings.hinted_samples)
-    options = replace(build_options(config, config.engine, folder.path), enough_successes=settings.enough_successes)
-    counts = collect(plan, options, settings, "collecting")
+    settings = sections.collect
+    questions = draw_split(inputs["index"], "train", settings.limit, sections.seed)
+    plan = build_plan(questions, settings.presets, settings.samples_per_question, sections.seed, settings.hinted_samples)
+    options = build_options(sections.agent, sections.engine, sections.rollout, inputs["index"], folder.path)
+    options = replace(options, enough_successes=settings.enough_successes)
+    counts = run_plan(plan, options, sections.rollout, "collecting")
     yields = {
         f"{name}_per_question": counts[name] / len(questions) for name in ("distinct_successful_queries", "preference_pairs")
     }
     return {"questions": len(questions), **counts, **yields}
-
-
-def read_questions(index_dir: Path, split: str, limit: int, seed: int) -> list[Question]:
-    """The questions of a split; at most `limit` of them, drawn at random with `seed`, if it is not 0.
-
-    Those without evidence can be rolled out, but there is nothing to evaluate: the test split goes without them.
-
-    Raises:
-        DataError: the split has none.
-    """
-    rows = schemas.read_table(index_dir / "questions.parquet", schemas.QUESTIONS).to_pylist()
-    questions = [schemas.to_question(row) for row in rows if row["split"] == split and (row["evidence"] or split != "test")]
-    if not questions:
-        raise DataError(f"{index_dir / 'questions.parquet'}: no {split} question. See corpus.questions and corpus.test_fraction.")
-    return draw_questions(questions, limit, seed)
-
-
-def build_options(config: Any, engine: EngineConfig, run_dir: Path) -> WorkerOptions:
-    """What the workers of a run are made from.
-
-    Raises:
-        ConfigError: the agent is to be shown page images, but the index has none; or the adapter cannot be used.
-    """
-    check_adapter(engine)
-    images_dir = (config.stage_dir("index") / page_images.DIR_NAME).resolve() if config.agent.page_view == "image" else None
-    if images_dir and not images_dir.is_dir():
-        raise ConfigError("agent.page_view is image, but the index holds no page images. Build it with --corpus.page-images.")
-    return WorkerOptions(
-        run_dir=run_dir.resolve(),
-        index_dir=(config.stage_dir("index") / "search_index").resolve(),
-        agent=config.agent,
-        engine=engine,
-        policy=Policy(engine.model, engine.adapter),
-        concurrent_rollouts=config.collect.concurrent_rollouts,
-        flush_s=config.collect.flush_s,
-        max_tries=config.collect.max_tries,
-        images_dir=images_dir,
-    )
-
-
-def collect(plan: Sequence[RolloutTask], options: WorkerOptions, settings: CollectConfig, label: str) -> dict[str, Any]:
-    """Run every rollout of the plan that is not yet on disk in `options.run_dir`.
-
-    Returns:
-        Counts over the whole plan: those of `count_plan` and of `count_files`.
-
-    Raises:
-        TooManyFailuresError: more rollouts failed than `max_failure_rate` allows, of the plan at its end or of this attempt
-            while it goes on; their tries are not held against them.
-        DragRayError: what a worker met that is no matter of one rollout, for example a full disk.
-    """
-    run_dir = options.run_dir
-    journal.begin_attempt(run_dir)
-    num_corrupt = len(journal.list_files(run_dir, journal.CORRUPT_DIR_NAME))
-    if num_corrupt:
-        print(f"{label}: {num_corrupt} damaged files set aside in {run_dir / journal.CORRUPT_DIR_NAME}")
-    ended = _read_ended(options)
-    pending = choose_pending(plan, ended, options.enough_successes)
-    counts = count_plan(plan, ended, pending)
-    if ended:
-        print(f"{label}: {counts['finished']} of {len(plan)} rollouts are finished already, {counts['unfinished']} to go")
-    progress = Progress(counts["unfinished"], settings.max_failure_rate, label)
-    try:
-        ended, pending = _run_passes(pending, ended, options, settings, progress)
-        journal.drop_repeated(run_dir)
-        counts, errors = count_plan(plan, ended, pending), count_errors(read_failures(run_dir), ended)
-        num_ended = sum(counts[name] for name in ("finished", "hinted", "set_aside"))
-        check_failure_rate(counts["set_aside"], num_ended, settings.max_failure_rate, errors)
-    except TooManyFailuresError:
-        journal.forgive_failures(run_dir)
-        raise
-    finally:
-        progress.close()
-        write_problems(run_dir, options.max_tries)
-    if counts["set_aside"] or counts["unfinished"]:
-        print(
-            f"{label}: {counts['set_aside']} rollouts set aside after {options.max_tries} tries, {counts['unfinished']} not "
-            f"finished; see {run_dir / PROBLEMS_NAME}. Commonest errors:\n{describe_errors(errors)}"
-        )
-    return counts | count_files(journal.list_files(run_dir, journal.TRAJECTORIES_DIR_NAME))
-
-
-def _run_passes(
-    pending: list[RolloutTask], ended: Ended, options: WorkerOptions, settings: CollectConfig, progress: Progress
-) -> tuple[Ended, list[RolloutTask]]:
-    """Hand out what is pending, and again what is left of it then; returns what has ended and what is still pending."""
-    for _ in range(_MAX_PASSES):
-        if not pending:
-            break
-        progress.begin_pass(sum(task.id not in ended for task in pending))
-        for summary in _stream(pending, ended, options, settings):
-            progress.add(summary)
-        ended = _read_ended(options)
-        pending = choose_pending(pending, ended, options.enough_successes)
-        journal.forget_claims(options.run_dir)
-    return ended, pending
-
-
-def _read_ended(options: WorkerOptions) -> dict[str, frozenset[str] | None]:
-    """What came of the rollouts that need not be run: they have finished, or failed too often."""
-    exhausted = find_exhausted(read_failures(options.run_dir), options.max_tries)
-    return dict.fromkeys(exhausted) | journal.read_successes(options.run_dir)
-
-
-def _stream(
-    tasks: Sequence[RolloutTask], ended: Ended, options: WorkerOptions, settings: CollectConfig
-) -> Iterator[dict[str, Any]]:
-    """Chunk summaries as they come."""
-    earlier = engine_logs.read_changes(options.run_dir)
-    chunks = list(cut_chunks(tasks, settings.chunk_rollouts, ended))
-    # Where the driver is: whatever other node is lost, the run goes on.
-    here: Any = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
-    pile_actor: Any = ray.remote(num_cpus=0, scheduling_strategy=here)(Pile)
-    pile = pile_actor.remote(chunks)
-    num_beginning = sum(len(choose_wave(group, ended, options.enough_successes)) for group in group_by_question(tasks))
-    chunk_rollouts = max(1, round(num_beginning / len(chunks)))
-    try:
-        yield from _hand_out(pile, len(chunks), chunk_rollouts, options, settings).iter_rows()
-        return
-    except RayError as error:
-        reason = _find_reason(error, options.run_dir, engine_logs.list_changed(options.run_dir, earlier))
-    finally:
-        pile.clear.remote()
-    # Ray's error and its engines hold each other. They must not stay behind this error, which a notebook keeps.
-    gc.collect()
-    raise reason
-
-
-def _hand_out(
-    pile: Any, num_chunks: int, chunk_rollouts: int, options: WorkerOptions, settings: CollectConfig
-) -> ray.data.Dataset:
-    """The summaries of the chunks of a pile, for which a pool of engine actors is given tickets.
-
-    Args:
-        chunk_rollouts: rollouts that a chunk begins with, on average.
-    """
-    pool = size_pool(settings, options.engine, use_gpu=takes_gpus(options.engine.device), num_gpus=count_gpus())
-    options = replace(options, engine=share_gpu(options.engine, settings.engines_per_gpu))
-    in_flight = count_in_flight(chunk_rollouts, settings.concurrent_rollouts)
-    context = ray.data.DataContext.get_current()
-    context.enable_progress_bars = False  # `Progress` shows what matters
-    context.memory_usage_poll_interval_s = None  # a thread for each ticket, for figures that nobody reads
-    context.execution_options.preserve_order = False
-    context.raise_original_map_exception = True  # `_find_reason` looks for it
-    # The pool grows when its engines hold all the tickets that they may.
-    context.autoscaling_config.actor_pool_util_upscaling_threshold = 1.0
-    # Every engine has a ticket at hand until the pile is empty, however many of them wait with the others.
-    num_tickets = num_chunks + pool.max_engines * in_flight
-    return ray.data.from_arrow([pa.table({"ticket": [number]}) for number in range(num_tickets)]).map_batches(
-        _CollectActor,
-        fn_constructor_args=(options, pile, chunk_rollouts, name_tags(options.run_dir)),
-        batch_format="pyarrow",
-        batch_size=1,  # a ticket
-        compute=ray.data.ActorPoolStrategy(
-            min_size=min(pool.num_engines, num_chunks),
-            max_size=min(pool.max_engines, num_chunks),
-            max_concurrent_calls_per_actor=in_flight,
-            max_tasks_in_flight_per_actor=in_flight,
-        ),
-        num_cpus=pool.num_cpus,
-        num_gpus=pool.num_gpus,
-    )
-
-
-def _find_reason(error: RayError, run_dir: Path, logs: Sequence[Path]) -> DragRayError:
-    """What a worker raised, within what Ray makes of it; without that, what the logs of its engines say."""
-    reason: BaseException | None = error
-    while reason and (isinstance(reason, RayError) or not isinstance(reason, DragRayError)):
-        reason = getattr(reason, "cause", None) or reason.__cause__
-    last_words = str(reason or error).partition(_RAY_ADVICE)[0].strip()
-    if reason and not isinstance(reason, EngineDiedError):
-        return type(reason)(last_words)
-    last_words, last_error = last_words.splitlines()[-1], engine_logs.find_last_error(logs)
-    if last_error and last_error not in last_words:
-        last_words = f"{last_words}; the last error in their log: {last_error}"
-    return EngineDiedError(
-        f"the engines stopped ({last_words}). See {run_dir / engine_logs.DIR_NAME} for their output. "
-        "Starting the stage again goes on with what has not finished."
-    )
-
-
-class _CollectActor:
-    """`CollectWorker` as Ray Data calls it, with tickets for the chunks of a pile."""
-
-    def __init__(self, options: WorkerOptions, pile: Any, chunk_rollouts: int, tags: dict[str, str]) -> None:
-        engine_logs.log_to_file(options.run_dir)
-        self._pile = pile
-        self._chunk_rollouts = chunk_rollouts
-        self._refusal: DragRayError | None = None
-        try:
-            self._worker = CollectWorker(options, RayRecorder(tags))
-        except DragRayError as error:  # of an actor that does not start Ray would hand on the text alone, in a long report
-            self._refusal = error
-
-    async def __call__(self, ticket: pa.Table) -> AsyncIterator[pa.Table]:
-        if self._refusal:
-            raise self._refusal
-        number = ticket["ticket"][0].as_py()
-        async with take_chunk(number, self._pile.take.remote, self._worker.room, self._chunk_rollouts) as chunk:
-            summaries = _no_summaries() if chunk is None else self._worker(chunk)
-        try:
-            async for summary in summaries:
-                yield summary
-        except EngineDiedError:
-            os._exit(1)  # Ray starts another engine in another process, and gives its tickets to it
-
-
-async def _no_summaries() -> AsyncIterator[pa.Table]:
-    """What a ticket comes to that found the pile empty."""
-    yield SUMMARY_SCHEMA.empty_table()

@@ -1,17 +1,121 @@
-"""Whether an engine can take its adapter, found out before an engine starts: vLLM would die of it, minutes later."""
+"""What an adapter folder says about itself, and whether an engine can take it. Nothing here loads weights.
 
+It is found out before an engine starts: vLLM would die of it, minutes later.
+"""
+
+import json
+import math
+import re
+import struct
+from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
+from drag_ray.artifacts import compute_fingerprint, write_json
 from drag_ray.engine.config import EngineConfig
 from drag_ray.engine.embedded import resolve_model
 from drag_ray.errors import ConfigError, TrainError
-from drag_ray.finetune.adapter import (
-    ADAPTER_WEIGHTS_NAME,
-    check_adapter_fits,
-    check_adapter_writes,
-    read_base_model,
-    read_rank,
+
+ADAPTER_CONFIG_NAME = "adapter_config.json"
+ADAPTER_WEIGHTS_NAME = "adapter_model.safetensors"
+BASE_NAME = "drag_ray_base.json"
+WRITING_TASK, REWARD_TASK = "CAUSAL_LM", "SEQ_CLS"
+"""PEFT's names for what an adapter's model does."""
+
+_VOLATILE_KEYS = {"_name_or_path", "transformers_version", "dtype", "torch_dtype", "use_cache", "quantization_config"}
+_HIDDEN_SIZE_INPUTS = re.compile(
+    r"layers\.(?P<layer>\d+)\.\w+\.(?P<module>q_proj|k_proj|v_proj|gate_proj|up_proj)\.lora_A\.weight$"
 )
+
+
+@dataclass(frozen=True)
+class BaseModel:
+    """The identity of a base model: the name it was asked by, and a fingerprint of its architecture (config.json)."""
+
+    name: str
+    fingerprint: str
+    hidden_size: int
+    num_layers: int
+
+    def __str__(self) -> str:
+        return f"{self.name!r} (hidden size {self.hidden_size}, {self.num_layers} layers, config {self.fingerprint})"
+
+
+def read_base_model(model: str, name: str = "") -> BaseModel:
+    """The identity of the model in the folder, or of the Hugging Face name, `model`.
+
+    Raises:
+        TrainError: it has no readable config.json.
+    """
+    config = _read_json(_find_config(model), "a Hugging Face model folder")
+    architecture = {key: value for key, value in config.items() if key not in _VOLATILE_KEYS}
+    text_config = config.get("text_config") or config
+    return BaseModel(
+        name=name or model,
+        fingerprint=compute_fingerprint(architecture),
+        hidden_size=text_config.get("hidden_size", 0),
+        num_layers=text_config.get("num_hidden_layers", 0),
+    )
+
+
+def write_base_model(adapter_dir: Path, base: BaseModel) -> None:
+    """Note in an adapter's folder which model it was trained on."""
+    write_json(adapter_dir / BASE_NAME, asdict(base))
+
+
+def read_rank(adapter_dir: Path) -> int:
+    """The highest LoRA rank in the adapter.
+
+    Raises:
+        TrainError: the folder holds no adapter.
+    """
+    config = _read_json(adapter_dir / ADAPTER_CONFIG_NAME, "a PEFT adapter folder")
+    return max([config["r"], *(config.get("rank_pattern") or {}).values()])
+
+
+def is_reward_model(adapter_dir: Path) -> bool:
+    """Whether the adapter scores conversations and writes nothing.
+
+    Raises:
+        TrainError: the folder holds no adapter.
+    """
+    return _read_json(adapter_dir / ADAPTER_CONFIG_NAME, "a PEFT adapter folder").get("task_type") == REWARD_TASK
+
+
+def check_adapter_writes(adapter_dir: Path) -> None:
+    """Refuse a reward model where a policy is wanted.
+
+    Raises:
+        TrainError: the adapter is one, or the folder holds no adapter.
+    """
+    if is_reward_model(adapter_dir):
+        raise TrainError(
+            f"{adapter_dir}: a reward model, which scores queries and writes none. Give the adapter of another finetune.format."
+        )
+
+
+def check_adapter_fits(base: BaseModel, adapter_dir: Path) -> None:
+    """Refuse an adapter of another base model: by the identity noted in its folder, otherwise by its shapes.
+
+    Raises:
+        TrainError: names the adapter, its base model and the base model it is to be used with.
+    """
+    config = _read_json(adapter_dir / ADAPTER_CONFIG_NAME, "a PEFT adapter folder")
+    noted = adapter_dir / BASE_NAME
+    if noted.exists():
+        own_base = BaseModel(**_read_json(noted, "the note that finetune leaves in an adapter's folder"))
+        if own_base.fingerprint == base.fingerprint:
+            return
+        own_name = str(own_base)
+    else:
+        hidden_size, num_layers = _read_shape(adapter_dir / ADAPTER_WEIGHTS_NAME)
+        if hidden_size in (base.hidden_size, None) and num_layers <= (base.num_layers or math.inf):
+            return
+        own_name = f"{config.get('base_model_name_or_path')!r} (hidden size {hidden_size}, at least {num_layers} layers)"
+    raise TrainError(
+        f"{adapter_dir}: this adapter was trained on {own_name}, and cannot be used with {base}. "
+        "Set engine.model to the adapter's base model, or run finetune again."
+    )
 
 
 def check_adapter(config: EngineConfig) -> None:
@@ -42,3 +146,44 @@ def check_adapter(config: EngineConfig) -> None:
         raise ConfigError(
             f"engine.adapter {config.adapter!r}: has no {ADAPTER_WEIGHTS_NAME}. Run finetune again or copy it again."
         )
+
+
+def _read_shape(weights_path: Path) -> tuple[int | None, int]:
+    """(hidden size or None when no layer shows it, layers at least) from the header of a safetensors file."""
+    try:
+        with weights_path.open("rb") as stream:
+            (header_bytes,) = struct.unpack("<Q", stream.read(8))
+            header = json.loads(stream.read(header_bytes))
+    except (OSError, ValueError, struct.error, MemoryError) as error:
+        raise TrainError(
+            f"{weights_path}: not a readable safetensors file ({error}). Run finetune again or copy the adapter again."
+        ) from None
+    hidden_size, num_layers = None, 0
+    for key, tensor in header.items():
+        found = _HIDDEN_SIZE_INPUTS.search(key)
+        if found:
+            hidden_size = tensor["shape"][1]
+            num_layers = max(num_layers, int(found["layer"]) + 1)
+    return hidden_size, num_layers
+
+
+def _find_config(model: str) -> Path:
+    if Path(model).is_dir():
+        return Path(model) / "config.json"
+    from transformers.utils.hub import cached_file
+
+    try:
+        found = cached_file(model, "config.json")
+    except OSError as error:
+        raise TrainError(f"engine.model {model!r}: neither a folder nor a model that can be had ({error}).") from None
+    assert found is not None
+    return Path(found)
+
+
+def _read_json(path: Path, expected: str) -> dict[str, Any]:
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise TrainError(f"{path}: no such file, so {path.parent} is not {expected}. Check the path.") from None
+    except (OSError, ValueError) as error:
+        raise TrainError(f"{path}: cannot be read as JSON ({error}); expected {expected}.") from None

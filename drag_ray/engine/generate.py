@@ -19,6 +19,14 @@ def list_images(messages: Sequence[Message]) -> list[str]:
     return [part["image"] for parts in contents for part in parts if part["type"] == "image"]
 
 
+def join_text(message: Message) -> str:
+    """A written message as text, with `<image>` where an image stands."""
+    content = message["content"]
+    if isinstance(content, str):
+        return content
+    return "".join("<image>" if part["type"] == "image" else part["text"] for part in content)
+
+
 @dataclass(frozen=True, slots=True)
 class ImageSource:
     """Opens an image (PIL) by its key; `per_prompt` is the largest number of images that a prompt may hold."""

@@ -1,6 +1,7 @@
 """Sampling presets: how a reply is drawn. The names and values are those of the DRAG collector."""
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,3 +21,8 @@ PRESETS: dict[str, Sampling] = {
     "creative": Sampling(temperature=1.2, top_p=0.95),
     "diverse": Sampling(temperature=0.9, top_p=0.98, repetition_penalty=1.1),
 }
+
+if TYPE_CHECKING:
+    PresetName = str
+else:
+    PresetName = Literal[tuple(PRESETS)]

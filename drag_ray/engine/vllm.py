@@ -12,13 +12,13 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from drag_ray.agent.action import THINK
 from drag_ray.engine.config import EngineConfig
 from drag_ray.engine.embedded import resolve_model
 from drag_ray.engine.encoder_cache import build_image_options, enlarge_encoder_cache
 from drag_ray.engine.frontend import calm_garbage_collector, skip_token_texts
 from drag_ray.engine.generate import Generation, ImageSource, Request, list_images
 from drag_ray.engine.image_inputs import ImageInputs
+from drag_ray.engine.reasoning import THINK
 from drag_ray.errors import ConfigError, EngineDiedError, PromptTooLongError, RolloutError
 
 _RENDERING_THREADS = 2

@@ -1,9 +1,14 @@
 """Options of the evaluate stage."""
 
+from dataclasses import dataclass
+
 from pydantic import Field
 
+from drag_ray.agent.config import AgentConfig
 from drag_ray.baselines.config import BestOfConfig, PassageConfig, Rm3Config
 from drag_ray.config import BaseConfig
+from drag_ray.engine.config import EngineConfig
+from drag_ray.rollout.config import RolloutConfig
 
 
 class EvaluateConfig(BaseConfig):
@@ -30,3 +35,14 @@ class EvaluateConfig(BaseConfig):
     """bootstrap resamples and permutations"""
     num_examples: int = Field(default=5, ge=0)
     """examples in the report of each kind: better, worse, equal"""
+
+
+@dataclass(frozen=True)
+class EvaluateSections:
+    """What the evaluate stage receives."""
+
+    seed: int
+    agent: AgentConfig
+    engine: EngineConfig
+    rollout: RolloutConfig
+    evaluate: EvaluateConfig

@@ -3,12 +3,12 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from drag_ray.baselines.policies import BASELINES, WITH_REWARD_MODEL
+from drag_ray.engine.adapter import ADAPTER_CONFIG_NAME, is_reward_model
 from drag_ray.engine.config import EngineConfig
 from drag_ray.errors import ArtifactError, ConfigError
-from drag_ray.finetune.adapter import ADAPTER_CONFIG_NAME, is_reward_model
+from drag_ray.evaluate.config import EvaluateSections
 
 BASE_NAME = "base"
 TUNED_NAME = "tuned"
@@ -30,57 +30,64 @@ class ModelPolicy:
     source: str = ""
 
 
-def choose_models(config: Any, has_gpu: bool) -> list[ModelPolicy]:
+def choose_models(sections: EvaluateSections, finetune_dir: Path | None, *, has_gpu: bool) -> list[ModelPolicy]:
     """The base model and the adapters that are compared with it; the base model alone before a run has trained one that writes.
 
     Without a GPU the run's own adapter is taken merged into the model, where `evaluate.merged` allows it: the numbers of
     both forms agree up to rounding, and a dynamic adapter costs several times the time on a CPU.
 
+    Args:
+        sections: of the evaluate stage.
+        finetune_dir: the folder of the run's finetune stage, if it was started.
+        has_gpu: whether engines run on GPUs.
+
     Raises:
         ConfigError: an adapter is not written as name=folder, or a name is taken twice.
         ArtifactError: an adapter's folder is missing.
     """
-    has_reward_model = find_reward_model(config) is not None
-    models = [ModelPolicy(BASE_NAME, config.engine, "finetune" if has_reward_model else "")]
-    for entry in config.evaluate.adapters:
+    has_reward_model = find_reward_model(finetune_dir) is not None
+    models = [ModelPolicy(BASE_NAME, sections.engine, "finetune" if has_reward_model else "")]
+    for entry in sections.evaluate.adapters:
         name, separator, folder = entry.partition("=")
         if not (name and separator and folder):
             raise ConfigError(f"evaluate.adapters {entry!r}: expected name=folder, for example tuned=runs/demo/finetune/adapter.")
-        models.append(ModelPolicy(name, _with_adapter(config.engine, Path(folder)), f"evaluate.adapters {folder}"))
-    if not config.evaluate.adapters and config.stage_dir("finetune").exists() and not has_reward_model:
-        models.append(ModelPolicy(TUNED_NAME, _tuned_engine(config, has_gpu), "finetune"))
-    _refuse_repeated([model.name for model in models] + choose_baselines(config))
+        models.append(ModelPolicy(name, _with_adapter(sections.engine, Path(folder)), f"evaluate.adapters {folder}"))
+    if not sections.evaluate.adapters and finetune_dir and not has_reward_model:
+        models.append(ModelPolicy(TUNED_NAME, _tuned_engine(sections, finetune_dir, has_gpu), "finetune"))
+    _refuse_repeated([model.name for model in models] + choose_baselines(sections, finetune_dir))
     return models
 
 
-def choose_baselines(config: Any) -> list[str]:
+def choose_baselines(sections: EvaluateSections, finetune_dir: Path | None) -> list[str]:
     """The baselines that are named, and those that a reward model is judged by if the run has trained one.
 
     Raises:
         ConfigError: a baseline does not exist, which names the known ones, or needs a reward model and there is none.
         ArtifactError: the reward model was not merged.
     """
-    names = list(config.evaluate.baselines)
+    names = list(sections.evaluate.baselines)
     for name in names:
         if name not in BASELINES:
             raise ConfigError(f"evaluate.baselines {name!r}: unknown. Known baselines: {', '.join(BASELINES)}.")
-    if find_reward_model(config):
+    if find_reward_model(finetune_dir):
         return names + [name for name in WITH_REWARD_MODEL if name not in names]
     if "best_of" in names:
         raise ConfigError(
-            f"evaluate.baselines 'best_of': {config.stage_dir('finetune')} holds no reward model to choose with. "
+            "evaluate.baselines 'best_of': the finetune stage has made no reward model to choose with. "
             "Run: python jobs/finetune.py --finetune.format reward"
         )
     return names
 
 
-def find_reward_model(config: Any) -> Path | None:
+def find_reward_model(finetune_dir: Path | None) -> Path | None:
     """The folder of the reward model that this run has trained, if it has.
 
     Raises:
         ArtifactError: it was not merged.
     """
-    finetune_dir = config.stage_dir("finetune").resolve()
+    if finetune_dir is None:
+        return None
+    finetune_dir = finetune_dir.resolve()
     if not (finetune_dir / "adapter" / ADAPTER_CONFIG_NAME).is_file() or not is_reward_model(finetune_dir / "adapter"):
         return None
     if not (finetune_dir / "merged").is_dir():
@@ -88,11 +95,11 @@ def find_reward_model(config: Any) -> Path | None:
     return finetune_dir / "merged"
 
 
-def _tuned_engine(config: Any, has_gpu: bool) -> EngineConfig:
-    merged_dir = config.stage_dir("finetune") / "merged"
-    if config.evaluate.merged and not has_gpu and merged_dir.is_dir():
-        return config.engine.model_copy(update={"model": str(merged_dir.resolve())})
-    return _with_adapter(config.engine, config.stage_dir("finetune") / "adapter")
+def _tuned_engine(sections: EvaluateSections, finetune_dir: Path, has_gpu: bool) -> EngineConfig:
+    merged_dir = finetune_dir / "merged"
+    if sections.evaluate.merged and not has_gpu and merged_dir.is_dir():
+        return sections.engine.model_copy(update={"model": str(merged_dir.resolve())})
+    return _with_adapter(sections.engine, finetune_dir / "adapter")
 
 
 def _with_adapter(engine: EngineConfig, folder: Path) -> EngineConfig:

@@ -3,8 +3,8 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from drag_ray.agent.answers import NO_CITATION, CitationScore, compute_anls, compute_citation_score
 from drag_ray.errors import DataError
-from drag_ray.evaluate.answers import NO_CITATION, CitationScore, compute_anls, compute_citation_score
 from drag_ray.types import ActionKind, Question, Trajectory, Turn
 
 NO_TRAJECTORY = "no trajectory"

@@ -6,8 +6,8 @@ from pathlib import Path
 import torch
 from safetensors import safe_open
 
+from drag_ray.engine.adapter import ADAPTER_WEIGHTS_NAME
 from drag_ray.errors import NotFiniteError, TrainError
-from drag_ray.finetune.adapter import ADAPTER_WEIGHTS_NAME
 
 
 def find_not_finite(adapter_dir: Path) -> str | None:

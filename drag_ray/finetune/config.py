@@ -1,11 +1,13 @@
 """Options of the finetune stage."""
 
+from dataclasses import dataclass
 from typing import Literal
 
 from pydantic import Field, model_validator
 
 from drag_ray.config import BaseConfig
-from drag_ray.format.masks import Mask
+from drag_ray.engine.config import EngineConfig
+from drag_ray.engine.masks import Mask
 
 
 class FinetuneConfig(BaseConfig):
@@ -81,3 +83,11 @@ class FinetuneConfig(BaseConfig):
                 "batch_size 1: kto pairs the prompts of a batch with each other's replies. Set batch_size to 2 or more"
             )
         return self
+
+
+@dataclass(frozen=True)
+class FinetuneSections:
+    """What the finetune stage receives."""
+
+    engine: EngineConfig
+    finetune: FinetuneConfig

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from drag_ray.corpus.page_images import PageImages
-from drag_ray.finetune.model import load_processor
+from drag_ray.engine.pretrained import load_processor
 
 
 class TrainingImages:

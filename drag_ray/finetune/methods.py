@@ -10,11 +10,11 @@ from trl.trainer.kto_config import KTOConfig
 from trl.trainer.reward_config import RewardConfig
 from trl.trainer.sft_config import SFTConfig
 
-from drag_ray.finetune.adapter import REWARD_TASK, WRITING_TASK
+from drag_ray.engine.adapter import REWARD_TASK, WRITING_TASK
+from drag_ray.engine.pretrained import load_model, load_reward_model
 from drag_ray.finetune.collator import LabelledCollator, PairCollator, RowCollator
 from drag_ray.finetune.config import FinetuneConfig
 from drag_ray.finetune.images import TrainingImages
-from drag_ray.finetune.model import load_model, load_reward_model
 from drag_ray.finetune.policy_gradient import PolicyGradientTrainer
 from drag_ray.finetune.preference import PreferenceTrainer, RewardModelTrainer, WantedTrainer
 from drag_ray.finetune.tokenized_rows import (

@@ -16,11 +16,12 @@ from ray.train.v2.api.exceptions import TrainingFailedError
 from drag_ray.artifacts import write_jsonl
 from drag_ray.cluster import count_gpus, takes_gpus
 from drag_ray.corpus import page_images
+from drag_ray.engine.adapter import read_base_model, write_base_model
 from drag_ray.engine.embedded import resolve_model
 from drag_ray.errors import DataError, DragRayError, NotFiniteError, TrainError
-from drag_ray.finetune.adapter import read_base_model, write_base_model
-from drag_ray.finetune.config import FinetuneConfig
+from drag_ray.finetune.config import FinetuneConfig, FinetuneSections
 from drag_ray.finetune.job import TrainJob
+from drag_ray.inputs import Inputs
 from drag_ray.stage_folder import StageFolder
 
 ADAPTER_DIR_NAME = "adapter"
@@ -46,8 +47,8 @@ _ADAPTER_FILES = (
 )
 
 
-def run(config: Any, folder: StageFolder) -> dict[str, Any]:
-    """Train an adapter on the rows of `config.finetune.format` and write it, merged too if wanted, into the folder.
+def run(sections: FinetuneSections, inputs: Inputs, folder: StageFolder) -> dict[str, Any]:
+    """Train an adapter on the rows of `finetune.format` and write it, merged too if wanted, into the folder.
 
     A stage that was killed goes on from its last checkpoint, as training does after the death of a worker, and once in a start
     after numbers that are not finite, which hardware can be the cause of.
@@ -60,27 +61,28 @@ def run(config: Any, folder: StageFolder) -> dict[str, Any]:
         NotFiniteError: loss, gradient or weights were not finite, twice.
         TrainError: the model cannot be trained so, has learned nothing, or workers died more than `max_failures` times.
     """
-    settings: FinetuneConfig = config.finetune
-    rows_dir = Path(config.stage_dir("format")).resolve() / settings.format
+    settings, model = sections.finetune, sections.engine.model
+    rows_dir = inputs["format"].resolve() / settings.format
     if not (rows_dir / "train.jsonl").exists():
         raise DataError(f"{rows_dir}: no train.jsonl. Run: python jobs/format.py --format.formats {settings.format}")
     stage_dir = folder.path.resolve()
-    images_dir = Path(config.stage_dir("index")).resolve() / page_images.DIR_NAME
-    result = _fit(settings, config.engine.model, rows_dir, images_dir, stage_dir)
+    index_dir = inputs.find("index")
+    images_dir = index_dir.resolve() / page_images.DIR_NAME if index_dir else None
+    result = _fit(settings, model, rows_dir, images_dir, stage_dir)
     if isinstance(result.return_value, NotFiniteError):
         print(f"finetune: goes on from the last checkpoint, once. {result.return_value}", flush=True)
-        result = _fit(settings, config.engine.model, rows_dir, images_dir, stage_dir)
+        result = _fit(settings, model, rows_dir, images_dir, stage_dir)
     outcome = result.return_value
     if isinstance(outcome, DragRayError):
         raise outcome
     assert outcome is not None
     assert result.checkpoint is not None
     write_jsonl(stage_dir / CURVE_NAME, outcome["curve"])
-    ray.get(_publish.remote(result.checkpoint, config.engine.model, stage_dir, settings.merge, settings.dtype))
+    ray.get(_publish.remote(result.checkpoint, model, stage_dir, settings.merge, settings.dtype))
     return {**_summarise(outcome["counts"], outcome["curve"]), "attention": outcome["attention"]}
 
 
-def _fit(settings: FinetuneConfig, model: str, rows_dir: Path, images_dir: Path, stage_dir: Path) -> ray.train.Result:
+def _fit(settings: FinetuneConfig, model: str, rows_dir: Path, images_dir: Path | None, stage_dir: Path) -> ray.train.Result:
     use_gpu = takes_gpus(settings.device)
     num_workers = settings.num_workers or (max(1, count_gpus()) if use_gpu else 1)
     num_cpus = 1 if use_gpu else _count_cpus_per_worker(num_workers)
@@ -92,7 +94,7 @@ def _fit(settings: FinetuneConfig, model: str, rows_dir: Path, images_dir: Path,
             "model": model,
             "train_path": str(rows_dir / "train.jsonl"),
             "validation_path": str(rows_dir / "validation.jsonl"),
-            "images_dir": str(images_dir),
+            "images_dir": str(images_dir) if images_dir else "",
             "use_gpu": use_gpu,
             "num_workers": num_workers,
             "num_threads": num_cpus,

@@ -10,11 +10,12 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from drag_ray.agent.tools import SEARCH_NAME
+from drag_ray.engine.conversation import Conversation, read_conversation
+from drag_ray.engine.masks import Mask
+from drag_ray.engine.tokens import IGNORED_LABEL, tokenize_conversation, tokenize_step
 from drag_ray.errors import DataError, TrainError
-from drag_ray.finetune.conversation import Conversation, read_conversation
 from drag_ray.finetune.images import TrainingImages
-from drag_ray.finetune.tokens import IGNORED_LABEL, tokenize_conversation, tokenize_step
-from drag_ray.format.masks import Mask
 
 ROW_NUMBERS = ("weight", "advantage")
 """What a row may count in the loss: a supervised one its weight, a drawn one how much better than others it was."""
@@ -170,7 +171,7 @@ def _check_columns(row: dict[str, Any], columns: set[str], kind: str) -> None:
 def _tokenize_with_images(
     conversation: Conversation, tokenizer: Any, mask: Mask, images: TrainingImages | None
 ) -> dict[str, list[int]]:
-    return _add_images(tokenize_conversation(conversation, tokenizer, mask), conversation, images)
+    return _add_images(tokenize_conversation(conversation, tokenizer, mask, SEARCH_NAME), conversation, images)
 
 
 def _add_images(

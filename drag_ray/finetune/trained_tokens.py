@@ -8,9 +8,9 @@ import torch
 from torch.nn.functional import cross_entropy
 from trl.trainer.sft_trainer import SFTTrainer
 
+from drag_ray.engine.tokens import IGNORED_LABEL
 from drag_ray.finetune.finite_steps import FiniteSteps
 from drag_ray.finetune.tokenized_rows import ROW_NUMBERS
-from drag_ray.finetune.tokens import IGNORED_LABEL
 
 
 class SupervisedTrainer(FiniteSteps, SFTTrainer):

@@ -16,6 +16,7 @@ from peft import LoraConfig
 from transformers import PrinterCallback, Trainer, set_seed
 from transformers.utils.logging import disable_progress_bar
 
+from drag_ray.engine.pretrained import load_tokenizer
 from drag_ray.errors import DataError, TrainError
 from drag_ray.finetune.arguments import build_options
 from drag_ray.finetune.attention import describe_attention, leave_out_broken_kernels
@@ -25,7 +26,6 @@ from drag_ray.finetune.deepspeed import ZeroStage, resolve_zero_stage
 from drag_ray.finetune.images import TrainingImages, open_training_images
 from drag_ray.finetune.job import TrainJob
 from drag_ray.finetune.methods import Supervised, build_method
-from drag_ray.finetune.model import load_tokenizer
 from drag_ray.finetune.tokenized_rows import TokenizedRows
 
 _VISION_PART = r".*(visual|vision_tower|vision_model)\..*"

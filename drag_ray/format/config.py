@@ -1,9 +1,11 @@
 """Options of the format stage."""
 
+from dataclasses import dataclass
 from typing import Literal
 
 from pydantic import Field
 
+from drag_ray.agent.config import AgentConfig
 from drag_ray.config import BaseConfig
 
 FormatName = Literal["sft_query", "sft_trajectory", "sft_context", "rejection", "dpo", "kto", "reward", "rl_steps"]
@@ -42,3 +44,11 @@ class FormatConfig(BaseConfig):
     """other trainers to write the rows for as well, into the folder `exports`"""
     seed: int = 0
     """seed of the validation split"""
+
+
+@dataclass(frozen=True)
+class FormatSections:
+    """What the format stage receives. Trajectories of another program are shown as this agent would show them."""
+
+    agent: AgentConfig
+    format: FormatConfig

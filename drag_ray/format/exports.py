@@ -20,9 +20,9 @@ from typing import Any, Self
 import pyarrow as pa
 
 from drag_ray.artifacts import whole_or_absent, write_json
+from drag_ray.engine.generate import join_text
 from drag_ray.format.config import ExportName, FormatName
 from drag_ray.format.layout import Layout
-from drag_ray.format.messages import join_text
 
 Row = dict[str, Any]
 

@@ -6,15 +6,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from drag_ray.agent.tools import SEARCH_NAME
 from drag_ray.artifacts import compute_fingerprint, write_text
 from drag_ray.corpus.problems import Problem, name_first, read_one
 from drag_ray.corpus.records import read_records
 from drag_ray.corpus.text import to_printable
+from drag_ray.engine.conversation import read_conversation
+from drag_ray.engine.generate import join_text
+from drag_ray.engine.masks import Mask
+from drag_ray.engine.tokens import IGNORED_LABEL, tokenize_conversation
 from drag_ray.errors import DataError
-from drag_ray.finetune.conversation import read_conversation
-from drag_ray.finetune.tokens import IGNORED_LABEL, tokenize_conversation
-from drag_ray.format.masks import Mask
-from drag_ray.format.messages import join_text
 from drag_ray.webpage import render_page
 
 _NUM_BINS = 12
@@ -128,7 +129,7 @@ def build_samples(row: Row, number: int, tokenizer: Any, mask: Mask) -> list[Sam
     samples = []
     for side in sides:
         conversation = {**row, "completion": row[side]} if side in row else row
-        tokenized = tokenize_conversation(read_conversation(_flatten(conversation)), tokenizer, mask)
+        tokenized = tokenize_conversation(read_conversation(_flatten(conversation)), tokenizer, mask, SEARCH_NAME)
         label = f"row {number}" if side == "completion" else f"row {number}, {side}"
         num_learned = sum(token != IGNORED_LABEL for token in tokenized["labels"])
         samples.append(Sample(label, _cut_pieces(tokenized, tokenizer), len(tokenized["input_ids"]), num_learned, values))

@@ -1,7 +1,5 @@
 """Messages of training rows: prompts cut from recorded conversations, replies written by the policy's protocol."""
 
-from typing import Any
-
 import polars as pl
 
 from drag_ray.agent.protocol import get_protocol
@@ -24,11 +22,3 @@ def render_searches(rows: pl.DataFrame, query: str, reasoning: str, into: str) -
         for protocol, text, thought in rows.select("protocol", query, reasoning).iter_rows()
     ]
     return rows.with_columns(pl.Series(into, replies, dtype=pl.String)).with_columns(as_reply(into).alias(into))
-
-
-def join_text(message: dict[str, Any]) -> str:
-    """A written message as text, with `<image>` where an image stands."""
-    content = message["content"]
-    if isinstance(content, str):
-        return content
-    return "".join("<image>" if part["type"] == "image" else part["text"] for part in content)

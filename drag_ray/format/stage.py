@@ -7,12 +7,12 @@ from typing import Any
 
 import polars as pl
 
-from drag_ray import schemas
 from drag_ray.artifacts import read_manifest, write_parquet, write_text
 from drag_ray.cluster import run_tasks
+from drag_ray.corpus.question_table import read_split
 from drag_ray.errors import DataError
 from drag_ray.format.card import write_card
-from drag_ray.format.config import FormatConfig, FormatName
+from drag_ray.format.config import FormatName, FormatSections
 from drag_ray.format.exports import ExportFile, write_dataset_info
 from drag_ray.format.layout import Layout
 from drag_ray.format.parts import BUILDERS, SIDES_NAME, FormatJob, check_part, format_part
@@ -20,13 +20,13 @@ from drag_ray.format.row_files import RowFiles
 from drag_ray.format.split import TRAIN, VALIDATION, WITHHELD, assign_sides
 from drag_ray.format.survey import survey_parts
 from drag_ray.format.tables import list_parts
+from drag_ray.inputs import Inputs
 from drag_ray.stage_folder import StageFolder
-from drag_ray.types import Question
 
 Files = dict[tuple[FormatName, str], RowFiles]
 
 
-def run(config: Any, folder: StageFolder) -> dict[str, Any]:
+def run(sections: FormatSections, inputs: Inputs, folder: StageFolder) -> dict[str, Any]:
     """Write `<format>/train` and `<format>/validation`, each as `.jsonl` and `.parquet`, and print how many rows.
 
     The folder is a Hugging Face dataset with a card (README.md); `questions.parquet` says on which side each question is.
@@ -38,15 +38,16 @@ def run(config: Any, folder: StageFolder) -> dict[str, Any]:
     Raises:
         DataError: the process stage's tables are missing, no query is good enough to train towards, or a written row leaks.
     """
-    options: FormatConfig = config.format
-    process_dir, target_dir = config.stage_dir("process").resolve(), folder.path.resolve()
+    options = sections.format
+    process_dir, target_dir = inputs["process"].resolve(), folder.path.resolve()
     parts = list_parts(process_dir)
     survey = survey_parts(process_dir, parts)
-    evaluation = _read_evaluation(config.stage_dir("index") / "questions.parquet")
+    index_dir = inputs.find("index")  # trajectories from elsewhere come without one
+    evaluation = read_split(index_dir, "test") if index_dir else []
     sides = assign_sides(survey.questions, evaluation, options)
     sides_path = target_dir / SIDES_NAME
     write_parquet(sides_path, pl.DataFrame({"question_id": list(sides), "side": list(sides.values())}).to_arrow())
-    layout = Layout(survey.has_tools, survey.has_images, _read_image_searches(config) if survey.has_images else 0)
+    layout = Layout(survey.has_tools, survey.has_images, _read_image_searches(sections, inputs) if survey.has_images else 0)
     job = FormatJob(process_dir, sides_path, options, layout)
     files, num_set_aside = _write_rows(job, parts, target_dir)
     num_checked = _check_files(job, files)
@@ -102,19 +103,11 @@ def _check_files(job: FormatJob, files: Files) -> int:
     return sum(run_tasks(check_part, [(job, part, rows) for part, rows in places.items()]))
 
 
-def _read_image_searches(config: Any) -> int:
+def _read_image_searches(sections: FormatSections, inputs: Inputs) -> int:
     """Of how many searches the policy saw the images at once: as it was collected, whatever is set now.
 
     Trajectories from elsewhere come without a collection, and are as the options say.
     """
-    collected = read_manifest(config.stage_dir("collect"))
+    collected = inputs.read_lineage().get("collect")
     recorded = collected.origin["config"].get("agent", {}) if collected else {}
-    return recorded.get("image_searches", config.agent.image_searches)
-
-
-def _read_evaluation(path: Path) -> list[Question]:
-    """The questions that evaluation asks; none where trajectories came without an index."""
-    if not path.exists():
-        return []
-    rows = schemas.read_table(path, schemas.QUESTIONS).to_pylist()
-    return [schemas.to_question(row) for row in rows if row["split"] == "test"]
+    return recorded.get("image_searches", sections.agent.image_searches)

@@ -1,5 +1,6 @@
 """Options of the process stage."""
 
+from dataclasses import dataclass
 from typing import Literal
 
 from pydantic import Field
@@ -33,3 +34,10 @@ class ProcessConfig(BaseConfig):
     """take trajectories of several agent configurations or search indexes as one set"""
     part_mib: int = Field(default=16, ge=1)
     """MiB of conversations, about, that a process has in memory at once; a larger set is dealt out by question to parts"""
+
+
+@dataclass(frozen=True)
+class ProcessSections:
+    """What the process stage receives."""
+
+    process: ProcessConfig

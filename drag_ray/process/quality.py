@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import polars as pl
 
-from drag_ray.agent.flaws import copies_file_name, find_repetitive, join_words
+from drag_ray.agent.degeneration import copies_file_name, find_repetitive, join_words
 from drag_ray.process.config import FilterName
 from drag_ray.types import ActionKind
 

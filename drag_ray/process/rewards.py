@@ -7,7 +7,7 @@ left out: it pays for calling a tool at all, and here every question needs a sea
 
 import polars as pl
 
-from drag_ray.evaluate.answers import compute_anls
+from drag_ray.agent.answers import compute_anls
 from drag_ray.process.config import ProcessConfig
 from drag_ray.types import ActionKind
 

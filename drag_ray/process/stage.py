@@ -10,7 +10,8 @@ from typing import Any
 from drag_ray.artifacts import write_json
 from drag_ray.cluster import run_tasks
 from drag_ray.errors import DataError
-from drag_ray.process.config import ProcessConfig
+from drag_ray.inputs import Inputs
+from drag_ray.process.config import ProcessConfig, ProcessSections
 from drag_ray.process.parts import deal_out, part_name, process_part, read_dealt
 from drag_ray.process.statistics import compute_statistics, format_statistics
 from drag_ray.process.trajectories import TRAIN_SPLIT, FileSize, check_files, check_settings, read_records
@@ -19,7 +20,7 @@ from drag_ray.stage_folder import StageFolder
 _DEALT_DIR_NAME = "dealt"
 
 
-def run(config: Any, folder: StageFolder) -> dict[str, Any]:
+def run(sections: ProcessSections, inputs: Inputs, folder: StageFolder) -> dict[str, Any]:
     """Score the searches of the training trajectories and print what they came to.
 
     Reads `trajectories/*.parquet` of the collect stage; writes `turns/part-*.parquet` (a row a turn),
@@ -32,11 +33,11 @@ def run(config: Any, folder: StageFolder) -> dict[str, Any]:
     Raises:
         DataError: the trajectories cannot be read, do not belong together, or none of them can be trained on.
     """
-    source = config.stage_dir("collect") / "trajectories"
+    source = inputs["collect"] / "trajectories"
     sizes = check_files(source)
-    if not config.process.allow_mixed:
+    if not sections.process.allow_mixed:
         check_settings(list(sizes))
-    counts = _process(sizes, config.process, folder.path.resolve())
+    counts = _process(sizes, sections.process, folder.path.resolve())
     if not counts["trajectories"]:
         raise DataError(
             f"{source}: no trajectory to train on among {sum(size.num_records for size in sizes.values())} records "

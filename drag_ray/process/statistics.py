@@ -6,7 +6,7 @@ from typing import Any
 import polars as pl
 
 from drag_ray.process.quality import FILTER_LABELS
-from drag_ray.process.yields import count_yields
+from drag_ray.rollout.yields import count_yields
 from drag_ray.types import ActionKind
 
 _LEFT_OUT = {

@@ -2,7 +2,7 @@
 
 import polars as pl
 
-from drag_ray.agent.flaws import squeeze
+from drag_ray.agent.degeneration import to_query_key
 from drag_ray.agent.scores import rank_score
 from drag_ray.process.config import ProcessConfig
 from drag_ray.process.conversations import IMAGE_MARK
@@ -62,7 +62,7 @@ def _list_turns(trajectories: pl.LazyFrame) -> pl.LazyFrame:
             "evidence_files",
             reply="replies",
             state="states",
-            query_key=squeeze(turn.field("query")),
+            query_key=to_query_key(turn.field("query")),
             has_error=turn.field("error") != "",
         )
     )

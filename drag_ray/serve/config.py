@@ -1,12 +1,14 @@
 """Options of the serve stage. The engine's own options are those of the section `engine`."""
 
 import re
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
 from pydantic import Field, SecretStr, field_validator, model_validator
 
 from drag_ray.config import BaseConfig
+from drag_ray.engine.config import EngineConfig
 
 ADAPTER_NAME = r"[A-Za-z0-9][\w.-]*"
 _ADAPTER = re.compile(ADAPTER_NAME + "=.+")
@@ -65,3 +67,11 @@ class ServeConfig(BaseConfig):
                 "Set num_replicas to 1, or name the adapters in serve.adapters"
             )
         return self
+
+
+@dataclass(frozen=True)
+class ServeSections:
+    """What the serve stage receives."""
+
+    engine: EngineConfig
+    serve: ServeConfig

@@ -9,14 +9,14 @@ import urllib.request
 from pathlib import Path
 
 from drag_ray.damage import refuse_damage
-from drag_ray.errors import ServeError, TrainError
-from drag_ray.finetune.adapter import (
+from drag_ray.engine.adapter import (
     ADAPTER_CONFIG_NAME,
     check_adapter_fits,
     check_adapter_writes,
     read_base_model,
     read_rank,
 )
+from drag_ray.errors import ServeError, TrainError
 from drag_ray.serve.config import ServeConfig
 from drag_ray.serve.key import KEY_VARIABLE
 
@@ -33,7 +33,7 @@ def build_url(host: str, port: int) -> str:
     return f"http://[{address}]:{port}" if ":" in address else f"http://{address}:{port}"
 
 
-def resolve_adapters(config: ServeConfig, finetune_dir: Path) -> dict[str, Path]:
+def resolve_adapters(config: ServeConfig, finetune_dir: Path | None) -> dict[str, Path]:
     """Adapter folders by the name that requests use; without any configured, the finetune stage's own as `tuned`.
 
     Raises:
@@ -41,9 +41,9 @@ def resolve_adapters(config: ServeConfig, finetune_dir: Path) -> dict[str, Path]
         DamageError: the finetune stage's own is not what was written.
     """
     adapters = {name: Path(path).resolve() for name, _, path in (entry.partition("=") for entry in config.adapters)}
-    trained = finetune_dir / "adapter"
-    if not config.adapters:
+    if not config.adapters and finetune_dir:
         refuse_damage(finetune_dir, whole=True, but=("merged",))
+        trained = finetune_dir / "adapter"
         if (trained / ADAPTER_CONFIG_NAME).exists():
             adapters[DEFAULT_ADAPTER_NAME] = trained.resolve()
     if config.served_name in adapters:

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from drag_ray.engine.adapter import BaseModel, check_adapter_fits, check_adapter_writes
 from drag_ray.errors import TrainError
-from drag_ray.finetune.adapter import BaseModel, check_adapter_fits, check_adapter_writes
 from drag_ray.serve.config import ADAPTER_NAME
 from drag_ray.serve.limits import RefusalError
 

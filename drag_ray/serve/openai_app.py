@@ -4,9 +4,9 @@ import os
 from dataclasses import dataclass
 from typing import Any
 
+from drag_ray.engine.adapter import read_base_model
 from drag_ray.engine.config import EngineConfig
 from drag_ray.engine.vllm import build_engine_args
-from drag_ray.finetune.adapter import read_base_model
 from drag_ray.serve.guard import Guard, Rules
 from drag_ray.serve.key import KeyHash
 from drag_ray.serve.limits import Limits

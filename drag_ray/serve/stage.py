@@ -12,7 +12,8 @@ from ray.serve.schema import LoggingConfig
 from drag_ray.cluster import takes_gpus
 from drag_ray.engine.embedded import resolve_model
 from drag_ray.errors import ServeError
-from drag_ray.serve.config import ServeConfig
+from drag_ray.inputs import Inputs
+from drag_ray.serve.config import ServeConfig, ServeSections
 from drag_ray.serve.endpoint import (
     build_curl_line,
     build_url,
@@ -56,7 +57,7 @@ class OpenAIDeployment:
             self._engine.shutdown()
 
 
-def run(config: Any, block: bool = True, start_ray: Callable[[], object] = lambda: None) -> str:
+def run(sections: ServeSections, inputs: Inputs, block: bool = True, start_ray: Callable[[], object] = lambda: None) -> str:
     """Serve the base model and its adapters until Ctrl-C, or leave them running when `block` is False.
 
     Args:
@@ -69,10 +70,10 @@ def run(config: Any, block: bool = True, start_ray: Callable[[], object] = lambd
         ServeError: other machines are let in without a key, the port is in use, an adapter does not fit the base model (all
             before an engine starts), or the endpoint does not come up.
     """
-    settings: ServeConfig = config.serve
+    settings = sections.serve
     key = read_key(settings)
     check_port_is_free(settings.host, settings.port)
-    app_settings = _build_app_settings(config, key)
+    app_settings = _build_app_settings(sections, inputs, key)
     url = build_url(settings.host, settings.port)
     start_ray()
     try:
@@ -90,13 +91,13 @@ def run(config: Any, block: bool = True, start_ray: Callable[[], object] = lambd
     return url
 
 
-def _build_app_settings(config: Any, key: str) -> AppSettings:
+def _build_app_settings(sections: ServeSections, inputs: Inputs, key: str) -> AppSettings:
     """What the engines serve, once it is known to fit together."""
-    settings: ServeConfig = config.serve
-    adapters = resolve_adapters(settings, config.stage_dir("finetune"))
-    check_adapters_fit(adapters, resolve_model(config.engine.model), config.engine.model)
+    settings, engine = sections.serve, sections.engine
+    adapters = resolve_adapters(settings, inputs.find("finetune"))
+    check_adapters_fit(adapters, resolve_model(engine.model), engine.model)
     return AppSettings(
-        engine=config.engine,
+        engine=engine,
         served_name=settings.served_name,
         adapters={name: str(path) for name, path in adapters.items()},
         max_lora_rank=compute_max_lora_rank(settings, adapters),

@@ -3,7 +3,7 @@
 import json
 from dataclasses import dataclass
 
-from drag_ray.format.messages import join_text
+from drag_ray.engine.generate import join_text
 from drag_ray.types import Evidence, Hit, Trajectory, Turn
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from drag_ray import errors, schemas, types
-from drag_ray.collect.worker import WorkerOptions
+from drag_ray.rollout.options import WorkerOptions
 from drag_ray.run_config import RunConfig
 
 PACKAGE = Path(errors.__file__).parent
@@ -50,8 +50,8 @@ def imported_modules(path: Path) -> set[str]:
 
 def test_only_stages_the_cluster_and_metrics_know_ray() -> None:
     knowing = {path.relative_to(PACKAGE).as_posix() for path in PACKAGE.rglob("*.py") if "ray" in imported_modules(path)}
-    stages = (f"{name}/stage.py" for name in ("collect", "corpus", "evaluate", "finetune", "serve"))
-    assert knowing <= {"cluster.py", "collect/metrics.py", *stages}
+    stages = (f"{name}/stage.py" for name in ("index", "finetune", "serve"))
+    assert knowing <= {"cluster.py", "metrics.py", "rollout/runner.py", *stages}
 
 
 def test_every_module_says_what_it_is() -> None:

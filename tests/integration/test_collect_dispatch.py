@@ -23,14 +23,14 @@ from drag_ray.agent.config import AgentConfig
 from drag_ray.agent.rollout import Policy
 from drag_ray.cluster import ClusterConfig, connect, require_token
 from drag_ray.cluster_token import ensure_token
-from drag_ray.collect import journal
-from drag_ray.collect.config import CollectConfig
-from drag_ray.collect.plan import build_plan
-from drag_ray.collect.stage import collect
-from drag_ray.collect.worker import WorkerOptions
 from drag_ray.engine.config import EngineConfig
 from drag_ray.engine.generate import Generation, ImageSource, Request
 from drag_ray.engine.scripted import ScriptedEngine
+from drag_ray.rollout import journal
+from drag_ray.rollout.config import RolloutConfig
+from drag_ray.rollout.options import WorkerOptions
+from drag_ray.rollout.plan import build_plan
+from drag_ray.rollout.runner import run_plan
 from drag_ray.search.config import SearchConfig
 from drag_ray.search.index import build_index
 from drag_ray.types import Evidence, Page
@@ -85,7 +85,7 @@ def build_options(folder: Path, num_awaited: int, first_slower: float = 1.0) -> 
 def roll_out(folder: Path, num_questions: int, num_awaited: int, first_slower: float = 1.0, **settings: Any) -> Spans:
     plan = build_plan([build_question(id=f"q{number}") for number in range(num_questions)], ("default",), 4, run_seed=0)
     options = build_options(folder, num_awaited, first_slower)
-    counts = collect(plan, options, CollectConfig(concurrent_rollouts=PLACES, max_failure_rate=0, **settings), "test")
+    counts = run_plan(plan, options, RolloutConfig(concurrent_rollouts=PLACES, max_failure_rate=0, **settings), "test")
     assert counts["finished"] == len(plan)
     assert journal.read_finished_ids(folder / "run") == {task.id for task in plan}
     return [[json.loads(line) for line in path.read_text().splitlines()] for path in sorted(folder.glob("spans-*.jsonl"))]
@@ -141,10 +141,10 @@ def test_a_run_that_goes_on_takes_the_samples_that_it_would_have_taken(local_ray
         enough_successes=2,
         flush_s=0,
     )
-    settings = CollectConfig(concurrent_rollouts=4, num_engines=2)
+    settings = RolloutConfig(concurrent_rollouts=4, num_engines=2)
     questions = [build_question(id=f"q{number}", evidence=(Evidence("a.pdf", 1),)) for number in range(12)]
     plan = build_plan(questions, ("default",), 6, run_seed=1, hinted_samples=1)
-    counts = collect(plan, options, settings, "test")
+    counts = run_plan(plan, options, settings, "test")
     ids = journal.read_finished_ids(options.run_dir)
     assert counts["rollouts"] == 84 == counts["finished"] + counts["hinted"] + counts["skipped"]
     assert len(ids) == counts["finished"] + counts["hinted"]
@@ -154,7 +154,7 @@ def test_a_run_that_goes_on_takes_the_samples_that_it_would_have_taken(local_ray
         path.unlink()
     lost = ids - journal.read_finished_ids(options.run_dir)
     assert len(lost) > 10
-    assert collect(plan, options, settings, "again") == counts
+    assert run_plan(plan, options, settings, "again") == counts
     assert journal.read_finished_ids(options.run_dir) == ids
 
 

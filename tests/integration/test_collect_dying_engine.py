@@ -17,17 +17,17 @@ from drag_ray import artifacts, schemas
 from drag_ray.agent.config import AgentConfig
 from drag_ray.agent.rollout import Policy, RolloutTask
 from drag_ray.cluster import ClusterConfig, connect
-from drag_ray.collect import journal, stage
-from drag_ray.collect.config import CollectConfig
-from drag_ray.collect.failures import ENGINE_DIED, PROBLEMS_NAME
-from drag_ray.collect.plan import build_plan
-from drag_ray.collect.worker import WorkerOptions
 from drag_ray.engine.config import EngineConfig
+from drag_ray.rollout import journal, runner
+from drag_ray.rollout.config import RolloutConfig
+from drag_ray.rollout.failures import ENGINE_DIED, PROBLEMS_NAME
+from drag_ray.rollout.options import WorkerOptions
+from drag_ray.rollout.plan import build_plan
 from drag_ray.search.config import SearchConfig
 from drag_ray.search.index import build_index
 from drag_ray.types import Evidence, Page, Question
 
-SETTINGS = CollectConfig(num_engines=1, concurrent_rollouts=6, chunk_rollouts=4, flush_s=0)
+SETTINGS = RolloutConfig(num_engines=1, concurrent_rollouts=6, chunk_rollouts=4, flush_s=0)
 WORDS = ("rotor", "spar", "valve", "pump", "flap", "wheel", "wing", "fuel")
 
 
@@ -57,7 +57,7 @@ def collect(folder: Path) -> None:
         max_tries=SETTINGS.max_tries,
     )
     with connect(ClusterConfig(num_cpus=2)):
-        counts = stage.collect(build_rollout_plan(), options, SETTINGS, "collecting")
+        counts = runner.run_plan(build_rollout_plan(), options, SETTINGS, "collecting")
     artifacts.write_json(folder / "counts.json", counts)
 
 

@@ -29,20 +29,20 @@ from drag_ray.agent.config import AgentConfig
 from drag_ray.agent.rollout import Policy, RolloutTask
 from drag_ray.cluster import ClusterConfig, connect
 from drag_ray.cluster_token import ensure_token
-from drag_ray.collect import journal, stage
-from drag_ray.collect.config import CollectConfig
-from drag_ray.collect.failures import ENGINE_DIED, PROBLEMS_NAME
-from drag_ray.collect.plan import build_plan
-from drag_ray.collect.worker import WorkerOptions
 from drag_ray.engine.config import EngineConfig
 from drag_ray.engine.generate import ImageSource, Request
 from drag_ray.engine.scripted import ScriptedEngine
 from drag_ray.errors import ArtifactError, ConfigError, DragRayError, EngineDiedError, RolloutError, TooManyFailuresError
+from drag_ray.rollout import journal, runner
+from drag_ray.rollout.config import RolloutConfig
+from drag_ray.rollout.failures import ENGINE_DIED, PROBLEMS_NAME
+from drag_ray.rollout.options import WorkerOptions
+from drag_ray.rollout.plan import build_plan
 from drag_ray.search.config import SearchConfig
 from drag_ray.search.index import build_index
 from drag_ray.types import Evidence, Page, Question
 
-SETTINGS = CollectConfig(num_engines=2, concurrent_rollouts=4, chunk_rollouts=3, flush_s=0)
+SETTINGS = RolloutConfig(num_engines=2, concurrent_rollouts=4, chunk_rollouts=3, flush_s=0)
 WORDS = ("rotor", "spar", "valve", "pump", "flap")
 Fault = Callable[[Request], None]
 
@@ -91,8 +91,8 @@ def kill_once(flag: Path, question: str = "question 3?") -> Fault:
     return fault
 
 
-def collect(options: WorkerOptions, settings: CollectConfig = SETTINGS) -> dict[str, int]:
-    return stage.collect(build_rollout_plan(), options, settings, "collecting")
+def collect(options: WorkerOptions, settings: RolloutConfig = SETTINGS) -> dict[str, int]:
+    return runner.run_plan(build_rollout_plan(), options, settings, "collecting")
 
 
 def read_rows(folder: Path) -> list[dict]:
@@ -223,10 +223,10 @@ def test_a_run_that_is_too_small_to_be_stopped_fails_at_its_end(local_ray: None,
 
     plan, told = build_rollout_plan()[:8], r"(?s)8 of 8 rollouts failed.*5 x RolloutError: cause B\n.*3 x RolloutError: cause A\n"
     lenient = SETTINGS.model_copy(update={"max_failure_rate": 1})
-    assert stage.collect(plan, build_options(tmp_path, fault), lenient, "collecting")["set_aside"] == 8
+    assert runner.run_plan(plan, build_options(tmp_path, fault), lenient, "collecting")["set_aside"] == 8
     with pytest.raises(TooManyFailuresError, match=told):  # of what it found on disk: there is nothing left to try
-        stage.collect(plan, build_options(tmp_path), SETTINGS, "collecting")
-    counts = stage.collect(plan, build_options(tmp_path), SETTINGS, "collecting")
+        runner.run_plan(plan, build_options(tmp_path), SETTINGS, "collecting")
+    counts = runner.run_plan(plan, build_options(tmp_path), SETTINGS, "collecting")
     assert (counts["finished"], counts["set_aside"]) == (8, 0)
 
 

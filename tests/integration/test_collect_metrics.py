@@ -17,15 +17,15 @@ from drag_ray import artifacts, schemas
 from drag_ray.agent.config import AgentConfig
 from drag_ray.agent.rollout import Policy
 from drag_ray.cluster import ClusterConfig, connect
-from drag_ray.collect.config import CollectConfig
-from drag_ray.collect.counts import COUNTS, WORKER_COUNTS
-from drag_ray.collect.plan import build_plan
-from drag_ray.collect.stage import collect
-from drag_ray.collect.worker import WorkerOptions
 from drag_ray.engine.config import EngineConfig
 from drag_ray.engine.generate import ImageSource, Request
 from drag_ray.engine.scripted import ScriptedEngine
 from drag_ray.errors import RolloutError
+from drag_ray.rollout.config import RolloutConfig
+from drag_ray.rollout.counts import COUNTS, WORKER_COUNTS
+from drag_ray.rollout.options import WorkerOptions
+from drag_ray.rollout.plan import build_plan
+from drag_ray.rollout.runner import run_plan
 from drag_ray.search.config import SearchConfig
 from drag_ray.search.index import build_index
 from drag_ray.stage_folder import StageFolder
@@ -74,8 +74,8 @@ def counts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict]:
             build_engine=build_engine,
         )
         plan = build_plan(questions, ("default",), 2, run_seed=0)
-        settings = CollectConfig(chunk_rollouts=4, max_failure_rate=0.5, num_engines=2)
-        yield collect(plan, options, settings, "collecting")
+        settings = RolloutConfig(chunk_rollouts=4, max_failure_rate=0.5, num_engines=2)
+        yield run_plan(plan, options, settings, "collecting")
 
 
 def read_metrics() -> dict[str, float]:

@@ -4,7 +4,6 @@ import json
 import math
 import shutil
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -22,19 +21,21 @@ from trl.trainer.sft_trainer import SFTTrainer
 from drag_ray.artifacts import Identity
 from drag_ray.cluster import ClusterConfig, connect
 from drag_ray.corpus.page_images import DIR_NAME, PageImages
+from drag_ray.engine.adapter import ADAPTER_WEIGHTS_NAME, read_base_model, write_base_model
+from drag_ray.engine.config import EngineConfig
 from drag_ray.engine.embedded import embedded_model_dir
-from drag_ray.finetune.adapter import ADAPTER_WEIGHTS_NAME, read_base_model, write_base_model
+from drag_ray.engine.pretrained import load_model, load_reward_model, load_tokenizer
+from drag_ray.engine.tokens import IGNORED_LABEL
 from drag_ray.finetune.collator import PairCollator, RowCollator
 from drag_ray.finetune.config import FinetuneConfig
 from drag_ray.finetune.images import open_training_images
 from drag_ray.finetune.job import TrainJob
 from drag_ray.finetune.merge import merge_adapter
-from drag_ray.finetune.model import load_model, load_reward_model, load_tokenizer
-from drag_ray.finetune.stage import run
 from drag_ray.finetune.tokenized_rows import tokenize_rows, tokenize_scored
-from drag_ray.finetune.tokens import IGNORED_LABEL
 from drag_ray.finetune.trained_tokens import compute_trained_loss
 from drag_ray.finetune.trainer import train
+from drag_ray.pipeline import STAGES
+from drag_ray.run_config import RunConfig
 from drag_ray.stage_folder import StageFolder
 
 QUERIES = ("rotor", "spar", "fuel", "cabin")
@@ -110,14 +111,12 @@ def configure(**options: Any) -> FinetuneConfig:
 @pytest.fixture(scope="module")
 def counts(run_dir: Path, model_dir: Path) -> dict[str, Any]:
     """What the stage counts after it has trained an adapter."""
-    config = SimpleNamespace(
-        finetune=configure(), engine=SimpleNamespace(model=str(model_dir)), stage_dir=lambda name: run_dir / name
-    )
+    config = RunConfig(run_dir=run_dir, finetune=configure(), engine=EngineConfig(model=str(model_dir)))
     with (
         connect(ClusterConfig(num_cpus=1)),
         StageFolder(run_dir / "finetune", Identity("finetune", {}, {}, "test")) as folder,
     ):
-        return run(config, folder)
+        return STAGES["finetune"].run(config, folder)
 
 
 def test_the_loss_falls_below_what_the_text_alone_allows(counts: dict[str, Any]) -> None:

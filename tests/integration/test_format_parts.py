@@ -13,9 +13,8 @@ from drag_ray.artifacts import Identity
 from drag_ray.cluster import ClusterConfig, connect
 from drag_ray.errors import DataError
 from drag_ray.format.config import FORMATS
-from drag_ray.format.stage import run as run_format
+from drag_ray.pipeline import STAGES
 from drag_ray.process.config import ProcessConfig
-from drag_ray.process.stage import run as run_process
 from drag_ray.run_config import RunConfig
 from drag_ray.stage_folder import StageFolder
 from drag_ray.types import Evidence, Trajectory
@@ -46,9 +45,9 @@ def run_both(run_dir: Path, trajectories_dir: Path, **options: Any) -> dict[str,
     (run_dir / "collect" / "trajectories").symlink_to(trajectories_dir)
     config = RunConfig(run_dir=run_dir, process=ProcessConfig(**options))
     counts = {}
-    for name, run in (("process", run_process), ("format", run_format)):
+    for name in ("process", "format"):
         with StageFolder(run_dir / name, Identity(name, {}, {}, "")) as folder:
-            counts |= run(config, folder)
+            counts |= STAGES[name].run(config, folder)
     return counts
 
 

@@ -35,8 +35,7 @@ from drag_ray import schemas
 from drag_ray.artifacts import Identity
 from drag_ray.engine.embedded import embedded_model_dir
 from drag_ray.format.config import FORMATS, FormatConfig
-from drag_ray.format.stage import run as run_format
-from drag_ray.process.stage import run as run_process
+from drag_ray.pipeline import STAGES
 from drag_ray.run_config import RunConfig
 from drag_ray.stage_folder import StageFolder
 from drag_ray.types import Evidence
@@ -67,9 +66,9 @@ def formatted(tmp_path_factory: pytest.TempPathFactory) -> Path:
         records.append(build_trajectory(build_search("good", 2, reasoning="A limit."), question=question, sample_index=1))
     pq.write_table(schemas.to_table(records, schemas.TRAJECTORIES), source / "part-0.parquet")
     config = RunConfig(run_dir=run_dir, format=FormatConfig(validation_fraction=0.25))
-    for name, run in (("process", run_process), ("format", run_format)):
+    for name in ("process", "format"):
         with StageFolder(run_dir / name, Identity(name, {}, {}, "")) as folder:
-            run(config, folder)
+            STAGES[name].run(config, folder)
     return run_dir / "format"
 
 

@@ -3,7 +3,6 @@
 import gzip
 import json
 import os
-from types import SimpleNamespace
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -14,11 +13,13 @@ from reportlab.pdfgen.canvas import Canvas
 
 from drag_ray import artifacts, schemas
 from drag_ray.cluster import ClusterConfig, connect
-from drag_ray.corpus import stage
 from drag_ray.corpus.config import CorpusConfig
 from drag_ray.corpus.page_images import PageImages
 from drag_ray.corpus.page_reader import PageReader
 from drag_ray.errors import ConfigError, DataError
+from drag_ray.index import stage
+from drag_ray.index.config import IndexSections
+from drag_ray.inputs import Inputs
 from drag_ray.pipeline import STAGES, run_stage
 from drag_ray.run_config import RunConfig
 from drag_ray.search.config import SearchConfig
@@ -53,9 +54,9 @@ def documents_dir(tmp_path):
 
 def run_index(tmp_path, **options):
     identity = artifacts.Identity("index", {}, {}, "test")
-    config = SimpleNamespace(corpus=CorpusConfig(**options), search=SearchConfig())
+    sections = IndexSections(CorpusConfig(**options), SearchConfig())
     with StageFolder(tmp_path / "run" / "index", identity) as folder:
-        return stage.run(config, folder), folder.path
+        return stage.run(sections, Inputs({}), folder), folder.path
 
 
 def test_pages_questions_and_index_are_written_and_the_broken_rest_is_counted(tmp_path, documents_dir):

@@ -21,9 +21,6 @@ from transformers import AutoConfig, AutoProcessor, AutoTokenizer, Qwen3VLForCon
 from drag_ray import artifacts, schemas
 from drag_ray.agent.config import AgentConfig
 from drag_ray.agent.rollout import Policy
-from drag_ray.collect import journal
-from drag_ray.collect.plan import build_plan, cut_chunks
-from drag_ray.collect.worker import CollectWorker, WorkerOptions
 from drag_ray.corpus.config import CorpusConfig
 from drag_ray.corpus.documents import Span, read_document
 from drag_ray.corpus.page_images import DIR_NAME, PageImages
@@ -35,6 +32,10 @@ from drag_ray.engine.generate import Generation, ImageSource, Request, list_imag
 from drag_ray.engine.image_inputs import ImageInputs
 from drag_ray.engine.sampling import PRESETS
 from drag_ray.engine.vllm import VllmEngine, build_engine_args
+from drag_ray.rollout import journal
+from drag_ray.rollout.options import WorkerOptions
+from drag_ray.rollout.plan import build_plan, cut_chunks
+from drag_ray.rollout.worker import RolloutWorker
 from drag_ray.search.config import SearchConfig
 from drag_ray.search.index import build_index
 from drag_ray.types import Page, Trajectory
@@ -93,7 +94,7 @@ def roll_out_and_look(options: WorkerOptions, requests: list[Request], results: 
         return ScriptedText(engines[0])
 
     async def run() -> list[Generation]:
-        worker = CollectWorker(dataclasses.replace(options, build_engine=build_engine))
+        worker = RolloutWorker(dataclasses.replace(options, build_engine=build_engine))
         [chunk] = cut_chunks(build_plan([build_question()], ("greedy",), 1, run_seed=0), 1)
         async for _ in worker(chunk):
             pass

@@ -11,7 +11,6 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import grpc
@@ -23,12 +22,13 @@ import torch
 from peft import LoraConfig, get_peft_model
 from ports import ask_grpc, list_ports
 
+from drag_ray.engine.adapter import read_base_model, write_base_model
 from drag_ray.engine.config import EngineConfig
 from drag_ray.engine.embedded import embedded_model_dir
+from drag_ray.engine.pretrained import load_model
 from drag_ray.errors import ServeError
-from drag_ray.finetune.adapter import read_base_model, write_base_model
-from drag_ray.finetune.model import load_model
-from drag_ray.serve.config import ServeConfig
+from drag_ray.inputs import Inputs
+from drag_ray.serve.config import ServeConfig, ServeSections
 from drag_ray.serve.stage import run
 
 ROOT = Path(__file__).parents[2]
@@ -210,9 +210,9 @@ def test_an_adapter_of_a_named_folder_is_loaded_and_unloaded_while_the_endpoint_
 
 def test_a_port_in_use_is_refused_before_an_engine_starts(endpoint: Endpoint, run_dir: Path) -> None:
     port = int(endpoint.url.rpartition(":")[2])
-    config = SimpleNamespace(serve=ServeConfig(port=port), engine=EngineConfig(), stage_dir=lambda name: run_dir / name)
+    sections = ServeSections(EngineConfig(), ServeConfig(port=port))
     with pytest.raises(ServeError, match=rf"port {port} on 127.0.0.1 is in use"):
-        run(config, block=False)
+        run(sections, Inputs({"finetune": run_dir / "finetune"}), block=False)
     assert httpx.get(f"{endpoint.url}/health").status_code == 200
 
 

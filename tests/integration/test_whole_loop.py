@@ -21,8 +21,8 @@ OPTIONS = [
     *("--config", "jobs/configs/demo.toml"),
     *("--corpus.manual-packages", "numpy", "--corpus.limit-pages", "150"),
     *("--agent.max-iterations", "3", "--agent.max-tokens", "16", "--engine.logprobs"),
-    *("--collect.limit", "8", "--collect.samples-per-question", "3", "--collect.chunk-rollouts", "4"),
-    *("--collect.concurrent-rollouts", "4", "--collect.flush-s", "0"),
+    *("--collect.limit", "8", "--collect.samples-per-question", "3", "--rollout.chunk-rollouts", "4"),
+    *("--rollout.concurrent-rollouts", "4", "--rollout.flush-s", "0"),
     *("--format.validation-fraction", "0.3", "--finetune.epochs", "2", "--evaluate.limit", "6"),
 ]
 
@@ -100,8 +100,8 @@ def test_trajectories_hold_what_the_engine_saw(finished_run: tuple[Path, pl.Data
     from transformers import AutoTokenizer
 
     from drag_ray import schemas
-    from drag_ray.collect.journal import read_trajectories
     from drag_ray.engine.embedded import embedded_model_dir
+    from drag_ray.rollout.journal import read_trajectories
 
     tokenizer = AutoTokenizer.from_pretrained(embedded_model_dir())
     trajectories = [schemas.to_trajectory(row) for row in read_trajectories(finished_run[0] / "collect").to_pylist()]
@@ -121,8 +121,8 @@ def test_log_probabilities_are_those_of_the_model(finished_run: tuple[Path, pl.D
     from transformers import AutoModelForCausalLM
 
     from drag_ray import schemas
-    from drag_ray.collect.journal import read_trajectories
     from drag_ray.engine.embedded import embedded_model_dir
+    from drag_ray.rollout.journal import read_trajectories
 
     model = AutoModelForCausalLM.from_pretrained(embedded_model_dir(), dtype=torch.float32)
     trajectories = [schemas.to_trajectory(row) for row in read_trajectories(finished_run[0] / "collect").slice(0, 4).to_pylist()]
@@ -172,7 +172,7 @@ def test_a_reward_model_chooses_of_what_the_base_model_draws(
     """An untrained one, which costs nothing: what finetune makes of it is tested there."""
     from drag_ray.artifacts import Identity, write_json
     from drag_ray.engine.embedded import embedded_model_dir
-    from drag_ray.finetune.model import load_reward_model, load_tokenizer
+    from drag_ray.engine.pretrained import load_reward_model, load_tokenizer
     from drag_ray.stage_folder import StageFolder
 
     (tmp_path / "index").symlink_to(finished_run[0] / "index")

@@ -11,12 +11,13 @@ from drag_ray.agent.config import AgentConfig
 from drag_ray.agent.rollout import Policy
 from drag_ray.baselines.config import PassageConfig, Rm3Config
 from drag_ray.baselines.policies import BaselineOptions
-from drag_ray.collect import journal
-from drag_ray.collect.plan import build_plan, cut_chunks
-from drag_ray.collect.worker import CollectWorker, WorkerOptions
 from drag_ray.engine.config import EngineConfig
 from drag_ray.engine.generate import Request
 from drag_ray.engine.scripted import ScriptedEngine
+from drag_ray.rollout import journal
+from drag_ray.rollout.options import WorkerOptions
+from drag_ray.rollout.plan import build_plan, cut_chunks
+from drag_ray.rollout.worker import RolloutWorker
 from drag_ray.search.config import SearchConfig
 from drag_ray.search.index import build_index
 
@@ -50,7 +51,7 @@ def test_one_engine_rolls_out_the_agent_and_its_baselines(tmp_path: Path) -> Non
     journal.begin_attempt(options.run_dir)
 
     async def run() -> None:
-        worker = CollectWorker(options)
+        worker = RolloutWorker(options)
         for start, chunk in zip(range(0, len(plan), 4), cut_chunks(plan, chunk_rollouts=4), strict=True):
             assert [task.id for task in chunk.tasks] == [task.id for task in plan[start : start + 4]]
             async for _ in worker(chunk):

@@ -53,7 +53,7 @@ def test_engine_options_count_where_they_matter(run_dir: Path) -> None:
 
 
 def test_placement_changes_nothing(run_dir: Path) -> None:
-    assert changed_by(run_dir, "--collect.num-engines", "8", "--engine.max-num-seqs", "512", "--cluster.num-cpus", "3") == set()
+    assert changed_by(run_dir, "--rollout.num-engines", "8", "--engine.max-num-seqs", "512", "--cluster.num-cpus", "3") == set()
 
 
 def test_an_input_that_changed_changes_its_readers(run_dir: Path) -> None:
@@ -147,7 +147,7 @@ def test_work_that_was_set_aside_is_tried_again_when_more_tries_are_allowed(
     outcomes = iter([{"finished": 7, "set_aside": 3}, {"finished": 10, "set_aside": 0}])
     monkeypatch.setattr(pipeline.Stage, "run", lambda self, config, folder: next(outcomes) | {"resumed": folder.resumed})
     config = configure(run_dir)
-    more = config.model_copy(update={"collect": config.collect.model_copy(update={"max_tries": config.collect.max_tries + 1})})
+    more = config.model_copy(update={"rollout": config.rollout.model_copy(update={"max_tries": config.rollout.max_tries + 1})})
     run_stage(STAGES["collect"], config)
     assert run_stage(STAGES["collect"], config).counts["finished"] == 7  # skipped
     assert run_stage(STAGES["collect"], more).counts == {"finished": 10, "set_aside": 0, "resumed": True}

@@ -7,6 +7,7 @@ import pytest
 from drag_ray import artifacts
 from drag_ray.config import load
 from drag_ray.errors import ArtifactError, ConfigError
+from drag_ray.evaluate.config import EvaluateSections
 from drag_ray.evaluate.policies import choose_baselines, choose_models, find_reward_model
 from drag_ray.run_config import RunConfig
 
@@ -18,31 +19,32 @@ def run_dir(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def configure(run_dir: Path, *options: str) -> RunConfig:
-    return load(RunConfig, ["--run-dir", str(run_dir), *options])
+def configure(*options: str) -> EvaluateSections:
+    return load(RunConfig, options).take(EvaluateSections)
 
 
 def test_the_runs_adapter_is_merged_on_a_cpu_and_dynamic_on_a_gpu(run_dir: Path) -> None:
-    base, on_cpu = choose_models(configure(run_dir), has_gpu=False)
-    _, on_gpu = choose_models(configure(run_dir), has_gpu=True)
+    base, on_cpu = choose_models(configure(), run_dir / "finetune", has_gpu=False)
+    _, on_gpu = choose_models(configure(), run_dir / "finetune", has_gpu=True)
     assert (base.name, base.engine.adapter) == ("base", "")
     assert (on_cpu.name, on_cpu.engine.model, on_cpu.engine.adapter) == ("tuned", str(run_dir / "finetune/merged"), "")
     assert (on_gpu.engine.model, on_gpu.engine.adapter) == ("embedded", str(run_dir / "finetune/adapter"))
 
 
 def test_adapters_that_are_named_replace_the_runs_own(run_dir: Path) -> None:
-    models = choose_models(configure(run_dir, "--evaluate.adapters", f"mine={run_dir}/finetune/adapter"), has_gpu=False)
+    sections = configure("--evaluate.adapters", f"mine={run_dir}/finetune/adapter")
+    models = choose_models(sections, run_dir / "finetune", has_gpu=False)
     assert [model.name for model in models] == ["base", "mine"]
 
 
-def test_before_training_the_base_model_is_alone(tmp_path: Path) -> None:
-    assert [model.name for model in choose_models(configure(tmp_path), has_gpu=False)] == ["base"]
+def test_before_training_the_base_model_is_alone() -> None:
+    assert [model.name for model in choose_models(configure(), None, has_gpu=False)] == ["base"]
 
 
 def test_a_missing_adapter_names_the_job(tmp_path: Path) -> None:
     (tmp_path / "finetune").mkdir()
     with pytest.raises(ArtifactError, match=r"no LoRA adapter.*jobs/finetune\.py"):
-        choose_models(configure(tmp_path), has_gpu=False)
+        choose_models(configure(), tmp_path / "finetune", has_gpu=False)
 
 
 @pytest.mark.parametrize(
@@ -50,28 +52,29 @@ def test_a_missing_adapter_names_the_job(tmp_path: Path) -> None:
 )
 def test_wrong_adapter_entries_are_refused(run_dir: Path, entry: str, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
-        choose_models(configure(run_dir, "--evaluate.adapters", entry.format(run_dir)), has_gpu=False)
+        choose_models(configure("--evaluate.adapters", entry.format(run_dir)), run_dir / "finetune", has_gpu=False)
 
 
-def test_an_unknown_baseline_names_the_known_ones(tmp_path: Path) -> None:
-    assert choose_baselines(configure(tmp_path)) == ["question"]
+def test_an_unknown_baseline_names_the_known_ones() -> None:
+    assert choose_baselines(configure(), None) == ["question"]
     with pytest.raises(ConfigError, match=r"'bm25': unknown. Known baselines: question"):
-        choose_baselines(configure(tmp_path, "--evaluate.baselines", "bm25"))
+        choose_baselines(configure("--evaluate.baselines", "bm25"), None)
 
 
 def test_a_reward_model_is_no_policy_and_chooses_of_what_the_base_model_draws(run_dir: Path) -> None:
-    assert find_reward_model(configure(run_dir)) is None
-    with pytest.raises(ConfigError, match=r"'best_of': .*finetune holds no reward model.*--finetune\.format reward"):
-        choose_baselines(configure(run_dir, "--evaluate.baselines", "best_of"))
+    finetune_dir = run_dir / "finetune"
+    assert find_reward_model(finetune_dir) is None
+    with pytest.raises(ConfigError, match=r"'best_of': the finetune stage has made no reward model.*--finetune\.format reward"):
+        choose_baselines(configure("--evaluate.baselines", "best_of"), finetune_dir)
     artifacts.write_text(run_dir / "finetune" / "adapter" / "adapter_config.json", '{"task_type": "SEQ_CLS"}')
-    config = configure(run_dir, "--evaluate.baselines", '["best_of", "question"]')
-    assert find_reward_model(config) == run_dir / "finetune" / "merged"
-    assert [(model.name, model.source) for model in choose_models(config, has_gpu=False)] == [("base", "finetune")]
-    assert choose_baselines(config) == ["best_of", "question", "drawn"]
+    config = configure("--evaluate.baselines", '["best_of", "question"]')
+    assert find_reward_model(finetune_dir) == finetune_dir / "merged"
+    assert [(model.name, model.source) for model in choose_models(config, finetune_dir, has_gpu=False)] == [("base", "finetune")]
+    assert choose_baselines(config, finetune_dir) == ["best_of", "question", "drawn"]
 
 
 def test_a_reward_model_that_was_not_merged_is_asked_for(run_dir: Path) -> None:
     artifacts.write_text(run_dir / "finetune" / "adapter" / "adapter_config.json", '{"task_type": "SEQ_CLS"}')
     (run_dir / "finetune" / "merged").rmdir()
     with pytest.raises(ArtifactError, match=r"its reward model is not merged.*--finetune\.merge"):
-        choose_models(configure(run_dir), has_gpu=False)
+        choose_models(configure(), run_dir / "finetune", has_gpu=False)

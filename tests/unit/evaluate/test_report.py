@@ -1,15 +1,11 @@
 import dataclasses
 from html.parser import HTMLParser
-from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 from evaluation_cases import CONTEXT, build_comparison
 
-from drag_ray.evaluate import stage
 from drag_ray.evaluate.examples import Example, Outcome
 from drag_ray.evaluate.report import build_report, write_report
-from drag_ray.run_config import RunConfig
 
 VOID = {"meta", "br", "img", "link", "hr", "input"}
 EXAMPLE = Example("q<1>", "What is <b>x</b>?", Outcome.WIN, "<script>alert(1)</script>", None, 'a "quoted" & query', 2)
@@ -107,12 +103,3 @@ def test_a_report_without_training_or_examples_is_written_without_them(tmp_path)
     assert page.tags.count("svg") == 3
     assert "Examples" not in page.text
     assert "does not beat" in page.text
-
-
-def test_a_key_among_the_options_is_not_in_the_report(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    record = SimpleNamespace(operator="or", analyzer="plain", num_pages=1, fingerprint="f")
-    monkeypatch.setattr(stage, "read_record", lambda _: record)
-    config = RunConfig.model_validate({"run_dir": tmp_path, "serve": {"api_key": "planted-key-of-this-test"}})
-    context = stage._build_context(config, [], [])
-    assert "api_key" in (text := build_report(build_comparison({"base": [1], "tuned": [1]}), [], context))
-    assert "planted-key-of-this-test" not in text

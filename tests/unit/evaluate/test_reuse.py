@@ -6,6 +6,7 @@ import pytest
 
 from drag_ray import artifacts
 from drag_ray.config import load
+from drag_ray.evaluate.config import EvaluateSections
 from drag_ray.evaluate.policies import choose_models
 from drag_ray.evaluate.reuse import fingerprint_policy, list_earlier, prepare_rollouts
 from drag_ray.pipeline import STAGES, compute_identity
@@ -31,7 +32,8 @@ def run_dir(tmp_path: Path) -> Path:
 def fingerprint_all(run_dir: Path, *options: str) -> dict[str, str]:
     config = load(RunConfig, ["--run-dir", str(run_dir), *options])
     identity = compute_identity(STAGES["evaluate"], config)
-    return {model.name: fingerprint_policy(model, identity) for model in choose_models(config, has_gpu=True)}
+    models = choose_models(config.take(EvaluateSections), run_dir / "finetune", has_gpu=True)
+    return {model.name: fingerprint_policy(model, identity) for model in models}
 
 
 def test_training_again_changes_the_tuned_policy_alone(run_dir: Path) -> None:

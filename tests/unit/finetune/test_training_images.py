@@ -10,13 +10,13 @@ from qwen3_vl_shapes import SHAPES_TINY, write_model
 from transformers import AutoProcessor
 
 from drag_ray.corpus.page_images import PageImages
+from drag_ray.engine.conversation import read_conversation
 from drag_ray.engine.embedded import embedded_model_dir
+from drag_ray.engine.tokens import IGNORED_LABEL
 from drag_ray.errors import DataError, TrainError
 from drag_ray.finetune.collator import RowCollator
-from drag_ray.finetune.conversation import read_conversation
 from drag_ray.finetune.images import TrainingImages, open_training_images
 from drag_ray.finetune.tokenized_rows import tokenize_rows, tokenize_steps
-from drag_ray.finetune.tokens import IGNORED_LABEL
 
 SIZES = ((300, 400), (640, 320), (300, 400))
 SEARCH = "<search>rotor</search>"

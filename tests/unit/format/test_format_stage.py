@@ -10,16 +10,16 @@ import yaml
 from factories import build_question, build_search, build_trajectory
 
 from drag_ray import schemas
-from drag_ray.artifacts import Identity
+from drag_ray.artifacts import Identity, read_manifest
 from drag_ray.errors import DataError
-from drag_ray.format import sft_context, stage
+from drag_ray.format import sft_context
 from drag_ray.format.config import FORMATS, FormatConfig
 from drag_ray.format.layout import Layout
 from drag_ray.format.parts import FormatJob, format_part
 from drag_ray.format.tables import ScoredPart, list_parts
+from drag_ray.pipeline import STAGES
 from drag_ray.process.config import ProcessConfig
 from drag_ray.process.parts import process_part
-from drag_ray.process.stage import run as run_process
 from drag_ray.process.trajectories import read_records
 from drag_ray.run_config import RunConfig
 from drag_ray.stage_folder import StageFolder
@@ -31,10 +31,12 @@ def run_both(run_dir: Path, records: list[Trajectory], **options) -> dict:
     source.mkdir(parents=True)
     pq.write_table(schemas.to_table(records, schemas.TRAJECTORIES), source / "part-0.parquet")
     config = RunConfig(run_dir=run_dir, format=FormatConfig(**options))
-    with StageFolder(run_dir / "process", Identity("process", {}, {}, "")) as folder:
-        run_process(config, folder)
+    collected = read_manifest(run_dir / "collect")
+    read = {"collect": collected.outcome_fingerprint} if collected else {}
+    with StageFolder(run_dir / "process", Identity("process", {}, read, "")) as folder:
+        folder.finish(STAGES["process"].run(config, folder))
     with StageFolder(run_dir / "format", Identity("format", {}, {}, "")) as folder:
-        return stage.run(config, folder)
+        return STAGES["format"].run(config, folder)
 
 
 def build_records() -> list[Trajectory]:
@@ -92,7 +94,7 @@ def test_missing_tables_say_which_job_to_run(tmp_path: Path) -> None:
         StageFolder(tmp_path / "format", Identity("format", {}, {}, "")) as folder,
         pytest.raises(DataError, match=r"trajectories: no part-\*\.parquet.*jobs/process\.py"),
     ):
-        stage.run(RunConfig(run_dir=tmp_path), folder)
+        STAGES["format"].run(RunConfig(run_dir=tmp_path), folder)
 
 
 def test_the_same_rows_come_out_of_any_number_of_parts(tmp_path: Path) -> None:

@@ -16,13 +16,13 @@ from drag_ray.agent.hints import write_hint
 from drag_ray.agent.protocol import get_protocol
 from drag_ray.agent.rollout import Policy, Rollouts
 from drag_ray.artifacts import Identity
-from drag_ray.collect.plan import build_plan
 from drag_ray.engine.generate import Request
 from drag_ray.engine.scripted import ScriptedEngine
-from drag_ray.format import sft_context, sft_query, stage
+from drag_ray.format import sft_context, sft_query
 from drag_ray.format.config import FORMATS, FormatConfig
-from drag_ray.process.stage import run as run_process
+from drag_ray.pipeline import STAGES
 from drag_ray.process.statistics import count_part
+from drag_ray.rollout.plan import build_plan
 from drag_ray.run_config import RunConfig
 from drag_ray.search.config import SearchConfig
 from drag_ray.search.index import build_index
@@ -82,9 +82,9 @@ def format_all(run_dir: Path, records: list[Trajectory], **options) -> dict[str,
     pq.write_table(schemas.to_table(records, schemas.TRAJECTORIES), source / "part-0.parquet")
     config = RunConfig(run_dir=run_dir, format=FormatConfig(validation_fraction=0.0, **options))
     with StageFolder(run_dir / "process", Identity("process", {}, {}, "")) as folder:
-        run_process(config, folder)
+        STAGES["process"].run(config, folder)
     with StageFolder(run_dir / "format", Identity("format", {}, {}, "")) as folder:
-        stage.run(config, folder)
+        STAGES["format"].run(config, folder)
     return {name: pl.read_parquet(run_dir / "format" / name / "train.parquet") for name in FORMATS}
 
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from drag_ray.artifacts import Identity
+from drag_ray.engine.adapter import read_base_model, write_base_model
 from drag_ray.errors import DamageError, ServeError
-from drag_ray.finetune.adapter import read_base_model, write_base_model
 from drag_ray.serve.config import ServeConfig
 from drag_ray.serve.endpoint import (
     build_curl_line,

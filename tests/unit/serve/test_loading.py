@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from drag_ray.finetune.adapter import read_base_model, write_base_model
+from drag_ray.engine.adapter import read_base_model, write_base_model
 from drag_ray.serve.limits import RefusalError
 from drag_ray.serve.loading import AdapterFolders
 

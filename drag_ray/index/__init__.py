@@ -1,0 +1,1 @@
+"""Documents become a search index, and their questions get a split."""

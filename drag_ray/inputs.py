@@ -1,0 +1,50 @@
+"""What a stage reads: the folders of the stages that it declares, and of no other.
+
+A stage is given an `Inputs` and its own folder. It knows no run folder, so it cannot come to depend on work that its identity
+does not name.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from drag_ray.artifacts import Manifest, read_manifest
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """The stages that a stage reads, by their names: the folder of each, None for one that need not have been started."""
+
+    folders: Mapping[str, Path | None]
+
+    def __getitem__(self, stage: str) -> Path:
+        """The folder of a stage that is always read. KeyError for one that is not declared."""
+        folder = self.folders[stage]
+        assert folder is not None, f"{stage} may be missing: use `find`"
+        return folder
+
+    def find(self, stage: str) -> Path | None:
+        """The folder of a stage that is read if it was started. KeyError for one that is not declared."""
+        return self.folders[stage]
+
+    def read_lineage(self) -> dict[str, Manifest]:
+        """The manifests of these stages and of all that they were made from, by name, as long as they still are what was read.
+
+        Raises:
+            DamageError: a manifest cannot be read.
+        """
+        found: dict[str, Manifest] = {}
+        for name, folder in self.folders.items():
+            manifest = read_manifest(folder) if folder else None
+            if folder and manifest:
+                found |= {name: manifest} | _read_ancestors(folder.parent, manifest)
+        return found
+
+
+def _read_ancestors(run_dir: Path, manifest: Manifest) -> dict[str, Manifest]:
+    found: dict[str, Manifest] = {}
+    for name, fingerprint in manifest.origin.get("inputs", {}).items():
+        ancestor = read_manifest(run_dir / name)
+        if ancestor and ancestor.outcome_fingerprint == fingerprint:
+            found |= {name: ancestor} | _read_ancestors(run_dir, ancestor)
+    return found

@@ -1,0 +1,1 @@
+"""Many rollouts at once: what is left to do, who does it, and what became of it."""

@@ -1,0 +1,34 @@
+"""Options of running rollouts, whichever stage they are for: how they are spread, and how much may fail."""
+
+from pydantic import Field, model_validator
+
+from drag_ray.config import BaseConfig
+
+
+class RolloutConfig(BaseConfig):
+    """How rollouts are spread over engines. None of it changes what comes out, unless rollouts fail."""
+
+    num_engines: int = Field(default=0, ge=0)
+    """engines; 0 takes as many as fit on the GPUs that there are, or one where there is no GPU"""
+    engines_per_gpu: int = Field(default=1, ge=1)
+    """engines that share a GPU and engine.gpu_memory_utilization: for models so small that one engine keeps a CPU core busy while
+    the GPU waits"""
+    max_engines: int = Field(default=0, ge=0)
+    """engines at most: the pool starts with num_engines and grows while the cluster has or gets room for more; 0 does not grow"""
+    concurrent_rollouts: int = Field(default=128, ge=1)
+    """rollouts that an engine works on at the same time"""
+    chunk_rollouts: int = Field(default=8, ge=1)
+    """rollouts that an engine takes at once when it has room; the samples of a question stay together, whatever their number"""
+    flush_s: float = Field(default=5.0, ge=0)
+    """seconds between writes of finished trajectories; what is not yet written is done again after a kill"""
+    max_tries: int = Field(default=3, ge=1)
+    """tries of a rollout that fails; then it is set aside, until the stage is started again with more"""
+    max_failure_rate: float = Field(default=0.2, ge=0, le=1)
+    """the run stops when more than this share of 20 rollouts or more fails, and does not count as done when more than this share
+    of all failed"""
+
+    @model_validator(mode="after")
+    def _most_is_no_less(self) -> "RolloutConfig":
+        if 0 < self.max_engines < self.num_engines:
+            raise ValueError(f"max_engines {self.max_engines} is below num_engines {self.num_engines}; leave it 0 or raise it")
+        return self

@@ -1,0 +1,173 @@
+"""What rollouts came to, in counts that add up over chunks, files and attempts."""
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pyarrow.parquet as pq
+
+from drag_ray.agent.degeneration import copies_file_name, copies_question, find_repetitive, to_query_key
+from drag_ray.rollout.yields import count_yields
+from drag_ray.types import ActionKind, Trajectory
+
+ROLLOUT_COUNTS = {
+    "finished": "rollouts that came to an end",
+    "failed": "rollouts that failed",
+    "found": "rollouts with a search that found evidence within top_k",
+}
+TURN_COUNTS = {
+    "turns": "replies of the policy",
+    "invalid_replies": "replies from which no action could be read",
+    "repetitive_replies": "replies that go round in circles",
+    "prompt_tokens": "tokens of the prompts, those that the engine had cached included",
+    "completion_tokens": "tokens that the policy wrote",
+    "searches": "queries of the policy",
+    "zero_hit_searches": "queries without a hit",
+    "repeated_queries": "queries that the same rollout had asked before",
+    "question_copies": "queries with all words of the question in their order",
+    "file_name_queries": "queries with the name of a document file",
+}
+QUESTION_COUNTS = {
+    "sampled_questions": "questions with several rollouts that searched",
+    "one_query_questions": "questions of those whose rollouts all asked one and the same query",
+}
+"""Of the questions of one chunk: a question that is cut by the end of a chunk counts in both."""
+COUNTS = ROLLOUT_COUNTS | TURN_COUNTS | QUESTION_COUNTS
+WORKER_COUNTS = {
+    "hinted": "rollouts that were shown the evidence page and came to an end; no other count knows them",
+    "skipped": "rollouts that were not needed",
+    "shared_searches": "searches that were answered by an earlier one",
+}
+"""What only the worker can tell."""
+
+_TURN_COLUMNS = ("action", "query", "raw_text", "rank_score", "error")
+_LIST_COLUMNS = {
+    "num_hits": "hits.list.element.rank",
+    "num_prompt_tokens": "prompt_token_ids.list.element",
+    "num_completion_tokens": "completion_token_ids.list.element",
+}
+_TURN_SCHEMA = pl.Schema(
+    {
+        **dict.fromkeys(("trajectory_id", "question_id", "question"), pl.String),
+        "evidence_files": pl.List(pl.String),
+        **dict.fromkeys(("action", "query", "raw_text"), pl.String),
+        "rank_score": pl.Float64,
+        "error": pl.String,
+        **dict.fromkeys(_LIST_COLUMNS, pl.Int64),
+    }
+)
+
+
+def count_chunk(trajectories: Sequence[Trajectory]) -> dict[str, int]:
+    """`COUNTS` of some rollouts."""
+    turns = pl.DataFrame([row for trajectory in trajectories for row in _list_turns(trajectory)], _TURN_SCHEMA, orient="row")
+    queries = _list_queries(turns)
+    num_failed = sum(bool(trajectory.error) for trajectory in trajectories)
+    return {
+        "finished": len(trajectories) - num_failed,
+        "failed": num_failed,
+        **_count_turns(turns),
+        **_count_questions(queries),
+    }
+
+
+def count_files(paths: Iterable[Path]) -> dict[str, Any]:
+    """What the trajectories of some files came to, without those with a hint; one file at a time is in memory.
+
+    Returns:
+        found, `TURN_COUNTS`, `QUESTION_COUNTS` and `count_yields` over all files, and queries_per_question: the mean number of
+        distinct queries.
+    """
+    totals: Counter[str] = Counter(dict.fromkeys(("found", *TURN_COUNTS), 0))
+    nothing = _TURN_SCHEMA.to_frame()
+    queries, searches = [_list_queries(nothing)], [_list_searches(nothing)]
+    for path in paths:
+        turns = _read_turns(path)
+        totals.update(_count_turns(turns))
+        queries.append(_list_queries(turns))
+        searches.append(_list_searches(turns))
+    asked = pl.concat(queries)
+    num_distinct = asked.group_by("question_id").agg(pl.col("query").n_unique())["query"].mean()
+    return {
+        **totals,
+        **_count_questions(asked),
+        **count_yields(pl.concat(searches)),
+        "queries_per_question": round(float(num_distinct or 0), 4),  # type: ignore[arg-type]
+    }
+
+
+def _count_turns(turns: pl.DataFrame) -> dict[str, int]:
+    is_search = pl.col("action") == ActionKind.SEARCH.value
+    query = to_query_key(pl.col("query"))
+    totals = turns.with_columns(is_repetitive=find_repetitive(turns["raw_text"])).select(
+        found=pl.col("trajectory_id").filter(pl.col("rank_score") > 0).n_unique(),
+        turns=pl.len(),
+        invalid_replies=(pl.col("action") == ActionKind.INVALID.value).sum(),
+        repetitive_replies=pl.col("is_repetitive").sum(),
+        prompt_tokens=pl.col("num_prompt_tokens").sum(),
+        completion_tokens=pl.col("num_completion_tokens").sum(),
+        searches=is_search.sum(),
+        zero_hit_searches=(is_search & (pl.col("num_hits") == 0) & (pl.col("error") == "")).sum(),
+        repeated_queries=(is_search & ~pl.struct("trajectory_id", "action", query).is_first_distinct()).sum(),
+        question_copies=(is_search & copies_question(pl.col("query"), pl.col("question"))).sum(),
+        file_name_queries=(is_search & copies_file_name(pl.col("query"), pl.col("evidence_files"))).sum(),
+    )
+    return totals.row(0, named=True)
+
+
+def _list_queries(turns: pl.DataFrame) -> pl.DataFrame:
+    """The distinct queries of each rollout, in few bytes: a hash stands for a text."""
+    searches = turns.filter(pl.col("action") == ActionKind.SEARCH.value)
+    return searches.select("question_id", pl.col("trajectory_id").hash(), to_query_key(pl.col("query")).hash()).unique()
+
+
+def _list_searches(turns: pl.DataFrame) -> pl.DataFrame:
+    """The searches that ran as `count_yields` takes them.
+
+    What the policy is told follows from what it wrote, so the replies before a query stand for its state.
+    """
+    replies = pl.struct("raw_text", pl.int_range(pl.len()).over("trajectory_id")).hash()
+    return (
+        turns.with_columns(state=replies.cum_sum().over("trajectory_id") - replies)
+        .filter(pl.col("action") == ActionKind.SEARCH.value, pl.col("error") == "")
+        .select("question_id", "state", query_key=to_query_key(pl.col("query")).hash(), found=pl.col("rank_score") > 0)
+    )
+
+
+def _count_questions(queries: pl.DataFrame) -> dict[str, int]:
+    questions = queries.group_by("question_id").agg(pl.col("trajectory_id", "query").n_unique())
+    sampled = questions.filter(pl.col("trajectory_id") > 1)
+    return {"sampled_questions": sampled.height, "one_query_questions": sampled.filter(pl.col("query") == 1).height}
+
+
+def _list_turns(trajectory: Trajectory) -> Iterable[tuple[Any, ...]]:
+    files = [page.file for page in trajectory.evidence]
+    for turn in trajectory.turns:
+        sizes = (len(turn.hits), len(turn.prompt_token_ids), len(turn.completion_token_ids))
+        said = (turn.action.value, turn.query, turn.raw_text, turn.rank_score, turn.error)
+        yield (trajectory.id, trajectory.question_id, trajectory.question, files, *said, *sizes)
+
+
+def _read_turns(path: Path) -> pl.DataFrame:
+    """The turns of a file as `_list_turns` gives them."""
+    fields = (*_TURN_COLUMNS, *_LIST_COLUMNS.values())
+    columns = ["id", "question_id", "question", "hinted", "evidence.list.element.file"]
+    columns += [f"turns.list.element.{name}" for name in fields]
+    records = pl.DataFrame(pq.ParquetFile(path).read(columns=columns)).filter(~pl.col("hinted"))
+    turn = pl.col("turns").struct
+    lengths = {name: turn.field(column.partition(".")[0]).list.len() for name, column in _LIST_COLUMNS.items()}
+    return (
+        records.explode("turns", empty_as_null=False)
+        .select(
+            "question_id",
+            "question",
+            *(turn.field(name) for name in _TURN_COLUMNS),
+            trajectory_id="id",
+            evidence_files=pl.col("evidence").list.eval(pl.element().struct.field("file")),
+            **lengths,
+        )
+        .cast(dict(_TURN_SCHEMA))  # type: ignore[arg-type]
+        .select(_TURN_SCHEMA.names())
+    )

@@ -1,0 +1,211 @@
+"""Where trajectories are kept while a run goes on: whole Parquet files that appear one by one.
+
+    trajectories/   finished rollouts; the name of each file ends with the hash of its bytes
+    failures/       a row for each try of a rollout that failed, in files of the same kind
+    corrupt/        files whose bytes are no longer those that were written; their rollouts run again
+    claims/         one empty file for each chunk that an engine began in this attempt
+    running/        one empty file for each rollout that is being run; one that stays behind ran when its engine died
+    forgiven        an empty file that says that the next attempt forgets all failures
+
+A file appears when it is whole, so a kill loses at most the rows of the last `flush_s` seconds and never
+leaves half a file. The ids in `trajectories/` are the only truth about what has finished.
+"""
+
+import io
+import time
+import uuid
+from collections.abc import Collection
+from pathlib import Path
+
+import polars as pl
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from drag_ray import artifacts, schemas
+from drag_ray.agent.action import collapse_spaces
+from drag_ray.types import Trajectory
+
+TRAJECTORIES_DIR_NAME = "trajectories"
+FAILURES_DIR_NAME = "failures"
+CORRUPT_DIR_NAME = "corrupt"
+CLAIMS_DIR_NAME = "claims"
+_RUNNING_DIR_NAME = "running"
+_FORGIVEN_NAME = "forgiven"
+_SUFFIX = ".parquet"
+# Statistics repeat the longest texts in every page header, and a dictionary keeps zstd from seeing that the prompt of a turn
+# begins with the prompt before it: without them the files of a run are a third smaller. Readers look at these alone.
+_WITH_STATISTICS = ["agent_fingerprint", "index_fingerprint"]
+
+
+def begin_attempt(run_dir: Path) -> None:
+    """Make the folders, forget what an earlier attempt was at, and set aside files that are not what was written.
+
+    The rollouts of a file that is set aside count as not finished and run again.
+    """
+    for name in (TRAJECTORIES_DIR_NAME, FAILURES_DIR_NAME, CLAIMS_DIR_NAME, _RUNNING_DIR_NAME):
+        folder = run_dir / name
+        folder.mkdir(parents=True, exist_ok=True)
+        for path in folder.glob(f".*{_SUFFIX}.*"):  # a process that was killed while it wrote
+            path.unlink()
+    if (run_dir / _FORGIVEN_NAME).exists():
+        for path in list_files(run_dir, FAILURES_DIR_NAME):
+            path.unlink()
+        (run_dir / _FORGIVEN_NAME).unlink()
+    for path in (*list_files(run_dir, TRAJECTORIES_DIR_NAME), *list_files(run_dir, FAILURES_DIR_NAME)):
+        if not path.is_file() or path.stem.rpartition("-")[2] != artifacts.compute_file_fingerprint(path):
+            (run_dir / CORRUPT_DIR_NAME).mkdir(exist_ok=True)
+            path.rename(run_dir / CORRUPT_DIR_NAME / path.name)
+    forget_claims(run_dir)
+    drop_repeated(run_dir)
+
+
+def forgive_failures(run_dir: Path) -> None:
+    """Let the next attempt forget all failures: they had a cause that was not the rollouts'.
+
+    They are not removed at once, because engines that are being stopped may still write some.
+    """
+    artifacts.create_mark(run_dir / _FORGIVEN_NAME)
+
+
+def forget_claims(run_dir: Path) -> None:
+    """Begin to count chunks anew. That no rollout is running any more is for the caller to know."""
+    for name in (CLAIMS_DIR_NAME, _RUNNING_DIR_NAME):
+        for path in (run_dir / name).iterdir():
+            path.unlink()
+
+
+def drop_repeated(run_dir: Path) -> None:
+    """Keep one trajectory of each rollout.
+
+    A rollout is run twice when an engine that was thought to be dead still writes: that of a driver which was killed a moment
+    ago, or one on a node that had lost its connection.
+    """
+    seen: set[str] = set()
+    for path in sorted(list_files(run_dir, TRAJECTORIES_DIR_NAME), key=lambda path: path.stat().st_mtime_ns):
+        ids = _read_ids(path)
+        is_new = [rollout_id not in seen for rollout_id in ids]
+        seen.update(ids)
+        if not all(is_new):
+            rest = schemas.read_table(path, schemas.TRAJECTORIES).filter(pa.array(is_new))
+            if rest.num_rows:
+                _write(path.parent, rest)
+            path.unlink()
+
+
+def list_files(run_dir: Path, name: str) -> list[Path]:
+    """The whole files of one of the folders, in order of their names."""
+    return sorted((run_dir / name).glob(f"*{_SUFFIX}"))
+
+
+def read_finished_ids(run_dir: Path) -> set[str]:
+    """The ids of all rollouts that have finished and are on disk."""
+    return {rollout_id for path in list_files(run_dir, TRAJECTORIES_DIR_NAME) for rollout_id in _read_ids(path)}
+
+
+def read_successes(run_dir: Path) -> dict[str, frozenset[str]]:
+    """The distinct successful queries of every rollout that has finished and is on disk, by its id."""
+    turn = pl.element().struct
+    queries = turn.field("query").filter(turn.field("rank_score") > 0)
+    columns = ["id", "turns.list.element.query", "turns.list.element.rank_score"]
+    successes: dict[str, frozenset[str]] = {}
+    for path in list_files(run_dir, TRAJECTORIES_DIR_NAME):
+        rows = pl.DataFrame(pq.ParquetFile(path).read(columns=columns)).select("id", pl.col("turns").list.eval(queries))
+        successes |= {rollout_id: frozenset(map(collapse_spaces, found)) for rollout_id, found in rows.iter_rows()}
+    return successes
+
+
+def read_finished(run_dir: Path, ids: Collection[str]) -> list[Trajectory]:
+    """The trajectories with these ids that have finished and are on disk, each once."""
+    found: dict[str, Trajectory] = {}
+    for path in list_files(run_dir, TRAJECTORIES_DIR_NAME):
+        if not set(ids).isdisjoint(_read_ids(path)):
+            rows = schemas.read_table(path, schemas.TRAJECTORIES).filter(pc.field("id").isin(list(ids))).to_pylist()
+            found |= {row["id"]: schemas.to_trajectory(row) for row in rows}
+    return list(found.values())
+
+
+def read_trajectories(run_dir: Path) -> pa.Table:
+    """All finished trajectories of a run, in order of their ids.
+
+    Raises:
+        DataError: a file cannot be read or is of another schema.
+    """
+    paths = list_files(run_dir, TRAJECTORIES_DIR_NAME)
+    tables = [schemas.read_table(path, schemas.TRAJECTORIES) for path in paths]
+    return pa.concat_tables(tables or [schemas.TRAJECTORIES.empty_table()]).sort_by("id")
+
+
+def claim(run_dir: Path, chunk: int) -> bool:
+    """Note that this chunk is begun. False if it was begun before in this attempt: its engine died and Ray gives it out again.
+
+    Raises:
+        ArtifactError: nothing can be written.
+    """
+    return artifacts.create_mark(run_dir / CLAIMS_DIR_NAME / str(chunk))
+
+
+def begin_rollout(run_dir: Path, rollout_id: str) -> None:
+    """Note that a rollout is being run.
+
+    Raises:
+        ArtifactError: nothing can be written.
+    """
+    artifacts.create_mark(_running_path(run_dir, rollout_id))
+
+
+def end_rollout(run_dir: Path, rollout_id: str) -> bool:
+    """Note that a rollout is not being run any more. True if it was."""
+    path = _running_path(run_dir, rollout_id)
+    was_running = path.exists()
+    path.unlink(missing_ok=True)
+    return was_running
+
+
+def _running_path(run_dir: Path, rollout_id: str) -> Path:
+    return run_dir / _RUNNING_DIR_NAME / artifacts.compute_fingerprint(rollout_id)
+
+
+def _read_ids(path: Path) -> list[str]:
+    return pq.read_table(path, columns=["id"])["id"].to_pylist()
+
+
+def _write(folder: Path, table: pa.Table) -> None:
+    buffer = io.BytesIO()
+    pq.write_table(table, buffer, compression="zstd", use_dictionary=False, write_statistics=_WITH_STATISTICS)  # type: ignore[arg-type]
+    data = buffer.getvalue()
+    name = f"part-{uuid.uuid4().hex[:12]}-{artifacts.compute_bytes_fingerprint(data)}{_SUFFIX}"
+    artifacts.write_bytes(folder / name, data)
+
+
+class Journal:
+    """Writes the trajectories of one engine.
+
+    Args:
+        run_dir: the stage folder, on storage that all nodes share.
+        flush_s: seconds between two files.
+    """
+
+    def __init__(self, run_dir: Path, flush_s: float) -> None:
+        self._run_dir = run_dir
+        self._flush_s = flush_s
+        self._rows: dict[str, list[Trajectory]] = {TRAJECTORIES_DIR_NAME: [], FAILURES_DIR_NAME: []}
+        self._flushed_at = time.monotonic()
+
+    def add(self, trajectory: Trajectory) -> None:
+        """Take a trajectory; it is on disk at the latest after `flush_s` seconds in which others arrive, or at `flush`."""
+        self._rows[FAILURES_DIR_NAME if trajectory.error else TRAJECTORIES_DIR_NAME].append(trajectory)
+        if time.monotonic() - self._flushed_at >= self._flush_s:
+            self.flush()
+
+    def flush(self) -> None:
+        """Write everything that is held.
+
+        Raises:
+            ArtifactError: it cannot be written; nothing of it is dropped.
+        """
+        for name, rows in self._rows.items():
+            if rows:
+                _write(self._run_dir / name, schemas.to_table(rows, schemas.TRAJECTORIES))
+                rows.clear()
+        self._flushed_at = time.monotonic()

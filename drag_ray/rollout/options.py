@@ -1,0 +1,67 @@
+"""What the workers of a run are made from."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from drag_ray.agent.config import AgentConfig
+from drag_ray.agent.rollout import Policy
+from drag_ray.baselines.policies import BaselineOptions
+from drag_ray.corpus import page_images
+from drag_ray.engine.adapter import check_adapter
+from drag_ray.engine.config import EngineConfig
+from drag_ray.engine.generate import GenerateFn, ImageSource
+from drag_ray.engine.vllm import VllmEngine
+from drag_ray.errors import ConfigError
+from drag_ray.rollout.config import RolloutConfig
+
+
+@dataclass(frozen=True)
+class WorkerOptions:
+    """What a worker is made from; it crosses process borders.
+
+    `baselines` is needed by rollouts of a baseline alone, `images_dir` by an agent that is shown page images.
+    `build_engine` makes the engine in the worker's own process.
+    """
+
+    run_dir: Path
+    index_dir: Path
+    agent: AgentConfig
+    engine: EngineConfig
+    policy: Policy
+    concurrent_rollouts: int
+    flush_s: float
+    max_tries: int = 1
+    enough_successes: int = 0
+    baselines: BaselineOptions | None = None
+    images_dir: Path | None = None
+    build_engine: Callable[[EngineConfig, ImageSource | None], GenerateFn] = VllmEngine
+
+
+def build_options(
+    agent: AgentConfig, engine: EngineConfig, rollout: RolloutConfig, index_dir: Path, run_dir: Path
+) -> WorkerOptions:
+    """What the workers of a run are made from.
+
+    Args:
+        index_dir: the folder of the index stage.
+        run_dir: where the rollouts are kept.
+
+    Raises:
+        ConfigError: the agent is to be shown page images, but the index has none; or the adapter cannot be used.
+    """
+    check_adapter(engine)
+    images_dir = (index_dir / page_images.DIR_NAME).resolve() if agent.page_view == "image" else None
+    if images_dir and not images_dir.is_dir():
+        raise ConfigError("agent.page_view is image, but the index holds no page images. Build it with --corpus.page-images.")
+    return WorkerOptions(
+        run_dir=run_dir.resolve(),
+        index_dir=(index_dir / "search_index").resolve(),
+        agent=agent,
+        engine=engine,
+        policy=Policy(engine.model, engine.adapter),
+        concurrent_rollouts=rollout.concurrent_rollouts,
+        flush_s=rollout.flush_s,
+        max_tries=rollout.max_tries,
+        images_dir=images_dir,
+    )

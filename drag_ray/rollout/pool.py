@@ -1,0 +1,43 @@
+"""How many engines a collection has, and what each of them takes of the cluster."""
+
+from dataclasses import dataclass
+
+from drag_ray.engine.config import EngineConfig
+from drag_ray.errors import ConfigError
+from drag_ray.rollout.config import RolloutConfig
+
+
+@dataclass(frozen=True, slots=True)
+class Pool:
+    """Engines at the start and at most; the CPUs and GPUs that one reserves, engines that share a GPU a part of it each."""
+
+    num_engines: int
+    max_engines: int
+    num_cpus: float
+    num_gpus: float
+
+
+def size_pool(settings: RolloutConfig, engine: EngineConfig, *, use_gpu: bool, num_gpus: int) -> Pool:
+    """The pool for a cluster that has `num_gpus` GPUs now.
+
+    Raises:
+        ConfigError: the GPUs are too few for one engine, or an engine is to have several GPUs and to share them.
+    """
+    per_gpu, group = settings.engines_per_gpu, engine.tensor_parallel_size
+    if per_gpu > 1 and group > 1:
+        raise ConfigError(
+            f"rollout.engines_per_gpu is {per_gpu} and engine.tensor_parallel_size {group}: an engine either shares a GPU or "
+            "takes several. Leave one of them at 1."
+        )
+    num_engines = settings.num_engines or (num_gpus // group * per_gpu if use_gpu else 1)
+    if not num_engines:
+        raise ConfigError(
+            f"engine.tensor_parallel_size is {group}, and the cluster has {num_gpus} GPUs. "
+            "Lower it, or set rollout.num_engines if the cluster grows on demand."
+        )
+    return Pool(num_engines, max(num_engines, settings.max_engines), num_cpus=1, num_gpus=group / per_gpu if use_gpu else 0)
+
+
+def share_gpu(engine: EngineConfig, engines_per_gpu: int) -> EngineConfig:
+    """The options of one of the engines that share a GPU and what `engine` may take of its memory."""
+    return engine.model_copy(update={"gpu_memory_utilization": engine.gpu_memory_utilization / engines_per_gpu})

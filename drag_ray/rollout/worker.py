@@ -1,0 +1,202 @@
+"""One engine with its index and its journal, fed with chunks of rollouts. It knows nothing of the actor that holds it."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pyarrow as pa
+
+from drag_ray.agent.environment import SearchEnvironment
+from drag_ray.agent.rollout import Rollouts, RolloutTask
+from drag_ray.baselines.policies import build_rollouts
+from drag_ray.corpus.page_images import PageImages
+from drag_ray.engine.generate import ImageSource
+from drag_ray.errors import EngineDiedError
+from drag_ray.metrics import NoRecorder, Recorder
+from drag_ray.rollout.counts import COUNTS, WORKER_COUNTS, count_chunk
+from drag_ray.rollout.failures import ENGINE_DIED, find_exhausted, read_failures
+from drag_ray.rollout.journal import Journal, begin_rollout, claim, end_rollout, read_finished
+from drag_ray.rollout.options import WorkerOptions
+from drag_ray.rollout.plan import Chunk
+from drag_ray.rollout.room import Room
+from drag_ray.rollout.waves import choose_wave, group_by_question, list_successes
+from drag_ray.search.config import SYNTAX_HELP
+from drag_ray.search.searcher import Searcher
+from drag_ray.types import Evidence, Hit, Page, Trajectory
+
+SUMMARY_SCHEMA = pa.schema(
+    [
+        *((name, pa.int64()) for name in COUNTS | WORKER_COUNTS),
+        ("errors", pa.list_(pa.string())),
+    ]
+)
+"""What a chunk reports when it is through."""
+
+
+class RolloutWorker:
+    """Runs chunks of rollouts, many at once.
+
+    Rollouts take places, not turns: a place is free again when its rollout ends, whatever step the others are at,
+    and the next rollout of any chunk takes it. One that failed is tried again when it is its turn.
+
+    A chunk that is given out again has lost its engine. The rollouts that were running then are suspects: one try of
+    theirs has failed, and they go on one after the other, so that the one that kills engines is soon found.
+
+    Args:
+        options: what to run with.
+        recorder: is told of the load and of what each chunk came to.
+
+    Attributes:
+        room: whether another chunk should be begun.
+    """
+
+    def __init__(self, options: WorkerOptions, recorder: Recorder | None = None) -> None:
+        generate = options.build_engine(options.engine, _build_image_source(options))
+        self._options = options
+        self._generate = generate
+        self._searcher = Searcher(options.index_dir)
+        self._environment = SearchEnvironment(self._searcher, options.agent.top_k, options.agent.depth)
+        record = self._searcher.record
+        search = (self._environment, record.fingerprint, SYNTAX_HELP[record.syntax], self._read_page)
+        self._rollouts = {"": Rollouts(options.agent, options.policy, generate, *search)}
+        self._journal = Journal(options.run_dir, options.flush_s)
+        self._disk = ThreadPoolExecutor(1, "journal")  # a write must not hold up the rollouts, and writes keep their order
+        self._places = asyncio.Semaphore(options.concurrent_rollouts)
+        self._suspects_place = asyncio.Semaphore(1)
+        self._engine_died = False
+        self._failures = read_failures(options.run_dir)
+        self._recorder = recorder or NoRecorder()
+        self._num_running = self._num_placed = 0
+        self.room = Room(options.concurrent_rollouts)
+
+    def __call__(self, chunk: Chunk) -> AsyncIterator[pa.Table]:
+        """Run a chunk, whose rollouts want their places from now on; yields its summary."""
+        for group in group_by_question(chunk.tasks):
+            self._enter_room(choose_wave(group, chunk.ended, self._options.enough_successes))
+        return self._run_chunk(chunk)
+
+    async def _run_chunk(self, chunk: Chunk) -> AsyncIterator[pa.Table]:
+        tasks, ended = chunk.tasks, dict(chunk.ended)
+        trajectories: list[Trajectory] = []
+        if not claim(self._options.run_dir, chunk.number):
+            trajectories = await self._on_disk(self._take_over, tasks, ended)
+            self.room.leave(task.id for task in tasks)
+        num_pending = sum(task.id not in ended for task in tasks)
+        self._num_running += num_pending
+        try:
+            groups = await asyncio.gather(*(self._run_question(group, ended) for group in group_by_question(tasks)))
+        except EngineDiedError:
+            await self._on_disk(self._journal.flush)
+            raise
+        finally:
+            self.room.leave(task.id for task in tasks)
+        if self._num_running == 0:
+            await self._on_disk(self._journal.flush)  # perhaps nothing comes after this, and nobody tells an actor that it ends
+        run = [trajectory for group in groups for trajectory in group]
+        yield await self._summarise([*trajectories, *run], num_skipped=num_pending - len(run))
+
+    async def _run_question(self, tasks: Sequence[RolloutTask], ended: dict[str, frozenset[str] | None]) -> list[Trajectory]:
+        """Run what a question needs, and note in `ended` what came of it."""
+        trajectories: list[Trajectory] = []
+        while wave := choose_wave(tasks, ended, self._options.enough_successes):
+            self._enter_room(wave)
+            of_wave = await asyncio.gather(*(self._run(task) for task in wave))
+            ended.update((trajectory.id, list_successes(trajectory)) for trajectory in of_wave)
+            trajectories += of_wave
+        self._num_running -= sum(task.id not in ended for task in tasks)
+        return trajectories
+
+    def _take_over(self, tasks: Sequence[RolloutTask], ended: dict[str, frozenset[str] | None]) -> list[Trajectory]:
+        """Note in `ended` what came of a chunk before its engine died.
+
+        Returns:
+            The rollouts that ended in that engine, which did not live to report them; of those that are not tried again
+            what is known.
+        """
+        run_dir = self._options.run_dir
+        for task in tasks:
+            if end_rollout(run_dir, task.id):
+                self._journal.add(self._choose_rollouts(task.baseline).fail(task, ENGINE_DIED))
+        self._journal.flush()
+        self._failures = read_failures(run_dir)
+        unreported = {task.id: task for task in tasks if task.id not in ended}
+        finished = read_finished(run_dir, unreported)
+        exhausted = find_exhausted(self._failures, self._options.max_tries) & unreported.keys() - {kept.id for kept in finished}
+        ended.update(dict.fromkeys(exhausted) | {trajectory.id: list_successes(trajectory) for trajectory in finished})
+        given_up = (unreported[name] for name in sorted(exhausted))
+        return finished + [self._choose_rollouts(task.baseline).fail(task, self._failures[task.id].error) for task in given_up]
+
+    def _choose_rollouts(self, baseline: str) -> Rollouts:
+        """The agent's rollouts, or those of a baseline that asks the same engine and index."""
+        if baseline not in self._rollouts:
+            options = self._options
+            assert options.baselines, "rollouts of a baseline need its options"
+            self._rollouts[baseline] = build_rollouts(
+                baseline, options.baselines, self._searcher, self._generate, options.policy.model
+            )
+        return self._rollouts[baseline]
+
+    async def _run(self, task: RolloutTask) -> Trajectory:
+        failed = self._failures.get(task.id)
+        tries = failed.tries if failed else 0
+        trajectory = await self._try(task)
+        while trajectory.error and (tries := tries + 1) < self._options.max_tries:
+            trajectory = await self._try(task)
+        self._num_running -= 1
+        self._note_load()
+        self.room.leave([task.id])
+        return trajectory
+
+    async def _try(self, task: RolloutTask) -> Trajectory:
+        async with self._suspects_place if self._is_suspect(task) else self._places:
+            self._note_load(placed=1)
+            if self._engine_died:
+                raise EngineDiedError("the engine died before this rollout began")
+            await asyncio.to_thread(begin_rollout, self._options.run_dir, task.id)
+            try:
+                trajectory = await self._choose_rollouts(task.baseline).run(task)
+            except EngineDiedError:
+                self._engine_died = True
+                raise
+            self._note_load(placed=-1)
+        await self._on_disk(self._put_away, trajectory)
+        return trajectory
+
+    def _is_suspect(self, task: RolloutTask) -> bool:
+        failed = self._failures.get(task.id)
+        return bool(failed and failed.engine_died)
+
+    def _enter_room(self, tasks: Sequence[RolloutTask]) -> None:
+        self.room.enter(task.id for task in tasks if not self._is_suspect(task))  # suspects have a place of their own
+
+    def _put_away(self, trajectory: Trajectory) -> None:
+        end_rollout(self._options.run_dir, trajectory.id)
+        self._journal.add(trajectory)
+
+    async def _on_disk(self, work: Callable[..., Any], *args: Any) -> Any:
+        return await asyncio.get_running_loop().run_in_executor(self._disk, work, *args)
+
+    def _note_load(self, placed: int = 0) -> None:
+        self._num_placed += placed
+        self._recorder.set_load(self._num_placed, self._num_running - self._num_placed)
+
+    def _read_page(self, page: Evidence) -> Page:
+        return self._searcher.page(Hit(page.file, page.page_number, rank=1, score=0.0))
+
+    async def _summarise(self, trajectories: Sequence[Trajectory], num_skipped: int) -> pa.Table:
+        num_hinted = sum(trajectory.hinted and not trajectory.error for trajectory in trajectories)
+        counted = [trajectory for trajectory in trajectories if trajectory.error or not trajectory.hinted]
+        counts = await asyncio.to_thread(count_chunk, counted)
+        num_shared, self._environment.num_shared = self._environment.num_shared, 0
+        counts |= {"skipped": num_skipped, "hinted": num_hinted, "shared_searches": num_shared}
+        self._recorder.add_chunk(counts, [trajectory.duration_s for trajectory in trajectories])
+        errors = [trajectory.error for trajectory in trajectories if trajectory.error]
+        return pa.Table.from_pylist([{**counts, "errors": errors}], schema=SUMMARY_SCHEMA)
+
+
+def _build_image_source(options: WorkerOptions) -> ImageSource | None:
+    if options.images_dir is None:
+        return None
+    searches = options.agent.image_searches or options.agent.max_iterations - 1
+    return ImageSource(PageImages(options.images_dir).open, per_prompt=max(1, searches * options.agent.top_k))

@@ -1,0 +1,40 @@
+"""How the engines of a collection share the cluster."""
+
+import pytest
+
+from drag_ray.engine.config import EngineConfig
+from drag_ray.errors import ConfigError
+from drag_ray.rollout.config import RolloutConfig
+from drag_ray.rollout.pool import Pool, share_gpu, size_pool
+
+
+@pytest.mark.parametrize(
+    ("settings", "tensor_parallel_size", "num_gpus", "expected"),
+    [
+        ({}, 1, 8, Pool(8, 8, 1, 1)),
+        ({}, 2, 8, Pool(4, 4, 1, 2)),
+        ({}, 2, 7, Pool(3, 3, 1, 2)),
+        ({"engines_per_gpu": 4}, 1, 2, Pool(8, 8, 1, 0.25)),
+        ({"num_engines": 2, "max_engines": 6}, 1, 0, Pool(2, 6, 1, 1)),  # a cluster that has yet to grow
+        ({"num_engines": 3, "engines_per_gpu": 2}, 1, 8, Pool(3, 3, 1, 0.5)),
+    ],
+)
+def test_engines_on_gpus(settings: dict[str, int], tensor_parallel_size: int, num_gpus: int, expected: Pool) -> None:
+    engine = EngineConfig(tensor_parallel_size=tensor_parallel_size)
+    assert size_pool(RolloutConfig(**settings), engine, use_gpu=True, num_gpus=num_gpus) == expected
+
+
+def test_without_a_gpu_there_is_one_engine_unless_more_are_wanted() -> None:
+    assert size_pool(RolloutConfig(engines_per_gpu=4), EngineConfig(), use_gpu=False, num_gpus=0) == Pool(1, 1, 1, 0)
+    assert size_pool(RolloutConfig(num_engines=2), EngineConfig(), use_gpu=False, num_gpus=0) == Pool(2, 2, 1, 0)
+
+
+def test_engines_that_share_a_gpu_share_its_memory() -> None:
+    assert share_gpu(EngineConfig(gpu_memory_utilization=0.8), 4).gpu_memory_utilization == pytest.approx(0.2)
+
+
+def test_too_few_gpus_and_shared_groups_are_refused() -> None:
+    with pytest.raises(ConfigError, match=r"tensor_parallel_size is 4, and the cluster has 2 GPUs"):
+        size_pool(RolloutConfig(), EngineConfig(tensor_parallel_size=4), use_gpu=True, num_gpus=2)
+    with pytest.raises(ConfigError, match=r"engines_per_gpu is 2 and engine.tensor_parallel_size 4"):
+        size_pool(RolloutConfig(engines_per_gpu=2), EngineConfig(tensor_parallel_size=4), use_gpu=True, num_gpus=8)

@@ -1,0 +1,205 @@
+"""The journal and the worker: places are filled again as soon as they are free, and nothing is done twice."""
+
+import asyncio
+import dataclasses
+
+import pytest
+from factories import build_question, build_search, build_trajectory
+
+from drag_ray.engine.generate import GenerateFn, Generation, Request
+from drag_ray.engine.scripted import ScriptedEngine
+from drag_ray.errors import RolloutError
+from drag_ray.rollout import journal
+from drag_ray.rollout.failures import read_failures
+from drag_ray.rollout.options import WorkerOptions
+from drag_ray.rollout.plan import build_plan, choose_pending, cut_chunks
+from drag_ray.rollout.worker import RolloutWorker
+from drag_ray.search.config import SearchConfig
+from drag_ray.search.index import build_index
+from drag_ray.types import Evidence, Question
+
+QUESTIONS = [build_question(id=f"q{number}", question=f"question {number}?") for number in range(6)]
+
+
+def build_worker(options: WorkerOptions, engine: GenerateFn) -> RolloutWorker:
+    return RolloutWorker(dataclasses.replace(options, build_engine=lambda config, images: engine))
+
+
+def run_chunks(worker: RolloutWorker, chunks: list) -> list[dict]:
+    async def run_chunk(chunk: object) -> list[dict]:
+        return [row async for table in worker(chunk) for row in table.to_pylist()]  # type: ignore[arg-type]
+
+    async def run_all() -> list[dict]:
+        return [row for rows in await asyncio.gather(*(run_chunk(chunk) for chunk in chunks)) for row in rows]
+
+    return asyncio.run(run_all())
+
+
+def test_every_rollout_is_written_once(options: WorkerOptions) -> None:
+    plan = build_plan(QUESTIONS, ("default",), 2, run_seed=0)
+    worker = build_worker(options, ScriptedEngine(lambda request: "<search>rotor</search>"))
+    summaries = run_chunks(worker, list(cut_chunks(plan, 5)))
+    assert sum(summary["finished"] for summary in summaries) == 12
+    assert journal.read_trajectories(options.run_dir)["id"].to_pylist() == sorted(task.id for task in plan)
+    assert choose_pending(plan, journal.read_successes(options.run_dir)) == []
+
+
+def test_failed_rollouts_are_kept_apart_and_pending(options: WorkerOptions) -> None:
+    def reply(request: Request) -> str:
+        if "question 3" in request.messages[-1]["content"]:
+            raise RolloutError("poison")
+        return "<search>rotor</search>"
+
+    plan = build_plan(QUESTIONS, ("default",), 1, run_seed=0)
+    [summary] = run_chunks(build_worker(options, ScriptedEngine(reply)), list(cut_chunks(plan, 6)))
+    assert (summary["finished"], summary["failed"], summary["errors"]) == (5, 1, ["RolloutError: poison"])
+    assert set(read_failures(options.run_dir)) == {"q3/default/0"}
+    assert [task.question.id for task in choose_pending(plan, journal.read_successes(options.run_dir))] == ["q3"]
+
+
+def test_a_chunk_that_is_given_out_again_repeats_only_what_is_missing(options: WorkerOptions) -> None:
+    plan = build_plan(QUESTIONS, ("default",), 1, run_seed=0)
+    [chunk] = cut_chunks(plan, 6)
+    journal.claim(options.run_dir, 0)
+    early = journal.Journal(options.run_dir, flush_s=0)
+    early.add(build_trajectory(build_search(), id=plan[0].id))
+    engine = ScriptedEngine(lambda request: "<search>rotor</search>")
+    [summary] = run_chunks(build_worker(options, engine), [chunk])
+    assert len(engine.requests) == 5
+    assert len(journal.read_trajectories(options.run_dir)) == 6
+    assert (summary["finished"], summary["turns"]) == (6, 6)
+
+
+def test_the_model_is_told_the_language_of_the_index(options: WorkerOptions) -> None:
+    engine = ScriptedEngine(lambda request: "<search>rotor</search>")
+    plan = build_plan(QUESTIONS[:1], ("default",), 1, run_seed=0)
+    run_chunks(build_worker(options, engine), list(cut_chunks(plan, 1)))
+    build_index(options.index_dir.parent / "pages.parquet", options.index_dir, SearchConfig(syntax="query"))
+    plan = build_plan(QUESTIONS[1:2], ("default",), 1, run_seed=0)
+    run_chunks(build_worker(options, engine), list(cut_chunks(plan, 1)))
+    told = ["exact phrase" in request.messages[0]["content"] for request in engine.requests]
+    assert told == [False, True]
+
+
+class StaggeredEngine:
+    """Replies to question 0 when nothing else is left to reply to, and notes how many requests ran at once."""
+
+    def __init__(self) -> None:
+        self.running = 0
+        self.others_left = 20
+        self.others_ended = asyncio.Event()
+        self.most_running = 0
+        self.ended: list[str] = []
+
+    async def __call__(self, request: Request) -> Generation:
+        question = request.messages[-1]["content"]
+        self.running += 1
+        self.most_running = max(self.most_running, self.running)
+        if "question 0" in question:
+            await asyncio.wait_for(self.others_ended.wait(), timeout=60)
+        else:
+            await asyncio.sleep(0.02)
+            self.others_left -= 1
+            if self.others_left == 0:
+                self.others_ended.set()
+        self.running -= 1
+        self.ended.append(question)
+        return Generation("<search>rotor</search>", (), (), "stop")
+
+
+def test_a_finished_rollout_makes_room_while_a_long_one_goes_on(options: WorkerOptions) -> None:
+    engine = StaggeredEngine()
+    plan = build_plan(QUESTIONS, ("default",), 4, run_seed=0)
+    run_chunks(build_worker(options, engine), list(cut_chunks(plan[3:], 3)))
+    assert engine.most_running == 4
+    assert engine.ended[-1].endswith("question 0?")
+
+
+def test_there_is_room_when_a_place_is_free_that_no_rollout_waits_for(options: WorkerOptions) -> None:
+    """Four places and two chunks of three: the first leaves room for the second, and then there is none until three ended."""
+    plan = build_plan(QUESTIONS, ("default",), 1, run_seed=0)
+    replies = asyncio.Semaphore(0)
+
+    async def reply(request: Request) -> Generation:
+        await replies.acquire()
+        return Generation("<search>rotor</search>", (), (), "stop")
+
+    async def run() -> None:
+        worker = build_worker(options, reply)
+        assert options.concurrent_rollouts == 4
+        running = []
+        for chunk in cut_chunks(plan, 3):
+            await asyncio.wait_for(worker.room.wait([]), timeout=5)
+            running.append(asyncio.ensure_future(anext(worker(chunk))))
+        for _ in range(2):
+            replies.release()
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(worker.room.wait([]), timeout=0.3)
+        replies.release()
+        await asyncio.wait_for(worker.room.wait([]), timeout=5)
+        for _ in range(3):
+            replies.release()
+        await asyncio.gather(*running)
+
+    asyncio.run(run())
+
+
+def list_rollouts(options: WorkerOptions) -> list[str]:
+    return journal.read_trajectories(options.run_dir)["id"].to_pylist()
+
+
+def find_page_in_sample(number: int, question: str = "question 0?") -> ScriptedEngine:
+    """Finds the page with a query of its own from sample `number` of a question on; what other questions ask finds nothing."""
+    seeds = [task.seed + 1 for task in build_plan(QUESTIONS, ("default",), 8, run_seed=0) if task.question.question == question]
+    return ScriptedEngine(
+        lambda request: f"<search>rotor {request.seed}</search>" if request.seed in seeds[number:] else "<search>nothing</search>"
+    )
+
+
+@pytest.fixture
+def findable(options: WorkerOptions) -> list[Question]:
+    """Questions whose evidence is the page of the index."""
+    return [dataclasses.replace(question, evidence=(Evidence("a.pdf", 1),)) for question in QUESTIONS[:2]]
+
+
+def test_samples_of_a_question_stop_when_enough_of_them_succeeded(options: WorkerOptions, findable: list[Question]) -> None:
+    options = dataclasses.replace(options, enough_successes=2)
+    plan = build_plan(findable, ("default",), 6, run_seed=0)
+    [summary] = run_chunks(build_worker(options, find_page_in_sample(1)), list(cut_chunks(plan, 12)))
+    assert list_rollouts(options) == [
+        *(f"q0/default/{index}" for index in range(3)),
+        *(f"q1/default/{index}" for index in range(6)),
+    ]
+    assert (summary["finished"], summary["skipped"], summary["found"]) == (9, 3, 2)
+    ended = journal.read_successes(options.run_dir)
+    assert choose_pending(plan, ended, 2) == []
+    assert {task.question.id for task in choose_pending(plan, ended, 3)} == {"q0"}
+
+
+def test_an_engine_that_takes_over_decides_as_the_one_that_died(options: WorkerOptions, findable: list[Question]) -> None:
+    options = dataclasses.replace(options, enough_successes=2)
+    plan = build_plan(findable[:1], ("default",), 6, run_seed=0)
+    [chunk] = cut_chunks(plan, 6)
+    run_chunks(build_worker(options, find_page_in_sample(1)), [chunk])
+    expected = list_rollouts(options)
+    [summary] = run_chunks(build_worker(options, engine := find_page_in_sample(1)), [chunk])
+    assert (list_rollouts(options), engine.requests) == (expected, [])
+    assert (summary["finished"], summary["skipped"]) == (3, 3)  # the one that died did not report them
+
+
+def test_a_hint_is_given_where_no_sample_found_the_page(options: WorkerOptions, findable: list[Question]) -> None:
+    plan = build_plan(findable, ("default",), 2, run_seed=0, hinted_samples=1)
+    engine = find_page_in_sample(1)
+    [summary] = run_chunks(build_worker(options, engine), list(cut_chunks(plan, 6)))
+    ids = ["q0/default/0", "q0/default/1", "q1/default/0", "q1/default/0/hinted", "q1/default/1"]
+    assert list_rollouts(options) == ids
+    told = [
+        request
+        for request in engine.requests
+        if "This page answers the question below:\n\nrotor" in request.messages[-1]["content"]
+    ]
+    assert [request.messages[-1]["content"].endswith("Question: question 1?") for request in told] == [True]
+    assert (summary["finished"], summary["hinted"], summary["skipped"], summary["turns"]) == (4, 1, 1, 4)
+    kept = journal.read_trajectories(options.run_dir)
+    assert kept["hinted"].to_pylist() == [rollout_id.endswith("hinted") for rollout_id in ids]
+    assert "This page answers" not in str(kept.to_pylist())
