@@ -33,7 +33,9 @@ def run_both(run_dir: Path, records: list[Trajectory], **options) -> dict:
     config = RunConfig(run_dir=run_dir, format=FormatConfig(**options))
     collected = read_manifest(run_dir / "collect")
     read = {"collect": collected.outcome_fingerprint} if collected else {}
-    with StageFolder(run_dir / "process", Identity("process", {}, read, "")) as folder:
+    with StageFolder(
+        run_dir / "process", Identity("process", {"process": config.process.model_dump(mode="json")}, read, "")
+    ) as folder:
         folder.finish(STAGES["process"].run(config, folder))
     with StageFolder(run_dir / "format", Identity("format", {}, {}, "")) as folder:
         return STAGES["format"].run(config, folder)
