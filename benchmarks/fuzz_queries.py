@@ -41,7 +41,7 @@ ALPHABETS = (
 PIECES = re.findall(
     r"\S+",
     """rotor tail oil the of not NOT AND OR ANDNOT ANDMAYBE REQUIRE TO to maint* roto? *tor * ** ? *:* CH-47? file:a text:rotor
-    text: foo: row:0 2019 oil^2 ^ ^9999999999999999999999 rotor^.5 'tail '' ' " "" ( ) (( )) [ ] { } [a [to] -2019 +rotor
+    text: foo: row:0 2019 oil^2 ^ ^9999999999999999999999 rotor^.5 'tail '' ' " "" ( ) (( )) )^2 [ ] { } [a [to] -2019 +rotor
     r[ao]tor* [!a]* [ []* [a-] [z-a]* \\ Größe* 東京 東* foo_bar e.g. a,b;c ~ ~2 : *a?????* ???????????????????? NOT_NOT
     "tail_rotor" "the_rotor"~99999999 "a_b_c_d_e_f_g_h_i_j"~9 [a_TO_z] {TO} ['a'_TO_'b'}""",
 )

@@ -143,7 +143,7 @@ class _Parser:
         return terms[0] if len(terms) == 1 else ""
 
 
-def build_phrase(text: str, analyzer: Analyzer, slop: int = 1) -> Node | None:
+def build_phrase(text: str, analyzer: Analyzer, slop: int = 1) -> Phrase | Term | None:
     """The phrase of a text's words; a single word is a term, and no word is None."""
     tokens = analyzer.locate(text)
     if len(tokens) < 2:

@@ -1,27 +1,32 @@
-"""From the groups of a Whoosh query to its tree, put in order as Whoosh's `normalize` does it.
+"""From the syntax nodes of a Whoosh query to its tree, normalised as Whoosh's `normalize` does it.
 
 Two of its rules change what a query finds: a lone `*` in an and or an or swallows the other words there, and a binary
 operator whose one side is only stop words gives its other side, `the ANDNOT rotor` included.
 """
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import Literal
 
 from drag_ray.search.analyzer import Analyzer
 from drag_ray.search.query_parser import build_phrase
-from drag_ray.search.syntax import And, Boost, Every, Maybe, Node, Not, Or, Pattern, Term, TermRange
-
-if TYPE_CHECKING:
-    from drag_ray.search.whoosh_parser import Mark
-
-_NOTHING = Or(())
-_COLLECTION = Every()
-"""`*:*`, which takes the place of the and or the or that it stands in."""
+from drag_ray.search.syntax import And, Boost, Every, Maybe, Node, Not, Or, Pattern, Phrase, Term, TermRange
+from drag_ray.search.whoosh_tagger import Limits, SyntaxNode
 
 
 @dataclass(frozen=True, slots=True)
-class _AnyTerm(Every):
+class _AnyTerm:
     """`*`, which swallows the words beside it."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Group:
+    operator: Literal["and", "or"]
+    parts: tuple["_Tree", ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Negation:
+    part: "_Tree"
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,50 +36,57 @@ class _Binary:
     right: "_Tree"
 
 
-_Tree = Node | _Binary
+_Text = Term | Phrase | Pattern | TermRange
+_Tree = _Text | Boost | Every | _AnyTerm | _Group | _Negation | _Binary
+
+_NOTHING = _Group("or", ())
+_COLLECTION = Every()
+"""`*:*`, which takes the place of the and or the or that it stands in."""
 
 
-def build_tree(group: "Mark", analyzer: Analyzer) -> Node | None:
+def build_tree(group: SyntaxNode, analyzer: Analyzer) -> Node | None:
     """The tree of a group; None if nothing searchable is in it."""
     found = _convert(group, analyzer)
-    ordered = _NOTHING if found is None else _order(found)
-    return None if ordered == _NOTHING else _finish(ordered)
+    normalised = _NOTHING if found is None else _normalise(found)
+    return None if normalised == _NOTHING else _to_node(normalised)
 
 
-def _convert(mark: "Mark", analyzer: Analyzer) -> _Tree | None:
+def _convert(node: SyntaxNode, analyzer: Analyzer) -> _Tree | None:
     """The tree as it was written; None where Whoosh has no query at all, which is not the same as one that finds nothing."""
-    if mark.kind in ("group", "and", "or"):
-        found = [_convert(part, analyzer) for part in mark.marks]
-        nodes = tuple(part for part in found if part is not None)
-        return _weigh(Or(nodes) if mark.kind == "or" else And(nodes), mark.weight)  # type: ignore[arg-type]
-    if mark.kind == "not":
-        child = _convert(mark.marks[0], analyzer) if mark.marks else None
-        return None if child in (None, And(()), Or(())) else Not(child)  # type: ignore[arg-type]
-    if mark.kind in ("andnot", "andmaybe", "require"):
-        left, right = ([_convert(part, analyzer) for part in mark.marks] + [None, None])[:2]
-        if left is None or right is None:
-            return (right or _NOTHING) if left is None else left
-        return _Binary(mark.kind, left, right)
-    return _convert_leaf(mark, analyzer)
+    parts = tuple(part for part in (_convert(child, analyzer) for child in node.nodes) if part is not None)
+    match node.kind:
+        case "group" | "and" | "or":
+            return _boost(_Group("or" if node.kind == "or" else "and", parts), node.boost)
+        case "not":
+            return _Negation(parts[0]) if parts and not _is_empty(parts[0]) else None
+        case "andnot" | "andmaybe" | "require":
+            return _Binary(node.kind, *parts) if len(parts) == 2 else next(iter(parts), _NOTHING)
+        case _:
+            return _convert_leaf(node, analyzer)
 
 
-def _convert_leaf(mark: "Mark", analyzer: Analyzer) -> _Tree | None:
-    if mark.kind == "every":
+def _is_empty(tree: _Tree) -> bool:
+    return isinstance(tree, _Group) and not tree.parts
+
+
+def _convert_leaf(node: SyntaxNode, analyzer: Analyzer) -> _Tree | None:
+    if node.kind == "every":
         return _COLLECTION
-    if mark.kind == "phrase":
-        phrase = build_phrase(mark.text, analyzer, mark.details)
-        return _NOTHING if phrase is None else _weigh(phrase, mark.weight)
-    if mark.kind == "range":
-        return _weigh(_convert_range(*mark.details), mark.weight)
-    if mark.kind in ("wild", "prefix"):
-        return _weigh(_convert_pattern(mark.text.lower(), is_prefix=mark.kind == "prefix"), mark.weight)
-    if mark.kind != "word":
+    if node.kind == "phrase":
+        phrase = build_phrase(node.text, analyzer, node.slop)
+        return _NOTHING if phrase is None else _boost(phrase, node.boost)
+    if node.limits:
+        return _boost(_convert_range(node.limits), node.boost)
+    if node.kind in ("wild", "prefix"):
+        return _boost(_convert_pattern(node.text.lower(), is_prefix=node.kind == "prefix"), node.boost)
+    if node.kind != "word":
         return None
-    terms = tuple(_weigh(Term(term), mark.weight) for term in analyzer.analyze(mark.text))
-    return And(terms) if len(terms) > 1 else next(iter(terms), None)
+    terms = tuple(_boost(Term(term), node.boost) for term in analyzer.analyze(node.text))
+    return _Group("and", terms) if len(terms) > 1 else next(iter(terms), None)
 
 
-def _convert_range(start: str | None, end: str | None, includes_start: bool, includes_end: bool) -> Node:
+def _convert_range(limits: Limits) -> _Tree:
+    start, end, includes_start, includes_end = limits
     if not start and end in (None, "\uffff"):
         return _AnyTerm()
     if start == end and start is not None:
@@ -82,7 +94,7 @@ def _convert_range(start: str | None, end: str | None, includes_start: bool, inc
     return TermRange(start or "", end, includes_start, includes_end)
 
 
-def _convert_pattern(form: str, is_prefix: bool) -> Node:
+def _convert_pattern(form: str, is_prefix: bool) -> _Tree:
     if form == "*":
         return _AnyTerm()
     if is_prefix:
@@ -90,61 +102,75 @@ def _convert_pattern(form: str, is_prefix: bool) -> Node:
     return Pattern(form) if "*" in form or "?" in form else Term(form)
 
 
-def _weigh(node: Node, weight: float) -> Node:
-    """The node with a weight, which is the weight of each of its parts, as scores add up."""
-    if weight == 1.0 or isinstance(node, Every):
-        return node
-    if isinstance(node, And | Or):
-        return type(node)(tuple(_weigh(part, weight) for part in node.nodes))
-    return Boost(node, weight)
+def _boost(tree: _Tree, factor: float) -> _Tree:
+    """The tree with a boost, which is the boost of each of its parts, as scores add up."""
+    if factor == 1.0:
+        return tree
+    match tree:
+        case _Group():
+            return _Group(tree.operator, tuple(_boost(part, factor) for part in tree.parts))
+        case _Binary():
+            return _Binary(tree.operator, _boost(tree.left, factor), _boost(tree.right, factor))
+        case Every() | _AnyTerm() | _Negation():  # they add nothing to a score
+            return tree
+        case _:
+            return Boost(tree, factor)
 
 
-def _order(tree: _Tree) -> _Tree:
-    if isinstance(tree, And | Or):
-        return _order_group(type(tree), [_order(part) for part in tree.nodes])
-    if isinstance(tree, Not):
-        child = _order(tree.node)
-        return _NOTHING if child == _NOTHING else Not(child)  # type: ignore[arg-type]
-    if isinstance(tree, _Binary):
-        left, right = _order(tree.left), _order(tree.right)
-        if left == _NOTHING or (right == _NOTHING and tree.operator == "require"):
-            return _NOTHING
-        return left if right == _NOTHING else _Binary(tree.operator, left, right)
-    return tree
+def _normalise(tree: _Tree) -> _Tree:
+    match tree:
+        case _Group():
+            return _normalise_group(tree)
+        case _Negation():
+            part = _normalise(tree.part)
+            return _NOTHING if part == _NOTHING else _Negation(part)
+        case _Binary():
+            left, right = _normalise(tree.left), _normalise(tree.right)
+            if left == _NOTHING or (right == _NOTHING and tree.operator == "require"):
+                return _NOTHING
+            return left if right == _NOTHING else _Binary(tree.operator, left, right)
+        case _:
+            return tree
 
 
-def _order_group(kind: type[And] | type[Or], ordered: list[_Tree]) -> _Tree:
-    nodes: list[_Tree] = []
-    for node in ordered:
-        nodes += node.nodes if isinstance(node, kind) else [node]
-    nodes = [node for node in dict.fromkeys(nodes) if node != _NOTHING]
-    if _COLLECTION in nodes:
+def _normalise_group(group: _Group) -> _Tree:
+    parts: list[_Tree] = []
+    for part in map(_normalise, group.parts):
+        parts += part.parts if isinstance(part, _Group) and part.operator == group.operator else [part]
+    parts = [part for part in dict.fromkeys(parts) if part != _NOTHING]
+    if _COLLECTION in parts:
         return _COLLECTION
-    if any(isinstance(node, _AnyTerm) for node in nodes):
-        nodes = [node for node in nodes if isinstance(node, _AnyTerm) or not _is_text(node)]
-    if not nodes:
+    if any(isinstance(part, _AnyTerm) for part in parts):
+        parts = [part for part in parts if isinstance(part, _AnyTerm) or not _is_text(part)]
+    if not parts:
         return _NOTHING
-    return nodes[0] if len(nodes) == 1 else kind(tuple(nodes))  # type: ignore[arg-type]
+    return parts[0] if len(parts) == 1 else _Group(group.operator, tuple(parts))
 
 
 def _is_text(tree: _Tree) -> bool:
-    """Whether Whoosh sees that the whole tree asks the text field: it does not see through NOT."""
-    if isinstance(tree, And | Or):
-        return all(map(_is_text, tree.nodes))
-    if isinstance(tree, _Binary):
-        return _is_text(tree.left) and _is_text(tree.right)
-    return not isinstance(tree, Not) and tree != _COLLECTION
+    """Whether Whoosh sees that the whole tree searches the text field: it does not see through NOT."""
+    match tree:
+        case _Group():
+            return all(map(_is_text, tree.parts))
+        case _Binary():
+            return _is_text(tree.left) and _is_text(tree.right)
+        case _:
+            return not isinstance(tree, _Negation) and tree != _COLLECTION
 
 
-def _finish(tree: _Tree) -> Node:
-    """The tree in the words of `syntax`."""
-    if isinstance(tree, _Binary):
-        left, right = _finish(tree.left), _finish(tree.right)
-        if tree.operator == "andmaybe":
-            return Maybe(left, right)
-        return And((left, Not(right) if tree.operator == "andnot" else Boost(right, 0.0)))
-    if isinstance(tree, And | Or):
-        return type(tree)(tuple(map(_finish, tree.nodes)))
-    if isinstance(tree, Not):
-        return Not(_finish(tree.node))
-    return Every() if isinstance(tree, Every) else tree
+def _to_node(tree: _Tree) -> Node:
+    match tree:
+        case _Group():
+            parts = tuple(map(_to_node, tree.parts))
+            return And(parts) if tree.operator == "and" else Or(parts)
+        case _Negation():
+            return Not(_to_node(tree.part))
+        case _Binary():
+            left, right = _to_node(tree.left), _to_node(tree.right)
+            if tree.operator == "andmaybe":
+                return Maybe(left, right)
+            return And((left, Not(right) if tree.operator == "andnot" else Boost(right, 0.0)))
+        case _AnyTerm():
+            return Every()
+        case _:
+            return tree

@@ -184,6 +184,10 @@ QUERIES = [
     ("rotor^", "ABF", "ABF", "ABF", "ABF", "AB"),
     ("^2", "", "", "", "", ""),
     ("rotor~1", "ABF", "", "ABF", "", "AB"),
+    ("(rotor ANDMAYBE oil)^2", "ABEF", "", "ABEF", "", "AB"),
+    ("(rotor ANDNOT oil)^2", "ABEF", "", "ABEF", "", "A"),
+    ("(rotor REQUIRE oil)^2 tail", "ABEF", "", "ABEF", "", "B"),
+    ("(NOT oil)^2 rotor", "ABEF", "", "ABCDFGH", "", "A"),
     # other fields
     ("file:A", "", "", "", "", ""),
     ("file:rotor", "ABF", "", "ABF", "", ""),
@@ -247,7 +251,7 @@ WHOOSH_DIFFERS = {
 PIECES = re.split(
     r"\s+",
     """rotor tail apache speed oil the of not NOT AND OR ANDMAYBE REQUIRE maint* roto? *tor * *:* ? TO to ch-47 CH-47? file:A
-    text:rotor text:* foo: text: 2019 oil^2 ^3 rotor^.5 'tail ' "tail "tail_rotor" "oil_boom"~3 " ( ) ((( ))) [ ] { } [a_TO_m]
+    text:rotor text:* foo: text: 2019 oil^2 ^3 rotor^.5 'tail ' "tail "tail_rotor" "oil_boom"~3 " ( ) ((( ))) )^2 [ ] { } [a_TO_m]
     {m_TO_rotor} [TO_b] r[ao]tor* [ab]* \\ - -2019 +rotor rotor, Größe 東京 foo_bar e.g. a,b;c ~ ~2 : :: *a* *?* .""",
 )
 """Random queries are made of these; an underscore becomes a space."""
