@@ -27,7 +27,7 @@ _CJK_RUN = re.compile(rf"(?P<cjk>[{_CJK}]+)|[^\W_{_CJK}]+")
 
 
 class Token(NamedTuple):
-    """A term with its place: its position counts words, `start` and `end` count characters of the text."""
+    """A term with its position, which counts words, and its offsets `start` and `end`, which count characters."""
 
     term: str
     position: int
@@ -36,7 +36,7 @@ class Token(NamedTuple):
 
 
 class Analyzer(Protocol):
-    """Cuts text into terms. One analyzer may serve many threads."""
+    """Splits text into terms. One analyzer may serve many threads."""
 
     @property
     def text_analyzer(self) -> TextAnalyzer:
@@ -52,16 +52,16 @@ class Analyzer(Protocol):
         ...
 
     def locate(self, text: str) -> list[Token]:
-        """The terms with their places in the text."""
+        """The terms with their positions and offsets in the text."""
         ...
 
 
 def build_analyzer(name: str) -> Analyzer:
     """The analyzer of this name (see `SearchConfig.analyzer`)."""
     if name == "cjk":
-        return _CutAnalyzer(_cut_cjk)
+        return _PythonAnalyzer(_tokenize_cjk)
     if name == "whoosh":
-        return _CutAnalyzer(_cut_whoosh)
+        return _PythonAnalyzer(_tokenize_whoosh)
     return _TantivyAnalyzer(name)
 
 
@@ -87,11 +87,11 @@ class _TantivyAnalyzer:
         return [Token(token.text, token.position, token.char_offset_from, token.char_offset_to) for token in tokens]
 
 
-class _CutAnalyzer:
-    """Terms that are cut in Python and handed to the index with spaces between them, for what Tantivy has no tokenizer for."""
+class _PythonAnalyzer:
+    """A tokenizer in Python, for what Tantivy has none for: the index gets its terms with spaces between them."""
 
-    def __init__(self, cut: Callable[[str], Iterator[tuple[str, int, int]]]) -> None:
-        self._cut = cut
+    def __init__(self, tokenize: Callable[[str], Iterator[tuple[str, int, int]]]) -> None:
+        self._tokenize = tokenize
         self.text_analyzer = TextAnalyzerBuilder(Tokenizer.whitespace()).build()
 
     def prepare(self, text: str) -> str:
@@ -101,24 +101,24 @@ class _CutAnalyzer:
         return [token.term for token in self.locate(text)]
 
     def locate(self, text: str) -> list[Token]:
-        kept = (piece for piece in self._cut(text) if len(piece[0].encode()) < MAX_TERM_BYTES)
+        kept = (token for token in self._tokenize(text) if len(token[0].encode()) < MAX_TERM_BYTES)
         return [Token(term, position, start, end) for position, (term, start, end) in enumerate(kept)]
 
 
-def _cut_cjk(text: str) -> Iterator[tuple[str, int, int]]:
-    """Characters and their pairs in turn, so that a word of any length is a phrase; other words whole, in lower case."""
+def _tokenize_cjk(text: str) -> Iterator[tuple[str, int, int]]:
+    """Unigrams and bigrams in turn, so that a word of any length is a phrase; other words whole, in lower case."""
     for match in _CJK_RUN.finditer(text):
         start, end = match.span()
         if not match["cjk"]:
             yield match[0].lower(), start, end
             continue
-        for place in range(start, end):
-            yield text[place], place, place + 1
-            if place + 1 < end:
-                yield text[place : place + 2], place, place + 2
+        for offset in range(start, end):
+            yield text[offset], offset, offset + 1
+            if offset + 1 < end:
+                yield text[offset : offset + 2], offset, offset + 2
 
 
-def _cut_whoosh(text: str) -> Iterator[tuple[str, int, int]]:
+def _tokenize_whoosh(text: str) -> Iterator[tuple[str, int, int]]:
     """The terms of Whoosh's StandardAnalyzer. Words that it drops leave no gap, so that phrases reach over them."""
     for match in _WHOOSH_WORD.finditer(text):
         term = match[0].lower()

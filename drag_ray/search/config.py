@@ -50,10 +50,10 @@ class SearchConfig(BaseConfig):
 
     analyzer: AnalyzerName = "english"
     """how text becomes terms: a language name (lower case, stop words removed where Tantivy has a list, Snowball stems),
-    plain (lower case alone), cjk (single characters and pairs of Chinese, Japanese and Korean text, other words whole), or
+    plain (lower case alone), cjk (unigrams and bigrams of Chinese, Japanese and Korean characters, other words whole), or
     whoosh (lower case, Whoosh's stop words removed, no stems)"""
     syntax: Syntax = "words"
-    """what the marks in a query mean; words: nothing, a query is a bag of words; query: "phrases", AND, OR, NOT, brackets,
+    """what the operators in a query mean; words: nothing, a query is a bag of words; query: "phrases", AND, OR, NOT, brackets,
     prefix* and wild?cards; whoosh: the language of Whoosh's default parser, which joins words by and (use it with the whoosh
     analyzer to compare with a system on Whoosh: the same pages are found, in the order of this index's BM25)"""
     operator: Operator = "or"

@@ -1,4 +1,4 @@
-"""What native code does over damaged files: it raises this and that, or panics, which `except Exception` does not catch."""
+"""Native code over damaged files raises errors of many kinds, or panics, which `except Exception` does not catch."""
 
 from collections.abc import Callable
 from functools import wraps
@@ -17,18 +17,18 @@ class _OpenIndex(Protocol):
 
 Index = TypeVar("Index", bound=_OpenIndex)
 Arguments = ParamSpec("Arguments")
-Answer = TypeVar("Answer")
+Result = TypeVar("Result")
 
 
 def guard(
-    ask: Callable[Concatenate[Index, Arguments], Answer],
-) -> Callable[Concatenate[Index, Arguments], Answer]:
-    """A method that reads an index: whatever it meets in damaged files becomes a SearchIndexError."""
+    method: Callable[Concatenate[Index, Arguments], Result],
+) -> Callable[Concatenate[Index, Arguments], Result]:
+    """A method that reads an index, with its errors over damaged files as SearchIndexErrors."""
 
-    @wraps(ask)
-    def guarded(index: Index, *args: Arguments.args, **kwargs: Arguments.kwargs) -> Answer:
+    @wraps(method)
+    def guarded(index: Index, *args: Arguments.args, **kwargs: Arguments.kwargs) -> Result:
         try:
-            return ask(index, *args, **kwargs)
+            return method(index, *args, **kwargs)
         except BaseException as error:
             if not _may_be_damage(error):
                 raise

@@ -2,9 +2,9 @@
 
 Tantivy can skip postings itself (Block-Max WAND), but its Python binding collects hits in a way that switches this off.
 MaxScore (Turtle and Flood 1995, Query evaluation: strategies and optimizations) can be had from outside, and it is exact:
-a page that holds none of the rare, "essential" terms scores at most the sum of what the other terms can give. If the k-th
+a page that holds none of the rare, "essential" terms scores at most the sum of what the other terms can add. If the k-th
 best page that holds an essential term scores more, then the k best pages are among those, and common terms need only be
-looked up on them. What a term can give is its best score anywhere, found once and remembered.
+looked up on them. What a term can add, its upper bound, is its best score on any page, found once and cached.
 """
 
 from collections.abc import Mapping
@@ -17,22 +17,22 @@ from drag_ray.search.shards import TEXT
 TopHits = list[tuple[float, DocAddress]]
 
 _MIN_POSTINGS = 2_000
-"""Below this, reading everything takes less time than thinking about it."""
+"""Below this, reading all postings takes less time than choosing what to skip."""
 _OPTIONAL_SHARE = 0.6
-"""Terms are left out of the first attempt while together they can give less than this share of what all terms can."""
+"""Terms are left out of the first attempt while together they can add less than this share of what all terms can."""
 _LOOKUP_COST = 3.0
 """Looking up a page in the postings of a term takes as long as reading this many postings in a row (measured)."""
 _MARGIN = 1.0001
 """Scores are sums of 32-bit numbers in varying order; a bound must hold for all of them."""
 _MAX_OPTIONAL = 24
 """Each optional term is a level of the query, and Tantivy works through levels by recursion."""
-_MAX_REMEMBERED = 100_000
+_MAX_CACHED = 100_000
 
 
 class _Term(NamedTuple):
-    """A term of a query: its pages, the most that it can add to a score, and itself as a query of its own."""
+    """A term of a query: its document frequency, the upper bound of its score, and itself as a query of its own."""
 
-    num_pages: int
+    doc_freq: int
     bound: float
     text: str
     query: Query
@@ -44,16 +44,16 @@ class MaxScore:
     def __init__(self, searcher: Searcher, schema: Schema) -> None:
         self._searcher = searcher
         self._schema = schema
-        self._known: dict[str, _Term] = {}
+        self._cached: dict[str, _Term] = {}
 
     def search(self, weights: Mapping[str, float], limit: int) -> TopHits:
         """The `limit` best (score, address) for terms with their weights, which are above 0, joined by or."""
         terms: list[_Term] = []
         for text, weight in weights.items():
-            term = self._known.get(text) or self._learn(text)
+            term = self._cached.get(text) or self._look_up(text)
             terms.append(term if weight == 1 else _boost(term, weight))
         terms.sort()
-        num_postings = sum([term.num_pages for term in terms])
+        num_postings = sum([term.doc_freq for term in terms])
         hits = self._search_essential(terms, num_postings, limit) if num_postings > _MIN_POSTINGS else None
         return self._run(_join(terms), limit) if hits is None else hits
 
@@ -65,7 +65,7 @@ class MaxScore:
         while True:
             while num_essential < len(terms) and (rest * _MARGIN >= least or num_essential == 0):
                 rest -= terms[num_essential].bound
-                num_read += terms[num_essential].num_pages
+                num_read += terms[num_essential].doc_freq
                 num_essential += 1
             num_optional = len(terms) - num_essential
             if not 0 < num_optional <= _MAX_OPTIONAL or num_read * (num_optional + 1) * _LOOKUP_COST >= num_postings:
@@ -75,12 +75,12 @@ class MaxScore:
             if rest * _MARGIN < least:
                 return hits
 
-    def _learn(self, text: str) -> _Term:
-        if len(self._known) >= _MAX_REMEMBERED:
-            self._known.clear()
+    def _look_up(self, text: str) -> _Term:
+        if len(self._cached) >= _MAX_CACHED:
+            self._cached.clear()
         query = Query.term_query(self._schema, TEXT, text, index_option="freq")
         best = self._run(query, 1)
-        term = self._known[text] = _Term(self._searcher.doc_freq(TEXT, text), best[0][0] if best else 0.0, text, query)
+        term = self._cached[text] = _Term(self._searcher.doc_freq(TEXT, text), best[0][0] if best else 0.0, text, query)
         return term
 
     def _run(self, query: Query, limit: int) -> TopHits:
@@ -88,7 +88,7 @@ class MaxScore:
 
 
 def _boost(term: _Term, weight: float) -> _Term:
-    return _Term(term.num_pages, term.bound * weight, term.text, Query.boost_query(term.query, weight))
+    return _Term(term.doc_freq, term.bound * weight, term.text, Query.boost_query(term.query, weight))
 
 
 def _join(terms: list[_Term]) -> Query:

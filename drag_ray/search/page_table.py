@@ -1,6 +1,6 @@
 """The pages of an index as a memory-mapped Arrow file, sorted by (file, page_number). A page is named by its row.
 
-The file is cut into record batches of `BATCH_ROWS` rows, so that a row's place is a division, and its strings have
+The file is cut into record batches of `BATCH_ROWS` rows, so that a row is found by division, and its strings have
 64-bit offsets, so that a collection may hold more than 2 GiB of text.
 """
 
@@ -74,11 +74,11 @@ class _Strings:
 
     def __init__(self, column: pa.LargeStringArray) -> None:
         _, offsets, utf8 = column.buffers()
-        self._offsets = memoryview(offsets).cast("q")  # type: ignore[arg-type]
-        self._utf8 = memoryview(utf8 or b"")  # type: ignore[arg-type]
+        self._offsets = memoryview(offsets).cast("q")
+        self._utf8 = memoryview(utf8 or b"")
 
-    def __getitem__(self, place: int) -> str:
-        return str(self._utf8[self._offsets[place] : self._offsets[place + 1]], "utf-8")
+    def __getitem__(self, offset: int) -> str:
+        return str(self._utf8[self._offsets[offset] : self._offsets[offset + 1]], "utf-8")
 
 
 class PageTable:
@@ -150,6 +150,6 @@ class PageTable:
     def page(self, row: int) -> Page:
         """The whole page."""
         file, page_number = self.key(row)
-        batch, place = divmod(row, BATCH_ROWS)
-        text, source, image = self._texts[batch][place], self._text_sources[batch][place], self._images[batch][place]
+        batch, offset = divmod(row, BATCH_ROWS)
+        text, source, image = self._texts[batch][offset], self._text_sources[batch][offset], self._images[batch][offset]
         return Page(file, page_number, self._total_pages[row], text, source, image)

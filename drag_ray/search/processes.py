@@ -1,8 +1,8 @@
 """A batch of queries on all cores, by processes that each have the index open.
 
 Threads would not do: a third of a query is Python, which runs on one core at a time. The processes are spawned, not forked,
-since the process that asks may be one that holds an engine. A spawned process imports the main script, so a script that asks
-a batch does so under `if __name__ == "__main__":`.
+since the process that searches may be one that holds an engine. A spawned process imports the main script, so a script that
+searches a batch does so under `if __name__ == "__main__":`.
 """
 
 import multiprocessing
@@ -13,25 +13,20 @@ from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from drag_ray.errors import SearchIndexError
 from drag_ray.search.config import Operator, Syntax
 from drag_ray.search.index import IndexRecord
+from drag_ray.search.ranker import Ranker, Ranking
 
-if TYPE_CHECKING:
-    from drag_ray.search.searcher import Searcher
-
-Ranked = list[tuple[float, int]]
-"""(score, row) of the best pages of a query."""
-
-_MAX_PART = 512
-_PARTS_EACH = 4
-"""Parts of a batch for each process: the last ones even out what the first ones left uneven."""
+_MAX_CHUNK = 512
+_CHUNKS_EACH = 4
+"""Chunks of a batch for each process: the last ones even out what the first ones left uneven."""
 
 
 class IndexView(NamedTuple):
-    """An index and how it is asked. `record` is what the asking process found there."""
+    """An index and how its queries are read. `record` is what the searching process found there."""
 
     index_dir: Path
     operator: Operator
@@ -47,21 +42,21 @@ class SearchProcesses:
         self._num_processes = len(os.sched_getaffinity(0))
         self._pool = ProcessPoolExecutor(self._num_processes, multiprocessing.get_context("spawn"), _end_with_parent)
 
-    def rank(self, texts: Sequence[str], top_k: int) -> list[Ranked]:
-        """What `Searcher.rank` finds for each text.
+    def rank(self, texts: Sequence[str], top_k: int) -> list[Ranking]:
+        """What `Ranker.rank` finds for each text.
 
         Raises:
             SearchIndexError: the index is another one by now, or a process died.
         """
-        size = min(_MAX_PART, -(-len(texts) // (_PARTS_EACH * self._num_processes)))
-        parts = [texts[start : start + size] for start in range(0, len(texts), size)]
+        size = min(_MAX_CHUNK, -(-len(texts) // (_CHUNKS_EACH * self._num_processes)))
+        chunks = [texts[start : start + size] for start in range(0, len(texts), size)]
         try:
-            ranked = self._pool.map(rank_part, [self._view] * len(parts), parts, [top_k] * len(parts))
-            return [pages for part in ranked for pages in part]
+            rankings = self._pool.map(rank_chunk, [self._view] * len(chunks), chunks, [top_k] * len(chunks))
+            return [ranking for chunk in rankings for ranking in chunk]
         except BrokenProcessPool as error:
             raise SearchIndexError(
                 f"{self._view.index_dir}: a process of a batch died ({error}). Open the index anew; if it dies at once, see "
-                "above for what the process wrote: a script that asks a batch must do so under `if __name__ == '__main__':`."
+                "above for what it wrote: a script that searches a batch must do so under `if __name__ == '__main__':`."
             ) from error
 
 
@@ -77,20 +72,18 @@ def _end_with_parent() -> None:
     threading.Thread(target=wait, daemon=True).start()
 
 
-def rank_part(view: IndexView, texts: Sequence[str], top_k: int) -> list[Ranked]:
+def rank_chunk(view: IndexView, texts: Sequence[str], top_k: int) -> list[Ranking]:
     """Run in a process of the pool, which opens the index once.
 
     Raises:
-        SearchIndexError: the index has been built anew since the asking process opened it, so rows mean other pages.
+        SearchIndexError: the index has been built anew since the searching process opened it, so rows mean other pages.
     """
-    searcher = _open(view.index_dir, view.operator, view.syntax)
-    if searcher.record != view.record:
+    ranker = _open(view.index_dir, view.operator, view.syntax)
+    if ranker.record != view.record:
         raise SearchIndexError(f"{view.index_dir}: built anew since it was opened. Open it again.")
-    return [searcher.rank(text, top_k) for text in texts]
+    return [ranker.rank(text, top_k) for text in texts]
 
 
 @cache
-def _open(index_dir: Path, operator: Operator, syntax: Syntax) -> "Searcher":
-    from drag_ray.search.searcher import Searcher
-
-    return Searcher(index_dir, operator, syntax)
+def _open(index_dir: Path, operator: Operator, syntax: Syntax) -> Ranker:
+    return Ranker(index_dir, operator, syntax)

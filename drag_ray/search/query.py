@@ -1,7 +1,7 @@
 """What a model wrote becomes a Tantivy query, whatever it wrote.
 
-Model text is data. It never reaches one of Tantivy's own query parsers: plain words are cut into terms by the index's
-analyzer, and the two languages are read by the parsers beside this file. Each term, phrase and pattern is then asked of
+Model text is data. It never reaches one of Tantivy's own query parsers: plain words are split into terms by the index's
+analyzer, and the two languages are read by the parsers beside this file. Each term, phrase and pattern then searches
 the text field by name, so nothing in a query can reach another field, raise, or crash the process.
 """
 
@@ -19,7 +19,7 @@ from drag_ray.search.syntax import And, Bag, Boost, Every, Maybe, Node, Not, Or,
 from drag_ray.search.whoosh_parser import parse_whoosh
 
 MAX_QUERY_CHARS = 2_000
-"""A query is cut before the word that goes over it: the cost of a query grows with its terms."""
+"""A query is truncated before the word that goes over it: the cost of a query grows with its terms."""
 MAX_DEPTH = 48
 """Nodes of a tree that lie deeper match nothing: Tantivy works through a tree by recursion."""
 MAX_PATTERNS = 16
@@ -37,14 +37,14 @@ def clean(text: str) -> str:
     return text if text.isascii() else text.encode("utf-8", "ignore").decode("utf-8")
 
 
-def _cut(text: str) -> str:
+def _truncate(text: str) -> str:
     """At most `MAX_QUERY_CHARS` characters, and no half word at the end."""
     return text if len(text) <= MAX_QUERY_CHARS else next(iter(text[:MAX_QUERY_CHARS].rsplit(maxsplit=1)), "")
 
 
 def read_query(text: str, analyzer: Analyzer, syntax: Syntax, operator: Operator) -> Node | None:
     """The meaning of a query; None if nothing searchable is in it. A word that it says twice weighs twice."""
-    text = clean(_cut(text))
+    text = clean(_truncate(text))
     if syntax == "query":
         return parse_query(text, analyzer, operator)
     if syntax == "whoosh":
@@ -170,10 +170,10 @@ def to_regex(pattern: Pattern) -> str | None:
     if len(pattern.form) > MAX_FORM_CHARS:
         return None
     parts: list[str] = []
-    place = num_stars = num_singles = 0
-    while place < len(pattern.form):
-        char = pattern.form[place]
-        members = _SET.match(pattern.form, place) if char == "[" else None
+    position = num_stars = num_singles = 0
+    while position < len(pattern.form):
+        char = pattern.form[position]
+        members = _SET.match(pattern.form, position) if char == "[" else None
         if char == "*":
             num_stars += parts[-1:] != [".*"]
             parts += [".*"] if parts[-1:] != [".*"] else []
@@ -182,7 +182,7 @@ def to_regex(pattern: Pattern) -> str | None:
             parts.append(_to_class(members) if members else ".")
         else:
             parts.append(_escape(char))
-        place = members.end() if members else place + 1
+        position = members.end() if members else position + 1
     if num_stars > MAX_STARS or (num_stars and num_singles > MAX_SINGLES):
         return None
     regex = "".join(parts)

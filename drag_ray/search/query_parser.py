@@ -6,7 +6,7 @@
     (rotor OR blade) oil   brackets group
     maint*  *craft  wom?n  * stands for any letters and digits, ? inside a word for one of them
 
-A word that the analyzer cuts into several (`CH-47`) needs all of its parts under AND and NOT; elsewhere the operator
+A word that the analyzer splits into several (`CH-47`) needs all of its parts under AND and NOT; elsewhere the operator
 joins them. NOT beside OR, or between words that are joined by or, excludes from the whole group: `rotor blade NOT tail`
 are the pages with rotor or blade and without tail. A group of nothing but NOT matches all other pages.
 
@@ -44,7 +44,7 @@ class _Operand:
 
 @dataclass(slots=True)
 class _Group:
-    """A bracket that is open: alternatives, each a list of operands that belong together, and what the last words ask for."""
+    """An open bracket: alternatives, each a list of operands joined by AND, and how the next operand is joined and negated."""
 
     alternatives: list[list[_Operand]] = field(default_factory=list)
     connector: str = ""
@@ -92,7 +92,7 @@ class _Parser:
         self._add([node] if node else [])
 
     def _add(self, nodes: list[Node]) -> None:
-        """Put an operand where the connector before it wants it. An operand without a term takes its connector with it."""
+        """Join an operand by the connector before it. An operand without a term takes its connector with it."""
         group = self._open[-1]
         if nodes:
             operand = _Operand(nodes, group.negated)

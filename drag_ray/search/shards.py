@@ -10,7 +10,9 @@ import itertools
 import json
 import os
 import shutil
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 import pyarrow as pa
@@ -50,21 +52,25 @@ def build_tantivy(texts: pa.ChunkedArray, tantivy_dir: Path, analyzer_name: str,
     """
     num_pages = len(texts)
     num_shards = 1 if num_pages < _SHARD_MIN_PAGES * num_shards else num_shards
-    cuts = [num_pages * number // num_shards for number in range(num_shards + 1)]
+    bounds = [num_pages * number // num_shards for number in range(num_shards + 1)]
     shard_dirs = [tantivy_dir / f"shard-{number}" for number in range(num_shards)]
     with (
         tqdm(total=num_pages, desc="indexing", unit=" pages", mininterval=1) as progress,
         ThreadPoolExecutor(min(num_shards, len(os.sched_getaffinity(0)))) as pool,
     ):
-        ranges = itertools.starmap(range, itertools.pairwise(cuts))
-        list(pool.map(lambda rows, shard_dir: _build_shard(texts, rows, shard_dir, analyzer_name, progress), ranges, shard_dirs))
+        ranges = itertools.starmap(range, itertools.pairwise(bounds))
+        build = partial(_build_shard, texts, analyzer_name=analyzer_name, report=progress.update)
+        list(pool.map(build, ranges, shard_dirs))
     _join_shards(shard_dirs, tantivy_dir)
     if num_shards > 1:
         _merge(tantivy_dir, analyzer_name)
     (tantivy_dir / _MANAGED).unlink()  # files that a writer may remove: there is no writer any more
 
 
-def _build_shard(texts: pa.ChunkedArray, rows: range, shard_dir: Path, analyzer_name: str, progress: tqdm) -> None:
+def _build_shard(
+    texts: pa.ChunkedArray, rows: range, shard_dir: Path, analyzer_name: str, report: Callable[[int], object]
+) -> None:
+    """Index the texts of these rows in `shard_dir`; `report` is told how many more are done."""
     shard_dir.mkdir(parents=True)
     schema, analyzer = build_schema(), build_analyzer(analyzer_name)
     index = tantivy.Index(schema, path=str(shard_dir), sort_by_field=ROW)
@@ -74,7 +80,7 @@ def _build_shard(texts: pa.ChunkedArray, rows: range, shard_dir: Path, analyzer_
         batch = texts.slice(start, min(_BATCH_PAGES, rows.stop - start)).to_pylist()
         for row, text in enumerate(batch, start):
             writer.add_document(tantivy.Document.from_dict({TEXT: analyzer.prepare(text), ROW: row}, schema))
-        progress.update(len(batch))
+        report(len(batch))
     writer.commit()
     writer.wait_merging_threads()
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from drag_ray.search.analyzer import Token
 from drag_ray.search.query import to_regex
-from drag_ray.search.syntax import And, Bag, Boost, Maybe, Node, Or, Pattern, Phrase, Term
+from drag_ray.search.syntax import And, Bag, Boost, Every, Maybe, Node, Not, Or, Pattern, Phrase, Term, TermRange
 
 _WORD_END = re.compile(r"\s")
 
@@ -55,7 +55,7 @@ def choose_window(text: str, matched: Sequence[Token], weigh: Callable[[str], fl
 
 
 def _snap(text: str, start: int, end: int, matched: Sequence[Token]) -> tuple[int, int]:
-    """Move the ends inwards to spaces, if they cut words, but not into a matched word."""
+    """Move the ends inwards to spaces, if they split words, but not into a matched word."""
     inside = [token for token in matched if start <= token.start and token.end <= end]
     latest = inside[0].start if inside else end
     earliest = inside[-1].end if inside else start
@@ -86,3 +86,5 @@ def _read_leaves(node: Node) -> Iterator[str | Pattern]:
         case Maybe(wanted, bonus):
             yield from _read_leaves(wanted)
             yield from _read_leaves(bonus)
+        case TermRange() | Every() | Not():  # they ask for no term by name
+            return

@@ -55,7 +55,7 @@ class SyntaxNode:
 
     kind: str
     text: str = ""
-    nodes: list["SyntaxNode"] = field(default_factory=list["SyntaxNode"])
+    nodes: list["SyntaxNode"] = field(default_factory=list)
     boost: float = 1.0
     slop: int = 1
     limits: Limits | None = None

@@ -8,7 +8,7 @@ import pytest
 
 from drag_ray import checksums
 from drag_ray.errors import SearchIndexError
-from drag_ray.search import searcher as searcher_module
+from drag_ray.search import ranker
 from drag_ray.search.page_table import PageTable
 from drag_ray.search.searcher import Searcher
 from drag_ray.types import Page
@@ -28,7 +28,7 @@ def index_dir(tmp_path_factory: pytest.TempPathFactory, write_index: WriteIndex)
 @pytest.fixture
 def unchecked(monkeypatch: pytest.MonkeyPatch) -> None:
     """As if the damage were in a part of a large file that a quick look does not see."""
-    monkeypatch.setattr(searcher_module, "check_files", lambda index_dir: None)
+    monkeypatch.setattr(ranker, "check_files", lambda index_dir: None)
 
 
 @pytest.fixture(params=["arrow", "fast", "fieldnorm", "idx", "pos", "store", "term", "json"])

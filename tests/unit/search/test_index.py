@@ -106,7 +106,7 @@ def test_a_missing_index_names_the_command(tmp_path: Path) -> None:
     [
         ({"tantivy_version": "0.1"}, r"built with tantivy 0\.1.*jobs/index\.py"),
         ({"format": 2}, r"index of format 2, this code reads format 3.*jobs/index\.py"),
-        ({"num_pages": 4}, r"3 indexed pages, 3 in the page table, 4 in its record.*jobs/index\.py"),
+        ({"num_pages": 4}, r"3 indexed pages, 4 in its record.*jobs/index\.py"),
         ({"unknown": 1}, r"not an index record.*jobs/index\.py"),
     ],
 )
@@ -114,6 +114,14 @@ def test_a_foreign_index_is_refused(tmp_path: Path, write_index: WriteIndex, val
     index_dir = write_index(tmp_path, TEXTS)
     rewrite_record(index_dir, **values)
     with pytest.raises(SearchIndexError, match=message):
+        Searcher(index_dir)
+
+
+def test_an_index_with_the_page_table_of_another_one_is_refused(tmp_path: Path, write_index: WriteIndex) -> None:
+    index_dir, other_dir = write_index(tmp_path / "a", TEXTS), write_index(tmp_path / "b", TEXTS[:2])
+    (other_dir / PAGES_NAME).replace(index_dir / PAGES_NAME)
+    rewrite_record(index_dir)
+    with pytest.raises(SearchIndexError, match=r"2 pages in the page table, 3 in its record.*jobs/index\.py"):
         Searcher(index_dir)
 
 

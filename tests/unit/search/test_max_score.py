@@ -9,7 +9,7 @@ from tantivy import Query
 
 from drag_ray.search import max_score
 from drag_ray.search.query import build_query, read_weights, weigh_terms
-from drag_ray.search.searcher import Searcher
+from drag_ray.search.ranker import Ranker, Ranking
 from drag_ray.search.syntax import And, Bag, Boost, Not, Or, Pattern, Term
 
 WriteIndex = Callable[..., Path]
@@ -17,7 +17,7 @@ NUM_WORDS = 120
 
 
 @pytest.fixture(scope="module")
-def searcher(tmp_path_factory: pytest.TempPathFactory, write_index: WriteIndex) -> Searcher:
+def ranker(tmp_path_factory: pytest.TempPathFactory, write_index: WriteIndex) -> Ranker:
     """1,500 pages whose words follow Zipf's law, with repetitions of whole pages."""
     random = np.random.default_rng(1)
     shares = 1 / np.arange(1, NUM_WORDS + 1)
@@ -25,12 +25,12 @@ def searcher(tmp_path_factory: pytest.TempPathFactory, write_index: WriteIndex) 
         " ".join(f"w{word}" for word in random.choice(NUM_WORDS, size=random.integers(5, 60), p=shares / shares.sum()))
         for _ in range(1_200)
     ]
-    return Searcher(write_index(tmp_path_factory.mktemp("max_score"), texts + texts[:300]))
+    return Ranker(write_index(tmp_path_factory.mktemp("max_score"), texts + texts[:300]))
 
 
-def rank_all(searcher: Searcher, weights: dict[str, float], top_k: int) -> list[tuple[float, int]]:
-    query = build_query(weigh_terms(weights), searcher._schema, searcher._searcher)
-    return searcher._rank(searcher._run(query), top_k)
+def rank_all(ranker: Ranker, weights: dict[str, float], top_k: int) -> Ranking:
+    query = build_query(weigh_terms(weights), ranker._schema, ranker._searcher)
+    return ranker._rank(ranker._run(query), top_k)
 
 
 @pytest.fixture
@@ -41,7 +41,7 @@ def num_skips(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     skips: list[int] = []
     nest = max_score._nest
 
-    def nest_and_note(terms: list, num_essential: int) -> Query:
+    def nest_and_note(terms: list[max_score._Term], num_essential: int) -> Query:
         skips.append(num_essential)
         return nest(terms, num_essential)
 
@@ -50,15 +50,13 @@ def num_skips(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 
 @pytest.mark.parametrize("top_k", [1, 3, 10, 100, 1_500])
-def test_rankings_are_those_of_reading_everything(searcher: Searcher, num_skips: list[int], top_k: int) -> None:
+def test_rankings_are_those_of_reading_everything(ranker: Ranker, num_skips: list[int], top_k: int) -> None:
     random = np.random.default_rng(top_k)
     for _ in range(60):
         words = random.choice(NUM_WORDS, size=random.integers(1, 9), replace=False)
         weights = {f"w{word}": float(random.choice([1.0, 1.0, 2.0, 0.3])) for word in words}
-        found = [(hit.file, hit.score) for hit in searcher.search_terms(weights, top_k)]
-        assert found == [
-            (searcher._pages.key(row)[0], pytest.approx(score, rel=1e-5)) for score, row in rank_all(searcher, weights, top_k)
-        ]
+        found = ranker.rank_terms(weights, top_k)
+        assert found == [(pytest.approx(score, rel=1e-5), row) for score, row in rank_all(ranker, weights, top_k)]
     assert len(num_skips) > 30
 
 
@@ -71,9 +69,9 @@ def test_only_bags_of_words_have_weights() -> None:
         assert read_weights(node) is None
 
 
-def test_unknown_terms_add_nothing(searcher: Searcher) -> None:
-    assert searcher.search_terms({"missing": 1.0, "w1": 1.0}, 5) == searcher.search_terms({"w1": 1.0}, 5)
-    assert searcher.search_terms({"missing": 1.0, "lost": 2.0}, 5) == []
+def test_unknown_terms_add_nothing(ranker: Ranker) -> None:
+    assert ranker.rank_terms({"missing": 1.0, "w1": 1.0}, 5) == ranker.rank_terms({"w1": 1.0}, 5)
+    assert ranker.rank_terms({"missing": 1.0, "lost": 2.0}, 5) == []
 
 
 def test_weights_of_terms_that_are_one_when_cleaned_add_up() -> None:

@@ -1,4 +1,4 @@
-"""The processes of a batch: they refuse another index, and none outlives the process that asks."""
+"""The processes of a batch: they refuse another index, and none outlives the process that searches."""
 
 import subprocess
 import sys
@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from drag_ray.errors import SearchIndexError
-from drag_ray.search.processes import IndexView, rank_part
+from drag_ray.search.processes import IndexView, rank_chunk
 from drag_ray.search.searcher import Searcher
 
 WriteIndex = Callable[..., Path]
-ASK_AND_DIE = """
+SEARCH_AND_DIE = """
 import os, signal, sys
 from pathlib import Path
 from drag_ray.search.searcher import Searcher
@@ -30,13 +30,13 @@ def test_a_batch_is_refused_when_the_index_has_been_built_anew(tmp_path: Path, w
     record = Searcher(write_index(tmp_path, ["the rotor", "fuel"])).record
     view = IndexView(write_index(tmp_path, ["fuel"]), "or", "words", record)
     with pytest.raises(SearchIndexError, match=r"built anew.*Open it again"):
-        rank_part(view, ["rotor"], 3)
+        rank_chunk(view, ["rotor"], 3)
 
 
-def test_the_processes_end_when_the_one_that_asks_is_killed(tmp_path: Path, write_index: WriteIndex) -> None:
+def test_the_processes_end_when_the_one_that_searches_is_killed(tmp_path: Path, write_index: WriteIndex) -> None:
     index_dir = write_index(tmp_path, ["the rotor", "fuel"])
-    script = tmp_path / "ask.py"
-    script.write_text(ASK_AND_DIE)
+    script = tmp_path / "search.py"
+    script.write_text(SEARCH_AND_DIE)
     pids = tmp_path / "pids"  # a pipe would stay open as long as the processes
     with pids.open("w") as out:
         subprocess.run([sys.executable, str(script), str(index_dir)], stdout=out, check=False)

@@ -1,0 +1,135 @@
+"""Rank the pages of an index: from a query to scores and rows of the page table, which stays closed."""
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from itertools import pairwise
+from pathlib import Path
+
+from tantivy import FieldType, Occur, Query
+
+from drag_ray.errors import SearchIndexError
+from drag_ray.search.analyzer import build_analyzer
+from drag_ray.search.config import Operator, SearchConfig, Syntax
+from drag_ray.search.guard import guard
+from drag_ray.search.index import REBUILD, TANTIVY_DIR_NAME, check_files, read_record
+from drag_ray.search.max_score import MaxScore, TopHits
+from drag_ray.search.query import build_query, clean, read_query, read_weights, weigh_terms
+from drag_ray.search.shards import ROW, TEXT, open_index
+from drag_ray.search.syntax import Node
+
+Ranking = list[tuple[float, int]]
+"""(score, row) of the best pages of a query, best first; equal scores in order of their rows."""
+
+_TIE_EPSILON = 2e-6
+"""Scores closer than this share are equal: Tantivy sums a page's terms in 32 bits, in an order that varies with the page."""
+
+
+class Ranker:
+    """An index that is open for ranking. Safe to share between threads; every `top_k` is at least 1.
+
+    Args:
+        index_dir: what `build_index` wrote.
+        operator: how the words of a query combine; the index's own by default.
+        syntax: what the operators in a query mean; the index's own by default.
+
+    Raises:
+        SearchIndexError: there is no index, it is stale or damaged, or it does not fit this code.
+    """
+
+    @guard
+    def __init__(self, index_dir: Path, operator: Operator | None = None, syntax: Syntax | None = None) -> None:
+        self.index_dir = index_dir
+        self.record = read_record(index_dir)
+        check_files(index_dir)  # before they are mapped: Arrow may crash over damaged files
+        config = SearchConfig.model_validate({key: getattr(self.record, key) for key in ("analyzer", "syntax", "operator")})
+        self.syntax: Syntax = syntax or config.syntax
+        self.operator: Operator = operator or config.operator
+        self.analyzer = build_analyzer(self.record.analyzer)
+        index = open_index(index_dir / TANTIVY_DIR_NAME, self.record.analyzer)
+        self._schema = index.schema
+        self._searcher = index.searcher()
+        self._is_merged = self._searcher.num_segments == 1  # then the index is in order of the rows
+        self._max_score = MaxScore(self._searcher, self._schema)
+        self.num_pages = self._searcher.num_docs
+        if self.num_pages != self.record.num_pages:
+            counts = f"{self.num_pages} indexed pages, {self.record.num_pages} in its record"
+            raise SearchIndexError(f"{index_dir}: {counts}. {REBUILD}")
+
+    def parse(self, text: str) -> Node | None:
+        """The meaning of a query; None if nothing searchable is in it."""
+        return read_query(text, self.analyzer, self.syntax, self.operator)
+
+    @guard
+    def doc_freq(self, term: str) -> int:
+        """The number of pages that hold a term."""
+        return self._searcher.doc_freq(TEXT, clean(term))
+
+    def rank(self, text: str, top_k: int, rows: Sequence[range] | None = None) -> Ranking:
+        """The `top_k` best pages for a query, among these rows if any are given."""
+        return self._rank_node(self.parse(text), top_k, rows)
+
+    def rank_terms(self, weights: Mapping[str, float], top_k: int) -> Ranking:
+        """The `top_k` best pages for terms that weigh more or less in the score, joined by OR."""
+        return self._rank_node(weigh_terms(weights), top_k)
+
+    @guard
+    def rank_similar(self, row: int, text: str, top_k: int) -> Ranking:
+        """The `top_k` pages that share most with the `text` of the page at `row`, by its terms of highest tf-idf."""
+        prepared = self.analyzer.prepare(text)
+        if not self.analyzer.analyze(prepared):
+            return []
+        similar = Query.more_like_this_document_fields_query(
+            self._schema, {TEXT: [prepared]}, min_doc_frequency=2, min_term_frequency=1
+        )
+        others = [(Occur.Must, similar), (Occur.MustNot, self._build_filter([range(row, row + 1)]))]
+        return self._rank(self._run(Query.boolean_query(others)), top_k)
+
+    @guard
+    def _rank_node(self, node: Node | None, top_k: int, rows: Sequence[range] | None = None) -> Ranking:
+        weights = read_weights(node) if rows is None else None
+        if weights:
+            return self._rank(partial(self._max_score.search, weights), top_k)
+        query = build_query(node, self._schema, self._searcher)
+        if rows is not None:
+            query = Query.boolean_query([(Occur.Must, query), (Occur.Must, self._build_filter(rows))])
+        return self._rank(self._run(query), top_k)
+
+    def _run(self, query: Query) -> Callable[[int], TopHits]:
+        return lambda limit: self._searcher.search(query, limit=limit, count=False).hits
+
+    def _rank(self, search: Callable[[int], TopHits], top_k: int) -> Ranking:
+        limit = min(top_k + 1, self.num_pages)
+        while True:
+            hits = search(limit)
+            if len(hits) <= top_k or limit == self.num_pages or not _is_tie(hits[top_k - 1][0], hits[-1][0]):
+                break
+            limit = min(limit * 4, self.num_pages)
+        if self._is_merged:
+            ranking = [(score, address.doc) for score, address in hits]
+        else:
+            values = self._searcher.fast_field_values(ROW, [address for _, address in hits])
+            ranking = [(score, row) for (score, _), row in zip(hits, values, strict=True) if isinstance(row, int)]
+        return _order_ties(ranking)[:top_k]
+
+    def _build_filter(self, chosen: Sequence[range]) -> Query:
+        """Matches these rows and adds nothing to the score."""
+        ranges = [Query.range_query(self._schema, ROW, FieldType.Integer, rows.start, rows.stop - 1) for rows in chosen]
+        return Query.const_score_query(Query.boolean_query([(Occur.Should, query) for query in ranges]), 0.0)
+
+
+def _is_tie(better: float, worse: float) -> bool:
+    return better - worse <= _TIE_EPSILON * better
+
+
+def _order_ties(ranking: Ranking) -> Ranking:
+    """Pages of equal score get the same score and the order of their rows."""
+    tied = [_is_tie(better, worse) for (better, _), (worse, _) in pairwise(ranking)]
+    if not any(tied):
+        return ranking
+    ordered: Ranking = []
+    start = 0
+    for end in range(1, len(ranking) + 1):
+        if end == len(ranking) or not tied[end - 1]:
+            ordered += [(ranking[start][0], row) for row in sorted(row for _, row in ranking[start:end])]
+            start = end
+    return ordered
