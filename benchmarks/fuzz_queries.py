@@ -19,7 +19,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 
 from drag_ray import artifacts, schemas
-from drag_ray.search.config import SearchConfig
+from drag_ray.search.config import Operator, SearchConfig, Syntax
 from drag_ray.search.index import build_index
 from drag_ray.search.searcher import Searcher
 from drag_ray.types import Page
@@ -46,7 +46,13 @@ PIECES = re.findall(
     "tail_rotor" "the_rotor"~99999999 "a_b_c_d_e_f_g_h_i_j"~9 [a_TO_z] {TO} ['a'_TO_'b'}""",
 )
 """An underscore becomes a space."""
-WAYS = (("words", "or"), ("words", "and"), ("query", "or"), ("query", "and"), ("whoosh", "and"))
+WAYS: tuple[tuple[Syntax, Operator], ...] = (
+    ("words", "or"),
+    ("words", "and"),
+    ("query", "or"),
+    ("query", "and"),
+    ("whoosh", "and"),
+)
 _REPORT_EVERY = 2_000
 
 
@@ -59,7 +65,8 @@ def make_query(rng: random.Random) -> str:
         letters = rng.choice(ALPHABETS) if rng.random() < 0.7 else "".join(ALPHABETS)
         return "".join(rng.choice(letters) for _ in range(rng.randint(0, 40)))
     joint = rng.choice((" ", " ", " ", ""))
-    return joint.join(rng.choice(PIECES).replace("_", " ") for _ in range(rng.randint(1, 10)))
+    query = joint.join(rng.choice(PIECES).replace("_", " ") for _ in range(rng.randint(1, 10)))
+    return f"({query})^2" if rng.random() < 0.1 else query
 
 
 def build_searchers(folder: Path) -> list[Searcher]:
@@ -69,10 +76,7 @@ def build_searchers(folder: Path) -> list[Searcher]:
     for analyzer in ("english", "whoosh", "cjk"):
         build_index(folder / "pages.parquet", folder / analyzer, SearchConfig(analyzer=analyzer))
     analyzers = ("english", "english", "english", "cjk", "whoosh")
-    return [
-        Searcher(folder / analyzer, operator, syntax)  # type: ignore[arg-type]
-        for analyzer, (syntax, operator) in zip(analyzers, WAYS, strict=True)
-    ]
+    return [Searcher(folder / analyzer, operator, syntax) for analyzer, (syntax, operator) in zip(analyzers, WAYS, strict=True)]
 
 
 def search_all(num_queries: int, seed: int, reports: Connection) -> None:
