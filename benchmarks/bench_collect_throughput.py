@@ -266,11 +266,12 @@ def build_timed_options(arguments: argparse.Namespace) -> dict[str, Any]:
 def run_offline(arguments: argparse.Namespace, folder: Path) -> dict[str, Any]:
     """vLLM alone on the prompts of the collection in `folder`: one engine, with the places of all that share a GPU there."""
     from vllm import LLM, EngineArgs, SamplingParams
+    from vllm.inputs import TokensPrompt
 
     trajectories = pl.read_parquet(folder / TRAJECTORIES_DIR_NAME / "*.parquet", columns=["seed", "turns"])
     turns = trajectories.explode("turns").unnest("turns")
     sampling = PRESETS[PRESET]
-    prompts = [{"prompt_token_ids": ids} for ids in turns["prompt_token_ids"].to_list()]
+    prompts = [TokensPrompt(prompt_token_ids=ids) for ids in turns["prompt_token_ids"].to_list()]
     lengths = turns["completion_token_ids"].list.len().to_list()
     params = [
         SamplingParams(
@@ -290,9 +291,9 @@ def run_offline(arguments: argparse.Namespace, folder: Path) -> dict[str, Any]:
     )
     names = {field.name for field in dataclasses.fields(EngineArgs)}  # those of the asynchronous engine are more
     llm = LLM(**{name: value for name, value in vars(engine_args).items() if name in names})
-    llm.generate(prompts[:1] * WARM_UP, params[:1] * WARM_UP, use_tqdm=False)  # type: ignore[arg-type]
+    llm.generate(prompts[:1] * WARM_UP, params[:1] * WARM_UP, use_tqdm=False)
     started = time.time()
-    outputs = llm.generate(prompts, params, use_tqdm=False)  # type: ignore[arg-type]
+    outputs = llm.generate(prompts, params, use_tqdm=False)
     seconds = time.time() - started
     tokens = sum(len(output.outputs[0].token_ids) for output in outputs)
     return {

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from drag_ray.agent.protocol import get_protocol
-from drag_ray.format.config import FormatConfig
+from drag_ray.format.config import FormatConfig, FormatName
 from drag_ray.format.parts import BUILDERS
 from drag_ray.process.config import ProcessConfig
 
@@ -39,7 +39,7 @@ def run(source: Path, target: Path) -> dict[str, int]:
                 continue
             seen.add(record["id"])
             questions[record["question_id"]].append(score_trajectory(record, ProcessConfig()))
-    rows: dict[str, list[dict[str, Any]]] = {name: [] for name in BUILDERS}
+    rows: dict[FormatName, list[dict[str, Any]]] = {name: [] for name in BUILDERS}
     for trajectories in questions.values():
         trajectories.sort(key=lambda item: (item["preset"], item["sample_index"]))
         mark_duplicates(trajectories)
@@ -116,7 +116,7 @@ def mark_duplicates(trajectories: list[Trajectory]) -> None:
                 seen.add(key)
 
 
-def build_rows(trajectories: list[Trajectory], config: FormatConfig) -> dict[str, list[dict[str, Any]]]:
+def build_rows(trajectories: list[Trajectory], config: FormatConfig) -> dict[FormatName, list[dict[str, Any]]]:
     """The rows of one question, of every kind."""
     turns = [turn for trajectory in trajectories for turn in trajectory["turns"]]
     usable = [turn for turn in turns if turn["action"] == "search" and not turn["drop_reason"]]

@@ -8,7 +8,7 @@ import re
 import sqlite3
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from drag_ray import artifacts, schemas
 from drag_ray.search.config import SearchConfig
@@ -76,7 +76,9 @@ class Whoosh:
     def __init__(self) -> None:
         from whoosh.analysis import StemmingAnalyzer
 
-        self._analyzer = StemmingAnalyzer(stoplist=_STOP_WORDS, minsize=1)
+        # Whoosh has no type hints, and what is inferred from its defaults takes its own stop words alone.
+        options: dict[str, Any] = {"stoplist": _STOP_WORDS, "minsize": 1}
+        self._analyzer = StemmingAnalyzer(**options)
 
     def prepare(self, pages: Sequence[Page], folder: Path) -> None:
         pass
@@ -93,13 +95,15 @@ class Whoosh:
         writer.commit()
 
     def open(self, folder: Path) -> SearchFn:
-        from whoosh import index, query, scoring
+        from whoosh import index, scoring
+        from whoosh.query.compound import Or
+        from whoosh.query.terms import Term
 
         searcher = index.open_dir(folder).searcher(weighting=scoring.BM25F(B=0.75, K1=1.2))
 
         def search(text: str, top_k: int) -> list[FoundPage]:
             terms = dict.fromkeys(token.text for token in self._analyzer(text))
-            hits = searcher.search(query.Or([query.Term("text", term) for term in terms]), limit=top_k)
+            hits = searcher.search(Or([Term("text", term) for term in terms]), limit=top_k)
             return [(hit["file"], hit["page_number"], hit["text"]) for hit in hits]
 
         return search
@@ -130,7 +134,7 @@ class Bm25s:
         import bm25s
 
         engine = bm25s.BM25.load(folder, load_corpus=True)
-        pages = [(row["file"], row["page_number"], row["text"]) for row in engine.corpus]
+        pages = [(row["file"], row["page_number"], row["text"]) for row in engine.corpus or ()]
         engine.corpus = None
 
         def search(text: str, top_k: int) -> list[FoundPage]:

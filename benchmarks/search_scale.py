@@ -51,7 +51,7 @@ def write_copies(pages: Sequence[Page], num_pages: int, path: Path) -> None:
 
 def _copy_pages(table: pa.Table, num_pages: int) -> Iterator[pa.Table]:
     generator = np.random.default_rng(0)
-    words = pc.utf8_split_whitespace(table["text"].combine_chunks())
+    words = pc.call_function("utf8_split_whitespace", [table["text"].combine_chunks()])
     encoded = words.flatten().dictionary_encode()
     word_ids = encoded.indices.to_numpy()
     for number, start in enumerate(range(0, num_pages, table.num_rows)):
@@ -59,8 +59,9 @@ def _copy_pages(table: pa.Table, num_pages: int) -> Iterator[pa.Table]:
         if number:
             is_changed = generator.random(len(word_ids)) < CHANGED_SHARE
             changed_ids[is_changed] = generator.choice(word_ids, size=int(is_changed.sum()))
-        texts = pc.binary_join(pa.ListArray.from_arrays(words.offsets, encoded.dictionary.take(pa.array(changed_ids))), " ")
-        files = pc.binary_join_element_wise(table["file"].combine_chunks(), f"copy{number}", "~")
+        changed = pa.ListArray.from_arrays(words.offsets, encoded.dictionary.take(pa.array(changed_ids)))
+        texts = pc.call_function("binary_join", [changed, " "])
+        files = pc.call_function("binary_join_element_wise", [table["file"].combine_chunks(), f"copy{number}", "~"])
         copy = table.set_column(table.schema.get_field_index("text"), "text", texts)
         copy = copy.set_column(table.schema.get_field_index("file"), "file", files)
         yield copy.slice(0, num_pages - start).cast(table.schema)

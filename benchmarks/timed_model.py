@@ -45,6 +45,7 @@ class TimedExecutor(UniProcExecutor):
             return EMPTY_MODEL_RUNNER_OUTPUT
         time.sleep(max(0.0, self._ends - time.perf_counter()))
         cost = self.vllm_config.additional_config
+        assert isinstance(cost, dict)  # as `build_options` gave it
         self._ends = time.perf_counter() + cost["step_s"] + cost["token_s"] * len(request_ids)
         numbers = np.arange(self._num_drawn, self._num_drawn + len(request_ids))
         self._num_drawn += len(request_ids)

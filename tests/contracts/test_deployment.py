@@ -45,7 +45,7 @@ def test_what_the_cluster_file_needs_is_asked_for_at_its_top() -> None:
     [([{"CPU": 1}] * 100, {"cpu": 4}), ([{"CPU": 1, "GPU": 1}] * 9, {"gpu": 2}), ([{"GPU": 1}, *[{"CPU": 1}] * 20], {"gpu": 1})],
 )
 def test_work_without_gpus_starts_no_gpu_node(
-    cluster_file: dict[str, Any], demand: list[dict[str, int]], node_types: dict[str, int]
+    cluster_file: dict[str, Any], demand: list[dict[str, Any]], node_types: dict[str, int]
 ) -> None:
     from ray.autoscaler._private.node_provider_availability_tracker import NodeAvailabilitySummary
     from ray.autoscaler._private.resource_demand_scheduler import _default_utilization_scorer, get_nodes_for
