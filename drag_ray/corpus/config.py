@@ -20,16 +20,16 @@ class CorpusConfig(BaseConfig):
     manual_packages: tuple[str, ...] = Field(default=("numpy", "pandas", "polars", "pyarrow", "torch"), min_length=1)
     """packages whose reference manuals make up the embedded corpus"""
     ocr: Literal["auto", "off", "always"] = "auto"
-    """auto: OCR reads images, and pages of a PDF whose text layer holds little although something is drawn on them;
+    """auto: OCR reads images, and pages of a PDF whose text layer holds little although they show something;
     off: the text layer alone; always: OCR reads every page of a PDF or image"""
     ocr_min_chars: int = Field(default=100, ge=1)
     """letters and digits from which on a text layer is taken as it is"""
     page_images: bool = False
-    """keep a picture of every page of a PDF or image, for models that see pages"""
+    """keep an image of every page of a PDF or image, for models that see pages"""
     page_image_dpi: int = Field(default=150, ge=36, le=600)
     """resolution of page images in dots per inch"""
     page_image_max_pixels: int = Field(default=2_000_000, ge=10_000)
-    """pixels of a page image at most; a larger page is drawn at a lower resolution"""
+    """pixels of a page image at most; a larger page is rendered at a lower resolution"""
     limit_pages: int = Field(default=0, ge=0)
     """pages to index at most; the manuals then give each package an even share; 0 takes all"""
     limit_questions: int = Field(default=0, ge=0)

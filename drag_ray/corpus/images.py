@@ -1,7 +1,7 @@
-"""Pages of an image file: one page a picture, or a page a frame of a multi-page TIFF."""
+"""Pages of an image file: one page a file, or a page a frame of a multi-page TIFF."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -9,7 +9,7 @@ import numpy as np
 from PIL import Image, ImageOps
 
 from drag_ray.corpus.page_images import compute_scale
-from drag_ray.corpus.page_reader import Draw, PageReader
+from drag_ray.corpus.page_reader import PageReader, Render
 from drag_ray.corpus.problems import Problem, read_one
 from drag_ray.types import Page
 
@@ -35,7 +35,7 @@ def read_image(
     Args:
         path: the image.
         file: the name that the pages carry, relative to the documents' folder.
-        reader: does OCR and pictures; without OCR a page has no text.
+        reader: does OCR and page images; without OCR a page has no text.
         first_page: the first page to read, from 1.
         last_page: the last page to read; the file's last one by default.
     """
@@ -50,7 +50,7 @@ def read_image(
 
 
 @contextmanager
-def _open(path: Path) -> Iterator[tuple[Image.Image, int]]:
+def _open(path: Path) -> Generator[tuple[Image.Image, int]]:
     """An open image and how many pages it has."""
     with Image.open(path, formats=_FORMATS) as image:
         # A photograph may carry previews of itself as further frames; only in a TIFF are they pages.
@@ -58,31 +58,31 @@ def _open(path: Path) -> Iterator[tuple[Image.Image, int]]:
 
 
 def _read_frame(image: Image.Image, page: Page, reader: PageReader) -> Page:
-    return reader.read(page, _build_draw(image, page.page_number), use_ocr=reader.config.ocr != "off")
+    return reader.read(page, _build_render(image, page.page_number), use_ocr=reader.config.ocr != "off")
 
 
-def _build_draw(image: Image.Image, number: int) -> Draw:
-    """Draws a frame, scaled in one step; pixels are never added."""
+def _build_render(image: Image.Image, number: int) -> Render:
+    """Renders a frame, scaled in one step; pixels are never added."""
     image.seek(number - 1)
-    sheet = _to_rgb(image)
+    frame = _to_rgb(image)
     own_dpi = float(max(image.info.get("dpi") or (0,)))
 
-    def draw(dpi: float, max_pixels: int) -> Image.Image:
-        scale = compute_scale(*sheet.size, dpi / own_dpi if own_dpi > dpi else 1.0, max_pixels)
+    def render(dpi: float, max_pixels: int) -> Image.Image:
+        scale = compute_scale(*frame.size, dpi / own_dpi if own_dpi > dpi else 1.0, max_pixels)
         if scale == 1.0:
-            return sheet
-        size = (math.ceil(sheet.width * scale), math.ceil(sheet.height * scale))
-        return sheet.resize(size, Image.Resampling.LANCZOS)
+            return frame
+        size = (math.ceil(frame.width * scale), math.ceil(frame.height * scale))
+        return frame.resize(size, Image.Resampling.LANCZOS)
 
-    return draw
+    return render
 
 
 def _to_rgb(image: Image.Image) -> Image.Image:
-    """The picture upright, on white where it is transparent."""
+    """The image upright, on white where it is transparent."""
     upright = ImageOps.exif_transpose(image)
     if upright.mode.startswith("I;16"):  # Pillow would clip it to the lowest 8 bits
         upright = Image.fromarray((np.asarray(upright) >> 8).astype(np.uint8))
     if upright.has_transparency_data:
-        sheet = Image.new("RGBA", upright.size, "white")
-        upright = Image.alpha_composite(sheet, upright.convert("RGBA"))
+        white = Image.new("RGBA", upright.size, "white")
+        upright = Image.alpha_composite(white, upright.convert("RGBA"))
     return upright.convert("RGB")

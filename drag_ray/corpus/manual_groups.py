@@ -1,7 +1,7 @@
-"""Which manual entries are so alike that they must stay on one side of a split.
+"""Near-duplicates among manual entries, which must stay on one side of a split.
 
 The packages repeat themselves: the four polars frames, pandas' Series and DataFrame, numpy's polynomial
-families.  Knowing one such page is knowing its twin, so twins are put into one group.
+families.  Knowing one such page is knowing the others, so near-duplicates are put into one group.
 """
 
 import re
@@ -15,17 +15,17 @@ from drag_ray.corpus.manual_entries import ManualEntry
 
 _SHINGLE_WORDS = 3
 _MIN_JACCARD = 0.5
-# A shingle on more pages than this is boilerplate (`axis int default None`): it ties nothing and costs most of the time.
+# A shingle on more pages than this is boilerplate (`axis int default None`): it tells nothing and costs most of the time.
 _MAX_SHINGLE_PAGES = 60
 _WORD = re.compile(r"[a-z]+")
 
 
 def compute_groups(entries: Sequence[ManualEntry]) -> list[str]:
-    """The group of each entry: the name of the first entry in its cluster of twins.
+    """The group of each entry: the name of the first of its near-duplicates.
 
-    Twins have the same first sentence, or the same last name in one namespace family (`Series.str.cat` and
+    Near-duplicates have the same first sentence, or the same last name in one namespace family (`Series.str.cat` and
     `Index.str.cat` of pandas), or bodies whose word 3-shingles have a Jaccard similarity of at least 0.5, own
-    names and boilerplate aside.  Being a twin is transitive.
+    names and boilerplate aside.  The relation is taken as transitive.
     """
     keys: list[list[object]] = [
         [("sentence", normalise(entry.sentence) or entry.name), ("name", entry.package, entry.name.rpartition(".")[2])]
@@ -52,8 +52,8 @@ def _find_similar_bodies(entries: Sequence[ManualEntry]) -> list[tuple[int, int]
         places.extend(shingles)
     ones = np.ones(len(rows), dtype=np.int32)
     matrix = sparse.csr_array((ones, (rows, places)), shape=(len(entries), max(len(columns), 1)))
-    telling = np.flatnonzero(np.asarray(matrix.sum(axis=0)).ravel() <= _MAX_SHINGLE_PAGES)
-    matrix = matrix[:, telling]
+    informative = np.flatnonzero(np.asarray(matrix.sum(axis=0)).ravel() <= _MAX_SHINGLE_PAGES)
+    matrix = matrix[:, informative]
     sizes = np.asarray(matrix.sum(axis=1)).ravel()
     common = sparse.coo_array(sparse.triu(matrix @ matrix.T, k=1))
     left, right = common.coords

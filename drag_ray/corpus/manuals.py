@@ -76,11 +76,11 @@ def _take_modules(entries: Sequence[ManualEntry], limit: int) -> list[ManualEntr
 
 def _phrase_questions(entries: Sequence[ManualEntry], places: dict[str, tuple[str, int]]) -> list[dict[str, Any]]:
     groups = compute_groups(entries)
-    twins: dict[str, list[int]] = defaultdict(list)
+    same_sentence: dict[str, list[int]] = defaultdict(list)
     for index, entry in enumerate(entries):
-        twins[normalise(entry.sentence)].append(index)
-    rows = []
-    for indices in twins.values():
+        same_sentence[normalise(entry.sentence)].append(index)
+    rows: list[dict[str, Any]] = []
+    for indices in same_sentence.values():
         if not any(_is_askable(entries[index]) for index in indices) or len(indices) > _MAX_EVIDENCE_PAGES:
             continue
         first = entries[indices[0]]

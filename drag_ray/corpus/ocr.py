@@ -1,4 +1,4 @@
-"""Text of a picture, read by RapidOCR (PP-OCR models on ONNX Runtime, which come with its package)."""
+"""Text of an image, read by RapidOCR (PP-OCR models on ONNX Runtime, which come with its package)."""
 
 from functools import cache
 from typing import Any
@@ -9,25 +9,25 @@ from PIL import Image
 from drag_ray.errors import DataError
 
 DPI = 200
-"""Resolution at which pages are drawn for OCR."""
+"""Resolution at which pages are rendered for OCR."""
 MAX_PIXELS = 2_000_000
 """An A4 or letter page is then below 2,000 pixels a side, where RapidOCR would shrink it a second time; more pixels
 cost time and memory (0.8 GB at this size) and read no better."""
 # Upright pages were read with a mean confidence of 0.97 and more, pages that stood on their head with 0.63 and less.
-_DOUBTFUL = 0.8
+_LOW_CONFIDENCE = 0.8
 
 
 def recognise(image: Image.Image) -> str:
-    """The text of an RGB picture, a line of text a line, from top to bottom; empty if there is none.
+    """The text of an RGB image, a line of text a line, from top to bottom; empty if there is none.
 
-    A picture that makes little sense is also read upside down, and the reading that makes more sense counts.
+    An image that is read with low confidence is also read upside down, and the reading of higher confidence counts.
 
     Raises:
-        DataError: the engine fails on this picture.
+        DataError: the engine fails on this image.
     """
     bgr = np.ascontiguousarray(np.asarray(image)[:, :, ::-1])
     text, confidence = _read(bgr)
-    if text and confidence < _DOUBTFUL:
+    if text and confidence < _LOW_CONFIDENCE:
         turned, turned_confidence = _read(np.ascontiguousarray(bgr[::-1, ::-1]))
         return turned if turned_confidence > confidence else text
     return text
@@ -42,7 +42,7 @@ def _read(bgr: np.ndarray) -> tuple[str, float]:
         found = _load_engine()(bgr)
     except (OpenCVError, ONNXRuntimeError) as error:
         height, width, _ = bgr.shape
-        raise DataError(f"OCR failed on a picture of {width} x {height} pixels ({error!s:.200}).") from error
+        raise DataError(f"OCR failed on an image of {width} x {height} pixels ({error!s:.200}).") from error
     if not found.txts:
         return "", 0.0
     return _join_lines(found.boxes, found.txts), float(np.mean(found.scores))

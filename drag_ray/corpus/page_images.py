@@ -1,7 +1,7 @@
-"""Pictures of pages, kept under the hash of their bytes: equal pictures are one file, and a file never changes.
+"""Page images, addressed by the hash of their bytes: equal images are one file, and a file never changes.
 
 page_images/
-  3f/3f8a...c1.jpg    JPEG; the key of a page's picture is its path in this folder
+  3f/3f8a...c1.jpg    JPEG; the key of a page's image is its path in this folder
 """
 
 import hashlib
@@ -34,7 +34,7 @@ class PageImages:
         self.root = root
 
     def write(self, image: Image.Image) -> str:
-        """Keep a picture (RGB or grey) and return its key."""
+        """Keep an image (RGB or grey) and return its key."""
         buffer = io.BytesIO()
         image.save(buffer, "JPEG", quality=_QUALITY)
         digest = _compute_digest(buffer.getbuffer())
@@ -61,7 +61,7 @@ class PageImages:
         return data
 
     def open(self, key: str) -> Image.Image:
-        """The picture of a page whose `image` is `key`, decoded.
+        """The image of a page whose `image` is `key`, decoded.
 
         Raises:
             DataError: the key is none, or its file is missing or not what was written.
@@ -76,7 +76,7 @@ def _compute_digest(data: bytes | memoryview) -> str:
 
 
 def compute_scale(width: float, height: float, scale: float, max_pixels: int) -> float:
-    """The scale, at most `scale`, at which a sheet of `width` x `height` has `max_pixels` or less, edges rounded up.
+    """The scale, at most `scale`, at which a page of `width` x `height` has `max_pixels` or less, edges rounded up.
 
     No edge becomes longer than 16,000 pixels either.
     """

@@ -1,4 +1,4 @@
-"""What is done with a page that can be drawn: its text by OCR where that is needed, and its picture into the store."""
+"""What is done with a page that can be rendered: its text by OCR where that is needed, and its image into the store."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -11,8 +11,8 @@ from drag_ray.corpus.page_images import PageImages
 from drag_ray.corpus.text import clean_text, count_letters
 from drag_ray.types import Page
 
-Draw = Callable[[float, int], Image.Image]
-"""Draws a page in RGB at (dots per inch, pixels at most)."""
+Render = Callable[[float, int], Image.Image]
+"""Renders a page in RGB at (dots per inch, pixels at most)."""
 
 
 class PageReader:
@@ -27,20 +27,20 @@ class PageReader:
         self.config = config
         self._images = images
 
-    def read(self, page: Page, draw: Draw, use_ocr: bool) -> Page:
-        """The page with the text that OCR finds if `use_ocr`, and with its picture if the options ask for pictures.
+    def read(self, page: Page, render: Render, use_ocr: bool) -> Page:
+        """The page with the text that OCR finds if `use_ocr`, and with its image if the options ask for page images.
 
         OCR's text replaces the text layer if it holds more, or, with `always`, if it holds anything.
 
         Raises:
-            ArtifactError: the picture cannot be written. Whatever drawing a damaged page or reading it raises passes through.
+            ArtifactError: the image cannot be written. Whatever rendering a damaged page or reading it raises passes through.
         """
         if use_ocr:
-            text = clean_text(ocr.recognise(draw(ocr.DPI, ocr.MAX_PIXELS)))
+            text = clean_text(ocr.recognise(render(ocr.DPI, ocr.MAX_PIXELS)))
             known = 0 if self.config.ocr == "always" else count_letters(page.text)
             if count_letters(text) > known:
                 page = replace(page, text=text, text_source="ocr")
         if self.config.page_images:
-            picture = draw(self.config.page_image_dpi, self.config.page_image_max_pixels)
-            page = replace(page, image=self._images.write(picture))
+            image = render(self.config.page_image_dpi, self.config.page_image_max_pixels)
+            page = replace(page, image=self._images.write(image))
         return page

@@ -4,7 +4,7 @@ A part is a few small documents or a range of pages of a large one. The parts de
 the machine, so that a run that was killed finds its parts wherever it goes on.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, fields
 from pathlib import Path
@@ -99,7 +99,7 @@ def forget_attempts(parts_dir: Path) -> None:
 
 
 @contextmanager
-def _count_attempt(part_path: Path, span: Span) -> Iterator[int]:
+def _count_attempt(part_path: Path, span: Span) -> Generator[int]:
     """The number of this attempt, from 1. A file counts the attempts; it stays behind only if the process dies."""
     place = artifacts.compute_fingerprint(part_path.name, _name(span))
     path = part_path.with_name(place + _ATTEMPT_SUFFIX)
@@ -120,7 +120,7 @@ def _name(span: Span) -> str:
 def merge_parts(part_paths: list[Path], limit: int = 0) -> tuple[pa.Table, list[Problem]]:
     """All pages as one table of `PAGES` in order of (file, page_number), and what was set aside.
 
-    A page that several documents hold is kept from the first, with the first picture that any of them has. The last
+    A page that several documents hold is kept from the first, with the first page image that any of them has. The last
     page of a file settles how many pages all of them say that it has. Text is read for a chunk of pages at a time.
 
     Args:

@@ -1,19 +1,19 @@
-"""Pages of a PDF: their text layer, and OCR and pictures where they are asked for."""
+"""Pages of a PDF: their text layer, and OCR and page images where they are asked for."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import pypdfium2
 import pypdfium2.raw as pdfium
 from PIL import Image
+from pypdfium2 import PdfDocument, PdfiumError
 
 from drag_ray.corpus.config import CorpusConfig
 from drag_ray.corpus.page_images import compute_scale
-from drag_ray.corpus.page_reader import Draw, PageReader
+from drag_ray.corpus.page_reader import PageReader, Render
 from drag_ray.corpus.problems import Problem, read_one
 from drag_ray.corpus.text import clean_text, count_letters
 from drag_ray.errors import DataError
@@ -26,7 +26,7 @@ _REASONS = {
     pdfium.FPDF_ERR_SECURITY: ("is encrypted with an unknown scheme", "Save a copy without protection or remove it"),
 }
 _WORD = re.compile(r"\w+")
-_DRAWN = {pdfium.FPDF_PAGEOBJ_IMAGE, pdfium.FPDF_PAGEOBJ_PATH, pdfium.FPDF_PAGEOBJ_SHADING}
+_GRAPHICS = {pdfium.FPDF_PAGEOBJ_IMAGE, pdfium.FPDF_PAGEOBJ_PATH, pdfium.FPDF_PAGEOBJ_SHADING}
 _POINTS_PER_INCH = 72
 
 
@@ -48,7 +48,7 @@ def read_pdf(
     Args:
         path: the PDF.
         file: the name that the pages carry, relative to the documents' folder.
-        reader: does OCR and pictures; none for the text layer alone.
+        reader: does OCR and page images; none for the text layer alone.
         first_page: the first page to read, from 1.
         last_page: the last page to read; the PDF's last one by default.
 
@@ -59,8 +59,8 @@ def read_pdf(
     with _open(path) as document:
         total_pages = len(document)
         if document.get_formtype() and reader:
-            document.init_forms()  # else the entries of filled forms would not be drawn
-        layers: dict[int, _Layer] = {}
+            document.init_forms()  # else the entries of filled forms would not be rendered
+        layers: dict[int, _TextLayer] = {}
         for number in range(first_page, min(last_page or total_pages, total_pages) + 1):
             place = f"{path}, page {number}"
             layer = read_one("broken_page", place, _read_layer, document, number, reader.config if reader else None)
@@ -69,12 +69,12 @@ def read_pdf(
             else:
                 layers[number] = layer
         words = {word.lower() for layer in layers.values() for word in _WORD.findall(layer.text)}
-        pages = []
+        pages: list[Page] = []
         for number, layer in layers.items():
             page = Page(file, number, total_pages, clean_text(layer.text, words))
             if reader:
-                place, draw = f"{path}, page {number}", _build_draw(document, number)
-                finished = read_one("broken_page", place, reader.read, page, draw, layer.use_ocr)
+                place, render = f"{path}, page {number}", _build_render(document, number)
+                finished = read_one("broken_page", place, reader.read, page, render, layer.use_ocr)
                 if isinstance(finished, Problem):
                     problems.append(replace(finished, reason=f"{finished.reason} Its text layer is kept."))
                 else:
@@ -84,18 +84,18 @@ def read_pdf(
 
 
 @dataclass(frozen=True, slots=True)
-class _Layer:
+class _TextLayer:
     text: str
     use_ocr: bool
 
 
 @contextmanager
-def _open(path: Path) -> Iterator[Any]:
+def _open(path: Path) -> Generator[PdfDocument]:
     if not path.is_file():
         raise DataError(f"{path}: no such file. Check corpus.documents.")
     try:
-        document = pypdfium2.PdfDocument(path)
-    except pypdfium2.PdfiumError as error:
+        document = PdfDocument(path)
+    except PdfiumError as error:
         raise DataError(f"{path}: {_explain(error, path)}") from error
     with closing(document):
         if len(document) == 0:
@@ -103,7 +103,7 @@ def _open(path: Path) -> Iterator[Any]:
         yield document
 
 
-def _explain(error: pypdfium2.PdfiumError, path: Path) -> str:
+def _explain(error: PdfiumError, path: Path) -> str:
     code = error.err_code or 0
     # For a PDF without pages PDFium sets no error code, so the one found may be left over from another file.
     if code == pdfium.FPDF_ERR_PASSWORD and b"/Encrypt" not in path.read_bytes():
@@ -112,11 +112,11 @@ def _explain(error: pypdfium2.PdfiumError, path: Path) -> str:
     return f"{reason}. {remedy}."
 
 
-def _read_layer(document: Any, number: int, config: CorpusConfig | None) -> _Layer:
+def _read_layer(document: PdfDocument, number: int, config: CorpusConfig | None) -> _TextLayer:
     with closing(document[number - 1]) as page:
         with closing(page.get_textpage()) as text_page:
             text = text_page.get_text_bounded()
-        return _Layer(text, config is not None and _needs_ocr(text, page, config))
+        return _TextLayer(text, config is not None and _needs_ocr(text, page, config))
 
 
 def _needs_ocr(text: str, page: Any, config: CorpusConfig) -> bool:
@@ -125,16 +125,16 @@ def _needs_ocr(text: str, page: Any, config: CorpusConfig) -> bool:
         return False
     kinds = {item.type for item in page.get_objects()}
     # On a page with little text and nothing else OCR would find the same; glyphs that stand for no letter are worth a look.
-    is_known = letters > 0 and not kinds & _DRAWN
+    is_known = letters > 0 and not kinds & _GRAPHICS
     return bool(kinds) and (config.ocr == "always" or not is_known)
 
 
-def _build_draw(document: Any, number: int) -> Draw:
-    def draw(dpi: float, max_pixels: int) -> Image.Image:
+def _build_render(document: Any, number: int) -> Render:
+    def render(dpi: float, max_pixels: int) -> Image.Image:
         with closing(document[number - 1]) as page:
             width, height = page.get_size()
             scale = compute_scale(width, height, dpi / _POINTS_PER_INCH, max_pixels)
             with closing(page.render(scale=scale, rev_byteorder=True)) as bitmap:
                 return bitmap.to_pil().convert("RGB")
 
-    return draw
+    return render

@@ -1,5 +1,6 @@
 import struct
 import zlib
+from typing import Any
 
 import numpy as np
 import pytest
@@ -120,7 +121,8 @@ def test_a_photograph_is_turned_upright(tmp_path, images):
 @pytest.mark.parametrize("mode", ["RGBA", "LA", "P"])
 def test_transparency_is_white_paper(tmp_path, images, mode):
     image = Image.new("RGBA", (20, 20), (0, 0, 0, 0)).convert(mode)
-    image.save(tmp_path / "a.png", **({"transparency": image.getpixel((0, 0))} if mode == "P" else {}))
+    options: dict[str, Any] = {"transparency": image.getpixel((0, 0))} if mode == "P" else {}
+    image.save(tmp_path / "a.png", **options)
     assert min(read_picture(tmp_path / "a.png", images).getpixel((10, 10))) > 250
 
 
@@ -138,8 +140,9 @@ def test_sixteen_bits_become_eight_without_clipping(tmp_path, images):
         ({"page_image_max_pixels": 30_000}, None, (199, 149)),
     ],
 )
-def test_pictures_shrink_to_resolution_and_budget_and_never_grow(tmp_path, images, options, dpi, size):
-    Image.new("RGB", (400, 300), "white").save(tmp_path / "a.png", **({"dpi": (dpi, dpi)} if dpi else {}))
+def test_page_images_shrink_to_resolution_and_budget_and_never_grow(tmp_path, images, options, dpi, size):
+    resolution: dict[str, Any] = {"dpi": (dpi, dpi)} if dpi else {}
+    Image.new("RGB", (400, 300), "white").save(tmp_path / "a.png", **resolution)
     found = read_picture(tmp_path / "a.png", images, **options).size
     assert found == pytest.approx(size, abs=1)
     assert found[0] * found[1] <= options.get("page_image_max_pixels", 10**6)

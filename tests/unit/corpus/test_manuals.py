@@ -43,7 +43,7 @@ def numpy_entries():
 
 def test_an_entry_holds_the_docstring_without_its_first_sentence(numpy_entries):
     entry = numpy_entries["numpy.linalg.det"]
-    documentation = inspect.cleandoc(np.linalg.det.__doc__)
+    documentation = inspect.cleandoc(np.linalg.det.__doc__ or "")
     assert (entry.namespace, entry.signature, entry.sentence) == (
         "numpy.linalg",
         "det(a)",
@@ -66,7 +66,7 @@ def test_an_unknown_package_is_a_configuration_error():
         read_entries("no_such_package")
 
 
-def test_twins_share_a_group_and_strangers_do_not():
+def test_near_duplicates_share_a_group_and_others_do_not():
     body = "Return the sorted values of the given input along the chosen axis with a stable method for every dtype"
     entries = [
         build_entry("numpy.first", "Sort alpha values of something.", body),

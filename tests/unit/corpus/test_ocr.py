@@ -33,12 +33,12 @@ def test_boxes_side_by_side_are_one_line():
     assert ocr._join_lines(boxes, ("right", "left", "next", "last")) == "left right\nnext\nlast"
 
 
-def test_a_picture_at_which_the_engine_fails_is_named(monkeypatch):
+def test_an_image_at_which_the_engine_fails_is_named(monkeypatch):
     import cv2
 
-    def fail(picture):
+    def fail(image):
         raise cv2.error("out of memory")
 
     monkeypatch.setattr(ocr, "_load_engine", lambda: fail)
-    with pytest.raises(DataError, match="OCR failed on a picture of 30 x 20 pixels"):
+    with pytest.raises(DataError, match="OCR failed on an image of 30 x 20 pixels"):
         ocr.recognise(Image.new("RGB", (30, 20)))

@@ -92,7 +92,7 @@ def test_parts_without_a_page_give_an_empty_table(tmp_path, reader):
     ]
 
 
-def test_a_page_of_a_table_takes_the_picture_that_its_pdf_has(tmp_path):
+def test_a_page_of_a_table_takes_the_image_that_its_pdf_has(tmp_path):
     reader = PageReader(CorpusConfig(ocr="off", page_images=True), PageImages(tmp_path / "page_images"))
     canvas = Canvas(str(tmp_path / "a.pdf"))
     canvas.drawString(72, 700, "text layer")

@@ -190,16 +190,16 @@ def test_the_threshold_counts_letters_and_digits(tmp_path, seen):
 
 def test_a_page_at_which_ocr_fails_keeps_its_text_layer(tmp_path, monkeypatch):
     def recognise(image):
-        raise DataError("OCR failed on a picture.")
+        raise DataError("OCR failed on an image.")
 
     monkeypatch.setattr(ocr, "recognise", recognise)
     path = write_mixed_pdf(tmp_path / "a.pdf")
     pages, problems = read_pdf(path, "a.pdf", PageReader(CorpusConfig(), PageImages(tmp_path)))
     assert (len(pages), pages[2].text, len(problems)) == (7, "Page 3 of 7", 4)
-    assert problems[0].reason == "OCR failed on a picture. Its text layer is kept."
+    assert problems[0].reason == "OCR failed on an image. Its text layer is kept."
 
 
-def test_pictures_are_drawn_at_the_resolution_and_within_the_budget(tmp_path):
+def test_page_images_are_rendered_at_the_resolution_and_within_the_budget(tmp_path):
     canvas = Canvas(str(tmp_path / "a.pdf"), pagesize=(720, 360))
     canvas.setFillColorRGB(1, 0, 0)
     canvas.rect(0, 0, 360, 360, fill=1, stroke=0)
@@ -216,7 +216,7 @@ def test_pictures_are_drawn_at_the_resolution_and_within_the_budget(tmp_path):
     assert width / height == pytest.approx(2, rel=0.02)
 
 
-def test_equal_pages_share_a_picture(tmp_path):
+def test_equal_pages_share_an_image(tmp_path):
     path = write_pdf(tmp_path / "a.pdf", ["same", "same", "other"])
     first, second, third = read_with(tmp_path, path, page_images=True)
     assert first.image == second.image != third.image
