@@ -10,7 +10,7 @@ from pathlib import Path
 from record import write_result
 
 from drag_ray import artifacts
-from drag_ray.pipeline import STAGES
+from drag_ray.stages import STAGES
 
 
 def main() -> None:

@@ -34,9 +34,10 @@ from drag_ray.engine.embedded import resolve_model
 from drag_ray.engine.pretrained import load_tokenizer
 from drag_ray.errors import DragRayError
 from drag_ray.finetune.stage import CURVE_NAME
-from drag_ray.pipeline import STAGES
+from drag_ray.pipeline import run_code
 from drag_ray.run_config import RunConfig
 from drag_ray.stage_folder import StageFolder
+from drag_ray.stages import STAGES
 
 _SHAPES = {"8b": SHAPES_8B, "tiny": SHAPES_TINY}
 
@@ -89,7 +90,7 @@ def measure(run_dir: Path, config: RunConfig, warm_up: int) -> dict[str, Any]:
     """One run of the stage. Its folder is left behind."""
     with GpuMemory() as memory, StageFolder(run_dir / "finetune", Identity("finetune", {}, {}, "bench")) as folder:
         try:
-            counts = STAGES["finetune"].run(config.model_copy(update={"run_dir": run_dir}), folder)
+            counts = run_code(STAGES["finetune"], config.model_copy(update={"run_dir": run_dir}), folder)
         except DragRayError as error:
             return {"failed": str(error)}
     points = [json.loads(line) for line in (run_dir / "finetune" / CURVE_NAME).read_text().splitlines()]

@@ -27,9 +27,10 @@ from drag_ray import schemas
 from drag_ray.artifacts import Identity
 from drag_ray.cluster import ClusterConfig, connect
 from drag_ray.format.config import FORMATS
-from drag_ray.pipeline import STAGES
+from drag_ray.pipeline import run_code
 from drag_ray.run_config import RunConfig
 from drag_ray.stage_folder import StageFolder
+from drag_ray.stages import STAGES
 
 _COPIES_PER_FILE = 5
 _LARGEST_FLOOR = 100_000
@@ -108,12 +109,12 @@ def measure_stages(real: pl.DataFrame, run_dir: Path, size: int) -> dict[str, An
     with Memory() as memory:
         for name in ("process", "format"):
             started = time.perf_counter()
-            with StageFolder(config.stage_dir(name), Identity(name, {}, {}, "")) as folder:
-                counts |= STAGES[name].run(config, folder)
+            with StageFolder((config.run_dir / name), Identity(name, {}, {}, "")) as folder:
+                counts |= run_code(STAGES[name], config, folder)
             seconds[f"{name}_seconds"] = round(time.perf_counter() - started, 2)
     cpu_seconds = read_cpu_seconds() - cpu_started
     rows = {name: counts[f"{name}_train"] + counts[f"{name}_validation"] for name in FORMATS}
-    written_bytes = sum(path.stat().st_size for path in config.stage_dir("format").rglob("*") if path.is_file())
+    written_bytes = sum(path.stat().st_size for path in (config.run_dir / "format").rglob("*") if path.is_file())
     floor = measure_floor(run_dir, num_trajectories) if size <= _LARGEST_FLOOR else {}
     shutil.rmtree(run_dir)
     return {

@@ -120,8 +120,9 @@ def _unwritable(path: Path, error: OSError) -> ArtifactError:
 class Identity:
     """What makes the content of a stage folder: change any part and the stage must run again.
 
-    Two are no such parts: `max_tries` says how often work that fails is tried before it is set aside, and `command` what to
-    run when the folder is damaged; by default the job of the stage.
+    Four are no such parts: `max_tries` says how often work that fails is tried before it is set aside, `command` what to run
+    when the folder is damaged (by default the job of the stage), `address` where in the run the folder is (by default the stage's
+    name), and `reads` where the stages are whose outcomes are among the `inputs`.
     """
 
     stage: str
@@ -130,6 +131,8 @@ class Identity:
     code: str
     max_tries: int = 0
     command: str = ""
+    address: str = ""
+    reads: dict[str, str] = field(default_factory=dict)
 
     @property
     def fingerprint(self) -> str:
@@ -137,9 +140,10 @@ class Identity:
 
     def to_dict(self) -> dict[str, Any]:
         return {
-            "stage": self.stage,
+            "stage": self.address or self.stage,
             "fingerprint": self.fingerprint,
             "inputs": self.inputs,
+            "reads": self.reads,
             "code": self.code,
             "config": self.config,
             "max_tries": self.max_tries,
@@ -149,7 +153,7 @@ class Identity:
 
 @dataclass(frozen=True)
 class Manifest:
-    """The record of a stage that has come to its end.
+    """The record of a stage that has come to its end. `stage` is its address in the run.
 
     `counts` are the figures of its summary line. A count named `unfinished` is the work that was lost and is tried again
     when the stage is started again, one named `set_aside` the work that failed `max_tries` times and is tried again when more
@@ -177,6 +181,11 @@ class Manifest:
     def outcome_fingerprint(self) -> str:
         """Stands for what came out: the same stage with the same options can come out otherwise, as sampling does."""
         return compute_fingerprint(self.fingerprint, self.counts, self.accepted)
+
+
+def read_address(stage_dir: Path) -> str:
+    """Where in its run the folder of a stage is, by its identity."""
+    return json.loads((stage_dir / IDENTITY_NAME).read_text(encoding="utf-8"))["stage"]
 
 
 def read_manifest(stage_dir: Path) -> Manifest | None:

@@ -9,21 +9,19 @@ from drag_ray.errors import ConfigError, DragRayError
 from drag_ray.file_commands import FILE_COMMANDS, run_file_command
 
 PIPELINE = "pipeline"
-SERVE = "serve"
 _PIPELINE_SUMMARY = "Run all stages in order; skip what is unchanged, go on with what was interrupted."
-_SERVE_SUMMARY = "Serve the base model and its adapters behind one OpenAI-compatible endpoint."
-_ALWAYS = ("run_dir", "verify", "cluster")
+_ALWAYS = ("run_dir", "scope", "reads", "verify", "cluster")
 _INTERRUPTED = 130
 _FAILED = 1
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """`drag-ray STAGE [options]`. Returns the exit status."""
-    from drag_ray.pipeline import STAGES
+    from drag_ray.stages import SERVE, STAGES
 
     arguments = list(sys.argv[1:] if argv is None else argv)
     stages = {name: stage.summary for name, stage in STAGES.items()}
-    commands = stages | {SERVE: _SERVE_SUMMARY, PIPELINE: _PIPELINE_SUMMARY} | FILE_COMMANDS
+    commands = stages | {SERVE.name: SERVE.summary, PIPELINE: _PIPELINE_SUMMARY} | FILE_COMMANDS
     if not arguments or arguments[0] in ("-h", "--help"):
         print("usage: drag-ray COMMAND [options]\n\ncommands:")
         print("\n".join(f"  {name:<10}{summary}" for name, summary in commands.items()))
@@ -53,16 +51,18 @@ def run_command(command: str, argv: Sequence[str]) -> int:
 
 def _run(command: str, argv: Sequence[str]) -> None:
     from drag_ray.config import load
-    from drag_ray.pipeline import STAGES, run_stages
+    from drag_ray.pipeline import open_inputs, run_stages
     from drag_ray.run_config import RunConfig
+    from drag_ray.serve.config import ServeSections
+    from drag_ray.stages import SERVE, STAGES
 
     stages = list(STAGES.values()) if command == PIPELINE else [STAGES[command]] if command in STAGES else []
     if command == PIPELINE:
-        sections, summary = (), _PIPELINE_SUMMARY
-    elif command == SERVE:
-        sections, summary = (*_ALWAYS, "engine", "serve"), _SERVE_SUMMARY
+        sections, summary = [name for name in RunConfig.model_fields if name != "name"], _PIPELINE_SUMMARY
+    elif command == SERVE.name:
+        sections, summary = (*_ALWAYS, *SERVE.sections.list_names()), SERVE.summary
     else:
-        sections, summary = (*_ALWAYS, *stages[0].section_names), stages[0].summary
+        sections, summary = (*_ALWAYS, "name", *stages[0].sections.list_names()), stages[0].summary
     config = load(RunConfig, argv, sections, program=f"drag-ray {command}", description=summary)
     from drag_ray.cluster import connect, is_submitted_job
 
@@ -73,14 +73,10 @@ def _run(command: str, argv: Sequence[str]) -> None:
         )
     with ExitStack() as stack:
         start_ray = cache(lambda: stack.enter_context(connect(config.cluster)))
-        if command == SERVE:
-            from drag_ray.inputs import Inputs
+        if command == SERVE.name:
             from drag_ray.serve import stage as serve_stage
-            from drag_ray.serve.config import ServeSections
 
-            finetune_dir = config.stage_dir("finetune")
-            inputs = Inputs({"finetune": finetune_dir if finetune_dir.exists() else None})
-            serve_stage.run(config.take(ServeSections), inputs, start_ray=start_ray)
+            serve_stage.run(config.take(ServeSections), open_inputs(SERVE, config), start_ray=start_ray)
         run_stages(stages, config, start_ray)
 
 

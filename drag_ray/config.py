@@ -4,10 +4,10 @@ A stage declares its own section in its `config.py`; `Config` puts the sections 
 TOML file describes a whole run and every job reads the sections it needs from it.
 """
 
-import dataclasses
 import difflib
 import tomllib
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -26,10 +26,23 @@ class BaseConfig(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True, validate_default=True)
 
 
-def dump_sections(sections: Any) -> dict[str, Any]:
-    """The options of a stage's sections (a dataclass with a field for each) as JSON, by the names of the sections."""
-    values = {field.name: getattr(sections, field.name) for field in dataclasses.fields(sections)}
-    return {name: value.model_dump(mode="json") if isinstance(value, BaseModel) else value for name, value in values.items()}
+@dataclass(frozen=True)
+class Sections:
+    """The options that a stage receives: a dataclass with a field for each section of the configuration, named as there."""
+
+    @classmethod
+    def list_names(cls) -> tuple[str, ...]:
+        """The names of the sections."""
+        return tuple(item.name for item in fields(cls))
+
+    def dump(self) -> dict[str, Any]:
+        """The options as JSON, by the names of the sections."""
+        values = {name: getattr(self, name) for name in self.list_names()}
+        return {name: value.model_dump(mode="json") if isinstance(value, BaseModel) else value for name, value in values.items()}
+
+    def list_sources(self) -> dict[str, Path]:
+        """What the stage reads from outside the run, by what it is called there."""
+        return {}
 
 
 ConfigT = TypeVar("ConfigT", bound=BaseConfig)

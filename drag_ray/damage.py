@@ -1,10 +1,10 @@
 """What of a finished stage is not as it was written: how it is found, what its readers are told, and how a change is accepted."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from pathlib import Path
 
 from drag_ray import artifacts, checksums
-from drag_ray.artifacts import MANIFEST_NAME, Manifest
+from drag_ray.artifacts import IDENTITY_NAME, MANIFEST_NAME, PREVIOUS_DIR_NAME, Manifest
 from drag_ray.checksums import LIST_NAME, Checksum, Damage
 from drag_ray.errors import ArtifactError, DamageError
 
@@ -56,10 +56,20 @@ def list_finished(path: Path) -> list[Path]:
     """
     if (path / MANIFEST_NAME).exists():
         return [path]
-    found = sorted(manifest.parent for manifest in path.glob(f"[!.]*/{MANIFEST_NAME}"))
+    found = sorted(_walk_finished(path))
     if not found:
         raise ArtifactError(f"{path}: neither a run with a finished stage nor a stage. Give a run's folder.")
     return found
+
+
+def _walk_finished(folder: Path) -> Iterator[Path]:
+    """The finished stages below a folder that is none, those that were set aside left out."""
+    for path in folder.iterdir() if folder.is_dir() else ():
+        if path.is_dir() and not path.name.startswith((".", PREVIOUS_DIR_NAME)):
+            if (path / MANIFEST_NAME).exists():
+                yield path
+            elif not (path / IDENTITY_NAME).exists():
+                yield from _walk_finished(path)
 
 
 def verify_stage(stage_dir: Path) -> tuple[int, int]:

@@ -88,27 +88,33 @@ def _inspect(argv: Sequence[str]) -> None:
 
 def _import(argv: Sequence[str]) -> None:
     from drag_ray.config import load
+    from drag_ray.pipeline import find_own
     from drag_ray.process.exchange import import_trajectories
     from drag_ray.run_config import RunConfig
 
     path, rest = _take_file("import", argv)
-    config = load(RunConfig, rest, ("run_dir", "agent"), program="drag-ray import FILE", description=FILE_COMMANDS["import"])
-    counts = import_trajectories(path, config.stage_dir("collect"), config.agent)
+    sections = ("run_dir", "scope", "name", "agent")
+    config = load(RunConfig, rest, sections, program="drag-ray import FILE", description=FILE_COMMANDS["import"])
+    address = find_own("collect", config)
+    counts = import_trajectories(path, config.run_dir, address, config.agent)
     num_finished, num_set_aside = counts.pop("finished"), counts.pop("set_aside")
     kinds = f" ({', '.join(f'{kind} {number}' for kind, number in counts.items())})" if counts else ""
-    print(f"import: {num_finished} trajectories, {num_set_aside} lines set aside{kinds}, in {config.stage_dir('collect')}")
+    print(f"import: {num_finished} trajectories, {num_set_aside} lines set aside{kinds}, in {address.locate(config.run_dir)}")
 
 
 def _export(argv: Sequence[str]) -> None:
     from drag_ray.config import load
     from drag_ray.damage import refuse_damage
+    from drag_ray.pipeline import find_own
     from drag_ray.process.exchange import export_trajectories
     from drag_ray.run_config import RunConfig
 
     path, rest = _take_file("export", argv)
-    config = load(RunConfig, rest, ("run_dir",), program="drag-ray export FILE", description=FILE_COMMANDS["export"])
-    refuse_damage(config.stage_dir("collect"), whole=True)
-    num_exported = export_trajectories(config.stage_dir("collect") / "trajectories", path)
+    sections = ("run_dir", "scope", "name")
+    config = load(RunConfig, rest, sections, program="drag-ray export FILE", description=FILE_COMMANDS["export"])
+    collect_dir = find_own("collect", config).locate(config.run_dir)
+    refuse_damage(collect_dir, whole=True)
+    num_exported = export_trajectories(collect_dir / "trajectories", path)
     print(f"export: {num_exported} trajectories in {path}")
 
 

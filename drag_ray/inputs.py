@@ -1,11 +1,11 @@
 """What a stage reads: the folders of the stages that it declares, and of no other.
 
-A stage is given an `Inputs` and its own folder. It knows no run folder, so it cannot come to depend on work that its identity
+A stage is given its `Inputs` and its own folder. It knows no run folder, so it cannot come to depend on work that its identity
 does not name.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from drag_ray.artifacts import Manifest, read_manifest
@@ -16,11 +16,12 @@ class Inputs:
     """The stages that a stage reads, by their names: the folder of each, None for one that need not have been started."""
 
     folders: Mapping[str, Path | None]
+    _run_dir: Path = field(default=Path(), repr=False)
 
     def __getitem__(self, stage: str) -> Path:
         """The folder of a stage that is always read. KeyError for one that is not declared."""
         folder = self.folders[stage]
-        assert folder is not None, f"{stage} may be missing: use `find`"
+        assert folder is not None, f"{stage} need not have been started: use `find`"
         return folder
 
     def find(self, stage: str) -> Path | None:
@@ -36,15 +37,14 @@ class Inputs:
         found: dict[str, Manifest] = {}
         for name, folder in self.folders.items():
             manifest = read_manifest(folder) if folder else None
-            if folder and manifest:
-                found |= {name: manifest} | _read_ancestors(folder.parent, manifest)
+            if manifest:
+                found |= {name: manifest} | self._read_ancestors(manifest)
         return found
 
-
-def _read_ancestors(run_dir: Path, manifest: Manifest) -> dict[str, Manifest]:
-    found: dict[str, Manifest] = {}
-    for name, fingerprint in manifest.origin.get("inputs", {}).items():
-        ancestor = read_manifest(run_dir / name)
-        if ancestor and ancestor.outcome_fingerprint == fingerprint:
-            found |= {name: ancestor} | _read_ancestors(run_dir, ancestor)
-    return found
+    def _read_ancestors(self, manifest: Manifest) -> dict[str, Manifest]:
+        found: dict[str, Manifest] = {}
+        for name, address in manifest.origin.get("reads", {}).items():
+            ancestor = read_manifest(self._run_dir / address)
+            if ancestor and ancestor.outcome_fingerprint == manifest.origin["inputs"].get(name):
+                found |= {name: ancestor} | self._read_ancestors(ancestor)
+        return found

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 
-from drag_ray.artifacts import IDENTITY_NAME
+from drag_ray.artifacts import IDENTITY_NAME, read_address
 
 _PREFIX = "drag_ray_"
 _TAG_KEYS = ("run", "stage")
@@ -42,10 +42,12 @@ def name_tags(rollouts_dir: Path) -> dict[str, str]:
     Args:
         rollouts_dir: the folder of a stage, or one in it.
     """
-    lineage = (rollouts_dir, *rollouts_dir.parents)
-    stage_dir = next((folder for folder in lineage if (folder / IDENTITY_NAME).is_file()), rollouts_dir)
-    run_dir = stage_dir.parent
-    return {"run": run_dir.name, "stage": rollouts_dir.relative_to(run_dir).as_posix()}
+    for stage_dir in (rollouts_dir, *rollouts_dir.parents):
+        if (stage_dir / IDENTITY_NAME).is_file():
+            address = read_address(stage_dir)
+            run_dir = stage_dir.parents[address.count("/")]
+            return {"run": run_dir.name, "stage": rollouts_dir.relative_to(run_dir).as_posix()}
+    return {"run": rollouts_dir.parent.name, "stage": rollouts_dir.name}
 
 
 class RayRecorder:

@@ -1,8 +1,6 @@
-"""Where a number comes from: the versions, the commit and the code that made it."""
+"""Where a number comes from: the versions and the commit that made it."""
 
-import hashlib
 import subprocess
-from collections.abc import Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
@@ -30,17 +28,6 @@ def read_commit() -> str:
         return commit + ("+changes" if _ask_git("status", "--porcelain", "--untracked-files=no") else "")
     except (OSError, subprocess.SubprocessError):
         return ""
-
-
-def compute_code_fingerprint(parts: Sequence[str]) -> str:
-    """16 hexadecimal digits that stand for the source of these parts of drag_ray: modules (`types.py`) or packages (`agent`)."""
-    digest = hashlib.sha256()
-    for part in parts:
-        root = _PACKAGE_DIR / part
-        for path in sorted(root.rglob("*.py")) if root.is_dir() else [root]:
-            digest.update(path.relative_to(_PACKAGE_DIR).as_posix().encode())
-            digest.update(path.read_bytes())
-    return digest.hexdigest()[:16]
 
 
 def _ask_git(*arguments: str) -> str:

@@ -1,13 +1,15 @@
 """The options of a whole run: every stage's section in one place, and where each stage's folder is."""
 
-import dataclasses
+import re
 from pathlib import Path
 from typing import TypeVar
+
+from pydantic import ValidationInfo, field_validator
 
 from drag_ray.agent.config import AgentConfig
 from drag_ray.cluster import ClusterConfig
 from drag_ray.collect.config import CollectConfig
-from drag_ray.config import BaseConfig
+from drag_ray.config import BaseConfig, Sections
 from drag_ray.corpus.config import CorpusConfig
 from drag_ray.engine.config import EngineConfig
 from drag_ray.evaluate.config import EvaluateConfig
@@ -17,8 +19,10 @@ from drag_ray.process.config import ProcessConfig
 from drag_ray.rollout.config import RolloutConfig
 from drag_ray.search.config import SearchConfig
 from drag_ray.serve.config import ServeConfig
+from drag_ray.stages import STAGES
 
-SectionsT = TypeVar("SectionsT")
+SectionsT = TypeVar("SectionsT", bound=Sections)
+_NAME = re.compile(r"[A-Za-z0-9][\w-]*")
 
 
 class RunConfig(BaseConfig):
@@ -26,6 +30,13 @@ class RunConfig(BaseConfig):
 
     run_dir: Path = Path("runs/default")
     """folder of the run; each stage has a folder of its own in it"""
+    scope: str = ""
+    """folder within the run for the stages, for example rounds/2; the index is the run's own"""
+    name: str = ""
+    """name of this instance of the stage, where a run has several: its folder is then, for example, finetune/NAME"""
+    reads: tuple[str, ...] = ()
+    """which instance of a stage is read, as stage=address, for example finetune=finetune/dpo or finetune=rounds/2/finetune; where
+    nothing is said, the one in the same scope"""
     verify: bool = False
     """look at every byte of the finished stages, not only at sizes, small files and samples of large ones; what is damaged is
     done again"""
@@ -44,10 +55,24 @@ class RunConfig(BaseConfig):
     serve: ServeConfig = ServeConfig()
     evaluate: EvaluateConfig = EvaluateConfig()
 
-    def take(self, sections: type[SectionsT]) -> SectionsT:
-        """The sections that a stage receives: a dataclass whose fields are named as those here."""
-        return sections(**{field.name: getattr(self, field.name) for field in dataclasses.fields(sections)})  # type: ignore[arg-type]
+    @field_validator("name", "scope")
+    @classmethod
+    def _is_a_path_in_the_run(cls, value: str, info: ValidationInfo) -> str:
+        parts = value.split("/") if value else []
+        if not all(_NAME.fullmatch(part) for part in parts) or (info.field_name == "name" and len(parts) > 1):
+            raise ValueError("expected letters, digits, - and _, in a scope also / between such names")
+        if taken := sorted(STAGES.keys() & set(parts)):
+            raise ValueError(f"{taken[0]!r} is the name of a stage; choose another")
+        return value
 
-    def stage_dir(self, stage: str) -> Path:
-        """The folder of a stage."""
-        return self.run_dir / stage
+    @field_validator("reads")
+    @classmethod
+    def _names_stages(cls, entries: tuple[str, ...]) -> tuple[str, ...]:
+        for entry in entries:
+            if entry.partition("=")[0] not in STAGES:
+                raise ValueError(f"{entry!r} is not stage=address, for example finetune=finetune/dpo")
+        return entries
+
+    def take(self, sections: type[SectionsT]) -> SectionsT:
+        """The sections that a stage receives."""
+        return sections(**{name: getattr(self, name) for name in sections.list_names()})

@@ -1,11 +1,12 @@
 """Options of the collect stage."""
 
 from dataclasses import dataclass
+from pathlib import Path
 
 from pydantic import Field
 
 from drag_ray.agent.config import AgentConfig
-from drag_ray.config import BaseConfig
+from drag_ray.config import BaseConfig, Sections
 from drag_ray.engine.config import EngineConfig
 from drag_ray.engine.sampling import PresetName
 from drag_ray.rollout.config import RolloutConfig
@@ -29,7 +30,7 @@ class CollectConfig(BaseConfig):
 
 
 @dataclass(frozen=True)
-class CollectSections:
+class CollectSections(Sections):
     """What the collect stage receives."""
 
     seed: int
@@ -37,3 +38,7 @@ class CollectSections:
     engine: EngineConfig
     rollout: RolloutConfig
     collect: CollectConfig
+
+    def list_sources(self) -> dict[str, Path]:
+        """The adapter that the model writes with."""
+        return self.engine.list_sources()

@@ -6,14 +6,17 @@ from pydantic import Field
 
 from drag_ray.config import BaseConfig
 
+MANUALS = "manuals"
+"""The embedded corpus: the reference manuals of installed packages, and questions about them."""
+
 
 class CorpusConfig(BaseConfig):
     """Documents, questions and their split."""
 
-    documents: str = "manuals"
+    documents: str = MANUALS
     """`manuals` for the embedded corpus, or a file or a folder with PDFs, images (.png, .jpg, .tif) and page tables
     (.jsonl, .jsonl.gz, .parquet)"""
-    questions: str = "manuals"
+    questions: str = MANUALS
     """`manuals` for the questions of the embedded corpus, or a JSONL or Parquet file; empty for none"""
     allow_unanswerable: bool = False
     """take questions without evidence as well; they are rolled out, but nothing is learned from them and none is evaluated"""

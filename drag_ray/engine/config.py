@@ -1,5 +1,6 @@
 """Options of the generation engine."""
 
+from pathlib import Path
 from typing import Literal
 
 from pydantic import Field
@@ -48,3 +49,7 @@ class EngineConfig(BaseConfig):
     costs an 8B model 2 % of its speed on a GPU and a small one a quarter"""
     enforce_eager: bool = False
     """skip torch.compile and CUDA graphs: starts sooner, runs slower"""
+
+    def list_sources(self) -> dict[str, Path]:
+        """The adapter, by the option that names it."""
+        return {"engine.adapter": Path(self.adapter)} if self.adapter else {}

@@ -1,12 +1,13 @@
 """Options of the evaluate stage."""
 
 from dataclasses import dataclass
+from pathlib import Path
 
 from pydantic import Field
 
 from drag_ray.agent.config import AgentConfig
 from drag_ray.baselines.config import BestOfConfig, PassageConfig, Rm3Config
-from drag_ray.config import BaseConfig
+from drag_ray.config import BaseConfig, Sections
 from drag_ray.engine.config import EngineConfig
 from drag_ray.rollout.config import RolloutConfig
 
@@ -38,7 +39,7 @@ class EvaluateConfig(BaseConfig):
 
 
 @dataclass(frozen=True)
-class EvaluateSections:
+class EvaluateSections(Sections):
     """What the evaluate stage receives."""
 
     seed: int
@@ -46,3 +47,8 @@ class EvaluateSections:
     engine: EngineConfig
     rollout: RolloutConfig
     evaluate: EvaluateConfig
+
+    def list_sources(self) -> dict[str, Path]:
+        """The adapters that are compared."""
+        folders = (entry.partition("=")[2] for entry in self.evaluate.adapters)
+        return self.engine.list_sources() | {f"evaluate.adapters {folder}": Path(folder) for folder in folders if folder}

@@ -17,7 +17,6 @@ from drag_ray.artifacts import Manifest
 from drag_ray.baselines.passages import read_examples
 from drag_ray.baselines.policies import BASELINES, WITH_MODEL, WITH_REWARD_MODEL, BaselineOptions, build_rollouts
 from drag_ray.cluster import takes_gpus
-from drag_ray.config import dump_sections
 from drag_ray.corpus.question_table import draw_split
 from drag_ray.evaluate.comparison import Comparison, compare
 from drag_ray.evaluate.config import EvaluateSections
@@ -171,7 +170,7 @@ def _build_context(
         versions=provenance.read_versions(),
         fingerprints={stage: manifest.fingerprint for stage, manifest in manifests.items()}
         | {"search index": record.fingerprint},
-        config=_gather_options(manifests) | dump_sections(sections),
+        config=_gather_options(manifests) | sections.dump(),
     )
 
 

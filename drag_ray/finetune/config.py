@@ -5,7 +5,7 @@ from typing import Literal
 
 from pydantic import Field, model_validator
 
-from drag_ray.config import BaseConfig
+from drag_ray.config import BaseConfig, Sections
 from drag_ray.engine.config import EngineConfig
 from drag_ray.engine.masks import Mask
 
@@ -86,7 +86,7 @@ class FinetuneConfig(BaseConfig):
 
 
 @dataclass(frozen=True)
-class FinetuneSections:
+class FinetuneSections(Sections):
     """What the finetune stage receives."""
 
     engine: EngineConfig

@@ -6,7 +6,7 @@ from typing import Literal
 from pydantic import Field
 
 from drag_ray.agent.config import AgentConfig
-from drag_ray.config import BaseConfig
+from drag_ray.config import BaseConfig, Sections
 
 FormatName = Literal["sft_query", "sft_trajectory", "sft_context", "rejection", "dpo", "kto", "reward", "rl_steps"]
 FORMATS: tuple[FormatName, ...] = ("sft_query", "sft_trajectory", "sft_context", "rejection", "dpo", "kto", "reward", "rl_steps")
@@ -47,7 +47,7 @@ class FormatConfig(BaseConfig):
 
 
 @dataclass(frozen=True)
-class FormatSections:
+class FormatSections(Sections):
     """What the format stage receives. Trajectories of another program are shown as this agent would show them."""
 
     agent: AgentConfig

@@ -14,7 +14,7 @@ from tqdm import tqdm
 
 from drag_ray import artifacts, schemas
 from drag_ray.corpus import page_images, parts
-from drag_ray.corpus.config import CorpusConfig
+from drag_ray.corpus.config import MANUALS, CorpusConfig
 from drag_ray.corpus.documents import list_documents
 from drag_ray.corpus.manuals import QUESTIONS_NAME, build_manuals
 from drag_ray.corpus.page_images import PageImages
@@ -29,7 +29,6 @@ from drag_ray.search.index import build_index
 from drag_ray.stage_folder import StageFolder
 from drag_ray.types import Question
 
-MANUALS = "manuals"
 # A task costs Ray Data some 50 ms, so small collections get few for each core, and large ones one for some parts.
 _TASKS_PER_CPU = 8
 _PARTS_PER_TASK = 8

@@ -5,7 +5,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from drag_ray.config import BaseConfig
+from drag_ray.config import BaseConfig, Sections
 
 FilterName = Literal["truncated", "repetitive", "file_name", "told_answer", "duplicate", "near_duplicate"]
 FILTERS: tuple[FilterName, ...] = ("truncated", "repetitive", "file_name", "told_answer", "duplicate", "near_duplicate")
@@ -37,7 +37,7 @@ class ProcessConfig(BaseConfig):
 
 
 @dataclass(frozen=True)
-class ProcessSections:
+class ProcessSections(Sections):
     """What the process stage receives."""
 
     process: ProcessConfig

@@ -9,6 +9,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 
 from drag_ray import schemas
+from drag_ray.address import Address
 from drag_ray.agent.config import AgentConfig
 from drag_ray.artifacts import Identity, compute_file_fingerprint, whole_or_absent, write_jsonl, write_parquet
 from drag_ray.corpus.problems import Problem, count_problems
@@ -24,8 +25,14 @@ _BATCH_RECORDS = 2_000
 _SHOWN_PROBLEMS = 3
 
 
-def import_trajectories(path: Path, collect_dir: Path, config: AgentConfig) -> dict[str, int]:
+def import_trajectories(path: Path, run_dir: Path, address: Address, config: AgentConfig) -> dict[str, int]:
     """Make a file of DRAG's the finished collect stage of a run; lines that are no record go to its `problems.jsonl`.
+
+    Args:
+        path: the file.
+        run_dir: the run.
+        address: the collect stage in it.
+        config: the agent that conversations are rebuilt for.
 
     Returns:
         Counts: how many were imported (finished), how many lines were set aside, and of what kinds.
@@ -35,9 +42,11 @@ def import_trajectories(path: Path, collect_dir: Path, config: AgentConfig) -> d
     """
     if not path.is_file():
         raise DataError(f"{path}: no such file. Give a trajectories.jsonl, one JSON object a line.")
-    command = f"drag-ray import {path} --run-dir {collect_dir.parent}"
+    command = f"drag-ray import {path} --run-dir {run_dir}"
+    collect_dir = address.locate(run_dir)
     inputs = {to_printable(path.name): compute_file_fingerprint(path)}
-    identity = Identity("collect", config.model_dump(mode="json"), inputs, "import", command=to_printable(command))
+    options = config.model_dump(mode="json")
+    identity = Identity("collect", options, inputs, "import", command=to_printable(command), address=str(address))
     problems: list[Problem] = []
     num_imported = 0
     with StageFolder(collect_dir, identity, find_damage(collect_dir)) as folder:

@@ -7,7 +7,7 @@ from typing import Literal
 
 from pydantic import Field, SecretStr, field_validator, model_validator
 
-from drag_ray.config import BaseConfig
+from drag_ray.config import BaseConfig, Sections
 from drag_ray.engine.config import EngineConfig
 
 ADAPTER_NAME = r"[A-Za-z0-9][\w.-]*"
@@ -70,7 +70,7 @@ class ServeConfig(BaseConfig):
 
 
 @dataclass(frozen=True)
-class ServeSections:
+class ServeSections(Sections):
     """What the serve stage receives."""
 
     engine: EngineConfig

@@ -9,8 +9,8 @@ import pytest
 
 from drag_ray.cli import main
 from drag_ray.config import load
-from drag_ray.pipeline import STAGES
 from drag_ray.run_config import RunConfig
+from drag_ray.stages import STAGES
 
 ROOT = Path(__file__).parents[2]
 JOBS = sorted(path.stem for path in (ROOT / "jobs").glob("*.py"))

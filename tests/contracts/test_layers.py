@@ -9,10 +9,10 @@ import drag_ray
 
 ROOT = Path(drag_ray.__file__).parent
 RECORDS = (
-    *("__init__", "errors", "types", "schemas", "checksums", "artifacts", "config", "damage", "stage_folder", "inputs"),
-    *("provenance", "webpage", "cluster_token", "cluster", "metrics"),
+    *("__init__", "errors", "types", "schemas", "checksums", "address", "artifacts", "config", "damage", "stage_folder"),
+    *("inputs", "provenance", "source_code", "webpage", "cluster_token", "cluster", "metrics"),
 )
-SURFACE = ("run_config", "pipeline", "file_commands", "cli")
+SURFACE = ("stages", "run_config", "pipeline", "file_commands", "cli")
 LAYERS: tuple[tuple[str, ...], ...] = (
     RECORDS,
     ("search", "corpus"),

@@ -34,9 +34,10 @@ from drag_ray.finetune.merge import merge_adapter
 from drag_ray.finetune.tokenized_rows import tokenize_rows, tokenize_scored
 from drag_ray.finetune.trained_tokens import compute_trained_loss
 from drag_ray.finetune.trainer import train
-from drag_ray.pipeline import STAGES
+from drag_ray.pipeline import run_code
 from drag_ray.run_config import RunConfig
 from drag_ray.stage_folder import StageFolder
+from drag_ray.stages import STAGES
 
 QUERIES = ("rotor", "spar", "fuel", "cabin")
 EPOCHS = 60
@@ -116,7 +117,7 @@ def counts(run_dir: Path, model_dir: Path) -> dict[str, Any]:
         connect(ClusterConfig(num_cpus=1)),
         StageFolder(run_dir / "finetune", Identity("finetune", {}, {}, "test")) as folder,
     ):
-        return STAGES["finetune"].run(config, folder)
+        return run_code(STAGES["finetune"], config, folder)
 
 
 def test_the_loss_falls_below_what_the_text_alone_allows(counts: dict[str, Any]) -> None:

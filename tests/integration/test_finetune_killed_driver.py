@@ -15,8 +15,9 @@ from test_finetune_stage import make_config, make_nano_model, write_rows
 from drag_ray.artifacts import Identity
 from drag_ray.cluster import ClusterConfig, connect
 from drag_ray.damage import find_damage
-from drag_ray.pipeline import STAGES
+from drag_ray.pipeline import run_code
 from drag_ray.stage_folder import StageFolder
+from drag_ray.stages import STAGES
 
 NUM_ROWS = 120
 NUM_STEPS = 60
@@ -30,7 +31,7 @@ def run_stage(run_dir: Path, model: Path) -> None:
     stage_folder = StageFolder(stage_dir, Identity("finetune", {}, {}, "test"), find_damage(stage_dir), mends=True)
     with connect(ClusterConfig(num_cpus=1)), stage_folder as folder:
         stage = STAGES["finetune"]
-        folder.finish(stage.run(config, folder), stage.own_files)
+        folder.finish(run_code(stage, config, folder), stage.own_files)
 
 
 def wait_for_a_checkpoint(run_dir: Path, driver: psutil.Process) -> None:

@@ -27,9 +27,10 @@ from drag_ray.errors import DataError, NotFiniteError, TrainError
 from drag_ray.finetune.config import FinetuneConfig
 from drag_ray.finetune.job import TrainJob
 from drag_ray.finetune.trainer import train
-from drag_ray.pipeline import STAGES
+from drag_ray.pipeline import run_code
 from drag_ray.run_config import RunConfig
 from drag_ray.stage_folder import StageFolder
+from drag_ray.stages import STAGES
 
 NUM_TRAIN_ROWS = 160
 NUM_STEPS = 80
@@ -149,7 +150,7 @@ def test_a_killed_worker_goes_on_from_its_checkpoint_and_the_adapter_has_learned
     killer = threading.Thread(target=_kill_a_worker_after_the_first_checkpoint, args=(tmp_path, killed))
     killer.start()
     with open_folder(tmp_path) as folder:
-        counts = STAGES["finetune"].run(config, folder)
+        counts = run_code(STAGES["finetune"], config, folder)
     killer.join()
     assert killed
     printed = capsys.readouterr().out
@@ -170,7 +171,7 @@ def test_a_killed_worker_goes_on_from_its_checkpoint_and_the_adapter_has_learned
     # Started again before its manifest was written, the stage has nothing left to train and says the same.
     with open_folder(tmp_path) as folder:
         assert folder.resumed
-        again = STAGES["finetune"].run(config, folder)
+        again = run_code(STAGES["finetune"], config, folder)
     assert {**again, "tokens_per_s": 0} == {**counts, "tokens_per_s": 0}
 
     other = make_nano_model(tmp_path / "other", hidden_size=48)
@@ -195,7 +196,7 @@ def _check_the_merged_model_writes_like_base_and_adapter(base_dir: Path, finetun
 def test_rows_that_cannot_be_learned_are_refused_without_a_restart(tmp_path: Path, nano_model: Path) -> None:
     write_rows(tmp_path, 4)
     with open_folder(tmp_path) as folder, pytest.raises(DataError, match=r"all 4 rows have more than finetune.max_length = 16"):
-        STAGES["finetune"].run(make_config(tmp_path, nano_model, max_length=16), folder)
+        run_code(STAGES["finetune"], make_config(tmp_path, nano_model, max_length=16), folder)
 
 
 def test_a_training_that_is_not_finite_goes_on_once_from_its_checkpoint_and_publishes_nothing(
@@ -213,7 +214,7 @@ def test_a_training_that_is_not_finite_goes_on_once_from_its_checkpoint_and_publ
             NotFiniteError, match=rf"finetune step 4: loss nan.*jsonl: (\d, )?{BROKEN_ROW + 1} \(q7-0\)(, \d)?\. "
         ) as caught,
     ):
-        STAGES["finetune"].run(config, folder)
+        run_code(STAGES["finetune"], config, folder)
     assert ", " in str(caught.value).partition("jsonl:")[2].partition(".")[0]  # the row of the other worker
     printed = capsys.readouterr().out
     assert printed.count("finetune: goes on from the last checkpoint, once. finetune step") == 1
@@ -297,7 +298,7 @@ def test_a_reward_model_scores_the_better_query_higher(tmp_path: Path, nano_mode
     write_split(tmp_path, "reward", [*rows[:39], alone, *rows[39:]], 40)
     config = make_config(tmp_path, nano_model, format="reward", epochs=3, learning_rate=5e-3, batch_size=4)
     with open_folder(tmp_path) as folder:
-        counts = STAGES["finetune"].run(config, folder)
+        counts = run_code(STAGES["finetune"], config, folder)
     assert (counts["rows"], counts["rows_without_advantage"], counts["validation_rows"]) == (39, 1, 9)
     assert counts["eval_pair_accuracy"] == 1
     adapter_dir, merged_dir = tmp_path / "finetune" / "adapter", tmp_path / "finetune" / "merged"

@@ -13,10 +13,11 @@ from drag_ray.artifacts import Identity
 from drag_ray.cluster import ClusterConfig, connect
 from drag_ray.errors import DataError
 from drag_ray.format.config import FORMATS
-from drag_ray.pipeline import STAGES
+from drag_ray.pipeline import run_code
 from drag_ray.process.config import ProcessConfig
 from drag_ray.run_config import RunConfig
 from drag_ray.stage_folder import StageFolder
+from drag_ray.stages import STAGES
 from drag_ray.types import Evidence, Trajectory
 
 NUM_QUESTIONS = 40
@@ -47,7 +48,7 @@ def run_both(run_dir: Path, trajectories_dir: Path, **options: Any) -> dict[str,
     counts = {}
     for name in ("process", "format"):
         with StageFolder(run_dir / name, Identity(name, {}, {}, "")) as folder:
-            counts |= STAGES[name].run(config, folder)
+            counts |= run_code(STAGES[name], config, folder)
     return counts
 
 

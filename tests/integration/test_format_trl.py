@@ -35,9 +35,10 @@ from drag_ray import schemas
 from drag_ray.artifacts import Identity
 from drag_ray.engine.embedded import embedded_model_dir
 from drag_ray.format.config import FORMATS, FormatConfig
-from drag_ray.pipeline import STAGES
+from drag_ray.pipeline import run_code
 from drag_ray.run_config import RunConfig
 from drag_ray.stage_folder import StageFolder
+from drag_ray.stages import STAGES
 from drag_ray.types import Evidence
 
 ARGUMENTS: dict[str, Any] = {
@@ -68,7 +69,7 @@ def formatted(tmp_path_factory: pytest.TempPathFactory) -> Path:
     config = RunConfig(run_dir=run_dir, format=FormatConfig(validation_fraction=0.25))
     for name in ("process", "format"):
         with StageFolder(run_dir / name, Identity(name, {}, {}, "")) as folder:
-            STAGES[name].run(config, folder)
+            run_code(STAGES[name], config, folder)
     return run_dir / "format"
 
 

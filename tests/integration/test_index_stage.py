@@ -20,11 +20,12 @@ from drag_ray.errors import ConfigError, DataError
 from drag_ray.index import stage
 from drag_ray.index.config import IndexSections
 from drag_ray.inputs import Inputs
-from drag_ray.pipeline import STAGES, run_stage
+from drag_ray.pipeline import run_stage
 from drag_ray.run_config import RunConfig
 from drag_ray.search.config import SearchConfig
 from drag_ray.search.index import read_record
 from drag_ray.stage_folder import StageFolder
+from drag_ray.stages import STAGES
 
 
 @pytest.fixture(scope="module", autouse=True)

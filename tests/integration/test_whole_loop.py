@@ -13,7 +13,7 @@ import psutil
 import pytest
 from ports import list_ports
 
-from drag_ray.pipeline import STAGES
+from drag_ray.stages import STAGES
 
 ROOT = Path(__file__).parents[2]
 NUM_ROLLOUTS = 24

@@ -11,18 +11,19 @@ import pytest
 from factories import build_page, build_question, build_search, build_trajectory
 from PIL import Image
 
-from drag_ray import artifacts, checksums, schemas
+from drag_ray import artifacts, checksums, pipeline, schemas
 from drag_ray.cli import main
 from drag_ray.config import load
 from drag_ray.corpus.page_images import PageImages
 from drag_ray.damage import find_damage, refuse_damage, verify_stage
 from drag_ray.errors import DamageError, DataError
-from drag_ray.pipeline import STAGES, Stage, run_stage, run_stages
+from drag_ray.pipeline import run_code, run_stage, run_stages
 from drag_ray.rollout import failures, journal
 from drag_ray.run_config import RunConfig
 from drag_ray.search.config import SearchConfig
 from drag_ray.search.index import build_index
 from drag_ray.stage_folder import StageFolder
+from drag_ray.stages import STAGES, Stage
 
 NAMES = ("index", "collect", "process", "format", "finetune")
 LOOP = [STAGES[name] for name in NAMES]
@@ -69,26 +70,23 @@ RUNS: dict[str, Callable[[RunConfig, StageFolder], dict[str, Any]]] = {
 }
 
 
-_RUN_REALLY = Stage.run
-
-
 def run_written(stage: Stage, config: RunConfig, folder: StageFolder) -> dict[str, Any]:
     """What a stage writes, by what stands in for it here, or by itself."""
-    return RUNS[stage.name](config, folder) if stage.name in RUNS else _RUN_REALLY(stage, config, folder)
+    return RUNS[stage.name](config, folder) if stage.name in RUNS else run_code(stage, config, folder)
 
 
 @pytest.fixture(scope="module")
 def finished_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     run_dir = tmp_path_factory.mktemp("damage") / "run"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Stage, "run", run_written)
+        patch.setattr(pipeline, "run_code", run_written)
         run_stages(LOOP, configure(run_dir))
     return run_dir
 
 
 @pytest.fixture
 def run_dir(finished_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setattr(Stage, "run", run_written)
+    monkeypatch.setattr(pipeline, "run_code", run_written)
     return shutil.copytree(finished_run, tmp_path / "run")
 
 

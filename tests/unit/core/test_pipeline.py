@@ -14,9 +14,10 @@ from drag_ray.cli import main
 from drag_ray.cluster import ClusterConfig
 from drag_ray.config import load
 from drag_ray.errors import ArtifactError, ConfigError, DragRayError
-from drag_ray.pipeline import STAGES, compute_identity, run_stage
+from drag_ray.pipeline import compute_identity, run_stage
 from drag_ray.run_config import RunConfig
 from drag_ray.stage_folder import StageFolder
+from drag_ray.stages import STAGES, Stage
 
 
 @pytest.fixture
@@ -93,13 +94,13 @@ def test_evaluation_does_without_training_that_was_not_begun(run_dir: Path) -> N
 def test_a_finished_stage_is_skipped_and_a_failed_one_is_gone_on_with(run_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     runs: list[bool] = []
 
-    def run(self: pipeline.Stage, config: RunConfig, folder: StageFolder) -> dict[str, Any]:
+    def run(stage: Stage, config: RunConfig, folder: StageFolder) -> dict[str, Any]:
         runs.append(folder.resumed)
         if len(runs) == 1:
             raise DragRayError("stopped")
         return {"rows": 1}
 
-    monkeypatch.setattr(pipeline.Stage, "run", run)
+    monkeypatch.setattr(pipeline, "run_code", run)
     config = configure(run_dir)
     with pytest.raises(DragRayError, match="stopped"):
         run_stage(STAGES["process"], config)
@@ -118,7 +119,7 @@ def test_ray_starts_for_work_alone_and_once(run_dir: Path, monkeypatch: pytest.M
         yield
 
     monkeypatch.setattr(cluster, "connect", connect)
-    monkeypatch.setattr(pipeline.Stage, "run", lambda self, config, folder: {})
+    monkeypatch.setattr(pipeline, "run_code", lambda stage, config, folder: {})
     assert main(["process", "--run-dir", str(run_dir / "nothing")]) == 1
     assert main(["index", "--run-dir", str(run_dir), "--corpus.documents", str(run_dir / "nothing")]) == 2
     monkeypatch.delenv("DRAG_RAY_API_KEY", raising=False)
@@ -132,7 +133,7 @@ def test_ray_starts_for_work_alone_and_once(run_dir: Path, monkeypatch: pytest.M
 
 def test_a_stage_with_failures_serves_its_readers_and_is_tried_again(run_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     outcomes = iter([{"finished": 7, "unfinished": 3}, {"finished": 10, "unfinished": 0}])
-    monkeypatch.setattr(pipeline.Stage, "run", lambda self, config, folder: next(outcomes) | {"resumed": folder.resumed})
+    monkeypatch.setattr(pipeline, "run_code", lambda stage, config, folder: next(outcomes) | {"resumed": folder.resumed})
     config = configure(run_dir)
     run_stage(STAGES["collect"], config)
     first = compute_identity(STAGES["process"], config).fingerprint
@@ -145,7 +146,7 @@ def test_work_that_was_set_aside_is_tried_again_when_more_tries_are_allowed(
     run_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     outcomes = iter([{"finished": 7, "set_aside": 3}, {"finished": 10, "set_aside": 0}])
-    monkeypatch.setattr(pipeline.Stage, "run", lambda self, config, folder: next(outcomes) | {"resumed": folder.resumed})
+    monkeypatch.setattr(pipeline, "run_code", lambda stage, config, folder: next(outcomes) | {"resumed": folder.resumed})
     config = configure(run_dir)
     more = config.model_copy(update={"rollout": config.rollout.model_copy(update={"max_tries": config.rollout.max_tries + 1})})
     run_stage(STAGES["collect"], config)

@@ -9,9 +9,10 @@ from drag_ray.config import load
 from drag_ray.evaluate.config import EvaluateSections
 from drag_ray.evaluate.policies import choose_models
 from drag_ray.evaluate.reuse import fingerprint_policy, list_earlier, prepare_rollouts
-from drag_ray.pipeline import STAGES, compute_identity
+from drag_ray.pipeline import compute_identity
 from drag_ray.run_config import RunConfig
 from drag_ray.stage_folder import StageFolder
+from drag_ray.stages import STAGES
 
 FILE = "trajectories/1.parquet"
 

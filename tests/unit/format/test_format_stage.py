@@ -17,12 +17,13 @@ from drag_ray.format.config import FORMATS, FormatConfig
 from drag_ray.format.layout import Layout
 from drag_ray.format.parts import FormatJob, format_part
 from drag_ray.format.tables import ScoredPart, list_parts
-from drag_ray.pipeline import STAGES
-from drag_ray.process.config import ProcessConfig
+from drag_ray.pipeline import run_code
+from drag_ray.process.config import ProcessConfig, ProcessSections
 from drag_ray.process.parts import process_part
 from drag_ray.process.trajectories import read_records
 from drag_ray.run_config import RunConfig
 from drag_ray.stage_folder import StageFolder
+from drag_ray.stages import STAGES
 from drag_ray.types import Evidence, Trajectory
 
 
@@ -33,12 +34,11 @@ def run_both(run_dir: Path, records: list[Trajectory], **options) -> dict:
     config = RunConfig(run_dir=run_dir, format=FormatConfig(**options))
     collected = read_manifest(run_dir / "collect")
     read = {"collect": collected.outcome_fingerprint} if collected else {}
-    with StageFolder(
-        run_dir / "process", Identity("process", {"process": config.process.model_dump(mode="json")}, read, "")
-    ) as folder:
-        folder.finish(STAGES["process"].run(config, folder))
+    identity = Identity("process", config.take(ProcessSections).dump(), read, "", reads=dict.fromkeys(read, "collect"))
+    with StageFolder(run_dir / "process", identity) as folder:
+        folder.finish(run_code(STAGES["process"], config, folder))
     with StageFolder(run_dir / "format", Identity("format", {}, {}, "")) as folder:
-        return STAGES["format"].run(config, folder)
+        return run_code(STAGES["format"], config, folder)
 
 
 def build_records() -> list[Trajectory]:
@@ -96,7 +96,7 @@ def test_missing_tables_say_which_job_to_run(tmp_path: Path) -> None:
         StageFolder(tmp_path / "format", Identity("format", {}, {}, "")) as folder,
         pytest.raises(DataError, match=r"trajectories: no part-\*\.parquet.*jobs/process\.py"),
     ):
-        STAGES["format"].run(RunConfig(run_dir=tmp_path), folder)
+        run_code(STAGES["format"], RunConfig(run_dir=tmp_path), folder)
 
 
 def test_the_same_rows_come_out_of_any_number_of_parts(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ from drag_ray.engine.generate import Request
 from drag_ray.engine.scripted import ScriptedEngine
 from drag_ray.format import sft_context, sft_query
 from drag_ray.format.config import FORMATS, FormatConfig
-from drag_ray.pipeline import STAGES
+from drag_ray.pipeline import run_code
 from drag_ray.process.statistics import count_part
 from drag_ray.rollout.plan import build_plan
 from drag_ray.run_config import RunConfig
@@ -28,6 +28,7 @@ from drag_ray.search.config import SearchConfig
 from drag_ray.search.index import build_index
 from drag_ray.search.searcher import Searcher
 from drag_ray.stage_folder import StageFolder
+from drag_ray.stages import STAGES
 from drag_ray.types import Evidence, Hit, Page, Trajectory
 
 PAGES = [
@@ -82,9 +83,9 @@ def format_all(run_dir: Path, records: list[Trajectory], **options) -> dict[str,
     pq.write_table(schemas.to_table(records, schemas.TRAJECTORIES), source / "part-0.parquet")
     config = RunConfig(run_dir=run_dir, format=FormatConfig(validation_fraction=0.0, **options))
     with StageFolder(run_dir / "process", Identity("process", {}, {}, "")) as folder:
-        STAGES["process"].run(config, folder)
+        run_code(STAGES["process"], config, folder)
     with StageFolder(run_dir / "format", Identity("format", {}, {}, "")) as folder:
-        STAGES["format"].run(config, folder)
+        run_code(STAGES["format"], config, folder)
     return {name: pl.read_parquet(run_dir / "format" / name / "train.parquet") for name in FORMATS}
 
 

@@ -8,6 +8,7 @@ import pytest
 from factories import EVIDENCE, build_answer, build_search, build_trajectory
 
 from drag_ray import schemas
+from drag_ray.address import Address
 from drag_ray.agent.config import AgentConfig
 from drag_ray.artifacts import read_manifest
 from drag_ray.corpus.problems import Problem
@@ -170,7 +171,7 @@ def test_a_file_becomes_the_collected_trajectories_of_a_run_and_comes_out_again(
     second = {**RECORD, "id": "traj_q8", "question_id": "q8"}
     source.write_text(f"{json.dumps(RECORD)}\n\n{json.dumps(second)}\n{json.dumps(RECORD)[:100]}")
     collect_dir = tmp_path / "run" / "collect"
-    counts = import_trajectories(source, collect_dir, AgentConfig())
+    counts = import_trajectories(source, collect_dir.parent, Address("collect"), AgentConfig())
     assert counts == {"finished": 2, "set_aside": 1, "broken_records": 1}
     manifest = read_manifest(collect_dir)
     assert manifest is not None
@@ -187,7 +188,7 @@ def test_a_file_without_any_record_is_refused_with_examples(tmp_path: Path) -> N
     source = tmp_path / "trajectories.jsonl"
     source.write_text('{"messages": []}\n')
     with pytest.raises(DataError, match=r"not one trajectory.*\n.*trajectories\.jsonl:1: column 'ground_truth': got nothing"):
-        import_trajectories(source, tmp_path / "collect", AgentConfig())
+        import_trajectories(source, tmp_path, Address("collect"), AgentConfig())
     assert read_manifest(tmp_path / "collect") is None
     with pytest.raises(DataError, match="no such file"):
-        import_trajectories(tmp_path / "none.jsonl", tmp_path / "collect", AgentConfig())
+        import_trajectories(tmp_path / "none.jsonl", tmp_path, Address("collect"), AgentConfig())

@@ -10,10 +10,11 @@ from factories import build_answer, build_question, build_search, build_trajecto
 from drag_ray import schemas
 from drag_ray.artifacts import Identity
 from drag_ray.errors import DataError
-from drag_ray.pipeline import STAGES
+from drag_ray.pipeline import run_code
 from drag_ray.process.config import ProcessConfig
 from drag_ray.run_config import RunConfig
 from drag_ray.stage_folder import StageFolder
+from drag_ray.stages import STAGES
 from drag_ray.types import Trajectory
 
 
@@ -22,7 +23,7 @@ def run_stage(run_dir: Path, records: list[Trajectory], **options: Any) -> dict[
     source.mkdir(parents=True)
     pq.write_table(schemas.to_table(records, schemas.TRAJECTORIES), source / "part-0.parquet")
     with StageFolder(run_dir / "process", Identity("process", {}, {}, "")) as folder:
-        return STAGES["process"].run(RunConfig(run_dir=run_dir, process=ProcessConfig(**options)), folder)
+        return run_code(STAGES["process"], RunConfig(run_dir=run_dir, process=ProcessConfig(**options)), folder)
 
 
 def test_statistics_tables_and_counts_agree_with_the_trajectories(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

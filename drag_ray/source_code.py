@@ -1,0 +1,87 @@
+"""The source that a stage runs: its module and all that it imports of this package, found in the files themselves.
+
+Nobody keeps a list of it, so none can be wrong. Modules that only say how work is reported, connected and kept are left out:
+what a stage makes of its inputs does not depend on them, and to mend a message should not cost a collection.
+"""
+
+import ast
+import hashlib
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+_ROOT = Path(__file__).parent.parent
+_PACKAGE = Path(__file__).parent.name
+LEFT_OUT = frozenset(
+    f"{_PACKAGE}.{name}"
+    for name in (
+        *("errors", "provenance", "source_code", "webpage"),  # what is said
+        *("cluster", "cluster_token", "metrics", "rollout.progress", "rollout.engine_logs"),  # where it runs
+        *("checksums", "damage", "stage_folder", "inputs"),  # how finished work is kept
+    )
+)
+"""Modules, and packages with all that is in them."""
+
+
+def compute_code_fingerprint(module: str) -> str:
+    """16 hexadecimal digits that stand for the source of a module and of all that it imports of this package.
+
+    Args:
+        module: its dotted name, as `drag_ray.collect.stage`.
+    """
+    digest = hashlib.sha256()
+    for path in list_sources(module):
+        digest.update(path.relative_to(_ROOT).as_posix().encode())
+        digest.update(path.read_bytes())
+    return digest.hexdigest()[:16]
+
+
+def list_sources(module: str) -> list[Path]:
+    """The files of a module and of all that it imports, wherever the imports stand, and the templates that they name, sorted."""
+    found: set[str] = set()
+    left = [module]
+    while left:
+        name = left.pop()
+        if name not in found and not _is_left_out(name):
+            found.add(name)
+            left += _list_imports(_find_file(name))
+    modules = [_find_file(name) for name in found]
+    return sorted({*modules, *(template for path in modules for template in _list_templates(path))})
+
+
+def _is_left_out(name: str) -> bool:
+    return name in LEFT_OUT or any(name.startswith(f"{package}.") for package in LEFT_OUT)
+
+
+def _find_file(name: str) -> Path:
+    path = _ROOT.joinpath(*name.split("."))
+    return path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
+
+
+@cache
+def _parse(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(encoding="utf-8"))
+
+
+def _list_imports(path: Path) -> Iterator[str]:
+    """The modules of this package that a file imports; with each the packages that it lies in, which Python runs first."""
+    for node in ast.walk(_parse(path)):
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            names = [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
+        else:
+            continue
+        for name in names:
+            if name.partition(".")[0] == _PACKAGE and _find_file(name).is_file():
+                parts = name.split(".")
+                yield from (".".join(parts[:stop]) for stop in range(2, len(parts) + 1))
+
+
+def _list_templates(path: Path) -> Iterator[Path]:
+    """The files beside a module that it names."""
+    for node in ast.walk(_parse(path)):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value.endswith((".j2", ".json")):
+            template = path.parent / node.value
+            if template.is_file():
+                yield template

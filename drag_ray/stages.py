@@ -1,0 +1,140 @@
+"""The stages as data: what each reads, which options it depends on, and which of them change nothing but where it runs.
+
+What is declared here is all that a stage is given: the sections of its config.py and the folders that it reads (see `inputs`).
+The source that it runs is not declared but found (see `source_code`).
+"""
+
+import importlib
+from dataclasses import dataclass
+from typing import Any
+
+from drag_ray.agent.config import AgentConfig
+from drag_ray.collect.config import CollectSections
+from drag_ray.config import Sections
+from drag_ray.engine.config import EngineConfig
+from drag_ray.evaluate.config import EvaluateSections
+from drag_ray.finetune.config import FinetuneSections
+from drag_ray.format.config import FormatSections
+from drag_ray.index.config import IndexSections
+from drag_ray.inputs import Inputs
+from drag_ray.process.config import ProcessSections
+from drag_ray.rollout.config import RolloutConfig
+from drag_ray.serve.config import ServeSections
+from drag_ray.stage_folder import StageFolder
+
+
+@dataclass(frozen=True)
+class Stage:
+    """A stage of the loop.
+
+    Attributes:
+        name: its folder in the run, its package in drag_ray and its job.
+        summary: the first line of its `--help`.
+        sections: options that it depends on and receives; its command line offers them.
+        reads: stages whose folders it reads.
+        reads_if_begun: stages whose folders it reads too, unless they were never started.
+        placement: options of its sections that do not change what comes out, only where and how fast it runs, if anything.
+        packages: packages whose version its result depends on: another one cannot read it, or reads it otherwise.
+        own_files: names of files and folders that nobody reads but the stage itself while it is unfinished.
+        checked_on_open: folders with too many bytes to be looked at before the stage is read; who opens a file looks at it.
+        mends: it does again what is missing from its folder, so what is damaged need not cost the rest.
+        is_shared: a run has one, whatever the scope of the stages that read it.
+    """
+
+    name: str
+    summary: str
+    sections: type[Sections]
+    reads: tuple[str, ...] = ()
+    reads_if_begun: tuple[str, ...] = ()
+    placement: tuple[str, ...] = ()
+    packages: tuple[str, ...] = ()
+    own_files: tuple[str, ...] = ()
+    checked_on_open: tuple[str, ...] = ()
+    mends: bool = False
+    is_shared: bool = False
+
+    @property
+    def module(self) -> str:
+        """The dotted name of its code."""
+        return f"drag_ray.{self.name}.stage"
+
+    def run(self, sections: Sections, inputs: Inputs, folder: StageFolder) -> dict[str, Any]:
+        """Run the stage's own code and return the counts of its summary line."""
+        return importlib.import_module(self.module).run(sections, inputs, folder)
+
+
+_ENGINE_PLACEMENT = (
+    *("engine.device", "engine.max_num_seqs", "engine.gpu_memory_utilization", "engine.cpu_kv_cache_gib"),
+    *("engine.image_threads", "engine.image_cache_gib", "engine.encoder_cache_gib"),
+)
+_ROLLOUT_PLACEMENT = (*_ENGINE_PLACEMENT, *(f"rollout.{name}" for name in RolloutConfig.model_fields))
+_ROLLOUT_FILES = ("claims", "running", "forgiven", "corrupt", "logs")
+
+STAGES: dict[str, Stage] = {
+    stage.name: stage
+    for stage in (
+        Stage(
+            name="index",
+            summary="Read documents and questions and build the search index.",
+            sections=IndexSections,
+            packages=("tantivy",),
+            checked_on_open=("page_images",),
+            is_shared=True,
+        ),
+        Stage(
+            name="collect",
+            summary="Roll out the training questions and keep the trajectories.",
+            sections=CollectSections,
+            reads=("index",),
+            placement=_ROLLOUT_PLACEMENT,
+            own_files=_ROLLOUT_FILES,
+            mends=True,
+        ),
+        Stage(
+            name="process",
+            summary="Score the searches of the trajectories and print the statistics.",
+            sections=ProcessSections,
+            reads=("collect",),
+        ),
+        Stage(
+            name="format",
+            summary="Write training rows from the scored searches.",
+            sections=FormatSections,
+            reads=("process",),
+            reads_if_begun=("index",),  # trajectories from elsewhere come without one
+            placement=tuple(f"agent.{name}" for name in AgentConfig.model_fields if name != "image_searches"),
+        ),
+        Stage(
+            name="finetune",
+            summary="Train a LoRA adapter on the training rows.",
+            sections=FinetuneSections,
+            reads=("format",),
+            reads_if_begun=("index",),  # for the page images
+            placement=(
+                *("finetune.num_workers", "finetune.image_workers", "finetune.max_failures"),
+                *(f"engine.{name}" for name in EngineConfig.model_fields if name != "model"),
+            ),
+            own_files=("checkpoints",),
+            mends=True,  # from its last checkpoint, without training again
+        ),
+        Stage(
+            name="evaluate",
+            summary="Compare the base model, the adapter and the baselines on held-out questions.",
+            sections=EvaluateSections,
+            reads=("index",),
+            reads_if_begun=("finetune",),  # before training, the base model and the baselines are compared
+            # Its rollouts are greedy, and nothing that it reports is made of log-probabilities.
+            placement=(*_ROLLOUT_PLACEMENT, "engine.seeds", "engine.logprobs"),
+            own_files=_ROLLOUT_FILES,
+        ),
+    )
+}
+"""The stages in the order in which they run."""
+
+SERVE = Stage(
+    name="serve",
+    summary="Serve the base model and its adapters behind one OpenAI-compatible endpoint.",
+    sections=ServeSections,
+    reads_if_begun=("finetune",),
+)
+"""It leaves no folder behind: its work is done as long as it runs."""
