@@ -1,7 +1,10 @@
 """Where in a run a stage's folder is: `collect`, `finetune/dpo` (one of several of a kind), `rounds/2/collect`."""
 
+import re
 from dataclasses import dataclass
 from pathlib import Path
+
+_NAME = re.compile(r"[A-Za-z0-9][\w-]*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +29,11 @@ class Address:
         return run_dir / str(self)
 
 
+def is_name(text: str) -> bool:
+    """Whether this can be a part of an address: letters, digits, `_` and `-`, so that it never leads out of the run."""
+    return bool(_NAME.fullmatch(text))
+
+
 def parse_address(text: str, stage: str) -> Address:
     """The address of an instance of a stage.
 
@@ -33,7 +41,7 @@ def parse_address(text: str, stage: str) -> Address:
         ValueError: it is none of this stage.
     """
     parts = text.split("/")
-    if parts.count(stage) != 1 or parts.index(stage) < len(parts) - 2 or not all(parts):
+    if parts.count(stage) != 1 or parts.index(stage) < len(parts) - 2 or not all(map(is_name, parts)):
         raise ValueError(f"{text!r} is no {stage} stage of a run: expected {stage}, {stage}/NAME or SCOPE/{stage}")
     place = parts.index(stage)
     return Address(stage, "/".join(parts[place + 1 :]), "/".join(parts[:place]))

@@ -188,6 +188,14 @@ def read_address(stage_dir: Path) -> str:
     return json.loads((stage_dir / IDENTITY_NAME).read_text(encoding="utf-8"))["stage"]
 
 
+def read_command(stage_dir: Path) -> str:
+    """What runs a stage: as its identity says, or by the name of its folder where there is none that can be read."""
+    try:
+        return json.loads((stage_dir / IDENTITY_NAME).read_text(encoding="utf-8"))["command"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return f"python jobs/{stage_dir.name}.py --verify"
+
+
 def read_manifest(stage_dir: Path) -> Manifest | None:
     """The manifest of a finished stage folder, or None when the stage has not finished.
 
@@ -206,7 +214,7 @@ def read_manifest(stage_dir: Path) -> Manifest | None:
         problem = f"has no {error}, as one of an earlier version"
     except (OSError, ValueError, TypeError, AttributeError) as error:
         problem = f"not a manifest ({error})"
-    raise DamageError(f"{path}: {problem}. Run: python jobs/{stage_dir.name}.py")
+    raise DamageError(f"{path}: {problem}. Run: {read_command(stage_dir)}")
 
 
 def write_manifest(stage_dir: Path, manifest: Manifest) -> None:
@@ -235,7 +243,5 @@ def require_manifest(stage_dir: Path) -> Manifest:
     """
     manifest = read_manifest(stage_dir)
     if manifest is None:
-        raise ArtifactError(
-            f"{stage_dir}: no {MANIFEST_NAME}, so this stage has not finished. Run: python jobs/{stage_dir.name}.py"
-        )
+        raise ArtifactError(f"{stage_dir}: no {MANIFEST_NAME}, so this stage has not finished. Run: {read_command(stage_dir)}")
     return manifest

@@ -37,13 +37,8 @@ def refuse_damage(stage_dir: Path, whole: bool = False, but: Collection[str] = (
     damage = find_damage(stage_dir, whole, but)
     if not damage:
         return
-    try:
-        manifest = artifacts.read_manifest(stage_dir)
-    except DamageError:
-        manifest = None
-    command = manifest.command if manifest else f"python jobs/{stage_dir.name}.py --verify"
     raise DamageError(
-        f"{stage_dir}: damaged: {checksums.describe_damage(damage)}. This does it again: {command}\n"
+        f"{stage_dir}: damaged: {checksums.describe_damage(damage)}. This does it again: {artifacts.read_command(stage_dir)}\n"
         f"If it was changed on purpose, this keeps it so: drag-ray verify {stage_dir} --accept"
     )
 

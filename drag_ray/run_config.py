@@ -1,11 +1,11 @@
 """The options of a whole run: every stage's section in one place, and where each stage's folder is."""
 
-import re
 from pathlib import Path
 from typing import TypeVar
 
 from pydantic import ValidationInfo, field_validator
 
+from drag_ray.address import is_name
 from drag_ray.agent.config import AgentConfig
 from drag_ray.cluster import ClusterConfig
 from drag_ray.collect.config import CollectConfig
@@ -22,7 +22,6 @@ from drag_ray.serve.config import ServeConfig
 from drag_ray.stages import STAGES
 
 SectionsT = TypeVar("SectionsT", bound=Sections)
-_NAME = re.compile(r"[A-Za-z0-9][\w-]*")
 
 
 class RunConfig(BaseConfig):
@@ -59,7 +58,7 @@ class RunConfig(BaseConfig):
     @classmethod
     def _is_a_path_in_the_run(cls, value: str, info: ValidationInfo) -> str:
         parts = value.split("/") if value else []
-        if not all(_NAME.fullmatch(part) for part in parts) or (info.field_name == "name" and len(parts) > 1):
+        if not all(map(is_name, parts)) or (info.field_name == "name" and len(parts) > 1):
             raise ValueError("expected letters, digits, - and _, in a scope also / between such names")
         if taken := sorted(STAGES.keys() & set(parts)):
             raise ValueError(f"{taken[0]!r} is the name of a stage; choose another")

@@ -13,6 +13,7 @@ from drag_ray.artifacts import Identity
 from drag_ray.cli import main
 from drag_ray.cluster import ClusterConfig
 from drag_ray.config import load
+from drag_ray.damage import list_finished
 from drag_ray.errors import ArtifactError, ConfigError, DragRayError
 from drag_ray.pipeline import compute_identity, run_stage
 from drag_ray.run_config import RunConfig
@@ -169,3 +170,111 @@ def test_the_home_folder_is_found_where_the_stage_finds_it(run_dir: Path, monkey
     monkeypatch.setenv("HOME", str(run_dir))
     config = configure(run_dir, "--corpus.documents", "~")
     assert "documents" in compute_identity(STAGES["index"], config).inputs
+
+
+def finish(run_dir: Path, address: str, **identity: Any) -> None:
+    stage = next(part for part in address.split("/") if part in STAGES)
+    with StageFolder(run_dir / address, Identity(stage, {}, {"made": address}, "code", address=address, **identity)) as folder:
+        folder.finish({})
+
+
+def test_another_split_makes_the_rows_anew_after_an_import(tmp_path: Path) -> None:
+    """Imported trajectories do not come from the index, so only format itself can know that the split has changed."""
+    for name in ("collect", "process"):
+        finish(tmp_path, name)
+    without = compute_identity(STAGES["format"], configure(tmp_path)).fingerprint
+    finish(tmp_path, "index")
+    first = compute_identity(STAGES["format"], configure(tmp_path)).fingerprint
+    with StageFolder(tmp_path / "index", Identity("index", {"corpus": {"seed": 1}}, {}, "code")) as folder:
+        folder.finish({})
+    assert len({without, first, compute_identity(STAGES["format"], configure(tmp_path)).fingerprint}) == 3
+
+
+def test_what_the_policy_saw_of_images_makes_the_rows_anew(run_dir: Path) -> None:
+    assert changed_by(run_dir, "--agent.image-searches", "1") == {"collect", "format", "evaluate"}
+
+
+def test_named_instances_stand_beside_each_other_and_readers_say_which(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pipeline, "run_code", lambda stage, config, folder: {"epochs": config.finetune.epochs})
+    for name in ("index", "collect", "process", "format"):
+        finish(tmp_path, name)
+    for name, epochs in (("short", "1"), ("long", "9")):
+        run_stage(STAGES["finetune"], configure(tmp_path, "--name", name, "--finetune.epochs", epochs))
+    manifest = artifacts.require_manifest(tmp_path / "finetune" / "long")
+    assert (manifest.stage, manifest.counts, manifest.command) == (
+        "finetune/long",
+        {"epochs": 9},
+        "python jobs/finetune.py --name long --verify",
+    )
+    with pytest.raises(ConfigError, match=r"instances with names \(long, short\)\. Say which .*--reads finetune=finetune/long"):
+        compute_identity(STAGES["evaluate"], configure(tmp_path))
+    options = ("--name", "of_long", "--reads", "finetune=finetune/long")
+    run_stage(STAGES["evaluate"], configure(tmp_path, *options))
+    read = artifacts.require_manifest(tmp_path / "evaluate" / "of_long")
+    assert read.origin["reads"] == {"index": "index", "finetune": "finetune/long"}
+    assert read.origin["inputs"]["finetune"] == manifest.outcome_fingerprint
+    lineage = pipeline.open_inputs(STAGES["evaluate"], configure(tmp_path, *options)).read_lineage()
+    assert {name: found.stage for name, found in lineage.items()} == {
+        "index": "index",
+        "finetune": "finetune/long",
+        "format": "format",
+    }
+    assert [path.relative_to(tmp_path).as_posix() for path in list_finished(tmp_path)] == [
+        *("collect", "evaluate/of_long", "finetune/long", "finetune/short", "format", "index", "process"),
+    ]
+
+
+def test_an_instance_is_what_it_is_wherever_it_lies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+    monkeypatch.setattr(pipeline, "run_code", lambda stage, config, folder: {})
+    finish(tmp_path, "collect")
+    run_stage(STAGES["process"], configure(tmp_path))
+    (tmp_path / "process").rename(tmp_path / "moved")
+    (tmp_path / "process").mkdir()
+    (tmp_path / "moved").rename(tmp_path / "process" / "first")
+    run_stage(STAGES["process"], configure(tmp_path, "--name", "first"))
+    assert "process/first: unchanged, skipped" in capsys.readouterr().out
+
+
+def test_a_stage_with_a_name_never_lies_within_one_without(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pipeline, "run_code", lambda stage, config, folder: {})
+    finish(tmp_path, "collect")
+    run_stage(STAGES["process"], configure(tmp_path))
+    with pytest.raises(ConfigError, match=r"'mine': .*process holds this stage without a name.*leave out --name"):
+        run_stage(STAGES["process"], configure(tmp_path, "--name", "mine"))
+    shutil.rmtree(tmp_path / "process")
+    run_stage(STAGES["process"], configure(tmp_path, "--name", "mine"))
+    with pytest.raises(ConfigError, match=r"process holds instances with names \(mine\).*--name NAME"):
+        run_stage(STAGES["process"], configure(tmp_path))
+
+
+def test_a_scope_has_stages_of_its_own_and_the_index_of_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pipeline, "run_code", lambda stage, config, folder: {"folder": str(folder.path)})
+    finish(tmp_path, "index")
+    config = configure(tmp_path, "--scope", "rounds/2")
+    pipeline.run_stages([STAGES[name] for name in ("collect", "process", "format")], config)
+    manifest = artifacts.require_manifest(tmp_path / "rounds" / "2" / "format")
+    assert (manifest.stage, manifest.origin["reads"]) == (
+        "rounds/2/format",
+        {"process": "rounds/2/process", "index": "index"},
+    )
+    with pytest.raises(ArtifactError, match=r"rounds/3/collect: no manifest\.json.*jobs/collect\.py --scope rounds/3"):
+        run_stage(STAGES["process"], configure(tmp_path, "--scope", "rounds/3"))
+    elsewhere = configure(tmp_path, "--scope", "rounds/3", "--reads", "collect=rounds/2/collect")
+    assert compute_identity(STAGES["process"], elsewhere).reads == {"collect": "rounds/2/collect"}
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--name", "../elsewhere"), "name: .*expected letters"),
+        (("--name", "a/b"), "name: .*expected letters"),
+        (("--scope", "/tmp"), "scope: .*expected letters"),
+        (("--name", "collect"), "'collect' is the name of a stage"),
+        (("--reads", "adapter=x"), "reads: .*'adapter=x' is not stage=address"),
+        (("--reads", "collect=rounds/2/process"), "no collect stage of a run"),
+        (("--reads", "collect=../collect"), "no collect stage of a run"),
+    ],
+)
+def test_addresses_that_are_none_are_refused(tmp_path: Path, options: tuple[str, str], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        compute_identity(STAGES["process"], configure(tmp_path, *options))

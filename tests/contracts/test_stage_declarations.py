@@ -1,0 +1,127 @@
+"""What a stage depends on is what it says: the folders that it reads, the options that it receives, the source that it runs."""
+
+import ast
+import inspect
+import subprocess
+import sys
+from pathlib import Path
+from typing import get_type_hints
+
+import pytest
+
+import drag_ray
+from drag_ray import source_code
+from drag_ray.inputs import Inputs
+from drag_ray.source_code import compute_code_fingerprint, list_sources
+from drag_ray.stage_folder import StageFolder
+from drag_ray.stages import SERVE, STAGES, Stage
+
+ROOT = Path(drag_ray.__file__).parent
+ALL = [*STAGES.values(), SERVE]
+by_stage = pytest.mark.parametrize("stage", ALL, ids=lambda stage: stage.name)
+
+
+def parse(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(encoding="utf-8"))
+
+
+def list_asked(stage: Stage) -> set[str]:
+    """The stages whose folders the code of a stage asks its inputs for."""
+    asked = set()
+    knowing = [path for path in (ROOT / stage.name).rglob("*.py") if "from drag_ray.inputs import Inputs" in path.read_text()]
+    for path in knowing:
+        for node in ast.walk(parse(path)):
+            match node:
+                case ast.Subscript(value=ast.Name(id="inputs"), slice=ast.Constant(value=str(name))):
+                    asked.add(name)
+                case ast.Call(func=ast.Attribute(value=ast.Name(id="inputs"), attr="find"), args=[ast.Constant(value=str(name))]):
+                    asked.add(name)
+    return asked
+
+
+@by_stage
+def test_a_stage_reads_what_it_declares_and_declares_what_it_reads(stage: Stage) -> None:
+    assert list_asked(stage) == {*stage.reads, *stage.reads_if_begun}
+
+
+@by_stage
+def test_a_stage_receives_its_sections_and_no_other_options(stage: Stage) -> None:
+    module = __import__(stage.module, fromlist=["run"])
+    received = [get_type_hints(module.run)[name] for name in inspect.signature(module.run).parameters]
+    assert received[:2] == [stage.sections, Inputs]
+    assert stage is SERVE or received[2:] == [StageFolder]
+
+
+@by_stage
+def test_a_stage_knows_no_run_in_which_it_could_find_other_folders(stage: Stage) -> None:
+    """Nor can it get there from its own folder; only what was set aside of its own work lies beside it."""
+    climbing = set()
+    for path in (ROOT / stage.name).rglob("*.py"):
+        for node in ast.walk(parse(path)):
+            match node:
+                case ast.Attribute(value=ast.Attribute(value=ast.Name(id="folder"), attr="path"), attr="parent" | "parents"):
+                    climbing.add(path.name)
+                case ast.Attribute(value=ast.Name(id="stage_dir"), attr="parent" | "parents"):
+                    climbing.add(path.name)
+    assert climbing <= {"reuse.py"}
+
+
+def test_an_input_that_is_not_declared_cannot_be_asked_for(tmp_path: Path) -> None:
+    inputs = Inputs({"index": tmp_path, "finetune": None})
+    assert (inputs["index"], inputs.find("finetune")) == (tmp_path, None)
+    with pytest.raises(KeyError):
+        inputs["collect"]
+    with pytest.raises(KeyError):
+        inputs.find("collect")
+    with pytest.raises(AssertionError, match="need not have been started"):
+        inputs["finetune"]
+
+
+@by_stage
+def test_what_a_stage_loads_of_the_package_is_in_its_identity(stage: Stage) -> None:
+    """By Python's own account of what it has loaded, which knows nothing of how the sources were found."""
+    code = f"import sys, {stage.module}; print(*(m.__file__ for n, m in sys.modules.items() if n.startswith('drag_ray.')))"
+    loaded = {Path(path) for path in subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout.split()}
+    assert len(loaded) > 10
+    found = set(list_sources(stage.module))
+    left_out = {path for path in loaded - found if not source_code._is_left_out(name_module(path))}
+    assert left_out == set()
+
+
+def name_module(path: Path) -> str:
+    parts = path.relative_to(ROOT.parent).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def test_what_is_left_out_exists_and_nothing_is_loaded_by_a_name_that_no_file_shows() -> None:
+    for name in source_code.LEFT_OUT:
+        assert source_code._find_file(name).is_file(), name
+    loading = {path for path in ROOT.rglob("*.py") if "importlib.import_module" in path.read_text(encoding="utf-8")}
+    assert loading == {ROOT / "stages.py", ROOT / "corpus" / "manual_entries.py"}  # the latter loads other packages
+
+
+def test_the_source_that_counts_is_what_is_imported_anywhere_in_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    package = tmp_path / "drag_ray"
+    texts = {
+        "__init__.py": "",
+        "one/__init__.py": "",
+        "one/stage.py": "from drag_ray import two\nTEMPLATE = 'page.j2'\ndef run():\n    from drag_ray.three.deep import value\n",
+        "one/page.j2": "a page",
+        "one/unused.py": "",
+        "two.py": "import drag_ray.four\nimport os\n",
+        "three/__init__.py": "",
+        "three/deep.py": "from drag_ray.one.stage import run\nfrom drag_ray.errors import Problem\n",
+        "four.py": "",
+        "errors.py": "",
+    }
+    for name, text in texts.items():
+        (package / name).parent.mkdir(parents=True, exist_ok=True)
+        (package / name).write_text(text)
+    monkeypatch.setattr(source_code, "_ROOT", tmp_path)
+    sources = [path.relative_to(package).as_posix() for path in list_sources("drag_ray.one.stage")]
+    expected = ["four.py", "one/__init__.py", "one/page.j2", "one/stage.py", "three/__init__.py", "three/deep.py", "two.py"]
+    assert sorted(sources) == expected
+    before = compute_code_fingerprint("drag_ray.one.stage")
+    for name, counts in (("one/unused.py", False), ("errors.py", False), ("one/page.j2", True)):
+        (package / name).write_text("changed")
+        assert (compute_code_fingerprint("drag_ray.one.stage") != before) is counts, name
