@@ -11,7 +11,7 @@ import hashlib
 import json
 import os
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
@@ -93,7 +93,7 @@ def write_parquet(path: Path, table: pa.Table) -> None:
 
 
 @contextlib.contextmanager
-def whole_or_absent(path: Path) -> Iterator[Path]:
+def whole_or_absent(path: Path) -> Generator[Path]:
     """A scratch path in the same folder, renamed to `path` on success and removed on failure."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -5,7 +5,7 @@ import logging
 import os
 import socket
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from typing import Any
 
 from pydantic import Field
@@ -61,7 +61,7 @@ _WORKER_ENVIRONMENT = {
 
 
 @contextlib.contextmanager
-def connect(config: ClusterConfig) -> Iterator[None]:
+def connect(config: ClusterConfig) -> Generator[None]:
     """Connect to Ray, print the dashboard's address, and disconnect at the end.
 
     A local Ray listens on the loopback address alone, and answers nobody without this user's token.
@@ -122,7 +122,7 @@ def _init_ray(address: str, **options: Any) -> Any:
 
 
 @contextlib.contextmanager
-def _set_variable(name: str, value: str) -> Iterator[None]:
+def _set_variable(name: str, value: str) -> Generator[None]:
     """An environment variable for this process and those that it starts, put back at the end."""
     before = os.environ.get(name)
     os.environ[name] = value
@@ -135,7 +135,7 @@ def _set_variable(name: str, value: str) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def require_token() -> Iterator[None]:
+def require_token() -> Generator[None]:
     """Show a token to Ray, and have a Ray that is started here ask for it: whoever talks to Ray can run any program."""
     with _set_variable("RAY_AUTH_MODE", "token"):
         from ray._raylet import Config  # pyright: ignore[reportAttributeAccessIssue]
@@ -145,7 +145,7 @@ def require_token() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _stay_on_loopback() -> Iterator[None]:
+def _stay_on_loopback() -> Generator[None]:
     """Keep the ports of a local Ray to this machine, by Ray's own switch for machines that take part in no cluster."""
     with _set_variable("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0"):
         from ray._private import ray_constants

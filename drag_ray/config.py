@@ -154,9 +154,13 @@ def _refuse_secrets(config_type: type[BaseModel], values: dict[str, Any], place:
 
 
 def _explain(
-    error: ValidationError, config_type: type[BaseConfig], from_file: dict, given: dict, config_path: Path | None
+    error: ValidationError,
+    config_type: type[BaseConfig],
+    from_file: dict[str, Any],
+    given: dict[str, Any],
+    config_path: Path | None,
 ) -> str:
-    lines = []
+    lines: list[str] = []
     for problem in error.errors():
         key = ".".join(str(part) for part in problem["loc"])
         if _holds(given, problem["loc"]):

@@ -138,35 +138,32 @@ def to_page(row: dict[str, Any]) -> Page:
 def to_question(row: dict[str, Any]) -> Question:
     """The question of one row of a `QUESTIONS` table."""
     evidence = tuple(Evidence(**item) for item in row["evidence"])
-    return Question(**{**row, "evidence": evidence, "answers": tuple(row["answers"])})
+    parsed: dict[str, Any] = {"evidence": evidence, "answers": tuple(row["answers"])}
+    return Question(**(row | parsed))
 
 
 def to_trajectory(row: dict[str, Any]) -> Trajectory:
     """The trajectory of one row of a `TRAJECTORIES` table, turns and hits included."""
-    return Trajectory(
-        **{
-            **row,
-            "evidence": tuple(Evidence(**item) for item in row["evidence"]),
-            "answers": tuple(row["answers"]),
-            "turns": tuple(_to_turn(item) for item in row["turns"]),
-            "citations": tuple(Evidence(**item) for item in row["citations"]),
-            "stop_reason": StopReason(row["stop_reason"]),
-        }
-    )
+    parsed: dict[str, Any] = {
+        "evidence": tuple(Evidence(**item) for item in row["evidence"]),
+        "answers": tuple(row["answers"]),
+        "turns": tuple(_to_turn(item) for item in row["turns"]),
+        "citations": tuple(Evidence(**item) for item in row["citations"]),
+        "stop_reason": StopReason(row["stop_reason"]),
+    }
+    return Trajectory(**(row | parsed))
 
 
 def _to_turn(row: dict[str, Any]) -> Turn:
-    return Turn(
-        **{
-            **row,
-            "action": ActionKind(row["action"]),
-            "hits": tuple(Hit(**item) for item in row["hits"]),
-            "citations": tuple(Evidence(**item) for item in row["citations"]),
-            "prompt_token_ids": tuple(row["prompt_token_ids"]),
-            "completion_token_ids": tuple(row["completion_token_ids"]),
-            "completion_logprobs": tuple(row["completion_logprobs"]),
-        }
-    )
+    parsed: dict[str, Any] = {
+        "action": ActionKind(row["action"]),
+        "hits": tuple(Hit(**item) for item in row["hits"]),
+        "citations": tuple(Evidence(**item) for item in row["citations"]),
+        "prompt_token_ids": tuple(row["prompt_token_ids"]),
+        "completion_token_ids": tuple(row["completion_token_ids"]),
+        "completion_logprobs": tuple(row["completion_logprobs"]),
+    }
+    return Turn(**(row | parsed))
 
 
 def check(found: pa.Schema, expected: pa.Schema, path: Path) -> None:
