@@ -53,7 +53,7 @@ from drag_ray.engine.generate import Generation, ImageSource, Request
 from drag_ray.engine.sampling import PRESETS
 from drag_ray.engine.vllm import VllmEngine, build_engine_args
 from drag_ray.rollout.config import RolloutConfig
-from drag_ray.rollout.journal import TRAJECTORIES_DIR_NAME
+from drag_ray.rollout.folder import TRAJECTORIES_DIR_NAME
 from drag_ray.rollout.options import WorkerOptions
 from drag_ray.rollout.plan import build_plan
 from drag_ray.rollout.pool import size_pool

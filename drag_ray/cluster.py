@@ -6,13 +6,15 @@ import os
 import socket
 from collections import deque
 from collections.abc import Callable, Generator, Iterator, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 from pydantic import Field
 
 from drag_ray.cluster_token import ensure_token, name_token_source
 from drag_ray.config import BaseConfig
 from drag_ray.errors import ConfigError
+
+_Result = TypeVar("_Result")
 
 
 class ClusterConfig(BaseConfig):
@@ -74,9 +76,9 @@ def connect(config: ClusterConfig) -> Generator[None]:
     # Without an address Ray would look for a cluster that was once started here, and wait for one that is gone.
     address = config.address or ("auto" if is_submitted_job() else "local")
     with require_token(), _stay_on_loopback() if address == "local" else contextlib.nullcontext():
-        context = _start(config) if address == "local" else _join(config, address)
-        if context.dashboard_url:
-            print(f"Ray dashboard: http://{context.dashboard_url} (asks for the token in {name_token_source()})", flush=True)
+        dashboard = _start(config) if address == "local" else _join(config, address)
+        if dashboard:
+            print(f"Ray dashboard: http://{dashboard} (asks for the token in {name_token_source()})", flush=True)
         import ray
 
         try:
@@ -85,8 +87,8 @@ def connect(config: ClusterConfig) -> Generator[None]:
             ray.shutdown()
 
 
-def _start(config: ClusterConfig) -> Any:
-    """Start a Ray on this machine, for this driver."""
+def _start(config: ClusterConfig) -> str | None:
+    """Start a Ray on this machine, for this driver, and return the address of its dashboard."""
     ensure_token(may_create=True)
     port = config.dashboard_port or None  # Ray insists on a port that it is given
     options = {"num_cpus": config.num_cpus or None, "include_dashboard": True, "dashboard_port": port}
@@ -96,8 +98,8 @@ def _start(config: ClusterConfig) -> Any:
         raise ConfigError(f"no Ray could be started on this machine: {error}") from error
 
 
-def _join(config: ClusterConfig, address: str) -> Any:
-    """Connect to a Ray that runs already."""
+def _join(config: ClusterConfig, address: str) -> str | None:
+    """Connect to a Ray that runs already, and return the address of its dashboard, if it has one."""
     ensure_token(may_create=False)
     host, _, port = address.rpartition(":")
     if port.isdecimal() and not _is_listened_on(host.rpartition("/")[2], int(port)):  # Ray would try for minutes
@@ -114,11 +116,14 @@ def _join(config: ClusterConfig, address: str) -> Any:
         ) from error
 
 
-def _init_ray(address: str, **options: Any) -> Any:
+def _init_ray(address: str, **options: Any) -> str | None:
     import ray
 
     runtime_env = {"env_vars": {name: os.environ.get(name, value) for name, value in _WORKER_ENVIRONMENT.items()}}
-    return ray.init(address=address, logging_level=logging.WARNING, ignore_reinit_error=True, runtime_env=runtime_env, **options)
+    context = ray.init(
+        address=address, logging_level=logging.WARNING, ignore_reinit_error=True, runtime_env=runtime_env, **options
+    )
+    return context.dashboard_url
 
 
 @contextlib.contextmanager
@@ -179,10 +184,10 @@ def takes_gpus(device: str) -> bool:
     return device == "gpu" or (device == "auto" and count_gpus() > 0)
 
 
-def run_tasks(function: Callable[..., Any], calls: Sequence[tuple[Any, ...]]) -> Iterator[Any]:
+def run_tasks(function: Callable[..., _Result], calls: Sequence[tuple[Any, ...]]) -> Iterator[_Result]:
     """The result of `function(*call)` for each call in its order, computed by Ray tasks that take a CPU each.
 
-    Only as many results as keep the CPUs busy are on their way at once.  A single call is made here, without Ray.
+    Only as many results as keep the CPUs busy are on their way at once. A single call is made here, without Ray.
     What a call raises is raised here.
     """
     if len(calls) == 1:

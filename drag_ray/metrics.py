@@ -24,7 +24,7 @@ class Recorder(Protocol):
         ...
 
     def set_load(self, num_running: int, num_waiting: int) -> None:
-        """Note how many rollouts the engine works on, and how many wait for a place."""
+        """Note how many rollouts the engine works on, and how many wait for a slot."""
         ...
 
 
@@ -63,7 +63,7 @@ class RayRecorder:
 
         self._counters = {name: Counter(_PREFIX + name, help_text, _TAG_KEYS) for name, help_text in counts.items()}
         self._running = Gauge(_PREFIX + "rollouts_running", "rollouts that the engine works on", _TAG_KEYS)
-        self._waiting = Gauge(_PREFIX + "rollouts_waiting", "rollouts that wait for a place in the engine", _TAG_KEYS)
+        self._waiting = Gauge(_PREFIX + "rollouts_waiting", "rollouts that wait for a slot of the engine", _TAG_KEYS)
         self._seconds = Histogram(_PREFIX + "rollout_seconds", "duration of a rollout", list(_DURATIONS_S), _TAG_KEYS)
         for metric in (*self._counters.values(), self._running, self._waiting, self._seconds):
             metric.set_default_tags(dict(tags))
@@ -77,6 +77,6 @@ class RayRecorder:
             self._seconds.observe(duration_s)
 
     def set_load(self, num_running: int, num_waiting: int) -> None:
-        """Note how many rollouts the engine works on, and how many wait for a place."""
+        """Note how many rollouts the engine works on, and how many wait for a slot."""
         self._running.set(num_running)
         self._waiting.set(num_waiting)

@@ -23,7 +23,7 @@ class CollectConfig(BaseConfig):
     """rollouts of a question for each preset"""
     enough_successes: int = Field(default=0, ge=0)
     """distinct queries that found the evidence after which no further sample of a question is begun; 0 takes all samples. A
-    question's samples then run in small waves, so that which of them exist follows from the seeds, and not from timing"""
+    question's samples then run in small rounds, so that which of them exist follows from the seeds, and not from timing"""
     hinted_samples: int = Field(default=0, ge=0)
     """further rollouts of a question that no sample found the evidence of, which are shown the page (STaR); what is trained
     on is the query, as if the page had not been shown, see format.hinted"""

@@ -14,11 +14,12 @@ class RolloutConfig(BaseConfig):
     """engines that share a GPU and engine.gpu_memory_utilization: for models so small that one engine keeps a CPU core busy while
     the GPU waits"""
     max_engines: int = Field(default=0, ge=0)
-    """engines at most: the pool starts with num_engines and grows while the cluster has or gets room for more; 0 does not grow"""
+    """engines at most: the pool starts with num_engines and grows while the cluster has or gets what more need; 0 keeps it"""
     concurrent_rollouts: int = Field(default=128, ge=1)
     """rollouts that an engine works on at the same time"""
     chunk_rollouts: int = Field(default=8, ge=1)
-    """rollouts that an engine takes at once when it has room; the samples of a question stay together, whatever their number"""
+    """rollouts that an engine claims at once when it has a slot free; the samples of a question stay together, whatever their
+    number"""
     flush_s: float = Field(default=5.0, ge=0)
     """seconds between writes of finished trajectories; what is not yet written is done again after a kill"""
     max_tries: int = Field(default=3, ge=1)

@@ -89,12 +89,12 @@ def count_files(paths: Iterable[Path]) -> dict[str, Any]:
         queries.append(_list_queries(turns))
         searches.append(_list_searches(turns))
     asked = pl.concat(queries)
-    num_distinct = asked.group_by("question_id").agg(pl.col("query").n_unique())["query"].mean()
+    num_distinct = asked.group_by("question_id").agg(pl.col("query").n_unique()).select(pl.col("query").mean()).item()
     return {
         **totals,
         **_count_questions(asked),
         **count_yields(pl.concat(searches)),
-        "queries_per_question": round(float(num_distinct or 0), 4),  # type: ignore[arg-type]
+        "queries_per_question": round(num_distinct or 0.0, 4),
     }
 
 
@@ -168,6 +168,6 @@ def _read_turns(path: Path) -> pl.DataFrame:
             evidence_files=pl.col("evidence").list.eval(pl.element().struct.field("file")),
             **lengths,
         )
-        .cast(dict(_TURN_SCHEMA))  # type: ignore[arg-type]
+        .cast(_TURN_SCHEMA)
         .select(_TURN_SCHEMA.names())
     )

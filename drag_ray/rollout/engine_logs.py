@@ -5,7 +5,8 @@ import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-DIR_NAME = "logs"
+from drag_ray.rollout.folder import LOGS_DIR_NAME
+
 _ERROR = re.compile(r"\b[\w.]*(?:Error|Exception): \S.*")
 _REFERENCE = "See root cause above"
 """vLLM says so where its own process has told the cause."""
@@ -13,7 +14,7 @@ _REFERENCE = "See root cause above"
 
 def log_to_file(run_dir: Path) -> None:
     """Send what this process and those that it starts print to a file of the run instead of the driver's console."""
-    path = run_dir / DIR_NAME / f"engine-{os.getpid()}.log"
+    path = run_dir / LOGS_DIR_NAME / f"engine-{os.getpid()}.log"
     path.parent.mkdir(parents=True, exist_ok=True)
     log = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
     os.dup2(log, 1)
@@ -23,7 +24,7 @@ def log_to_file(run_dir: Path) -> None:
 
 def read_changes(run_dir: Path) -> dict[Path, int]:
     """When each log of a run's engines was last changed, in nanoseconds."""
-    return {path: path.stat().st_mtime_ns for path in (run_dir / DIR_NAME).glob("*.log")}
+    return {path: path.stat().st_mtime_ns for path in (run_dir / LOGS_DIR_NAME).glob("*.log")}
 
 
 def list_changed(run_dir: Path, earlier: Mapping[Path, int]) -> list[Path]:

@@ -10,9 +10,9 @@ import polars as pl
 from drag_ray import artifacts
 from drag_ray.errors import TooManyFailuresError
 from drag_ray.rollout import journal
-from drag_ray.rollout.waves import Ended
+from drag_ray.rollout.folder import CORRUPT_DIR_NAME, FAILURES_DIR_NAME, PROBLEMS_NAME
+from drag_ray.rollout.plan import Ended
 
-PROBLEMS_NAME = "problems.jsonl"
 ENGINE_DIED = "EngineDiedError: the engine's process died while this rollout ran"
 
 
@@ -36,7 +36,7 @@ class RolloutProblem:
 
 def read_failures(run_dir: Path) -> dict[str, Failures]:
     """For the id of each rollout that ever failed its failures, over all attempts."""
-    paths = journal.list_files(run_dir, journal.FAILURES_DIR_NAME)
+    paths = journal.list_files(run_dir, FAILURES_DIR_NAME)
     if not paths:
         return {}
     rows = pl.concat([pl.read_parquet(path, columns=["id", "error", "started_at"]) for path in paths]).sort("started_at", "error")
@@ -76,13 +76,13 @@ def check_failure_rate(num_failed: int, num_rollouts: int, max_failure_rate: flo
 
 
 def write_problems(run_dir: Path, max_tries: int) -> None:
-    """Write `problems.jsonl`: files that were set aside, and every rollout that ever failed with what became of it."""
+    """Write down the files that were set aside, and every rollout that ever failed with what became of it."""
     artifacts.write_jsonl(run_dir / PROBLEMS_NAME, [asdict(problem) for problem in _list_problems(run_dir, max_tries)])
 
 
 def _list_problems(run_dir: Path, max_tries: int) -> Iterator[RolloutProblem]:
-    for path in journal.list_files(run_dir, journal.CORRUPT_DIR_NAME):
-        place = f"{journal.CORRUPT_DIR_NAME}/{path.name}"
+    for path in journal.list_files(run_dir, CORRUPT_DIR_NAME):
+        place = f"{CORRUPT_DIR_NAME}/{path.name}"
         yield RolloutProblem(place, 1, "its bytes are not those that were written; its rollouts were run again")
     finished_ids = journal.read_finished_ids(run_dir)
     for rollout_id, failed in sorted(read_failures(run_dir).items()):

@@ -1,11 +1,4 @@
-"""Where trajectories are kept while a run goes on: whole Parquet files that appear one by one.
-
-    trajectories/   finished rollouts; the name of each file ends with the hash of its bytes
-    failures/       a row for each try of a rollout that failed, in files of the same kind
-    corrupt/        files whose bytes are no longer those that were written; their rollouts run again
-    claims/         one empty file for each chunk that an engine began in this attempt
-    running/        one empty file for each rollout that is being run; one that stays behind ran when its engine died
-    forgiven        an empty file that says that the next attempt forgets all failures
+"""Where trajectories are kept while a run goes on: whole Parquet files that appear one by one in its `folder`.
 
 A file appears when it is whole, so a kill loses at most the rows of the last `flush_s` seconds and never
 leaves half a file. The ids in `trajectories/` are the only truth about what has finished.
@@ -16,6 +9,7 @@ import time
 import uuid
 from collections.abc import Collection
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 import pyarrow as pa
@@ -24,18 +18,21 @@ import pyarrow.parquet as pq
 
 from drag_ray import artifacts, schemas
 from drag_ray.agent.action import collapse_spaces
+from drag_ray.rollout.folder import (
+    BEGUN_DIR_NAME,
+    CORRUPT_DIR_NAME,
+    FAILURES_DIR_NAME,
+    RESET_NAME,
+    RUNNING_DIR_NAME,
+    TRAJECTORIES_DIR_NAME,
+)
 from drag_ray.types import Trajectory
 
-TRAJECTORIES_DIR_NAME = "trajectories"
-FAILURES_DIR_NAME = "failures"
-CORRUPT_DIR_NAME = "corrupt"
-CLAIMS_DIR_NAME = "claims"
-_RUNNING_DIR_NAME = "running"
-_FORGIVEN_NAME = "forgiven"
 _SUFFIX = ".parquet"
 # Statistics repeat the longest texts in every page header, and a dictionary keeps zstd from seeing that the prompt of a turn
 # begins with the prompt before it: without them the files of a run are a third smaller. Readers look at these alone.
-_WITH_STATISTICS = ["agent_fingerprint", "index_fingerprint"]
+# pyarrow's own annotation knows of no list.
+_WITH_STATISTICS: Any = ["agent_fingerprint", "index_fingerprint"]
 
 
 def begin_attempt(run_dir: Path) -> None:
@@ -43,34 +40,34 @@ def begin_attempt(run_dir: Path) -> None:
 
     The rollouts of a file that is set aside count as not finished and run again.
     """
-    for name in (TRAJECTORIES_DIR_NAME, FAILURES_DIR_NAME, CLAIMS_DIR_NAME, _RUNNING_DIR_NAME):
+    for name in (TRAJECTORIES_DIR_NAME, FAILURES_DIR_NAME, BEGUN_DIR_NAME, RUNNING_DIR_NAME):
         folder = run_dir / name
         folder.mkdir(parents=True, exist_ok=True)
         for path in folder.glob(f".*{_SUFFIX}.*"):  # a process that was killed while it wrote
             path.unlink()
-    if (run_dir / _FORGIVEN_NAME).exists():
+    if (run_dir / RESET_NAME).exists():
         for path in list_files(run_dir, FAILURES_DIR_NAME):
             path.unlink()
-        (run_dir / _FORGIVEN_NAME).unlink()
+        (run_dir / RESET_NAME).unlink()
     for path in (*list_files(run_dir, TRAJECTORIES_DIR_NAME), *list_files(run_dir, FAILURES_DIR_NAME)):
         if not path.is_file() or path.stem.rpartition("-")[2] != artifacts.compute_file_fingerprint(path):
             (run_dir / CORRUPT_DIR_NAME).mkdir(exist_ok=True)
             path.rename(run_dir / CORRUPT_DIR_NAME / path.name)
-    forget_claims(run_dir)
+    forget_begun(run_dir)
     drop_repeated(run_dir)
 
 
-def forgive_failures(run_dir: Path) -> None:
+def reset_failures(run_dir: Path) -> None:
     """Let the next attempt forget all failures: they had a cause that was not the rollouts'.
 
     They are not removed at once, because engines that are being stopped may still write some.
     """
-    artifacts.create_mark(run_dir / _FORGIVEN_NAME)
+    artifacts.create_mark(run_dir / RESET_NAME)
 
 
-def forget_claims(run_dir: Path) -> None:
-    """Begin to count chunks anew. That no rollout is running any more is for the caller to know."""
-    for name in (CLAIMS_DIR_NAME, _RUNNING_DIR_NAME):
+def forget_begun(run_dir: Path) -> None:
+    """Forget which chunks and rollouts are begun. That no rollout is running any more is for the caller to know."""
+    for name in (BEGUN_DIR_NAME, RUNNING_DIR_NAME):
         for path in (run_dir / name).iterdir():
             path.unlink()
 
@@ -136,13 +133,13 @@ def read_trajectories(run_dir: Path) -> pa.Table:
     return pa.concat_tables(tables or [schemas.TRAJECTORIES.empty_table()]).sort_by("id")
 
 
-def claim(run_dir: Path, chunk: int) -> bool:
-    """Note that this chunk is begun. False if it was begun before in this attempt: its engine died and Ray gives it out again.
+def begin_chunk(run_dir: Path, chunk: int) -> bool:
+    """Note that a chunk is begun. False if it was before in this attempt: its engine died, and it is given out again.
 
     Raises:
         ArtifactError: nothing can be written.
     """
-    return artifacts.create_mark(run_dir / CLAIMS_DIR_NAME / str(chunk))
+    return artifacts.create_mark(run_dir / BEGUN_DIR_NAME / str(chunk))
 
 
 def begin_rollout(run_dir: Path, rollout_id: str) -> None:
@@ -163,7 +160,7 @@ def end_rollout(run_dir: Path, rollout_id: str) -> bool:
 
 
 def _running_path(run_dir: Path, rollout_id: str) -> Path:
-    return run_dir / _RUNNING_DIR_NAME / artifacts.compute_fingerprint(rollout_id)
+    return run_dir / RUNNING_DIR_NAME / artifacts.compute_fingerprint(rollout_id)
 
 
 def _read_ids(path: Path) -> list[str]:
@@ -172,7 +169,7 @@ def _read_ids(path: Path) -> list[str]:
 
 def _write(folder: Path, table: pa.Table) -> None:
     buffer = io.BytesIO()
-    pq.write_table(table, buffer, compression="zstd", use_dictionary=False, write_statistics=_WITH_STATISTICS)  # type: ignore[arg-type]
+    pq.write_table(table, buffer, compression="zstd", use_dictionary=False, write_statistics=_WITH_STATISTICS)
     data = buffer.getvalue()
     name = f"part-{uuid.uuid4().hex[:12]}-{artifacts.compute_bytes_fingerprint(data)}{_SUFFIX}"
     artifacts.write_bytes(folder / name, data)

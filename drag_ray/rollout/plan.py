@@ -1,20 +1,28 @@
-"""Which rollouts make up a run, in chunks. Rollouts have names that never change, so that a plan can be gone on with."""
+"""Which rollouts make up a run, and which of a question run next: adaptive sampling, by what its earlier ones found.
 
-import math
-from collections.abc import Iterator, Sequence
+Rollouts have names that never change, so that a plan can be gone on with.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import groupby
 from typing import NamedTuple
 
+from drag_ray.agent.action import collapse_spaces
 from drag_ray.agent.rollout import RolloutTask, compute_rollout_id, compute_seed
-from drag_ray.rollout.waves import Ended, choose_wave, group_by_question
-from drag_ray.types import Question
+from drag_ray.types import Question, Trajectory
+
+Successes = frozenset[str] | None
+"""The distinct queries of a rollout that found evidence within top_k; None if it failed and is not tried again."""
+Ended = Mapping[str, Successes]
+"""What came of the rollouts that have ended, by their ids."""
 
 
 class Chunk(NamedTuple):
-    """Tasks that an engine takes at once, and what is known of those that have ended (`waves.Ended`)."""
+    """Tasks that an engine takes at once, and what came of those that have ended."""
 
     number: int
     tasks: list[RolloutTask]
-    ended: dict[str, frozenset[str] | None]
+    ended: dict[str, Successes]
 
 
 def build_plan(
@@ -26,7 +34,7 @@ def build_plan(
 ) -> list[RolloutTask]:
     """Every rollout that a run may need. Those of a question follow each other: they share its prompt in the engine's cache.
 
-    The hinted ones of a question come last and take the presets in turn; `choose_wave` says whether they are needed.
+    The hinted ones of a question come last and take the presets in turn; `choose_next` says whether they are needed.
     """
     draws = [(preset, index, False) for preset in presets for index in range(samples_per_question)]
     draws += [(presets[index % len(presets)], index, True) for index in range(hinted_samples)]
@@ -40,9 +48,38 @@ def build_plan(
     return plan
 
 
+def choose_next(tasks: Sequence[RolloutTask], ended: Ended, enough_successes: int = 0) -> list[RolloutTask]:
+    """The rollouts of a question that run next, at the same time; none when the question is through.
+
+    Samples are taken in the order of the plan, and with `enough_successes` no more of them at a time than successes are
+    missing. Which samples a question gets thus follows from what the earlier ones found, and not from timing: a run that
+    was killed and goes on comes to the same end. A sample that failed for good counts as one without a success.
+    Hinted rollouts run when all samples have finished and none of them succeeded.
+
+    Args:
+        tasks: all rollouts of one question, in the order of the plan.
+        ended: may hold rollouts of other questions too.
+        enough_successes: distinct successful queries after which no further sample is begun; 0 begins all samples at once.
+    """
+    samples = [task for task in tasks if not task.hinted]
+    found: set[str] = set()
+    start = 0
+    while start < len(samples) and not (enough_successes and len(found) >= enough_successes):
+        stop = start + enough_successes - len(found) if enough_successes else len(samples)
+        chosen = samples[start:stop]
+        missing = [task for task in chosen if task.id not in ended]
+        if missing:
+            return missing
+        found.update(*(ended[task.id] or () for task in chosen))
+        start = stop
+    if found or any(ended.get(task.id) is None for task in samples):
+        return []
+    return [task for task in tasks if task.hinted and task.id not in ended]
+
+
 def choose_pending(plan: Sequence[RolloutTask], ended: Ended, enough_successes: int = 0) -> list[RolloutTask]:
     """All rollouts of the questions that are not through, those that have ended among them: the next ones depend on them."""
-    groups = (group for group in group_by_question(plan) if choose_wave(group, ended, enough_successes))
+    groups = (group for group in group_by_question(plan) if choose_next(group, ended, enough_successes))
     return [task for group in groups for task in group]
 
 
@@ -64,6 +101,18 @@ def count_plan(plan: Sequence[RolloutTask], ended: Ended, pending: Sequence[Roll
     return counts | {"skipped": 2 * len(plan) - sum(counts.values())}
 
 
+def list_successes(trajectory: Trajectory) -> Successes:
+    """What came of a rollout, whose queries are told apart as `process` does."""
+    if trajectory.error:
+        return None
+    return frozenset(collapse_spaces(turn.query) for turn in trajectory.turns if turn.rank_score > 0)
+
+
+def group_by_question(tasks: Sequence[RolloutTask]) -> list[list[RolloutTask]]:
+    """Neighbouring rollouts of the same question together."""
+    return [list(group) for _, group in groupby(tasks, key=lambda task: task.question.id)]
+
+
 def cut_chunks(tasks: Sequence[RolloutTask], chunk_rollouts: int, ended: Ended | None = None) -> Iterator[Chunk]:
     """Chunks of `chunk_rollouts` tasks at most; a question stays whole, even if it has more."""
     number, chunk = 0, list[RolloutTask]()
@@ -78,17 +127,3 @@ def cut_chunks(tasks: Sequence[RolloutTask], chunk_rollouts: int, ended: Ended |
 
 def _make_chunk(number: int, tasks: list[RolloutTask], ended: Ended) -> Chunk:
     return Chunk(number, tasks, {task.id: ended[task.id] for task in tasks if task.id in ended})
-
-
-def count_in_flight(chunk_rollouts: int, concurrent_rollouts: int) -> int:
-    """Chunks that an engine works on at most, and one more that waits for room.
-
-    A chunk of n rollouts is in flight until the longest of them ends, for H_n = 1 + 1/2 + ... + 1/n times as long as one
-    of them if their durations are exponential; so many more chunks keep the places full.
-
-    Args:
-        chunk_rollouts: rollouts that a chunk begins with.
-        concurrent_rollouts: places of an engine.
-    """
-    stretch = sum(1 / place for place in range(1, chunk_rollouts + 1))
-    return math.ceil(concurrent_rollouts / chunk_rollouts * stretch) + 1

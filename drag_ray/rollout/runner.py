@@ -21,7 +21,6 @@ from drag_ray.rollout import engine_logs, journal
 from drag_ray.rollout.config import RolloutConfig
 from drag_ray.rollout.counts import COUNTS, WORKER_COUNTS, count_files
 from drag_ray.rollout.failures import (
-    PROBLEMS_NAME,
     check_failure_rate,
     count_errors,
     describe_errors,
@@ -29,12 +28,12 @@ from drag_ray.rollout.failures import (
     read_failures,
     write_problems,
 )
+from drag_ray.rollout.folder import CORRUPT_DIR_NAME, LOGS_DIR_NAME, PROBLEMS_NAME, TRAJECTORIES_DIR_NAME
 from drag_ray.rollout.options import WorkerOptions
-from drag_ray.rollout.pile import Pile, take_chunk
-from drag_ray.rollout.plan import choose_pending, count_in_flight, count_plan, cut_chunks
+from drag_ray.rollout.plan import Ended, Successes, choose_next, choose_pending, count_plan, cut_chunks, group_by_question
 from drag_ray.rollout.pool import share_gpu, size_pool
 from drag_ray.rollout.progress import Progress
-from drag_ray.rollout.waves import Ended, choose_wave, group_by_question
+from drag_ray.rollout.work_queue import WorkQueue, claim_chunk, count_claims
 from drag_ray.rollout.worker import SUMMARY_SCHEMA, RolloutWorker
 
 _MAX_PASSES = 3
@@ -56,9 +55,9 @@ def run_plan(plan: Sequence[RolloutTask], options: WorkerOptions, settings: Roll
     """
     run_dir = options.run_dir
     journal.begin_attempt(run_dir)
-    num_corrupt = len(journal.list_files(run_dir, journal.CORRUPT_DIR_NAME))
+    num_corrupt = len(journal.list_files(run_dir, CORRUPT_DIR_NAME))
     if num_corrupt:
-        print(f"{label}: {num_corrupt} damaged files set aside in {run_dir / journal.CORRUPT_DIR_NAME}")
+        print(f"{label}: {num_corrupt} damaged files set aside in {run_dir / CORRUPT_DIR_NAME}")
     ended = _read_ended(options)
     pending = choose_pending(plan, ended, options.enough_successes)
     counts = count_plan(plan, ended, pending)
@@ -72,7 +71,7 @@ def run_plan(plan: Sequence[RolloutTask], options: WorkerOptions, settings: Roll
         num_ended = sum(counts[name] for name in ("finished", "hinted", "set_aside"))
         check_failure_rate(counts["set_aside"], num_ended, settings.max_failure_rate, errors)
     except TooManyFailuresError:
-        journal.forgive_failures(run_dir)
+        journal.reset_failures(run_dir)
         raise
     finally:
         progress.close()
@@ -82,7 +81,7 @@ def run_plan(plan: Sequence[RolloutTask], options: WorkerOptions, settings: Roll
             f"{label}: {counts['set_aside']} rollouts set aside after {options.max_tries} tries, {counts['unfinished']} not "
             f"finished; see {run_dir / PROBLEMS_NAME}. Commonest errors:\n{describe_errors(errors)}"
         )
-    return counts | count_files(journal.list_files(run_dir, journal.TRAJECTORIES_DIR_NAME))
+    return counts | count_files(journal.list_files(run_dir, TRAJECTORIES_DIR_NAME))
 
 
 def _run_passes(
@@ -97,11 +96,11 @@ def _run_passes(
             progress.add(summary)
         ended = _read_ended(options)
         pending = choose_pending(pending, ended, options.enough_successes)
-        journal.forget_claims(options.run_dir)
+        journal.forget_begun(options.run_dir)
     return ended, pending
 
 
-def _read_ended(options: WorkerOptions) -> dict[str, frozenset[str] | None]:
+def _read_ended(options: WorkerOptions) -> dict[str, Successes]:
     """What came of the rollouts that need not be run: they have finished, or failed too often."""
     exhausted = find_exhausted(read_failures(options.run_dir), options.max_tries)
     return dict.fromkeys(exhausted) | journal.read_successes(options.run_dir)
@@ -113,54 +112,54 @@ def _stream(
     """Chunk summaries as they come."""
     earlier = engine_logs.read_changes(options.run_dir)
     chunks = list(cut_chunks(tasks, settings.chunk_rollouts, ended))
-    # Where the driver is: whatever other node is lost, the run goes on.
+    # Where the driver is: whatever other node is lost, the run goes on. Ray's annotation has forgotten this strategy.
     here: Any = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
-    pile_actor: Any = ray.remote(num_cpus=0, scheduling_strategy=here)(Pile)
-    pile = pile_actor.remote(chunks)
-    num_beginning = sum(len(choose_wave(group, ended, options.enough_successes)) for group in group_by_question(tasks))
+    queue_actor: Any = ray.remote(num_cpus=0, scheduling_strategy=here)(WorkQueue)
+    queue = queue_actor.remote(chunks)
+    num_beginning = sum(len(choose_next(group, ended, options.enough_successes)) for group in group_by_question(tasks))
     chunk_rollouts = max(1, round(num_beginning / len(chunks)))
     try:
-        yield from _hand_out(pile, len(chunks), chunk_rollouts, options, settings).iter_rows()
+        yield from _hand_out(queue, len(chunks), chunk_rollouts, options, settings).iter_rows()
         return
     except RayError as error:
         reason = _find_reason(error, options.run_dir, engine_logs.list_changed(options.run_dir, earlier))
     finally:
-        pile.clear.remote()
+        queue.clear.remote()
     # Ray's error and its engines hold each other. They must not stay behind this error, which a notebook keeps.
     gc.collect()
     raise reason
 
 
 def _hand_out(
-    pile: Any, num_chunks: int, chunk_rollouts: int, options: WorkerOptions, settings: RolloutConfig
+    queue: Any, num_chunks: int, chunk_rollouts: int, options: WorkerOptions, settings: RolloutConfig
 ) -> ray.data.Dataset:
-    """The summaries of the chunks of a pile, for which a pool of engine actors is given tickets.
+    """The summaries of the chunks of a queue, for which a pool of engine actors is given claims.
 
     Args:
         chunk_rollouts: rollouts that a chunk begins with, on average.
     """
     pool = size_pool(settings, options.engine, use_gpu=takes_gpus(options.engine.device), num_gpus=count_gpus())
     options = replace(options, engine=share_gpu(options.engine, settings.engines_per_gpu))
-    in_flight = count_in_flight(chunk_rollouts, settings.concurrent_rollouts)
+    max_claims = count_claims(chunk_rollouts, settings.concurrent_rollouts)
     context = ray.data.DataContext.get_current()
     context.enable_progress_bars = False  # `Progress` shows what matters
-    context.memory_usage_poll_interval_s = None  # a thread for each ticket, for figures that nobody reads
+    context.memory_usage_poll_interval_s = None  # a thread for each claim, for figures that nobody reads
     context.execution_options.preserve_order = False
     context.raise_original_map_exception = True  # `_find_reason` looks for it
-    # The pool grows when its engines hold all the tickets that they may.
+    # The pool grows when its engines hold all the claims that they may.
     context.autoscaling_config.actor_pool_util_upscaling_threshold = 1.0
-    # Every engine has a ticket at hand until the pile is empty, however many of them wait with the others.
-    num_tickets = num_chunks + pool.max_engines * in_flight
-    return ray.data.from_arrow([pa.table({"ticket": [number]}) for number in range(num_tickets)]).map_batches(
+    # Every engine has a claim at hand until the queue is empty, however many of them wait with the others.
+    num_claims = num_chunks + pool.max_engines * max_claims
+    return ray.data.from_arrow([pa.table({"claim": [number]}) for number in range(num_claims)]).map_batches(
         _WorkerActor,
-        fn_constructor_args=(options, pile, chunk_rollouts, name_tags(options.run_dir)),
+        fn_constructor_args=(options, queue, chunk_rollouts, name_tags(options.run_dir)),
         batch_format="pyarrow",
-        batch_size=1,  # a ticket
+        batch_size=1,  # a claim
         compute=ray.data.ActorPoolStrategy(
             min_size=min(pool.num_engines, num_chunks),
             max_size=min(pool.max_engines, num_chunks),
-            max_concurrent_calls_per_actor=in_flight,
-            max_tasks_in_flight_per_actor=in_flight,
+            max_concurrent_calls_per_actor=max_claims,
+            max_tasks_in_flight_per_actor=max_claims,
         ),
         num_cpus=pool.num_cpus,
         num_gpus=pool.num_gpus,
@@ -179,17 +178,17 @@ def _find_reason(error: RayError, run_dir: Path, logs: Sequence[Path]) -> DragRa
     if last_error and last_error not in last_words:
         last_words = f"{last_words}; the last error in their log: {last_error}"
     return EngineDiedError(
-        f"the engines stopped ({last_words}). See {run_dir / engine_logs.DIR_NAME} for their output. "
+        f"the engines stopped ({last_words}). See {run_dir / LOGS_DIR_NAME} for their output. "
         "Starting the stage again goes on with what has not finished."
     )
 
 
 class _WorkerActor:
-    """`RolloutWorker` as Ray Data calls it, with tickets for the chunks of a pile."""
+    """`RolloutWorker` as Ray Data calls it, with claims on the chunks of a queue."""
 
-    def __init__(self, options: WorkerOptions, pile: Any, chunk_rollouts: int, tags: dict[str, str]) -> None:
+    def __init__(self, options: WorkerOptions, queue: Any, chunk_rollouts: int, tags: dict[str, str]) -> None:
         engine_logs.log_to_file(options.run_dir)
-        self._pile = pile
+        self._queue = queue
         self._chunk_rollouts = chunk_rollouts
         self._refusal: DragRayError | None = None
         try:
@@ -197,19 +196,19 @@ class _WorkerActor:
         except DragRayError as error:  # of an actor that does not start Ray would hand on the text alone, in a long report
             self._refusal = error
 
-    async def __call__(self, ticket: pa.Table) -> AsyncIterator[pa.Table]:
+    async def __call__(self, claim: pa.Table) -> AsyncIterator[pa.Table]:
         if self._refusal:
             raise self._refusal
-        number = ticket["ticket"][0].as_py()
-        async with take_chunk(number, self._pile.take.remote, self._worker.room, self._chunk_rollouts) as chunk:
+        number = claim["claim"][0].as_py()
+        async with claim_chunk(number, self._queue.claim.remote, self._worker.admission, self._chunk_rollouts) as chunk:
             summaries = _no_summaries() if chunk is None else self._worker(chunk)
         try:
             async for summary in summaries:
                 yield summary
         except EngineDiedError:
-            os._exit(1)  # Ray starts another engine in another process, and gives its tickets to it
+            os._exit(1)  # Ray starts another engine in another process, and gives its claims to it
 
 
 async def _no_summaries() -> AsyncIterator[pa.Table]:
-    """What a ticket comes to that found the pile empty."""
+    """What a claim comes to that found the queue empty."""
     yield SUMMARY_SCHEMA.empty_table()

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import TypeVar, TypeVarTuple
 
 import pyarrow as pa
 
@@ -16,14 +16,16 @@ from drag_ray.errors import EngineDiedError
 from drag_ray.metrics import NoRecorder, Recorder
 from drag_ray.rollout.counts import COUNTS, WORKER_COUNTS, count_chunk
 from drag_ray.rollout.failures import ENGINE_DIED, find_exhausted, read_failures
-from drag_ray.rollout.journal import Journal, begin_rollout, claim, end_rollout, read_finished
+from drag_ray.rollout.journal import Journal, begin_chunk, begin_rollout, end_rollout, read_finished
 from drag_ray.rollout.options import WorkerOptions
-from drag_ray.rollout.plan import Chunk
-from drag_ray.rollout.room import Room
-from drag_ray.rollout.waves import choose_wave, group_by_question, list_successes
+from drag_ray.rollout.plan import Chunk, Successes, choose_next, group_by_question, list_successes
+from drag_ray.rollout.work_queue import AdmissionControl
 from drag_ray.search.config import SYNTAX_HELP
 from drag_ray.search.searcher import Searcher
 from drag_ray.types import Evidence, Hit, Page, Trajectory
+
+_Args = TypeVarTuple("_Args")
+_Result = TypeVar("_Result")
 
 SUMMARY_SCHEMA = pa.schema(
     [
@@ -37,18 +39,18 @@ SUMMARY_SCHEMA = pa.schema(
 class RolloutWorker:
     """Runs chunks of rollouts, many at once.
 
-    Rollouts take places, not turns: a place is free again when its rollout ends, whatever step the others are at,
-    and the next rollout of any chunk takes it. One that failed is tried again when it is its turn.
+    A slot is free again when its rollout ends, whatever step the others are at, and the next rollout of any chunk takes
+    it. One that failed is tried again when it is its turn.
 
-    A chunk that is given out again has lost its engine. The rollouts that were running then are suspects: one try of
-    theirs has failed, and they go on one after the other, so that the one that kills engines is soon found.
+    A chunk that is given out again has lost its engine. The rollouts that were running then are quarantined: one try of
+    theirs has failed, and they go on one at a time, so that the one that kills engines is soon found.
 
     Args:
         options: what to run with.
         recorder: is told of the load and of what each chunk came to.
 
     Attributes:
-        room: whether another chunk should be begun.
+        admission: whether another chunk should be begun.
     """
 
     def __init__(self, options: WorkerOptions, recorder: Recorder | None = None) -> None:
@@ -62,52 +64,52 @@ class RolloutWorker:
         self._rollouts = {"": Rollouts(options.agent, options.policy, generate, *search)}
         self._journal = Journal(options.run_dir, options.flush_s)
         self._disk = ThreadPoolExecutor(1, "journal")  # a write must not hold up the rollouts, and writes keep their order
-        self._places = asyncio.Semaphore(options.concurrent_rollouts)
-        self._suspects_place = asyncio.Semaphore(1)
+        self._slots = asyncio.Semaphore(options.concurrent_rollouts)
+        self._quarantine = asyncio.Semaphore(1)
         self._engine_died = False
         self._failures = read_failures(options.run_dir)
         self._recorder = recorder or NoRecorder()
-        self._num_running = self._num_placed = 0
-        self.room = Room(options.concurrent_rollouts)
+        self._num_pending = self._num_running = 0
+        self.admission = AdmissionControl(options.concurrent_rollouts)
 
     def __call__(self, chunk: Chunk) -> AsyncIterator[pa.Table]:
-        """Run a chunk, whose rollouts want their places from now on; yields its summary."""
+        """Run a chunk, whose rollouts want their slots from now on; yields its summary."""
         for group in group_by_question(chunk.tasks):
-            self._enter_room(choose_wave(group, chunk.ended, self._options.enough_successes))
+            self._admit(choose_next(group, chunk.ended, self._options.enough_successes))
         return self._run_chunk(chunk)
 
     async def _run_chunk(self, chunk: Chunk) -> AsyncIterator[pa.Table]:
         tasks, ended = chunk.tasks, dict(chunk.ended)
         trajectories: list[Trajectory] = []
-        if not claim(self._options.run_dir, chunk.number):
+        if not begin_chunk(self._options.run_dir, chunk.number):
             trajectories = await self._on_disk(self._take_over, tasks, ended)
-            self.room.leave(task.id for task in tasks)
+            self.admission.remove(task.id for task in tasks)
         num_pending = sum(task.id not in ended for task in tasks)
-        self._num_running += num_pending
+        self._num_pending += num_pending
         try:
             groups = await asyncio.gather(*(self._run_question(group, ended) for group in group_by_question(tasks)))
         except EngineDiedError:
             await self._on_disk(self._journal.flush)
             raise
         finally:
-            self.room.leave(task.id for task in tasks)
-        if self._num_running == 0:
+            self.admission.remove(task.id for task in tasks)
+        if self._num_pending == 0:
             await self._on_disk(self._journal.flush)  # perhaps nothing comes after this, and nobody tells an actor that it ends
         run = [trajectory for group in groups for trajectory in group]
         yield await self._summarise([*trajectories, *run], num_skipped=num_pending - len(run))
 
-    async def _run_question(self, tasks: Sequence[RolloutTask], ended: dict[str, frozenset[str] | None]) -> list[Trajectory]:
+    async def _run_question(self, tasks: Sequence[RolloutTask], ended: dict[str, Successes]) -> list[Trajectory]:
         """Run what a question needs, and note in `ended` what came of it."""
         trajectories: list[Trajectory] = []
-        while wave := choose_wave(tasks, ended, self._options.enough_successes):
-            self._enter_room(wave)
-            of_wave = await asyncio.gather(*(self._run(task) for task in wave))
-            ended.update((trajectory.id, list_successes(trajectory)) for trajectory in of_wave)
-            trajectories += of_wave
-        self._num_running -= sum(task.id not in ended for task in tasks)
+        while next_tasks := choose_next(tasks, ended, self._options.enough_successes):
+            self._admit(next_tasks)
+            latest = await asyncio.gather(*(self._run(task) for task in next_tasks))
+            ended.update((trajectory.id, list_successes(trajectory)) for trajectory in latest)
+            trajectories += latest
+        self._num_pending -= sum(task.id not in ended for task in tasks)
         return trajectories
 
-    def _take_over(self, tasks: Sequence[RolloutTask], ended: dict[str, frozenset[str] | None]) -> list[Trajectory]:
+    def _take_over(self, tasks: Sequence[RolloutTask], ended: dict[str, Successes]) -> list[Trajectory]:
         """Note in `ended` what came of a chunk before its engine died.
 
         Returns:
@@ -143,14 +145,14 @@ class RolloutWorker:
         trajectory = await self._try(task)
         while trajectory.error and (tries := tries + 1) < self._options.max_tries:
             trajectory = await self._try(task)
-        self._num_running -= 1
+        self._num_pending -= 1
         self._note_load()
-        self.room.leave([task.id])
+        self.admission.remove([task.id])
         return trajectory
 
     async def _try(self, task: RolloutTask) -> Trajectory:
-        async with self._suspects_place if self._is_suspect(task) else self._places:
-            self._note_load(placed=1)
+        async with self._quarantine if self._is_quarantined(task) else self._slots:
+            self._note_load(started=1)
             if self._engine_died:
                 raise EngineDiedError("the engine died before this rollout began")
             await asyncio.to_thread(begin_rollout, self._options.run_dir, task.id)
@@ -159,27 +161,27 @@ class RolloutWorker:
             except EngineDiedError:
                 self._engine_died = True
                 raise
-            self._note_load(placed=-1)
+            self._note_load(started=-1)
         await self._on_disk(self._put_away, trajectory)
         return trajectory
 
-    def _is_suspect(self, task: RolloutTask) -> bool:
+    def _is_quarantined(self, task: RolloutTask) -> bool:
         failed = self._failures.get(task.id)
         return bool(failed and failed.engine_died)
 
-    def _enter_room(self, tasks: Sequence[RolloutTask]) -> None:
-        self.room.enter(task.id for task in tasks if not self._is_suspect(task))  # suspects have a place of their own
+    def _admit(self, tasks: Sequence[RolloutTask]) -> None:
+        self.admission.add(task.id for task in tasks if not self._is_quarantined(task))  # the others have a slot of their own
 
     def _put_away(self, trajectory: Trajectory) -> None:
         end_rollout(self._options.run_dir, trajectory.id)
         self._journal.add(trajectory)
 
-    async def _on_disk(self, work: Callable[..., Any], *args: Any) -> Any:
+    async def _on_disk(self, work: Callable[[*_Args], _Result], *args: *_Args) -> _Result:
         return await asyncio.get_running_loop().run_in_executor(self._disk, work, *args)
 
-    def _note_load(self, placed: int = 0) -> None:
-        self._num_placed += placed
-        self._recorder.set_load(self._num_placed, self._num_running - self._num_placed)
+    def _note_load(self, started: int = 0) -> None:
+        self._num_running += started
+        self._recorder.set_load(self._num_running, self._num_pending - self._num_running)
 
     def _read_page(self, page: Evidence) -> Page:
         return self._searcher.page(Hit(page.file, page.page_number, rank=1, score=0.0))

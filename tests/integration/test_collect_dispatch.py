@@ -28,6 +28,7 @@ from drag_ray.engine.generate import Generation, ImageSource, Request
 from drag_ray.engine.scripted import ScriptedEngine
 from drag_ray.rollout import journal
 from drag_ray.rollout.config import RolloutConfig
+from drag_ray.rollout.folder import TRAJECTORIES_DIR_NAME
 from drag_ray.rollout.options import WorkerOptions
 from drag_ray.rollout.plan import build_plan
 from drag_ray.rollout.runner import run_plan
@@ -35,7 +36,7 @@ from drag_ray.search.config import SearchConfig
 from drag_ray.search.index import build_index
 from drag_ray.types import Evidence, Page
 
-PLACES = 8
+NUM_SLOTS = 8
 Spans = list[list[tuple[float, float]]]
 """For each engine when its replies began and ended."""
 
@@ -51,14 +52,14 @@ class SlowEngine:
 
     def __init__(self, folder: Path, num_awaited: int, first_slower: float) -> None:
         self._folder, self._num_awaited = folder, num_awaited
-        self._pace = first_slower if artifacts.create_mark(folder / "first") else 1.0
+        self._slowdown = first_slower if artifacts.create_mark(folder / "first") else 1.0
         self._log = (folder / f"spans-{os.getpid()}.jsonl").open("w", buffering=1)
 
     async def __call__(self, request: Request) -> Generation:
         while len(list(self._folder.glob("spans-*"))) < self._num_awaited:
             await asyncio.sleep(0.05)
         began = time.time()
-        await asyncio.sleep(self._pace * min(2.0, 0.02 + random.Random(request.seed).lognormvariate(-1.6, 0.8)))
+        await asyncio.sleep(self._slowdown * min(2.0, 0.02 + random.Random(request.seed).lognormvariate(-1.6, 0.8)))
         self._log.write(json.dumps([began, time.time()]) + "\n")
         return Generation("<search>rotor</search>", (), (1,), "stop")
 
@@ -76,7 +77,7 @@ def build_options(folder: Path, num_awaited: int, first_slower: float = 1.0) -> 
         agent=AgentConfig(max_iterations=1),
         engine=EngineConfig(device="cpu"),
         policy=Policy("scripted"),
-        concurrent_rollouts=PLACES,
+        concurrent_rollouts=NUM_SLOTS,
         flush_s=1,
         build_engine=build_engine,
     )
@@ -85,7 +86,7 @@ def build_options(folder: Path, num_awaited: int, first_slower: float = 1.0) -> 
 def roll_out(folder: Path, num_questions: int, num_awaited: int, first_slower: float = 1.0, **settings: Any) -> Spans:
     plan = build_plan([build_question(id=f"q{number}") for number in range(num_questions)], ("default",), 4, run_seed=0)
     options = build_options(folder, num_awaited, first_slower)
-    counts = run_plan(plan, options, RolloutConfig(concurrent_rollouts=PLACES, max_failure_rate=0, **settings), "test")
+    counts = run_plan(plan, options, RolloutConfig(concurrent_rollouts=NUM_SLOTS, max_failure_rate=0, **settings), "test")
     assert counts["finished"] == len(plan)
     assert journal.read_finished_ids(folder / "run") == {task.id for task in plan}
     return [[json.loads(line) for line in path.read_text().splitlines()] for path in sorted(folder.glob("spans-*.jsonl"))]
@@ -98,10 +99,10 @@ def compute_tail_idle(spans: Spans) -> float:
 
 
 def compute_fullness(spans: Spans) -> float:
-    """Share of the engines' places that were taken, from the first reply to that moment when the first engine ended."""
+    """Share of the engines' slots that were taken, from the first reply to that moment when the first engine ended."""
     first, until = min(begin for engine in spans for begin, _ in engine), min(max(end for _, end in engine) for engine in spans)
     taken = sum(max(0.0, min(end, until) - begin) for engine in spans for begin, end in engine)
-    return taken / (len(spans) * PLACES * (until - first))
+    return taken / (len(spans) * NUM_SLOTS * (until - first))
 
 
 @pytest.fixture
@@ -111,7 +112,7 @@ def local_ray() -> Iterator[None]:
 
 
 def test_an_engine_that_takes_longer_takes_less(local_ray: None, tmp_path: Path) -> None:
-    """Three times as long for a reply, with enough tickets for both engines to take everything at once."""
+    """Three times as long for a reply, with enough claims for both engines to take everything at once."""
     spans = roll_out(tmp_path, num_questions=30, num_awaited=2, first_slower=3.0, num_engines=2, chunk_rollouts=4)
     fewer, more = sorted(len(engine) for engine in spans)
     print(f"tail idle {compute_tail_idle(spans):.3f}, full {compute_fullness(spans):.3f}, {fewer} and {more} rollouts")
@@ -124,10 +125,10 @@ def test_engines_stay_full_end_together_and_share_a_small_run(local_ray: None, t
     assert len(spans) == 4
     assert compute_tail_idle(spans) < 0.15
     assert compute_fullness(spans) > 0.6
-    # The first one to start takes what it has places for, and waits for the others.
+    # The first one to start takes what it has slots for, and waits for the others.
     spans = roll_out(tmp_path / "short", num_questions=16, num_awaited=4, num_engines=4, chunk_rollouts=4)
     print(f"tail idle {compute_tail_idle(spans):.3f}, {[len(engine) for engine in spans]}")
-    assert all(PLACES <= len(engine) <= 3 * PLACES for engine in spans)
+    assert all(NUM_SLOTS <= len(engine) <= 3 * NUM_SLOTS for engine in spans)
 
 
 def test_a_run_that_goes_on_takes_the_samples_that_it_would_have_taken(local_ray: None, tmp_path: Path) -> None:
@@ -150,7 +151,7 @@ def test_a_run_that_goes_on_takes_the_samples_that_it_would_have_taken(local_ray
     assert len(ids) == counts["finished"] + counts["hinted"]
     assert counts["hinted"]
     assert counts["skipped"] > counts["rollouts"] - counts["finished"] - 12
-    for path in journal.list_files(options.run_dir, journal.TRAJECTORIES_DIR_NAME)[::2]:
+    for path in journal.list_files(options.run_dir, TRAJECTORIES_DIR_NAME)[::2]:
         path.unlink()
     lost = ids - journal.read_finished_ids(options.run_dir)
     assert len(lost) > 10
@@ -159,7 +160,7 @@ def test_a_run_that_goes_on_takes_the_samples_that_it_would_have_taken(local_ray
 
 
 def test_the_pool_grows_with_its_cluster(tmp_path: Path) -> None:
-    """No reply is given before there are two engines, and there is room for the second one only on a node that comes later."""
+    """No reply is given before there are two engines, and CPUs for the second one are only on a node that comes later."""
     ensure_token(may_create=True)
     with require_token():  # of all nodes alike
         cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})

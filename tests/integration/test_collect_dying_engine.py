@@ -20,7 +20,8 @@ from drag_ray.cluster import ClusterConfig, connect
 from drag_ray.engine.config import EngineConfig
 from drag_ray.rollout import journal, runner
 from drag_ray.rollout.config import RolloutConfig
-from drag_ray.rollout.failures import ENGINE_DIED, PROBLEMS_NAME
+from drag_ray.rollout.failures import ENGINE_DIED
+from drag_ray.rollout.folder import PROBLEMS_NAME, RUNNING_DIR_NAME
 from drag_ray.rollout.options import WorkerOptions
 from drag_ray.rollout.plan import build_plan
 from drag_ray.search.config import SearchConfig
@@ -81,7 +82,7 @@ def disturbed(tmp_path_factory: pytest.TempPathFactory) -> Disturbed:
         driver = subprocess.Popen([sys.executable, __file__, str(folder)], start_new_session=True, stdout=log, stderr=log)
     tree = psutil.Process(driver.pid)
     try:
-        wait_until(lambda: len(read_started(folder)) >= 3 and any((folder / "run" / "running").iterdir()))
+        wait_until(lambda: len(read_started(folder)) >= 3 and any((folder / "run" / RUNNING_DIR_NAME).iterdir()))
         first = find_vllm_processes(tree)
         [core] = [process for process in first if read_title(process).startswith("VLLM::EngineCore")]
         core.kill()

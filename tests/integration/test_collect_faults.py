@@ -35,7 +35,8 @@ from drag_ray.engine.scripted import ScriptedEngine
 from drag_ray.errors import ArtifactError, ConfigError, DragRayError, EngineDiedError, RolloutError, TooManyFailuresError
 from drag_ray.rollout import journal, runner
 from drag_ray.rollout.config import RolloutConfig
-from drag_ray.rollout.failures import ENGINE_DIED, PROBLEMS_NAME
+from drag_ray.rollout.failures import ENGINE_DIED
+from drag_ray.rollout.folder import CORRUPT_DIR_NAME, PROBLEMS_NAME, RUNNING_DIR_NAME, TRAJECTORIES_DIR_NAME
 from drag_ray.rollout.options import WorkerOptions
 from drag_ray.rollout.plan import build_plan
 from drag_ray.search.config import SearchConfig
@@ -236,7 +237,7 @@ def test_a_damaged_newest_file_is_found_and_its_rollouts_run_again(
 ) -> None:
     options = build_options(tmp_path)
     collect(options)
-    newest = max(journal.list_files(options.run_dir, journal.TRAJECTORIES_DIR_NAME), key=lambda path: path.stat().st_mtime_ns)
+    newest = max(journal.list_files(options.run_dir, TRAJECTORIES_DIR_NAME), key=lambda path: path.stat().st_mtime_ns)
     if damage == "truncated":
         os.truncate(newest, newest.stat().st_size // 2)
     else:
@@ -246,7 +247,7 @@ def test_a_damaged_newest_file_is_found_and_its_rollouts_run_again(
         assert pq.read_metadata(newest).num_rows  # the footer does not show it
     check_whole(tmp_path, expected, collect(options))
     [problem] = read_problems(tmp_path)
-    assert problem["place"] == f"{journal.CORRUPT_DIR_NAME}/{newest.name}"
+    assert problem["place"] == f"{CORRUPT_DIR_NAME}/{newest.name}"
 
 
 @pytest.fixture
@@ -342,7 +343,7 @@ def collect_in_child(folder: Path) -> None:
 
 def keep_an_error(folder: Path) -> None:
     """Collect until an engine cannot write any more, and wait for the CPUs of all engines."""
-    running_dir = str(folder / "run" / "running")
+    running_dir = str(folder / "run" / RUNNING_DIR_NAME)
 
     def fault(request: Request) -> None:
         if "question 3?" in str(request.messages):

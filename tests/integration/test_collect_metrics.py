@@ -114,7 +114,7 @@ def test_no_rollout_is_running_or_waiting_at_the_end(metrics: dict[str, float]) 
 
 
 def test_the_dashboard_finds_its_series(counts: dict, metrics: dict[str, float]) -> None:
-    dashboard = (Path(drag_ray.__file__).parent / "collect" / "dashboard.json").read_text()
+    dashboard = (Path(drag_ray.__file__).parent / "rollout" / "dashboard.json").read_text()
     # A counter is exported from its first step on.
     silent = {f"ray_drag_ray_{name}_total" for name in COUNTS | WORKER_COUNTS if not counts.get(name, 0)}
     assert set(re.findall(r"ray_drag_ray_\w+", dashboard)) - silent <= set(metrics)

@@ -15,7 +15,6 @@ from drag_ray.errors import EngineDiedError, RolloutError, TooManyFailuresError
 from drag_ray.rollout import journal
 from drag_ray.rollout.failures import (
     ENGINE_DIED,
-    PROBLEMS_NAME,
     Failures,
     check_failure_rate,
     count_errors,
@@ -23,6 +22,7 @@ from drag_ray.rollout.failures import (
     read_failures,
     write_problems,
 )
+from drag_ray.rollout.folder import FAILURES_DIR_NAME, PROBLEMS_NAME
 from drag_ray.rollout.options import WorkerOptions
 from drag_ray.rollout.plan import build_plan, cut_chunks
 from drag_ray.rollout.worker import RolloutWorker
@@ -128,7 +128,7 @@ def test_what_an_engine_did_before_it_died_is_reported_by_the_next(options: Work
     class DyingEngine(FailingEngine):
         async def __call__(self, request: Request) -> Generation:
             if "question 3?" in request.messages[-1]["content"]:
-                while len(journal.list_files(options.run_dir, journal.FAILURES_DIR_NAME)) < 3:
+                while len(journal.list_files(options.run_dir, FAILURES_DIR_NAME)) < 3:
                     await asyncio.sleep(0.01)
                 raise EngineDiedError("core dumped")
             return await super().__call__(request)

@@ -1,4 +1,4 @@
-"""What is on disk: nothing damaged is taken for whole, nothing is there twice, and token ids take little room."""
+"""What is on disk: nothing damaged is taken for whole, nothing is there twice, and token ids take few bytes."""
 
 import errno
 import os
@@ -75,9 +75,9 @@ def test_a_rollout_that_was_written_twice_is_kept_once(run_dir: Path) -> None:
     assert read_ids(run_dir) == ["a", "b", "c"]
 
 
-def test_failures_that_are_forgiven_are_forgotten_by_the_next_attempt_alone(run_dir: Path) -> None:
+def test_failures_that_are_reset_are_forgotten_by_the_next_attempt_alone(run_dir: Path) -> None:
     write(run_dir, "a", error="RolloutError: no GPU")
-    journal.forgive_failures(run_dir)
+    journal.reset_failures(run_dir)
     write(run_dir, "b", error="RolloutError: a late one")
     journal.begin_attempt(run_dir)
     assert journal.list_files(run_dir, "failures") == []
@@ -93,11 +93,11 @@ def test_half_a_file_of_a_killed_process_is_removed(run_dir: Path) -> None:
 
 
 def test_marks_of_an_earlier_attempt_are_forgotten(run_dir: Path) -> None:
-    assert journal.claim(run_dir, 3)
-    assert not journal.claim(run_dir, 3)
+    assert journal.begin_chunk(run_dir, 3)
+    assert not journal.begin_chunk(run_dir, 3)
     journal.begin_rollout(run_dir, "q/default/0")
     journal.begin_attempt(run_dir)
-    assert journal.claim(run_dir, 3)
+    assert journal.begin_chunk(run_dir, 3)
     assert not journal.end_rollout(run_dir, "q/default/0")
 
 

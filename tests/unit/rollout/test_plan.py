@@ -1,12 +1,125 @@
-"""A plan names every rollout, and its chunks keep what they are given."""
+"""A plan names every rollout, and its chunks keep what they are given.
+
+Which rollouts of a question run next follows from what its earlier samples found, and from nothing else.
+"""
 
 import pickle
+import random
+from collections.abc import Mapping
 
-from factories import build_question
+from factories import build_answer, build_question, build_search, build_trajectory
 
-from drag_ray.rollout.plan import build_plan, cut_chunks
+from drag_ray.agent.rollout import RolloutTask
+from drag_ray.rollout.plan import (
+    build_plan,
+    choose_next,
+    choose_pending,
+    count_plan,
+    cut_chunks,
+    group_by_question,
+    list_successes,
+)
 
-QUESTIONS = [build_question(id=f"q{number}", question=f"question {number}?") for number in range(6)]
+QUESTIONS = [build_question(id=f"q{number}") for number in range(6)]
+Found = frozenset[str]
+NOTHING: Found = frozenset()
+
+
+def build_tasks(num_samples: int, num_hinted: int = 0) -> list[RolloutTask]:
+    return build_plan(QUESTIONS[:1], ("default",), num_samples, run_seed=0, hinted_samples=num_hinted)
+
+
+def list_ids(tasks: list[RolloutTask]) -> list[str]:
+    return [task.id.removeprefix("q0/default/") for task in tasks]
+
+
+def play(
+    tasks: list[RolloutTask], outcomes: Mapping[str, Found | None], enough: int, ended: dict | None = None
+) -> list[list[str]]:
+    """What runs at the same time, one after the other until the question is through."""
+    ended, rounds = ended if ended is not None else {}, []
+    while chosen := choose_next(tasks, ended, enough):
+        rounds.append(list_ids(chosen))
+        ended.update({task.id: outcomes.get(task.id, NOTHING) for task in chosen})
+    return rounds
+
+
+def outcome(*found: str | None) -> dict[str, Found | None]:
+    return {f"q0/default/{index}": NOTHING if query is None else frozenset({query}) for index, query in enumerate(found)}
+
+
+def test_without_a_limit_all_samples_run_at_once() -> None:
+    assert play(build_tasks(4), outcome("a", "b"), enough=0) == [["0", "1", "2", "3"]]
+
+
+def test_no_more_samples_are_begun_than_successes_are_missing() -> None:
+    assert play(build_tasks(8), outcome("a", None, None, "b"), enough=2) == [["0", "1"], ["2"], ["3"]]
+
+
+def test_the_same_query_twice_is_one_success() -> None:
+    assert play(build_tasks(8), outcome("a", "a", "a", "b"), enough=2) == [["0", "1"], ["2"], ["3"]]
+
+
+def test_a_question_that_never_succeeds_takes_all_samples() -> None:
+    assert play(build_tasks(5), {}, enough=2) == [["0", "1"], ["2", "3"], ["4"]]
+
+
+def test_a_sample_that_was_set_aside_holds_up_no_other() -> None:
+    assert play(build_tasks(4), {"q0/default/0": None} | {"q0/default/2": frozenset({"a"})}, enough=1) == [["0"], ["1"], ["2"]]
+
+
+def test_a_restart_at_any_moment_comes_to_the_same_samples() -> None:
+    draw = random.Random(3)
+    for _ in range(300):
+        tasks = build_tasks(draw.randint(1, 9), draw.randint(0, 2))
+        enough = draw.randint(0, 4)
+        outcomes = {task.id: frozenset(draw.sample("abcde", draw.choice((0, 0, 1, 2)))) for task in tasks}
+        undisturbed: dict = {}
+        play(tasks, outcomes, enough, undisturbed)
+        # Killed at some moment, with some of its rollouts on disk; it loses more of them when a file is damaged.
+        kept = {name: found for name, found in undisturbed.items() if draw.random() < 0.5}
+        play(tasks, outcomes, enough, kept)
+        assert kept == undisturbed
+
+
+def test_hints_are_for_questions_whose_samples_all_ended_without_a_success() -> None:
+    tasks = build_tasks(2, num_hinted=2)
+    assert play(tasks, outcome(None, None), enough=0) == [["0", "1"], ["0/hinted", "1/hinted"]]
+    assert play(tasks, outcome(None, "a"), enough=0) == [["0", "1"]]
+    assert play(tasks, {"q0/default/0": None}, enough=0) == [["0", "1"]]
+
+
+def test_hinted_rollouts_take_the_presets_in_turn_and_seeds_of_their_own() -> None:
+    plan = build_plan(QUESTIONS[:3], ("default", "diverse"), 2, run_seed=0, hinted_samples=3)
+    hinted = [task for task in plan[:7] if task.hinted]
+    assert [task.id for task in hinted] == ["q0/default/0/hinted", "q0/diverse/1/hinted", "q0/default/2/hinted"]
+    assert len({task.id for task in plan}) == len({task.seed for task in plan}) == 21
+    assert [task.seed for task in plan if not task.hinted] == [
+        task.seed for task in build_plan(QUESTIONS[:3], ("default", "diverse"), 2, run_seed=0)
+    ]
+
+
+def test_what_became_of_a_plan_adds_up() -> None:
+    plan = build_plan(QUESTIONS[:3], ("default",), 4, run_seed=0, hinted_samples=1)
+    ended = {"q0/default/0": frozenset({"a"}), "q1/default/0": None, "q1/default/1": NOTHING}
+    ended |= {f"q2/default/{index}": NOTHING for index in range(4)} | {"q2/default/0/hinted": frozenset({"b"})}
+    pending = choose_pending(plan, ended, enough_successes=1)
+    assert {task.question.id for task in pending} == {"q1"}
+    assert [task.id for task in pending] == [task.id for task in group_by_question(plan)[1]]
+    assert count_plan(plan, ended, pending) == {
+        "rollouts": 15,
+        "finished": 6,
+        "hinted": 1,
+        "set_aside": 1,
+        "unfinished": 3,
+        "skipped": 4,
+    }
+
+
+def test_successes_are_told_apart_by_their_words_and_not_by_their_spacing() -> None:
+    turns = (build_search("rotor  speed", 1), build_search("rotor speed ", 2), build_search("blade", 4), build_answer())
+    assert list_successes(build_trajectory(*turns)) == {"rotor speed"}
+    assert list_successes(build_trajectory(*turns, error="engine gone")) is None
 
 
 def test_a_plan_names_every_rollout_once() -> None:

@@ -38,3 +38,9 @@ def test_too_few_gpus_and_shared_groups_are_refused() -> None:
         size_pool(RolloutConfig(), EngineConfig(tensor_parallel_size=4), use_gpu=True, num_gpus=2)
     with pytest.raises(ConfigError, match=r"engines_per_gpu is 2 and engine.tensor_parallel_size 4"):
         size_pool(RolloutConfig(engines_per_gpu=2), EngineConfig(tensor_parallel_size=4), use_gpu=True, num_gpus=8)
+
+
+def test_a_pool_cannot_start_larger_than_it_may_grow() -> None:
+    assert RolloutConfig(num_engines=2, max_engines=2).max_engines == 2
+    with pytest.raises(ValueError, match="max_engines 1 is below num_engines 2"):
+        RolloutConfig(num_engines=2, max_engines=1)

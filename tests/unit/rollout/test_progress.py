@@ -1,12 +1,14 @@
-"""The line of a collection: on a terminal, in a log, and what it says."""
+"""The progress of a collection: its line on a terminal and in a log, what it says, how fast the run is, and what it warns of."""
 
 import io
+from collections import Counter
 from typing import Any
 
 import pytest
 
 from drag_ray.errors import TooManyFailuresError
-from drag_ray.rollout.progress import LiveLine, Progress
+from drag_ray.rollout.counts import COUNTS
+from drag_ray.rollout.progress import MONITORS, LiveLine, Monitor, Progress, Rates, Throughput, Watch
 from drag_ray.rollout.worker import SUMMARY_SCHEMA
 
 
@@ -117,3 +119,71 @@ def test_a_run_that_goes_wrong_is_stopped_with_its_commonest_errors() -> None:
     with pytest.raises(TooManyFailuresError, match=r"(?s)5 of 21 rollouts failed.*5 x engine gone"):
         progress.add(build_summary(("engine gone",), failed=1))
     progress.close()
+
+
+def add_steadily(throughput: Throughput, start_s: int, num_steps: int, step_s: int, size: int, num_before: int = 0) -> int:
+    """Add `size` rollouts of 50 tokens every `step_s` seconds from `start_s` on; returns how many there are then."""
+    for step in range(num_steps):
+        num_rollouts = num_before + (step + 1) * size
+        throughput.add(start_s + step * step_s, num_rollouts, 50 * num_rollouts)
+    return num_before + num_steps * size
+
+
+def test_there_is_no_throughput_of_nothing() -> None:
+    assert Throughput().compute_rates() is None
+
+
+@pytest.mark.parametrize(
+    ("num_steps", "step_s", "size", "is_told"),
+    [
+        (5, 30, 7, False),  # 28 rollouts after the first end
+        (6, 30, 7, True),
+        (40, 1, 8, True),
+        (10, 1, 100, False),  # a burst of 9 seconds
+        (11, 1, 100, True),
+    ],
+)
+def test_a_throughput_needs_some_tens_of_rollouts_and_some_seconds(num_steps: int, step_s: int, size: int, is_told: bool) -> None:
+    throughput = Throughput()
+    add_steadily(throughput, 0, num_steps, step_s, size)
+    assert throughput.compute_rates() == (Rates(size / step_s, 50 * size / step_s) if is_told else None)
+
+
+def test_the_start_of_the_engines_is_no_part_of_the_throughput() -> None:
+    throughput = Throughput()
+    add_steadily(throughput, start_s=3600, num_steps=20, step_s=1, size=4)
+    assert throughput.compute_rates() == Rates(4, 200)
+
+
+def test_a_fast_run_is_told_by_its_last_minute() -> None:
+    throughput = Throughput()
+    num_rollouts = add_steadily(throughput, 0, num_steps=100, step_s=1, size=10)
+    add_steadily(throughput, 100, num_steps=61, step_s=1, size=2, num_before=num_rollouts)
+    assert throughput.compute_rates() == Rates(2, 100)
+
+
+def test_a_slow_run_is_told_by_its_last_rollouts() -> None:
+    throughput = Throughput()
+    num_rollouts = add_steadily(throughput, 0, num_steps=100, step_s=1, size=10)
+    add_steadily(throughput, 200, num_steps=31, step_s=100, size=1, num_before=num_rollouts)
+    assert throughput.compute_rates() == Rates(0.01, 0.5)
+
+
+@pytest.mark.parametrize("monitor", MONITORS, ids=lambda monitor: monitor.part)
+def test_each_monitor_warns_once_when_its_share_passes_its_limit(monitor: Monitor) -> None:
+    watch = Watch()
+    at_limit = round(monitor.limit * 1000)
+    assert list(watch.find_new(Counter({monitor.whole: 1000, monitor.part: at_limit}))) == []
+    [warning] = watch.find_new(Counter({monitor.whole: 1000, monitor.part: at_limit + 10}))
+    assert warning.startswith(f"{monitor.limit + 0.01:.0%} of 1,000 ")
+    assert monitor.part in warning
+    assert list(watch.find_new(Counter({monitor.whole: 1000, monitor.part: 1000}))) == []
+
+
+def test_a_few_are_not_judged() -> None:
+    assert list(Watch().find_new(Counter({"turns": 49, "invalid_replies": 49}))) == []
+    assert len(list(Watch().find_new(Counter({"turns": 50, "invalid_replies": 50})))) == 1
+
+
+def test_monitors_watch_what_is_counted() -> None:
+    assert {name for monitor in MONITORS for name in (monitor.part, monitor.whole)} <= set(COUNTS)

@@ -1,4 +1,4 @@
-"""The journal and the worker: places are filled again as soon as they are free, and nothing is done twice."""
+"""The journal and the worker: slots are filled again as soon as they are free, and nothing is done twice."""
 
 import asyncio
 import dataclasses
@@ -60,7 +60,7 @@ def test_failed_rollouts_are_kept_apart_and_pending(options: WorkerOptions) -> N
 def test_a_chunk_that_is_given_out_again_repeats_only_what_is_missing(options: WorkerOptions) -> None:
     plan = build_plan(QUESTIONS, ("default",), 1, run_seed=0)
     [chunk] = cut_chunks(plan, 6)
-    journal.claim(options.run_dir, 0)
+    journal.begin_chunk(options.run_dir, 0)
     early = journal.Journal(options.run_dir, flush_s=0)
     early.add(build_trajectory(build_search(), id=plan[0].id))
     engine = ScriptedEngine(lambda request: "<search>rotor</search>")
@@ -107,7 +107,7 @@ class StaggeredEngine:
         return Generation("<search>rotor</search>", (), (), "stop")
 
 
-def test_a_finished_rollout_makes_room_while_a_long_one_goes_on(options: WorkerOptions) -> None:
+def test_a_finished_rollout_frees_its_slot_while_a_long_one_goes_on(options: WorkerOptions) -> None:
     engine = StaggeredEngine()
     plan = build_plan(QUESTIONS, ("default",), 4, run_seed=0)
     run_chunks(build_worker(options, engine), list(cut_chunks(plan[3:], 3)))
@@ -115,8 +115,8 @@ def test_a_finished_rollout_makes_room_while_a_long_one_goes_on(options: WorkerO
     assert engine.ended[-1].endswith("question 0?")
 
 
-def test_there_is_room_when_a_place_is_free_that_no_rollout_waits_for(options: WorkerOptions) -> None:
-    """Four places and two chunks of three: the first leaves room for the second, and then there is none until three ended."""
+def test_a_chunk_is_admitted_when_a_slot_is_free_that_no_rollout_waits_for(options: WorkerOptions) -> None:
+    """Four slots and two chunks of three: the second is admitted beside the first, and then nothing until three ended."""
     plan = build_plan(QUESTIONS, ("default",), 1, run_seed=0)
     replies = asyncio.Semaphore(0)
 
@@ -129,14 +129,14 @@ def test_there_is_room_when_a_place_is_free_that_no_rollout_waits_for(options: W
         assert options.concurrent_rollouts == 4
         running = []
         for chunk in cut_chunks(plan, 3):
-            await asyncio.wait_for(worker.room.wait([]), timeout=5)
+            await asyncio.wait_for(worker.admission.wait([]), timeout=5)
             running.append(asyncio.ensure_future(anext(worker(chunk))))
         for _ in range(2):
             replies.release()
         with pytest.raises(TimeoutError):
-            await asyncio.wait_for(worker.room.wait([]), timeout=0.3)
+            await asyncio.wait_for(worker.admission.wait([]), timeout=0.3)
         replies.release()
-        await asyncio.wait_for(worker.room.wait([]), timeout=5)
+        await asyncio.wait_for(worker.admission.wait([]), timeout=5)
         for _ in range(3):
             replies.release()
         await asyncio.gather(*running)

@@ -1,0 +1,23 @@
+"""What a run of rollouts keeps in its folder.
+
+trajectories/    finished rollouts; the name of each file ends with the hash of its bytes
+failures/        a row for each try of a rollout that failed, in files of the same kind
+problems.jsonl   files that were set aside, and every rollout that ever failed with what became of it
+corrupt/         files whose bytes are no longer those that were written; their rollouts run again
+begun/           one empty file for each chunk that an engine began in this attempt
+running/         one empty file for each rollout that is being run; one that stays behind ran when its engine died
+reset_failures   an empty file that says that the next attempt forgets all failures
+logs/            what the engines print
+"""
+
+TRAJECTORIES_DIR_NAME = "trajectories"
+FAILURES_DIR_NAME = "failures"
+PROBLEMS_NAME = "problems.jsonl"
+CORRUPT_DIR_NAME = "corrupt"
+BEGUN_DIR_NAME = "begun"
+RUNNING_DIR_NAME = "running"
+RESET_NAME = "reset_failures"
+LOGS_DIR_NAME = "logs"
+
+OWN_NAMES = (CORRUPT_DIR_NAME, BEGUN_DIR_NAME, RUNNING_DIR_NAME, RESET_NAME, LOGS_DIR_NAME)
+"""What nobody reads but the run itself."""
