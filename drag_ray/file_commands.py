@@ -31,7 +31,7 @@ def run_file_command(command: str, argv: Sequence[str]) -> None:
 
 
 def _show(argv: Sequence[str]) -> None:
-    from drag_ray.transcripts.headlines import OUTCOMES, SORT_KEYS, Selection
+    from drag_ray.transcripts.listing import OUTCOMES, SORT_KEYS, Selection
 
     parser = argparse.ArgumentParser(prog="drag-ray show", description=FILE_COMMANDS["show"])
     parser.add_argument("path", type=Path, help="a run, its collect or evaluate folder, or one parquet file of trajectories")

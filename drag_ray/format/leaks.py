@@ -57,9 +57,9 @@ def find_telling_openings(trajectories: pl.DataFrame) -> list[str]:
     openings = openings.with_columns(text=pl.Series([text.replace(question, "").casefold() for text, question in asked]))
     secrets = openings.select(pl.concat_list("files", "answers")).to_series().to_list()
     told = [_tells(text, items) for text, items in zip(openings["text"], secrets, strict=True)]
-    suspects = openings.filter(pl.Series(told, dtype=pl.Boolean))
-    num_questions = openings.join(suspects, on="text", how="semi").group_by("text").agg(pl.col("question_id").n_unique())
-    hints = suspects.join(num_questions.filter(pl.col("question_id") == 1), on="text", how="semi")
+    telling = openings.filter(pl.Series(told, dtype=pl.Boolean))
+    num_questions = openings.join(telling, on="text", how="semi").group_by("text").agg(pl.col("question_id").n_unique())
+    hints = telling.join(num_questions.filter(pl.col("question_id") == 1), on="text", how="semi")
     return hints.explode("trajectory_id")["trajectory_id"].to_list()
 
 

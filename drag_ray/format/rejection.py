@@ -6,8 +6,9 @@
      "question_id": "q1", "trajectory_id": "q1-0", "score": 1.0, "weight": 0.5}
 
 Kept are the conversations that found evidence, those with the highest reward first, as many as differ in their queries.
-Every reply is learned except those that the process stage found a flaw in; a duplicate is none, as it is no worse than the reply
-that it repeats.  The rows of a question weigh 1 together, so that questions that are easy to solve do not outweigh the others.
+Every reply is learned except those that the process stage drops for what they say; a duplicate is no worse than the reply that
+it repeats, and is learned too. The rows of a question weigh 1 together, so that questions that are easy to solve do not outweigh
+the others.
 """
 
 import polars as pl
@@ -19,7 +20,7 @@ from drag_ray.format.selection import keep_first
 from drag_ray.format.tables import ScoredPart
 from drag_ray.types import ActionKind
 
-_NO_FLAW = ("", "duplicate", "near_duplicate")
+_LEARNED_REASONS = ("", "duplicate", "near_duplicate")
 
 SCHEMA = CONVERSATION
 
@@ -29,7 +30,7 @@ def build_rows(part: ScoredPart, config: FormatConfig) -> pl.DataFrame:
     is_search = pl.col("action") == ActionKind.SEARCH.value
     replies = part.turns.group_by("trajectory_id", maintain_order=True).agg(
         queries=pl.col("query_key").filter(is_search),
-        train_turns=pl.col("drop_reason").is_in(_NO_FLAW) & (pl.col("action") != ActionKind.INVALID.value),
+        train_turns=pl.col("drop_reason").is_in(_LEARNED_REASONS) & (pl.col("action") != ActionKind.INVALID.value),
         last_prompt=pl.col("num_prompt_messages").last(),
     )
     successes = (

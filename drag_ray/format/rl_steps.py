@@ -5,9 +5,9 @@
  "question_id": "q1", "trajectory_id": "q1-0", "step": 1, "num_steps": 2, "reward": 0.3, "trajectory_reward": 0.95,
  "advantage": 1.2, "completion_token_ids": [44, 10552, 46, ...]}
 
-Every reply counts, flawed and unreadable ones too, word for word and in the tokens that were drawn: a policy learns from what it
-did.  The rewards are those of the process stage.  A trainer that samples its own replies, as TRL's GRPO does, reads the prompts
-alone.
+Every reply counts, degenerate and invalid ones too, word for word and in the tokens that were drawn: a policy learns from what
+it did. The rewards are those of the process stage. A trainer that samples its own replies, as TRL's GRPO does, reads the
+prompts alone.
 """
 
 import polars as pl

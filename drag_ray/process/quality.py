@@ -32,23 +32,23 @@ def add_drop_reasons(turns: pl.DataFrame, filters: Sequence[FilterName]) -> pl.D
         turns: with the columns question_id, question, answers, hinted, state, action, query, query_key, reply, evidence_rank,
             has_error, is_truncated and evidence_files.
     """
-    flaws = {
+    checks = {
         "truncated": pl.col("is_truncated"),
         "repetitive": pl.lit(find_repetitive(turns["reply"])),
         "file_name": copies_file_name(pl.col("query"), pl.col("evidence_files")),
         "told_answer": pl.lit(find_told_answers(turns)),
     }
     reason = pl.when(pl.col("has_error")).then(pl.lit("failed"))
-    for name, flaw in flaws.items():
+    for name, fails in checks.items():
         if name in filters:
-            reason = reason.when(flaw).then(pl.lit(name))
-    flawed = turns.with_columns(drop_reason=reason.otherwise(pl.lit("")))
+            reason = reason.when(fails).then(pl.lit(name))
+    judged = turns.with_columns(drop_reason=reason.otherwise(pl.lit("")))
     said = pl.when(pl.col("action") == ActionKind.SEARCH.value).then("query_key").otherwise("reply")
     if "duplicate" in filters:
-        flawed = _drop_later(flawed, "duplicate", said)
+        judged = _drop_later(judged, "duplicate", said)
     if "near_duplicate" in filters:
-        flawed = _drop_later(flawed, "near_duplicate", join_words(said), pl.col("evidence_rank"))
-    return flawed
+        judged = _drop_later(judged, "near_duplicate", join_words(said), pl.col("evidence_rank"))
+    return judged
 
 
 def find_told_answers(turns: pl.DataFrame) -> pl.Series:

@@ -26,7 +26,7 @@ def write_transcripts(path: Path, title: str, transcripts: Sequence[Transcript],
         path: the file to write.
         title: what the page is about.
         transcripts: what it shows.
-        chosen: headlines of all trajectories that were asked for, shown or not; the figures are of these.
+        chosen: the listing of all trajectories that were asked for, shown or not; the figures are of these.
         book: where the pictures are.
 
     Raises:
@@ -43,14 +43,14 @@ def write_transcripts(path: Path, title: str, transcripts: Sequence[Transcript],
         pictures=pictures,
         to_page=lambda hit: Evidence(hit.file, hit.page_number),
     )
-    room = MAX_BYTES - len(page.encode())
-    if room < 0:
+    bytes_left = MAX_BYTES - len(page.encode())
+    if bytes_left < 0:
         raise DataError(
-            f"{path}: {len(transcripts)} transcripts are {-room / 1e6:.1f} MB more than the {MAX_BYTES / 1e6:.0f} MB of a page. "
-            "Ask for fewer with --limit."
+            f"{path}: {len(transcripts)} transcripts are {-bytes_left / 1e6:.1f} MB more than the {MAX_BYTES / 1e6:.0f} MB of a "
+            "page. Ask for fewer with --limit."
         )
     keys = (pictures[page].key for transcript in transcripts for page in _list_pages(transcript) if page in pictures)
-    drawn = json.dumps(book.draw(keys, room), separators=(",", ":"))
+    drawn = json.dumps(book.draw(keys, bytes_left), separators=(",", ":"))
     write_text(path, page.replace(_NO_PICTURES, _NO_PICTURES.replace("{}", drawn)))
 
 

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from drag_ray.errors import DataError
-from drag_ray.transcripts.headlines import Selection, choose, read_headlines, read_trajectories
+from drag_ray.transcripts.listing import Selection, choose, read_listing, read_trajectories
 from drag_ray.transcripts.page import write_transcripts
 from drag_ray.transcripts.terminal import Terminal
 from drag_ray.transcripts.thumbnails import PictureBook
@@ -16,7 +16,7 @@ def print_transcripts(path: Path, selection: Selection, in_full: bool, use_color
     Raises:
         DataError: there are no trajectories below `path`, or none is selected.
     """
-    chosen = choose(read_headlines(path), selection)
+    chosen = choose(read_listing(path), selection)
     shown = chosen.head(selection.limit)
     terminal = Terminal(use_color, width)
     if not in_full:
@@ -37,7 +37,7 @@ def write_page(path: Path, selection: Selection, target: Path) -> int:
     """
     if target.is_dir():
         raise DataError(f"{target}: is a folder. Name the file to write, as {target / 'transcripts.html'}.")
-    chosen = choose(read_headlines(path), selection)
+    chosen = choose(read_listing(path), selection)
     shown = [build_transcript(policy, trajectory) for policy, trajectory in read_trajectories(chosen.head(selection.limit))]
     lineage = (path.resolve(), *path.resolve().parents)
     index_dir = next((folder / "index" for folder in lineage if (folder / "index").is_dir()), None)

@@ -23,15 +23,15 @@ class Terminal:
         self._use_color = use_color
         self._width = max(40, width)
 
-    def format_list(self, headlines: pl.DataFrame, num_chosen: int) -> str:
-        """A line for each row of `headlines`, of `num_chosen` that there are."""
-        rows = headlines.to_dicts()
+    def format_list(self, listing: pl.DataFrame, num_chosen: int) -> str:
+        """A line for each row of `listing`, of `num_chosen` that there are."""
+        rows = listing.to_dicts()
         ids = [_clean(name_rollout(row["policy"], row["id"])) for row in rows]
         id_width = max(2, *(len(name) for name in ids))
         figures = "".join(f"{name:>8}" for name in ("first", "best", "gain", "turns", "tokens", "seconds"))
         heading = f"{'outcome':<10}{figures}  {'id':<{id_width}}  "
         lines = [self._paint(f"{heading}question", "bold")]
-        room = max(_MIN_QUESTION, self._width - len(heading))
+        question_width = max(_MIN_QUESTION, self._width - len(heading))
         for name, row in zip(ids, rows, strict=True):
             gain = "-" if row["gain"] is None else f"{row['gain']:+.2f}"
             figures = (
@@ -40,9 +40,9 @@ class Terminal:
             )
             said = row["error"] or row["question"]
             outcome = self._paint(f"{row['outcome']:<10}", _OUTCOME_COLORS[row["outcome"]])
-            lines.append(f"{outcome}{figures}  {name:<{id_width}}  {_shorten(said, room)}")
-        if num_chosen > headlines.height:
-            lines.append(self.format_rest(num_chosen - headlines.height))
+            lines.append(f"{outcome}{figures}  {name:<{id_width}}  {_shorten(said, question_width)}")
+        if num_chosen > listing.height:
+            lines.append(self.format_rest(num_chosen - listing.height))
         return "\n".join(lines)
 
     def format_rest(self, num_left_out: int) -> str:

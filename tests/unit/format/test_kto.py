@@ -30,6 +30,6 @@ def test_each_label_of_a_question_is_limited_on_its_own(process) -> None:
     assert labels(part, max_searches_per_question=1) == [("hit 0", True), ("miss 0", False), ("x", False)]
 
 
-def test_flawed_replies_are_neither(process) -> None:
+def test_degenerate_replies_are_neither(process) -> None:
     part = process(build_trajectory(build_search("cut", finish_reason="length"), build_search("failed", error="gone", hits=())))
     assert labels(part) == []

@@ -20,7 +20,7 @@ def test_every_reply_is_a_step_word_for_word_with_its_reward(process) -> None:
     assert {row["advantage"] for row in rows} == {0.0}  # nothing to compare it with
 
 
-def test_flawed_replies_are_steps_too_but_a_search_that_did_not_run_is_none(process) -> None:
+def test_degenerate_replies_are_steps_too_but_a_search_that_did_not_run_is_none(process) -> None:
     part = process(build_trajectory(build_search("cut", finish_reason="length"), build_search("x", error="gone", hits=())))
     assert build_rows(part, FormatConfig())["step"].to_list() == [1]
 

@@ -41,7 +41,7 @@ def test_nearly_the_same_query_stays_if_it_found_something_else() -> None:
     assert reasons(build_turns("a b", '"a b"', evidence_rank=[2, 2])) == ["", "near_duplicate"]
 
 
-def test_a_flawed_reply_is_no_reason_to_drop_a_fine_one() -> None:
+def test_a_dropped_reply_is_no_reason_to_drop_a_fine_one() -> None:
     turns = build_turns("a b", "a b", "a b", is_truncated=[True, False, False], has_error=[False, True, False])
     assert reasons(turns) == ["truncated", "failed", ""]
 

@@ -13,7 +13,7 @@ from transcript_cases import FOUND, MISSED, SCRIPT, write
 
 from drag_ray.errors import DataError
 from drag_ray.transcripts import page as page_module
-from drag_ray.transcripts.headlines import Selection, read_headlines
+from drag_ray.transcripts.listing import Selection, read_listing
 from drag_ray.transcripts.show import write_page
 
 
@@ -135,7 +135,7 @@ def test_without_an_index_there_are_no_pictures(run_dir: Path, tmp_path: Path) -
 
 def test_hinted_rollouts_are_no_success_of_the_policy(run_dir: Path) -> None:
     write(run_dir / "collect" / "trajectories" / "4.parquet", dataclasses.replace(MISSED, id="q2/default/0/hinted", hinted=True))
-    figures = {label: (value, remark) for value, label, remark in page_module.list_figures(read_headlines(run_dir))}
+    figures = {label: (value, remark) for value, label, remark in page_module.list_figures(read_listing(run_dir))}
     assert figures["trajectories"] == ("4", "3 questions, 1 hinted apart")
     assert figures["found"] == ("50%", "2 trajectories")
     assert figures["failed"] == ("1", "25% of them")

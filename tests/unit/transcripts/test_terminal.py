@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 from transcript_cases import FAILED, FOUND, MISSED
 
-from drag_ray.transcripts.headlines import read_headlines
+from drag_ray.transcripts.listing import read_listing
 from drag_ray.transcripts.terminal import Terminal
 from drag_ray.transcripts.transcript import build_transcript
 
@@ -54,8 +54,8 @@ def test_a_conversation_that_cannot_be_read_is_left_out() -> None:
 
 
 def test_the_list_has_a_line_for_each_and_says_what_is_left_out(run_dir: Path) -> None:
-    headlines = read_headlines(run_dir).sort("id").head(3)
-    lines = PLAIN.format_list(headlines, 4).splitlines()
+    listing = read_listing(run_dir).sort("id").head(3)
+    lines = PLAIN.format_list(listing, 4).splitlines()
     assert lines[0].split() == ["outcome", "first", "best", "gain", "turns", "tokens", "seconds", "id", "question"]
     assert lines[1].split()[:8] == ["found", "7", "2", "+0.67", "4", "8", "1.0", "q1/default/0"]
     assert lines[3].split()[:8] == ["errors", "-", "-", "-", "0", "0", "1.0", "q10/default/0"]
@@ -64,5 +64,5 @@ def test_the_list_has_a_line_for_each_and_says_what_is_left_out(run_dir: Path) -
 
 @pytest.mark.parametrize("width", [1, 80, 300])
 def test_long_questions_are_cut_to_one_line(run_dir: Path, width: int) -> None:
-    lines = Terminal(use_color=False, width=width).format_list(read_headlines(run_dir), 4).splitlines()
+    lines = Terminal(use_color=False, width=width).format_list(read_listing(run_dir), 4).splitlines()
     assert len(lines) == 5

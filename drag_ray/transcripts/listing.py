@@ -76,7 +76,7 @@ def list_files(path: Path) -> dict[Path, str]:
     return files
 
 
-def read_headlines(path: Path) -> pl.DataFrame:
+def read_listing(path: Path) -> pl.DataFrame:
     """One row a trajectory below `path`.
 
     Columns: path and row (where it is), policy, id, question_id, question, sample_index, preset, stop_reason, final_answer,
@@ -86,13 +86,13 @@ def read_headlines(path: Path) -> pl.DataFrame:
     Raises:
         DataError: there are no trajectories, or a file does not hold any.
     """
-    headlines = pl.concat([_read_file(file, policy) for file, policy in list_files(path).items()])
-    if headlines.is_empty():
+    listing = pl.concat([_read_file(file, policy) for file, policy in list_files(path).items()])
+    if listing.is_empty():
         raise DataError(f"{path}: its files hold no trajectory. Run: python jobs/collect.py")
-    return headlines
+    return listing
 
 
-def choose(headlines: pl.DataFrame, selection: Selection) -> pl.DataFrame:
+def choose(listing: pl.DataFrame, selection: Selection) -> pl.DataFrame:
     """The rows that were asked for, in the order that was asked for, without the limit.
 
     Raises:
@@ -105,11 +105,11 @@ def choose(headlines: pl.DataFrame, selection: Selection) -> pl.DataFrame:
         wanted &= pl.col("question").str.to_lowercase().str.contains(selection.question.lower(), literal=True)
     if selection.id:
         wanted &= (pl.col("id") == selection.id) | pl.col("id").str.starts_with(f"{selection.id}/")
-    chosen = headlines.filter(wanted)
+    chosen = listing.filter(wanted)
     if chosen.is_empty():
         raise DataError(
-            f"none of {headlines.height:,} trajectories is wanted (outcome {selection.outcome or 'any'}, question "
-            f"{selection.question!r}, id {selection.id!r}). Ask for less; ids look like {headlines['id'][0]!r}."
+            f"none of {listing.height:,} trajectories is wanted (outcome {selection.outcome or 'any'}, question "
+            f"{selection.question!r}, id {selection.id!r}). Ask for less; ids look like {listing['id'][0]!r}."
         )
     key = {"rank": "best_rank"}.get(selection.sort, selection.sort)
     descending = [selection.sort in _DESCENDING, False, False]

@@ -5,17 +5,17 @@ from transcript_cases import BY_FIRST, FAILED, FOUND, MISSED, write
 
 from drag_ray import schemas
 from drag_ray.errors import DataError
-from drag_ray.transcripts.headlines import Selection, choose, read_headlines, read_trajectories
+from drag_ray.transcripts.listing import Selection, choose, read_listing, read_trajectories
 
 
 def read_ids(run_dir: Path, **selection: object) -> list[str]:
-    return choose(read_headlines(run_dir), Selection(**selection))["id"].to_list()  # type: ignore[arg-type]
+    return choose(read_listing(run_dir), Selection(**selection))["id"].to_list()  # type: ignore[arg-type]
 
 
-def test_headlines_say_what_each_rollout_came_to(run_dir: Path) -> None:
-    headlines = read_headlines(run_dir).sort("id")
+def test_the_listing_says_what_each_rollout_came_to(run_dir: Path) -> None:
+    listing = read_listing(run_dir).sort("id")
     columns = ["id", "outcome", "turns", "searches", "first_rank", "best_rank", "gain", "tokens"]
-    assert headlines.select(columns).rows() == [
+    assert listing.select(columns).rows() == [
         ("q1/default/0", "found", 4, 2, 7, 2, pytest.approx(2 / 3), 8),
         ("q1/default/1", "found", 1, 1, 1, 1, 0.0, 2),
         ("q10/default/0", "errors", 0, 0, None, None, None, 0),
@@ -42,8 +42,8 @@ def test_what_is_asked_for_is_chosen_in_its_order(run_dir: Path, selection: dict
     assert read_ids(run_dir, **selection) == ids
 
 
-def test_whole_trajectories_come_in_the_order_of_their_headlines(run_dir: Path) -> None:
-    chosen = choose(read_headlines(run_dir), Selection(sort="rank"))
+def test_whole_trajectories_come_in_the_order_of_their_listing(run_dir: Path) -> None:
+    chosen = choose(read_listing(run_dir), Selection(sort="rank"))
     written = schemas.to_table([BY_FIRST, FOUND, FAILED, MISSED], schemas.TRAJECTORIES).to_pylist()
     assert [schemas.to_row(trajectory) for _, trajectory in read_trajectories(chosen)] == written
 
@@ -55,29 +55,29 @@ def test_runs_stages_folders_and_files_are_understood(run_dir: Path) -> None:
         (run_dir / "collect" / "trajectories", 3),
         (run_dir / "collect" / "failures" / "3.parquet", 1),
     ):
-        assert read_headlines(path).height == count
+        assert read_listing(path).height == count
 
 
 def test_an_evaluation_names_its_policies(tmp_path: Path) -> None:
     for policy in ("tuned", "base"):
         write(tmp_path / "evaluate" / "rollouts" / policy / "trajectories" / "1.parquet", MISSED)
-    assert read_headlines(tmp_path / "evaluate")["policy"].to_list() == ["base", "tuned"]
+    assert read_listing(tmp_path / "evaluate")["policy"].to_list() == ["base", "tuned"]
 
 
 def test_where_nothing_is_to_be_read_the_error_says_so(run_dir: Path, tmp_path: Path) -> None:
     with pytest.raises(DataError, match="no such file or folder"):
-        read_headlines(tmp_path / "nowhere")
+        read_listing(tmp_path / "nowhere")
     with pytest.raises(DataError, match="no trajectories there"):
-        read_headlines(run_dir / "index" / "page_images")
+        read_listing(run_dir / "index" / "page_images")
     with pytest.raises(DataError, match=r"pages\.parquet: no column 'id' in this trajectories table"):
-        read_headlines(run_dir / "index")
+        read_listing(run_dir / "index")
     with pytest.raises(DataError, match="its files hold no trajectory"):
-        read_headlines(write(tmp_path / "empty.parquet"))
+        read_listing(write(tmp_path / "empty.parquet"))
     (tmp_path / "cut.parquet").write_bytes(b"PAR1")
     with pytest.raises(DataError, match=r"cut\.parquet: not a readable Parquet file"):
-        read_headlines(tmp_path / "cut.parquet")
+        read_listing(tmp_path / "cut.parquet")
 
 
 def test_no_match_names_what_was_asked_for(run_dir: Path) -> None:
     with pytest.raises(DataError, match=r"none of 4 trajectories is wanted \(outcome found, question 'zeppelin'"):
-        choose(read_headlines(run_dir), Selection("found", "zeppelin"))
+        choose(read_listing(run_dir), Selection("found", "zeppelin"))
