@@ -76,7 +76,7 @@ def write_random_weights(model_dir: Path) -> None:
     torch.manual_seed(0)
     config = AutoConfig.from_pretrained(model_dir)
     config.text_config.initializer_range = config.vision_config.initializer_range = 0.2  # so that images make a difference
-    Qwen3VLForConditionalGeneration(config).to(torch.float32).save_pretrained(model_dir)
+    Qwen3VLForConditionalGeneration(config).float().save_pretrained(model_dir)
 
 
 def look_at(*images: str) -> Request:
