@@ -19,7 +19,7 @@ from drag_ray.index.config import IndexSections
 from drag_ray.inputs import Inputs
 from drag_ray.process.config import ProcessSections
 from drag_ray.rollout.config import RolloutConfig
-from drag_ray.rollout.folder import OWN_NAMES
+from drag_ray.rollout.folder import OWN_FILES
 from drag_ray.serve.config import ServeSections
 from drag_ray.stage_folder import StageFolder
 
@@ -87,7 +87,7 @@ STAGES: dict[str, Stage] = {
             sections=CollectSections,
             reads=("index",),
             placement=_ROLLOUT_PLACEMENT,
-            own_files=OWN_NAMES,
+            own_files=OWN_FILES,
             mends=True,
         ),
         Stage(
@@ -125,7 +125,7 @@ STAGES: dict[str, Stage] = {
             reads_if_begun=("finetune",),  # before training, the base model and the baselines are compared
             # Its rollouts are greedy, and nothing that it reports is made of log-probabilities.
             placement=(*_ROLLOUT_PLACEMENT, "engine.seeds", "engine.logprobs"),
-            own_files=OWN_NAMES,
+            own_files=OWN_FILES,
         ),
     )
 }
