@@ -15,7 +15,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from drag_ray.agent.protocol import get_protocol
+from drag_ray.agent.protocols.registry import get_protocol
 from drag_ray.format.config import FormatConfig, FormatName
 from drag_ray.format.parts import BUILDERS
 from drag_ray.process.config import ProcessConfig

@@ -4,6 +4,7 @@ from typing import Literal
 
 from pydantic import Field, model_validator
 
+from drag_ray.agent.protocols.registry import PROTOCOLS, ProtocolName
 from drag_ray.config import BaseConfig
 
 
@@ -17,8 +18,11 @@ class Example(BaseConfig):
 class AgentConfig(BaseConfig):
     """What the agent is told, what it sees and how long it may go on."""
 
-    protocol: Literal["tags", "tools"] = "tags"
-    """how actions are written; tags: <think>, <search> and <answer>; tools: calls of functions that the chat template shows"""
+    protocol: ProtocolName = Field(
+        default="tags",
+        description="how actions are written; "
+        + "; ".join(f"{protocol.name}: {protocol.summary}" for protocol in PROTOCOLS.values()),
+    )
     max_iterations: int = Field(default=5, ge=1)
     """model replies a rollout may take; the last one is asked for the answer"""
     top_k: int = Field(default=3, ge=1)

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from drag_ray.agent.config import AgentConfig
-from drag_ray.agent.protocol import get_protocol
+from drag_ray.agent.protocols.registry import get_protocol
 from drag_ray.engine.generate import Message, list_images
 from drag_ray.types import Hit, Page
 

@@ -11,7 +11,8 @@ from drag_ray.agent.config import AgentConfig
 from drag_ray.agent.environment import SearchEnvironment, SearchResult
 from drag_ray.agent.hints import QUOTE_PROBLEM, is_quotation, write_hint
 from drag_ray.agent.prompts import Content, Prompts, hide_old_images
-from drag_ray.agent.protocol import ActionProtocol, get_protocol
+from drag_ray.agent.protocols.protocol import ActionProtocol
+from drag_ray.agent.protocols.registry import get_protocol
 from drag_ray.artifacts import compute_fingerprint
 from drag_ray.engine.generate import GenerateFn, Generation, Message, Request
 from drag_ray.engine.reasoning import THINK

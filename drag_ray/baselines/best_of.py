@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
 
-from drag_ray.agent.protocol import ActionProtocol
+from drag_ray.agent.protocols.protocol import ActionProtocol
 from drag_ray.agent.rollout import compute_seed, read_action
 from drag_ray.engine.generate import GenerateFn, Generation, Message, Request
 from drag_ray.types import ActionKind

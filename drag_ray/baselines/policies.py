@@ -8,7 +8,7 @@ from pathlib import Path
 from drag_ray.agent.config import AgentConfig
 from drag_ray.agent.environment import SearchEnvironment
 from drag_ray.agent.prompts import Prompts
-from drag_ray.agent.protocol import get_protocol
+from drag_ray.agent.protocols.registry import get_protocol
 from drag_ray.agent.rollout import Policy, Rollouts
 from drag_ray.baselines.best_of import BestOf, ScoreFn
 from drag_ray.baselines.config import BestOfConfig, PassageConfig, Rm3Config

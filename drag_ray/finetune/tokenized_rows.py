@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from drag_ray.agent.tools import SEARCH_NAME
+from drag_ray.agent.protocols.function_calls import SEARCH_NAME
 from drag_ray.engine.conversation import Conversation, read_conversation
 from drag_ray.engine.masks import Mask
 from drag_ray.engine.tokens import IGNORED_LABEL, tokenize_conversation, tokenize_step

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from drag_ray.agent.tools import SEARCH_NAME
+from drag_ray.agent.protocols.function_calls import SEARCH_NAME
 from drag_ray.artifacts import compute_fingerprint, write_text
 from drag_ray.corpus.problems import Problem, name_first, read_one
 from drag_ray.corpus.records import read_records

@@ -8,7 +8,7 @@ import polars as pl
 import pyarrow as pa
 
 from drag_ray.agent.prompts import hide_old_images
-from drag_ray.agent.protocol import get_protocol
+from drag_ray.agent.protocols.registry import get_protocol
 from drag_ray.engine.generate import list_images
 from drag_ray.format.schemas import MESSAGES, MESSAGES_WITH_IMAGES
 from drag_ray.process.conversations import IMAGE_MARK

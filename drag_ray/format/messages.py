@@ -2,7 +2,7 @@
 
 import polars as pl
 
-from drag_ray.agent.protocol import get_protocol
+from drag_ray.agent.protocols.registry import get_protocol
 
 
 def cut_conversation(num_messages: str | pl.Expr) -> pl.Expr:

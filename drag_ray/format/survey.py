@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from drag_ray.agent.protocol import get_protocol
+from drag_ray.agent.protocols.registry import get_protocol
 from drag_ray.format.tables import read_table
 from drag_ray.process.parts import TRAJECTORIES_DIR_NAME
 from drag_ray.types import Evidence, Question

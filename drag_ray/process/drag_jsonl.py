@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 from drag_ray.agent.config import AgentConfig
 from drag_ray.agent.environment import compute_evidence_rank
 from drag_ray.agent.prompts import Prompts
-from drag_ray.agent.protocol import get_protocol
+from drag_ray.agent.protocols.registry import get_protocol
 from drag_ray.agent.scores import compute_rank_score
 from drag_ray.artifacts import compute_fingerprint
 from drag_ray.corpus.problems import Problem

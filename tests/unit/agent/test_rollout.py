@@ -12,7 +12,7 @@ from factories import build_question
 from drag_ray import artifacts, schemas
 from drag_ray.agent.config import AgentConfig, Example
 from drag_ray.agent.environment import SearchEnvironment, compute_evidence_rank, compute_rank_score
-from drag_ray.agent.protocol import get_protocol
+from drag_ray.agent.protocols.registry import get_protocol
 from drag_ray.agent.rollout import Policy, Rollouts, RolloutTask, compute_seed
 from drag_ray.engine.generate import GenerateFn, Generation, Request, list_images
 from drag_ray.engine.scripted import ScriptedEngine

@@ -7,7 +7,7 @@ from factories import build_page, build_question
 
 from drag_ray import artifacts, schemas
 from drag_ray.agent.config import AgentConfig, Example
-from drag_ray.agent.protocol import get_protocol
+from drag_ray.agent.protocols.registry import get_protocol
 from drag_ray.agent.rollout import RolloutTask
 from drag_ray.baselines.config import PassageConfig, Rm3Config
 from drag_ray.baselines.passages import PassageExample

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
 
-from drag_ray.agent.protocol import get_protocol
+from drag_ray.agent.protocols.registry import get_protocol
 from drag_ray.baselines.best_of import BestOf
 from drag_ray.engine.generate import Generation, Request
 from drag_ray.engine.sampling import PRESETS

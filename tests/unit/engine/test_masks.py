@@ -1,6 +1,6 @@
 import pytest
 
-from drag_ray.agent.protocol import get_protocol
+from drag_ray.agent.protocols.registry import get_protocol
 from drag_ray.engine.masks import Mask, find_spans
 
 

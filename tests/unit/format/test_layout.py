@@ -5,7 +5,7 @@ import pytest
 from factories import build_answer, build_search, build_trajectory, build_turn
 
 from drag_ray.agent.prompts import hide_old_images
-from drag_ray.agent.protocol import get_protocol
+from drag_ray.agent.protocols.registry import get_protocol
 from drag_ray.engine.conversation import read_conversation
 from drag_ray.errors import DataError
 from drag_ray.format import dpo, rejection, sft_query, sft_trajectory

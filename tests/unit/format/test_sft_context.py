@@ -2,7 +2,7 @@ import json
 
 from factories import build_search, build_trajectory
 
-from drag_ray.agent.protocol import get_protocol
+from drag_ray.agent.protocols.registry import get_protocol
 from drag_ray.format.config import FormatConfig
 from drag_ray.format.sft_context import build_rows
 

@@ -1,17 +1,18 @@
-"""What the model writes and what it means: the two directions of an action format, and the formats that there are."""
+"""What the model writes and what it means: the two directions of an action format."""
 
 from typing import Any, Literal, Protocol
 
 from drag_ray.agent.action import Action
-from drag_ray.agent.tags import TagsProtocol
-from drag_ray.agent.tools import ToolsProtocol
-from drag_ray.errors import ConfigError
 from drag_ray.types import Evidence
 
 
 class ActionProtocol(Protocol):
     """A format in which a model writes its actions."""
 
+    name: str
+    """what `agent.protocol` and trajectories call it"""
+    summary: str
+    """what an action looks like, for the option's text"""
     stop: tuple[str, ...]
     """strings that end a reply, so that it holds one action"""
     tools: tuple[dict[str, Any], ...]
@@ -36,18 +37,3 @@ class ActionProtocol(Protocol):
     def render_answer(self, answer: str, citations: tuple[Evidence, ...] = (), reasoning: str = "") -> str:
         """A reply that answers."""
         ...
-
-
-_PROTOCOLS: dict[str, ActionProtocol] = {"tags": TagsProtocol(), "tools": ToolsProtocol()}
-
-
-def get_protocol(name: str) -> ActionProtocol:
-    """The protocol of this name.
-
-    Raises:
-        ConfigError: there is none.
-    """
-    try:
-        return _PROTOCOLS[name]
-    except KeyError:
-        raise ConfigError(f"agent.protocol {name!r}: unknown. Known protocols: {', '.join(_PROTOCOLS)}.") from None

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from drag_ray.agent.protocol import get_protocol
+from drag_ray.agent.protocols.registry import get_protocol
 from drag_ray.types import ActionKind, Evidence
 
 TOOLS = get_protocol("tools")
@@ -72,13 +72,3 @@ def test_unreadable_replies_are_invalid_and_say_why(reply: str, problem: str) ->
     action = TOOLS.parse(reply)
     assert action.kind is ActionKind.INVALID
     assert problem in action.problem
-
-
-def test_rendered_actions_are_read_back_and_end_with_a_stop_string() -> None:
-    rendered = TOOLS.render_search('größe "x"', "why")
-    action = TOOLS.parse(rendered)
-    assert (action.query, action.reasoning) == ('größe "x"', "why")
-    answer = TOOLS.parse(TOOLS.render_answer("340", (Evidence("a.pdf", 7),)))
-    assert (answer.answer, answer.citations) == ("340", (Evidence("a.pdf", 7),))
-    assert rendered.endswith(TOOLS.stop)
-    assert TOOLS.render_answer("a").endswith(TOOLS.stop)

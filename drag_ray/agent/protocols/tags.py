@@ -11,6 +11,8 @@ from drag_ray.types import ActionKind, Evidence
 class TagsProtocol:
     """`<think>why</think>`, then `<search>words</search>` or `<answer>text <cite>file#page</cite></answer>`."""
 
+    name: str = "tags"
+    summary: str = "<think>, <search> and <answer>"
     stop: tuple[str, ...] = ("</search>", "</answer>")
     tools: tuple[dict[str, Any], ...] = ()
     observation_role: Literal["user", "tool"] = "user"

@@ -16,13 +16,15 @@ class _CallError(ValueError):
     """A call that cannot be carried out; the message is for the model."""
 
 
-class ToolsProtocol:
+class FunctionCallsProtocol:
     """One `<tool_call>{"name": ..., "arguments": {...}}</tool_call>` a reply, the Hermes form that Qwen's templates show.
 
     The call is read from the reply itself. A forced tool choice would make a thinking model skip its reasoning, and
     an engine's own parser would hide what the model really wrote. A reply ends with its first call.
     """
 
+    name: str = "tools"
+    summary: str = "calls of functions that the chat template shows"
     stop: tuple[str, ...] = ("</tool_call>",)
     observation_role: Literal["user", "tool"] = "tool"
     final_request: str = f"This is your last reply: give your answer now, with {ANSWER_NAME}."

@@ -1,0 +1,31 @@
+"""The action formats that there are."""
+
+from typing import TYPE_CHECKING, Literal
+
+from drag_ray.agent.protocols.function_calls import FunctionCallsProtocol
+from drag_ray.agent.protocols.protocol import ActionProtocol
+from drag_ray.agent.protocols.tags import TagsProtocol
+from drag_ray.errors import ConfigError
+
+_PROTOCOLS: tuple[ActionProtocol, ...] = (
+    TagsProtocol(),
+    FunctionCallsProtocol(),
+)
+PROTOCOLS = {protocol.name: protocol for protocol in _PROTOCOLS}
+
+if TYPE_CHECKING:
+    ProtocolName = str
+else:
+    ProtocolName = Literal[tuple(PROTOCOLS)]
+
+
+def get_protocol(name: str) -> ActionProtocol:
+    """The protocol of this name.
+
+    Raises:
+        ConfigError: there is none.
+    """
+    try:
+        return PROTOCOLS[name]
+    except KeyError:
+        raise ConfigError(f"agent.protocol {name!r}: unknown. Known protocols: {', '.join(PROTOCOLS)}.") from None
