@@ -18,8 +18,11 @@ from typing import Any
 from public_sets import DATA_DIR
 from record import write_result
 
+from drag_ray.baselines.registry import BASELINES
+
 ROOT = Path(__file__).parent.parent
-BASELINES = ("question", "question_keywords", "rm3", "hyde", "query2doc")
+NAMES = [name for name, baseline in BASELINES.items() if not baseline.judges_reward_model]
+"""All but those that a reward model is judged by: nothing is trained here."""
 _AGENT = ["--config", str(ROOT / "jobs" / "configs" / "demo.toml"), "--agent.max-iterations", "1"]
 
 
@@ -36,7 +39,7 @@ def measure(name: str, options: argparse.Namespace, folder: Path) -> dict[str, A
     run_dir = ["--run-dir", str(folder / "run")]
     run_job("index", [*run_dir, *name_source(name, options.data_dir)])
     limits = ["--evaluate.limit", str(options.questions), "--engine.model", options.model]
-    run_job("evaluate", [*_AGENT, *run_dir, *limits, "--evaluate.baselines", json.dumps(BASELINES)])
+    run_job("evaluate", [*_AGENT, *run_dir, *limits, "--evaluate.baselines", json.dumps(NAMES)])
     comparison = json.loads((folder / "run" / "evaluate" / "comparison.json").read_text())
     rows = {
         row["name"]: row["metrics"] for row in comparison["rows"] if row["name"] in ("hit_at_1", "hit_at_3", "hit_at_10", "mrr")

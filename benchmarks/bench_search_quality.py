@@ -23,9 +23,9 @@ from record import write_result
 from drag_ray import schemas
 from drag_ray.agent.config import AgentConfig
 from drag_ray.agent.environment import compute_evidence_rank
-from drag_ray.baselines.config import PassageConfig, Rm3Config
-from drag_ray.baselines.policies import WITHOUT_MODEL, BaselineOptions, build_rollouts
-from drag_ray.baselines.rm3 import RelevanceModel
+from drag_ray.baselines.registry import BASELINES
+from drag_ray.baselines.rm3 import RelevanceModel, Rm3Config
+from drag_ray.baselines.rollouts import BaselineOptions, build_rollouts
 from drag_ray.rollout.plan import build_plan
 from drag_ray.search.searcher import Searcher
 from drag_ray.types import Hit, Question
@@ -45,12 +45,13 @@ PUBLISHED_PAGE_SETS = {
 PUBLISHED_RETRIEVAL_SETS = {"scifact_train": 0.696, "cranfield": 0.528, "cisi": 0.382}
 """nDCG@10 of bm25s in the README of the data."""
 BASELINE_SETS = ("medquad", "fairytaleqa")
+WITHOUT_MODEL = tuple(name for name, baseline in BASELINES.items() if not baseline.uses_engine())
 
 
 def measure_baseline(name: str, searcher: Searcher, questions: Sequence[Question]) -> dict[str, float]:
     """Hit@k and MRR of a baseline without a model, through the rollouts that `evaluate` makes of it."""
     agent = AgentConfig(top_k=DEPTH, depth=DEPTH)
-    rollouts = build_rollouts(name, BaselineOptions(agent, Rm3Config(), PassageConfig(), ()), searcher)
+    rollouts = build_rollouts(name, BaselineOptions(agent, {name: BASELINES[name]()}), searcher)
 
     async def roll_out() -> list[int | None]:
         plan = build_plan(questions, ("greedy",), 1, run_seed=0)

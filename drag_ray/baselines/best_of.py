@@ -1,69 +1,88 @@
-"""Queries that the policy draws, and the one of them that a reward model likes best (best of n, as in
-https://arxiv.org/abs/2112.09332). Nothing is searched before the choice.
+"""Queries that the base model draws, and of several the one that a reward model likes best (best of n, as in
+https://arxiv.org/abs/2112.09332). Both ask as the agent does: a reward model is judged by its choice beside no choice.
 """
 
-import asyncio
-from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
-from typing import Any
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Self
 
-from drag_ray.agent.protocols.protocol import ActionProtocol
-from drag_ray.agent.rollout import compute_seed, read_action
-from drag_ray.engine.generate import GenerateFn, Generation, Message, Request
-from drag_ray.types import ActionKind
+from pydantic import Field
 
-ScoreFn = Callable[[Sequence[Message], Sequence[str], Sequence[dict[str, Any]]], list[float]]
-"""From a prompt, replies to it and the tools of the prompt to the reward of each reply, as `RewardModel.score`."""
+from drag_ray.agent.protocols.registry import get_protocol
+from drag_ray.baselines.baseline import Baseline, BaselineContext, Need, Sources
+from drag_ray.config import BaseConfig
+from drag_ray.engine.generate import GenerateFn
+from drag_ray.engine.sampling import PresetName
+
+if TYPE_CHECKING:
+    from drag_ray.baselines.best_reply import ScoreFn
 
 
-class BestOf:
-    """Replies that are the best of several draws; with a single draw, that one. The request says how they are drawn.
+class BestOfConfig(BaseConfig):
+    """Queries that the base model draws for the run's reward model to choose from (best_of, drawn)."""
 
-    Drawn replies that do not search are not chosen, unless all are such.
+    samples: int = Field(default=8, ge=2)
+    """queries of which the reward model chooses one"""
+    preset: PresetName = "default"
+    """how they are drawn"""
 
-    Args:
-        generate: draws a reply.
-        protocol: of the agent.
-        num_samples: draws to choose from.
-        build_score: makes the scores, when they are first needed.
-    """
 
-    def __init__(
-        self,
-        generate: GenerateFn,
-        protocol: ActionProtocol,
-        num_samples: int,
-        build_score: Callable[[], ScoreFn],
-    ) -> None:
-        self._generate = generate
-        self._protocol = protocol
-        self._num_samples = num_samples
-        self._build_score = build_score
-        self._score: ScoreFn | None = None
-        self._scoring = ThreadPoolExecutor(1, "score")  # beside the event loop, one prompt after the other
+@dataclass(frozen=True)
+class Drawn(Baseline):
+    """Searches for the first of the queries that `best_of` draws."""
 
-    async def __call__(self, request: Request) -> Generation:
-        """Draw and choose. Errors are those of `generate`."""
-        seeds = (compute_seed(request.seed, str(number)) for number in range(self._num_samples))
-        requests = (replace(request, seed=seed) for seed in seeds)
-        generations = await asyncio.gather(*map(self._generate, requests))
-        searches = self._find_searches(generations)
-        if len(searches) < 2:
-            return next(iter(searches.values()), generations[0])
-        loop = asyncio.get_running_loop()
-        rewards = await loop.run_in_executor(self._scoring, self._compute_rewards, request, list(searches))
-        return searches[max(rewards, key=lambda reply: rewards[reply])]
+    name = "drawn"
+    summary = "one query that the base model draws, with the sampling of best_of"
+    section = ("best_of", BestOfConfig)
+    need = Need.ENGINE
+    asks_as_agent = True
+    judges_reward_model = True
 
-    def _find_searches(self, generations: Sequence[Generation]) -> dict[str, Generation]:
-        """The first generation of each different query, by the reply that says nothing else, which is what training rows hold."""
-        searches: dict[str, Generation] = {}
-        for generation in generations:
-            action = read_action(generation, self._protocol)
-            if action.kind is ActionKind.SEARCH:
-                searches.setdefault(self._protocol.render_search(action.query), generation)
-        return searches
+    options: BestOfConfig = field(default_factory=BestOfConfig)
 
-    def _compute_rewards(self, request: Request, replies: Sequence[str]) -> dict[str, float]:
-        self._score = self._score or self._build_score()
-        return dict(zip(replies, self._score(request.messages, replies, request.tools), strict=True))
+    @classmethod
+    def prepare(cls, sources: Sources) -> Self:
+        """With the run's options."""
+        return cls(sources.options.take(BestOfConfig))
+
+    @property
+    def preset(self) -> str:
+        return self.options.preset
+
+    def build_reply(self, context: BaselineContext) -> GenerateFn:
+        """The agent's own replies."""
+        from drag_ray.baselines.best_reply import draw_first
+
+        return draw_first(context.require_engine())
+
+
+@dataclass(frozen=True)
+class BestOf(Drawn):
+    """Searches for the query that the model in the folder `reward_model` likes best."""
+
+    name = "best_of"
+    summary = (
+        "of several queries that the base model draws, the one that this run's reward model likes best; nothing is searched "
+        "before, and the tokens that count are its own"
+    )
+    need = Need.REWARD_MODEL
+
+    reward_model: Path | None = None
+
+    @classmethod
+    def prepare(cls, sources: Sources) -> Self:
+        """With the run's options and its reward model."""
+        return cls(sources.options.take(BestOfConfig), sources.reward_model)
+
+    def build_reply(self, context: BaselineContext) -> GenerateFn:
+        """The best of the agent's own replies."""
+        from drag_ray.baselines.best_reply import BestReply
+
+        protocol = get_protocol(context.agent.protocol)
+        return BestReply(context.require_engine(), protocol, self.options.samples, self._load_score)
+
+    def _load_score(self) -> "ScoreFn":
+        from drag_ray.engine.reward_model import RewardModel
+
+        assert self.reward_model, "best_of needs a reward model"
+        return RewardModel(self.reward_model).score

@@ -1,6 +1,10 @@
 """The question without its stop words."""
 
 import re
+from dataclasses import dataclass
+
+from drag_ray.baselines.baseline import Baseline, BaselineContext, build_query_reply
+from drag_ray.engine.generate import GenerateFn
 
 _LIST = """
 i me my myself we us our ours ourselves you your yours yourself yourselves he him his himself she her hers herself
@@ -23,3 +27,15 @@ def write_keywords(question: str) -> str:
     """The words of the question that are no stop words, in their order; the question itself if there are none."""
     words = [word for word in _WORD.findall(question) if word.lower().replace("\u2019", "'") not in STOP_WORDS]
     return " ".join(words) or question
+
+
+@dataclass(frozen=True)
+class QuestionKeywords(Baseline):
+    """Searches for the key words of the question."""
+
+    name = "question_keywords"
+    summary = "the question without stop words"
+
+    def build_reply(self, context: BaselineContext) -> GenerateFn:
+        """Replies that say the key words."""
+        return build_query_reply(write_keywords, context.agent)

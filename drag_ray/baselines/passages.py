@@ -1,87 +1,84 @@
-"""Passages that a model writes for a question, and the queries that are made of them.
+"""Baselines whose query is made of a passage that the engine writes for the question.
 
-hyde: Gao, Ma, Lin and Callan, Precise Zero-Shot Dense Retrieval without Relevance Labels (2022). The passage is the query.
-    The paper averages the embeddings of several passages; a keyword index has no such mean, so here it is one passage.
-query2doc: Wang, Yang and Wei, Query2doc: Query Expansion with Large Language Models (2023), in its form for BM25: the
-    question five times, then the passage; the prompt shows training questions with their pages.
-
-Both queries count: a term weighs as often as it occurs, as in the bag of words of these papers' search engine.
+Their queries count: a term weighs as often as it occurs, as in the bag of words of these papers' search engine.
 """
 
-from collections import Counter
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from pathlib import Path
+from abc import abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Self
 
-import polars as pl
+from pydantic import Field
 
-from drag_ray import schemas
-from drag_ray.corpus.questions import draw_questions
-from drag_ray.engine.generate import Message
+from drag_ray.agent.prompts import Prompts
+from drag_ray.agent.protocols.registry import get_protocol
+from drag_ray.baselines.baseline import Baseline, BaselineContext, Need, Sources
+from drag_ray.baselines.weights import write_weights
+from drag_ray.config import BaseConfig
+from drag_ray.engine.generate import GenerateFn, Generation, Message, Request
+from drag_ray.engine.reasoning import THINK_END
 
-_HYDE_REQUEST = "Please write a passage to answer the question.\nQuestion: {question}\nPassage:"
-_QUERY2DOC_REQUEST = "Write a passage that answers the given query.\n\nQuery: {question}\nPassage:"
-_THINK_END = "</think>"
 _NO_TAGS = str.maketrans("<>", "  ")
 
 Analyze = Callable[[str], list[str]]
+"""From a text to the terms that the index has of it."""
 
 
-@dataclass(frozen=True, slots=True)
-class PassageExample:
-    """A training question with the beginning of a page that answers it."""
+class PassageConfig(BaseConfig):
+    """Passages that the base model writes for a question (hyde, query2doc)."""
 
-    question: str
-    passage: str
+    max_tokens: int = Field(default=128, ge=1)
+    """tokens of a passage, and of the thinking before it where the model thinks"""
+    question_repeats: int = Field(default=5, ge=1)
+    """query2doc: times that the question stands before the passage in the query"""
+    num_examples: int = Field(default=4, ge=0)
+    """query2doc: training questions with their pages that the prompt shows"""
+    example_chars: int = Field(default=400, ge=1)
+    """query2doc: characters of a page that an example shows"""
 
 
-def build_hyde_messages(question: str) -> tuple[Message, ...]:
-    """The paper's request for a web search."""
-    return ({"role": "user", "content": _HYDE_REQUEST.format(question=question)},)
+@dataclass(frozen=True)
+class PassageBaseline(Baseline):
+    """Asks the engine for a passage, and searches for terms of it."""
 
+    section = ("passage", PassageConfig)
+    need = Need.ENGINE
+    weighted_terms = True
 
-def build_query2doc_messages(question: str, examples: Sequence[PassageExample]) -> tuple[Message, ...]:
-    """The paper's request, with the examples as earlier turns of a conversation."""
-    messages = []
-    for example in examples:
-        messages.append({"role": "user", "content": _QUERY2DOC_REQUEST.format(question=example.question)})
-        messages.append({"role": "assistant", "content": example.passage})
-    messages.append({"role": "user", "content": _QUERY2DOC_REQUEST.format(question=question)})
-    return tuple(messages)
+    options: PassageConfig = field(default_factory=PassageConfig)
+
+    @classmethod
+    def prepare(cls, sources: Sources) -> Self:
+        """With the run's options."""
+        return cls(sources.options.take(PassageConfig))
+
+    @abstractmethod
+    def build_messages(self, question: str) -> tuple[Message, ...]:
+        """The request for a passage."""
+
+    @abstractmethod
+    def weigh_terms(self, question: str, passage: str, analyze: Analyze) -> dict[str, float]:
+        """The query: terms with their weights."""
+
+    def build_reply(self, context: BaselineContext) -> GenerateFn:
+        """Replies whose reasoning is the passage that the engine wrote, and whose query is made of it.
+
+        Their token ids are the engine's: of the request for a passage, and of the passage.
+        """
+        generate, analyze = context.require_engine(), context.searcher.analyze
+        prompts, protocol = Prompts(context.agent), get_protocol(context.agent.protocol)
+
+        async def reply(request: Request) -> Generation:
+            question = prompts.question_of(request.messages)
+            messages = self.build_messages(question)
+            written = await generate(Request(messages, request.sampling, self.options.max_tokens, request.seed))
+            passage = extract_passage(written.text)
+            query = write_weights(self.weigh_terms(question, passage, analyze))
+            return replace(written, text=protocol.render_search(query, passage))
+
+        return reply
 
 
 def extract_passage(text: str) -> str:
     """The passage in a reply: on one line, without the thinking before it, and without tags, which it could be mistaken for."""
-    return " ".join(text.rpartition(_THINK_END)[2].translate(_NO_TAGS).split())
-
-
-def weigh_hyde(passage: str, analyze: Analyze) -> dict[str, float]:
-    """The terms of the passage with their counts."""
-    return dict(Counter(analyze(passage)))
-
-
-def weigh_query2doc(question: str, passage: str, question_repeats: int, analyze: Analyze) -> dict[str, float]:
-    """The terms of the question, `question_repeats` times, and of the passage, with their counts."""
-    weights = Counter(analyze(passage))
-    for term, count in Counter(analyze(question)).items():
-        weights[term] += question_repeats * count
-    return dict(weights)
-
-
-def read_examples(index_dir: Path, num_examples: int, passage_chars: int, seed: int) -> tuple[PassageExample, ...]:
-    """Training questions of an index stage, drawn at random, each with the beginning of its first evidence page.
-
-    Raises:
-        DataError: the questions or the pages cannot be read.
-    """
-    if not num_examples:
-        return ()
-    rows = schemas.read_table(index_dir / "questions.parquet", schemas.QUESTIONS).to_pylist()
-    train = [schemas.to_question(row) for row in rows if row["split"] == "train"]
-    examples = []
-    for question in draw_questions(train, num_examples, seed) if train else []:
-        page = question.evidence[0]
-        is_page = (pl.col("file") == page.file) & (pl.col("page_number") == page.page_number)
-        [text] = pl.scan_parquet(index_dir / "pages.parquet").filter(is_page).select("text").collect()["text"]
-        examples.append(PassageExample(question.question, " ".join(text.split())[:passage_chars]))
-    return tuple(examples)
+    return " ".join(text.rpartition(THINK_END)[2].translate(_NO_TAGS).split())

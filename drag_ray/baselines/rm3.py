@@ -7,14 +7,58 @@ RM3 reads the pages that the question finds, so it sees the index, as a search a
 
 from collections import Counter
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from functools import lru_cache
+from typing import TYPE_CHECKING, Self
 
-from drag_ray.baselines.config import Rm3Config
-from drag_ray.search.searcher import Searcher
+from pydantic import Field
+
+from drag_ray.baselines.baseline import Baseline, BaselineContext, Sources, build_query_reply
+from drag_ray.baselines.weights import write_weights
+from drag_ray.config import BaseConfig
+from drag_ray.engine.generate import GenerateFn
 from drag_ray.types import Hit
+
+if TYPE_CHECKING:
+    from drag_ray.search.searcher import Searcher
 
 _MIN_TERM_CHARS, _MAX_TERM_CHARS = 2, 20
 _CACHED_PAGES = 10_000
+
+
+class Rm3Config(BaseConfig):
+    """Pseudo-relevance feedback. Names and defaults are those of Anserini and Pyserini."""
+
+    fb_docs: int = Field(default=10, ge=1)
+    """best pages for the question that are taken for relevant"""
+    fb_terms: int = Field(default=10, ge=1)
+    """terms of these pages that join the query"""
+    original_query_weight: float = Field(default=0.5, ge=0, le=1)
+    """share of the question's own terms in the query's weights"""
+    max_doc_share: float = Field(default=0.1, gt=0, le=1)
+    """terms in a larger share of all pages than this do not join the query"""
+
+
+@dataclass(frozen=True)
+class Rm3(Baseline):
+    """Searches for the question, expanded."""
+
+    name = "rm3"
+    summary = "the question, expanded by terms of the pages that it finds: it reads the index, and never the evidence"
+    section = ("rm3", Rm3Config)
+    weighted_terms = True
+
+    options: Rm3Config = field(default_factory=Rm3Config)
+
+    @classmethod
+    def prepare(cls, sources: Sources) -> Self:
+        """With the run's options."""
+        return cls(sources.options.take(Rm3Config))
+
+    def build_reply(self, context: BaselineContext) -> GenerateFn:
+        """Replies that search for the terms of the relevance model."""
+        relevance_model = RelevanceModel(context.searcher, self.options)
+        return build_query_reply(lambda question: write_weights(relevance_model.expand(question)), context.agent)
 
 
 class RelevanceModel:
@@ -25,7 +69,7 @@ class RelevanceModel:
         config: how much of which pages joins a question.
     """
 
-    def __init__(self, searcher: Searcher, config: Rm3Config) -> None:
+    def __init__(self, searcher: "Searcher", config: Rm3Config) -> None:
         self._searcher = searcher
         self._config = config
         self._max_doc_freq = config.max_doc_share * searcher.num_pages

@@ -2,10 +2,13 @@
 
 import re
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 from drag_ray.errors import SearchIndexError
-from drag_ray.search.searcher import Searcher
 from drag_ray.types import Hit, Page
+
+if TYPE_CHECKING:
+    from drag_ray.search.searcher import Searcher
 
 _MARK = "^"
 _PART = re.compile(r"(?P<term>.+)\^(?P<weight>\d+(\.\d+)?(e[+-]?\d+)?)")
@@ -35,7 +38,7 @@ def read_weights(query: str) -> dict[str, float]:
 class WeightedSearcher:
     """Searches the terms of a weighted query as they stand, without analysing them again: a stem is not stemmed twice."""
 
-    def __init__(self, searcher: Searcher) -> None:
+    def __init__(self, searcher: "Searcher") -> None:
         self._searcher = searcher
 
     def search(self, text: str, top_k: int) -> list[Hit]:

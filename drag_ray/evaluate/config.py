@@ -6,28 +6,23 @@ from pathlib import Path
 from pydantic import Field
 
 from drag_ray.agent.config import AgentConfig
-from drag_ray.baselines.config import BestOfConfig, PassageConfig, Rm3Config
-from drag_ray.config import BaseConfig, Sections
+from drag_ray.baselines.question import RawQuestion
+from drag_ray.baselines.registry import REWARD_MODEL_JUDGES, BaselineName, BaselineSections, describe_baselines
+from drag_ray.config import Sections
 from drag_ray.engine.config import EngineConfig
 from drag_ray.rollout.config import RolloutConfig
 
 
-class EvaluateConfig(BaseConfig):
-    """Which policies are compared, on how many held-out questions."""
+class EvaluateConfig(BaselineSections):
+    """Which policies are compared, on how many held-out questions; the options of the baselines are sections of it."""
 
     limit: int = Field(default=0, ge=0)
     """test questions to take, drawn at random; 0 takes all"""
-    baselines: tuple[str, ...] = ("question",)
-    """policies to compare with; question: the question is the query; question_keywords: without its stop words; rm3: expanded
-    by terms of the pages that it finds; hyde: a passage that the base model writes; query2doc: the question and a passage; drawn:
-    a query that the base model draws; best_of: of several the one that this run's reward model likes best. A run whose finetune
-    stage made a reward model compares drawn and best_of unasked"""
-    rm3: Rm3Config = Rm3Config()
-    """options of rm3"""
-    passage: PassageConfig = PassageConfig()
-    """options of hyde and query2doc"""
-    best_of: BestOfConfig = BestOfConfig()
-    """options of best_of and drawn"""
+    baselines: tuple[BaselineName, ...] = Field(
+        default=(RawQuestion.name,),
+        description=f"policies to compare with; {describe_baselines()}. A run whose finetune stage made a reward model compares "
+        f"{' and '.join(REWARD_MODEL_JUDGES)} unasked",
+    )
     adapters: tuple[str, ...] = ()
     """adapters to compare with the base model, as name=folder; when empty, that of this run's finetune stage, as `tuned`"""
     merged: bool = True

@@ -2,9 +2,18 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from typing import Any
 
+from drag_ray import provenance
+from drag_ray.artifacts import Manifest
+from drag_ray.baselines.baseline import Baseline
 from drag_ray.evaluate.comparison import Comparison
+from drag_ray.evaluate.config import EvaluateSections
+from drag_ray.evaluate.policies import PRESET
+from drag_ray.finetune.outcome import read_curve
+from drag_ray.inputs import Inputs
+from drag_ray.search.index import read_record
 
 
 @dataclass(frozen=True)
@@ -28,6 +37,49 @@ class ReportContext:
     versions: Mapping[str, str] = field(default_factory=dict)
     fingerprints: Mapping[str, str] = field(default_factory=dict)
     config: Mapping[str, Any] = field(default_factory=dict)
+
+
+def build_context(
+    sections: EvaluateSections, inputs: Inputs, num_questions: int, baselines: Mapping[str, Baseline]
+) -> ReportContext:
+    """What a report of this run says beside the numbers.
+
+    Raises:
+        DamageError: a manifest of what was evaluated cannot be read.
+    """
+    record = read_record(inputs["index"] / "search_index")
+    manifests = inputs.read_lineage()
+    asked = f"{num_questions} held-out questions on {record.num_pages} pages, asked by {sections.engine.model}."
+    return ReportContext(
+        search_operator=record.operator,
+        analyzer=record.analyzer,
+        sampling=describe_sampling(baselines),
+        seeds=(sections.seed,),
+        summary=" ".join([asked, *(f"{name}: {baseline.summary}." for name, baseline in baselines.items())]),
+        created_at=datetime.now(UTC).isoformat(timespec="seconds"),
+        commit=provenance.read_commit(),
+        training_curve=read_curve(inputs.find("finetune")),
+        stage_times={stage: manifest.duration_s for stage, manifest in manifests.items()},
+        versions=provenance.read_versions(),
+        fingerprints={stage: manifest.fingerprint for stage, manifest in manifests.items()}
+        | {"search index": record.fingerprint},
+        config=_gather_options(manifests) | sections.dump(),
+    )
+
+
+def describe_sampling(baselines: Mapping[str, Baseline]) -> str:
+    """The preset of the policies, and in brackets those of the baselines that are drawn otherwise."""
+    drawn: dict[str, list[str]] = {}
+    for name, baseline in baselines.items():
+        if baseline.preset:
+            drawn.setdefault(baseline.preset, []).append(name)
+    others = "; ".join(f"{' and '.join(names)}: {preset}" for preset, names in drawn.items())
+    return f"{PRESET} ({others})" if others else PRESET
+
+
+def _gather_options(manifests: Mapping[str, Manifest]) -> dict[str, Any]:
+    """The options that made what was evaluated, as far as the evaluation has no such section of its own."""
+    return {name: section for manifest in manifests.values() for name, section in manifest.origin.get("config", {}).items()}
 
 
 def write_caption(comparison: Comparison, context: ReportContext) -> str:

@@ -87,5 +87,5 @@ def _split(num_draws: int, num_questions: int) -> Iterator[int]:
         yield min(chunk, num_draws - start)
 
 
-def _divide(sums: Floats, counts: NDArray) -> Floats:
+def _divide(sums: Floats, counts: NDArray[np.int64] | Floats) -> Floats:
     return np.divide(sums, counts, out=np.full(np.shape(sums), np.nan), where=counts > 0.5)

@@ -4,14 +4,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from drag_ray.baselines.policies import BASELINES, WITH_REWARD_MODEL
-from drag_ray.engine.adapter import ADAPTER_CONFIG_NAME, is_reward_model
+from drag_ray.baselines.baseline import Need
+from drag_ray.baselines.registry import BASELINES, REWARD_MODEL_JUDGES
+from drag_ray.engine.adapter import ADAPTER_CONFIG_NAME
 from drag_ray.engine.config import EngineConfig
 from drag_ray.errors import ArtifactError, ConfigError
 from drag_ray.evaluate.config import EvaluateSections
+from drag_ray.finetune.outcome import ADAPTER_DIR_NAME, TUNED_NAME, find_merged, find_reward_model
 
 BASE_NAME = "base"
-TUNED_NAME = "tuned"
+PRESET = "greedy"
+"""The sampling of every policy but of baselines that have a preset of their own."""
 
 
 @dataclass(frozen=True)
@@ -62,44 +65,33 @@ def choose_baselines(sections: EvaluateSections, finetune_dir: Path | None) -> l
     """The baselines that are named, and those that a reward model is judged by if the run has trained one.
 
     Raises:
-        ConfigError: a baseline does not exist, which names the known ones, or needs a reward model and there is none.
+        ConfigError: a baseline needs a reward model and there is none.
         ArtifactError: the reward model was not merged.
     """
     names = list(sections.evaluate.baselines)
-    for name in names:
-        if name not in BASELINES:
-            raise ConfigError(f"evaluate.baselines {name!r}: unknown. Known baselines: {', '.join(BASELINES)}.")
     if find_reward_model(finetune_dir):
-        return names + [name for name in WITH_REWARD_MODEL if name not in names]
-    if "best_of" in names:
-        raise ConfigError(
-            "evaluate.baselines 'best_of': the finetune stage has made no reward model to choose with. "
-            "Run: python jobs/finetune.py --finetune.format reward"
-        )
+        return names + [name for name in REWARD_MODEL_JUDGES if name not in names]
+    for name in names:
+        if BASELINES[name].need is Need.REWARD_MODEL:
+            raise ConfigError(
+                f"evaluate.baselines {name!r}: the finetune stage has made no reward model to choose with. "
+                "Run: python jobs/finetune.py --finetune.format reward"
+            )
     return names
 
 
-def find_reward_model(finetune_dir: Path | None) -> Path | None:
-    """The folder of the reward model that this run has trained, if it has.
-
-    Raises:
-        ArtifactError: it was not merged.
-    """
-    if finetune_dir is None:
-        return None
-    finetune_dir = finetune_dir.resolve()
-    if not (finetune_dir / "adapter" / ADAPTER_CONFIG_NAME).is_file() or not is_reward_model(finetune_dir / "adapter"):
-        return None
-    if not (finetune_dir / "merged").is_dir():
-        raise ArtifactError(f"{finetune_dir}: its reward model is not merged. Run: python jobs/finetune.py --finetune.merge")
-    return finetune_dir / "merged"
+def choose_subject(models: Sequence[ModelPolicy], baselines: Sequence[str]) -> str:
+    """The policy whose gain is in question: the last adapter, or what a reward model chose; empty where there is neither."""
+    if len(models) > 1:
+        return models[-1].name
+    return next((name for name in baselines if BASELINES[name].need is Need.REWARD_MODEL), "")
 
 
 def _tuned_engine(sections: EvaluateSections, finetune_dir: Path, has_gpu: bool) -> EngineConfig:
-    merged_dir = finetune_dir / "merged"
-    if sections.evaluate.merged and not has_gpu and merged_dir.is_dir():
+    merged_dir = find_merged(finetune_dir) if sections.evaluate.merged and not has_gpu else None
+    if merged_dir:
         return sections.engine.model_copy(update={"model": str(merged_dir.resolve())})
-    return _with_adapter(sections.engine, finetune_dir / "adapter")
+    return _with_adapter(sections.engine, finetune_dir / ADAPTER_DIR_NAME)
 
 
 def _with_adapter(engine: EngineConfig, folder: Path) -> EngineConfig:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from drag_ray import artifacts
 from drag_ray.artifacts import PREVIOUS_DIR_NAME, Identity
+from drag_ray.baselines.registry import list_engine_sections
 from drag_ray.evaluate.policies import ModelPolicy
 
 ROLLOUTS_DIR_NAME = "rollouts"
@@ -20,10 +21,8 @@ def fingerprint_policy(model: ModelPolicy, identity: Identity) -> str:
     options = identity.config
     engine = options["engine"] | {"model": model.engine.model, "adapter": model.engine.adapter}
     inputs = {name: identity.inputs.get(name) for name in ("index", "engine.adapter", model.source)}
-    return artifacts.compute_fingerprint(
-        *(options["seed"], options["agent"], engine),
-        *(options["evaluate"]["passage"], options["evaluate"]["best_of"], inputs, identity.code),
-    )
+    baselines = [options["evaluate"][section] for section in list_engine_sections()]
+    return artifacts.compute_fingerprint(options["seed"], options["agent"], engine, *baselines, inputs, identity.code)
 
 
 def list_earlier(stage_dir: Path) -> list[Path]:

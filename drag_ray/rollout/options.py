@@ -6,7 +6,7 @@ from pathlib import Path
 
 from drag_ray.agent.config import AgentConfig
 from drag_ray.agent.rollout import Policy
-from drag_ray.baselines.policies import BaselineOptions
+from drag_ray.baselines.rollouts import BaselineOptions
 from drag_ray.corpus import page_images
 from drag_ray.engine.adapter import check_adapter
 from drag_ray.engine.config import EngineConfig

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from drag_ray.agent.environment import SearchEnvironment
 from drag_ray.agent.rollout import Rollouts, RolloutTask
-from drag_ray.baselines.policies import build_rollouts
+from drag_ray.baselines.rollouts import build_rollouts
 from drag_ray.corpus.page_images import PageImages
 from drag_ray.engine.generate import ImageSource
 from drag_ray.errors import EngineDiedError

@@ -10,17 +10,16 @@ from pathlib import Path
 
 from drag_ray.damage import refuse_damage
 from drag_ray.engine.adapter import (
-    ADAPTER_CONFIG_NAME,
     check_adapter_fits,
     check_adapter_writes,
     read_base_model,
     read_rank,
 )
 from drag_ray.errors import ServeError, TrainError
+from drag_ray.finetune.outcome import MERGED_DIR_NAME, TUNED_NAME, find_adapter
 from drag_ray.serve.config import ServeConfig
 from drag_ray.serve.key import KEY_VARIABLE
 
-DEFAULT_ADAPTER_NAME = "tuned"
 _VLLM_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)
 _EVERY_ADDRESS = {"0.0.0.0": "127.0.0.1", "::": "::1"}
 _DIRECTLY = urllib.request.build_opener(urllib.request.ProxyHandler({}))
@@ -42,10 +41,10 @@ def resolve_adapters(config: ServeConfig, finetune_dir: Path | None) -> dict[str
     """
     adapters = {name: Path(path).resolve() for name, _, path in (entry.partition("=") for entry in config.adapters)}
     if not config.adapters and finetune_dir:
-        refuse_damage(finetune_dir, whole=True, but=("merged",))
-        trained = finetune_dir / "adapter"
-        if (trained / ADAPTER_CONFIG_NAME).exists():
-            adapters[DEFAULT_ADAPTER_NAME] = trained.resolve()
+        refuse_damage(finetune_dir, whole=True, but=(MERGED_DIR_NAME,))
+        trained = find_adapter(finetune_dir)
+        if trained:
+            adapters[TUNED_NAME] = trained.resolve()
     if config.served_name in adapters:
         raise ServeError(
             f"serve.adapters: {config.served_name!r} is the name of the base model. "

@@ -3,7 +3,7 @@
 import signal
 import threading
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 from ray import serve
 from ray.serve.config import BackpressureConfig
@@ -32,9 +32,16 @@ from drag_ray.serve.openai_app import AppSettings, build_openai_app
 APP_NAME = "drag_ray"
 _RETRY_AFTER_S = 1
 
+ReplicaT = TypeVar("ReplicaT")
+
+
+def _takes_requests(replica: type[ReplicaT]) -> type[ReplicaT]:
+    """`serve.ingress`, with types: the replica builds the application that requests reach."""
+    return serve.ingress()(replica)
+
 
 @serve.deployment(name="openai")
-@serve.ingress()
+@_takes_requests
 class OpenAIDeployment:
     """One replica: one engine with the base model and its adapters."""
 

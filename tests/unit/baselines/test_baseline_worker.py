@@ -9,8 +9,9 @@ from factories import build_page, build_question
 from drag_ray import artifacts, schemas
 from drag_ray.agent.config import AgentConfig
 from drag_ray.agent.rollout import Policy
-from drag_ray.baselines.config import PassageConfig, Rm3Config
-from drag_ray.baselines.policies import BaselineOptions
+from drag_ray.baselines.hyde import Hyde
+from drag_ray.baselines.query2doc import Query2doc
+from drag_ray.baselines.rollouts import BaselineOptions
 from drag_ray.engine.config import EngineConfig
 from drag_ray.engine.generate import Request
 from drag_ray.engine.scripted import ScriptedEngine
@@ -42,7 +43,7 @@ def test_one_engine_rolls_out_the_agent_and_its_baselines(tmp_path: Path) -> Non
         policy=Policy("tiny"),
         concurrent_rollouts=4,
         flush_s=0,
-        baselines=BaselineOptions(agent, Rm3Config(), PassageConfig(), ()),
+        baselines=BaselineOptions(agent, {"hyde": Hyde(), "query2doc": Query2doc()}),
         build_engine=lambda config, images: engine,
     )
     questions = [build_question(id=f"q{number}") for number in range(3)]

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from drag_ray.agent.protocols.registry import get_protocol
-from drag_ray.baselines.best_of import BestOf
+from drag_ray.baselines.best_reply import BestReply, draw_first
 from drag_ray.engine.generate import Generation, Request
 from drag_ray.engine.sampling import PRESETS
 from drag_ray.engine.scripted import ScriptedEngine
@@ -27,11 +27,11 @@ class Scores:
         return [float(len(reply)) for reply in replies]
 
 
-def choose(replies: list[str], num_samples: int | None = None) -> tuple[Generation, Scores, ScriptedEngine]:
+def choose(replies: list[str]) -> tuple[Generation, Scores, ScriptedEngine]:
     waiting = iter(replies)
     engine, scores = ScriptedEngine(lambda _: next(waiting)), Scores()
-    best_of = BestOf(engine, get_protocol("tags"), num_samples or len(replies), lambda: scores)
-    return asyncio.run(best_of(REQUEST)), scores, engine
+    best_reply = BestReply(engine, get_protocol("tags"), len(replies), lambda: scores)
+    return asyncio.run(best_reply(REQUEST)), scores, engine
 
 
 def test_the_reply_with_the_highest_reward_is_chosen_as_it_was_drawn() -> None:
@@ -58,5 +58,6 @@ def test_without_a_choice_nothing_is_scored() -> None:
 
 
 def test_a_single_draw_is_the_first_of_several() -> None:
-    several, one = choose(["<search>a</search>"] * 3)[2].requests, choose(["<search>a</search>"], 1)[2].requests
-    assert [request.seed for request in one] == [several[0].seed]
+    several, engine = choose(["<search>a</search>"] * 3)[2].requests, ScriptedEngine(lambda _: "nothing")
+    assert asyncio.run(draw_first(engine)(REQUEST)).text == "nothing"
+    assert engine.requests == several[:1]

@@ -6,15 +6,11 @@ import pytest
 from factories import build_page, build_question
 
 from drag_ray import artifacts, schemas
-from drag_ray.baselines.passages import (
-    PassageExample,
-    build_hyde_messages,
-    build_query2doc_messages,
-    extract_passage,
-    read_examples,
-    weigh_hyde,
-    weigh_query2doc,
-)
+from drag_ray.baselines.baseline import Sources
+from drag_ray.baselines.hyde import Hyde
+from drag_ray.baselines.passages import PassageConfig, extract_passage
+from drag_ray.baselines.query2doc import PassageExample, Query2doc, read_examples
+from drag_ray.baselines.registry import BaselineSections
 from drag_ray.types import Evidence
 
 
@@ -23,7 +19,7 @@ def split_words(text: str) -> list[str]:
 
 
 def test_hyde_asks_with_the_words_of_the_paper() -> None:
-    [message] = build_hyde_messages("how wisdom teeth are removed")
+    [message] = Hyde().build_messages("how wisdom teeth are removed")
     assert message["role"] == "user"
     assert message["content"] == (
         "Please write a passage to answer the question.\nQuestion: how wisdom teeth are removed\nPassage:"
@@ -31,7 +27,8 @@ def test_hyde_asks_with_the_words_of_the_paper() -> None:
 
 
 def test_query2doc_shows_its_examples_as_earlier_turns() -> None:
-    messages = build_query2doc_messages("who?", (PassageExample("when?", "In 1912."), PassageExample("where?", "At sea.")))
+    examples = (PassageExample("when?", "In 1912."), PassageExample("where?", "At sea."))
+    messages = Query2doc(examples=examples).build_messages("who?")
     assert [message["role"] for message in messages] == ["user", "assistant", "user", "assistant", "user"]
     assert messages[1]["content"] == "In 1912."
     assert messages[4]["content"] == "Write a passage that answers the given query.\n\nQuery: who?\nPassage:"
@@ -52,15 +49,17 @@ def test_a_passage_is_the_reply_without_thinking_and_tags(reply: str, passage: s
 
 
 def test_hyde_searches_the_passage_alone() -> None:
-    assert weigh_hyde("Rotor speed rotor", split_words) == {"rotor": 2, "speed": 1}
+    assert Hyde().weigh_terms("rotor limit", "Rotor speed rotor", split_words) == {"rotor": 2, "speed": 1}
 
 
 def test_query2doc_repeats_the_question_before_the_passage() -> None:
-    weights = weigh_query2doc("rotor limit", "Rotor speed rotor", 5, split_words)
+    weights = Query2doc(PassageConfig(question_repeats=5)).weigh_terms("rotor limit", "Rotor speed rotor", split_words)
     assert weights == {"rotor": 7, "limit": 5, "speed": 1}
 
 
-def test_examples_are_training_questions_with_their_own_page(tmp_path: Path) -> None:
+@pytest.fixture
+def index_dir(tmp_path: Path) -> Path:
+    """Eight pages with a question each, the first half of them for training."""
     pages = [build_page(page_number=number, text=f"page  {number}\nof the manual") for number in range(1, 9)]
     questions = [
         build_question(
@@ -73,11 +72,21 @@ def test_examples_are_training_questions_with_their_own_page(tmp_path: Path) -> 
     ]
     artifacts.write_parquet(tmp_path / "pages.parquet", schemas.to_table(pages, schemas.PAGES))
     artifacts.write_parquet(tmp_path / "questions.parquet", schemas.to_table(questions, schemas.QUESTIONS))
-    examples = read_examples(tmp_path, num_examples=3, passage_chars=6, seed=1)
+    return tmp_path
+
+
+def test_examples_are_training_questions_with_their_own_page(index_dir: Path) -> None:
+    examples = read_examples(index_dir, num_examples=3, passage_chars=6, seed=1)
     assert len(examples) == 3
     for example in examples:
         number = int(example.question[-1])
         assert number <= 4
         assert example.passage == f"page {number}"
-    assert read_examples(tmp_path, 3, 6, seed=1) == examples
-    assert read_examples(tmp_path, 0, 6, seed=1) == ()
+    assert read_examples(index_dir, 3, 6, seed=1) == examples
+    assert read_examples(index_dir, 0, 6, seed=1) == ()
+
+
+def test_query2doc_is_prepared_with_as_many_examples_as_its_options_say(index_dir: Path) -> None:
+    options = PassageConfig(num_examples=2, example_chars=6, max_tokens=7)
+    prepared = Query2doc.prepare(Sources(BaselineSections(passage=options), index_dir, seed=1))
+    assert prepared == Query2doc(options, read_examples(index_dir, 2, 6, seed=1))

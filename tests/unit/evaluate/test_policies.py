@@ -5,10 +5,12 @@ from pathlib import Path
 import pytest
 
 from drag_ray import artifacts
+from drag_ray.baselines.registry import BASELINES
 from drag_ray.config import load
 from drag_ray.errors import ArtifactError, ConfigError
 from drag_ray.evaluate.config import EvaluateSections
-from drag_ray.evaluate.policies import choose_baselines, choose_models, find_reward_model
+from drag_ray.evaluate.policies import choose_baselines, choose_models, choose_subject
+from drag_ray.finetune.outcome import find_reward_model
 from drag_ray.run_config import RunConfig
 
 
@@ -55,10 +57,10 @@ def test_wrong_adapter_entries_are_refused(run_dir: Path, entry: str, message: s
         choose_models(configure("--evaluate.adapters", entry.format(run_dir)), run_dir / "finetune", has_gpu=False)
 
 
-def test_an_unknown_baseline_names_the_known_ones() -> None:
+def test_an_unknown_baseline_is_refused_when_the_options_are_read_and_names_the_known_ones() -> None:
     assert choose_baselines(configure(), None) == ["question"]
-    with pytest.raises(ConfigError, match=r"'bm25': unknown. Known baselines: question"):
-        choose_baselines(configure("--evaluate.baselines", "bm25"), None)
+    with pytest.raises(ConfigError, match=rf"evaluate\.baselines\.0: .*{'.*'.join(BASELINES)}.*, got 'bm25'"):
+        configure("--evaluate.baselines", "bm25")
 
 
 def test_a_reward_model_is_no_policy_and_chooses_of_what_the_base_model_draws(run_dir: Path) -> None:
@@ -71,6 +73,12 @@ def test_a_reward_model_is_no_policy_and_chooses_of_what_the_base_model_draws(ru
     assert find_reward_model(finetune_dir) == finetune_dir / "merged"
     assert [(model.name, model.source) for model in choose_models(config, finetune_dir, has_gpu=False)] == [("base", "finetune")]
     assert choose_baselines(config, finetune_dir) == ["best_of", "question", "drawn"]
+    assert choose_subject(choose_models(config, finetune_dir, has_gpu=False), ["best_of", "question", "drawn"]) == "best_of"
+
+
+def test_the_gain_of_the_last_adapter_is_in_question(run_dir: Path) -> None:
+    assert choose_subject(choose_models(configure(), run_dir / "finetune", has_gpu=False), ["question"]) == "tuned"
+    assert choose_subject(choose_models(configure(), None, has_gpu=False), ["question"]) == ""
 
 
 def test_a_reward_model_that_was_not_merged_is_asked_for(run_dir: Path) -> None:

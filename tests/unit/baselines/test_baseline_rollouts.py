@@ -1,6 +1,7 @@
 """Every baseline as a rollout: what it asks for, what is recorded, what it sees."""
 
 import asyncio
+import pickle
 
 import pytest
 from factories import build_page, build_question
@@ -9,9 +10,13 @@ from drag_ray import artifacts, schemas
 from drag_ray.agent.config import AgentConfig, Example
 from drag_ray.agent.protocols.registry import get_protocol
 from drag_ray.agent.rollout import RolloutTask
-from drag_ray.baselines.config import PassageConfig, Rm3Config
-from drag_ray.baselines.passages import PassageExample
-from drag_ray.baselines.policies import BASELINES, WITH_MODEL, WITHOUT_MODEL, BaselineOptions, build_rollouts
+from drag_ray.baselines.baseline import Baseline
+from drag_ray.baselines.hyde import Hyde
+from drag_ray.baselines.passages import PassageConfig
+from drag_ray.baselines.query2doc import PassageExample, Query2doc
+from drag_ray.baselines.registry import BASELINES
+from drag_ray.baselines.rm3 import Rm3, Rm3Config
+from drag_ray.baselines.rollouts import BaselineOptions, build_rollouts
 from drag_ray.engine.generate import GenerateFn, Request
 from drag_ray.engine.scripted import ScriptedEngine
 from drag_ray.errors import PromptTooLongError
@@ -24,6 +29,12 @@ QUESTION = build_question(question="How fast may the rotor turn?", evidence=(Evi
 PASSAGE = "The rotor may turn at <b>340</b> revolutions; 340 is its limit. </think> Rotor limits"
 DRAWN = "<search>rotor limits</search>"
 EXAMPLE = PassageExample("Where is the fuel pump?", "The fuel pump is behind the tank.")
+PREPARED: dict[str, Baseline] = {
+    **{name: baseline() for name, baseline in BASELINES.items()},
+    "rm3": Rm3(Rm3Config(max_doc_share=1)),
+    "hyde": Hyde(PassageConfig(max_tokens=77)),
+    "query2doc": Query2doc(PassageConfig(max_tokens=77), (EXAMPLE,)),
+}
 
 
 @pytest.fixture(scope="module")
@@ -38,7 +49,7 @@ def searcher(tmp_path_factory: pytest.TempPathFactory) -> Searcher:
 
 def ask(name: str, searcher: Searcher, engine: GenerateFn | None = None, **agent: object) -> Trajectory:
     config = AgentConfig(**{"top_k": 2, "max_tokens": 9, **agent})  # type: ignore[arg-type]
-    options = BaselineOptions(config, Rm3Config(max_doc_share=1), PassageConfig(max_tokens=77), (EXAMPLE,))
+    options = pickle.loads(pickle.dumps(BaselineOptions(config, PREPARED)))  # as on its way to a worker
     rollouts = build_rollouts(name, options, searcher, engine, model="tiny")
     return asyncio.run(rollouts.run(RolloutTask(QUESTION, 0, "greedy", 7, baseline=name)))
 
@@ -56,12 +67,12 @@ def test_a_baseline_searches_once_and_is_scored_like_any_policy(name: str, proto
     trajectory = ask(name, searcher, ScriptedEngine(write), protocol=protocol)
     assert trajectory.error == ""
     assert trajectory.id == f"{QUESTION.id}/greedy/0/{name}"
-    assert trajectory.model == (f"{name}:tiny" if name in WITH_MODEL else name)
+    assert trajectory.model == (f"{name}:tiny" if BASELINES[name].uses_engine() else name)
     [turn] = trajectory.turns
     assert turn.action is ActionKind.SEARCH
     assert trajectory.stop_reason is StopReason.MAX_ITERATIONS
     assert [hit.page_number for hit in turn.hits].index(2) + 1 == turn.evidence_rank
-    assert turn.rank_score == {1: 1.0, 2: 0.5}.get(turn.evidence_rank, 0.0)
+    assert turn.rank_score == {1: 1.0, 2: 0.5}.get(turn.evidence_rank or 0, 0.0)
     assert trajectory.index_fingerprint == searcher.record.fingerprint
 
 
@@ -118,7 +129,3 @@ def test_a_failing_engine_is_an_error_of_its_rollout(searcher: Searcher) -> None
 
     trajectory = ask("hyde", searcher, ScriptedEngine(fail))
     assert (trajectory.stop_reason, trajectory.error) == (StopReason.ERROR, "too long")
-
-
-def test_names_are_told_apart_by_their_need_of_a_model() -> None:
-    assert tuple(BASELINES) == (*WITHOUT_MODEL, *WITH_MODEL)

@@ -1,0 +1,132 @@
+"""What a baseline is: a policy that a trained one has to beat, defined in a module of its own and named in `registry`.
+
+The command line takes its options from these modules, so they import what is slow to import (Polars, Tantivy, PyTorch) where
+they use it.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar, Self, TypeVar
+
+from drag_ray.agent.config import AgentConfig
+from drag_ray.agent.prompts import Prompts
+from drag_ray.agent.protocols.registry import get_protocol
+from drag_ray.config import BaseConfig
+from drag_ray.engine.generate import GenerateFn, Generation, Request
+
+if TYPE_CHECKING:
+    from drag_ray.search.searcher import Searcher
+
+OptionsT = TypeVar("OptionsT", bound=BaseConfig)
+
+
+class Need(StrEnum):
+    """What a baseline cannot do without, beside the index."""
+
+    NOTHING = "nothing"
+    ENGINE = "engine"
+    """the base model's engine, which writes"""
+    REWARD_MODEL = "reward_model"
+    """the engine, and the reward model that the run has trained"""
+
+
+class OptionSections(BaseConfig):
+    """The options of all baselines, in sections of one type each; `registry.BaselineSections` has them as its fields."""
+
+    def take(self, section: type[OptionsT]) -> OptionsT:
+        """The section of this type; KeyError if there is none."""
+        for _, value in self:
+            if isinstance(value, section):
+                return value
+        raise KeyError(section.__name__)
+
+
+@dataclass(frozen=True)
+class Sources:
+    """What baselines are prepared from.
+
+    Attributes:
+        options: of all baselines.
+        index_dir: the folder of the index stage.
+        seed: of the run.
+        reward_model: the folder of the reward model that the run has trained, if it has.
+    """
+
+    options: OptionSections
+    index_dir: Path
+    seed: int
+    reward_model: Path | None = None
+
+
+@dataclass(frozen=True)
+class BaselineContext:
+    """What the replies of a baseline are built with, in the process that rolls out.
+
+    Attributes:
+        agent: whose prompts and protocol the baseline shares.
+        searcher: the index.
+        engine: writes; None where the baseline needs none.
+    """
+
+    agent: AgentConfig
+    searcher: "Searcher"
+    engine: GenerateFn | None = None
+
+    def require_engine(self) -> GenerateFn:
+        """The engine of a baseline that needs one."""
+        assert self.engine is not None, "this baseline needs an engine"
+        return self.engine
+
+
+class Baseline(ABC):
+    """A baseline with its options and all that it has read: it crosses process borders. Without arguments it has its defaults."""
+
+    name: ClassVar[str]
+    summary: ClassVar[str]
+    """what is searched, and what is known of the collection by then"""
+    section: ClassVar[tuple[str, type[BaseConfig]] | None] = None
+    """name and type of its options, which several baselines may share"""
+    need: ClassVar[Need] = Need.NOTHING
+    weighted_terms: ClassVar[bool] = False
+    """its queries are those of `weights`: terms of the index with weights"""
+    asks_as_agent: ClassVar[bool] = False
+    """its engine is given the agent's own prompt, with what that says of the language of queries"""
+    judges_reward_model: ClassVar[bool] = False
+    """a reward model is judged by it: it is compared unasked where the run has trained one"""
+
+    @classmethod
+    def prepare(cls, sources: Sources) -> Self:
+        """The baseline with the options of a run, and with what it reads before any rollout.
+
+        Raises:
+            DataError: that cannot be read.
+        """
+        return cls()
+
+    @classmethod
+    def uses_engine(cls) -> bool:
+        """Whether an engine writes for it."""
+        return cls.need is not Need.NOTHING
+
+    @property
+    def preset(self) -> str | None:
+        """The sampling preset that its replies are drawn with; None for that of the evaluation."""
+        return None
+
+    @abstractmethod
+    def build_reply(self, context: BaselineContext) -> GenerateFn:
+        """What writes its replies, each of which is one search."""
+
+
+def build_query_reply(write_query: Callable[[str], str], agent: AgentConfig) -> GenerateFn:
+    """Replies that search for what `write_query` makes of the question."""
+    prompts, protocol = Prompts(agent), get_protocol(agent.protocol)
+
+    async def reply(request: Request) -> Generation:
+        query = write_query(prompts.question_of(request.messages))
+        return Generation(protocol.render_search(query), (), (), "stop")
+
+    return reply

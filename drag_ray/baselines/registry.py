@@ -1,0 +1,55 @@
+"""The baselines that there are, and what an evaluation's options say of them."""
+
+from typing import TYPE_CHECKING, Any, Literal
+
+from pydantic import Field, create_model
+
+from drag_ray.baselines.baseline import Baseline, OptionSections
+from drag_ray.baselines.best_of import BestOf, Drawn
+from drag_ray.baselines.hyde import Hyde
+from drag_ray.baselines.keywords import QuestionKeywords
+from drag_ray.baselines.query2doc import Query2doc
+from drag_ray.baselines.question import RawQuestion
+from drag_ray.baselines.rm3 import Rm3
+
+_BASELINES: tuple[type[Baseline], ...] = (
+    RawQuestion,
+    QuestionKeywords,
+    Rm3,
+    Hyde,
+    Query2doc,
+    Drawn,
+    BestOf,
+)
+BASELINES = {baseline.name: baseline for baseline in _BASELINES}
+REWARD_MODEL_JUDGES = tuple(name for name, baseline in BASELINES.items() if baseline.judges_reward_model)
+"""What is compared unasked where the run has trained a reward model."""
+
+
+def describe_baselines() -> str:
+    """Every baseline with what it searches, for the option's text."""
+    return "; ".join(f"{name}: {baseline.summary}" for name, baseline in BASELINES.items())
+
+
+def list_engine_sections() -> list[str]:
+    """The sections of options that replies of an engine depend on."""
+    with_engine = (baseline for baseline in BASELINES.values() if baseline.uses_engine())
+    return list(dict.fromkeys(baseline.section[0] for baseline in with_engine if baseline.section))
+
+
+def _build_section_fields() -> dict[str, Any]:
+    """A field for each section of options, by its name."""
+    sections = {baseline.section: None for baseline in BASELINES.values() if baseline.section}
+    users = {section: [name for name, baseline in BASELINES.items() if baseline.section == section] for section in sections}
+    return {
+        name: (options, Field(default=options(), description=f"options of {' and '.join(users[name, options])}"))
+        for name, options in sections
+    }
+
+
+if TYPE_CHECKING:
+    BaselineName = str
+    BaselineSections = OptionSections
+else:
+    BaselineName = Literal[tuple(BASELINES)]
+    BaselineSections = create_model("BaselineSections", __base__=OptionSections, **_build_section_fields())

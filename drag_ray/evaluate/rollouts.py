@@ -1,0 +1,102 @@
+"""The rollouts of an evaluation: every policy is asked the same questions on the same index."""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from drag_ray import schemas
+from drag_ray.agent.rollout import RolloutTask
+from drag_ray.baselines.baseline import Baseline, Sources
+from drag_ray.baselines.registry import BASELINES
+from drag_ray.baselines.rollouts import BaselineOptions, build_rollouts
+from drag_ray.evaluate.config import EvaluateSections
+from drag_ray.evaluate.policies import BASE_NAME, PRESET, ModelPolicy
+from drag_ray.evaluate.reuse import ROLLOUTS_DIR_NAME, fingerprint_policy, list_earlier, prepare_rollouts
+from drag_ray.finetune.outcome import find_reward_model
+from drag_ray.inputs import Inputs
+from drag_ray.rollout import journal
+from drag_ray.rollout.options import build_options
+from drag_ray.rollout.plan import build_plan
+from drag_ray.rollout.runner import run_plan
+from drag_ray.search.searcher import Searcher
+from drag_ray.stage_folder import StageFolder
+from drag_ray.types import Question, Trajectory
+
+
+def prepare_baselines(names: Sequence[str], sections: EvaluateSections, inputs: Inputs) -> dict[str, Baseline]:
+    """The baselines of these names, with their options and all that they read before any rollout.
+
+    Raises:
+        DataError: that cannot be read.
+    """
+    reward_model = find_reward_model(inputs.find("finetune"))
+    sources = Sources(sections.evaluate, inputs["index"], sections.seed, reward_model)
+    return {name: BASELINES[name].prepare(sources) for name in names}
+
+
+def roll_out(
+    models: Sequence[ModelPolicy],
+    baselines: Mapping[str, Baseline],
+    questions: Sequence[Question],
+    sections: EvaluateSections,
+    inputs: Inputs,
+    folder: StageFolder,
+) -> tuple[dict[str, list[Trajectory]], dict[str, int]]:
+    """The trajectories of each policy, the baselines first, and the numbers of rollouts that are unfinished or set aside."""
+    tasks = build_plan(questions, (PRESET,), 1, sections.seed)
+    options = BaselineOptions(sections.agent, baselines)
+    trajectories: dict[str, list[Trajectory]] = {name: [] for name in baselines}
+    for name, baseline in baselines.items():
+        if not baseline.uses_engine():
+            trajectories[name] = _run_without_engine(name, options, tasks, inputs["index"])
+    left_out = {"unfinished": 0, "set_aside": 0}
+    earlier = list_earlier(folder.path)
+    for model in models:
+        plans = {model.name: tasks} | (_plan_baselines(baselines, tasks) if model.name == BASE_NAME else {})
+        finished, counts = _run_with_engine(model, plans, options, sections, inputs, folder, earlier)
+        trajectories |= finished
+        left_out = {name: count + counts[name] for name, count in left_out.items()}
+    return trajectories, left_out
+
+
+def _plan_baselines(baselines: Mapping[str, Baseline], tasks: Sequence[RolloutTask]) -> dict[str, Sequence[RolloutTask]]:
+    """The rollouts of the baselines that the base model's engine writes for."""
+    return {
+        name: [replace(task, baseline=name, preset=baseline.preset or task.preset) for task in tasks]
+        for name, baseline in baselines.items()
+        if baseline.uses_engine()
+    }
+
+
+def _run_without_engine(name: str, options: BaselineOptions, tasks: Sequence[RolloutTask], index_dir: Path) -> list[Trajectory]:
+    """Without an engine there is no need of actors: one search a question."""
+    rollouts = build_rollouts(name, options, Searcher(index_dir / "search_index"))
+
+    async def run_all() -> list[Trajectory]:
+        return [await rollouts.run(replace(task, baseline=name)) for task in tasks]
+
+    return asyncio.run(run_all())
+
+
+def _run_with_engine(
+    model: ModelPolicy,
+    plans: Mapping[str, Sequence[RolloutTask]],
+    baselines: BaselineOptions,
+    sections: EvaluateSections,
+    inputs: Inputs,
+    folder: StageFolder,
+    earlier: list[Path],
+) -> tuple[dict[str, list[Trajectory]], dict[str, int]]:
+    """The trajectories of each plan on the engine of a model, and the runner's counts."""
+    rollouts_dir = folder.path / ROLLOUTS_DIR_NAME / model.name
+    taken = prepare_rollouts(rollouts_dir, fingerprint_policy(model, folder.identity), earlier)
+    if taken:
+        print(f"{model.name}: has not changed; its rollouts are taken from {taken}", flush=True)
+    options = build_options(sections.agent, model.engine, sections.rollout, inputs["index"], rollouts_dir)
+    options = replace(options, baselines=baselines)
+    plan = [task for tasks in plans.values() for task in tasks]
+    counts = run_plan(plan, options, sections.rollout, f"evaluating {model.name}")
+    rows = journal.read_trajectories(options.run_dir).to_pylist()
+    by_id = {row["id"]: schemas.to_trajectory(row) for row in rows}
+    return {name: [by_id[task.id] for task in tasks if task.id in by_id] for name, tasks in plans.items()}, counts

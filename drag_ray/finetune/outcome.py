@@ -1,0 +1,50 @@
+"""What the finetune stage leaves in its folder, for those that read it: an adapter, a merged model, the learning curve."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from drag_ray.engine.adapter import ADAPTER_CONFIG_NAME, is_reward_model
+from drag_ray.errors import ArtifactError
+
+ADAPTER_DIR_NAME = "adapter"
+MERGED_DIR_NAME = "merged"
+CURVE_NAME = "curve.jsonl"
+TUNED_NAME = "tuned"
+"""What the base model with a run's own adapter is called, in reports and in requests."""
+
+
+def find_adapter(finetune_dir: Path | None) -> Path | None:
+    """The folder of the adapter, None before there is one; None too for a stage that was never started."""
+    adapter_dir = finetune_dir / ADAPTER_DIR_NAME if finetune_dir else None
+    return adapter_dir if adapter_dir and (adapter_dir / ADAPTER_CONFIG_NAME).is_file() else None
+
+
+def find_merged(finetune_dir: Path | None) -> Path | None:
+    """The folder of the model that the adapter was merged into, None without one."""
+    merged_dir = finetune_dir / MERGED_DIR_NAME if finetune_dir else None
+    return merged_dir if merged_dir and merged_dir.is_dir() else None
+
+
+def find_reward_model(finetune_dir: Path | None) -> Path | None:
+    """The folder of the whole reward model, absolute; None where the stage has trained a model that writes, or none.
+
+    Raises:
+        ArtifactError: it was not merged.
+        TrainError: the adapter cannot be read.
+    """
+    adapter_dir = find_adapter(finetune_dir)
+    if adapter_dir is None or not is_reward_model(adapter_dir):
+        return None
+    merged_dir = find_merged(finetune_dir)
+    if merged_dir is None:
+        raise ArtifactError(f"{finetune_dir}: its reward model is not merged. Run: python jobs/finetune.py --finetune.merge")
+    return merged_dir.resolve()
+
+
+def read_curve(finetune_dir: Path | None) -> list[dict[str, Any]]:
+    """The points of the learning curve, as `curve.build_curve` makes them; none where nothing was trained."""
+    path = finetune_dir / CURVE_NAME if finetune_dir else None
+    if path is None or not path.is_file():
+        return []
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]

@@ -1,0 +1,50 @@
+"""What readers find in the finetune stage's folder."""
+
+from pathlib import Path
+
+import pytest
+
+from drag_ray import artifacts
+from drag_ray.errors import ArtifactError
+from drag_ray.finetune import outcome
+
+CURVE = [{"step": 1, "loss": 2.5}, {"step": 2, "eval_loss": 2.25}]
+
+
+def write_adapter(finetune_dir: Path, task: str) -> None:
+    artifacts.write_json(finetune_dir / outcome.ADAPTER_DIR_NAME / "adapter_config.json", {"task_type": task})
+
+
+def test_nothing_is_found_before_the_stage_was_started_nor_before_it_has_written(tmp_path: Path) -> None:
+    (tmp_path / outcome.ADAPTER_DIR_NAME).mkdir()
+    for folder in (None, tmp_path):
+        assert outcome.find_adapter(folder) is None
+        assert outcome.find_merged(folder) is None
+        assert outcome.find_reward_model(folder) is None
+        assert outcome.read_curve(folder) == []
+
+
+def test_an_adapter_that_writes_is_no_reward_model(tmp_path: Path) -> None:
+    write_adapter(tmp_path, "CAUSAL_LM")
+    (tmp_path / outcome.MERGED_DIR_NAME).mkdir()
+    assert outcome.find_adapter(tmp_path) == tmp_path / "adapter"
+    assert outcome.find_merged(tmp_path) == tmp_path / "merged"
+    assert outcome.find_reward_model(tmp_path) is None
+
+
+def test_a_reward_model_is_the_merged_one_at_an_absolute_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_adapter(tmp_path / "finetune", "SEQ_CLS")
+    (tmp_path / "finetune" / outcome.MERGED_DIR_NAME).mkdir()
+    monkeypatch.chdir(tmp_path)
+    assert outcome.find_reward_model(Path("finetune")) == tmp_path / "finetune" / "merged"
+
+
+def test_a_reward_model_that_was_not_merged_is_asked_for(tmp_path: Path) -> None:
+    write_adapter(tmp_path, "SEQ_CLS")
+    with pytest.raises(ArtifactError, match=r"its reward model is not merged.*--finetune\.merge"):
+        outcome.find_reward_model(tmp_path)
+
+
+def test_the_curve_is_read_as_it_was_written(tmp_path: Path) -> None:
+    artifacts.write_jsonl(tmp_path / outcome.CURVE_NAME, CURVE)
+    assert outcome.read_curve(tmp_path) == CURVE
