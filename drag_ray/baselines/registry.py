@@ -21,7 +21,7 @@ _BASELINES: tuple[type[Baseline], ...] = (
     Drawn,
     BestOf,
 )
-BASELINES = {baseline.name: baseline for baseline in _BASELINES}
+BASELINES: dict[str, type[Baseline]] = {baseline.name: baseline for baseline in _BASELINES}
 REWARD_MODEL_JUDGES = tuple(name for name, baseline in BASELINES.items() if baseline.judges_reward_model)
 """What is compared unasked where the run has trained a reward model."""
 

@@ -168,7 +168,7 @@ def test_a_request_for_too_much_is_told_the_limit(client: openai.OpenAI) -> None
         ({"top_logprobs": 21, "logprobs": True}, "21"),
     ):
         with pytest.raises(openai.BadRequestError, match=limit):
-            client.chat.completions.create(model="base", messages=QUESTION, **options)
+            client.chat.completions.create(model="base", messages=QUESTION, extra_body=options)
     with pytest.raises(openai.APIStatusError, match=r"serve\.max_body_mib") as error:
         client.completions.create(model="base", prompt="a" * 2**20)
     assert error.value.status_code == 413

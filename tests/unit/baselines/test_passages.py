@@ -88,5 +88,6 @@ def test_examples_are_training_questions_with_their_own_page(index_dir: Path) ->
 
 def test_query2doc_is_prepared_with_as_many_examples_as_its_options_say(index_dir: Path) -> None:
     options = PassageConfig(num_examples=2, example_chars=6, max_tokens=7)
-    prepared = Query2doc.prepare(Sources(BaselineSections(passage=options), index_dir, seed=1))
+    sections = BaselineSections.model_validate({"passage": options})
+    prepared = Query2doc.prepare(Sources(sections, index_dir, seed=1))
     assert prepared == Query2doc(options, read_examples(index_dir, 2, 6, seed=1))

@@ -5,8 +5,7 @@ from pathlib import Path
 import pytest
 
 from drag_ray.baselines.baseline import Baseline, Need, Sources
-from drag_ray.baselines.best_of import BestOf, BestOfConfig
-from drag_ray.baselines.passages import PassageConfig
+from drag_ray.baselines.best_of import BestOf, BestOfConfig, Drawn
 from drag_ray.baselines.registry import BASELINES, REWARD_MODEL_JUDGES, BaselineSections, list_engine_sections
 from drag_ray.baselines.rm3 import Rm3, Rm3Config
 from drag_ray.config import load
@@ -35,23 +34,20 @@ def test_options_reach_the_baselines_that_share_them() -> None:
     evaluate = load(RunConfig, ["--evaluate.best-of.samples", "3", "--evaluate.rm3.fb-docs", "7"]).evaluate
     sources = Sources(evaluate, Path(), 0, Path("finetune/merged"))
     assert BASELINES["rm3"].prepare(sources) == Rm3(Rm3Config(fb_docs=7))
-    best_of = BASELINES["best_of"].prepare(sources)
-    assert best_of == BestOf(BestOfConfig(samples=3), Path("finetune/merged"))
-    assert evaluate.take(BestOfConfig) is best_of.options
+    assert BASELINES["drawn"].prepare(sources) == Drawn(BestOfConfig(samples=3))
+    assert BASELINES["best_of"].prepare(sources) == BestOf(BestOfConfig(samples=3), Path("finetune/merged"))
 
 
 def test_those_that_are_drawn_have_the_preset_of_their_options_and_the_others_none() -> None:
-    sections = BaselineSections(best_of=BestOfConfig(preset="creative"), passage=PassageConfig(num_examples=0))
-    presets = {name: baseline.prepare(Sources(sections, Path(), 0)).preset for name, baseline in BASELINES.items()}
-    assert presets == {name: "creative" if name in ("drawn", "best_of") else None for name in BASELINES}
+    sections = BaselineSections.model_validate({"best_of": BestOfConfig(preset="creative")})
+    presets = {name: BASELINES[name].prepare(Sources(sections, Path(), 0)).preset for name in ("rm3", "hyde", "drawn", "best_of")}
+    assert presets == {"rm3": None, "hyde": None, "drawn": "creative", "best_of": "creative"}
 
 
-def test_needs_are_told_apart() -> None:
-    assert [name for name, baseline in BASELINES.items() if not baseline.uses_engine()] == [
-        "question",
-        "question_keywords",
-        "rm3",
-    ]
-    assert [name for name, baseline in BASELINES.items() if baseline.need is Need.REWARD_MODEL] == ["best_of"]
+def test_the_needs_of_baselines_are_told_apart() -> None:
+    assert [BASELINES[name].need for name in ("question", "question_keywords", "rm3")] == [Need.NOTHING] * 3
+    assert [BASELINES[name].need for name in ("hyde", "query2doc", "drawn")] == [Need.ENGINE] * 3
+    assert BASELINES["best_of"].need is Need.REWARD_MODEL
+    assert [BASELINES[name].uses_engine() for name in ("rm3", "hyde", "best_of")] == [False, True, True]
     assert REWARD_MODEL_JUDGES == ("drawn", "best_of")
     assert list_engine_sections() == ["passage", "best_of"]

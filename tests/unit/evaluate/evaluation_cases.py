@@ -1,6 +1,6 @@
 """Small evaluations shared by the tests of this folder."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from factories import build_answer, build_question, build_search, build_trajectory
 
@@ -11,7 +11,7 @@ from drag_ray.types import Trajectory
 
 CONTEXT = ReportContext(search_operator="or", analyzer="en_stem", sampling="greedy", seeds=(0,))
 
-Ranks = dict[str, Sequence[int | None]]
+Ranks = Mapping[str, Sequence[int | None]]
 
 
 def build_rollouts(ranks: Ranks) -> dict[str, list[Trajectory]]:

@@ -74,7 +74,7 @@ def test_what_is_not_listed_is_not_there_with_or_without_the_key(method: str, pa
 )
 def test_all_but_health_needs_the_key_where_there_is_one(authorization: str | None) -> None:
     client = make_client(KEY)
-    headers = {} if authorization is None else {"Authorization": authorization.encode()}
+    headers = [] if authorization is None else [(b"Authorization", authorization.encode())]
     for method, path in [("GET", "/v1/models"), *GENERATING_ROUTES]:
         response = client.request(method, path, content="{}", headers=headers)
         assert (response.status_code, response.headers["www-authenticate"]) == (401, "Bearer")
