@@ -8,7 +8,7 @@ from drag_ray.agent.prompts import hide_old_images
 from drag_ray.agent.protocols.registry import get_protocol
 from drag_ray.engine.conversation import read_conversation
 from drag_ray.errors import DataError
-from drag_ray.format import dpo, rejection, sft_query, sft_trajectory
+from drag_ray.format import dpo, rejection, rl_steps, sft_query, sft_trajectory
 from drag_ray.format.config import FormatConfig
 from drag_ray.format.layout import Layout
 from drag_ray.format.leaks import RowChecker
@@ -86,11 +86,12 @@ def test_training_reads_the_conversation_that_the_policy_was_asked_with(process,
 
 
 @pytest.mark.parametrize("image_searches", [0, 1])
-def test_the_check_of_written_rows_knows_their_images(process, image_searches: int) -> None:
+@pytest.mark.parametrize("builder", [sft_trajectory, rl_steps])
+def test_the_check_of_written_rows_knows_their_images(process, builder, image_searches: int) -> None:
     part = process(show_images(build_search("a", 3), build_search("b", 2), build_search("c", 1)))
     layout = Layout(has_images=True, image_searches=image_searches)
-    rows, checker = pl.DataFrame(lay_out(part, sft_trajectory, layout)), RowChecker(part, SIDES, layout)
+    rows, checker = pl.DataFrame(lay_out(part, builder, layout)), RowChecker(part, SIDES, layout)
     checker.check(rows, "train", "train.parquet")
-    swapped = rows.with_columns(images=pl.lit(["evidence.png"] * len(rows["images"][0])))
+    swapped = rows.with_columns(images=pl.col("images").list.eval(pl.lit("evidence.png")))
     with pytest.raises(DataError, match="not what the policy was shown"):
         checker.check(swapped, "train", "train.parquet")
