@@ -26,7 +26,7 @@ from watch import Watch
 from drag_ray import schemas
 from drag_ray.artifacts import Identity
 from drag_ray.cluster import ClusterConfig, connect
-from drag_ray.format.config import FORMATS
+from drag_ray.format.rows import FORMATS
 from drag_ray.pipeline import run_code
 from drag_ray.run_config import RunConfig
 from drag_ray.stage_folder import StageFolder

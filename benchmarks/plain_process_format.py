@@ -1,6 +1,6 @@
 """The steps of the process and format stages in plain Python, a trajectory at a time: what the benchmark compares with.
 
-It follows the same definitions and writes the same kinds of rows, so its row counts must be those of the stages.
+It follows the same definitions and writes the same rows, so its row counts must be those of the stages.
 """
 
 import hashlib
@@ -16,8 +16,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from drag_ray.agent.protocols.registry import get_protocol
-from drag_ray.format.config import FormatConfig, FormatName
-from drag_ray.format.parts import BUILDERS
+from drag_ray.format.config import FormatConfig
+from drag_ray.format.row_format import load_format
+from drag_ray.format.rows import FORMATS, FormatName
 from drag_ray.process.config import ProcessConfig
 
 _FILE_NAME = re.compile(r"[\w-]\.(?:pdf|png|jpe?g|tiff?|jsonl|docx?|pptx?|xlsx?|html?)\b", re.IGNORECASE)
@@ -30,7 +31,7 @@ Trajectory = dict[str, Any]
 
 
 def run(source: Path, target: Path) -> dict[str, int]:
-    """Read `source/*.parquet`, write `target/<kind>.jsonl` and `.parquet`, and return the number of rows of each kind."""
+    """Read `source/*.parquet`, write `target/<format>.jsonl` and `.parquet`, and return the number of rows of each format."""
     questions: dict[str, list[Trajectory]] = defaultdict(list)
     seen: set[str] = set()
     for path in sorted(source.glob("*.parquet")):
@@ -39,7 +40,7 @@ def run(source: Path, target: Path) -> dict[str, int]:
                 continue
             seen.add(record["id"])
             questions[record["question_id"]].append(score_trajectory(record, ProcessConfig()))
-    rows: dict[FormatName, list[dict[str, Any]]] = {name: [] for name in BUILDERS}
+    rows: dict[FormatName, list[dict[str, Any]]] = {name: [] for name in FORMATS}
     for trajectories in questions.values():
         trajectories.sort(key=lambda item: (item["preset"], item["sample_index"]))
         mark_duplicates(trajectories)
@@ -49,7 +50,8 @@ def run(source: Path, target: Path) -> dict[str, int]:
     for name, built in rows.items():
         with (target / f"{name}.jsonl").open("w") as lines:
             lines.writelines(json.dumps(row) + "\n" for row in built)
-        pq.write_table(pa.Table.from_pylist(built, schema=BUILDERS[name].SCHEMA), target / f"{name}.parquet", compression="zstd")
+        table = pa.Table.from_pylist(built, schema=load_format(name).schema)
+        pq.write_table(table, target / f"{name}.parquet", compression="zstd")
     check_rows(target, {item["id"]: item["messages"] for items in questions.values() for item in items})
     return {name: len(built) for name, built in rows.items()}
 
@@ -87,7 +89,7 @@ def score_trajectory(record: Trajectory, config: ProcessConfig) -> Trajectory:
 
 
 def judge(turn: Turn, evidence_files: set[str]) -> str:
-    """Why a reply is dropped, empty if it is not."""
+    """Why nothing should be trained on a reply, empty if it is fine by itself."""
     if turn["error"]:
         return "failed"
     if turn["finish_reason"] == "length":
@@ -117,7 +119,7 @@ def mark_duplicates(trajectories: list[Trajectory]) -> None:
 
 
 def build_rows(trajectories: list[Trajectory], config: FormatConfig) -> dict[FormatName, list[dict[str, Any]]]:
-    """The rows of one question, of every kind."""
+    """The rows of one question, of every format."""
     turns = [turn for trajectory in trajectories for turn in trajectory["turns"]]
     usable = [turn for turn in turns if turn["action"] == "search" and not turn["drop_reason"]]
     targets = [turn for turn in usable if turn["found"]]

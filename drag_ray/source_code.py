@@ -37,14 +37,15 @@ def compute_code_fingerprint(module: str) -> str:
 
 
 def list_sources(module: str) -> list[Path]:
-    """The files of a module and of all that it imports, wherever the imports stand, and the templates that they name, sorted."""
+    """The files of a module and of all that it imports, wherever the imports stand, with what they name, sorted."""
     found: set[str] = set()
     left = [module]
     while left:
         name = left.pop()
         if name not in found and not _is_left_out(name):
             found.add(name)
-            left += _list_imports(_find_file(name))
+            path = _find_file(name)
+            left += [*_list_imports(path), *(f"{name}.{variant}" for variant in _list_variants(path))]
     modules = [_find_file(name) for name in found]
     return sorted({*modules, *(template for path in modules for template in _list_templates(path))})
 
@@ -76,6 +77,13 @@ def _list_imports(path: Path) -> Iterator[str]:
             if name.partition(".")[0] == _PACKAGE and _find_file(name).is_file():
                 parts = name.split(".")
                 yield from (".".join(parts[:stop]) for stop in range(2, len(parts) + 1))
+
+
+def _list_variants(path: Path) -> Iterator[str]:
+    """The modules that a package of variants names in its `__init__` (see `variants`)."""
+    for node in ast.walk(_parse(path)) if path.name == "__init__.py" else ():
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value.isidentifier():
+            yield from [node.value] if path.with_name(f"{node.value}.py").is_file() else []
 
 
 def _list_templates(path: Path) -> Iterator[Path]:

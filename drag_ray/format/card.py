@@ -5,18 +5,8 @@ from typing import Any
 from drag_ray import provenance
 from drag_ray.artifacts import Identity, Manifest
 from drag_ray.format.config import FormatConfig
+from drag_ray.format.row_format import load_format
 from drag_ray.format.split import TRAIN, VALIDATION
-
-_KINDS = {
-    "sft_query": "question -> first query that finds evidence (SFT: prompt, completion)",
-    "sft_trajectory": "conversation up to its best query, failed turns masked (SFT: messages, train_turns)",
-    "sft_context": "conversation after failed searches -> query that finds evidence (SFT: prompt, completion)",
-    "rejection": "best distinct whole conversations of a question (SFT: messages, train_turns)",
-    "dpo": "two queries from one state, the better one first (DPO: prompt, chosen, rejected)",
-    "kto": "query, wanted or not (KTO: prompt, completion, label)",
-    "reward": "first query and its rank score (reward model: prompt, completion, score)",
-    "rl_steps": "every reply with its reward and advantage (RL: prompt, completion, completion_token_ids, advantage)",
-}
 
 
 def write_card(config: FormatConfig, counts: dict[str, Any], identity: Identity, process: Manifest | None) -> str:
@@ -29,7 +19,7 @@ def write_card(config: FormatConfig, counts: dict[str, Any], identity: Identity,
         process: the record of the process stage, if it left one.
     """
     rows = [
-        f"| `{name}` | {_KINDS[name]} | {counts[f'{name}_{TRAIN}']:,} | {counts[f'{name}_{VALIDATION}']:,} "
+        f"| `{name}` | {load_format(name).summary} | {counts[f'{name}_{TRAIN}']:,} | {counts[f'{name}_{VALIDATION}']:,} "
         f"| {counts[f'{name}_set_aside']:,} |"
         for name in config.formats
     ]

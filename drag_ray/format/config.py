@@ -7,18 +7,16 @@ from pydantic import Field
 
 from drag_ray.agent.config import AgentConfig
 from drag_ray.config import BaseConfig, Sections
-
-FormatName = Literal["sft_query", "sft_trajectory", "sft_context", "rejection", "dpo", "kto", "reward", "rl_steps"]
-FORMATS: tuple[FormatName, ...] = ("sft_query", "sft_trajectory", "sft_context", "rejection", "dpo", "kto", "reward", "rl_steps")
-ExportName = Literal["llama_factory", "ms_swift"]
-WeightScheme = Literal["none", "rank_score", "rank_sq", "inv_effort", "binary"]
+from drag_ray.format.exports import ExportName
+from drag_ray.format.rows import FORMATS, FormatName
+from drag_ray.format.weights import WeightScheme
 
 
 class FormatConfig(BaseConfig):
     """Which training rows are written, and from which searches."""
 
     formats: tuple[FormatName, ...] = Field(default=FORMATS, min_length=1)
-    """kinds of training rows to write"""
+    """formats of training rows to write"""
     validation_fraction: float = Field(default=0.1, ge=0.0, lt=1.0)
     """share of the questions whose rows are kept for validation"""
     split_by: Literal["question", "document"] = "question"

@@ -69,7 +69,7 @@ class Inspection:
 
 
 def inspect_file(path: Path, tokenizer: Any, mask: Mask, num_samples: int, max_tokenized: int) -> Inspection:
-    """Read a `.jsonl`, `.jsonl.gz` or `.parquet` of any kind of training rows.
+    """Read a `.jsonl`, `.jsonl.gz` or `.parquet` of training rows of any format.
 
     Args:
         tokenizer: a fast tokenizer with a chat template.
@@ -78,7 +78,7 @@ def inspect_file(path: Path, tokenizer: Any, mask: Mask, num_samples: int, max_t
         max_tokenized: rows that are tokenized; the others are only counted.
 
     Raises:
-        DataError: the file is missing, of another kind, or none of its rows can be read.
+        DataError: the file is missing, something else, or none of its rows can be read.
     """
     seen: Counter[str] = Counter()
     samples: list[Sample] = []

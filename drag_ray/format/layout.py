@@ -10,15 +10,13 @@ import pyarrow as pa
 from drag_ray.agent.prompts import hide_old_images
 from drag_ray.agent.protocols.registry import get_protocol
 from drag_ray.engine.generate import list_images
-from drag_ray.format.schemas import MESSAGES, MESSAGES_WITH_IMAGES
+from drag_ray.format.columns import MESSAGES, MESSAGES_WITH_IMAGES, get_input_column
 from drag_ray.process.conversations import IMAGE_MARK
-
-_INPUTS = ("prompt", "messages")
 
 
 @dataclass(frozen=True)
 class Layout:
-    """What all rows of a run have in common, whatever their kind.
+    """What all rows of a run have in common, whatever their format.
 
     Attributes:
         has_tools: a protocol of the run shows functions to the model; its rows name them in `tools`, as JSON.
@@ -31,7 +29,7 @@ class Layout:
     image_searches: int = 0
 
     def extend(self, schema: pa.Schema) -> pa.Schema:
-        """The schema of the rows of a kind in this layout."""
+        """The schema of the rows of a format in this layout."""
         if self.has_images:
             types = [MESSAGES_WITH_IMAGES if field.type == MESSAGES else field.type for field in schema]
             schema = pa.schema(list(zip(schema.names, types, strict=True))).append(pa.field("images", pa.list_(pa.string())))
@@ -67,7 +65,7 @@ class Layout:
 
     def _show_images(self, row: dict[str, Any]) -> dict[str, Any]:
         parted = {name: [_split_parts(item) for item in value] for name, value in row.items() if _is_messages(value)}
-        column = next(name for name in _INPUTS if name in parted)
+        column = get_input_column(parted)
         shown = hide_old_images(parted[column], self.image_searches)
         row = {**row, **parted, column: shown, "images": list_images(shown)}
         if "train_turns" in row:

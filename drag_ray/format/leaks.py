@@ -9,6 +9,7 @@ the side of its file.
 import polars as pl
 
 from drag_ray.errors import DataError
+from drag_ray.format.columns import get_input_column
 from drag_ray.format.layout import Layout
 from drag_ray.format.tables import ScoredPart
 
@@ -74,7 +75,7 @@ def screen_rows(rows: pl.DataFrame, leaks: pl.DataFrame) -> pl.DataFrame:
         rows: training rows with `trajectory_id` and either `prompt` or `messages`.
         leaks: as of `find_leaks`, with the trajectories of the rows among them.
     """
-    return _join_leaks(rows, leaks).filter(_is_clean(_input_column(rows))).select(rows.columns)
+    return _join_leaks(rows, leaks).filter(_is_clean(get_input_column(rows.columns))).select(rows.columns)
 
 
 def _join_leaks(rows: pl.DataFrame, leaks: pl.DataFrame) -> pl.DataFrame:
@@ -114,7 +115,7 @@ class RowChecker:
             DataError: a row shows the model what the policy was not shown, or tells it the rank, evidence or answer, or is on
                 the wrong side.
         """
-        column = _input_column(rows)
+        column = get_input_column(rows.columns)
         names = [column, "images"] if self._layout.has_images else [column]
         numbered = (
             rows.select("trajectory_id", "question_id", *names)
@@ -153,7 +154,3 @@ def _require_none(wrong: pl.DataFrame, complaint: str, place: str) -> None:
             "rows). Nothing should be trained on this file. Run the process and format stages again, and report this if it "
             "happens again."
         )
-
-
-def _input_column(rows: pl.DataFrame) -> str:
-    return "prompt" if "prompt" in rows.columns else "messages"

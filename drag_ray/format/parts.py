@@ -1,32 +1,20 @@
-"""What the format stage does with one part: build the rows of every kind, and check them once they are written."""
+"""What the format stage does with one part: build the rows of every format, and check them once they are written."""
 
 from dataclasses import dataclass
 from pathlib import Path
-from types import ModuleType
 
 import polars as pl
 
-from drag_ray.format import dpo, kto, rejection, reward, rl_steps, sft_context, sft_query, sft_trajectory
-from drag_ray.format.config import FormatConfig, FormatName
+from drag_ray.format.config import FormatConfig
 from drag_ray.format.layout import Layout
 from drag_ray.format.leaks import CHECKED_COLUMNS, RowChecker, find_leaks, screen_rows
-from drag_ray.format.row_files import Rows, encode_rows
+from drag_ray.format.row_files import EncodedRows, encode_rows
+from drag_ray.format.row_format import load_format
+from drag_ray.format.rows import FormatName
 from drag_ray.format.selection import is_target
 from drag_ray.format.split import TRAIN, VALIDATION, WITHHELD
 from drag_ray.format.tables import ScoredPart, read_part, read_table
 
-BUILDERS: dict[FormatName, ModuleType] = {
-    "sft_query": sft_query,
-    "sft_trajectory": sft_trajectory,
-    "sft_context": sft_context,
-    "rejection": rejection,
-    "dpo": dpo,
-    "kto": kto,
-    "reward": reward,
-    "rl_steps": rl_steps,
-}
-_LEARN_FROM_HINTED = ("sft_query", "sft_context")
-"""Kinds that teach a query by itself. What was said with a hint in view is no sample of the policy, and may speak of the hint."""
 SIDES_NAME = "questions.parquet"
 
 
@@ -42,20 +30,20 @@ class FormatJob:
 
 @dataclass(frozen=True)
 class FormattedPart:
-    """The rows of one part of each kind and side; how many of each kind were set aside; searches to train towards."""
+    """The rows of one part by format and side; how many of each format were set aside; searches to train towards."""
 
-    rows: dict[tuple[FormatName, str], Rows]
+    rows: dict[tuple[FormatName, str], EncodedRows]
     num_set_aside: dict[FormatName, int]
     num_searches: int
     num_targets: int
 
 
-def format_part(job: FormatJob, name: str) -> FormattedPart:
-    """Build the rows of every kind from one part.
+def format_part(job: FormatJob, part_name: str) -> FormattedPart:
+    """Build the rows of every format from one part.
 
     Rows of withheld questions are left out, rows that leak or, with images hidden, teach nothing are set aside.
     """
-    part = read_part(job.process_dir, name)
+    part = read_part(job.process_dir, part_name)
     sides = _read_sides(job, part)
     withheld = sides.filter(pl.col("side") == WITHHELD)
     part = ScoredPart(
@@ -64,21 +52,23 @@ def format_part(job: FormatJob, name: str) -> FormattedPart:
     )
     leaks = find_leaks(part.trajectories)
     protocols = part.trajectories.select("trajectory_id", "protocol")
-    encoded, num_set_aside = {}, {}
-    for kind in job.config.formats:
-        builder = BUILDERS[kind]
-        rows = builder.build_rows(part if job.config.hinted and kind in _LEARN_FROM_HINTED else part.own, job.config)
+    encoded: dict[tuple[FormatName, str], EncodedRows] = {}
+    num_set_aside: dict[FormatName, int] = {}
+    for name in job.config.formats:
+        row_format = load_format(name)
+        takes_hinted = job.config.hinted and row_format.learns_from_hinted
+        rows = row_format.build_rows(part if takes_hinted else part.own, job.config)
         clean = screen_rows(rows, leaks).join(sides, on="question_id", how="left", maintain_order="left")
-        num_set_aside[kind] = rows.height
+        num_set_aside[name] = rows.height
         for side in (TRAIN, VALIDATION):
-            table = job.layout.apply(clean.filter(pl.col("side") == side), builder.SCHEMA, protocols)
-            num_set_aside[kind] -= table.num_rows
-            encoded[kind, side] = encode_rows(table)
+            table = job.layout.apply(clean.filter(pl.col("side") == side), row_format.schema, protocols)
+            num_set_aside[name] -= table.num_rows
+            encoded[name, side] = encode_rows(table)
     searches = (part if job.config.hinted else part.own).searches
     return FormattedPart(encoded, num_set_aside, searches.height, searches.filter(is_target(job.config)).height)
 
 
-def check_part(job: FormatJob, name: str, places: dict[Path, range]) -> int:
+def check_part(job: FormatJob, part_name: str, places: dict[Path, range]) -> int:
     """Check for leaks what a part wrote: `places` says which rows of which files.
 
     Returns:
@@ -87,7 +77,7 @@ def check_part(job: FormatJob, name: str, places: dict[Path, range]) -> int:
     Raises:
         DataError: a row leaks.
     """
-    part = read_part(job.process_dir, name)
+    part = read_part(job.process_dir, part_name)
     checker = RowChecker(part, _read_sides(job, part), job.layout)
     num_rows = 0
     for path, place in places.items():

@@ -13,25 +13,25 @@ from drag_ray.artifacts import whole_or_absent
 
 
 @dataclass(frozen=True)
-class Rows:
-    """Rows of a kind: as a table, and as the bytes of lines of JSON, one object a row."""
+class EncodedRows:
+    """Rows of a format: as a table, and as the bytes of lines of JSON, one object a row."""
 
     table: pa.Table
     lines: pa.Buffer
 
 
-def encode_rows(table: pa.Table) -> Rows:
+def encode_rows(table: pa.Table) -> EncodedRows:
     """The rows of a table with their lines."""
     frame = pl.from_arrow(table)
     assert isinstance(frame, pl.DataFrame)
     lines = frame.select(pl.concat_str(pl.struct(pl.all()).struct.json_encode(), pl.lit("\n"))).to_series()
     # Arrow has the texts of a column one after the other, which is the file.
     _, _, text = lines.to_arrow().buffers()
-    return Rows(table, text)
+    return EncodedRows(table, text)
 
 
 class RowFiles:
-    """`<side>.parquet` and `<side>.jsonl` of one kind of rows. Use it as a context manager; both are there at its end or neither.
+    """`<side>.parquet` and `<side>.jsonl` of one format. Use it as a context manager; both are there at its end or neither.
 
     Attributes:
         num_rows: rows written so far.
@@ -56,7 +56,7 @@ class RowFiles:
     def __exit__(self, *exception: Any) -> None:
         self._open_files.__exit__(*exception)
 
-    def write(self, rows: Rows, part: str) -> None:
+    def write(self, rows: EncodedRows, part: str) -> None:
         """Append the rows of a part."""
         num_rows = rows.table.num_rows
         if not num_rows:

@@ -12,11 +12,13 @@ from drag_ray.cluster import run_tasks
 from drag_ray.corpus.question_table import read_split
 from drag_ray.errors import DataError
 from drag_ray.format.card import write_card
-from drag_ray.format.config import FormatName, FormatSections
-from drag_ray.format.exports import ExportFile, write_dataset_info
+from drag_ray.format.config import FormatSections
+from drag_ray.format.exports.exporter import ExportFile, describe_files
 from drag_ray.format.layout import Layout
-from drag_ray.format.parts import BUILDERS, SIDES_NAME, FormatJob, check_part, format_part
+from drag_ray.format.parts import SIDES_NAME, FormatJob, check_part, format_part
 from drag_ray.format.row_files import RowFiles
+from drag_ray.format.row_format import load_format
+from drag_ray.format.rows import FormatName
 from drag_ray.format.split import TRAIN, VALIDATION, WITHHELD, assign_sides
 from drag_ray.format.survey import survey_parts
 from drag_ray.format.tables import list_parts
@@ -65,7 +67,7 @@ def run(sections: FormatSections, inputs: Inputs, folder: StageFolder) -> dict[s
 
 def _write_rows(job: FormatJob, parts: list[str], folder: Path) -> tuple[Files, Counter[str]]:
     files: Files = {
-        (name, side): RowFiles(folder / name, side, job.layout.extend(BUILDERS[name].SCHEMA))
+        (name, side): RowFiles(folder / name, side, job.layout.extend(load_format(name).schema))
         for name in job.config.formats
         for side in (TRAIN, VALIDATION)
     }
@@ -89,8 +91,8 @@ def _write_rows(job: FormatJob, parts: list[str], folder: Path) -> tuple[Files, 
                 "at a higher temperature or with a larger top_k, score with a larger process.top_k, or lower "
                 "format.min_rank_score."
             )
-    if "llama_factory" in job.config.exports:
-        write_dataset_info(folder / "exports", exports, job.layout)
+    for trainer in job.config.exports:
+        describe_files(folder / "exports", trainer, exports)
     return files, totals
 
 

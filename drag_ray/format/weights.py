@@ -1,20 +1,41 @@
 """What a row counts in the loss: the schemes of the agentic retrieval fine-tuning (DRAG) reference, with its floors."""
 
-import polars as pl
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
 
-from drag_ray.format.config import WeightScheme
+if TYPE_CHECKING:  # options name the schemes, and the command line does without Polars
+    import polars as pl
 
 _FLOOR = 0.1
 
 
-def row_weight(scheme: WeightScheme) -> pl.Expr:
+@dataclass(frozen=True)
+class Outcome:
+    """What is known of the query that a row teaches, as columns."""
+
+    rank_score: "pl.Expr"
+    evidence_rank: "pl.Expr"
+    cumulative_effort: "pl.Expr"
+
+
+WEIGHTS: "dict[str, Callable[[Outcome], pl.Expr]]" = {
+    "none": lambda row: row.rank_score**0,  # 1
+    "rank_score": lambda row: row.rank_score.clip(_FLOOR),
+    "rank_sq": lambda row: (row.rank_score**2).clip(_FLOOR),
+    "inv_effort": lambda row: row.cumulative_effort.clip(_FLOOR),
+    "binary": lambda row: 0.5 + 0.5 * (row.evidence_rank == 1),
+}
+
+if TYPE_CHECKING:
+    WeightScheme = str
+else:
+    WeightScheme = Literal[tuple(WEIGHTS)]
+
+
+def row_weight(scheme: WeightScheme) -> "pl.Expr":
     """The weight of a row; reads the columns rank_score, evidence_rank and cumulative_effort, of those that the scheme needs."""
-    score = pl.col("rank_score")
-    weight = {
-        "none": pl.lit(1.0),
-        "rank_score": score.clip(_FLOOR),
-        "rank_sq": (score**2).clip(_FLOOR),
-        "inv_effort": pl.col("cumulative_effort").clip(_FLOOR),
-        "binary": pl.when(pl.col("evidence_rank") == 1).then(1.0).otherwise(0.5),
-    }[scheme]
-    return weight.alias("weight")
+    import polars as pl
+
+    outcome = Outcome(pl.col("rank_score"), pl.col("evidence_rank"), pl.col("cumulative_effort"))
+    return WEIGHTS[scheme](outcome).alias("weight")

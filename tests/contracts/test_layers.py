@@ -10,7 +10,7 @@ import drag_ray
 ROOT = Path(drag_ray.__file__).parent
 RECORDS = (
     *("__init__", "errors", "types", "schemas", "checksums", "address", "artifacts", "config", "damage", "stage_folder"),
-    *("inputs", "provenance", "source_code", "webpage", "cluster_token", "cluster", "metrics"),
+    *("inputs", "provenance", "source_code", "variants", "webpage", "cluster_token", "cluster", "metrics"),
 )
 SURFACE = ("stages", "run_config", "pipeline", "file_commands", "cli")
 LAYERS: tuple[tuple[str, ...], ...] = (

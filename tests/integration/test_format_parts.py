@@ -12,7 +12,7 @@ from drag_ray import schemas
 from drag_ray.artifacts import Identity
 from drag_ray.cluster import ClusterConfig, connect
 from drag_ray.errors import DataError
-from drag_ray.format.config import FORMATS
+from drag_ray.format.rows import FORMATS
 from drag_ray.pipeline import run_code
 from drag_ray.process.config import ProcessConfig
 from drag_ray.run_config import RunConfig

@@ -34,7 +34,8 @@ from trl import (
 from drag_ray import schemas
 from drag_ray.artifacts import Identity
 from drag_ray.engine.embedded import embedded_model_dir
-from drag_ray.format.config import FORMATS, FormatConfig
+from drag_ray.format.config import FormatConfig
+from drag_ray.format.rows import FORMATS
 from drag_ray.pipeline import run_code
 from drag_ray.run_config import RunConfig
 from drag_ray.stage_folder import StageFolder
@@ -215,7 +216,7 @@ def test_a_classifier_of_one_label_learns_the_scores_of_queries(formatted: Path,
     check_one_step(trainer)
 
 
-def test_the_folder_is_a_dataset_with_a_configuration_for_each_kind(formatted: Path, tmp_path: Path) -> None:
+def test_the_folder_is_a_dataset_with_a_configuration_for_each_format(formatted: Path, tmp_path: Path) -> None:
     rows = load_dataset(str(formatted), "dpo", split="train", cache_dir=str(tmp_path))
     assert isinstance(rows, Dataset)
     assert rows.column_names[:3] == ["prompt", "chosen", "rejected"]

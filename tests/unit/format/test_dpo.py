@@ -4,7 +4,7 @@ from factories import build_question, build_search, build_trajectory
 
 from drag_ray.agent.protocols.registry import get_protocol
 from drag_ray.format.config import FormatConfig
-from drag_ray.format.dpo import build_rows
+from drag_ray.format.rows.dpo import build_rows
 
 RENDER = get_protocol("tags").render_search
 

@@ -1,18 +1,23 @@
 import json
 from pathlib import Path
+from typing import Any
 
-import pyarrow as pa
 import pytest
 from factories import build_answer, build_search, build_trajectory
 
-from drag_ray.format import dpo, kto, reward, rl_steps, sft_context, sft_query, sft_trajectory
 from drag_ray.format.config import FormatConfig
-from drag_ray.format.exports import ExportFile, to_llama_factory, to_ms_swift, write_dataset_info
-from drag_ray.format.layout import Layout
+from drag_ray.format.exports import EXPORTS, ExportName
+from drag_ray.format.exports.exporter import ExportedRow, ExportFile, describe_files, load_exporter
+from drag_ray.format.row_format import load_format
+from drag_ray.format.rows import FORMATS, FormatName
 
 
-def rows_of(builder, part) -> list[dict]:
-    return builder.build_rows(part, FormatConfig()).to_dicts()
+def list_rows(name: FormatName, part) -> list[dict[str, Any]]:
+    return load_format(name).build_rows(part, FormatConfig()).to_dicts()
+
+
+def export(trainer: ExportName, name: FormatName, row: dict[str, Any]) -> list[ExportedRow]:
+    return list(load_exporter(trainer).convert(load_format(name).to_example(row), row))  # type: ignore[arg-type]
 
 
 @pytest.fixture
@@ -24,8 +29,8 @@ def part(process):
 
 
 def test_each_learned_reply_of_a_conversation_ends_a_row_of_llama_factory(part) -> None:
-    row = next(row for row in rows_of(sft_trajectory, part) if row["trajectory_id"] == "q1-0")
-    first, second = to_llama_factory("sft_trajectory", row)
+    row = next(row for row in list_rows("sft_trajectory", part) if row["trajectory_id"] == "q1-0")
+    first, second = export("llama_factory", "sft_trajectory", row)
     assert first["system"] == row["messages"][0]["content"]
     assert [turn["from"] for turn in first["conversations"]] == ["human", "gpt", "human", "gpt"]
     assert first["conversations"][-1]["value"] == "<search>third</search>"
@@ -33,30 +38,31 @@ def test_each_learned_reply_of_a_conversation_ends_a_row_of_llama_factory(part) 
 
 
 def test_llama_factory_reads_pairs_and_labels_in_its_own_columns(part) -> None:
-    pair = rows_of(dpo, part)[0]
-    (exported,) = to_llama_factory("dpo", pair)
+    pair = list_rows("dpo", part)[0]
+    (exported,) = export("llama_factory", "dpo", pair)
     assert exported["conversations"] == [{"from": "human", "value": pair["prompt"][1]["content"]}]
     assert exported["chosen"] == {"from": "gpt", "value": "<search>good</search>"}
     assert exported["rejected"] == {"from": "gpt", "value": "<search>wide</search>"}
-    labels = [next(to_llama_factory("kto", row))["kto_tag"] for row in rows_of(kto, part)]
-    assert labels == [row["label"] for row in rows_of(kto, part)]
-    assert list(to_llama_factory("reward", rows_of(reward, part)[0])) == []
+    labels = [export("llama_factory", "kto", row)[0]["kto_tag"] for row in list_rows("kto", part)]
+    assert labels == [row["label"] for row in list_rows("kto", part)]
+    for name in ("reward", "rl_steps"):
+        assert export("llama_factory", name, list_rows(name, part)[0]) == []
 
 
 def test_ms_swift_learns_the_marked_replies_alone(part) -> None:
-    row = next(row for row in rows_of(sft_trajectory, part) if row["trajectory_id"] == "q1-0")
-    (exported,) = to_ms_swift("sft_trajectory", row)
+    row = next(row for row in list_rows("sft_trajectory", part) if row["trajectory_id"] == "q1-0")
+    (exported,) = export("ms_swift", "sft_trajectory", row)
     assert [message.get("loss") for message in exported["messages"]] == [None, None, False, None, True, None, True]
-    (context,) = to_ms_swift("sft_context", rows_of(sft_context, part)[0])
+    (context,) = export("ms_swift", "sft_context", list_rows("sft_context", part)[0])
     assert [message["loss"] for message in context["messages"] if message["role"] == "assistant"] == [False, True]
 
 
-def test_ms_swift_reads_the_other_kinds_in_its_own_columns(part) -> None:
-    (pair,) = to_ms_swift("dpo", rows_of(dpo, part)[0])
+def test_ms_swift_reads_the_other_formats_in_its_own_columns(part) -> None:
+    (pair,) = export("ms_swift", "dpo", list_rows("dpo", part)[0])
     assert (pair["messages"][-1]["content"], pair["rejected_response"]) == ("<search>good</search>", "<search>wide</search>")
-    assert next(to_ms_swift("kto", rows_of(kto, part)[0]))["label"] is True
-    assert next(to_ms_swift("reward", rows_of(reward, part)[0]))["label"] == 0.0
-    (step,) = to_ms_swift("rl_steps", rows_of(rl_steps, part)[0])
+    assert export("ms_swift", "kto", list_rows("kto", part)[0])[0]["label"] is True
+    assert export("ms_swift", "reward", list_rows("reward", part)[0])[0]["label"] == 0.0
+    (step,) = export("ms_swift", "rl_steps", list_rows("rl_steps", part)[0])
     assert [message["role"] for message in step["messages"]] == ["system", "user"]
     assert (step["recorded_reply"], step["reward"]) == ("<search>wide</search>", pytest.approx(0.3))
 
@@ -69,27 +75,44 @@ def test_images_and_functions_go_along() -> None:
         "images": ["ab.png"],
         "tools": "[]",
     }
-    (theirs,) = to_llama_factory("sft_context", row)
+    (theirs,) = export("llama_factory", "sft_context", row)
     assert theirs["conversations"][0] == {"from": "human", "value": "Page <image>"}
     assert (theirs["images"], theirs["tools"]) == (["ab.png"], "[]")
-    (swift,) = to_ms_swift("sft_context", row)
+    (swift,) = export("ms_swift", "sft_context", row)
     assert (swift["messages"][0]["content"], swift["images"], swift["tools"]) == ("Page <image>", ["ab.png"], "[]")
 
 
-def test_files_are_written_with_a_description_of_those_that_have_rows(part, tmp_path: Path) -> None:
-    table = sft_query.build_rows(part, FormatConfig()).to_arrow().cast(sft_query.SCHEMA)
-    with ExportFile(tmp_path, "llama_factory", "sft_query", "train") as file:
-        file.write(table)
-    with ExportFile(tmp_path, "llama_factory", "reward", "train") as empty:
-        empty.write(pa.Table.from_pylist(rows_of(reward, part)))
-    write_dataset_info(tmp_path, [file, empty], Layout(has_tools=True))
-    info = json.loads((tmp_path / "llama_factory" / "dataset_info.json").read_text())
-    assert info == {
-        "sft_query_train": {
-            "file_name": "sft_query_train.jsonl",
-            "formatting": "sharegpt",
-            "columns": {"messages": "conversations", "system": "system", "tools": "tools"},
-        }
+def test_a_row_that_ends_early_names_only_the_images_that_it_shows() -> None:
+    image = {"role": "user", "content": [{"type": "image", "text": None}]}
+    reply = {"role": "assistant", "content": [{"type": "text", "text": "<search>a</search>"}]}
+    row = {
+        "messages": [image, reply, image, image, reply],
+        "num_prompt_messages": 1,
+        "train_turns": [True, True],
+        "images": ["1.png", "2.png", "3.png"],
     }
-    lines = (tmp_path / "llama_factory" / "sft_query_train.jsonl").read_text().splitlines()
-    assert len(lines) == table.num_rows
+    exported = export("llama_factory", "sft_trajectory", row)
+    assert [row["images"] for row in exported] == [["1.png"], ["1.png", "2.png", "3.png"]]
+
+
+def test_llama_factory_is_told_of_the_files_that_have_rows_and_of_the_columns_in_them(part, tmp_path: Path) -> None:
+    files = []
+    for name in FORMATS:
+        table = load_format(name).build_rows(part, FormatConfig()).to_arrow()
+        with ExportFile(tmp_path, "llama_factory", name, "train") as file:
+            file.write(table)
+        files.append(file)
+    for trainer in EXPORTS:
+        describe_files(tmp_path, trainer, files)
+    assert not (tmp_path / "ms_swift").exists()
+    described = json.loads((tmp_path / "llama_factory" / "dataset_info.json").read_text())
+    assert list(described) == [f"{name}_train" for name in FORMATS if name not in ("reward", "rl_steps")]
+    assert described["dpo_train"] == {
+        "file_name": "dpo_train.jsonl",
+        "formatting": "sharegpt",
+        "ranking": True,
+        "columns": {"messages": "conversations", "system": "system", "chosen": "chosen", "rejected": "rejected"},
+    }
+    for entry in described.values():
+        lines = (tmp_path / "llama_factory" / entry["file_name"]).read_text().splitlines()
+        assert {column for line in lines for column in json.loads(line)} == set(entry["columns"].values())

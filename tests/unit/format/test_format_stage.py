@@ -12,10 +12,10 @@ from factories import build_question, build_search, build_trajectory
 from drag_ray import schemas
 from drag_ray.artifacts import Identity, read_manifest
 from drag_ray.errors import DataError
-from drag_ray.format import sft_context
-from drag_ray.format.config import FORMATS, FormatConfig
+from drag_ray.format.config import FormatConfig
 from drag_ray.format.layout import Layout
 from drag_ray.format.parts import FormatJob, format_part
+from drag_ray.format.rows import FORMATS, sft_context
 from drag_ray.format.tables import ScoredPart, list_parts
 from drag_ray.pipeline import run_code
 from drag_ray.process.config import ProcessConfig, ProcessSections
@@ -118,7 +118,7 @@ def test_the_same_rows_come_out_of_any_number_of_parts(tmp_path: Path) -> None:
         assert sorted(map(str, dealt)) == sorted(map(str, whole))
 
 
-def test_datasets_finds_every_kind_through_the_card(tmp_path: Path) -> None:
+def test_datasets_finds_every_format_through_the_card(tmp_path: Path) -> None:
     run_both(tmp_path, build_records())
     card = (tmp_path / "format" / "README.md").read_text()
     listed = yaml.safe_load(card.split("---")[1])["configs"]
@@ -143,13 +143,13 @@ def test_questions_that_evaluation_asks_are_withheld(tmp_path: Path) -> None:
 
 def test_a_file_that_leaks_stops_the_stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A builder that shows a later message than the policy had seen must not get its rows past the check."""
-    honest = sft_context.build_rows
+    honest = sft_context.FORMAT
 
     def tell(part: ScoredPart, config: FormatConfig) -> pl.DataFrame:
         hint = pl.struct(role=pl.lit("user"), content=pl.lit("It is on page 3 of m.pdf."))
-        return honest(part, config).with_columns(pl.concat_list("prompt", hint))
+        return honest.build_rows(part, config).with_columns(pl.concat_list("prompt", hint))
 
-    monkeypatch.setattr(sft_context, "build_rows", tell)
+    monkeypatch.setattr(sft_context, "FORMAT", replace(honest, build_rows=tell))
     with pytest.raises(DataError, match=r"sft_context/train\.parquet: row 1 .* leaks"):
         run_both(tmp_path, build_records())
     assert not (tmp_path / "format" / "manifest.json").exists()

@@ -18,8 +18,8 @@ from drag_ray.agent.rollout import Policy, Rollouts
 from drag_ray.artifacts import Identity
 from drag_ray.engine.generate import Request
 from drag_ray.engine.scripted import ScriptedEngine
-from drag_ray.format import sft_context, sft_query
-from drag_ray.format.config import FORMATS, FormatConfig
+from drag_ray.format.config import FormatConfig
+from drag_ray.format.rows import FORMATS, sft_context, sft_query
 from drag_ray.pipeline import run_code
 from drag_ray.process.statistics import count_part
 from drag_ray.rollout.plan import build_plan

@@ -3,7 +3,7 @@ import json
 from factories import build_question, build_search, build_trajectory
 
 from drag_ray.format.config import FormatConfig
-from drag_ray.format.kto import build_rows
+from drag_ray.format.rows.kto import build_rows
 
 
 def labels(part, **options) -> list[tuple[str, bool]]:
@@ -30,6 +30,6 @@ def test_each_label_of_a_question_is_limited_on_its_own(process) -> None:
     assert labels(part, max_searches_per_question=1) == [("hit 0", True), ("miss 0", False), ("x", False)]
 
 
-def test_degenerate_replies_are_neither(process) -> None:
+def test_dropped_replies_are_neither(process) -> None:
     part = process(build_trajectory(build_search("cut", finish_reason="length"), build_search("failed", error="gone", hits=())))
     assert labels(part) == []

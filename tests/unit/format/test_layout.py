@@ -8,10 +8,10 @@ from drag_ray.agent.prompts import hide_old_images
 from drag_ray.agent.protocols.registry import get_protocol
 from drag_ray.engine.conversation import read_conversation
 from drag_ray.errors import DataError
-from drag_ray.format import dpo, rejection, rl_steps, sft_query, sft_trajectory
 from drag_ray.format.config import FormatConfig
 from drag_ray.format.layout import Layout
 from drag_ray.format.leaks import RowChecker
+from drag_ray.format.rows import dpo, rejection, rl_steps, sft_query, sft_trajectory
 from drag_ray.types import Trajectory
 
 SIDES = pl.DataFrame({"question_id": ["q1"], "side": ["train"]})
@@ -26,10 +26,10 @@ def show_images(*turns, **fields) -> Trajectory:
     return build_trajectory(*turns, messages=json.dumps(messages), **fields)
 
 
-def lay_out(part, builder, layout: Layout) -> list[dict]:
-    rows = builder.build_rows(part, FormatConfig())
+def lay_out(part, module, layout: Layout) -> list[dict]:
+    rows = module.FORMAT.build_rows(part, FormatConfig())
     protocols = part.trajectories.select("trajectory_id", "protocol")
-    return layout.apply(rows, builder.SCHEMA, protocols).to_pylist()
+    return layout.apply(rows, module.FORMAT.schema, protocols).to_pylist()
 
 
 def text(content: str) -> list[dict]:
@@ -86,11 +86,11 @@ def test_training_reads_the_conversation_that_the_policy_was_asked_with(process,
 
 
 @pytest.mark.parametrize("image_searches", [0, 1])
-@pytest.mark.parametrize("builder", [sft_trajectory, rl_steps])
-def test_the_check_of_written_rows_knows_their_images(process, builder, image_searches: int) -> None:
+@pytest.mark.parametrize("module", [sft_trajectory, rl_steps])
+def test_the_check_of_written_rows_knows_their_images(process, module, image_searches: int) -> None:
     part = process(show_images(build_search("a", 3), build_search("b", 2), build_search("c", 1)))
     layout = Layout(has_images=True, image_searches=image_searches)
-    rows, checker = pl.DataFrame(lay_out(part, builder, layout)), RowChecker(part, SIDES, layout)
+    rows, checker = pl.DataFrame(lay_out(part, module, layout)), RowChecker(part, SIDES, layout)
     checker.check(rows, "train", "train.parquet")
     swapped = rows.with_columns(images=pl.col("images").list.eval(pl.lit("evidence.png")))
     with pytest.raises(DataError, match="not what the policy was shown"):

@@ -8,9 +8,9 @@ from drag_ray.errors import DataError
 from drag_ray.format.config import FormatConfig
 from drag_ray.format.layout import Layout
 from drag_ray.format.leaks import RowChecker, find_leaks, screen_rows
-from drag_ray.format.sft_context import build_rows as build_context_rows
-from drag_ray.format.sft_query import build_rows
-from drag_ray.format.sft_trajectory import build_rows as build_trajectory_rows
+from drag_ray.format.rows.sft_context import build_rows as build_context_rows
+from drag_ray.format.rows.sft_query import build_rows
+from drag_ray.format.rows.sft_trajectory import build_rows as build_trajectory_rows
 from drag_ray.format.tables import ScoredPart
 from drag_ray.types import Trajectory
 

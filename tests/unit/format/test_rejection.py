@@ -4,7 +4,7 @@ import pytest
 from factories import build_answer, build_question, build_search, build_trajectory, build_turn
 
 from drag_ray.format.config import FormatConfig
-from drag_ray.format.rejection import build_rows
+from drag_ray.format.rows.rejection import build_rows
 
 
 def test_the_whole_conversation_is_taught_with_its_answer_but_not_what_could_not_be_read(process) -> None:

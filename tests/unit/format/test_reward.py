@@ -1,7 +1,7 @@
 from factories import build_search, build_trajectory
 
 from drag_ray.format.config import FormatConfig
-from drag_ray.format.reward import build_rows
+from drag_ray.format.rows.reward import build_rows
 
 
 def test_first_searches_count_once_each_success_or_not(process) -> None:

@@ -4,7 +4,7 @@ import pytest
 from factories import build_answer, build_search, build_trajectory, build_turn
 
 from drag_ray.format.config import FormatConfig
-from drag_ray.format.rl_steps import build_rows
+from drag_ray.format.rows.rl_steps import build_rows
 
 
 def test_every_reply_is_a_step_word_for_word_with_its_reward(process) -> None:
@@ -20,7 +20,7 @@ def test_every_reply_is_a_step_word_for_word_with_its_reward(process) -> None:
     assert {row["advantage"] for row in rows} == {0.0}  # nothing to compare it with
 
 
-def test_degenerate_replies_are_steps_too_but_a_search_that_did_not_run_is_none(process) -> None:
+def test_dropped_replies_are_steps_too_but_a_search_that_did_not_run_is_none(process) -> None:
     part = process(build_trajectory(build_search("cut", finish_reason="length"), build_search("x", error="gone", hits=())))
     assert build_rows(part, FormatConfig())["step"].to_list() == [1]
 

@@ -7,8 +7,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from drag_ray.format.columns import MESSAGES, MESSAGES_WITH_IMAGES
 from drag_ray.format.row_files import RowFiles, encode_rows
-from drag_ray.format.schemas import MESSAGES, MESSAGES_WITH_IMAGES
 
 SCHEMA = pa.schema(
     [

@@ -4,9 +4,9 @@ import polars as pl
 import pytest
 from factories import build_search, build_trajectory
 
-from drag_ray.format import sft_context, sft_query, sft_trajectory
-from drag_ray.format.config import FormatConfig, WeightScheme
-from drag_ray.format.weights import row_weight
+from drag_ray.format.config import FormatConfig
+from drag_ray.format.rows import sft_context, sft_query, sft_trajectory
+from drag_ray.format.weights import WeightScheme, row_weight
 
 ROWS = pl.DataFrame(
     {"rank_score": [1.0, 2 / 3, 0.2, 0.05], "cumulative_effort": [1.0, 0.5, 0.0, 0.05], "evidence_rank": [1, 2, 1, 3]}
@@ -28,11 +28,11 @@ def test_weights_follow_their_scheme_down_to_the_floor(scheme: WeightScheme, exp
     assert weights == pytest.approx(expected)
 
 
-@pytest.mark.parametrize("builder", [sft_query, sft_context, sft_trajectory])
-def test_supervised_rows_carry_their_weight(process, builder) -> None:
+@pytest.mark.parametrize("module", [sft_query, sft_context, sft_trajectory])
+def test_supervised_rows_carry_their_weight(process, module) -> None:
     part = process(build_trajectory(build_search("a"), build_search("b", 2)))
-    rows = builder.build_rows(part, FormatConfig(weights="rank_sq"))
+    rows = module.build_rows(part, FormatConfig(weights="rank_sq"))
     assert rows["weight"].to_list() == pytest.approx([4 / 9])
     # Position 3 + 2 of 6.
-    rows = builder.build_rows(part, FormatConfig(weights="inv_effort"))
+    rows = module.build_rows(part, FormatConfig(weights="inv_effort"))
     assert rows["weight"].to_list() == pytest.approx([1 - 4 / 6])

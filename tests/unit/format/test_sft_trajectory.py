@@ -3,7 +3,7 @@ import json
 from factories import build_answer, build_search, build_trajectory, build_turn
 
 from drag_ray.format.config import FormatConfig
-from drag_ray.format.sft_trajectory import build_rows
+from drag_ray.format.rows.sft_trajectory import build_rows
 
 
 def test_the_conversation_ends_with_the_best_query_and_trains_successes_alone(process) -> None:

@@ -3,11 +3,12 @@
 import pytest
 from factories import build_answer, build_question, build_search, build_trajectory
 
-from drag_ray.format.config import FormatConfig, FormatName
-from drag_ray.format.parts import BUILDERS
+from drag_ray.format.config import FormatConfig
+from drag_ray.format.row_format import load_format
+from drag_ray.format.rows import FORMATS, FormatName
 
 
-@pytest.mark.parametrize("name", BUILDERS)
+@pytest.mark.parametrize("name", FORMATS)
 def test_no_row_is_built_from_a_question_without_evidence(process, name: FormatName) -> None:
     unanswerable = build_question(id="none", question="Is there a page?", evidence=())
     turns = (build_search("rotor"), build_search("rotor speed", 1), build_answer())
@@ -17,5 +18,5 @@ def test_no_row_is_built_from_a_question_without_evidence(process, name: FormatN
         for sample in range(2)
     ]
     part = process(*records)
-    rows = BUILDERS[name].build_rows(part, FormatConfig(formats=(name,)))
+    rows = load_format(name).build_rows(part, FormatConfig(formats=(name,)))
     assert "none" not in rows["question_id"].to_list()

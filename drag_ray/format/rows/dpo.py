@@ -12,16 +12,30 @@ with the highest rank score, of equals the one with evidence nearer below the to
 
 import polars as pl
 
+from drag_ray.engine.generate import Message
+from drag_ray.format.columns import Row
 from drag_ray.format.config import FormatConfig
+from drag_ray.format.examples import PreferenceExample
 from drag_ray.format.messages import cut_conversation, render_searches
-from drag_ray.format.schemas import PREFERENCE
+from drag_ray.format.row_format import RowFormat
 from drag_ray.format.selection import is_target, is_usable, keep_first
 from drag_ray.format.tables import ScoredPart
 
-SCHEMA = PREFERENCE
 # Scores are fractions of top_k: 2/3 - 1/3 must pass a margin of 1/3 in spite of rounding.
 _TOLERANCE = 1e-9
 _ANY_NUMBER = 2**31
+
+
+class PreferenceRow(Row):
+    """Two replies to one prompt, the better one first."""
+
+    prompt: list[Message]
+    chosen: list[Message]
+    rejected: list[Message]
+    question_id: str
+    trajectory_id: str
+    chosen_score: float
+    rejected_score: float
 
 
 def build_rows(part: ScoredPart, config: FormatConfig) -> pl.DataFrame:
@@ -60,3 +74,16 @@ def build_rows(part: ScoredPart, config: FormatConfig) -> pl.DataFrame:
         pl.col("rank_score").alias("chosen_score"),
         pl.col("rejected_rank_score").alias("rejected_score"),
     )
+
+
+def to_example(row: PreferenceRow) -> PreferenceExample:
+    """The pair."""
+    return PreferenceExample(row["prompt"], row["chosen"][0], row["rejected"][0])
+
+
+FORMAT = RowFormat(
+    row=PreferenceRow,
+    summary="two queries from one state, the better one first (DPO: prompt, chosen, rejected)",
+    build_rows=build_rows,
+    to_example=to_example,
+)

@@ -14,14 +14,13 @@ import polars as pl
 
 from drag_ray.format.config import FormatConfig
 from drag_ray.format.messages import cut_conversation, render_searches
-from drag_ray.format.schemas import PROMPT_COMPLETION
+from drag_ray.format.row_format import RowFormat
 from drag_ray.format.selection import is_target, is_usable, keep_first, select_best_queries
+from drag_ray.format.supervised import ReplyRow, reply_to_example
 from drag_ray.format.tables import ScoredPart
 from drag_ray.format.weights import row_weight
 
 _FROM_BEST = ("query", "rank_score", "evidence_rank")
-
-SCHEMA = PROMPT_COMPLETION
 
 
 def build_rows(part: ScoredPart, config: FormatConfig) -> pl.DataFrame:
@@ -58,3 +57,12 @@ def _count_before(flag: pl.Expr) -> pl.Expr:
     before = flag.cum_sum() - flag
     is_first = pl.col("trajectory_id") != pl.col("trajectory_id").shift()
     return before - pl.when(is_first.fill_null(True)).then(before).forward_fill()
+
+
+FORMAT = RowFormat(
+    row=ReplyRow,
+    summary="conversation after failed searches -> query that finds evidence (SFT: prompt, completion)",
+    build_rows=build_rows,
+    to_example=reply_to_example,
+    learns_from_hinted=True,
+)

@@ -10,13 +10,25 @@ that found evidence with a rank score below `min_rank_score` is neither.
 
 import polars as pl
 
+from drag_ray.engine.generate import Message
+from drag_ray.format.columns import Row
 from drag_ray.format.config import FormatConfig
+from drag_ray.format.examples import LabelledExample
 from drag_ray.format.messages import cut_conversation, render_searches
-from drag_ray.format.schemas import LABELLED
+from drag_ray.format.row_format import RowFormat
 from drag_ray.format.selection import is_target, is_usable, keep_first
 from drag_ray.format.tables import ScoredPart
 
-SCHEMA = LABELLED
+
+class LabelledRow(Row):
+    """A reply that is wanted or not."""
+
+    prompt: list[Message]
+    completion: list[Message]
+    label: bool
+    question_id: str
+    trajectory_id: str
+    score: float
 
 
 def build_rows(part: ScoredPart, config: FormatConfig) -> pl.DataFrame:
@@ -35,3 +47,16 @@ def build_rows(part: ScoredPart, config: FormatConfig) -> pl.DataFrame:
         *("completion", "label", "question_id", "trajectory_id"),
         pl.col("rank_score").alias("score"),
     )
+
+
+def to_example(row: LabelledRow) -> LabelledExample:
+    """The query with its label."""
+    return LabelledExample(row["prompt"], row["completion"][0], row["label"])
+
+
+FORMAT = RowFormat(
+    row=LabelledRow,
+    summary="query, wanted or not (KTO: prompt, completion, label)",
+    build_rows=build_rows,
+    to_example=to_example,
+)

@@ -12,12 +12,11 @@ import polars as pl
 
 from drag_ray.format.config import FormatConfig
 from drag_ray.format.messages import cut_conversation, render_searches
-from drag_ray.format.schemas import PROMPT_COMPLETION
+from drag_ray.format.row_format import RowFormat
 from drag_ray.format.selection import select_best_queries
+from drag_ray.format.supervised import ReplyRow, reply_to_example
 from drag_ray.format.tables import ScoredPart
 from drag_ray.format.weights import row_weight
-
-SCHEMA = PROMPT_COMPLETION
 
 
 def build_rows(part: ScoredPart, config: FormatConfig) -> pl.DataFrame:
@@ -32,3 +31,12 @@ def build_rows(part: ScoredPart, config: FormatConfig) -> pl.DataFrame:
         pl.col("rank_score").alias("score"),
         row_weight(config.weights),
     )
+
+
+FORMAT = RowFormat(
+    row=ReplyRow,
+    summary="question -> first query that finds evidence (SFT: prompt, completion)",
+    build_rows=build_rows,
+    to_example=reply_to_example,
+    learns_from_hinted=True,
+)

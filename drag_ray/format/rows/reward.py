@@ -7,13 +7,25 @@
 
 import polars as pl
 
+from drag_ray.engine.generate import Message
+from drag_ray.format.columns import Row
 from drag_ray.format.config import FormatConfig
+from drag_ray.format.examples import ScoredExample
 from drag_ray.format.messages import cut_conversation, render_searches
-from drag_ray.format.schemas import SCORED_QUERY
+from drag_ray.format.row_format import RowFormat
 from drag_ray.format.selection import is_usable
 from drag_ray.format.tables import ScoredPart
 
-SCHEMA = SCORED_QUERY
+
+class ScoredRow(Row):
+    """A query and its rank score."""
+
+    prompt: list[Message]
+    completion: list[Message]
+    question_id: str
+    trajectory_id: str
+    query: str
+    score: float
 
 
 def build_rows(part: ScoredPart, config: FormatConfig) -> pl.DataFrame:
@@ -30,3 +42,16 @@ def build_rows(part: ScoredPart, config: FormatConfig) -> pl.DataFrame:
         *("completion", "question_id", "trajectory_id", "query"),
         pl.col("rank_score").alias("score"),
     )
+
+
+def to_example(row: ScoredRow) -> ScoredExample:
+    """The query with its rank score."""
+    return ScoredExample(row["prompt"], row["completion"][0], row["score"])
+
+
+FORMAT = RowFormat(
+    row=ScoredRow,
+    summary="first query and its rank score (reward model: prompt, completion, score)",
+    build_rows=build_rows,
+    to_example=to_example,
+)

@@ -13,12 +13,11 @@ import polars as pl
 
 from drag_ray.format.config import FormatConfig
 from drag_ray.format.messages import cut_conversation
-from drag_ray.format.schemas import CONVERSATION
+from drag_ray.format.row_format import RowFormat
 from drag_ray.format.selection import is_target, keep_first
+from drag_ray.format.supervised import ConversationRow, conversation_to_example
 from drag_ray.format.tables import ScoredPart
 from drag_ray.format.weights import row_weight
-
-SCHEMA = CONVERSATION
 
 
 def build_rows(part: ScoredPart, config: FormatConfig) -> pl.DataFrame:
@@ -49,3 +48,11 @@ def build_rows(part: ScoredPart, config: FormatConfig) -> pl.DataFrame:
         pl.col("rank_score").alias("score"),
         row_weight(config.weights),
     )
+
+
+FORMAT = RowFormat(
+    row=ConversationRow,
+    summary="conversation up to its best query, failed turns masked (SFT: messages, train_turns)",
+    build_rows=build_rows,
+    to_example=conversation_to_example,
+)

@@ -6,23 +6,22 @@
      "question_id": "q1", "trajectory_id": "q1-0", "score": 1.0, "weight": 0.5}
 
 Kept are the conversations that found evidence, those with the highest reward first, as many as differ in their queries.
-Every reply is learned except those that the process stage drops for what they say; a duplicate is no worse than the reply that
-it repeats, and is learned too. The rows of a question weigh 1 together, so that questions that are easy to solve do not outweigh
-the others.
+Every reply is learned except those that the process stage dropped for what they are; one that it dropped because another
+sample says the same is no worse than that one.  The rows of a question weigh 1 together, so that questions that are easy to
+solve do not outweigh the others.
 """
 
 import polars as pl
 
 from drag_ray.format.config import FormatConfig
 from drag_ray.format.messages import cut_conversation
-from drag_ray.format.schemas import CONVERSATION
+from drag_ray.format.row_format import RowFormat
 from drag_ray.format.selection import keep_first
+from drag_ray.format.supervised import ConversationRow, conversation_to_example
 from drag_ray.format.tables import ScoredPart
 from drag_ray.types import ActionKind
 
 _LEARNED_REASONS = ("", "duplicate", "near_duplicate")
-
-SCHEMA = CONVERSATION
 
 
 def build_rows(part: ScoredPart, config: FormatConfig) -> pl.DataFrame:
@@ -47,3 +46,11 @@ def build_rows(part: ScoredPart, config: FormatConfig) -> pl.DataFrame:
         pl.col("best_rank_score").alias("score"),
         (1 / pl.len().over("question_id")).alias("weight"),
     )
+
+
+FORMAT = RowFormat(
+    row=ConversationRow,
+    summary="best distinct whole conversations of a question (SFT: messages, train_turns)",
+    build_rows=build_rows,
+    to_example=conversation_to_example,
+)
