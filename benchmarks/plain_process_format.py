@@ -24,7 +24,7 @@ from drag_ray.process.config import ProcessConfig
 _FILE_NAME = re.compile(r"[\w-]\.(?:pdf|png|jpe?g|tiff?|jsonl|docx?|pptx?|xlsx?|html?)\b", re.IGNORECASE)
 _TOLD_RANK = re.compile(r"\b(?:found|evidence|ground truth|gold|relevant)\b[\w ]{0,30}\bat rank [1-9]", re.IGNORECASE)
 _WORD = re.compile(r"\w+")
-_LEARNED_REASONS = ("", "duplicate", "near_duplicate")
+_FINE = ("", "duplicate", "near_duplicate")
 
 Turn = dict[str, Any]
 Trajectory = dict[str, Any]
@@ -199,7 +199,7 @@ def build_rejection(trajectories: list[Trajectory], limit: int) -> list[dict[str
     kept, seen = [], set()
     for trajectory in sorted(trajectories, key=lambda item: (-item["reward"], item["sample_index"])):
         queries = tuple(turn["query_key"] for turn in trajectory["turns"] if turn["action"] == "search")
-        flags = [turn["drop_reason"] in _LEARNED_REASONS and turn["action"] != "invalid" for turn in trajectory["turns"]]
+        flags = [turn["drop_reason"] in _FINE and turn["action"] != "invalid" for turn in trajectory["turns"]]
         if trajectory["valid"] and any(flags) and queries not in seen:
             seen.add(queries)
             kept.append((trajectory, flags))

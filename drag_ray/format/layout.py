@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from drag_ray.agent.prompts import hide_old_images
 from drag_ray.agent.protocols.registry import get_protocol
-from drag_ray.engine.generate import list_images
+from drag_ray.engine.generate import Message, list_images
 from drag_ray.format.columns import MESSAGES, MESSAGES_WITH_IMAGES, get_input_column
 from drag_ray.process.conversations import IMAGE_MARK
 
@@ -48,7 +48,8 @@ class Layout:
             tools = pl.col("protocol").replace_strict(named, return_dtype=pl.String).alias("tools")
             rows = rows.join(protocols, on="trajectory_id", how="left", maintain_order="left").with_columns(tools)
         if self.has_images:
-            shown = [self._show_images(row) for row in rows.iter_rows(named=True)]
+            columns = [field.name for field in schema if field.type == MESSAGES]
+            shown = [self._show_images(row, columns) for row in rows.iter_rows(named=True)]
             learned = [row for row in shown if any(row.get("train_turns", [True]))]
             return pa.Table.from_pylist(learned, schema=self.extend(schema))
         extended = self.extend(schema)
@@ -63,8 +64,9 @@ class Layout:
         assert isinstance(frame, pl.DataFrame)
         return frame.to_struct()
 
-    def _show_images(self, row: dict[str, Any]) -> dict[str, Any]:
-        parted = {name: [_split_parts(item) for item in value] for name, value in row.items() if _is_messages(value)}
+    def _show_images(self, row: dict[str, Any], columns: list[str]) -> dict[str, Any]:
+        """A row of any format whose `columns` are messages."""
+        parted = {name: [_split_parts(item) for item in row[name]] for name in columns}
         column = get_input_column(parted)
         shown = hide_old_images(parted[column], self.image_searches)
         row = {**row, **parted, column: shown, "images": list_images(shown)}
@@ -72,9 +74,7 @@ class Layout:
             row["train_turns"] = self._keep_faithful(row["train_turns"], parted[column], shown, row["num_prompt_messages"])
         return {name: [_as_parts(item) for item in value] if name in parted else value for name, value in row.items()}
 
-    def _keep_faithful(
-        self, train_turns: list[bool], messages: list[dict[str, Any]], shown: list[dict[str, Any]], start: int
-    ) -> list[bool]:
+    def _keep_faithful(self, train_turns: list[bool], messages: list[Message], shown: list[Message], start: int) -> list[bool]:
         """Train only the turns whose prompt looked as it does at the end: an earlier one may have had images that are gone."""
         replies = [place for place in range(start, len(messages)) if messages[place]["role"] == "assistant"]
         return [
@@ -88,11 +88,7 @@ def _describe_tools(protocol: str) -> str | None:
     return json.dumps(tools) if tools else None
 
 
-def _is_messages(value: Any) -> bool:
-    return isinstance(value, list) and bool(value) and isinstance(value[0], dict)
-
-
-def _split_parts(message: dict[str, str]) -> dict[str, Any]:
+def _split_parts(message: Message) -> Message:
     """A message with its content as the agent wrote it: plain text, or text parts and image parts."""
     pieces = message["content"].split(IMAGE_MARK)
     if len(pieces) == 1:
@@ -103,7 +99,7 @@ def _split_parts(message: dict[str, str]) -> dict[str, Any]:
     return {**message, "content": [part for part in parts if part.get("text") != ""]}
 
 
-def _as_parts(message: dict[str, Any]) -> dict[str, Any]:
+def _as_parts(message: Message) -> Message:
     """A message with its content as a list of parts, images without their names."""
     content = message["content"]
     parts = [{"type": "text", "text": content}] if isinstance(content, str) else content

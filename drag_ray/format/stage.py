@@ -13,7 +13,7 @@ from drag_ray.corpus.question_table import read_split
 from drag_ray.errors import DataError
 from drag_ray.format.card import write_card
 from drag_ray.format.config import FormatSections
-from drag_ray.format.exports.exporter import ExportFile, describe_files
+from drag_ray.format.exporter import ExportFile, describe_files
 from drag_ray.format.layout import Layout
 from drag_ray.format.parts import SIDES_NAME, FormatJob, check_part, format_part
 from drag_ray.format.row_files import RowFiles

@@ -1,14 +1,11 @@
 """Options of the process stage."""
 
 from dataclasses import dataclass
-from typing import Literal
 
 from pydantic import Field
 
 from drag_ray.config import BaseConfig, Sections
-
-FilterName = Literal["truncated", "repetitive", "file_name", "told_answer", "duplicate", "near_duplicate"]
-FILTERS: tuple[FilterName, ...] = ("truncated", "repetitive", "file_name", "told_answer", "duplicate", "near_duplicate")
+from drag_ray.process.filters import FILTERS, FilterName
 
 
 class ProcessConfig(BaseConfig):

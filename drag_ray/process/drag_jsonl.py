@@ -13,6 +13,7 @@ protocol and prompt of its configuration, pages by file and number alone.  All e
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -32,6 +33,25 @@ from drag_ray.types import ActionKind, Evidence, Hit, Page, StopReason, Trajecto
 _ANSWERS = ("provide_answer", "answer")
 _OUT_OF_ITERATIONS = "Maximum iterations reached"
 
+_UNKNOWN_TURN = Turn(
+    step=0,
+    num_prompt_messages=0,
+    reasoning="",
+    action=ActionKind.INVALID,
+    query="",
+    hits=(),
+    evidence_rank=None,
+    rank_score=0.0,
+    answer="",
+    citations=(),
+    raw_text="",
+    prompt_token_ids=(),
+    completion_token_ids=(),
+    finish_reason="stop",
+    generate_s=0.0,
+    search_s=0.0,
+)
+"""A turn of which nothing is known but that it ended by itself."""
 Record = dict[str, Any]
 T = TypeVar("T")
 
@@ -129,22 +149,14 @@ class _RecordReader:
         rank = compute_evidence_rank(hits, evidence)
         outcome = {"query": query, "hits": hits, "evidence_rank": rank, "rank_score": compute_rank_score(rank, self._top_k)}
         reply = self._protocol.render_search(query, reasoning)
-        return _build_turn(action=ActionKind.SEARCH, reasoning=reasoning, raw_text=reply, **place, **outcome)
+        return replace(_UNKNOWN_TURN, action=ActionKind.SEARCH, reasoning=reasoning, raw_text=reply, **place, **outcome)
 
     def _read_answer(self, iteration: Record, place: dict[str, int]) -> Turn:
         reasoning, answer = _read_reasoning(iteration), _join_answers(iteration.get("answer"))
         citations = _read_pages(iteration, "citations") if iteration.get("citations") else ()
         outcome = {"answer": answer, "citations": citations}
         reply = self._protocol.render_answer(answer, citations, reasoning)
-        return _build_turn(action=ActionKind.ANSWER, reasoning=reasoning, raw_text=reply, **place, **outcome)
-
-
-def _build_turn(**recorded: Any) -> Turn:
-    """A turn of which no more than `recorded` is known."""
-    no_search = {"query": "", "hits": (), "evidence_rank": None, "rank_score": 0.0}
-    no_answer = {"answer": "", "citations": ()}
-    no_generation = {"prompt_token_ids": (), "completion_token_ids": (), "generate_s": 0.0, "search_s": 0.0}
-    return Turn(**{**no_search, **no_answer, **no_generation, "finish_reason": "stop", **recorded})
+        return replace(_UNKNOWN_TURN, action=ActionKind.ANSWER, reasoning=reasoning, raw_text=reply, **place, **outcome)
 
 
 def to_record(trajectory: Trajectory) -> Record:

@@ -1,77 +1,56 @@
 """Which replies nothing should be trained on, and why."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
 
 import polars as pl
 
-from drag_ray.agent.degeneration import copies_file_name, find_repetitive, join_words
-from drag_ray.process.config import FilterName
-from drag_ray.types import ActionKind
+from drag_ray.process import filters
+from drag_ray.process.filters import FILTERS, FilterName
+from drag_ray.variants import load_variant
 
-FILTER_LABELS = {
-    "failed": "the search failed",
-    "truncated": "cut at the token limit",
-    "repetitive": "repeats itself",
-    "file_name": "names a file",
-    "told_answer": "gives away a hint",
-    "duplicate": "duplicate",
-    "near_duplicate": "near duplicate",
-}
-"""Every drop reason, in words."""
-# Shorter answers ("5", "no") are part of a word by chance.
-_MIN_ANSWER_CHARS = 3
+FAILED = "failed"
+"""The drop reason of a search that did not run. No option turns it off."""
 
 
-def add_drop_reasons(turns: pl.DataFrame, filters: Sequence[FilterName]) -> pl.DataFrame:
+@dataclass(frozen=True)
+class Filter:
+    """What a module of `filters` declares as its FILTER.
+
+    Attributes:
+        label: the reason in words.
+        find: true for each reply to drop, of turns with the columns that `add_drop_reasons` names; their drop_reason is empty
+            for the replies that no earlier filter has found.
+        drops_repeats: what it drops is only said twice, and by itself as good as the reply that stays.
+    """
+
+    label: str
+    find: Callable[[pl.DataFrame], pl.Expr]
+    drops_repeats: bool = False
+
+
+def load_filter(name: FilterName) -> Filter:
+    """The filter of a name."""
+    return load_variant(filters, name).FILTER
+
+
+def describe_reason(reason: str) -> str:
+    """A drop reason in words."""
+    return "the search failed" if reason == FAILED else load_filter(reason).label
+
+
+def add_drop_reasons(turns: pl.DataFrame, chosen: Collection[FilterName]) -> pl.DataFrame:
     """Add the column drop_reason: the first thing that is wrong with a reply, empty if nothing is.
 
-    `failed` is a search that did not run, which is always a reason; the others are those of `ProcessConfig.filters`. Of
-    replies that are the same, or nearly so, the first in the order of the rows stays.
+    Of replies that are the same, or nearly so, the first in the order of the rows stays.
 
     Args:
         turns: with the columns question_id, question, answers, hinted, state, action, query, query_key, reply, evidence_rank,
             has_error, is_truncated and evidence_files.
+        chosen: the filters to apply.
     """
-    checks = {
-        "truncated": pl.col("is_truncated"),
-        "repetitive": pl.lit(find_repetitive(turns["reply"])),
-        "file_name": copies_file_name(pl.col("query"), pl.col("evidence_files")),
-        "told_answer": pl.lit(find_told_answers(turns)),
-    }
-    reason = pl.when(pl.col("has_error")).then(pl.lit("failed"))
-    for name, fails in checks.items():
-        if name in filters:
-            reason = reason.when(fails).then(pl.lit(name))
-    judged = turns.with_columns(drop_reason=reason.otherwise(pl.lit("")))
-    said = pl.when(pl.col("action") == ActionKind.SEARCH.value).then("query_key").otherwise("reply")
-    if "duplicate" in filters:
-        judged = _drop_later(judged, "duplicate", said)
-    if "near_duplicate" in filters:
-        judged = _drop_later(judged, "near_duplicate", join_words(said), pl.col("evidence_rank"))
+    judged = turns.with_columns(drop_reason=pl.when("has_error").then(pl.lit(FAILED)).otherwise(pl.lit("")))
+    for name in (name for name in FILTERS if name in chosen):
+        is_found = (pl.col("drop_reason") == "") & load_filter(name).find(judged)
+        judged = judged.with_columns(drop_reason=pl.when(is_found).then(pl.lit(name)).otherwise("drop_reason"))
     return judged
-
-
-def find_told_answers(turns: pl.DataFrame) -> pl.Series:
-    """True for a query that names an answer which its question does not hold, and which only a hint could have told.
-
-    To learn such a query is to learn to make up answers. What the policy finds out by itself is its own to search for.
-    """
-    hinted = turns.filter("hinted").select("query", "question", "answers")
-    told = [
-        any(_tells(answer.casefold(), query.casefold(), question.casefold()) for answer in answers)
-        for query, question, answers in hinted.iter_rows()
-    ]
-    is_hinted = turns["hinted"]
-    return is_hinted.scatter(is_hinted.arg_true(), told) if told else is_hinted
-
-
-def _tells(answer: str, query: str, question: str) -> bool:
-    return len(answer) >= _MIN_ANSWER_CHARS and answer in query and answer not in question
-
-
-def _drop_later(turns: pl.DataFrame, reason: str, *same: pl.Expr) -> pl.DataFrame:
-    """Give `reason` to every reply without another one that says the same as an earlier one in its state."""
-    fine = pl.col("drop_reason") == ""
-    keys = pl.struct("question_id", "state", "action", *(key.alias(f"same_{place}") for place, key in enumerate(same)), fine)
-    repeats = fine & ~keys.is_first_distinct()
-    return turns.with_columns(drop_reason=pl.when(repeats).then(pl.lit(reason)).otherwise("drop_reason"))

@@ -5,7 +5,7 @@ from typing import Any
 
 import polars as pl
 
-from drag_ray.process.quality import FILTER_LABELS
+from drag_ray.process.quality import describe_reason
 from drag_ray.rollout.yields import count_yields
 from drag_ray.types import ActionKind
 
@@ -102,7 +102,7 @@ def format_statistics(statistics: dict[str, Any]) -> str:
     """The statistics as a table to print, one figure a line."""
     figures = statistics
     num_searches = figures["searches"]
-    dropped = {FILTER_LABELS[name]: count for name, count in figures["dropped"].items()}
+    dropped = {describe_reason(name): count for name, count in figures["dropped"].items()}
     rows = [
         ("Total trajectories", figures["trajectories"], ""),
         ("Valid (evidence found)", figures["valid"], _share(figures["valid"], figures["trajectories"])),

@@ -18,18 +18,16 @@ from transformers import (
     Trainer,
     TrainingArguments,
 )
-from trl import (
-    DPOConfig,
-    DPOTrainer,
-    GRPOConfig,
-    GRPOTrainer,
-    KTOConfig,
-    KTOTrainer,
-    RewardConfig,
-    RewardTrainer,
-    SFTConfig,
-    SFTTrainer,
-)
+from trl.trainer.dpo_config import DPOConfig
+from trl.trainer.dpo_trainer import DPOTrainer
+from trl.trainer.grpo_config import GRPOConfig
+from trl.trainer.grpo_trainer import GRPOTrainer
+from trl.trainer.kto_config import KTOConfig
+from trl.trainer.kto_trainer import KTOTrainer
+from trl.trainer.reward_config import RewardConfig
+from trl.trainer.reward_trainer import RewardTrainer
+from trl.trainer.sft_config import SFTConfig
+from trl.trainer.sft_trainer import SFTTrainer
 
 from drag_ray import schemas
 from drag_ray.artifacts import Identity
@@ -176,7 +174,7 @@ def test_grpo_trainer_samples_from_the_recorded_prompts_and_passes_the_rewards_o
 ) -> None:
     seen: list[tuple[Any, float]] = []
 
-    def score(prompts: list[Any], completions: list[Any], reward: list[float], **columns: Any) -> list[float]:
+    def score(prompts: list[Any], completions: list[Any], reward: list[float], **columns: Any) -> list[float | None]:
         seen.extend(zip(prompts, reward, strict=True))
         return [float(place % 2) for place in range(len(completions))]
 
@@ -194,7 +192,7 @@ def test_grpo_trainer_samples_from_the_recorded_prompts_and_passes_the_rewards_o
         processing_class=tokenizer,
     )
     assert math.isfinite(trainer.train().training_loss)
-    recorded = [(row["prompt"], row["reward"]) for row in rows]
+    recorded = [(row["prompt"], row["reward"]) for row in rows.to_list()]
     assert seen
     assert all(item in recorded for item in seen)
 

@@ -1,6 +1,6 @@
 """The trainers that training rows are written for besides TRL, one module each: their files, and their names for things.
 
-`exporter.load_exporter` gives the exporter for a trainer.
+`format.exporter.load_exporter` gives the exporter for a trainer.
 """
 
 from typing import TYPE_CHECKING, Literal

@@ -17,7 +17,7 @@ from drag_ray.artifacts import write_json
 from drag_ray.engine.generate import Message, join_text
 from drag_ray.format.columns import Row
 from drag_ray.format.examples import Example, LabelledExample, PreferenceExample, SupervisedExample
-from drag_ray.format.exports.exporter import Exporter
+from drag_ray.format.exporter import Exporter
 
 _ROLES = {"user": "human", "assistant": "gpt", "tool": "observation"}
 

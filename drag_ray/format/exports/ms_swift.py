@@ -17,7 +17,7 @@ from drag_ray.format.examples import (
     ScoredExample,
     SupervisedExample,
 )
-from drag_ray.format.exports.exporter import Exporter
+from drag_ray.format.exporter import Exporter
 
 
 class SwiftMessage(TypedDict):

@@ -1,6 +1,6 @@
 """The formats of training rows, one module each: its row, what it is made of and what other trainers get of it.
 
-`row_format.load_format` gives the format of a name.
+`format.row_format.load_format` gives the format of a name.
 """
 
 from typing import TYPE_CHECKING, Literal

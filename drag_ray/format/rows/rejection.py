@@ -19,17 +19,18 @@ from drag_ray.format.row_format import RowFormat
 from drag_ray.format.selection import keep_first
 from drag_ray.format.supervised import ConversationRow, conversation_to_example
 from drag_ray.format.tables import ScoredPart
+from drag_ray.process.filters import FILTERS
+from drag_ray.process.quality import load_filter
 from drag_ray.types import ActionKind
-
-_LEARNED_REASONS = ("", "duplicate", "near_duplicate")
 
 
 def build_rows(part: ScoredPart, config: FormatConfig) -> pl.DataFrame:
     """One row for each of the best trajectories of a question that found evidence and whose queries differ."""
+    learned = ["", *(name for name in FILTERS if load_filter(name).drops_repeats)]
     is_search = pl.col("action") == ActionKind.SEARCH.value
     replies = part.turns.group_by("trajectory_id", maintain_order=True).agg(
         queries=pl.col("query_key").filter(is_search),
-        train_turns=pl.col("drop_reason").is_in(_LEARNED_REASONS) & (pl.col("action") != ActionKind.INVALID.value),
+        train_turns=pl.col("drop_reason").is_in(learned) & (pl.col("action") != ActionKind.INVALID.value),
         last_prompt=pl.col("num_prompt_messages").last(),
     )
     successes = (

@@ -6,8 +6,8 @@ import pytest
 from factories import build_answer, build_search, build_trajectory
 
 from drag_ray.format.config import FormatConfig
+from drag_ray.format.exporter import ExportedRow, ExportFile, describe_files, load_exporter
 from drag_ray.format.exports import EXPORTS, ExportName
-from drag_ray.format.exports.exporter import ExportedRow, ExportFile, describe_files, load_exporter
 from drag_ray.format.row_format import load_format
 from drag_ray.format.rows import FORMATS, FormatName
 

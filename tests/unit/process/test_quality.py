@@ -1,7 +1,7 @@
 import polars as pl
 
-from drag_ray.process.config import FILTERS, FilterName
-from drag_ray.process.quality import FILTER_LABELS, add_drop_reasons
+from drag_ray.process.filters import FILTERS, FilterName
+from drag_ray.process.quality import FAILED, add_drop_reasons, describe_reason, load_filter
 
 
 def build_turns(*replies: str, **columns: list) -> pl.DataFrame:
@@ -52,8 +52,13 @@ def test_only_the_chosen_filters_drop() -> None:
     assert reasons(turns) == ["failed", "file_name"]
 
 
-def test_every_reason_has_a_label() -> None:
-    assert set(FILTER_LABELS) == {"failed", *FILTERS}
+def test_every_reason_is_told_in_words_of_its_own() -> None:
+    reasons = (FAILED, *FILTERS)
+    assert len({describe_reason(reason) for reason in reasons}) == len(reasons)
+
+
+def test_what_is_said_twice_is_fine_by_itself_and_nothing_else_that_is_dropped() -> None:
+    assert [name for name in FILTERS if load_filter(name).drops_repeats] == ["duplicate", "near_duplicate"]
 
 
 def test_a_hinted_query_may_not_name_an_answer_that_the_question_does_not_hold() -> None:

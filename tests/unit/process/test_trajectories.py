@@ -1,5 +1,6 @@
 import json
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -101,8 +102,9 @@ def test_images_keep_their_place_in_a_message(tmp_path: Path) -> None:
     ("field", "label"), [("agent_fingerprint", "agent configurations"), ("index_fingerprint", "search indexes")]
 )
 def test_trajectories_of_two_prompts_or_corpora_are_refused(tmp_path: Path, field: str, label: str) -> None:
+    changed: dict[str, Any] = {field: "else"}
     write_trajectories(tmp_path, build_trajectory(build_search()), name="a.parquet")
-    write_trajectories(tmp_path, build_trajectory(build_search(), sample_index=1, **{field: "else"}), name="b.parquet")
+    write_trajectories(tmp_path, build_trajectory(build_search(), sample_index=1, **changed), name="b.parquet")
     with pytest.raises(DataError, match=rf"b\.parquet.*{label}.*a\.parquet.*allow-mixed"):
         check_settings(list(check_files(tmp_path)))
 
