@@ -22,7 +22,7 @@ class FormatConfig(BaseConfig):
     split_by: Literal["question", "document"] = "question"
     """what training may not share with validation and evaluation: question, evidence pages; document, evidence files too"""
     hinted: bool = True
-    """let sft_query and sft_context teach queries that were found with a hint (collect.hinted_samples), without reasoning"""
+    """let formats that teach single queries take those that were found with a hint (collect.hinted_samples), without reasoning"""
     include_reasoning: bool = True
     """train on the reasoning before a query; formats with whole conversations always keep it as it was recorded"""
     max_searches_per_question: int = Field(default=4, ge=0)

@@ -21,7 +21,8 @@ from drag_ray.webpage import render_page
 _NUM_BINS = 12
 _LEARNED_STYLE, _PLAIN_STYLE = "\033[1;32m", "\033[0m"
 
-Row = dict[str, Any]
+Record = dict[str, Any]
+"""A row as it was read from a file: anything may be missing from it, or of another type."""
 
 
 @dataclass(frozen=True)
@@ -109,12 +110,12 @@ def inspect_file(path: Path, tokenizer: Any, mask: Mask, num_samples: int, max_t
     )
 
 
-def _fingerprint_row(row: Row) -> tuple[str, Row]:
+def _fingerprint_row(row: Record) -> tuple[str, Record]:
     """A row with what stands for its content."""
     return compute_fingerprint(*(row.get(name) for name in ("prompt", "completion", "messages", "chosen", "rejected"))), row
 
 
-def build_samples(row: Row, number: int, tokenizer: Any, mask: Mask) -> list[Sample]:
+def build_samples(row: Record, number: int, tokenizer: Any, mask: Mask) -> list[Sample]:
     """The conversations of a row: one, or both sides of a preference pair.
 
     Raises:
@@ -136,7 +137,7 @@ def build_samples(row: Row, number: int, tokenizer: Any, mask: Mask) -> list[Sam
     return samples
 
 
-def _flatten(row: Row) -> Row:
+def _flatten(row: Record) -> Record:
     """A row whose contents are texts, for tokenizers that know nothing of images."""
     texts = {
         name: [{**message, "content": join_text(message)} for message in row[name]]
