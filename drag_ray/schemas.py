@@ -71,6 +71,14 @@ QUESTIONS = _versioned(
     ],
     "questions",
 )
+NEAR_DUPLICATES = _versioned(
+    [
+        ("file", pa.string()),
+        ("page_number", pa.int32()),
+        ("numbers", pa.list_(pa.int32())),
+    ],
+    "near-duplicates",
+)
 TRAJECTORIES = _versioned(
     [
         ("id", pa.string()),

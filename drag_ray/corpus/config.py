@@ -40,6 +40,6 @@ class CorpusConfig(BaseConfig):
     test_fraction: float = Field(default=0.3, ge=0, le=1)
     """share of the questions that go to the test split"""
     split_by: Literal["question", "document"] = "question"
-    """what never spans the split: questions that share a page, or questions that share a file"""
+    """what never spans the split: questions that share a page or a near-duplicate of it, or also those that share a file"""
     seed: int = 0
     """draws the limited questions and the split"""

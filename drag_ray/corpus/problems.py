@@ -8,9 +8,9 @@ from typing import Literal, ParamSpec, TypeVar, get_args
 from drag_ray.corpus.text import to_printable
 from drag_ray.errors import ArtifactError, DataError
 
-Kind = Literal["unknown_file", "broken_file", "broken_page", "broken_record", "duplicate", "incomplete_question"]
+Kind = Literal["unknown_file", "broken_file", "broken_page", "broken_record", "duplicate", "incomplete_question", "test_overlap"]
 """What was set aside: a file that nothing here reads; a file, a page of it, or a record of a table that cannot be read; a
-page or an id that was there before; evidence that the corpus does not hold."""
+page or an id that was there before; evidence that the corpus does not hold; a training question that overlaps with the test."""
 
 _MAX_REASON_CHARS = 1_000
 # These speak of this machine, its installation or its disk, not of what was read: with them the run ends.

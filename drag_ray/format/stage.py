@@ -9,6 +9,7 @@ import polars as pl
 
 from drag_ray.artifacts import read_manifest, write_parquet, write_text
 from drag_ray.cluster import run_tasks
+from drag_ray.corpus.near_duplicates import NO_NEAR_DUPLICATES, read_near_duplicates
 from drag_ray.corpus.question_table import read_split
 from drag_ray.errors import DataError
 from drag_ray.format.card import write_card
@@ -46,7 +47,8 @@ def run(sections: FormatSections, inputs: Inputs, folder: StageFolder) -> dict[s
     survey = survey_parts(process_dir, parts)
     index_dir = inputs.find("index")  # trajectories from elsewhere come without one
     evaluation = read_split(index_dir, "test") if index_dir else []
-    sides = assign_sides(survey.questions, evaluation, options)
+    near_duplicates = read_near_duplicates(index_dir, survey.questions) if index_dir else NO_NEAR_DUPLICATES
+    sides = assign_sides(survey.questions, evaluation, options, near_duplicates)
     sides_path = target_dir / SIDES_NAME
     write_parquet(sides_path, pl.DataFrame({"question_id": list(sides), "side": list(sides.values())}).to_arrow())
     layout = Layout(survey.has_tools, survey.has_images, _read_image_searches(sections, inputs) if survey.has_images else 0)

@@ -17,11 +17,12 @@ from drag_ray.corpus import page_images, parts
 from drag_ray.corpus.config import MANUALS, CorpusConfig
 from drag_ray.corpus.documents import list_documents
 from drag_ray.corpus.manuals import QUESTIONS_NAME, build_manuals
+from drag_ray.corpus.near_duplicates import count_near_duplicates, find_near_duplicates, list_evidence, write_near_duplicates
 from drag_ray.corpus.page_images import PageImages
 from drag_ray.corpus.page_reader import PageReader
 from drag_ray.corpus.problems import Problem, count_problems, name_first
 from drag_ray.corpus.questions import check_evidence, draw_questions, read_questions
-from drag_ray.corpus.split import assign_splits
+from drag_ray.corpus.split import split_questions
 from drag_ray.errors import ConfigError, DataError
 from drag_ray.index.config import IndexSections
 from drag_ray.inputs import Inputs
@@ -37,12 +38,14 @@ _PARTS_PER_TASK = 8
 def run(sections: IndexSections, inputs: Inputs, folder: StageFolder) -> dict[str, Any]:
     """Read the documents on all workers, build the index, and prepare the questions.
 
-    Writes `pages.parquet`, `search_index/`, `questions.parquet`, `problems.jsonl` (what was set aside and why), with
-    `corpus.page_images` also `page_images/`, and for the embedded corpus `documents/`. The paths of the documents and
+    Writes `pages.parquet`, `search_index/`, `questions.parquet`, `near_duplicates.parquet` (among their evidence pages),
+    `problems.jsonl` (what was set aside and why), with `corpus.page_images` also `page_images/`, and for the embedded corpus
+    `documents/`. The paths of the documents and
     of the run must mean the same to the driver and to every worker.
 
     Returns:
-        Counts: documents, pages, pages_by_ocr, pages_without_text, questions, train, test, set_aside, and of what kinds.
+        Counts: documents, pages, pages_by_ocr, pages_without_text, questions, train, test, near_duplicate_pages (evidence
+        pages with a near-duplicate), set_aside, and of what kinds.
 
     Raises:
         ConfigError: the options contradict each other.
@@ -58,14 +61,18 @@ def run(sections: IndexSections, inputs: Inputs, folder: StageFolder) -> dict[st
     if not pages.num_rows:
         first = name_first(page_problems)
         raise DataError(f"corpus.documents {root}: {len(documents)} documents, but no page could be read.{first}")
-    questions, question_problems = _prepare_questions(corpus, questions_path, pages)
-    problems += page_problems + question_problems
+    drawn, question_problems = _draw_questions(corpus, questions_path, pages)
+    near_duplicates = find_near_duplicates(pages, list_evidence(drawn))
+    questions, overlaps = split_questions(drawn, corpus.test_fraction, corpus.seed, corpus.split_by, near_duplicates)
+    problems += page_problems + question_problems + overlaps
     artifacts.write_parquet(folder.path / "pages.parquet", pages)
     artifacts.write_parquet(folder.path / "questions.parquet", schemas.to_table(questions, schemas.QUESTIONS))
+    write_near_duplicates(folder.path, near_duplicates)
     artifacts.write_jsonl(folder.path / "problems.jsonl", [asdict(problem) for problem in problems])
     build_index(folder.path / "pages.parquet", folder.path / "search_index", sections.search)
     shutil.rmtree(folder.path / parts.DIR_NAME)  # until here a stage that is started again goes on with its parts
-    return {"documents": len(documents), **_count(pages, questions), **count_problems(problems)}
+    counts = {"documents": len(documents), **_count(pages, questions)}
+    return {**counts, "near_duplicate_pages": count_near_duplicates(near_duplicates), **count_problems(problems)}
 
 
 def _check(corpus: CorpusConfig) -> None:
@@ -133,7 +140,7 @@ def _locate_questions(corpus: CorpusConfig, root: Path) -> Path | None:
     return root / QUESTIONS_NAME if corpus.questions == MANUALS else Path(corpus.questions).expanduser()
 
 
-def _prepare_questions(corpus: CorpusConfig, path: Path | None, pages: pa.Table) -> tuple[list[Question], list[Problem]]:
+def _draw_questions(corpus: CorpusConfig, path: Path | None, pages: pa.Table) -> tuple[list[Question], list[Problem]]:
     if path is None:
         return [], []
     found, problems = read_questions(path, corpus.allow_unanswerable)
@@ -145,5 +152,4 @@ def _prepare_questions(corpus: CorpusConfig, path: Path | None, pages: pa.Table)
             f"corpus.questions {path}: no question with an evidence page in the corpus.{name_first(problems)} "
             "The questions must name files as the pages do."
         )
-    drawn = draw_questions(kept, corpus.limit_questions, corpus.seed)
-    return assign_splits(drawn, corpus.test_fraction, corpus.seed, corpus.split_by), problems
+    return draw_questions(kept, corpus.limit_questions, corpus.seed), problems

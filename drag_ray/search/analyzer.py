@@ -10,10 +10,11 @@ MAX_TERM_BYTES = 100
 """Longer tokens are dropped: they are encoded data or broken text, and Tantivy refuses terms over 64 KB."""
 
 _WITHOUT_STOP_WORDS = {"arabic", "greek", "romanian", "tamil", "turkish"}
-_CJK = (
+CJK = (
     "\u2e80-\u2fdf\u3005-\u3007\u3040-\u30ff\u3130-\u318f\u31f0-\u31ff\u3400-\u4dbf\u4e00-\u9fff"
     "\uac00-\ud7af\uf900-\ufaff\U00020000-\U0003ffff"
 )
+"""Characters of the scripts that put no spaces between words, as ranges of a regular expression's set."""
 _WHOOSH_WORD = re.compile(r"[\w*]+(?:\.[\w*]+)*")
 _WHOOSH_STOP_WORDS = frozenset(
     re.findall(
@@ -23,7 +24,7 @@ _WHOOSH_STOP_WORDS = frozenset(
     )
 )
 _WHOOSH_MIN_CHARS = 2
-_CJK_RUN = re.compile(rf"(?P<cjk>[{_CJK}]+)|[^\W_{_CJK}]+")
+_CJK_RUN = re.compile(rf"(?P<cjk>[{CJK}]+)|[^\W_{CJK}]+")
 
 
 class Token(NamedTuple):

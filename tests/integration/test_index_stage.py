@@ -73,6 +73,7 @@ def test_pages_questions_and_index_are_written_and_the_broken_rest_is_counted(tm
         "questions": 2,
         "train": 1,
         "test": 1,
+        "near_duplicate_pages": 0,
         **{"set_aside": 5, "broken_files": 1, "broken_records": 1, "duplicates": 1, "incomplete_questions": 2},
     }
     pages = schemas.read_table(folder / "pages.parquet", schemas.PAGES).to_pylist()
@@ -86,6 +87,31 @@ def test_pages_questions_and_index_are_written_and_the_broken_rest_is_counted(tm
     places = [json.loads(line)["place"].rpartition("/")[2] for line in (folder / "problems.jsonl").read_text().splitlines()]
     assert places == ["pages.jsonl:2", "pages.jsonl:3", "broken.pdf", "question q2", "question q3"]
     assert read_record(folder / "search_index").num_pages == 3
+
+
+def test_training_questions_with_near_duplicates_of_test_evidence_are_set_aside_and_counted(tmp_path):
+    text = " ".join(f"word{number}" for number in range(40))
+    texts = {"old": text, "new": f"{text} and a word more", "other": text[::-1], "copy": text[::-1].upper()}
+    documents, questions = tmp_path / "pages.jsonl", tmp_path / "questions.jsonl"
+    documents.write_text("".join(json.dumps({"file": name, "page": 1, "text": text}) + "\n" for name, text in texts.items()))
+
+    def ask(splits):
+        lines = [{"id": name, "question": name, "gold": [[name, 1]], "split": split} for name, split in splits.items()]
+        questions.write_text("".join(json.dumps(line) + "\n" for line in lines))
+        counts, folder = run_index(tmp_path, documents=str(documents), questions=str(questions), test_fraction=0.5)
+        rows = schemas.read_table(folder / "questions.parquet", schemas.QUESTIONS).to_pylist()
+        problems = [json.loads(line) for line in (folder / "problems.jsonl").read_text().splitlines()]
+        return {row["id"]: row["split"] for row in rows}, problems, counts
+
+    splits, problems, counts = ask({"old": "train", "new": "dev", "other": "train", "copy": "train"})
+    assert splits == {"new": "test", "other": "train", "copy": "train"}
+    [problem] = problems
+    assert (problem["place"], problem["kind"]) == ("question old", "test_overlap")
+    assert problem["reason"].startswith("page 1 of 'old' nearly duplicates page 1 of 'new', evidence of test question 'new'")
+    assert (counts["near_duplicate_pages"], counts["set_aside"], counts["test_overlaps"]) == (4, 1, 1)
+    splits, problems, counts = ask(dict.fromkeys(texts, ""))
+    assert splits["old"] == splits["new"] != splits["other"] == splits["copy"]
+    assert (problems, counts["train"], counts["test"]) == ([], 2, 2)
 
 
 def test_manuals_need_no_input(tmp_path):

@@ -1,3 +1,4 @@
+import random
 from dataclasses import replace
 
 import pytest
@@ -5,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from drag_ray.corpus.components import compute_components
-from drag_ray.corpus.split import assign_splits, normalise_question
+from drag_ray.corpus.split import assign_splits, find_overlaps, normalise_question, split_questions
 from drag_ray.types import Evidence, Question
 
 PAGES = st.builds(Evidence, st.sampled_from("abcdef"), st.integers(1, 6))
@@ -77,6 +78,117 @@ def test_given_splits_are_kept_and_their_component_follows():
 
 def test_by_document_questions_about_one_file_stay_together():
     assert len({question.split for question in assign_splits(build_singles(20), 0.3, 0, "document")}) == 1
+
+
+@settings(max_examples=150, deadline=None)
+@given(question_lists(), st.lists(st.tuples(PAGES, PAGES), max_size=8), st.floats(0, 1), st.integers(0, 5))
+def test_near_duplicates_are_on_one_side_and_change_no_split_that_they_do_not_cross(questions, pairs, fraction, seed):
+    near_duplicates = {}
+    for number, pair in enumerate(pairs):
+        for page in set(pair):
+            near_duplicates.setdefault(page, []).append(number)
+    plain = assign_splits(questions, fraction, seed)
+    result = assign_splits(questions, fraction, seed, near_duplicates=near_duplicates)
+
+    def view(question):
+        return [number for page in question.evidence for number in near_duplicates.get(page, ())]
+
+    assert not collect(result, "train", view) & collect(result, "test", view)
+    if not collect(plain, "train", view) & collect(plain, "test", view):
+        assert result == plain
+
+
+def pair_up(questions, first_number=0):
+    """Each two of the questions have near-duplicates as their evidence."""
+    return {question.evidence[0]: [first_number + place // 2] for place, question in enumerate(questions)}
+
+
+def test_near_duplicates_on_one_side_of_a_drawn_split_leave_it_as_it_is():
+    """Whatever the sizes of the groups that they join."""
+    for seed in range(100):
+        draw = random.Random(seed)
+        groups = [group for group in range(12) for _ in range(draw.choice([1, 1, 2, 5, 9]))]
+        draw.shuffle(groups)
+        questions = [replace(single, group=str(group)) for single, group in zip(build_singles(99), groups, strict=False)]
+        plain = assign_splits(questions, 0.4, seed)
+        train, test = ([question for question in plain if question.split == split][:6] for split in ("train", "test"))
+        on_one_side = pair_up(train) | pair_up(test, first_number=3)
+        assert assign_splits(questions, 0.4, seed, near_duplicates=on_one_side) == plain
+
+
+def test_near_duplicates_that_cross_a_drawn_split_are_drawn_together_and_the_test_share_is_still_met():
+    questions = build_singles(200)
+    plain = assign_splits(questions, 0.3, seed=0)
+    near_duplicates = pair_up(questions[:100])
+    result = [question.split for question in assign_splits(questions, 0.3, 0, near_duplicates=near_duplicates)]
+    assert any(plain[place].split != plain[place + 1].split for place in range(0, 100, 2))
+    assert all(result[place] == result[place + 1] for place in range(0, 100, 2))
+    assert result.count("test") == 60
+
+
+NEAR = {Evidence("a", 1): [0], Evidence("b", 7): [0, 1], Evidence("c", 2): [1]}
+
+
+def split(questions, **options):
+    defaults = {"test_fraction": 0.0, "seed": 0, "split_by": "question", "near_duplicates": NEAR}
+    kept, problems = split_questions(questions, **{**defaults, **options})
+    return {question.id: question.split for question in kept}, {problem.place: problem.reason for problem in problems}
+
+
+def test_of_given_splits_the_training_questions_that_overlap_with_the_test_are_left_out_and_named():
+    questions = [
+        Question("t1", "How fast?", (Evidence("b", 7),), split="test"),
+        Question("q1", "one", (Evidence("x", 1), Evidence("a", 1)), split="train"),
+        Question("q2", "two", (Evidence("b", 7),), split="train"),
+        Question("q3", "how  fast", (Evidence("x", 2),), split="train"),
+        Question("q4", "four", (Evidence("b", 8),), split="train"),
+        Question("q5", "five", (Evidence("x", 3),), split="train", group="g"),
+        Question("t2", "else", (Evidence("y", 1),), split="test", group="g"),
+    ]
+    kept, reasons = split(questions)
+    assert kept == {"t1": "test", "q4": "train", "q5": "train", "t2": "test"}
+    assert {place: reason.removesuffix(", so it is left out of train") for place, reason in reasons.items()} == {
+        "question q1": "page 1 of 'a' nearly duplicates page 7 of 'b', evidence of test question 't1'",
+        "question q2": "page 7 of 'b' is evidence of test question 't1' as well",
+        "question q3": "it asks the same as test question 't1'",
+    }
+    kept, reasons = split(questions, split_by="document")
+    assert "q4" not in kept
+    assert reasons["question q4"] == "'b' holds evidence of test question 't1' as well, so it is left out of train"
+
+
+def test_what_is_drawn_loses_no_question():
+    questions = [Question(f"q{number}", f"{number}?", (page,)) for number, page in enumerate([*NEAR, Evidence("d", 1)])]
+    for fraction in (0.0, 0.3, 0.75, 1.0):
+        kept, reasons = split(questions, test_fraction=fraction)
+        assert (len(kept), len(set(list(kept.values())[:3])), reasons) == (4, 1, {})
+
+
+def test_a_drawn_question_follows_the_test_question_that_it_overlaps_with():
+    questions = [
+        Question("t", "one", (Evidence("a", 1),), split="test"),
+        Question("q", "two", (Evidence("a", 1),)),
+        Question("g", "three", (Evidence("b", 7),), split="train"),
+    ]
+    kept, reasons = split(questions)
+    assert (kept, list(reasons)) == ({"t": "test", "q": "test"}, ["question g"])
+
+
+def test_of_drawn_questions_between_both_sides_the_one_at_the_test_is_left_out():
+    questions = [
+        Question("t", "one", (Evidence("a", 1),), split="test"),
+        Question("q", "two", (Evidence("b", 7),)),
+        Question("g", "three", (Evidence("c", 2),), split="train"),
+    ]
+    kept, reasons = split(questions)
+    assert (kept, list(reasons)) == ({"t": "test", "g": "train"}, ["question q"])
+
+
+def test_a_question_with_the_id_of_an_evaluated_one_overlaps():
+    changed = Question("q1", "changed", (Evidence("z", 1),))
+    assert find_overlaps([changed], [Question("q1", "as it was", ())], "question", {}) == {
+        "q1": "it has the id of a test question"
+    }
 
 
 def test_components_are_named_by_their_first_member():

@@ -11,6 +11,7 @@ from factories import build_question, build_search, build_trajectory
 
 from drag_ray import schemas
 from drag_ray.artifacts import Identity, read_manifest
+from drag_ray.corpus.near_duplicates import write_near_duplicates
 from drag_ray.errors import DataError
 from drag_ray.format.config import FormatConfig
 from drag_ray.format.layout import Layout
@@ -129,16 +130,19 @@ def test_datasets_finds_every_format_through_the_card(tmp_path: Path) -> None:
     assert "| `sft_query` |" in card
 
 
-def test_questions_that_evaluation_asks_are_withheld(tmp_path: Path) -> None:
+def test_questions_that_evaluation_asks_and_near_duplicates_are_withheld(tmp_path: Path) -> None:
     asked = [build_question(id="e1", question="Else?", evidence=(Evidence("m.pdf", 3),), split="test")]
     (tmp_path / "index").mkdir()
     pq.write_table(schemas.to_table(asked, schemas.QUESTIONS), tmp_path / "index" / "questions.parquet")
-    counts = run_both(tmp_path, build_records())
-    assert counts["withheld_questions"] == 1
+    records = build_records()
+    unrelated = {page: [] for record in records for page in record.evidence}
+    write_near_duplicates(tmp_path / "index", {**unrelated, Evidence("m.pdf", 3): [0], Evidence("m.pdf", 5): [0]})
+    counts = run_both(tmp_path, records)
+    assert counts["withheld_questions"] == 2
     sides = dict(pl.read_parquet(tmp_path / "format" / "questions.parquet").iter_rows())
-    assert sides["q2"] == "withheld"
+    assert [name for name, side in sides.items() if side == "withheld"] == ["q2", "q4"]
     for path in (tmp_path / "format").glob("*/*.parquet"):
-        assert "q2" not in pl.read_parquet(path)["question_id"].to_list()
+        assert not {"q2", "q4"} & set(pl.read_parquet(path)["question_id"])
 
 
 def test_a_file_that_leaks_stops_the_stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

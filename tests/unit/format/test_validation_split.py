@@ -47,6 +47,11 @@ def test_the_share_of_independent_questions_is_met() -> None:
     assert shares == {0.1: 20, 0.0: 0, 0.001: 1}
 
 
+def test_the_split_of_the_index_stage_is_not_looked_at() -> None:
+    sides = assign_sides(build_questions(10, split="train"), [], FormatConfig(validation_fraction=0.2))
+    assert list(sides.values()).count(VALIDATION) == 2
+
+
 def test_the_split_depends_on_the_seed_and_not_on_the_order() -> None:
     questions = build_questions(50)
     first, again, other = (
@@ -87,3 +92,15 @@ def test_what_evaluation_asks_is_withheld_and_its_documents_where_wanted() -> No
     assert assign_sides(questions, evaluation, config) == {"q0": WITHHELD, "q1": TRAIN, "q2": TRAIN, "q3": WITHHELD}
     by_document = FormatConfig(validation_fraction=0.0, split_by="document")
     assert set(assign_sides(questions, evaluation, by_document).values()) == {WITHHELD}
+
+
+def test_near_duplicates_of_what_evaluation_asks_are_withheld_and_the_others_stay_together() -> None:
+    questions = build_questions(40)
+    pages = [question.evidence[0] for question in questions]
+    asked = Evidence("z.pdf", 1)
+    near_duplicates = {asked: [0], pages[0]: [0, 1], pages[1]: [1], **{page: [2] for page in pages[10:20]}}
+    config = FormatConfig(validation_fraction=0.4)
+    sides = assign_sides(questions, [Question("e", "Else?", (asked,))], config, near_duplicates)
+    assert [name for name, side in sides.items() if side == WITHHELD] == ["q0"]
+    assert len({sides[f"q{number}"] for number in range(10, 20)}) == 1
+    assert list(sides.values()).count(VALIDATION) == 16
