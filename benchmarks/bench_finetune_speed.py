@@ -135,7 +135,7 @@ def run_all(options: argparse.Namespace, rest: Sequence[str], scratch: Path) -> 
         batch = int(workers) * config.finetune.batch_size * config.finetune.gradient_accumulation
         run_dir = scratch / str(number)
         with connect(config.cluster):
-            write_rows(run_dir, resolve_model(model), config.finetune.format, batch * options.steps, options)
+            write_rows(run_dir, resolve_model(model), config.finetune.chosen_method.row_format, batch * options.steps, options)
             results[f"{workers} workers, {zero}"] = measure(run_dir, config, options.warm_up)
         print(f"{workers} workers, {zero}:", json.dumps(results[f"{workers} workers, {zero}"]), flush=True)
     return results

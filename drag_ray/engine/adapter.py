@@ -90,7 +90,7 @@ def check_adapter_writes(adapter_dir: Path) -> None:
     """
     if is_reward_model(adapter_dir):
         raise TrainError(
-            f"{adapter_dir}: a reward model, which scores queries and writes none. Give the adapter of another finetune.format."
+            f"{adapter_dir}: a reward model, which scores queries and writes none. Give the adapter of another finetune.method."
         )
 
 

@@ -1,12 +1,60 @@
 """Training rows as conversations: what the model is shown, with its page images, and which of its replies are learned."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NotRequired, TypedDict, TypeVar, cast
 
 from drag_ray.engine.generate import Message, list_images
 from drag_ray.errors import DataError
+
+Row = Mapping[str, object]
+"""A training row as a file holds it; `take_columns` looks at its columns."""
+
+
+class ShownRow(TypedDict):
+    """What every kind of row may hold besides its messages."""
+
+    images: NotRequired[list[str] | None]
+    """the keys of the images that its messages show"""
+    tools: NotRequired[str | list[dict[str, Any]] | None]
+    """the functions that the model is shown, as JSON or read from it"""
+    weight: NotRequired[float]
+    """what the row counts in the loss"""
+
+
+class PromptCompletion(ShownRow):
+    """A prompt and the reply to learn."""
+
+    prompt: list[Message]
+    completion: list[Message]
+
+
+class TrainedTurns(ShownRow):
+    """A conversation; for each assistant message from `num_prompt_messages` on `train_turns` says whether it is learned."""
+
+    messages: list[Message]
+    num_prompt_messages: int
+    train_turns: list[bool]
+
+
+RowT = TypeVar("RowT", bound=Row)
+
+
+def take_columns(row: Row, row_type: type[RowT], kind: str) -> RowT:
+    """The row as a `row_type`, a TypedDict whose columns it has.
+
+    Raises:
+        DataError: it lacks some; `kind` says what it ought to be.
+    """
+    if missing := _list_columns(row_type) - row.keys():
+        raise DataError(f"{kind} lacks {', '.join(sorted(missing))}. Run: python jobs/format.py")
+    return cast(RowT, row)
+
+
+def _list_columns(row_type: type[Row]) -> frozenset[str]:
+    """The columns that no row of the type is without."""
+    return getattr(row_type, "__required_keys__", frozenset[str]())
 
 
 @dataclass(frozen=True)
@@ -27,34 +75,39 @@ class Conversation:
         return list_images(self.messages[: self.trained[-1]])
 
 
-def read_conversation(row: dict[str, Any]) -> Conversation:
-    """The conversation of a row `{prompt, completion}` or `{messages, num_prompt_messages, train_turns}`, and perhaps `images`.
+def read_conversation(row: Row) -> Conversation:
+    """The conversation of a `PromptCompletion` or of `TrainedTurns`.
 
     Raises:
         DataError: the row is neither, no message of it is to be learned, or its images are not those that its messages show.
     """
-    if "prompt" in row and "completion" in row:
-        messages, start, wanted = [*row["prompt"], *row["completion"]], len(row["prompt"]), None
-    elif {"messages", "num_prompt_messages", "train_turns"} <= row.keys():
-        messages, start, wanted = row["messages"], row["num_prompt_messages"], row["train_turns"]
+    if _list_columns(PromptCompletion) <= row.keys():
+        reply = cast(PromptCompletion, row)
+        messages, start, train_turns = [*reply["prompt"], *reply["completion"]], len(reply["prompt"]), None
+    elif _list_columns(TrainedTurns) <= row.keys():
+        turns = cast(TrainedTurns, row)
+        messages, start, train_turns = turns["messages"], turns["num_prompt_messages"], turns["train_turns"]
     else:
         raise DataError(
             f"a training row has the columns {sorted(row)}; expected prompt and completion, "
             "or messages, num_prompt_messages and train_turns. Run: python jobs/format.py"
         )
     replies = [place for place in range(start, len(messages)) if messages[place]["role"] == "assistant"]
-    wanted = [True] * len(replies) if wanted is None else wanted
-    if len(wanted) != len(replies):
-        raise DataError(f"train_turns has {len(wanted)} values for {len(replies)} assistant messages. Run: python jobs/format.py")
-    trained = tuple(place for place, is_wanted in zip(replies, wanted, strict=True) if is_wanted)
+    train_turns = [True] * len(replies) if train_turns is None else train_turns
+    if len(train_turns) != len(replies):
+        raise DataError(
+            f"train_turns has {len(train_turns)} values for {len(replies)} assistant messages. Run: python jobs/format.py"
+        )
+    trained = tuple(place for place, is_trained in zip(replies, train_turns, strict=True) if is_trained)
     if not trained:
         raise DataError("a training row has no assistant message to learn. Run: python jobs/format.py")
-    tools = row.get("tools")
+    shown = cast(ShownRow, row)
+    tools = shown.get("tools")
     return Conversation(
-        _name_images(messages, row.get("images") or []),
+        _name_images(messages, shown.get("images") or []),
         trained,
         json.loads(tools) if isinstance(tools, str) else tools,
-        row.get("weight", 1.0),
+        shown.get("weight", 1.0),
     )
 
 

@@ -70,7 +70,7 @@ def _find_reward_class(config: Any) -> Any:
 
 def _build_reward_error(model: str | Path, config: Any) -> TrainError:
     return TrainError(
-        f"finetune.format reward: {str(model)!r} is a {config.model_type} model, which transformers cannot give a reward head. "
+        f"finetune.method reward: {str(model)!r} is a {config.model_type} model, which transformers cannot give a reward head. "
         "Name another as engine.model, for example Qwen/Qwen3-VL-8B-Instruct."
     )
 

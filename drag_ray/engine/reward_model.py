@@ -16,7 +16,7 @@ from drag_ray.errors import TrainError
 
 
 class RewardModel:
-    """A model that finetune has trained with `format = "reward"`, on a GPU if this process sees one.
+    """A model that finetune has trained with the method `reward`, on a GPU if this process sees one.
 
     Args:
         folder: of the whole model, `finetune/merged`.
@@ -27,7 +27,7 @@ class RewardModel:
 
     def __init__(self, folder: Path) -> None:
         if not holds_reward_model(folder):
-            raise TrainError(f"{folder}: no reward model. Run: python jobs/finetune.py --finetune.format reward")
+            raise TrainError(f"{folder}: no reward model. Run: python jobs/finetune.py --finetune.method reward")
         self._device = "cuda" if torch.cuda.is_available() else "cpu"
         self._tokenizer = load_tokenizer(folder)
         self._model = load_reward_model(folder, "bfloat16").to(self._device).eval()

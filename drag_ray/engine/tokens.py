@@ -8,7 +8,7 @@ What the labels learn is decoded once more and compared with the text that was m
 import unicodedata
 from collections.abc import Sequence
 from itertools import groupby
-from typing import Any
+from typing import Any, TypedDict
 
 from drag_ray.engine.conversation import Conversation
 from drag_ray.engine.masks import Mask, Span, find_spans
@@ -18,9 +18,16 @@ IGNORED_LABEL = -100
 """The label that PyTorch's cross-entropy leaves out."""
 
 
+class LabelledTokens(TypedDict):
+    """The tokens of a conversation, and for each of them itself, or `IGNORED_LABEL` where it is not learned."""
+
+    input_ids: list[int]
+    labels: list[int]
+
+
 def tokenize_conversation(
     conversation: Conversation, tokenizer: Any, mask: Mask = "assistant", search_tool: str = ""
-) -> dict[str, list[int]]:
+) -> LabelledTokens:
     """Token ids up to the last learned reply, and labels that are -100 outside of what `mask` lets through.
 
     With `assistant` the labels of a reply run from the token after the generation prompt to the end-of-turn token, which
@@ -60,11 +67,14 @@ def _label_reply(text: str, content: str, tokenizer: Any, mask: Mask, search_too
         if start < 0:
             raise TrainError(
                 f"the chat template does not render a reply word for word ({content[:80]!r} became {text[:80]!r}), so the mask "
-                f"{mask!r} cannot be placed. Use finetune.mask assistant, or a model whose template keeps replies as they are."
+                f"{mask!r} cannot be placed. Use finetune.sft.mask assistant, or a model whose template keeps replies as they "
+                "are."
             )
         spans = [(start + first, start + last) for first, last in find_spans(content, mask, search_tool)]
         if not spans:
-            raise DataError(f"a reply has nothing for the mask {mask!r} to learn: {content[:80]!r}. Use finetune.mask assistant.")
+            raise DataError(
+                f"a reply has nothing for the mask {mask!r} to learn: {content[:80]!r}. Use finetune.sft.mask assistant."
+            )
     labels = [
         token if any(first < end and start < last for first, last in spans) else IGNORED_LABEL
         for token, (start, end) in zip(ids, offsets, strict=True)
@@ -106,7 +116,7 @@ def _cut_runs(places: Sequence[int]) -> list[Span]:
     return [(run[0][1], run[-1][1]) for run in runs]
 
 
-def tokenize_step(conversation: Conversation, drawn: list[int], tokenizer: Any) -> dict[str, list[int]]:
+def tokenize_step(conversation: Conversation, drawn: list[int], tokenizer: Any) -> LabelledTokens:
     """Token ids and labels of the prompt to the learned reply, and of that reply in the tokens `drawn` that it was written in.
 
     It is not tokenized anew, and no token ends the turn that was not drawn: a reply that was cut, or stopped at a tag, has none.
@@ -150,7 +160,7 @@ def _extension(before: str, after: str, place: int) -> str:
         raise TrainError(
             f"the chat template renders the conversation differently once message {place} is added, so what the model "
             f"was given then cannot be told from what it wrote: {before[-80:]!r} is no longer there. "
-            "Use finetune.format sft_query, which has one reply a row, or a model whose template only appends."
+            "Use finetune.sft.rows sft_query, which has one reply a row, or a model whose template only appends."
         )
     return after[len(before) :]
 

@@ -5,7 +5,7 @@ import contextlib
 import itertools
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Generator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -176,7 +176,7 @@ class VllmEngine:
 
 
 @contextlib.contextmanager
-def _hold_gpu() -> Iterator[None]:
+def _hold_gpu() -> Generator[None]:
     """Let the engines of one GPU start one after the other: vLLM takes what is free of its memory for this engine's doing."""
     from filelock import FileLock
     from vllm.platforms import current_platform

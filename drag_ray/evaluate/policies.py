@@ -75,7 +75,7 @@ def choose_baselines(sections: EvaluateSections, finetune_dir: Path | None) -> l
         if BASELINES[name].need is Need.REWARD_MODEL:
             raise ConfigError(
                 f"evaluate.baselines {name!r}: the finetune stage has made no reward model to choose with. "
-                "Run: python jobs/finetune.py --finetune.format reward"
+                "Run: python jobs/finetune.py --finetune.method reward"
             )
     return names
 

@@ -8,14 +8,14 @@ from transformers import Trainer
 from drag_ray.errors import NotFiniteError, TrainError
 from drag_ray.finetune.collator import RowCollator
 from drag_ray.finetune.images import TrainingImages
-from drag_ray.finetune.methods import Supervised
+from drag_ray.finetune.methods.method import Method
 from drag_ray.finetune.tokenized_rows import list_sequences
 
 _ROUNDING = 1e-5
 """By which log-probabilities and rewards, in float32, may differ without meaning anything."""
 
 
-def check_effect(trainer: Trainer, method: Supervised, row: dict[str, Any], images: TrainingImages | None) -> None:
+def check_effect(trainer: Trainer, method: Method, row: dict[str, Any], images: TrainingImages | None) -> None:
     """Compare what the trained model makes of a row with what it makes of it without its adapter: two forward passes.
 
     Every process of the group calls this: with ZeRO-3 each holds a part of the model.
@@ -32,13 +32,13 @@ def check_effect(trainer: Trainer, method: Supervised, row: dict[str, Any], imag
     adapted: Any = trainer.accelerator.unwrap_model(model)
     tokenizer: Any = trainer.processing_class
     batch = RowCollator(tokenizer.pad_token_id, images)([{**list_sequences(row)[0], "image_keys": row["image_keys"]}])
-    inputs = trainer._prepare_inputs(batch)
+    inputs = trainer._prepare_inputs(batch)  # pyright: ignore[reportPrivateUsage], as nothing public brings a batch to the model
     model.eval()
     with torch.no_grad():
         now = method.score(model, inputs)
         with adapted.disable_adapter():
             before = method.score(model, inputs)
-    learning_rate = method.config.learning_rate
+    learning_rate = trainer.args.learning_rate
     if not now.isfinite().all():
         raise NotFiniteError(
             f"what the trained model makes of training row {row['name']} is not finite. "

@@ -17,7 +17,7 @@ class RowCollator:
     Args:
         pad_token_id: fills short rows.
         images: where images come from; None for rows without any.
-        number: which of `ROW_NUMBERS` to hand on, of shape (rows,); None for none.
+        number: the column of a number of each row to hand on, of shape (rows,); None for none.
     """
 
     def __init__(self, pad_token_id: int, images: TrainingImages | None = None, *, number: str | None = None) -> None:
@@ -52,50 +52,13 @@ class PairCollator:
         """`input_ids`, `attention_mask` and perhaps `completion_mask` of shape (2 x rows, tokens), and what images become."""
         batch = self._collate([{**row[side], "image_keys": row["image_keys"]} for side in PAIR_SIDES for row in rows])
         if self._marks_replies:
-            return _mark_reply(batch)
+            return mark_replies(batch)
         del batch["labels"]
         return batch
 
 
-class LabelledCollator:
-    """Pads labelled replies {input_ids, labels, image_keys, is_wanted} into a batch as TRL's KTO takes it.
-
-    Beside each conversation stands its prompt with the reply of another row, the one before: how likely such replies have become
-    tells how far the policy has come as a whole (https://arxiv.org/abs/2402.01306, section 4.1).
-
-    Args:
-        pad_token_id: fills short rows.
-        images: where images come from; None for rows without any.
-    """
-
-    def __init__(self, pad_token_id: int, images: TrainingImages | None = None) -> None:
-        self._collate = RowCollator(pad_token_id, images)
-        self._pad = RowCollator(pad_token_id)
-        self._images = images
-
-    def __call__(self, rows: Sequence[dict[str, Any]]) -> dict[str, torch.Tensor]:
-        """`input_ids`, `attention_mask` and `completion_mask` of shape (rows, tokens), the same three with KL_ before their
-        names, of the rows with another's reply; `label` of shape (rows,); and what images become.
-        """
-        batch = _mark_reply(self._collate(rows))
-        swapped = _mark_reply(self._pad(_give_other_replies(rows)))
-        if self._images and any(row["image_keys"] for row in rows):
-            swapped |= self._images.mark_images(swapped["input_ids"])
-        label = torch.tensor([row["is_wanted"] for row in rows])
-        return batch | {f"KL_{name}": tensor for name, tensor in swapped.items()} | {"label": label}
-
-
-def _mark_reply(batch: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+def mark_replies(batch: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
     """The batch with `completion_mask` in the place of `labels`."""
     return {name: tensor for name, tensor in batch.items() if name != "labels"} | {
         "completion_mask": (batch["labels"] != IGNORED_LABEL).long()
     }
-
-
-def _give_other_replies(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Each row's prompt with the reply of the row before it; the first row's with the reply of the last."""
-    starts = [next(place for place, label in enumerate(row["labels"]) if label != IGNORED_LABEL) for row in rows]
-    return [
-        {name: rows[own][name][: starts[own]] + rows[other][name][starts[other] :] for name in ("input_ids", "labels")}
-        for own, other in zip(range(len(rows)), range(-1, len(rows) - 1), strict=True)
-    ]

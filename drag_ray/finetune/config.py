@@ -1,32 +1,26 @@
 """Options of the finetune stage."""
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, model_validator
 
-from drag_ray.config import BaseConfig, Sections
+from drag_ray.config import Sections
 from drag_ray.engine.config import EngineConfig
-from drag_ray.engine.masks import Mask
+from drag_ray.finetune.methods.method import Method
+from drag_ray.finetune.methods.registry import METHOD_NAMES, Methods
+
+if TYPE_CHECKING:
+    MethodName = str
+else:
+    MethodName = Literal[METHOD_NAMES]
 
 
-class FinetuneConfig(BaseConfig):
+class FinetuneConfig(Methods):
     """How the LoRA adapter is trained."""
 
-    format: Literal["sft_query", "sft_trajectory", "sft_context", "rejection", "dpo", "kto", "reward", "rl_steps"] = "sft_query"
-    """training rows to learn from, a folder of the format stage; dpo learns from preference pairs, best from a policy that was
-    tuned and collected before (engine.model), with a tenth of the learning_rate; so do kto, from single queries that are wanted
-    or not, and rl_steps, by reinforcement learning from everything that the policy did; reward makes a reward model, which
-    writes nothing and scores queries"""
-    preference_beta: float = Field(default=0.1, gt=0)
-    """how close dpo and kto keep the policy to the one that it starts from; less lets it go further"""
-    rl_clip_range: float = Field(default=0.2, gt=0, lt=1)
-    """rl_steps: by which share a token may become likelier or less likely before it is left alone"""
-    rl_kl_weight: float = Field(default=0.04, ge=0)
-    """rl_steps: what it costs to go away from the policy that collected; 0 lets clipping alone hold it"""
-    mask: Mask = "assistant"
-    """what of a learned reply counts: search_only its search, search_think the reasoning too, assistant all of it; none learns
-    the prompts as well"""
+    method: MethodName = "sft"
+    """how the model learns, with the options of the section of that name; those of the others do not count"""
     epochs: float = Field(default=2.0, gt=0)
     """passes over the training rows"""
     learning_rate: float = Field(default=2e-4, gt=0, allow_inf_nan=False)
@@ -70,19 +64,22 @@ class FinetuneConfig(BaseConfig):
     limit: int = Field(default=0, ge=0)
     """training rows to take; 0 takes all"""
 
-    @model_validator(mode="after")
-    def _only_supervised_rows_have_a_mask(self) -> "FinetuneConfig":
-        if self.format in ("dpo", "kto", "reward", "rl_steps") and self.mask != "assistant":
-            raise ValueError(f"mask {self.mask} is for supervised rows; {self.format} takes whole replies. Leave it at assistant")
-        return self
+    @property
+    def chosen_method(self) -> Method:
+        """The method of the name `method`, with its options."""
+        chosen: Method = getattr(self, self.method)
+        return chosen
 
     @model_validator(mode="after")
-    def _wanted_and_unwanted_queries_stand_beside_others(self) -> "FinetuneConfig":
-        if self.format == "kto" and self.batch_size == 1:
-            raise ValueError(
-                "batch_size 1: kto pairs the prompts of a batch with each other's replies. Set batch_size to 2 or more"
-            )
+    def _the_method_takes_such_batches(self) -> "FinetuneConfig":
+        self.chosen_method.check_batch_size(self.batch_size)
         return self
+
+    @model_serializer(mode="wrap")
+    def _leave_out_other_methods(self, serialize: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """The options as a run's identity and its records have them: what is not chosen changes nothing about a training."""
+        options: dict[str, Any] = serialize(self)
+        return {name: value for name, value in options.items() if name == self.method or name not in METHOD_NAMES}
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ _MOST_NAMES = 64
 
 
 class FiniteSteps(Trainer):
-    """Stands before a trainer of TRL, on rows with a `name`, and stops it before it learns from numbers that are not finite.
+    """Stands before a trainer of TRL, on tokenized rows, and stops it before it learns from numbers that are not finite.
 
     transformers would go on. One NaN among the gradients takes every weight with it, and from then on each loss is NaN and logged
     as 0. DeepSpeed leaves such a step out and says nothing, so that of a training hardly any step may count.
@@ -34,6 +34,12 @@ class FiniteSteps(Trainer):
         self.data_collator: Any = partial(_collate_with_names, self.data_collator)
         self._step_losses: list[torch.Tensor] = []
         self._step_names: list[str] = []
+
+    def _prepare_dataset(self, dataset: Any, *args: Any, **options: Any) -> Any:
+        """The rows as they are: TRL would tokenize a prompt together with its reply, and when it serves the model is given the
+        tokens of the one and writes those of the other.
+        """
+        return dataset
 
     def training_step(self, model: Any, inputs: dict[str, Any], num_items_in_batch: Any = None) -> torch.Tensor:
         """Note the loss of a batch, and of which rows it is."""

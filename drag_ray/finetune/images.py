@@ -9,9 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from PIL.Image import Image
 
 from drag_ray.corpus.page_images import PageImages
 from drag_ray.engine.pretrained import load_processor
+from drag_ray.errors import TrainError
 
 
 class TrainingImages:
@@ -22,10 +24,10 @@ class TrainingImages:
 
     Args:
         processor: of the model.
-        store: the pictures by their keys.
+        store: the pictures by their keys; None where the run keeps none.
     """
 
-    def __init__(self, processor: Any, store: PageImages) -> None:
+    def __init__(self, processor: Any, store: PageImages | None) -> None:
         self._processor = processor
         self._store = store
         self.mark_id: int = processor.image_token_id
@@ -39,9 +41,10 @@ class TrainingImages:
 
         Raises:
             DataError: the image is missing or damaged.
+            TrainError: the run keeps no images.
         """
         if key not in self._tokens:
-            picture = self._store.open(key)
+            picture = self._open(key)
             if picture.size not in self._tokens_of_size:
                 found = self._processor(text=[self._processor.image_token], images=[picture], add_special_tokens=False)
                 self._tokens_of_size[picture.size] = list(found["input_ids"][0])
@@ -57,7 +60,7 @@ class TrainingImages:
         """
         if not keys:
             return {}
-        pictures = [self._store.open(key) for key in keys]
+        pictures = [self._open(key) for key in keys]
         return dict(self._processor.image_processor(images=pictures, return_tensors="pt")) | self.mark_images(input_ids)
 
     def mark_images(self, input_ids: torch.Tensor) -> dict[str, torch.Tensor]:
@@ -66,10 +69,18 @@ class TrainingImages:
             return {}
         return {"mm_token_type_ids": torch.tensor(self._processor.create_mm_token_type_ids(input_ids.tolist()))}
 
+    def _open(self, key: str) -> Image:
+        if self._store is None:
+            raise TrainError(
+                "the training rows show page images, and this run has no index stage, in whose folder page images are kept. "
+                "Run: python jobs/index.py --corpus.page-images, on the documents of the rows, or train on rows of text."
+            )
+        return self._store.open(key)
 
-def open_training_images(model: str, images_dir: Path) -> TrainingImages | None:
-    """The images for a model; None if it takes none."""
+
+def open_training_images(model: str, images_dir: Path | None) -> TrainingImages | None:
+    """The images for a model, from the store in `images_dir`, None where there is no store; None if the model takes none."""
     processor = load_processor(model)
     if processor is None or getattr(processor, "image_token_id", None) is None:
         return None
-    return TrainingImages(processor, PageImages(images_dir))
+    return TrainingImages(processor, PageImages(images_dir) if images_dir else None)

@@ -1,19 +1,24 @@
 """What a training process is given."""
 
 from dataclasses import dataclass
+from pathlib import Path
 
 from drag_ray.finetune.config import FinetuneConfig
 
 
 @dataclass(frozen=True)
 class TrainJob:
-    """What a training process needs to know. Paths are absolute; `num_threads` counts on a CPU only."""
+    """What a training process needs to know.
+
+    Paths are absolute; `images_dir` is None where the run has no index, and so no page images. `num_threads` counts on a CPU
+    only.
+    """
 
     config: FinetuneConfig
     model: str
-    train_path: str
-    validation_path: str
-    images_dir: str
+    train_path: Path
+    validation_path: Path
+    images_dir: Path | None
     use_gpu: bool
     num_workers: int
     num_threads: int

@@ -1,5 +1,6 @@
 """The finetune stage: Ray Train runs the training processes, keeps their checkpoints and starts them again when one dies."""
 
+import dataclasses
 import logging
 import math
 import shutil
@@ -48,7 +49,7 @@ _ADAPTER_FILES = (
 
 
 def run(sections: FinetuneSections, inputs: Inputs, folder: StageFolder) -> dict[str, Any]:
-    """Train an adapter on the rows of `finetune.format` and write it, merged too if wanted, into the folder.
+    """Train an adapter on the rows of the chosen method and write it, merged too if wanted, into the folder.
 
     A stage that was killed goes on from its last checkpoint, as training does after the death of a worker, and once in a start
     after numbers that are not finite, which hardware can be the cause of.
@@ -62,9 +63,10 @@ def run(sections: FinetuneSections, inputs: Inputs, folder: StageFolder) -> dict
         TrainError: the model cannot be trained so, has learned nothing, or workers died more than `max_failures` times.
     """
     settings, model = sections.finetune, sections.engine.model
-    rows_dir = inputs["format"].resolve() / settings.format
+    row_format = settings.chosen_method.row_format
+    rows_dir = inputs["format"].resolve() / row_format
     if not (rows_dir / "train.jsonl").exists():
-        raise DataError(f"{rows_dir}: no train.jsonl. Run: python jobs/format.py --format.formats {settings.format}")
+        raise DataError(f"{rows_dir}: no train.jsonl. Run: python jobs/format.py --format.formats {row_format}")
     stage_dir = folder.path.resolve()
     index_dir = inputs.find("index")
     images_dir = index_dir.resolve() / page_images.DIR_NAME if index_dir else None
@@ -87,18 +89,19 @@ def _fit(settings: FinetuneConfig, model: str, rows_dir: Path, images_dir: Path 
     num_workers = settings.num_workers or (max(1, count_gpus()) if use_gpu else 1)
     num_cpus = 1 if use_gpu else _count_cpus_per_worker(num_workers)
     _announce(num_workers, num_cpus, use_gpu)
+    job = TrainJob(
+        config=settings,
+        model=model,
+        train_path=rows_dir / "train.jsonl",
+        validation_path=rows_dir / "validation.jsonl",
+        images_dir=images_dir,
+        use_gpu=use_gpu,
+        num_workers=num_workers,
+        num_threads=num_cpus,
+    )
     trainer = DataParallelTrainer(
         _train_loop,
-        train_loop_config={
-            "config": settings,
-            "model": model,
-            "train_path": str(rows_dir / "train.jsonl"),
-            "validation_path": str(rows_dir / "validation.jsonl"),
-            "images_dir": str(images_dir) if images_dir else "",
-            "use_gpu": use_gpu,
-            "num_workers": num_workers,
-            "num_threads": num_cpus,
-        },
+        train_loop_config={"job": job},
         backend_config=_choose_backend(settings, num_workers, use_gpu),
         scaling_config=ray.train.ScalingConfig(
             num_workers=num_workers,
@@ -130,14 +133,15 @@ def _choose_backend(settings: FinetuneConfig, num_workers: int, use_gpu: bool) -
     return TorchConfig(backend="nccl" if use_gpu else "gloo")
 
 
-def _train_loop(loop_config: dict[str, Any]) -> dict[str, Any] | DragRayError:
+def _train_loop(loop_config: dict[str, TrainJob]) -> dict[str, Any] | DragRayError:
     """Runs in each training process. What a restart cannot mend is returned, not raised, so that Ray does not try again."""
     from drag_ray.finetune.trainer import train
 
     for name in ("", "ray.train"):  # below it, Ray Train prints every report in full, and a line a checkpoint
         logging.getLogger(name).setLevel(logging.WARNING)
     try:
-        job = TrainJob(**{**loop_config, "model": resolve_model(loop_config["model"])})
+        job = loop_config["job"]
+        job = dataclasses.replace(job, model=resolve_model(job.model))
         checkpoint = ray.train.get_checkpoint()
         if checkpoint is None:
             return train(job, _report, None)

@@ -6,19 +6,35 @@ from typing import Any
 
 import torch
 from torch.nn.functional import cross_entropy
+from trl.trainer.sft_config import SFTConfig
 from trl.trainer.sft_trainer import SFTTrainer
 
 from drag_ray.engine.tokens import IGNORED_LABEL
 from drag_ray.finetune.finite_steps import FiniteSteps
-from drag_ray.finetune.tokenized_rows import ROW_NUMBERS
+
+_ROW_NUMBERS = ("weight", "advantage")
+"""What a row may count in the loss: a supervised one its weight, a drawn one how much better than others it was."""
+
+
+def build_arguments(options: dict[str, Any]) -> SFTConfig:
+    """The arguments of the trainers below, of which `options` are those that all of TRL's have."""
+    return SFTConfig(**options, dataset_kwargs={"skip_prepare_dataset": True})
 
 
 class SupervisedTrainer(FiniteSteps, SFTTrainer):
-    """`SFTTrainer` with TRL's own loss, which on GPUs leaves the logits out and takes less memory."""
+    """`SFTTrainer` with TRL's own loss, which on GPUs leaves the logits out and takes less memory.
+
+    The loss is divided by the trained tokens of a whole step. Vision-language models say of themselves that theirs is not, and
+    with gradient accumulation each batch would be divided by its own tokens, and weighted ones by the number of batches again.
+    """
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self.model_accepts_loss_kwargs = True
 
 
-class TrainedTokensTrainer(FiniteSteps, SFTTrainer):
-    """`SFTTrainer` that projects only the trained positions onto the vocabulary, and in which rows can count differently.
+class TrainedTokensTrainer(SupervisedTrainer):
+    """`SupervisedTrainer` that projects only the trained positions onto the vocabulary, and in which rows can count differently.
 
     TRL leaves the other positions out on GPUs alone. Elsewhere it projects every position of the prompt too, which is most of a
     step for a small model with a large vocabulary: 7 to 10 s instead of 2.4 s (SmolLM2-135M, 8 rows of 210 tokens, 2 cores).
@@ -100,7 +116,7 @@ def _predict_trained(model: Any, inputs: dict[str, Any]) -> tuple[torch.Tensor, 
 
 def list_features(inputs: dict[str, Any]) -> dict[str, Any]:
     """What of a batch the model's forward takes."""
-    return {name: value for name, value in inputs.items() if name not in ("labels", *ROW_NUMBERS)}
+    return {name: value for name, value in inputs.items() if name not in ("labels", *_ROW_NUMBERS)}
 
 
 def count_weighted_tokens(inputs: dict[str, Any]) -> torch.Tensor:

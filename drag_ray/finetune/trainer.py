@@ -13,20 +13,22 @@ from typing import Any
 import torch
 from datasets import Dataset
 from peft import LoraConfig
-from transformers import PrinterCallback, Trainer, set_seed
+from transformers import PrinterCallback, TrainingArguments, set_seed
 from transformers.utils.logging import disable_progress_bar
 
+from drag_ray.engine.conversation import Row
 from drag_ray.engine.pretrained import load_tokenizer
 from drag_ray.errors import DataError, TrainError
 from drag_ray.finetune.arguments import build_options
 from drag_ray.finetune.attention import describe_attention, leave_out_broken_kernels
 from drag_ray.finetune.canary import check_effect
+from drag_ray.finetune.config import FinetuneConfig
 from drag_ray.finetune.curve import ReportCallback, ReportFn, build_curve
 from drag_ray.finetune.deepspeed import ZeroStage, resolve_zero_stage
-from drag_ray.finetune.images import TrainingImages, open_training_images
+from drag_ray.finetune.images import open_training_images
 from drag_ray.finetune.job import TrainJob
-from drag_ray.finetune.methods import Supervised, build_method
-from drag_ray.finetune.tokenized_rows import TokenizedRows
+from drag_ray.finetune.methods.method import Method, TrainerOptions
+from drag_ray.finetune.tokenized_rows import RowTokenizer, TokenizedRows
 
 _VISION_PART = r".*(visual|vision_tower|vision_model)\..*"
 
@@ -49,10 +51,11 @@ def train(job: TrainJob, report: ReportFn, resume_from: Path | None) -> dict[str
     zero_stage = resolve_zero_stage(config.deepspeed, job.use_gpu, job.num_workers)
     _prepare_process(job, zero_stage)
     tokenizer = load_tokenizer(job.model)
-    images = open_training_images(job.model, Path(job.images_dir))
-    method = build_method(config)
-    train_rows = _tokenize_file(Path(job.train_path), method, tokenizer, images, config.limit)
-    validation_rows = _tokenize_file(Path(job.validation_path), method, tokenizer, images)
+    images = open_training_images(job.model, job.images_dir)
+    method = config.chosen_method
+    row_tokenizer = RowTokenizer(tokenizer, config.max_length, images)
+    train_rows = _tokenize_file(job.train_path, method, row_tokenizer, config.limit)
+    validation_rows = _tokenize_file(job.validation_path, method, row_tokenizer)
     _check_any_left(train_rows, job.train_path)
     if zero_stage == "zero3":
         _check_all_show_images(train_rows.rows + validation_rows.rows)
@@ -62,7 +65,7 @@ def train(job: TrainJob, report: ReportFn, resume_from: Path | None) -> dict[str
         counts = _count_rows(train_rows, validation_rows)
         options = build_options(job, zero_stage, scratch_dir, counts, resumes=resume_from is not None)
         arguments = method.build_arguments(options)
-        trainer = _build_trainer(method, job.model, arguments, tokenizer, images, train_rows, validation_rows)
+        trainer = method.build_trainer(_load_parts(job, arguments, tokenizer, train_rows, validation_rows), images)
         trainer.remove_callback(PrinterCallback)
         trainer.add_callback(ReportCallback(report, counts))
         trainer.train(resume_from_checkpoint=str(resume_from) if resume_from else None)
@@ -90,16 +93,14 @@ def _start_deepspeed(use_gpu: bool) -> None:
     deepspeed.init_distributed(dist_backend="nccl" if use_gpu else "gloo")
 
 
-def _tokenize_file(
-    path: Path, method: Supervised, tokenizer: Any, images: TrainingImages | None, limit: int = 0
-) -> TokenizedRows:
+def _tokenize_file(path: Path, method: Method, tokenizer: RowTokenizer, limit: int = 0) -> TokenizedRows:
     try:
-        return method.tokenize(_read_rows(path, limit), tokenizer, images)
+        return method.tokenize(_read_rows(path, limit), tokenizer)
     except DataError as error:
         raise DataError(f"{path}: {error}") from None
 
 
-def _check_any_left(rows: TokenizedRows, path: str) -> None:
+def _check_any_left(rows: TokenizedRows, path: Path) -> None:
     if rows.rows:
         return
     if rows.num_without_advantage:
@@ -120,7 +121,7 @@ def _check_all_show_images(rows: list[dict[str, Any]]) -> None:
         )
 
 
-def _read_rows(path: Path, limit: int = 0) -> Iterator[dict[str, Any]]:
+def _read_rows(path: Path, limit: int = 0) -> Iterator[Row]:
     try:
         with path.open(encoding="utf-8") as lines:
             for number, line in enumerate(lines, start=1):
@@ -146,30 +147,22 @@ def _count_rows(train_rows: TokenizedRows, validation_rows: TokenizedRows) -> di
     }
 
 
-def _build_trainer(
-    method: Supervised,
-    model_name: str,
-    arguments: Any,
-    tokenizer: Any,
-    images: TrainingImages | None,
-    train_rows: TokenizedRows,
-    validation_rows: TokenizedRows,
-) -> Trainer:
-    model = method.load_model(model_name)
-    _check_target_modules(model, method.config.target_modules)
-    options: dict[str, Any] = {
+def _load_parts(
+    job: TrainJob, arguments: TrainingArguments, tokenizer: Any, train_rows: TokenizedRows, validation_rows: TokenizedRows
+) -> TrainerOptions:
+    model = job.config.chosen_method.load_model(job.model, job.config.dtype)
+    _check_target_modules(model, job.config.target_modules)
+    return {
         "model": model,
         "args": arguments,
         "train_dataset": Dataset.from_list(train_rows.rows),
         "eval_dataset": Dataset.from_list(validation_rows.rows) if validation_rows.rows else None,
         "processing_class": tokenizer,
-        "peft_config": _build_adapter(method, has_vision=hasattr(model.config, "vision_config")),
+        "peft_config": _build_adapter(job.config, has_vision=hasattr(model.config, "vision_config")),
     }
-    return method.build_trainer(options, images)
 
 
-def _build_adapter(method: Supervised, *, has_vision: bool) -> LoraConfig:
-    config = method.config
+def _build_adapter(config: FinetuneConfig, *, has_vision: bool) -> LoraConfig:
     return LoraConfig(
         r=config.lora_r,
         lora_alpha=config.lora_alpha,
@@ -178,7 +171,7 @@ def _build_adapter(method: Supervised, *, has_vision: bool) -> LoraConfig:
         # The vision part stays as it is: the replies to learn are few and teach it little, and vLLM serves adapters of the
         # language part alone.
         exclude_modules=_VISION_PART if has_vision else None,
-        task_type=method.task,  # PEFT trains a reward model's head as well
+        task_type=config.chosen_method.task,  # PEFT trains a reward model's head as well
     )
 
 

@@ -14,7 +14,7 @@ from drag_ray.corpus.text import to_printable
 from drag_ray.engine.conversation import read_conversation
 from drag_ray.engine.generate import join_text
 from drag_ray.engine.masks import Mask
-from drag_ray.engine.tokens import IGNORED_LABEL, tokenize_conversation
+from drag_ray.engine.tokens import IGNORED_LABEL, LabelledTokens, tokenize_conversation
 from drag_ray.errors import DataError
 from drag_ray.webpage import render_page
 
@@ -74,7 +74,7 @@ def inspect_file(path: Path, tokenizer: Any, mask: Mask, num_samples: int, max_t
 
     Args:
         tokenizer: a fast tokenizer with a chat template.
-        mask: what of a learned reply counts, as in finetune.mask.
+        mask: what of a learned reply counts, as in finetune.sft.mask.
         num_samples: rows, spread evenly over those that are tokenized, that are shown.
         max_tokenized: rows that are tokenized; the others are only counted.
 
@@ -186,7 +186,7 @@ def _list_figures(inspection: Inspection) -> list[str]:
     return figures
 
 
-def _cut_pieces(tokenized: dict[str, list[int]], tokenizer: Any) -> list[Piece]:
+def _cut_pieces(tokenized: LabelledTokens, tokenizer: Any) -> list[Piece]:
     pairs = zip(tokenized["input_ids"], tokenized["labels"], strict=True)
     runs = itertools.groupby(pairs, key=lambda pair: pair[1] != IGNORED_LABEL)
     return [Piece(tokenizer.decode([token for token, _ in run]), is_learned) for is_learned, run in runs]

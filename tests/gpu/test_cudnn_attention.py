@@ -21,7 +21,8 @@ from drag_ray.finetune import trainer
 from drag_ray.finetune.attention import is_cudnn_sound, leave_out_broken_kernels
 from drag_ray.finetune.config import FinetuneConfig
 from drag_ray.finetune.job import TrainJob
-from drag_ray.finetune.tokenized_rows import tokenize_rows
+from drag_ray.finetune.methods.sft import SFT
+from drag_ray.finetune.tokenized_rows import RowTokenizer
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an NVIDIA GPU")]
 
@@ -104,16 +105,16 @@ def write_low_scoring_model(folder: Path) -> Path:
 
 def write_rows(path: Path, model_dir: Path) -> None:
     """Pairs of rows of 192 tokens and of fewer, so that batches of two are padded and so have a mask."""
-    tokenizer = AutoTokenizer.from_pretrained(model_dir)
+    row_tokenizer = RowTokenizer(AutoTokenizer.from_pretrained(model_dir), 2048)
 
     def build_row(num_words: int) -> dict[str, object]:
         prompt = [{"role": "user", "content": "Where" + " is" * num_words}]
         return {"prompt": prompt, "completion": [{"role": "assistant", "content": "<search>pump</search>"}]}
 
-    [shortest] = tokenize_rows([build_row(0)], tokenizer, 2048).rows
+    [shortest] = SFT().tokenize([build_row(0)], row_tokenizer).rows
     num_missing = 192 - len(shortest["input_ids"])
     rows = [build_row(num_missing - number) for number in range(8)]
-    assert [len(row["input_ids"]) for row in tokenize_rows(rows, tokenizer, 2048).rows] == list(range(192, 184, -1))
+    assert [len(row["input_ids"]) for row in SFT().tokenize(rows, row_tokenizer).rows] == list(range(192, 184, -1))
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
 
 
@@ -126,9 +127,9 @@ def train(folder: Path) -> list[float]:
     job = TrainJob(
         config,
         str(model_dir),
-        train_path=str(folder / "train.jsonl"),
-        validation_path=str(folder / "validation.jsonl"),
-        images_dir="",
+        train_path=folder / "train.jsonl",
+        validation_path=folder / "validation.jsonl",
+        images_dir=None,
         use_gpu=True,
         num_workers=1,
         num_threads=1,

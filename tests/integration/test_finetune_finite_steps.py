@@ -12,9 +12,9 @@ from drag_ray.engine.embedded import embedded_model_dir
 from drag_ray.errors import NotFiniteError, TrainError
 from drag_ray.finetune.config import FinetuneConfig
 from drag_ray.finetune.job import TrainJob
+from drag_ray.finetune.methods.registry import METHOD_NAMES
 from drag_ray.finetune.trainer import train
 
-FORMATS = ("sft_query", "dpo", "kto", "reward", "rl_steps")
 NUM_ROWS = 4
 TOO_MUCH = 1e39
 """More than float32 can hold."""
@@ -35,10 +35,10 @@ def model_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def write_job(
     folder: Path, model_dir: Path, options: dict[str, Any], changed: dict[int, dict[str, Any]] | None = None
 ) -> TrainJob:
-    """A training of four rows, one a step, some of them with other columns; the rows are those of `options["format"]`."""
+    """A training of four rows, one a step, some of them with other columns; the rows are those of `options["method"]`."""
     tokenizer = AutoTokenizer.from_pretrained(model_dir)
     rows = [
-        build_row(options["format"], number, tokenizer) | {"trajectory_id": f"q{number}-0"} | (changed or {}).get(number, {})
+        build_row(options["method"], number, tokenizer) | {"trajectory_id": f"q{number}-0"} | (changed or {}).get(number, {})
         for number in range(NUM_ROWS)
     ]
     path = folder / "train.jsonl"
@@ -46,27 +46,35 @@ def write_job(
     (folder / "validation.jsonl").write_text("")
     defaults = {"epochs": 1, "batch_size": 1, "checkpoint_steps": 1, "dtype": "float32", "device": "cpu", "warmup_ratio": 0}
     config = FinetuneConfig(**(defaults | options))
-    paths = {"train_path": str(path), "validation_path": str(folder / "validation.jsonl"), "images_dir": ""}
-    return TrainJob(config, str(model_dir), **paths, use_gpu=False, num_workers=1, num_threads=1)
+    return TrainJob(
+        config,
+        str(model_dir),
+        train_path=path,
+        validation_path=folder / "validation.jsonl",
+        images_dir=None,
+        use_gpu=False,
+        num_workers=1,
+        num_threads=1,
+    )
 
 
-def build_row(kind: str, number: int, tokenizer: Any) -> dict[str, Any]:
-    """A row of each format; of a question's two scored replies one comes after the other."""
-    question = number // 2 if kind == "reward" else number
+def build_row(method: str, number: int, tokenizer: Any) -> dict[str, Any]:
+    """A row of each method; of a question's two scored replies one comes after the other."""
+    question = number // 2 if method == "reward" else number
     replies = [f"<search>{words}</search>" for words in ("thing", "somewhere else")]
     prompt = [{"role": "user", "content": f"Where is thing {question}?"}]
-    if kind == "dpo":
+    if method == "dpo":
         chosen, rejected = ([{"role": "assistant", "content": reply}] for reply in replies)
         return {"prompt": prompt, "chosen": chosen, "rejected": rejected}
     reply = replies[number % 2]
     row = {"prompt": prompt, "completion": [{"role": "assistant", "content": reply}]}
-    of_kind = {
-        "sft_query": {},
+    of_method = {
+        "sft": {},
         "kto": {"label": number % 2 == 0},
         "reward": {"score": 1.0 - number % 2},
-        "rl_steps": {"advantage": 0.5 - number % 2, "completion_token_ids": tokenizer.encode(reply)},
+        "grpo": {"advantage": 0.5 - number % 2, "completion_token_ids": tokenizer.encode(reply)},
     }
-    return row | of_kind[kind]
+    return row | of_method[method]
 
 
 def run(job: TrainJob) -> list[int]:
@@ -80,10 +88,10 @@ def run(job: TrainJob) -> list[int]:
     return steps
 
 
-@pytest.mark.parametrize("kind", FORMATS)
-def test_weights_that_run_away_stop_the_training_at_the_next_step(kind: str, model_dir: Path, tmp_path: Path) -> None:
-    batch_size = 2 if kind == "kto" else 1
-    job = write_job(tmp_path, model_dir, {"format": kind, "learning_rate": 1e30, "batch_size": batch_size})
+@pytest.mark.parametrize("method", METHOD_NAMES)
+def test_weights_that_run_away_stop_the_training_at_the_next_step(method: str, model_dir: Path, tmp_path: Path) -> None:
+    batch_size = 2 if method == "kto" else 1
+    job = write_job(tmp_path, model_dir, {"method": method, "learning_rate": 1e30, "batch_size": batch_size})
     with pytest.raises(
         NotFiniteError, match=r"finetune step 2: loss \S+, gradient norm nan.*learning_rate .*1e\+30 now"
     ) as caught:
@@ -91,9 +99,9 @@ def test_weights_that_run_away_stop_the_training_at_the_next_step(kind: str, mod
     assert caught.value.steps == [1]  # type: ignore[attr-defined]
 
 
-@pytest.mark.parametrize(("kind", "column"), [("sft_query", "weight"), ("rl_steps", "advantage")])
-def test_a_broken_row_is_named(kind: str, column: str, model_dir: Path, tmp_path: Path) -> None:
-    job = write_job(tmp_path, model_dir, {"format": kind}, changed={2: {column: TOO_MUCH}})
+@pytest.mark.parametrize(("method", "column"), [("sft", "weight"), ("grpo", "advantage")])
+def test_a_broken_row_is_named(method: str, column: str, model_dir: Path, tmp_path: Path) -> None:
+    job = write_job(tmp_path, model_dir, {"method": method}, changed={2: {column: TOO_MUCH}})
     with pytest.raises(NotFiniteError, match=r"Rows of the step, by their line in train\.jsonl: 3 \(q2-0\)\. ") as caught:
         run(job)
     steps = caught.value.steps  # type: ignore[attr-defined]
@@ -102,13 +110,13 @@ def test_a_broken_row_is_named(kind: str, column: str, model_dir: Path, tmp_path
 
 def test_the_first_step_is_not_laid_to_the_learning_rate(model_dir: Path, tmp_path: Path) -> None:
     changed = {number: {"weight": TOO_MUCH} for number in range(NUM_ROWS)}
-    job = write_job(tmp_path, model_dir, {"format": "sft_query"}, changed)
+    job = write_job(tmp_path, model_dir, {"method": "sft"}, changed)
     with pytest.raises(NotFiniteError, match=r"finetune step 1: .*one of these rows is broken, or the base model"):
         run(job)
 
 
-@pytest.mark.parametrize("kind", ["sft_query", "reward"])
-def test_a_training_that_changes_nothing_is_refused(kind: str, model_dir: Path, tmp_path: Path) -> None:
-    job = write_job(tmp_path, model_dir, {"format": kind, "learning_rate": 1e-12})
+@pytest.mark.parametrize("method", ["sft", "reward"])
+def test_a_training_that_changes_nothing_is_refused(method: str, model_dir: Path, tmp_path: Path) -> None:
+    job = write_job(tmp_path, model_dir, {"method": method, "learning_rate": 1e-12})
     with pytest.raises(TrainError, match=r"training has changed nothing.*training row 1 \(q0-0\).*learning_rate 1e-12"):
         run(job)

@@ -31,7 +31,11 @@ from drag_ray.finetune.config import FinetuneConfig
 from drag_ray.finetune.images import open_training_images
 from drag_ray.finetune.job import TrainJob
 from drag_ray.finetune.merge import merge_adapter
-from drag_ray.finetune.tokenized_rows import tokenize_rows, tokenize_scored
+from drag_ray.finetune.methods.dpo import DPO
+from drag_ray.finetune.methods.kto import KTO
+from drag_ray.finetune.methods.reward import RewardModelling
+from drag_ray.finetune.methods.sft import SFT
+from drag_ray.finetune.tokenized_rows import RowTokenizer
 from drag_ray.finetune.trained_tokens import compute_trained_loss
 from drag_ray.finetune.trainer import train
 from drag_ray.pipeline import run_code
@@ -106,7 +110,7 @@ def configure(**options: Any) -> FinetuneConfig:
         "dtype": "float32",
         "device": "cpu",
     }
-    return FinetuneConfig(**({"format": "sft_context", "checkpoint_steps": EPOCHS} | defaults | options))
+    return FinetuneConfig.model_validate({"sft": SFT(rows="sft_context"), "checkpoint_steps": EPOCHS} | defaults | options)
 
 
 @pytest.fixture(scope="module")
@@ -135,7 +139,7 @@ def compute_loss(model: Any, batch: dict[str, torch.Tensor]) -> float:
 def test_the_adapter_loads_with_its_base_and_sees_the_images(counts: dict[str, Any], run_dir: Path, model_dir: Path) -> None:
     images = open_training_images(str(model_dir), run_dir / "index" / DIR_NAME)
     tokenizer = load_tokenizer(model_dir)
-    rows = tokenize_rows(read_rows(run_dir), tokenizer, 2048, images=images).rows
+    rows = SFT().tokenize(read_rows(run_dir), RowTokenizer(tokenizer, 2048, images)).rows
     learned = [tokenizer.decode([label for label in row["labels"] if label != IGNORED_LABEL]) for row in rows]
     assert learned == [f"<search>{query}</search><|im_end|>" for query in QUERIES]
 
@@ -157,7 +161,7 @@ def test_the_adapter_loads_with_its_base_and_sees_the_images(counts: dict[str, A
 def test_trls_own_loss_which_gpus_take_is_the_same(run_dir: Path, model_dir: Path, tmp_path: Path) -> None:
     images = open_training_images(str(model_dir), run_dir / "index" / DIR_NAME)
     tokenizer = load_tokenizer(model_dir)
-    rows = tokenize_rows(read_rows(run_dir), tokenizer, 2048, images=images).rows
+    rows = SFT().tokenize(read_rows(run_dir), RowTokenizer(tokenizer, 2048, images)).rows
     collate = RowCollator(tokenizer.pad_token_id, images)
     arguments = SFTConfig(
         str(tmp_path),
@@ -182,13 +186,13 @@ def test_trls_own_loss_which_gpus_take_is_the_same(run_dir: Path, model_dir: Pat
 
 
 def build_job(run_dir: Path, model_dir: Path, config: FinetuneConfig) -> TrainJob:
-    rows_dir = run_dir / "format" / config.format
+    rows_dir = run_dir / "format" / config.chosen_method.row_format
     return TrainJob(
         config=config,
         model=str(model_dir),
-        train_path=str(rows_dir / "train.jsonl"),
-        validation_path=str(rows_dir / "validation.jsonl"),
-        images_dir=str(run_dir / "index" / DIR_NAME),
+        train_path=rows_dir / "train.jsonl",
+        validation_path=rows_dir / "validation.jsonl",
+        images_dir=run_dir / "index" / DIR_NAME,
         use_gpu=False,
         num_workers=1,
         num_threads=1,
@@ -220,7 +224,7 @@ def test_preferences_that_only_the_images_tell_apart_are_learned(run_dir: Path, 
         for row, other in zip(rows, rows[1:] + rows[:1], strict=True)
     ]
     write_rows(run_dir, "dpo", pairs)
-    config = configure(format="dpo", epochs=10, learning_rate=0.01, preference_beta=0.3)
+    config = configure(method="dpo", dpo=DPO(beta=0.3), epochs=10, learning_rate=0.01)
     outcome = train(build_job(run_dir, model_dir, config), lambda metrics, checkpoint_dir: None, None)
     assert outcome["counts"]["images"] == len(pairs)
     last = outcome["curve"][-1]
@@ -228,8 +232,8 @@ def test_preferences_that_only_the_images_tell_apart_are_learned(run_dir: Path, 
     assert last["eval_loss"] < math.log(2) / 3
 
 
-def test_replies_that_are_wanted_for_one_picture_alone_are_learned(run_dir: Path, model_dir: Path) -> None:
-    """Half of the replies are wanted, and none by itself: who is blind cannot get below 1/2."""
+def test_replies_that_are_desirable_for_one_picture_alone_are_learned(run_dir: Path, model_dir: Path) -> None:
+    """Half of the replies are desirable, and none by itself: who is blind cannot get below 1/2."""
     first, second = read_rows(run_dir)[:2]
     labelled = [
         {**shown, "completion": written["completion"], "label": shown is written}
@@ -237,7 +241,7 @@ def test_replies_that_are_wanted_for_one_picture_alone_are_learned(run_dir: Path
         for written in (first, second)
     ]
     write_rows(run_dir, "kto", labelled)
-    config = configure(format="kto", epochs=6, learning_rate=0.002, preference_beta=0.3)
+    config = configure(method="kto", kto=KTO(beta=0.3), epochs=6, learning_rate=0.002)
     outcome = train(build_job(run_dir, model_dir, config), lambda metrics, checkpoint_dir: None, None)
     assert outcome["counts"]["images"] == 4
     assert outcome["curve"][0]["eval_loss"] == pytest.approx(0.5, abs=1e-4)
@@ -253,7 +257,7 @@ def test_a_reward_model_learns_what_only_the_images_tell_apart(run_dir: Path, mo
         for written in (first, second)
     ]
     write_rows(run_dir, "reward", scored)
-    job = build_job(run_dir, model_dir, configure(format="reward", epochs=20, learning_rate=0.01, checkpoint_steps=20))
+    job = build_job(run_dir, model_dir, configure(method="reward", epochs=20, learning_rate=0.01, checkpoint_steps=20))
     outcome = train(job, lambda metrics, checkpoint: shutil.copytree(checkpoint, tmp_path / "adapter"), None)
     assert outcome["counts"]["rows"] == outcome["counts"]["images"] == 2
     last = outcome["curve"][-1]
@@ -265,8 +269,9 @@ def test_a_reward_model_learns_what_only_the_images_tell_apart(run_dir: Path, mo
     model = load_reward_model(tmp_path / "merged", "float32").eval()
     images = open_training_images(str(model_dir), run_dir / "index" / DIR_NAME)
     tokenizer = load_tokenizer(model_dir)
+    pairs = RewardModelling().tokenize(scored, RowTokenizer(tokenizer, 2048, images)).rows
     collate = PairCollator(tokenizer.pad_token_id, images, marks_replies=False)
     with torch.no_grad():
-        chosen, rejected = model(**collate(tokenize_scored(scored, tokenizer, 2048, images=images).rows)).logits.view(2, -1)
+        chosen, rejected = model(**collate(pairs)).logits.view(2, -1)
     loss = -torch.nn.functional.logsigmoid(chosen - rejected).mean().item()
     assert loss == pytest.approx(last["eval_loss"], abs=1e-3)

@@ -26,6 +26,9 @@ from drag_ray.engine.reward_model import RewardModel
 from drag_ray.errors import DataError, NotFiniteError, TrainError
 from drag_ray.finetune.config import FinetuneConfig
 from drag_ray.finetune.job import TrainJob
+from drag_ray.finetune.methods.dpo import DPO
+from drag_ray.finetune.methods.grpo import GRPO
+from drag_ray.finetune.methods.kto import KTO
 from drag_ray.finetune.trainer import train
 from drag_ray.pipeline import run_code
 from drag_ray.run_config import RunConfig
@@ -119,9 +122,17 @@ def open_folder(run_dir: Path) -> StageFolder:
 def train_alone(run_dir: Path, model: Path, **options: Any) -> tuple[dict[str, int], list[dict[str, Any]]]:
     """What the stage's training process does, without Ray: its counts and its curve. The adapter is `run_dir / "adapter"`."""
     settings = make_config(run_dir, model, **options).finetune
-    rows_dir = run_dir / "format" / settings.format
-    paths = {"train_path": str(rows_dir / "train.jsonl"), "validation_path": str(rows_dir / "validation.jsonl")}
-    job = TrainJob(settings, str(model), **paths, images_dir="", use_gpu=False, num_workers=1, num_threads=1)
+    rows_dir = run_dir / "format" / settings.chosen_method.row_format
+    job = TrainJob(
+        settings,
+        str(model),
+        train_path=rows_dir / "train.jsonl",
+        validation_path=rows_dir / "validation.jsonl",
+        images_dir=None,
+        use_gpu=False,
+        num_workers=1,
+        num_threads=1,
+    )
     outcome = train(
         job, lambda metrics, checkpoint_dir: shutil.copytree(checkpoint_dir, run_dir / "adapter", dirs_exist_ok=True), None
     )
@@ -224,12 +235,12 @@ def test_a_training_that_is_not_finite_goes_on_once_from_its_checkpoint_and_publ
 
 def test_preference_pairs_make_the_chosen_replies_likelier(tmp_path: Path, nano_model: Path) -> None:
     held_out = write_pairs(tmp_path, num_rows=32)
-    _, curve = train_alone(tmp_path, nano_model, format="dpo", epochs=2, learning_rate=1e-3, batch_size=4)
+    _, curve = train_alone(tmp_path, nano_model, method="dpo", epochs=2, learning_rate=1e-3, batch_size=4)
     assert curve[0]["eval_loss"] == pytest.approx(math.log(2), abs=1e-5)
     assert curve[1]["loss"] == pytest.approx(math.log(2), abs=1e-5)  # the policy is still its own reference
     assert curve[-1]["eval_loss"] < 0.5
     assert curve[-1]["eval_pair_accuracy"] == 1
-    expected = _compute_dpo_loss(nano_model, tmp_path / "adapter", held_out, FinetuneConfig().preference_beta)
+    expected = _compute_dpo_loss(nano_model, tmp_path / "adapter", held_out, DPO().beta)
     assert curve[-1]["eval_loss"] == pytest.approx(expected, rel=1e-3)
 
 
@@ -247,18 +258,18 @@ def _compute_dpo_loss(base_dir: Path, adapter_dir: Path, pairs: list[dict[str, A
     return float(torch.stack(losses).mean())
 
 
-def test_wanted_replies_become_likelier_and_unwanted_ones_less_likely(tmp_path: Path, nano_model: Path) -> None:
+def test_desirable_replies_become_likelier_and_undesirable_ones_less_likely(tmp_path: Path, nano_model: Path) -> None:
     replies = [("<search>thing</search>", True), *(("<search>somewhere else entirely</search>", False),) * 2]
     rows = [
-        {"prompt": say("user", f"Where is thing {number}?"), "completion": say("assistant", reply), "label": is_wanted}
+        {"prompt": say("user", f"Where is thing {number}?"), "completion": say("assistant", reply), "label": label}
         for number in range(10)
-        for reply, is_wanted in replies
+        for reply, label in replies
     ]
     held_out = rows[18:]
     write_split(tmp_path, "kto", rows, 18)
-    counts, curve = train_alone(tmp_path, nano_model, format="kto", epochs=3, learning_rate=1e-3, batch_size=4)
+    counts, curve = train_alone(tmp_path, nano_model, method="kto", epochs=3, learning_rate=1e-3, batch_size=4)
     assert (counts["rows"], counts["validation_rows"]) == (18, 12)
-    # The policy is its own reference: each wanted reply counts 1/2 x 2 (two unwanted ones for each), each unwanted one 1/2.
+    # The policy is its own reference: each desirable reply counts 1/2 x 2 (two others for each), each undesirable one 1/2.
     assert curve[0]["eval_loss"] == pytest.approx((4 * 0.5 * 2 + 8 * 0.5) / 12, abs=1e-5)
     order = Dataset.from_dict({"place": range(len(held_out))}).shuffle(seed=FinetuneConfig().seed)["place"]
     expected = _compute_kto_loss(nano_model, tmp_path / "adapter", [held_out[place] for place in order], batch_size=4)
@@ -282,7 +293,7 @@ def _compute_kto_loss(base_dir: Path, adapter_dir: Path, rows: list[dict[str, An
         divergence = max(0, sum(map(compute_gain, batch, others)) / len(batch))
         for row in batch:
             sign, weight = (1, 2) if row["label"] else (-1, 1)
-            gain = sign * FinetuneConfig().preference_beta * (compute_gain(row, row) - divergence)
+            gain = sign * KTO().beta * (compute_gain(row, row) - divergence)
             losses.append(weight * (1 - 1 / (1 + math.exp(-gain))))
     return sum(losses) / len(losses)
 
@@ -296,7 +307,7 @@ def test_a_reward_model_scores_the_better_query_higher(tmp_path: Path, nano_mode
     ]
     alone = {**rows[0], "prompt": say("user", "Where is nothing?")}
     write_split(tmp_path, "reward", [*rows[:39], alone, *rows[39:]], 40)
-    config = make_config(tmp_path, nano_model, format="reward", epochs=3, learning_rate=5e-3, batch_size=4)
+    config = make_config(tmp_path, nano_model, method="reward", epochs=3, learning_rate=5e-3, batch_size=4)
     with open_folder(tmp_path) as folder:
         counts = run_code(STAGES["finetune"], config, folder)
     assert (counts["rows"], counts["rows_without_advantage"], counts["validation_rows"]) == (39, 1, 9)
@@ -327,10 +338,10 @@ def _compute_rewards(base_dir: Path, adapter_dir: Path, conversations: list[list
 
 def test_steps_with_an_advantage_become_likelier_and_those_without_less_likely(tmp_path: Path, nano_model: Path) -> None:
     held_out = write_steps(tmp_path, nano_model, num_rows=32)
-    options = {"format": "rl_steps", "rl_clip_range": 0.5}
+    options = {"method": "grpo", "grpo": GRPO(clip_range=0.5)}
     counts, curve = train_alone(tmp_path, nano_model, epochs=2, learning_rate=1e-3, batch_size=4, **options)
     assert (counts["rows"], counts["rows_without_advantage"]) == (32, 1)
-    adapter_dir, settings = tmp_path / "adapter", FinetuneConfig(**options)
+    adapter_dir, settings = tmp_path / "adapter", options["grpo"]
     assert curve[0]["eval_loss"] == pytest.approx(_compute_policy_loss(nano_model, None, held_out, settings), rel=1e-4)
     expected = _compute_policy_loss(nano_model, adapter_dir, held_out, settings)
     assert curve[-1]["eval_loss"] == pytest.approx(expected, rel=1e-3)
@@ -346,7 +357,7 @@ def test_steps_of_which_none_is_better_are_refused(tmp_path: Path, nano_model: P
     step = {"prompt": say("user", "Where?"), "completion": say("assistant", "there"), "completion_token_ids": [1]}
     write_split(tmp_path, "rl_steps", [{**step, "advantage": 0.0}] * 3, 2)
     with pytest.raises(DataError, match=r"train\.jsonl: in all 2 rows .* earned the same.*collect\.samples_per_question"):
-        train_alone(tmp_path, nano_model, format="rl_steps")
+        train_alone(tmp_path, nano_model, method="grpo")
 
 
 def write_steps(run_dir: Path, model: Path, num_rows: int) -> list[dict[str, Any]]:
@@ -368,18 +379,16 @@ def write_steps(run_dir: Path, model: Path, num_rows: int) -> list[dict[str, Any
     return steps[num_rows:]
 
 
-def _compute_policy_loss(
-    base_dir: Path, adapter_dir: Path | None, steps: list[dict[str, Any]], settings: FinetuneConfig
-) -> float:
+def _compute_policy_loss(base_dir: Path, adapter_dir: Path | None, steps: list[dict[str, Any]], settings: GRPO) -> float:
     """The mean over all tokens of the clipped surrogate and the divergence, token by token."""
     tokenizer, before, now = _load_policies(base_dir, adapter_dir)
     losses = []
     for step in steps:
         scores = [_score(model, tokenizer, step["prompt"], step["completion_token_ids"]).tolist() for model in (before, now)]
         for old, new in zip(*scores, strict=True):
-            ratio, low, high = math.exp(new - old), 1 - settings.rl_clip_range, 1 + settings.rl_clip_range
+            ratio, low, high = math.exp(new - old), 1 - settings.clip_range, 1 + settings.clip_range
             gain = min(ratio * step["advantage"], min(max(ratio, low), high) * step["advantage"])
-            losses.append(settings.rl_kl_weight * (1 / ratio + math.log(ratio) - 1) - gain)
+            losses.append(settings.kl_weight * (1 / ratio + math.log(ratio) - 1) - gain)
     return sum(losses) / len(losses)
 
 

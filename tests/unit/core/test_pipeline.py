@@ -58,6 +58,17 @@ def test_placement_changes_nothing(run_dir: Path) -> None:
     assert changed_by(run_dir, "--rollout.num-engines", "8", "--engine.max-num-seqs", "512", "--cluster.num-cpus", "3") == set()
 
 
+def test_options_of_a_training_method_count_where_it_is_chosen(run_dir: Path) -> None:
+    assert changed_by(run_dir, "--finetune.dpo.beta", "0.3", "--finetune.grpo.kl-weight", "0") == set()
+    assert changed_by(run_dir, "--finetune.sft.mask", "search_only") == {"finetune"}
+    assert changed_by(run_dir, "--finetune.method", "dpo") == {"finetune"}
+    identities = [
+        compute_identity(STAGES["finetune"], configure(run_dir, "--finetune.method", "dpo", *more)).fingerprint
+        for more in ((), ("--finetune.dpo.beta", "0.3"), ("--finetune.sft.mask", "search_only"))
+    ]
+    assert identities[0] == identities[2] != identities[1]
+
+
 def test_an_input_that_changed_changes_its_readers(run_dir: Path) -> None:
     before = compute_identity(STAGES["format"], configure(run_dir)).fingerprint
     with StageFolder(run_dir / "process", Identity("process", {"other": 1}, {}, "code")) as folder:

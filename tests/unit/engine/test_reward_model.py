@@ -68,7 +68,7 @@ def test_replies_to_one_prompt_have_the_rewards_of_their_conversations(folder: P
 
 def test_a_model_that_writes_is_no_reward_model(tmp_path: Path) -> None:
     LlamaForCausalLM(LlamaConfig(**SHAPES)).save_pretrained(tmp_path)
-    with pytest.raises(TrainError, match=r"no reward model.*--finetune\.format reward"):
+    with pytest.raises(TrainError, match=r"no reward model.*--finetune\.method reward"):
         RewardModel(tmp_path)
 
 

@@ -66,7 +66,7 @@ def test_an_unknown_baseline_is_refused_when_the_options_are_read_and_names_the_
 def test_a_reward_model_is_no_policy_and_chooses_of_what_the_base_model_draws(run_dir: Path) -> None:
     finetune_dir = run_dir / "finetune"
     assert find_reward_model(finetune_dir) is None
-    with pytest.raises(ConfigError, match=r"'best_of': the finetune stage has made no reward model.*--finetune\.format reward"):
+    with pytest.raises(ConfigError, match=r"'best_of': the finetune stage has made no reward model.*--finetune\.method reward"):
         choose_baselines(configure("--evaluate.baselines", "best_of"), finetune_dir)
     artifacts.write_text(run_dir / "finetune" / "adapter" / "adapter_config.json", '{"task_type": "SEQ_CLS"}')
     config = configure("--evaluate.baselines", '["best_of", "question"]')

@@ -6,8 +6,10 @@ from typing import Any
 
 import pytest
 import torch
-from transformers import LlamaConfig, LlamaForCausalLM
+from transformers import AutoTokenizer, LlamaConfig, LlamaForCausalLM
 from trl.trainer.sft_config import SFTConfig
+
+from drag_ray.engine.embedded import embedded_model_dir
 
 
 @pytest.fixture(scope="package")
@@ -18,6 +20,12 @@ def model() -> LlamaForCausalLM:
         vocab_size=50, hidden_size=16, intermediate_size=32, num_hidden_layers=2, num_attention_heads=2, num_key_value_heads=1
     )
     return LlamaForCausalLM(config)
+
+
+@pytest.fixture(scope="package")
+def tokenizer() -> Any:
+    """The tokenizer of the embedded model."""
+    return AutoTokenizer.from_pretrained(embedded_model_dir())
 
 
 @pytest.fixture

@@ -16,7 +16,10 @@ from drag_ray.engine.tokens import IGNORED_LABEL
 from drag_ray.errors import DataError, TrainError
 from drag_ray.finetune.collator import RowCollator
 from drag_ray.finetune.images import TrainingImages, open_training_images
-from drag_ray.finetune.tokenized_rows import tokenize_rows, tokenize_steps
+from drag_ray.finetune.methods.grpo import GRPO
+from drag_ray.finetune.methods.method import Method
+from drag_ray.finetune.methods.sft import SFT
+from drag_ray.finetune.tokenized_rows import RowTokenizer, TokenizedRows
 
 SIZES = ((300, 400), (640, 320), (300, 400))
 SEARCH = "<search>rotor</search>"
@@ -65,6 +68,13 @@ def build_row(*keys: str) -> dict[str, Any]:
     return {"prompt": prompt, "completion": [say("assistant", SEARCH)], "images": list(keys)}
 
 
+def tokenize(
+    rows: list[dict[str, Any]], processor: Any, images: TrainingImages | None, method: Method | None = None, limit: int = 2048
+) -> TokenizedRows:
+    """Rows as supervised training, or another method, takes them."""
+    return (method or SFT()).tokenize(rows, RowTokenizer(processor.tokenizer, limit, images))
+
+
 def render(row: dict[str, Any], processor: Any) -> str:
     return processor.apply_chat_template(row["prompt"] + row["completion"], tokenize=False)
 
@@ -77,7 +87,7 @@ def test_an_image_has_the_tokens_that_the_processor_gives_it_and_they_are_not_le
     processor: Any, store: PageImages, keys: list[str], images: TrainingImages
 ) -> None:
     row = build_row(*keys)
-    [tokenized] = tokenize_rows([row], processor.tokenizer, 2048, images=images).rows
+    [tokenized] = tokenize([row], processor, images).rows
     expected = processor(text=[render(row, processor)], images=[store.open(key) for key in keys])
     assert tokenized["input_ids"] == expected["input_ids"][0]
     assert tokenized["input_ids"].count(processor.image_token_id) > 100
@@ -89,9 +99,9 @@ def test_of_a_step_with_images_the_drawn_tokens_alone_are_learned(
     processor: Any, keys: list[str], images: TrainingImages
 ) -> None:
     row = build_row(*keys)
-    [supervised] = tokenize_rows([row], processor.tokenizer, 2048, images=images).rows
+    [supervised] = tokenize([row], processor, images).rows
     row |= {"completion_token_ids": processor.tokenizer(SEARCH)["input_ids"], "advantage": -0.5}
-    [step] = tokenize_steps([row], processor.tokenizer, 2048, images).rows
+    [step] = tokenize([row], processor, images, GRPO()).rows
     assert step["input_ids"] == supervised["input_ids"][: len(step["input_ids"])]
     assert decode_learned(step, processor) == SEARCH
     assert step["image_keys"] == keys
@@ -99,7 +109,7 @@ def test_of_a_step_with_images_the_drawn_tokens_alone_are_learned(
 
 def test_without_a_mask_all_but_the_images_is_learned(processor: Any, keys: list[str], images: TrainingImages) -> None:
     row = build_row(keys[1])
-    [tokenized] = tokenize_rows([row], processor.tokenizer, 2048, "none", images).rows
+    [tokenized] = tokenize([row], processor, images, SFT(mask="none")).rows
     assert decode_learned(tokenized, processor) == render(row, processor).replace("<|image_pad|>", "")
 
 
@@ -107,7 +117,7 @@ def test_a_batch_has_what_the_processor_makes_of_it(
     processor: Any, store: PageImages, keys: list[str], images: TrainingImages
 ) -> None:
     rows = [build_row(keys[0], keys[1]), build_row(), build_row(keys[2])]
-    tokenized = tokenize_rows(rows, processor.tokenizer, 2048, images=images)
+    tokenized = tokenize(rows, processor, images)
     batch = RowCollator(processor.tokenizer.pad_token_id, images, number="weight")(tokenized.rows)
     expected = processor(
         text=[render(row, processor) for row in rows],
@@ -122,7 +132,7 @@ def test_a_batch_has_what_the_processor_makes_of_it(
 
 
 def test_a_batch_without_images_is_one_of_text(processor: Any, images: TrainingImages) -> None:
-    tokenized = tokenize_rows([build_row()], processor.tokenizer, 2048, images=images)
+    tokenized = tokenize([build_row()], processor, images)
     batch = RowCollator(processor.tokenizer.pad_token_id, images)(tokenized.rows)
     assert set(batch) == {"input_ids", "labels", "attention_mask"}
 
@@ -130,16 +140,16 @@ def test_a_batch_without_images_is_one_of_text(processor: Any, images: TrainingI
 def test_images_after_the_last_learned_reply_are_not_read(processor: Any, keys: list[str], images: TrainingImages) -> None:
     messages = [say("user", "Q"), say("assistant", SEARCH), say("user", "Pages found:", None), say("assistant", "no")]
     row = {"messages": messages, "num_prompt_messages": 1, "train_turns": [True, False], "images": keys[:1]}
-    [tokenized] = tokenize_rows([row], processor.tokenizer, 2048, images=images).rows
+    [tokenized] = tokenize([row], processor, images).rows
     assert tokenized["image_keys"] == []
     assert processor.image_token_id not in tokenized["input_ids"]
 
 
 def test_the_tokens_of_images_count_in_the_length_of_a_row(processor: Any, keys: list[str], images: TrainingImages) -> None:
-    [short, long] = tokenize_rows([build_row(), build_row(*keys)], processor.tokenizer, 2048, images=images).rows
+    [short, long] = tokenize([build_row(), build_row(*keys)], processor, images).rows
     limit = len(long["input_ids"]) - 1
     assert limit > len(short["input_ids"]) + 100
-    tokenized = tokenize_rows([build_row(), build_row(*keys)], processor.tokenizer, limit, images=images)
+    tokenized = tokenize([build_row(), build_row(*keys)], processor, images, limit=limit)
     assert (len(tokenized.rows), tokenized.num_too_long) == (1, 1)
 
 
@@ -150,22 +160,29 @@ def test_a_missing_or_damaged_image_is_told_with_its_row(
     data = store.read(keys[1])
     (store.root / keys[1]).write_bytes(data[: len(data) // 2])
     with pytest.raises(DataError, match=rf"row 2: .*{keys[1]}: damaged: the hash"):
-        tokenize_rows(rows, processor.tokenizer, 2048, images=images)
+        tokenize(rows, processor, images)
     (store.root / keys[1]).unlink()
     with pytest.raises(DataError, match=rf"row 2: .*{keys[1]}: no such page image"):
-        tokenize_rows(rows, processor.tokenizer, 2048, images=images)
+        tokenize(rows, processor, images)
 
 
 def test_a_text_that_spells_the_image_token_is_refused(processor: Any, images: TrainingImages) -> None:
     row = {"prompt": [say("user", "What is <|image_pad|>?")], "completion": [say("assistant", SEARCH)], "images": []}
     with pytest.raises(DataError, match="row 1: a training row shows 0 images, and the chat template marks 1"):
-        tokenize_rows([row], processor.tokenizer, 2048, images=images)
+        tokenize([row], processor, images)
 
 
 def test_a_model_of_text_is_refused_for_rows_with_images(processor: Any, keys: list[str], store: PageImages) -> None:
     assert open_training_images(str(embedded_model_dir()), store.root) is None
     with pytest.raises(TrainError, match=r"show page images, and engine\.model takes none"):
-        tokenize_rows([build_row(keys[0])], processor.tokenizer, 2048)
+        tokenize([build_row(keys[0])], processor, None)
+
+
+def test_rows_with_images_of_a_run_without_an_index_are_refused(model_dir: str, processor: Any, keys: list[str]) -> None:
+    images = open_training_images(model_dir, None)
+    assert tokenize([build_row()], processor, images).rows
+    with pytest.raises(TrainError, match=r"show page images, and this run has no index stage.*jobs/index\.py"):
+        tokenize([build_row(keys[0])], processor, images)
 
 
 def test_contents_without_an_image_are_plain_text_again() -> None:

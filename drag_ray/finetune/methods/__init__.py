@@ -1,0 +1,1 @@
+"""Training methods: a module each, and a line each in `registry`."""

@@ -1,0 +1,67 @@
+"""DPO (https://arxiv.org/abs/2305.18290): of two replies to a prompt the better one becomes the likelier.
+
+The policy that the adapter starts from is the reference, so the pairs are best its own: of a policy that was tuned and collected
+before (engine.model), with a tenth of the learning rate.
+"""
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from pydantic import Field
+
+from drag_ray.engine.conversation import Row, ShownRow, read_conversation, take_columns
+from drag_ray.engine.generate import Message
+from drag_ray.finetune.methods.method import Method, TrainerOptions
+from drag_ray.finetune.tokenized_rows import RowTokenizer, TokenizedPair, TokenizedRows
+
+if TYPE_CHECKING:
+    from transformers import Trainer
+    from trl.trainer.dpo_config import DPOConfig
+
+    from drag_ray.finetune.images import TrainingImages
+
+
+class PreferencePair(ShownRow):
+    """Two replies to one prompt."""
+
+    prompt: list[Message]
+    chosen: list[Message]
+    rejected: list[Message]
+
+
+class DPO(Method):
+    """TRL's DPO on preference pairs."""
+
+    row_formats: ClassVar[tuple[str, ...]] = ("dpo",)
+
+    beta: float = Field(default=0.1, gt=0)
+    """how close the policy is kept to the one that it starts from; less lets it go further"""
+
+    def tokenize(self, rows: Iterable[Row], tokenizer: RowTokenizer) -> TokenizedRows:
+        """Pairs {chosen, rejected, image_keys}: each side is the prompt with one of the replies, which is compared as a whole."""
+
+        def tokenize_pair(row: Row) -> TokenizedPair:
+            pair = take_columns(row, PreferencePair, "a preference pair")
+            chosen = tokenizer.tokenize(read_conversation({**pair, "completion": pair["chosen"]}))
+            rejected = tokenizer.tokenize(read_conversation({**pair, "completion": pair["rejected"]}))
+            return {"chosen": chosen, "rejected": rejected, "image_keys": chosen["image_keys"]}
+
+        return tokenizer.tokenize_rows(rows, tokenize_pair)
+
+    def build_arguments(self, options: dict[str, Any]) -> "DPOConfig":
+        """`DPOConfig` with this beta."""
+        from trl.trainer.dpo_config import DPOConfig
+
+        return DPOConfig(**options, beta=self.beta)
+
+    def build_trainer(self, options: TrainerOptions, images: "TrainingImages | None") -> "Trainer":
+        """TRL's trainer on batches of `PairCollator`."""
+        from trl.trainer.dpo_trainer import DPOTrainer
+
+        from drag_ray.finetune.collator import PairCollator
+        from drag_ray.finetune.finite_steps import FiniteSteps
+
+        class FiniteDPOTrainer(FiniteSteps, DPOTrainer):
+            """`DPOTrainer` on tokenized pairs."""
+
+        return FiniteDPOTrainer(**options, data_collator=PairCollator(options["processing_class"].pad_token_id, images))

@@ -1,0 +1,76 @@
+"""What a training method is: its options, and what it makes of training rows.
+
+PyTorch and TRL are imported in the functions that need them, since options are read, for `--help` too, without either.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, ClassVar, TypedDict
+
+from drag_ray.config import BaseConfig
+from drag_ray.engine.adapter import WRITING_TASK
+from drag_ray.engine.conversation import Row
+from drag_ray.finetune.tokenized_rows import RowTokenizer, TokenizedRows
+
+if TYPE_CHECKING:
+    import torch
+    from datasets import Dataset
+    from peft import LoraConfig
+    from transformers import Trainer, TrainingArguments
+
+    from drag_ray.finetune.images import TrainingImages
+
+
+class TrainerOptions(TypedDict):
+    """What all trainers of TRL take. The datasets hold tokenized rows."""
+
+    model: Any
+    args: Any
+    train_dataset: "Dataset"
+    eval_dataset: "Dataset | None"
+    processing_class: Any
+    peft_config: "LoraConfig"
+
+
+class Method(BaseConfig, ABC):
+    """A training method with its options, which are the fields of its class.
+
+    Attributes:
+        row_formats: the kinds of training rows, folders of the format stage, that it can learn from.
+        task: PEFT's name of what the trained model does.
+    """
+
+    row_formats: ClassVar[tuple[str, ...]]
+    task: ClassVar[str] = WRITING_TASK
+
+    @property
+    def row_format(self) -> str:
+        """The kind of rows that it learns from with these options."""
+        return self.row_formats[0]
+
+    def check_batch_size(self, batch_size: int) -> None:
+        """ValueError if it cannot learn from batches of so few rows."""
+
+    @abstractmethod
+    def tokenize(self, rows: Iterable[Row], tokenizer: RowTokenizer) -> TokenizedRows:
+        """Training rows -> what its collator makes batches of. Raises what `RowTokenizer.tokenize_rows` does."""
+
+    def load_model(self, model: str, dtype: str) -> Any:
+        """The model to train, of the name or in the folder `model`. Raises what `load_model` and `load_reward_model` do."""
+        from drag_ray.engine.pretrained import load_model
+
+        return load_model(model, dtype)
+
+    @abstractmethod
+    def build_arguments(self, options: dict[str, Any]) -> "TrainingArguments":
+        """The trainer's arguments, of which `options` are those that all trainers have."""
+
+    @abstractmethod
+    def build_trainer(self, options: TrainerOptions, images: "TrainingImages | None") -> "Trainer":
+        """The trainer, with its collator; `images` are those of the rows."""
+
+    def score(self, model: Any, inputs: "dict[str, torch.Tensor]") -> "torch.Tensor":
+        """What the model makes of a batch of `RowCollator`: of one that writes, the log-probabilities of its trained tokens."""
+        from drag_ray.finetune.trained_tokens import compute_log_probabilities
+
+        return compute_log_probabilities(model, inputs, fused=False)[0]

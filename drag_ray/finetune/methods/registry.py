@@ -1,0 +1,29 @@
+"""The training methods by their names. To add one, write a module beside this one (see `Method`) and a line here."""
+
+from drag_ray.config import BaseConfig
+from drag_ray.finetune.methods.dpo import DPO
+from drag_ray.finetune.methods.grpo import GRPO
+from drag_ray.finetune.methods.kto import KTO
+from drag_ray.finetune.methods.reward import RewardModelling
+from drag_ray.finetune.methods.sft import SFT
+
+
+class Methods(BaseConfig):
+    """A section of options for each method. The name of the field is the method's, its help text says what it learns from."""
+
+    sft: SFT = SFT()
+    """supervised: replies are learned as they stand"""
+    dpo: DPO = DPO()
+    """preference pairs: of two replies to a prompt the better one becomes the likelier; best with pairs of the policy that is
+    trained (engine.model), which was tuned before, and a tenth of the learning_rate"""
+    kto: KTO = KTO()
+    """single replies become likelier or less likely, as they are desirable or not; best with replies of the policy that is
+    trained, and a lower learning_rate, as for dpo"""
+    reward: RewardModelling = RewardModelling()
+    """a reward model, which writes nothing, and gives the better of two queries the higher number"""
+    grpo: GRPO = GRPO()
+    """reinforcement learning from everything that the policy did, in the tokens that it drew; it has to be the policy that is
+    trained, with a lower learning_rate, as for dpo"""
+
+
+METHOD_NAMES: tuple[str, ...] = tuple(Methods.model_fields)

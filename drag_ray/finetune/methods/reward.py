@@ -1,0 +1,109 @@
+"""A reward model: one that writes nothing, and gives the better of two replies the higher number.
+
+After Bradley and Terry (https://arxiv.org/abs/2203.02155, equation 1), on all pairs of the replies to a prompt.
+"""
+
+import itertools
+import json
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from drag_ray.engine.adapter import REWARD_TASK
+from drag_ray.engine.conversation import PromptCompletion, Row, read_conversation, take_columns
+from drag_ray.finetune.methods.method import Method, TrainerOptions
+from drag_ray.finetune.tokenized_rows import RowTokenizer, TokenizedConversation, TokenizedRows
+
+if TYPE_CHECKING:
+    import torch
+    from transformers import Trainer
+    from trl.trainer.reward_config import RewardConfig
+
+    from drag_ray.finetune.images import TrainingImages
+
+
+class ScoredReply(PromptCompletion):
+    """A reply and its score: only the order among those to one prompt counts."""
+
+    score: float
+
+
+class TokenizedScoredReply(TokenizedConversation):
+    """A tokenized reply with what it is paired by."""
+
+    prompt: str
+    score: float
+
+
+class RewardModelling(Method):
+    """TRL's reward trainer on scored replies."""
+
+    row_formats: ClassVar[tuple[str, ...]] = ("reward",)
+    task: ClassVar[str] = REWARD_TASK
+
+    def tokenize(self, rows: Iterable[Row], tokenizer: RowTokenizer) -> TokenizedRows:
+        """Pairs {chosen, rejected, image_keys} of replies to the same prompt: each with each that scored less.
+
+        Replies to a prompt all of whose replies scored the same teach nothing; they are left out and counted.
+        """
+
+        def tokenize_reply(row: Row) -> TokenizedScoredReply:
+            reply = take_columns(row, ScoredReply, "a scored reply")
+            conversation = read_conversation(reply)
+            prompt = json.dumps([reply["prompt"], conversation.images])
+            return {**tokenizer.tokenize(conversation), "prompt": prompt, "score": reply["score"]}
+
+        scored = tokenizer.tokenize_rows(rows, tokenize_reply)
+        replies: dict[str, list[dict[str, Any]]] = {}
+        for row in scored.rows:
+            replies.setdefault(row["prompt"], []).append(row)
+        pairs = TokenizedRows(num_too_long=scored.num_too_long)
+        for group in replies.values():
+            of_group = _pair_by_score(group)
+            pairs.rows += of_group
+            pairs.num_without_advantage += 0 if of_group else len(group)
+        return pairs
+
+    def load_model(self, model: str, dtype: str) -> Any:
+        """The base model with a head for rewards. Raises what `load_reward_model` does."""
+        from drag_ray.engine.pretrained import load_reward_model
+
+        return load_reward_model(model, dtype)
+
+    def build_arguments(self, options: dict[str, Any]) -> "RewardConfig":
+        """`RewardConfig`."""
+        from trl.trainer.reward_config import RewardConfig
+
+        return RewardConfig(**options)
+
+    def build_trainer(self, options: TrainerOptions, images: "TrainingImages | None") -> "Trainer":
+        """TRL's trainer on batches of `PairCollator`."""
+        from trl.trainer.reward_trainer import RewardTrainer
+
+        from drag_ray.finetune.collator import PairCollator
+        from drag_ray.finetune.finite_steps import FiniteSteps
+
+        class FiniteRewardTrainer(FiniteSteps, RewardTrainer):
+            """`RewardTrainer` on tokenized pairs."""
+
+        collator = PairCollator(options["processing_class"].pad_token_id, images, marks_replies=False)
+        return FiniteRewardTrainer(**options, data_collator=collator)
+
+    def score(self, model: Any, inputs: "dict[str, torch.Tensor]") -> "torch.Tensor":
+        """The reward of each row."""
+        from drag_ray.finetune.trained_tokens import list_features
+
+        return model(**list_features(inputs)).logits.float()
+
+
+def _pair_by_score(replies: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    sides = [{name: reply[name] for name in ("input_ids", "labels")} for reply in replies]
+    return [
+        {
+            "name": f"{replies[better]['name']} over {replies[worse]['name']}",
+            "chosen": sides[better],
+            "rejected": sides[worse],
+            "image_keys": replies[better]["image_keys"],
+        }
+        for better, worse in itertools.permutations(range(len(replies)), 2)
+        if replies[better]["score"] > replies[worse]["score"]
+    ]

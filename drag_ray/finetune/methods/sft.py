@@ -1,0 +1,66 @@
+"""Supervised fine-tuning: replies are learned as they stand, each as often as its row's weight says."""
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args
+
+from drag_ray.engine.conversation import Row, read_conversation
+from drag_ray.engine.masks import Mask
+from drag_ray.finetune.methods.method import Method, TrainerOptions
+from drag_ray.finetune.tokenized_rows import RowTokenizer, TokenizedConversation, TokenizedRows
+
+if TYPE_CHECKING:
+    from transformers import Trainer
+    from trl.trainer.sft_config import SFTConfig
+
+    from drag_ray.finetune.images import TrainingImages
+
+SupervisedRows = Literal["sft_query", "sft_trajectory", "sft_context", "rejection"]
+
+
+class WeightedConversation(TokenizedConversation):
+    """A tokenized conversation, and how often its tokens count in the loss."""
+
+    weight: float
+
+
+class SFT(Method):
+    """TRL's supervised trainer on conversations, of whose replies a mask lets a part through."""
+
+    row_formats: ClassVar[tuple[str, ...]] = get_args(SupervisedRows)
+
+    rows: SupervisedRows = "sft_query"
+    """training rows to learn from, a folder of the format stage"""
+    mask: Mask = "assistant"
+    """what of a learned reply counts: search_only its search, search_think the reasoning too, assistant all of it; none learns
+    the prompts as well"""
+
+    @property
+    def row_format(self) -> str:
+        """The kind of rows that `rows` names."""
+        return self.rows
+
+    def tokenize(self, rows: Iterable[Row], tokenizer: RowTokenizer) -> TokenizedRows:
+        """Whole conversations {input_ids, labels, image_keys, weight}."""
+
+        def tokenize_row(row: Row) -> WeightedConversation:
+            conversation = read_conversation(row)
+            return {**tokenizer.tokenize(conversation, self.mask), "weight": conversation.weight}
+
+        return tokenizer.tokenize_rows(rows, tokenize_row)
+
+    def build_arguments(self, options: dict[str, Any]) -> "SFTConfig":
+        """`SFTConfig` for rows that are tokenized."""
+        from drag_ray.finetune.trained_tokens import build_arguments
+
+        return build_arguments(options)
+
+    def build_trainer(self, options: TrainerOptions, images: "TrainingImages | None") -> "Trainer":
+        """TRL's trainer; on CPUs, and where rows have weights, with a loss of our own."""
+        from drag_ray.finetune.collator import RowCollator
+        from drag_ray.finetune.trained_tokens import SupervisedTrainer, TrainedTokensTrainer
+
+        is_weighted = any(weight != 1 for weight in options["train_dataset"]["weight"])
+        number = "weight" if is_weighted else None
+        collator = RowCollator(options["processing_class"].pad_token_id, images, number=number)
+        trainer_class = TrainedTokensTrainer if is_weighted or options["args"].use_cpu else SupervisedTrainer
+        return trainer_class(**options, data_collator=collator)

@@ -1,0 +1,70 @@
+"""A method is a module and a line of the registry: one that is made here is trained by code that has never heard of it."""
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any, ClassVar, Literal
+
+import pytest
+from conversation_cases import say
+from pydantic import ValidationError, create_model
+from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerBase
+
+from drag_ray.finetune.config import FinetuneConfig
+from drag_ray.finetune.job import TrainJob
+from drag_ray.finetune.methods.sft import SFT
+from drag_ray.finetune.trainer import train
+
+
+class Parrot(SFT):
+    """Learns the prompts, so often."""
+
+    row_formats: ClassVar[tuple[str, ...]] = ("crackers",)
+
+    repeats: int = 2
+    """how often"""
+
+    def tokenize(self, rows: Any, tokenizer: Any) -> Any:
+        return SFT(mask="none").tokenize([*rows] * self.repeats, tokenizer)
+
+
+ParrotConfig = create_model(
+    "ParrotConfig", __base__=FinetuneConfig, parrot=(Parrot, Parrot()), method=(Literal["parrot"], "parrot")
+)
+
+
+def test_another_method_is_trained(tmp_path: Path, tokenizer: PreTrainedTokenizerBase) -> None:
+    config = LlamaConfig(
+        vocab_size=49152, hidden_size=16, intermediate_size=32, num_hidden_layers=1, num_attention_heads=2, num_key_value_heads=1
+    )
+    LlamaForCausalLM(config).save_pretrained(tmp_path / "model")
+    tokenizer.save_pretrained(tmp_path / "model")
+    row = {"prompt": [say("user", "Who rows?")], "completion": [say("assistant", "Polly")]}
+    (tmp_path / "train.jsonl").write_text(json.dumps(row))
+    (tmp_path / "validation.jsonl").write_text("")
+    job = TrainJob(
+        ParrotConfig(parrot=Parrot(repeats=3), epochs=1, dtype="float32", warmup_ratio=0, device="cpu"),
+        str(tmp_path / "model"),
+        train_path=tmp_path / "train.jsonl",
+        validation_path=tmp_path / "validation.jsonl",
+        images_dir=None,
+        use_gpu=False,
+        num_workers=1,
+        num_threads=1,
+    )
+    outcome = train(job, lambda metrics, checkpoint_dir: shutil.copytree(checkpoint_dir, tmp_path / "adapter"), None)
+    whole = tokenizer.apply_chat_template([*row["prompt"], *row["completion"]], return_dict=False)
+    assert outcome["counts"]["rows"] == 3
+    assert outcome["counts"]["trained_tokens"] == 3 * len(whole)
+    assert (tmp_path / "adapter" / "adapter_config.json").exists()
+
+
+def test_records_hold_the_options_of_the_chosen_method_alone() -> None:
+    assert FinetuneConfig(method="dpo").model_dump()["dpo"] == {"beta": 0.1}
+    assert {"sft", "kto", "reward", "grpo"} & FinetuneConfig(method="dpo").model_dump().keys() == set()
+    assert FinetuneConfig.model_validate(FinetuneConfig(method="dpo").model_dump()) == FinetuneConfig(method="dpo")
+
+
+def test_an_unknown_method_is_refused_with_those_that_there_are() -> None:
+    with pytest.raises(ValidationError, match="'sft', 'dpo', 'kto', 'reward' or 'grpo'"):
+        FinetuneConfig(method="ppo")

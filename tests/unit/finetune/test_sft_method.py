@@ -1,0 +1,51 @@
+"""Rows of the supervised kinds on their way into training."""
+
+from typing import Any
+
+import pytest
+from conversation_cases import CONVERSATION, say
+
+from drag_ray.errors import DataError
+from drag_ray.finetune.methods.sft import SFT
+from drag_ray.finetune.tokenized_rows import RowTokenizer
+
+
+def test_long_rows_are_set_aside_and_counted(tokenizer: Any) -> None:
+    short = {"prompt": CONVERSATION[1:2], "completion": CONVERSATION[2:3]}
+    long = {"prompt": [say("user", "word " * 200)], "completion": CONVERSATION[2:3]}
+    tokenized = SFT().tokenize([short, long, short], RowTokenizer(tokenizer, 128))
+    assert len(tokenized.rows) == 2
+    assert tokenized.num_too_long == 1
+    reply = tokenizer("<search>rows</search><|im_end|>", add_special_tokens=False)["input_ids"]
+    assert tokenized.num_trained_tokens == 2 * len(reply)
+    with pytest.raises(DataError, match=r"all 1 rows have more than finetune\.max_length = 128"):
+        SFT().tokenize([long], RowTokenizer(tokenizer, 128))
+
+
+@pytest.mark.parametrize(
+    ("row", "complaint"),
+    [
+        ({"text": "x"}, r"row 1: a training row has the columns \['text'\]"),
+        ({"prompt": CONVERSATION[:2], "completion": []}, "row 1: a training row has no assistant message to learn"),
+        ({"messages": CONVERSATION, "num_prompt_messages": 2, "train_turns": [False, False]}, "no assistant message to learn"),
+        ({"messages": CONVERSATION, "num_prompt_messages": 2, "train_turns": [True]}, "1 values for 2 assistant messages"),
+        (
+            {"prompt": CONVERSATION[:2], "completion": CONVERSATION[2:3], "images": ["aa/1.jpg"]},
+            "row 1: .*shows 0 images in its messages and names 1",
+        ),
+    ],
+)
+def test_rows_that_teach_nothing_are_refused(tokenizer: Any, row: dict[str, Any], complaint: str) -> None:
+    with pytest.raises(DataError, match=complaint):
+        SFT().tokenize([row], RowTokenizer(tokenizer, 128))
+
+
+def test_a_reply_without_anything_to_learn_is_refused_with_its_row(tokenizer: Any) -> None:
+    row = {"prompt": CONVERSATION[:2], "completion": [say("assistant", "<search>cut at the lim")]}
+    with pytest.raises(DataError, match=r"row 1: a reply has nothing for the mask 'search_only'"):
+        SFT(mask="search_only").tokenize([row], RowTokenizer(tokenizer, 512))
+
+
+def test_rows_keep_their_weight(tokenizer: Any) -> None:
+    row = {"prompt": CONVERSATION[:2], "completion": CONVERSATION[2:3], "weight": 0.25, "tools": None}
+    assert SFT().tokenize([row], RowTokenizer(tokenizer, 512)).rows[0]["weight"] == 0.25
