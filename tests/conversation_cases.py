@@ -1,8 +1,9 @@
 """A conversation, and which of its tokens are learned."""
 
+from collections.abc import Mapping
 from typing import Any
 
-from drag_ray.engine.tokens import IGNORED_LABEL, LabelledTokens
+from drag_ray.engine.tokens import IGNORED_LABEL
 
 
 def say(role: str, content: str) -> dict[str, str]:
@@ -20,7 +21,7 @@ CONVERSATION = [
 ]
 
 
-def decode_learned(row: LabelledTokens, tokenizer: Any) -> list[str]:
+def decode_learned(row: Mapping[str, Any], tokenizer: Any) -> list[str]:
     """The text of each run of learned tokens."""
     spans: list[list[int]] = [[]]
     for token, label in zip(row["input_ids"], row["labels"], strict=True):

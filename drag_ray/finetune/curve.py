@@ -8,7 +8,7 @@ from typing import Any
 
 from transformers import TrainerCallback
 
-ReportFn = Callable[[dict[str, Any], Path], None]
+ReportFn = Callable[[dict[str, Any], Path], object]
 """Takes metrics and the folder of the checkpoint that has them. Every training process calls it equally often."""
 
 _RENAMED = {

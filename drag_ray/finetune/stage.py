@@ -49,7 +49,7 @@ _ADAPTER_FILES = (
 
 
 def run(sections: FinetuneSections, inputs: Inputs, folder: StageFolder) -> dict[str, Any]:
-    """Train an adapter on the rows of the chosen method and write it, merged too if wanted, into the folder.
+    """Train an adapter on the rows of the chosen method and write it, merged too if `merge` says so, into the folder.
 
     A stage that was killed goes on from its last checkpoint, as training does after the death of a worker, and once in a start
     after numbers that are not finite, which hardware can be the cause of.
@@ -80,7 +80,8 @@ def run(sections: FinetuneSections, inputs: Inputs, folder: StageFolder) -> dict
     assert outcome is not None
     assert result.checkpoint is not None
     write_jsonl(stage_dir / CURVE_NAME, outcome["curve"])
-    ray.get(_publish.remote(result.checkpoint, model, stage_dir, settings.merge, settings.dtype))
+    publish = ray.remote(num_cpus=1)(_publish)  # a process of its own, so that its memory is given back
+    ray.get(publish.remote(result.checkpoint, model, stage_dir, settings.merge, settings.dtype))
     return {**_summarise(outcome["counts"], outcome["curve"]), "attention": outcome["attention"]}
 
 
@@ -170,9 +171,8 @@ def _announce(num_workers: int, num_cpus: int, use_gpu: bool) -> None:
         print(f"finetune: waits until the cluster has {missing} more; lower finetune.num_workers if it cannot grow", flush=True)
 
 
-@ray.remote(num_cpus=1)
 def _publish(checkpoint: ray.train.Checkpoint, model: str, stage_dir: Path, merge: bool, dtype: str) -> None:
-    """Take the adapter out of the last checkpoint, check and merge it. A process of its own, so that its memory is given back."""
+    """Take the adapter out of the last checkpoint, check and merge it."""
     from drag_ray.finetune.adapter_weights import check_weights
     from drag_ray.finetune.merge import merge_adapter
 

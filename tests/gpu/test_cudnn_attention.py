@@ -8,6 +8,7 @@ import math
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -94,7 +95,7 @@ def write_low_scoring_model(folder: Path) -> Path:
     slowest = HEAD_SIZE // 2 - 1  # of the rotations: a ten-thousandth of a turn a token
     size = math.sqrt(-LOW_SCORE * math.sqrt(HEAD_SIZE))
     for layer in model.model.layers:
-        attention = layer.self_attn
+        attention: Any = layer.self_attn
         for projection, bias in ((attention.q_proj, size), (attention.k_proj, -size)):
             projection.bias.data.zero_()
             projection.bias.data[slowest::HEAD_SIZE] = bias

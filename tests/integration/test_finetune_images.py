@@ -173,7 +173,7 @@ def test_trls_own_loss_which_gpus_take_is_the_same(run_dir: Path, model_dir: Pat
         bf16=False,
         report_to="none",
     )
-    trainer = SFTTrainer(
+    trainer: Any = SFTTrainer(
         load_model(model_dir, "float32"),
         arguments,
         data_collator=collate,

@@ -31,7 +31,8 @@ SHAPES: dict[str, Any] = {
 def write_text_model(folder: Path) -> None:
     torch.manual_seed(0)
     tokenizer = AutoTokenizer.from_pretrained(embedded_model_dir())
-    config = LlamaConfig(**SHAPES, num_labels=1, pad_token_id=tokenizer.pad_token_id)
+    config = LlamaConfig(**SHAPES, pad_token_id=tokenizer.pad_token_id)
+    config.num_labels = 1
     model = LlamaForSequenceClassification(config)
     model.score.weight.data *= 10
     model.bfloat16().save_pretrained(folder)

@@ -33,6 +33,7 @@ def build_descent(tmp_path: Path) -> Callable[..., SFTConfig]:
     """Options of plain gradient descent at a rate of 1: a step takes the gradient away from the weights, and nothing else."""
 
     def build(batch_size: int, accumulation: int, **options: Any) -> SFTConfig:
+        options = {"save_strategy": "no"} | options
         return SFTConfig(
             output_dir=str(tmp_path),
             per_device_train_batch_size=batch_size,
@@ -50,7 +51,7 @@ def build_descent(tmp_path: Path) -> Callable[..., SFTConfig]:
             remove_unused_columns=False,
             report_to="none",
             disable_tqdm=True,
-            **({"save_strategy": "no"} | options),
+            **options,
         )
 
     return build

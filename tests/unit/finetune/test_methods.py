@@ -42,8 +42,9 @@ def test_another_method_is_trained(tmp_path: Path, tokenizer: PreTrainedTokenize
     row = {"prompt": [say("user", "Who rows?")], "completion": [say("assistant", "Polly")]}
     (tmp_path / "train.jsonl").write_text(json.dumps(row))
     (tmp_path / "validation.jsonl").write_text("")
+    options = {"parrot": Parrot(repeats=3), "epochs": 1, "dtype": "float32", "warmup_ratio": 0, "device": "cpu"}
     job = TrainJob(
-        ParrotConfig(parrot=Parrot(repeats=3), epochs=1, dtype="float32", warmup_ratio=0, device="cpu"),
+        ParrotConfig.model_validate(options),
         str(tmp_path / "model"),
         train_path=tmp_path / "train.jsonl",
         validation_path=tmp_path / "validation.jsonl",

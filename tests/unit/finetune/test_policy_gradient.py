@@ -51,7 +51,7 @@ def test_the_divergence_is_nothing_between_equals_and_its_mean_is_that_of_the_di
     assert_close(estimate, (now * (now / before).log()).sum())
 
 
-def build_trainer(model: LlamaForCausalLM, arguments: SFTConfig) -> Any:
+def build_trainer(model: Any, arguments: SFTConfig) -> Any:
     return PolicyGradientTrainer(
         model=model,
         args=arguments,
