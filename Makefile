@@ -35,7 +35,8 @@ serve: setup ## serve the demo's base model and adapter on http://127.0.0.1:8000
 
 test: check integration ## everything that CI runs
 
-check: lint unit ## the fast part
+check: setup ## the fast part, side by side
+	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target lint unit
 
 lint: setup ## ruff and pyright
 	$(BIN)/ruff check .

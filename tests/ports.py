@@ -27,7 +27,7 @@ def list_ports(driver: psutil.Process) -> list[Port]:
 
 def ask_grpc(port: int, method: str, token: str = "") -> grpc.StatusCode:
     """How an empty call of a method (`package.Service/Method`) on the loopback address ends; OK if it was answered."""
-    metadata = [("authorization", f"Bearer {token}")] if token else None
+    metadata = (("authorization", f"Bearer {token}"),) if token else None
     with grpc.insecure_channel(f"127.0.0.1:{port}") as channel:
         try:
             channel.unary_unary(f"/{method}")(b"", timeout=10, metadata=metadata)

@@ -275,9 +275,9 @@ def test_whatever_lies_there_the_stage_ends_well_and_names_what_it_set_aside(tmp
 
 def test_a_document_that_kills_its_process_is_set_aside(tmp_path, documents_dir, monkeypatch):
     class Killer(PageReader):
-        def read(self, page, draw, use_ocr):
+        def read(self, page, render, use_ocr):
             os._exit(1) if page.file == "deadly.pdf" else None
-            return super().read(page, draw, use_ocr)
+            return super().read(page, render, use_ocr)
 
     (documents_dir / "deadly.pdf").write_bytes((documents_dir / "wing.pdf").read_bytes())
     monkeypatch.setattr(stage, "PageReader", Killer)

@@ -59,12 +59,13 @@ def stranger(cluster: dict[str, str], tmp_path: Path) -> dict[str, str]:
 
 def submit(environment: dict[str, str], *command: str) -> subprocess.CompletedProcess[str]:
     options = ["--address", JOB_SERVER, "--working-dir", ".", "--runtime-env", "runtime_env/job.yaml"]
-    for _ in range(20):
+    deadline = time.monotonic() + 60
+    while True:
         done = run(environment, str(RAY), "job", "submit", *options, "--", "python", *command)
-        if not any(early in done.stdout + done.stderr for early in ("Failed to connect", "No available agent")):
-            break
+        is_early = any(early in done.stdout + done.stderr for early in ("Failed to connect", "No available agent"))
+        if not is_early or time.monotonic() > deadline:
+            return done
         time.sleep(1)
-    return done
 
 
 def run(environment: dict[str, str], *command: str) -> subprocess.CompletedProcess[str]:

@@ -115,7 +115,7 @@ def test_every_port_is_on_the_loopback_address_and_refuses_who_has_no_token(loca
 
 def test_files_that_are_sockets_are_closed_to_other_users(local_run: tuple[psutil.Process, Path]) -> None:
     processes = (local_run[0], *local_run[0].children(recursive=True))
-    paths = {Path(socket.laddr) for process in processes for socket in process.net_connections("unix") if socket.laddr}
+    paths = {Path(str(socket.laddr)) for process in processes for socket in process.net_connections("unix") if socket.laddr}
     on_disk = [path for path in paths if path.is_absolute() and path.is_socket()]
     assert {path.name for path in on_disk} >= {"plasma_store", "raylet"}
     for path in on_disk:

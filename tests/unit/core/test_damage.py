@@ -14,6 +14,7 @@ from PIL import Image
 from drag_ray import artifacts, checksums, pipeline, schemas
 from drag_ray.cli import main
 from drag_ray.config import load
+from drag_ray.corpus.near_duplicates import NO_NEAR_DUPLICATES, write_near_duplicates
 from drag_ray.corpus.page_images import PageImages
 from drag_ray.damage import find_damage, refuse_damage, verify_stage
 from drag_ray.errors import DamageError, DataError
@@ -36,6 +37,7 @@ def run_index(config: RunConfig, folder: StageFolder) -> dict[str, Any]:
     artifacts.write_text(folder.path / "documents" / "manual.md", "The rotor turns.")
     artifacts.write_parquet(folder.path / "pages.parquet", schemas.to_table(pages, schemas.PAGES))
     artifacts.write_parquet(folder.path / "questions.parquet", schemas.to_table(QUESTIONS, schemas.QUESTIONS))
+    write_near_duplicates(folder.path, NO_NEAR_DUPLICATES)
     artifacts.write_jsonl(folder.path / "problems.jsonl", [])
     build_index(folder.path / "pages.parquet", folder.path / "search_index", SearchConfig())
     return {"pages": len(pages)}
