@@ -33,7 +33,7 @@ from drag_ray.corpus.page_images import DIR_NAME
 from drag_ray.engine.embedded import resolve_model
 from drag_ray.engine.pretrained import load_tokenizer
 from drag_ray.errors import DragRayError
-from drag_ray.finetune.stage import CURVE_NAME
+from drag_ray.finetune.outcome import CURVE_NAME
 from drag_ray.pipeline import run_code
 from drag_ray.run_config import RunConfig
 from drag_ray.stage_folder import StageFolder

@@ -22,12 +22,10 @@ from drag_ray.engine.embedded import resolve_model
 from drag_ray.errors import DataError, DragRayError, NotFiniteError, TrainError
 from drag_ray.finetune.config import FinetuneConfig, FinetuneSections
 from drag_ray.finetune.job import TrainJob
+from drag_ray.finetune.outcome import ADAPTER_DIR_NAME, CURVE_NAME, MERGED_DIR_NAME
 from drag_ray.inputs import Inputs
 from drag_ray.stage_folder import StageFolder
 
-ADAPTER_DIR_NAME = "adapter"
-MERGED_DIR_NAME = "merged"
-CURVE_NAME = "curve.jsonl"
 _CHECKPOINTS_DIR_NAME = "checkpoints"
 _CPU_ENVIRONMENT = {
     # Each step asks for the same large blocks again. glibc would give them back to the system every time, and the

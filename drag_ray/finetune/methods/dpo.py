@@ -4,7 +4,7 @@ The policy that the adapter starts from is the reference, so the pairs are best 
 before (engine.model), with a tenth of the learning rate.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from pydantic import Field
@@ -32,7 +32,7 @@ class PreferencePair(ShownRow):
 class DPO(Method):
     """TRL's DPO on preference pairs."""
 
-    row_formats: ClassVar[tuple[str, ...]] = ("dpo",)
+    row_types: ClassVar[Mapping[str, type[Row]]] = {"dpo": PreferencePair}
 
     beta: float = Field(default=0.1, gt=0)
     """how close the policy is kept to the one that it starts from; less lets it go further"""

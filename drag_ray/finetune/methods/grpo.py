@@ -3,7 +3,7 @@
 A pass over the loop (collect, process, format, finetune) is one round, and `merged/` is the policy of the next.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from pydantic import Field
@@ -35,7 +35,7 @@ class TokenizedStep(TokenizedConversation):
 class GRPO(Method):
     """Replies become likelier or less likely by how much better than others they were."""
 
-    row_formats: ClassVar[tuple[str, ...]] = ("rl_steps",)
+    row_types: ClassVar[Mapping[str, type[Row]]] = {"rl_steps": RewardedStep}
 
     clip_range: float = Field(default=0.2, gt=0, lt=1)
     """by which share a token may become likelier or less likely before it is left alone"""

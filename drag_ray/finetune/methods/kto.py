@@ -3,7 +3,7 @@
 The policy that the adapter starts from is the reference, as in DPO.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from pydantic import Field
@@ -36,7 +36,7 @@ class TokenizedLabelledReply(TokenizedConversation):
 class KTO(Method):
     """TRL's KTO on labelled replies. Desirable and undesirable ones count alike, however many there are of each."""
 
-    row_formats: ClassVar[tuple[str, ...]] = ("kto",)
+    row_types: ClassVar[Mapping[str, type[Row]]] = {"kto": LabelledReply}
 
     beta: float = Field(default=0.1, gt=0)
     """how close the policy is kept to the one that it starts from; less lets it go further"""

@@ -4,7 +4,7 @@ PyTorch and TRL are imported in the functions that need them, since options are 
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, TypedDict
 
 from drag_ray.config import BaseConfig
@@ -36,17 +36,17 @@ class Method(BaseConfig, ABC):
     """A training method with its options, which are the fields of its class.
 
     Attributes:
-        row_formats: the kinds of training rows, folders of the format stage, that it can learn from.
+        row_types: by the names of the row formats (folders of the format stage) that it can learn from, what it reads of a row.
         task: PEFT's name of what the trained model does.
     """
 
-    row_formats: ClassVar[tuple[str, ...]]
+    row_types: ClassVar[Mapping[str, type[Row]]]
     task: ClassVar[str] = WRITING_TASK
 
     @property
     def row_format(self) -> str:
-        """The kind of rows that it learns from with these options."""
-        return self.row_formats[0]
+        """The format of the rows that it learns from with these options."""
+        return next(iter(self.row_types))
 
     def check_batch_size(self, batch_size: int) -> None:
         """ValueError if it cannot learn from batches of so few rows."""

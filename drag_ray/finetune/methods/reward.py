@@ -5,7 +5,7 @@ After Bradley and Terry (https://arxiv.org/abs/2203.02155, equation 1), on all p
 
 import itertools
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from drag_ray.engine.adapter import REWARD_TASK
@@ -37,7 +37,7 @@ class TokenizedScoredReply(TokenizedConversation):
 class RewardModelling(Method):
     """TRL's reward trainer on scored replies."""
 
-    row_formats: ClassVar[tuple[str, ...]] = ("reward",)
+    row_types: ClassVar[Mapping[str, type[Row]]] = {"reward": ScoredReply}
     task: ClassVar[str] = REWARD_TASK
 
     def tokenize(self, rows: Iterable[Row], tokenizer: RowTokenizer) -> TokenizedRows:

@@ -1,9 +1,9 @@
 """Supervised fine-tuning: replies are learned as they stand, each as often as its row's weight says."""
 
-from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from drag_ray.engine.conversation import Row, read_conversation
+from drag_ray.engine.conversation import PromptCompletion, Row, TrainedTurns, read_conversation
 from drag_ray.engine.masks import Mask
 from drag_ray.finetune.methods.method import Method, TrainerOptions
 from drag_ray.finetune.tokenized_rows import RowTokenizer, TokenizedConversation, TokenizedRows
@@ -14,7 +14,17 @@ if TYPE_CHECKING:
 
     from drag_ray.finetune.images import TrainingImages
 
-SupervisedRows = Literal["sft_query", "sft_trajectory", "sft_context", "rejection"]
+_ROW_TYPES = {
+    "sft_query": PromptCompletion,
+    "sft_trajectory": TrainedTurns,
+    "sft_context": PromptCompletion,
+    "rejection": TrainedTurns,
+}
+
+if TYPE_CHECKING:
+    SupervisedRows = str
+else:
+    SupervisedRows = Literal[tuple(_ROW_TYPES)]
 
 
 class WeightedConversation(TokenizedConversation):
@@ -26,7 +36,7 @@ class WeightedConversation(TokenizedConversation):
 class SFT(Method):
     """TRL's supervised trainer on conversations, of whose replies a mask lets a part through."""
 
-    row_formats: ClassVar[tuple[str, ...]] = get_args(SupervisedRows)
+    row_types: ClassVar[Mapping[str, type[Row]]] = _ROW_TYPES
 
     rows: SupervisedRows = "sft_query"
     """training rows to learn from, a folder of the format stage"""
@@ -36,7 +46,7 @@ class SFT(Method):
 
     @property
     def row_format(self) -> str:
-        """The kind of rows that `rows` names."""
+        """The format that `rows` names."""
         return self.rows
 
     def tokenize(self, rows: Iterable[Row], tokenizer: RowTokenizer) -> TokenizedRows:

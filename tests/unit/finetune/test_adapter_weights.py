@@ -9,6 +9,7 @@ from drag_ray.engine.embedded import embedded_model_dir
 from drag_ray.errors import NotFiniteError, TrainError
 from drag_ray.finetune import stage
 from drag_ray.finetune.adapter_weights import check_weights
+from drag_ray.finetune.outcome import ADAPTER_DIR_NAME
 
 LAYER = "base_model.model.model.layers.1.self_attn.q_proj"
 
@@ -40,4 +41,4 @@ def test_a_broken_adapter_is_not_published(
     checkpoint = ray.train.Checkpoint.from_directory(write_adapter(tmp_path / "checkpoint", **values))
     with pytest.raises(error, match=message):
         stage._publish(checkpoint, str(embedded_model_dir()), tmp_path, False, "float32")
-    assert not (tmp_path / stage.ADAPTER_DIR_NAME).exists()
+    assert not (tmp_path / ADAPTER_DIR_NAME).exists()

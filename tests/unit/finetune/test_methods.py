@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
@@ -10,6 +11,7 @@ from conversation_cases import say
 from pydantic import ValidationError, create_model
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerBase
 
+from drag_ray.engine.conversation import PromptCompletion, Row
 from drag_ray.finetune.config import FinetuneConfig
 from drag_ray.finetune.job import TrainJob
 from drag_ray.finetune.methods.sft import SFT
@@ -19,7 +21,7 @@ from drag_ray.finetune.trainer import train
 class Parrot(SFT):
     """Learns the prompts, so often."""
 
-    row_formats: ClassVar[tuple[str, ...]] = ("crackers",)
+    row_types: ClassVar[Mapping[str, type[Row]]] = {"crackers": PromptCompletion}
 
     repeats: int = 2
     """how often"""
