@@ -60,13 +60,15 @@ def _find_file(name: str) -> Path:
 
 
 @cache
-def _parse(path: Path) -> ast.Module:
-    return ast.parse(path.read_text(encoding="utf-8"))
+def _list_nodes(path: Path) -> list[ast.AST]:
+    """The imports and constants of a file, all that is asked of it."""
+    module = ast.parse(path.read_text(encoding="utf-8"))
+    return [node for node in ast.walk(module) if isinstance(node, ast.Import | ast.ImportFrom | ast.Constant)]
 
 
 def _list_imports(path: Path) -> Iterator[str]:
     """The modules of this package that a file imports; with each the packages that it lies in, which Python runs first."""
-    for node in ast.walk(_parse(path)):
+    for node in _list_nodes(path):
         if isinstance(node, ast.Import):
             names = [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom) and node.module:
@@ -81,14 +83,14 @@ def _list_imports(path: Path) -> Iterator[str]:
 
 def _list_variants(path: Path) -> Iterator[str]:
     """The modules that a package of variants names in its `__init__` (see `variants`)."""
-    for node in ast.walk(_parse(path)) if path.name == "__init__.py" else ():
+    for node in _list_nodes(path) if path.name == "__init__.py" else ():
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value.isidentifier():
             yield from [node.value] if path.with_name(f"{node.value}.py").is_file() else []
 
 
 def _list_templates(path: Path) -> Iterator[Path]:
     """The files beside a module that it names."""
-    for node in ast.walk(_parse(path)):
+    for node in _list_nodes(path):
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value.endswith((".j2", ".json")):
             template = path.parent / node.value
             if template.is_file():
