@@ -235,13 +235,17 @@ def write_list(stage_dir: Path, manifest: Manifest, listed: Sequence[Checksum], 
     write_manifest(stage_dir, replace(manifest, checksums=digest, accepted=digest if accept else ""))
 
 
-def require_manifest(stage_dir: Path) -> Manifest:
+def require_manifest(stage_dir: Path, command: str = "") -> Manifest:
     """The manifest of a stage that another stage reads.
+
+    Args:
+        command: what runs it; without one, what `read_command` says.
 
     Raises:
         ArtifactError: the stage has not finished, or its manifest is damaged.
     """
     manifest = read_manifest(stage_dir)
     if manifest is None:
-        raise ArtifactError(f"{stage_dir}: no {MANIFEST_NAME}, so this stage has not finished. Run: {read_command(stage_dir)}")
+        command = command or read_command(stage_dir)
+        raise ArtifactError(f"{stage_dir}: no {MANIFEST_NAME}, so this stage has not finished. Run: {command}")
     return manifest

@@ -8,15 +8,16 @@ is skipped its files are looked at quickly, before it is read completely (see `c
 
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 from drag_ray import artifacts
 from drag_ray.address import Address, parse_address
-from drag_ray.artifacts import IDENTITY_NAME, MANIFEST_NAME, Identity, Manifest
+from drag_ray.artifacts import IDENTITY_NAME, MANIFEST_NAME, Identity, Manifest, require_manifest
 from drag_ray.damage import find_damage, refuse_damage
-from drag_ray.errors import ArtifactError, ConfigError, DamageError
+from drag_ray.errors import ConfigError, DamageError
 from drag_ray.inputs import Inputs
 from drag_ray.run_config import RunConfig
 from drag_ray.source_code import compute_code_fingerprint
@@ -30,19 +31,17 @@ def find_own(name: str, config: RunConfig) -> Address:
     Raises:
         ConfigError: the run has both a folder of this stage and named instances of it, which would lie within each other.
     """
-    address = Address(name, config.name, "" if STAGES[name].is_shared else config.scope)
-    unnamed = Address(name, scope=address.scope)
-    if address.name and _is_begun(unnamed.locate(config.run_dir)):
+    unnamed = _find_unnamed(name, config)
+    folder = unnamed.locate(config.run_dir)
+    if config.name and _is_begun(folder):
         raise ConfigError(
-            f"name {address.name!r}: {unnamed.locate(config.run_dir)} holds this stage without a name. Move its files to "
+            f"name {config.name!r}: {folder} holds this stage without a name. Move its files to "
             f"{unnamed}/SOME_NAME, where it stays valid, or leave out --name."
         )
-    named = _list_names(unnamed.locate(config.run_dir))
-    if named and not address.name:
-        raise ConfigError(
-            f"{unnamed.locate(config.run_dir)} holds instances with names ({', '.join(named)}). Name this one too: --name NAME."
-        )
-    return address
+    named = _list_names(folder)
+    if named and not config.name:
+        raise ConfigError(f"{folder} holds instances with names ({', '.join(named)}). Name this one too: --name NAME.")
+    return replace(unnamed, name=config.name)
 
 
 def find_inputs(stage: Stage, config: RunConfig) -> dict[str, Address]:
@@ -70,14 +69,20 @@ def _find_input(name: str, config: RunConfig) -> Address:
             return parse_address(chosen[name], name)
         except ValueError as error:
             raise ConfigError(f"reads: {error}.") from None
-    address = Address(name, scope="" if STAGES[name].is_shared else config.scope)
-    named = _list_names(address.locate(config.run_dir))
+    address = _find_unnamed(name, config)
+    folder = address.locate(config.run_dir)
+    named = _list_names(folder)
     if named:
         raise ConfigError(
-            f"{address.locate(config.run_dir)} holds instances with names ({', '.join(named)}). Say which one is read, for "
+            f"{folder} holds instances with names ({', '.join(named)}). Say which one is read, for "
             f"example --reads {name}={address}/{named[0]}."
         )
     return address
+
+
+def _find_unnamed(name: str, config: RunConfig) -> Address:
+    """Where a stage without a name is in the scope of these options."""
+    return Address(name, scope="" if STAGES[name].is_shared else config.scope)
 
 
 def _is_begun(folder: Path) -> bool:
@@ -103,8 +108,9 @@ def compute_identity(stage: Stage, config: RunConfig) -> Identity:
         section, _, name = key.partition(".")
         options.get(section, {}).pop(name, None)
     read = find_inputs(stage, config)
-    outcomes = {name: _require_finished(address, config.run_dir).outcome_fingerprint for name, address in read.items()}
-    sources = {key: path for key, path in sections.list_sources().items() if key not in stage.placement and path.exists()}
+    finished = {name: require_manifest(address.locate(config.run_dir), address.command) for name, address in read.items()}
+    outcomes = {name: manifest.outcome_fingerprint for name, manifest in finished.items()}
+    sources = {key: path for key, path in sections.list_sources().items() if path.exists()}
     own = find_own(stage.name, config)
     return Identity(
         stage=stage.name,
@@ -116,14 +122,6 @@ def compute_identity(stage: Stage, config: RunConfig) -> Identity:
         address=str(own),
         reads={name: str(address) for name, address in read.items()},
     )
-
-
-def _require_finished(address: Address, run_dir: Path) -> Manifest:
-    folder = address.locate(run_dir)
-    manifest = artifacts.read_manifest(folder)
-    if manifest is None:
-        raise ArtifactError(f"{folder}: no {MANIFEST_NAME}, so this stage has not finished. Run: {address.command}")
-    return manifest
 
 
 def run_stages(stages: Sequence[Stage], config: RunConfig, start_ray: Callable[[], object] = lambda: None) -> None:
