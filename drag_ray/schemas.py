@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 from drag_ray.errors import DataError
 from drag_ray.types import ActionKind, Evidence, Hit, Page, Question, StopReason, Trajectory, Turn
 
-SCHEMA_VERSION = "2"
+SCHEMA_VERSION = "3"
 
 _EVIDENCE = pa.struct([("file", pa.string()), ("page_number", pa.int32())])
 _HIT = pa.struct([("file", pa.string()), ("page_number", pa.int32()), ("rank", pa.int32()), ("score", pa.float32())])
@@ -108,6 +108,12 @@ TRAJECTORIES = _versioned(
         ("duration_s", pa.float32()),
         ("error", pa.string()),
         ("hinted", pa.bool_()),
+        ("query_mode", pa.string()),
+        ("question_weight", pa.float32()),
+        ("question_hits", pa.list_(_HIT)),
+        ("question_rank", pa.int32()),
+        ("baseline", pa.string()),
+        ("prompt_set", pa.int32()),
     ],
     "trajectories",
 )
@@ -158,6 +164,7 @@ def to_trajectory(row: dict[str, Any]) -> Trajectory:
         "turns": tuple(_to_turn(item) for item in row["turns"]),
         "citations": tuple(Evidence(**item) for item in row["citations"]),
         "stop_reason": StopReason(row["stop_reason"]),
+        "question_hits": tuple(Hit(**item) for item in row["question_hits"]),
     }
     return Trajectory(**(row | parsed))
 

@@ -13,6 +13,16 @@ class Example(BaseConfig):
 
     question: str
     query: str
+    """in the mode `expand` what is good to add to the question; empty for nothing"""
+
+
+class PromptSet(BaseConfig):
+    """Another way to ask the model the same: other instructions or examples than the agent's own."""
+
+    instructions: str = ""
+    """replaces the first paragraph of the system prompt; empty for the agent's own"""
+    examples: tuple[Example, ...] = ()
+    """replaces the agent's examples"""
 
 
 class AgentConfig(BaseConfig):
@@ -23,6 +33,11 @@ class AgentConfig(BaseConfig):
         description="how actions are written; "
         + "; ".join(f"{protocol.name}: {protocol.summary}" for protocol in PROTOCOLS.values()),
     )
+    query_mode: Literal["rewrite", "expand"] = "rewrite"
+    """what the model writes; rewrite: the query that is searched; expand: words that are searched together with the question,
+    with a weight where the model wants one (as in prognosis^2), or nothing: its start is what the question itself finds"""
+    question_weight: float = Field(default=2.0, gt=0, le=100)
+    """expand: how much a word of the question counts beside an added one"""
     max_iterations: int = Field(default=5, ge=1)
     """model replies a rollout may take; the last one is asked for the answer"""
     top_k: int = Field(default=3, ge=1)
@@ -49,3 +64,13 @@ class AgentConfig(BaseConfig):
         if self.depth < self.top_k:
             raise ValueError(f"depth {self.depth} is below top_k {self.top_k}; it must be at least as large")
         return self
+
+    @property
+    def expands(self) -> bool:
+        """Whether the model writes additions to the question."""
+        return self.query_mode == "expand"
+
+    def ask_with(self, prompt_set: PromptSet) -> "AgentConfig":
+        """The same agent with another opening."""
+        instructions = prompt_set.instructions or self.instructions
+        return self.model_copy(update={"instructions": instructions, "examples": prompt_set.examples})

@@ -38,6 +38,15 @@ def compute_evidence_rank(hits: tuple[Hit, ...], evidence: tuple[Evidence, ...])
     return min((hit.rank for hit in hits if (hit.file, hit.page_number) in wanted), default=None)
 
 
+@dataclass(frozen=True, slots=True)
+class ExpandedQuestion:
+    """A question together with what is added to it; its words weigh `weight` each beside added ones."""
+
+    question: str
+    addition: str
+    weight: float
+
+
 class PageSearcher(Protocol):
     """What answers queries: the index's `Searcher`, or one that reads queries in its own way."""
 
@@ -47,6 +56,14 @@ class PageSearcher(Protocol):
 
     def page(self, hit: Hit) -> Page:
         """The page of a hit."""
+        ...
+
+
+class PageIndex(PageSearcher, Protocol):
+    """What answers expanded questions too: the index's `Searcher`."""
+
+    def search_expanded(self, question: str, addition: str, question_weight: float, top_k: int) -> list[Hit]:
+        """The best pages for a question and what is added to it."""
         ...
 
 
@@ -60,30 +77,41 @@ class SearchEnvironment:
         num_shared: searches that were answered by an earlier one.
 
     Args:
-        searcher: the index.
+        index: answers questions, expanded ones and others.
         top_k: pages that the policy is shown.
         depth: ranks that are recorded.
         num_kept: distinct queries whose rankings and pages are kept.
+        searcher: answers queries; the index, unless told otherwise.
     """
 
-    def __init__(self, searcher: PageSearcher, top_k: int, depth: int, num_kept: int = 1024) -> None:
-        self._searcher = searcher
+    def __init__(
+        self, index: PageIndex, top_k: int, depth: int, num_kept: int = 1024, searcher: PageSearcher | None = None
+    ) -> None:
+        self._index = index
+        self._searcher = searcher or index
         self._top_k = top_k
         self._depth = depth
         self._num_kept = num_kept
-        self._found: dict[str, asyncio.Task[_Found]] = {}  # the latest last
+        self._found: dict[_Key, asyncio.Task[_Found]] = {}  # the latest last
         self.num_shared = 0
 
-    async def search(self, query: str, evidence: tuple[Evidence, ...]) -> SearchResult:
+    async def search(self, query: str | ExpandedQuestion, evidence: tuple[Evidence, ...]) -> SearchResult:
         """Run a query in a worker thread, so that a slow one does not hold up the other rollouts."""
+        key = (self._searcher, query)
+        self.num_shared += key in self._found
+        return await self._search(key, evidence)
+
+    async def search_question(self, question: str, evidence: tuple[Evidence, ...]) -> SearchResult:
+        """What the index finds for a question as it stands, which all of its rollouts are measured by."""
+        return await self._search((self._index, question), evidence)
+
+    async def _search(self, key: "_Key", evidence: tuple[Evidence, ...]) -> SearchResult:
         started = time.perf_counter()
-        task = self._found.pop(query, None)
-        if task:
-            self.num_shared += 1
-        else:
-            task = asyncio.create_task(asyncio.to_thread(self._find, query))
-            task.add_done_callback(partial(self._forget_failed, query))
-        self._found[query] = task
+        task = self._found.pop(key, None)
+        if task is None:
+            task = asyncio.create_task(asyncio.to_thread(self._find, *key))
+            task.add_done_callback(partial(self._forget_failed, key))
+        self._found[key] = task
         if len(self._found) > self._num_kept:
             del self._found[next(iter(self._found))]
         found = await asyncio.shield(task)  # one rollout that is ended must not end the search of the others
@@ -91,14 +119,21 @@ class SearchEnvironment:
         score, search_s = compute_rank_score(rank, self._top_k), time.perf_counter() - started
         return SearchResult(found.hits, found.shown, rank, score, search_s, found.error)
 
-    def _find(self, query: str) -> "_Found":
+    def _find(self, searcher: PageSearcher, query: str | ExpandedQuestion) -> "_Found":
         try:
-            hits = tuple(self._searcher.search(query, self._depth))
-            return _Found(hits, tuple((hit, self._searcher.page(hit)) for hit in hits[: self._top_k]))
+            if isinstance(query, ExpandedQuestion):
+                hits = tuple(self._index.search_expanded(query.question, query.addition, query.weight, self._depth))
+            else:
+                hits = tuple(searcher.search(query, self._depth))
+            return _Found(hits, tuple((hit, searcher.page(hit)) for hit in hits[: self._top_k]))
         except SearchIndexError as error:
             return _Found(error=str(error))
 
-    def _forget_failed(self, query: str, task: "asyncio.Task[_Found]") -> None:
+    def _forget_failed(self, key: "_Key", task: "asyncio.Task[_Found]") -> None:
         has_failed = task.cancelled() or task.exception() or task.result().error
-        if has_failed and self._found.get(query) is task:
-            del self._found[query]
+        if has_failed and self._found.get(key) is task:
+            del self._found[key]
+
+
+_Key = tuple[PageSearcher, str | ExpandedQuestion]
+"""Who is asked, and what."""

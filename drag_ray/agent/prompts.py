@@ -15,6 +15,12 @@ DEFAULT_INSTRUCTIONS = (
     "The answer is in the documents. Search with the words that the right page is likely to contain, "
     "read the pages that come back, and search again with better words if they do not hold the answer."
 )
+EXPAND_INSTRUCTIONS = (
+    "You help to find the page of a collection of documents that answers a question. All words of the question are searched in "
+    "any case. Write what to add to them: words that the right page is likely to contain and the question does not. "
+    "A word may count more than others, as in word^2. If no word would help, add nothing."
+)
+_WANTED = {"rewrite": "words to search for", "expand": "words to add"}
 _QUESTION_PREFIX = "Question: "
 
 
@@ -76,7 +82,7 @@ class Prompts:
 
     def format_reminder(self, problem: str) -> str:
         """What an unreadable reply is answered with."""
-        return f"That reply could not be read: {problem}. {self._protocol.instructions(thinking=False)}"
+        return f"That reply could not be read: {problem}. {self._instruct(thinking=False)}"
 
     def followed_by_final_request(self, content: Content) -> Content:
         """The last message before the last reply."""
@@ -84,9 +90,13 @@ class Prompts:
         return _join_text([*parts, _text_part(f"\n\n{self._protocol.final_request}")])
 
     def _build_system(self) -> str:
-        task = self._config.instructions or DEFAULT_INSTRUCTIONS
-        parts = (task, self._protocol.instructions(self._config.thinking), self._search_help)
+        task = self._config.instructions or (EXPAND_INSTRUCTIONS if self._config.expands else DEFAULT_INSTRUCTIONS)
+        parts = (task, self._instruct(self._config.thinking), self._search_help)
         return "\n\n".join(part for part in parts if part)
+
+    def _instruct(self, thinking: bool) -> str:
+        may_answer = self._config.max_iterations > 1
+        return self._protocol.instructions(thinking, _WANTED[self._config.query_mode], may_answer=may_answer)
 
 
 def hide_old_images(messages: Sequence[Message], image_searches: int) -> list[Message]:

@@ -2,13 +2,13 @@
 
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 from drag_ray.agent.action import Action
-from drag_ray.agent.config import AgentConfig
-from drag_ray.agent.environment import SearchEnvironment, SearchResult
+from drag_ray.agent.config import AgentConfig, PromptSet
+from drag_ray.agent.environment import ExpandedQuestion, SearchEnvironment, SearchResult
 from drag_ray.agent.hints import QUOTE_PROBLEM, is_quotation, write_hint
 from drag_ray.agent.prompts import Content, Prompts, hide_old_images
 from drag_ray.agent.protocols.protocol import ActionProtocol
@@ -26,7 +26,7 @@ class RolloutTask:
     """A rollout to run: the question, which sample of it, the preset it is drawn with and its seed.
 
     `baseline` names the baseline that asks in the agent's place, empty for the agent itself. A `hinted` rollout is
-    shown the evidence page together with the question.
+    shown the evidence page together with the question. A `prompt_set` above 0 counts the agent's other openings.
     """
 
     question: Question
@@ -35,6 +35,7 @@ class RolloutTask:
     seed: int
     baseline: str = ""
     hinted: bool = False
+    prompt_set: int = 0
 
     @property
     def id(self) -> str:
@@ -60,7 +61,11 @@ def compute_seed(run_seed: int, rollout_id: str) -> int:
 
 
 class Rollouts:
-    """Runs rollouts of one policy against one index. Any number may run at once. Hinted ones need `read_page`."""
+    """Runs rollouts of one policy against one index. Any number may run at once.
+
+    Hinted ones need `read_page`, those of a prompt set need `prompt_sets`. They take `max_turns` turns, if it is not 0, whatever
+    the agent's prompt says.
+    """
 
     def __init__(
         self,
@@ -71,6 +76,8 @@ class Rollouts:
         index_fingerprint: str,
         search_help: str = "",
         read_page: Callable[[Evidence], Page] | None = None,
+        prompt_sets: Sequence[PromptSet] = (),
+        max_turns: int = 0,
     ) -> None:
         self._config = config
         self._policy = policy
@@ -81,6 +88,8 @@ class Rollouts:
         self._prompts = Prompts(config, search_help)
         self._protocol = get_protocol(config.protocol)
         self._read_page = read_page
+        self._max_turns = max_turns or config.max_iterations
+        self._prompt_sets = [Prompts(config.ask_with(prompt_set), search_help) for prompt_set in prompt_sets]
 
     async def run(self, task: RolloutTask) -> Trajectory:
         """Run one rollout. A failure is recorded on the trajectory and not raised, so that one question cannot end a run.
@@ -91,10 +100,12 @@ class Rollouts:
         conversation = self._prompts.opening(task.question.question)
         turns: list[Turn] = []
         started_at, started = datetime.now(UTC).isoformat(timespec="seconds"), time.perf_counter()
-        error = ""
+        error, asked = "", SearchResult()
         try:
+            asked = await self._environment.search_question(task.question.question, task.question.evidence)
             stop_reason = await self._take_turns(task, conversation, turns)
-            error = turns[-1].error if stop_reason is StopReason.ERROR else ""
+            error = turns[-1].error if stop_reason is StopReason.ERROR else asked.error
+            stop_reason = StopReason.ERROR if error else stop_reason
         except PromptTooLongError as problem:
             stop_reason, error = (StopReason.CONTEXT_LENGTH, "") if turns else (StopReason.ERROR, str(problem))
         except EngineDiedError:
@@ -103,17 +114,16 @@ class Rollouts:
             # The one broad catch of the project: whatever one rollout meets is data about that rollout.
             stop_reason, error = StopReason.ERROR, f"{type(problem).__name__}: {problem}"
         duration_s = time.perf_counter() - started
-        return self._record_trajectory(task, tuple(turns), conversation, stop_reason, error, started_at, duration_s)
+        return self._record_trajectory(task, tuple(turns), conversation, stop_reason, error, started_at, duration_s, asked)
 
     def fail(self, task: RolloutTask, error: str) -> Trajectory:
         """The record of a rollout that could not make its own."""
         started_at = datetime.now(UTC).isoformat(timespec="seconds")
-        return self._record_trajectory(
-            task, (), self._prompts.opening(task.question.question), StopReason.ERROR, error, started_at, 0.0
-        )
+        opening = self._prompts.opening(task.question.question)
+        return self._record_trajectory(task, (), opening, StopReason.ERROR, error, started_at, 0.0, SearchResult())
 
     async def _take_turns(self, task: RolloutTask, conversation: list[Message], turns: list[Turn]) -> StopReason:
-        last_step = self._config.max_iterations
+        last_step = self._max_turns
         hint_page = self._choose_hint(task)
         for step in range(1, last_step + 1):
             turn, observation = await self._take_turn(task, conversation, step, hint_page)
@@ -139,7 +149,7 @@ class Rollouts:
         self, task: RolloutTask, conversation: list[Message], step: int, hint_page: Page | None
     ) -> tuple[Turn, Content]:
         """One reply and what it leads to: the turn's record, and what the policy is told next."""
-        messages = hide_old_images(conversation, self._config.image_searches)
+        messages = hide_old_images(self._open_with(task, conversation), self._config.image_searches)
         request = Request(
             messages=tuple(self._prompts.preceded_by_hint(messages, write_hint(hint_page)) if hint_page else messages),
             sampling=PRESETS[task.preset],
@@ -151,20 +161,34 @@ class Rollouts:
         started = time.perf_counter()
         generation = await self._generate(request)
         generate_s = time.perf_counter() - started
-        action = read_action(generation, self._protocol)
-        if hint_page:
-            # Token ids and log-probabilities that belong to the prompt with the hint must not be taken for the recorded one's.
+        action = read_action(generation, self._protocol, may_be_empty=self._config.expands)
+        if hint_page or task.prompt_set:
+            # Token ids and log-probabilities that belong to another prompt must not be taken for the recorded one's.
             generation = replace(generation, prompt_token_ids=(), completion_logprobs=())
-            if is_quotation(action.query, hint_page):
-                action = Action(ActionKind.INVALID, action.reasoning, problem=QUOTE_PROBLEM)
+        if hint_page and is_quotation(action.query, hint_page):
+            action = Action(ActionKind.INVALID, action.reasoning, problem=QUOTE_PROBLEM)
         found = SearchResult()
         observation: Content = ""
         if action.kind is ActionKind.SEARCH:
-            found = await self._environment.search(action.query, task.question.evidence)
+            found = await self._environment.search(self._to_search(task, action.query), task.question.evidence)
             observation = self._prompts.found_pages(found.shown)
         elif action.kind is ActionKind.INVALID:
             observation = self._prompts.format_reminder(action.problem)
         return _record_turn(step, len(conversation), action, generation, found, generate_s), observation
+
+    def _open_with(self, task: RolloutTask, conversation: list[Message]) -> list[Message]:
+        """The conversation with the opening that the task asks for."""
+        if not task.prompt_set:
+            return conversation
+        question = task.question.question
+        num_own = len(self._prompts.opening(question))
+        return [*self._prompt_sets[task.prompt_set - 1].opening(question), *conversation[num_own:]]
+
+    def _to_search(self, task: RolloutTask, query: str) -> str | ExpandedQuestion:
+        """What is searched when the policy writes `query`."""
+        if not self._config.expands:
+            return query
+        return ExpandedQuestion(task.question.question, query, self._config.question_weight)
 
     def _record_trajectory(
         self,
@@ -175,6 +199,7 @@ class Rollouts:
         error: str,
         started_at: str,
         duration_s: float,
+        asked: SearchResult,
     ) -> Trajectory:
         question = task.question
         return Trajectory(
@@ -205,12 +230,25 @@ class Rollouts:
             duration_s=duration_s,
             error=error,
             hinted=task.hinted,
+            query_mode=self._config.query_mode,
+            question_weight=self._config.question_weight if self._config.expands else 1.0,
+            question_hits=asked.hits,
+            question_rank=asked.evidence_rank,
+            baseline=task.baseline,
+            prompt_set=task.prompt_set,
         )
 
 
-def read_action(generation: Generation, protocol: ActionProtocol) -> Action:
-    """What a reply means, also one that begins within its reasoning."""
-    return protocol.parse(THINK + generation.text if generation.in_reasoning else generation.text)
+def read_action(generation: Generation, protocol: ActionProtocol, *, may_be_empty: bool) -> Action:
+    """What a reply means, also one that begins within its reasoning.
+
+    Args:
+        may_be_empty: whether there is something to search for even if the reply names nothing: the question.
+    """
+    action = protocol.parse(THINK + generation.text if generation.in_reasoning else generation.text)
+    if action.kind is ActionKind.SEARCH and not action.query and not may_be_empty:
+        return Action(ActionKind.INVALID, action.reasoning, problem="the search is empty")
+    return action
 
 
 def _record_turn(

@@ -1,5 +1,6 @@
 """What the rank of an evidence page is worth, for one search and for a column of them."""
 
+from math import log2
 from typing import TypeVar
 
 import polars as pl
@@ -18,6 +19,20 @@ def compute_rank_score(rank: int | None, top_k: int) -> float:
 def rank_score(rank: pl.Expr, top_k: pl.Expr) -> pl.Expr:
     """`compute_rank_score` of columns; a null rank scores 0."""
     return pl.when(rank <= top_k).then(_credit(rank, top_k)).otherwise(0.0)
+
+
+def compute_utility(rank: int | None, depth: int) -> float:
+    """What the first evidence page is worth at a rank, to the depth that is evaluated: 1 / log2(1 + rank), and 0 beyond.
+
+    It is the discount of DCG (Jaervelin and Kekaelaeinen, https://doi.org/10.1145/582415.582418): 1, .63, .5, .43 ... .29 at 10,
+    so that a page that is lost from the end of the ranking costs as well.
+    """
+    return 0.0 if rank is None or rank > depth else 1 / log2(1 + rank)
+
+
+def utility(rank: pl.Expr, depth: pl.Expr) -> pl.Expr:
+    """`compute_utility` of columns; a null rank is worth 0."""
+    return pl.when(rank <= depth).then(1 / (1 + rank).log(2)).otherwise(0.0)
 
 
 def _credit(rank: _Number, top_k: _Number) -> _Number:

@@ -5,7 +5,7 @@ they use it.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     from drag_ray.search.searcher import Searcher
 
 OptionsT = TypeVar("OptionsT", bound=BaseConfig)
+
+WriteAdditions = Callable[[str, Request], Awaitable[str]]
+"""From a question, and the request for a reply to it, to words that are worth searching for together with it."""
 
 
 class Need(StrEnum):
@@ -94,6 +97,10 @@ class Baseline(ABC):
     """its queries are those of `weights`: terms of the index with weights"""
     asks_as_agent: ClassVar[bool] = False
     """its engine is given the agent's own prompt, with what that says of the language of queries"""
+    proposes: ClassVar[bool] = False
+    """a collection can take additions to the question from it, beside the policy's own"""
+    draws: ClassVar[bool] = False
+    """what it proposes depends on the seed, so that there is more than one proposal of it"""
     judges_reward_model: ClassVar[bool] = False
     """a reward model is judged by it: it is compared unasked where the run has trained one"""
 
@@ -119,6 +126,10 @@ class Baseline(ABC):
     @abstractmethod
     def build_reply(self, context: BaselineContext) -> GenerateFn:
         """What writes its replies, each of which is one search."""
+
+    def build_additions(self, context: BaselineContext) -> WriteAdditions:
+        """What writes its additions to a question, in words and not in terms of the index, where it `proposes`."""
+        raise NotImplementedError(self.name)
 
 
 def build_query_reply(write_query: Callable[[str], str], agent: AgentConfig) -> GenerateFn:

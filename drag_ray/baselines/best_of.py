@@ -79,7 +79,8 @@ class BestOf(Drawn):
         from drag_ray.baselines.best_reply import BestReply
 
         protocol = get_protocol(context.agent.protocol)
-        return BestReply(context.require_engine(), protocol, self.options.samples, self._load_score)
+        draws = (context.require_engine(), protocol, self.options.samples)
+        return BestReply(*draws, self._load_score, may_be_empty=context.agent.expands)
 
     def _load_score(self) -> "ScoreFn":
         from drag_ray.engine.reward_model import RewardModel

@@ -35,6 +35,7 @@ class BestReply:
         protocol: of the agent.
         num_samples: draws to choose from.
         build_score: makes the scores, when they are first needed.
+        may_be_empty: whether a draw that names nothing to search for is one to choose.
     """
 
     def __init__(
@@ -43,11 +44,14 @@ class BestReply:
         protocol: ActionProtocol,
         num_samples: int,
         build_score: Callable[[], ScoreFn],
+        *,
+        may_be_empty: bool = False,
     ) -> None:
         self._generate = generate
         self._protocol = protocol
         self._num_samples = num_samples
         self._build_score = build_score
+        self._may_be_empty = may_be_empty
         self._score: ScoreFn | None = None
         self._scoring = ThreadPoolExecutor(1, "score")  # beside the event loop, one prompt after the other
 
@@ -65,7 +69,7 @@ class BestReply:
         """The first generation of each different query, by the reply that says nothing else, which is what training rows hold."""
         searches: dict[str, Generation] = {}
         for generation in generations:
-            action = read_action(generation, self._protocol)
+            action = read_action(generation, self._protocol, may_be_empty=self._may_be_empty)
             if action.kind is ActionKind.SEARCH:
                 searches.setdefault(self._protocol.render_search(action.query), generation)
         return searches

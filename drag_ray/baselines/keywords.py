@@ -3,8 +3,8 @@
 import re
 from dataclasses import dataclass
 
-from drag_ray.baselines.baseline import Baseline, BaselineContext, build_query_reply
-from drag_ray.engine.generate import GenerateFn
+from drag_ray.baselines.baseline import Baseline, BaselineContext, WriteAdditions, build_query_reply
+from drag_ray.engine.generate import GenerateFn, Request
 
 _LIST = """
 i me my myself we us our ours ourselves you your yours yourself yourselves he him his himself she her hers herself
@@ -35,7 +35,16 @@ class QuestionKeywords(Baseline):
 
     name = "question_keywords"
     summary = "the question without stop words"
+    proposes = True
 
     def build_reply(self, context: BaselineContext) -> GenerateFn:
         """Replies that say the key words."""
         return build_query_reply(write_keywords, context.agent)
+
+    def build_additions(self, context: BaselineContext) -> WriteAdditions:
+        """The key words again: they weigh more than the other words of the question."""
+
+        async def write(question: str, request: Request) -> str:
+            return write_keywords(question)
+
+        return write

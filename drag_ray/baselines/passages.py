@@ -12,7 +12,8 @@ from pydantic import Field
 
 from drag_ray.agent.prompts import Prompts
 from drag_ray.agent.protocols.registry import get_protocol
-from drag_ray.baselines.baseline import Baseline, BaselineContext, Need, Sources
+from drag_ray.baselines.baseline import Baseline, BaselineContext, Need, Sources, WriteAdditions
+from drag_ray.baselines.keywords import write_keywords
 from drag_ray.baselines.weights import write_weights
 from drag_ray.config import BaseConfig
 from drag_ray.engine.generate import GenerateFn, Generation, Message, Request
@@ -35,6 +36,8 @@ class PassageConfig(BaseConfig):
     """query2doc: training questions with their pages that the prompt shows"""
     example_chars: int = Field(default=400, ge=1)
     """query2doc: characters of a page that an example shows"""
+    num_added_words: int = Field(default=8, ge=1)
+    """words of a passage that are proposed to a collection (collect.proposals)"""
 
 
 @dataclass(frozen=True)
@@ -44,6 +47,8 @@ class PassageBaseline(Baseline):
     section = ("passage", PassageConfig)
     need = Need.ENGINE
     weighted_terms = True
+    proposes = True
+    draws = True
 
     options: PassageConfig = field(default_factory=PassageConfig)
 
@@ -70,13 +75,27 @@ class PassageBaseline(Baseline):
 
         async def reply(request: Request) -> Generation:
             question = prompts.question_of(request.messages)
-            messages = self.build_messages(question)
-            written = await generate(Request(messages, request.sampling, self.options.max_tokens, request.seed))
+            written = await self._write_passage(generate, question, request)
             passage = extract_passage(written.text)
             query = write_weights(self.weigh_terms(question, passage, analyze))
             return replace(written, text=protocol.render_search(query, passage))
 
         return reply
+
+    def build_additions(self, context: BaselineContext) -> WriteAdditions:
+        """The first key words of a passage that are not in the question, each once."""
+        generate, analyze = context.require_engine(), context.searcher.analyze
+
+        async def write(question: str, request: Request) -> str:
+            passage = extract_passage((await self._write_passage(generate, question, request)).text)
+            words = dict.fromkeys(write_keywords(passage).lower().split())
+            own = set(analyze(question))
+            return " ".join([word for word in words if not own.issuperset(analyze(word))][: self.options.num_added_words])
+
+        return write
+
+    async def _write_passage(self, generate: GenerateFn, question: str, request: Request) -> Generation:
+        return await generate(Request(self.build_messages(question), request.sampling, self.options.max_tokens, request.seed))
 
 
 def extract_passage(text: str) -> str:

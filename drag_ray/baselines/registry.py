@@ -8,6 +8,7 @@ from drag_ray.baselines.baseline import Baseline, OptionSections
 from drag_ray.baselines.best_of import BestOf, Drawn
 from drag_ray.baselines.hyde import Hyde
 from drag_ray.baselines.keywords import QuestionKeywords
+from drag_ray.baselines.neighbours import Neighbours
 from drag_ray.baselines.query2doc import Query2doc
 from drag_ray.baselines.question import RawQuestion
 from drag_ray.baselines.rm3 import Rm3
@@ -18,10 +19,13 @@ _BASELINES: tuple[type[Baseline], ...] = (
     Rm3,
     Hyde,
     Query2doc,
+    Neighbours,
     Drawn,
     BestOf,
 )
 BASELINES: dict[str, type[Baseline]] = {baseline.name: baseline for baseline in _BASELINES}
+PROPOSERS = tuple(name for name, baseline in BASELINES.items() if baseline.proposes)
+"""Whose additions to the question a collection can take."""
 REWARD_MODEL_JUDGES = tuple(name for name, baseline in BASELINES.items() if baseline.judges_reward_model)
 """What is compared unasked where the run has trained a reward model."""
 
@@ -48,8 +52,9 @@ def _build_section_fields() -> dict[str, Any]:
 
 
 if TYPE_CHECKING:
-    BaselineName = str
+    BaselineName = ProposerName = str
     BaselineSections = OptionSections
 else:
     BaselineName = Literal[tuple(BASELINES)]
+    ProposerName = Literal[PROPOSERS]
     BaselineSections = create_model("BaselineSections", __base__=OptionSections, **_build_section_fields())

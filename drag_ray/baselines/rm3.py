@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING, Self
 
 from pydantic import Field
 
-from drag_ray.baselines.baseline import Baseline, BaselineContext, Sources, build_query_reply
+from drag_ray.baselines.baseline import Baseline, BaselineContext, Sources, WriteAdditions, build_query_reply
 from drag_ray.baselines.weights import write_weights
+from drag_ray.baselines.word_forms import WordForms
 from drag_ray.config import BaseConfig
-from drag_ray.engine.generate import GenerateFn
+from drag_ray.engine.generate import GenerateFn, Request
 from drag_ray.types import Hit
 
 if TYPE_CHECKING:
@@ -47,6 +48,7 @@ class Rm3(Baseline):
     summary = "the question, expanded by terms of the pages that it finds: it reads the index, and never the evidence"
     section = ("rm3", Rm3Config)
     weighted_terms = True
+    proposes = True
 
     options: Rm3Config = field(default_factory=Rm3Config)
 
@@ -59,6 +61,21 @@ class Rm3(Baseline):
         """Replies that search for the terms of the relevance model."""
         relevance_model = RelevanceModel(context.searcher, self.options)
         return build_query_reply(lambda question: write_weights(relevance_model.expand(question)), context.agent)
+
+    def build_additions(self, context: BaselineContext) -> WriteAdditions:
+        """The terms that join the question, in words of the pages that it finds."""
+        searcher = context.searcher
+        relevance_model = RelevanceModel(searcher, self.options)
+
+        async def write(question: str, request: Request) -> str:
+            forms = WordForms(searcher.analyze)
+            for hit in searcher.search(question, self.options.fb_docs):
+                forms.add(searcher.text(hit))
+            own = set(searcher.analyze(question))
+            terms = relevance_model.expand(question)
+            return " ".join(forms.write(term) for term in sorted(terms, key=lambda term: -terms[term]) if term not in own)
+
+        return write
 
 
 class RelevanceModel:

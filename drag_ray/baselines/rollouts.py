@@ -1,14 +1,19 @@
-"""The rollouts that baselines make: one search a question, through the agent's own environment."""
+"""The rollouts that baselines make: one search a question, through the agent's own environment.
+
+They make them to be compared with the policy (`build_rollouts`), or as examples that it learns from (`build_proposals`).
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 from drag_ray.agent.config import AgentConfig
 from drag_ray.agent.environment import SearchEnvironment
+from drag_ray.agent.prompts import Prompts
+from drag_ray.agent.protocols.registry import get_protocol
 from drag_ray.agent.rollout import Policy, Rollouts
 from drag_ray.baselines.baseline import Baseline, BaselineContext
 from drag_ray.baselines.weights import WeightedSearcher
-from drag_ray.engine.generate import GenerateFn
+from drag_ray.engine.generate import GenerateFn, Generation, Request
 from drag_ray.search.config import SYNTAX_HELP
 from drag_ray.search.searcher import Searcher
 
@@ -39,8 +44,11 @@ def build_rollouts(
         model: the engine's model, for the record.
     """
     baseline = options.baselines[name]
-    agent = options.agent.model_copy(update={"max_iterations": 1})
-    environment = SearchEnvironment(WeightedSearcher(searcher) if baseline.weighted_terms else searcher, agent.top_k, agent.depth)
+    # It writes whole queries, unless it asks as the agent does.
+    mode = options.agent.query_mode if baseline.asks_as_agent else "rewrite"
+    agent = options.agent.model_copy(update={"max_iterations": 1, "query_mode": mode})
+    reader = WeightedSearcher(searcher) if baseline.weighted_terms else None
+    environment = SearchEnvironment(searcher, agent.top_k, agent.depth, searcher=reader)
     return Rollouts(
         agent,
         Policy(f"{name}:{model}" if baseline.uses_engine() else name),
@@ -48,4 +56,32 @@ def build_rollouts(
         environment,
         searcher.record.fingerprint,
         SYNTAX_HELP[searcher.record.syntax] if baseline.asks_as_agent else "",
+    )
+
+
+def build_proposals(
+    name: str, options: BaselineOptions, searcher: Searcher, generate: GenerateFn | None = None, model: str = ""
+) -> Rollouts:
+    """The rollouts of a baseline that the policy may learn from: in its prompt, its protocol and its way to write a query.
+
+    Arguments as for `build_rollouts`.
+    """
+    baseline, agent = options.baselines[name], options.agent
+    prompts, protocol = Prompts(agent), get_protocol(agent.protocol)
+    write_additions = baseline.build_additions(BaselineContext(agent, searcher, generate))
+
+    async def reply(request: Request) -> Generation:
+        question = prompts.question_of(request.messages)
+        addition = await write_additions(question, request)
+        query = addition if agent.expands else f"{question} {addition}".strip()
+        return Generation(protocol.render_search(query), (), (), "stop")
+
+    return Rollouts(
+        agent,
+        Policy(f"{name}:{model}" if baseline.uses_engine() else name),
+        reply,
+        SearchEnvironment(searcher, agent.top_k, agent.depth),
+        searcher.record.fingerprint,
+        SYNTAX_HELP[searcher.record.syntax],
+        max_turns=1,
     )

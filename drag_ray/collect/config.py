@@ -5,15 +5,16 @@ from pathlib import Path
 
 from pydantic import Field
 
-from drag_ray.agent.config import AgentConfig
-from drag_ray.config import BaseConfig, Sections
+from drag_ray.agent.config import AgentConfig, PromptSet
+from drag_ray.baselines.registry import BaselineSections, ProposerName
+from drag_ray.config import Sections
 from drag_ray.engine.config import EngineConfig
 from drag_ray.engine.sampling import PresetName
 from drag_ray.rollout.config import RolloutConfig
 
 
-class CollectConfig(BaseConfig):
-    """Which rollouts to run."""
+class CollectConfig(BaselineSections):
+    """Which rollouts to run; the options of the baselines that propose are sections of it."""
 
     limit: int = Field(default=0, ge=0)
     """training questions to take, drawn at random; 0 takes all"""
@@ -22,8 +23,17 @@ class CollectConfig(BaseConfig):
     samples_per_question: int = Field(default=4, ge=1)
     """rollouts of a question for each preset"""
     enough_successes: int = Field(default=0, ge=0)
-    """distinct queries that found the evidence after which no further sample of a question is begun; 0 takes all samples. A
-    question's samples then run in small rounds, so that which of them exist follows from the seeds, and not from timing"""
+    """distinct queries that won (ranked the evidence better than the question itself does, or first) after which no further
+    sample of a question is begun; 0 takes all samples. A question's samples then run in small rounds, so that which of them exist
+    follows from the seeds, and not from timing"""
+    prompt_sets: tuple[PromptSet, ...] = ()
+    """other openings that samples are asked with, in turn with the agent's own, for the sake of other ideas; what is trained on
+    is the query, as an answer to the agent's own opening"""
+    proposals: tuple[ProposerName, ...] = ()
+    """baselines whose additions to the question are searched too, as examples to learn from beside the policy's own: off-policy
+    rows, which reinforcement learning leaves out"""
+    draws_per_proposal: int = Field(default=4, ge=1)
+    """proposals of each baseline that draws them (neighbours, hyde, query2doc) for a question; the others make one"""
     hinted_samples: int = Field(default=0, ge=0)
     """further rollouts of a question that no sample found the evidence of, which are shown the page (STaR); what is trained
     on is the query, as if the page had not been shown, see format.hinted"""

@@ -3,6 +3,9 @@
 from dataclasses import replace
 from typing import Any
 
+from drag_ray.baselines.baseline import Sources
+from drag_ray.baselines.registry import BASELINES
+from drag_ray.baselines.rollouts import BaselineOptions
 from drag_ray.collect.config import CollectSections
 from drag_ray.corpus.question_table import draw_split
 from drag_ray.inputs import Inputs
@@ -24,9 +27,23 @@ def run(sections: CollectSections, inputs: Inputs, folder: StageFolder) -> dict[
     """
     settings = sections.collect
     questions = draw_split(inputs["index"], "train", settings.limit, sections.seed)
-    plan = build_plan(questions, settings.presets, settings.samples_per_question, sections.seed, settings.hinted_samples)
-    options = build_options(sections.agent, sections.engine, sections.rollout, inputs["index"], folder.path)
-    options = replace(options, enough_successes=settings.enough_successes)
+    sources = Sources(settings, inputs["index"], sections.seed)
+    proposers = {name: BASELINES[name].prepare(sources) for name in settings.proposals}
+    plan = build_plan(
+        questions,
+        settings.presets,
+        settings.samples_per_question,
+        sections.seed,
+        settings.hinted_samples,
+        len(settings.prompt_sets),
+        {name: settings.draws_per_proposal if proposer.draws else 1 for name, proposer in proposers.items()},
+    )
+    options = replace(
+        build_options(sections.agent, sections.engine, sections.rollout, inputs["index"], folder.path),
+        enough_successes=settings.enough_successes,
+        prompt_sets=settings.prompt_sets,
+        proposers=BaselineOptions(sections.agent, proposers),
+    )
     counts = run_plan(plan, options, sections.rollout, "collecting")
     yields = {
         f"{name}_per_question": counts[name] / len(questions) for name in ("distinct_successful_queries", "preference_pairs")

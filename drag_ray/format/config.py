@@ -23,21 +23,24 @@ class FormatConfig(BaseConfig):
     """what training may not share with validation and evaluation: question, evidence pages; document, evidence files too"""
     hinted: bool = True
     """let formats that teach single queries take those that were found with a hint (collect.hinted_samples), without reasoning"""
+    proposed: bool = True
+    """let formats that compare or teach single queries take those that baselines proposed (collect.proposals)"""
     include_reasoning: bool = True
     """train on the reasoning before a query; formats with whole conversations always keep it as it was recorded"""
     max_searches_per_question: int = Field(default=4, ge=0)
     """best distinct successful queries or conversations that are kept of a question; 0 keeps all"""
-    min_rank_score: float = Field(default=0.0, ge=0.0, le=1.0)
-    """lowest rank score of a query to train towards; a query that finds nothing never counts"""
+    min_gain: float = Field(default=0.0, ge=0.0, lt=1.0)
+    """what a query to train towards must gain over the question, more than this: of the utility 1 / log2(1 + rank) of the best
+    evidence page, 0 beyond agent.depth"""
     max_pairs_per_question: int = Field(default=8, ge=0)
     """preference pairs that are kept of a question; 0 keeps all"""
     max_negatives: int = Field(default=0, ge=0)
     """hardest negatives that a chosen query is paired with; 0 takes all"""
-    min_margin: float = Field(default=0.3, gt=0.0, le=1.0)
-    """least difference of rank scores between the two sides of a preference pair"""
-    weights: WeightScheme = "none"
-    """weight of a supervised row: 1, its rank score, the square of it, its cumulative effort score (these at least 0.1), or 1 at
-    rank 1 and 0.5 below"""
+    min_margin: float = Field(default=0.1, gt=0.0, le=1.0)
+    """least difference of gains between the two sides of a preference pair; from rank 3 to 2 the gain is 0.13"""
+    weights: WeightScheme = "gain"
+    """weight of a supervised row: 1, its gain over the question, its rank score, the square of that, its cumulative effort score
+    (these at least 0.1), or 1 at rank 1 and 0.5 below"""
     exports: tuple[ExportName, ...] = ()
     """other trainers to write the rows for as well, into the folder `exports`"""
     seed: int = 0

@@ -56,15 +56,18 @@ def format_part(job: FormatJob, part_name: str) -> FormattedPart:
     num_set_aside: dict[FormatName, int] = {}
     for name in job.config.formats:
         row_format = load_format(name)
-        takes_hinted = job.config.hinted and row_format.learns_from_hinted
-        rows = row_format.build_rows(part if takes_hinted else part.own, job.config)
+        taken = part.take(
+            proposed=job.config.proposed and row_format.learns_from_proposed,
+            hinted=job.config.hinted and row_format.learns_from_hinted,
+        )
+        rows = row_format.build_rows(taken, job.config)
         clean = screen_rows(rows, leaks).join(sides, on="question_id", how="left", maintain_order="left")
         num_set_aside[name] = rows.height
         for side in (TRAIN, VALIDATION):
             table = job.layout.apply(clean.filter(pl.col("side") == side), row_format.schema, protocols)
             num_set_aside[name] -= table.num_rows
             encoded[name, side] = encode_rows(table)
-    searches = (part if job.config.hinted else part.own).searches
+    searches = part.take(proposed=job.config.proposed, hinted=job.config.hinted).searches
     return FormattedPart(encoded, num_set_aside, searches.height, searches.filter(is_target(job.config)).height)
 
 

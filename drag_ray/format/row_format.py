@@ -27,6 +27,7 @@ class RowFormat(Generic[RowT]):
         summary: what a row is, what it is for and which columns matter, for the dataset's card.
         build_rows: the rows of one part, with the columns of `row`.
         to_example: what a row teaches, for other trainers.
+        learns_from_proposed: it teaches or compares queries by themselves, so that those of baselines are of use.
         learns_from_hinted: it teaches queries by themselves, so that rollouts with a hint are of use. What else was said with a
             hint in view is no sample of the policy, and may speak of the hint.
     """
@@ -35,6 +36,7 @@ class RowFormat(Generic[RowT]):
     summary: str
     build_rows: Callable[[ScoredPart, FormatConfig], pl.DataFrame]
     to_example: Callable[[RowT], Example]
+    learns_from_proposed: bool = False
     learns_from_hinted: bool = False
 
     @property

@@ -11,8 +11,13 @@ def is_usable() -> pl.Expr:
 
 
 def is_target(config: FormatConfig) -> pl.Expr:
-    """Usable searches that are good enough to train towards."""
-    return is_usable() & pl.col("found") & (pl.col("rank_score") >= config.min_rank_score)
+    """Usable searches that beat the question by enough to train towards."""
+    return is_usable() & (pl.col("gain") > config.min_gain)
+
+
+def is_improvement(config: FormatConfig) -> pl.Expr:
+    """Usable searches that beat the question, and all searches before in their conversation, by enough to train towards."""
+    return is_usable() & (pl.col("improvement") > config.min_gain)
 
 
 def keep_first(rows: pl.DataFrame, limit: int, *within: str) -> pl.DataFrame:
@@ -21,12 +26,14 @@ def keep_first(rows: pl.DataFrame, limit: int, *within: str) -> pl.DataFrame:
 
 
 def select_best_queries(searches: pl.DataFrame, config: FormatConfig) -> pl.DataFrame:
-    """The best distinct successful queries of each question over all of its samples and turns, best first.
+    """The distinct queries of each question that gain most, over all of its samples and turns, best first.
 
-    Of equal rank scores the earlier turn comes first: it needed less, and its reasoning speaks of the question alone.
+    Of equal gains the policy's own comes first, then the earlier turn comes first: it needed less, and its reasoning speaks of the question alone.
     """
     ranked = searches.filter(is_target(config)).sort(
-        "question_id", "rank_score", "step", "sample_index", descending=[False, True, False, False], maintain_order=True
+        *("question_id", "gain", "baseline", "step", "sample_index"),
+        descending=[False, True, False, False, False],
+        maintain_order=True,
     )
     return keep_first(
         ranked.unique(["question_id", "query_key"], keep="first", maintain_order=True), config.max_searches_per_question

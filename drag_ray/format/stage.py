@@ -88,10 +88,9 @@ def _write_rows(job: FormatJob, parts: list[str], folder: Path) -> tuple[Files, 
             totals.update(searches=formatted.num_searches, targets=formatted.num_targets)
         if not totals["targets"]:
             raise DataError(
-                f"{job.process_dir}: none of {totals['searches']} searches found evidence with a rank score of "
-                f"{job.config.min_rank_score} or more, so there is nothing to train towards. Collect more samples a question, "
-                "at a higher temperature or with a larger top_k, score with a larger process.top_k, or lower "
-                "format.min_rank_score."
+                f"{job.process_dir}: none of {totals['searches']} searches gained more than {job.config.min_gain} over its "
+                "question, so there is nothing to train towards. Collect more samples a question, at a higher temperature or with "
+                "collect.prompt_sets, take proposals (collect.proposals), or lower format.min_gain."
             )
     for trainer in job.config.exports:
         describe_files(folder / "exports", trainer, exports)

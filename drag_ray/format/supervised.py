@@ -13,7 +13,7 @@ class ReplyRow(Row):
     question_id: str
     trajectory_id: str
     score: float
-    """rank score of the query"""
+    """gain of the query over the question"""
     weight: float
     """what the row counts in the loss"""
 
@@ -28,7 +28,7 @@ class ConversationRow(Row):
     question_id: str
     trajectory_id: str
     score: float
-    """rank score of the best query"""
+    """gain of the best query over the question"""
     weight: float
     """what the row counts in the loss"""
 

@@ -6,6 +6,9 @@ from pathlib import Path
 
 import polars as pl
 
+from drag_ray.agent.degeneration import to_query_key
+from drag_ray.agent.scores import rank_score
+from drag_ray.baselines.question import RawQuestion
 from drag_ray.errors import DataError
 from drag_ray.process.parts import TRAJECTORIES_DIR_NAME, TURNS_DIR_NAME
 from drag_ray.types import ActionKind
@@ -13,10 +16,7 @@ from drag_ray.types import ActionKind
 
 @dataclass(frozen=True)
 class ScoredPart:
-    """All turns and trajectories of some questions, as `process.turns` makes them.
-
-    Those with a hint are among them, unless it is the part `own`.
-    """
+    """All turns and trajectories of some questions, as `process.turns` makes them, or those of some sources (see `take`)."""
 
     turns: pl.DataFrame
     trajectories: pl.DataFrame
@@ -27,9 +27,43 @@ class ScoredPart:
         return self.turns.filter(pl.col("action") == ActionKind.SEARCH.value)
 
     @cached_property
+    def candidates(self) -> pl.DataFrame:
+        """The searches, and for each question that was searched the reply that asks for no more than it finds, with a gain of 0.
+
+        That reply has the baseline `question`: in the mode `expand` it adds nothing, otherwise it repeats the question.
+        """
+        openings = self.turns.filter(pl.col("step") == 1, "knows_question").unique(
+            ["question_id", "state"], keep="first", maintain_order=True
+        )
+        query = pl.when(pl.col("query_mode") == "expand").then(pl.lit("")).otherwise("question")
+        asked = openings.with_columns(
+            action=pl.lit(ActionKind.SEARCH.value),
+            query=query,
+            query_key=to_query_key(query),
+            evidence_rank="question_rank",
+            rank_score=rank_score(pl.col("question_rank"), pl.col("top_k")),
+            found=(pl.col("question_rank") <= pl.col("top_k")).fill_null(False),
+            gain=pl.lit(0.0),
+            improvement=pl.lit(0.0),
+            baseline=pl.lit(RawQuestion.name),
+            **{name: pl.lit("") for name in ("reasoning", "reply", "drop_reason")},
+            **{name: pl.lit(False) for name in ("has_error", "is_truncated", "is_late", "is_repeated", "hinted")},
+        )
+        return pl.concat([self.searches, asked], how="diagonal_relaxed").sort("question_id", maintain_order=True)
+
+    @cached_property
     def own(self) -> "ScoredPart":
         """What the policy did by itself, without a hint."""
-        return ScoredPart(self.turns.filter(~pl.col("hinted")), self.trajectories.filter(~pl.col("hinted")))
+        return self.take(proposed=False, hinted=False)
+
+    def take(self, *, proposed: bool, hinted: bool) -> "ScoredPart":
+        """What the policy did, with what baselines proposed, and with what was found with a hint."""
+        chosen = pl.lit(True)
+        if not proposed:
+            chosen &= pl.col("baseline") == ""
+        if not hinted:
+            chosen &= ~pl.col("hinted")
+        return ScoredPart(self.turns.filter(chosen), self.trajectories.filter(chosen))
 
     def add_conversations(self, rows: pl.DataFrame) -> pl.DataFrame:
         """`rows` with the columns messages, num_opening_messages and cumulative_effort of their trajectories."""

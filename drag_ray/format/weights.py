@@ -1,4 +1,4 @@
-"""What a row counts in the loss: the schemes of the agentic retrieval fine-tuning (DRAG) reference, with its floors."""
+"""What a row counts in the loss: its gain, or the schemes of the agentic retrieval fine-tuning (DRAG) reference, with its floors."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -14,6 +14,7 @@ _FLOOR = 0.1
 class Outcome:
     """What is known of the query that a row teaches, as columns."""
 
+    gain: "pl.Expr"
     rank_score: "pl.Expr"
     evidence_rank: "pl.Expr"
     cumulative_effort: "pl.Expr"
@@ -21,6 +22,7 @@ class Outcome:
 
 WEIGHTS: "dict[str, Callable[[Outcome], pl.Expr]]" = {
     "none": lambda row: row.rank_score**0,  # 1
+    "gain": lambda row: row.gain.clip(_FLOOR),
     "rank_score": lambda row: row.rank_score.clip(_FLOOR),
     "rank_sq": lambda row: (row.rank_score**2).clip(_FLOOR),
     "inv_effort": lambda row: row.cumulative_effort.clip(_FLOOR),
@@ -34,8 +36,8 @@ else:
 
 
 def row_weight(scheme: WeightScheme) -> "pl.Expr":
-    """The weight of a row; reads the columns rank_score, evidence_rank and cumulative_effort, of those that the scheme needs."""
+    """The weight of a row; reads the columns gain, rank_score, evidence_rank and cumulative_effort, of those that the scheme needs."""
     import polars as pl
 
-    outcome = Outcome(pl.col("rank_score"), pl.col("evidence_rank"), pl.col("cumulative_effort"))
+    outcome = Outcome(pl.col("gain"), pl.col("rank_score"), pl.col("evidence_rank"), pl.col("cumulative_effort"))
     return WEIGHTS[scheme](outcome).alias("weight")

@@ -14,19 +14,17 @@ class ProcessConfig(BaseConfig):
     top_k: int = Field(default=0, ge=0)
     """a search succeeds with an evidence page among this many first pages; 0 takes the number that the policy was shown"""
     filters: tuple[FilterName, ...] = FILTERS
-    """replies that nothing is trained on: cut at the token limit, going round in circles, naming a document file, naming an
+    """replies that nothing is trained on: cut at the token limit, searching where the answer was asked for, going round in circles, naming a document file, naming an
     answer that a hint told, the same as another sample's in the same state, or the same but for order, case and punctuation
     and with the same result"""
-    rank_sigma: float = Field(default=1.0, gt=0.0)
-    """width of the rank reward exp(-(rank - 1)^2 / (2 sigma^2)); 1 gives a page at rank 2 a reward of 0.61"""
-    format_weight: float = Field(default=0.3, ge=0.0)
-    """weight of the share of replies that could be read, in a trajectory's reward"""
-    rank_weight: float = Field(default=0.7, ge=0.0)
-    """weight of the rank reward of the best search, in a trajectory's reward"""
     answer_weight: float = Field(default=0.0, ge=0.0)
-    """weight of the answer's ANLS*, in a trajectory's reward"""
+    """weight of the answer's ANLS* in its reward"""
     search_cost: float = Field(default=0.05, ge=0.0)
-    """what each search after the first takes from a trajectory's reward"""
+    """what each search after the first takes from its reward"""
+    repeat_cost: float = Field(default=0.2, ge=0.0)
+    """what a search takes from its reward for its repeated words: this times their share"""
+    invalid_cost: float = Field(default=0.2, ge=0.0)
+    """what a reply costs that cannot be read, that was cut at its token limit, or that searches where the answer was asked for"""
     allow_mixed: bool = False
     """take trajectories of several agent configurations or search indexes as one set"""
     part_mib: int = Field(default=16, ge=1)

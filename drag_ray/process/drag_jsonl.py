@@ -122,6 +122,7 @@ class _RecordReader:
             started_at=_read_note(record, "timestamp"),
             error=error,
             hinted=bool(record.get("hinted")),
+            baseline=_read_note(record, "baseline"),
             **self._of_all_records,
         )
 
@@ -186,6 +187,7 @@ def to_record(trajectory: Trajectory) -> Record:
         "total_searches": len(searches),
         "sampling_config": trajectory.preset,
         "hinted": trajectory.hinted,
+        "baseline": trajectory.baseline,
         "model": trajectory.model,
         "timestamp": trajectory.started_at,
         "error": trajectory.error or (_OUT_OF_ITERATIONS if trajectory.stop_reason is StopReason.MAX_ITERATIONS else None),

@@ -51,7 +51,7 @@ def process_part(records: pl.DataFrame, part: int, config: ProcessConfig, folder
     """
     selected = select_trajectories(records, config.top_k)
     turns = explode_turns(selected.frame, config)
-    trajectories = summarise_trajectories(selected.frame, turns, config)
+    trajectories = summarise_trajectories(selected.frame, turns)
     for name, table in ((TURNS_DIR_NAME, turns), (TRAJECTORIES_DIR_NAME, trajectories)):
         write_parquet(folder / name / f"{part_name(part)}.parquet", table.to_arrow())
     counts = count_part(turns, trajectories)

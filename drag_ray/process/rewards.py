@@ -1,8 +1,8 @@
-"""What replies and trajectories are worth to reinforcement learning, as Polars expressions.
+"""What replies are worth to training, as Polars expressions: what they gain over the question itself.
 
-The rank reward and the way in which a trajectory's parts are put together are those of V-Retrver (2026): a Gaussian of the rank,
-a weighted sum with the format, a cost for each further search, within [-0.5, 1.5].  Its curiosity term is
-left out: it pays for calling a tool at all, and here every question needs a search.
+A user can always search for the question, so a query that finds no more than that is worth nothing, and one that finds less does
+harm. As in s3 (https://arxiv.org/abs/2505.14146, "gain beyond RAG") the reward is the difference to it, here of the utility of
+the rank (`agent.scores.compute_utility`). Of later searches counts what they add to the best before.
 """
 
 import polars as pl
@@ -11,44 +11,35 @@ from drag_ray.agent.answers import compute_anls
 from drag_ray.process.config import ProcessConfig
 from drag_ray.types import ActionKind
 
-_LOWEST, _HIGHEST = -0.5, 1.5
+_WEIGHT = r"\^[\d.]+"
 
 
-def rank_reward(rank: pl.Expr, top_k: pl.Expr, sigma: float) -> pl.Expr:
-    """exp(-(rank - 1)^2 / (2 sigma^2)) for a 1-based rank within top_k, 0 for one outside of it and for null."""
-    return pl.when(rank <= top_k).then((-((rank - 1) ** 2) / (2 * sigma**2)).exp()).otherwise(0.0)
-
-
-def format_reward(action: pl.Expr, finish_reason: pl.Expr) -> pl.Expr:
-    """1 for a reply with an action that could be read and that was not cut at its token limit, otherwise 0."""
-    return ((action != ActionKind.INVALID.value) & (finish_reason != "length")).cast(pl.Float64)
+def repeated_share(query: pl.Expr) -> pl.Expr:
+    """The share of a query's words that stand in it before, weights left out; 0 for an empty one."""
+    words = query.str.replace_all(_WEIGHT, "").str.to_lowercase().str.extract_all(r"\w+")
+    return (1 - words.list.n_unique() / words.list.len()).fill_nan(0.0)
 
 
 def turn_reward(config: ProcessConfig) -> pl.Expr:
-    """What one reply is worth: its format, and the rank of its search or the ANLS* of its answer.
+    """What one reply is worth: the improvement of its search, or the ANLS* of its answer, less what it costs.
 
-    Reads the columns action, format_reward, rank_reward and answer_reward (of the trajectory).
+    Reads the columns action, is_unfit (unreadable, cut, or a search where the answer was asked for), is_later_search, improvement,
+    query and answer_reward (of the trajectory).
     """
     action = pl.col("action")
+    later = pl.col("is_later_search")
+    search = pl.when(later).then(pl.col("improvement").clip(0.0) - config.search_cost).otherwise(
+        "improvement"
+    ) - config.repeat_cost * repeated_share(pl.col("query"))
     return (
-        config.format_weight * pl.col("format_reward")
-        + pl.when(action == ActionKind.SEARCH.value).then(config.rank_weight * pl.col("rank_reward")).otherwise(0.0)
-        + pl.when(action == ActionKind.ANSWER.value).then(config.answer_weight * pl.col("answer_reward")).otherwise(0.0)
+        pl.when("is_unfit")
+        .then(-config.invalid_cost)
+        .when(action == ActionKind.SEARCH.value)
+        .then(search)
+        .when(action == ActionKind.ANSWER.value)
+        .then(config.answer_weight * pl.col("answer_reward"))
+        .otherwise(0.0)
     )
-
-
-def trajectory_reward(config: ProcessConfig) -> pl.Expr:
-    """What a trajectory is worth; its searches cost from the second on.
-
-    Reads the columns mean_format_reward, best_rank_reward, answer_reward and num_searches.
-    """
-    num_further = (pl.col("num_searches").cast(pl.Int64) - 1).clip(0)
-    return (
-        config.format_weight * pl.col("mean_format_reward")
-        + config.rank_weight * pl.col("best_rank_reward")
-        + config.answer_weight * pl.col("answer_reward")
-        - config.search_cost * num_further
-    ).clip(_LOWEST, _HIGHEST)
 
 
 def compute_answer_rewards(final_answers: pl.Series, gold_answers: pl.Series) -> pl.Series:

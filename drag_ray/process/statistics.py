@@ -16,22 +16,29 @@ _LEFT_OUT = {
     "unanswerable": "of questions without evidence",
     "malformed": "malformed",
 }
+_GAINS = (
+    *("first_searches", "first_wins", "first_losses", "questions_with_win"),
+    *("proposals", "proposals_with_win", "questions_with_proposed_win"),
+)
 
 
 def count_part(turns: pl.DataFrame, trajectories: pl.DataFrame) -> Counter[Any]:
     """Counts of one part that holds all trajectories of its questions.  A distribution's keys are (name, value).
 
-    Trajectories with a hint say nothing of the policy: they are counted on their own, and nowhere else.
+    Trajectories with a hint, and those of baselines, say nothing of the policy: they are counted on their own, and nowhere else.
 
     Args:
         turns: as of `explode_turns`.
         trajectories: as of `summarise_trajectories`.
     """
-    hinted = trajectories.filter("hinted")
-    turns, trajectories = turns.filter(~pl.col("hinted")), trajectories.filter(~pl.col("hinted"))
+    hinted, proposals = trajectories.filter("hinted"), trajectories.filter(pl.col("baseline") != "")
+    own = ~pl.col("hinted") & (pl.col("baseline") == "")
+    questions_with_proposed_win = proposals.filter(pl.col("best_gain") > 0)["question_id"].n_unique()
+    turns, trajectories = turns.filter(own), trajectories.filter(own)
     valid = trajectories.filter("valid")
     searches = turns.filter(pl.col("action") == ActionKind.SEARCH.value)
     successes = searches.filter("found")
+    first = searches.filter(pl.col("step") == 1, ~pl.col("has_error"))
     sums: dict[str, Any] = {
         "sum_cumulative_effort": trajectories["cumulative_effort"].sum(),
         "sum_reward": trajectories["reward"].sum(),
@@ -41,6 +48,13 @@ def count_part(turns: pl.DataFrame, trajectories: pl.DataFrame) -> Counter[Any]:
         valid=valid.height,
         questions=trajectories["question_id"].n_unique(),
         **count_yields(searches.filter(~pl.col("has_error"))),
+        first_searches=first.height,
+        first_wins=first.filter(pl.col("gain") > 0).height,
+        first_losses=first.filter(pl.col("gain") < 0).height,
+        questions_with_win=searches.filter(pl.col("gain") > 0)["question_id"].n_unique(),
+        proposals=proposals.height,
+        proposals_with_win=proposals.filter(pl.col("best_gain") > 0).height,
+        questions_with_proposed_win=questions_with_proposed_win,
         hinted=hinted.height,
         hinted_valid=hinted.filter("valid").height,
         hinted_questions=hinted.filter("valid")["question_id"].n_unique(),
@@ -83,6 +97,7 @@ def compute_statistics(counts: Counter[Any]) -> dict[str, Any]:
         "successful_queries_per_question": counts["distinct_successful_queries"] / num_questions,
         "preference_pairs": counts["preference_pairs"],
         "preference_pairs_per_question": counts["preference_pairs"] / num_questions,
+        **{name: counts[name] for name in _GAINS},
         "hinted": counts["hinted"],
         "hinted_valid": counts["hinted_valid"],
         "hinted_questions": counts["hinted_questions"],
@@ -101,7 +116,7 @@ def compute_statistics(counts: Counter[Any]) -> dict[str, Any]:
 def format_statistics(statistics: dict[str, Any]) -> str:
     """The statistics as a table to print, one figure a line."""
     figures = statistics
-    num_searches = figures["searches"]
+    num_searches, num_questions = figures["searches"], figures["questions"]
     dropped = {describe_reason(name): count for name, count in figures["dropped"].items()}
     rows = [
         ("Total trajectories", figures["trajectories"], ""),
@@ -115,6 +130,15 @@ def format_statistics(statistics: dict[str, Any]) -> str:
         ("  with a success (yield)", figures["questions_with_success"], f"{figures['yield']:.1%}"),
         ("  successful queries a question", f"{figures['successful_queries_per_question']:.2f}", ""),
         ("  preference pairs a question", f"{figures['preference_pairs_per_question']:.2f}", ""),
+        ("First searches", figures["first_searches"], ""),
+        ("  better than the question", figures["first_wins"], _share(figures["first_wins"], figures["first_searches"])),
+        ("  worse than the question", figures["first_losses"], _share(figures["first_losses"], figures["first_searches"])),
+        (
+            "Questions with a search that beats them",
+            figures["questions_with_win"],
+            _share(figures["questions_with_win"], num_questions),
+        ),
+        *_list_proposals(figures),
         *_list_hinted(figures),
         ("Model replies", figures["turns"], ""),
         ("  invalid", figures["invalid_replies"], _share(figures["invalid_replies"], figures["turns"])),
@@ -127,6 +151,17 @@ def format_statistics(statistics: dict[str, Any]) -> str:
         *((f"Left out: {label}", figures[name], "") for name, label in _LEFT_OUT.items()),
     ]
     return "\n".join(f"{label:<38}{value:>9}{share:>9}" for label, value, share in rows)
+
+
+def _list_proposals(figures: dict[str, Any]) -> list[tuple[str, int, str]]:
+    if not figures["proposals"]:
+        return []
+    num_wins, num_questions = figures["proposals_with_win"], figures["questions_with_proposed_win"]
+    return [
+        ("Proposals of baselines, not above", figures["proposals"], ""),
+        ("  better than the question", num_wins, _share(num_wins, figures["proposals"])),
+        ("  questions that they beat", num_questions, _share(num_questions, figures["questions"])),
+    ]
 
 
 def _list_hinted(figures: dict[str, Any]) -> list[tuple[str, int, str]]:

@@ -19,11 +19,12 @@ TRAIN_SPLIT = "train"
 _COLUMNS = (
     *("id", "question_id", "question", "evidence", "answers", "category", "group", "split", "sample_index", "preset"),
     *("messages", "protocol", "stop_reason", "final_answer", "top_k", "depth", "error", "hinted"),
+    *("query_mode", "question_rank", "question_hits.list.element.rank", "baseline", "prompt_set"),
 )
 # The tokens of prompts and the pages of the hits make most of a file's bytes; of the hits only the number is needed here.
 _TURN_COLUMNS = (
     *("step", "num_prompt_messages", "reasoning", "action", "query", "evidence_rank", "finish_reason", "error"),
-    "completion_token_ids",
+    *("completion_token_ids", "completion_logprobs"),
     "hits.list.element.rank",
 )
 _SETTINGS = {"agent_fingerprint": "agent configurations (prompt, protocol, pages shown)", "index_fingerprint": "search indexes"}
@@ -33,9 +34,9 @@ _SETTINGS = {"agent_fingerprint": "agent configurations (prompt, protocol, pages
 class TrainingTrajectories:
     """Trajectories to train on, and how many records were left out for which reason.
 
-    `frame` has a row a trajectory, in the order of questions and samples, those with a hint after the policy's own.  Its
+    `frame` has a row a trajectory, in the order of questions and samples, those of baselines and those with a hint after the policy's own.  Its
     `messages` are decoded; its `turns` are structs of step, num_prompt_messages, reasoning, action, query, evidence_rank,
-    finish_reason, error, completion_token_ids and num_hits; its `states` say what each turn replied to (see `compute_states`)
+    finish_reason, error, completion_token_ids, completion_logprobs and num_hits; its `states` say what each turn replied to (see `compute_states`)
     and its `replies` what the model wrote; its `top_k` is the one to score with, its `answer_reward` the ANLS* of the final
     answer.
     """
@@ -108,16 +109,17 @@ def _list_settings(path: Path) -> Iterator[tuple[str, str]]:
 
 
 def read_records(paths: Sequence[Path]) -> pl.DataFrame:
-    """The records of the files, with the columns that the stage needs."""
+    """The records of the files, with the columns that the stage needs; `knows_question` says whether the question was searched."""
     columns = [*_COLUMNS, *(f"turns.list.element.{name}" for name in _TURN_COLUMNS)]
     records = pl.from_arrow(pa.concat_tables([pq.ParquetFile(path).read(columns=columns) for path in paths]))
     assert isinstance(records, pl.DataFrame)
     turn = pl.element().struct
     return records.with_columns(
+        pl.col("question_hits").list.len() > 0,
         pl.col("turns").list.eval(
             pl.struct(*(turn.field(name) for name in _TURN_COLUMNS[:-1]), turn.field("hits").list.len().alias("num_hits"))
-        )
-    ).rename({"id": "trajectory_id"})
+        ),
+    ).rename({"id": "trajectory_id", "question_hits": "knows_question"})
 
 
 def select_trajectories(records: pl.DataFrame, top_k: int = 0) -> TrainingTrajectories:
@@ -134,7 +136,8 @@ def select_trajectories(records: pl.DataFrame, top_k: int = 0) -> TrainingTrajec
         DataError: a `top_k` beyond the recorded depth.
     """
     failed = pl.col("error") != ""
-    ordered = records.sort(pl.col("question_id"), failed, "hinted", "preset", "sample_index", "trajectory_id")
+    order = ("hinted", "baseline", "preset", "sample_index", "trajectory_id")
+    ordered = records.sort(pl.col("question_id"), failed, *order)
     unique = ordered.unique("trajectory_id", keep="first", maintain_order=True)
     finished = unique.filter(~failed)
     train = finished.filter(pl.col("split") == TRAIN_SPLIT)
@@ -148,7 +151,7 @@ def select_trajectories(records: pl.DataFrame, top_k: int = 0) -> TrainingTrajec
         malformed=answerable.height - fitting.height,
     )
     scored = _set_top_k(fitting, top_k).with_columns(compute_answer_rewards(fitting["final_answer"], fitting["answers"]))
-    return TrainingTrajectories(scored.drop("error", "depth", "split"), left_out)
+    return TrainingTrajectories(scored.drop("error", "split"), left_out)
 
 
 def _add_conversations(trajectories: pl.DataFrame) -> pl.DataFrame:

@@ -3,49 +3,68 @@
 import polars as pl
 
 from drag_ray.agent.degeneration import to_query_key
-from drag_ray.agent.scores import rank_score
+from drag_ray.agent.scores import rank_score, utility
 from drag_ray.process.config import ProcessConfig
 from drag_ray.process.conversations import IMAGE_MARK
 from drag_ray.process.quality import add_drop_reasons
-from drag_ray.process.rewards import format_reward, rank_reward, trajectory_reward, turn_reward
+from drag_ray.process.rewards import turn_reward
 from drag_ray.process.scores import cumulative_effort
-from drag_ray.types import ActionKind
+from drag_ray.types import ActionKind, StopReason
 
-_TRAJECTORY_COLUMNS = ("question_id", "question", "trajectory_id", "sample_index", "preset", "hinted", "protocol", "top_k")
+_TRAJECTORY_COLUMNS = (
+    *("question_id", "question", "trajectory_id", "sample_index", "preset", "hinted", "protocol", "top_k", "depth"),
+    *("query_mode", "question_rank", "knows_question", "baseline", "prompt_set", "stop_reason"),
+)
 _TURN_COLUMNS = (
     *("step", "action", "query", "reasoning", "num_prompt_messages", "num_hits", "evidence_rank", "finish_reason"),
-    "completion_token_ids",
+    *("completion_token_ids", "completion_logprobs"),
 )
 
 
 def explode_turns(trajectories: pl.DataFrame, config: ProcessConfig) -> pl.DataFrame:
     """One row a turn, in the order of trajectories and steps.
 
-    Columns: question_id, question, trajectory_id, sample_index, preset, hinted, protocol, top_k, step (1-based turn), action,
-    query, query_key (the query without differences of spacing), reasoning, reply (what the model wrote, word for word),
-    completion_token_ids (the same in the tokens that it drew; none for trajectories from elsewhere), num_prompt_messages, state
-    (a fingerprint of those messages), num_hits, evidence_rank, rank_score, found (evidence within top_k), has_error (the search
-    itself failed), is_truncated (the reply was cut at its token limit), is_repeated (the trajectory asked the same before),
-    drop_reason (why nothing should be trained on the reply, empty if it is fine), rank_reward, format_reward and reward (of this
-    turn, see `rewards`).
+    Columns: those of the trajectory that `_TRAJECTORY_COLUMNS` names (`knows_question`: the question was searched, and has
+    question_rank), step (1-based turn), action, query, query_key (the query without differences of spacing), reasoning, reply
+    (what the model wrote, word for word), completion_token_ids and completion_logprobs (the same in the tokens that it drew;
+    none for trajectories from elsewhere), num_prompt_messages, state (a fingerprint of those messages), num_hits, evidence_rank,
+    rank_score, found (evidence within top_k), has_error (the search itself failed), is_truncated (the reply was cut at its token
+    limit), is_late (a search where the answer was asked for), is_repeated (the trajectory asked the same before), drop_reason
+    (why nothing should be trained on the reply, empty if it is fine), utility (of the rank), gain (of a search: its utility above
+    the question's), improvement (its utility above the best before, the question's among them) and reward (see `rewards`).
     """
-    is_search = pl.col("action") == ActionKind.SEARCH.value
+    action = pl.col("action")
+    is_search = action == ActionKind.SEARCH.value
+    asked = utility(pl.col("question_rank"), pl.col("depth"))
+    before = pl.col("utility").cum_max().shift().over("trajectory_id")
     turns = (
         _list_turns(trajectories.lazy())
         .with_columns(
             rank_score=rank_score(pl.col("evidence_rank"), pl.col("top_k")),
-            rank_reward=rank_reward(pl.col("evidence_rank"), pl.col("top_k"), config.rank_sigma),
-            format_reward=format_reward(pl.col("action"), pl.col("finish_reason")),
+            utility=pl.when(is_search & ~pl.col("has_error"))
+            .then(utility(pl.col("evidence_rank"), pl.col("depth")))
+            .otherwise(0.0),
             is_truncated=pl.col("finish_reason") == "length",
+            is_later_search=is_search & (is_search.cast(pl.Int32).cum_sum().over("trajectory_id") > 1),
+            is_late=is_search
+            & (pl.col("step") > 1)
+            & (pl.col("step") == pl.col("step").max().over("trajectory_id"))
+            & (pl.col("stop_reason") == StopReason.MAX_ITERATIONS.value),
         )
         .with_columns(
             found=is_search & (pl.col("rank_score") > 0) & ~pl.col("has_error"),
             is_repeated=is_search & ~pl.struct("trajectory_id", "action", "query_key").is_first_distinct(),
-            reward=turn_reward(config),
+            is_unfit=(action == ActionKind.INVALID.value) | pl.col("is_truncated") | pl.col("is_late"),
+            gain=pl.when(is_search).then(pl.col("utility") - asked).otherwise(0.0),
+            improvement=pl.when(is_search)
+            .then(pl.col("utility") - pl.max_horizontal(asked, before.fill_null(0.0)))
+            .otherwise(0.0),
         )
+        .with_columns(reward=turn_reward(config))
         .collect()
     )
-    return add_drop_reasons(turns, config.filters).drop("evidence_files", "answers", "answer_reward", "finish_reason")
+    unneeded = ("evidence_files", "answers", "answer_reward", "finish_reason", "stop_reason", "is_unfit", "is_later_search")
+    return add_drop_reasons(turns, config.filters).drop(unneeded)
 
 
 def _list_turns(trajectories: pl.LazyFrame) -> pl.LazyFrame:
@@ -68,13 +87,14 @@ def _list_turns(trajectories: pl.LazyFrame) -> pl.LazyFrame:
     )
 
 
-def summarise_trajectories(trajectories: pl.DataFrame, turns: pl.DataFrame, config: ProcessConfig) -> pl.DataFrame:
+def summarise_trajectories(trajectories: pl.DataFrame, turns: pl.DataFrame) -> pl.DataFrame:
     """One row a trajectory, with the outcome of its searches.
 
     Adds to the columns of `trajectories` (without turns): num_opening_messages (messages before the first reply), has_images,
     num_turns, num_invalid (replies without a readable action), num_searches (those that ran), valid (one of them
     found evidence within top_k), first_success_step, best_step, best_query, best_rank, best_rank_score (the highest
-    rank score, the earliest of equals; null unless valid), cumulative_effort and reward.
+    rank score, the earliest of equals; null unless valid), best_gain (of all searches; null without one), cumulative_effort and
+    reward (the sum of its turns').
     """
     return (
         trajectories.lazy()
@@ -89,14 +109,13 @@ def summarise_trajectories(trajectories: pl.DataFrame, turns: pl.DataFrame, conf
         .join(_summarise_searches(turns.lazy()), on="trajectory_id", how="left", maintain_order="left")
         .with_columns(
             pl.col("num_turns", "num_invalid", "num_searches").fill_null(0),
-            pl.col("mean_format_reward", "best_rank_reward").fill_null(0.0),
+            pl.col("reward").fill_null(0.0),
             valid=pl.col("best_step").is_not_null(),
             cumulative_effort=cumulative_effort(
                 pl.col("first_position"), pl.col("first_rank"), pl.col("num_searches"), pl.col("top_k")
             ),
         )
-        .with_columns(reward=trajectory_reward(config))
-        .drop("first_position", "first_rank", "mean_format_reward", "best_rank_reward")
+        .drop("first_position", "first_rank")
         .collect()
     )
 
@@ -105,7 +124,7 @@ def _summarise_turns(turns: pl.LazyFrame) -> pl.LazyFrame:
     return turns.group_by("trajectory_id").agg(
         num_turns=pl.len(),
         num_invalid=(pl.col("action") == ActionKind.INVALID.value).sum(),
-        mean_format_reward=pl.col("format_reward").mean(),
+        reward=pl.col("reward").sum(),
     )
 
 
@@ -126,6 +145,6 @@ def _summarise_searches(turns: pl.LazyFrame) -> pl.LazyFrame:
             best_query=pl.col("query").filter(found).get(best, null_on_oob=True),
             best_rank=pl.col("evidence_rank").filter(found).min(),
             best_rank_score=pl.col("rank_score").filter(found).max(),
-            best_rank_reward=pl.col("rank_reward").max(),
+            best_gain=pl.col("gain").max(),
         )
     )

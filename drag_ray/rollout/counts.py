@@ -74,7 +74,7 @@ def count_chunk(trajectories: Sequence[Trajectory]) -> dict[str, int]:
 
 
 def count_files(paths: Iterable[Path]) -> dict[str, Any]:
-    """What the trajectories of some files came to, without those with a hint; one file at a time is in memory.
+    """What the policy's trajectories of some files came to, without those with a hint; one file at a time is in memory.
 
     Returns:
         found, `TURN_COUNTS`, `QUESTION_COUNTS` and `count_yields` over all files, and queries_per_question: the mean number of
@@ -153,9 +153,9 @@ def _list_turns(trajectory: Trajectory) -> Iterable[tuple[Any, ...]]:
 def _read_turns(path: Path) -> pl.DataFrame:
     """The turns of a file as `_list_turns` gives them."""
     fields = (*_TURN_COLUMNS, *_LIST_COLUMNS.values())
-    columns = ["id", "question_id", "question", "hinted", "evidence.list.element.file"]
+    columns = ["id", "question_id", "question", "hinted", "baseline", "evidence.list.element.file"]
     columns += [f"turns.list.element.{name}" for name in fields]
-    records = pl.DataFrame(pq.ParquetFile(path).read(columns=columns)).filter(~pl.col("hinted"))
+    records = pl.DataFrame(pq.ParquetFile(path).read(columns=columns)).filter(~pl.col("hinted"), pl.col("baseline") == "")
     turn = pl.col("turns").struct
     lengths = {name: turn.field(column.partition(".")[0]).list.len() for name, column in _LIST_COLUMNS.items()}
     return (

@@ -11,13 +11,11 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
-import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from drag_ray import artifacts, schemas
-from drag_ray.agent.action import collapse_spaces
 from drag_ray.rollout.folder import (
     BEGUN_DIR_NAME,
     CORRUPT_DIR_NAME,
@@ -26,6 +24,7 @@ from drag_ray.rollout.folder import (
     RUNNING_DIR_NAME,
     TRAJECTORIES_DIR_NAME,
 )
+from drag_ray.rollout.plan import find_bar, pick_wins
 from drag_ray.types import Trajectory
 
 _SUFFIX = ".parquet"
@@ -101,14 +100,14 @@ def read_finished_ids(run_dir: Path) -> set[str]:
 
 
 def read_successes(run_dir: Path) -> dict[str, frozenset[str]]:
-    """The distinct successful queries of every rollout that has finished and is on disk, by its id."""
-    turn = pl.element().struct
-    queries = turn.field("query").filter(turn.field("rank_score") > 0)
-    columns = ["id", "turns.list.element.query", "turns.list.element.rank_score"]
+    """What `plan.list_successes` says of every rollout that has finished and is on disk, by its id."""
+    searches = [f"turns.list.element.{name}" for name in ("query", "evidence_rank")]
+    columns = ["id", "top_k", "question_rank", "question_hits.list.element.rank", *searches]
     successes: dict[str, frozenset[str]] = {}
     for path in list_files(run_dir, TRAJECTORIES_DIR_NAME):
-        rows = pl.DataFrame(pq.ParquetFile(path).read(columns=columns)).select("id", pl.col("turns").list.eval(queries))
-        successes |= {rollout_id: frozenset(map(collapse_spaces, found)) for rollout_id, found in rows.iter_rows()}
+        for row in pq.ParquetFile(path).read(columns=columns).to_pylist():
+            bar = find_bar(row["top_k"], bool(row["question_hits"]), row["question_rank"])
+            successes[row["id"]] = pick_wins(((turn["query"], turn["evidence_rank"]) for turn in row["turns"]), bar)
     return successes
 
 

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from drag_ray.agent.config import AgentConfig
+from drag_ray.agent.config import AgentConfig, PromptSet
 from drag_ray.agent.rollout import Policy
 from drag_ray.baselines.rollouts import BaselineOptions
 from drag_ray.corpus import page_images
@@ -20,7 +20,8 @@ from drag_ray.rollout.config import RolloutConfig
 class WorkerOptions:
     """What a worker is made from; it crosses process borders.
 
-    `baselines` is needed by rollouts of a baseline alone, `images_dir` by an agent that is shown page images.
+    `baselines` is needed by rollouts of a baseline alone, or `proposers` where its rollouts are examples for the policy;
+    `images_dir` by an agent that is shown page images.
     `build_engine` makes the engine in the worker's own process.
     """
 
@@ -34,6 +35,8 @@ class WorkerOptions:
     max_tries: int = 1
     enough_successes: int = 0
     baselines: BaselineOptions | None = None
+    proposers: BaselineOptions | None = None
+    prompt_sets: tuple[PromptSet, ...] = ()
     images_dir: Path | None = None
     build_engine: Callable[[EngineConfig, ImageSource | None], GenerateFn] = VllmEngine
 

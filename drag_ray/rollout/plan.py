@@ -3,7 +3,7 @@
 Rollouts have names that never change, so that a plan can be gone on with.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import NamedTuple
 
@@ -12,9 +12,19 @@ from drag_ray.agent.rollout import RolloutTask, compute_rollout_id, compute_seed
 from drag_ray.types import Question, Trajectory
 
 Successes = frozenset[str] | None
-"""The distinct queries of a rollout that found evidence within top_k; None if it failed and is not tried again."""
+"""The distinct queries of a rollout that won (see `list_successes`); None if it failed and is not tried again."""
 Ended = Mapping[str, Successes]
 """What came of the rollouts that have ended, by their ids."""
+
+
+class RolloutDraw(NamedTuple):
+    """What is drawn for every question: see `RolloutTask`."""
+
+    preset: str
+    sample_index: int
+    baseline: str = ""
+    hinted: bool = False
+    prompt_set: int = 0
 
 
 class Chunk(NamedTuple):
@@ -31,37 +41,54 @@ def build_plan(
     samples_per_question: int,
     run_seed: int,
     hinted_samples: int = 0,
+    num_prompt_sets: int = 0,
+    proposals: Mapping[str, int] | None = None,
 ) -> list[RolloutTask]:
     """Every rollout that a run may need. Those of a question follow each other: they share its prompt in the engine's cache.
 
-    The hinted ones of a question come last and take the presets in turn; `choose_next` says whether they are needed.
+    The samples take the agent's own opening and `num_prompt_sets` others in turn. The hinted ones of a question come last and
+    take the presets in turn; `choose_next` says whether they are needed.
+
+    Args:
+        proposals: how many rollouts of a question are a baseline's, by its name.
     """
-    draws = [(preset, index, False) for preset in presets for index in range(samples_per_question)]
-    draws += [(presets[index % len(presets)], index, True) for index in range(hinted_samples)]
+    draws = [
+        RolloutDraw(preset, index, prompt_set=index % (num_prompt_sets + 1))
+        for preset in presets
+        for index in range(samples_per_question)
+    ]
+    draws += [
+        RolloutDraw(presets[0], index, baseline=name) for name, count in (proposals or {}).items() for index in range(count)
+    ]
+    draws += [RolloutDraw(presets[index % len(presets)], index, hinted=True) for index in range(hinted_samples)]
     plan = []
     for question in questions:
-        for preset, index, hinted in draws:
-            if hinted and not question.evidence:
+        for draw in draws:
+            if draw.hinted and not question.evidence:
                 continue  # there is no page to show
-            seed = compute_seed(run_seed, compute_rollout_id(question.id, preset, index, hinted=hinted))
-            plan.append(RolloutTask(question, index, preset, seed, hinted=hinted))
+            rollout_id = compute_rollout_id(question.id, draw.preset, draw.sample_index, draw.baseline, draw.hinted)
+            seed = compute_seed(run_seed, rollout_id)
+            plan.append(RolloutTask(question, draw.sample_index, draw.preset, seed, draw.baseline, draw.hinted, draw.prompt_set))
     return plan
 
 
 def choose_next(tasks: Sequence[RolloutTask], ended: Ended, enough_successes: int = 0) -> list[RolloutTask]:
     """The rollouts of a question that run next, at the same time; none when the question is through.
 
-    Samples are taken in the order of the plan, and with `enough_successes` no more of them at a time than successes are
-    missing. Which samples a question gets thus follows from what the earlier ones found, and not from timing: a run that
-    was killed and goes on comes to the same end. A sample that failed for good counts as one without a success.
-    Hinted rollouts run when all samples have finished and none of them succeeded.
+    Those of baselines run with the first ones. Samples are taken in the order of the plan, and with `enough_successes` no more of
+    them at a time than successes are missing. Which samples a question gets thus follows from what the earlier ones found, and
+    not from timing: a run that was killed and goes on comes to the same end. A sample that failed for good counts as one without
+    a success.
+    Hinted rollouts run when all samples have finished and neither they nor a baseline succeeded.
 
     Args:
         tasks: all rollouts of one question, in the order of the plan.
         ended: may hold rollouts of other questions too.
         enough_successes: distinct successful queries after which no further sample is begun; 0 begins all samples at once.
     """
-    samples = [task for task in tasks if not task.hinted]
+    proposals = [task for task in tasks if task.baseline]
+    due = [task for task in proposals if task.id not in ended]
+    samples = [task for task in tasks if not task.hinted and not task.baseline]
     found: set[str] = set()
     start = 0
     while start < len(samples) and not (enough_successes and len(found) >= enough_successes):
@@ -69,11 +96,12 @@ def choose_next(tasks: Sequence[RolloutTask], ended: Ended, enough_successes: in
         chosen = samples[start:stop]
         missing = [task for task in chosen if task.id not in ended]
         if missing:
-            return missing
+            return missing + due
         found.update(*(ended[task.id] or () for task in chosen))
         start = stop
-    if found or any(ended.get(task.id) is None for task in samples):
-        return []
+    proposed = any(ended.get(task.id) for task in proposals)
+    if due or found or proposed or any(ended.get(task.id) is None for task in samples):
+        return due
     return [task for task in tasks if task.hinted and task.id not in ended]
 
 
@@ -102,10 +130,27 @@ def count_plan(plan: Sequence[RolloutTask], ended: Ended, pending: Sequence[Roll
 
 
 def list_successes(trajectory: Trajectory) -> Successes:
-    """What came of a rollout, whose queries are told apart as `process` does."""
+    """What came of a rollout, whose queries are told apart as `process` does: those that won.
+
+    A query wins that finds evidence at a better rank than the question itself, or at the first as well. Where the question was
+    not searched it wins with evidence within top_k.
+    """
     if trajectory.error:
         return None
-    return frozenset(collapse_spaces(turn.query) for turn in trajectory.turns if turn.rank_score > 0)
+    bar = find_bar(trajectory.top_k, bool(trajectory.question_hits), trajectory.question_rank)
+    return pick_wins(((turn.query, turn.evidence_rank) for turn in trajectory.turns), bar)
+
+
+def find_bar(top_k: int, has_hits: bool, question_rank: int | None) -> float:
+    """The worst rank of the evidence that is a win beside what the question itself finds (`has_hits`: anything at all)."""
+    if not has_hits:
+        return top_k
+    return max(1, question_rank - 1) if question_rank else float("inf")
+
+
+def pick_wins(searches: Iterable[tuple[str, int | None]], bar: float) -> frozenset[str]:
+    """The distinct queries of searches, each a query with the rank of the evidence, that rank it no worse than `bar`."""
+    return frozenset(collapse_spaces(query) for query, rank in searches if rank is not None and rank <= bar)
 
 
 def group_by_question(tasks: Sequence[RolloutTask]) -> list[list[RolloutTask]]:

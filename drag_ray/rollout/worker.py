@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from drag_ray.agent.environment import SearchEnvironment
 from drag_ray.agent.rollout import Rollouts, RolloutTask
-from drag_ray.baselines.rollouts import build_rollouts
+from drag_ray.baselines.rollouts import build_proposals, build_rollouts
 from drag_ray.corpus.page_images import PageImages
 from drag_ray.engine.generate import ImageSource
 from drag_ray.errors import EngineDiedError
@@ -61,7 +61,7 @@ class RolloutWorker:
         self._environment = SearchEnvironment(self._searcher, options.agent.top_k, options.agent.depth)
         record = self._searcher.record
         search = (self._environment, record.fingerprint, SYNTAX_HELP[record.syntax], self._read_page)
-        self._rollouts = {"": Rollouts(options.agent, options.policy, generate, *search)}
+        self._rollouts = {"": Rollouts(options.agent, options.policy, generate, *search, options.prompt_sets)}
         self._journal = Journal(options.run_dir, options.flush_s)
         self._disk = ThreadPoolExecutor(1, "journal")  # a write must not hold up the rollouts, and writes keep their order
         self._slots = asyncio.Semaphore(options.concurrent_rollouts)
@@ -133,10 +133,9 @@ class RolloutWorker:
         """The agent's rollouts, or those of a baseline that asks the same engine and index."""
         if baseline not in self._rollouts:
             options = self._options
-            assert options.baselines, "rollouts of a baseline need its options"
-            self._rollouts[baseline] = build_rollouts(
-                baseline, options.baselines, self._searcher, self._generate, options.policy.model
-            )
+            build, baselines = (build_rollouts, options.baselines) if options.baselines else (build_proposals, options.proposers)
+            assert baselines, "rollouts of a baseline need its options"
+            self._rollouts[baseline] = build(baseline, baselines, self._searcher, self._generate, options.policy.model)
         return self._rollouts[baseline]
 
     async def _run(self, task: RolloutTask) -> Trajectory:

@@ -70,6 +70,31 @@ def weigh_terms(weights: Mapping[str, float]) -> Node | None:
     return Bag(cleaned) if cleaned else None
 
 
+_WEIGHTED_WORD = re.compile(r"(?P<word>.+)\^(?P<weight>\d{1,3}(\.\d{1,3})?)")
+
+
+def read_additions(text: str, analyzer: Analyzer) -> dict[str, float]:
+    """The terms of words that may have a weight each, as in `prognosis^2 survival`; a word that is said twice weighs twice."""
+    weights: dict[str, float] = {}
+    for word in clean(_truncate(text)).split():
+        found = _WEIGHTED_WORD.fullmatch(word)
+        factor = float(found["weight"]) if found else 1.0
+        for term in analyzer.analyze(found["word"] if found else word):
+            weights[term] = weights.get(term, 0.0) + factor
+    return {term: weight for term, weight in weights.items() if weight > 0}
+
+
+def expand(weights: Mapping[str, float], addition: Node | None) -> Node | None:
+    """Terms joined by or with what is added to them; a page's score is the sum of both."""
+    own = weigh_terms(weights)
+    if own is None or addition is None:
+        return own or addition
+    if isinstance(own, Bag) and isinstance(addition, Bag):
+        terms = own.weights.keys() | addition.weights.keys()
+        return Bag({term: own.weights.get(term, 0.0) + addition.weights.get(term, 0.0) for term in sorted(terms)})
+    return Or((own, addition))
+
+
 def read_weights(node: Node | None) -> Mapping[str, float] | None:
     """The terms of a bag of words with their weights, all above 0; None if the tree is anything else."""
     if isinstance(node, Bag):

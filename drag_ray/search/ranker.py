@@ -13,7 +13,7 @@ from drag_ray.search.config import Operator, SearchConfig, Syntax
 from drag_ray.search.guard import guard
 from drag_ray.search.index import REBUILD, TANTIVY_DIR_NAME, check_files, read_record
 from drag_ray.search.max_score import MaxScore, TopHits
-from drag_ray.search.query import build_query, clean, read_query, read_weights, weigh_terms
+from drag_ray.search.query import build_query, clean, expand, read_additions, read_query, read_weights, weigh_terms
 from drag_ray.search.shards import ROW, TEXT, open_index
 from drag_ray.search.syntax import Node
 
@@ -71,6 +71,19 @@ class Ranker:
     def rank_terms(self, weights: Mapping[str, float], top_k: int) -> Ranking:
         """The `top_k` best pages for terms that weigh more or less in the score, joined by OR."""
         return self._rank_node(weigh_terms(weights), top_k)
+
+    def rank_expanded(self, question: str, addition: str, question_weight: float, top_k: int) -> Ranking:
+        """The `top_k` best pages for a question whose words weigh `question_weight` each, and what is added to it.
+
+        The question is a bag of words whatever the index's syntax and operator. So is the addition where the syntax is `words`,
+        and there each of its words may have a weight (see `read_additions`); otherwise it is a query of the syntax.
+        """
+        counts: dict[str, float] = {}
+        for term in self.analyzer.analyze(clean(question)):
+            counts[term] = counts.get(term, 0.0) + question_weight
+        is_bag = self.syntax == "words"
+        added = weigh_terms(read_additions(addition, self.analyzer)) if is_bag else self.parse(addition)
+        return self._rank_node(expand(counts, added), top_k)
 
     @guard
     def rank_similar(self, row: int, text: str, top_k: int) -> Ranking:

@@ -81,6 +81,22 @@ class Searcher:
         _check_top_k(top_k)
         return self._to_hits(self._ranker.rank_terms(weights, top_k))
 
+    def search_expanded(self, question: str, addition: str, question_weight: float, top_k: int) -> list[Hit]:
+        """The `top_k` best pages for a question and what is added to it, whose scores add up.
+
+        Args:
+            question: words, of which each weighs `question_weight`.
+            addition: words of weight 1, or of another one as in `prognosis^2`, where the syntax is `words`; otherwise a query.
+                An empty one adds nothing.
+            question_weight: how much a word of the question counts beside an added one.
+            top_k: pages to find at most.
+
+        Raises:
+            SearchIndexError: `top_k` is below 1.
+        """
+        _check_top_k(top_k)
+        return self._to_hits(self._ranker.rank_expanded(question, addition, question_weight, top_k))
+
     def search_batch(self, texts: Sequence[str], top_k: int) -> list[list[Hit]]:
         """`search` for many texts, on all cores.
 

@@ -68,9 +68,10 @@ class FunctionCallsProtocol:
 
     _CALL = re.compile(r"<tool_call>(.*?)</tool_call>", re.DOTALL)
 
-    def instructions(self, thinking: bool) -> str:
+    def instructions(self, thinking: bool, wanted: str, *, may_answer: bool) -> str:
         """What the chat template does not say of the functions."""
-        return f"{'Think first. Then call' if thinking else 'Call'} exactly one function: {SEARCH_NAME} or {ANSWER_NAME}."
+        functions = f"{SEARCH_NAME} or {ANSWER_NAME}" if may_answer else SEARCH_NAME
+        return f"{'Think first. Then call' if thinking else 'Call'} exactly one function: {functions}. A query holds {wanted}."
 
     def parse(self, text: str) -> Action:
         """Read a reply; never raises. Of several calls the first one counts."""
@@ -112,8 +113,8 @@ def _read_call(text: str, reasoning: str) -> Action:
         raise _CallError("arguments is not a JSON object")
     if call.get("name") == SEARCH_NAME:
         query = arguments.get("query")
-        if not isinstance(query, str) or not query.strip():
-            raise _CallError(f"{SEARCH_NAME} needs a query, a text that is not empty")
+        if not isinstance(query, str):
+            raise _CallError(f"{SEARCH_NAME} needs a query, a text")
         return Action(ActionKind.SEARCH, reasoning, query=collapse_spaces(query))
     if call.get("name") == ANSWER_NAME:
         answer = arguments.get("answer")

@@ -22,12 +22,18 @@ class ActionProtocol(Protocol):
     final_request: str
     """asks for the answer in the last reply"""
 
-    def instructions(self, thinking: bool) -> str:
-        """How to write an action, for the system prompt."""
+    def instructions(self, thinking: bool, wanted: str, *, may_answer: bool) -> str:
+        """How to write an action, for the system prompt.
+
+        Args:
+            thinking: invite to think before.
+            wanted: what a search is to hold, such as "words to search for".
+            may_answer: whether a reply can be an answer, too.
+        """
         ...
 
     def parse(self, text: str) -> Action:
-        """Read a reply. Never raises: what cannot be read is an INVALID action."""
+        """Read a reply. Never raises: what cannot be read is an INVALID action. A search may be empty."""
         ...
 
     def render_search(self, query: str, reasoning: str = "") -> str:

@@ -22,14 +22,13 @@ class TagsProtocol:
     _OPENED = re.compile(r"<(search|answer)>")
     _CITE = re.compile(r"<cite>(.*?)#(\d{1,9})</cite>", re.DOTALL)
 
-    def instructions(self, thinking: bool) -> str:
-        """How to write an action, for the system prompt."""
+    def instructions(self, thinking: bool, wanted: str, *, may_answer: bool) -> str:
+        """The forms of the actions, one a line."""
         think = "Think first, inside <think></think>. Then give" if thinking else "Reply with"
-        return (
-            f"{think} exactly one action:\n"
-            "<search>words to search for</search>\n"
-            "<answer>the answer <cite>file#page</cite></answer>"
-        )
+        forms = [f"<search>{wanted}</search>"]
+        if may_answer:
+            forms.append("<answer>the answer <cite>file#page</cite></answer>")
+        return "\n".join([f"{think} exactly one action:", *forms])
 
     def parse(self, text: str) -> Action:
         """Read a reply; never raises. Of several actions the first one counts."""
@@ -47,10 +46,7 @@ class TagsProtocol:
         if kind == "answer":
             citations = tuple(Evidence(file.strip(), int(page)) for file, page in self._CITE.findall(body))
             return Action(ActionKind.ANSWER, reasoning, answer=collapse_spaces(self._CITE.sub("", body)), citations=citations)
-        query = collapse_spaces(body)
-        if not query:
-            return Action(ActionKind.INVALID, reasoning, problem="<search> is empty")
-        return Action(ActionKind.SEARCH, reasoning, query=query)
+        return Action(ActionKind.SEARCH, reasoning, query=collapse_spaces(body))
 
     def render_search(self, query: str, reasoning: str = "") -> str:
         """A reply that searches."""

@@ -3,11 +3,12 @@
     {"prompt": [{"role": "system", ...}, {"role": "user", "content": "Question: ..."}],
      "chosen": [{"role": "assistant", "content": "<search>rotor AND rpm</search>"}],
      "rejected": [{"role": "assistant", "content": "<search>rotor</search>"}],
-     "question_id": "q1", "trajectory_id": "q1-0", "chosen_score": 0.67, "rejected_score": 0.0}
+     "question_id": "q1", "trajectory_id": "q1-0", "chosen_score": 0.37, "rejected_score": 0.0}
 
-The state is the whole prompt; the samples of a question share that of the first turn.  The chosen query found
-evidence, and its rank score is greater by `min_margin` at least.  Each chosen query takes its hardest negative (the one
-with the highest rank score, of equals the one with evidence nearer below the top_k) before any takes a second one.
+The state is the whole prompt; the samples of a question share that of the first turn, and there the question itself (in the mode
+`expand`: nothing added) is a query, too. The scores are gains over it.  The chosen query gains more by `min_margin` at least, and
+is no worse than the question.  Each chosen query takes its hardest negative (the one with the highest gain) before any takes a
+second one.
 """
 
 import polars as pl
@@ -18,10 +19,10 @@ from drag_ray.format.config import FormatConfig
 from drag_ray.format.examples import PreferenceExample
 from drag_ray.format.messages import cut_conversation, render_searches
 from drag_ray.format.row_format import RowFormat
-from drag_ray.format.selection import is_target, is_usable, keep_first
+from drag_ray.format.selection import is_usable, keep_first
 from drag_ray.format.tables import ScoredPart
 
-# Scores are fractions of top_k: 2/3 - 1/3 must pass a margin of 1/3 in spite of rounding.
+# A difference of gains must pass a margin of the same size in spite of rounding.
 _TOLERANCE = 1e-9
 _ANY_NUMBER = 2**31
 
@@ -42,25 +43,20 @@ def build_rows(part: ScoredPart, config: FormatConfig) -> pl.DataFrame:
     """Preference pairs, at most `max_pairs_per_question` of a question."""
     reasoning = pl.col("reasoning") if config.include_reasoning else pl.lit("").alias("reasoning")
     candidates = (
-        part.searches.filter(is_usable())
+        part.candidates.filter(is_usable())
         .with_columns(reasoning)
-        .sort(
-            *("question_id", "rank_score", "evidence_rank", "sample_index"),
-            descending=[False, True, False, False],
-            nulls_last=True,
-            maintain_order=True,
-        )
+        .sort(*("question_id", "gain", "sample_index"), descending=[False, True, False], maintain_order=True)
         .unique(["question_id", "state", "query_key"], keep="first", maintain_order=True)
         .with_row_index("place")
     )
     rejected = candidates.select(
         *("question_id", "state"),
-        *(pl.col(name).name.prefix("rejected_") for name in ("query", "reasoning", "rank_score", "place")),
+        *(pl.col(name).name.prefix("rejected_") for name in ("query", "reasoning", "gain", "place")),
     )
     pairs = (
-        candidates.filter(is_target(config))
+        candidates.filter(pl.col("gain") >= 0)
         .join(rejected, on=["question_id", "state"])
-        .filter(pl.col("rank_score") - pl.col("rejected_rank_score") >= config.min_margin - _TOLERANCE)
+        .filter(pl.col("gain") - pl.col("rejected_gain") >= config.min_margin - _TOLERANCE)
         .sort("place", "rejected_place")
         .with_columns(hardness=pl.int_range(pl.len()).over("place"))
         .filter(pl.col("hardness") < (config.max_negatives or _ANY_NUMBER))
@@ -71,8 +67,8 @@ def build_rows(part: ScoredPart, config: FormatConfig) -> pl.DataFrame:
     return render_searches(chosen, "rejected_query", "rejected_reasoning", into="rejected").select(
         cut_conversation("num_prompt_messages").alias("prompt"),
         *("chosen", "rejected", "question_id", "trajectory_id"),
-        pl.col("rank_score").alias("chosen_score"),
-        pl.col("rejected_rank_score").alias("rejected_score"),
+        pl.col("gain").alias("chosen_score"),
+        pl.col("rejected_gain").alias("rejected_score"),
     )
 
 
@@ -86,4 +82,5 @@ FORMAT = RowFormat(
     summary="two queries from one state, the better one first (DPO: prompt, chosen, rejected)",
     build_rows=build_rows,
     to_example=to_example,
+    learns_from_proposed=True,
 )

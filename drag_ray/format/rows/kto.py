@@ -1,15 +1,17 @@
-"""Rows that say of single queries whether they are wanted: what the policy asked in a state, and whether it found evidence.
+"""Rows that say of single queries whether they are wanted: what was asked in a state, and whether that beats the question.
 
 {"prompt": [{"role": "system", ...}, {"role": "user", "content": "Question: ..."}],
  "completion": [{"role": "assistant", "content": "<search>rotor</search>"}], "label": false,
- "question_id": "q1", "trajectory_id": "q1-0", "score": 0.0}
+ "question_id": "q1", "trajectory_id": "q1-0", "score": -0.5}
 
-Unlike preference pairs they need no second query from the same state, so every question with a search gives some.  A query
-that found evidence with a rank score below `min_rank_score` is neither.
+Unlike preference pairs they need no second query from the same state, so most questions with a search give some.  A query that
+finds as much as the question is neither. The question itself (in the mode `expand`: nothing added) is wanted in a state where all
+others lose, and unwanted where one wins.
 """
 
 import polars as pl
 
+from drag_ray.baselines.question import RawQuestion
 from drag_ray.engine.generate import Message
 from drag_ray.format.columns import Row
 from drag_ray.format.config import FormatConfig
@@ -34,18 +36,21 @@ class LabelledRow(Row):
 def build_rows(part: ScoredPart, config: FormatConfig) -> pl.DataFrame:
     """The best wanted and the first unwanted distinct queries of a question, at most `max_searches_per_question` of each."""
     reasoning = pl.col("reasoning") if config.include_reasoning else pl.lit("").alias("reasoning")
+    is_question = pl.col("baseline") == RawQuestion.name
     labelled = (
-        part.searches.filter(is_usable())
-        .with_columns(reasoning, label=is_target(config))
-        .filter(pl.col("label") | ~pl.col("found"))
-        .sort("question_id", "rank_score", "step", "sample_index", descending=[False, True, False, False], maintain_order=True)
+        part.candidates.filter(is_usable())
+        .with_columns(reasoning, wins=is_target(config), loses=pl.col("gain") < 0)
+        .with_columns(pl.col("wins", "loses").any().over("question_id", "state").name.prefix("some_"))
+        .with_columns(label=pl.when(is_question).then(~pl.col("some_wins")).otherwise("wins"))
+        .filter(pl.when(is_question).then(pl.col("some_wins") | pl.col("some_loses")).otherwise(pl.col("wins") | pl.col("loses")))
+        .sort("question_id", "gain", "step", "sample_index", descending=[False, True, False, False], maintain_order=True)
         .unique(["question_id", "state", "query_key"], keep="first", maintain_order=True)
     )
     kept = part.add_conversations(keep_first(labelled, config.max_searches_per_question, "label"))
     return render_searches(kept, "query", "reasoning", into="completion").select(
         cut_conversation("num_prompt_messages").alias("prompt"),
         *("completion", "label", "question_id", "trajectory_id"),
-        pl.col("rank_score").alias("score"),
+        pl.col("gain").alias("score"),
     )
 
 
@@ -59,4 +64,5 @@ FORMAT = RowFormat(
     summary="query, wanted or not (KTO: prompt, completion, label)",
     build_rows=build_rows,
     to_example=to_example,
+    learns_from_proposed=True,
 )

@@ -3,9 +3,9 @@
     {"messages": [{"role": "system", ...}, {"role": "user", ...}, {"role": "assistant", "content": "<search>rotor rpm</search>"},
                   {"role": "user", ...}, {"role": "assistant", "content": "<answer>340 rpm</answer>"}],
      "num_prompt_messages": 2, "train_turns": [true, true],
-     "question_id": "q1", "trajectory_id": "q1-0", "score": 1.0, "weight": 0.5}
+     "question_id": "q1", "trajectory_id": "q1-0", "score": 0.37, "weight": 0.5}
 
-Kept are the conversations that found evidence, those with the highest reward first, as many as differ in their queries.
+Kept are the conversations with a search that beats the question, those with the highest reward first, as many as differ in their queries.
 Every reply is learned except those that the process stage dropped for what they are; one that it dropped because another
 sample says the same is no worse than that one.  The rows of a question weigh 1 together, so that questions that are easy to
 solve do not outweigh the others.
@@ -25,7 +25,7 @@ from drag_ray.types import ActionKind
 
 
 def build_rows(part: ScoredPart, config: FormatConfig) -> pl.DataFrame:
-    """One row for each of the best trajectories of a question that found evidence and whose queries differ."""
+    """One row for each of the best trajectories of a question that beat the question and whose queries differ."""
     learned = ["", *(name for name in FILTERS if load_filter(name).drops_repeats)]
     is_search = pl.col("action") == ActionKind.SEARCH.value
     replies = part.turns.group_by("trajectory_id", maintain_order=True).agg(
@@ -34,7 +34,7 @@ def build_rows(part: ScoredPart, config: FormatConfig) -> pl.DataFrame:
         last_prompt=pl.col("num_prompt_messages").last(),
     )
     successes = (
-        part.trajectories.filter(pl.col("valid"), pl.col("best_rank_score") >= config.min_rank_score)
+        part.trajectories.filter(pl.col("best_gain") > config.min_gain)
         .join(replies, on="trajectory_id", maintain_order="left")
         .filter(pl.col("train_turns").list.any())
         .sort("question_id", "reward", "sample_index", descending=[False, True, False], maintain_order=True)
@@ -44,7 +44,7 @@ def build_rows(part: ScoredPart, config: FormatConfig) -> pl.DataFrame:
         cut_conversation(pl.col("last_prompt") + 1).alias("messages"),
         pl.col("num_opening_messages").alias("num_prompt_messages"),
         *("train_turns", "question_id", "trajectory_id"),
-        pl.col("best_rank_score").alias("score"),
+        pl.col("best_gain").alias("score"),
         (1 / pl.len().over("question_id")).alias("weight"),
     )
 

@@ -1,8 +1,10 @@
-"""Rows for a reward model: a first query and its rank score, whether it found evidence or not.
+"""Rows for a reward model: a first query and what it gains over the question, which may be less than nothing.
+
+The question itself, or in the mode `expand` nothing added to it, is among the queries, with a gain of 0.
 
 {"prompt": [{"role": "system", ...}, {"role": "user", "content": "Question: ..."}],
  "completion": [{"role": "assistant", "content": "<search>rotor</search>"}],
- "question_id": "q1", "trajectory_id": "q1-0", "query": "rotor", "score": 0.0}
+ "question_id": "q1", "trajectory_id": "q1-0", "query": "rotor", "score": -0.5}
 """
 
 import polars as pl
@@ -18,7 +20,7 @@ from drag_ray.format.tables import ScoredPart
 
 
 class ScoredRow(Row):
-    """A query and its rank score."""
+    """A query and its gain over the question."""
 
     prompt: list[Message]
     completion: list[Message]
@@ -32,7 +34,7 @@ def build_rows(part: ScoredPart, config: FormatConfig) -> pl.DataFrame:
     """One row for each distinct query that was the first of a trajectory."""
     reasoning = pl.col("reasoning") if config.include_reasoning else pl.lit("").alias("reasoning")
     first = (
-        part.searches.filter(is_usable() & (pl.col("step") == 1))
+        part.candidates.filter(is_usable() & (pl.col("step") == 1))
         .with_columns(reasoning)
         .sort("question_id", "sample_index", maintain_order=True)
         .unique(["question_id", "state", "query_key"], keep="first", maintain_order=True)
@@ -40,18 +42,19 @@ def build_rows(part: ScoredPart, config: FormatConfig) -> pl.DataFrame:
     return render_searches(part.add_conversations(first), "query", "reasoning", into="completion").select(
         cut_conversation("num_prompt_messages").alias("prompt"),
         *("completion", "question_id", "trajectory_id", "query"),
-        pl.col("rank_score").alias("score"),
+        pl.col("gain").alias("score"),
     )
 
 
 def to_example(row: ScoredRow) -> ScoredExample:
-    """The query with its rank score."""
+    """The query with its gain."""
     return ScoredExample(row["prompt"], row["completion"][0], row["score"])
 
 
 FORMAT = RowFormat(
     row=ScoredRow,
-    summary="first query and its rank score (reward model: prompt, completion, score)",
+    summary="first query and its gain over the question (reward model: prompt, completion, score)",
     build_rows=build_rows,
     to_example=to_example,
+    learns_from_proposed=True,
 )

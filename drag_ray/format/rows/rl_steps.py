@@ -2,17 +2,21 @@
 
 {"prompt": [{"role": "system", ...}, {"role": "user", "content": "Question: ..."}],
  "completion": [{"role": "assistant", "content": "<search>rotor</search>"}],
- "question_id": "q1", "trajectory_id": "q1-0", "step": 1, "num_steps": 2, "reward": 0.3, "trajectory_reward": 0.95,
- "advantage": 1.2, "completion_token_ids": [44, 10552, 46, ...]}
+ "question_id": "q1", "trajectory_id": "q1-0", "step": 1, "num_steps": 1, "reward": 0.37, "trajectory_reward": 0.37,
+ "advantage": 0.25, "temperature": 1.0, "completion_token_ids": [44, 10552, 46, ...], "completion_logprobs": [-0.1, ...]}
 
 Every reply counts, dropped and unreadable ones too, word for word and in the tokens that were drawn: a policy learns from what it
-did.  The rewards are those of the process stage.  A trainer that samples its own replies, as TRL's GRPO does, reads the prompts
+did; replies to another opening (collect.prompt_sets) are not its own and left out.  The rewards are those of the process stage.
+The advantage is the reward above the mean of the question's other replies at the same step, not divided by their deviation: that
+would blow up groups in which little is at stake (https://arxiv.org/abs/2503.20783).  A group whose searches are all worth the same
+has no advantage, whatever its replies looked like.  A trainer that samples its own replies, as TRL's GRPO does, reads the prompts
 alone.
 """
 
 import polars as pl
 
 from drag_ray.engine.generate import Message
+from drag_ray.engine.sampling import PRESETS
 from drag_ray.format.columns import Row
 from drag_ray.format.config import FormatConfig
 from drag_ray.format.examples import RewardedExample
@@ -20,8 +24,7 @@ from drag_ray.format.messages import as_reply, cut_conversation
 from drag_ray.format.row_format import RowFormat
 from drag_ray.format.tables import ScoredPart
 
-_LEAST_DEVIATION = 1e-6
-"""Equal rewards may differ by rounding."""
+_TEMPERATURES = {name: sampling.temperature for name, sampling in PRESETS.items()}
 
 
 class StepRow(Row):
@@ -38,33 +41,39 @@ class StepRow(Row):
     """of the reply alone"""
     trajectory_reward: float
     advantage: float
-    """what the trajectory's reward is above the question's other ones"""
+    """what the reward is above the mean of the question's replies at this step"""
+    temperature: float
+    """at which the reply was drawn"""
     completion_token_ids: list[int]
+    completion_logprobs: list[float]
+    """of the tokens at temperature 1, as the engine had them; empty if it was not asked for them"""
 
 
 def build_rows(part: ScoredPart, config: FormatConfig) -> pl.DataFrame:
-    """One row for each turn whose search, if it was one, did run."""
-    whole = part.trajectories.select(
-        "trajectory_id", "num_turns", trajectory_reward="reward", advantage=group_advantage("reward", "question_id")
+    """One row for each turn of the policy whose search, if it was one, did run."""
+    whole = part.trajectories.select("trajectory_id", "num_turns", trajectory_reward="reward")
+    steps = (
+        part.turns.filter(~pl.col("has_error"), pl.col("prompt_set") == 0)
+        .join(whole, on="trajectory_id", maintain_order="left")
+        .with_columns(
+            advantage=group_advantage("reward", "utility", "question_id", "step"),
+            temperature=pl.col("preset").replace_strict(_TEMPERATURES, default=1.0, return_dtype=pl.Float64),
+        )
     )
-    steps = part.turns.filter(~pl.col("has_error")).join(whole, on="trajectory_id", maintain_order="left")
     return part.add_conversations(steps).select(
         cut_conversation("num_prompt_messages").alias("prompt"),
         as_reply("reply").alias("completion"),
         *("question_id", "trajectory_id", "step"),
         pl.col("num_turns").cast(pl.Int32).alias("num_steps"),
-        *("reward", "trajectory_reward", "advantage", "completion_token_ids"),
+        *("reward", "trajectory_reward", "advantage", "temperature", "completion_token_ids"),
+        pl.col("completion_logprobs").cast(pl.List(pl.Float64)),
     )
 
 
-def group_advantage(reward: str, group: str) -> pl.Expr:
-    """How many standard deviations a reward is above the mean of its group; 0 in a group of one, or of equal rewards.
-
-    Source: GRPO (https://arxiv.org/abs/2402.03300), where a group is the samples of a question.
-    """
-    deviation = pl.col(reward).std().over(group).fill_null(0.0)
-    above = pl.col(reward) - pl.col(reward).mean().over(group)
-    return pl.when(deviation > _LEAST_DEVIATION).then(above / deviation).otherwise(0.0)
+def group_advantage(reward: str, outcome: str, *group: str) -> pl.Expr:
+    """How much a reward is above the mean of its group; 0 where all outcomes of the group are the same."""
+    above = pl.col(reward) - pl.col(reward).mean().over(*group)
+    return pl.when(pl.col(outcome).n_unique().over(*group) > 1).then(above).otherwise(0.0)
 
 
 def to_example(row: StepRow) -> RewardedExample:

@@ -1,9 +1,9 @@
-"""Rows that teach what to ask after a query failed: the conversation so far -> a query that finds evidence.
+"""Rows that teach what to ask after a query failed: the conversation so far -> a query that beats it.
 
     {"prompt": [{"role": "system", ...}, {"role": "user", ...}, {"role": "assistant", "content": "<search>rotor</search>"},
                 {"role": "user", "content": "<pages that do not help>"}],
      "completion": [{"role": "assistant", "content": "<search>rotor AND rpm</search>"}],
-     "question_id": "q1", "trajectory_id": "q1-0", "score": 0.67, "weight": 1.0}
+     "question_id": "q1", "trajectory_id": "q1-0", "score": 0.37, "weight": 0.37}
 
 The completion is the query that the policy asked at that turn if it succeeded, otherwise the best query of the
 question from any sample, without reasoning, as that was about another conversation.  It may have been found with a hint; the
@@ -15,12 +15,12 @@ import polars as pl
 from drag_ray.format.config import FormatConfig
 from drag_ray.format.messages import cut_conversation, render_searches
 from drag_ray.format.row_format import RowFormat
-from drag_ray.format.selection import is_target, is_usable, keep_first, select_best_queries
+from drag_ray.format.selection import is_improvement, is_usable, keep_first, select_best_queries
 from drag_ray.format.supervised import ReplyRow, reply_to_example
 from drag_ray.format.tables import ScoredPart
 from drag_ray.format.weights import row_weight
 
-_FROM_BEST = ("query", "rank_score", "evidence_rank")
+_FROM_BEST = ("query", "gain", "rank_score", "evidence_rank")
 
 
 def build_rows(part: ScoredPart, config: FormatConfig) -> pl.DataFrame:
@@ -29,20 +29,20 @@ def build_rows(part: ScoredPart, config: FormatConfig) -> pl.DataFrame:
     own = pl.col("recovered")
     rows = (
         _select_states(part.own.searches)
-        .with_columns(recovered=is_target(config))
+        .with_columns(recovered=is_improvement(config))
         .join(best.select("question_id", pl.col(_FROM_BEST).name.prefix("best_")), on="question_id", maintain_order="left")
         .with_columns(
             *(pl.when(own).then(name).otherwise(f"best_{name}").alias(name) for name in _FROM_BEST),
             reasoning=pl.when(own & config.include_reasoning).then("reasoning").otherwise(pl.lit("")),
         )
-        .sort("question_id", "recovered", "rank_score", "step", "sample_index", descending=[False, True, True, False, False])
+        .sort("question_id", "recovered", "gain", "step", "sample_index", descending=[False, True, True, False, False])
         .unique(["question_id", "state", "query"], keep="first", maintain_order=True)
     )
     kept = part.add_conversations(keep_first(rows, config.max_searches_per_question))
     return render_searches(kept, "query", "reasoning", into="completion").select(
         cut_conversation("num_prompt_messages").alias("prompt"),
         *("completion", "question_id", "trajectory_id"),
-        pl.col("rank_score").alias("score"),
+        pl.col("gain").alias("score"),
         row_weight(config.weights),
     )
 
@@ -61,8 +61,9 @@ def _count_before(flag: pl.Expr) -> pl.Expr:
 
 FORMAT = RowFormat(
     row=ReplyRow,
-    summary="conversation after failed searches -> query that finds evidence (SFT: prompt, completion)",
+    summary="conversation after failed searches -> query that finds more (SFT: prompt, completion)",
     build_rows=build_rows,
     to_example=reply_to_example,
+    learns_from_proposed=True,
     learns_from_hinted=True,
 )

@@ -1,8 +1,8 @@
-"""Rows that teach the first query of a question: the opening of the conversation -> a query that finds evidence.
+"""Rows that teach the first query of a question: the opening of the conversation -> a query that beats it.
 
     {"prompt": [{"role": "system", "content": "You search ..."}, {"role": "user", "content": "Question: ..."}],
      "completion": [{"role": "assistant", "content": "<search>rotor AND rpm</search>"}],
-     "question_id": "q1", "trajectory_id": "q1-0", "score": 0.67, "weight": 1.0}
+     "question_id": "q1", "trajectory_id": "q1-0", "score": 0.37, "weight": 0.37}
 
 A query that was found at a later turn is taught as a first one, without the reasoning that led to it there.  So is one that
 was found with a hint: its reasoning could speak of what serving does not show.
@@ -20,7 +20,7 @@ from drag_ray.format.weights import row_weight
 
 
 def build_rows(part: ScoredPart, config: FormatConfig) -> pl.DataFrame:
-    """One row for each of the best distinct successful queries of a question."""
+    """One row for each of the best distinct queries that beat the question of a question."""
     fits = (pl.col("step") == 1) & ~pl.col("hinted") & config.include_reasoning
     best = part.add_conversations(select_best_queries(part.searches, config)).with_columns(
         reasoning=pl.when(fits).then("reasoning").otherwise(pl.lit(""))
@@ -28,15 +28,16 @@ def build_rows(part: ScoredPart, config: FormatConfig) -> pl.DataFrame:
     return render_searches(best, "query", "reasoning", into="completion").select(
         cut_conversation("num_opening_messages").alias("prompt"),
         *("completion", "question_id", "trajectory_id"),
-        pl.col("rank_score").alias("score"),
+        pl.col("gain").alias("score"),
         row_weight(config.weights),
     )
 
 
 FORMAT = RowFormat(
     row=ReplyRow,
-    summary="question -> first query that finds evidence (SFT: prompt, completion)",
+    summary="question -> first query that beats it (SFT: prompt, completion)",
     build_rows=build_rows,
     to_example=reply_to_example,
+    learns_from_proposed=True,
     learns_from_hinted=True,
 )

@@ -3,10 +3,10 @@
     {"messages": [{"role": "system", ...}, {"role": "user", ...}, {"role": "assistant", "content": "<search>rotor</search>"},
                   {"role": "user", ...}, {"role": "assistant", "content": "<search>rotor AND rpm</search>"}],
      "num_prompt_messages": 2, "train_turns": [false, true],
-     "question_id": "q1", "trajectory_id": "q1-0", "score": 0.67, "weight": 1.0}
+     "question_id": "q1", "trajectory_id": "q1-0", "score": 0.37, "weight": 0.37}
 
-`train_turns` has a value for each assistant message from `num_prompt_messages` on: true for the searches that found
-evidence, false for those that did not and for replies that asked for nothing.  The conversation is as it was recorded.
+`train_turns` has a value for each assistant message from `num_prompt_messages` on: true for the searches that found more
+than the question and all searches before, false for the others and for replies that asked for nothing.  The conversation is as it was recorded.
 """
 
 import polars as pl
@@ -14,7 +14,7 @@ import polars as pl
 from drag_ray.format.config import FormatConfig
 from drag_ray.format.messages import cut_conversation
 from drag_ray.format.row_format import RowFormat
-from drag_ray.format.selection import is_target, keep_first
+from drag_ray.format.selection import is_improvement, keep_first
 from drag_ray.format.supervised import ConversationRow, conversation_to_example
 from drag_ray.format.tables import ScoredPart
 from drag_ray.format.weights import row_weight
@@ -23,21 +23,21 @@ from drag_ray.format.weights import row_weight
 def build_rows(part: ScoredPart, config: FormatConfig) -> pl.DataFrame:
     """One row for each of the best trajectories of a question whose best queries differ.
 
-    The best search of a trajectory is the one with the highest rank score, the earliest of equals.
+    The best search of a trajectory is the one with the highest gain, the earliest of equals.
     """
-    is_learned = is_target(config)
-    best = pl.struct("rank_score", "step", "query_key", "num_prompt_messages", "evidence_rank").filter(is_learned)
+    is_learned = is_improvement(config)
+    best = pl.struct("gain", "rank_score", "step", "query_key", "num_prompt_messages", "evidence_rank").filter(is_learned)
     outcomes = (
         part.turns.group_by("question_id", "trajectory_id", maintain_order=True)
         .agg(
             pl.col("sample_index").first(),
-            best.get(pl.col("rank_score").filter(is_learned).arg_max(), null_on_oob=True).alias("best"),
+            best.get(pl.col("gain").filter(is_learned).arg_max(), null_on_oob=True).alias("best"),
             train_turns=is_learned,
             steps=pl.col("step"),
         )
         .filter(pl.col("best").is_not_null())
         .unnest("best")
-        .sort("question_id", "rank_score", "step", "sample_index", descending=[False, True, False, False])
+        .sort("question_id", "gain", "step", "sample_index", descending=[False, True, False, False])
         .unique(["question_id", "query_key"], keep="first", maintain_order=True)
     )
     return part.add_conversations(keep_first(outcomes, config.max_searches_per_question)).select(
@@ -45,7 +45,7 @@ def build_rows(part: ScoredPart, config: FormatConfig) -> pl.DataFrame:
         pl.col("num_opening_messages").alias("num_prompt_messages"),
         pl.col("train_turns").list.head("step"),
         *("question_id", "trajectory_id"),
-        pl.col("rank_score").alias("score"),
+        pl.col("gain").alias("score"),
         row_weight(config.weights),
     )
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Literal
 
 FILTERS = (
     "truncated",
+    "last_reply",
     "repetitive",
     "file_name",
     "told_answer",

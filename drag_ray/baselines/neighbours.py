@@ -1,0 +1,179 @@
+"""Words of the pages that answer similar training questions: relevance feedback without a look at the question's own pages.
+
+Questions are often asked in a few forms ("What are the treatments for ...?"), and the pages that answer one form share words
+("therapy", "surgery") that say nothing of the subject. Rocchio's feedback (1971) takes the terms that set relevant pages apart
+from the collection; here the relevant pages are the evidence of training questions that are put alike. That needs no model, so
+it is what a user can have without training one; and its draws show a policy words that it would not have thought of.
+"""
+
+import random
+import re
+from collections import Counter
+from dataclasses import dataclass, field
+from functools import lru_cache
+from math import log
+from typing import TYPE_CHECKING, Self
+
+from pydantic import Field
+
+from drag_ray.baselines.baseline import Baseline, BaselineContext, Sources, WriteAdditions, build_query_reply
+from drag_ray.baselines.weights import write_weights
+from drag_ray.baselines.word_forms import WordForms
+from drag_ray.config import BaseConfig
+from drag_ray.engine.generate import GenerateFn, Request
+from drag_ray.types import Evidence, Hit, Question
+
+if TYPE_CHECKING:
+    from drag_ray.search.searcher import Searcher
+
+_WORD = re.compile(r"\w+")
+_LEAST_SHARE, _LEAST_QUESTIONS = 0.002, 3
+"""Words that so few questions have speak of a subject, and not of what is asked about it."""
+_LEAST_PAGES = 3
+"""A term of fewer of the neighbours' pages is there by chance."""
+
+
+class NeighbourConfig(BaseConfig):
+    """Words of the pages that answer similar training questions."""
+
+    num_neighbours: int = Field(default=64, ge=1)
+    """training questions put most alike whose pages are looked at"""
+    num_terms: int = Field(default=8, ge=1)
+    """terms of these pages that join the question"""
+    num_candidates: int = Field(default=32, ge=1)
+    """terms that proposals for a collection draw from"""
+    question_weight: float = Field(default=2.0, gt=0)
+    """how much a word of the question counts beside a joined one"""
+    max_questions: int = Field(default=20_000, ge=1)
+    """training questions that are looked at, at most: the pages of all of them are read"""
+
+
+@dataclass(frozen=True)
+class Neighbours(Baseline):
+    """Searches for the question and the terms of its neighbours' pages."""
+
+    name = "neighbours"
+    summary = "the question, expanded by terms that set the pages of similar training questions apart; no model writes"
+    section = ("neighbours", NeighbourConfig)
+    weighted_terms = True
+    proposes = True
+    draws = True
+
+    options: NeighbourConfig = field(default_factory=NeighbourConfig)
+    questions: tuple[Question, ...] = ()
+    """for training, with their evidence"""
+
+    @classmethod
+    def prepare(cls, sources: Sources) -> Self:
+        """With the run's options and its training questions."""
+        from drag_ray.corpus.question_table import draw_split
+
+        options = sources.options.take(NeighbourConfig)
+        return cls(options, tuple(draw_split(sources.index_dir, "train", options.max_questions, sources.seed)))
+
+    def build_reply(self, context: BaselineContext) -> GenerateFn:
+        """Replies that search for the question and the strongest terms."""
+        feedback, analyze = self._build_feedback(context), context.searcher.analyze
+
+        def write(question: str) -> str:
+            weights = {term: self.options.question_weight * count for term, count in Counter(analyze(question)).items()}
+            for term in list(feedback.weigh_terms(question))[: self.options.num_terms]:
+                weights[term] = weights.get(term, 0.0) + 1.0
+            return write_weights(weights)
+
+        return build_query_reply(write, context.agent)
+
+    def build_additions(self, context: BaselineContext) -> WriteAdditions:
+        """A few of the terms in words, drawn by their weights, some of which count double."""
+        feedback = self._build_feedback(context)
+
+        async def write(question: str, request: Request) -> str:
+            weights = dict(list(feedback.weigh_terms(question).items())[: self.options.num_candidates])
+            terms = draw_terms(weights, random.Random(request.seed))
+            return " ".join(feedback.forms.write(term) + ("^2" if count > 1 else "") for term, count in terms.items())
+
+        return write
+
+    def _build_feedback(self, context: BaselineContext) -> "NeighbourFeedback":
+        return NeighbourFeedback(self.questions, context.searcher, self.options.num_neighbours)
+
+
+def draw_terms(weights: dict[str, float], random_numbers: random.Random) -> dict[str, int]:
+    """From two to eight different terms, the likelier the more they weigh, with 1 or 2 for each as what it is to count."""
+    left = dict(weights)
+    drawn: dict[str, int] = {}
+    for _ in range(min(len(left), random_numbers.randint(2, 8))):
+        [term] = random_numbers.choices(list(left), list(left.values()))
+        del left[term]
+        drawn[term] = 2 if random_numbers.random() < 1 / 3 else 1
+    return drawn
+
+
+class NeighbourFeedback:
+    """Terms that set the pages of similar questions apart.
+
+    Args:
+        questions: for training, with their evidence.
+        searcher: the index that holds the evidence.
+        num_neighbours: questions put most alike whose pages are looked at.
+
+    Attributes:
+        forms: words for the terms.
+    """
+
+    def __init__(self, questions: tuple[Question, ...], searcher: "Searcher", num_neighbours: int) -> None:
+        import numpy as np
+
+        self.forms = WordForms(searcher.analyze)
+        self._searcher = searcher
+        self._questions = questions
+        self._num_neighbours = num_neighbours
+        words = [set(_WORD.findall(question.question.lower())) for question in questions]
+        counts = Counter(word for of_question in words for word in of_question)
+        least = max(_LEAST_QUESTIONS, _LEAST_SHARE * len(questions))
+        self._places = {word: place for place, word in enumerate(sorted(word for word, n in counts.items() if n >= least))}
+        self._has_word = np.zeros((len(questions), len(self._places)), dtype=np.float32)
+        for row, of_question in enumerate(words):
+            self._has_word[row, [self._places[word] for word in of_question if word in self._places]] = 1.0
+        self._num_words = self._has_word.sum(axis=1)
+        self._page_terms = {page: frozenset[str]() for question in questions for page in question.evidence}
+        for page in self._page_terms:
+            self._page_terms[page] = frozenset(self.forms.add(self._read_text(page)))
+        self.weigh_terms = lru_cache(4096)(self._weigh_terms)
+
+    def find_neighbours(self, question: str) -> list[Question]:
+        """The training questions whose wording is most like a question's, by the Jaccard index of their common words.
+
+        Nothing that is asked of the same files as the question itself, should it be one of training, is among them: at serving
+        time nothing is known of them either.
+        """
+        import numpy as np
+
+        asked = np.zeros(len(self._places), dtype=np.float32)
+        asked[[self._places[word] for word in set(_WORD.findall(question.lower())) if word in self._places]] = 1.0
+        shared = self._has_word @ asked
+        similarity = shared / np.maximum(self._num_words + asked.sum() - shared, 1.0)
+        own = {page.file for other in self._questions if other.question == question for page in other.evidence}
+        neighbours: list[Question] = []
+        for row in np.argsort(-similarity, kind="stable"):
+            if similarity[row] <= 0 or len(neighbours) == self._num_neighbours:
+                break
+            if own.isdisjoint(page.file for page in self._questions[row].evidence):
+                neighbours.append(self._questions[row])
+        return neighbours
+
+    def _weigh_terms(self, question: str) -> dict[str, float]:
+        """Terms with weights, the heaviest first: on how many of the neighbours' pages a term is, times the logarithm of how much
+        commoner that is than in the collection."""
+        pages = {page for neighbour in self.find_neighbours(question) for page in neighbour.evidence}
+        counts = Counter(term for page in pages for term in self._page_terms[page])
+        weights: dict[str, float] = {}
+        for term, count in counts.items():
+            if count >= _LEAST_PAGES:
+                lift = log(count / len(pages) * self._searcher.num_pages / max(self._searcher.doc_freq(term), 1))
+                if lift > 0:
+                    weights[term] = count * lift
+        return dict(sorted(weights.items(), key=lambda item: (-item[1], item[0])))
+
+    def _read_text(self, page: Evidence) -> str:
+        return self._searcher.text(Hit(page.file, page.page_number, 1, 0.0))
