@@ -10,7 +10,7 @@ import random
 import re
 from collections import Counter
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import cache, lru_cache
 from math import log
 from typing import TYPE_CHECKING, Self
 
@@ -132,13 +132,15 @@ class NeighbourFeedback:
         counts = Counter(word for of_question in words for word in of_question)
         least = max(_LEAST_QUESTIONS, _LEAST_SHARE * len(questions))
         self._places = {word: place for place, word in enumerate(sorted(word for word, n in counts.items() if n >= least))}
-        self._has_word = np.zeros((len(questions), len(self._places)), dtype=np.float32)
-        for row, of_question in enumerate(words):
-            self._has_word[row, [self._places[word] for word in of_question if word in self._places]] = 1.0
-        self._num_words = self._has_word.sum(axis=1)
+        self._has_word = np.zeros((len(self._places), len(questions)), dtype=np.uint8)
+        for column, of_question in enumerate(words):
+            self._has_word[[self._places[word] for word in of_question if word in self._places], column] = 1
+        self._num_words = self._has_word.sum(axis=0)
         self._page_terms = {page: frozenset[str]() for question in questions for page in question.evidence}
         for page in self._page_terms:
             self._page_terms[page] = frozenset(self.forms.add(self._read_text(page)))
+        self._doc_freq = cache(searcher.doc_freq)
+        self._files_of = {question.question: {page.file for page in question.evidence} for question in questions}
         self.weigh_terms = lru_cache(4096)(self._weigh_terms)
 
     def find_neighbours(self, question: str) -> list[Question]:
@@ -149,11 +151,10 @@ class NeighbourFeedback:
         """
         import numpy as np
 
-        asked = np.zeros(len(self._places), dtype=np.float32)
-        asked[[self._places[word] for word in set(_WORD.findall(question.lower())) if word in self._places]] = 1.0
-        shared = self._has_word @ asked
-        similarity = shared / np.maximum(self._num_words + asked.sum() - shared, 1.0)
-        own = {page.file for other in self._questions if other.question == question for page in other.evidence}
+        asked = [self._places[word] for word in set(_WORD.findall(question.lower())) if word in self._places]
+        shared = self._has_word[asked].sum(axis=0)
+        similarity = shared / np.maximum(self._num_words + len(asked) - shared, 1)
+        own = self._files_of.get(question, set())
         neighbours: list[Question] = []
         for row in np.argsort(-similarity, kind="stable"):
             if similarity[row] <= 0 or len(neighbours) == self._num_neighbours:
@@ -170,7 +171,7 @@ class NeighbourFeedback:
         weights: dict[str, float] = {}
         for term, count in counts.items():
             if count >= _LEAST_PAGES:
-                lift = log(count / len(pages) * self._searcher.num_pages / max(self._searcher.doc_freq(term), 1))
+                lift = log(count / len(pages) * self._searcher.num_pages / max(self._doc_freq(term), 1))
                 if lift > 0:
                     weights[term] = count * lift
         return dict(sorted(weights.items(), key=lambda item: (-item[1], item[0])))
