@@ -40,7 +40,7 @@ class NeighbourConfig(BaseConfig):
     """training questions put most alike whose pages are looked at"""
     num_terms: int = Field(default=8, ge=1)
     """terms of these pages that join the question"""
-    num_candidates: int = Field(default=32, ge=1)
+    num_candidates: int = Field(default=16, ge=1)
     """terms that proposals for a collection draw from"""
     question_weight: float = Field(default=2.0, gt=0)
     """how much a word of the question counts beside a joined one"""
@@ -84,7 +84,7 @@ class Neighbours(Baseline):
         return build_query_reply(write, context.agent)
 
     def build_additions(self, context: BaselineContext) -> WriteAdditions:
-        """A few of the terms in words, drawn by their weights, some of which count double."""
+        """Some of the terms in words (see `draw_terms`)."""
         feedback = self._build_feedback(context)
 
         async def write(question: str, request: Request) -> str:
@@ -99,14 +99,17 @@ class Neighbours(Baseline):
 
 
 def draw_terms(weights: dict[str, float], random_numbers: random.Random) -> dict[str, int]:
-    """From two to eight different terms, the likelier the more they weigh, with 1 or 2 for each as what it is to count."""
-    left = dict(weights)
-    drawn: dict[str, int] = {}
-    for _ in range(min(len(left), random_numbers.randint(2, 8))):
-        [term] = random_numbers.choices(list(left), list(left.values()))
-        del left[term]
-        drawn[term] = 2 if random_numbers.random() < 1 / 3 else 1
-    return drawn
+    """Some of the heaviest terms, heaviest first, with 1 or 2 for each as what it is to count.
+
+    Where to cut is drawn, from 3 to all of them, the shorter the likelier; of what is left each is left out by a chance of a
+    quarter and counts double by another. What draws share, and in their order, is what a policy learns first.
+    """
+    num_kept = 3 + int(max(len(weights) - 3, 0) * random_numbers.random() ** 2)
+    return {
+        term: 2 if random_numbers.random() < 1 / 4 else 1
+        for term in list(weights)[:num_kept]
+        if random_numbers.random() >= 1 / 4
+    }
 
 
 class NeighbourFeedback:
