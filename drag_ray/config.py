@@ -44,6 +44,10 @@ class Sections:
         """What the stage reads from outside the run, by what it is called there."""
         return {}
 
+    def list_unread(self) -> tuple[str, ...]:
+        """Stages that are read if begun, but not with these options."""
+        return ()
+
 
 ConfigT = TypeVar("ConfigT", bound=BaseConfig)
 

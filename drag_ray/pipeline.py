@@ -46,12 +46,13 @@ def find_own(name: str, config: RunConfig) -> Address:
 
 def find_inputs(stage: Stage, config: RunConfig) -> dict[str, Address]:
     """Where the stages are that a stage reads: those that `reads` names, the others in its own scope. One that need not have
-    been started and was not is left out.
+    been started and was not, or is not read with these options, is left out.
 
     Raises:
         ConfigError: an entry of `reads` is no address of its stage, or it does not say which of several instances is read.
     """
-    begun = {name: _find_input(name, config) for name in stage.reads_if_begun}
+    unread = config.take(stage.sections).list_unread()
+    begun = {name: _find_input(name, config) for name in stage.reads_if_begun if name not in unread}
     begun = {name: address for name, address in begun.items() if address.locate(config.run_dir).exists()}
     return {name: _find_input(name, config) for name in stage.reads} | begun
 

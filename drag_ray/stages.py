@@ -33,7 +33,8 @@ class Stage:
         summary: the first line of its `--help`.
         sections: options that it depends on and receives; its command line offers them.
         reads: stages whose folders it reads.
-        reads_if_begun: stages whose folders it reads too, unless they were never started.
+        reads_if_begun: stages whose folders it reads too, unless they were never started or its options do without them (see
+            `Sections.list_unread`).
         placement: options of its sections that do not change what comes out, only where and how fast it runs, if anything.
         packages: packages whose version its result depends on: another one cannot read it, or reads it otherwise.
         own_files: names of files and folders that nobody reads but the stage itself while it is unfinished.
@@ -122,7 +123,9 @@ STAGES: dict[str, Stage] = {
             summary="Compare the base model, the adapter and the baselines on held-out questions.",
             sections=EvaluateSections,
             reads=("index",),
-            reads_if_begun=("finetune",),  # before training, the base model and the baselines are compared
+            # Before training, the base model and the baselines are compared. What was trained from is known to finetune best, so
+            # it comes last; format knows the validation questions.
+            reads_if_begun=("format", "finetune"),
             # Its rollouts are greedy, and nothing that it reports is made of log-probabilities.
             placement=(*_ROLLOUT_PLACEMENT, "engine.seeds", "engine.logprobs"),
             own_files=OWN_FILES,

@@ -5,9 +5,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from drag_ray.baselines.question import RawQuestion
 from drag_ray.errors import DataError
+from drag_ray.evaluate.clusters import ClusterSizes, compute_cluster_sizes, compute_clusters
+from drag_ray.evaluate.config import TEST
+from drag_ray.evaluate.family import correct_rows
 from drag_ray.evaluate.results import NO_TRAJECTORY, QuestionResult
+from drag_ray.evaluate.room import Room, compute_room
 from drag_ray.evaluate.rows import Row, build_rows
+from drag_ray.evaluate.turns import TurnSuccess, compute_turns
+
+TURN_REFERENCE = RawQuestion.name
+"""The policy that success by turn is compared with."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,10 +34,12 @@ class Incidents:
 class Comparison:
     """Everything that the console and the report show in numbers.
 
-    `subject` is the policy whose gain is in question. `first_search_ranks` holds the rank of the evidence in the first
-    search, aligned with `question_ids`, None beyond `depth`.
+    `subject` is the policy whose gain is in question, `split` what the questions are of (see `questions`). `turns` has those that
+    search more than once. `first_search_ranks` holds the rank of the evidence in the first search, aligned with `question_ids`,
+    None beyond `depth`.
     """
 
+    split: str
     baseline: str
     subject: str
     policies: tuple[str, ...]
@@ -37,7 +48,10 @@ class Comparison:
     confidence: float
     num_resamples: int
     seed: int
+    clusters: ClusterSizes
     rows: tuple[Row, ...]
+    turns: dict[str, tuple[TurnSuccess, ...]]
+    room: tuple[Room, ...]
     incidents: dict[str, Incidents]
     question_ids: tuple[str, ...]
     first_search_ranks: dict[str, tuple[int | None, ...]]
@@ -65,6 +79,7 @@ def compare(
     baseline: str,
     subject: str = "",
     *,
+    split: str = TEST,
     confidence: float = 0.95,
     num_resamples: int = 10_000,
     seed: int = 0,
@@ -75,6 +90,7 @@ def compare(
         results: one result a question for each policy, in any order.
         baseline: the policy that the others are measured against.
         subject: the policy whose gain is in question; the last one that is not the baseline when empty.
+        split: what the questions are of, for the record.
         confidence: coverage of the intervals.
         num_resamples: bootstrap resamples, and permutations of the test.
         seed: makes both repeatable.
@@ -89,7 +105,9 @@ def compare(
     some = aligned[baseline]
     pairs = [(policy, baseline) for policy in aligned if policy != baseline]
     pairs += [(subject, policy) for policy in aligned if policy not in (subject, baseline)]
+    clusters = compute_clusters(some)
     return Comparison(
+        split=split,
         baseline=baseline,
         subject=subject,
         policies=tuple(aligned),
@@ -98,7 +116,10 @@ def compare(
         confidence=confidence,
         num_resamples=num_resamples,
         seed=seed,
-        rows=build_rows(aligned, pairs, confidence, num_resamples, seed),
+        clusters=compute_cluster_sizes(clusters),
+        rows=correct_rows(build_rows(aligned, pairs, clusters, confidence, num_resamples, seed), subject, some[0].top_k),
+        turns=compute_turns(aligned, TURN_REFERENCE, clusters, confidence, num_resamples, seed),
+        room=compute_room(aligned),
         incidents={policy: _count_incidents(policy_results) for policy, policy_results in aligned.items()},
         question_ids=tuple(result.question_id for result in some),
         first_search_ranks={policy: tuple(r.first_search_rank for r in rs) for policy, rs in aligned.items()},

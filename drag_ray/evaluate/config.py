@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 from pydantic import Field
 
@@ -12,12 +13,18 @@ from drag_ray.config import Sections
 from drag_ray.engine.config import EngineConfig
 from drag_ray.rollout.config import RolloutConfig
 
+TEST: Literal["test"] = "test"
+VALIDATION: Literal["validation"] = "validation"
+
 
 class EvaluateConfig(BaselineSections):
-    """Which policies are compared, on how many held-out questions; the options of the baselines are sections of it."""
+    """Which policies are compared, on which held-out questions; the options of the baselines are sections of it."""
 
+    split: Literal["test", "validation"] = TEST
+    """which questions are asked; test: those of the test split; validation: of the train split those that the format stage keeps
+    out of the training rows, to choose among trained models by without looking at the test questions"""
     limit: int = Field(default=0, ge=0)
-    """test questions to take, drawn at random; 0 takes all"""
+    """questions to take, drawn at random; 0 takes all"""
     baselines: tuple[BaselineName, ...] = Field(
         default=(RawQuestion.name,),
         description=f"policies to compare with; {describe_baselines()}. A run whose finetune stage made a reward model compares "
@@ -47,3 +54,7 @@ class EvaluateSections(Sections):
         """The adapters that are compared."""
         folders = (entry.partition("=")[2] for entry in self.evaluate.adapters)
         return self.engine.list_sources() | {f"evaluate.adapters {folder}": Path(folder) for folder in folders if folder}
+
+    def list_unread(self) -> tuple[str, ...]:
+        """The rows of training tell nothing about the test questions."""
+        return ("format",) if self.evaluate.split == TEST else ()

@@ -3,12 +3,13 @@
 import textwrap
 from collections.abc import Sequence
 
-from drag_ray.evaluate.comparison import Comparison
-from drag_ray.evaluate.context import ReportContext, write_caption, write_incidents
+from drag_ray.evaluate.caption import write_caption, write_incidents, write_split
+from drag_ray.evaluate.comparison import TURN_REFERENCE, Comparison
+from drag_ray.evaluate.context import ReportContext
 from drag_ray.evaluate.measures import Unit
-from drag_ray.evaluate.notation import write_interval, write_number, write_p_value
+from drag_ray.evaluate.notation import write_interval, write_number, write_test
 from drag_ray.evaluate.rows import Row
-from drag_ray.evaluate.verdict import write_verdict
+from drag_ray.evaluate.verdict import write_room, write_verdict
 
 _WIDTH = 120
 
@@ -21,10 +22,13 @@ def format_console(comparison: Comparison, context: ReportContext) -> str:
     differences_table = [["difference", *(f"{d.policy} - {d.reference}" for d in comparison.rows[0].differences)]]
     differences_table += [[label, *_write_differences(row)] for label, row in zip(labels, comparison.rows, strict=True)]
     sections = [
+        _wrap([write_split(comparison)]),
         _align_columns(metrics_table),
         _align_columns(differences_table),
+        _align_columns(_build_turns_table(comparison)) if comparison.turns else "",
         _wrap([write_caption(comparison, context)]),
         _wrap(write_incidents(comparison)),
+        _wrap([write_room(comparison)]),
         _wrap(write_verdict(comparison)),
     ]
     return "\n\n".join(section for section in sections if section) + "\n"
@@ -48,8 +52,19 @@ def _write_differences(row: Row) -> list[str]:
     for difference in row.differences:
         interval = write_interval(difference, row.unit, signed=True)
         value = write_number(difference.value, row.unit, signed=True)
-        cells.append(_join(value, interval and f"[{interval}]", write_p_value(difference.p_value)))
+        cells.append(_join(value, interval and f"[{interval}]", write_test(difference)))
     return cells
+
+
+def _build_turns_table(comparison: Comparison) -> list[list[str]]:
+    table = [["success within turn", "pages", "%", "first search alone %", f"{TURN_REFERENCE} %", "difference"]]
+    for policy, turns in comparison.turns.items():
+        for row in turns:
+            shares = [write_number(share, Unit.SHARE) for share in (row.success, row.first_search, row.reference)]
+            interval = write_interval(row, Unit.SHARE, signed=True)
+            difference = _join(write_number(row.difference, Unit.SHARE, signed=True), interval and f"[{interval}]")
+            table.append([f"{policy} {row.turn}", write_number(row.num_pages, Unit.COUNT), *shares, difference])
+    return table
 
 
 def _join(*parts: str) -> str:

@@ -8,7 +8,6 @@ from typing import Any
 from drag_ray import provenance
 from drag_ray.artifacts import Manifest
 from drag_ray.baselines.baseline import Baseline
-from drag_ray.evaluate.comparison import Comparison
 from drag_ray.evaluate.config import EvaluateSections
 from drag_ray.evaluate.policies import PRESET
 from drag_ray.finetune.outcome import read_curve
@@ -49,7 +48,7 @@ def build_context(
     """
     record = read_record(inputs["index"] / "search_index")
     manifests = inputs.read_lineage()
-    asked = f"{num_questions} held-out questions on {record.num_pages} pages, asked by {sections.engine.model}."
+    asked = f"{num_questions} {sections.evaluate.split} questions on {record.num_pages} pages, asked by {sections.engine.model}."
     return ReportContext(
         search_operator=record.operator,
         analyzer=record.analyzer,
@@ -80,43 +79,3 @@ def describe_sampling(baselines: Mapping[str, Baseline]) -> str:
 def _gather_options(manifests: Mapping[str, Manifest]) -> dict[str, Any]:
     """The options that made what was evaluated, as far as the evaluation has no such section of its own."""
     return {name: section for manifest in manifests.values() for name, section in manifest.origin.get("config", {}).items()}
-
-
-def write_caption(comparison: Comparison, context: ReportContext) -> str:
-    """One paragraph with everything that qualifies the numbers."""
-    seeds = ", ".join(str(seed) for seed in context.seeds) or "none"
-    return (
-        f"N = {comparison.num_questions} questions, top_k = {comparison.top_k}, depth = {comparison.depth}; "
-        f"search operator {context.search_operator}, analyzer {context.analyzer}; "
-        f"sampling {context.sampling}, seeds {seeds}. "
-        f"{comparison.confidence:.0%} bootstrap intervals over questions ({comparison.num_resamples:,} resamples, "
-        f"seed {comparison.seed}); p-values of paired tests (exact McNemar for shares, sign-flip permutation for the rest), "
-        "not corrected for looking at several measures."
-    )
-
-
-def write_incidents(comparison: Comparison) -> list[str]:
-    """One sentence for each policy with something to say about its rollouts."""
-    sentences = []
-    for policy, incidents in comparison.incidents.items():
-        nothing_found = _list_counts(
-            {
-                "failed rollouts": incidents.num_errors,
-                "questions without a rollout": incidents.num_missing,
-                "rollouts without a search": incidents.num_without_search,
-            }
-        )
-        on_the_way = _list_counts(
-            {
-                "searches that raised an error": incidents.num_failed_searches,
-                "replies without a readable action": incidents.num_format_errors,
-            }
-        )
-        parts = [f"{nothing_found} (counted as nothing found)" if nothing_found else "", on_the_way]
-        if any(parts):
-            sentences.append(f"{policy} had {'; '.join(part for part in parts if part)}.")
-    return sentences
-
-
-def _list_counts(counts: Mapping[str, int]) -> str:
-    return ", ".join(f"{words}: {count}" for words, count in counts.items() if count)

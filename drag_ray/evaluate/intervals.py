@@ -1,16 +1,16 @@
-"""How sure a mean or a difference is: bootstrap intervals, the paired permutation test and McNemar's test.
+"""How sure a mean is: bootstrap intervals over clusters of questions.
 
 Values come as arrays of shape (num_questions, num_measures), NaN where a measure does not apply to a question.
-Questions are what is resampled, so one draw serves every measure and every policy and keeps them paired.
+Clusters are what is resampled (see `clusters`), so one draw serves every measure and every policy and keeps them paired.
 """
 
 from collections.abc import Iterator
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.stats import binomtest
 
 Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
 
 _CHUNK_CELLS = 4_000_000
 """Cells of the largest scratch array, about 32 MB: memory stays bounded whatever the number of questions."""
@@ -18,25 +18,35 @@ _CHUNK_CELLS = 4_000_000
 
 def compute_means(values: Floats) -> Floats:
     """Mean of each column over the questions to which it applies; NaN where it applies to none. Shape (num_measures,)."""
-    return _divide(np.nansum(values, axis=0), np.sum(~np.isnan(values), axis=0))
+    return divide(np.nansum(values, axis=0), np.sum(~np.isnan(values), axis=0))
 
 
-def bootstrap_means(values: Floats, num_resamples: int, seed: int) -> Floats:
-    """Means of questions drawn with replacement (Efron, 1979). Shape (num_resamples, num_measures).
+def bootstrap_means(values: Floats, clusters: Ints, num_resamples: int, seed: int) -> Floats:
+    """Means of clusters of questions drawn with replacement (Efron, 1979; Davison and Hinkley, 1997, section 3.8).
 
-    Two calls with the same seed and number of questions draw the same questions, so the difference of their results
-    is the paired bootstrap of the difference.
+    A mean is over the questions of the drawn clusters.  Two calls with the same seed and clusters draw the same ones, so the
+    difference of their results is the paired bootstrap of the difference.
+
+    Args:
+        values: shape (num_questions, num_measures).
+        clusters: shape (num_questions,), the number of each question's cluster, from 0 without gaps.
+        num_resamples: how often all clusters are drawn.
+        seed: of the draws.
+
+    Returns:
+        Shape (num_resamples, num_measures).
     """
-    num_questions = values.shape[0]
+    sums = sum_clusters(np.nan_to_num(values), clusters)
+    counts, columns = sum_distinct(~np.isnan(values), clusters)
+    num_clusters = len(sums)
     generator = np.random.default_rng(seed)
-    known, filled = (~np.isnan(values)).astype(np.float64), np.nan_to_num(values)
     means = []
-    for num_rows in _split(num_resamples, num_questions):
-        drawn = generator.integers(0, num_questions, size=(num_rows, num_questions))
-        drawn += np.arange(num_rows)[:, None] * num_questions
-        counts = np.bincount(drawn.ravel(), minlength=num_rows * num_questions).reshape(num_rows, num_questions)
-        weights = counts.astype(np.float64)
-        means.append(_divide(weights @ filled, weights @ known))
+    for num_rows in split_draws(num_resamples, max(sums.shape)):
+        drawn = generator.integers(0, num_clusters, size=(num_rows, num_clusters))
+        drawn += np.arange(num_rows)[:, None] * num_clusters
+        times = np.bincount(drawn.ravel(), minlength=num_rows * num_clusters).reshape(num_rows, num_clusters)
+        weights = times.astype(np.float64)
+        means.append(divide(weights @ sums, (weights @ counts)[:, columns]))
     return np.concatenate(means)
 
 
@@ -49,43 +59,26 @@ def compute_interval(samples: Floats, confidence: float) -> tuple[float, float] 
     return float(low), float(high)
 
 
-def compute_sign_flip_p_values(first: Floats, second: Floats, num_permutations: int, seed: int) -> Floats:
-    """Two-sided p-values of the paired permutation test on mean(second) - mean(first). Shape (num_measures,).
-
-    Under the null hypothesis the two policies are exchangeable on every question, so each permutation swaps them on a
-    random half; without NaN this flips the signs of the differences.  The observed order counts as one permutation
-    (Phipson and Smyth, 2010), so a p-value is never 0.  A permutation without a value counts as extreme.
-    """
-    num_questions = first.shape[0]
-    generator = np.random.default_rng(seed)
-    known_first, known_second = (~np.isnan(first)).astype(np.float64), (~np.isnan(second)).astype(np.float64)
-    filled_first, filled_second = np.nan_to_num(first), np.nan_to_num(second)
-    observed = np.abs(compute_means(second) - compute_means(first))
-    num_extreme = np.zeros(first.shape[1], dtype=np.int64)
-    for num_rows in _split(num_permutations, num_questions):
-        swapped = generator.integers(0, 2, size=(num_rows, num_questions)).astype(np.float64)
-        moved_sum, moved_count = swapped @ (filled_second - filled_first), swapped @ (known_second - known_first)
-        mean_first = _divide(filled_first.sum(axis=0) + moved_sum, known_first.sum(axis=0) + moved_count)
-        mean_second = _divide(filled_second.sum(axis=0) - moved_sum, known_second.sum(axis=0) - moved_count)
-        difference = np.abs(mean_second - mean_first)
-        # Sums of the same numbers in another order differ in the last digits; ties must still count as ties.
-        num_extreme += np.sum(np.isnan(difference) | (difference >= observed * (1 - 1e-9) - 1e-12), axis=0)
-    p_values = (num_extreme + 1) / (num_permutations + 1)
-    return np.where(np.isnan(observed), np.nan, p_values)
+def sum_clusters(values: Floats, clusters: Ints) -> Floats:
+    """The sum of each column over the questions of each cluster. Shape (num_clusters, num_measures)."""
+    sums = np.zeros((int(clusters.max()) + 1, values.shape[1]))
+    np.add.at(sums, clusters, values)
+    return sums
 
 
-def compute_mcnemar_p_value(num_wins: int, num_losses: int) -> float:
-    """Exact two-sided McNemar test: are wins and losses equally likely? 1 when the two policies never differ."""
-    num_discordant = num_wins + num_losses
-    return float(binomtest(num_wins, num_discordant, 0.5).pvalue) if num_discordant else 1.0
+def sum_distinct(values: NDArray[np.bool_] | Ints, clusters: Ints) -> tuple[Floats, Ints]:
+    """As `sum_clusters`, for columns of which many are equal: the sums of the distinct ones, and which of them each column is."""
+    distinct, columns = np.unique(values, axis=1, return_inverse=True)
+    return sum_clusters(distinct.astype(np.float64), clusters), columns.ravel()
 
 
-def _split(num_draws: int, num_questions: int) -> Iterator[int]:
-    """Sizes of chunks of draws that add up to `num_draws`."""
-    chunk = max(1, _CHUNK_CELLS // num_questions)
+def split_draws(num_draws: int, num_cells: int) -> Iterator[int]:
+    """Sizes of chunks of draws that add up to `num_draws`; each draw takes `num_cells` in the largest scratch array."""
+    chunk = max(1, _CHUNK_CELLS // num_cells)
     for start in range(0, num_draws, chunk):
         yield min(chunk, num_draws - start)
 
 
-def _divide(sums: Floats, counts: NDArray[np.int64] | Floats) -> Floats:
+def divide(sums: Floats, counts: NDArray[np.int64] | Floats) -> Floats:
+    """Sums as means; NaN where nothing was counted."""
     return np.divide(sums, counts, out=np.full(np.shape(sums), np.nan), where=counts > 0.5)

@@ -11,6 +11,9 @@ PRIMARY_MEASURE = "first_hit_rate"
 
 HIT_CUTOFFS = (1, 3, 5, 10)
 
+TESTED_MEASURES = (PRIMARY_MEASURE, "hit_at_1", "hit_at_3", "hit_at_10", "mrr")
+"""The measures on which the subject is tested against every other policy; they share one correction (see `family`)."""
+
 
 class Unit(StrEnum):
     """How the mean of a measure reads."""
@@ -28,7 +31,8 @@ class Measure:
     """One definition. `compute` gives its value on one question, or None where it does not apply.
 
     The metric is the mean over the questions to which the measure applies.  With `needs_model` it does not apply to
-    a policy without a model, such as searching the question itself.
+    a policy without a model, such as searching the question itself.  With `compute_reference` the value of a reference depends
+    on the policy that is compared with it: it is given the results of the policy and of the reference.
     """
 
     name: str
@@ -38,6 +42,7 @@ class Measure:
     compute: Callable[[QuestionResult], float | None]
     higher_is_better: bool = True
     needs_model: bool = False
+    compute_reference: Callable[[QuestionResult, QuestionResult], float | None] | None = None
 
 
 def build_measures(top_k: int, depth: int, *, has_answers: bool, has_citations: bool) -> list[Measure]:
@@ -46,14 +51,44 @@ def build_measures(top_k: int, depth: int, *, has_answers: bool, has_citations: 
     Those of answers need questions with gold answers, those of citations a policy that cites at all.
     """
     return [
-        *_build_search_measures(top_k, depth),
+        *_build_success_measures(top_k, depth),
+        *_build_rank_measures(depth),
         *_build_effort_measures(),
         *(_build_answer_measures() if has_answers else []),
         *(_build_citation_measures() if has_citations else []),
     ]
 
 
-def _build_search_measures(top_k: int, depth: int) -> list[Measure]:
+def _build_success_measures(top_k: int, depth: int) -> list[Measure]:
+    return [
+        Measure(
+            PRIMARY_MEASURE,
+            "First-hit rate",
+            f"first search shows evidence within its top {top_k}",
+            Unit.SHARE,
+            lambda r: float(r.is_first_hit),
+        ),
+        Measure(
+            "success_rate",
+            "Success rate",
+            f"any search shows evidence within its top {top_k}; more searches show more pages, so it compares nothing",
+            Unit.SHARE,
+            lambda r: float(r.is_found),
+        ),
+        Measure(
+            "success_at_equal_pages",
+            "Success at equal pages",
+            f"evidence is among the pages that all searches show, to depth {depth}; in a difference those of the reference are "
+            f"cut at as many as the policy shows for the question, at least {top_k} and at most {depth}: those that it shows, "
+            "then those further down its first search, so the difference is not that of the two columns",
+            Unit.SHARE,
+            lambda r: float(r.is_met_within(r.count_compared())),
+            compute_reference=lambda policy, reference: float(reference.is_met_within(policy.count_compared())),
+        ),
+    ]
+
+
+def _build_rank_measures(depth: int) -> list[Measure]:
     hits = [
         Measure(
             f"hit_at_{k}",
@@ -66,20 +101,6 @@ def _build_search_measures(top_k: int, depth: int) -> list[Measure]:
         if k <= depth
     ]
     return [
-        Measure(
-            PRIMARY_MEASURE,
-            "First-hit rate",
-            f"first search shows evidence within its top {top_k}",
-            Unit.SHARE,
-            lambda r: float(r.is_first_hit),
-        ),
-        Measure(
-            "success_rate",
-            "Success rate",
-            f"any search shows evidence within its top {top_k}",
-            Unit.SHARE,
-            lambda r: float(r.is_found),
-        ),
         *hits,
         Measure(
             "mrr",
@@ -117,7 +138,9 @@ def _build_search_measures(top_k: int, depth: int) -> list[Measure]:
 def _build_effort_measures() -> list[Measure]:
     """What a rollout costs. Failed rollouts are left out here, since one that broke off early would look cheap."""
 
-    def measure(name: str, label: str, definition: str, compute: Callable[[QuestionResult], float | None]) -> Measure:
+    def measure(
+        name: str, label: str, definition: str, compute: Callable[[QuestionResult], float | None], needs_model: bool = True
+    ) -> Measure:
         return Measure(
             name,
             label,
@@ -125,10 +148,11 @@ def _build_effort_measures() -> list[Measure]:
             Unit.COUNT,
             lambda r: None if r.error else compute(r),
             higher_is_better=False,
-            needs_model=True,
+            needs_model=needs_model,
         )
 
     return [
+        measure("pages_shown", "Pages shown", "distinct pages that all searches show", lambda r: r.count_shown(), False),
         measure("avg_iterations", "Iterations", "turns of the model in a rollout", lambda r: r.num_iterations),
         measure(
             "iterations_to_success",

@@ -1,7 +1,9 @@
 """How numbers are written, the same in the console and in the report."""
 
+from drag_ray.evaluate.differences import Difference
 from drag_ray.evaluate.measures import Unit
-from drag_ray.evaluate.rows import Difference, Metric
+from drag_ray.evaluate.rows import Metric
+from drag_ray.evaluate.turns import TurnSuccess
 
 NO_VALUE = "-"
 
@@ -16,7 +18,7 @@ def write_number(value: float | None, unit: Unit, *, signed: bool = False) -> st
     return f"{number:{'+' if signed else ''}.{digits}f}"
 
 
-def write_interval(record: Metric | Difference, unit: Unit, *, signed: bool = False) -> str:
+def write_interval(record: Metric | Difference | TurnSuccess, unit: Unit, *, signed: bool = False) -> str:
     """The interval as `low..high`, empty when there is none."""
     if record.low is None or record.high is None:
         return ""
@@ -30,3 +32,10 @@ def write_p_value(p_value: float | None) -> str:
     if p_value < 0.0001:
         return "p<0.0001"
     return f"p={p_value:.4f}" if p_value < 0.001 else f"p={p_value:.2g}"
+
+
+def write_test(difference: Difference) -> str:
+    """The corrected p-value; where there is none, the other one, named as `raw`."""
+    if difference.adjusted_p_value is not None:
+        return write_p_value(difference.adjusted_p_value)
+    return f"raw {write_p_value(difference.p_value)}" if difference.p_value is not None else ""

@@ -7,13 +7,14 @@ from pathlib import Path
 from markupsafe import Markup
 
 from drag_ray.artifacts import write_text
-from drag_ray.evaluate.comparison import Comparison
-from drag_ray.evaluate.context import ReportContext, write_caption, write_incidents
+from drag_ray.evaluate.caption import write_caption, write_incidents, write_split
+from drag_ray.evaluate.comparison import TURN_REFERENCE, Comparison
+from drag_ray.evaluate.context import ReportContext
 from drag_ray.evaluate.examples import EXAMPLE_RULE, Example
 from drag_ray.evaluate.measures import PRIMARY_MEASURE
-from drag_ray.evaluate.notation import write_interval, write_number, write_p_value
+from drag_ray.evaluate.notation import write_interval, write_number, write_test
 from drag_ray.evaluate.plots import draw_hit_bars, draw_rank_changes, draw_rank_distribution, draw_training_curve
-from drag_ray.evaluate.verdict import is_clear, write_verdict
+from drag_ray.evaluate.verdict import is_clear, write_room, write_verdict
 from drag_ray.webpage import render_page
 
 
@@ -32,7 +33,10 @@ def build_report(comparison: Comparison, examples: Sequence[Example], context: R
         "evaluate/report.html.j2",
         comparison=comparison,
         context=context,
+        split=write_split(comparison),
         verdict=write_verdict(comparison),
+        room=write_room(comparison),
+        turn_reference=TURN_REFERENCE,
         primary=comparison.row(PRIMARY_MEASURE),
         caption=write_caption(comparison, context),
         incidents=write_incidents(comparison),
@@ -42,7 +46,7 @@ def build_report(comparison: Comparison, examples: Sequence[Example], context: R
         config=json.dumps(dict(context.config), indent=2, ensure_ascii=False, default=str),
         number=write_number,
         interval=write_interval,
-        p_value=write_p_value,
+        test=write_test,
         is_clear=is_clear,
     )
 

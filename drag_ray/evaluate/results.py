@@ -5,7 +5,8 @@ from dataclasses import dataclass
 
 from drag_ray.agent.answers import NO_CITATION, CitationScore, compute_anls, compute_citation_score
 from drag_ray.errors import DataError
-from drag_ray.types import ActionKind, Question, Trajectory, Turn
+from drag_ray.evaluate.page_sequence import build_page_sequence
+from drag_ray.types import ActionKind, Hit, Question, Trajectory, Turn
 
 NO_TRAJECTORY = "no trajectory"
 
@@ -14,12 +15,16 @@ NO_TRAJECTORY = "no trajectory"
 class QuestionResult:
     """The values of one policy on one question.
 
-    Ranks are 1-based, of the best evidence page, None beyond `depth`.  `iterations_to_success` is the 1-based turn of the
-    first search that showed evidence within `top_k`, None without one.  `anls` is None when the question has no gold answer.
+    Ranks are 1-based, of the best evidence page, None beyond `depth`; `sequence_rank` is that in the rollout's page sequence
+    (see `page_sequence`).  `shown_by_turn` counts the distinct pages shown up to each turn.  `iterations_to_success` is the
+    1-based turn of the first search that showed evidence within `top_k`, None without one.  `anls` is None when the question has
+    no gold answer.  `file` is the document of the first evidence page, `group` the question's.
     A rollout with an `error` has found nothing: every quality value is 0 or None, whatever it did before it failed.
     """
 
     question_id: str
+    file: str
+    group: str
     top_k: int
     depth: int
     error: str
@@ -31,6 +36,8 @@ class QuestionResult:
     iterations_to_success: int | None
     first_search_rank: int | None
     best_rank: int | None
+    sequence_rank: int | None
+    shown_by_turn: tuple[int, ...]
     anls: float | None
     page_citation: CitationScore
     document_citation: CitationScore
@@ -47,12 +54,38 @@ class QuestionResult:
 
     def is_hit_at(self, k: int) -> bool:
         """True if the first search has an evidence page among its first `k`."""
-        return self.first_search_rank is not None and self.first_search_rank <= k
+        return is_within(self.first_search_rank, k)
 
     @property
     def reciprocal_rank(self) -> float:
         """1 / rank of the evidence in the first search, 0 when it is not within `depth`."""
-        return 1.0 / self.first_search_rank if self.first_search_rank else 0.0
+        return compute_reciprocal_rank(self.first_search_rank)
+
+    def is_met_within(self, num_pages: int) -> bool:
+        """True if an evidence page is among the first `num_pages` of the page sequence."""
+        return is_within(self.sequence_rank, num_pages)
+
+    def count_shown(self, turn: int = 0) -> int:
+        """The distinct pages shown up to `turn`, by the whole rollout for 0."""
+        shown = self.shown_by_turn[:turn] if turn else self.shown_by_turn
+        return shown[-1] if shown else 0
+
+    def count_compared(self, turn: int = 0) -> int:
+        """The pages up to which others are compared with what this rollout has shown up to `turn`, as `count_shown`.
+
+        At least `top_k`, so that who shows fewer has no advantage of it; at most `depth`, where rankings end.
+        """
+        return min(self.depth, max(self.top_k, self.count_shown(turn)))
+
+
+def is_within(rank: int | None, k: int) -> bool:
+    """True if a rank, None for absent, is among the first `k`."""
+    return rank is not None and rank <= k
+
+
+def compute_reciprocal_rank(rank: int | None) -> float:
+    """1 / rank, 0 for absent."""
+    return 1.0 / rank if rank else 0.0
 
 
 def compute_result(trajectory: Trajectory) -> QuestionResult:
@@ -68,9 +101,12 @@ def compute_result(trajectory: Trajectory) -> QuestionResult:
         )
     searches = [] if trajectory.error else [turn for turn in trajectory.turns if turn.action is ActionKind.SEARCH]
     ranks = [turn.evidence_rank for turn in searches if turn.evidence_rank is not None]
+    sequence = build_page_sequence(_list_rankings(trajectory), trajectory.top_k)
     anls, page_citation, document_citation = _score_answer(trajectory)
     return QuestionResult(
         question_id=trajectory.question_id,
+        file=trajectory.evidence[0].file,
+        group=trajectory.group,
         top_k=trajectory.top_k,
         depth=trajectory.depth,
         error=trajectory.error,
@@ -82,10 +118,19 @@ def compute_result(trajectory: Trajectory) -> QuestionResult:
         iterations_to_success=None if trajectory.error else _find_success(trajectory.turns, trajectory.top_k),
         first_search_rank=searches[0].evidence_rank if searches else None,
         best_rank=min(ranks, default=None),
+        sequence_rank=sequence.find_rank(trajectory.evidence, trajectory.depth),
+        shown_by_turn=sequence.shown_by_turn,
         anls=anls,
         page_citation=page_citation,
         document_citation=document_citation,
     )
+
+
+def _list_rankings(trajectory: Trajectory) -> list[tuple[Hit, ...]]:
+    """The ranking of each turn, empty for one that did not search; none of a rollout that failed."""
+    if trajectory.error:
+        return []
+    return [turn.hits if turn.action is ActionKind.SEARCH else () for turn in trajectory.turns]
 
 
 def _find_success(turns: Sequence[Turn], top_k: int) -> int | None:
@@ -168,6 +213,8 @@ def _index_by_question(policy: str, rollouts: Sequence[Trajectory], questions: S
 def _fail(question: Question, top_k: int, depth: int) -> QuestionResult:
     return QuestionResult(
         question_id=question.id,
+        file=question.evidence[0].file,
+        group=question.group,
         top_k=top_k,
         depth=depth,
         error=NO_TRAJECTORY,
@@ -179,6 +226,8 @@ def _fail(question: Question, top_k: int, depth: int) -> QuestionResult:
         iterations_to_success=None,
         first_search_rank=None,
         best_rank=None,
+        sequence_rank=None,
+        shown_by_turn=(),
         anls=0.0 if question.answers else None,
         page_citation=NO_CITATION,
         document_citation=NO_CITATION,

@@ -1,21 +1,15 @@
 """Every measure with its interval, every difference with its test."""
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from drag_ray.evaluate.intervals import (
-    Floats,
-    bootstrap_means,
-    compute_interval,
-    compute_mcnemar_p_value,
-    compute_means,
-    compute_sign_flip_p_values,
-)
-from drag_ray.evaluate.measures import Measure, Unit, build_measures
+from drag_ray.evaluate.differences import Difference, build_differences, or_none
+from drag_ray.evaluate.intervals import Ints, compute_interval, compute_means
+from drag_ray.evaluate.measures import Unit, build_measures
 from drag_ray.evaluate.results import QuestionResult
+from drag_ray.evaluate.tabulation import Pair, Table, build_tables
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,25 +20,6 @@ class Metric:
     low: float | None
     high: float | None
     n: int
-
-
-@dataclass(frozen=True, slots=True)
-class Difference:
-    """The metric of `policy` minus that of `reference`, on the same questions.
-
-    `num_higher` and `num_lower` count the questions on which the policy's value is above and below the reference's;
-    `test` is `mcnemar` (exact) for shares and `sign_flip` (paired permutation) for the rest.
-    """
-
-    policy: str
-    reference: str
-    value: float | None
-    low: float | None
-    high: float | None
-    p_value: float | None
-    test: str
-    num_higher: int
-    num_lower: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +44,8 @@ class Row:
 
 def build_rows(
     results: Mapping[str, Sequence[QuestionResult]],
-    pairs: Sequence[tuple[str, str]],
+    pairs: Sequence[Pair],
+    clusters: Ints,
     confidence: float,
     num_resamples: int,
     seed: int,
@@ -79,6 +55,7 @@ def build_rows(
     Args:
         results: the results of each policy, for the same questions in the same order.
         pairs: which policies to subtract from which.
+        clusters: as in `intervals`.
         confidence: coverage of the intervals.
         num_resamples: bootstrap resamples, and permutations of the test.
         seed: makes both repeatable.
@@ -90,13 +67,9 @@ def build_rows(
         has_answers=any(result.anls is not None for result in everything),
         has_citations=any(result.document_citation.f1 > 0 for result in everything),
     )
-    values = {policy: _tabulate(policy_results, measures) for policy, policy_results in results.items()}
-    samples = {policy: bootstrap_means(table, num_resamples, seed) for policy, table in values.items()}
-    metrics = {policy: _build_metrics(values[policy], samples[policy], confidence) for policy in values}
-    differences = [
-        _build_differences(pair, measures, values, samples, confidence, num_permutations=num_resamples, seed=seed)
-        for pair in pairs
-    ]
+    tables, references = build_tables(results, pairs, measures, clusters, num_resamples, seed)
+    metrics = {policy: _build_metrics(table, confidence) for policy, table in tables.items()}
+    differences = build_differences(tables, references, measures, clusters, confidence, num_permutations=num_resamples, seed=seed)
     return tuple(
         Row(
             measure.name,
@@ -104,66 +77,18 @@ def build_rows(
             measure.definition,
             measure.unit,
             measure.higher_is_better,
-            {policy: metrics[policy][column] for policy in values},
+            {policy: metrics[policy][column] for policy in tables},
             tuple(pair_differences[column] for pair_differences in differences),
         )
         for column, measure in enumerate(measures)
     )
 
 
-def _tabulate(results: Sequence[QuestionResult], measures: Sequence[Measure]) -> Floats:
-    """Values of shape (num_questions, num_measures), NaN where a measure does not apply."""
-    applies = [not measure.needs_model or _has_model(results) for measure in measures]
-    cells = [[m.compute(result) if a else None for m, a in zip(measures, applies, strict=True)] for result in results]
-    return np.array([[math.nan if cell is None else cell for cell in row] for row in cells], dtype=np.float64)
-
-
-def _has_model(results: Sequence[QuestionResult]) -> bool:
-    """False for a policy whose rollouts end well without one written token, such as searching the question itself."""
-    finished = [result for result in results if not result.error]
-    return not finished or any(result.num_completion_tokens for result in finished)
-
-
-def _build_metrics(values: Floats, samples: Floats, confidence: float) -> list[Metric]:
-    counts, means = np.sum(~np.isnan(values), axis=0), compute_means(values)
+def _build_metrics(table: Table, confidence: float) -> list[Metric]:
+    counts, means = np.sum(~np.isnan(table.values), axis=0), compute_means(table.values)
     metrics = []
     for column, count in enumerate(counts):
-        interval = compute_interval(samples[:, column], confidence) if count else None
+        interval = compute_interval(table.samples[:, column], confidence) if count else None
         low, high = interval or (None, None)
-        metrics.append(Metric(_or_none(means[column]), low, high, int(count)))
+        metrics.append(Metric(or_none(means[column]), low, high, int(count)))
     return metrics
-
-
-def _build_differences(
-    pair: tuple[str, str],
-    measures: Sequence[Measure],
-    values: Mapping[str, Floats],
-    samples: Mapping[str, Floats],
-    confidence: float,
-    *,
-    num_permutations: int,
-    seed: int,
-) -> list[Difference]:
-    policy, reference = pair
-    means = compute_means(values[policy]) - compute_means(values[reference])
-    resampled = samples[policy] - samples[reference]
-    p_values = compute_sign_flip_p_values(values[reference], values[policy], num_permutations, seed)
-    num_higher = np.sum(values[policy] > values[reference], axis=0)
-    num_lower = np.sum(values[policy] < values[reference], axis=0)
-    differences = []
-    for column, measure in enumerate(measures):
-        higher, lower = int(num_higher[column]), int(num_lower[column])
-        value = _or_none(means[column])
-        interval = None if value is None else compute_interval(resampled[:, column], confidence)
-        low, high = interval or (None, None)
-        is_share = measure.unit is Unit.SHARE
-        p_value = _or_none(p_values[column])
-        if is_share and p_value is not None:
-            p_value = compute_mcnemar_p_value(higher, lower)
-        test = "mcnemar" if is_share else "sign_flip"
-        differences.append(Difference(policy, reference, value, low, high, p_value, test, higher, lower))
-    return differences
-
-
-def _or_none(value: float) -> float | None:
-    return None if math.isnan(value) else float(value)

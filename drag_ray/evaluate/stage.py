@@ -10,13 +10,13 @@ from typing import Any
 
 from drag_ray import artifacts
 from drag_ray.cluster import takes_gpus
-from drag_ray.corpus.question_table import draw_split
 from drag_ray.evaluate.comparison import Comparison, compare
 from drag_ray.evaluate.config import EvaluateSections
 from drag_ray.evaluate.console import format_console
 from drag_ray.evaluate.context import build_context
 from drag_ray.evaluate.examples import choose_examples
 from drag_ray.evaluate.policies import BASE_NAME, choose_baselines, choose_models, choose_subject
+from drag_ray.evaluate.questions import draw_held_out
 from drag_ray.evaluate.report import write_report
 from drag_ray.evaluate.results import QuestionResult, compute_results
 from drag_ray.evaluate.rollouts import prepare_baselines, roll_out
@@ -27,24 +27,26 @@ REPORT_NAME = "report.html"
 
 
 def run(sections: EvaluateSections, inputs: Inputs, folder: StageFolder) -> dict[str, Any]:
-    """Roll out the test questions with every policy and write `comparison.json`, `results.jsonl` and `report.html`.
+    """Roll out the held-out questions with every policy and write `comparison.json`, `results.jsonl` and `report.html`.
 
     Returns:
         Counts: questions, policies, rollouts that are unfinished or set aside, and the first hits of each policy.
 
     Raises:
-        DataError: there is no test question.
+        DataError: there is no such question.
         ConfigError: a policy cannot be built.
-        ArtifactError: an adapter is missing.
+        ArtifactError: an adapter is missing, or nothing is known of validation questions.
     """
     settings, finetune_dir = sections.evaluate, inputs.find("finetune")
     models = choose_models(sections, finetune_dir, has_gpu=takes_gpus(sections.engine.device))
     baselines = prepare_baselines(choose_baselines(sections, finetune_dir), sections, inputs)
-    questions = draw_split(inputs["index"], "test", settings.limit, sections.seed)
+    questions = draw_held_out(settings, inputs, sections.seed)
     trajectories, left_out = roll_out(models, baselines, questions, sections, inputs, folder)
     results = compute_results(trajectories, questions)
     subject = choose_subject(models, list(baselines))
-    comparison = compare(results, BASE_NAME, subject, num_resamples=settings.num_resamples, seed=sections.seed)
+    comparison = compare(
+        results, BASE_NAME, subject, split=settings.split, num_resamples=settings.num_resamples, seed=sections.seed
+    )
     context = build_context(sections, inputs, len(questions), baselines)
     print(format_console(comparison, context))
     _write_results(folder.path, results, comparison)

@@ -1,41 +1,84 @@
 """What the comparison says, in words, whichever way it went."""
 
 from drag_ray.evaluate.comparison import Comparison
+from drag_ray.evaluate.differences import Difference
 from drag_ray.evaluate.measures import PRIMARY_MEASURE, Unit
-from drag_ray.evaluate.notation import write_interval, write_number, write_p_value
-from drag_ray.evaluate.rows import Difference
+from drag_ray.evaluate.notation import write_interval, write_number, write_test
+from drag_ray.evaluate.significance import POWER
 
 
 def is_clear(difference: Difference, confidence: float) -> bool:
-    """True if the interval excludes 0 and the test agrees with it."""
-    if difference.low is None or difference.high is None or difference.p_value is None:
+    """True if the interval excludes 0 and the corrected test agrees with it."""
+    if difference.low is None or difference.high is None or difference.adjusted_p_value is None:
         return False
-    return (difference.low > 0 or difference.high < 0) and difference.p_value < 1 - confidence
+    return (difference.low > 0 or difference.high < 0) and difference.adjusted_p_value < 1 - confidence
 
 
 def write_verdict(comparison: Comparison) -> list[str]:
-    """One sentence on the primary measure for the subject against each other policy, the baseline first."""
+    """One sentence on the primary measure for the subject against each other policy, the baseline first.
+
+    A subject that searches more than once has another for each, on all that it shows.
+    """
     others = [policy for policy in comparison.policies if policy not in (comparison.baseline, comparison.subject)]
+    references = [comparison.baseline, *others]
     row = comparison.row(PRIMARY_MEASURE)
-    return [
-        _write_sentence(row.difference(comparison.subject, reference), comparison) for reference in (comparison.baseline, *others)
-    ]
+    sentences = [_write_sentence(row.difference(comparison.subject, reference), comparison) for reference in references]
+    if comparison.subject in comparison.turns:
+        sentences += [_write_equal_pages(comparison, reference) for reference in references]
+    return sentences
+
+
+def write_room(comparison: Comparison) -> str:
+    """How much the best of all first searches for each question finds beyond the best policy."""
+    gains = (
+        f"{room.label} {_write_value(room.oracle, room.unit)} where {room.best_policy}, the best policy, has "
+        f"{_write_value(room.best, room.unit)}"
+        for room in comparison.room
+    )
+    return (
+        f"Room: who knew for each question which first search is the best, of {', '.join(comparison.policies)}, would have "
+        f"{'; '.join(gains)}. Choosing among these searches cannot gain more."
+    )
+
+
+def _write_value(value: float, unit: Unit) -> str:
+    return f"{write_number(value, unit)}{' %' if unit is Unit.SHARE else ''}"
 
 
 def _write_sentence(difference: Difference, comparison: Comparison) -> str:
     gained = difference.num_higher - difference.num_lower
     count = f"{abs(gained)} {'more' if gained > 0 else 'fewer'} first {'hit' if abs(gained) == 1 else 'hits'}"
     amount = count if gained else "as many first hits"
-    facts = (
-        f"({write_number(difference.value, Unit.SHARE, signed=True)} points, "
-        f"{comparison.confidence:.0%} interval {write_interval(difference, Unit.SHARE, signed=True)}, "
-        f"{write_p_value(difference.p_value)})"
-    )
-    over = f"over {comparison.num_questions} questions {facts}"
+    over = f"over {comparison.num_questions} {comparison.split} questions {_write_facts(difference, comparison)}"
     policy, reference = difference.policy, difference.reference
     if not is_clear(difference, comparison.confidence):
         reason = ", a difference that chance alone can make" if gained else ""
-        return f"{policy} does not beat {reference}: {amount} {over}{reason}."
+        return f"{policy} does not beat {reference}: {amount} {over}{reason}{_write_detectable(difference)}."
     if gained > 0:
         return f"{policy} finds {amount} than {reference} {over}."
     return f"{policy} is worse than {reference}: {amount} {over}."
+
+
+def _write_facts(difference: Difference, comparison: Comparison) -> str:
+    return (
+        f"({write_number(difference.value, Unit.SHARE, signed=True)} points, "
+        f"{comparison.confidence:.0%} interval {write_interval(difference, Unit.SHARE, signed=True)}, {write_test(difference)})"
+    )
+
+
+def _write_detectable(difference: Difference) -> str:
+    if difference.detectable is None:
+        return ""
+    return f"; one of {write_number(difference.detectable, Unit.SHARE)} points would have been found with {POWER:.0%} power"
+
+
+def _write_equal_pages(comparison: Comparison, reference: str) -> str:
+    policy = comparison.subject
+    success = comparison.row("success_at_equal_pages")
+    difference = success.difference(policy, reference)
+    num_pages = comparison.row("pages_shown").metrics[policy].value
+    return (
+        f"With all its searches {policy} shows {write_number(num_pages, Unit.COUNT)} pages a question and finds the evidence of "
+        f"{write_number(success.metrics[policy].value, Unit.SHARE)} %; {reference} with as many pages of "
+        f"{write_number(difference.reference_value, Unit.SHARE)} % {_write_facts(difference, comparison)}."
+    )

@@ -15,8 +15,6 @@ from drag_ray.format.selection import is_target
 from drag_ray.format.split import TRAIN, VALIDATION, WITHHELD
 from drag_ray.format.tables import ScoredPart, read_part, read_table
 
-SIDES_NAME = "questions.parquet"
-
 
 @dataclass(frozen=True)
 class FormatJob:

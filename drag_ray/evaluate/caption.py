@@ -1,0 +1,95 @@
+"""What qualifies the numbers of a comparison, in words."""
+
+from collections.abc import Mapping
+
+from drag_ray.evaluate.clusters import FEW_CLUSTERS
+from drag_ray.evaluate.comparison import Comparison
+from drag_ray.evaluate.config import TEST
+from drag_ray.evaluate.context import ReportContext
+from drag_ray.evaluate.differences import SIGN_FLIP
+from drag_ray.evaluate.family import count_tests
+from drag_ray.evaluate.significance import POWER
+
+
+def write_split(comparison: Comparison) -> str:
+    """On which questions the numbers are, and what they are good for."""
+    if comparison.split == TEST:
+        return "TEST questions: no model was trained on them or should be chosen by them."
+    return (
+        "VALIDATION questions, held out of the train split: good for choosing among models, and flattering to the one that was "
+        "chosen by them. The test questions were not asked."
+    )
+
+
+def write_caption(comparison: Comparison, context: ReportContext) -> str:
+    """One paragraph with everything that qualifies the numbers."""
+    seeds = ", ".join(str(seed) for seed in context.seeds) or "none"
+    return " ".join(
+        [
+            f"N = {comparison.num_questions} questions ({comparison.split}),",
+            f"top_k = {comparison.top_k}, depth = {comparison.depth};",
+            f"search operator {context.search_operator}, analyzer {context.analyzer};",
+            f"sampling {context.sampling}, seeds {seeds}.",
+            *_describe_clusters(comparison),
+            _describe_tests(comparison),
+        ]
+    )
+
+
+def _describe_clusters(comparison: Comparison) -> list[str]:
+    intervals = (
+        f"{comparison.confidence:.0%} bootstrap intervals over {{}} "
+        f"({comparison.num_resamples:,} resamples, seed {comparison.seed})."
+    )
+    sizes = comparison.clusters
+    if sizes.largest == 1:
+        return [f"No two questions share a document. {intervals.format('questions')}"]
+    sentences = [
+        f"Questions of one document, or of the documents of one group, are a cluster: {sizes.num_clusters} of them, the largest "
+        f"of {sizes.largest} questions, together worth {sizes.num_effective:.0f} of equal size. "
+        f"{intervals.format('clusters')}"
+    ]
+    if sizes.num_effective < FEW_CLUSTERS:
+        sentences.append("So few clusters make intervals too narrow: take them for less than they say.")
+    return sentences
+
+
+def _describe_tests(comparison: Comparison) -> str:
+    rows = [row for row in comparison.rows if any(d.adjusted_p_value is not None for d in row.differences)]
+    references = [d.reference for d in rows[0].differences if d.adjusted_p_value is not None]
+    tests = {difference.test for row in rows for difference in row.differences}
+    kind = "sign flips of whole clusters" if tests == {SIGN_FLIP} else "exact McNemar for shares, sign flips for the rest"
+    num_tests = count_tests(comparison.rows, comparison.top_k)
+    return (
+        f"p-values are of paired tests ({kind}), corrected together (Holm) over {num_tests} tests: {comparison.subject} against "
+        f"{', '.join(references)} on {', '.join(row.label for row in rows)}, of which equal ones count once. Those marked raw "
+        "are not corrected and decide nothing. Detectable is the true difference that a test of its own would find with "
+        f"{POWER:.0%} power at alpha = {1 - comparison.confidence:.2g}, by the errors seen here."
+    )
+
+
+def write_incidents(comparison: Comparison) -> list[str]:
+    """One sentence for each policy with something to say about its rollouts."""
+    sentences = []
+    for policy, incidents in comparison.incidents.items():
+        nothing_found = _list_counts(
+            {
+                "failed rollouts": incidents.num_errors,
+                "questions without a rollout": incidents.num_missing,
+                "rollouts without a search": incidents.num_without_search,
+            }
+        )
+        on_the_way = _list_counts(
+            {
+                "searches that raised an error": incidents.num_failed_searches,
+                "replies without a readable action": incidents.num_format_errors,
+            }
+        )
+        parts = [f"{nothing_found} (counted as nothing found)" if nothing_found else "", on_the_way]
+        if any(parts):
+            sentences.append(f"{policy} had {'; '.join(part for part in parts if part)}.")
+    return sentences
+
+
+def _list_counts(counts: Mapping[str, int]) -> str:
+    return ", ".join(f"{words}: {count}" for words, count in counts.items() if count)

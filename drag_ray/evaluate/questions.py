@@ -1,0 +1,55 @@
+"""The questions that an evaluation asks: of the test split, or those that training was validated on."""
+
+from pathlib import Path
+
+from drag_ray.artifacts import read_manifest
+from drag_ray.corpus.question_table import draw_split, read_split
+from drag_ray.corpus.questions import draw_questions
+from drag_ray.errors import ArtifactError, ConfigError, DataError
+from drag_ray.evaluate.config import TEST, EvaluateConfig
+from drag_ray.format.sides import SIDES_NAME, read_side
+from drag_ray.format.split import VALIDATION
+from drag_ray.inputs import Inputs
+from drag_ray.types import Question
+
+
+def draw_held_out(settings: EvaluateConfig, inputs: Inputs, seed: int) -> list[Question]:
+    """The questions of `settings.split` that have evidence; at most `settings.limit` of them, drawn with `seed`, if it is not 0.
+
+    Validation questions are those of the train split that the format stage put on its validation side.
+
+    Raises:
+        ArtifactError: the format stage was not run, so nothing is known of validation questions.
+        ConfigError: the finetune stage was trained on the rows of another format stage.
+        DataError: there is no such question, or a table cannot be read.
+    """
+    index_dir, format_dir = inputs["index"], inputs.find("format")
+    if settings.split == TEST:
+        return draw_split(index_dir, TEST, settings.limit, seed)
+    if format_dir is None:
+        raise ArtifactError(
+            "evaluate.split 'validation': this run has no format stage, which puts questions on the validation side. "
+            "Run: python jobs/format.py"
+        )
+    _refuse_other_rows(inputs.find("finetune"), format_dir)
+    ids = read_side(format_dir, VALIDATION)
+    questions = [question for question in read_split(index_dir, "train") if question.id in ids and question.evidence]
+    if not questions:
+        raise DataError(
+            f"{format_dir / SIDES_NAME}: of its {len(ids)} validation questions none is a train question with evidence in "
+            f"{index_dir}, expected at least one. See format.validation_fraction, and take the index that was collected from."
+        )
+    return draw_questions(questions, settings.limit, seed)
+
+
+def _refuse_other_rows(finetune_dir: Path | None, format_dir: Path) -> None:
+    """What is on the validation side of one format stage may be trained on from another."""
+    trained, asked = (read_manifest(folder) if folder else None for folder in (finetune_dir, format_dir))
+    if not trained or not asked:
+        return
+    address, rows = (trained.origin.get(key, {}).get("format") for key in ("reads", "inputs"))
+    if rows not in (None, asked.outcome_fingerprint):
+        raise ConfigError(
+            f"evaluate.split 'validation': {finetune_dir} was trained on the rows of {address}, got the validation questions of "
+            f"{format_dir}, expected those of the same rows. Set --reads format=ADDRESS, or train again."
+        )

@@ -1,0 +1,90 @@
+"""Whether later turns pay: success within so many turns, beside one search that shows as many pages."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from drag_ray.evaluate.intervals import Floats, Ints, bootstrap_means, compute_interval
+from drag_ray.evaluate.results import QuestionResult
+
+
+@dataclass(frozen=True, slots=True)
+class TurnSuccess:
+    """The shares of questions of which evidence is shown within the first `turn` turns of a policy, and by others at equal pages.
+
+    Attributes:
+        turn: counted from 1.
+        num_pages: the mean of the pages to which all are cut: those that the policy has shown on a question up to here, at least
+            top_k and at most depth.
+        success: the policy's share.
+        first_search: that of its own first search, shown as far.
+        reference: that of the reference's ranking, shown as far; None without a reference, like those that follow.
+        difference: `success` less `reference`.
+        low: lower end of the difference's interval.
+        high: its upper end.
+    """
+
+    turn: int
+    num_pages: float
+    success: float
+    first_search: float
+    reference: float | None = None
+    difference: float | None = None
+    low: float | None = None
+    high: float | None = None
+
+
+def compute_turns(
+    results: Mapping[str, Sequence[QuestionResult]],
+    reference: str,
+    clusters: Ints,
+    confidence: float,
+    num_resamples: int,
+    seed: int,
+) -> dict[str, tuple[TurnSuccess, ...]]:
+    """Success by turn of each policy that searches more than once, up to the last turn that shows a page.
+
+    Args:
+        results: the results of each policy, for the same questions in the same order.
+        reference: the policy to compare with, one that searches once; it may be none of `results`.
+        clusters: as in `intervals`.
+        confidence: coverage of the intervals.
+        num_resamples: bootstrap resamples.
+        seed: of these.
+    """
+    rivals = results.get(reference)
+    found: dict[str, tuple[TurnSuccess, ...]] = {}
+    for policy, rows in results.items():
+        if any(row.num_searches > 1 for row in rows) and policy != reference:
+            last = max(_find_last_turn(row) for row in rows)
+            tables = [_tabulate(rows, rivals, turn) for turn in range(1, last + 1)]
+            differences = np.stack([table[:, 1] - table[:, 3] for table in tables], axis=1)
+            samples = bootstrap_means(differences, clusters, num_resamples, seed) if rivals else np.empty((0, last))
+            found[policy] = tuple(
+                _summarise(turn, table, samples[:, turn - 1], confidence) for turn, table in enumerate(tables, start=1)
+            )
+    return found
+
+
+def _find_last_turn(row: QuestionResult) -> int:
+    return row.shown_by_turn.index(row.shown_by_turn[-1]) + 1 if row.shown_by_turn else 1
+
+
+def _tabulate(rows: Sequence[QuestionResult], rivals: Sequence[QuestionResult] | None, turn: int) -> Floats:
+    """For each question the pages within `turn`, and whether the policy, its first search and the reference find it there."""
+    table = np.full((len(rows), 4), np.nan)
+    for index, row in enumerate(rows):
+        num_shown, num_pages = row.count_shown(turn), row.count_compared(turn)
+        table[index, :3] = num_pages, row.is_met_within(min(num_shown, num_pages)), row.is_hit_at(num_pages)
+        if rivals:
+            table[index, 3] = rivals[index].is_met_within(num_pages)
+    return table
+
+
+def _summarise(turn: int, table: Floats, samples: Floats, confidence: float) -> TurnSuccess:
+    num_pages, success, first_search, reference = (float(mean) for mean in table.mean(axis=0))
+    interval = compute_interval(samples, confidence)
+    if interval is None:
+        return TurnSuccess(turn, num_pages, success, first_search)
+    return TurnSuccess(turn, num_pages, success, first_search, reference, success - reference, *interval)
