@@ -205,6 +205,18 @@ def test_what_the_policy_saw_of_images_makes_the_rows_anew(run_dir: Path) -> Non
     assert changed_by(run_dir, "--agent.image-searches", "1") == {"collect", "format", "evaluate"}
 
 
+def test_validation_questions_alone_make_an_evaluation_depend_on_the_training_rows(run_dir: Path) -> None:
+    def read(*options: str) -> set[str]:
+        return set(compute_identity(STAGES["evaluate"], configure(run_dir, *options)).inputs)
+
+    assert read() == {"index", "finetune"}
+    assert read("--evaluate.split", "validation") == {"index", "finetune", "format"}
+    (run_dir / "format" / "manifest.json").unlink()  # unfinished rows do not hold up the test questions
+    assert read() == {"index", "finetune"}
+    with pytest.raises(ArtifactError, match=r"format"):
+        read("--evaluate.split", "validation")
+
+
 def test_named_instances_stand_beside_each_other_and_readers_say_which(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pipeline, "run_code", lambda stage, config, folder: {"epochs": config.finetune.epochs})
     for name in ("index", "collect", "process", "format"):

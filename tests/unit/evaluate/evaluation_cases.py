@@ -1,35 +1,74 @@
 """Small evaluations shared by the tests of this folder."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
-from factories import build_answer, build_question, build_search, build_trajectory
+from factories import build_answer, build_hits, build_question, build_search, build_trajectory
 
 from drag_ray.evaluate.comparison import Comparison, compare
 from drag_ray.evaluate.context import ReportContext
 from drag_ray.evaluate.results import compute_results
-from drag_ray.types import Trajectory
+from drag_ray.types import Evidence, Question, Trajectory, Turn
 
 CONTEXT = ReportContext(search_operator="or", analyzer="en_stem", sampling="greedy", seeds=(0,))
 
 Ranks = Mapping[str, Sequence[int | None]]
 
 
-def build_rollouts(ranks: Ranks) -> dict[str, list[Trajectory]]:
+def build_questions(num_questions: int, num_documents: int | None = None) -> list[Question]:
+    """Questions q0, q1, ...: each on a document of its own, or dealt out over `num_documents`."""
+    documents = [number % num_documents if num_documents else number for number in range(num_questions)]
+    return [
+        build_question(id=f"q{number}", evidence=(Evidence(f"manual-{document}.pdf", 7),))
+        for number, document in enumerate(documents)
+    ]
+
+
+def build_search_for(question: Question, query: str, rank: int | None) -> Turn:
+    """A search with the question's evidence at `rank`, or without it."""
+    return build_search(query, evidence_rank=rank, hits=build_hits(rank, evidence=question.evidence[0]))
+
+
+def build_rollouts(ranks: Ranks, num_documents: int | None = None) -> dict[str, list[Trajectory]]:
     """One rollout a question: a first search with the evidence at the given rank, then an answer."""
+    questions = build_questions(len(next(iter(ranks.values()))), num_documents)
     return {
         policy: [
             build_trajectory(
-                build_search(f"{policy} query {number}", evidence_rank=rank),
+                build_search_for(question, f"{policy} query {number}", rank),
                 build_answer(),
-                question=build_question(id=f"q{number}"),
+                question=question,
             )
-            for number, rank in enumerate(policy_ranks)
+            for number, (question, rank) in enumerate(zip(questions, policy_ranks, strict=True))
         ]
         for policy, policy_ranks in ranks.items()
     }
 
 
-def build_comparison(ranks: Ranks, baseline: str = "base", num_resamples: int = 500) -> Comparison:
-    num_questions = len(next(iter(ranks.values())))
-    questions = [build_question(id=f"q{number}") for number in range(num_questions)]
-    return compare(compute_results(build_rollouts(ranks), questions), baseline, num_resamples=num_resamples)
+def build_comparison(
+    ranks: Ranks, baseline: str = "base", num_resamples: int = 500, num_documents: int | None = None
+) -> Comparison:
+    questions = build_questions(len(next(iter(ranks.values()))), num_documents)
+    results = compute_results(build_rollouts(ranks, num_documents), questions)
+    return compare(results, baseline, num_resamples=num_resamples)
+
+
+def build_searching(rival: str = "question", baseline: str = "base", subject: str = "") -> Comparison:
+    """Three questions on which `base` searches twice, showing 3 and then 5 pages, and `rival` once.
+
+    The first is found by both at once. The second is found by the second search of `base`, which shows two new pages, and by the
+    fifth page of `rival`. The third is found by the ninth page of each.
+    """
+    questions = build_questions(3)
+    rollouts: dict[str, list[Trajectory]] = {rival: [], "base": []}
+    for question, (first, second, rank) in zip(questions, [(1, 1, 1), (None, 2, 5), (9, 9, 9)], strict=True):
+        again = build_hits(second, evidence=question.evidence[0])
+        # Of the second search's top 3 the first was shown before, and the evidence if it was found before.
+        renamed = tuple(
+            hit if hit.rank == 1 or hit.file != "other.pdf" else replace(hit, page_number=50 + hit.rank) for hit in again
+        )
+        searches = [build_search_for(question, "one", first), build_search("two", evidence_rank=second, hits=renamed)]
+        rollouts["base"].append(build_trajectory(*searches, question=question))
+        alone = build_search_for(question, "question", rank)
+        rollouts[rival].append(build_trajectory(replace(alone, completion_token_ids=()), question=question))
+    return compare(compute_results(rollouts, questions), baseline, subject, num_resamples=200)

@@ -1,9 +1,9 @@
 import dataclasses
 import json
 
+import numpy as np
 import pytest
-from evaluation_cases import build_comparison, build_rollouts
-from factories import build_question
+from evaluation_cases import build_comparison, build_questions, build_rollouts, build_searching
 
 from drag_ray.errors import DataError
 from drag_ray.evaluate.comparison import compare
@@ -69,14 +69,14 @@ def test_differences_count_questions_and_use_the_exact_test_for_shares():
 
 
 def test_the_order_of_results_does_not_matter():
-    questions = [build_question(id=f"q{number}") for number in range(4)]
+    questions = build_questions(4)
     results = compute_results(build_rollouts(RANKS), questions)
     shuffled = {**results, "tuned": results["tuned"][::-1]}
     assert compare(shuffled, "base", num_resamples=200) == compare(results, "base", num_resamples=200)
 
 
 def test_a_missing_question_is_refused():
-    questions = [build_question(id=f"q{number}") for number in range(4)]
+    questions = build_questions(4)
     results = compute_results(build_rollouts(RANKS), questions)
     with pytest.raises(DataError, match=r"'tuned': 1 questions of 'base' are missing.*'q3'"):
         compare({**results, "tuned": results["tuned"][:3]}, "base")
@@ -84,7 +84,7 @@ def test_a_missing_question_is_refused():
 
 @pytest.mark.parametrize(("baseline", "subject"), [("bas", ""), ("base", "tunde"), ("base", "base")])
 def test_wrong_policy_names_are_refused(baseline, subject):
-    results = compute_results(build_rollouts(RANKS), [build_question(id=f"q{number}") for number in range(4)])
+    results = compute_results(build_rollouts(RANKS), build_questions(4))
     with pytest.raises(DataError, match=r"policy|policies"):
         compare(results, baseline, subject)
 
@@ -92,7 +92,7 @@ def test_wrong_policy_names_are_refused(baseline, subject):
 def test_hits_beyond_the_depth_are_not_reported():
     rollouts = build_rollouts({"base": [1, 2], "tuned": [1, 1]})
     rollouts = {name: [dataclasses.replace(t, depth=4) for t in some] for name, some in rollouts.items()}
-    results = compute_results(rollouts, [build_question(id="q0"), build_question(id="q1")])
+    results = compute_results(rollouts, build_questions(2))
     names = {row.name for row in compare(results, "base", num_resamples=50).rows}
     assert {"hit_at_1", "hit_at_3"} <= names
     assert not names & {"hit_at_5", "hit_at_10"}
@@ -104,7 +104,7 @@ def test_measures_of_a_model_do_not_apply_to_a_policy_without_one():
         dataclasses.replace(t, turns=tuple(dataclasses.replace(turn, completion_token_ids=()) for turn in t.turns))
         for t in rollouts["base"]
     ]
-    questions = [build_question(id="q0"), build_question(id="q1")]
+    questions = build_questions(2)
     comparison = compare(compute_results({**rollouts, "raw": silent}, questions), "base", "tuned", num_resamples=50)
     assert get_value(comparison, "num_completion_tokens", "raw") is None
     assert get_value(comparison, "anls", "raw") is None
@@ -116,7 +116,7 @@ def test_incidents_are_counted_and_failed_rollouts_stay_in_the_average():
     failed = dataclasses.replace(rollouts["tuned"][0], error="engine stopped")
     silent = dataclasses.replace(rollouts["tuned"][1], turns=())
     rollouts["tuned"] = [failed, silent, rollouts["tuned"][2]]
-    results = compute_results(rollouts, [build_question(id=f"q{number}") for number in range(4)])
+    results = compute_results(rollouts, build_questions(4))
     comparison = compare(results, "base", num_resamples=50)
     incidents = comparison.incidents["tuned"]
     assert (incidents.num_errors, incidents.num_without_search, incidents.num_missing) == (1, 1, 1)
@@ -131,3 +131,55 @@ def test_a_comparison_survives_json():
     assert data["num_questions"] == 4
     assert data["rows"][0]["metrics"]["tuned"]["value"] == 0.75
     assert data["rows"][0]["differences"][1]["policy"] == "tuned"
+    assert data["split"] == "test"
+    assert data["clusters"] == {"num_clusters": 4, "largest": 1, "num_effective": 4.0}
+    assert [room["name"] for room in data["room"]] == ["hit_at_1", "hit_at_3", "hit_at_10", "mrr"]
+
+
+def test_a_reference_is_cut_at_as_many_pages_as_the_policy_shows():
+    comparison = build_searching()
+    row, pages = comparison.row("success_at_equal_pages"), comparison.row("pages_shown")
+    assert (pages.metrics["base"].value, pages.metrics["question"].value) == (5, 3)
+    # base finds two of three on its five pages; question one of three on its three, on which base finds no more.
+    assert [row.metrics[name].value for name in ("base", "question")] == pytest.approx([2 / 3, 1 / 3])
+    difference = row.difference("question", "base")
+    assert (difference.reference_value, difference.value) == pytest.approx((1 / 3, 0))
+
+
+def test_success_at_more_pages_is_no_advantage():
+    """The second search of base finds what question has at rank 5: the success rates differ, at equal pages nothing does."""
+    comparison = build_searching("other", subject="base", baseline="other")
+    difference = comparison.row("success_at_equal_pages").difference("base", "other")
+    assert (difference.reference_value, difference.value, difference.num_higher) == pytest.approx((2 / 3, 0, 0))
+    assert comparison.row("success_rate").difference("base", "other").value == pytest.approx(1 / 3)
+
+
+def test_who_shows_fewer_pages_has_no_advantage_of_it():
+    questions = build_questions(2)
+    rollouts = build_rollouts({"base": [2, 3], "tuned": [2, 3]})
+    rollouts["tuned"][0] = dataclasses.replace(rollouts["tuned"][0], turns=rollouts["tuned"][0].turns[1:])  # answers at once
+    comparison = compare(compute_results(rollouts, questions), "base", num_resamples=50)
+    difference = comparison.row("success_at_equal_pages").difference("tuned", "base")
+    assert (difference.reference_value, difference.value) == (1, -0.5)
+
+
+def test_questions_that_share_documents_are_tested_together():
+    ranks = {"base": [None] * 40, "tuned": [1] * 20 + [None] * 20}
+    alone, shared = (build_comparison(ranks, num_documents=number).row("hit_at_1") for number in (None, 4))
+    assert [row.difference("tuned", "base").test for row in (alone, shared)] == ["mcnemar", "sign_flip"]
+    assert alone.difference("tuned", "base").p_value == pytest.approx(2 / 2**20)
+    # Of the 16 ways to flip four clusters of which each gained, two are as extreme.
+    assert shared.difference("tuned", "base").p_value == pytest.approx(2 / 16, abs=0.05)
+
+
+def test_documents_of_one_question_each_change_nothing():
+    """The interval and the test of MRR as they are without clusters, by the formulas of the plain ones."""
+    generator = np.random.default_rng(0)
+    ranks = {name: [int(rank) for rank in generator.integers(1, 10, 30)] for name in ("base", "tuned")}
+    difference = build_comparison(ranks, num_resamples=400).row("mrr").difference("tuned", "base")
+    gains = 1 / np.array(ranks["tuned"]) - 1 / np.array(ranks["base"])
+    drawn = np.random.default_rng(0).integers(0, 30, size=(400, 30))
+    assert (difference.low, difference.high) == pytest.approx(tuple(np.quantile(gains[drawn].mean(axis=1), [0.025, 0.975])))
+    signs = 1 - 2 * np.random.default_rng(0).integers(0, 2, size=(400, 30))
+    num_extreme = np.sum(np.abs((signs * gains).mean(axis=1)) >= abs(gains.mean()) - 1e-12)
+    assert difference.p_value == pytest.approx((num_extreme + 1) / 401)

@@ -1,17 +1,20 @@
-from evaluation_cases import CONTEXT, build_comparison
+from evaluation_cases import CONTEXT, build_comparison, build_searching
 
 from drag_ray.evaluate.console import format_console
 
 
 def test_the_table_is_aligned_and_qualified():
     text = format_console(build_comparison({"base": [1, None], "a longer name": [2, 3]}), CONTEXT)
-    header, rule, first_row = text.splitlines()[:3]
+    assert text.startswith("TEST questions")
+    header, rule, first_row = text.split("\n\n")[1].splitlines()[:3]
     column = header.index("base")
     assert rule[column - 1] == " "
     assert first_row[column:].startswith("50.0 [")
     assert first_row[header.index("a longer name") :].startswith("100.0 [")
-    for words in ("N = 2 questions", "top_k = 3", "depth = 10", "operator or", "analyzer en_stem", "sampling greedy", "seeds 0"):
-        assert words in text.replace("\n", " ")
+    said = text.replace("\n", " ")
+    for words in ("N = 2 questions (test)", "top_k = 3", "depth = 10", "operator or", "analyzer en_stem", "sampling greedy"):
+        assert words in said
+    assert "seeds 0" in said
     assert "a longer name does not beat base" in text
 
 
@@ -19,3 +22,17 @@ def test_conditional_measures_show_their_size():
     text = format_console(build_comparison({"base": [1, None], "tuned": [2, 3]}), CONTEXT)
     [row] = [line for line in text.splitlines() if line.startswith("MRR over first hits") and "n=" in line]
     assert "1.000 [1.000..1.000] n=1" in row
+
+
+def test_success_by_turn_is_shown_for_who_searches_again():
+    sections = format_console(build_searching(), CONTEXT).split("\n\n")
+    [table] = [section.splitlines() for section in sections if section.startswith("success within turn")]
+    assert " ".join(table[0].split()) == "success within turn pages % first search alone % question % difference"
+    assert table[2].split()[:6] == ["base", "1", "3.00", "33.3", "33.3", "33.3"]
+    assert table[3].split()[:6] == ["base", "2", "5.00", "66.7", "33.3", "66.7"]
+
+
+def test_the_room_is_said():
+    text = format_console(build_comparison({"base": [1, None, 4], "tuned": [None, 2, 4]}), CONTEXT)
+    words = "Room: who knew for each question which first search is the best, of base, tuned, would have Hit@1 33.3 % where base"
+    assert words in " ".join(text.split())

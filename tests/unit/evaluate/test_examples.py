@@ -1,7 +1,6 @@
 import hashlib
 
-from evaluation_cases import build_rollouts
-from factories import build_question
+from evaluation_cases import build_questions, build_rollouts
 
 from drag_ray.evaluate.examples import Outcome, choose_examples
 from drag_ray.evaluate.results import compute_results
@@ -11,7 +10,7 @@ RANKS = {"base": [1, 2, None, 4, None, 3, 1, None], "tuned": [2, 1, 3, 4, None, 
 
 def choose(num_each):
     rollouts = build_rollouts(RANKS)
-    questions = [build_question(id=f"q{number}") for number in range(8)]
+    questions = build_questions(8)
     return choose_examples(rollouts, compute_results(rollouts, questions), "base", "tuned", num_each)
 
 

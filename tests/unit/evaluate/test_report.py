@@ -2,7 +2,7 @@ import dataclasses
 from html.parser import HTMLParser
 
 import pytest
-from evaluation_cases import CONTEXT, build_comparison
+from evaluation_cases import CONTEXT, build_comparison, build_searching
 
 from drag_ray.evaluate.examples import Example, Outcome
 from drag_ray.evaluate.report import build_report, write_report
@@ -59,16 +59,18 @@ def html():
 def test_the_report_holds_verdict_values_and_provenance(html):
     text = " ".join(Page(html).text.split())
     for words in (
-        "tuned finds 11 more first hits than base over 20 questions",
+        "tuned finds 11 more first hits than base over 20 test questions",
         "55.0",
         "+55.0 better",
-        "N = 20 questions, top_k = 3, depth = 10",
+        "N = 20 questions (test), top_k = 3, depth = 10",
         "abc1234",
         "301.5",
         "2.60.0",
         "a1b2c3d4",
         '"depth": 10',
         "absent",
+        "TEST questions",
+        "Best of all for each question",
     ):
         assert words in text
 
@@ -103,3 +105,24 @@ def test_a_report_without_training_or_examples_is_written_without_them(tmp_path)
     assert page.tags.count("svg") == 3
     assert "Examples" not in page.text
     assert "does not beat" in page.text
+
+
+def test_validation_questions_are_marked_as_such():
+    comparison = dataclasses.replace(build_comparison({"base": [1, None], "tuned": [2, None]}), split="validation")
+    page = Page(build_report(comparison, [], CONTEXT))
+    assert ("class", "card split validation") in page.attributes
+    assert "VALIDATION questions, held out of the train split" in page.text
+    assert "base, tuned on 2 validation questions" in " ".join(page.text.split())
+
+
+def test_later_turns_stand_in_a_table_of_their_own():
+    page = Page(build_report(build_searching(), [], CONTEXT))
+    assert ("aria-label", "Table of success by turn") in page.attributes
+    assert "base25.0066.733.366.7+0.0+0.0..+0.0" in "".join(page.text.split())
+    assert "reference 33.3" in page.text
+
+
+def test_what_a_test_would_have_detected_stands_beside_it():
+    page = Page(build_report(build_comparison({"base": [None] * 40, "tuned": [1] * 3 + [None] * 37}), [], CONTEXT))
+    assert page.text.count("detectable ") == 5  # in each row of the family
+    assert page.text.count("detectable 12.1") == 4  # of which all shares are the same

@@ -1,9 +1,10 @@
+import dataclasses
 import random
 import time
 
 import ir_measures
 import pytest
-from factories import EVIDENCE, build_answer, build_question, build_search, build_trajectory, build_turn
+from factories import EVIDENCE, build_answer, build_hits, build_question, build_search, build_trajectory, build_turn
 
 from drag_ray.errors import DataError
 from drag_ray.evaluate.results import NO_TRAJECTORY, compute_result, compute_results
@@ -42,6 +43,29 @@ def test_a_failed_first_search_stays_the_first_search():
     turns = (build_search(error="syntax", hits=()), build_search(evidence_rank=1))
     result = compute_result(build_trajectory(*turns))
     assert (result.first_search_rank, result.num_failed_searches, result.iterations_to_success) == (None, 1, 2)
+
+
+def test_pages_are_counted_over_all_searches():
+    again = tuple(dataclasses.replace(hit, page_number=hit.page_number + 1) for hit in build_hits(None))
+    turns = (build_turn(), build_search(evidence_rank=8), build_search(evidence_rank=None, hits=again), build_answer())
+    result = compute_result(build_trajectory(*turns))
+    assert result.shown_by_turn == (0, 3, 4, 4)
+    assert [result.count_shown(turn) for turn in (0, 1, 2, 3, 9)] == [4, 0, 3, 4, 4]
+    assert [result.count_compared(turn) for turn in (0, 1, 2, 3, 9)] == [4, 3, 3, 4, 4]
+    assert result.sequence_rank == 8  # the second search showed page 4 before its turn; 5, 6 and 7 are between
+    assert (result.is_met_within(7), result.is_met_within(8)) == (False, True)
+
+
+def test_no_more_pages_are_compared_than_rankings_hold():
+    rankings = [tuple(dataclasses.replace(hit, file=f"{number}.pdf") for hit in build_hits(None)) for number in range(5)]
+    searches = [build_search(hits=hits) for hits in rankings]
+    result = compute_result(build_trajectory(*searches, build_search(evidence_rank=1)))
+    assert (result.count_shown(), result.count_compared(), result.sequence_rank, result.is_found) == (18, 10, None, True)
+
+
+def test_a_failed_rollout_shows_nothing():
+    result = compute_result(build_trajectory(build_search(evidence_rank=1), error="engine stopped", stop_reason=StopReason.ERROR))
+    assert (result.count_shown(), result.count_compared(), result.sequence_rank) == (0, 3, None)
 
 
 def test_citations_count_pages_and_documents_apart():

@@ -1,32 +1,61 @@
-from evaluation_cases import build_comparison
+from evaluation_cases import build_comparison, build_searching
 
-from drag_ray.evaluate.verdict import write_verdict
+from drag_ray.evaluate.verdict import is_clear, write_room, write_verdict
 
 
 def test_a_clear_gain_is_said_in_counts_and_points():
     [sentence] = write_verdict(build_comparison({"base": [None] * 40, "tuned": [1] * 10 + [None] * 30}))
-    assert sentence.startswith("tuned finds 10 more first hits than base over 40 questions (+25.0 points, 95% interval +")
-    assert sentence.endswith("p=0.002).")
+    assert sentence.startswith("tuned finds 10 more first hits than base over 40 test questions (+25.0 points, 95% interval +")
+    assert sentence.endswith("p=0.0078).")  # 0.00195 of the exact test, for one of four tests
 
 
 def test_a_gain_that_chance_can_make_is_no_gain():
     [sentence] = write_verdict(build_comparison({"base": [None] * 40, "tuned": [1] * 3 + [None] * 37}))
-    assert sentence.startswith("tuned does not beat base: 3 more first hits over 40 questions (+7.5 points")
-    assert "p=0.25" in sentence
+    assert sentence.startswith("tuned does not beat base: 3 more first hits over 40 test questions (+7.5 points")
+    assert "p=0.89" in sentence  # that of MRR, which is smaller, times four
     assert "chance" in sentence
 
 
 def test_a_loss_is_said_as_plainly():
     [sentence] = write_verdict(build_comparison({"base": [1] * 20, "tuned": [None] * 20}))
-    assert sentence.startswith("tuned is worse than base: 20 fewer first hits over 20 questions (-100.0 points")
+    assert sentence.startswith("tuned is worse than base: 20 fewer first hits over 20 test questions (-100.0 points")
 
 
 def test_no_difference_is_said():
     [sentence] = write_verdict(build_comparison({"base": [1, None], "tuned": [1, None]}))
-    assert sentence.startswith("tuned does not beat base: as many first hits over 2 questions (+0.0 points")
+    assert sentence.startswith("tuned does not beat base: as many first hits over 2 test questions (+0.0 points")
 
 
 def test_the_subject_is_judged_against_every_other_policy():
     sentences = write_verdict(build_comparison({"base": [None] * 20, "raw question": [1] * 20, "tuned": [1] * 19 + [None]}))
     assert "than base" in sentences[0]
-    assert sentences[1].startswith("tuned does not beat raw question: 1 fewer first hit over 20 questions")
+    assert sentences[1].startswith("tuned does not beat raw question: 1 fewer first hit over 20 test questions")
+
+
+def test_what_would_have_been_found_is_said_where_nothing_was():
+    [sentence] = write_verdict(build_comparison({"base": [None] * 40, "tuned": [1] * 3 + [None] * 37}))
+    # t(.975; 39) + t(.8; 39) times the standard error of three ones among forty.
+    assert sentence.endswith("one of 12.1 points would have been found with 80% power.")
+
+
+def test_a_gain_is_not_clear_before_it_is_corrected():
+    row = build_comparison({"base": [None] * 40, "tuned": [1] * 7 + [None] * 33}).row("first_hit_rate")
+    difference = row.difference("tuned", "base")
+    assert (difference.p_value or 1) < 0.05 < (difference.adjusted_p_value or 0)
+    assert difference.low is not None
+    assert difference.low > 0
+    assert not is_clear(difference, 0.95)
+
+
+def test_all_searches_are_compared_at_equal_pages_and_the_pages_are_said():
+    sentences = write_verdict(build_searching("question", baseline="question", subject="base"))
+    assert sentences[1] == (
+        "With all its searches base shows 5.00 pages a question and finds the evidence of 66.7 %; question with as many pages of "
+        "66.7 % (+0.0 points, 95% interval +0.0..+0.0, raw p=1)."
+    )
+
+
+def test_the_room_names_the_best_policy_of_each_measure():
+    text = write_room(build_comparison({"base": [1, None, 4], "tuned": [None, 2, 4]}))
+    assert "Hit@1 33.3 % where base, the best policy, has 33.3 %; Hit@3 66.7 % where base, the best policy, has 33.3 %" in text
+    assert "MRR 0.583 where base, the best policy, has 0.417" in text

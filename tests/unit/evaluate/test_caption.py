@@ -1,0 +1,41 @@
+"""What qualifies the numbers."""
+
+import dataclasses
+
+from evaluation_cases import CONTEXT, build_comparison
+
+from drag_ray.evaluate.caption import write_caption, write_split
+
+RANKS = {"raw": [2] * 30 + [None] * 30, "base": [None] * 60, "tuned": [1] * 60}
+
+
+def test_questions_on_documents_of_their_own_are_tested_exactly() -> None:
+    caption = write_caption(build_comparison(RANKS), CONTEXT)
+    assert "No two questions share a document. 95% bootstrap intervals over questions (500 resamples, seed 0)." in caption
+    assert "exact McNemar for shares, sign flips for the rest" in caption
+
+
+def test_the_family_of_tests_is_named_and_counted() -> None:
+    caption = write_caption(build_comparison(RANKS), CONTEXT)
+    family = (
+        "(Holm) over 8 tests: tuned against base, raw on First-hit rate, Hit@1, Hit@3, Hit@10, MRR, of which equal ones count"
+    )
+    assert family in caption
+
+
+def test_clusters_are_counted_and_few_ones_warned_of() -> None:
+    many = write_caption(build_comparison(RANKS, num_documents=30), CONTEXT)
+    assert (
+        "30 of them, the largest of 2 questions, together worth 30 of equal size. 95% bootstrap intervals over clusters" in many
+    )
+    assert "sign flips of whole clusters" in many
+    assert "So few clusters" not in many
+    assert "So few clusters make intervals too narrow" in write_caption(build_comparison(RANKS, num_documents=6), CONTEXT)
+
+
+def test_the_split_is_said_loudly() -> None:
+    comparison = build_comparison(RANKS)
+    assert write_split(comparison).startswith("TEST questions")
+    validation = write_split(dataclasses.replace(comparison, split="validation"))
+    assert validation.startswith("VALIDATION questions")
+    assert validation.endswith("The test questions were not asked.")

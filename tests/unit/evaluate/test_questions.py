@@ -1,0 +1,89 @@
+"""Which questions an evaluation asks."""
+
+from pathlib import Path
+
+import polars as pl
+import pytest
+from factories import build_question
+
+from drag_ray import artifacts, schemas
+from drag_ray.artifacts import Identity
+from drag_ray.errors import ArtifactError, ConfigError, DataError
+from drag_ray.evaluate.config import EvaluateConfig
+from drag_ray.evaluate.questions import draw_held_out
+from drag_ray.inputs import Inputs
+from drag_ray.stage_folder import StageFolder
+
+VALIDATION = EvaluateConfig(split="validation")
+QUESTIONS = [
+    *(build_question(id=f"train{number}") for number in range(8)),
+    build_question(id="train-unanswerable", evidence=()),
+    *(build_question(id=f"test{number}", split="test") for number in range(3)),
+]
+SIDES = {"train0": "train", "train1": "validation", "train3": "validation", "train5": "validation", "train6": "withheld"}
+
+
+def finish(folder: Path, inputs: dict[str, str] | None = None) -> Path:
+    identity = Identity(folder.name, {}, inputs or {}, "code", reads={name: name for name in inputs or {}})
+    with StageFolder(folder, identity) as stage_folder:
+        stage_folder.finish({})
+    return folder
+
+
+def write_sides(folder: Path, sides: dict[str, str]) -> None:
+    table = pl.DataFrame({"question_id": list(sides), "side": list(sides.values())}).to_arrow()
+    artifacts.write_parquet(folder / "questions.parquet", table)
+
+
+@pytest.fixture
+def inputs(tmp_path: Path) -> Inputs:
+    artifacts.write_parquet(tmp_path / "index" / "questions.parquet", schemas.to_table(QUESTIONS, schemas.QUESTIONS))
+    others = {"train-unanswerable": "validation", "test0": "validation", "elsewhere": "validation"}
+    write_sides(tmp_path / "format", SIDES | others)
+    return Inputs({"index": tmp_path / "index", "format": tmp_path / "format", "finetune": None})
+
+
+def draw(settings: EvaluateConfig, inputs: Inputs) -> list[str]:
+    return [question.id for question in draw_held_out(settings, inputs, seed=0)]
+
+
+def test_test_questions_are_asked_unless_others_are_wanted(inputs: Inputs) -> None:
+    assert draw(EvaluateConfig(), inputs) == ["test0", "test1", "test2"]
+
+
+def test_validation_questions_are_train_questions_with_evidence_that_no_row_is_of(inputs: Inputs) -> None:
+    assert draw(VALIDATION, inputs) == ["train1", "train3", "train5"]
+
+
+def test_fewer_are_drawn_as_of_the_test_split(inputs: Inputs) -> None:
+    drawn = draw(EvaluateConfig(split="validation", limit=2), inputs)
+    assert len(drawn) == 2
+    assert set(drawn) < {"train1", "train3", "train5"}
+
+
+def test_validation_questions_need_the_format_stage(inputs: Inputs) -> None:
+    with pytest.raises(ArtifactError, match=r"no format stage.*jobs/format.py"):
+        draw(VALIDATION, Inputs({**inputs.folders, "format": None}))
+
+
+def test_without_any_of_them_it_says_how_many_were_looked_for(inputs: Inputs) -> None:
+    write_sides(inputs["format"], {"elsewhere": "validation"})
+    with pytest.raises(DataError, match=r"of its 1 validation questions none is a train question.*format\.validation_fraction"):
+        draw(VALIDATION, inputs)
+
+
+def test_a_table_that_cannot_be_read_is_named(inputs: Inputs) -> None:
+    (inputs["format"] / "questions.parquet").write_text("nothing")
+    with pytest.raises(DataError, match=r"format/questions\.parquet: no readable table.*jobs/format\.py"):
+        draw(VALIDATION, inputs)
+
+
+def test_validation_questions_of_other_rows_may_have_been_trained_on(inputs: Inputs, tmp_path: Path) -> None:
+    trained_from = {"format": artifacts.require_manifest(finish(inputs["format"])).outcome_fingerprint}
+    write_sides(inputs["format"], SIDES)
+    same = Inputs({**inputs.folders, "finetune": finish(tmp_path / "same", trained_from)})
+    other = Inputs({**inputs.folders, "finetune": finish(tmp_path / "other", {"format": "other"})})
+    assert draw(VALIDATION, same) == ["train1", "train3", "train5"]
+    with pytest.raises(ConfigError, match=r"other was trained on the rows of format, got .* --reads format=ADDRESS"):
+        draw(VALIDATION, other)
+    assert draw(EvaluateConfig(), other) == ["test0", "test1", "test2"]
