@@ -54,16 +54,20 @@ def compute_turns(
         seed: of these.
     """
     rivals = results.get(reference)
+    tables = {
+        (policy, turn): _tabulate(rows, rivals, turn)
+        for policy, rows in results.items()
+        if policy != reference and any(row.num_searches > 1 for row in rows)
+        for turn in range(1, max(_find_last_turn(row) for row in rows) + 1)
+    }
+    if not tables:
+        return {}
+    differences = np.stack([table[:, 1] - table[:, 3] for table in tables.values()], axis=1)
+    samples = bootstrap_means(differences, clusters, num_resamples, seed)
     found: dict[str, tuple[TurnSuccess, ...]] = {}
-    for policy, rows in results.items():
-        if any(row.num_searches > 1 for row in rows) and policy != reference:
-            last = max(_find_last_turn(row) for row in rows)
-            tables = [_tabulate(rows, rivals, turn) for turn in range(1, last + 1)]
-            differences = np.stack([table[:, 1] - table[:, 3] for table in tables], axis=1)
-            samples = bootstrap_means(differences, clusters, num_resamples, seed) if rivals else np.empty((0, last))
-            found[policy] = tuple(
-                _summarise(turn, table, samples[:, turn - 1], confidence) for turn, table in enumerate(tables, start=1)
-            )
+    for (policy, turn), column in zip(tables, samples.T, strict=True):
+        summary = _summarise(turn, tables[policy, turn], column, confidence)
+        found[policy] = (*found.get(policy, ()), summary)
     return found
 
 
