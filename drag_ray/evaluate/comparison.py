@@ -5,18 +5,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from drag_ray.baselines.question import RawQuestion
 from drag_ray.errors import DataError
 from drag_ray.evaluate.clusters import ClusterSizes, compute_cluster_sizes, compute_clusters
 from drag_ray.evaluate.config import TEST
 from drag_ray.evaluate.family import correct_rows
-from drag_ray.evaluate.results import NO_TRAJECTORY, QuestionResult
+from drag_ray.evaluate.results import NO_TRAJECTORY, QuestionResult, find_question_ranks
 from drag_ray.evaluate.room import Room, compute_room
 from drag_ray.evaluate.rows import Row, build_rows
 from drag_ray.evaluate.turns import TurnSuccess, compute_turns
-
-TURN_REFERENCE = RawQuestion.name
-"""The policy that success by turn is compared with."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +101,7 @@ def compare(
     some = aligned[baseline]
     pairs = [(policy, baseline) for policy in aligned if policy != baseline]
     pairs += [(subject, policy) for policy in aligned if policy not in (subject, baseline)]
-    clusters = compute_clusters(some)
+    clusters, question_ranks = compute_clusters(some), find_question_ranks(aligned)
     return Comparison(
         split=split,
         baseline=baseline,
@@ -118,8 +114,8 @@ def compare(
         seed=seed,
         clusters=compute_cluster_sizes(clusters),
         rows=correct_rows(build_rows(aligned, pairs, clusters, confidence, num_resamples, seed), subject, some[0].top_k),
-        turns=compute_turns(aligned, TURN_REFERENCE, clusters, confidence, num_resamples, seed),
-        room=compute_room(aligned),
+        turns=compute_turns(aligned, question_ranks, clusters, confidence, num_resamples, seed),
+        room=compute_room(aligned, question_ranks),
         incidents={policy: _count_incidents(policy_results) for policy, policy_results in aligned.items()},
         question_ids=tuple(result.question_id for result in some),
         first_search_ranks={policy: tuple(r.first_search_rank for r in rs) for policy, rs in aligned.items()},

@@ -4,7 +4,7 @@ import textwrap
 from collections.abc import Sequence
 
 from drag_ray.evaluate.caption import write_caption, write_incidents, write_split
-from drag_ray.evaluate.comparison import TURN_REFERENCE, Comparison
+from drag_ray.evaluate.comparison import Comparison
 from drag_ray.evaluate.context import ReportContext
 from drag_ray.evaluate.measures import Unit
 from drag_ray.evaluate.notation import write_interval, write_number, write_test
@@ -57,10 +57,10 @@ def _write_differences(row: Row) -> list[str]:
 
 
 def _build_turns_table(comparison: Comparison) -> list[list[str]]:
-    table = [["success within turn", "pages", "%", "first search alone %", f"{TURN_REFERENCE} %", "difference"]]
+    table = [["success within turn", "pages", "%", "first search alone %", "the question %", "difference"]]
     for policy, turns in comparison.turns.items():
         for row in turns:
-            shares = [write_number(share, Unit.SHARE) for share in (row.success, row.first_search, row.reference)]
+            shares = [write_number(share, Unit.SHARE) for share in (row.success, row.first_search, row.question)]
             interval = write_interval(row, Unit.SHARE, signed=True)
             difference = _join(write_number(row.difference, Unit.SHARE, signed=True), interval and f"[{interval}]")
             table.append([f"{policy} {row.turn}", write_number(row.num_pages, Unit.COUNT), *shares, difference])

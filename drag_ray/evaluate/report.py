@@ -8,7 +8,7 @@ from markupsafe import Markup
 
 from drag_ray.artifacts import write_text
 from drag_ray.evaluate.caption import write_caption, write_incidents, write_split
-from drag_ray.evaluate.comparison import TURN_REFERENCE, Comparison
+from drag_ray.evaluate.comparison import Comparison
 from drag_ray.evaluate.context import ReportContext
 from drag_ray.evaluate.examples import EXAMPLE_RULE, Example
 from drag_ray.evaluate.measures import PRIMARY_MEASURE
@@ -36,7 +36,6 @@ def build_report(comparison: Comparison, examples: Sequence[Example], context: R
         split=write_split(comparison),
         verdict=write_verdict(comparison),
         room=write_room(comparison),
-        turn_reference=TURN_REFERENCE,
         primary=comparison.row(PRIMARY_MEASURE),
         caption=write_caption(comparison, context),
         incidents=write_incidents(comparison),

@@ -18,7 +18,8 @@ class QuestionResult:
     Ranks are 1-based, of the best evidence page, None beyond `depth`; `sequence_rank` is that in the rollout's page sequence
     (see `page_sequence`).  `shown_by_turn` counts the distinct pages shown up to each turn.  `iterations_to_success` is the
     1-based turn of the first search that showed evidence within `top_k`, None without one.  `anls` is None when the question has
-    no gold answer.  `file` is the document of the first evidence page, `group` the question's.
+    no gold answer.  `question_rank` is that of the question searched as it stands, if the rollout `knows_question`.  `file` is
+    the document of the first evidence page, `group` the question's.
     A rollout with an `error` has found nothing: every quality value is 0 or None, whatever it did before it failed.
     """
 
@@ -38,6 +39,8 @@ class QuestionResult:
     best_rank: int | None
     sequence_rank: int | None
     shown_by_turn: tuple[int, ...]
+    knows_question: bool
+    question_rank: int | None
     anls: float | None
     page_citation: CitationScore
     document_citation: CitationScore
@@ -120,6 +123,8 @@ def compute_result(trajectory: Trajectory) -> QuestionResult:
         best_rank=min(ranks, default=None),
         sequence_rank=sequence.find_rank(trajectory.evidence, trajectory.depth),
         shown_by_turn=sequence.shown_by_turn,
+        knows_question=bool(trajectory.question_hits),
+        question_rank=trajectory.question_rank,
         anls=anls,
         page_citation=page_citation,
         document_citation=document_citation,
@@ -171,6 +176,19 @@ def compute_results(
             for question in questions
         ]
     return results
+
+
+def find_question_ranks(results: Mapping[str, Sequence[QuestionResult]]) -> list[int | None] | None:
+    """The rank of the evidence where each question is searched as it stands, None beyond `depth`; nothing if no policy knows.
+
+    Args:
+        results: the results of each policy, for the same questions in the same order.
+    """
+    by_question = list(zip(*results.values(), strict=True))
+    if not any(result.knows_question for rows in by_question for result in rows):
+        return None
+    # It is the same for all policies but those whose rollout failed before they knew.
+    return [next((result.question_rank for result in rows if result.knows_question), None) for rows in by_question]
 
 
 def _check_comparable(trajectories: Mapping[str, Sequence[Trajectory]]) -> tuple[int, int]:
@@ -228,6 +246,8 @@ def _fail(question: Question, top_k: int, depth: int) -> QuestionResult:
         best_rank=None,
         sequence_rank=None,
         shown_by_turn=(),
+        knows_question=False,
+        question_rank=None,
         anls=0.0 if question.answers else None,
         page_citation=NO_CITATION,
         document_citation=NO_CITATION,

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+from drag_ray.baselines.question import RawQuestion
 from drag_ray.evaluate.measures import Unit
 from drag_ray.evaluate.results import QuestionResult, compute_reciprocal_rank, is_within
 
@@ -30,13 +31,22 @@ class Room:
         return self.oracle - self.best
 
 
-def compute_room(results: Mapping[str, Sequence[QuestionResult]]) -> tuple[Room, ...]:
+def compute_room(
+    results: Mapping[str, Sequence[QuestionResult]], question_ranks: Sequence[int | None] | None
+) -> tuple[Room, ...]:
     """Hit@1, Hit@3, Hit@10 (those within the depth) and MRR of the best policy and of the oracle over all.
+
+    The question searched as it stands takes part, whether it is among the policies or not.
 
     Args:
         results: the results of each policy, for the same questions in the same order.
+        question_ranks: as `find_question_ranks` finds them.
     """
-    ranks = {policy: [result.first_search_rank for result in rows] for policy, rows in results.items()}
+    ranks: dict[str, Sequence[int | None]] = {
+        policy: [result.first_search_rank for result in rows] for policy, rows in results.items()
+    }
+    if question_ranks:
+        ranks.setdefault(RawQuestion.name, question_ranks)
     best_ranks = [min((rank for rank in found if rank), default=None) for found in zip(*ranks.values(), strict=True)]
     depth = next(iter(results.values()))[0].depth
     measures: list[tuple[str, str, Unit, Callable[[int | None], float]]] = [

@@ -1,4 +1,4 @@
-"""Whether later turns pay: success within so many turns, beside one search that shows as many pages."""
+"""Whether later turns pay: success within so many turns, beside single searches that show as many pages."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from drag_ray.evaluate.intervals import Floats, Ints, bootstrap_means, compute_interval
-from drag_ray.evaluate.results import QuestionResult
+from drag_ray.evaluate.results import QuestionResult, is_within
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,8 +19,8 @@ class TurnSuccess:
             top_k and at most depth.
         success: the policy's share.
         first_search: that of its own first search, shown as far.
-        reference: that of the reference's ranking, shown as far; None without a reference, like those that follow.
-        difference: `success` less `reference`.
+        question: that of the question searched as it stands, shown as far; None where that is not known, like those that follow.
+        difference: `success` less `question`.
         low: lower end of the difference's interval.
         high: its upper end.
     """
@@ -29,7 +29,7 @@ class TurnSuccess:
     num_pages: float
     success: float
     first_search: float
-    reference: float | None = None
+    question: float | None = None
     difference: float | None = None
     low: float | None = None
     high: float | None = None
@@ -37,7 +37,7 @@ class TurnSuccess:
 
 def compute_turns(
     results: Mapping[str, Sequence[QuestionResult]],
-    reference: str,
+    question_ranks: Sequence[int | None] | None,
     clusters: Ints,
     confidence: float,
     num_resamples: int,
@@ -47,17 +47,16 @@ def compute_turns(
 
     Args:
         results: the results of each policy, for the same questions in the same order.
-        reference: the policy to compare with, one that searches once; it may be none of `results`.
+        question_ranks: as `find_question_ranks` finds them.
         clusters: as in `intervals`.
         confidence: coverage of the intervals.
         num_resamples: bootstrap resamples.
         seed: of these.
     """
-    rivals = results.get(reference)
     tables = {
-        (policy, turn): _tabulate(rows, rivals, turn)
+        (policy, turn): _tabulate(rows, question_ranks, turn)
         for policy, rows in results.items()
-        if policy != reference and any(row.num_searches > 1 for row in rows)
+        if any(row.num_searches > 1 for row in rows)
         for turn in range(1, max(_find_last_turn(row) for row in rows) + 1)
     }
     if not tables:
@@ -75,20 +74,20 @@ def _find_last_turn(row: QuestionResult) -> int:
     return row.shown_by_turn.index(row.shown_by_turn[-1]) + 1 if row.shown_by_turn else 1
 
 
-def _tabulate(rows: Sequence[QuestionResult], rivals: Sequence[QuestionResult] | None, turn: int) -> Floats:
-    """For each question the pages within `turn`, and whether the policy, its first search and the reference find it there."""
+def _tabulate(rows: Sequence[QuestionResult], question_ranks: Sequence[int | None] | None, turn: int) -> Floats:
+    """For each question the pages within `turn`, and whether the policy, its first search and the question find it there."""
     table = np.full((len(rows), 4), np.nan)
     for index, row in enumerate(rows):
         num_shown, num_pages = row.count_shown(turn), row.count_compared(turn)
         table[index, :3] = num_pages, row.is_met_within(min(num_shown, num_pages)), row.is_hit_at(num_pages)
-        if rivals:
-            table[index, 3] = rivals[index].is_met_within(num_pages)
+        if question_ranks:
+            table[index, 3] = is_within(question_ranks[index], num_pages)
     return table
 
 
 def _summarise(turn: int, table: Floats, samples: Floats, confidence: float) -> TurnSuccess:
-    num_pages, success, first_search, reference = (float(mean) for mean in table.mean(axis=0))
+    num_pages, success, first_search, question = (float(mean) for mean in table.mean(axis=0))
     interval = compute_interval(samples, confidence)
     if interval is None:
         return TurnSuccess(turn, num_pages, success, first_search)
-    return TurnSuccess(turn, num_pages, success, first_search, reference, success - reference, *interval)
+    return TurnSuccess(turn, num_pages, success, first_search, question, success - question, *interval)

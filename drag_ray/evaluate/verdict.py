@@ -36,7 +36,7 @@ def write_room(comparison: Comparison) -> str:
         for room in comparison.room
     )
     return (
-        f"Room: who knew for each question which first search is the best, of {', '.join(comparison.policies)}, would have "
+        f"Room: who knew for each question which of these first searches is best, or the question itself, would have "
         f"{'; '.join(gains)}. Choosing among these searches cannot gain more."
     )
 

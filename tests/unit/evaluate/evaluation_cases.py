@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 from factories import build_answer, build_hits, build_question, build_search, build_trajectory
 
@@ -53,11 +54,13 @@ def build_comparison(
     return compare(results, baseline, num_resamples=num_resamples)
 
 
-def build_searching(rival: str = "question", baseline: str = "base", subject: str = "") -> Comparison:
+def build_searching(
+    rival: str = "question", baseline: str = "base", subject: str = "", knows_question: bool = True
+) -> Comparison:
     """Three questions on which `base` searches twice, showing 3 and then 5 pages, and `rival` once.
 
     The first is found by both at once. The second is found by the second search of `base`, which shows two new pages, and by the
-    fifth page of `rival`. The third is found by the ninth page of each.
+    fifth page of `rival`. The third is found by the ninth page of each. The question as it stands finds what `rival` finds.
     """
     questions = build_questions(3)
     rollouts: dict[str, list[Trajectory]] = {rival: [], "base": []}
@@ -68,7 +71,8 @@ def build_searching(rival: str = "question", baseline: str = "base", subject: st
             hit if hit.rank == 1 or hit.file != "other.pdf" else replace(hit, page_number=50 + hit.rank) for hit in again
         )
         searches = [build_search_for(question, "one", first), build_search("two", evidence_rank=second, hits=renamed)]
-        rollouts["base"].append(build_trajectory(*searches, question=question))
-        alone = build_search_for(question, "question", rank)
-        rollouts[rival].append(build_trajectory(replace(alone, completion_token_ids=()), question=question))
+        alone = replace(build_search_for(question, "question", rank), completion_token_ids=())
+        asked: dict[str, Any] = {"question_hits": alone.hits, "question_rank": rank} if knows_question else {}
+        rollouts["base"].append(build_trajectory(*searches, question=question, **asked))
+        rollouts[rival].append(build_trajectory(alone, question=question, **asked))
     return compare(compute_results(rollouts, questions), baseline, subject, num_resamples=200)

@@ -27,12 +27,14 @@ def test_conditional_measures_show_their_size():
 def test_success_by_turn_is_shown_for_who_searches_again():
     sections = format_console(build_searching(), CONTEXT).split("\n\n")
     [table] = [section.splitlines() for section in sections if section.startswith("success within turn")]
-    assert " ".join(table[0].split()) == "success within turn pages % first search alone % question % difference"
+    assert " ".join(table[0].split()) == "success within turn pages % first search alone % the question % difference"
     assert table[2].split()[:6] == ["base", "1", "3.00", "33.3", "33.3", "33.3"]
     assert table[3].split()[:6] == ["base", "2", "5.00", "66.7", "33.3", "66.7"]
 
 
 def test_the_room_is_said():
     text = format_console(build_comparison({"base": [1, None, 4], "tuned": [None, 2, 4]}), CONTEXT)
-    words = "Room: who knew for each question which first search is the best, of base, tuned, would have Hit@1 33.3 % where base"
+    words = (
+        "Room: who knew for each question which of these first searches is best, or the question itself, would have Hit@1 33.3 %"
+    )
     assert words in " ".join(text.split())

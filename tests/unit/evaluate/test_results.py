@@ -7,7 +7,7 @@ import pytest
 from factories import EVIDENCE, build_answer, build_hits, build_question, build_search, build_trajectory, build_turn
 
 from drag_ray.errors import DataError
-from drag_ray.evaluate.results import NO_TRAJECTORY, compute_result, compute_results
+from drag_ray.evaluate.results import NO_TRAJECTORY, compute_result, compute_results, find_question_ranks
 from drag_ray.types import Evidence, StopReason
 
 
@@ -138,3 +138,13 @@ def test_thousands_of_questions_take_less_than_a_second():
     started = time.process_time()
     compute_results({"base": rollouts}, questions)
     assert time.process_time() - started < 1.0
+
+
+def test_what_the_question_finds_is_known_from_any_policy_that_searched_it():
+    questions = [build_question(id=f"q{number}") for number in range(3)]
+    asked = [{"question_hits": build_hits(rank), "question_rank": rank} for rank in (4, None, 2)]
+    base = [build_trajectory(question=question, **fields) for question, fields in zip(questions, asked, strict=True)]
+    broken = [build_trajectory(question=question, error="engine stopped") for question in questions[:2]]
+    results = compute_results({"broken": broken, "base": base}, questions)
+    assert find_question_ranks(results) == [4, None, 2]
+    assert find_question_ranks({"broken": results["broken"]}) is None

@@ -11,7 +11,7 @@ RANKS = {"question": [1, None, 5, None, 3], "base": [2, 9, None, None, 1], "tune
 
 def test_the_oracle_takes_the_best_first_search_of_each_question():
     questions = build_questions(5)
-    rooms = {room.name: room for room in compute_room(compute_results(build_rollouts(RANKS), questions))}
+    rooms = {room.name: room for room in compute_room(compute_results(build_rollouts(RANKS), questions), None)}
     best = [1, 2, 2, None, 1]
     qrels = [ir_measures.Qrel(f"q{number}", "manual.pdf:7", 1) for number in range(5)]
     run = [
@@ -33,3 +33,11 @@ def test_the_best_single_policy_is_that_of_each_measure():
     assert found["hit_at_10"] == ("question", 3 / 5)
     assert found["mrr"] == ("base", pytest.approx((1 / 2 + 1 / 9 + 1) / 5))
     assert rooms["hit_at_3"].gain == pytest.approx(4 / 5 - 2 / 5)
+
+
+def test_the_question_takes_part_though_it_is_no_policy():
+    policies = {name: RANKS[name] for name in ("base", "tuned")}
+    results = compute_results(build_rollouts(policies), build_questions(5))
+    assert compute_room(results, RANKS["question"]) == compute_room(
+        compute_results(build_rollouts({**policies, "question": RANKS["question"]}), build_questions(5)), None
+    )
