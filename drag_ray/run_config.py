@@ -17,7 +17,7 @@ from drag_ray.finetune.config import FinetuneConfig
 from drag_ray.format.config import FormatConfig
 from drag_ray.process.config import ProcessConfig
 from drag_ray.rollout.config import RolloutConfig
-from drag_ray.search.config import SearchConfig
+from drag_ray.search.config import EmbeddingConfig, SearchConfig
 from drag_ray.serve.config import ServeConfig
 from drag_ray.stages import STAGES
 
@@ -44,6 +44,7 @@ class RunConfig(BaseConfig):
     cluster: ClusterConfig = ClusterConfig()
     corpus: CorpusConfig = CorpusConfig()
     search: SearchConfig = SearchConfig()
+    embedding: EmbeddingConfig = EmbeddingConfig()
     agent: AgentConfig = AgentConfig()
     engine: EngineConfig = EngineConfig()
     rollout: RolloutConfig = RolloutConfig()

@@ -78,6 +78,7 @@ STAGES: dict[str, Stage] = {
             name="index",
             summary="Read documents and questions and build the search index.",
             sections=IndexSections,
+            placement=("embedding.device", "embedding.batch_size"),
             packages=("tantivy",),
             checked_on_open=("page_images",),
             is_shared=True,

@@ -54,7 +54,7 @@ class Question:
 
 @dataclass(frozen=True, slots=True)
 class Hit:
-    """A retrieved page: 1-based rank and BM25 score."""
+    """A retrieved page: 1-based rank and retrieval score, of BM25 unless another search found it."""
 
     file: str
     page_number: int

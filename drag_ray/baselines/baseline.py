@@ -5,7 +5,7 @@ they use it.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -14,10 +14,12 @@ from typing import TYPE_CHECKING, ClassVar, Self, TypeVar
 from drag_ray.agent.config import AgentConfig
 from drag_ray.agent.prompts import Prompts
 from drag_ray.agent.protocols.registry import get_protocol
+from drag_ray.baselines.weights import WeightedSearcher
 from drag_ray.config import BaseConfig
 from drag_ray.engine.generate import GenerateFn, Generation, Request
 
 if TYPE_CHECKING:
+    from drag_ray.agent.environment import PageSearcher
     from drag_ray.search.searcher import Searcher
 
 OptionsT = TypeVar("OptionsT", bound=BaseConfig)
@@ -93,8 +95,6 @@ class Baseline(ABC):
     section: ClassVar[tuple[str, type[BaseConfig]] | None] = None
     """name and type of its options, which several baselines may share"""
     need: ClassVar[Need] = Need.NOTHING
-    weighted_terms: ClassVar[bool] = False
-    """its queries are those of `weights`: terms of the index with weights"""
     asks_as_agent: ClassVar[bool] = False
     """its engine is given the agent's own prompt, with what that says of the language of queries"""
     proposes: ClassVar[bool] = False
@@ -110,6 +110,7 @@ class Baseline(ABC):
 
         Raises:
             DataError: that cannot be read.
+            ConfigError: the index lacks what the baseline searches.
         """
         return cls()
 
@@ -123,6 +124,15 @@ class Baseline(ABC):
         """The sampling preset that its replies are drawn with; None for that of the evaluation."""
         return None
 
+    def open_searcher(self, searcher: "Searcher", questions: Sequence[str] = ()) -> "PageSearcher":
+        """What its queries are put to: the index, unless the baseline searches in a way of its own.
+
+        Args:
+            searcher: the index.
+            questions: that are going to be asked, as far as that is known.
+        """
+        return searcher
+
     @abstractmethod
     def build_reply(self, context: BaselineContext) -> GenerateFn:
         """What writes its replies, each of which is one search."""
@@ -130,6 +140,14 @@ class Baseline(ABC):
     def build_additions(self, context: BaselineContext) -> WriteAdditions:
         """What writes its additions to a question, in words and not in terms of the index, where it `proposes`."""
         raise NotImplementedError(self.name)
+
+
+class TermBaseline(Baseline):
+    """A baseline whose queries are those of `weights`: terms of the index with weights."""
+
+    def open_searcher(self, searcher: "Searcher", questions: Sequence[str] = ()) -> WeightedSearcher:
+        """The index, asked for weighted terms."""
+        return WeightedSearcher(searcher)
 
 
 def build_query_reply(write_query: Callable[[str], str], agent: AgentConfig) -> GenerateFn:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Self
 
 from pydantic import Field
 
-from drag_ray.baselines.baseline import Baseline, BaselineContext, Sources, WriteAdditions, build_query_reply
+from drag_ray.baselines.baseline import BaselineContext, Sources, TermBaseline, WriteAdditions, build_query_reply
 from drag_ray.baselines.weights import write_weights
 from drag_ray.baselines.word_forms import WordForms
 from drag_ray.config import BaseConfig
@@ -49,13 +49,12 @@ class NeighbourConfig(BaseConfig):
 
 
 @dataclass(frozen=True)
-class Neighbours(Baseline):
+class Neighbours(TermBaseline):
     """Searches for the question and the terms of its neighbours' pages."""
 
     name = "neighbours"
     summary = "the question, expanded by terms that set the pages of similar training questions apart; no model writes"
     section = ("neighbours", NeighbourConfig)
-    weighted_terms = True
     proposes = True
     draws = True
 

@@ -12,7 +12,7 @@ from pydantic import Field
 
 from drag_ray.agent.prompts import Prompts
 from drag_ray.agent.protocols.registry import get_protocol
-from drag_ray.baselines.baseline import Baseline, BaselineContext, Need, Sources, WriteAdditions
+from drag_ray.baselines.baseline import BaselineContext, Need, Sources, TermBaseline, WriteAdditions
 from drag_ray.baselines.keywords import write_keywords
 from drag_ray.baselines.weights import write_weights
 from drag_ray.config import BaseConfig
@@ -41,12 +41,11 @@ class PassageConfig(BaseConfig):
 
 
 @dataclass(frozen=True)
-class PassageBaseline(Baseline):
+class PassageBaseline(TermBaseline):
     """Asks the engine for a passage, and searches for terms of it."""
 
     section = ("passage", PassageConfig)
     need = Need.ENGINE
-    weighted_terms = True
     proposes = True
     draws = True
 

@@ -6,6 +6,8 @@ from pydantic import Field, create_model
 
 from drag_ray.baselines.baseline import Baseline, OptionSections
 from drag_ray.baselines.best_of import BestOf, Drawn
+from drag_ray.baselines.dense import Dense
+from drag_ray.baselines.hybrid import Hybrid
 from drag_ray.baselines.hyde import Hyde
 from drag_ray.baselines.keywords import QuestionKeywords
 from drag_ray.baselines.neighbours import Neighbours
@@ -17,6 +19,8 @@ _BASELINES: tuple[type[Baseline], ...] = (
     RawQuestion,
     QuestionKeywords,
     Rm3,
+    Dense,
+    Hybrid,
     Hyde,
     Query2doc,
     Neighbours,

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Self
 
 from pydantic import Field
 
-from drag_ray.baselines.baseline import Baseline, BaselineContext, Sources, WriteAdditions, build_query_reply
+from drag_ray.baselines.baseline import BaselineContext, Sources, TermBaseline, WriteAdditions, build_query_reply
 from drag_ray.baselines.weights import write_weights
 from drag_ray.baselines.word_forms import WordForms
 from drag_ray.config import BaseConfig
@@ -41,13 +41,12 @@ class Rm3Config(BaseConfig):
 
 
 @dataclass(frozen=True)
-class Rm3(Baseline):
+class Rm3(TermBaseline):
     """Searches for the question, expanded."""
 
     name = "rm3"
     summary = "the question, expanded by terms of the pages that it finds: it reads the index, and never the evidence"
     section = ("rm3", Rm3Config)
-    weighted_terms = True
     proposes = True
 
     options: Rm3Config = field(default_factory=Rm3Config)

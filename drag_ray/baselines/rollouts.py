@@ -3,7 +3,7 @@
 They make them to be compared with the policy (`build_rollouts`), or as examples that it learns from (`build_proposals`).
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from drag_ray.agent.config import AgentConfig
@@ -12,7 +12,6 @@ from drag_ray.agent.prompts import Prompts
 from drag_ray.agent.protocols.registry import get_protocol
 from drag_ray.agent.rollout import Policy, Rollouts
 from drag_ray.baselines.baseline import Baseline, BaselineContext
-from drag_ray.baselines.weights import WeightedSearcher
 from drag_ray.engine.generate import GenerateFn, Generation, Request
 from drag_ray.search.config import SYNTAX_HELP
 from drag_ray.search.searcher import Searcher
@@ -32,7 +31,12 @@ class BaselineOptions:
 
 
 def build_rollouts(
-    name: str, options: BaselineOptions, searcher: Searcher, generate: GenerateFn | None = None, model: str = ""
+    name: str,
+    options: BaselineOptions,
+    searcher: Searcher,
+    generate: GenerateFn | None = None,
+    model: str = "",
+    questions: Sequence[str] = (),
 ) -> Rollouts:
     """The rollouts of a baseline.
 
@@ -42,12 +46,16 @@ def build_rollouts(
         searcher: the index.
         generate: the engine that writes, if the baseline needs one.
         model: the engine's model, for the record.
+        questions: that are going to be asked, as far as that is known.
+
+    Raises:
+        SearchIndexError: what the baseline searches cannot be opened.
     """
     baseline = options.baselines[name]
     # It writes whole queries, unless it asks as the agent does.
     mode = options.agent.query_mode if baseline.asks_as_agent else "rewrite"
     agent = options.agent.model_copy(update={"max_iterations": 1, "query_mode": mode})
-    reader = WeightedSearcher(searcher) if baseline.weighted_terms else None
+    reader = baseline.open_searcher(searcher, questions)
     environment = SearchEnvironment(searcher, agent.top_k, agent.depth, searcher=reader)
     return Rollouts(
         agent,

@@ -29,6 +29,7 @@ def prepare_baselines(names: Sequence[str], sections: EvaluateSections, inputs: 
 
     Raises:
         DataError: that cannot be read.
+        ConfigError: the index lacks what a baseline searches.
     """
     reward_model = find_reward_model(inputs.find("finetune"))
     sources = Sources(sections.evaluate, inputs["index"], sections.seed, reward_model)
@@ -71,7 +72,8 @@ def _plan_baselines(baselines: Mapping[str, Baseline], tasks: Sequence[RolloutTa
 
 def _run_without_engine(name: str, options: BaselineOptions, tasks: Sequence[RolloutTask], index_dir: Path) -> list[Trajectory]:
     """Without an engine there is no need of actors: one search a question."""
-    rollouts = build_rollouts(name, options, Searcher(index_dir / "search_index"))
+    questions = [task.question.question for task in tasks]
+    rollouts = build_rollouts(name, options, Searcher(index_dir / "search_index"), questions=questions)
 
     async def run_all() -> list[Trajectory]:
         return [await rollouts.run(replace(task, baseline=name)) for task in tasks]

@@ -6,18 +6,19 @@ from pathlib import Path
 from drag_ray.config import Sections
 from drag_ray.corpus.config import MANUALS, CorpusConfig
 from drag_ray.errors import ConfigError
-from drag_ray.search.config import SearchConfig
+from drag_ray.search.config import EmbeddingConfig, SearchConfig
 
 
 @dataclass(frozen=True)
 class IndexSections(Sections):
-    """The documents and questions, and how they are searched."""
+    """The documents and questions, and how they are searched: by words and, with an embedding model, by vectors."""
 
     corpus: CorpusConfig
     search: SearchConfig
+    embedding: EmbeddingConfig
 
     def list_sources(self) -> dict[str, Path]:
-        """The documents and the questions, where they are not made from installed packages.
+        """The documents and the questions, where they are not made from installed packages, and the embedding model's folder.
 
         Raises:
             ConfigError: there are none where the options say.
@@ -27,4 +28,5 @@ class IndexSections(Sections):
         for name, path in sources.items():
             if not path.exists():
                 raise ConfigError(f"corpus.{name} {named[name]!r}: no such file or folder.")
-        return sources
+        model_dir = Path(self.embedding.model).expanduser()
+        return sources | ({"embedding.model": model_dir} if self.embedding.model and model_dir.is_dir() else {})

@@ -13,6 +13,7 @@ import ray.data
 from tqdm import tqdm
 
 from drag_ray import artifacts, schemas
+from drag_ray.cluster import count_gpus, takes_gpus
 from drag_ray.corpus import page_images, parts
 from drag_ray.corpus.config import MANUALS, CorpusConfig
 from drag_ray.corpus.documents import list_documents
@@ -23,36 +24,42 @@ from drag_ray.corpus.page_reader import PageReader
 from drag_ray.corpus.problems import Problem, count_problems, name_first
 from drag_ray.corpus.questions import check_evidence, draw_questions, read_questions
 from drag_ray.corpus.split import split_questions
+from drag_ray.engine.embedding_folder import read_embedding_folder
 from drag_ray.errors import ConfigError, DataError
+from drag_ray.index import vector_parts
 from drag_ray.index.config import IndexSections
 from drag_ray.inputs import Inputs
-from drag_ray.search.index import build_index
+from drag_ray.search import vectors
+from drag_ray.search.config import EmbeddingConfig
+from drag_ray.search.index import PAGES_NAME, IndexRecord, build_index
 from drag_ray.stage_folder import StageFolder
 from drag_ray.types import Question
 
 # A task costs Ray Data some 50 ms, so small collections get few for each core, and large ones one for some parts.
 _TASKS_PER_CPU = 8
 _PARTS_PER_TASK = 8
+# More threads gain less on a small model, and each process holds the model.
+_CPUS_PER_EMBEDDER = 4
 
 
 def run(sections: IndexSections, inputs: Inputs, folder: StageFolder) -> dict[str, Any]:
     """Read the documents on all workers, build the index, and prepare the questions.
 
     Writes `pages.parquet`, `search_index/`, `questions.parquet`, `near_duplicates.parquet` (among their evidence pages),
-    `problems.jsonl` (what was set aside and why), with `corpus.page_images` also `page_images/`, and for the embedded corpus
-    `documents/`. The paths of the documents and
-    of the run must mean the same to the driver and to every worker.
+    `problems.jsonl` (what was set aside and why), with `corpus.page_images` also `page_images/`, with `embedding.model` also
+    `vectors/`, and for the embedded corpus `documents/`. The paths of the documents, of the run and of the embedding model must
+    mean the same to the driver and to every worker.
 
     Returns:
         Counts: documents, pages, pages_by_ocr, pages_without_text, questions, train, test, near_duplicate_pages (evidence
-        pages with a near-duplicate), set_aside, and of what kinds.
+        pages with a near-duplicate), windows (of the pages, if they have vectors), set_aside, and of what kinds.
 
     Raises:
         ConfigError: the options contradict each other.
         DataError: no page, or no question where questions are asked for, could be read.
     """
     corpus = sections.corpus
-    _check(corpus)
+    _check(sections)
     root = _prepare_documents(corpus, folder)
     questions_path = _locate_questions(corpus, root)
     documents, problems = list_documents(root, questions_path)
@@ -69,13 +76,21 @@ def run(sections: IndexSections, inputs: Inputs, folder: StageFolder) -> dict[st
     artifacts.write_parquet(folder.path / "questions.parquet", schemas.to_table(questions, schemas.QUESTIONS))
     write_near_duplicates(folder.path, near_duplicates)
     artifacts.write_jsonl(folder.path / "problems.jsonl", [asdict(problem) for problem in problems])
-    build_index(folder.path / "pages.parquet", folder.path / "search_index", sections.search)
-    shutil.rmtree(folder.path / parts.DIR_NAME)  # until here a stage that is started again goes on with its parts
+    record = build_index(folder.path / "pages.parquet", folder.path / "search_index", sections.search)
     counts = {"documents": len(documents), **_count(pages, questions)}
-    return {**counts, "near_duplicate_pages": count_near_duplicates(near_duplicates), **count_problems(problems)}
+    counts["near_duplicate_pages"] = count_near_duplicates(near_duplicates)
+    if sections.embedding.model:
+        counts["windows"] = _embed_pages(sections.embedding, record, folder)
+    for name in (parts.DIR_NAME, vector_parts.DIR_NAME):  # until here a stage that is started again goes on with its parts
+        shutil.rmtree(folder.path / name, ignore_errors=True)
+    return {**counts, **count_problems(problems)}
 
 
-def _check(corpus: CorpusConfig) -> None:
+def _check(sections: IndexSections) -> None:
+    """What would be noticed only after the documents have been read, which may take hours."""
+    corpus = sections.corpus
+    if sections.embedding.model:
+        read_embedding_folder(sections.embedding.model)
     if corpus.questions == MANUALS and corpus.documents != MANUALS:
         raise ConfigError(
             f"corpus.questions is {MANUALS!r}, but corpus.documents is {corpus.documents!r}. "
@@ -132,6 +147,43 @@ def _read_documents(documents: list[Path], root: Path, corpus: CorpusConfig, fol
             progress.set_postfix(set_aside=set_aside, refresh=False)
             progress.update(row["pages"])
     return list(plan)
+
+
+def _embed_pages(config: EmbeddingConfig, record: IndexRecord, folder: StageFolder) -> int:
+    """Write the vectors of all pages, made on GPUs or on all CPUs; returns the number of windows. Parts with a file are kept."""
+    ray.data.DataContext.get_current().enable_progress_bars = False
+    stage_dir = folder.path.resolve()
+    plan = vector_parts.plan_parts(stage_dir / vector_parts.DIR_NAME, record.num_pages)
+    left = {path: part for path, part in plan.items() if not path.exists()}
+    with tqdm(
+        desc="embedding",
+        unit=" pages",
+        total=record.num_pages,
+        initial=record.num_pages - sum(map(len, left.values())),
+        mininterval=0.5 if sys.stderr.isatty() else 5,
+    ) as progress:
+        if left:
+            rows = [{"path": str(path), "start": part.start, "stop": part.stop} for path, part in left.items()]
+            num_workers, resources = _plan_embedders(config.device)
+            embedder: Any = vector_parts.PartEmbedder  # Ray's types know no classes
+            dataset = ray.data.from_items(rows, override_num_blocks=len(rows)).map(
+                embedder,
+                fn_constructor_args=(config, stage_dir / "search_index" / PAGES_NAME),
+                compute=ray.data.ActorPoolStrategy(size=min(num_workers, len(rows))),
+                **resources,
+            )
+            for row in dataset.iter_rows():
+                progress.update(row["pages"])
+    return vector_parts.merge_parts(list(plan), stage_dir / vectors.DIR_NAME, record.fingerprint, config)
+
+
+def _plan_embedders(device: str) -> tuple[int, dict[str, Any]]:
+    """How many processes embed at once, and what each takes of the cluster."""
+    if takes_gpus(device):
+        return max(1, count_gpus()), {"num_gpus": 1}
+    cpus = [int(node["Resources"].get("CPU", 0)) for node in ray.nodes() if node["Alive"]]
+    each = max(1, min(_CPUS_PER_EMBEDDER, max(cpus)))
+    return max(1, sum(num // each for num in cpus)), {"num_cpus": each}
 
 
 def _locate_questions(corpus: CorpusConfig, root: Path) -> Path | None:

@@ -1,8 +1,8 @@
-"""Options of the search index."""
+"""Options of the search index and of the vectors beside it."""
 
-from typing import Literal
+from typing import Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from drag_ray.config import BaseConfig
 
@@ -60,3 +60,32 @@ class SearchConfig(BaseConfig):
     """or: a page may match any word and BM25 ranks; and: a page must hold every word. The syntax whoosh always means and"""
     num_shards: int = Field(default=8, ge=1, le=256)
     """parts of the corpus that are indexed in parallel; rankings do not depend on it, and from 8 on the parts are merged"""
+
+
+class EmbeddingConfig(BaseConfig):
+    """Vectors of the pages, for the baselines dense and hybrid: what many would use instead of training."""
+
+    model: str = ""
+    """a model of sentence-transformers, as a folder or a Hugging Face name; empty for an index without vectors"""
+    window_tokens: int = Field(default=256, ge=8)
+    """tokens of the windows that pages are cut into, counting those that the model adds; a page is as good as its best one"""
+    overlap_tokens: int = Field(default=64, ge=0)
+    """tokens that a window shares with the one before it"""
+    query_prompt: str = ""
+    """text that the model expects before a query, for example "query: "; empty takes what the model's folder says"""
+    page_prompt: str = ""
+    """text that the model expects before a page; empty takes what the model's folder says"""
+    dtype: Literal["float32", "bfloat16", "float16"] = "float32"
+    """number format of the model's weights; the vectors are float32"""
+    device: Literal["auto", "cpu", "gpu"] = "auto"
+    """where pages are embedded; auto takes GPUs if the cluster has one when the stage starts. Queries are embedded on CPUs"""
+    batch_size: int = Field(default=32, ge=1)
+    """windows that the model reads at once"""
+
+    @model_validator(mode="after")
+    def _moves_on(self) -> Self:
+        if self.overlap_tokens >= self.window_tokens:
+            raise ValueError(
+                f"overlap_tokens is {self.overlap_tokens}, which must be less than window_tokens ({self.window_tokens})"
+            )
+        return self

@@ -78,8 +78,7 @@ def build_index(pages_path: Path, index_dir: Path, config: SearchConfig) -> Inde
         source_fingerprint=artifacts.compute_file_fingerprint(pages_path),
     )
     artifacts.write_json(scratch / INDEX_NAME, asdict(record))
-    listed = checksums.compute_checksums(scratch, checksums.list_files(scratch))
-    artifacts.write_text(scratch / checksums.LIST_NAME, checksums.format_list(listed))
+    write_checksums(scratch)
     shutil.rmtree(index_dir, ignore_errors=True)
     scratch.rename(index_dir)
     return record
@@ -102,22 +101,32 @@ def read_record(index_dir: Path) -> IndexRecord:
     return record
 
 
-def check_files(index_dir: Path) -> None:
-    """Look quickly whether the files of an index are what was written.
+def write_checksums(folder: Path) -> None:
+    """List the files of a folder, complete but for the list, in the list that `check_files` reads."""
+    listed = checksums.compute_checksums(folder, checksums.list_files(folder))
+    artifacts.write_text(folder / checksums.LIST_NAME, checksums.format_list(listed))
+
+
+def check_files(folder: Path, last_file: str = _LAST_FILE) -> None:
+    """Look quickly whether the files of an index, or of its vectors, are what was written.
+
+    Args:
+        folder: with a list of its files.
+        last_file: the last one in order of their names.
 
     Raises:
         SearchIndexError: names those that are not, and what was found and expected.
     """
-    path = index_dir / checksums.LIST_NAME
+    path = folder / checksums.LIST_NAME
     try:
         listed = checksums.parse_list(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise SearchIndexError(f"{path}: cannot be read ({error}). {REBUILD}") from None
-    if not listed or listed[-1].path != _LAST_FILE:
-        raise SearchIndexError(f"{path}: cut short, {_LAST_FILE} is not in it. {REBUILD}")
-    damage = checksums.find_damage(index_dir, listed)
+    if not listed or listed[-1].path != last_file:
+        raise SearchIndexError(f"{path}: cut short, {last_file} is not in it. {REBUILD}")
+    damage = checksums.find_damage(folder, listed)
     if damage:
-        raise SearchIndexError(f"{index_dir}: damaged: {checksums.describe_damage(damage)}. {REBUILD}")
+        raise SearchIndexError(f"{folder}: damaged: {checksums.describe_damage(damage)}. {REBUILD}")
 
 
 def _read_record(index_dir: Path) -> IndexRecord:

@@ -69,8 +69,8 @@ class Searcher:
         Raises:
             SearchIndexError: `top_k` is below 1.
         """
-        _check_top_k(top_k)
-        return self._to_hits(self._ranker.rank(text, top_k, None if files is None else self._pages.row_ranges(files)))
+        check_top_k(top_k)
+        return self.to_hits(self._ranker.rank(text, top_k, None if files is None else self._pages.row_ranges(files)))
 
     def search_terms(self, weights: Mapping[str, float], top_k: int) -> list[Hit]:
         """The `top_k` best pages for terms (as `analyze` gives them) that weigh more or less in the score, joined by OR.
@@ -78,8 +78,8 @@ class Searcher:
         Raises:
             SearchIndexError: `top_k` is below 1.
         """
-        _check_top_k(top_k)
-        return self._to_hits(self._ranker.rank_terms(weights, top_k))
+        check_top_k(top_k)
+        return self.to_hits(self._ranker.rank_terms(weights, top_k))
 
     def search_expanded(self, question: str, addition: str, question_weight: float, top_k: int) -> list[Hit]:
         """The `top_k` best pages for a question and what is added to it, whose scores add up.
@@ -94,8 +94,8 @@ class Searcher:
         Raises:
             SearchIndexError: `top_k` is below 1.
         """
-        _check_top_k(top_k)
-        return self._to_hits(self._ranker.rank_expanded(question, addition, question_weight, top_k))
+        check_top_k(top_k)
+        return self.to_hits(self._ranker.rank_expanded(question, addition, question_weight, top_k))
 
     def search_batch(self, texts: Sequence[str], top_k: int) -> list[list[Hit]]:
         """`search` for many texts, on all cores.
@@ -105,10 +105,10 @@ class Searcher:
         Raises:
             SearchIndexError: `top_k` is below 1, the index has been built anew since it was opened, or a process died.
         """
-        _check_top_k(top_k)
+        check_top_k(top_k)
         if len(texts) < _MIN_BATCH:
             return [self.search(text, top_k) for text in texts]
-        return [self._to_hits(ranking) for ranking in self._processes.rank(texts, top_k)]
+        return [self.to_hits(ranking) for ranking in self._processes.rank(texts, top_k)]
 
     @cached_property
     def _processes(self) -> SearchProcesses:
@@ -121,8 +121,8 @@ class Searcher:
         Raises:
             SearchIndexError: the hit is of another index, or `top_k` is below 1.
         """
-        _check_top_k(top_k)
-        return self._to_hits(self._ranker.rank_similar(self._row(hit), self.text(hit), top_k))
+        check_top_k(top_k)
+        return self.to_hits(self._ranker.rank_similar(self._row(hit), self.text(hit), top_k))
 
     @guard
     def snippet(self, hit: Hit, text: str, max_chars: int = 300) -> Snippet:
@@ -165,10 +165,12 @@ class Searcher:
         return row
 
     @guard
-    def _to_hits(self, ranking: Ranking) -> list[Hit]:
+    def to_hits(self, ranking: Ranking) -> list[Hit]:
+        """The pages of a ranking by (score, row) of the page table, best first."""
         return [Hit(*self._pages.key(row), rank, score) for rank, (score, row) in enumerate(ranking, start=1)]
 
 
-def _check_top_k(top_k: int) -> None:
+def check_top_k(top_k: int) -> None:
+    """SearchIndexError unless a search is to find one page at least."""
     if top_k < 1:
         raise SearchIndexError(f"top_k {top_k}: must be at least 1.")

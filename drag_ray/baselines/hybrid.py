@@ -1,0 +1,46 @@
+"""Hybrid retrieval: what BM25 and what the vectors find for the question, fused by reciprocal rank."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Self
+
+from pydantic import Field
+
+from drag_ray.baselines.baseline import Sources
+from drag_ray.baselines.dense import Dense
+from drag_ray.config import BaseConfig
+
+if TYPE_CHECKING:
+    from drag_ray.agent.environment import PageSearcher
+    from drag_ray.search.searcher import Searcher
+
+
+class HybridConfig(BaseConfig):
+    """Reciprocal rank fusion of the rankings by words and by vectors."""
+
+    depth: int = Field(default=100, ge=1)
+    """best pages that are taken of each of the two rankings"""
+    rrf_k: int = Field(default=60, ge=0)
+    """the constant of the fusion: the larger, the less the first ranks stand out"""
+
+
+@dataclass(frozen=True)
+class Hybrid(Dense):
+    """Searches for the question by words and by vectors."""
+
+    name = "hybrid"
+    summary = "the question, word for word, by words and by the vectors of an embedding model, fused by reciprocal rank"
+    section = ("hybrid", HybridConfig)
+
+    options: HybridConfig = field(default_factory=HybridConfig)
+
+    @classmethod
+    def prepare(cls, sources: Sources) -> Self:
+        """With the run's options and the vectors of its index."""
+        return cls(cls.find_vectors(sources.index_dir), sources.options.take(HybridConfig))
+
+    def open_searcher(self, searcher: "Searcher", questions: Sequence[str] = ()) -> "PageSearcher":
+        """The index and its vectors, with the model that made them."""
+        from drag_ray.search.hybrid import HybridSearcher
+
+        return HybridSearcher(searcher, self.open_dense(searcher, questions), self.options.depth, self.options.rrf_k)

@@ -1,0 +1,130 @@
+"""Folders of sentence-transformers: what they say of how a model makes one vector of a text.
+
+They are read here, and the model by transformers, so that nobody needs that package: most of its models are a transformer, one
+pooling of its token vectors, and perhaps normalising. A folder that asks for anything else is refused.
+"""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from drag_ray.errors import ConfigError
+
+_FILES = ("*.json", "*.safetensors", "*.txt", "*.model")
+"""What is taken of a model on the Hugging Face Hub: no code, and none of the formats of other programs."""
+_LAYOUTS = (["Transformer", "Pooling"], ["Transformer", "Pooling", "Normalize"])
+_POOLINGS = {"cls": "cls_token", "mean": "mean_tokens", "lasttoken": "lasttoken"}
+"""Each with what older folders call it."""
+_OLD_PREFIX = "pooling_mode_"
+_PAGE_PROMPTS = ("document", "passage", "corpus")
+
+
+@dataclass(frozen=True)
+class EmbeddingFolder:
+    """What the folder of an embedding model says.
+
+    Attributes:
+        transformer_dir: tokenizer and weights.
+        pooling: cls, mean or lasttoken: of which token vectors a text's vector is made.
+        normalises: whether vectors have length 1, so that inner products are cosines.
+        max_tokens: that the model reads; 0 where only its tokenizer says it.
+        lowercases: whether texts become lower case before the tokenizer sees them.
+        query_prompt, page_prompt: text before each query and each page.
+    """
+
+    transformer_dir: Path
+    pooling: str
+    normalises: bool
+    max_tokens: int = 0
+    lowercases: bool = False
+    query_prompt: str = ""
+    page_prompt: str = ""
+
+
+def read_embedding_folder(model: str) -> EmbeddingFolder:
+    """Read what a model says of itself, not its weights.
+
+    Args:
+        model: a folder, or a name on the Hugging Face Hub, from where it is fetched.
+
+    Raises:
+        ConfigError: there is no such model, or it is of a kind that cannot be read here.
+    """
+    folder = _locate(model)
+    modules = _read_json(folder / "modules.json", list)
+    kinds = [str(module.get("type")).rpartition(".")[2] for module in modules]
+    if kinds not in _LAYOUTS:
+        raise ConfigError(
+            f"{folder / 'modules.json'}: the model is made of {', '.join(kinds)}; expected Transformer, Pooling and perhaps "
+            "Normalize. Name another as embedding.model, for example sentence-transformers/all-MiniLM-L6-v2."
+        )
+    transformer_dir = folder / modules[0].get("path", "")
+    said = _read_json(folder / "config_sentence_transformers.json", dict, default={})
+    limits = _read_json(transformer_dir / "sentence_bert_config.json", dict, default={})
+    prompts = {name: text for name, text in (said.get("prompts") or {}).items() if text}
+    default_prompt = prompts.get(said.get("default_prompt_name"), "")
+    return EmbeddingFolder(
+        transformer_dir=transformer_dir,
+        pooling=_read_pooling(folder / modules[1].get("path", "") / "config.json", has_prompt=bool(prompts)),
+        normalises=kinds[-1] == "Normalize" or _reads_cosines(folder, said),
+        max_tokens=limits.get("max_seq_length") or 0,
+        lowercases=bool(limits.get("do_lower_case")),
+        query_prompt=prompts.get("query", default_prompt),
+        page_prompt=next((prompts[name] for name in _PAGE_PROMPTS if name in prompts), default_prompt),
+    )
+
+
+def resolve_name(model: str) -> str:
+    """The name by which a model is found from anywhere: a folder's absolute path, or its name on the Hub."""
+    folder = Path(model).expanduser()
+    return str(folder.resolve()) if folder.is_dir() else model
+
+
+def _locate(model: str) -> Path:
+    folder = Path(resolve_name(model))
+    if folder.is_dir():
+        return folder
+    from huggingface_hub import snapshot_download
+
+    try:
+        return Path(snapshot_download(model, allow_patterns=list(_FILES)))
+    except (OSError, ValueError) as error:
+        raise ConfigError(
+            f"embedding.model {model!r}: no such folder, and no model that the Hugging Face Hub gives us ({error})."
+        ) from None
+
+
+def _read_pooling(path: Path, *, has_prompt: bool) -> str:
+    config = _read_json(path, dict)
+    known = {f"{_OLD_PREFIX}{old}": name for name, old in _POOLINGS.items()}
+    chosen = [known.get(key, key) for key, value in config.items() if key.startswith(_OLD_PREFIX) and value]
+    modes = config.get("pooling_mode", chosen)
+    modes = [modes] if isinstance(modes, str) else modes
+    if len(modes) != 1 or modes[0] not in _POOLINGS:
+        raise ConfigError(f"{path}: the pooling is {', '.join(modes) or 'none'}; expected one of {', '.join(_POOLINGS)}.")
+    if has_prompt and not config.get("include_prompt", True):
+        raise ConfigError(f"{path}: the model pools without its prompts (include_prompt), which cannot be done here.")
+    return modes[0]
+
+
+def _reads_cosines(folder: Path, said: dict[str, Any]) -> bool:
+    """Whether scores are cosines, as they are where a folder says nothing, and not inner products of any length."""
+    name = said.get("similarity_fn_name") or "cosine"
+    if name not in ("cosine", "dot"):
+        raise ConfigError(f"{folder}: the model's vectors are compared by {name}; expected cosine or dot.")
+    return name == "cosine"
+
+
+def _read_json(path: Path, kind: type, default: Any = None) -> Any:
+    try:
+        value = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        if default is not None:
+            return default
+        raise ConfigError(f"{path}: no such file. embedding.model must be a model of sentence-transformers.") from None
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"{path}: cannot be read ({error}).") from None
+    if not isinstance(value, kind):
+        raise ConfigError(f"{path}: holds a {type(value).__name__}, expected a {kind.__name__}.")
+    return value

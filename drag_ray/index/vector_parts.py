@@ -1,0 +1,92 @@
+"""The vectors of an index in parts: those of some pages at once, written to one file, and not made again.
+
+A part is a range of rows of the page table. Embedding takes by far the longest of all that the stage does, so a stage that is
+killed finds the parts that were finished.
+"""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from drag_ray import artifacts
+from drag_ray.search.config import EmbeddingConfig
+from drag_ray.search.page_table import map_texts
+from drag_ray.search.vectors import PROBE, VectorsRecord, write_vectors
+
+DIR_NAME = "vector_parts"
+_MAX_PAGES = 128
+
+
+class VectorPart(NamedTuple):
+    """The windows of some pages: rows int64 (n,), their vectors float32 (n, dimensions), and the vector of the probe."""
+
+    rows: np.ndarray
+    vectors: np.ndarray
+    probe: np.ndarray
+
+
+def plan_parts(parts_dir: Path, num_pages: int) -> dict[Path, range]:
+    """The file of each part and its rows, in their order."""
+    starts = range(0, num_pages, _MAX_PAGES)
+    return {parts_dir / f"{start:010}.npz": range(start, min(start + _MAX_PAGES, num_pages)) for start in starts}
+
+
+class PartEmbedder:
+    """Makes parts in one process, with one model, on a GPU if the process sees one.
+
+    Args:
+        config: the model and its windows.
+        pages_path: the page table of the index.
+    """
+
+    def __init__(self, config: EmbeddingConfig, pages_path: Path) -> None:
+        import torch
+
+        from drag_ray.engine.embedding import Embedder
+
+        uses_gpu = config.device != "cpu" and torch.cuda.is_available()
+        self._embedder = Embedder(config, "cuda" if uses_gpu else "cpu")
+        self._texts = map_texts(pages_path)
+        [self._probe] = self._embedder.embed_queries([PROBE])
+
+    def write(self, path: Path, rows: range) -> int:
+        """Embed the windows of the pages at `rows` and write their part, whole or not at all; returns how many windows it has."""
+        texts = self._texts.slice(rows.start, len(rows)).to_pylist()
+        cut = [(row, window) for row, text in zip(rows, texts, strict=True) for window in self._embedder.cut_windows(text)]
+        vectors = self._embedder.embed_pages([window for _, window in cut])
+        part = VectorPart(np.array([row for row, _ in cut], np.int64), vectors, self._probe)
+        with artifacts.whole_or_absent(path) as scratch, scratch.open("wb") as stream:
+            np.savez(stream, **part._asdict())
+        return len(cut)
+
+    def __call__(self, row: dict[str, str | int]) -> dict[str, int]:
+        """A row of Ray Data: where a part goes, its first row and the one behind its last; how many pages it has then."""
+        rows = range(int(row["start"]), int(row["stop"]))
+        self.write(Path(str(row["path"])), rows)
+        return {"pages": len(rows)}
+
+
+def read_part(path: Path) -> VectorPart:
+    """Read what `PartEmbedder.write` wrote."""
+    with np.load(path) as arrays:
+        return VectorPart(**arrays)
+
+
+def merge_parts(part_paths: Sequence[Path], vectors_dir: Path, index_fingerprint: str, config: EmbeddingConfig) -> int:
+    """Write the vectors of an index from all its parts, in the order of their rows; returns how many windows they have."""
+    from drag_ray.engine.embedding_folder import resolve_name
+
+    num_windows = sum(len(read_part(path).rows) for path in part_paths)
+    probe = read_part(part_paths[0]).probe
+    options = config.model_copy(update={"model": resolve_name(config.model)}).model_dump(mode="json")
+    record = VectorsRecord(index_fingerprint, num_windows, len(probe), options, probe.tolist())
+    write_vectors(_read_pairs(part_paths), vectors_dir, record)
+    return num_windows
+
+
+def _read_pairs(part_paths: Sequence[Path]) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    for path in part_paths:
+        part = read_part(path)
+        yield part.rows, part.vectors

@@ -1,0 +1,81 @@
+"""Dense search: the pages whose windows lie nearest to the query, by the vectors that an embedding model makes of both."""
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from drag_ray.errors import SearchIndexError
+from drag_ray.search.searcher import Searcher, check_top_k
+from drag_ray.search.vectors import PROBE, PageVectors
+from drag_ray.types import Hit, Page
+
+Embed = Callable[[Sequence[str]], np.ndarray]
+"""From n texts to their vectors, float32 (n, dimensions), of length 1 where the model's scores are cosines."""
+
+_NUM_KEPT = 100_000
+_MIN_AGREEMENT = 0.99
+"""Cosine of the probe's vectors, then and now: number formats and processors change less, another model changes more."""
+
+
+class DenseSearcher:
+    """Searches the vectors of an index. Safe to share between threads if `embed` is.
+
+    Args:
+        searcher: the index, which has the pages.
+        vectors: of its pages.
+        embed: makes vectors of queries, by the model that made those of the pages. Each text is embedded once.
+
+    Raises:
+        SearchIndexError: `embed` is of another model than the vectors.
+    """
+
+    def __init__(self, searcher: Searcher, vectors: PageVectors, embed: Embed) -> None:
+        self._searcher = searcher
+        self._vectors = vectors
+        self._embed = embed
+        self._embedded: dict[str, np.ndarray] = {}
+        self._check_model()
+
+    def prepare(self, texts: Sequence[str]) -> None:
+        """Embed queries that are going to be asked: many at once take less time than one by one."""
+        new = list(dict.fromkeys(text for text in texts if text not in self._embedded))
+        if new:
+            self._embedded.update(zip(new, self._embed(new), strict=True))
+
+    def search(self, text: str, top_k: int) -> list[Hit]:
+        """The `top_k` pages with the best window for a query, best first; equal scores in order of (file, page).
+
+        Blank text finds nothing.
+
+        Raises:
+            SearchIndexError: `top_k` is below 1.
+        """
+        check_top_k(top_k)
+        if not text.strip():
+            return []
+        return self._searcher.to_hits(self._vectors.rank(self._vector(text), top_k))
+
+    def page(self, hit: Hit) -> Page:
+        """The page of a hit. Errors are those of `Searcher.page`."""
+        return self._searcher.page(hit)
+
+    def _vector(self, text: str) -> np.ndarray:
+        vector = self._embedded.get(text)
+        if vector is None:
+            [vector] = self._embed([text])
+            if len(self._embedded) < _NUM_KEPT:
+                self._embedded[text] = vector
+        return vector
+
+    def _check_model(self) -> None:
+        record = self._vectors.record
+        [found], expected = self._embed([PROBE]), np.array(record.probe, np.float32)
+        if found.shape != expected.shape or not _compute_cosine(found, expected) >= _MIN_AGREEMENT:
+            raise SearchIndexError(
+                f"{self._vectors.vectors_dir}: the embedding model {record.embedding.get('model')!r} is no longer the one that "
+                "made these vectors. Put that one back, or make them again: python jobs/index.py --embedding.model FOLDER"
+            )
+
+
+def _compute_cosine(first: np.ndarray, second: np.ndarray) -> float:
+    return float(first @ second / (np.linalg.norm(first) * np.linalg.norm(second)))

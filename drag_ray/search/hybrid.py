@@ -1,0 +1,38 @@
+"""Hybrid search: by words and by vectors at once."""
+
+from drag_ray.search.dense import DenseSearcher
+from drag_ray.search.fusion import RRF_K, fuse_rankings
+from drag_ray.search.searcher import Searcher, check_top_k
+from drag_ray.types import Hit, Page
+
+
+class HybridSearcher:
+    """The reciprocal rank fusion of what BM25 and a dense searcher find for the same query.
+
+    Args:
+        searcher: of the words.
+        dense: of the vectors, over the same index.
+        depth: pages that each of them finds, at least.
+        k: the constant of the fusion.
+    """
+
+    def __init__(self, searcher: Searcher, dense: DenseSearcher, depth: int = 100, k: int = RRF_K) -> None:
+        self._searcher = searcher
+        self._dense = dense
+        self._depth = depth
+        self._k = k
+
+    def search(self, text: str, top_k: int) -> list[Hit]:
+        """The `top_k` best pages for a query, best first, with the scores of the fusion.
+
+        Raises:
+            SearchIndexError: `top_k` is below 1.
+        """
+        check_top_k(top_k)
+        depth = max(self._depth, top_k)
+        found = [self._searcher.search(text, depth), self._dense.search(text, depth)]
+        return fuse_rankings(found, self._k)[:top_k]
+
+    def page(self, hit: Hit) -> Page:
+        """The page of a hit. Errors are those of `Searcher.page`."""
+        return self._searcher.page(hit)

@@ -1,0 +1,144 @@
+"""The vectors of an index's pages: a page is cut into windows, and each window has one.
+
+    vectors/
+      vectors.npy     float32 (windows, dimensions), in order of the pages; memory-mapped by every searcher
+      rows.npy        int64 (windows,): the row of each window's page in the index's page table, ascending
+      vectors.json    what made the vectors
+      checksums.jsonl the sizes and hashes of all these (see `checksums`)
+
+Search is exact: every query is compared with every window, so that a ranking is not a matter of chance and nothing has to be
+tuned. That reads the whole file for each query, 154 MB for 100,000 windows of 384 dimensions.
+"""
+
+import json
+import shutil
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from drag_ray import artifacts
+from drag_ray.errors import SearchIndexError
+from drag_ray.search.index import REBUILD, check_files, write_checksums
+from drag_ray.search.ranker import Ranking
+
+DIR_NAME = "vectors"
+PROBE = "Which page says how fast the rotor may turn?"
+"""A query whose vector is kept with those of the pages: it shows whether a model still is the one that made them."""
+_RECORD_NAME, _ROWS_NAME, _VECTORS_NAME = "vectors.json", "rows.npy", "vectors.npy"
+_FORMAT = 1
+_SCORE_DIGITS = 5
+"""What is left of a score: the vectors of equal texts differ behind them, by the texts that they were embedded with."""
+
+
+@dataclass(frozen=True)
+class VectorsRecord:
+    """What made the vectors of an index.
+
+    `index_fingerprint` is that of the index's record, `embedding` the options by which queries are embedded too (as
+    `EmbeddingConfig` has them), and `probe` the vector of the query `PROBE`.
+    """
+
+    index_fingerprint: str
+    num_windows: int
+    dimensions: int
+    embedding: dict[str, Any]
+    probe: list[float]
+    format: int = _FORMAT
+
+
+def has_vectors(vectors_dir: Path) -> bool:
+    """Whether there are vectors in a folder, sound or not."""
+    return (vectors_dir / _RECORD_NAME).exists()
+
+
+def write_vectors(parts: Iterable[tuple[np.ndarray, np.ndarray]], vectors_dir: Path, record: VectorsRecord) -> None:
+    """Write the vectors of all pages into `vectors_dir`, replacing what is there. One part of them is in memory at a time.
+
+    Args:
+        parts: rows, ascending within and between the parts, int64 (n,), and vectors, float32 (n, dimensions); as many of both as
+            the record says.
+        vectors_dir: their folder.
+        record: what made them.
+    """
+    scratch = vectors_dir.with_name(f".{vectors_dir.name}.unfinished")
+    shutil.rmtree(scratch, ignore_errors=True)
+    scratch.mkdir(parents=True)
+    shape = (record.num_windows, record.dimensions)
+    all_rows = np.lib.format.open_memmap(scratch / _ROWS_NAME, "w+", np.int64, shape[:1])
+    all_vectors = np.lib.format.open_memmap(scratch / _VECTORS_NAME, "w+", np.float32, shape)
+    start = 0
+    for rows, vectors in parts:
+        stop = start + len(rows)
+        all_rows[start:stop], all_vectors[start:stop] = rows, vectors
+        start = stop
+    all_rows.flush()
+    all_vectors.flush()
+    artifacts.write_json(scratch / _RECORD_NAME, asdict(record))
+    write_checksums(scratch)
+    shutil.rmtree(vectors_dir, ignore_errors=True)
+    scratch.rename(vectors_dir)
+
+
+class PageVectors:
+    """The vectors of an index, open for search. Safe to share between threads.
+
+    Args:
+        vectors_dir: what `write_vectors` wrote.
+        index_fingerprint: of the index that is searched.
+
+    Raises:
+        SearchIndexError: there are none, they are damaged, or they are of another index.
+    """
+
+    def __init__(self, vectors_dir: Path, index_fingerprint: str) -> None:
+        self.vectors_dir = vectors_dir
+        self.record = _read_record(vectors_dir)
+        if self.record.index_fingerprint != index_fingerprint:
+            raise SearchIndexError(
+                f"{vectors_dir}: vectors of the index {self.record.index_fingerprint}, this one is {index_fingerprint}. {REBUILD}"
+            )
+        check_files(vectors_dir, _VECTORS_NAME)
+        try:
+            self._vectors = np.load(vectors_dir / _VECTORS_NAME, mmap_mode="r")
+            rows = np.load(vectors_dir / _ROWS_NAME)
+            if (self._vectors.shape, len(rows)) != ((self.record.num_windows, self.record.dimensions), self.record.num_windows):
+                raise ValueError(f"vectors of shape {self._vectors.shape} and {len(rows)} rows")
+        except (OSError, ValueError, EOFError) as error:
+            raise SearchIndexError(f"{vectors_dir}: cannot be read ({error}). {REBUILD}") from None
+        self._rows, self._starts = np.unique(rows, return_index=True)
+
+    def rank(self, query: np.ndarray, top_k: int) -> Ranking:
+        """The `top_k` pages whose best window has the largest inner product with a query, equal scores in order of their rows.
+
+        Args:
+            query: float32 (dimensions,).
+            top_k: pages at most; those without text are never among them.
+        """
+        if not len(self._rows):
+            return []
+        products = self._vectors @ query
+        scores = np.maximum.reduceat(products, self._starts).astype(np.float64).round(_SCORE_DIGITS)
+        top_k = min(top_k, len(scores))
+        worst = np.partition(scores, -top_k)[-top_k]
+        candidates = np.flatnonzero(scores >= worst)
+        best = candidates[np.argsort(-scores[candidates], kind="stable")][:top_k]
+        return list(zip(scores[best].tolist(), self._rows[best].tolist(), strict=True))
+
+
+def _read_record(vectors_dir: Path) -> VectorsRecord:
+    path = vectors_dir / _RECORD_NAME
+    try:
+        values = json.loads(path.read_text(encoding="utf-8"))
+        found = values.get("format")
+        if found != _FORMAT:
+            raise SearchIndexError(f"{vectors_dir}: vectors of format {found}, this code reads format {_FORMAT}. {REBUILD}")
+        return VectorsRecord(**values)
+    except FileNotFoundError:
+        raise SearchIndexError(
+            f"{vectors_dir}: no vectors of pages. Make them: python jobs/index.py --embedding.model FOLDER"
+        ) from None
+    except (OSError, ValueError, TypeError, AttributeError) as error:
+        raise SearchIndexError(f"{path}: not a record of vectors ({error}). {REBUILD}") from None
