@@ -90,7 +90,9 @@ def _check(sections: IndexSections) -> None:
     """What would be noticed only after the documents have been read, which may take hours."""
     corpus = sections.corpus
     if sections.embedding.model:
-        read_embedding_folder(sections.embedding.model)
+        from drag_ray.engine.windows import WindowTokenizer  # transformers takes seconds to import
+
+        WindowTokenizer(read_embedding_folder(sections.embedding.model), sections.embedding)
     if corpus.questions == MANUALS and corpus.documents != MANUALS:
         raise ConfigError(
             f"corpus.questions is {MANUALS!r}, but corpus.documents is {corpus.documents!r}. "
@@ -173,6 +175,8 @@ def _embed_pages(config: EmbeddingConfig, record: IndexRecord, folder: StageFold
                 **resources,
             )
             for row in dataset.iter_rows():
+                if row["error"]:
+                    raise ConfigError(row["error"])
                 progress.update(row["pages"])
     return vector_parts.merge_parts(list(plan), stage_dir / vectors.DIR_NAME, record.fingerprint, config)
 

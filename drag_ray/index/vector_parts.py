@@ -5,15 +5,21 @@ killed finds the parts that were finished.
 """
 
 from collections.abc import Iterator, Sequence
+from functools import cached_property
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+import pyarrow as pa
 
 from drag_ray import artifacts
+from drag_ray.errors import ConfigError
 from drag_ray.search.config import EmbeddingConfig
 from drag_ray.search.page_table import map_texts
 from drag_ray.search.vectors import PROBE, VectorsRecord, write_vectors
+
+if TYPE_CHECKING:
+    from drag_ray.engine.embedding import Embedder
 
 DIR_NAME = "vector_parts"
 _MAX_PAGES = 128
@@ -34,7 +40,7 @@ def plan_parts(parts_dir: Path, num_pages: int) -> dict[Path, range]:
 
 
 class PartEmbedder:
-    """Makes parts in one process, with one model, on a GPU if the process sees one.
+    """Makes parts in one process, with one model, on a GPU if the process sees one. The model is loaded with the first part.
 
     Args:
         config: the model and its windows.
@@ -42,30 +48,46 @@ class PartEmbedder:
     """
 
     def __init__(self, config: EmbeddingConfig, pages_path: Path) -> None:
-        import torch
+        self._config = config
+        self._pages_path = pages_path
 
-        from drag_ray.engine.embedding import Embedder
+    def write(self, path: Path, rows: range) -> None:
+        """Embed the windows of the pages at `rows` and write their part, whole or not at all.
 
-        uses_gpu = config.device != "cpu" and torch.cuda.is_available()
-        self._embedder = Embedder(config, "cuda" if uses_gpu else "cpu")
-        self._texts = map_texts(pages_path)
-        [self._probe] = self._embedder.embed_queries([PROBE])
-
-    def write(self, path: Path, rows: range) -> int:
-        """Embed the windows of the pages at `rows` and write their part, whole or not at all; returns how many windows it has."""
+        Raises:
+            ConfigError: the model cannot be loaded, or makes infinite numbers.
+        """
         texts = self._texts.slice(rows.start, len(rows)).to_pylist()
-        cut = [(row, window) for row, text in zip(rows, texts, strict=True) for window in self._embedder.cut_windows(text)]
+        cut = [(row, window) for row, text in zip(rows, texts, strict=True) for window in self._embedder.windows.cut(text)]
         vectors = self._embedder.embed_pages([window for _, window in cut])
         part = VectorPart(np.array([row for row, _ in cut], np.int64), vectors, self._probe)
         with artifacts.whole_or_absent(path) as scratch, scratch.open("wb") as stream:
             np.savez(stream, **part._asdict())
-        return len(cut)
 
-    def __call__(self, row: dict[str, str | int]) -> dict[str, int]:
-        """A row of Ray Data: where a part goes, its first row and the one behind its last; how many pages it has then."""
-        rows = range(int(row["start"]), int(row["stop"]))
-        self.write(Path(str(row["path"])), rows)
-        return {"pages": len(rows)}
+    def __call__(self, row: dict[str, Any]) -> dict[str, Any]:
+        """`write` for a row of Ray Data; what comes back says how many pages are done, or what is wrong, which Ray would bury."""
+        try:
+            self.write(Path(row["path"]), range(row["start"], row["stop"]))
+        except ConfigError as error:
+            return {"pages": 0, "error": str(error)}
+        return {"pages": row["stop"] - row["start"], "error": ""}
+
+    @cached_property
+    def _embedder(self) -> "Embedder":
+        import torch
+
+        from drag_ray.engine.embedding import Embedder
+
+        uses_gpu = self._config.device != "cpu" and torch.cuda.is_available()
+        return Embedder(self._config, "cuda" if uses_gpu else "cpu")
+
+    @cached_property
+    def _texts(self) -> pa.ChunkedArray:
+        return map_texts(self._pages_path)
+
+    @cached_property
+    def _probe(self) -> np.ndarray:
+        return self._embedder.embed_queries([PROBE])[0]
 
 
 def read_part(path: Path) -> VectorPart:

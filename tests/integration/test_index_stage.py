@@ -7,6 +7,7 @@ import os
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from embedding_models import write_embedding_model
 from PIL import Image, ImageDraw, ImageFont
 from reportlab.lib.utils import ImageReader
 from reportlab.pdfgen.canvas import Canvas
@@ -16,14 +17,16 @@ from drag_ray.cluster import ClusterConfig, connect
 from drag_ray.corpus.config import CorpusConfig
 from drag_ray.corpus.page_images import PageImages
 from drag_ray.corpus.page_reader import PageReader
+from drag_ray.engine.embedding import Embedder
 from drag_ray.errors import ConfigError, DataError
-from drag_ray.index import stage
+from drag_ray.index import stage, vector_parts
 from drag_ray.index.config import IndexSections
 from drag_ray.inputs import Inputs
-from drag_ray.pipeline import run_stage
+from drag_ray.pipeline import compute_identity, run_stage
 from drag_ray.run_config import RunConfig
-from drag_ray.search.config import SearchConfig
+from drag_ray.search.config import EmbeddingConfig, SearchConfig
 from drag_ray.search.index import read_record
+from drag_ray.search.vectors import PageVectors
 from drag_ray.stage_folder import StageFolder
 from drag_ray.stages import STAGES
 
@@ -53,9 +56,9 @@ def documents_dir(tmp_path):
     return folder
 
 
-def run_index(tmp_path, **options):
+def run_index(tmp_path, embedding=None, **options):
     identity = artifacts.Identity("index", {}, {}, "test")
-    sections = IndexSections(CorpusConfig(**options), SearchConfig())
+    sections = IndexSections(CorpusConfig(**options), SearchConfig(), embedding or EmbeddingConfig())
     with StageFolder(tmp_path / "run" / "index", identity) as folder:
         return stage.run(sections, Inputs({}), folder), folder.path
 
@@ -286,3 +289,74 @@ def test_a_document_that_kills_its_process_is_set_aside(tmp_path, documents_dir,
     problems = [json.loads(line) for line in (path / "problems.jsonl").read_text().splitlines()]
     (problem,) = [problem for problem in problems if problem["place"].endswith("deadly.pdf")]
     assert problem["reason"].startswith("3 processes died")
+
+
+def embed_with(folder, **options):
+    return EmbeddingConfig(model=str(folder), window_tokens=8, overlap_tokens=2, **options)
+
+
+def test_pages_get_vectors_and_a_stage_that_is_started_again_keeps_those_that_it_has(tmp_path, documents_dir, monkeypatch):
+    lines = [{"file": "load", "page": page, "text": f"wing spar load {'fuel ' * page}"} for page in range(1, 10)]
+    (documents_dir / "load.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    config = embed_with(write_embedding_model(tmp_path / "model"))
+    monkeypatch.setattr(vector_parts, "_MAX_PAGES", 4)
+
+    def fail(*arguments):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(vector_parts, "merge_parts", fail)
+        with pytest.raises(KeyboardInterrupt):
+            run_index(tmp_path, config, documents=str(documents_dir), questions="")
+    stage_dir = tmp_path / "run" / "index"
+    first, second, third = sorted((stage_dir / "vector_parts").iterdir())
+    second.unlink()
+    written_ns = [path.stat().st_mtime_ns for path in (first, third)]
+    with monkeypatch.context() as patched:
+        patched.setattr(vector_parts, "merge_parts", fail)
+        with pytest.raises(KeyboardInterrupt):
+            run_index(tmp_path, config, documents=str(documents_dir), questions="")
+    assert second.exists()
+    assert [path.stat().st_mtime_ns for path in (first, third)] == written_ns
+    counts, folder = run_index(tmp_path, config, documents=str(documents_dir), questions="")
+    assert not (folder / "vector_parts").exists()
+    embedder = Embedder(config)
+    windows = [window for row in read_rows(folder) for window in embedder.windows.cut(row["text"])]
+    assert counts["pages"] == 12
+    assert counts["windows"] == len(windows) > 12
+    vectors = PageVectors(folder / "vectors", read_record(folder / "search_index").fingerprint)
+    assert vectors.record.embedding["model"] == str(tmp_path / "model")
+    pages = read_rows(folder)
+    [query] = embedder.embed_queries(["wing spar load fuel"])
+    (score, row), *_ = vectors.rank(query, 3)
+    assert (pages[row]["file"], pages[row]["page_number"], score) == ("load", 1, 1.0)
+
+
+def test_an_embedding_model_that_cannot_be_used_is_refused_before_documents_are_read(tmp_path, documents_dir):
+    folder = write_embedding_model(tmp_path / "model", modules=("Transformer", "Pooling", "Dense"))
+    for config, message in (
+        (embed_with(folder), "made of Transformer, Pooling, Dense"),
+        (embed_with(tmp_path / "nowhere"), r"embedding\.model '.*nowhere': no such folder"),
+    ):
+        with pytest.raises(ConfigError, match=message):
+            run_index(tmp_path, config, documents=str(documents_dir), questions="")
+    assert not (tmp_path / "run" / "index" / "parts").exists()
+
+
+def test_a_model_without_weights_is_told_in_a_sentence(tmp_path, documents_dir):
+    folder = write_embedding_model(tmp_path / "model")
+    (folder / "model.safetensors").unlink()
+    with pytest.raises(ConfigError, match=r"^\S+/model: cannot be read as an embedding model"):
+        run_index(tmp_path, embed_with(folder), documents=str(documents_dir), questions="")
+
+
+def test_the_embedding_model_is_part_of_what_the_stage_is_made_from(tmp_path, documents_dir):
+    folder = write_embedding_model(tmp_path / "model")
+    options = {"run_dir": tmp_path / "run", "corpus": CorpusConfig(documents=str(documents_dir), questions="")}
+    plain = compute_identity(STAGES["index"], RunConfig(**options))
+    config = RunConfig(**options, embedding=embed_with(folder))
+    identity = compute_identity(STAGES["index"], config)
+    elsewhere = compute_identity(STAGES["index"], RunConfig(**options, embedding=embed_with(folder, device="gpu", batch_size=8)))
+    assert identity.fingerprint == elsewhere.fingerprint != plain.fingerprint
+    os.utime(folder / "model.safetensors", (0, 0))
+    assert compute_identity(STAGES["index"], config).fingerprint != identity.fingerprint

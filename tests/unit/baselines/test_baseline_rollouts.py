@@ -4,6 +4,7 @@ import asyncio
 import pickle
 
 import pytest
+from embedding_models import write_embedding_model
 from factories import build_page, build_question
 
 from drag_ray import artifacts, schemas
@@ -11,18 +12,24 @@ from drag_ray.agent.config import AgentConfig, Example
 from drag_ray.agent.protocols.registry import get_protocol
 from drag_ray.agent.rollout import RolloutTask
 from drag_ray.baselines.baseline import Baseline
+from drag_ray.baselines.dense import Dense
+from drag_ray.baselines.hybrid import Hybrid, HybridConfig
 from drag_ray.baselines.hyde import Hyde
 from drag_ray.baselines.passages import PassageConfig
 from drag_ray.baselines.query2doc import PassageExample, Query2doc
 from drag_ray.baselines.registry import BASELINES
 from drag_ray.baselines.rm3 import Rm3, Rm3Config
 from drag_ray.baselines.rollouts import BaselineOptions, build_rollouts
+from drag_ray.engine.embedding import Embedder
 from drag_ray.engine.generate import GenerateFn, Request
 from drag_ray.engine.scripted import ScriptedEngine
 from drag_ray.errors import PromptTooLongError
-from drag_ray.search.config import SearchConfig
-from drag_ray.search.index import build_index
+from drag_ray.index import vector_parts
+from drag_ray.search.config import EmbeddingConfig, SearchConfig
+from drag_ray.search.fusion import fuse_rankings
+from drag_ray.search.index import PAGES_NAME, build_index
 from drag_ray.search.searcher import Searcher
+from drag_ray.search.vectors import PROBE
 from drag_ray.types import ActionKind, Evidence, StopReason, Trajectory
 
 QUESTION = build_question(question="How fast may the rotor turn?", evidence=(Evidence("manual.pdf", 2),))
@@ -43,13 +50,21 @@ def searcher(tmp_path_factory: pytest.TempPathFactory) -> Searcher:
     texts = ["rotor rotor blade fast", "rotor limit 340 revolutions", "fuel pump", "turn left", "a may day"]
     pages = [build_page(page_number=number, text=text) for number, text in enumerate(texts, start=1)]
     artifacts.write_parquet(folder / "pages.parquet", schemas.to_table(pages, schemas.PAGES))
-    build_index(folder / "pages.parquet", folder / "index", SearchConfig())
+    record = build_index(folder / "pages.parquet", folder / "index", SearchConfig())
+    config = EmbeddingConfig(model=str(write_embedding_model(folder / "model")), window_tokens=8, overlap_tokens=2)
+    vector_parts.PartEmbedder(config, folder / "index" / PAGES_NAME).write(folder / "part.npz", range(len(pages)))
+    vector_parts.merge_parts([folder / "part.npz"], folder / "vectors", record.fingerprint, config)
     return Searcher(folder / "index")
+
+
+def prepare(searcher: Searcher) -> dict[str, Baseline]:
+    vectors_dir = searcher.index_dir.parent / "vectors"
+    return {**PREPARED, "dense": Dense(vectors_dir), "hybrid": Hybrid(vectors_dir, HybridConfig(depth=3))}
 
 
 def ask(name: str, searcher: Searcher, engine: GenerateFn | None = None, **agent: object) -> Trajectory:
     config = AgentConfig(**{"top_k": 2, "max_tokens": 9, **agent})  # type: ignore[arg-type]
-    options = pickle.loads(pickle.dumps(BaselineOptions(config, PREPARED)))  # as on its way to a worker
+    options = pickle.loads(pickle.dumps(BaselineOptions(config, prepare(searcher))))  # as on its way to a worker
     rollouts = build_rollouts(name, options, searcher, engine, model="tiny")
     return asyncio.run(rollouts.run(RolloutTask(QUESTION, 0, "greedy", 7, baseline=name)))
 
@@ -90,6 +105,24 @@ def test_rm3_records_the_weighted_terms_that_it_searched(searcher: Searcher) -> 
     assert [hit.page_number for hit in turn.hits] == [
         hit.page_number for hit in searcher.search_terms({term: float(weight) for term, weight in weights.items()}, 10)
     ]
+
+
+def test_dense_and_hybrid_ask_the_question_of_the_vectors(searcher: Searcher) -> None:
+    words, dense, hybrid = (ask(name, searcher).turns[0] for name in ("question", "dense", "hybrid"))
+    assert words.query == dense.query == hybrid.query == QUESTION.question
+    assert all(-1 <= hit.score <= 1 for hit in dense.hits)
+    assert len(dense.hits) == 5 > len(words.hits)
+    assert hybrid.hits == tuple(fuse_rankings([words.hits, dense.hits]))
+
+
+def test_questions_that_are_known_are_embedded_at_once(searcher: Searcher, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+    embed = Embedder.embed_queries
+    monkeypatch.setattr(Embedder, "embed_queries", lambda embedder, texts: asked.append(list(texts)) or embed(embedder, texts))
+    options = BaselineOptions(AgentConfig(top_k=2), prepare(searcher))
+    rollouts = build_rollouts("dense", options, searcher, questions=[QUESTION.question, "Where is fuel?"])
+    asyncio.run(rollouts.run(RolloutTask(QUESTION, 0, "greedy", 7, baseline="dense")))
+    assert asked == [[PROBE], [QUESTION.question, "Where is fuel?"]]
 
 
 def test_hyde_searches_the_passage_and_keeps_it_as_its_reasoning(searcher: Searcher) -> None:

@@ -1,0 +1,52 @@
+"""Embedding models for tests: tiny ones with random weights, in folders as sentence-transformers writes them."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import torch
+from tokenizers import Tokenizer, models, pre_tokenizers, processors
+from transformers import BertConfig, BertModel, PreTrainedTokenizerFast
+
+WORDS = ("rotor", "speed", "limit", "fuel", "pump", "wing", "spar", "load", "oil", "filter", "query:", "page:")
+_MARKS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]")
+_MODULES = "sentence_transformers.models."
+
+
+def write_embedding_model(
+    folder: Path,
+    *,
+    pooling: dict[str, Any] | None = None,
+    modules: tuple[str, ...] = ("Transformer", "Pooling", "Normalize"),
+    limits: dict[str, Any] | None = None,
+    said: dict[str, Any] | None = None,
+    seed: int = 0,
+) -> Path:
+    """A BERT of one layer whose tokens are `WORDS`; the arguments are what the JSON files hold."""
+    folder.mkdir(parents=True)
+    torch.manual_seed(seed)
+    shape: dict[str, Any] = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
+    BertModel(BertConfig(vocab_size=len(WORDS) + len(_MARKS), max_position_embeddings=64, **shape)).save_pretrained(folder)
+    _build_tokenizer().save_pretrained(folder)
+    paths = {"Transformer": "", "Pooling": "1_Pooling", "Normalize": "2_Normalize"}
+    listed = [{"idx": place, "type": _MODULES + name, "path": paths.get(name, name)} for place, name in enumerate(modules)]
+    _write_json(folder / "modules.json", listed)
+    _write_json(folder / "1_Pooling" / "config.json", pooling or {"pooling_mode": "mean"})
+    _write_json(folder / "sentence_bert_config.json", {"max_seq_length": 32} if limits is None else limits)
+    _write_json(folder / "config_sentence_transformers.json", said or {})
+    return folder
+
+
+def _build_tokenizer() -> PreTrainedTokenizerFast:
+    numbers = {token: number for number, token in enumerate((*_MARKS, *WORDS))}
+    tokenizer = Tokenizer(models.WordLevel(numbers, unk_token="[UNK]"))
+    tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()  # pyright: ignore[reportAttributeAccessIssue]
+    ends = [("[CLS]", numbers["[CLS]"]), ("[SEP]", numbers["[SEP]"])]
+    tokenizer.post_processor = processors.TemplateProcessing(single="[CLS] $A [SEP]", special_tokens=ends)  # pyright: ignore[reportAttributeAccessIssue]
+    names = {"pad_token": "[PAD]", "unk_token": "[UNK]", "cls_token": "[CLS]", "sep_token": "[SEP]"}
+    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, model_max_length=48, **names)
+
+
+def _write_json(path: Path, value: Any) -> None:
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(json.dumps(value))

@@ -1,0 +1,75 @@
+"""Parts of an index's vectors: cut by rows, written whole, merged in order."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from embedding_models import write_embedding_model
+from factories import build_page
+
+from drag_ray import artifacts, schemas
+from drag_ray.engine.embedding import Embedder
+from drag_ray.index import vector_parts
+from drag_ray.index.vector_parts import PartEmbedder, merge_parts, plan_parts, read_part
+from drag_ray.search.config import EmbeddingConfig, SearchConfig
+from drag_ray.search.index import PAGES_NAME, build_index
+from drag_ray.search.vectors import PROBE, PageVectors
+
+TEXTS = ["wing spar load", "", "fuel pump oil filter rotor speed limit wing spar", "rotor", "oil"]
+
+
+@pytest.fixture(scope="module")
+def config(tmp_path_factory: pytest.TempPathFactory) -> EmbeddingConfig:
+    model_dir = write_embedding_model(tmp_path_factory.mktemp("models") / "tiny")
+    return EmbeddingConfig(model=str(model_dir), window_tokens=8, overlap_tokens=2)
+
+
+@pytest.fixture(scope="module")
+def index_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("pages")
+    pages = [build_page(page_number=number, text=text) for number, text in enumerate(TEXTS, start=1)]
+    artifacts.write_parquet(folder / "pages.parquet", schemas.to_table(pages, schemas.PAGES))
+    build_index(folder / "pages.parquet", folder / "index", SearchConfig())
+    return folder / "index"
+
+
+def test_parts_are_named_and_cut_by_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(vector_parts, "_MAX_PAGES", 4)
+    parts = plan_parts(Path("parts"), 9)
+    assert [(path.name, part) for path, part in parts.items()] == [
+        ("0000000000.npz", range(4)),
+        ("0000000004.npz", range(4, 8)),
+        ("0000000008.npz", range(8, 9)),
+    ]
+    assert list(parts) == sorted(parts)
+
+
+def test_merged_parts_hold_each_window_with_the_row_of_its_page(tmp_path: Path, config: EmbeddingConfig, index_dir: Path) -> None:
+    embedder = PartEmbedder(config, index_dir / PAGES_NAME)
+    paths = [tmp_path / "parts" / f"{number}.npz" for number in range(3)]
+    for path, rows in zip(paths, (range(2), range(2, 4), range(4, 5)), strict=True):
+        assert embedder({"path": str(path), "start": rows.start, "stop": rows.stop}) == {"pages": len(rows), "error": ""}
+    assert merge_parts(paths, tmp_path / "vectors", "abc", config) == 5
+    alone = Embedder(config)
+    windows = [(row, window) for row, text in enumerate(TEXTS) for window in alone.windows.cut(text)]
+    assert np.load(tmp_path / "vectors" / "rows.npy").tolist() == [row for row, _ in windows] == [0, 2, 2, 3, 4]
+    expected = alone.embed_pages([window for _, window in windows])
+    assert np.load(tmp_path / "vectors" / "vectors.npy") == pytest.approx(expected, abs=1e-6)
+    record = PageVectors(tmp_path / "vectors", "abc").record
+    assert EmbeddingConfig(**record.embedding) == config
+    assert record.probe == pytest.approx(alone.embed_queries([PROBE])[0].tolist(), abs=1e-6)
+
+
+def test_pages_without_text_make_a_part_without_vectors(tmp_path: Path, config: EmbeddingConfig, index_dir: Path) -> None:
+    PartEmbedder(config, index_dir / PAGES_NAME).write(tmp_path / "part.npz", range(1, 2))
+    part = read_part(tmp_path / "part.npz")
+    assert (part.rows.shape, part.vectors.shape, part.probe.shape) == ((0,), (0, 16), (16,))
+    assert merge_parts([tmp_path / "part.npz"], tmp_path / "vectors", "abc", config) == 0
+    assert PageVectors(tmp_path / "vectors", "abc").rank(part.probe, 3) == []
+
+
+def test_a_part_that_cannot_be_made_says_why_and_leaves_no_file(tmp_path: Path, index_dir: Path) -> None:
+    config = EmbeddingConfig(model=str(tmp_path / "nowhere"))
+    row = PartEmbedder(config, index_dir / PAGES_NAME)({"path": str(tmp_path / "part.npz"), "start": 0, "stop": 2})
+    assert (row["pages"], row["error"][:17]) == (0, "embedding.model '")
+    assert list(tmp_path.iterdir()) == []

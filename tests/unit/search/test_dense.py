@@ -1,0 +1,115 @@
+"""Dense and hybrid search over an index whose vectors are made by hand: a dimension for each of a few words."""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from drag_ray.errors import SearchIndexError
+from drag_ray.search.dense import DenseSearcher
+from drag_ray.search.fusion import fuse_rankings
+from drag_ray.search.hybrid import HybridSearcher
+from drag_ray.search.searcher import Searcher
+from drag_ray.search.vectors import PROBE, PageVectors, VectorsRecord, write_vectors
+
+WORDS = {"rotor": 0, "propeller": 0, "fuel": 1, "petrol": 1, "wing": 2, "page": 3, "says": 3}
+"""Words of one meaning share a dimension."""
+TEXTS = ["rotor speed", "fuel pump", "wing spar and fuel", "", "wing rotor"]
+
+
+class Embedding:
+    """Counts of meanings, made to length 1; keeps what it was asked."""
+
+    def __init__(self) -> None:
+        self.asked: list[list[str]] = []
+
+    def __call__(self, texts: Sequence[str]) -> np.ndarray:
+        self.asked.append(list(texts))
+        counts = np.full((len(texts), 4), 1e-3, np.float32)
+        for row, text in enumerate(texts):
+            for word in text.lower().split():
+                if word in WORDS:
+                    counts[row, WORDS[word]] += 1
+        return counts / np.linalg.norm(counts, axis=1, keepdims=True)
+
+
+@pytest.fixture
+def embed() -> Embedding:
+    return Embedding()
+
+
+@pytest.fixture(scope="module")
+def searcher(tmp_path_factory: pytest.TempPathFactory, write_index: Callable[..., Path]) -> Searcher:
+    return Searcher(write_index(tmp_path_factory.mktemp("dense"), TEXTS))
+
+
+@pytest.fixture(scope="module")
+def vectors(searcher: Searcher) -> PageVectors:
+    embed = Embedding()
+    rows = [row for row, text in enumerate(TEXTS) if text]
+    parts = [(np.array(rows), embed([TEXTS[row] for row in rows]))]
+    record = VectorsRecord(searcher.record.fingerprint, len(rows), 4, {"model": "words"}, embed([PROBE])[0].tolist())
+    write_vectors(parts, searcher.index_dir.parent / "vectors", record)
+    return PageVectors(searcher.index_dir.parent / "vectors", searcher.record.fingerprint)
+
+
+def list_files(hits: Sequence[object]) -> list[str]:
+    return [hit.file for hit in hits]  # type: ignore[attr-defined]
+
+
+def test_pages_are_found_by_meaning_and_are_those_of_the_index(
+    searcher: Searcher, vectors: PageVectors, embed: Embedding
+) -> None:
+    dense = DenseSearcher(searcher, vectors, embed)
+    assert searcher.search("petrol", 5) == []
+    hits = dense.search("petrol", 5)
+    assert list_files(hits[:2]) == ["file01.pdf", "file02.pdf"]
+    assert [hit.rank for hit in hits] == [1, 2, 3, 4]  # the page without text is not found
+    assert hits[0].score == pytest.approx(1, abs=1e-4)
+    assert hits[1].score == pytest.approx(2**-0.5, abs=2e-3)
+    assert dense.page(hits[0]).text == "fuel pump"
+    assert len(dense.search("petrol", 2)) == 2
+
+
+def test_a_text_is_embedded_once_and_many_at_once(searcher: Searcher, vectors: PageVectors, embed: Embedding) -> None:
+    dense = DenseSearcher(searcher, vectors, embed)
+    dense.prepare(["rotor", "fuel", "rotor"])
+    dense.prepare(["fuel"])
+    first = dense.search("fuel", 3)
+    dense.search("wing", 3)
+    dense.search("wing", 3)
+    assert embed.asked == [[PROBE], ["rotor", "fuel"], ["wing"]]
+    assert first == DenseSearcher(searcher, vectors, Embedding()).search("fuel", 3)
+
+
+def test_blank_text_finds_nothing_and_no_page_at_all_is_an_error(
+    searcher: Searcher, vectors: PageVectors, embed: Embedding
+) -> None:
+    dense = DenseSearcher(searcher, vectors, embed)
+    assert dense.search(" \n", 3) == []
+    for asked in (dense, HybridSearcher(searcher, dense)):
+        with pytest.raises(SearchIndexError, match="top_k 0: must be at least 1"):
+            asked.search("fuel", 0)
+
+
+@pytest.mark.parametrize("change", [lambda vectors: vectors[:, ::-1], lambda vectors: vectors[:, :3]])
+def test_another_model_than_the_one_of_the_pages_is_refused(
+    searcher: Searcher, vectors: PageVectors, embed: Embedding, change: Callable[[np.ndarray], np.ndarray]
+) -> None:
+    with pytest.raises(SearchIndexError, match="the embedding model 'words' is no longer the one that made these vectors"):
+        DenseSearcher(searcher, vectors, lambda texts: change(embed(texts)))
+
+
+def test_hybrid_search_fuses_both_rankings_to_its_depth(searcher: Searcher, vectors: PageVectors, embed: Embedding) -> None:
+    dense = DenseSearcher(searcher, vectors, embed)
+    query = "propeller of the wing"
+    both = [searcher.search(query, 4), dense.search(query, 4)]
+    assert list_files(both[0]) != list_files(both[1])
+    hybrid = HybridSearcher(searcher, dense, depth=4)
+    assert hybrid.search(query, 3) == fuse_rankings(both)[:3]
+    assert hybrid.search(query, 3) != fuse_rankings(both, k=1)[:3] == HybridSearcher(searcher, dense, 4, k=1).search(query, 3)
+    shallow = HybridSearcher(searcher, dense, depth=1)
+    assert shallow.search(query, 1) == fuse_rankings([ranking[:1] for ranking in both])[:1]
+    assert len(shallow.search(query, 3)) == 3  # at least as deep as what is asked for
+    assert hybrid.page(hybrid.search(query, 1)[0]).text == "wing rotor"
