@@ -3,11 +3,15 @@
 1. page sets: the raw question as the query, beside bm25s on the same tokens and the BM25 figures that the sets come with;
 2. retrieval sets: nDCG@10 beside bm25s on the same tokens, with the same k1 and b, and beside RM3: expansion helps where many
    documents answer a query (Cranfield, CISI) and harms where one does (SciFact, and the page sets);
-3. baselines without a model, on two page sets and on the embedded corpus.
+3. baselines without a model, on two page sets and on the embedded corpus;
+4. with --vectors, in the place of all this: dense and hybrid retrieval beside the raw question, on finished index stages that
+   have vectors. Each was built with `python jobs/index.py --run-dir runs/NAME --embedding.model FOLDER`, for a page set also with
+   `--corpus.documents ../shared/data/NAME/pages.jsonl.gz --corpus.questions ../shared/data/NAME/questions.jsonl`.
 
 No time is measured here, so it may run beside other work.
 
 python benchmarks/bench_search_quality.py [--data-dir ../shared/data] [--index-dir runs/demo/index]
+python benchmarks/bench_search_quality.py --vectors runs/NAME/index ...
 """
 
 import argparse
@@ -23,11 +27,16 @@ from record import write_result
 from drag_ray import schemas
 from drag_ray.agent.config import AgentConfig
 from drag_ray.agent.environment import compute_evidence_rank
+from drag_ray.baselines.baseline import Baseline, Sources
+from drag_ray.baselines.dense import Dense
 from drag_ray.baselines.registry import BASELINES
 from drag_ray.baselines.rm3 import RelevanceModel, Rm3Config
 from drag_ray.baselines.rollouts import BaselineOptions, build_rollouts
+from drag_ray.evaluate.config import EvaluateConfig
 from drag_ray.rollout.plan import build_plan
+from drag_ray.search import vectors
 from drag_ray.search.searcher import Searcher
+from drag_ray.search.vectors import PageVectors
 from drag_ray.types import Hit, Question
 
 DEPTH = 10
@@ -45,13 +54,17 @@ PUBLISHED_PAGE_SETS = {
 PUBLISHED_RETRIEVAL_SETS = {"scifact_train": 0.696, "cranfield": 0.528, "cisi": 0.382}
 """nDCG@10 of bm25s in the README of the data."""
 BASELINE_SETS = ("medquad", "fairytaleqa")
-WITHOUT_MODEL = tuple(name for name, baseline in BASELINES.items() if not baseline.uses_engine())
+WITHOUT_MODEL = tuple(
+    name for name, baseline in BASELINES.items() if not baseline.uses_engine() and not issubclass(baseline, Dense)
+)
+WITH_VECTORS = ("question", "dense", "hybrid")
 
 
-def measure_baseline(name: str, searcher: Searcher, questions: Sequence[Question]) -> dict[str, float]:
-    """Hit@k and MRR of a baseline without a model, through the rollouts that `evaluate` makes of it."""
-    agent = AgentConfig(top_k=DEPTH, depth=DEPTH)
-    rollouts = build_rollouts(name, BaselineOptions(agent, {name: BASELINES[name]()}), searcher)
+def measure_baseline(baseline: Baseline, searcher: Searcher, questions: Sequence[Question]) -> dict[str, float]:
+    """Hit@k and MRR of a baseline without an engine, through the rollouts that `evaluate` makes of it."""
+    agent, name = AgentConfig(top_k=DEPTH, depth=DEPTH), baseline.name
+    texts = [question.question for question in questions]
+    rollouts = build_rollouts(name, BaselineOptions(agent, {name: baseline}), searcher, questions=texts)
 
     async def roll_out() -> list[int | None]:
         plan = build_plan(questions, ("greedy",), 1, run_seed=0)
@@ -78,7 +91,7 @@ def measure_page_set(name: str, data_dir: Path) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as scratch:
         searcher = build_searcher(page_set.pages, Path(scratch))
         names = WITHOUT_MODEL if name in BASELINE_SETS else ("question",)
-        measured = {baseline: measure_baseline(baseline, searcher, page_set.questions) for baseline in names}
+        measured = {baseline: measure_baseline(BASELINES[baseline](), searcher, page_set.questions) for baseline in names}
         measured["bm25s"] = measure_bm25s(page_set, searcher)
     published = dict(zip(("hit@1", "hit@3", f"mrr@{DEPTH}"), PUBLISHED_PAGE_SETS[name], strict=True))
     references = {"published": published, "bm25s": {key: measured["bm25s"][key] for key in published}}
@@ -157,21 +170,49 @@ def compute_ranking_measures(run: dict[str, dict[str, float]], judgements: dict[
 
 def measure_embedded_corpus(index_dir: Path) -> dict[str, Any]:
     """Each baseline on the questions of a finished index stage, all of them and the held-out ones."""
-    searcher = Searcher(index_dir / "search_index")
-    rows = schemas.read_table(index_dir / "questions.parquet", schemas.QUESTIONS).to_pylist()
-    questions = [schemas.to_question(row) for row in rows]
+    searcher, questions = open_index(index_dir)
     chosen = {"all": questions, "test": [question for question in questions if question.split == "test"]}
     measured = {
-        label: {name: measure_baseline(name, searcher, subset) for name in WITHOUT_MODEL} for label, subset in chosen.items()
+        label: {name: measure_baseline(BASELINES[name](), searcher, subset) for name in WITHOUT_MODEL}
+        for label, subset in chosen.items()
     }
     return {"pages": searcher.num_pages, **measured}
+
+
+def measure_vectors(index_dir: Path) -> dict[str, Any]:
+    """The raw question by words, by vectors and by both, on the held-out questions of a finished index stage with vectors."""
+    searcher, questions = open_index(index_dir)
+    held_out = [question for question in questions if question.split == "test"]
+    sources = Sources(EvaluateConfig(), index_dir, seed=0)
+    record = PageVectors(index_dir / vectors.DIR_NAME, searcher.record.fingerprint).record
+    options = {name: record.embedding[name] for name in ("window_tokens", "overlap_tokens", "dtype")}
+    measured = {name: measure_baseline(BASELINES[name].prepare(sources), searcher, held_out) for name in WITH_VECTORS}
+    return {
+        "pages": searcher.num_pages,
+        "model": Path(record.embedding["model"]).name,
+        "windows": record.num_windows,
+        **options,
+        "test": measured,
+    }
+
+
+def open_index(index_dir: Path) -> tuple[Searcher, list[Question]]:
+    """The index and the questions of a finished index stage."""
+    rows = schemas.read_table(index_dir / "questions.parquet", schemas.QUESTIONS).to_pylist()
+    return Searcher(index_dir / "search_index"), [schemas.to_question(row) for row in rows]
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data-dir", type=Path, default=DATA_DIR, help="folder of the public sets; left out where it is absent")
     parser.add_argument("--index-dir", type=Path, default=Path("runs/demo/index"), help="folder of a finished index stage")
+    parser.add_argument("--vectors", type=Path, nargs="+", metavar="DIR", help="folders of finished index stages with vectors")
     options = parser.parse_args()
+    if options.vectors:
+        results = {index_dir.resolve().parent.name: measure_vectors(index_dir) for index_dir in options.vectors}
+        print(results)
+        write_result("search_quality_vectors", {"operator": "or", "analyzer": "english", "depth": DEPTH, "collections": results})
+        return
     results: dict[str, Any] = {"operator": "or", "analyzer": "english", "depth": DEPTH}
     if options.data_dir.is_dir():
         for name in PUBLISHED_PAGE_SETS:

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import torch
 from transformers import AutoConfig, AutoModel
+from transformers.utils.logging import disable_progress_bar
 
 from drag_ray.engine.embedding_folder import EmbeddingFolder, read_embedding_folder
 from drag_ray.engine.windows import WindowTokenizer, load_pretrained
@@ -94,6 +95,7 @@ def pool(hidden: torch.Tensor, mask: torch.Tensor, pooling: str) -> torch.Tensor
 
 
 def _load_model(folder: EmbeddingFolder, dtype: str) -> Any:
+    disable_progress_bar()
     config = load_pretrained(AutoConfig, folder.transformer_dir)
     if config.is_encoder_decoder:
         raise ConfigError(f"{folder.transformer_dir}: a {config.model_type} model with a decoder. Name another embedding.model.")
