@@ -1,9 +1,9 @@
 """The options of a whole run: every stage's section in one place, and where each stage's folder is."""
 
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
-from pydantic import ValidationInfo, field_validator
+from pydantic import Field, ValidationInfo, field_validator
 
 from drag_ray.address import is_name
 from drag_ray.agent.config import AgentConfig
@@ -39,6 +39,12 @@ class RunConfig(BaseConfig):
     verify: bool = False
     """look at every byte of the finished stages, not only at sizes, small files and samples of large ones; what is damaged is
     done again"""
+    rounds: int = Field(default=0, ge=0, le=100)
+    """rounds of collecting and training, each from the policy of the one before; the best one on the validation questions is
+    evaluated. 0: one pass over the stages"""
+    curriculum: tuple[dict[str, Any], ...] = ()
+    """options that rounds change, in sections as in this file: the first entry for the first round, the last one for all that
+    follow, for example [{finetune = {method = "sft"}}, {finetune = {method = "dpo", learning_rate = 5e-5}}]"""
     seed: int = 0
     """seed of sampling and resampling"""
     cluster: ClusterConfig = ClusterConfig()

@@ -105,9 +105,7 @@ def draw_terms(weights: dict[str, float], random_numbers: random.Random) -> dict
     """
     num_kept = 3 + int(max(len(weights) - 3, 0) * random_numbers.random() ** 2)
     return {
-        term: 2 if random_numbers.random() < 1 / 4 else 1
-        for term in list(weights)[:num_kept]
-        if random_numbers.random() >= 1 / 4
+        term: 2 if random_numbers.random() < 1 / 4 else 1 for term in list(weights)[:num_kept] if random_numbers.random() >= 1 / 4
     }
 
 

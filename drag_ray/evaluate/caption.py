@@ -81,6 +81,7 @@ def write_incidents(comparison: Comparison) -> list[str]:
         )
         on_the_way = _list_counts(
             {
+                "rollouts that left it at the question": incidents.num_fallbacks,
                 "searches that raised an error": incidents.num_failed_searches,
                 "replies without a readable action": incidents.num_format_errors,
             }

@@ -22,6 +22,7 @@ class Incidents:
     num_missing: int
     num_errors: int
     num_without_search: int
+    num_fallbacks: int
     num_failed_searches: int
     num_format_errors: int
 
@@ -160,7 +161,8 @@ def _count_incidents(results: Sequence[QuestionResult]) -> Incidents:
     return Incidents(
         num_missing=sum(result.error == NO_TRAJECTORY for result in results),
         num_errors=sum(result.error not in ("", NO_TRAJECTORY) for result in results),
-        num_without_search=sum(not result.error and result.num_searches == 0 for result in results),
+        num_without_search=sum(not result.error and not result.falls_back and result.num_searches == 0 for result in results),
+        num_fallbacks=sum(result.falls_back for result in results),
         num_failed_searches=sum(result.num_failed_searches for result in results),
         num_format_errors=sum(result.num_format_errors for result in results),
     )

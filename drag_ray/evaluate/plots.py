@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 _INK = "#010203"
 _GRID = "#020304"
 _BETTER, _WORSE = "#09090a", "#0a090a"
-_SERIES = ("#030405", "#040506", "#050607", "#060708", "#070809", "#08090a")
+SERIES_COLOURS = ("#030405", "#040506", "#050607", "#060708", "#070809", "#08090a")
 _CSS_COLOURS = {_INK: "var(--ink)", _GRID: "var(--grid)", _BETTER: "var(--good)", _WORSE: "var(--bad)"} | {
-    colour: f"var(--series-{number})" for number, colour in enumerate(_SERIES, start=1)
+    colour: f"var(--series-{number})" for number, colour in enumerate(SERIES_COLOURS, start=1)
 }
 _STYLE: dict[Any, Any] = {
     "svg.fonttype": "none",
@@ -64,7 +64,7 @@ def draw_hit_bars(comparison: Comparison) -> str:
         f"{policy}: " + ", ".join(f"{row.label} {100 * (row.metrics[policy].value or 0):.1f}%" for row in rows)
         for policy in comparison.policies
     )
-    return _render(draw, f"Bar chart of Hit@k of the first search. {described}.")
+    return render_figure(draw, f"Bar chart of Hit@k of the first search. {described}.")
 
 
 def draw_rank_distribution(comparison: Comparison) -> str:
@@ -87,7 +87,7 @@ def draw_rank_distribution(comparison: Comparison) -> str:
         f"{policy}: " + ", ".join(f"{label} {count}" for label, count in zip(labels, policy_counts, strict=True))
         for policy, policy_counts in counts.items()
     )
-    return _render(draw, f"Bar chart of questions by rank of the evidence in the first search. {described}.")
+    return render_figure(draw, f"Bar chart of questions by rank of the evidence in the first search. {described}.")
 
 
 def draw_rank_changes(comparison: Comparison) -> str:
@@ -112,7 +112,7 @@ def draw_rank_changes(comparison: Comparison) -> str:
         axes.set_ylabel(f"rank with {comparison.baseline}")
 
     better, worse = (sum(grid[y][x] for y in range(len(grid)) for x in range(len(grid)) if (x - y) * s > 0) for s in (-1, 1))
-    return _render(
+    return render_figure(
         draw,
         f"Grid of question counts by rank of the evidence under {comparison.baseline} and under {comparison.subject}: "
         f"{better} questions moved to a better group of ranks, {worse} to a worse one.",
@@ -149,7 +149,7 @@ def draw_training_curve(curve: Sequence[Mapping[str, float | None]]) -> str:
     described = "; ".join(
         f"{label} loss from {points[0][1]:.3f} to {points[-1][1]:.3f}" for label, points in series.items() if points
     )
-    return _render(draw, f"Line chart of the loss over training steps. {described}.")
+    return render_figure(draw, f"Line chart of the loss over training steps. {described}.")
 
 
 def build_rank_buckets(depth: int) -> list[tuple[str, int, int]]:
@@ -181,14 +181,21 @@ def _find_bucket(rank: int | None, buckets: Sequence[tuple[str, int, int]]) -> i
 
 
 def _colour(index: int) -> str:
-    return _SERIES[index % len(_SERIES)]
+    return SERIES_COLOURS[index % len(SERIES_COLOURS)]
 
 
 def _put_legend(axes: "Axes", num_entries: int) -> None:
     axes.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=min(num_entries, 3), borderaxespad=0.2)
 
 
-def _render(draw: Callable[["Axes"], None], description: str, height: float = 3.4) -> str:
+def render_figure(draw: Callable[["Axes"], None], description: str, height: float = 3.4) -> str:
+    """A figure as inline SVG.
+
+    Args:
+        draw: puts what is shown on the axes, in `SERIES_COLOURS`.
+        description: what is seen, for screen readers.
+        height: in inches; the width is 6.2.
+    """
     import matplotlib
     from matplotlib.figure import Figure
 

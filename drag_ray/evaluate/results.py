@@ -20,6 +20,7 @@ class QuestionResult:
     1-based turn of the first search that showed evidence within `top_k`, None without one.  `anls` is None when the question has
     no gold answer.  `question_rank` is that of the question searched as it stands, if the rollout `knows_question`.  `file` is
     the document of the first evidence page, `group` the question's.
+    A rollout in the query mode `expand` that did not search `falls_back` on the question: it has found what that finds.
     A rollout with an `error` has found nothing: every quality value is 0 or None, whatever it did before it failed.
     """
 
@@ -34,6 +35,7 @@ class QuestionResult:
     num_failed_searches: int
     num_format_errors: int
     num_completion_tokens: int
+    falls_back: bool
     iterations_to_success: int | None
     first_search_rank: int | None
     best_rank: int | None
@@ -103,8 +105,13 @@ def compute_result(trajectory: Trajectory) -> QuestionResult:
             "Evaluate questions with known pages only."
         )
     searches = [] if trajectory.error else [turn for turn in trajectory.turns if turn.action is ActionKind.SEARCH]
-    ranks = [turn.evidence_rank for turn in searches if turn.evidence_rank is not None]
-    sequence = build_page_sequence(_list_rankings(trajectory), trajectory.top_k)
+    falls_back = trajectory.query_mode == "expand" and not searches and not trajectory.error
+    ranks = [trajectory.question_rank] if falls_back else [turn.evidence_rank for turn in searches]
+    rankings = [trajectory.question_hits] if falls_back else _list_rankings(trajectory)
+    success = _find_success(trajectory.turns, trajectory.top_k)
+    if falls_back and is_within(trajectory.question_rank, trajectory.top_k):
+        success = max(1, len(trajectory.turns))
+    sequence = build_page_sequence(rankings, trajectory.top_k)
     anls, page_citation, document_citation = _score_answer(trajectory)
     return QuestionResult(
         question_id=trajectory.question_id,
@@ -118,9 +125,10 @@ def compute_result(trajectory: Trajectory) -> QuestionResult:
         num_failed_searches=sum(turn.action is ActionKind.SEARCH and bool(turn.error) for turn in trajectory.turns),
         num_format_errors=sum(turn.action is ActionKind.INVALID for turn in trajectory.turns),
         num_completion_tokens=sum(len(turn.completion_token_ids) for turn in trajectory.turns),
-        iterations_to_success=None if trajectory.error else _find_success(trajectory.turns, trajectory.top_k),
-        first_search_rank=searches[0].evidence_rank if searches else None,
-        best_rank=min(ranks, default=None),
+        falls_back=falls_back,
+        iterations_to_success=None if trajectory.error else success,
+        first_search_rank=ranks[0] if ranks else None,
+        best_rank=min((rank for rank in ranks if rank is not None), default=None),
         sequence_rank=sequence.find_rank(trajectory.evidence, trajectory.depth),
         shown_by_turn=sequence.shown_by_turn,
         knows_question=bool(trajectory.question_hits),
@@ -241,6 +249,7 @@ def _fail(question: Question, top_k: int, depth: int) -> QuestionResult:
         num_failed_searches=0,
         num_format_errors=0,
         num_completion_tokens=0,
+        falls_back=False,
         iterations_to_success=None,
         first_search_rank=None,
         best_rank=None,

@@ -1,0 +1,101 @@
+"""What rounds of training came to on the validation questions: a table, a plot, and which round is best."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Self
+
+from markupsafe import Markup
+
+from drag_ray.baselines.question import RawQuestion
+from drag_ray.evaluate.plots import SERIES_COLOURS, render_figure
+from drag_ray.webpage import render_page
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+CHOSEN_BY = "MRR"
+_MEASURES = {"hit1": "hit_at_1", "hit3": "hit_at_3", "hit10": "hit_at_10", "mrr": "mrr"}
+
+
+@dataclass(frozen=True, slots=True)
+class RoundResult:
+    """A round's policy on the validation questions, with the base model and the question itself beside it.
+
+    Each of the three holds hit1, hit3, hit10 and mrr of the first search as fractions, None where the depth does not reach.
+    """
+
+    number: int
+    method: str
+    num_questions: int
+    tuned: dict[str, float | None]
+    base: dict[str, float | None]
+    question: dict[str, float | None]
+
+    @classmethod
+    def from_comparison(cls, number: int, method: str, comparison: Mapping[str, Any], tuned: str) -> Self:
+        """The result of a round from its `comparison.json`, in which its policy is called `tuned`."""
+        metrics = {row["name"]: row["metrics"] for row in comparison["rows"]}
+
+        def read(policy: str) -> dict[str, float | None]:
+            return {key: metrics.get(name, {}).get(policy, {}).get("value") for key, name in _MEASURES.items()}
+
+        policies = (tuned, comparison["baseline"], RawQuestion.name)
+        return cls(number, method, comparison["num_questions"], *(read(policy) for policy in policies))
+
+
+def choose_best(history: Sequence[RoundResult]) -> RoundResult:
+    """The round whose policy has the highest MRR, of equals the first, which cost less."""
+    return max(history, key=lambda result: (result.tuned["mrr"] or 0.0, -result.number))
+
+
+def format_history(history: Sequence[RoundResult]) -> str:
+    """The history as a table to print, with the base model and the question first."""
+    head = f"{'':<12}{'method':<8}" + "".join(f"{name:>9}" for name in _MEASURES)
+    lines = [f"{history[0].num_questions} validation questions", head]
+    for label, method, values in _list_rows(history):
+        lines.append(f"{label:<12}{method:<8}" + "".join(f"{value:>9}" for value in values))
+    return "\n".join(lines)
+
+
+def build_page(history: Sequence[RoundResult]) -> str:
+    """The history as HTML, with a plot."""
+    return render_page(
+        "evaluate/history.html.j2",
+        history=history,
+        best=choose_best(history),
+        chosen_by=CHOSEN_BY,
+        measures=list(_MEASURES),
+        rows=_list_rows(history),
+        figure=Markup(_draw(history)),
+    )
+
+
+def _list_rows(history: Sequence[RoundResult]) -> list[tuple[str, str, list[str]]]:
+    """Label, method and metrics of each policy."""
+    policies = [("question", "", history[0].question), ("base", "", history[0].base)]
+    policies += [(f"round {result.number}", result.method, result.tuned) for result in history]
+    return [
+        (label, method, ["-" if metrics[name] is None else f"{metrics[name]:.3f}" for name in _MEASURES])
+        for label, method, metrics in policies
+    ]
+
+
+def _draw(history: Sequence[RoundResult]) -> str:
+    """MRR and Hit@3 of each round's policy as a line each, those of the question itself as dashed lines; an SVG."""
+    numbers = [result.number for result in history]
+
+    def draw(axes: "Axes") -> None:
+        for colour, (key, label) in zip(SERIES_COLOURS, (("hit3", "Hit@3"), ("mrr", "MRR")), strict=False):
+            axes.plot(numbers, [result.tuned[key] for result in history], color=colour, marker="o", label=label)
+            of_question = history[-1].question[key]
+            if of_question is not None:
+                axes.axhline(of_question, color=colour, linestyle="--", label=f"{label} of the question")
+        axes.set_xticks(numbers)
+        axes.set_xlabel("round")
+        axes.set_ylabel("validation questions")
+        axes.legend()
+
+    best = choose_best(history)
+    return render_figure(
+        draw, f"Line chart of {len(history)} rounds; the best MRR is {best.tuned['mrr']} in round {best.number}."
+    )

@@ -1,0 +1,117 @@
+"""Rounds of collecting and training: each begins with the policy of the one before, and the best one is what is evaluated.
+
+Which round is best is decided by questions of the train part that no round trains on (the format stage's validation side). The
+test questions are asked once, at the end.
+"""
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, TypeVar
+
+from drag_ray.address import Address
+from drag_ray.artifacts import write_json, write_text
+from drag_ray.config import BaseConfig
+from drag_ray.errors import ConfigError
+from drag_ray.evaluate.history import CHOSEN_BY, RoundResult, build_page, choose_best, format_history
+from drag_ray.finetune.outcome import ADAPTER_DIR_NAME, TUNED_NAME
+from drag_ray.pipeline import run_stages
+from drag_ray.run_config import RunConfig
+from drag_ray.stages import STAGES
+
+HISTORY_NAME = "history"
+_SCOPE = "rounds"
+_TRAINED = ("index", "collect", "process", "format", "finetune")
+
+ConfigT = TypeVar("ConfigT", bound=BaseConfig)
+
+
+def run_rounds(config: RunConfig, start_ray: Callable[[], object] = lambda: None) -> None:
+    """Run `config.rounds` rounds, then evaluate the best one on the test questions; what is finished is skipped.
+
+    Writes `rounds/history.json`, a row a round, and `rounds/history.html`, the same with a plot.
+
+    Raises:
+        ConfigError: the curriculum sets an option that there is not, or a round's method trains no policy.
+    """
+    configs = [build_round(config, number) for number in range(1, config.rounds + 1)]
+    history: list[RoundResult] = []
+    for number, round_config in enumerate(configs, start=1):
+        run_stages([STAGES[name] for name in _TRAINED], round_config, start_ray)
+        run_stages([STAGES["evaluate"]], build_validation(round_config), start_ray)
+        history.append(_read_result(round_config, number))
+        write_json(config.run_dir / _SCOPE / f"{HISTORY_NAME}.json", [asdict(result) for result in history])
+        write_text(config.run_dir / _SCOPE / f"{HISTORY_NAME}.html", build_page(history))
+    print(format_history(history), flush=True)
+    best = choose_best(history)
+    print(f"round {best.number} has the best {CHOSEN_BY} on the validation questions; it is evaluated", flush=True)
+    run_stages([STAGES["evaluate"]], build_final(config, best.number), start_ray)
+
+
+def build_round(config: RunConfig, number: int) -> RunConfig:
+    """The options of a round: those of its entry in the curriculum, the policy of the round before, and a scope of its own.
+
+    Args:
+        config: of the run.
+        number: 1-based.
+
+    Raises:
+        ConfigError: the curriculum sets an option that there is not, or a reward model is to be trained.
+    """
+    entry = config.curriculum[min(number, len(config.curriculum)) - 1] if config.curriculum else {}
+    changed = override(config, entry, f"curriculum, entry {min(number, len(config.curriculum))}")
+    if changed.finetune.method == "reward":
+        raise ConfigError("curriculum: finetune.method reward trains no policy, so no round can begin with what it makes.")
+    engine = changed.engine
+    if number > 1:
+        engine = engine.model_copy(update={"adapter": str(_locate_adapter(config, number - 1))})
+    return changed.model_copy(update={"scope": f"{_SCOPE}/{number}", "engine": engine})
+
+
+def build_validation(round_config: RunConfig) -> RunConfig:
+    """The options of a round's evaluation: the base model and the round's own policy, on the questions kept for validation."""
+    evaluate = round_config.evaluate.model_copy(update={"split": "validation", "limit": 0})
+    engine = round_config.engine.model_copy(update={"adapter": ""})
+    return round_config.model_copy(update={"evaluate": evaluate, "engine": engine})
+
+
+def build_final(config: RunConfig, best: int) -> RunConfig:
+    """The options of the run's own evaluation, of the policy of the best round."""
+    reads = [entry for entry in config.reads if entry.partition("=")[0] not in ("finetune", "format")]
+    reads += [f"{stage}={Address(stage, scope=f'{_SCOPE}/{best}')}" for stage in ("finetune", "format")]
+    return config.model_copy(update={"reads": tuple(reads)})
+
+
+def override(config: ConfigT, values: Mapping[str, Any], place: str) -> ConfigT:
+    """Options with some of them replaced, checked as if they had been given so.
+
+    Args:
+        config: the options.
+        values: what is replaced, in sections as in a configuration file.
+        place: where the values are from, for the message.
+
+    Raises:
+        ConfigError: there is no such option, or its value is wrong.
+    """
+    fields = {name: getattr(config, name) for name in type(config).model_fields}
+    for name, value in values.items():
+        if name not in fields:
+            raise ConfigError(f"{place}: unknown key {name!r}. Allowed here: {', '.join(sorted(fields))}.")
+        section = fields[name]
+        is_section = isinstance(section, BaseConfig) and isinstance(value, Mapping)
+        fields[name] = override(section, value, f"{place}, {name}") if is_section else value
+    try:
+        return type(config).model_validate(fields)
+    except ValueError as error:
+        raise ConfigError(f"{place}: {error}") from None
+
+
+def _locate_adapter(config: RunConfig, number: int) -> Path:
+    return (Address("finetune", scope=f"{_SCOPE}/{number}").locate(config.run_dir) / ADAPTER_DIR_NAME).resolve()
+
+
+def _read_result(round_config: RunConfig, number: int) -> RoundResult:
+    folder = Address("evaluate", scope=round_config.scope).locate(round_config.run_dir)
+    comparison = json.loads((folder / "comparison.json").read_text(encoding="utf-8"))
+    return RoundResult.from_comparison(number, round_config.finetune.method, comparison, TUNED_NAME)

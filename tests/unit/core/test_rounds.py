@@ -1,0 +1,62 @@
+"""Rounds as options: what each of them runs with, without running anything."""
+
+from pathlib import Path
+
+import pytest
+
+from drag_ray.errors import ConfigError
+from drag_ray.rounds import build_final, build_round, build_validation, override
+from drag_ray.run_config import RunConfig
+
+CURRICULUM = ({"collect": {"samples_per_question": 2}}, {"finetune": {"method": "dpo", "learning_rate": 5e-5}})
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> RunConfig:
+    return RunConfig(run_dir=tmp_path, rounds=3, curriculum=CURRICULUM)
+
+
+def test_a_round_begins_with_the_adapter_of_the_one_before(config: RunConfig, tmp_path: Path) -> None:
+    adapters = [build_round(config, number).engine.adapter for number in (1, 2, 3)]
+    assert adapters == ["", *(str(tmp_path / f"rounds/{number}/finetune/adapter") for number in (1, 2))]
+    assert [build_round(config, number).scope for number in (1, 2, 3)] == ["rounds/1", "rounds/2", "rounds/3"]
+
+
+def test_the_last_entry_of_the_curriculum_holds_for_all_rounds_that_follow(config: RunConfig) -> None:
+    rounds = [build_round(config, number) for number in (1, 2, 3)]
+    assert [changed.finetune.method for changed in rounds] == ["sft", "dpo", "dpo"]
+    assert [changed.collect.samples_per_question for changed in rounds] == [2, 4, 4]
+    assert rounds[2].finetune.learning_rate == 5e-5
+    assert rounds[0].finetune == config.finetune
+
+
+def test_a_round_is_judged_by_validation_questions_and_by_its_own_adapter_alone(config: RunConfig) -> None:
+    judged = build_validation(build_round(config, 2))
+    assert (judged.evaluate.split, judged.evaluate.limit, judged.engine.adapter) == ("validation", 0, "")
+
+
+def test_the_run_is_evaluated_with_the_best_round_on_the_split_that_was_asked_for(config: RunConfig) -> None:
+    named = config.model_copy(update={"reads": ("index=index", "finetune=finetune/mine")})
+    final = build_final(named, 2)
+    assert final.reads == ("index=index", "finetune=rounds/2/finetune", "format=rounds/2/format")
+    assert (final.scope, final.evaluate.split) == ("", "test")
+
+
+@pytest.mark.parametrize(
+    ("entry", "said"),
+    [
+        ({"finetunes": {}}, "unknown key 'finetunes'"),
+        ({"finetune": {"learning_rates": 1}}, "finetune: unknown key 'learning_rates'"),
+        ({"finetune": {"learning_rate": -1}}, "learning_rate"),
+        ({"finetune": {"method": "reward"}}, "trains no policy"),
+    ],
+)
+def test_a_wrong_entry_of_the_curriculum_is_refused_with_its_place(tmp_path: Path, entry: dict, said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        build_round(RunConfig(run_dir=tmp_path, rounds=1, curriculum=(entry,)), 1)
+
+
+def test_options_of_a_method_that_is_not_chosen_survive_an_override(config: RunConfig) -> None:
+    """A record of the options leaves them out, so a round must not be built from a record."""
+    chosen = override(config, {"finetune": {"dpo": {"beta": 0.5}}}, "here")
+    assert override(chosen, {"finetune": {"method": "dpo"}}, "here").finetune.dpo.beta == 0.5
