@@ -114,7 +114,7 @@ STAGES: dict[str, Stage] = {
             reads_if_begun=("index",),  # for the page images
             placement=(
                 *("finetune.num_workers", "finetune.image_workers", "finetune.max_failures"),
-                *(f"engine.{name}" for name in EngineConfig.model_fields if name != "model"),
+                *(f"engine.{name}" for name in EngineConfig.model_fields if name not in ("model", "adapter")),
             ),
             own_files=("checkpoints",),
             mends=True,  # from its last checkpoint, without training again

@@ -119,10 +119,10 @@ def _cut_runs(places: Sequence[int]) -> list[Span]:
 def tokenize_step(conversation: Conversation, drawn: list[int], tokenizer: Any) -> LabelledTokens:
     """Token ids and labels of the prompt to the learned reply, and of that reply in the tokens `drawn` that it was written in.
 
-    It is not tokenized anew, and no token ends the turn that was not drawn: a reply that was cut, or stopped at a tag, has none.
+    There is one token at least. It is not tokenized anew, and no token ends the turn that was not drawn: a reply that was cut, or stopped at a tag, has none.
 
     Raises:
-        DataError: there are no tokens, or they are not those of the reply.
+        DataError: they are not those of the reply.
     """
     place = conversation.trained[0]
     prompt = _tokenize(_render(conversation, place, tokenizer, with_generation_prompt=True), tokenizer)
@@ -132,11 +132,6 @@ def tokenize_step(conversation: Conversation, drawn: list[int], tokenizer: Any) 
 
 def _check_drawn(drawn: Sequence[int], reply: str, tokenizer: Any) -> None:
     """Check that these are tokens of a reply, which the ids of another model's tokenizer would not be."""
-    if not drawn:
-        raise DataError(
-            "a step holds no completion_token_ids: reinforcement learning needs the tokens that the policy drew, and "
-            "trajectories from elsewhere come without them. Collect with: python jobs/collect.py"
-        )
     decoded = tokenizer.decode(drawn, skip_special_tokens=True, clean_up_tokenization_spaces=False).replace("\ufffd", "")
     words, written = _normalise(decoded), _normalise(reply.replace("\ufffd", ""))
     if words not in written and written not in words:

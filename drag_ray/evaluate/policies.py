@@ -13,6 +13,8 @@ from drag_ray.evaluate.config import EvaluateSections
 from drag_ray.finetune.outcome import ADAPTER_DIR_NAME, TUNED_NAME, find_merged, find_reward_model
 
 BASE_NAME = "base"
+START_NAME = "start"
+"""The base model with the adapter that the engine names, with which the run collected."""
 PRESET = "greedy"
 """The sampling of every policy but of baselines that have a preset of their own."""
 
@@ -25,7 +27,7 @@ class ModelPolicy:
         name: what it is called in the report.
         engine: the engine's options for it.
         source: the input of the evaluation that its adapter is, or the reward model that chooses of what it draws; empty for a
-            base model that writes alone.
+            base model that writes alone. An adapter that the options name is an input of its own.
     """
 
     name: str
@@ -34,7 +36,10 @@ class ModelPolicy:
 
 
 def choose_models(sections: EvaluateSections, finetune_dir: Path | None, *, has_gpu: bool) -> list[ModelPolicy]:
-    """The base model and the adapters that are compared with it; the base model alone before a run has trained one that writes.
+    """The base model, and the adapters that are compared with it: that of `engine.adapter` as what training started from, those
+    that are named, or the run's own; the base model alone where there is none that writes.
+
+    Each policy has the one adapter that its name says, whatever adapter the engine names.
 
     Without a GPU the run's own adapter is taken merged into the model, where `evaluate.merged` allows it: the numbers of
     both forms agree up to rounding, and a dynamic adapter costs several times the time on a CPU.
@@ -49,14 +54,19 @@ def choose_models(sections: EvaluateSections, finetune_dir: Path | None, *, has_
         ArtifactError: an adapter's folder is missing.
     """
     has_reward_model = find_reward_model(finetune_dir) is not None
-    models = [ModelPolicy(BASE_NAME, sections.engine, "finetune" if has_reward_model else "")]
+    base = sections.engine.model_copy(update={"adapter": ""})
+    models = [ModelPolicy(BASE_NAME, base, "finetune" if has_reward_model else "")]
+    if sections.engine.adapter:
+        models.append(ModelPolicy(START_NAME, _with_adapter(base, Path(sections.engine.adapter)), "engine.adapter"))
     for entry in sections.evaluate.adapters:
         name, separator, folder = entry.partition("=")
         if not (name and separator and folder):
             raise ConfigError(f"evaluate.adapters {entry!r}: expected name=folder, for example tuned=runs/demo/finetune/adapter.")
-        models.append(ModelPolicy(name, _with_adapter(sections.engine, Path(folder)), f"evaluate.adapters {folder}"))
+        models.append(ModelPolicy(name, _with_adapter(base, Path(folder)), f"evaluate.adapters {folder}"))
     if not sections.evaluate.adapters and finetune_dir and not has_reward_model:
-        models.append(ModelPolicy(TUNED_NAME, _tuned_engine(sections, finetune_dir, has_gpu), "finetune"))
+        models.append(
+            ModelPolicy(TUNED_NAME, _tune(base, finetune_dir, takes_merged=sections.evaluate.merged and not has_gpu), "finetune")
+        )
     _refuse_repeated([model.name for model in models] + choose_baselines(sections, finetune_dir))
     return models
 
@@ -81,23 +91,26 @@ def choose_baselines(sections: EvaluateSections, finetune_dir: Path | None) -> l
 
 
 def choose_subject(models: Sequence[ModelPolicy], baselines: Sequence[str]) -> str:
-    """The policy whose gain is in question: the last adapter, or what a reward model chose; empty where there is neither."""
-    if len(models) > 1:
-        return models[-1].name
-    return next((name for name in baselines if BASELINES[name].need is Need.REWARD_MODEL), "")
+    """The policy whose gain is in question: the last adapter, or what a reward model chose, or what training started from; empty
+    where there is none of them.
+    """
+    adapters = [model.name for model in models if model.name not in (BASE_NAME, START_NAME)]
+    chosen = [name for name in baselines if BASELINES[name].need is Need.REWARD_MODEL]
+    start = [model.name for model in models if model.name == START_NAME]
+    return next(iter([*adapters[-1:], *chosen, *start]), "")
 
 
-def _tuned_engine(sections: EvaluateSections, finetune_dir: Path, has_gpu: bool) -> EngineConfig:
-    merged_dir = find_merged(finetune_dir) if sections.evaluate.merged and not has_gpu else None
+def _tune(base: EngineConfig, finetune_dir: Path, *, takes_merged: bool) -> EngineConfig:
+    merged_dir = find_merged(finetune_dir) if takes_merged else None
     if merged_dir:
-        return sections.engine.model_copy(update={"model": str(merged_dir.resolve())})
-    return _with_adapter(sections.engine, finetune_dir / ADAPTER_DIR_NAME)
+        return base.model_copy(update={"model": str(merged_dir.resolve())})
+    return _with_adapter(base, finetune_dir / ADAPTER_DIR_NAME)
 
 
-def _with_adapter(engine: EngineConfig, folder: Path) -> EngineConfig:
+def _with_adapter(base: EngineConfig, folder: Path) -> EngineConfig:
     if not (folder / ADAPTER_CONFIG_NAME).is_file():
         raise ArtifactError(f"{folder}: no LoRA adapter ({ADAPTER_CONFIG_NAME}) there. Run: python jobs/finetune.py")
-    return engine.model_copy(update={"adapter": str(folder.resolve())})
+    return base.model_copy(update={"adapter": str(folder.resolve())})
 
 
 def _refuse_repeated(names: Sequence[str]) -> None:

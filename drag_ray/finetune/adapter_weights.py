@@ -15,19 +15,26 @@ def find_not_finite(adapter_dir: Path) -> str | None:
     return next((name for name, weight in _read_weights(adapter_dir) if not weight.isfinite().all()), None)
 
 
-def check_weights(adapter_dir: Path) -> None:
+def check_weights(adapter_dir: Path, start_dir: Path | None = None) -> None:
     """Refuse an adapter that is broken, or that is what it was before it learned.
+
+    Args:
+        adapter_dir: the trained adapter.
+        start_dir: the one whose weights were trained on, None for a new one.
 
     Raises:
         NotFiniteError: a weight is infinite or not a number.
-        TrainError: the second matrices of LoRA are 0, with which training begins.
+        TrainError: the weights are those that training began with: of a new adapter the second matrices of LoRA are 0.
     """
     name = find_not_finite(adapter_dir)
     if name:
         raise NotFiniteError(f"{adapter_dir}: {name} is not finite. Train again with a lower finetune.learning_rate.")
-    if not any(weight.any() for name, weight in _read_weights(adapter_dir) if ".lora_B." in name):
+    before = dict(_read_weights(start_dir)) if start_dir else {}
+    learned = ((weight, before.get(name)) for name, weight in _read_weights(adapter_dir) if ".lora_B." in name)
+    if not any(weight.any() if old is None else not weight.equal(old) for weight, old in learned):
+        as_before = f"as in {start_dir}" if start_dir else "0"
         raise TrainError(
-            f"{adapter_dir}: all of lora_B is 0, as before training, so the adapter has learned nothing. "
+            f"{adapter_dir}: all of lora_B is {as_before}, as before training, so the adapter has learned nothing. "
             "Train longer (finetune.epochs) or on more rows."
         )
 

@@ -26,7 +26,6 @@ def build_options(
         "per_device_eval_batch_size": config.batch_size,
         "gradient_accumulation_steps": config.gradient_accumulation,
         "learning_rate": config.learning_rate,
-        "lr_scheduler_type": "cosine",
         "warmup_steps": config.warmup_ratio,
         "optim": "adamw_torch",
         "include_num_input_tokens_seen": "non_padding",

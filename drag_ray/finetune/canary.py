@@ -9,6 +9,7 @@ from drag_ray.errors import NotFiniteError, TrainError
 from drag_ray.finetune.collator import RowCollator
 from drag_ray.finetune.images import TrainingImages
 from drag_ray.finetune.methods.method import Method
+from drag_ray.finetune.start import use_start
 from drag_ray.finetune.tokenized_rows import list_sequences
 
 _ROUNDING = 1e-5
@@ -16,7 +17,7 @@ _ROUNDING = 1e-5
 
 
 def check_effect(trainer: Trainer, method: Method, row: dict[str, Any], images: TrainingImages | None) -> None:
-    """Compare what the trained model makes of a row with what it makes of it without its adapter: two forward passes.
+    """Compare what the trained model makes of a row with what the one did that it started from: two forward passes.
 
     Every process of the group calls this: with ZeRO-3 each holds a part of the model.
 
@@ -26,7 +27,7 @@ def check_effect(trainer: Trainer, method: Method, row: dict[str, Any], images: 
 
     Raises:
         NotFiniteError: the trained model gives numbers that are not finite.
-        TrainError: the adapter changes nothing.
+        TrainError: training has changed nothing.
     """
     model: Any = trainer.model_wrapped
     adapted: Any = trainer.accelerator.unwrap_model(model)
@@ -36,7 +37,7 @@ def check_effect(trainer: Trainer, method: Method, row: dict[str, Any], images: 
     model.eval()
     with torch.no_grad():
         now = method.score(model, inputs)
-        with adapted.disable_adapter():
+        with use_start(adapted):
             before = method.score(model, inputs)
     learning_rate = trainer.args.learning_rate
     if not now.isfinite().all():

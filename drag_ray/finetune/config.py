@@ -1,6 +1,7 @@
 """Options of the finetune stage."""
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, model_validator
@@ -21,10 +22,14 @@ class FinetuneConfig(Methods):
 
     method: MethodName = "sft"
     """how the model learns, with the options of the section of that name; those of the others do not count"""
+    start: Literal["policy", "base"] = "policy"
+    """what training starts from, and what dpo, kto and grpo compare with: policy is the adapter that engine.adapter names, with
+    which the rows were collected, and whose weights are trained on (the base model where none is named); base is always a new
+    adapter on the base model"""
     epochs: float = Field(default=2.0, gt=0)
     """passes over the training rows"""
     learning_rate: float = Field(default=2e-4, gt=0, allow_inf_nan=False)
-    """highest learning rate; it warms up, then falls as a cosine"""
+    """highest learning rate; it warms up from the first step on, then falls as a cosine"""
     batch_size: int = Field(default=4, ge=1)
     """rows a worker takes at once"""
     gradient_accumulation: int = Field(default=1, ge=1)
@@ -32,11 +37,12 @@ class FinetuneConfig(Methods):
     warmup_ratio: float = Field(default=0.03, ge=0, lt=1)
     """share of the steps in which the learning rate rises"""
     lora_r: int = Field(default=16, ge=1)
-    """rank of the adapter"""
+    """rank of the adapter; it, lora_alpha and target_modules are those of engine.adapter where its weights are trained on"""
     lora_alpha: int = Field(default=32, ge=1)
     """scale of the adapter: its output counts alpha / r"""
     lora_dropout: float = Field(default=0.05, ge=0, lt=1)
-    """dropout before the adapter"""
+    """dropout before the adapter when it learns replies as they stand (method sft); the other methods compare probabilities or
+    rewards, which dropout would blur, and train without any"""
     target_modules: tuple[str, ...] = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
     """layers of the language model that get an adapter; the vision part of a vision-language model stays as it is"""
     max_length: int = Field(default=2048, ge=16)
@@ -88,3 +94,11 @@ class FinetuneSections(Sections):
 
     engine: EngineConfig
     finetune: FinetuneConfig
+
+    def find_start(self) -> Path | None:
+        """The folder of the adapter whose weights are trained on; None for a new adapter."""
+        return Path(self.engine.adapter) if self.engine.adapter and self.finetune.start == "policy" else None
+
+    def list_sources(self) -> dict[str, Path]:
+        """The adapter that training starts from."""
+        return self.engine.list_sources() if self.find_start() else {}

@@ -35,12 +35,6 @@ class FiniteSteps(Trainer):
         self._step_losses: list[torch.Tensor] = []
         self._step_names: list[str] = []
 
-    def _prepare_dataset(self, dataset: Any, *args: Any, **options: Any) -> Any:
-        """The rows as they are: TRL would tokenize a prompt together with its reply, and when it serves the model is given the
-        tokens of the one and writes those of the other.
-        """
-        return dataset
-
     def training_step(self, model: Any, inputs: dict[str, Any], num_items_in_batch: Any = None) -> torch.Tensor:
         """Note the loss of a batch, and of which rows it is."""
         self._step_names += inputs[_NAMES]

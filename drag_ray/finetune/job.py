@@ -10,8 +10,8 @@ from drag_ray.finetune.config import FinetuneConfig
 class TrainJob:
     """What a training process needs to know.
 
-    Paths are absolute; `images_dir` is None where the run has no index, and so no page images. `num_threads` counts on a CPU
-    only.
+    Paths are absolute; `images_dir` is None where the run has no index, and so no page images. `start_dir` is the adapter whose
+    weights are trained on, None for a new one. `num_threads` counts on a CPU only.
     """
 
     config: FinetuneConfig
@@ -22,3 +22,4 @@ class TrainJob:
     use_gpu: bool
     num_workers: int
     num_threads: int
+    start_dir: Path | None = None

@@ -17,7 +17,7 @@ from ray.train.v2.api.exceptions import TrainingFailedError
 from drag_ray.artifacts import write_jsonl
 from drag_ray.cluster import count_gpus, takes_gpus
 from drag_ray.corpus import page_images
-from drag_ray.engine.adapter import read_base_model, write_base_model
+from drag_ray.engine.adapter import check_adapter, read_base_model, write_base_model
 from drag_ray.engine.embedded import resolve_model
 from drag_ray.errors import DataError, DragRayError, NotFiniteError, TrainError
 from drag_ray.finetune.config import FinetuneConfig, FinetuneSections
@@ -56,11 +56,12 @@ def run(sections: FinetuneSections, inputs: Inputs, folder: StageFolder) -> dict
         the counts of the stage: rows, steps, losses before and after, tokens, and what computed attention.
 
     Raises:
+        ConfigError: the adapter that training is to start from cannot be used.
         DataError: there are no training rows, or they cannot be read.
         NotFiniteError: loss, gradient or weights were not finite, twice.
         TrainError: the model cannot be trained so, has learned nothing, or workers died more than `max_failures` times.
     """
-    settings, model = sections.finetune, sections.engine.model
+    settings, model, start_dir = sections.finetune, sections.engine.model, _find_start(sections)
     row_format = settings.chosen_method.row_format
     rows_dir = inputs["format"].resolve() / row_format
     if not (rows_dir / "train.jsonl").exists():
@@ -68,10 +69,10 @@ def run(sections: FinetuneSections, inputs: Inputs, folder: StageFolder) -> dict
     stage_dir = folder.path.resolve()
     index_dir = inputs.find("index")
     images_dir = index_dir.resolve() / page_images.DIR_NAME if index_dir else None
-    result = _fit(settings, model, rows_dir, images_dir, stage_dir)
+    result = _fit(settings, model, start_dir, rows_dir, images_dir, stage_dir)
     if isinstance(result.return_value, NotFiniteError):
         print(f"finetune: goes on from the last checkpoint, once. {result.return_value}", flush=True)
-        result = _fit(settings, model, rows_dir, images_dir, stage_dir)
+        result = _fit(settings, model, start_dir, rows_dir, images_dir, stage_dir)
     outcome = result.return_value
     if isinstance(outcome, DragRayError):
         raise outcome
@@ -79,11 +80,22 @@ def run(sections: FinetuneSections, inputs: Inputs, folder: StageFolder) -> dict
     assert result.checkpoint is not None
     write_jsonl(stage_dir / CURVE_NAME, outcome["curve"])
     publish = ray.remote(num_cpus=1)(_publish)  # a process of its own, so that its memory is given back
-    ray.get(publish.remote(result.checkpoint, model, stage_dir, settings.merge, settings.dtype))
+    ray.get(publish.remote(result.checkpoint, model, start_dir, stage_dir, settings.merge, settings.dtype))
     return {**_summarise(outcome["counts"], outcome["curve"]), "attention": outcome["attention"]}
 
 
-def _fit(settings: FinetuneConfig, model: str, rows_dir: Path, images_dir: Path | None, stage_dir: Path) -> ray.train.Result:
+def _find_start(sections: FinetuneSections) -> Path | None:
+    """The adapter whose weights are trained on, absolute. Raises what `check_adapter` does."""
+    folder = sections.find_start()
+    if folder is None:
+        return None
+    check_adapter(sections.engine)
+    return folder.resolve()
+
+
+def _fit(
+    settings: FinetuneConfig, model: str, start_dir: Path | None, rows_dir: Path, images_dir: Path | None, stage_dir: Path
+) -> ray.train.Result:
     use_gpu = takes_gpus(settings.device)
     num_workers = settings.num_workers or (max(1, count_gpus()) if use_gpu else 1)
     num_cpus = 1 if use_gpu else _count_cpus_per_worker(num_workers)
@@ -97,6 +109,7 @@ def _fit(settings: FinetuneConfig, model: str, rows_dir: Path, images_dir: Path 
         use_gpu=use_gpu,
         num_workers=num_workers,
         num_threads=num_cpus,
+        start_dir=start_dir,
     )
     trainer = DataParallelTrainer(
         _train_loop,
@@ -169,7 +182,9 @@ def _announce(num_workers: int, num_cpus: int, use_gpu: bool) -> None:
         print(f"finetune: waits until the cluster has {missing} more; lower finetune.num_workers if it cannot grow", flush=True)
 
 
-def _publish(checkpoint: ray.train.Checkpoint, model: str, stage_dir: Path, merge: bool, dtype: str) -> None:
+def _publish(
+    checkpoint: ray.train.Checkpoint, model: str, start_dir: Path | None, stage_dir: Path, merge: bool, dtype: str
+) -> None:
     """Take the adapter out of the last checkpoint, check and merge it."""
     from drag_ray.finetune.adapter_weights import check_weights
     from drag_ray.finetune.merge import merge_adapter
@@ -184,7 +199,7 @@ def _publish(checkpoint: ray.train.Checkpoint, model: str, stage_dir: Path, merg
         for pattern in _ADAPTER_FILES:
             for path in Path(checkpoint_dir).glob(pattern):
                 shutil.copy2(path, scratch_dir)
-    check_weights(scratch_dir)
+    check_weights(scratch_dir, start_dir)
     write_base_model(scratch_dir, read_base_model(base_dir, name=model))
     scratch_dir.rename(adapter_dir)
     if merge:

@@ -6,6 +6,7 @@ whatever the mask.
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import Enum, auto
 from typing import TYPE_CHECKING, Any, TypedDict
 
 from drag_ray.agent.protocols.function_calls import SEARCH_NAME
@@ -35,6 +36,15 @@ class TokenizedPair(TypedDict):
     image_keys: list[str]
 
 
+class LeftOut(Enum):
+    """Why nothing is learned from a row."""
+
+    WITHOUT_ADVANTAGE = auto()
+    """It is no better than the others of its question, and no worse."""
+    OFF_POLICY = auto()
+    """Its reply has no tokens that a policy drew."""
+
+
 @dataclass
 class TokenizedRows:
     """Rows as a method has tokenized them, and how many are left out.
@@ -47,6 +57,7 @@ class TokenizedRows:
     rows: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
     num_too_long: int = 0
     num_without_advantage: int = 0
+    num_off_policy: int = 0
 
     @property
     def num_trained_tokens(self) -> int:
@@ -86,12 +97,12 @@ class RowTokenizer:
         """
         return self._add_images(tokenize_step(conversation, drawn, self.tokenizer), conversation)
 
-    def tokenize_rows(self, rows: Iterable[Row], tokenize: Callable[[Row], Mapping[str, Any] | None]) -> TokenizedRows:
+    def tokenize_rows(self, rows: Iterable[Row], tokenize: Callable[[Row], Mapping[str, Any] | LeftOut]) -> TokenizedRows:
         """What `tokenize` makes of each row. One of more than `max_length` tokens is set aside and counted, never cut.
 
         Args:
-            tokenize: gives a `TokenizedConversation` or a `TokenizedPair`, with columns of its own perhaps; None for a row
-                without advantage, which nothing is learned from.
+            tokenize: gives a `TokenizedConversation` or a `TokenizedPair`, with columns of its own perhaps; or why nothing is
+                learned from the row, which is counted.
 
         Raises:
             DataError: a row cannot be learned (says which), or none is short enough.
@@ -103,8 +114,10 @@ class RowTokenizer:
                 tokenized = tokenize(row)
             except DataError as error:
                 raise DataError(f"row {number}: {error}") from None
-            if tokenized is None:
+            if tokenized is LeftOut.WITHOUT_ADVANTAGE:
                 kept.num_without_advantage += 1
+            elif tokenized is LeftOut.OFF_POLICY:
+                kept.num_off_policy += 1
             elif max(len(sequence["input_ids"]) for sequence in list_sequences(tokenized)) > self.max_length:
                 kept.num_too_long += 1
             else:

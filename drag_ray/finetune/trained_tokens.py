@@ -10,10 +10,10 @@ from trl.trainer.sft_config import SFTConfig
 from trl.trainer.sft_trainer import SFTTrainer
 
 from drag_ray.engine.tokens import IGNORED_LABEL
-from drag_ray.finetune.finite_steps import FiniteSteps
+from drag_ray.finetune.adapter_trainer import AdapterTrainer
 
-_ROW_NUMBERS = ("weight", "advantage")
-"""What a row may count in the loss: a supervised one its weight, a drawn one how much better than others it was."""
+_OF_THE_LOSS = ("labels", "weight", "advantage", "engine_log_probabilities")
+"""What of a batch the loss alone reads: what is learned, what a row counts, and how likely drawn tokens were to the engine."""
 
 
 def build_arguments(options: dict[str, Any]) -> SFTConfig:
@@ -21,7 +21,7 @@ def build_arguments(options: dict[str, Any]) -> SFTConfig:
     return SFTConfig(**options, dataset_kwargs={"skip_prepare_dataset": True})
 
 
-class SupervisedTrainer(FiniteSteps, SFTTrainer):
+class SupervisedTrainer(AdapterTrainer, SFTTrainer):
     """`SFTTrainer` with TRL's own loss, which on GPUs leaves the logits out and takes less memory.
 
     The loss is divided by the trained tokens of a whole step. Vision-language models say of themselves that theirs is not, and
@@ -39,8 +39,7 @@ class TrainedTokensTrainer(SupervisedTrainer):
     TRL leaves the other positions out on GPUs alone. Elsewhere it projects every position of the prompt too, which is most of a
     step for a small model with a large vocabulary: 7 to 10 s instead of 2.4 s (SmolLM2-135M, 8 rows of 210 tokens, 2 cores).
 
-    Where batches have a `weight`, the weighted sum is divided by the weighted count of a whole step, over all of its batches and
-    processes, so that weights shift attention between rows and leave the learning rate as it is.
+    Where batches have a `weight`, tokens count so often in the sum, and once in the number that divides it.
     """
 
     def compute_loss(
@@ -60,19 +59,12 @@ class TrainedTokensTrainer(SupervisedTrainer):
         """`compute_trained_loss`, in the place of which another loss of the trained tokens can stand."""
         return compute_trained_loss(model, inputs, num_tokens)
 
-    def _get_num_items_in_batch(self, batch_samples: list[dict[str, Any]], device: torch.device) -> torch.Tensor | int | None:
-        if "weight" not in batch_samples[0]:
-            return super()._get_num_items_in_batch(batch_samples, device)
-        count = torch.stack([count_weighted_tokens(batch) for batch in batch_samples]).sum().to(device)
-        if self.args.average_tokens_across_devices and self.args.world_size > 1:
-            count = torch.as_tensor(self.accelerator.gather(count)).sum()
-        return count
-
 
 def compute_trained_loss(model: Any, inputs: dict[str, Any], num_tokens: torch.Tensor | int | None = None) -> torch.Tensor:
     """Negative log-likelihood of the trained tokens: summed, and divided by `num_tokens` or by their number in this batch.
 
-    With a `weight` of each row, its tokens count so often, in the sum and in the number that divides it.
+    With a `weight` of each row, its tokens count so often in the sum: a row that weighs half moves the model half as far, also
+    where a batch holds no other.
 
     Args:
         model: a causal language model whose forward takes `logits_to_keep`, as all of transformers do.
@@ -81,27 +73,31 @@ def compute_trained_loss(model: Any, inputs: dict[str, Any], num_tokens: torch.T
         num_tokens: trained tokens of the whole step, where it has several batches.
     """
     if "weight" in inputs:
-        log_probabilities, _ = compute_log_probabilities(model, inputs, fused=False)
+        log_probabilities, is_trained = compute_log_probabilities(model, inputs, fused=False)
         total = -(log_probabilities.sum(dim=1) * inputs["weight"]).sum()
-        return total / (count_weighted_tokens(inputs) if num_tokens is None else num_tokens)
+        return total / (is_trained.sum() if num_tokens is None else num_tokens)
     logits, targets = _predict_trained(model, inputs)
     total = cross_entropy(logits.flatten(0, 1), targets.flatten(), ignore_index=IGNORED_LABEL, reduction="sum")
     return total / ((targets != IGNORED_LABEL).sum() if num_tokens is None else num_tokens)
 
 
-def compute_log_probabilities(model: Any, inputs: dict[str, Any], *, fused: bool) -> tuple[torch.Tensor, torch.Tensor]:
+def compute_log_probabilities(
+    model: Any, inputs: dict[str, Any], *, fused: bool, temperature: float = 1.0
+) -> tuple[torch.Tensor, torch.Tensor]:
     """Of each trained token, and where they are: both of shape (rows, positions).
 
     Args:
         model: as for `compute_trained_loss`.
         inputs: as for `compute_trained_loss`.
         fused: use the head that TRL's trainers give the model. On GPUs it never holds the logits of all tokens at once; elsewhere
-            it projects every position of the prompt too.
+            it projects every position of the prompt too. It has a temperature of its own.
+        temperature: by which the logits are divided, where the head is not fused.
     """
     if fused:
         outputs = model(**list_features(inputs), labels=inputs["labels"], fused_lm_head=True)
         return outputs.log_probs, outputs.label_mask
     logits, targets = _predict_trained(model, inputs)
+    logits = logits if temperature == 1 else logits / temperature
     losses = cross_entropy(logits.transpose(1, 2), targets, ignore_index=IGNORED_LABEL, reduction="none")
     return -losses, targets != IGNORED_LABEL
 
@@ -116,9 +112,4 @@ def _predict_trained(model: Any, inputs: dict[str, Any]) -> tuple[torch.Tensor, 
 
 def list_features(inputs: dict[str, Any]) -> dict[str, Any]:
     """What of a batch the model's forward takes."""
-    return {name: value for name, value in inputs.items() if name not in ("labels", *_ROW_NUMBERS)}
-
-
-def count_weighted_tokens(inputs: dict[str, Any]) -> torch.Tensor:
-    """Trained tokens of a batch, each counted as often as its row's `weight` says."""
-    return ((inputs["labels"][:, 1:] != IGNORED_LABEL).sum(dim=1) * inputs["weight"]).sum()
+    return {name: value for name, value in inputs.items() if name not in _OF_THE_LOSS}

@@ -15,6 +15,7 @@ from datasets import Dataset
 from peft import LoraConfig
 from transformers import PrinterCallback, TrainingArguments, set_seed
 from transformers.utils.logging import disable_progress_bar
+from trl.trainer.utils import disable_dropout_in_model
 
 from drag_ray.engine.conversation import Row
 from drag_ray.engine.pretrained import load_tokenizer
@@ -28,6 +29,7 @@ from drag_ray.finetune.deepspeed import ZeroStage, resolve_zero_stage
 from drag_ray.finetune.images import open_training_images
 from drag_ray.finetune.job import TrainJob
 from drag_ray.finetune.methods.method import Method, TrainerOptions
+from drag_ray.finetune.start import keep_start, load_start
 from drag_ray.finetune.tokenized_rows import RowTokenizer, TokenizedRows
 
 _VISION_PART = r".*(visual|vision_tower|vision_model)\..*"
@@ -65,7 +67,10 @@ def train(job: TrainJob, report: ReportFn, resume_from: Path | None) -> dict[str
         counts = _count_rows(train_rows, validation_rows)
         options = build_options(job, zero_stage, scratch_dir, counts, resumes=resume_from is not None)
         arguments = method.build_arguments(options)
-        trainer = method.build_trainer(_load_parts(job, arguments, tokenizer, train_rows, validation_rows), images)
+        parts = _load_parts(job, zero_stage, arguments, tokenizer, train_rows, validation_rows)
+        trainer = method.build_trainer(parts, images)
+        if job.start_dir:
+            keep_start(trainer.model)
         trainer.remove_callback(PrinterCallback)
         trainer.add_callback(ReportCallback(report, counts))
         trainer.train(resume_from_checkpoint=str(resume_from) if resume_from else None)
@@ -135,7 +140,7 @@ def _read_rows(path: Path, limit: int = 0) -> Iterator[Row]:
 
 
 def _count_rows(train_rows: TokenizedRows, validation_rows: TokenizedRows) -> dict[str, int]:
-    left_out = {"rows_without_advantage": train_rows.num_without_advantage} if train_rows.num_without_advantage else {}
+    left_out = {"rows_without_advantage": train_rows.num_without_advantage, "rows_off_policy": train_rows.num_off_policy}
     return {
         "rows": len(train_rows.rows),
         "rows_too_long": train_rows.num_too_long,
@@ -143,35 +148,48 @@ def _count_rows(train_rows: TokenizedRows, validation_rows: TokenizedRows) -> di
         "validation_rows_too_long": validation_rows.num_too_long,
         "trained_tokens": train_rows.num_trained_tokens,
         "images": sum(len(row["image_keys"]) for row in train_rows.rows),
-        **left_out,
+        **{reason: count for reason, count in left_out.items() if count},
     }
 
 
 def _load_parts(
-    job: TrainJob, arguments: TrainingArguments, tokenizer: Any, train_rows: TokenizedRows, validation_rows: TokenizedRows
+    job: TrainJob,
+    zero_stage: ZeroStage,
+    arguments: TrainingArguments,
+    tokenizer: Any,
+    train_rows: TokenizedRows,
+    validation_rows: TokenizedRows,
 ) -> TrainerOptions:
-    model = job.config.chosen_method.load_model(job.model, job.config.dtype)
+    method = job.config.chosen_method
+    model = method.load_model(job.model, job.config.dtype)
     _check_target_modules(model, job.config.target_modules)
+    if not method.uses_dropout:
+        disable_dropout_in_model(model)
+    adapter = _build_adapter(job.config, has_vision=hasattr(model.config, "vision_config"))
+    if job.start_dir:
+        # As TRL gives it to new adapters: ZeRO-3 gathers weights of one type.
+        model = load_start(model, adapter, job.start_dir, in_float32=zero_stage != "zero3")
     return {
         "model": model,
         "args": arguments,
         "train_dataset": Dataset.from_list(train_rows.rows),
         "eval_dataset": Dataset.from_list(validation_rows.rows) if validation_rows.rows else None,
         "processing_class": tokenizer,
-        "peft_config": _build_adapter(job.config, has_vision=hasattr(model.config, "vision_config")),
+        "peft_config": None if job.start_dir else adapter,
     }
 
 
 def _build_adapter(config: FinetuneConfig, *, has_vision: bool) -> LoraConfig:
+    method = config.chosen_method
     return LoraConfig(
         r=config.lora_r,
         lora_alpha=config.lora_alpha,
-        lora_dropout=config.lora_dropout,
+        lora_dropout=config.lora_dropout if method.uses_dropout else 0.0,
         target_modules=list(config.target_modules),
         # The vision part stays as it is: the replies to learn are few and teach it little, and vLLM serves adapters of the
         # language part alone.
         exclude_modules=_VISION_PART if has_vision else None,
-        task_type=config.chosen_method.task,  # PEFT trains a reward model's head as well
+        task_type=method.task,  # PEFT trains a reward model's head as well
     )
 
 

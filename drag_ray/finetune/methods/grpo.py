@@ -1,35 +1,48 @@
 """GRPO (https://arxiv.org/abs/2402.03300) on recorded trajectories: reinforcement learning from all that the policy did.
 
-A pass over the loop (collect, process, format, finetune) is one round, and `merged/` is the policy of the next.
+A pass over the loop (collect, process, format, finetune) is one round, and its adapter (or `merged/`) writes in the next.
 """
 
-from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any, ClassVar
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, NotRequired
 
 from pydantic import Field
 
 from drag_ray.engine.conversation import PromptCompletion, Row, read_conversation, take_columns
+from drag_ray.engine.tokens import IGNORED_LABEL
+from drag_ray.errors import DataError
 from drag_ray.finetune.methods.method import Method, TrainerOptions
-from drag_ray.finetune.tokenized_rows import RowTokenizer, TokenizedConversation, TokenizedRows
+from drag_ray.finetune.tokenized_rows import LeftOut, RowTokenizer, TokenizedConversation, TokenizedRows
 
 if TYPE_CHECKING:
+    import torch
     from transformers import Trainer
     from trl.trainer.sft_config import SFTConfig
 
     from drag_ray.finetune.images import TrainingImages
 
+_LEAST_ADVANTAGE = 1e-6
+"""Equal rewards may differ by rounding, and then they differ from their mean."""
+
 
 class RewardedStep(PromptCompletion):
-    """A reply in the tokens that the policy drew, and how much better its trajectory was than others of its question."""
+    """A reply in the tokens that the policy drew, and by how much its trajectory was better than others of its question."""
 
     completion_token_ids: list[int]
     advantage: float
+    completion_logprobs: NotRequired[list[float] | None]
+    """natural logarithms at temperature 1, as the engine had them; none if it was not asked"""
+    temperature: NotRequired[float | None]
+    """at which the tokens were drawn"""
 
 
 class TokenizedStep(TokenizedConversation):
     """The tokens of a prompt and of the reply as it was drawn."""
 
     advantage: float
+    engine_log_probabilities: list[float]
+    temperature: float
 
 
 class GRPO(Method):
@@ -40,19 +53,46 @@ class GRPO(Method):
     clip_range: float = Field(default=0.2, gt=0, lt=1)
     """by which share a token may become likelier or less likely before it is left alone"""
     kl_weight: float = Field(default=0.04, ge=0)
-    """what it costs to go away from the policy that collected; 0 lets clipping alone hold it"""
+    """what it costs to go away from the policy that training starts from; 0 lets clipping alone hold it"""
+    max_engine_ratio: float = Field(default=3.0, gt=0)
+    """how often a token may count, at most, for being likelier to the model that is trained, as it starts, than it was to the
+    engine that drew it, where rows hold the engine's log-probabilities (engine.logprobs)"""
 
     def tokenize(self, rows: Iterable[Row], tokenizer: RowTokenizer) -> TokenizedRows:
-        """Steps {input_ids, labels, image_keys, advantage}. Those without advantage teach nothing: left out, and counted."""
+        """Steps {input_ids, labels, image_keys, advantage, engine_log_probabilities, temperature}. The log-probabilities are
+        those of the drawn tokens, or none; a temperature that is not known, or 0, is 1.
 
-        def tokenize_step(row: Row) -> TokenizedStep | None:
+        Steps without advantage teach nothing, and those without tokens were drawn by no policy: left out, and counted.
+
+        Raises what `tokenize_rows` does, and DataError where no step has tokens.
+        """
+
+        def tokenize_step(row: Row) -> TokenizedStep | LeftOut:
             step = take_columns(row, RewardedStep, "a step")
-            if step["advantage"] == 0:
-                return None
-            drawn = tokenizer.tokenize_drawn(read_conversation(step), step["completion_token_ids"])
-            return {**drawn, "advantage": step["advantage"]}
+            drawn, log_probabilities = step["completion_token_ids"], step.get("completion_logprobs") or []
+            if not drawn:
+                return LeftOut.OFF_POLICY
+            if abs(step["advantage"]) < _LEAST_ADVANTAGE:
+                return LeftOut.WITHOUT_ADVANTAGE
+            if log_probabilities and len(log_probabilities) != len(drawn):
+                raise DataError(
+                    f"a step has {len(log_probabilities)} completion_logprobs for {len(drawn)} completion_token_ids; expected "
+                    "one for each, or none. Run: python jobs/format.py"
+                )
+            return {
+                **tokenizer.tokenize_drawn(read_conversation(step), drawn),
+                "advantage": step["advantage"],
+                "engine_log_probabilities": log_probabilities,
+                "temperature": step.get("temperature") or 1.0,
+            }
 
-        return tokenizer.tokenize_rows(rows, tokenize_step)
+        steps = tokenizer.tokenize_rows(rows, tokenize_step)
+        if steps.num_off_policy and not (steps.rows or steps.num_without_advantage or steps.num_too_long):
+            raise DataError(
+                f"all {steps.num_off_policy} steps hold no completion_token_ids: reinforcement learning needs the tokens that "
+                "the policy drew, and trajectories from elsewhere come without them. Collect with: python jobs/collect.py"
+            )
+        return steps
 
     def build_arguments(self, options: dict[str, Any]) -> "SFTConfig":
         """`SFTConfig` for rows that are tokenized."""
@@ -62,8 +102,47 @@ class GRPO(Method):
 
     def build_trainer(self, options: TrainerOptions, images: "TrainingImages | None") -> "Trainer":
         """`PolicyGradientTrainer`: TRL's own GRPO samples its replies itself, which here the collect stage has done."""
-        from drag_ray.finetune.collator import RowCollator
         from drag_ray.finetune.policy_gradient import PolicyGradientTrainer
 
-        collator = RowCollator(options["processing_class"].pad_token_id, images, number="advantage")
-        return PolicyGradientTrainer(**options, data_collator=collator, clip_range=self.clip_range, kl_weight=self.kl_weight)
+        return PolicyGradientTrainer(
+            **options,
+            data_collator=StepCollator(options["processing_class"].pad_token_id, images),
+            clip_range=self.clip_range,
+            kl_weight=self.kl_weight,
+            max_engine_ratio=self.max_engine_ratio,
+            temperature=choose_temperature(options["train_dataset"]["temperature"]),
+            knows_engine=any(options["train_dataset"]["engine_log_probabilities"]),
+        )
+
+
+def choose_temperature(temperatures: Iterable[float]) -> float:
+    """The temperature at which policies are compared: that of the draws, and 1 where they have several, since a batch has one."""
+    different = set(temperatures)
+    return different.pop() if len(different) == 1 else 1.0
+
+
+class StepCollator:
+    """Pads rows {input_ids, labels, image_keys, advantage, engine_log_probabilities} into a batch.
+
+    Args:
+        pad_token_id: fills short rows.
+        images: where images come from; None for rows without any.
+    """
+
+    def __init__(self, pad_token_id: int, images: "TrainingImages | None" = None) -> None:
+        from drag_ray.finetune.collator import RowCollator
+
+        self._collate = RowCollator(pad_token_id, images, number="advantage")
+
+    def __call__(self, rows: Sequence[dict[str, Any]]) -> "dict[str, torch.Tensor]":
+        """What `RowCollator` makes of them with `advantage`, and `engine_log_probabilities` of shape (rows, tokens), NaN where
+        the engine's are not known.
+        """
+        import torch
+
+        batch = self._collate(rows)
+        found = torch.full(batch["labels"].shape, math.nan)
+        for place, row in enumerate(rows):
+            if row["engine_log_probabilities"]:
+                found[place, batch["labels"][place] != IGNORED_LABEL] = torch.tensor(row["engine_log_probabilities"])
+        return batch | {"engine_log_probabilities": found}

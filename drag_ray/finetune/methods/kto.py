@@ -10,6 +10,7 @@ from pydantic import Field
 
 from drag_ray.engine.conversation import PromptCompletion, Row, read_conversation, take_columns
 from drag_ray.engine.tokens import IGNORED_LABEL
+from drag_ray.errors import DataError
 from drag_ray.finetune.methods.method import Method, TrainerOptions
 from drag_ray.finetune.tokenized_rows import RowTokenizer, TokenizedConversation, TokenizedRows
 
@@ -42,10 +43,11 @@ class KTO(Method):
     """how close the policy is kept to the one that it starts from; less lets it go further"""
 
     def check_batch_size(self, batch_size: int) -> None:
-        """Refuse batches of one: see `KTOCollator`."""
+        """Refuse batches of one, as TRL does: how far the policy has come is the mean over a batch."""
         if batch_size == 1:
             raise ValueError(
-                "batch_size 1: kto pairs the prompts of a batch with each other's replies. Set batch_size to 2 or more"
+                "batch_size 1: kto estimates from the rows of a batch how far the policy has come as a whole. "
+                "Set batch_size to 2 or more"
             )
 
     def tokenize(self, rows: Iterable[Row], tokenizer: RowTokenizer) -> TokenizedRows:
@@ -64,19 +66,23 @@ class KTO(Method):
         return KTOConfig(**options, beta=self.beta)
 
     def build_trainer(self, options: TrainerOptions, images: "TrainingImages | None") -> "Trainer":
-        """TRL's trainer on batches of `KTOCollator`, with the weights of `balance`."""
+        """TRL's trainer on batches of `KTOCollator`, with the weights of `balance`. Raises what `pair_replies` does."""
+        from datasets import Dataset
         from trl.trainer.kto_trainer import KTOTrainer
 
-        from drag_ray.finetune.finite_steps import FiniteSteps
+        from drag_ray.finetune.adapter_trainer import AdapterTrainer
 
-        class FiniteKTOTrainer(FiniteSteps, KTOTrainer):
+        class KTOAdapterTrainer(AdapterTrainer, KTOTrainer):
             """`KTOTrainer` on tokenized replies."""
 
-        # The trainer takes rows in their order, in which those of a question stand together; a batch needs different prompts.
+        # The trainer takes rows in their order, in which those of a question stand together.
         seed = options["args"].seed
-        options["train_dataset"] = options["train_dataset"].shuffle(seed=seed)
-        options["eval_dataset"] = options["eval_dataset"] and options["eval_dataset"].shuffle(seed=seed)
-        trainer = FiniteKTOTrainer(**options, data_collator=KTOCollator(options["processing_class"].pad_token_id, images))
+        train_rows: list[Any] = list(options["train_dataset"].shuffle(seed=seed))
+        options["train_dataset"] = Dataset.from_list(pair_replies(train_rows))
+        if options["eval_dataset"]:
+            held_out: list[Any] = list(options["eval_dataset"].shuffle(seed=seed))
+            options["eval_dataset"] = Dataset.from_list(pair_replies(held_out, train_rows))
+        trainer = KTOAdapterTrainer(**options, data_collator=KTOCollator(options["processing_class"].pad_token_id, images))
         trainer.desirable_weight, trainer.undesirable_weight = balance(options["train_dataset"]["label"])
         return trainer
 
@@ -94,10 +100,7 @@ def balance(labels: Sequence[bool]) -> tuple[float, float]:
 
 
 class KTOCollator:
-    """Pads replies {input_ids, labels, image_keys, label} into a batch as TRL's KTO takes it.
-
-    Beside each conversation stands its prompt with the reply of another row, the one before: how likely such replies have become
-    tells how far the policy has come as a whole (https://arxiv.org/abs/2402.01306, section 4.1).
+    """Pads rows of `pair_replies` {input_ids, labels, image_keys, label, other_reply} into a batch as TRL's KTO takes it.
 
     Args:
         pad_token_id: fills short rows.
@@ -120,17 +123,43 @@ class KTOCollator:
         from drag_ray.finetune.collator import mark_replies
 
         batch = mark_replies(self._collate(rows))
-        swapped = mark_replies(self._pad(_give_other_replies(rows)))
+        swapped = mark_replies(self._pad([row["other_reply"] for row in rows]))
         if self._images and any(row["image_keys"] for row in rows):
             swapped |= self._images.mark_images(swapped["input_ids"])
         label = torch.tensor([row["label"] for row in rows])
         return batch | {f"KL_{name}": tensor for name, tensor in swapped.items()} | {"label": label}
 
 
-def _give_other_replies(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Each row's prompt with the reply of the row before it; the first row's with the reply of the last."""
-    starts = [next(place for place, label in enumerate(row["labels"]) if label != IGNORED_LABEL) for row in rows]
-    return [
-        {name: rows[own][name][: starts[own]] + rows[other][name][starts[other] :] for name in ("input_ids", "labels")}
-        for own, other in zip(range(len(rows)), range(-1, len(rows) - 1), strict=True)
-    ]
+def pair_replies(rows: Sequence[dict[str, Any]], earlier: Sequence[dict[str, Any]] = ()) -> list[dict[str, Any]]:
+    """The rows, each with an `other_reply` {input_ids, labels}: its prompt with the reply of the row before it that has another
+    prompt; where all have the same one, of the row before it. The first row comes after the last one.
+
+    How likely such replies have become tells how far the policy has come as a whole (https://arxiv.org/abs/2402.01306, section
+    4.1). Within a batch the last one of an epoch could be a row alone, whose own reply says nothing of that.
+
+    Args:
+        rows: {input_ids, labels, image_keys}.
+        earlier: rows that the first ones may take replies of.
+
+    Raises:
+        DataError: there is no other row.
+    """
+    everyone = [*earlier, *rows]
+    if len(everyone) < 2:
+        raise DataError("kto needs two rows at least, to see how likely the reply of one is after the prompt of the other.")
+    prompts = [(row["input_ids"][: _find_reply(row)], row["image_keys"]) for row in everyone]
+
+    def find_other(place: int) -> dict[str, Any]:
+        before = range(place - 1, place - len(everyone), -1)
+        return everyone[next((other for other in before if prompts[other] != prompts[place]), place - 1)]
+
+    return [{**row, "other_reply": _replace_reply(row, find_other(place))} for place, row in enumerate(rows, start=len(earlier))]
+
+
+def _replace_reply(row: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
+    own_start, other_start = _find_reply(row), _find_reply(other)
+    return {name: row[name][:own_start] + other[name][other_start:] for name in ("input_ids", "labels")}
+
+
+def _find_reply(row: Mapping[str, Any]) -> int:
+    return next(place for place, label in enumerate(row["labels"]) if label != IGNORED_LABEL)

@@ -22,14 +22,14 @@ if TYPE_CHECKING:
 
 
 class TrainerOptions(TypedDict):
-    """What all trainers of TRL take. The datasets hold tokenized rows."""
+    """What all trainers of TRL take. The datasets hold tokenized rows; a model that has an adapter already gets no new one."""
 
     model: Any
     args: Any
     train_dataset: "Dataset"
     eval_dataset: "Dataset | None"
     processing_class: Any
-    peft_config: "LoraConfig"
+    peft_config: "LoraConfig | None"
 
 
 class Method(BaseConfig, ABC):
@@ -38,10 +38,13 @@ class Method(BaseConfig, ABC):
     Attributes:
         row_types: by the names of the row formats (folders of the format stage) that it can learn from, what it reads of a row.
         task: PEFT's name of what the trained model does.
+        uses_dropout: whether it trains with dropout. What compares the probabilities of two policies, or the rewards of two
+            replies, would compare the noise of dropout too.
     """
 
     row_types: ClassVar[Mapping[str, type[Row]]]
     task: ClassVar[str] = WRITING_TASK
+    uses_dropout: ClassVar[bool] = False
 
     @property
     def row_format(self) -> str:

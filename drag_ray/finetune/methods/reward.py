@@ -79,14 +79,14 @@ class RewardModelling(Method):
         """TRL's trainer on batches of `PairCollator`."""
         from trl.trainer.reward_trainer import RewardTrainer
 
+        from drag_ray.finetune.adapter_trainer import AdapterTrainer
         from drag_ray.finetune.collator import PairCollator
-        from drag_ray.finetune.finite_steps import FiniteSteps
 
-        class FiniteRewardTrainer(FiniteSteps, RewardTrainer):
+        class RewardAdapterTrainer(AdapterTrainer, RewardTrainer):
             """`RewardTrainer` on tokenized pairs."""
 
         collator = PairCollator(options["processing_class"].pad_token_id, images, marks_replies=False)
-        return FiniteRewardTrainer(**options, data_collator=collator)
+        return RewardAdapterTrainer(**options, data_collator=collator)
 
     def score(self, model: Any, inputs: "dict[str, torch.Tensor]") -> "torch.Tensor":
         """The reward of each row."""

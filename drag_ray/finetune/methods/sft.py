@@ -1,10 +1,13 @@
 """Supervised fine-tuning: replies are learned as they stand, each as often as its row's weight says."""
 
-from collections.abc import Iterable, Mapping
+import math
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from drag_ray.engine.conversation import PromptCompletion, Row, TrainedTurns, read_conversation
 from drag_ray.engine.masks import Mask
+from drag_ray.engine.tokens import IGNORED_LABEL
+from drag_ray.errors import DataError
 from drag_ray.finetune.methods.method import Method, TrainerOptions
 from drag_ray.finetune.tokenized_rows import RowTokenizer, TokenizedConversation, TokenizedRows
 
@@ -28,7 +31,7 @@ else:
 
 
 class WeightedConversation(TokenizedConversation):
-    """A tokenized conversation, and how often its tokens count in the loss."""
+    """A tokenized conversation, and how often its tokens count in the loss, where those of all rows count once on average."""
 
     weight: float
 
@@ -37,6 +40,7 @@ class SFT(Method):
     """TRL's supervised trainer on conversations, of whose replies a mask lets a part through."""
 
     row_types: ClassVar[Mapping[str, type[Row]]] = _ROW_TYPES
+    uses_dropout: ClassVar[bool] = True
 
     rows: SupervisedRows = "sft_query"
     """training rows to learn from, a folder of the format stage"""
@@ -50,13 +54,28 @@ class SFT(Method):
         return self.rows
 
     def tokenize(self, rows: Iterable[Row], tokenizer: RowTokenizer) -> TokenizedRows:
-        """Whole conversations {input_ids, labels, image_keys, weight}."""
+        """Whole conversations {input_ids, labels, image_keys, weight}.
+
+        The weights are divided by their mean over all trained tokens. They count in a batch of any size, even of one row, and
+        learning rate and loss are those of rows without weights.
+
+        Raises what `tokenize_rows` does, and DataError for weights that cannot be.
+        """
 
         def tokenize_row(row: Row) -> WeightedConversation:
             conversation = read_conversation(row)
+            if not 0 <= conversation.weight < math.inf:
+                raise DataError(
+                    f"a training row has the weight {conversation.weight}; expected a number that is 0 or more. "
+                    "Run: python jobs/format.py"
+                )
             return {**tokenizer.tokenize(conversation, self.mask), "weight": conversation.weight}
 
-        return tokenizer.tokenize_rows(rows, tokenize_row)
+        tokenized = tokenizer.tokenize_rows(rows, tokenize_row)
+        scale = _compute_mean_weight(tokenized.rows)
+        for row in tokenized.rows:
+            row["weight"] /= scale
+        return tokenized
 
     def build_arguments(self, options: dict[str, Any]) -> "SFTConfig":
         """`SFTConfig` for rows that are tokenized."""
@@ -69,8 +88,17 @@ class SFT(Method):
         from drag_ray.finetune.collator import RowCollator
         from drag_ray.finetune.trained_tokens import SupervisedTrainer, TrainedTokensTrainer
 
-        is_weighted = any(weight != 1 for weight in options["train_dataset"]["weight"])
+        is_weighted = not all(math.isclose(weight, 1) for weight in options["train_dataset"]["weight"])
         number = "weight" if is_weighted else None
         collator = RowCollator(options["processing_class"].pad_token_id, images, number=number)
         trainer_class = TrainedTokensTrainer if is_weighted or options["args"].use_cpu else SupervisedTrainer
         return trainer_class(**options, data_collator=collator)
+
+
+def _compute_mean_weight(rows: Sequence[Mapping[str, Any]]) -> float:
+    """Of the trained tokens, each of which has its row's weight; 1 where there are none."""
+    counts = [sum(label != IGNORED_LABEL for label in row["labels"][1:]) for row in rows]
+    total = math.fsum(row["weight"] * count for row, count in zip(rows, counts, strict=True))
+    if rows and not total:
+        raise DataError("all training rows have the weight 0, so there is nothing to learn. Run: python jobs/format.py")
+    return total / sum(counts) if rows else 1.0
