@@ -119,7 +119,8 @@ def _cut_runs(places: Sequence[int]) -> list[Span]:
 def tokenize_step(conversation: Conversation, drawn: list[int], tokenizer: Any) -> LabelledTokens:
     """Token ids and labels of the prompt to the learned reply, and of that reply in the tokens `drawn` that it was written in.
 
-    There is one token at least. It is not tokenized anew, and no token ends the turn that was not drawn: a reply that was cut, or stopped at a tag, has none.
+    There is one token at least. It is not tokenized anew, and no token ends the turn that was not drawn: a reply that was cut,
+    or stopped at a tag, has none.
 
     Raises:
         DataError: they are not those of the reply.

@@ -64,9 +64,8 @@ def choose_models(sections: EvaluateSections, finetune_dir: Path | None, *, has_
             raise ConfigError(f"evaluate.adapters {entry!r}: expected name=folder, for example tuned=runs/demo/finetune/adapter.")
         models.append(ModelPolicy(name, _with_adapter(base, Path(folder)), f"evaluate.adapters {folder}"))
     if not sections.evaluate.adapters and finetune_dir and not has_reward_model:
-        models.append(
-            ModelPolicy(TUNED_NAME, _tune(base, finetune_dir, takes_merged=sections.evaluate.merged and not has_gpu), "finetune")
-        )
+        tuned = _tune(base, finetune_dir, takes_merged=sections.evaluate.merged and not has_gpu)
+        models.append(ModelPolicy(TUNED_NAME, tuned, "finetune"))
     _refuse_repeated([model.name for model in models] + choose_baselines(sections, finetune_dir))
     return models
 

@@ -12,7 +12,8 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-from peft import LoraConfig, PeftConfig, PeftModel
+from peft import LoraConfig, PeftConfig, get_peft_model, get_peft_model_state_dict, set_peft_model_state_dict
+from peft.utils.save_and_load import load_peft_weights
 from trl.trainer.utils import use_adapter
 
 from drag_ray.errors import TrainError
@@ -28,7 +29,7 @@ _OF_NO_SHAPE = {
 """What two adapters of one shape may differ in."""
 
 
-def load_start(model: Any, adapter: LoraConfig, start_dir: Path, *, in_float32: bool) -> PeftModel:
+def load_start(model: Any, adapter: LoraConfig, start_dir: Path, *, in_float32: bool) -> Any:
     """The base model with the adapter in `start_dir`, to be trained on.
 
     Args:
@@ -37,10 +38,18 @@ def load_start(model: Any, adapter: LoraConfig, start_dir: Path, *, in_float32: 
         in_float32: give the adapter's weights this type, and not the base model's.
 
     Raises:
-        TrainError: the adapter has another shape.
+        TrainError: the adapter has another shape, or is for other layers.
     """
     _check_shape(PeftConfig.from_pretrained(str(start_dir)), adapter, start_dir)
-    return PeftModel.from_pretrained(model, str(start_dir), config=adapter, is_trainable=True, autocast_adapter_dtype=in_float32)
+    started: Any = get_peft_model(model, adapter, autocast_adapter_dtype=in_float32)
+    new_head = {name: weight for name, weight in get_peft_model_state_dict(started).items() if ".lora_" not in name}
+    result = set_peft_model_state_dict(started, new_head | load_peft_weights(str(start_dir), device="cpu"))
+    if result.unexpected_keys:
+        raise TrainError(
+            f"engine.adapter {str(start_dir)!r}: its weights are for layers that the model has not, among them "
+            f"{result.unexpected_keys[0]}. Set engine.model to the adapter's base model, or finetune.start to base."
+        )
+    return started
 
 
 def _check_shape(found: PeftConfig, wanted: LoraConfig, start_dir: Path) -> None:

@@ -213,16 +213,14 @@ def test_rows_that_cannot_be_learned_are_refused_without_a_restart(tmp_path: Pat
 def test_a_training_that_is_not_finite_goes_on_once_from_its_checkpoint_and_publishes_nothing(
     tmp_path: Path, nano_model: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    write_rows(tmp_path, 16)
-    path = tmp_path / "format" / "sft_query" / "train.jsonl"
-    rows = [json.loads(line) for line in path.read_text().splitlines()]
-    broken = {**rows[BROKEN_ROW], "weight": 1e39, "trajectory_id": "q7-0"}
-    path.write_text("".join(json.dumps(row) + "\n" for row in [*rows[:BROKEN_ROW], broken, *rows[BROKEN_ROW + 1 :]]))
-    config = make_config(tmp_path, nano_model, checkpoint_steps=1, batch_size=1, limit=8, num_workers=2)
+    steps = build_steps(nano_model, 8)
+    steps[BROKEN_ROW] |= {"advantage": 1e39, "trajectory_id": "q7-0"}
+    write_split(tmp_path, "rl_steps", steps, 8)
+    config = make_config(tmp_path, nano_model, method="grpo", learning_rate=1e-3, checkpoint_steps=1, batch_size=1, num_workers=2)
     with (
         open_folder(tmp_path) as folder,
         pytest.raises(
-            NotFiniteError, match=rf"finetune step 4: loss nan.*jsonl: (\d, )?{BROKEN_ROW + 1} \(q7-0\)(, \d)?\. "
+            NotFiniteError, match=rf"finetune step 4: loss -inf.*jsonl: (\d, )?{BROKEN_ROW + 1} \(q7-0\)(, \d)?\. "
         ) as caught,
     ):
         run_code(STAGES["finetune"], config, folder)
@@ -272,12 +270,16 @@ def test_desirable_replies_become_likelier_and_undesirable_ones_less_likely(tmp_
     # The policy is its own reference: each desirable reply counts 1/2 x 2 (two others for each), each undesirable one 1/2.
     assert curve[0]["eval_loss"] == pytest.approx((4 * 0.5 * 2 + 8 * 0.5) / 12, abs=1e-5)
     order = Dataset.from_dict({"place": range(len(held_out))}).shuffle(seed=FinetuneConfig().seed)["place"]
-    expected = _compute_kto_loss(nano_model, tmp_path / "adapter", [held_out[place] for place in order], batch_size=4)
+    trained = Dataset.from_dict({"place": range(18)}).shuffle(seed=FinetuneConfig().seed)["place"]
+    shuffled = [held_out[place] for place in order]
+    expected = _compute_kto_loss(nano_model, tmp_path / "adapter", shuffled, [rows[place] for place in trained], batch_size=4)
     assert curve[-1]["eval_loss"] == pytest.approx(expected, rel=1e-3)
     assert expected < 0.5
 
 
-def _compute_kto_loss(base_dir: Path, adapter_dir: Path, rows: list[dict[str, Any]], batch_size: int) -> float:
+def _compute_kto_loss(
+    base_dir: Path, adapter_dir: Path, rows: list[dict[str, Any]], earlier: list[dict[str, Any]], batch_size: int
+) -> float:
     """Equations 7 and 8 of the KTO paper, reply by reply, with the log-probabilities of transformers."""
     tokenizer, before, now = _load_policies(base_dir, adapter_dir)
 
@@ -289,7 +291,10 @@ def _compute_kto_loss(base_dir: Path, adapter_dir: Path, rows: list[dict[str, An
     losses = []
     for start in range(0, len(rows), batch_size):
         batch = rows[start : start + batch_size]
-        others = [batch[-1], *batch[:-1]]
+        others = [
+            next(other for other in reversed(earlier + rows[:place]) if other["prompt"] != rows[place]["prompt"])
+            for place in range(start, start + len(batch))
+        ]
         divergence = max(0, sum(map(compute_gain, batch, others)) / len(batch))
         for row in batch:
             sign, weight = (1, 2) if row["label"] else (-1, 1)
@@ -362,9 +367,16 @@ def test_steps_of_which_none_is_better_are_refused(tmp_path: Path, nano_model: P
 
 def write_steps(run_dir: Path, model: Path, num_rows: int) -> list[dict[str, Any]]:
     """Write steps with one reply that is better than another, a step without advantage, and four for validation: these."""
+    steps = build_steps(model, num_rows + 4)
+    write_split(run_dir, "rl_steps", [{**steps[0], "advantage": 0.0}, *steps], num_rows + 1)
+    return steps[num_rows:]
+
+
+def build_steps(model: Path, num_rows: int) -> list[dict[str, Any]]:
+    """Of each question two steps, the second of which is better than the first."""
     tokenizer = AutoTokenizer.from_pretrained(model)
     steps = []
-    for number in range(num_rows + 4):
+    for number in range(num_rows):
         query, advantage = ("thing", 0.9) if number % 2 else ("somewhere else entirely", -1.1)
         reply = f"<search>{query}</search>"
         steps.append(
@@ -375,8 +387,7 @@ def write_steps(run_dir: Path, model: Path, num_rows: int) -> list[dict[str, Any
                 "advantage": advantage,
             }
         )
-    write_split(run_dir, "rl_steps", [{**steps[0], "advantage": 0.0}, *steps], num_rows + 1)
-    return steps[num_rows:]
+    return steps
 
 
 def _compute_policy_loss(base_dir: Path, adapter_dir: Path | None, steps: list[dict[str, Any]], settings: GRPO) -> float:

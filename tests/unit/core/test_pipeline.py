@@ -51,7 +51,8 @@ def test_an_option_changes_the_stages_that_depend_on_it(run_dir: Path) -> None:
 
 def test_engine_options_count_where_they_matter(run_dir: Path) -> None:
     assert changed_by(run_dir, "--no-engine.seeds", "--no-engine.logprobs") == {"collect"}
-    assert changed_by(run_dir, "--engine.max-model-len", "4096", "--engine.adapter", "other") == {"collect", "evaluate"}
+    assert changed_by(run_dir, "--engine.max-model-len", "4096") == {"collect", "evaluate"}
+    assert changed_by(run_dir, "--engine.adapter", "other") == {"collect", "finetune", "evaluate"}
 
 
 def test_placement_changes_nothing(run_dir: Path) -> None:
@@ -284,6 +285,27 @@ def test_a_scope_has_stages_of_its_own_and_the_index_of_the_run(tmp_path: Path, 
         run_stage(STAGES["process"], configure(tmp_path, "--scope", "rounds/3"))
     elsewhere = configure(tmp_path, "--scope", "rounds/3", "--reads", "collect=rounds/2/collect")
     assert compute_identity(STAGES["process"], elsewhere).reads == {"collect": "rounds/2/collect"}
+
+
+def test_a_round_is_trained_on_from_the_adapter_of_the_one_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pipeline, "run_code", lambda stage, config, folder: {})
+    finish(tmp_path, "index")
+    adapter_dir = tmp_path / "finetune" / "adapter"
+    artifacts.write_text(adapter_dir / "adapter_model.safetensors", "weights")
+    options = ("--scope", "rounds/2", "--engine.adapter", str(adapter_dir))
+    pipeline.run_stages([STAGES[name] for name in ("collect", "process", "format", "finetune")], configure(tmp_path, *options))
+    manifest = artifacts.require_manifest(tmp_path / "rounds" / "2" / "finetune")
+    assert manifest.origin["reads"] == {"format": "rounds/2/format", "index": "index"}
+    assert manifest.origin["config"]["engine"]["adapter"] == str(adapter_dir)
+
+    def fingerprint(*more: str) -> str:
+        return compute_identity(STAGES["finetune"], configure(tmp_path, *options, *more)).fingerprint
+
+    before, from_base = fingerprint(), fingerprint("--finetune.start", "base")
+    assert before == manifest.fingerprint != from_base
+    artifacts.write_text(adapter_dir / "adapter_model.safetensors", "other weights")
+    assert fingerprint() != before
+    assert fingerprint("--finetune.start", "base") == from_base
 
 
 @pytest.mark.parametrize(

@@ -39,6 +39,38 @@ def test_adapters_that_are_named_replace_the_runs_own(run_dir: Path) -> None:
     assert [model.name for model in models] == ["base", "mine"]
 
 
+@pytest.fixture
+def collector(run_dir: Path) -> str:
+    """The adapter that the run collected with."""
+    artifacts.write_text(run_dir / "first" / "adapter_config.json", "{}")
+    return str(run_dir / "first")
+
+
+@pytest.mark.parametrize("has_gpu", [False, True])
+def test_each_policy_has_its_own_adapter_whatever_the_engine_names(run_dir: Path, collector: str, has_gpu: bool) -> None:
+    models = choose_models(configure("--engine.adapter", collector), run_dir / "finetune", has_gpu=has_gpu)
+    assert [(model.name, model.source) for model in models] == [("base", ""), ("start", "engine.adapter"), ("tuned", "finetune")]
+    tuned = ("embedded", str(run_dir / "finetune/adapter")) if has_gpu else (str(run_dir / "finetune/merged"), "")
+    assert [(model.engine.model, model.engine.adapter) for model in models] == [("embedded", ""), ("embedded", collector), tuned]
+    assert choose_subject(models, ["question"]) == "tuned"
+
+
+def test_what_training_started_from_stands_beside_adapters_that_are_named(run_dir: Path, collector: str) -> None:
+    named = f"mine={run_dir}/finetune/adapter"
+    models = choose_models(configure("--engine.adapter", collector, "--evaluate.adapters", named), None, has_gpu=False)
+    assert [(model.name, model.engine.adapter) for model in models] == [
+        *(("base", ""), ("start", collector), ("mine", f"{run_dir}/finetune/adapter")),
+    ]
+
+
+def test_before_training_the_adapter_that_collected_is_in_question(run_dir: Path, collector: str) -> None:
+    assert choose_subject(choose_models(configure("--engine.adapter", collector), None, has_gpu=False), ["question"]) == "start"
+    artifacts.write_text(run_dir / "finetune" / "adapter" / "adapter_config.json", '{"task_type": "SEQ_CLS"}')
+    models = choose_models(configure("--engine.adapter", collector), run_dir / "finetune", has_gpu=False)
+    assert [model.name for model in models] == ["base", "start"]
+    assert choose_subject(models, ["question", "best_of"]) == "best_of"
+
+
 def test_before_training_the_base_model_is_alone() -> None:
     assert [model.name for model in choose_models(configure(), None, has_gpu=False)] == ["base"]
 

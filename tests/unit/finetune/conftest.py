@@ -30,16 +30,14 @@ def tokenizer() -> Any:
 
 @pytest.fixture
 def build_descent(tmp_path: Path) -> Callable[..., SFTConfig]:
-    """Options of plain gradient descent at a rate of 1: a step takes the gradient away from the weights, and nothing else."""
+    """Options of plain gradient descent: the first step takes the gradient away from the weights, and nothing else."""
 
     def build(batch_size: int, accumulation: int, **options: Any) -> SFTConfig:
-        options = {"save_strategy": "no"} | options
+        options = {"save_strategy": "no", "learning_rate": 1.0} | options
         return SFTConfig(
             output_dir=str(tmp_path),
             per_device_train_batch_size=batch_size,
             gradient_accumulation_steps=accumulation,
-            learning_rate=1.0,
-            lr_scheduler_type="constant",
             optim="sgd",
             max_grad_norm=0.0,
             logging_steps=1,

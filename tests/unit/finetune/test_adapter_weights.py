@@ -40,5 +40,12 @@ def test_a_broken_adapter_is_not_published(
 ) -> None:
     checkpoint = ray.train.Checkpoint.from_directory(write_adapter(tmp_path / "checkpoint", **values))
     with pytest.raises(error, match=message):
-        stage._publish(checkpoint, str(embedded_model_dir()), tmp_path, False, "float32")
+        stage._publish(checkpoint, str(embedded_model_dir()), None, tmp_path, False, "float32")
     assert not (tmp_path / ADAPTER_DIR_NAME).exists()
+
+
+def test_an_adapter_that_is_still_the_one_that_it_started_from_is_refused(tmp_path: Path) -> None:
+    start = write_adapter(tmp_path / "start", lora_b=0.5)
+    with pytest.raises(TrainError, match=r"all of lora_B is as in .*/start, as before training"):
+        check_weights(write_adapter(tmp_path / "same", lora_b=0.5), start)
+    check_weights(write_adapter(tmp_path / "trained", lora_b=0.25), start)

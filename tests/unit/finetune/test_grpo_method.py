@@ -7,7 +7,7 @@ from conversation_cases import CONVERSATION, say
 
 from drag_ray.engine.tokens import IGNORED_LABEL
 from drag_ray.errors import DataError
-from drag_ray.finetune.methods.grpo import GRPO
+from drag_ray.finetune.methods.grpo import GRPO, StepCollator, choose_temperature
 from drag_ray.finetune.tokenized_rows import RowTokenizer
 
 
@@ -33,11 +33,45 @@ def test_of_a_step_the_tokens_that_were_drawn_are_learned_and_no_other(tokenizer
 
 def test_steps_without_advantage_are_left_out_and_counted(tokenizer: Any) -> None:
     ids = tokenizer("rows")["input_ids"]
-    steps = [build_step(tokenizer, "rows", ids, advantage) for advantage in (0.0, -0.5, 0.0)]
+    steps = [build_step(tokenizer, "rows", ids, advantage) for advantage in (0.0, -0.5, 0.1 + 0.2 - 0.3)]
     tokenized = GRPO().tokenize(steps, RowTokenizer(tokenizer, 100))
     assert [row["advantage"] for row in tokenized.rows] == [-0.5]
     assert tokenized.num_without_advantage == 2
     assert GRPO().tokenize(steps[:1], RowTokenizer(tokenizer, 100)).rows == []
+
+
+def test_steps_that_no_policy_drew_are_left_out_and_counted(tokenizer: Any) -> None:
+    ids = tokenizer("rows")["input_ids"]
+    tokenized = GRPO().tokenize(
+        [build_step(tokenizer, "oars", [], 2.0), build_step(tokenizer, "rows", ids)], RowTokenizer(tokenizer, 100)
+    )
+    assert [row["name"] for row in tokenized.rows] == ["2"]
+    assert (tokenized.num_off_policy, tokenized.num_without_advantage) == (1, 0)
+
+
+def test_advantages_are_taken_as_they_are(tokenizer: Any) -> None:
+    ids = tokenizer("rows")["input_ids"]
+    steps = [build_step(tokenizer, "rows", ids, advantage) for advantage in (0.02, -7.5, 0.02)]
+    assert [row["advantage"] for row in GRPO().tokenize(steps, RowTokenizer(tokenizer, 100)).rows] == [0.02, -7.5, 0.02]
+
+
+def test_what_the_engine_recorded_stands_beside_the_tokens_that_it_drew(tokenizer: Any) -> None:
+    ids = tokenizer("rows and oars")["input_ids"]
+    recorded = [-0.5 * place for place in range(len(ids))]
+    told = build_step(tokenizer, "rows and oars", ids) | {"completion_logprobs": recorded, "temperature": 0.7}
+    untold = build_step(tokenizer, "rows and oars", ids) | {"completion_logprobs": [], "temperature": 0.0}
+    rows = GRPO().tokenize([told, untold], RowTokenizer(tokenizer, 100)).rows
+    assert [row["temperature"] for row in rows] == [0.7, 1.0]  # of a greedy draw nothing at its own can be learned
+    batch = StepCollator(tokenizer.pad_token_id)(rows)
+    is_drawn = batch["labels"] != IGNORED_LABEL
+    assert batch["engine_log_probabilities"][0][is_drawn[0]].tolist() == recorded
+    assert batch["engine_log_probabilities"][~is_drawn].isnan().all()
+    assert batch["engine_log_probabilities"][1].isnan().all()
+
+
+@pytest.mark.parametrize(("drawn_at", "compared_at"), [([0.7, 0.7], 0.7), ([0.7, 1.0], 1.0), ([0.3, 0.7], 1.0)])
+def test_policies_are_compared_at_the_temperature_of_the_draws_if_it_is_one(drawn_at: list[float], compared_at: float) -> None:
+    assert choose_temperature(drawn_at) == compared_at
 
 
 def test_a_character_whose_last_bytes_were_not_drawn_is_no_other_reply(tokenizer: Any) -> None:
@@ -50,7 +84,8 @@ def test_a_character_whose_last_bytes_were_not_drawn_is_no_other_reply(tokenizer
 @pytest.mark.parametrize(
     ("change", "complaint"),
     [
-        ({"completion_token_ids": []}, r"row 1: a step holds no completion_token_ids.*Collect with"),
+        ({"completion_token_ids": []}, r"all 1 steps hold no completion_token_ids.*Collect with"),
+        ({"completion_logprobs": [-0.5] * 9}, r"row 1: a step has 9 completion_logprobs for \d completion_token_ids"),
         ({"completion_token_ids": [100, 200, 300]}, r"row 1: the tokens of a step decode to .*another model drew them"),
         ({"advantage": None}, r"row 1: a step lacks advantage.*jobs/format\.py"),
     ],

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 from conversation_cases import CONVERSATION, say
 
+from drag_ray.engine.tokens import IGNORED_LABEL
 from drag_ray.errors import DataError
 from drag_ray.finetune.methods.sft import SFT
 from drag_ray.finetune.tokenized_rows import RowTokenizer
@@ -46,6 +47,30 @@ def test_a_reply_without_anything_to_learn_is_refused_with_its_row(tokenizer: An
         SFT(mask="search_only").tokenize([row], RowTokenizer(tokenizer, 512))
 
 
-def test_rows_keep_their_weight(tokenizer: Any) -> None:
-    row = {"prompt": CONVERSATION[:2], "completion": CONVERSATION[2:3], "weight": 0.25, "tools": None}
-    assert SFT().tokenize([row], RowTokenizer(tokenizer, 512)).rows[0]["weight"] == 0.25
+def build_weighted(weight: float, reply: str = "rows") -> dict[str, Any]:
+    return {"prompt": CONVERSATION[:2], "completion": [say("assistant", reply)], "weight": weight, "tools": None}
+
+
+def test_weights_are_those_of_their_rows_and_of_all_tokens_one_on_average(tokenizer: Any) -> None:
+    rows = [build_weighted(0.25), build_weighted(1.0, "rows and oars"), build_weighted(0.1)]
+    counts = [2, 5, 2]  # tokens, with that which ends the turn
+    tokenized = SFT().tokenize(rows, RowTokenizer(tokenizer, 512))
+    assert [len([label for label in row["labels"] if label != IGNORED_LABEL]) for row in tokenized.rows] == counts
+    mean = (2 * 0.25 + 5 * 1.0 + 2 * 0.1) / 9
+    assert [row["weight"] for row in tokenized.rows] == pytest.approx([0.25 / mean, 1 / mean, 0.1 / mean])
+    equal = SFT().tokenize([build_weighted(0.3), build_weighted(0.3, "oars and rows")], RowTokenizer(tokenizer, 512))
+    assert [row["weight"] for row in equal.rows] == pytest.approx([1, 1])
+
+
+@pytest.mark.parametrize(
+    ("weights", "complaint"),
+    [
+        ((1.0, -0.5), r"row 2: a training row has the weight -0\.5; expected a number that is 0 or more"),
+        ((float("nan"),), "row 1: a training row has the weight nan"),
+        ((float("inf"),), "row 1: a training row has the weight inf"),
+        ((0.0, 0.0), "all training rows have the weight 0"),
+    ],
+)
+def test_weights_that_cannot_be_are_refused(tokenizer: Any, weights: tuple[float, ...], complaint: str) -> None:
+    with pytest.raises(DataError, match=complaint):
+        SFT().tokenize(map(build_weighted, weights), RowTokenizer(tokenizer, 512))

@@ -82,10 +82,10 @@ def compute_expected_loss(model: LlamaForCausalLM) -> torch.Tensor:
     losses, counts = compute_row_losses(model)
     weights = [row["weight"] for row in ROWS]
     total = torch.stack([loss * weight for loss, weight in zip(losses, weights, strict=True)]).sum()
-    return total / sum(count * weight for count, weight in zip(counts, weights, strict=True))
+    return total / sum(counts)
 
 
-def test_a_batch_is_the_weighted_mean_of_its_tokens(model: LlamaForCausalLM) -> None:
+def test_tokens_count_as_their_rows_weigh_in_the_sum_and_once_in_what_divides_it(model: LlamaForCausalLM) -> None:
     width = max(len(row["input_ids"]) for row in ROWS)
 
     def pad(name: str, value: int) -> torch.Tensor:
@@ -96,7 +96,7 @@ def test_a_batch_is_the_weighted_mean_of_its_tokens(model: LlamaForCausalLM) -> 
     loss = compute_trained_loss(model, {**inputs, "weight": torch.tensor([row["weight"] for row in ROWS])})
     torch.testing.assert_close(loss, compute_expected_loss(model))
     equal = compute_trained_loss(model, {**inputs, "weight": torch.full((4,), 3.0)})
-    torch.testing.assert_close(equal, compute_trained_loss(model, inputs))
+    torch.testing.assert_close(equal, 3 * compute_trained_loss(model, inputs))
 
 
 @pytest.mark.parametrize(("batch_size", "accumulation"), [(4, 1), (2, 2), (1, 4)])
@@ -111,12 +111,25 @@ def test_a_step_is_the_same_however_it_is_cut_into_batches(
         torch.testing.assert_close(after.data, before.data - before.grad, msg=name, rtol=1e-4, atol=1e-6)
 
 
-def train_one_step(model: LlamaForCausalLM, arguments: SFTConfig) -> Any:
+@pytest.mark.parametrize("weight", [0.5, 2.0, 0.0])
+def test_a_row_alone_in_its_step_moves_the_model_as_far_as_it_weighs(
+    model: LlamaForCausalLM, build_descent: Callable[..., SFTConfig], weight: float
+) -> None:
+    expected = copy.deepcopy(model)
+    [row] = ROWS[:1]
+    expected(input_ids=torch.tensor([row["input_ids"]]), labels=torch.tensor([row["labels"]])).loss.backward()
+    trained = train_one_step(copy.deepcopy(model), build_descent(1, 1, max_steps=1), [{**row, "weight": weight}])
+    for (name, before), after in zip(expected.named_parameters(), trained.parameters(), strict=True):
+        assert before.grad is not None
+        torch.testing.assert_close(after.data, before.data - weight * before.grad, msg=name, rtol=1e-4, atol=1e-6)
+
+
+def train_one_step(model: LlamaForCausalLM, arguments: SFTConfig, rows: list[dict[str, Any]] = ROWS) -> Any:
     trainer = TrainedTokensTrainer(
         model=model,
         args=arguments,
         data_collator=RowCollator(pad_token_id=0, number="weight"),
-        train_dataset=Dataset.from_list([{"name": str(number), **row} for number, row in enumerate(ROWS)]),
+        train_dataset=Dataset.from_list([{"name": str(number), **row} for number, row in enumerate(rows)]),
         processing_class=AutoTokenizer.from_pretrained(embedded_model_dir()),
     )
     trainer.train()

@@ -1,0 +1,143 @@
+"""Training that goes on from the adapter that collected, with every method: on a model of two layers with random weights."""
+
+import itertools
+import math
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from peft import LoraConfig, PeftModel, get_peft_model
+from training_cases import NUM_ROWS, write_job, write_model
+from transformers import AutoTokenizer, Trainer
+
+from drag_ray.engine.pretrained import load_model
+from drag_ray.finetune.adapter_weights import _read_weights
+from drag_ray.finetune.config import FinetuneConfig
+from drag_ray.finetune.methods.registry import METHOD_NAMES
+from drag_ray.finetune.trainer import train
+
+LEARNING_RATE = 1e-3
+BETA = 0.1
+
+
+@pytest.fixture(scope="module")
+def model_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_model(tmp_path_factory.mktemp("model"))
+
+
+@pytest.fixture(scope="module")
+def start_dir(model_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An adapter that changes much of what the model says."""
+    folder = tmp_path_factory.mktemp("start")
+    config = FinetuneConfig()
+    shape = {"r": config.lora_r, "lora_alpha": config.lora_alpha, "target_modules": list(config.target_modules)}
+    torch.manual_seed(1)
+    adapted: Any = get_peft_model(load_model(model_dir, "float32"), LoraConfig(**shape, task_type="CAUSAL_LM"))
+    for name, weight in adapted.named_parameters():
+        if "lora_B" in name:
+            weight.data.normal_()
+    adapted.save_pretrained(folder)
+    return folder
+
+
+def train_twice(folder: Path, model_dir: Path, start_dir: Path | None, resume_from: Path | None = None, **options: Any) -> Any:
+    """Two steps over all rows, which are those for validation too; the checkpoint of each is kept in `folder`."""
+    defaults = {"epochs": 2, "batch_size": NUM_ROWS, "learning_rate": LEARNING_RATE, "warmup_ratio": 0.03}
+    folder.mkdir(exist_ok=True)
+    job = write_job(folder, model_dir, defaults | options, start_dir=start_dir)
+    shutil.copy(job.train_path, job.validation_path)
+
+    def report(metrics: dict[str, Any], checkpoint_dir: Path) -> None:
+        assert not (checkpoint_dir / "ref").exists()
+        shutil.copytree(checkpoint_dir, folder / f"step-{metrics['step']}")
+
+    return train(job, report, resume_from)["curve"]
+
+
+def score(model: Any, tokenizer: Any, number: int, reply: str) -> torch.Tensor:
+    """Log-probabilities of the tokens of a reply to the prompt of a row, and of the one that ends the turn."""
+    prompt = [{"role": "user", "content": f"Where is thing {number}?"}]
+    prompt_ids = tokenizer.apply_chat_template(prompt, add_generation_prompt=True, return_dict=False)
+    reply_ids = tokenizer.encode(f"<search>{reply}</search><|im_end|>")
+    with torch.no_grad():
+        scores = model(torch.tensor([prompt_ids + reply_ids])).logits[0, len(prompt_ids) - 1 : -1].log_softmax(-1)
+    return scores.gather(1, torch.tensor(reply_ids)[:, None])[:, 0]
+
+
+def load_adapted(model_dir: Path, adapter_dir: Path) -> Any:
+    """The base model with this adapter and no other."""
+    return PeftModel.from_pretrained(load_model(model_dir, "float32"), str(adapter_dir)).eval()
+
+
+def compute_sft_loss(model: Any, tokenizer: Any) -> float:
+    replies = ["thing", "somewhere else"]
+    return -torch.cat([score(model, tokenizer, number, replies[number % 2]) for number in range(NUM_ROWS)]).mean().item()
+
+
+def compute_dpo_loss(model: Any, reference: Any, tokenizer: Any) -> float:
+    """Equation 7 of the DPO paper."""
+
+    def compute_gain(number: int, reply: str) -> torch.Tensor:
+        return score(model, tokenizer, number, reply).sum() - score(reference, tokenizer, number, reply).sum()
+
+    margins = [compute_gain(number, "thing") - compute_gain(number, "somewhere else") for number in range(NUM_ROWS)]
+    return -torch.nn.functional.logsigmoid(BETA * torch.stack(margins)).mean().item()
+
+
+def test_supervised_training_begins_with_the_loss_of_the_adapter_and_its_own_stands_alone_on_the_base_model(
+    model_dir: Path, start_dir: Path, tmp_path: Path
+) -> None:
+    tokenizer = AutoTokenizer.from_pretrained(model_dir)
+    curve = train_twice(tmp_path, model_dir, start_dir, method="sft", lora_dropout=0)
+    start = compute_sft_loss(load_adapted(model_dir, start_dir), tokenizer)
+    assert abs(start - compute_sft_loss(load_model(model_dir, "float32"), tokenizer)) > 1e-3
+    assert curve[0]["eval_loss"] == curve[1]["loss"] == pytest.approx(start, abs=1e-4)
+    trained = compute_sft_loss(load_adapted(model_dir, tmp_path / "step-2"), tokenizer)
+    assert curve[-1]["eval_loss"] == pytest.approx(trained, abs=1e-4)
+    assert trained < start - 0.001
+
+
+def test_the_reference_of_preferences_is_the_adapter_as_it_was_also_after_a_restart(
+    model_dir: Path, start_dir: Path, tmp_path: Path
+) -> None:
+    curve = train_twice(tmp_path / "whole", model_dir, start_dir, method="dpo")
+    assert curve[0]["eval_loss"] == pytest.approx(math.log(2), abs=1e-5)  # the policy is still its own reference
+    policies = (load_adapted(model_dir, folder) for folder in (tmp_path / "whole" / "step-2", start_dir))
+    expected = compute_dpo_loss(*policies, AutoTokenizer.from_pretrained(model_dir))
+    assert curve[-1]["eval_loss"] == pytest.approx(expected, rel=1e-5)
+    assert expected < math.log(2) - 1e-3
+    resumed = train_twice(tmp_path / "resumed", model_dir, start_dir, tmp_path / "whole" / "step-1", method="dpo")
+    assert resumed[-1]["eval_loss"] == pytest.approx(curve[-1]["eval_loss"], abs=1e-6)
+
+
+FIRST_LOSSES = {
+    "dpo": math.log(2),
+    "kto": 0.5,
+    "grpo": -(7 * 0.5 - 9 * 0.5) / (7 + 9),  # replies of 7 and 9 tokens, with advantages of 0.5 and -0.5
+}
+"""Of a policy that is its own reference."""
+
+
+@pytest.mark.parametrize("method", METHOD_NAMES)
+def test_every_method_trains_the_weights_of_the_adapter_from_the_first_step_on(
+    method: str, model_dir: Path, start_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trainers: list[Any] = []
+    inner_train = Trainer.train
+    monkeypatch.setattr(Trainer, "train", lambda self, **options: trainers.append(self) or inner_train(self, **options))
+    curve = train_twice(tmp_path, model_dir, start_dir, method=method)
+    steps = [point for point in curve if "loss" in point]
+    assert [step["learning_rate"] for step in steps] == [LEARNING_RATE, LEARNING_RATE / 2]
+    if method in FIRST_LOSSES:
+        assert steps[0]["loss"] == pytest.approx(FIRST_LOSSES[method], abs=1e-5)
+    dropouts = {module.p for module in trainers[0].model.modules() if isinstance(module, torch.nn.Dropout)}
+    assert dropouts == ({0.05} if method == "sft" else set())
+
+    folders = (start_dir, tmp_path / "step-1", tmp_path / "step-2")
+    weights = [{name: weight for name, weight in _read_weights(folder) if ".lora_" in name} for folder in folders]
+    assert weights[0].keys() == weights[1].keys() == weights[2].keys()
+    for before, after in itertools.pairwise(weights):
+        moved = max((after[name] - before[name]).abs().max().item() for name in before)
+        assert 0 < moved < 2 * LEARNING_RATE  # AdamW moves a weight by its learning rate, about

@@ -1,0 +1,77 @@
+"""A training of four rows on a model of two layers with random weights, for each method."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import AutoTokenizer, LlamaConfig, LlamaForCausalLM
+
+from drag_ray.engine.embedded import embedded_model_dir
+from drag_ray.finetune.config import FinetuneConfig
+from drag_ray.finetune.job import TrainJob
+
+NUM_ROWS = 4
+
+
+def write_model(folder: Path) -> Path:
+    """The model with the tokenizer of the embedded one."""
+    torch.manual_seed(0)
+    config = LlamaConfig(
+        vocab_size=49152, hidden_size=16, intermediate_size=32, num_hidden_layers=2, num_attention_heads=2, num_key_value_heads=1
+    )
+    LlamaForCausalLM(config).save_pretrained(folder)
+    AutoTokenizer.from_pretrained(embedded_model_dir()).save_pretrained(folder)
+    return folder
+
+
+def write_job(
+    folder: Path,
+    model_dir: Path,
+    options: dict[str, Any],
+    changed: Mapping[int, dict[str, Any]] | None = None,
+    start_dir: Path | None = None,
+) -> TrainJob:
+    """A training of four rows, one a step, some of them with other columns; the rows are those of `options["method"]`."""
+    tokenizer = AutoTokenizer.from_pretrained(model_dir)
+    rows = [
+        build_row(options["method"], number, tokenizer) | {"trajectory_id": f"q{number}-0"} | (changed or {}).get(number, {})
+        for number in range(NUM_ROWS)
+    ]
+    path = folder / "train.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (folder / "validation.jsonl").write_text("")
+    defaults = {"epochs": 1, "batch_size": 1, "checkpoint_steps": 1, "dtype": "float32", "device": "cpu", "warmup_ratio": 0}
+    if options["method"] == "kto":
+        defaults["batch_size"] = 2
+    return TrainJob(
+        FinetuneConfig.model_validate(defaults | options),
+        str(model_dir),
+        train_path=path,
+        validation_path=folder / "validation.jsonl",
+        images_dir=None,
+        use_gpu=False,
+        num_workers=1,
+        num_threads=1,
+        start_dir=start_dir,
+    )
+
+
+def build_row(method: str, number: int, tokenizer: Any) -> dict[str, Any]:
+    """A row of each method; of a question's two scored replies one comes after the other."""
+    question = number // 2 if method == "reward" else number
+    replies = [f"<search>{words}</search>" for words in ("thing", "somewhere else")]
+    prompt = [{"role": "user", "content": f"Where is thing {question}?"}]
+    if method == "dpo":
+        chosen, rejected = ([{"role": "assistant", "content": reply}] for reply in replies)
+        return {"prompt": prompt, "chosen": chosen, "rejected": rejected}
+    reply = replies[number % 2]
+    row = {"prompt": prompt, "completion": [{"role": "assistant", "content": reply}]}
+    of_method = {
+        "sft": {},
+        "kto": {"label": number % 2 == 0},
+        "reward": {"score": 1.0 - number % 2},
+        "grpo": {"advantage": 0.5 - number % 2, "completion_token_ids": tokenizer.encode(reply)},
+    }
+    return row | of_method[method]

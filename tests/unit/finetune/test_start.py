@@ -1,0 +1,104 @@
+"""The adapter that training starts from."""
+
+import copy
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from peft import LoraConfig, get_peft_model
+from torch.testing import assert_close
+from transformers import LlamaForCausalLM
+
+from drag_ray.engine.config import EngineConfig
+from drag_ray.errors import ConfigError, TrainError
+from drag_ray.finetune import stage
+from drag_ray.finetune.config import FinetuneConfig, FinetuneSections
+from drag_ray.finetune.start import START_NAME, keep_start, load_start, use_start
+from drag_ray.inputs import Inputs
+
+INPUTS = torch.tensor([[5, 6, 7, 8, 9]])
+
+
+def describe(**options: Any) -> LoraConfig:
+    return LoraConfig(
+        **({"r": 2, "lora_alpha": 4, "target_modules": ["q_proj", "down_proj"], "task_type": "CAUSAL_LM"} | options)
+    )
+
+
+def make_start(model: LlamaForCausalLM, folder: Path, **options: Any) -> torch.Tensor:
+    """Write an adapter that changes the model, and return the logits of both together."""
+    torch.manual_seed(1)
+    adapted: Any = get_peft_model(copy.deepcopy(model), describe(lora_dropout=0.5, **options))
+    for name, weight in adapted.named_parameters():
+        if "lora_B" in name:
+            weight.data.normal_()
+    adapted.save_pretrained(folder)
+    return adapted.eval()(INPUTS).logits
+
+
+def test_the_adapter_is_trained_on_beside_a_frozen_copy_of_itself(model: LlamaForCausalLM, tmp_path: Path) -> None:
+    expected = make_start(model, tmp_path)
+    started: Any = load_start(copy.deepcopy(model), describe(), tmp_path, in_float32=True)
+    keep_start(started)
+    assert_close(started(INPUTS).logits, expected)
+    trained = {name for name, weight in started.named_parameters() if weight.requires_grad}
+    assert {name.split(".")[-2] for name in trained} == {"default"}
+    assert len(trained) == 8  # two matrices for two modules of two layers
+    for name, weight in started.named_parameters():
+        if name in trained:
+            weight.data.add_(0.5)
+    assert (started(INPUTS).logits - expected).abs().max() > 0.1
+    with use_start(started), torch.no_grad():
+        assert_close(started(INPUTS).logits, expected)
+    assert {name for name, weight in started.named_parameters() if weight.requires_grad} == trained
+
+
+def test_the_copy_is_of_the_type_of_what_is_trained_whoever_made_it(model: LlamaForCausalLM, tmp_path: Path) -> None:
+    make_start(model, tmp_path)
+    started: Any = load_start(copy.deepcopy(model).bfloat16(), describe(), tmp_path, in_float32=False)
+    started.add_adapter(START_NAME, started.peft_config["default"])  # as TRL does, which casts it to float32
+    keep_start(started)
+    weights = dict(started.named_parameters())
+    copies = {name: weight for name, weight in weights.items() if f".{START_NAME}." in name}
+    assert len(copies) == 8
+    for name, weight in copies.items():
+        assert weight.dtype == torch.bfloat16
+        assert_close(weight, weights[name.replace(f".{START_NAME}.", ".default.")], rtol=0, atol=0)
+
+
+def test_what_a_new_adapter_starts_from_is_the_base_model(model: LlamaForCausalLM) -> None:
+    trained: Any = get_peft_model(copy.deepcopy(model), describe(init_lora_weights=False))
+    assert (trained(INPUTS).logits - model(INPUTS).logits).abs().max() > 1e-3
+    with use_start(trained):
+        assert_close(trained(INPUTS).logits, model(INPUTS).logits)
+
+
+@pytest.mark.parametrize(
+    ("options", "complaint"),
+    [
+        ({"r": 3}, r"differs in r 3 \(finetune\.lora_r: 2\)\. .*finetune\.start base"),
+        ({"lora_alpha": 2}, r"lora_alpha 2 \(finetune\.lora_alpha: 4\)"),
+        ({"target_modules": ["q_proj"]}, r"target_modules \['q_proj'\] \(finetune\.target_modules: \['down_proj', 'q_proj'\]\)"),
+        ({"use_rslora": True}, r"use_rslora True \(here: False\)"),
+    ],
+)
+def test_an_adapter_of_another_shape_is_refused_with_what_differs(
+    model: LlamaForCausalLM, tmp_path: Path, options: dict[str, Any], complaint: str
+) -> None:
+    make_start(model, tmp_path, **options)
+    with pytest.raises(TrainError, match=rf"engine\.adapter '{tmp_path}': .*{complaint}"):
+        load_start(copy.deepcopy(model), describe(), tmp_path, in_float32=True)
+
+
+def test_the_adapter_that_the_engine_names_is_what_training_starts_from_unless_it_is_not_to_be(tmp_path: Path) -> None:
+    engine = EngineConfig(adapter=str(tmp_path))
+    assert FinetuneSections(engine, FinetuneConfig()).find_start() == tmp_path
+    assert FinetuneSections(engine, FinetuneConfig(start="base")).find_start() is None
+    assert FinetuneSections(EngineConfig(), FinetuneConfig()).find_start() is None
+
+
+def test_an_adapter_that_is_none_is_refused_before_anything_is_started(tmp_path: Path) -> None:
+    sections = FinetuneSections(EngineConfig(adapter=str(tmp_path)), FinetuneConfig())
+    with pytest.raises(ConfigError, match=r"engine\.adapter .*no such file"):
+        stage.run(sections, Inputs({}), None)  # type: ignore[arg-type]
