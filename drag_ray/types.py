@@ -123,9 +123,9 @@ class Trajectory:
     """The record of one rollout: enough to train on it, to audit it and to repeat it.
 
     `messages` is the whole conversation as JSON, a list of {"role", "content"}; `started_at` is ISO 8601 in UTC.
-    `question_hits` is the ranking to `depth` of the question as it stands, and `question_rank` the best rank of an evidence page
-    in it; both are empty where it was not searched.  With the query mode `expand` the turns' queries are what was searched
-    together with the question, whose words weighed `question_weight` each.
+    `question_hits` is the ranking to `depth` of the question itself, and `question_rank` the best rank of an evidence page in it;
+    both are empty where it was not searched.  With the query mode `expand` the turns' queries are what was searched together
+    with the question, whose words weighed `question_weight` each.
     `baseline` names the baseline that wrote in the policy's place, if one did.  With a `prompt_set` above 0 the policy was asked
     with another opening than that of `messages`.
     A `hinted` rollout was shown the evidence page with its question. Its `messages` are without the hint; the prompts

@@ -101,8 +101,8 @@ class SearchEnvironment:
         self.num_shared += key in self._found
         return await self._search(key, evidence)
 
-    async def search_question(self, question: str, evidence: tuple[Evidence, ...]) -> SearchResult:
-        """What the index finds for a question as it stands, which all of its rollouts are measured by."""
+    async def search_question(self, question: str | ExpandedQuestion, evidence: tuple[Evidence, ...]) -> SearchResult:
+        """What the index finds for a question to which nothing is added, which all of its rollouts are measured by."""
         return await self._search((self._index, question), evidence)
 
     async def _search(self, key: "_Key", evidence: tuple[Evidence, ...]) -> SearchResult:

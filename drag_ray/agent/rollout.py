@@ -63,8 +63,8 @@ def compute_seed(run_seed: int, rollout_id: str) -> int:
 class Rollouts:
     """Runs rollouts of one policy against one index. Any number may run at once.
 
-    Hinted ones need `read_page`, those of a prompt set need `prompt_sets`. They take `max_turns` turns, if it is not 0, whatever
-    the agent's prompt says.
+    Hinted ones need `read_page`, those of a prompt set need `prompt_sets`. With `max_turns` above 0 they end after as many turns,
+    whatever the agent's configuration says.
     """
 
     def __init__(
@@ -102,10 +102,9 @@ class Rollouts:
         started_at, started = datetime.now(UTC).isoformat(timespec="seconds"), time.perf_counter()
         error, asked = "", SearchResult()
         try:
-            asked = await self._environment.search_question(task.question.question, task.question.evidence)
-            stop_reason = await self._take_turns(task, conversation, turns)
-            error = turns[-1].error if stop_reason is StopReason.ERROR else asked.error
-            stop_reason = StopReason.ERROR if error else stop_reason
+            asked = await self._environment.search_question(self._to_search(task), task.question.evidence)
+            stop_reason = StopReason.ERROR if asked.error else await self._take_turns(task, conversation, turns)
+            error = asked.error or (turns[-1].error if stop_reason is StopReason.ERROR else "")
         except PromptTooLongError as problem:
             stop_reason, error = (StopReason.CONTEXT_LENGTH, "") if turns else (StopReason.ERROR, str(problem))
         except EngineDiedError:
@@ -184,11 +183,12 @@ class Rollouts:
         num_own = len(self._prompts.opening(question))
         return [*self._prompt_sets[task.prompt_set - 1].opening(question), *conversation[num_own:]]
 
-    def _to_search(self, task: RolloutTask, query: str) -> str | ExpandedQuestion:
-        """What is searched when the policy writes `query`."""
-        if not self._config.expands:
-            return query
-        return ExpandedQuestion(task.question.question, query, self._config.question_weight)
+    def _to_search(self, task: RolloutTask, query: str = "") -> str | ExpandedQuestion:
+        """What is searched when the policy writes `query`; without one, the question itself."""
+        question = task.question.question
+        if self._config.expands:
+            return ExpandedQuestion(question, query, self._config.question_weight)
+        return query or question
 
     def _record_trajectory(
         self,

@@ -8,7 +8,7 @@ it is what a user can have without training one; and its draws show a policy wor
 
 import random
 import re
-from collections import Counter
+from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 from functools import cache, lru_cache
 from math import log
@@ -140,7 +140,9 @@ class NeighbourFeedback:
         for page in self._page_terms:
             self._page_terms[page] = frozenset(self.forms.add(self._read_text(page)))
         self._doc_freq = cache(searcher.doc_freq)
-        self._files_of = {question.question: {page.file for page in question.evidence} for question in questions}
+        self._files_of: defaultdict[str, set[str]] = defaultdict(set)
+        for question in questions:
+            self._files_of[question.question].update(page.file for page in question.evidence)
         self.weigh_terms = lru_cache(4096)(self._weigh_terms)
 
     def find_neighbours(self, question: str) -> list[Question]:
@@ -164,8 +166,11 @@ class NeighbourFeedback:
         return neighbours
 
     def _weigh_terms(self, question: str) -> dict[str, float]:
-        """Terms with weights, the heaviest first: on how many of the neighbours' pages a term is, times the logarithm of how much
-        commoner that is than in the collection."""
+        """Terms of the neighbours' pages with their weights, the heaviest first.
+
+        A weight is the number of these pages that hold the term, times the logarithm of its lift: their share, divided by the
+        share of all pages that hold it.
+        """
         pages = {page for neighbour in self.find_neighbours(question) for page in neighbour.evidence}
         counts = Counter(term for page in pages for term in self._page_terms[page])
         weights: dict[str, float] = {}

@@ -28,7 +28,8 @@ def keep_first(rows: pl.DataFrame, limit: int, *within: str) -> pl.DataFrame:
 def select_best_queries(searches: pl.DataFrame, config: FormatConfig) -> pl.DataFrame:
     """The distinct queries of each question that gain most, over all of its samples and turns, best first.
 
-    Of equal gains the policy's own comes first, then the earlier turn comes first: it needed less, and its reasoning speaks of the question alone.
+    Of equal gains the policy's own comes first, then the earlier turn: it needed less, and its reasoning speaks of the question
+    alone.
     """
     ranked = searches.filter(is_target(config)).sort(
         *("question_id", "gain", "baseline", "step", "sample_index"),

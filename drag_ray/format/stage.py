@@ -90,8 +90,8 @@ def _write_rows(job: FormatJob, parts: list[str], folder: Path) -> tuple[Files, 
         if not totals["targets"]:
             raise DataError(
                 f"{job.process_dir}: none of {totals['searches']} searches gained more than {job.config.min_gain} over its "
-                "question, so there is nothing to train towards. Collect more samples a question, at a higher temperature or with "
-                "collect.prompt_sets, take proposals (collect.proposals), or lower format.min_gain."
+                "question, so there is nothing to train towards. Collect more samples a question, at a higher temperature or "
+                "with collect.prompt_sets, take proposals (collect.proposals), or lower format.min_gain."
             )
     for trainer in job.config.exports:
         describe_files(folder / "exports", trainer, exports)

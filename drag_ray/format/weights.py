@@ -1,4 +1,7 @@
-"""What a row counts in the loss: its gain, or the schemes of the agentic retrieval fine-tuning (DRAG) reference, with its floors."""
+"""What a row counts in the loss: its gain, or one of the schemes of the agentic retrieval fine-tuning (DRAG) reference.
+
+None counts less than the floor of that reference.
+"""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -36,7 +39,7 @@ else:
 
 
 def row_weight(scheme: WeightScheme) -> "pl.Expr":
-    """The weight of a row; reads the columns gain, rank_score, evidence_rank and cumulative_effort, of those that the scheme needs."""
+    """The weight of a row, of those of the columns gain, rank_score, evidence_rank and cumulative_effort that the scheme needs."""
     import polars as pl
 
     outcome = Outcome(pl.col("gain"), pl.col("rank_score"), pl.col("evidence_rank"), pl.col("cumulative_effort"))

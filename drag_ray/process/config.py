@@ -14,9 +14,9 @@ class ProcessConfig(BaseConfig):
     top_k: int = Field(default=0, ge=0)
     """a search succeeds with an evidence page among this many first pages; 0 takes the number that the policy was shown"""
     filters: tuple[FilterName, ...] = FILTERS
-    """replies that nothing is trained on: cut at the token limit, searching where the answer was asked for, going round in circles, naming a document file, naming an
-    answer that a hint told, the same as another sample's in the same state, or the same but for order, case and punctuation
-    and with the same result"""
+    """replies that nothing is trained on: cut at the token limit, searching where the answer was asked for, going round in
+    circles, naming a document file, naming an answer that a hint told, the same as another sample's in the same state, or the
+    same but for order, case and punctuation and with the same result"""
     answer_weight: float = Field(default=0.0, ge=0.0)
     """weight of the answer's ANLS* in its reward"""
     search_cost: float = Field(default=0.05, ge=0.0)

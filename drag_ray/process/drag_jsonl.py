@@ -9,6 +9,7 @@
 
 Such a record has no conversation and no page text.  Reading it rebuilds the conversation as this agent would have had it, in the
 protocol and prompt of its configuration, pages by file and number alone.  All evidence pages count, not only the first.
+What this project adds to a record (hinted, baseline, query_mode) is read again, and may be missing.
 """
 
 import json
@@ -81,12 +82,14 @@ class _RecordReader:
 
     def __init__(self, config: AgentConfig) -> None:
         self._top_k = config.top_k
+        self._query_mode = config.query_mode
         self._prompts = Prompts(config)
         self._protocol = get_protocol(config.protocol)
         self._of_all_records: dict[str, Any] = {
             **dict.fromkeys(("group", "adapter"), ""),
             **{"split": "train", "sample_index": 0, "seed": 0, "duration_s": 0.0, "index_fingerprint": "drag"},
-            **{"protocol": config.protocol, "top_k": config.top_k, "depth": config.top_k},
+            **{"protocol": config.protocol, "query_mode": config.query_mode, "top_k": config.top_k, "depth": config.top_k},
+            "question_weight": config.question_weight if config.expands else 1.0,
             "agent_fingerprint": compute_fingerprint("drag", config.model_dump(mode="json")),
         }
 
@@ -98,6 +101,9 @@ class _RecordReader:
         Raises:
             DataError: the record is not of the format.
         """
+        mode = record.get("query_mode", "rewrite")
+        if mode != self._query_mode:
+            raise DataError(f"column 'query_mode': got {mode!r:.80}, expected {self._query_mode!r}. Set agent.query_mode to it")
         truth = _require(record, "ground_truth", dict)
         evidence = _read_pages(truth, "answer_locations")
         question = read_text(record, "question", required=True)
@@ -144,7 +150,8 @@ class _RecordReader:
         return tuple(turns)
 
     def _read_search(self, iteration: Record, evidence: tuple[Evidence, ...], place: dict[str, int]) -> Turn:
-        reasoning, query = _read_reasoning(iteration), read_text(iteration, "query", required=True)
+        query = read_text(iteration, "query", required=self._query_mode == "rewrite")
+        reasoning = _read_reasoning(iteration)
         found = _read_pages(iteration, "results")
         hits = tuple(Hit(page.file, page.page_number, rank, 0.0) for rank, page in enumerate(found, start=1))
         rank = compute_evidence_rank(hits, evidence)
@@ -161,7 +168,7 @@ class _RecordReader:
 
 
 def to_record(trajectory: Trajectory) -> Record:
-    """The record of one trajectory, with every field of the reference, and `hinted`, which the reference does not have."""
+    """The record of one trajectory, with every field of the reference, and hinted, baseline and query_mode, which it lacks."""
     ranks = {turn.step: turn.evidence_rank for turn in trajectory.turns if turn.rank_score > 0}
     searches = [turn for turn in trajectory.turns if turn.action is ActionKind.SEARCH]
     locations = [{"document": page.file, "page": page.page_number} for page in trajectory.evidence]
@@ -188,6 +195,7 @@ def to_record(trajectory: Trajectory) -> Record:
         "sampling_config": trajectory.preset,
         "hinted": trajectory.hinted,
         "baseline": trajectory.baseline,
+        "query_mode": trajectory.query_mode,
         "model": trajectory.model,
         "timestamp": trajectory.started_at,
         "error": trajectory.error or (_OUT_OF_ITERATIONS if trajectory.stop_reason is StopReason.MAX_ITERATIONS else None),

@@ -46,7 +46,7 @@ def add_drop_reasons(turns: pl.DataFrame, chosen: Collection[FilterName]) -> pl.
 
     Args:
         turns: with the columns question_id, question, answers, hinted, state, action, query, query_key, reply, evidence_rank,
-            has_error, is_truncated and evidence_files.
+            has_error, is_truncated, is_late and evidence_files.
         chosen: the filters to apply.
     """
     judged = turns.with_columns(drop_reason=pl.when("has_error").then(pl.lit(FAILED)).otherwise(pl.lit("")))

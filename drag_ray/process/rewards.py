@@ -2,7 +2,7 @@
 
 A user can always search for the question, so a query that finds no more than that is worth nothing, and one that finds less does
 harm. As in s3 (https://arxiv.org/abs/2505.14146, "gain beyond RAG") the reward is the difference to it, here of the utility of
-the rank (`agent.scores.compute_utility`). Of later searches counts what they add to the best before.
+the rank (`agent.scores.compute_utility`). Of a later search counts what it adds to the best before it.
 """
 
 import polars as pl
@@ -15,7 +15,7 @@ _WEIGHT = r"\^[\d.]+"
 
 
 def repeated_share(query: pl.Expr) -> pl.Expr:
-    """The share of a query's words that stand in it before, weights left out; 0 for an empty one."""
+    """The share of a query's words that it has said before, weights left out; 0 for an empty query."""
     words = query.str.replace_all(_WEIGHT, "").str.to_lowercase().str.extract_all(r"\w+")
     return (1 - words.list.n_unique() / words.list.len()).fill_nan(0.0)
 
@@ -23,14 +23,14 @@ def repeated_share(query: pl.Expr) -> pl.Expr:
 def turn_reward(config: ProcessConfig) -> pl.Expr:
     """What one reply is worth: the improvement of its search, or the ANLS* of its answer, less what it costs.
 
-    Reads the columns action, is_unfit (unreadable, cut, or a search where the answer was asked for), is_later_search, improvement,
-    query and answer_reward (of the trajectory).
+    A later search can leave it at the best before it, so that one which finds less costs no more than one which finds as much.
+    Reads the columns action, is_unfit (unreadable, cut, or a search where the answer was asked for), is_later_search,
+    improvement, query and answer_reward (of the trajectory).
     """
-    action = pl.col("action")
-    later = pl.col("is_later_search")
-    search = pl.when(later).then(pl.col("improvement").clip(0.0) - config.search_cost).otherwise(
-        "improvement"
-    ) - config.repeat_cost * repeated_share(pl.col("query"))
+    action, improvement = pl.col("action"), pl.col("improvement")
+    later = improvement.clip(0.0) - config.search_cost
+    found = pl.when("is_later_search").then(later).otherwise(improvement)
+    search = found - config.repeat_cost * repeated_share(pl.col("query"))
     return (
         pl.when("is_unfit")
         .then(-config.invalid_cost)

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from drag_ray import schemas
+from drag_ray.agent.protocols.registry import PROTOCOLS
 from drag_ray.errors import DataError
 from drag_ray.process.conversations import compute_states, decode_conversations
 from drag_ray.process.rewards import compute_answer_rewards
@@ -34,11 +35,11 @@ _SETTINGS = {"agent_fingerprint": "agent configurations (prompt, protocol, pages
 class TrainingTrajectories:
     """Trajectories to train on, and how many records were left out for which reason.
 
-    `frame` has a row a trajectory, in the order of questions and samples, those of baselines and those with a hint after the policy's own.  Its
-    `messages` are decoded; its `turns` are structs of step, num_prompt_messages, reasoning, action, query, evidence_rank,
-    finish_reason, error, completion_token_ids, completion_logprobs and num_hits; its `states` say what each turn replied to (see `compute_states`)
-    and its `replies` what the model wrote; its `top_k` is the one to score with, its `answer_reward` the ANLS* of the final
-    answer.
+    `frame` has a row a trajectory, in the order of questions and samples, those of baselines and those with a hint after the
+    policy's own.  Its `messages` are decoded; its `turns` are structs of step, num_prompt_messages, reasoning, action, query,
+    evidence_rank, finish_reason, error, completion_token_ids, completion_logprobs and num_hits; its `states` say what each turn
+    replied to (see `compute_states`), its `are_last` whether that asked for the answer, and its `replies` what the model wrote;
+    its `top_k` is the one to score with, its `answer_reward` the ANLS* of the final answer.
     """
 
     frame: pl.DataFrame
@@ -109,7 +110,10 @@ def _list_settings(path: Path) -> Iterator[tuple[str, str]]:
 
 
 def read_records(paths: Sequence[Path]) -> pl.DataFrame:
-    """The records of the files, with the columns that the stage needs; `knows_question` says whether the question was searched."""
+    """The records of the files, with the columns that the stage needs.
+
+    `knows_question` says whether the question itself was searched, and found anything.
+    """
     columns = [*_COLUMNS, *(f"turns.list.element.{name}" for name in _TURN_COLUMNS)]
     records = pl.from_arrow(pa.concat_tables([pq.ParquetFile(path).read(columns=columns) for path in paths]))
     assert isinstance(records, pl.DataFrame)
@@ -155,14 +159,17 @@ def select_trajectories(records: pl.DataFrame, top_k: int = 0) -> TrainingTrajec
 
 
 def _add_conversations(trajectories: pl.DataFrame) -> pl.DataFrame:
-    """Decode the messages and add states and replies; leaves out rows without a message of the assistant for each turn."""
+    """Decode the messages, add states, are_last and replies; leaves out rows without a message of the assistant for each turn."""
     positions = pl.col("turns").list.eval(pl.element().struct.field("num_prompt_messages"))
     turns_of = pl.col("messages").list.gather(positions, null_on_oob=True)
+    told = pl.element().struct.field("content")
+    asks_for_answer = pl.any_horizontal(told.str.ends_with(protocol.final_request) for protocol in PROTOCOLS.values())
     return (
         trajectories.with_columns(decode_conversations(trajectories["messages"]))
         .filter(pl.col("messages").is_not_null(), positions.list.eval(pl.element() > 0).list.all())
         .with_columns(
             states=compute_states(pl.col("messages"), positions),
+            are_last=pl.col("messages").list.gather(positions - 1, null_on_oob=True).list.eval(asks_for_answer),
             replies=turns_of.list.eval(
                 pl.when(pl.element().struct.field("role") == "assistant").then(pl.element().struct.field("content"))
             ),

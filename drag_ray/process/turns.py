@@ -9,11 +9,11 @@ from drag_ray.process.conversations import IMAGE_MARK
 from drag_ray.process.quality import add_drop_reasons
 from drag_ray.process.rewards import turn_reward
 from drag_ray.process.scores import cumulative_effort
-from drag_ray.types import ActionKind, StopReason
+from drag_ray.types import ActionKind
 
 _TRAJECTORY_COLUMNS = (
     *("question_id", "question", "trajectory_id", "sample_index", "preset", "hinted", "protocol", "top_k", "depth"),
-    *("query_mode", "question_rank", "knows_question", "baseline", "prompt_set", "stop_reason"),
+    *("query_mode", "question_rank", "knows_question", "baseline", "prompt_set"),
 )
 _TURN_COLUMNS = (
     *("step", "action", "query", "reasoning", "num_prompt_messages", "num_hits", "evidence_rank", "finish_reason"),
@@ -24,14 +24,14 @@ _TURN_COLUMNS = (
 def explode_turns(trajectories: pl.DataFrame, config: ProcessConfig) -> pl.DataFrame:
     """One row a turn, in the order of trajectories and steps.
 
-    Columns: those of the trajectory that `_TRAJECTORY_COLUMNS` names (`knows_question`: the question was searched, and has
-    question_rank), step (1-based turn), action, query, query_key (the query without differences of spacing), reasoning, reply
-    (what the model wrote, word for word), completion_token_ids and completion_logprobs (the same in the tokens that it drew;
-    none for trajectories from elsewhere), num_prompt_messages, state (a fingerprint of those messages), num_hits, evidence_rank,
-    rank_score, found (evidence within top_k), has_error (the search itself failed), is_truncated (the reply was cut at its token
-    limit), is_late (a search where the answer was asked for), is_repeated (the trajectory asked the same before), drop_reason
-    (why nothing should be trained on the reply, empty if it is fine), utility (of the rank), gain (of a search: its utility above
-    the question's), improvement (its utility above the best before, the question's among them) and reward (see `rewards`).
+    Columns: those of the trajectory (`_TRAJECTORY_COLUMNS`), step (1-based turn), action, query, query_key (the query without
+    differences of spacing), reasoning, reply (what the model wrote, word for word), completion_token_ids and completion_logprobs
+    (the same in the tokens that it drew; none for trajectories from elsewhere), num_prompt_messages, state (a fingerprint of
+    those messages), num_hits, evidence_rank, rank_score, found (evidence within top_k), has_error (the search itself failed),
+    is_truncated (the reply was cut at its token limit), is_late (a search where the answer was asked for), is_repeated (the
+    trajectory asked the same before), drop_reason (why nothing should be trained on the reply, empty if it is fine), utility (of
+    a search's rank, to depth), gain (of a search: its utility above the question's), improvement (of a search: its utility above
+    the highest before, the question's among them) and reward (see `rewards`).
     """
     action = pl.col("action")
     is_search = action == ActionKind.SEARCH.value
@@ -46,10 +46,7 @@ def explode_turns(trajectories: pl.DataFrame, config: ProcessConfig) -> pl.DataF
             .otherwise(0.0),
             is_truncated=pl.col("finish_reason") == "length",
             is_later_search=is_search & (is_search.cast(pl.Int32).cum_sum().over("trajectory_id") > 1),
-            is_late=is_search
-            & (pl.col("step") > 1)
-            & (pl.col("step") == pl.col("step").max().over("trajectory_id"))
-            & (pl.col("stop_reason") == StopReason.MAX_ITERATIONS.value),
+            is_late=is_search & pl.col("is_last"),
         )
         .with_columns(
             found=is_search & (pl.col("rank_score") > 0) & ~pl.col("has_error"),
@@ -63,7 +60,7 @@ def explode_turns(trajectories: pl.DataFrame, config: ProcessConfig) -> pl.DataF
         .with_columns(reward=turn_reward(config))
         .collect()
     )
-    unneeded = ("evidence_files", "answers", "answer_reward", "finish_reason", "stop_reason", "is_unfit", "is_later_search")
+    unneeded = ("evidence_files", "answers", "answer_reward", "finish_reason", "is_last", "is_unfit", "is_later_search")
     return add_drop_reasons(turns, config.filters).drop(unneeded)
 
 
@@ -72,7 +69,7 @@ def _list_turns(trajectories: pl.LazyFrame) -> pl.LazyFrame:
     turn = pl.col("turns").struct
     return (
         trajectories.with_columns(evidence_files=pl.col("evidence").list.eval(pl.element().struct.field("file")))
-        .explode("turns", "states", "replies", empty_as_null=False)
+        .explode("turns", "states", "are_last", "replies", empty_as_null=False)
         .select(
             *_TRAJECTORY_COLUMNS,
             *(turn.field(name) for name in _TURN_COLUMNS),
@@ -81,6 +78,7 @@ def _list_turns(trajectories: pl.LazyFrame) -> pl.LazyFrame:
             "evidence_files",
             reply="replies",
             state="states",
+            is_last="are_last",
             query_key=to_query_key(turn.field("query")),
             has_error=turn.field("error") != "",
         )
@@ -104,7 +102,7 @@ def summarise_trajectories(trajectories: pl.DataFrame, turns: pl.DataFrame) -> p
             .list.eval(pl.element().struct.field("content").str.contains(IMAGE_MARK, literal=True))
             .list.any(),
         )
-        .drop("turns", "states", "replies")
+        .drop("turns", "states", "are_last", "replies")
         .join(_summarise_turns(turns.lazy()), on="trajectory_id", how="left", maintain_order="left")
         .join(_summarise_searches(turns.lazy()), on="trajectory_id", how="left", maintain_order="left")
         .with_columns(

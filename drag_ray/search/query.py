@@ -44,14 +44,11 @@ def _truncate(text: str) -> str:
 
 def read_query(text: str, analyzer: Analyzer, syntax: Syntax, operator: Operator) -> Node | None:
     """The meaning of a query; None if nothing searchable is in it. A word that it says twice weighs twice."""
-    text = clean(_truncate(text))
     if syntax == "query":
-        return parse_query(text, analyzer, operator)
+        return parse_query(clean(_truncate(text)), analyzer, operator)
     if syntax == "whoosh":
-        return parse_whoosh(text, analyzer)
-    counts: dict[str, float] = {}
-    for term in analyzer.analyze(text):
-        counts[term] = counts.get(term, 0.0) + 1.0
+        return parse_whoosh(clean(_truncate(text)), analyzer)
+    counts = read_words(text, analyzer)
     if operator == "or":
         return Bag(counts) if counts else None
     return join(And, [Term(term) if count == 1 else Boost(Term(term), count) for term, count in counts.items()])
@@ -70,11 +67,19 @@ def weigh_terms(weights: Mapping[str, float]) -> Node | None:
     return Bag(cleaned) if cleaned else None
 
 
-_WEIGHTED_WORD = re.compile(r"(?P<word>.+)\^(?P<weight>\d{1,3}(\.\d{1,3})?)")
+_WEIGHTED_WORD = re.compile(r"(?P<word>.+)\^(?P<weight>\d{1,3}(\.\d{1,3})?)\W*")
+
+
+def read_words(text: str, analyzer: Analyzer) -> dict[str, float]:
+    """How often each term is in a text of plain words."""
+    counts: dict[str, float] = {}
+    for term in analyzer.analyze(clean(_truncate(text))):
+        counts[term] = counts.get(term, 0.0) + 1.0
+    return counts
 
 
 def read_additions(text: str, analyzer: Analyzer) -> dict[str, float]:
-    """The terms of words that may have a weight each, as in `prognosis^2 survival`; a word that is said twice weighs twice."""
+    """The terms of words that may have a weight each, as in `prognosis^2, survival`; a word that is said twice weighs twice."""
     weights: dict[str, float] = {}
     for word in clean(_truncate(text)).split():
         found = _WEIGHTED_WORD.fullmatch(word)

@@ -13,7 +13,7 @@ from drag_ray.search.config import Operator, SearchConfig, Syntax
 from drag_ray.search.guard import guard
 from drag_ray.search.index import REBUILD, TANTIVY_DIR_NAME, check_files, read_record
 from drag_ray.search.max_score import MaxScore, TopHits
-from drag_ray.search.query import build_query, clean, expand, read_additions, read_query, read_weights, weigh_terms
+from drag_ray.search.query import build_query, clean, expand, read_additions, read_query, read_weights, read_words, weigh_terms
 from drag_ray.search.shards import ROW, TEXT, open_index
 from drag_ray.search.syntax import Node
 
@@ -78,12 +78,10 @@ class Ranker:
         The question is a bag of words whatever the index's syntax and operator. So is the addition where the syntax is `words`,
         and there each of its words may have a weight (see `read_additions`); otherwise it is a query of the syntax.
         """
-        counts: dict[str, float] = {}
-        for term in self.analyzer.analyze(clean(question)):
-            counts[term] = counts.get(term, 0.0) + question_weight
+        weights = {term: question_weight * count for term, count in read_words(question, self.analyzer).items()}
         is_bag = self.syntax == "words"
         added = weigh_terms(read_additions(addition, self.analyzer)) if is_bag else self.parse(addition)
-        return self._rank_node(expand(counts, added), top_k)
+        return self._rank_node(expand(weights, added), top_k)
 
     @guard
     def rank_similar(self, row: int, text: str, top_k: int) -> Ranking:

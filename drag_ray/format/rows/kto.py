@@ -4,9 +4,9 @@
  "completion": [{"role": "assistant", "content": "<search>rotor</search>"}], "label": false,
  "question_id": "q1", "trajectory_id": "q1-0", "score": -0.5}
 
-Unlike preference pairs they need no second query from the same state, so most questions with a search give some.  A query that
-finds as much as the question is neither. The question itself (in the mode `expand`: nothing added) is wanted in a state where all
-others lose, and unwanted where one wins.
+Unlike preference pairs they need no second query from the same state.  A query that finds as much as the question is neither
+wanted nor unwanted.  The question itself (in the mode `expand`: nothing added) is unwanted in a state where another query wins,
+and wanted where others lose and none wins.
 """
 
 import polars as pl

@@ -5,10 +5,10 @@
      "num_prompt_messages": 2, "train_turns": [true, true],
      "question_id": "q1", "trajectory_id": "q1-0", "score": 0.37, "weight": 0.5}
 
-Kept are the conversations with a search that beats the question, those with the highest reward first, as many as differ in their queries.
-Every reply is learned except those that the process stage dropped for what they are; one that it dropped because another
-sample says the same is no worse than that one.  The rows of a question weigh 1 together, so that questions that are easy to
-solve do not outweigh the others.
+Kept are the conversations that teach a search which beats the question, those with the highest reward first, as many as differ in
+their queries.  Every reply is learned except those that the process stage dropped for what they are; one that it dropped because
+another sample says the same is no worse than that one.  The rows of a question weigh 1 together, so that questions that are easy
+to solve do not outweigh the others.
 """
 
 import polars as pl
@@ -25,26 +25,25 @@ from drag_ray.types import ActionKind
 
 
 def build_rows(part: ScoredPart, config: FormatConfig) -> pl.DataFrame:
-    """One row for each of the best trajectories of a question that beat the question and whose queries differ."""
-    learned = ["", *(name for name in FILTERS if load_filter(name).drops_repeats)]
+    """One row for each of a question's best trajectories that beat it and whose queries differ."""
+    is_learned = pl.col("drop_reason").is_in(["", *(name for name in FILTERS if load_filter(name).drops_repeats)])
     is_search = pl.col("action") == ActionKind.SEARCH.value
     replies = part.turns.group_by("trajectory_id", maintain_order=True).agg(
         queries=pl.col("query_key").filter(is_search),
-        train_turns=pl.col("drop_reason").is_in(learned) & (pl.col("action") != ActionKind.INVALID.value),
+        train_turns=is_learned & (pl.col("action") != ActionKind.INVALID.value),
+        score=pl.col("gain").filter(is_search & is_learned).max(),
         last_prompt=pl.col("num_prompt_messages").last(),
     )
     successes = (
-        part.trajectories.filter(pl.col("best_gain") > config.min_gain)
-        .join(replies, on="trajectory_id", maintain_order="left")
-        .filter(pl.col("train_turns").list.any())
+        part.trajectories.join(replies, on="trajectory_id", maintain_order="left")
+        .filter(pl.col("score") > config.min_gain)
         .sort("question_id", "reward", "sample_index", descending=[False, True, False], maintain_order=True)
         .unique(["question_id", "queries"], keep="first", maintain_order=True)
     )
     return keep_first(successes, config.max_searches_per_question).select(
         cut_conversation(pl.col("last_prompt") + 1).alias("messages"),
         pl.col("num_opening_messages").alias("num_prompt_messages"),
-        *("train_turns", "question_id", "trajectory_id"),
-        pl.col("best_gain").alias("score"),
+        *("train_turns", "question_id", "trajectory_id", "score"),
         (1 / pl.len().over("question_id")).alias("weight"),
     )
 

@@ -1,10 +1,10 @@
 """Rows for a reward model: a first query and what it gains over the question, which may be less than nothing.
 
-The question itself, or in the mode `expand` nothing added to it, is among the queries, with a gain of 0.
-
 {"prompt": [{"role": "system", ...}, {"role": "user", "content": "Question: ..."}],
  "completion": [{"role": "assistant", "content": "<search>rotor</search>"}],
  "question_id": "q1", "trajectory_id": "q1-0", "query": "rotor", "score": -0.5}
+
+The question itself (in the mode `expand`: nothing added) is among the queries, with a gain of 0.
 """
 
 import polars as pl
@@ -31,7 +31,7 @@ class ScoredRow(Row):
 
 
 def build_rows(part: ScoredPart, config: FormatConfig) -> pl.DataFrame:
-    """One row for each distinct query that was the first of a trajectory."""
+    """One row for each distinct query that was the first of a trajectory, and one for the question."""
     reasoning = pl.col("reasoning") if config.include_reasoning else pl.lit("").alias("reasoning")
     first = (
         part.candidates.filter(is_usable() & (pl.col("step") == 1))

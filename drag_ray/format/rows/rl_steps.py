@@ -6,11 +6,11 @@
  "advantage": 0.25, "temperature": 1.0, "completion_token_ids": [44, 10552, 46, ...], "completion_logprobs": [-0.1, ...]}
 
 Every reply counts, dropped and unreadable ones too, word for word and in the tokens that were drawn: a policy learns from what it
-did; replies to another opening (collect.prompt_sets) are not its own and left out.  The rewards are those of the process stage.
-The advantage is the reward above the mean of the question's other replies at the same step, not divided by their deviation: that
-would blow up groups in which little is at stake (https://arxiv.org/abs/2503.20783).  A group whose searches are all worth the same
-has no advantage, whatever its replies looked like.  A trainer that samples its own replies, as TRL's GRPO does, reads the prompts
-alone.
+did.  Replies to another opening (collect.prompt_sets) and those of baselines are not its own, and left out.  The rewards are
+those of the process stage.  The advantage is the reward above the mean of the question's replies at the same step, not divided by
+their deviation: that would blow up groups in which little is at stake (https://arxiv.org/abs/2503.20783).  A group whose searches
+are all worth the same has no advantage, whatever its replies looked like.  A trainer that samples its own replies, as TRL's GRPO
+does, reads the prompts alone.
 """
 
 import polars as pl
@@ -43,7 +43,7 @@ class StepRow(Row):
     advantage: float
     """what the reward is above the mean of the question's replies at this step"""
     temperature: float
-    """at which the reply was drawn"""
+    """at which the reply was drawn; 1 where the preset is not known"""
     completion_token_ids: list[int]
     completion_logprobs: list[float]
     """of the tokens at temperature 1, as the engine had them; empty if it was not asked for them"""

@@ -1,13 +1,13 @@
-"""Rows that teach what to ask after a query failed: the conversation so far -> a query that beats it.
+"""Rows that teach what to ask after queries that failed: the conversation so far -> a query that beats the question.
 
     {"prompt": [{"role": "system", ...}, {"role": "user", ...}, {"role": "assistant", "content": "<search>rotor</search>"},
                 {"role": "user", "content": "<pages that do not help>"}],
      "completion": [{"role": "assistant", "content": "<search>rotor AND rpm</search>"}],
      "question_id": "q1", "trajectory_id": "q1-0", "score": 0.37, "weight": 0.37}
 
-The completion is the query that the policy asked at that turn if it succeeded, otherwise the best query of the
-question from any sample, without reasoning, as that was about another conversation.  It may have been found with a hint; the
-conversations are the policy's own.
+The completion is the query that the policy asked at that turn if it found more than the question and all queries before,
+otherwise the best query of the question from any sample, without reasoning, as that was about another conversation.  It may be a
+baseline's or have been found with a hint; the conversations are the policy's own.
 """
 
 import polars as pl

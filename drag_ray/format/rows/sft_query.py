@@ -20,7 +20,7 @@ from drag_ray.format.weights import row_weight
 
 
 def build_rows(part: ScoredPart, config: FormatConfig) -> pl.DataFrame:
-    """One row for each of the best distinct queries that beat the question of a question."""
+    """One row for each of a question's best distinct queries that beat it."""
     fits = (pl.col("step") == 1) & ~pl.col("hinted") & config.include_reasoning
     best = part.add_conversations(select_best_queries(part.searches, config)).with_columns(
         reasoning=pl.when(fits).then("reasoning").otherwise(pl.lit(""))

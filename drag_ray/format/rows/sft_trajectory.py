@@ -5,8 +5,9 @@
      "num_prompt_messages": 2, "train_turns": [false, true],
      "question_id": "q1", "trajectory_id": "q1-0", "score": 0.37, "weight": 0.37}
 
-`train_turns` has a value for each assistant message from `num_prompt_messages` on: true for the searches that found more
-than the question and all searches before, false for the others and for replies that asked for nothing.  The conversation is as it was recorded.
+`train_turns` has a value for each assistant message from `num_prompt_messages` on: true for the searches that found more than
+the question and all searches before, false for the others and for replies that asked for nothing.  The conversation is as it was
+recorded.
 """
 
 import polars as pl
