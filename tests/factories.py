@@ -1,8 +1,10 @@
 """Builders of records with plausible defaults: a test names only the fields that it is about."""
 
 import json
+from dataclasses import replace
 from typing import Any
 
+from drag_ray.agent.protocols.registry import get_protocol
 from drag_ray.types import ActionKind, Evidence, Hit, Page, Question, StopReason, Trajectory, Turn
 
 TOP_K = 3
@@ -83,10 +85,16 @@ def build_turn(**fields: Any) -> Turn:
     return Turn(**{**defaults, **fields})
 
 
+def asked_at(question_rank: int | None) -> dict[str, Any]:
+    """Fields of a trajectory whose question itself was searched, and ranked the evidence page so."""
+    return {"question_hits": build_hits(question_rank), "question_rank": question_rank}
+
+
 def build_trajectory(*turns: Turn, question: Question | None = None, sample_index: int = 0, **fields: Any) -> Trajectory:
     """A rollout of `turns`: it numbers them and writes the conversation that they belong to.
 
-    The conversation is system, user, then each reply followed by what the policy was shown of its result.
+    The conversation is system, user, then each reply followed by what the policy was shown of its result. The question was not
+    searched, unless `question_hits` says otherwise: see `asked_at`.
     """
     question = question or build_question()
     messages = [
@@ -129,3 +137,10 @@ def build_trajectory(*turns: Turn, question: Question | None = None, sample_inde
         "duration_s": 1.0,
     }
     return Trajectory(**{**defaults, **fields})
+
+
+def ask_for_answer(trajectory: Trajectory) -> Trajectory:
+    """The rollout with the request for an answer before its last reply."""
+    messages = json.loads(trajectory.messages)
+    messages[trajectory.turns[-1].num_prompt_messages - 1]["content"] += "\n\n" + get_protocol("tags").final_request
+    return replace(trajectory, messages=json.dumps(messages))

@@ -39,7 +39,7 @@ else:
 
 
 def row_weight(scheme: WeightScheme) -> "pl.Expr":
-    """The weight of a row, of those of the columns gain, rank_score, evidence_rank and cumulative_effort that the scheme needs."""
+    """The weight of a row, from those of the columns gain, rank_score, evidence_rank, cumulative_effort that the scheme needs."""
     import polars as pl
 
     outcome = Outcome(pl.col("gain"), pl.col("rank_score"), pl.col("evidence_rank"), pl.col("cumulative_effort"))

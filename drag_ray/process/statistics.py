@@ -33,11 +33,11 @@ def count_part(turns: pl.DataFrame, trajectories: pl.DataFrame) -> Counter[Any]:
     """
     hinted, proposals = trajectories.filter("hinted"), trajectories.filter(pl.col("baseline") != "")
     own = ~pl.col("hinted") & (pl.col("baseline") == "")
-    questions_with_proposed_win = proposals.filter(pl.col("best_gain") > 0)["question_id"].n_unique()
+    won_proposals = proposals.filter(pl.col("best_gain") > 0)
     turns, trajectories = turns.filter(own), trajectories.filter(own)
     valid = trajectories.filter("valid")
     searches = turns.filter(pl.col("action") == ActionKind.SEARCH.value)
-    successes = searches.filter("found")
+    wins = searches.filter(pl.col("gain") > 0)
     first = searches.filter(pl.col("step") == 1, ~pl.col("has_error"))
     sums: dict[str, Any] = {
         "sum_cumulative_effort": trajectories["cumulative_effort"].sum(),
@@ -51,10 +51,10 @@ def count_part(turns: pl.DataFrame, trajectories: pl.DataFrame) -> Counter[Any]:
         first_searches=first.height,
         first_wins=first.filter(pl.col("gain") > 0).height,
         first_losses=first.filter(pl.col("gain") < 0).height,
-        questions_with_win=searches.filter(pl.col("gain") > 0)["question_id"].n_unique(),
+        questions_with_win=wins["question_id"].n_unique(),
         proposals=proposals.height,
-        proposals_with_win=proposals.filter(pl.col("best_gain") > 0).height,
-        questions_with_proposed_win=questions_with_proposed_win,
+        proposals_with_win=won_proposals.height,
+        questions_with_proposed_win=won_proposals["question_id"].n_unique(),
         hinted=hinted.height,
         hinted_valid=hinted.filter("valid").height,
         hinted_questions=hinted.filter("valid")["question_id"].n_unique(),
@@ -64,7 +64,7 @@ def count_part(turns: pl.DataFrame, trajectories: pl.DataFrame) -> Counter[Any]:
         zero_hit_searches=searches.filter(pl.col("num_hits") == 0, ~pl.col("has_error")).height,
         repeated_queries=searches.filter("is_repeated").height,
         usable_searches=searches.filter(pl.col("drop_reason") == "").height,
-        usable_successes=successes.filter(pl.col("drop_reason") == "").height,
+        usable_wins=wins.filter(pl.col("drop_reason") == "").height,
         **sums,
     )
     for name, values in (
@@ -108,7 +108,7 @@ def compute_statistics(counts: Counter[Any]) -> dict[str, Any]:
         "repeated_queries": counts["repeated_queries"],
         "dropped": _pick_distribution(counts, "dropped"),
         "usable_searches": counts["usable_searches"],
-        "usable_successes": counts["usable_successes"],
+        "usable_wins": counts["usable_wins"],
         **{name: counts[name] for name in _LEFT_OUT},
     }
 
@@ -133,11 +133,7 @@ def format_statistics(statistics: dict[str, Any]) -> str:
         ("First searches", figures["first_searches"], ""),
         ("  better than the question", figures["first_wins"], _share(figures["first_wins"], figures["first_searches"])),
         ("  worse than the question", figures["first_losses"], _share(figures["first_losses"], figures["first_searches"])),
-        (
-            "Questions with a search that beats them",
-            figures["questions_with_win"],
-            _share(figures["questions_with_win"], num_questions),
-        ),
+        ("Questions that a search beats", figures["questions_with_win"], _share(figures["questions_with_win"], num_questions)),
         *_list_proposals(figures),
         *_list_hinted(figures),
         ("Model replies", figures["turns"], ""),
@@ -147,10 +143,11 @@ def format_statistics(statistics: dict[str, Any]) -> str:
         ("  repeated in a trajectory", figures["repeated_queries"], _share(figures["repeated_queries"], num_searches)),
         *_list_distribution("Dropped:", dropped, num_searches),
         ("  to train with", figures["usable_searches"], _share(figures["usable_searches"], num_searches)),
-        ("  to train towards", figures["usable_successes"], _share(figures["usable_successes"], num_searches)),
+        ("  to train towards", figures["usable_wins"], _share(figures["usable_wins"], num_searches)),
         *((f"Left out: {label}", figures[name], "") for name, label in _LEFT_OUT.items()),
     ]
-    return "\n".join(f"{label:<38}{value:>9}{share:>9}" for label, value, share in rows)
+    width = max(len(label) for label, _, _ in rows)
+    return "\n".join(f"{label:<{width}}{value:>9}{share:>9}" for label, value, share in rows)
 
 
 def _list_proposals(figures: dict[str, Any]) -> list[tuple[str, int, str]]:

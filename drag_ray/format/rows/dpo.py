@@ -6,9 +6,9 @@
      "question_id": "q1", "trajectory_id": "q1-0", "chosen_score": 0.37, "rejected_score": 0.0}
 
 The state is the whole prompt; the samples of a question share that of the first turn, and there the question itself (in the mode
-`expand`: nothing added) is a query, too.  The scores are gains over it.  The chosen query is no worse than the question, and gains
-more than the other by `min_margin` at least.  Each chosen query takes its hardest negative (the one with the highest gain) before
-any takes a second one.
+`expand`: nothing added) is a query, too.  The scores are gains over it.  The chosen query is no worse than the question, and
+gains more than the other by `min_margin` at least.  Each chosen query takes its hardest negative (the one with the highest gain)
+before any takes a second one.
 """
 
 import polars as pl

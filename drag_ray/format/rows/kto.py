@@ -5,8 +5,8 @@
  "question_id": "q1", "trajectory_id": "q1-0", "score": -0.5}
 
 Unlike preference pairs they need no second query from the same state.  A query that finds as much as the question is neither
-wanted nor unwanted.  The question itself (in the mode `expand`: nothing added) is unwanted in a state where another query wins,
-and wanted where others lose and none wins.
+wanted nor unwanted; where it is not known what the question finds, one that finds nothing is unwanted.  The question itself (in
+the mode `expand`: nothing added) is unwanted in a state where another query wins, and wanted where others lose and none wins.
 """
 
 import polars as pl
@@ -37,9 +37,10 @@ def build_rows(part: ScoredPart, config: FormatConfig) -> pl.DataFrame:
     """The best wanted and the first unwanted distinct queries of a question, at most `max_searches_per_question` of each."""
     reasoning = pl.col("reasoning") if config.include_reasoning else pl.lit("").alias("reasoning")
     is_question = pl.col("baseline") == RawQuestion.name
+    loses = (pl.col("gain") < 0) | ~(pl.col("knows_question") | (pl.col("utility") > 0))
     labelled = (
         part.candidates.filter(is_usable())
-        .with_columns(reasoning, wins=is_target(config), loses=pl.col("gain") < 0)
+        .with_columns(reasoning, wins=is_target(config), loses=loses)
         .with_columns(pl.col("wins", "loses").any().over("question_id", "state").name.prefix("some_"))
         .with_columns(label=pl.when(is_question).then(~pl.col("some_wins")).otherwise("wins"))
         .filter(pl.when(is_question).then(pl.col("some_wins") | pl.col("some_loses")).otherwise(pl.col("wins") | pl.col("loses")))

@@ -6,7 +6,7 @@ import threading
 import pytest
 
 from drag_ray import artifacts, schemas
-from drag_ray.agent.environment import SearchEnvironment, SearchResult
+from drag_ray.agent.environment import ExpandedQuestion, SearchEnvironment, SearchResult
 from drag_ray.errors import SearchIndexError
 from drag_ray.search.config import SearchConfig
 from drag_ray.search.index import build_index
@@ -39,6 +39,9 @@ class BlockedSearcher:
         if text == "slow":
             self.gave_up = not self._others_are_through.wait(timeout=20)
         return self._searcher.search(text, top_k)
+
+    def search_expanded(self, question: str, addition: str, question_weight: float, top_k: int) -> list[Hit]:
+        return self._searcher.search_expanded(question, addition, question_weight, top_k)
 
     def page(self, hit: Hit) -> Page:
         with self._lock:
@@ -78,7 +81,7 @@ class CountingSearcher:
 
     def __init__(self, searcher: Searcher) -> None:
         self._searcher = searcher
-        self.asked: list[str] = []
+        self.asked: list[str | tuple[str, str, float]] = []
         self.go = threading.Event()
         self.go.set()
 
@@ -88,6 +91,10 @@ class CountingSearcher:
         if text == "broken" and self.asked.count(text) == 1:
             raise SearchIndexError("disk gone")
         return self._searcher.search(text, top_k)
+
+    def search_expanded(self, question: str, addition: str, question_weight: float, top_k: int) -> list[Hit]:
+        self.asked.append((question, addition, question_weight))
+        return self._searcher.search_expanded(question, addition, question_weight, top_k)
 
     def page(self, hit: Hit) -> Page:
         return self._searcher.page(hit)
@@ -148,3 +155,44 @@ def test_a_rollout_that_is_ended_does_not_end_the_search_of_others(searcher: Sea
 
     assert len(asyncio.run(search_and_cancel()).hits) == 2
     assert counting.asked == ["rotor"]
+
+
+def test_an_expanded_question_is_searched_together_with_what_is_added(searcher: Searcher) -> None:
+    environment = SearchEnvironment(searcher, top_k=1, depth=10)
+    evidence = (Evidence("a.pdf", 2),)
+    alone = asyncio.run(environment.search_question("rotor", evidence))
+    result = asyncio.run(environment.search(ExpandedQuestion("rotor", "limit^3", 2.0), evidence))
+    assert result.hits == tuple(searcher.search_expanded("rotor", "limit^3", 2.0, 10))
+    assert [page.text for _, page in result.shown] == [TEXTS[1]]
+    assert (alone.evidence_rank, alone.rank_score) == (2, 0.0)
+    assert (result.evidence_rank, result.rank_score, result.error) == (1, 1.0, "")
+
+
+def test_a_question_is_searched_once_for_all_of_its_rollouts_and_is_no_shared_search(searcher: Searcher) -> None:
+    counting = CountingSearcher(searcher)
+    environment = SearchEnvironment(counting, top_k=1, depth=10)
+
+    async def ask_all() -> None:
+        for _ in range(3):
+            await environment.search_question("rotor", ())
+            await environment.search_question(ExpandedQuestion("rotor", "", 2.0), ())
+        assert environment.num_shared == 0
+        await environment.search("rotor", ())
+        await environment.search(ExpandedQuestion("rotor", "", 2.0), ())
+        await environment.search(ExpandedQuestion("rotor", "", 1.0), ())
+
+    asyncio.run(ask_all())
+    assert counting.asked == ["rotor", ("rotor", "", 2.0), ("rotor", "", 1.0)]
+    assert environment.num_shared == 2
+
+
+def test_queries_go_to_a_searcher_of_their_own_and_questions_to_the_index(searcher: Searcher) -> None:
+    index, other = CountingSearcher(searcher), CountingSearcher(searcher)
+    environment = SearchEnvironment(index, top_k=1, depth=10, searcher=other)
+
+    async def ask_both() -> None:
+        await environment.search("rotor", ())
+        await environment.search_question("rotor", ())
+
+    asyncio.run(ask_both())
+    assert (index.asked, other.asked, environment.num_shared) == (["rotor"], ["rotor"], 0)

@@ -5,10 +5,12 @@ import pytest
 from drag_ray.agent.config import AgentConfig
 from drag_ray.agent.protocols.protocol import ActionProtocol
 from drag_ray.agent.protocols.registry import PROTOCOLS, get_protocol
+from drag_ray.agent.rollout import read_action
 from drag_ray.config import load
+from drag_ray.engine.generate import Generation
 from drag_ray.errors import ConfigError
 from drag_ray.run_config import RunConfig
-from drag_ray.types import Evidence
+from drag_ray.types import ActionKind, Evidence
 
 every_protocol = pytest.mark.parametrize("protocol", PROTOCOLS.values(), ids=PROTOCOLS)
 
@@ -19,6 +21,26 @@ def test_rendered_actions_are_read_back(protocol: ActionProtocol) -> None:
     assert (search.query, search.reasoning) == ('größe "x"', "why")
     answer = protocol.parse(protocol.render_answer("340", (Evidence("a.pdf", 7),), "so"))
     assert (answer.answer, answer.citations, answer.reasoning) == ("340", (Evidence("a.pdf", 7),), "so")
+
+
+@every_protocol
+def test_an_empty_search_means_something_only_where_the_question_is_searched_with_it(protocol: ActionProtocol) -> None:
+    for query in ("", " \n "):
+        generation = Generation(protocol.render_search(query, "why"), (), (), "stop")
+        action = read_action(generation, protocol, may_be_empty=True)
+        assert (action.kind, action.query, action.reasoning) == (ActionKind.SEARCH, "", "why")
+        action = read_action(generation, protocol, may_be_empty=False)
+        assert (action.kind, action.reasoning, action.problem) == (ActionKind.INVALID, "why", "the search is empty")
+
+
+@every_protocol
+def test_the_instructions_name_what_is_wanted_and_the_answer_only_where_one_is_taken(protocol: ActionProtocol) -> None:
+    told = protocol.instructions(thinking=False, wanted="words to add", may_answer=True)
+    assert "words to add" in told
+    assert "answer" in told
+    assert "answer" not in protocol.instructions(thinking=False, wanted="words to add", may_answer=False)
+    assert "Think first" in protocol.instructions(thinking=True, wanted="words to add", may_answer=True)
+    assert "Think first" not in told
 
 
 @every_protocol

@@ -3,58 +3,24 @@
 import asyncio
 import json
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from factories import build_question
+from rollout_cases import QUESTION, roll_out, script
 
 from drag_ray import artifacts, schemas
 from drag_ray.agent.config import AgentConfig, Example
 from drag_ray.agent.environment import SearchEnvironment, compute_evidence_rank, compute_rank_score
 from drag_ray.agent.protocols.registry import get_protocol
 from drag_ray.agent.rollout import Policy, Rollouts, RolloutTask, compute_seed
-from drag_ray.engine.generate import GenerateFn, Generation, Request, list_images
+from drag_ray.engine.generate import Generation, Request, list_images
 from drag_ray.engine.scripted import ScriptedEngine
 from drag_ray.errors import EngineDiedError, PromptTooLongError, RolloutError, SearchIndexError
 from drag_ray.search.config import SearchConfig
 from drag_ray.search.index import build_index
 from drag_ray.search.searcher import Searcher
-from drag_ray.types import ActionKind, Evidence, Hit, Page, StopReason, Trajectory
-
-QUESTION = build_question(question="How fast may it turn?", evidence=(Evidence("b.pdf", 2), Evidence("z.pdf", 9)))
-
-
-@pytest.fixture(scope="module")
-def environment(tmp_path_factory: pytest.TempPathFactory) -> SearchEnvironment:
-    folder = tmp_path_factory.mktemp("rollout")
-    pages = [
-        Page("a.pdf", 1, 1, "rotor rotor rotor blade"),
-        Page("b.pdf", 2, 2, "rotor speed limit is 340 rpm in flight on the whole"),
-        Page("c.pdf", 1, 1, "fuel"),
-    ]
-    artifacts.write_parquet(folder / "pages.parquet", schemas.to_table(pages, schemas.PAGES))
-    build_index(folder / "pages.parquet", folder / "index", SearchConfig())
-    return SearchEnvironment(Searcher(folder / "index"), top_k=2, depth=10)
-
-
-def roll_out(generate: GenerateFn, environment: SearchEnvironment, **options: object) -> Trajectory:
-    config = AgentConfig(**{"top_k": 2, "max_iterations": 3, **options})  # type: ignore[arg-type]
-    rollouts = Rollouts(config, Policy("model"), generate, environment, "index")
-    return asyncio.run(rollouts.run(RolloutTask(QUESTION, 0, "default", 7)))
-
-
-def script(*replies: str | Exception) -> Callable[[Request], str]:
-    """Replies by turn: as many assistant messages as the request has."""
-
-    def reply(request: Request) -> str:
-        turn = sum(message["role"] == "assistant" for message in request.messages)
-        found = replies[turn]
-        if isinstance(found, Exception):
-            raise found
-        return found
-
-    return reply
+from drag_ray.types import ActionKind, Evidence, Hit, Page, StopReason
 
 
 def test_a_search_is_scored_by_the_best_evidence_page(environment: SearchEnvironment) -> None:
@@ -124,14 +90,29 @@ def test_a_question_that_never_fits_is_an_error(environment: SearchEnvironment) 
 
 
 class BrokenSearcher:
+    """Finds nothing for one text, and fails for all others."""
+
+    def __init__(self, works_for: str = "") -> None:
+        self._works_for = works_for
+
     def search(self, text: str, top_k: int) -> list[Hit]:
-        raise SearchIndexError("disk gone")
+        if text != self._works_for:
+            raise SearchIndexError("disk gone")
+        return []
 
 
 def test_a_failed_search_is_an_error_and_not_an_empty_result() -> None:
-    environment = SearchEnvironment(BrokenSearcher(), top_k=2, depth=10)  # type: ignore[arg-type]
+    environment = SearchEnvironment(BrokenSearcher(works_for=QUESTION.question), top_k=2, depth=10)  # type: ignore[arg-type]
     trajectory = roll_out(ScriptedEngine(script("<search>rotor</search>")), environment)
     assert (trajectory.stop_reason, trajectory.error, trajectory.turns[0].error) == (StopReason.ERROR, "disk gone", "disk gone")
+
+
+def test_a_rollout_fails_with_the_search_of_its_question_before_anything_is_written() -> None:
+    environment = SearchEnvironment(BrokenSearcher(), top_k=2, depth=10)  # type: ignore[arg-type]
+    engine = ScriptedEngine(script("<answer>x</answer>"))
+    trajectory = roll_out(engine, environment)
+    assert (trajectory.stop_reason, trajectory.error, trajectory.turns) == (StopReason.ERROR, "disk gone", ())
+    assert engine.requests == []
 
 
 class SlowSearcher:
@@ -251,3 +232,17 @@ def test_a_reply_to_a_prompt_that_opens_the_reasoning_begins_within_it(
 def test_the_death_of_an_engine_is_no_failure_of_the_rollout(environment: SearchEnvironment) -> None:
     with pytest.raises(EngineDiedError):
         roll_out(ScriptedEngine(script(EngineDiedError("gone"))), environment)
+
+
+def test_the_ranking_of_the_question_itself_is_recorded(environment: SearchEnvironment) -> None:
+    question = build_question(question="How fast does the rotor turn in flight?", evidence=QUESTION.evidence)
+    rollouts = Rollouts(
+        AgentConfig(top_k=2, max_iterations=1), Policy("m"), ScriptedEngine(script("<search>fuel</search>")), environment, "index"
+    )
+    trajectory = asyncio.run(rollouts.run(RolloutTask(question, 0, "default", 7)))
+    assert [hit.file for hit in trajectory.question_hits] == ["b.pdf", "a.pdf"]
+    assert trajectory.question_rank == 1
+    assert (trajectory.query_mode, trajectory.question_weight) == ("rewrite", 1.0)
+    [row] = schemas.to_table([trajectory], schemas.TRAJECTORIES).to_pylist()
+    assert schemas.to_row(schemas.to_trajectory(row)) == row
+    assert rollouts.fail(RolloutTask(question, 0, "default", 7), "engine gone").question_hits == ()

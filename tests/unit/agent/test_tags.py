@@ -66,7 +66,6 @@ def test_search_inside_the_reasoning_is_not_an_action() -> None:
         ("rotor speed", "neither"),
         ("", "neither"),
         ("<search>cut off in the mid", "not closed"),
-        ("<search>  </search>", "empty"),
         ("<search>a</answer>", "not closed"),
         ("\x00\ud800<searc", "neither"),
     ],

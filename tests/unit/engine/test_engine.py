@@ -8,13 +8,14 @@ from drag_ray.engine.sampling import PRESETS
 from drag_ray.errors import ConfigError
 
 
-def test_presets_have_the_values_of_the_reference() -> None:
+def test_presets_have_the_values_of_the_reference_and_one_is_the_models_own_distribution() -> None:
     values = {name: (preset.temperature, preset.top_p, preset.repetition_penalty) for name, preset in PRESETS.items()}
     assert values == {
         "greedy": (0.0, 1.0, 1.0),
         "low_temp": (0.3, 0.9, 1.0),
         "default": (0.7, 0.95, 1.0),
         "high_temp": (1.0, 0.95, 1.0),
+        "full": (1.0, 1.0, 1.0),
         "creative": (1.2, 0.95, 1.0),
         "diverse": (0.9, 0.98, 1.1),
     }

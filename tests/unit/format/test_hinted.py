@@ -34,13 +34,13 @@ from drag_ray.types import Evidence, Hit, Page, Trajectory
 PAGES = [
     Page("a.pdf", 1, 1, "fuel and oil are stored behind the seat"),
     Page("b.pdf", 2, 2, "gyroplane limits: the rotor blade must be balanced with a plumb line before each flight of the season"),
-    Page("b.pdf", 1, 2, "rotor rotor rotor"),
+    Page("b.pdf", 1, 2, "propeller propeller propeller"),
 ]
 HINT = write_hint(PAGES[1])
 PASSAGE = "balanced with a plumb line before each flight"
 QUESTIONS = [
-    build_question(id="hard", question="What is done before flying?", evidence=(Evidence("b.pdf", 2),)),
-    build_question(id="easy", question="Where is the fuel?", evidence=(Evidence("a.pdf", 1),)),
+    build_question(id="hard", question="What is done to it first?", evidence=(Evidence("b.pdf", 2),)),
+    build_question(id="easy", question="Where does the petrol go?", evidence=(Evidence("a.pdf", 1),)),
 ]
 HINTED = {"hinted": True, "id": "q1/hinted"}
 
@@ -48,9 +48,11 @@ HINTED = {"hinted": True, "id": "q1/hinted"}
 def reply(request: Request) -> str:
     """Guesses without a hint; with one it speaks of it at length, and finds the page."""
     turn = sum(message["role"] == "assistant" for message in request.messages)
+    if turn == 2:
+        return "<answer>none</answer>"
     if HINT in request.messages[1]["content"]:
         return f"<think>The hint says: {HINT}</think><search>{'gyroplane season' if turn else PASSAGE}</search>"
-    return f"<think>I try.</think><search>{('rotor', 'fuel')[turn % 2]}</search>"
+    return f"<think>I try.</think><search>{('propeller', 'fuel')[turn % 2]}</search>"
 
 
 @pytest.fixture(scope="module")
@@ -59,7 +61,7 @@ def trajectories(tmp_path_factory: pytest.TempPathFactory) -> list[Trajectory]:
     artifacts.write_parquet(folder / "pages.parquet", schemas.to_table(PAGES, schemas.PAGES))
     build_index(folder / "pages.parquet", folder / "index", SearchConfig())
     searcher = Searcher(folder / "index")
-    config = AgentConfig(top_k=1, max_iterations=2)
+    config = AgentConfig(top_k=1, max_iterations=3)
     rollouts = Rollouts(
         config,
         Policy("model"),
@@ -91,10 +93,11 @@ def format_all(run_dir: Path, records: list[Trajectory], **options) -> dict[str,
 
 def test_the_script_is_what_this_file_is_about(trajectories: list[Trajectory]) -> None:
     [hinted] = [trajectory for trajectory in trajectories if trajectory.hinted]
-    assert [turn.action.value for turn in hinted.turns] == ["invalid", "search"]
+    assert [turn.action.value for turn in hinted.turns] == ["invalid", "search", "answer"]
     assert hinted.turns[1].rank_score == 1.0
     assert PASSAGE in hinted.messages  # in what the model wrote
-    assert all(turn.rank_score == 0 for trajectory in trajectories[:2] for turn in trajectory.turns)
+    assert all(turn.evidence_rank is None for trajectory in trajectories[:2] for turn in trajectory.turns)
+    assert all(trajectory.question_rank is None for trajectory in trajectories)
 
 
 def test_no_word_of_a_hint_reaches_a_row_of_any_format(tmp_path: Path, trajectories: list[Trajectory]) -> None:
@@ -136,7 +139,7 @@ def test_hinted_rollouts_count_on_their_own(process) -> None:
     counts = count_part(part.turns, part.trajectories)
     assert (counts["trajectories"], counts["valid"], counts["questions_with_success"]) == (2, 0, 0)
     assert (counts["hinted"], counts["hinted_valid"], counts["hinted_questions"]) == (1, 1, 1)
-    assert (counts["turns"], counts["searches"], counts["usable_successes"]) == (3, 3, 0)
+    assert (counts["turns"], counts["searches"], counts["usable_wins"]) == (3, 3, 0)
     assert (counts["distinct_successful_queries"], counts["preference_pairs"]) == (0, 0)
 
 

@@ -1,23 +1,33 @@
 import json
 
 import pytest
-from factories import build_answer, build_search, build_trajectory, build_turn
+from factories import asked_at, build_answer, build_search, build_trajectory, build_turn
 
 from drag_ray.format.config import FormatConfig
 from drag_ray.format.rows.rl_steps import build_rows
 
 
 def test_every_reply_is_a_step_word_for_word_with_its_reward(process) -> None:
-    trajectory = build_trajectory(build_turn(), build_search("a", 1, raw_text="Hm. <search>a</search>"), build_answer())
+    drawn = {"completion_token_ids": (7, 8), "completion_logprobs": (-0.5, -0.25)}
+    search = build_search("a", 1, raw_text="Hm. <search>a</search>", **drawn)
+    trajectory = build_trajectory(build_turn(), search, build_answer())
     rows = build_rows(process(trajectory), FormatConfig()).to_dicts()
     messages = json.loads(trajectory.messages)
     assert [row["prompt"] for row in rows] == [messages[:2], messages[:4], messages[:6]]
     assert [row["completion"] for row in rows] == [messages[2:3], messages[4:5], messages[6:7]]
-    assert [row["reward"] for row in rows] == pytest.approx([0.0, 1.0, 0.3])
-    assert [row["trajectory_reward"] for row in rows] == pytest.approx([0.3 * 2 / 3 + 0.7] * 3)
+    assert [row["reward"] for row in rows] == pytest.approx([-0.2, 1.0, 0.0])
+    assert [row["trajectory_reward"] for row in rows] == pytest.approx([0.8] * 3)
     assert [(row["step"], row["num_steps"]) for row in rows] == [(1, 3), (2, 3), (3, 3)]
-    assert [row["completion_token_ids"] for row in rows] == [list(turn.completion_token_ids) for turn in trajectory.turns]
+    assert [row["completion_token_ids"] for row in rows] == [[4, 5], [7, 8], [4, 5]]
+    assert [row["completion_logprobs"] for row in rows] == [[], [-0.5, -0.25], []]
     assert {row["advantage"] for row in rows} == {0.0}  # nothing to compare it with
+
+
+def test_a_step_has_the_temperature_of_its_preset_and_1_if_that_is_not_known(process) -> None:
+    presets = ("default", "full", "diverse", "elsewhere")
+    part = process(*(build_trajectory(build_search("a"), preset=preset, id=preset) for preset in presets))
+    rows = build_rows(part, FormatConfig()).select("trajectory_id", "temperature").rows()
+    assert dict(rows) == {"default": 0.7, "full": 1.0, "diverse": 0.9, "elsewhere": 1.0}
 
 
 def test_dropped_replies_are_steps_too_but_a_search_that_did_not_run_is_none(process) -> None:
@@ -25,16 +35,39 @@ def test_dropped_replies_are_steps_too_but_a_search_that_did_not_run_is_none(pro
     assert build_rows(part, FormatConfig())["step"].to_list() == [1]
 
 
-def test_the_advantage_of_a_trajectory_is_over_the_others_of_its_question_and_all_of_its_steps_have_it(process) -> None:
+def list_advantages(part) -> dict[tuple[str, int], float]:
+    rows = build_rows(part, FormatConfig()).select("trajectory_id", "step", "advantage").rows()
+    return {(name, step): advantage for name, step, advantage in rows}
+
+
+def test_the_advantage_is_over_the_mean_of_the_question_at_the_same_step(process) -> None:
     part = process(
-        build_trajectory(build_search("a", 1), build_answer(), id="q1-0", sample_index=0),
-        build_trajectory(build_search("b"), id="q1-1", sample_index=1),
-        build_trajectory(build_search("c"), id="q1-2", sample_index=2),
-        build_trajectory(build_search("d", 1), id="q2-0", question_id="q2", sample_index=0),
-        build_trajectory(build_search("e", 1), id="q2-1", question_id="q2", sample_index=1),
+        build_trajectory(build_search("a", 1), build_answer(), sample_index=0, **asked_at(2)),
+        build_trajectory(build_search("b", 2), build_search("c", 1), sample_index=1, **asked_at(2)),
+        build_trajectory(build_search("d"), sample_index=2, **asked_at(2)),
+        build_trajectory(build_turn(), sample_index=3, **asked_at(2)),
     )
-    advantages = build_rows(part, FormatConfig()).select("trajectory_id", "advantage").rows()
-    # rewards of q1: 1, 0.3 and 0.3; of q2: twice 1
-    expected = {"q1-0": 2 / 3**0.5, "q1-1": -1 / 3**0.5, "q1-2": -1 / 3**0.5, "q2-0": 0.0, "q2-1": 0.0}
-    assert [name for name, _ in advantages] == ["q1-0", "q1-0", "q1-1", "q1-2", "q2-0", "q2-1"]
-    assert dict(advantages) == pytest.approx(expected)
+    # The rewards are .3691, 0, -.6309 and -.2 at the first step, 0 and .3691 - .05 at the second.
+    expected = {("q1-0", 1): 0.4845, ("q1-1", 1): 0.1155, ("q1-2", 1): -0.5155, ("q1-3", 1): -0.0845}
+    expected |= {("q1-0", 2): -0.1595, ("q1-1", 2): 0.1595}
+    assert list_advantages(part) == pytest.approx(expected, abs=1e-4)
+
+
+def test_a_group_whose_searches_are_all_worth_the_same_has_no_advantage(process) -> None:
+    part = process(
+        build_trajectory(build_search("a", 2), sample_index=0, **asked_at(2)),
+        build_trajectory(build_search("a a a", 2), sample_index=1, **asked_at(2)),
+        build_trajectory(build_search("b"), question_id="q2", id="q2-0", sample_index=0, **asked_at(None)),
+        build_trajectory(build_turn(), question_id="q2", id="q2-1", sample_index=1, **asked_at(None)),
+    )
+    assert build_rows(part, FormatConfig())["reward"].n_unique() > 2
+    assert set(list_advantages(part).values()) == {0.0}
+
+
+def test_replies_to_another_opening_are_no_steps_and_in_no_mean(process) -> None:
+    part = process(
+        build_trajectory(build_search("a", 1), sample_index=0),
+        build_trajectory(build_search("b"), sample_index=1),
+        build_trajectory(build_search("c", 2), sample_index=2, prompt_set=1),
+    )
+    assert list_advantages(part) == pytest.approx({("q1-0", 1): 0.5, ("q1-1", 1): -0.5})

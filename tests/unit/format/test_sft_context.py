@@ -1,6 +1,7 @@
 import json
 
-from factories import build_search, build_trajectory
+import pytest
+from factories import asked_at, build_search, build_trajectory
 
 from drag_ray.agent.protocols.registry import get_protocol
 from drag_ray.format.config import FormatConfig
@@ -46,3 +47,13 @@ def test_the_policys_own_recoveries_come_first_within_the_limit(process) -> None
     )
     (row,) = build_rows(tables, FormatConfig(max_searches_per_question=1)).to_dicts()
     assert row["completion"][0]["content"] == RENDER("c")
+
+
+def test_a_later_query_that_does_not_beat_the_question_is_replaced_by_the_best_one(process) -> None:
+    tables = process(
+        build_trajectory(build_search("a"), build_search("finds less", 3, reasoning="Hm."), **asked_at(2)),
+        build_trajectory(build_search("best", 1), sample_index=1, id="x", baseline="rm3", **asked_at(2)),
+    )
+    (row,) = build_rows(tables, FormatConfig()).to_dicts()
+    assert (row["completion"][0]["content"], row["trajectory_id"]) == (RENDER("best"), "q1-0")
+    assert row["score"] == pytest.approx(0.3691, abs=1e-4)

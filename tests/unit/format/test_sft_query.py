@@ -1,6 +1,7 @@
 import json
 
-from factories import build_question, build_search, build_trajectory
+import pytest
+from factories import asked_at, build_question, build_search, build_trajectory
 
 from drag_ray.agent.protocols.registry import get_protocol
 from drag_ray.format.config import FormatConfig
@@ -21,7 +22,7 @@ def test_best_distinct_queries_come_first_over_all_samples_and_turns(process) ->
     )
     rows = build_rows(tables, FormatConfig()).to_dicts()
     assert completions(rows) == [RENDER("first"), RENDER("second"), RENDER("third")]
-    assert [round(row["score"], 2) for row in rows] == [1.0, 0.67, 0.33]
+    assert [round(row["score"], 2) for row in rows] == [1.0, 0.63, 0.5]
 
 
 def test_the_prompt_is_the_opening_even_of_a_query_from_a_later_turn(process) -> None:
@@ -46,7 +47,7 @@ def test_limits_apply_to_each_question(process) -> None:
     )
     kept = build_rows(tables, FormatConfig(max_searches_per_question=2)).to_dicts()
     assert completions(kept) == [RENDER("a"), RENDER("b"), RENDER("d")]
-    assert completions(build_rows(tables, FormatConfig(min_rank_score=0.5)).to_dicts()) == [RENDER("a"), RENDER("b")]
+    assert completions(build_rows(tables, FormatConfig(min_gain=0.5)).to_dicts()) == [RENDER("a"), RENDER("b")]
     assert len(build_rows(tables, FormatConfig(max_searches_per_question=0)).to_dicts()) == 4
 
 
@@ -57,3 +58,21 @@ def test_replies_cut_at_the_token_limit_and_failed_searches_are_not_taught(proce
         )
     )
     assert completions(build_rows(tables, FormatConfig()).to_dicts()) == [RENDER("ok")]
+
+
+def test_only_queries_that_beat_the_question_are_taught(process) -> None:
+    ranks = {"first": 1, "second": 2, "third": 3, "none": None}
+    part = process(*(build_trajectory(build_search(query, rank), **asked_at(2), id=query) for query, rank in ranks.items()))
+    (row,) = build_rows(part, FormatConfig()).to_dicts()
+    assert completions([row]) == [RENDER("first")]
+    assert [row["score"], row["weight"]] == pytest.approx([0.3691, 0.3691], abs=1e-4)
+
+
+def test_of_equal_gains_the_policys_own_query_comes_first_even_from_a_later_turn(process) -> None:
+    part = process(
+        build_trajectory(build_search("misses"), build_search("own", 1)),
+        build_trajectory(build_search("theirs", 1), id="q1-rm3", baseline="rm3"),
+        build_trajectory(build_search("worse", 2), id="q1-hyde", baseline="hyde"),
+    )
+    assert completions(build_rows(part, FormatConfig()).to_dicts()) == [RENDER("own"), RENDER("theirs"), RENDER("worse")]
+    assert completions(build_rows(part, FormatConfig(max_searches_per_question=1)).to_dicts()) == [RENDER("own")]

@@ -1,6 +1,6 @@
 import json
 
-from factories import build_answer, build_search, build_trajectory, build_turn
+from factories import asked_at, build_answer, build_search, build_trajectory, build_turn
 
 from drag_ray.format.config import FormatConfig
 from drag_ray.format.rows.sft_trajectory import build_rows
@@ -23,8 +23,17 @@ def test_the_conversation_ends_with_the_best_query_and_trains_successes_alone(pr
     assert row["score"] == 1.0
 
 
-def test_trajectories_without_evidence_give_no_row(process) -> None:
-    assert build_rows(process(build_trajectory(build_search("a"), build_search("b", 4))), FormatConfig()).to_dicts() == []
+def test_trajectories_that_do_not_beat_their_question_give_no_row(process) -> None:
+    part = process(build_trajectory(build_search("a"), build_search("b", 4), **asked_at(4)))
+    assert build_rows(part, FormatConfig()).to_dicts() == []
+
+
+def test_only_searches_that_beat_the_question_and_all_before_are_taught(process) -> None:
+    ranks = {"same": 3, "better": 2, "worse": 5, "as good": 2, "best": 1}
+    part = process(build_trajectory(*(build_search(query, rank) for query, rank in ranks.items()), **asked_at(3)))
+    (row,) = build_rows(part, FormatConfig()).to_dicts()
+    assert row["train_turns"] == [False, True, False, False, True]
+    assert (row["score"], row["weight"]) == (0.5, 0.5)
 
 
 def test_samples_with_the_same_best_query_give_one_row_the_shortest(process) -> None:
@@ -36,7 +45,7 @@ def test_samples_with_the_same_best_query_give_one_row_the_shortest(process) -> 
     assert row["trajectory_id"] == "q1-1"
 
 
-def test_a_search_below_the_score_limit_is_context_and_not_taught(process) -> None:
-    tables = process(build_trajectory(build_search("low", 3), build_search("high", 1)))
-    (row,) = build_rows(tables, FormatConfig(min_rank_score=0.5)).to_dicts()
+def test_a_search_that_adds_too_little_is_context_and_not_taught(process) -> None:
+    tables = process(build_trajectory(build_search("low", 5), build_search("high", 1)))
+    (row,) = build_rows(tables, FormatConfig(min_gain=0.4)).to_dicts()  # they add .39 and .61
     assert row["train_turns"] == [False, True]

@@ -1,11 +1,12 @@
 import json
+import re
 from pathlib import Path
 from typing import Any
 
 import polars as pl
 import pyarrow.parquet as pq
 import pytest
-from factories import build_answer, build_question, build_search, build_trajectory, build_turn
+from factories import asked_at, build_answer, build_question, build_search, build_trajectory, build_turn
 
 from drag_ray import schemas
 from drag_ray.artifacts import Identity
@@ -54,6 +55,42 @@ def test_statistics_tables_and_counts_agree_with_the_trajectories(tmp_path: Path
     printed = capsys.readouterr().out
     assert "Valid (evidence found)" in printed
     assert "75.0%" in printed
+
+
+def test_wins_over_the_question_are_counted_for_the_policy_and_for_proposals(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    other = build_question(id="q2")
+    records = [
+        build_trajectory(build_search("a", 1), **asked_at(2)),
+        build_trajectory(build_search("b", 3), build_search("c", 1), sample_index=1, **asked_at(2)),
+        build_trajectory(build_search("d", 2), sample_index=2, **asked_at(2)),
+        build_trajectory(build_turn(), build_search("e", 5), question=other, **asked_at(None)),
+        build_trajectory(build_search("f", 1), sample_index=3, id="q1/rm3", baseline="rm3", **asked_at(2)),
+        build_trajectory(build_search("g", 3), sample_index=4, id="q1/hyde", baseline="hyde", **asked_at(2)),
+        build_trajectory(build_search("h", 1), question=other, id="q2/hyde", baseline="hyde", **asked_at(None)),
+        build_trajectory(build_search("i", 1), question=other, id="q2/hinted", hinted=True, **asked_at(None)),
+    ]
+    run_stage(tmp_path, records)
+    statistics = json.loads((tmp_path / "process" / "statistics.json").read_text())
+    assert (statistics["trajectories"], statistics["questions"], statistics["hinted"]) == (4, 2, 1)
+    assert (statistics["first_searches"], statistics["first_wins"], statistics["first_losses"]) == (3, 1, 1)
+    assert statistics["questions_with_win"] == 2  # of q2 a later search
+    assert (statistics["proposals"], statistics["proposals_with_win"], statistics["questions_with_proposed_win"]) == (3, 2, 2)
+    lines = capsys.readouterr().out.splitlines()
+    printed = {label: figures for label, *figures in (re.split(r"(?<=\S) {2,}", line.rstrip()) for line in lines)}
+    assert printed["First searches"] == ["3"]
+    assert [name for name in printed if "better than the question" in name] == ["  better than the question"]
+    assert printed["  worse than the question"] == ["1", "33.3%"]
+    assert printed["Questions that a search beats"] == ["2", "100.0%"]
+    assert printed["  to train towards"] == ["3", "60.0%"]
+    assert printed["Proposals of baselines, not above"] == ["3"]
+    assert printed["  questions that they beat"] == ["2", "100.0%"]
+
+
+def test_without_proposals_nothing_is_said_of_them(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run_stage(tmp_path, [build_trajectory(build_search("a", 1))])
+    assert "Proposals" not in capsys.readouterr().out
 
 
 def test_nothing_but_test_questions_is_refused_with_the_counts(tmp_path: Path) -> None:

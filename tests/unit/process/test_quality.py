@@ -20,6 +20,7 @@ def build_turns(*replies: str, **columns: list) -> pl.DataFrame:
         "evidence_rank": [None] * num,
         "has_error": [False] * num,
         "is_truncated": [False] * num,
+        "is_late": [False] * num,
         "evidence_files": [["manual.pdf"]] * num,
     }
     return pl.DataFrame({**defaults, **columns}, schema_overrides={"evidence_rank": pl.Int32})
@@ -44,6 +45,12 @@ def test_nearly_the_same_query_stays_if_it_found_something_else() -> None:
 def test_a_dropped_reply_is_no_reason_to_drop_a_fine_one() -> None:
     turns = build_turns("a b", "a b", "a b", is_truncated=[True, False, False], has_error=[False, True, False])
     assert reasons(turns) == ["truncated", "failed", ""]
+
+
+def test_a_search_in_place_of_the_answer_is_dropped_unless_it_was_cut_as_well() -> None:
+    turns = build_turns("a", "b", "c", is_truncated=[True, False, False], is_late=[True, True, False])
+    assert reasons(turns) == ["truncated", "last_reply", ""]
+    assert reasons(turns, ("truncated",)) == ["truncated", "", ""]
 
 
 def test_only_the_chosen_filters_drop() -> None:

@@ -1,13 +1,15 @@
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from factories import build_answer, build_question, build_search, build_trajectory
+from factories import ask_for_answer, asked_at, build_answer, build_question, build_search, build_trajectory
 
 from drag_ray import schemas
+from drag_ray.agent.protocols.registry import get_protocol
 from drag_ray.errors import DataError
 from drag_ray.process.conversations import IMAGE_MARK
 from drag_ray.process.trajectories import TrainingTrajectories, check_files, check_settings, read_records, select_trajectories
@@ -124,3 +126,33 @@ def test_a_column_of_another_type_is_named(tmp_path: Path) -> None:
     pq.write_table(wrong, tmp_path / "part-0.parquet")
     with pytest.raises(DataError, match=r"part-0\.parquet.*'sample_index'.*string.*int32"):
         check_files(tmp_path)
+
+
+def test_replies_that_were_asked_for_the_answer_are_told_from_the_others(tmp_path: Path) -> None:
+    record = build_trajectory(build_search("a"), build_search("b"))
+    with_images = json.loads(ask_for_answer(record).messages)
+    with_images[3]["content"] = [{"type": "image", "image": "a.png"}, {"type": "text", "text": with_images[3]["content"]}]
+    tools = build_trajectory(build_search("a"), build_search("b"), sample_index=2, protocol="tools")
+    asked = json.loads(tools.messages)
+    asked[3]["content"] = f"[1] a.pdf#1\n\n{get_protocol('tools').final_request}"
+    records = [
+        *(record, build_trajectory(build_search("a"), build_search("b"), sample_index=1, messages=json.dumps(with_images))),
+        replace(tools, messages=json.dumps(asked)),
+    ]
+    frame = load_trajectories(write_trajectories(tmp_path, *records)).frame
+    assert frame["are_last"].to_list() == [[False, False], [False, True], [False, True]]
+
+
+def test_the_policys_own_come_before_those_of_baselines_and_those_with_a_hint(tmp_path: Path) -> None:
+    fields = [{"hinted": True}, {"baseline": "rm3"}, {"preset": "diverse"}, {"prompt_set": 1}, {"baseline": "hyde"}]
+    records = [build_trajectory(build_search("a"), sample_index=index, **values) for index, values in enumerate(fields)]
+    frame = load_trajectories(write_trajectories(tmp_path, *records)).frame
+    assert frame["sample_index"].to_list() == [3, 2, 4, 1, 0]
+    assert frame["prompt_set"].to_list() == [1, 0, 0, 0, 0]
+
+
+def test_whether_a_question_was_searched_is_known(tmp_path: Path) -> None:
+    fields = [{}, asked_at(None), asked_at(3)]
+    records = [build_trajectory(build_search("a"), sample_index=index, **values) for index, values in enumerate(fields)]
+    frame = load_trajectories(write_trajectories(tmp_path, *records)).frame
+    assert frame.select("knows_question", "question_rank").rows() == [(False, None), (True, None), (True, 3)]

@@ -21,7 +21,7 @@ def process(tmp_path: Path):
         config = ProcessConfig(**options)
         frame = select_trajectories(read_records([tmp_path / "part.parquet"]), config.top_k).frame
         turns = explode_turns(frame, config)
-        return turns, summarise_trajectories(frame, turns, config)
+        return turns, summarise_trajectories(frame, turns)
 
     return process_records
 

@@ -1,0 +1,33 @@
+"""Rollouts of a scripted policy."""
+
+import asyncio
+from collections.abc import Callable
+
+from factories import build_question
+
+from drag_ray.agent.config import AgentConfig
+from drag_ray.agent.environment import SearchEnvironment
+from drag_ray.agent.rollout import Policy, Rollouts, RolloutTask
+from drag_ray.engine.generate import GenerateFn, Request
+from drag_ray.types import Evidence, Trajectory
+
+QUESTION = build_question(question="How fast may it turn?", evidence=(Evidence("b.pdf", 2), Evidence("z.pdf", 9)))
+
+
+def roll_out(generate: GenerateFn, environment: SearchEnvironment, **options: object) -> Trajectory:
+    config = AgentConfig(**{"top_k": 2, "max_iterations": 3, **options})  # type: ignore[arg-type]
+    rollouts = Rollouts(config, Policy("model"), generate, environment, "index")
+    return asyncio.run(rollouts.run(RolloutTask(QUESTION, 0, "default", 7)))
+
+
+def script(*replies: str | Exception) -> Callable[[Request], str]:
+    """Replies by turn: as many assistant messages as the request has."""
+
+    def reply(request: Request) -> str:
+        turn = sum(message["role"] == "assistant" for message in request.messages)
+        found = replies[turn]
+        if isinstance(found, Exception):
+            raise found
+        return found
+
+    return reply

@@ -1,0 +1,120 @@
+"""A question searched together with what is added to it, beside the same search with weights made by hand."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from drag_ray.errors import SearchIndexError
+from drag_ray.search.analyzer import build_analyzer
+from drag_ray.search.query import MAX_QUERY_CHARS, read_additions
+from drag_ray.search.searcher import Searcher
+from drag_ray.types import Hit
+
+TEXTS = [
+    "The rotor turns at 340 rpm.",
+    "Maintenance of the rotors: check the oil.",
+    "The tail boom carries the tail rotor.",
+    "Fuel and oil are filled through the left hatch.",
+    "A page about batteries.",
+]
+QUESTION = "Which rotor has a rotor oil hatch?"
+
+
+@pytest.fixture(scope="module")
+def index_dir(tmp_path_factory: pytest.TempPathFactory, write_index: Callable[..., Path]) -> Path:
+    return write_index(tmp_path_factory.mktemp("expanded"), TEXTS)
+
+
+@pytest.fixture(scope="module")
+def searcher(index_dir: Path) -> Searcher:
+    return Searcher(index_dir)
+
+
+def ranking(hits: list[Hit]) -> list[tuple[str, int, float]]:
+    return [(hit.file, hit.rank, round(hit.score, 4)) for hit in hits]
+
+
+@pytest.mark.parametrize(
+    ("addition", "weights"),
+    [
+        ("boom batteries", {"boom": 1, "batteri": 1}),
+        ("boom^3 batteries^0.5", {"boom": 3, "batteri": 0.5}),
+        ("boom^3, (batteries)^2.", {"boom": 3, "batteri": 2}),
+        ("boom BOOM^2 boom", {"boom": 4}),
+        ("Oil^4", {"oil": 4}),
+        ("tail-boom^2", {"tail": 2, "boom": 2}),
+        ("boom^0 batteries the of", {"batteri": 1}),
+        ("boom^x batteries^-1", {"boom": 1, "x": 1, "batteri": 1, "1": 1}),
+    ],
+)
+def test_added_words_weigh_as_they_say_beside_the_questions(searcher: Searcher, addition: str, weights: dict[str, float]) -> None:
+    expected = {"which": 2.0, "rotor": 4.0, "has": 2.0, "oil": 2.0, "hatch": 2.0}
+    for term, weight in weights.items():
+        expected[term] = expected.get(term, 0.0) + weight
+    found = searcher.search_expanded(QUESTION, addition, 2.0, 5)
+    assert ranking(found) == ranking(searcher.search_terms(expected, 5))
+    assert ranking(found) != ranking(searcher.search_expanded(QUESTION, "", 2.0, 5))
+
+
+@pytest.mark.parametrize("addition", ["", "  ", "?!", "the of", "boom^0"])
+def test_nothing_added_ranks_as_the_question_does(searcher: Searcher, addition: str) -> None:
+    plain = searcher.search(QUESTION, 5)
+    expanded = searcher.search_expanded(QUESTION, addition, 2.0, 5)
+    assert len(plain) == 4
+    assert [(hit.file, hit.rank) for hit in expanded] == [(hit.file, hit.rank) for hit in plain]
+    assert [hit.score for hit in expanded] == pytest.approx([2 * hit.score for hit in plain])
+    long = " ".join([QUESTION] * MAX_QUERY_CHARS) + " batteries"  # both leave out what is beyond the limit
+    assert [hit.file for hit in searcher.search_expanded(long, addition, 2.0, 5)] == [
+        hit.file for hit in searcher.search(long, 5)
+    ]
+
+
+def test_a_question_without_a_word_leaves_the_addition_and_neither_finds_nothing(searcher: Searcher) -> None:
+    assert ranking(searcher.search_expanded("???", "boom^2", 2.0, 5)) == ranking(searcher.search_terms({"boom": 2}, 5))
+    assert searcher.search_expanded("???", "", 2.0, 5) == []
+
+
+@pytest.mark.parametrize("syntax", ["query", "whoosh"])
+@pytest.mark.parametrize("addition", ['"tail boom"', "batter*", "boom NOT batteries", "boom"])
+def test_in_a_query_language_the_scores_of_question_and_added_query_add_up(index_dir: Path, syntax, addition: str) -> None:
+    searcher = Searcher(index_dir, syntax=syntax)
+    scores = {hit.file: 2 * hit.score for hit in Searcher(index_dir).search(QUESTION, 5)}
+    added = searcher.search(addition, 5)
+    assert len(added) == 1
+    for hit in added:
+        scores[hit.file] = scores.get(hit.file, 0.0) + hit.score
+    found = searcher.search_expanded(QUESTION, addition, 2.0, 5)
+    assert {hit.file: hit.score for hit in found} == pytest.approx(scores)
+
+
+@pytest.mark.parametrize("options", [{"operator": "and"}, {"syntax": "query", "operator": "and"}, {"syntax": "whoosh"}])
+def test_no_page_needs_all_words_of_a_question_whatever_the_operator(index_dir: Path, options: dict) -> None:
+    searcher = Searcher(index_dir, **options)
+    assert searcher.search(QUESTION, 5) == []
+    assert [hit.file for hit in searcher.search_expanded(QUESTION, "", 1.0, 5)] == [
+        hit.file for hit in Searcher(index_dir).search(QUESTION, 5)
+    ]
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    st.text(max_size=60),
+    st.text(st.sampled_from('ab oil^12.0,²٣\ud800"*(-') | st.characters(), max_size=60),
+    st.floats(0.01, 100),
+)
+def test_no_text_raises(index_dir: Path, question: str, addition: str, weight: float) -> None:
+    for syntax in ("words", "query", "whoosh"):
+        assert len(Searcher(index_dir, syntax=syntax).search_expanded(question, addition, weight, 3)) <= 3
+
+
+def test_a_top_k_of_zero_is_refused(searcher: Searcher) -> None:
+    with pytest.raises(SearchIndexError, match="at least 1"):
+        searcher.search_expanded(QUESTION, "boom", 2.0, 0)
+
+
+def test_a_long_addition_is_cut_before_the_word_that_goes_over() -> None:
+    words = "boom^2 " * MAX_QUERY_CHARS
+    assert read_additions(words, build_analyzer("english")) == {"boom": 2.0 * (MAX_QUERY_CHARS // len("boom^2 "))}
