@@ -6,11 +6,12 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
-from factories import build_search, build_trajectory
+from factories import asked_at, build_search, build_trajectory
 
 from drag_ray import schemas
 from drag_ray.errors import ArtifactError
 from drag_ray.rollout import journal
+from drag_ray.rollout.plan import list_successes
 
 
 @pytest.fixture
@@ -138,3 +139,16 @@ def measure_ids(path: Path) -> float:
     columns = [group.column(place) for place in range(group.num_columns)]
     [ids] = [column for column in columns if "prompt_token_ids" in column.path_in_schema]
     return ids.total_compressed_size / ids.num_values
+
+
+def test_what_came_of_rollouts_on_disk_is_what_came_of_them(run_dir: Path) -> None:
+    searches = [build_search(f"q {rank}", rank) for rank in (1, 3, 5, None)]
+    questions = {"unknown": {}, "third": asked_at(3), "none": asked_at(None)}
+    trajectories = [build_trajectory(*searches, id=name, **fields) for name, fields in questions.items()]
+    written = journal.Journal(run_dir, flush_s=1000)
+    for trajectory in trajectories:
+        written.add(trajectory)
+    written.flush()
+    expected = {trajectory.id: list_successes(trajectory) for trajectory in trajectories}
+    assert journal.read_successes(run_dir) == expected
+    assert {len(queries or ()) for queries in expected.values()} == {1, 2, 3}

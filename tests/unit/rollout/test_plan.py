@@ -7,7 +7,7 @@ import pickle
 import random
 from collections.abc import Mapping
 
-from factories import build_answer, build_question, build_search, build_trajectory
+from factories import asked_at, build_answer, build_question, build_search, build_trajectory
 
 from drag_ray.agent.rollout import RolloutTask
 from drag_ray.rollout.plan import (
@@ -120,6 +120,32 @@ def test_successes_are_told_apart_by_their_words_and_not_by_their_spacing() -> N
     turns = (build_search("rotor  speed", 1), build_search("rotor speed ", 2), build_search("blade", 4), build_answer())
     assert list_successes(build_trajectory(*turns)) == {"rotor speed"}
     assert list_successes(build_trajectory(*turns, error="engine gone")) is None
+
+
+def test_a_query_wins_that_ranks_the_evidence_better_than_the_question_or_first() -> None:
+    turns = (build_search("better", 3), build_search("as good", 4), build_search("worse", 5), build_search("first", 1))
+    assert list_successes(build_trajectory(*turns, **asked_at(4))) == {"better", "first"}
+    assert list_successes(build_trajectory(*turns, **asked_at(1))) == {"first"}
+    assert list_successes(build_trajectory(*turns, **asked_at(None))) == {"better", "as good", "worse", "first"}
+
+
+def test_proposals_run_with_the_first_samples_and_do_not_count_for_enough() -> None:
+    tasks = build_plan(QUESTIONS[:1], ("default",), 3, run_seed=0, proposals={"rm3": 1, "neighbours": 2})
+    proposed = ["0/rm3", "0/neighbours", "1/neighbours"]
+    outcomes = outcome(None, "won", None) | {"q0/default/0/rm3": frozenset({"proposed"})}
+    assert play(tasks, outcomes, 1) == [["0", *proposed], ["1"]]
+    assert play(tasks, outcomes, 0) == [["0", "1", "2", *proposed]]
+
+
+def test_a_question_that_a_baseline_wins_needs_no_hint() -> None:
+    tasks = build_plan(QUESTIONS[:1], ("default",), 1, run_seed=0, hinted_samples=1, proposals={"rm3": 1})
+    assert play(tasks, {"q0/default/0/rm3": frozenset({"proposed"})}, 0) == [["0", "0/rm3"]]
+    assert play(tasks, {}, 0) == [["0", "0/rm3"], ["0/hinted"]]
+
+
+def test_samples_take_the_openings_in_turn() -> None:
+    plan = build_plan(QUESTIONS[:1], ("default",), 5, run_seed=0, num_prompt_sets=2)
+    assert [task.prompt_set for task in plan] == [0, 1, 2, 0, 1]
 
 
 def test_a_plan_names_every_rollout_once() -> None:
