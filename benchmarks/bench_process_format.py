@@ -63,7 +63,9 @@ def read_source(folder: Path) -> pl.DataFrame:
         raise SystemExit(f"{folder}: no trajectories. Run `make demo`, or name another folder with --source.")
     frame = pl.from_arrow(pa.concat_tables([schemas.read_table(path, schemas.TRAJECTORIES) for path in paths]))
     assert isinstance(frame, pl.DataFrame)
-    return frame
+    # Plain Python knows no more than the policy's own trajectories, whose questions were not searched.
+    unknown = {"question_hits": pl.lit([], dtype=frame.schema["question_hits"]), "question_rank": pl.lit(None, dtype=pl.Int32)}
+    return frame.filter(pl.col("baseline") == "").with_columns(**unknown)
 
 
 def write_copies(real: pl.DataFrame, folder: Path, num_trajectories: int) -> int:
@@ -133,7 +135,7 @@ def measure_floor(run_dir: Path, num_trajectories: int) -> dict[str, Any]:
     """CPU time of Polars to read the trajectories and to write the finished rows, without any step in between."""
     folder = run_dir / "floor"
     folder.mkdir()
-    rows = [pl.read_ndjson(path) for path in (run_dir / "format").rglob("*.jsonl")]
+    rows = [pl.read_ndjson(path) for path in (run_dir / "format").rglob("*.jsonl") if path.stat().st_size]
     tables = [pl.read_parquet(path) for path in (run_dir / "format").rglob("*.parquet")]
     started = time.process_time()
     pl.read_parquet(run_dir / "collect" / "trajectories" / "*.parquet")

@@ -1,13 +1,13 @@
 """The steps of the process and format stages in plain Python, a trajectory at a time: what the benchmark compares with.
 
-It follows the same definitions and writes the same rows, so its row counts must be those of the stages.
+It follows the same definitions and writes the same rows, so its row counts must be those of the stages. It knows trajectories of
+the policy alone, whose questions were not searched.
 """
 
 import hashlib
 import json
 import math
 import re
-import statistics
 from collections import defaultdict
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from drag_ray.agent.protocols.registry import get_protocol
+from drag_ray.engine.sampling import PRESETS
 from drag_ray.format.config import FormatConfig
 from drag_ray.format.row_format import load_format
 from drag_ray.format.rows import FORMATS, FormatName
@@ -23,6 +24,7 @@ from drag_ray.process.config import ProcessConfig
 
 _FILE_NAME = re.compile(r"[\w-]\.(?:pdf|png|jpe?g|tiff?|jsonl|docx?|pptx?|xlsx?|html?)\b", re.IGNORECASE)
 _TOLD_RANK = re.compile(r"\b(?:found|evidence|ground truth|gold|relevant)\b[\w ]{0,30}\bat rank [1-9]", re.IGNORECASE)
+_LAST_REPLY = get_protocol("tags").final_request
 _WORD = re.compile(r"\w+")
 _FINE = ("", "duplicate", "near_duplicate")
 
@@ -59,6 +61,8 @@ def run(source: Path, target: Path) -> dict[str, int]:
 def score_trajectory(record: Trajectory, config: ProcessConfig) -> Trajectory:
     """Decode the conversation, score and judge its turns, sum up the trajectory."""
     messages = json.loads(record["messages"])
+    depth, best_before = record["depth"], measure(record["question_rank"], record["depth"])
+    asked = best_before
     files = {page["file"] for page in record["evidence"]}
     top_k = record["top_k"]
     for turn in record["turns"]:
@@ -67,25 +71,42 @@ def score_trajectory(record: Trajectory, config: ProcessConfig) -> Trajectory:
         turn["state"] = hashlib.sha256(json.dumps(messages[:place]).encode()).hexdigest()
         turn["query_key"] = " ".join(turn["query"].split())
         turn["rank_score"] = (top_k - rank + 1) / top_k if rank is not None and rank <= top_k else 0.0
-        turn["rank_reward"] = math.exp(-((rank - 1) ** 2) / 2) if rank is not None and rank <= top_k else 0.0
-        turn["format_reward"] = float(turn["action"] != "invalid" and turn["finish_reason"] != "length")
+        turn["utility"] = measure(rank, depth) if turn["action"] == "search" and not turn["error"] else 0.0
         turn["found"] = turn["action"] == "search" and turn["rank_score"] > 0 and not turn["error"]
-        turn["reward"] = config.format_weight * turn["format_reward"]
-        turn["reward"] += config.rank_weight * turn["rank_reward"] if turn["action"] == "search" else 0.0
+        turn["gain"], turn["improvement"] = turn["utility"] - asked, turn["utility"] - best_before
+        best_before = max(best_before, turn["utility"])
+        turn["is_late"] = turn["action"] == "search" and _LAST_REPLY in messages[place - 1]["content"]
         turn["drop_reason"] = judge(turn, files)
+        turn["is_later"] = any(earlier["action"] == "search" for earlier in record["turns"] if earlier["step"] < turn["step"])
+        turn["reward"] = reward_turn(turn, config)
         turn |= {name: record[name] for name in ("question_id", "sample_index", "protocol")}
         turn |= {"trajectory_id": record["id"], "messages": messages, "opening": record["turns"][0]["num_prompt_messages"]}
     searches = [turn for turn in record["turns"] if turn["action"] == "search" and not turn["error"]]
-    best = max((turn["rank_reward"] for turn in searches), default=0.0)
-    formats = [turn["format_reward"] for turn in record["turns"]]
-    reward = config.format_weight * sum(formats) / max(1, len(formats)) + config.rank_weight * best
-    reward = min(1.5, max(-0.5, reward - config.search_cost * max(0, len(searches) - 1)))
+    reward = sum(turn["reward"] for turn in record["turns"])
+    best_gain = max((turn["gain"] for turn in searches), default=None)
     first = next((place for place, turn in enumerate(searches) if turn["found"]), None)
     effort = 0.0
     if first is not None:
         position = top_k * first + searches[first]["evidence_rank"]
         effort = 1 - (position - 1) / (len(searches) * top_k)
-    return {**record, "messages": messages, "reward": reward, "effort": effort, "valid": first is not None}
+    return {**record, "messages": messages, "reward": reward, "effort": effort, "best_gain": best_gain}
+
+
+def measure(rank: int | None, depth: int) -> float:
+    """What the evidence is worth at a rank."""
+    return 0.0 if rank is None or rank > depth else 1 / math.log2(1 + rank)
+
+
+def reward_turn(turn: Turn, config: ProcessConfig) -> float:
+    """What a reply is worth, with an answer_weight of 0."""
+    if turn["action"] == "invalid" or turn["finish_reason"] == "length" or turn["is_late"]:
+        return -config.invalid_cost
+    if turn["action"] != "search":
+        return 0.0
+    words = _WORD.findall(re.sub(r"\^[\d.]+", "", turn["query"]).lower())
+    repeated = 1 - len(set(words)) / len(words) if words else 0.0
+    improvement = max(0.0, turn["improvement"]) - config.search_cost if turn["is_later"] else turn["improvement"]
+    return improvement - config.repeat_cost * repeated
 
 
 def judge(turn: Turn, evidence_files: set[str]) -> str:
@@ -94,6 +115,8 @@ def judge(turn: Turn, evidence_files: set[str]) -> str:
         return "failed"
     if turn["finish_reason"] == "length":
         return "truncated"
+    if turn["is_late"]:
+        return "last_reply"
     words = _WORD.findall(turn["reply"])
     trigrams = list(zip(words, words[1:], words[2:], strict=False))
     if len(words) >= 10 and len(set(trigrams)) / len(trigrams) < 0.5:
@@ -122,19 +145,18 @@ def build_rows(trajectories: list[Trajectory], config: FormatConfig) -> dict[For
     """The rows of one question, of every format."""
     turns = [turn for trajectory in trajectories for turn in trajectory["turns"]]
     usable = [turn for turn in turns if turn["action"] == "search" and not turn["drop_reason"]]
-    targets = [turn for turn in usable if turn["found"]]
+    targets = [turn for turn in usable if turn["gain"] > config.min_gain]
     best = distinct(sorted(targets, key=by_score), "query_key")
     limit = config.max_searches_per_question
-    by_rank = sorted(usable, key=lambda turn: (-turn["rank_score"], turn["evidence_rank"] or 1000, turn["sample_index"]))
-    candidates = distinct(by_rank, "state", "query_key")
+    candidates = distinct(sorted(usable, key=lambda turn: (-turn["gain"], turn["sample_index"])), "state", "query_key")
     pairs = []
-    for chosen in (turn for turn in candidates if turn["found"]):
+    for chosen in (turn for turn in candidates if turn["gain"] >= 0):
         others = [turn for turn in candidates if turn["state"] == chosen["state"]]
-        worse = [turn for turn in others if chosen["rank_score"] - turn["rank_score"] >= config.min_margin - 1e-9]
+        worse = [turn for turn in others if chosen["gain"] - turn["gain"] >= config.min_margin - 1e-9]
         pairs += [(hardness, place, chosen, turn) for place, (hardness, turn) in enumerate(enumerate(worse))]
     pairs.sort(key=lambda pair: pair[:2])
     labelled = distinct(sorted(usable, key=by_score), "state", "query_key")
-    kto = [turn for turn in labelled if turn["found"]][:limit] + [turn for turn in labelled if not turn["found"]][:limit]
+    kto = [turn for turn in labelled if turn["gain"] > 0][:limit] + [turn for turn in labelled if turn["gain"] <= 0][:limit]
     first = distinct([turn for turn in usable if turn["step"] == 1], "state", "query_key")
     return {
         "sft_query": [teach(turn, turn["opening"], turn["reasoning"] if turn["step"] == 1 else "") for turn in best[:limit]],
@@ -147,13 +169,13 @@ def build_rows(trajectories: list[Trajectory], config: FormatConfig) -> dict[For
                 "chosen": reply(chosen, chosen["reasoning"]),
                 "rejected": reply(rejected, rejected["reasoning"]),
                 **origin(chosen),
-                "chosen_score": chosen["rank_score"],
-                "rejected_score": rejected["rank_score"],
+                "chosen_score": chosen["gain"],
+                "rejected_score": rejected["gain"],
             }
             for _, _, chosen, rejected in pairs[: config.max_pairs_per_question]
         ],
-        "kto": [{**pair(turn), "label": turn["found"], "score": turn["rank_score"]} for turn in kto],
-        "reward": [{**pair(turn), "query": turn["query"], "score": turn["rank_score"]} for turn in first],
+        "kto": [{**pair(turn), "label": turn["gain"] > 0, "score": turn["gain"]} for turn in kto],
+        "reward": [{**pair(turn), "query": turn["query"], "score": turn["gain"]} for turn in first],
         "rl_steps": [
             {
                 "prompt": turn["messages"][: turn["num_prompt_messages"]],
@@ -163,34 +185,36 @@ def build_rows(trajectories: list[Trajectory], config: FormatConfig) -> dict[For
                 "num_steps": len(trajectory["turns"]),
                 "reward": turn["reward"],
                 "trajectory_reward": trajectory["reward"],
-                "advantage": advantage,
+                "advantage": compute_advantage(turn, turns),
+                "temperature": PRESETS[trajectory["preset"]].temperature,
                 "completion_token_ids": turn["completion_token_ids"],
+                "completion_logprobs": turn["completion_logprobs"],
             }
-            for trajectory, advantage in zip(trajectories, compute_advantages(trajectories), strict=True)
+            for trajectory in trajectories
             for turn in trajectory["turns"]
             if not turn["error"]
         ],
     }
 
 
-def compute_advantages(trajectories: list[Trajectory]) -> list[float]:
-    """How many standard deviations each reward is above the mean of one question's."""
-    rewards = [trajectory["reward"] for trajectory in trajectories]
-    deviation = statistics.stdev(rewards) if len(rewards) > 1 else 0.0
-    mean = statistics.fmean(rewards)
-    return [(reward - mean) / deviation if deviation > 1e-6 else 0.0 for reward in rewards]
+def compute_advantage(turn: Turn, turns: list[Turn]) -> float:
+    """How much a reward is above the mean of the question's replies at the same step, if their outcomes differ."""
+    group = [other for other in turns if other["step"] == turn["step"] and not other["error"]]
+    if len({other["utility"] for other in group}) < 2:
+        return 0.0
+    return turn["reward"] - sum(other["reward"] for other in group) / len(group)
 
 
 def build_conversations(trajectories: list[Trajectory], limit: int) -> list[dict[str, Any]]:
     outcomes = []
     for trajectory in trajectories:
-        learned = [turn for turn in trajectory["turns"] if turn["found"] and not turn["drop_reason"]]
+        learned = [turn for turn in trajectory["turns"] if turn["improvement"] > 0 and is_target(turn)]
         if learned:
-            best = max(learned, key=lambda turn: turn["rank_score"])
+            best = max(learned, key=lambda turn: turn["gain"])
             outcomes.append({**best, "flags": [turn in learned for turn in trajectory["turns"][: best["step"]]]})
-    outcomes.sort(key=lambda item: (-item["rank_score"], item["step"], item["sample_index"]))
+    outcomes.sort(key=lambda item: (-item["gain"], item["step"], item["sample_index"]))
     return [
-        conversation(item, item["num_prompt_messages"], item["flags"], item["rank_score"], 1.0)
+        conversation(item, item["num_prompt_messages"], item["flags"], item["gain"], max(0.1, item["gain"]))
         for item in distinct(outcomes, "query_key")[:limit]
     ]
 
@@ -200,7 +224,7 @@ def build_rejection(trajectories: list[Trajectory], limit: int) -> list[dict[str
     for trajectory in sorted(trajectories, key=lambda item: (-item["reward"], item["sample_index"])):
         queries = tuple(turn["query_key"] for turn in trajectory["turns"] if turn["action"] == "search")
         flags = [turn["drop_reason"] in _FINE and turn["action"] != "invalid" for turn in trajectory["turns"]]
-        if trajectory["valid"] and any(flags) and queries not in seen:
+        if (trajectory["best_gain"] or 0.0) > 0 and any(flags) and queries not in seen:
             seen.add(queries)
             kept.append((trajectory, flags))
     return [
@@ -215,13 +239,17 @@ def build_recoveries(trajectories: list[Trajectory], best: list[Turn], limit: in
         searches = [turn for turn in trajectory["turns"] if turn["action"] == "search"]
         for place, turn in enumerate(searches):
             ran = [item for item in searches[:place] if not item["error"]]
-            if ran and not turn["drop_reason"] and not any(item["found"] for item in ran) and (turn["found"] or best):
-                better = (
-                    {} if turn["found"] else {"query": best[0]["query"], "rank_score": best[0]["rank_score"], "reasoning": ""}
-                )
-                states.append({**turn, **better})
-    states.sort(key=lambda turn: (not turn["found"], *by_score(turn)))
+            if ran and not turn["drop_reason"] and not any(item["found"] for item in ran) and (turn["improvement"] > 0 or best):
+                recovered = turn["improvement"] > 0
+                better = {} if recovered else {"query": best[0]["query"], "gain": best[0]["gain"], "reasoning": ""}
+                states.append({**turn, **better, "recovered": recovered})
+    states.sort(key=lambda turn: (not turn["recovered"], *by_score(turn)))
     return [teach(turn) for turn in distinct(states, "state", "query")[:limit]]
+
+
+def is_target(turn: Turn) -> bool:
+    """Whether a reply is a search that is fit to be learned."""
+    return turn["action"] == "search" and not turn["drop_reason"]
 
 
 def tells(row: dict[str, Any]) -> bool:
@@ -246,7 +274,7 @@ def conversation(turn: Turn, place: int, flags: list[bool], score: float, weight
 
 
 def teach(turn: Turn, num_messages: int | None = None, reasoning: str | None = None) -> dict[str, Any]:
-    return {**pair(turn, num_messages, reasoning), "score": turn["rank_score"], "weight": 1.0}
+    return {**pair(turn, num_messages, reasoning), "score": turn["gain"], "weight": max(0.1, turn["gain"])}
 
 
 def pair(turn: Turn, num_messages: int | None = None, reasoning: str | None = None) -> dict[str, Any]:
@@ -265,7 +293,7 @@ def origin(turn: Turn) -> dict[str, str]:
 
 def by_score(turn: Turn) -> tuple[float, int, int]:
     """The best first, of equals the earlier."""
-    return (-turn["rank_score"], turn["step"], turn["sample_index"])
+    return (-turn["gain"], turn["step"], turn["sample_index"])
 
 
 def distinct(turns: list[Turn], *keys: str) -> list[Turn]:
