@@ -52,7 +52,6 @@ def run_command(command: str, argv: Sequence[str]) -> int:
 def _run(command: str, argv: Sequence[str]) -> None:
     from drag_ray.config import load
     from drag_ray.pipeline import open_inputs, run_stages
-    from drag_ray.rounds import run_rounds
     from drag_ray.run_config import RunConfig
     from drag_ray.serve.config import ServeSections
     from drag_ray.stages import SERVE, STAGES
@@ -79,6 +78,8 @@ def _run(command: str, argv: Sequence[str]) -> None:
 
             serve_stage.run(config.take(ServeSections), open_inputs(SERVE, config), start_ray=start_ray)
         if command == PIPELINE and config.rounds:
+            from drag_ray.rounds import run_rounds
+
             run_rounds(config, start_ray)
         else:
             run_stages(stages, config, start_ray)

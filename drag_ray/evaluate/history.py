@@ -86,7 +86,10 @@ def _draw(history: Sequence[RoundResult]) -> str:
 
     def draw(axes: "Axes") -> None:
         for colour, (key, label) in zip(SERIES_COLOURS, (("hit3", "Hit@3"), ("mrr", "MRR")), strict=False):
-            axes.plot(numbers, [result.tuned[key] for result in history], color=colour, marker="o", label=label)
+            values = [result.tuned[key] for result in history]
+            axes.plot(
+                numbers, [float("nan") if value is None else value for value in values], color=colour, marker="o", label=label
+            )
             of_question = history[-1].question[key]
             if of_question is not None:
                 axes.axhline(of_question, color=colour, linestyle="--", label=f"{label} of the question")

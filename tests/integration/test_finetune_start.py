@@ -104,8 +104,8 @@ def test_the_reference_of_preferences_is_the_adapter_as_it_was_also_after_a_rest
 ) -> None:
     curve = train_twice(tmp_path / "whole", model_dir, start_dir, method="dpo")
     assert curve[0]["eval_loss"] == pytest.approx(math.log(2), abs=1e-5)  # the policy is still its own reference
-    policies = (load_adapted(model_dir, folder) for folder in (tmp_path / "whole" / "step-2", start_dir))
-    expected = compute_dpo_loss(*policies, AutoTokenizer.from_pretrained(model_dir))
+    policy, reference = (load_adapted(model_dir, folder) for folder in (tmp_path / "whole" / "step-2", start_dir))
+    expected = compute_dpo_loss(policy, reference, AutoTokenizer.from_pretrained(model_dir))
     assert curve[-1]["eval_loss"] == pytest.approx(expected, rel=1e-5)
     assert expected < math.log(2) - 1e-3
     resumed = train_twice(tmp_path / "resumed", model_dir, start_dir, tmp_path / "whole" / "step-1", method="dpo")

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 import pytest
@@ -29,7 +30,7 @@ def job(process, tmp_path: Path) -> FormatJob:
     return FormatJob(tmp_path, sides, FormatConfig(), Layout())
 
 
-def run(job: FormatJob, **options: bool) -> FormattedPart:
+def run(job: FormatJob, **options: Any) -> FormattedPart:
     return format_part(replace(job, config=FormatConfig(**options)), f"{part_name(0)}.parquet")
 
 
