@@ -43,9 +43,11 @@ def run(sections: EvaluateSections, inputs: Inputs, folder: StageFolder) -> dict
     questions = draw_held_out(settings, inputs, sections.seed)
     trajectories, left_out = roll_out(models, baselines, questions, sections, inputs, folder)
     results = compute_results(trajectories, questions)
-    subject = choose_subject(models, list(baselines))
+    # Before training the question is whether the model itself beats the first baseline.
+    trained = choose_subject(models, list(baselines))
+    baseline, subject = (BASE_NAME, trained) if trained else (next(iter(results)), BASE_NAME)
     comparison = compare(
-        results, BASE_NAME, subject, split=settings.split, num_resamples=settings.num_resamples, seed=sections.seed
+        results, baseline, subject, split=settings.split, num_resamples=settings.num_resamples, seed=sections.seed
     )
     context = build_context(sections, inputs, len(questions), baselines)
     print(format_console(comparison, context))

@@ -159,6 +159,22 @@ def test_training_saw_no_test_question(finished_run: tuple[Path, pl.DataFrame, s
     assert not trained & evaluated
 
 
+def test_validation_questions_are_asked_without_the_test_questions(
+    finished_run: tuple[Path, pl.DataFrame, str], tmp_path: Path
+) -> None:
+    for name in ("index", "format", "finetune"):
+        (tmp_path / name).symlink_to(finished_run[0] / name)
+    command = [sys.executable, "jobs/evaluate.py", *OPTIONS[:2], "--run-dir", str(tmp_path), "--evaluate.split", "validation"]
+    finished = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=600, check=False)
+    assert finished.returncode == 0, finished.stderr[-3000:]
+    assert "VALIDATION questions" in finished.stdout
+    sides = pl.read_parquet(tmp_path / "format" / "questions.parquet")
+    asked = pl.read_ndjson(tmp_path / "evaluate" / "results.jsonl")
+    assert set(asked["question_id"]) == set(sides.filter(pl.col("side") == "validation")["question_id"])
+    assert set(asked["policy"]) == {"question", "base", "tuned"}
+    assert json.loads((tmp_path / "evaluate" / "comparison.json").read_text())["split"] == "validation"
+
+
 def test_a_second_start_skips_everything(finished_run: tuple[Path, pl.DataFrame, str], tmp_path: Path) -> None:
     process = start(finished_run[0], tmp_path / "third.log")
     assert process.wait(timeout=120) == 0
