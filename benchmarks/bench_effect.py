@@ -1,9 +1,9 @@
 """What policies find beside the question itself, row by row: `results/effect.json`.
 
 A row is a policy on the held-out questions of a set. This script makes those of policies without a model, on finished index
-stages (`python jobs/index.py --run-dir runs/NAME ...`), and takes those of models from finished evaluations. A row of the same
-set, split, model, policy and seed replaces the one that is there. `vs_question` holds for each measure the difference, the ends of
-its interval, its p-value and that p-value corrected (Holm) over all rows and measures of the file.
+stages (`python jobs/index.py --run-dir runs/NAME ...`), and takes those of models from finished evaluations. A row of the
+same set, split, model, policy and seed replaces the one that is there. `vs_question` holds for each measure the difference, the
+ends of its interval, its p-value and that p-value corrected (Holm) over all rows and measures of the file.
 
 python benchmarks/bench_effect.py --index medquad=runs/medquad/index [--index NAME=FOLDER ...]
 python benchmarks/bench_effect.py --evaluation medquad=runs/medquad [--evaluation NAME=RUN ...] [--split dev]

@@ -13,10 +13,13 @@ import psutil
 import pytest
 from ports import list_ports
 
+from drag_ray import schemas
+from drag_ray.rollout.journal import read_trajectories
 from drag_ray.stages import STAGES
+from drag_ray.types import Trajectory
 
 ROOT = Path(__file__).parents[2]
-NUM_ROLLOUTS = 24
+NUM_ROLLOUTS = 8 * (3 + 1 + 1 + 4)  # samples, key words, RM3 and the draws of neighbours
 OPTIONS = [
     *("--config", "jobs/configs/demo.toml"),
     *("--corpus.manual-packages", "numpy", "--corpus.limit-pages", "150"),
@@ -24,6 +27,7 @@ OPTIONS = [
     *("--collect.limit", "8", "--collect.samples-per-question", "3", "--rollout.chunk-rollouts", "4"),
     *("--rollout.concurrent-rollouts", "4", "--rollout.flush-s", "0"),
     *("--format.validation-fraction", "0.3", "--finetune.epochs", "2", "--evaluate.limit", "6"),
+    *("--evaluate.baselines", "question"),
 ]
 
 
@@ -96,15 +100,29 @@ def test_every_stage_finished_and_the_finished_one_was_not_run_again(finished_ru
     assert "collect: going on" in log
 
 
+def read_drawn(run_dir: Path) -> list[Trajectory]:
+    """The trajectories that the model wrote; the others are proposals of baselines."""
+    rows = read_trajectories(run_dir / "collect").to_pylist()
+    return [trajectory for trajectory in map(schemas.to_trajectory, rows) if not trajectory.baseline]
+
+
+def test_proposals_are_one_search_each_with_the_models_own_opening(finished_run: tuple[Path, pl.DataFrame, str]) -> None:
+    trajectories = list(map(schemas.to_trajectory, read_trajectories(finished_run[0] / "collect").to_pylist()))
+    openings = {t.question_id: json.loads(t.messages)[: t.turns[0].num_prompt_messages] for t in trajectories if not t.baseline}
+    proposals = [trajectory for trajectory in trajectories if trajectory.baseline]
+    assert {trajectory.baseline for trajectory in proposals} == {"question_keywords", "rm3", "neighbours"}
+    for trajectory in proposals:
+        assert len(trajectory.turns) == 1
+        assert json.loads(trajectory.messages)[:-1] == openings[trajectory.question_id]
+
+
 def test_trajectories_hold_what_the_engine_saw(finished_run: tuple[Path, pl.DataFrame, str]) -> None:
     from transformers import AutoTokenizer
 
-    from drag_ray import schemas
     from drag_ray.engine.embedded import embedded_model_dir
-    from drag_ray.rollout.journal import read_trajectories
 
     tokenizer = AutoTokenizer.from_pretrained(embedded_model_dir())
-    trajectories = [schemas.to_trajectory(row) for row in read_trajectories(finished_run[0] / "collect").to_pylist()]
+    trajectories = read_drawn(finished_run[0])
     assert any(len(trajectory.turns) == 3 for trajectory in trajectories)
     for trajectory in trajectories:
         messages = json.loads(trajectory.messages)
@@ -120,12 +138,10 @@ def test_log_probabilities_are_those_of_the_model(finished_run: tuple[Path, pl.D
     import torch
     from transformers import AutoModelForCausalLM
 
-    from drag_ray import schemas
     from drag_ray.engine.embedded import embedded_model_dir
-    from drag_ray.rollout.journal import read_trajectories
 
     model = AutoModelForCausalLM.from_pretrained(embedded_model_dir(), dtype=torch.float32)
-    trajectories = [schemas.to_trajectory(row) for row in read_trajectories(finished_run[0] / "collect").slice(0, 4).to_pylist()]
+    trajectories = read_drawn(finished_run[0])[:4]
     differences = []
     for turn in (turn for trajectory in trajectories for turn in trajectory.turns):
         ids = torch.tensor([[*turn.prompt_token_ids, *turn.completion_token_ids]])
@@ -198,6 +214,7 @@ def test_a_reward_model_chooses_of_what_the_base_model_draws(
         load_tokenizer(embedded_model_dir()).save_pretrained(folder.path / "merged")
         folder.finish({})
     options = ["--evaluate.limit", "4", "--evaluate.best-of.samples", "3", "--evaluate.best-of.preset", "high_temp"]
+    options += ["--evaluate.baselines", "question"]
     command = [sys.executable, "jobs/evaluate.py", *OPTIONS[:2], "--run-dir", str(tmp_path), *options]
     finished = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=600, check=False)
     assert finished.returncode == 0, finished.stderr[-3000:]
