@@ -180,7 +180,8 @@ def test_validation_questions_are_asked_without_the_test_questions(
 ) -> None:
     for name in ("index", "format", "finetune"):
         (tmp_path / name).symlink_to(finished_run[0] / name)
-    command = [sys.executable, "jobs/evaluate.py", *OPTIONS[:2], "--run-dir", str(tmp_path), "--evaluate.split", "validation"]
+    options = ["--evaluate.split", "validation", "--evaluate.baselines", "question"]
+    command = [sys.executable, "jobs/evaluate.py", *OPTIONS[:2], "--run-dir", str(tmp_path), *options]
     finished = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=600, check=False)
     assert finished.returncode == 0, finished.stderr[-3000:]
     assert "VALIDATION questions" in finished.stdout
