@@ -1,5 +1,6 @@
 """The question without its stop words."""
 
+import random
 import re
 from dataclasses import dataclass
 
@@ -29,6 +30,15 @@ def write_keywords(question: str) -> str:
     return " ".join(words) or question
 
 
+def draw_keywords(question: str, random_numbers: random.Random) -> str:
+    """Some of the key words of the question: each with a chance of a half, and of those every fourth counts double, as in
+    `verb^2`; all where none was drawn.
+    """
+    words = write_keywords(question).split()
+    drawn = [word for word in words if random_numbers.random() < 1 / 2]
+    return " ".join(word + ("^2" if random_numbers.random() < 1 / 4 else "") for word in drawn or words)
+
+
 @dataclass(frozen=True)
 class QuestionKeywords(Baseline):
     """Searches for the key words of the question."""
@@ -36,15 +46,16 @@ class QuestionKeywords(Baseline):
     name = "question_keywords"
     summary = "the question without stop words"
     proposes = True
+    draws = True
 
     def build_reply(self, context: BaselineContext) -> GenerateFn:
         """Replies that say the key words."""
         return build_query_reply(write_keywords, context.agent)
 
     def build_additions(self, context: BaselineContext) -> WriteAdditions:
-        """The key words again: they weigh more than the other words of the question."""
+        """Some of the key words again: they weigh more than the other words of the question (see `draw_keywords`)."""
 
         async def write(question: str, request: Request) -> str:
-            return write_keywords(question)
+            return draw_keywords(question, random.Random(request.seed))
 
         return write

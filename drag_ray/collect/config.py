@@ -33,7 +33,7 @@ class CollectConfig(BaselineSections):
     """baselines whose additions to the question are searched too, as examples to learn from beside the policy's own: off-policy
     rows, which reinforcement learning leaves out"""
     draws_per_proposal: int = Field(default=4, ge=1)
-    """proposals of each baseline that draws them (neighbours, hyde, query2doc) for a question; the others make one"""
+    """proposals of each baseline that draws them (all but rm3) for a question; the others make one"""
     hinted_samples: int = Field(default=0, ge=0)
     """further rollouts of a question that no sample found the evidence of, which are shown the page (STaR); what is trained
     on is the query, as if the page had not been shown, see format.hinted"""

@@ -7,21 +7,24 @@ from pydantic import Field
 from drag_ray.config import BaseConfig
 
 MANUALS = "manuals"
-"""The embedded corpus: the reference manuals of installed packages, and questions about them."""
+"""An embedded corpus: the reference manuals of installed packages, and the first sentences of their entries as questions."""
+COMMANDS = "commands"
+"""An embedded corpus: the command reference of the AWS CLI, and the tasks that its examples solve as questions."""
+EMBEDDED = (MANUALS, COMMANDS)
 
 
 class CorpusConfig(BaseConfig):
     """Documents, questions and their split."""
 
     documents: str = MANUALS
-    """`manuals` for the embedded corpus, or a file or a folder with PDFs, images (.png, .jpg, .tif) and page tables
-    (.jsonl, .jsonl.gz, .parquet)"""
+    """`manuals` or `commands` for an embedded corpus, or a file or a folder with PDFs, images (.png, .jpg, .tif) and page
+    tables (.jsonl, .jsonl.gz, .parquet)"""
     questions: str = MANUALS
-    """`manuals` for the questions of the embedded corpus, or a JSONL or Parquet file; empty for none"""
+    """`manuals` or `commands` for the questions of that embedded corpus, or a JSONL or Parquet file; empty for none"""
     allow_unanswerable: bool = False
     """take questions without evidence as well; they are rolled out, but nothing is learned from them and none is evaluated"""
     manual_packages: tuple[str, ...] = Field(default=("numpy", "pandas", "polars", "pyarrow", "torch"), min_length=1)
-    """packages whose reference manuals make up the embedded corpus"""
+    """packages whose reference manuals make up the corpus `manuals`"""
     ocr: Literal["auto", "off", "always"] = "auto"
     """auto: OCR reads images, and pages of a PDF whose text layer holds little although they show something;
     off: the text layer alone; always: OCR reads every page of a PDF or image"""
@@ -34,7 +37,7 @@ class CorpusConfig(BaseConfig):
     page_image_max_pixels: int = Field(default=2_000_000, ge=10_000)
     """pixels of a page image at most; a larger page is rendered at a lower resolution"""
     limit_pages: int = Field(default=0, ge=0)
-    """pages to index at most; the manuals then give each package an even share; 0 takes all"""
+    """pages to index at most; of the manuals each package then gives an even share; 0 takes all"""
     limit_questions: int = Field(default=0, ge=0)
     """questions to keep at most, drawn with `seed`; 0 keeps all"""
     test_fraction: float = Field(default=0.3, ge=0, le=1)

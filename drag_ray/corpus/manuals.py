@@ -4,20 +4,19 @@ Nobody wrote this text for a benchmark.  A page is an entry without the first se
 question is that sentence, the evidence every page whose entry is summarised by it.
 """
 
-import hashlib
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from drag_ray import artifacts
+from drag_ray.corpus.manual_chapters import gather_chapters, take_chapters
 from drag_ray.corpus.manual_entries import ManualEntry, read_entries
 from drag_ray.corpus.manual_groups import compute_groups, normalise
 from drag_ray.corpus.manual_pdf import render_manual
 from drag_ray.errors import ConfigError
 
 QUESTIONS_NAME = "questions.jsonl"
-_MIN_CHAPTER_ENTRIES = 8
 _MIN_BODY_CHARS = 80
 _QUESTION_WORDS = range(4, 41)
 # A sentence that summarises more entries than this tells none of them apart.
@@ -42,36 +41,13 @@ def build_manuals(out_dir: Path, packages: Sequence[str], limit_pages: int = 0) 
             )
         # What earlier packages left over goes to the later ones.
         share = -(-(limit_pages - len(manual)) // (len(packages) - position))
-        manual += _take_modules(entries, share) if limit_pages else entries
+        manual += take_chapters(entries, share) if limit_pages else entries
     places: dict[str, tuple[str, int]] = {}
-    for module, entries in _gather_modules(manual).items():
+    for module, entries in gather_chapters(manual).items():
         file = f"{entries[0].package}/{module}.pdf"
         artifacts.write_bytes(out_dir / file, render_manual(entries))
         places |= {entry.name: (file, number) for number, entry in enumerate(entries, start=1)}
     artifacts.write_jsonl(out_dir / QUESTIONS_NAME, _phrase_questions(manual, places))
-
-
-def _gather_modules(entries: Sequence[ManualEntry]) -> dict[str, list[ManualEntry]]:
-    """Entries by module or, where a class has a chapter's worth of members, by class."""
-    sizes = Counter(entry.namespace for entry in entries)
-    modules: dict[str, list[ManualEntry]] = defaultdict(list)
-    for entry in entries:
-        parent = entry.namespace.rpartition(".")[0]
-        modules[parent if parent and sizes[entry.namespace] < _MIN_CHAPTER_ENTRIES else entry.namespace].append(entry)
-    return modules
-
-
-def _take_modules(entries: Sequence[ManualEntry], limit: int) -> list[ManualEntry]:
-    """At most `limit` entries: modules in an arbitrary but fixed order, those that fit whole, then a part of the next."""
-    modules = _gather_modules(entries)
-    order = sorted(modules, key=lambda module: hashlib.sha256(module.encode()).digest())
-    taken: list[ManualEntry] = []
-    left_out: list[ManualEntry] = []
-    for module in order:
-        fits = len(taken) + len(modules[module]) <= limit
-        (taken if fits else left_out).extend(modules[module])
-    taken += left_out[: max(limit - len(taken), 0)]
-    return sorted(taken, key=lambda entry: entry.name)
 
 
 def _phrase_questions(entries: Sequence[ManualEntry], places: dict[str, tuple[str, int]]) -> list[dict[str, Any]]:

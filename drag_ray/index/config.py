@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from drag_ray.config import Sections
-from drag_ray.corpus.config import MANUALS, CorpusConfig
+from drag_ray.corpus.config import EMBEDDED, CorpusConfig
 from drag_ray.errors import ConfigError
 from drag_ray.search.config import EmbeddingConfig, SearchConfig
 
@@ -24,7 +24,7 @@ class IndexSections(Sections):
             ConfigError: there are none where the options say.
         """
         named = {"documents": self.corpus.documents, "questions": self.corpus.questions}
-        sources = {name: Path(source).expanduser() for name, source in named.items() if source not in ("", MANUALS)}
+        sources = {name: Path(source).expanduser() for name, source in named.items() if source not in ("", *EMBEDDED)}
         for name, path in sources.items():
             if not path.exists():
                 raise ConfigError(f"corpus.{name} {named[name]!r}: no such file or folder.")

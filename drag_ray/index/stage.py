@@ -15,7 +15,8 @@ from tqdm import tqdm
 from drag_ray import artifacts, schemas
 from drag_ray.cluster import count_gpus, takes_gpus
 from drag_ray.corpus import page_images, parts
-from drag_ray.corpus.config import MANUALS, CorpusConfig
+from drag_ray.corpus.commands import build_commands
+from drag_ray.corpus.config import COMMANDS, EMBEDDED, CorpusConfig
 from drag_ray.corpus.documents import list_documents
 from drag_ray.corpus.manuals import QUESTIONS_NAME, build_manuals
 from drag_ray.corpus.near_duplicates import count_near_duplicates, find_near_duplicates, list_evidence, write_near_duplicates
@@ -47,7 +48,7 @@ def run(sections: IndexSections, inputs: Inputs, folder: StageFolder) -> dict[st
 
     Writes `pages.parquet`, `search_index/`, `questions.parquet`, `near_duplicates.parquet` (among their evidence pages),
     `problems.jsonl` (what was set aside and why), with `corpus.page_images` also `page_images/`, with `embedding.model` also
-    `vectors/`, and for the embedded corpus `documents/`. The paths of the documents, of the run and of the embedding model must
+    `vectors/`, and for an embedded corpus `documents/`. The paths of the documents, of the run and of the embedding model must
     mean the same to the driver and to every worker.
 
     Returns:
@@ -93,9 +94,9 @@ def _check(sections: IndexSections) -> None:
         from drag_ray.engine.windows import WindowTokenizer  # transformers takes seconds to import
 
         WindowTokenizer(read_embedding_folder(sections.embedding.model), sections.embedding)
-    if corpus.questions == MANUALS and corpus.documents != MANUALS:
+    if corpus.questions in EMBEDDED and corpus.documents != corpus.questions:
         raise ConfigError(
-            f"corpus.questions is {MANUALS!r}, but corpus.documents is {corpus.documents!r}. "
+            f"corpus.questions is {corpus.questions!r}, but corpus.documents is {corpus.documents!r}. "
             "Name the file with the questions about these documents, or leave corpus.questions empty."
         )
 
@@ -113,11 +114,14 @@ def _count(pages: pa.Table, questions: list[Question]) -> dict[str, int]:
 
 
 def _prepare_documents(corpus: CorpusConfig, folder: StageFolder) -> Path:
-    if corpus.documents != MANUALS:
+    if corpus.documents not in EMBEDDED:
         return Path(corpus.documents).expanduser().resolve()
     root = folder.path.resolve() / "documents"
-    # The questions are written last, so a resumed stage can tell that the manuals are whole.
-    if not (root / QUESTIONS_NAME).exists():
+    # The questions are written last, so a resumed stage can tell that the documents are whole.
+    if not (root / QUESTIONS_NAME).exists() and corpus.documents == COMMANDS:
+        print("building the command reference of the AWS CLI", flush=True)
+        build_commands(root, corpus.limit_pages)
+    elif not (root / QUESTIONS_NAME).exists():
         print(f"building the manuals of {', '.join(corpus.manual_packages)}", flush=True)
         build_manuals(root, corpus.manual_packages, corpus.limit_pages)
     return root
@@ -193,7 +197,7 @@ def _plan_embedders(device: str) -> tuple[int, dict[str, Any]]:
 def _locate_questions(corpus: CorpusConfig, root: Path) -> Path | None:
     if not corpus.questions:
         return None
-    return root / QUESTIONS_NAME if corpus.questions == MANUALS else Path(corpus.questions).expanduser()
+    return root / QUESTIONS_NAME if corpus.questions in EMBEDDED else Path(corpus.questions).expanduser()
 
 
 def _draw_questions(corpus: CorpusConfig, path: Path | None, pages: pa.Table) -> tuple[list[Question], list[Problem]]:

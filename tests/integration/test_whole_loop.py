@@ -19,10 +19,10 @@ from drag_ray.stages import STAGES
 from drag_ray.types import Trajectory
 
 ROOT = Path(__file__).parents[2]
-NUM_ROLLOUTS = 8 * (3 + 1 + 1 + 4)  # samples, key words, RM3 and the draws of neighbours
+NUM_ROLLOUTS = 8 * (3 + 4 + 1 + 4)  # samples, draws of key words, RM3 and draws of neighbours
 OPTIONS = [
     *("--config", "jobs/configs/demo.toml"),
-    *("--corpus.manual-packages", "numpy", "--corpus.limit-pages", "150"),
+    *("--corpus.limit-pages", "150"),
     *("--agent.max-iterations", "3", "--agent.max-tokens", "16", "--engine.logprobs"),
     *("--collect.limit", "8", "--collect.samples-per-question", "3", "--rollout.chunk-rollouts", "4"),
     *("--rollout.concurrent-rollouts", "4", "--rollout.flush-s", "0"),
