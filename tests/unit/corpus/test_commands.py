@@ -23,7 +23,7 @@ def test_titles_are_the_bold_lines_without_their_numbers():
 def packages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A service `lamp` in two versions, with examples, and one without any."""
     old = {"metadata": {"serviceId": "Old"}, "operations": {}, "shapes": {}}
-    texts = {"DescribeLamps": "Describes <code>lamps</code> &amp; bulbs.", "DeleteLamp": "Deletes a lamp."}
+    documentation = {"DescribeLamps": "Describes <code>lamps</code> &amp; bulbs.", "DeleteLamp": "Deletes a lamp."}
     new = {
         "metadata": {"serviceId": "Lamp", "serviceFullName": "Amazon Lamp Service"},
         "operations": {
