@@ -30,10 +30,21 @@ def write_caption(comparison: Comparison, context: ReportContext) -> str:
             f"top_k = {comparison.top_k}, depth = {comparison.depth};",
             f"search operator {context.search_operator}, analyzer {context.analyzer};",
             f"sampling {context.sampling}, seeds {seeds}.",
+            *_describe_weights(context),
             *_describe_clusters(comparison),
             _describe_tests(comparison),
         ]
     )
+
+
+def _describe_weights(context: ReportContext) -> list[str]:
+    """What a word of the question counts for each policy, where that was found."""
+    found = context.question_weights
+    if not found:
+        return []
+    weights = ", ".join(f"{policy} {weight.weight:g}" for policy, weight in found.items())
+    num_questions = next(iter(found.values())).num_questions
+    return [f"A word of the question counts as found best on {num_questions} validation questions for each policy: {weights}."]
 
 
 def _describe_clusters(comparison: Comparison) -> list[str]:

@@ -30,6 +30,9 @@ class EvaluateConfig(BaselineSections):
         description=f"policies to compare with; {describe_baselines()}. A run whose finetune stage made a reward model compares "
         f"{' and '.join(REWARD_MODEL_JUDGES)} unasked",
     )
+    question_weights: tuple[float, ...] = ()
+    """weights of the question (see agent.question_weight) of which each policy that expands it gets that which finds most on the
+    validation questions; those are asked beside the others then; agent.question_weight for all when empty"""
     adapters: tuple[str, ...] = ()
     """adapters to compare with the base model, as name=folder; when empty, that of this run's finetune stage, as `tuned`"""
     merged: bool = True
@@ -56,5 +59,5 @@ class EvaluateSections(Sections):
         return self.engine.list_sources() | {f"evaluate.adapters {folder}": Path(folder) for folder in folders if folder}
 
     def list_unread(self) -> tuple[str, ...]:
-        """The rows of training tell nothing about the test questions."""
-        return ("format",) if self.evaluate.split == TEST else ()
+        """The rows of training tell nothing about the test questions, unless something is to be found without these."""
+        return ("format",) if self.evaluate.split == TEST and not self.evaluate.question_weights else ()

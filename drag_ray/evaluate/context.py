@@ -10,6 +10,7 @@ from drag_ray.artifacts import Manifest
 from drag_ray.baselines.baseline import Baseline
 from drag_ray.evaluate.config import EvaluateSections
 from drag_ray.evaluate.policies import PRESET
+from drag_ray.evaluate.question_weights import FoundWeight
 from drag_ray.finetune.outcome import read_curve
 from drag_ray.inputs import Inputs
 from drag_ray.search.index import read_record
@@ -20,7 +21,8 @@ class ReportContext:
     """All that a report says beside the numbers.
 
     `search_operator` and `analyzer` name the search, `sampling` how the policies decode; `training_curve` holds
-    {"step", "loss", "eval_loss"} with either loss None or absent; `stage_times` are seconds.
+    {"step", "loss", "eval_loss"} with either loss None or absent; `stage_times` are seconds; `question_weights` are those that
+    were found for policies on validation questions.
     """
 
     search_operator: str
@@ -36,10 +38,15 @@ class ReportContext:
     versions: Mapping[str, str] = field(default_factory=dict)
     fingerprints: Mapping[str, str] = field(default_factory=dict)
     config: Mapping[str, Any] = field(default_factory=dict)
+    question_weights: Mapping[str, FoundWeight] = field(default_factory=dict)
 
 
 def build_context(
-    sections: EvaluateSections, inputs: Inputs, num_questions: int, baselines: Mapping[str, Baseline]
+    sections: EvaluateSections,
+    inputs: Inputs,
+    num_questions: int,
+    baselines: Mapping[str, Baseline],
+    question_weights: Mapping[str, FoundWeight],
 ) -> ReportContext:
     """What a report of this run says beside the numbers.
 
@@ -63,6 +70,7 @@ def build_context(
         fingerprints={stage: manifest.fingerprint for stage, manifest in manifests.items()}
         | {"search index": record.fingerprint},
         config=_gather_options(manifests) | sections.dump(),
+        question_weights=question_weights,
     )
 
 

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+from drag_ray.agent.config import AgentConfig
 from drag_ray.artifacts import read_manifest
 from drag_ray.corpus.question_table import draw_split, read_split
 from drag_ray.corpus.questions import draw_questions
@@ -23,13 +24,45 @@ def draw_held_out(settings: EvaluateConfig, inputs: Inputs, seed: int) -> list[Q
         ConfigError: the finetune stage was trained on the rows of another format stage.
         DataError: there is no such question, or a table cannot be read.
     """
-    index_dir, format_dir = inputs["index"], inputs.find("format")
     if settings.split == TEST:
-        return draw_split(index_dir, TEST, settings.limit, seed)
+        return draw_split(inputs["index"], TEST, settings.limit, seed)
+    return draw_questions(draw_validation(inputs), settings.limit, seed)
+
+
+def check_weighable(settings: EvaluateConfig, agent: AgentConfig) -> bool:
+    """Whether weights of the question are to be found.
+
+    Raises:
+        ConfigError: they would mean nothing, or would be found on the questions that are evaluated.
+    """
+    if not settings.question_weights:
+        return False
+    if not agent.expands or agent.max_iterations > 1:
+        raise ConfigError(
+            "evaluate.question_weights: a reply must not depend on the weight of the question, which holds for "
+            f"agent.query_mode 'expand' with agent.max_iterations 1, got {agent.query_mode!r} with {agent.max_iterations}. "
+            "Set both, or leave evaluate.question_weights empty."
+        )
+    if settings.split != TEST:
+        raise ConfigError(
+            "evaluate.question_weights: found on validation questions, so those cannot be what is evaluated. "
+            "Set evaluate.split to 'test', or leave evaluate.question_weights empty."
+        )
+    return True
+
+
+def draw_validation(inputs: Inputs) -> list[Question]:
+    """All questions of the train split that the format stage put on its validation side.
+
+    Raises:
+        ArtifactError: the format stage was not run, so nothing is known of validation questions.
+        ConfigError: the finetune stage was trained on the rows of another format stage.
+        DataError: there is no such question, or a table cannot be read.
+    """
+    index_dir, format_dir = inputs["index"], inputs.find("format")
     if format_dir is None:
         raise ArtifactError(
-            "evaluate.split 'validation': this run has no format stage, which puts questions on the validation side. "
-            "Run: python jobs/format.py"
+            "evaluate: this run has no format stage, which puts questions on the validation side. Run: python jobs/format.py"
         )
     _refuse_other_rows(inputs.find("finetune"), format_dir)
     ids = read_side(format_dir, VALIDATION)
@@ -39,7 +72,7 @@ def draw_held_out(settings: EvaluateConfig, inputs: Inputs, seed: int) -> list[Q
             f"{format_dir / SIDES_NAME}: of its {len(ids)} validation questions none is a train question with evidence in "
             f"{index_dir}, expected at least one. See format.validation_fraction, and take the index that was collected from."
         )
-    return draw_questions(questions, settings.limit, seed)
+    return questions
 
 
 def _refuse_other_rows(finetune_dir: Path | None, format_dir: Path) -> None:

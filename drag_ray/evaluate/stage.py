@@ -16,11 +16,13 @@ from drag_ray.evaluate.console import format_console
 from drag_ray.evaluate.context import build_context
 from drag_ray.evaluate.examples import choose_examples
 from drag_ray.evaluate.policies import BASE_NAME, choose_baselines, choose_models, choose_subject
-from drag_ray.evaluate.questions import draw_held_out
+from drag_ray.evaluate.question_weights import FoundWeight, apply_found_weights
+from drag_ray.evaluate.questions import check_weighable, draw_held_out, draw_validation
 from drag_ray.evaluate.report import write_report
 from drag_ray.evaluate.results import QuestionResult, compute_results
 from drag_ray.evaluate.rollouts import prepare_baselines, roll_out
 from drag_ray.inputs import Inputs
+from drag_ray.search.searcher import Searcher
 from drag_ray.stage_folder import StageFolder
 
 REPORT_NAME = "report.html"
@@ -41,7 +43,10 @@ def run(sections: EvaluateSections, inputs: Inputs, folder: StageFolder) -> dict
     models = choose_models(sections, finetune_dir, has_gpu=takes_gpus(sections.engine.device))
     baselines = prepare_baselines(choose_baselines(sections, finetune_dir), sections, inputs)
     questions = draw_held_out(settings, inputs, sections.seed)
-    trajectories, left_out = roll_out(models, baselines, questions, sections, inputs, folder)
+    weighed = draw_validation(inputs) if check_weighable(settings, sections.agent) else []
+    trajectories, left_out = roll_out(models, baselines, [*questions, *weighed], sections, inputs, folder)
+    index = Searcher(inputs["index"] / "search_index")
+    trajectories, weights = apply_found_weights(trajectories, weighed, settings.question_weights, index)
     results = compute_results(trajectories, questions)
     # Before training the question is whether the model itself beats the first baseline.
     trained = choose_subject(models, list(baselines))
@@ -49,9 +54,9 @@ def run(sections: EvaluateSections, inputs: Inputs, folder: StageFolder) -> dict
     comparison = compare(
         results, baseline, subject, split=settings.split, num_resamples=settings.num_resamples, seed=sections.seed
     )
-    context = build_context(sections, inputs, len(questions), baselines)
+    context = build_context(sections, inputs, len(questions), baselines, weights)
     print(format_console(comparison, context))
-    _write_results(folder.path, results, comparison)
+    _write_results(folder.path, results, comparison, weights)
     examples = choose_examples(trajectories, results, comparison.baseline, comparison.subject, settings.num_examples)
     write_report(folder.path / REPORT_NAME, comparison, examples, context)
     print(f"report: {(folder.path / REPORT_NAME).resolve()}")
@@ -59,7 +64,13 @@ def run(sections: EvaluateSections, inputs: Inputs, folder: StageFolder) -> dict
     return {"questions": len(questions), "policies": len(trajectories), **left_out, **first_hits}
 
 
-def _write_results(stage_dir: Path, results: Mapping[str, Sequence[QuestionResult]], comparison: Comparison) -> None:
+def _write_results(
+    stage_dir: Path,
+    results: Mapping[str, Sequence[QuestionResult]],
+    comparison: Comparison,
+    weights: Mapping[str, FoundWeight],
+) -> None:
     rows = [{"policy": name, **asdict(result)} for name, policy_results in results.items() for result in policy_results]
     artifacts.write_jsonl(stage_dir / "results.jsonl", rows)
-    artifacts.write_json(stage_dir / "comparison.json", comparison.to_dict())
+    found = {policy: asdict(weight) for policy, weight in weights.items()}
+    artifacts.write_json(stage_dir / "comparison.json", {**comparison.to_dict(), "question_weights": found})

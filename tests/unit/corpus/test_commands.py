@@ -28,10 +28,7 @@ def packages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         "metadata": {"serviceId": "Lamp", "serviceFullName": "Amazon Lamp Service"},
         "operations": {
             name: {"name": name, "documentation": f"<p>{text}</p>", "input": {"shape": "LampRequest"}}
-            for name, text in {
-                "DescribeLamps": "Describes <code>lamps</code> &amp; bulbs.",
-                "DeleteLamp": "Deletes a lamp.",
-            }.items()
+            for name, text in documentation.items()
         },
         "shapes": {"LampRequest": {"members": {"LampId": {"shape": "Id", "documentation": "<p>Its <b>id</b>.</p>"}}}},
     }

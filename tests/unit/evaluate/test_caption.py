@@ -5,6 +5,7 @@ import dataclasses
 from evaluation_cases import CONTEXT, build_comparison
 
 from drag_ray.evaluate.caption import write_caption, write_split
+from drag_ray.evaluate.question_weights import FoundWeight
 
 RANKS = {"raw": [2] * 30 + [None] * 30, "base": [None] * 60, "tuned": [1] * 60}
 
@@ -39,3 +40,10 @@ def test_the_split_is_said_loudly() -> None:
     validation = write_split(dataclasses.replace(comparison, split="validation"))
     assert validation.startswith("VALIDATION questions")
     assert validation.endswith("The test questions were not asked.")
+
+
+def test_weights_that_were_found_are_named_with_the_questions_they_were_found_on() -> None:
+    weights = {"base": FoundWeight(4.0, 90, {4.0: 0.5}), "tuned": FoundWeight(1.5, 90, {1.5: 0.6})}
+    context = dataclasses.replace(CONTEXT, question_weights=weights)
+    caption = write_caption(build_comparison({"base": [1, 2], "tuned": [1, 1]}), context)
+    assert "as found best on 90 validation questions for each policy: base 4, tuned 1.5." in caption

@@ -1,0 +1,94 @@
+"""What a word of the question counts beside an added one, found for each policy on questions that are not evaluated.
+
+With the query mode `expand` and one turn a reply does not depend on that weight, so every one of the weights to choose among
+costs a search and no token.  The questions are those that the format stage keeps for validation: no row is trained on them.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from drag_ray.agent.environment import PageIndex, compute_evidence_rank
+from drag_ray.agent.scores import compute_rank_score
+from drag_ray.evaluate.results import compute_reciprocal_rank
+from drag_ray.types import ActionKind, Question, Trajectory
+
+
+@dataclass(frozen=True)
+class FoundWeight:
+    """The weight of a policy, and what each weight reached.
+
+    Attributes:
+        weight: the one with the highest mean reciprocal rank; of equal ones the highest, which trusts the question most.
+        num_questions: that it was found on.
+        mrr: by weight.
+    """
+
+    weight: float
+    num_questions: int
+    mrr: Mapping[float, float]
+
+
+def find_question_weight(trajectories: Sequence[Trajectory], weights: Sequence[float], index: PageIndex) -> FoundWeight | None:
+    """The best of some weights for a policy, by its rollouts of the validation questions.
+
+    None where it does not matter: no rollout of the policy expands its question.
+    """
+    if not any(_expands(trajectory) for trajectory in trajectories):
+        return None
+    mrr = {weight: _compute_mrr([weigh_question(rollout, weight, index) for rollout in trajectories]) for weight in weights}
+    best = max(weights, key=lambda weight: (mrr[weight], weight))
+    return FoundWeight(best, len(trajectories), mrr)
+
+
+def apply_found_weights(
+    trajectories: Mapping[str, Sequence[Trajectory]], validation: Sequence[Question], weights: Sequence[float], index: PageIndex
+) -> tuple[dict[str, list[Trajectory]], dict[str, FoundWeight]]:
+    """The rollouts of the questions that are evaluated, with the weight that was found for their policy, and these weights.
+
+    Args:
+        trajectories: of each policy, on both kinds of questions.
+        validation: questions to find the weights on; nothing is changed where there are none.
+        weights: to choose among.
+        index: that the rollouts searched.
+    """
+    ids = {question.id for question in validation}
+    kept: dict[str, list[Trajectory]] = {}
+    found: dict[str, FoundWeight] = {}
+    for policy, rollouts in trajectories.items():
+        kept[policy] = [rollout for rollout in rollouts if rollout.question_id not in ids]
+        best = find_question_weight([rollout for rollout in rollouts if rollout.question_id in ids], weights, index)
+        if best:
+            found[policy] = best
+            kept[policy] = [weigh_question(rollout, best.weight, index) for rollout in kept[policy]]
+    return kept, found
+
+
+def weigh_question(trajectory: Trajectory, weight: float, index: PageIndex) -> Trajectory:
+    """The rollout as it would have been with another weight of the question: the reply is the same, the search is made anew.
+
+    A rollout that does not expand its question, or has not searched, stays as it is.
+    """
+    if not _expands(trajectory) or trajectory.question_weight == weight:
+        return trajectory
+    [turn] = trajectory.turns
+    hits = tuple(index.search_expanded(trajectory.question, turn.query, weight, trajectory.depth))
+    rank = compute_evidence_rank(hits, trajectory.evidence)
+    turn = replace(turn, hits=hits, evidence_rank=rank, rank_score=compute_rank_score(rank, trajectory.top_k))
+    return replace(trajectory, turns=(turn,), question_weight=weight)
+
+
+def _expands(trajectory: Trajectory) -> bool:
+    """Whether it searched for its question and more, once."""
+    searches = [turn for turn in trajectory.turns if turn.action is ActionKind.SEARCH and not turn.error]
+    return trajectory.query_mode == "expand" and len(trajectory.turns) == len(searches) == 1
+
+
+def _compute_mrr(trajectories: Sequence[Trajectory]) -> float:
+    ranks = [_find_rank(trajectory) for trajectory in trajectories]
+    return sum(map(compute_reciprocal_rank, ranks)) / len(ranks)
+
+
+def _find_rank(trajectory: Trajectory) -> int | None:
+    """Of the evidence in the first search, which is for the question itself where the rollout made none."""
+    searches = [turn.evidence_rank for turn in trajectory.turns if turn.action is ActionKind.SEARCH]
+    return searches[0] if searches else trajectory.question_rank
