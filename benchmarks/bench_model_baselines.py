@@ -19,6 +19,7 @@ from public_sets import DATA_DIR
 from record import write_result
 
 from drag_ray.baselines.registry import BASELINES
+from drag_ray.corpus.config import MANUALS
 
 ROOT = Path(__file__).parent.parent
 NAMES = [name for name, baseline in BASELINES.items() if not baseline.judges_reward_model]
@@ -27,9 +28,9 @@ _AGENT = ["--config", str(ROOT / "jobs" / "configs" / "demo.toml"), "--agent.max
 
 
 def name_source(name: str, data_dir: Path) -> list[str]:
-    """The index stage's options for a set; the embedded manuals need none."""
+    """The index stage's options for a set."""
     if name == "embedded":
-        return []
+        return ["--corpus.documents", MANUALS, "--corpus.questions", MANUALS]
     folder = data_dir / name
     return ["--corpus.documents", str(folder / "pages.jsonl.gz"), "--corpus.questions", str(folder / "questions.jsonl")]
 
