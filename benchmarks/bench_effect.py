@@ -3,10 +3,11 @@
 A row is a policy on the held-out questions of a set. This script makes those of policies without a model, on finished index
 stages (`python jobs/index.py --run-dir runs/NAME ...`), and takes those of models from finished evaluations. A row of the
 same set, split, model, policy and seed replaces the one that is there. `vs_question` holds for each measure the difference, the
-ends of its interval, its p-value and that p-value corrected (Holm) over all rows and measures of the file.
+ends of its interval, its p-value and that p-value corrected (Holm) over all rows and measures of the file; `vs_best_untrained` the
+same of a trained policy and the untrained one with the highest MRR, whose name is beside it.
 
 python benchmarks/bench_effect.py --index medquad=runs/medquad/index [--index NAME=FOLDER ...]
-python benchmarks/bench_effect.py --evaluation medquad=runs/medquad [--evaluation NAME=RUN ...] [--split dev]
+python benchmarks/bench_effect.py --evaluation medquad=runs/medquad/evaluate [--evaluation NAME=FOLDER ...] [--split dev]
 """
 
 import argparse
@@ -28,6 +29,7 @@ from drag_ray.baselines.rollouts import BaselineOptions, build_rollouts
 from drag_ray.corpus.question_table import draw_split
 from drag_ray.evaluate.comparison import compare
 from drag_ray.evaluate.config import EvaluateConfig
+from drag_ray.evaluate.policies import BASE_NAME, PROMPTED_NAME
 from drag_ray.evaluate.results import compute_results
 from drag_ray.evaluate.significance import holm
 from drag_ray.rollout.plan import build_plan
@@ -39,6 +41,7 @@ SEED = 0
 MEASURES = {"hit1": "hit_at_1", "hit3": "hit_at_3", "hit10": "hit_at_10", "mrr": "mrr"}
 COMPARED = ("hit1", "hit3", "mrr")
 WITHOUT_MODEL = [name for name, kind in BASELINES.items() if not kind.uses_engine() and not issubclass(kind, Dense)]
+UNTRAINED = {*BASELINES, BASE_NAME, PROMPTED_NAME}
 KEY = ("set", "split", "model", "policy", "seed")
 
 Row = dict[str, Any]
@@ -47,7 +50,7 @@ Row = dict[str, Any]
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--index", nargs="*", default=[], metavar="NAME=FOLDER", help="sets for policies without a model")
-    parser.add_argument("--evaluation", nargs="*", default=[], metavar="NAME=RUN", help="runs with a finished evaluate stage")
+    parser.add_argument("--evaluation", nargs="*", default=[], metavar="NAME=FOLDER", help="finished evaluate stages")
     parser.add_argument("--split", default="test", help="what the held-out questions are called in the set")
     options = parser.parse_args()
     path = RESULTS_DIR / f"{NAME}.json"
@@ -82,10 +85,10 @@ def measure_without_model(name: str, split: str, index_dir: Path) -> list[Row]:
     return [to_row(name, split, "", policy, comparison.to_dict()) for policy in comparison.policies]
 
 
-def read_evaluation(name: str, split: str, run_dir: Path) -> list[Row]:
+def read_evaluation(name: str, split: str, folder: Path) -> list[Row]:
     """The rows of a finished evaluation that compares with the question."""
-    manifest = require_manifest(run_dir / "evaluate", "python jobs/evaluate.py")
-    comparison = json.loads((run_dir / "evaluate" / "comparison.json").read_text())
+    manifest = require_manifest(folder, "python jobs/evaluate.py")
+    comparison = json.loads((folder / "comparison.json").read_text())
     model = Path(manifest.origin["config"]["engine"]["model"]).name
     return [
         to_row(name, split, "" if policy in WITHOUT_MODEL else model, policy, comparison) for policy in comparison["policies"]
@@ -100,10 +103,23 @@ def to_row(name: str, split: str, model: str, policy: str, comparison: Mapping[s
         **{"set": name, "split": split, "model": model, "policy": policy, "seed": comparison["seed"]},
         "n": comparison["num_questions"],
         **values,
+        "question_weight": comparison.get("question_weights", {}).get(policy, {}).get("weight"),
         "vs_question": compare_with(measured, policy, RawQuestion.name),
+        **compare_with_best_untrained(measured, policy, comparison),
         "pages_shown": _read(measured, "pages_shown", policy),
         "tokens_per_question": _read(measured, "num_completion_tokens", policy) or 0.0,
     }
+
+
+def compare_with_best_untrained(
+    measured: Mapping[str, Any], policy: str, comparison: Mapping[str, Any]
+) -> dict[str, str | dict[str, list[float]] | None]:
+    """How a trained policy compares with the untrained one of the highest MRR, and which that is."""
+    untrained = [name for name in comparison["policies"] if name in UNTRAINED]
+    if policy in UNTRAINED or not untrained:
+        return {"best_untrained": None, "vs_best_untrained": None}
+    best = max(untrained, key=lambda name: measured[MEASURES["mrr"]]["metrics"][name]["value"])
+    return {"best_untrained": best, "vs_best_untrained": compare_with(measured, policy, best)}
 
 
 def compare_with(measured: Mapping[str, Any], policy: str, reference: str) -> dict[str, list[float]] | None:
@@ -132,7 +148,8 @@ def replace_rows(rows: Sequence[Row], new: Sequence[Row]) -> list[Row]:
 
 def correct(rows: Sequence[Row]) -> None:
     """Put Holm's p-value beside the raw one of each difference: the family is every difference in the file."""
-    differences = [found for row in rows for found in (row["vs_question"] or {}).values()]
+    compared = [row.get(key) or {} for row in rows for key in ("vs_question", "vs_best_untrained")]
+    differences = [found for measures in compared for found in measures.values()]
     for found, adjusted in zip(differences, holm([found[3] for found in differences]), strict=True):
         found[4:] = [adjusted]
 

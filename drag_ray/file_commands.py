@@ -41,7 +41,7 @@ def _show(argv: Sequence[str]) -> None:
         outcomes.add_argument(f"--{outcome}", dest="outcome", action="store_const", const=outcome, help=help_text)
     parser.add_argument("--question", default="", metavar="TEXT", help="only those whose question has this text in it")
     parser.add_argument("--id", default="", help="only the one with this id, or those of the question with this id, in full")
-    parser.add_argument("--sort", choices=SORT_KEYS, default="id", help="gain: of the best search over the first one")
+    parser.add_argument("--sort", choices=SORT_KEYS, default="id", help="gain: of the best search over the question itself")
     parser.add_argument("--limit", type=int, default=50, help="trajectories to show")
     parser.add_argument("--full", action="store_true", help="whole transcripts instead of a list")
     parser.add_argument("--html", type=Path, default=None, help="write the transcripts into a page for the browser")

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from drag_ray import schemas
+from drag_ray.agent.scores import utility
 from drag_ray.damage import refuse_damage
 from drag_ray.errors import DataError
 from drag_ray.types import ActionKind, Trajectory
@@ -32,6 +33,8 @@ _COLUMNS = (
     "error",
     "duration_s",
     "hinted",
+    "depth",
+    "question_rank",
 )
 _TURN_COLUMNS = ("action", "evidence_rank", "rank_score", "completion_token_ids.list.element")
 
@@ -41,7 +44,7 @@ class Selection:
     """Which trajectories are wanted; what is empty is not asked for.
 
     `question` is a part of the question's text, whatever its case; `id` a trajectory's id or its first part (as of a question).
-    `gain` in `sort` is by how much the best search of a rollout scored above its first one.
+    `gain` in `sort` is what the best search of a rollout is worth above the question itself (see `agent.scores.utility`).
     """
 
     outcome: Outcome | None = None
@@ -80,8 +83,8 @@ def read_listing(path: Path) -> pl.DataFrame:
     """One row a trajectory below `path`.
 
     Columns: path and row (where it is), policy, id, question_id, question, sample_index, preset, stop_reason, final_answer,
-    error, hinted, outcome (found, not-found or errors), turns, searches, first_rank (of the evidence in the first search),
-    best_rank, gain, tokens (written), seconds.
+    error, hinted, depth, question_rank (of the evidence where the question itself is searched), outcome (found, not-found or
+    errors), turns, searches, first_rank (in the first search), best_rank, gain, tokens (written), seconds.
 
     Raises:
         DataError: there are no trajectories, or a file does not hold any.
@@ -148,9 +151,11 @@ def _read_file(file: Path, policy: str) -> pl.DataFrame:
             outcome=pl.when(pl.col("error") != "")
             .then(pl.lit("errors"))
             .otherwise(pl.when(pl.col("best_score") > 0).then(pl.lit("found")).otherwise(pl.lit("not-found"))),
-            gain=pl.col("best_score") - pl.col("first_score"),
+            gain=pl.when(pl.col("searches") > 0).then(
+                utility(pl.col("best_rank"), pl.col("depth")) - utility(pl.col("question_rank"), pl.col("depth"))
+            ),
         )
-        .drop("best_score", "first_score")
+        .drop("best_score")
         .rename({"duration_s": "seconds"})
     )
 
@@ -170,7 +175,6 @@ def _summarise_turns(records: pl.DataFrame) -> pl.DataFrame:
         searches=pl.col("is_search").sum(),
         first_rank=rank.first(),
         best_rank=rank.min(),
-        first_score=score.first(),
         best_score=score.max(),
         tokens=pl.col("tokens").sum(),
     )

@@ -28,15 +28,15 @@ class Terminal:
         rows = listing.to_dicts()
         ids = [_clean(name_rollout(row["policy"], row["id"])) for row in rows]
         id_width = max(2, *(len(name) for name in ids))
-        figures = "".join(f"{name:>8}" for name in ("first", "best", "gain", "turns", "tokens", "seconds"))
+        figures = "".join(f"{name:>9}" for name in ("question", "first", "best", "gain", "turns", "tokens", "seconds"))
         heading = f"{'outcome':<10}{figures}  {'id':<{id_width}}  "
         lines = [self._paint(f"{heading}question", "bold")]
         question_width = max(_MIN_QUESTION, self._width - len(heading))
         for name, row in zip(ids, rows, strict=True):
             gain = "-" if row["gain"] is None else f"{row['gain']:+.2f}"
             figures = (
-                f"{row['first_rank'] or '-':>8}{row['best_rank'] or '-':>8}{gain:>8}"
-                f"{row['turns']:>8}{row['tokens']:>8,}{row['seconds']:>8.1f}"
+                f"{row['question_rank'] or '-':>9}{row['first_rank'] or '-':>9}{row['best_rank'] or '-':>9}{gain:>9}"
+                f"{row['turns']:>9}{row['tokens']:>9,}{row['seconds']:>9.1f}"
             )
             said = row["error"] or row["question"]
             outcome = self._paint(f"{row['outcome']:<10}", _OUTCOME_COLORS[row["outcome"]])
@@ -59,6 +59,7 @@ class Terminal:
             self._paint(_clean(trajectory.question), "bold"),
             self._paint(_clean(" · ".join(part for part in origin if part)), "soft"),
             f"evidence: {_clean(evidence) or 'none'}" + "".join(f"   answer: {_clean(text)}" for text in trajectory.answers[:3]),
+            *(self._paint(text, "soft") for text in (transcript.describe_question(),) if text),
         ]
         for exchange in transcript.exchanges:
             lines += ["", *self._list_exchange(transcript, exchange)]
@@ -72,7 +73,7 @@ class Terminal:
         if turn.reasoning:
             yield from self._wrap(turn.reasoning, "soft")
         if turn.action is ActionKind.SEARCH:
-            yield f"   {self._paint(_clean(turn.query), 'query')}"
+            yield f"   {self._paint(_clean(transcript.describe_query(turn)), 'query')}"
             yield from (self._format_hit(transcript, hit) for hit in exchange.shown)
             color = "good" if turn.rank_score > 0 else "soft"
             yield f"   {self._paint(exchange.describe_rank(transcript.trajectory.depth), color)}"

@@ -55,6 +55,21 @@ class Transcript:
         """The trajectory's id behind that of its policy."""
         return name_rollout(self.policy, self.trajectory.id)
 
+    def describe_question(self) -> str:
+        """What the question itself finds, in words; empty where it was not searched."""
+        trajectory = self.trajectory
+        if not trajectory.question_hits:
+            return ""
+        rank = trajectory.question_rank
+        found = f"evidence at rank {rank}" if rank else f"no evidence among the first {trajectory.depth}"
+        return f"the question alone: {found}"
+
+    def describe_query(self, turn: Turn) -> str:
+        """What was searched: a query, or the question with what was added to it."""
+        if self.trajectory.query_mode != "expand":
+            return turn.query
+        return f"question^{self.trajectory.question_weight:g} + {turn.query or 'nothing'}"
+
     def describe_outcome(self) -> str:
         """What the rollout came to, in words."""
         ranks = [turn.evidence_rank for turn in self.trajectory.turns if turn.evidence_rank]

@@ -1,3 +1,4 @@
+from math import log2
 from pathlib import Path
 
 import pytest
@@ -14,12 +15,12 @@ def read_ids(run_dir: Path, **selection: object) -> list[str]:
 
 def test_the_listing_says_what_each_rollout_came_to(run_dir: Path) -> None:
     listing = read_listing(run_dir).sort("id")
-    columns = ["id", "outcome", "turns", "searches", "first_rank", "best_rank", "gain", "tokens"]
+    columns = ["id", "outcome", "turns", "searches", "question_rank", "first_rank", "best_rank", "gain", "tokens"]
     assert listing.select(columns).rows() == [
-        ("q1/default/0", "found", 4, 2, 7, 2, pytest.approx(2 / 3), 8),
-        ("q1/default/1", "found", 1, 1, 1, 1, 0.0, 2),
-        ("q10/default/0", "errors", 0, 0, None, None, None, 0),
-        ("q2/default/0", "not-found", 1, 1, None, None, 0.0, 2),
+        ("q1/default/0", "found", 4, 2, 7, 7, 2, pytest.approx(1 / log2(3) - 1 / log2(8)), 8),
+        ("q1/default/1", "found", 1, 1, 1, 1, 1, 0.0, 2),
+        ("q10/default/0", "errors", 0, 0, None, None, None, None, 0),
+        ("q2/default/0", "not-found", 1, 1, None, None, None, 0.0, 2),
     ]
 
 

@@ -27,6 +27,18 @@ def test_a_transcript_tells_the_whole_rollout() -> None:
     assert lines[-1] == "found, best rank 2, ended by answer; 4 turns, 8 tokens, 1.0 s"
 
 
+def test_an_expanded_question_is_shown_with_what_was_added_and_what_it_finds_alone() -> None:
+    rollout = dataclasses.replace(FOUND, query_mode="expand", question_weight=2.0)
+    lines = PLAIN.format_transcript(build_transcript("", rollout)).splitlines()
+    assert "the question alone: evidence at rank 7" in lines
+    assert "   question^2 + rotor speed" in lines
+    nothing = dataclasses.replace(rollout, turns=(dataclasses.replace(FOUND.turns[0], query=""),), question_rank=None)
+    lines = PLAIN.format_transcript(build_transcript("", nothing)).splitlines()
+    assert "the question alone: no evidence among the first 10" in lines
+    assert "   question^2 + nothing" in lines
+    assert "the question alone" not in PLAIN.format_transcript(build_transcript("", MISSED))
+
+
 def test_control_characters_of_a_model_do_not_reach_the_terminal() -> None:
     for use_color in (False, True):
         text = Terminal(use_color, 80).format_transcript(build_transcript("", FOUND))
@@ -56,9 +68,9 @@ def test_a_conversation_that_cannot_be_read_is_left_out() -> None:
 def test_the_list_has_a_line_for_each_and_says_what_is_left_out(run_dir: Path) -> None:
     listing = read_listing(run_dir).sort("id").head(3)
     lines = PLAIN.format_list(listing, 4).splitlines()
-    assert lines[0].split() == ["outcome", "first", "best", "gain", "turns", "tokens", "seconds", "id", "question"]
-    assert lines[1].split()[:8] == ["found", "7", "2", "+0.67", "4", "8", "1.0", "q1/default/0"]
-    assert lines[3].split()[:8] == ["errors", "-", "-", "-", "0", "0", "1.0", "q10/default/0"]
+    assert lines[0].split() == ["outcome", "question", "first", "best", "gain", "turns", "tokens", "seconds", "id", "question"]
+    assert lines[1].split()[:9] == ["found", "7", "7", "2", "+0.30", "4", "8", "1.0", "q1/default/0"]
+    assert lines[3].split()[:9] == ["errors", "-", "-", "-", "-", "0", "0", "1.0", "q10/default/0"]
     assert lines[4].startswith("1 more; see --limit")
 
 

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from factories import EVIDENCE, build_answer, build_question, build_search, build_trajectory, build_turn
+from factories import EVIDENCE, asked_at, build_answer, build_question, build_search, build_trajectory, build_turn
 
 from drag_ray import artifacts, schemas
 from drag_ray.types import Trajectory
@@ -15,9 +15,10 @@ FOUND = build_trajectory(
     build_search("rotor speed", 2, finish_reason="length"),
     build_answer(f"340 {SCRIPT}", citations=(EVIDENCE,)),
     id="q1/default/0",
+    **asked_at(7),
 )
 MISSED = build_trajectory(build_search("tail"), question=OTHER, id="q2/default/0", duration_s=9.0)
-BY_FIRST = build_trajectory(build_search("rotor", 1), id="q1/default/1")
+BY_FIRST = build_trajectory(build_search("rotor", 1), id="q1/default/1", **asked_at(1))
 FAILED = build_trajectory(id="q10/default/0", question=build_question(id="q10"), error="RolloutError: engine gone")
 
 
