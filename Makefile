@@ -12,6 +12,8 @@ ACCELERATOR ?= $(shell command -v nvidia-smi >/dev/null 2>&1 && echo gpu || echo
 BIN := .venv/bin
 STAMP := .venv/.installed-$(ACCELERATOR)
 CONFIG ?= jobs/configs/demo.toml
+# Two files of tests at a time: much of a test is waiting for processes to start.
+SIDE_BY_SIDE ?= --numprocesses=2 --dist=loadfile
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -44,10 +46,10 @@ lint: setup ## ruff and pyright
 	$(BIN)/pyright
 
 unit: setup ## unit and contract tests
-	$(BIN)/python -m pytest -q tests/unit tests/contracts
+	$(BIN)/python -m pytest -q $(SIDE_BY_SIDE) tests/unit tests/contracts
 
 integration: setup ## each stage on a local Ray with the real engine and the real model
-	$(BIN)/python -m pytest -q tests/integration
+	$(BIN)/python -m pytest -q $(SIDE_BY_SIDE) tests/integration
 
 gpu: setup ## what only an NVIDIA GPU shows; not part of CI
 	$(BIN)/python -m pytest -q tests/gpu
