@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from gepa.core.adapter import EvaluationBatch
+from gepa.core.adapter import EvaluationBatch, ProposalFn
 
 from drag_ray.errors import DragRayError, PromptTooLongError
 from drag_ray.prompt.engines import PromptEngine
@@ -22,6 +22,7 @@ class InstructionsAdapter:
 
     Args:
         engine: the base model, which rolls out and proposes.
+        instructions: that the optimisation begins with.
 
     Attributes:
         num_rollouts: that were asked for.
@@ -30,9 +31,11 @@ class InstructionsAdapter:
         failure: what kept the model from proposing. GEPA would note it and go on, at the cost of more rollouts.
     """
 
-    def __init__(self, engine: PromptEngine) -> None:
+    def __init__(self, engine: PromptEngine, instructions: str) -> None:
         self._engine = engine
+        self._first = instructions
         self._num_requests = 0
+        self.propose_new_texts: ProposalFn | None = self._propose  # as GEPA's protocol has it
         self.num_rollouts = 0
         self.num_failed = 0
         self.question_scores: dict[str, float] = {}
@@ -54,7 +57,7 @@ class InstructionsAdapter:
         outcomes = sorted(eval_batch.trajectories or [], key=lambda outcome: outcome.score)
         return {name: [outcome.to_record() for outcome in outcomes] for name in components_to_update}
 
-    def propose_new_texts(
+    def _propose(
         self,
         candidate: dict[str, str],
         reflective_dataset: Mapping[str, Sequence[Mapping[str, Any]]],
@@ -64,8 +67,16 @@ class InstructionsAdapter:
         own = candidate[COMPONENT]
         try:
             reply = self._reflect(own, reflective_dataset[COMPONENT])
+        except PromptTooLongError as error:
+            if own != self._first:
+                return {}  # a proposal that is itself too long to be improved
+            self.failure = PromptTooLongError(
+                f"a request for other instructions with a single example: {error}. Lower prompt.max_tokens or prompt.page_chars, "
+                "or raise engine.max_model_len."
+            )
+            raise self.failure from error
         except DragRayError as error:
-            self.failure = self.failure or error
+            self.failure = error
             raise
         proposal = read_proposal(reply) if reply else ""
         return {COMPONENT: proposal} if proposal not in ("", own.strip()) else {}
@@ -76,10 +87,7 @@ class InstructionsAdapter:
         while True:
             try:
                 return self._engine.write(render_request(instructions, records), number)
-            except PromptTooLongError as error:
+            except PromptTooLongError:
                 if len(records) < 2:
-                    raise PromptTooLongError(
-                        f"a request for other instructions with a single example: {error}. Lower prompt.max_tokens or "
-                        "prompt.page_chars, or raise engine.max_model_len."
-                    ) from error
+                    raise
             records = records[: len(records) // 2]

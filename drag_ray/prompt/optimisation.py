@@ -7,8 +7,9 @@ that does better on these is validated, and the next proposal is made from one t
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
+from typing import Any
 
-import gepa
+from gepa.api import optimize
 
 from drag_ray.prompt.adapter import COMPONENT, InstructionsAdapter
 from drag_ray.prompt.budget import compute_metric_calls
@@ -78,9 +79,10 @@ def optimise(
         TooManyFailuresError: more rollouts failed than may.
     """
     max_metric_calls = compute_metric_calls(max_rollouts, len(questions.validation), minibatch_size)
-    adapter, log = InstructionsAdapter(engine), CandidateLog()
+    adapter, log = InstructionsAdapter(engine, instructions), CandidateLog()
+    callbacks: list[Any] = [log]  # it hears of what it asks for, not of all that GEPA's protocol of callbacks has
     log_path.unlink(missing_ok=True)
-    result = gepa.optimize(
+    result = optimize(
         seed_candidate={COMPONENT: instructions},
         trainset=list(questions.feedback),
         valset=list(questions.validation),
@@ -90,7 +92,7 @@ def optimise(
         max_metric_calls=max_metric_calls,
         stop_callbacks=lambda gepa_state: adapter.failure is not None,
         logger=_LogFile(log_path),
-        callbacks=[log],
+        callbacks=callbacks,
         track_best_outputs=False,
         seed=seed,
     )

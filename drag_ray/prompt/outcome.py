@@ -1,8 +1,10 @@
 """What the prompt stage leaves in its folder, for those that read it."""
 
-import json
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Annotated
+
+from pydantic import Field, TypeAdapter, ValidationError
 
 from drag_ray import artifacts
 from drag_ray.errors import DamageError
@@ -38,7 +40,7 @@ class OptimisedPrompt:
         protocol: of the agent.
     """
 
-    instructions: str
+    instructions: Annotated[str, Field(pattern=r"\S")]
     own_instructions: str
     score: float
     own_score: float
@@ -54,6 +56,9 @@ class OptimisedPrompt:
     protocol: str
 
 
+_PROMPTS = TypeAdapter(OptimisedPrompt)
+
+
 def write_prompt(folder: Path, prompt: OptimisedPrompt) -> None:
     """Write `prompt.json`, whole or not at all."""
     artifacts.write_json(folder / PROMPT_NAME, asdict(prompt))
@@ -67,14 +72,12 @@ def read_prompt(folder: Path) -> OptimisedPrompt:
     """
     path = folder / PROMPT_NAME
     try:
-        raw = json.loads(path.read_text(encoding="utf-8"))
-        prompt = OptimisedPrompt(**{item.name: raw[item.name] for item in fields(OptimisedPrompt)})
-        if not (isinstance(prompt.instructions, str) and prompt.instructions.strip()):
-            raise ValueError(f"its instructions are {prompt.instructions!r}, expected a text")
-    except KeyError as error:
-        problem = f"has no {error}"
-    except (OSError, ValueError, TypeError) as error:
-        problem = str(error)
+        prompt = _PROMPTS.validate_json(path.read_bytes())
+    except ValidationError as error:
+        found = error.errors()[0]
+        problem = ": ".join([*map(str, found["loc"]), found["msg"]])
+    except OSError as error:
+        problem = str(error.strerror)
     else:
         return prompt
     raise DamageError(f"{path}: not an optimised prompt ({problem}). Run: {artifacts.read_command(folder)}")

@@ -5,9 +5,9 @@ from typing import Any
 
 from gepa.strategies.instruction_proposal import InstructionProposalSignature as Signature
 
-_APART = (
-    "\n\nThe assistant is told apart from these instructions how a reply is written, what the language of queries is, and a few "
-    "examples. Do not repeat that: write what the task is and how it is done well."
+_TOLD_APART = (
+    "An assistant helps to find pages of a collection of documents. How its replies are written, the language of queries and a "
+    "few examples are told to it apart from its instructions, which say what the task is and how it is done well.\n\n"
 )
 
 
@@ -18,7 +18,7 @@ def render_request(instructions: str, records: Sequence[Mapping[str, Any]]) -> s
         instructions: those that the records came about with.
         records: of a reflective dataset (see `Outcome.to_record`).
     """
-    template = Signature.default_prompt_template + _APART
+    template = _TOLD_APART + Signature.default_prompt_template
     request = Signature.prompt_renderer(
         {"current_instruction_doc": instructions, "dataset_with_feedback": records, "prompt_template": template}
     )

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from itertools import chain, pairwise
 from typing import Any
@@ -34,6 +35,7 @@ from drag_ray.rollout.pool import share_gpu, size_pool
 from drag_ray.stage_folder import StageFolder
 from drag_ray.types import Question
 
+_CLOSE_S = 30
 _PRESET = "greedy"
 """As evaluations ask, so that what is optimised is what is compared."""
 
@@ -120,6 +122,8 @@ class _Engines:
         return self
 
     def __exit__(self, *exception: object) -> None:
+        with suppress(RayError):  # an actor that is gone needs no end
+            ray.get([actor.close.remote() for actor in self._actors], timeout=_CLOSE_S)
         for actor in self._actors:
             ray.kill(actor)
 
@@ -179,6 +183,9 @@ class _WorkerActor:
     async def start(self) -> None:
         """Start the engine; not while the actor is made, since Ray would wrap what goes wrong into a long report."""
         self._worker = PromptWorker(*self._arguments)
+
+    async def close(self) -> None:
+        self._worker.close()
 
     async def roll_out(self, *arguments: Any) -> list[Outcome]:
         return await self._worker.roll_out(*arguments)

@@ -9,6 +9,7 @@ from drag_ray.agent.rollout import Rollouts, RolloutTask
 from drag_ray.engine.generate import Request
 from drag_ray.engine.reasoning import THINK, split_reasoning
 from drag_ray.engine.sampling import PRESETS
+from drag_ray.engine.vllm import VllmEngine
 from drag_ray.prompt.feedback import Outcome, build_outcome
 from drag_ray.rollout.options import WorkerOptions, start_engine
 from drag_ray.search.config import SYNTAX_HELP
@@ -51,6 +52,11 @@ class PromptWorker:
             Request(({"role": "user", "content": request},), PRESETS[_PROPOSAL_PRESET], self._max_tokens, seed)
         )
         return split_reasoning(THINK + generation.text if generation.in_reasoning else generation.text)[1]
+
+    def close(self) -> None:
+        """Stop the engine's processes, if it has any."""
+        if isinstance(self._generate, VllmEngine):
+            self._generate.close()
 
     async def _run(self, rollouts: Rollouts, task: RolloutTask) -> Trajectory:
         async with self._slots:
