@@ -145,6 +145,22 @@ def test_ray_starts_for_work_alone_and_once(run_dir: Path, monkeypatch: pytest.M
     assert capsys.readouterr().out.count("unchanged, skipped") == len(STAGES) - 1  # all but `prompt`
 
 
+def test_the_pipeline_optimises_the_prompt_where_it_is_asked_for_alone(run_dir: Path) -> None:
+    names = [stage.name for stage in pipeline.list_pipeline(configure(run_dir))]
+    assert names == ["index", "collect", "process", "format", "finetune", "evaluate"]
+    names = [stage.name for stage in pipeline.list_pipeline(configure(run_dir, "--optimise-prompt"))]
+    assert names == ["index", "collect", "process", "format", "finetune", "prompt", "evaluate"]
+
+
+def test_prompt_optimisation_depends_on_the_base_model_and_on_how_much_was_collected(run_dir: Path) -> None:
+    def read(*options: str) -> set[str]:
+        return set(compute_identity(STAGES["prompt"], configure(run_dir, *options)).inputs)
+
+    assert read() == {"index", "collect", "gepa"}
+    assert read("--prompt.rollouts", "500") == {"index", "gepa"}
+    assert changed_by(run_dir, "--prompt.rollouts", "500", "--prompt.minibatch-size", "3") == {"prompt"}
+
+
 def test_a_stage_with_failures_serves_its_readers_and_is_tried_again(run_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     outcomes = iter([{"finished": 7, "unfinished": 3}, {"finished": 10, "unfinished": 0}])
     monkeypatch.setattr(pipeline, "run_code", lambda stage, config, folder: next(outcomes) | {"resumed": folder.resumed})
