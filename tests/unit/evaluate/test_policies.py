@@ -75,11 +75,23 @@ def test_before_training_the_adapter_that_collected_is_in_question(run_dir: Path
 @pytest.fixture
 def prompt_dir(tmp_path: Path) -> Path:
     """A prompt stage that has found other instructions for the embedded model, which rewrites."""
-    texts = {"instructions": "Write other words.", "own_instructions": "Write words."}
-    scores = {"score": 0.75, "own_score": 0.5, "question_score": 0.25}
-    counts = {"num_validation_questions": 30, "rollouts": 190, "max_rollouts": 200, "failed_rollouts": 0}
-    agent = {"model": "embedded", "query_mode": "rewrite", "protocol": "tags"}
-    write_prompt(tmp_path / "prompt", OptimisedPrompt(**texts, **scores, **counts, proposals=9, accepted=2, **agent))
+    prompt = OptimisedPrompt(
+        instructions="Write other words.",
+        own_instructions="Write words.",
+        score=0.75,
+        own_score=0.5,
+        question_score=0.25,
+        num_validation_questions=30,
+        rollouts=190,
+        max_rollouts=200,
+        failed_rollouts=0,
+        proposals=9,
+        accepted=2,
+        model="embedded",
+        query_mode="rewrite",
+        protocol="tags",
+    )
+    write_prompt(tmp_path / "prompt", prompt)
     return tmp_path / "prompt"
 
 
