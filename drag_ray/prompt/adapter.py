@@ -1,5 +1,6 @@
 """The search agent as GEPA knows a system: instructions that are tried on questions, and improved by what came of that."""
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -9,6 +10,7 @@ from drag_ray.errors import DragRayError, PromptTooLongError
 from drag_ray.prompt.engines import PromptEngine
 from drag_ray.prompt.feedback import Outcome
 from drag_ray.prompt.reflection import read_proposal, render_request
+from drag_ray.rollout.failures import check_failure_rate
 from drag_ray.types import Question
 
 COMPONENT = "instructions"
@@ -23,6 +25,7 @@ class InstructionsAdapter:
     Args:
         engine: the base model, which rolls out and proposes.
         instructions: that the optimisation begins with.
+        max_failure_rate: share of a batch that may fail with them.
 
     Attributes:
         num_rollouts: that were asked for.
@@ -31,9 +34,10 @@ class InstructionsAdapter:
         failure: what kept the model from proposing. GEPA would note it and go on, at the cost of more rollouts.
     """
 
-    def __init__(self, engine: PromptEngine, instructions: str) -> None:
+    def __init__(self, engine: PromptEngine, instructions: str, max_failure_rate: float) -> None:
         self._engine = engine
         self._first = instructions
+        self._max_failure_rate = max_failure_rate
         self._num_requests = 0
         self.propose_new_texts: ProposalFn | None = self._propose  # as GEPA's protocol has it
         self.num_rollouts = 0
@@ -42,10 +46,17 @@ class InstructionsAdapter:
         self.failure: DragRayError | None = None
 
     def evaluate(self, batch: list[Question], candidate: dict[str, str], capture_traces: bool = False) -> Batch:
-        """Roll out a batch of questions, all at once."""
+        """Roll out a batch of questions, all at once.
+
+        Raises:
+            TooManyFailuresError: with the instructions that the optimisation began with more of them failed than may.
+        """
         outcomes = self._engine.roll_out(candidate[COMPONENT], batch)
+        errors = Counter(outcome.error for outcome in outcomes if outcome.error)
+        if candidate[COMPONENT] == self._first:
+            check_failure_rate(errors.total(), len(outcomes), self._max_failure_rate, errors)
         self.num_rollouts += len(outcomes)
-        self.num_failed += sum(bool(outcome.error) for outcome in outcomes)
+        self.num_failed += errors.total()
         self.question_scores |= {outcome.question_id: outcome.question_score for outcome in outcomes}
         scores = [outcome.score for outcome in outcomes]
         return EvaluationBatch(outputs=outcomes, scores=scores, trajectories=outcomes if capture_traces else None)

@@ -25,7 +25,6 @@ class PromptEngine(Protocol):
 
         Raises:
             EngineDiedError: the model answers no more.
-            TooManyFailuresError: with the agent's own instructions more rollouts failed than may.
         """
         ...
 
@@ -65,7 +64,8 @@ class JournaledEngine:
             self.num_replayed += len(questions)
             return [Outcome(**row) for row in self._kept[key].popleft()]
         outcomes = self._engine.roll_out(instructions, questions)
-        self._keep(key, [asdict(outcome) for outcome in outcomes])
+        if not any(outcome.error for outcome in outcomes):  # who goes on tries again what has failed
+            self._keep(key, [asdict(outcome) for outcome in outcomes])
         return outcomes
 
     def write(self, request: str, number: int) -> str | None:

@@ -58,6 +58,7 @@ def optimise(
     *,
     max_rollouts: int,
     minibatch_size: int,
+    max_failure_rate: float,
     seed: int,
     log_path: Path,
 ) -> Optimisation:
@@ -69,6 +70,8 @@ def optimise(
         questions: to propose from and to choose by.
         max_rollouts: rollouts at most; the last ones are left where another proposal might not fit.
         minibatch_size: questions that a proposal is made from.
+        max_failure_rate: share of a batch that may fail with the instructions that it began with; others may be so bad that
+            nothing comes of them.
         seed: of GEPA's choices.
         log_path: where GEPA's own account goes.
 
@@ -76,10 +79,10 @@ def optimise(
         ConfigError: `max_rollouts` is too little for one proposal.
         PromptTooLongError: a request for a proposal does not fit into the model's context.
         EngineDiedError: the model answers no more.
-        TooManyFailuresError: more rollouts failed than may.
+        TooManyFailuresError: with the instructions that it began with more rollouts failed than may.
     """
     max_metric_calls = compute_metric_calls(max_rollouts, len(questions.validation), minibatch_size)
-    adapter, log = InstructionsAdapter(engine, instructions), CandidateLog()
+    adapter, log = InstructionsAdapter(engine, instructions, max_failure_rate), CandidateLog()
     callbacks: list[Any] = [log]  # it hears of what it asks for, not of all that GEPA's protocol of callbacks has
     log_path.unlink(missing_ok=True)
     result = optimize(

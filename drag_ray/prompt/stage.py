@@ -1,6 +1,5 @@
 """The prompt stage: the base model's instructions are optimised on training questions, as a baseline for training."""
 
-from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -27,7 +26,6 @@ from drag_ray.prompt.outcome import CANDIDATES_NAME, GEPA_LOG_NAME, JOURNAL_NAME
 from drag_ray.prompt.questions import divide_questions
 from drag_ray.prompt.worker import PromptWorker
 from drag_ray.rollout import engine_logs
-from drag_ray.rollout.failures import check_failure_rate
 from drag_ray.rollout.folder import LOGS_DIR_NAME
 from drag_ray.rollout.options import WorkerOptions, build_options
 from drag_ray.rollout.plan import build_plan
@@ -58,15 +56,15 @@ def run(sections: PromptSections, inputs: Inputs, folder: StageFolder) -> dict[s
     near_duplicates = read_near_duplicates(index_dir, train)
     questions = divide_questions(train, settings.validation_questions, sections.seed, near_duplicates)
     max_rollouts = settings.rollouts or count_collected(inputs.find("collect"))
-    own = choose_instructions(sections.agent)
     with _Engines(sections, inputs, folder) as engines:
         journaled = JournaledEngine(engines, folder.path / JOURNAL_NAME)
         found = optimise(
-            own,
+            choose_instructions(sections.agent),
             journaled,
             questions,
             max_rollouts=max_rollouts,
             minibatch_size=settings.minibatch_size,
+            max_failure_rate=sections.rollout.max_failure_rate,
             seed=sections.seed,
             log_path=folder.path / GEPA_LOG_NAME,
         )
@@ -115,7 +113,6 @@ class _Engines:
         engine = sections.engine.model_copy(update={"adapter": "", "logprobs": False})
         self._options = build_options(sections.agent, engine, sections.rollout, inputs["index"], folder.path)
         self._sections = sections
-        self._own = choose_instructions(sections.agent)
         self._actors: list[Any] = []
 
     def __enter__(self) -> "_Engines":
@@ -133,11 +130,7 @@ class _Engines:
         ends = [len(tasks) * number // len(actors) for number in range(len(actors) + 1)]
         shares = [tasks[first:end] for first, end in pairwise(ends)]
         answers = [actor.roll_out.remote(instructions, share) for actor, share in zip(actors, shares, strict=True) if share]
-        outcomes = list(chain.from_iterable(self._get(answers)))
-        errors = Counter(outcome.error for outcome in outcomes if outcome.error)
-        if instructions == self._own:  # others may be so bad that nothing comes of them
-            check_failure_rate(errors.total(), len(outcomes), self._sections.rollout.max_failure_rate, errors)
-        return outcomes
+        return list(chain.from_iterable(self._get(answers)))
 
     def write(self, request: str, number: int) -> str | None:
         """As `PromptEngine.write`, on the first actor."""
@@ -162,7 +155,9 @@ class _Engines:
         try:
             return ray.get(list(answers))
         except RayTaskError as error:
-            if isinstance(error.cause, DragRayError) and not isinstance(error.cause, EngineDiedError):
+            if not isinstance(error.cause, DragRayError):
+                raise
+            if not isinstance(error.cause, EngineDiedError):
                 raise type(error.cause)(str(error.cause)) from None
             reason = str(error.cause)
         except RayError as error:

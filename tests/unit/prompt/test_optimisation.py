@@ -1,17 +1,24 @@
 """GEPA on a scripted model: what it finds, what it costs, and that the same seed finds the same."""
 
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from prompt_cases import OWN, ScriptedPromptEngine, add_word, build_sets, rank_by_length
 
-from drag_ray.errors import ConfigError, EngineDiedError, PromptTooLongError
+from drag_ray.errors import ConfigError, EngineDiedError, PromptTooLongError, TooManyFailuresError
+from drag_ray.prompt.engines import JournaledEngine, PromptEngine
+from drag_ray.prompt.feedback import Outcome
 from drag_ray.prompt.optimisation import Optimisation, optimise
+from drag_ray.types import Question
 
 
-def run(engine: ScriptedPromptEngine, tmp_path: Path, max_rollouts: int = 100, seed: int = 0) -> Optimisation:
+def run(engine: PromptEngine, tmp_path: Path, max_rollouts: int = 100, seed: int = 0) -> Optimisation:
     log_path = tmp_path / "gepa.log"
-    return optimise(OWN, engine, build_sets(), max_rollouts=max_rollouts, minibatch_size=3, seed=seed, log_path=log_path)
+    return optimise(
+        OWN, engine, build_sets(), max_rollouts=max_rollouts, minibatch_size=3, max_failure_rate=0.2, seed=seed, log_path=log_path
+    )
 
 
 def test_better_instructions_are_found_and_chosen_by_the_validation_questions(tmp_path: Path) -> None:
@@ -134,3 +141,37 @@ def test_an_engine_that_dies_ends_the_optimisation(tmp_path: Path) -> None:
     with pytest.raises(EngineDiedError, match="gone"):
         run(engine, tmp_path)
     assert engine.num_rollouts == 6 + 3
+
+
+class FailingEngine(ScriptedPromptEngine):
+    """Every `one_in`-th rollout fails with instructions that end so."""
+
+    def __init__(self, one_in: int, end: str) -> None:
+        super().__init__(rank_by_length, add_word)
+        self.one_in, self.end = one_in, end
+
+    def roll_out(self, instructions: str, questions: Sequence[Question]) -> list[Outcome]:
+        fails = instructions.endswith(self.end)
+        return [
+            replace(outcome, score=0.0, error="RolloutError: too hot") if fails and number % self.one_in == 0 else outcome
+            for number, outcome in enumerate(super().roll_out(instructions, questions))
+        ]
+
+
+def test_failing_with_the_agents_own_instructions_ends_the_optimisation(tmp_path: Path) -> None:
+    with pytest.raises(TooManyFailuresError, match=r"3 of 6 rollouts failed.*\n  3 x RolloutError: too hot"):
+        run(FailingEngine(2, OWN), tmp_path)
+
+
+def test_proposals_with_which_rollouts_fail_are_worth_less(tmp_path: Path) -> None:
+    found = run(FailingEngine(1, "word0"), tmp_path)
+    assert f"{OWN} word0" not in found.instructions
+    assert (found.best, found.num_failed) == (2, 3)
+
+
+def test_what_has_failed_is_not_kept(tmp_path: Path) -> None:
+    engine = FailingEngine(1, "word0")
+    run(JournaledEngine(engine, tmp_path / "journal.jsonl"), tmp_path)
+    again = ScriptedPromptEngine(rank_by_length, add_word)
+    run(JournaledEngine(again, tmp_path / "journal.jsonl"), tmp_path)
+    assert again.asked[0][0] == f"{OWN} word0"

@@ -13,9 +13,12 @@ from drag_ray.types import Question
 
 
 def run(engine: ScriptedPromptEngine, path: Path) -> Optimisation:
-    journaled = JournaledEngine(engine, path)
+    return run_journaled(JournaledEngine(engine, path), path)
+
+
+def run_journaled(engine: JournaledEngine, path: Path) -> Optimisation:
     log_path = path.with_name("gepa.log")
-    return optimise(OWN, journaled, build_sets(), max_rollouts=80, minibatch_size=3, seed=0, log_path=log_path)
+    return optimise(OWN, engine, build_sets(), max_rollouts=80, minibatch_size=3, max_failure_rate=0.2, seed=0, log_path=log_path)
 
 
 class KilledError(BaseException):
@@ -71,6 +74,6 @@ def test_a_finished_journal_needs_no_engine(tmp_path: Path) -> None:
     expected = run(ScriptedPromptEngine(rank_by_length, add_word), path)
     engine = ScriptedPromptEngine(rank_by_length, add_word)
     journaled = JournaledEngine(engine, path)
-    found = optimise(OWN, journaled, build_sets(), max_rollouts=80, minibatch_size=3, seed=0, log_path=tmp_path / "gepa.log")
+    found = run_journaled(journaled, path)
     assert (engine.asked, engine.requests) == ([], [])
     assert journaled.num_replayed == found.num_rollouts == expected.num_rollouts
