@@ -34,9 +34,8 @@ def finish_inputs(run_dir: Path) -> None:
     """An index of a page for each word, and a collection that says how many rollouts it has made."""
     pages = [Page("a.pdf", number, len(WORDS), f"The {word} of a plane turns.") for number, word in enumerate(WORDS, start=1)]
     questions = [
-        Question(f"q{number}", f"Does part {number} turn, or the {word}?", (Evidence("a.pdf", number),), split=split)
-        for number, word in enumerate(WORDS, start=1)
-        for split in ("train" if number <= 9 else "test",)
+        Question(f"q{number}", f"Does part {number} turn?", (Evidence("a.pdf", number),), split="train" if number <= 9 else "test")
+        for number in range(1, len(WORDS) + 1)
     ]
     with StageFolder(run_dir / "index", Identity("index", {}, {}, "test")) as folder:
         artifacts.write_parquet(folder.path / "pages.parquet", schemas.to_table(pages, schemas.PAGES))
@@ -104,6 +103,7 @@ def test_an_optimisation_goes_on_and_takes_as_many_rollouts_as_were_collected(fi
     assert rows[0]["instructions"] == prompt.own_instructions
     assert len(rows) == 1 + prompt.proposals
     assert prompt.instructions in [row["instructions"] for row in rows]
+    assert prompt.proposals >= 1  # the questions alone find all pages equally well, so there is something to improve
     assert prompt.failed_rollouts == 0
 
 
