@@ -128,7 +128,8 @@ STAGES: dict[str, Stage] = {
             summary="Optimise the base model's instructions, as a baseline for training.",
             sections=PromptSections,
             reads=("index",),
-            reads_if_begun=("collect",),  # for the number of its rollouts
+            # For the number of rollouts, and for what training is validated on.
+            reads_if_begun=("collect", "format"),
             # The base model is greedy where it rolls out, and needs no log-probabilities where it proposes.
             placement=(*_ROLLOUT_PLACEMENT, "engine.adapter", "engine.logprobs"),
             packages=("gepa",),

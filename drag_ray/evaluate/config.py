@@ -59,9 +59,5 @@ class EvaluateSections(Sections):
         return self.engine.list_sources() | {f"evaluate.adapters {folder}": Path(folder) for folder in folders if folder}
 
     def list_unread(self) -> tuple[str, ...]:
-        """The rows of training tell nothing about the test questions, unless something is to be found without these. Instructions
-        were optimised on the others, so they are not compared there.
-        """
-        if self.evaluate.split != TEST:
-            return ("prompt",)
-        return () if self.evaluate.question_weights else ("format",)
+        """The rows of training tell nothing about the test questions, unless something is to be found without these."""
+        return ("format",) if self.evaluate.split == TEST and not self.evaluate.question_weights else ()

@@ -1,6 +1,6 @@
 """Which training questions proposals are made from, and which they are chosen by."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from drag_ray.corpus.near_duplicates import NO_NEAR_DUPLICATES, NearDuplicates
@@ -19,26 +19,38 @@ class QuestionSets:
 
 
 def divide_questions(
-    questions: Sequence[Question], num_validation: int, seed: int, near_duplicates: NearDuplicates = NO_NEAR_DUPLICATES
+    questions: Sequence[Question],
+    num_validation: int,
+    seed: int,
+    near_duplicates: NearDuplicates = NO_NEAR_DUPLICATES,
+    held_out: Collection[str] = (),
 ) -> QuestionSets:
     """Draw the validation questions at random, half of all at most. What overlaps with them is left out of the others.
 
     Args:
         questions: of the train split; those without evidence are left out, since nothing can be found for them.
+        held_out: ids of those that training is validated on; they are left out with all that overlaps with them, so that
+            nothing that is chosen by them is chosen by what was optimised.
 
     Raises:
         DataError: nothing is left for one of the two.
     """
     answerable = [question for question in questions if question.evidence]
-    drawn = draw_questions(answerable, min(num_validation, len(answerable) // 2), seed) if len(answerable) > 1 else []
-    chosen = {question.id for question in drawn}
-    others = [question for question in answerable if question.id not in chosen]
-    overlaps = find_overlaps(others, drawn, "question", near_duplicates)
-    feedback = [question for question in others if question.id not in overlaps]
+    apart = [question for question in answerable if question.id in held_out]
+    free = _leave_out(answerable, apart, near_duplicates)
+    drawn = draw_questions(free, min(num_validation, len(free) // 2), seed) if len(free) > 1 else []
+    feedback = _leave_out(free, drawn, near_duplicates)
     if not drawn or not feedback:
         raise DataError(
-            f"{len(questions)} train questions, {len(answerable)} of them with evidence and {len(overlaps)} of these on the same "
-            "pages as those for validation: expected at least one for validation and one more to make proposals from. "
-            "Add questions, or lower prompt.validation_questions."
+            f"{len(questions)} train questions, {len(answerable)} of them with evidence, {len(free)} of these apart from the "
+            f"validation questions of training and {len(feedback)} of these on other pages than the {len(drawn)} to choose by: "
+            "expected at least one to choose by and one more to make proposals from. Add questions, or lower "
+            "prompt.validation_questions."
         )
     return QuestionSets(tuple(feedback), tuple(drawn))
+
+
+def _leave_out(questions: Sequence[Question], others: Sequence[Question], near_duplicates: NearDuplicates) -> list[Question]:
+    """The questions that neither are among others nor overlap with one of them."""
+    overlaps = find_overlaps(questions, others, "question", near_duplicates)
+    return [question for question in questions if question.id not in overlaps]

@@ -16,6 +16,8 @@ from drag_ray.cluster import count_gpus, takes_gpus
 from drag_ray.corpus.near_duplicates import read_near_duplicates
 from drag_ray.corpus.question_table import draw_split
 from drag_ray.errors import DragRayError, EngineDiedError
+from drag_ray.format.sides import read_side
+from drag_ray.format.split import VALIDATION
 from drag_ray.inputs import Inputs
 from drag_ray.prompt.budget import count_collected
 from drag_ray.prompt.config import PromptSections
@@ -47,14 +49,16 @@ def run(sections: PromptSections, inputs: Inputs, folder: StageFolder) -> dict[s
 
     Raises:
         ConfigError: there are too few rollouts for one proposal.
-        DataError: there are too few train questions.
+        DataError: there are too few train questions, or a table cannot be read.
         TooManyFailuresError: with the agent's own instructions more rollouts failed than `max_failure_rate` allows.
         EngineDiedError: an engine does not start, or answers no more.
     """
     settings, index_dir = sections.prompt, inputs["index"]
     train = draw_split(index_dir, "train", 0, sections.seed)
     near_duplicates = read_near_duplicates(index_dir, train)
-    questions = divide_questions(train, settings.validation_questions, sections.seed, near_duplicates)
+    format_dir = inputs.find("format")
+    held_out = read_side(format_dir, VALIDATION) if format_dir else set[str]()
+    questions = divide_questions(train, settings.validation_questions, sections.seed, near_duplicates, held_out)
     max_rollouts = settings.rollouts or count_collected(inputs.find("collect"))
     with _Engines(sections, inputs, folder) as engines:
         journaled = JournaledEngine(engines, folder.path / JOURNAL_NAME)

@@ -34,7 +34,9 @@ def finish_inputs(run_dir: Path) -> None:
     """An index of a page for each word, and a collection that says how many rollouts it has made."""
     pages = [Page("a.pdf", number, len(WORDS), f"The {word} of a plane turns.") for number, word in enumerate(WORDS, start=1)]
     questions = [
-        Question(f"q{number}", f"Does part {number} turn?", (Evidence("a.pdf", number),), split="train" if number <= 9 else "test")
+        Question(
+            f"q{number}", f"Does part {number} turn?", (Evidence("a.pdf", number),), split="train" if number <= 9 else "test"
+        )
         for number in range(1, len(WORDS) + 1)
     ]
     with StageFolder(run_dir / "index", Identity("index", {}, {}, "test")) as folder:

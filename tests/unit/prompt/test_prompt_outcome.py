@@ -96,6 +96,13 @@ def test_no_proposal_is_made_from_a_page_that_validates() -> None:
     assert len(sets.validation) == 10
 
 
+def test_what_training_is_validated_on_is_left_out_with_all_that_shares_its_pages() -> None:
+    sets = divide_questions(build_questions(40, pages_each=2), 10, seed=0, held_out={"q0", "q7", "q8"})
+    used = {question.id for question in (*sets.validation, *sets.feedback)}
+    assert used.isdisjoint({"q0", "q1", "q6", "q7", "q8", "q9"})
+    assert len(sets.validation) == 10
+
+
 def test_questions_without_evidence_are_left_out() -> None:
     unanswerable = [build_question(id=f"u{number}", question=f"Nothing {number}?", evidence=()) for number in range(9)]
     sets = divide_questions([*build_questions(4), *unanswerable], 2, seed=0)
@@ -104,5 +111,5 @@ def test_questions_without_evidence_are_left_out() -> None:
 
 @pytest.mark.parametrize("questions", [[], build_questions(1), build_questions(8, pages_each=8)])
 def test_too_few_questions_are_refused(questions: list[Question]) -> None:
-    with pytest.raises(DataError, match=rf"{len(questions)} train questions, .*expected at least one for validation"):
+    with pytest.raises(DataError, match=rf"{len(questions)} train questions, .*expected at least one to choose by"):
         divide_questions(questions, 5, seed=0)
