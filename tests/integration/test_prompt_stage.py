@@ -34,10 +34,9 @@ def finish_inputs(run_dir: Path) -> None:
     """An index of a page for each word, and a collection that says how many rollouts it has made."""
     pages = [Page("a.pdf", number, len(WORDS), f"The {word} of a plane turns.") for number, word in enumerate(WORDS, start=1)]
     questions = [
-        Question(
-            f"q{number}", f"Does part {number} turn?", (Evidence("a.pdf", number),), split="train" if number <= 9 else "test"
-        )
-        for number in range(1, len(WORDS) + 1)
+        Question(f"q{number}", f"Does part {number} turn?", (Evidence("a.pdf", number),), split=split)
+        for split, numbers in (("train", range(1, 10)), ("test", range(10, 13)))
+        for number in numbers
     ]
     with StageFolder(run_dir / "index", Identity("index", {}, {}, "test")) as folder:
         artifacts.write_parquet(folder.path / "pages.parquet", schemas.to_table(pages, schemas.PAGES))
@@ -126,7 +125,9 @@ def test_a_finished_optimisation_is_skipped_and_a_lost_prompt_costs_no_rollout(
 
 def test_the_prompted_model_is_compared_at_equal_terms(finished_run: tuple[Path, list[str], str], tmp_path: Path) -> None:
     run_dir = finished_run[0]
-    process = start("evaluate", run_dir, tmp_path / "log", "--evaluate.baselines", "question")
+    process = start(
+        "evaluate", run_dir, tmp_path / "log", "--evaluate.baselines", "question", "--evaluate.question-weights", "[]"
+    )
     assert process.wait(timeout=400) == 0, (tmp_path / "log").read_text()[-5000:]
     results = pl.read_ndjson(run_dir / "evaluate" / "results.jsonl")
     assert results["policy"].value_counts().sort("policy").rows() == [("base", 3), ("prompted", 3), ("question", 3)]
