@@ -19,7 +19,7 @@ def main() -> None:
     parser.add_argument("--name", default="demo", help="name of the result")
     options = parser.parse_args()
     run_dir: Path = options.run_dir
-    manifests = {name: artifacts.require_manifest(run_dir / name) for name in STAGES}
+    manifests = {name: artifacts.require_manifest(run_dir / name) for name, stage in STAGES.items() if not stage.switch}
     comparison = json.loads((run_dir / "evaluate" / "comparison.json").read_text())
     write_result(
         options.name,

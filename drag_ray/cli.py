@@ -51,18 +51,18 @@ def run_command(command: str, argv: Sequence[str]) -> int:
 
 def _run(command: str, argv: Sequence[str]) -> None:
     from drag_ray.config import load
-    from drag_ray.pipeline import open_inputs, run_stages
+    from drag_ray.pipeline import list_pipeline, open_inputs, run_stages
     from drag_ray.run_config import RunConfig
     from drag_ray.serve.config import ServeSections
     from drag_ray.stages import SERVE, STAGES
 
-    stages = list(STAGES.values()) if command == PIPELINE else [STAGES[command]] if command in STAGES else []
     if command == PIPELINE:
         sections, summary = [name for name in RunConfig.model_fields if name != "name"], _PIPELINE_SUMMARY
     elif command == SERVE.name:
         sections, summary = (*_ALWAYS, *SERVE.sections.list_names()), SERVE.summary
     else:
-        sections, summary = (*_ALWAYS, "name", *stages[0].sections.list_names()), stages[0].summary
+        stage = STAGES[command]
+        sections, summary = (*_ALWAYS, "name", *stage.sections.list_names()), stage.summary
     config = load(RunConfig, argv, sections, program=f"drag-ray {command}", description=summary)
     from drag_ray.cluster import connect, is_submitted_job
 
@@ -77,12 +77,12 @@ def _run(command: str, argv: Sequence[str]) -> None:
             from drag_ray.serve import stage as serve_stage
 
             serve_stage.run(config.take(ServeSections), open_inputs(SERVE, config), start_ray=start_ray)
-        if command == PIPELINE and config.rounds:
+        elif command == PIPELINE and config.rounds:
             from drag_ray.rounds import run_rounds
 
             run_rounds(config, start_ray)
         else:
-            run_stages(stages, config, start_ray)
+            run_stages(list_pipeline(config) if command == PIPELINE else [STAGES[command]], config, start_ray)
 
 
 if __name__ == "__main__":

@@ -25,6 +25,11 @@ from drag_ray.stage_folder import StageFolder
 from drag_ray.stages import STAGES, Stage
 
 
+def list_pipeline(config: RunConfig) -> list[Stage]:
+    """The stages that the pipeline runs with these options, in their order."""
+    return [stage for stage in STAGES.values() if not stage.switch or getattr(config, stage.switch)]
+
+
 def find_own(name: str, config: RunConfig) -> Address:
     """Where a stage with these options has its folder.
 

@@ -16,13 +16,15 @@ from drag_ray.config import BaseConfig
 from drag_ray.errors import ConfigError
 from drag_ray.evaluate.history import CHOSEN_BY, RoundResult, build_page, choose_best, format_history
 from drag_ray.finetune.outcome import ADAPTER_DIR_NAME, TUNED_NAME
-from drag_ray.pipeline import run_stages
+from drag_ray.pipeline import list_pipeline, run_stages
+from drag_ray.prompt.budget import count_collected
 from drag_ray.run_config import RunConfig
 from drag_ray.stages import STAGES
 
 HISTORY_NAME = "history"
 _SCOPE = "rounds"
 _TRAINED = ("index", "collect", "process", "format", "finetune")
+_COMPARED = ("prompt", "evaluate")
 
 ConfigT = TypeVar("ConfigT", bound=BaseConfig)
 
@@ -46,7 +48,8 @@ def run_rounds(config: RunConfig, start_ray: Callable[[], object] = lambda: None
     print(format_history(history), flush=True)
     best = choose_best(history)
     print(f"round {best.number} has the best {CHOSEN_BY} on the validation questions; it is evaluated", flush=True)
-    run_stages([STAGES["evaluate"]], build_final(config, best.number), start_ray)
+    final = build_final(config, best.number)
+    run_stages([stage for stage in list_pipeline(final) if stage.name in _COMPARED], final, start_ray)
 
 
 def build_round(config: RunConfig, number: int) -> RunConfig:
@@ -77,10 +80,17 @@ def build_validation(round_config: RunConfig) -> RunConfig:
 
 
 def build_final(config: RunConfig, best: int) -> RunConfig:
-    """The options of the run's own evaluation, of the policy of the best round."""
+    """The options of the run's own evaluation, of the policy of the best round, and of prompt optimisation where it is asked for:
+    unless the options say otherwise, that takes as many rollouts as all the rounds that led to this policy.
+    """
     reads = [entry for entry in config.reads if entry.partition("=")[0] not in ("finetune", "format")]
     reads += [f"{stage}={Address(stage, scope=f'{_SCOPE}/{best}')}" for stage in ("finetune", "format")]
-    return config.model_copy(update={"reads": tuple(reads)})
+    prompt = config.prompt
+    if config.optimise_prompt and not prompt.rollouts:
+        collections = (Address("collect", scope=f"{_SCOPE}/{number}") for number in range(1, best + 1))
+        num_rollouts = sum(count_collected(address.locate(config.run_dir)) for address in collections)
+        prompt = prompt.model_copy(update={"rollouts": num_rollouts})
+    return config.model_copy(update={"reads": tuple(reads), "prompt": prompt})
 
 
 def override(config: ConfigT, values: Mapping[str, Any], place: str) -> ConfigT:

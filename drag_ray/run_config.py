@@ -16,6 +16,7 @@ from drag_ray.evaluate.config import EvaluateConfig
 from drag_ray.finetune.config import FinetuneConfig
 from drag_ray.format.config import FormatConfig
 from drag_ray.process.config import ProcessConfig
+from drag_ray.prompt.config import PromptConfig
 from drag_ray.rollout.config import RolloutConfig
 from drag_ray.search.config import EmbeddingConfig, SearchConfig
 from drag_ray.serve.config import ServeConfig
@@ -45,6 +46,8 @@ class RunConfig(BaseConfig):
     curriculum: tuple[dict[str, Any], ...] = ()
     """options that rounds change, in sections as in this file: the first entry for the first round, the last one for all that
     follow, for example [{finetune = {method = "sft"}}, {finetune = {method = "dpo", learning_rate = 5e-5}}]"""
+    optimise_prompt: bool = False
+    """the pipeline optimises the base model's instructions too (the stage `prompt`), which are then compared with training"""
     seed: int = 0
     """seed of sampling and resampling"""
     cluster: ClusterConfig = ClusterConfig()
@@ -58,6 +61,7 @@ class RunConfig(BaseConfig):
     process: ProcessConfig = ProcessConfig()
     format: FormatConfig = FormatConfig()
     finetune: FinetuneConfig = FinetuneConfig()
+    prompt: PromptConfig = PromptConfig()
     serve: ServeConfig = ServeConfig()
     evaluate: EvaluateConfig = EvaluateConfig()
 

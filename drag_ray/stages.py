@@ -18,8 +18,10 @@ from drag_ray.format.config import FormatSections
 from drag_ray.index.config import IndexSections
 from drag_ray.inputs import Inputs
 from drag_ray.process.config import ProcessSections
+from drag_ray.prompt.config import PromptSections
+from drag_ray.prompt.outcome import GEPA_LOG_NAME, JOURNAL_NAME
 from drag_ray.rollout.config import RolloutConfig
-from drag_ray.rollout.folder import OWN_FILES
+from drag_ray.rollout.folder import LOGS_DIR_NAME, OWN_FILES
 from drag_ray.serve.config import ServeSections
 from drag_ray.stage_folder import StageFolder
 
@@ -41,6 +43,7 @@ class Stage:
         checked_on_open: folders with too many bytes to be looked at before the stage is read; who opens a file looks at it.
         mends: it does again what is missing from its folder, so what is damaged need not cost the rest.
         is_shared: a run has one, whatever the scope of the stages that read it.
+        switch: the option of the run with which the pipeline runs it; without one it always does.
     """
 
     name: str
@@ -54,6 +57,7 @@ class Stage:
     checked_on_open: tuple[str, ...] = ()
     mends: bool = False
     is_shared: bool = False
+    switch: str = ""
 
     @property
     def module(self) -> str:
@@ -120,13 +124,27 @@ STAGES: dict[str, Stage] = {
             mends=True,  # from its last checkpoint, without training again
         ),
         Stage(
+            name="prompt",
+            summary="Optimise the base model's instructions, as a baseline for training.",
+            sections=PromptSections,
+            reads=("index",),
+            # For the number of rollouts, and for what training is validated on.
+            reads_if_begun=("collect", "format"),
+            # The base model is greedy where it rolls out, and needs no log-probabilities where it proposes.
+            placement=(*_ROLLOUT_PLACEMENT, "engine.adapter", "engine.logprobs"),
+            packages=("gepa",),
+            own_files=(JOURNAL_NAME, GEPA_LOG_NAME, LOGS_DIR_NAME),
+            mends=True,  # from its journal, without asking the model again
+            switch="optimise_prompt",
+        ),
+        Stage(
             name="evaluate",
             summary="Compare the base model, the adapter and the baselines on held-out questions.",
             sections=EvaluateSections,
             reads=("index",),
-            # Before training, the base model and the baselines are compared. What was trained from is known to finetune best, so
-            # it comes last; format knows the validation questions.
-            reads_if_begun=("format", "finetune"),
+            # Before training, the base model, its optimised instructions and the baselines are compared. What was trained from is
+            # known to finetune best, so it comes last; format knows the validation questions.
+            reads_if_begun=("prompt", "format", "finetune"),
             # Its rollouts are greedy, and nothing that it reports is made of log-probabilities.
             placement=(*_ROLLOUT_PLACEMENT, "engine.seeds", "engine.logprobs"),
             own_files=OWN_FILES,

@@ -90,13 +90,17 @@ class Prompts:
         return _join_text([*parts, _text_part(f"\n\n{self._protocol.final_request}")])
 
     def _build_system(self) -> str:
-        task = self._config.instructions or (EXPAND_INSTRUCTIONS if self._config.expands else DEFAULT_INSTRUCTIONS)
-        parts = (task, self._instruct(self._config.thinking), self._search_help)
+        parts = (choose_instructions(self._config), self._instruct(self._config.thinking), self._search_help)
         return "\n\n".join(part for part in parts if part)
 
     def _instruct(self, thinking: bool) -> str:
         may_answer = self._config.max_iterations > 1
         return self._protocol.instructions(thinking, _WANTED[self._config.query_mode], may_answer=may_answer)
+
+
+def choose_instructions(config: AgentConfig) -> str:
+    """The first paragraph of the system prompt, the task: as the options say, or by the query mode."""
+    return config.instructions or (EXPAND_INSTRUCTIONS if config.expands else DEFAULT_INSTRUCTIONS)
 
 
 def hide_old_images(messages: Sequence[Message], image_searches: int) -> list[Message]:

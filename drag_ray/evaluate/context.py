@@ -13,6 +13,7 @@ from drag_ray.evaluate.policies import PRESET
 from drag_ray.evaluate.question_weights import FoundWeight
 from drag_ray.finetune.outcome import read_curve
 from drag_ray.inputs import Inputs
+from drag_ray.prompt.outcome import PROMPTED_NAME, read_prompt
 from drag_ray.search.index import read_record
 
 
@@ -51,7 +52,7 @@ def build_context(
     """What a report of this run says beside the numbers.
 
     Raises:
-        DamageError: a manifest of what was evaluated cannot be read.
+        DamageError: a manifest of what was evaluated, or its prompt, cannot be read.
     """
     record = read_record(inputs["index"] / "search_index")
     manifests = inputs.read_lineage()
@@ -61,7 +62,7 @@ def build_context(
         analyzer=record.analyzer,
         sampling=describe_sampling(baselines),
         seeds=(sections.seed,),
-        summary=" ".join([asked, *(f"{name}: {baseline.summary}." for name, baseline in baselines.items())]),
+        summary=" ".join([asked, *(f"{name}: {text}." for name, text in _summarise_policies(inputs, baselines).items())]),
         created_at=datetime.now(UTC).isoformat(timespec="seconds"),
         commit=provenance.read_commit(),
         training_curve=read_curve(inputs.find("finetune")),
@@ -72,6 +73,20 @@ def build_context(
         config=_gather_options(manifests) | sections.dump(),
         question_weights=question_weights,
     )
+
+
+def _summarise_policies(inputs: Inputs, baselines: Mapping[str, Baseline]) -> dict[str, str]:
+    """What the policies are that their names do not explain."""
+    summaries = {name: baseline.summary for name, baseline in baselines.items()}
+    prompt_dir = inputs.find("prompt")
+    if prompt_dir:
+        prompt = read_prompt(prompt_dir)
+        outcome = "other instructions" if prompt.instructions != prompt.own_instructions else "no better instructions"
+        summaries[PROMPTED_NAME] = (
+            f"the base model with the best instructions that GEPA found for it in {prompt.rollouts} rollouts: {outcome}, utility "
+            f"{prompt.own_score:.3f} before and {prompt.score:.3f} after on {prompt.num_validation_questions} train questions"
+        )
+    return summaries
 
 
 def describe_sampling(baselines: Mapping[str, Baseline]) -> str:

@@ -11,6 +11,7 @@ from drag_ray.engine.config import EngineConfig
 from drag_ray.errors import ArtifactError, ConfigError
 from drag_ray.evaluate.config import EvaluateSections
 from drag_ray.finetune.outcome import ADAPTER_DIR_NAME, TUNED_NAME, find_merged, find_reward_model
+from drag_ray.prompt.outcome import PROMPT_NAME, PROMPTED_NAME, OptimisedPrompt, read_prompt
 
 BASE_NAME = "base"
 START_NAME = "start"
@@ -28,16 +29,21 @@ class ModelPolicy:
         engine: the engine's options for it.
         source: the input of the evaluation that its adapter is, or the reward model that chooses of what it draws; empty for a
             base model that writes alone. An adapter that the options name is an input of its own.
+        instructions: replace the agent's own; empty for these.
     """
 
     name: str
     engine: EngineConfig
     source: str = ""
+    instructions: str = ""
 
 
-def choose_models(sections: EvaluateSections, finetune_dir: Path | None, *, has_gpu: bool) -> list[ModelPolicy]:
-    """The base model, and the adapters that are compared with it: that of `engine.adapter` as what training started from, those
-    that are named, or the run's own; the base model alone where there is none that writes.
+def choose_models(
+    sections: EvaluateSections, finetune_dir: Path | None, prompt_dir: Path | None = None, *, has_gpu: bool
+) -> list[ModelPolicy]:
+    """The base model, with the instructions that the run has optimised as well, and the adapters that are compared with it: that
+    of `engine.adapter` as what training started from, those that are named, or the run's own; the base model alone where there is
+    none of these that writes.
 
     Each policy has the one adapter that its name says, whatever adapter the engine names.
 
@@ -47,15 +53,20 @@ def choose_models(sections: EvaluateSections, finetune_dir: Path | None, *, has_
     Args:
         sections: of the evaluate stage.
         finetune_dir: the folder of the run's finetune stage, if it was started.
+        prompt_dir: that of its prompt stage.
         has_gpu: whether engines run on GPUs.
 
     Raises:
-        ConfigError: an adapter is not written as name=folder, or a name is taken twice.
+        ConfigError: an adapter is not written as name=folder, a name is taken twice, or the instructions were optimised
+            for another agent or model.
         ArtifactError: an adapter's folder is missing.
+        DamageError: the optimised instructions cannot be read.
     """
     has_reward_model = find_reward_model(finetune_dir) is not None
     base = sections.engine.model_copy(update={"adapter": ""})
     models = [ModelPolicy(BASE_NAME, base, "finetune" if has_reward_model else "")]
+    if prompt_dir:
+        models.append(ModelPolicy(PROMPTED_NAME, base, "prompt", _require_prompt(prompt_dir, sections).instructions))
     if sections.engine.adapter:
         models.append(ModelPolicy(START_NAME, _with_adapter(base, Path(sections.engine.adapter)), "engine.adapter"))
     for entry in sections.evaluate.adapters:
@@ -90,13 +101,28 @@ def choose_baselines(sections: EvaluateSections, finetune_dir: Path | None) -> l
 
 
 def choose_subject(models: Sequence[ModelPolicy], baselines: Sequence[str]) -> str:
-    """The policy whose gain is in question: the last adapter, or what a reward model chose, or what training started from; empty
-    where there is none of them.
+    """The policy whose gain is in question: the last adapter, or what a reward model chose, or what training started from, or
+    optimised instructions; empty where there is none of them.
     """
-    adapters = [model.name for model in models if model.name not in (BASE_NAME, START_NAME)]
+    adapters = [model.name for model in models if model.name not in (BASE_NAME, PROMPTED_NAME, START_NAME)]
     chosen = [name for name in baselines if BASELINES[name].need is Need.REWARD_MODEL]
-    start = [model.name for model in models if model.name == START_NAME]
-    return next(iter([*adapters[-1:], *chosen, *start]), "")
+    untrained = [name for name in (START_NAME, PROMPTED_NAME) if any(model.name == name for model in models)]
+    return next(iter([*adapters[-1:], *chosen, *untrained]), "")
+
+
+def _require_prompt(prompt_dir: Path, sections: EvaluateSections) -> OptimisedPrompt:
+    """The optimised instructions, which are compared at equal terms: as the agent that asks here, with the same model."""
+    prompt = read_prompt(prompt_dir)
+    agent = sections.agent
+    expected = {"engine.model": sections.engine.model, "agent.query_mode": agent.query_mode, "agent.protocol": agent.protocol}
+    got = {"engine.model": prompt.model, "agent.query_mode": prompt.query_mode, "agent.protocol": prompt.protocol}
+    for option, value in got.items():
+        if value != expected[option]:
+            raise ConfigError(
+                f"{prompt_dir / PROMPT_NAME}: its instructions were optimised with {option} {value!r}, expected "
+                f"{expected[option]!r} as in this evaluation. Optimise them with the same options: python jobs/prompt.py"
+            )
+    return prompt
 
 
 def _tune(base: EngineConfig, finetune_dir: Path, *, takes_merged: bool) -> EngineConfig:

@@ -56,7 +56,8 @@ def draw_validation(inputs: Inputs) -> list[Question]:
 
     Raises:
         ArtifactError: the format stage was not run, so nothing is known of validation questions.
-        ConfigError: the finetune stage was trained on the rows of another format stage.
+        ConfigError: the finetune stage was trained on the rows of another format stage, or instructions were optimised without
+            knowing of these questions.
         DataError: there is no such question, or a table cannot be read.
     """
     index_dir, format_dir = inputs["index"], inputs.find("format")
@@ -65,6 +66,7 @@ def draw_validation(inputs: Inputs) -> list[Question]:
             "evaluate: this run has no format stage, which puts questions on the validation side. Run: python jobs/format.py"
         )
     _refuse_other_rows(inputs.find("finetune"), format_dir)
+    _refuse_seen(inputs.find("prompt"), format_dir)
     ids = read_side(format_dir, VALIDATION)
     questions = [question for question in read_split(index_dir, "train") if question.id in ids and question.evidence]
     if not questions:
@@ -85,4 +87,14 @@ def _refuse_other_rows(finetune_dir: Path | None, format_dir: Path) -> None:
         raise ConfigError(
             f"evaluate.split 'validation': {finetune_dir} was trained on the rows of {address}, got the validation questions of "
             f"{format_dir}, expected those of the same rows. Set --reads format=ADDRESS, or train again."
+        )
+
+
+def _refuse_seen(prompt_dir: Path | None, format_dir: Path) -> None:
+    """Instructions may have been optimised on what is on the validation side, unless that was known and left out."""
+    optimised, asked = (read_manifest(folder) if folder else None for folder in (prompt_dir, format_dir))
+    if optimised and asked and optimised.origin.get("inputs", {}).get("format") != asked.outcome_fingerprint:
+        raise ConfigError(
+            f"{prompt_dir}: its instructions may have been optimised on validation questions of {format_dir}, expected to be "
+            "optimised without them. Run: python jobs/prompt.py"
         )

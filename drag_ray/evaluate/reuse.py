@@ -17,12 +17,14 @@ _MARK_NAME = "policy.json"
 
 
 def fingerprint_policy(model: ModelPolicy, identity: Identity) -> str:
-    """Stands for all that a policy's rollouts depend on: of the evaluation's inputs, the index and the policy's own adapter."""
+    """Stands for all that a policy's rollouts depend on: of the evaluation's inputs, the index and the policy's own adapter
+    or prompt."""
     options = identity.config
     engine = options["engine"] | {"model": model.engine.model, "adapter": model.engine.adapter}
     inputs = {name: identity.inputs.get(name) for name in ("index", "engine.adapter", model.source)}
     baselines = [options["evaluate"][section] for section in list_engine_sections()]
-    return artifacts.compute_fingerprint(options["seed"], options["agent"], engine, *baselines, inputs, identity.code)
+    agent = options["agent"] | ({"instructions": model.instructions} if model.instructions else {})
+    return artifacts.compute_fingerprint(options["seed"], agent, engine, *baselines, inputs, identity.code)
 
 
 def list_earlier(stage_dir: Path) -> list[Path]:

@@ -95,7 +95,10 @@ def _run_with_engine(
     taken = prepare_rollouts(rollouts_dir, fingerprint_policy(model, folder.identity), earlier)
     if taken:
         print(f"{model.name}: has not changed; its rollouts are taken from {taken}", flush=True)
-    options = build_options(sections.agent, model.engine, sections.rollout, inputs["index"], rollouts_dir)
+    agent = sections.agent
+    if model.instructions:
+        agent = agent.model_copy(update={"instructions": model.instructions})
+    options = build_options(agent, model.engine, sections.rollout, inputs["index"], rollouts_dir)
     options = replace(options, baselines=baselines)
     plan = [task for tasks in plans.values() for task in tasks]
     counts = run_plan(plan, options, sections.rollout, f"evaluating {model.name}")

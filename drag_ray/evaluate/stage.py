@@ -39,8 +39,8 @@ def run(sections: EvaluateSections, inputs: Inputs, folder: StageFolder) -> dict
         ConfigError: a policy cannot be built.
         ArtifactError: an adapter is missing, or nothing is known of validation questions.
     """
-    settings, finetune_dir = sections.evaluate, inputs.find("finetune")
-    models = choose_models(sections, finetune_dir, has_gpu=takes_gpus(sections.engine.device))
+    settings, finetune_dir, prompt_dir = sections.evaluate, inputs.find("finetune"), inputs.find("prompt")
+    models = choose_models(sections, finetune_dir, prompt_dir, has_gpu=takes_gpus(sections.engine.device))
     baselines = prepare_baselines(choose_baselines(sections, finetune_dir), sections, inputs)
     questions = draw_held_out(settings, inputs, sections.seed)
     weighed = draw_validation(inputs) if check_weighable(settings, sections.agent) else []

@@ -41,6 +41,16 @@ class WorkerOptions:
     build_engine: Callable[[EngineConfig, ImageSource | None], GenerateFn] = VllmEngine
 
 
+def start_engine(options: WorkerOptions) -> GenerateFn:
+    """Make a worker's engine in this process, with the page images that its agent can be shown."""
+    images = None
+    if options.images_dir:
+        searches = options.agent.image_searches or options.agent.max_iterations - 1
+        per_prompt = max(1, searches * options.agent.top_k)
+        images = ImageSource(page_images.PageImages(options.images_dir).open, per_prompt=per_prompt)
+    return options.build_engine(options.engine, images)
+
+
 def build_options(
     agent: AgentConfig, engine: EngineConfig, rollout: RolloutConfig, index_dir: Path, run_dir: Path
 ) -> WorkerOptions:

@@ -10,14 +10,12 @@ import pyarrow as pa
 from drag_ray.agent.environment import SearchEnvironment
 from drag_ray.agent.rollout import Rollouts, RolloutTask
 from drag_ray.baselines.rollouts import build_proposals, build_rollouts
-from drag_ray.corpus.page_images import PageImages
-from drag_ray.engine.generate import ImageSource
 from drag_ray.errors import EngineDiedError
 from drag_ray.metrics import NoRecorder, Recorder
 from drag_ray.rollout.counts import COUNTS, WORKER_COUNTS, count_chunk
 from drag_ray.rollout.failures import ENGINE_DIED, find_exhausted, read_failures
 from drag_ray.rollout.journal import Journal, begin_chunk, begin_rollout, end_rollout, read_finished
-from drag_ray.rollout.options import WorkerOptions
+from drag_ray.rollout.options import WorkerOptions, start_engine
 from drag_ray.rollout.plan import Chunk, Successes, choose_next, group_by_question, list_successes
 from drag_ray.rollout.work_queue import AdmissionControl
 from drag_ray.search.config import SYNTAX_HELP
@@ -54,7 +52,7 @@ class RolloutWorker:
     """
 
     def __init__(self, options: WorkerOptions, recorder: Recorder | None = None) -> None:
-        generate = options.build_engine(options.engine, _build_image_source(options))
+        generate = start_engine(options)
         self._options = options
         self._generate = generate
         self._searcher = Searcher(options.index_dir)
@@ -194,10 +192,3 @@ class RolloutWorker:
         self._recorder.add_chunk(counts, [trajectory.duration_s for trajectory in trajectories])
         errors = [trajectory.error for trajectory in trajectories if trajectory.error]
         return pa.Table.from_pylist([{**counts, "errors": errors}], schema=SUMMARY_SCHEMA)
-
-
-def _build_image_source(options: WorkerOptions) -> ImageSource | None:
-    if options.images_dir is None:
-        return None
-    searches = options.agent.image_searches or options.agent.max_iterations - 1
-    return ImageSource(PageImages(options.images_dir).open, per_prompt=max(1, searches * options.agent.top_k))

@@ -19,7 +19,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("engine",),
     ("agent", "baselines", "transcripts"),
     ("rollout",),
-    ("index", "collect", "process", "format", "finetune", "evaluate", "serve"),
+    ("index", "collect", "process", "format", "finetune", "prompt", "evaluate", "serve"),
     SURFACE,
 )
 PLACES = {name: (layer, column) for layer, names in enumerate(LAYERS) for column, name in enumerate(names)}

@@ -44,14 +44,14 @@ def changed_by(run_dir: Path, *options: str) -> set[str]:
 
 def test_an_option_changes_the_stages_that_depend_on_it(run_dir: Path) -> None:
     assert changed_by(run_dir, "--search.operator", "and") == {"index"}
-    assert changed_by(run_dir, "--agent.top-k", "5") == {"collect", "evaluate"}
+    assert changed_by(run_dir, "--agent.top-k", "5") == {"collect", "prompt", "evaluate"}
     assert changed_by(run_dir, "--finetune.epochs", "7") == {"finetune"}
-    assert changed_by(run_dir, "--engine.model", "other") == {"collect", "finetune", "evaluate"}
+    assert changed_by(run_dir, "--engine.model", "other") == {"collect", "finetune", "prompt", "evaluate"}
 
 
 def test_engine_options_count_where_they_matter(run_dir: Path) -> None:
-    assert changed_by(run_dir, "--no-engine.seeds", "--no-engine.logprobs") == {"collect"}
-    assert changed_by(run_dir, "--engine.max-model-len", "4096") == {"collect", "evaluate"}
+    assert changed_by(run_dir, "--no-engine.seeds", "--no-engine.logprobs") == {"collect", "prompt"}
+    assert changed_by(run_dir, "--engine.max-model-len", "4096") == {"collect", "prompt", "evaluate"}
     assert changed_by(run_dir, "--engine.adapter", "other") == {"collect", "finetune", "evaluate"}
 
 
@@ -96,11 +96,12 @@ def test_a_stage_without_its_input_names_the_job_to_run(tmp_path: Path) -> None:
 
 def test_evaluation_does_without_training_that_was_not_begun(run_dir: Path) -> None:
     trained = compute_identity(STAGES["evaluate"], configure(run_dir))
-    assert set(trained.inputs) == {"index", "finetune"}
+    assert set(trained.inputs) == {"index", "prompt", "finetune"}
     (run_dir / "finetune" / artifacts.MANIFEST_NAME).unlink()
     with pytest.raises(ArtifactError, match=r"jobs/finetune\.py"):
         compute_identity(STAGES["evaluate"], configure(run_dir))
-    shutil.rmtree(run_dir / "finetune")
+    for name in ("finetune", "prompt"):
+        shutil.rmtree(run_dir / name)
     assert set(compute_identity(STAGES["evaluate"], configure(run_dir)).inputs) == {"index"}
 
 
@@ -141,7 +142,23 @@ def test_ray_starts_for_work_alone_and_once(run_dir: Path, monkeypatch: pytest.M
     assert main(["pipeline", "--run-dir", str(run_dir), "--cluster.address", "here"]) == 0
     assert main(["pipeline", "--run-dir", str(run_dir), "--cluster.address", "here"]) == 0
     assert starts == ["here"]
-    assert capsys.readouterr().out.count("unchanged, skipped") == len(STAGES)
+    assert capsys.readouterr().out.count("unchanged, skipped") == len(STAGES) - 1  # all but `prompt`
+
+
+def test_the_pipeline_optimises_the_prompt_where_it_is_asked_for_alone(run_dir: Path) -> None:
+    names = [stage.name for stage in pipeline.list_pipeline(configure(run_dir))]
+    assert names == ["index", "collect", "process", "format", "finetune", "evaluate"]
+    names = [stage.name for stage in pipeline.list_pipeline(configure(run_dir, "--optimise-prompt"))]
+    assert names == ["index", "collect", "process", "format", "finetune", "prompt", "evaluate"]
+
+
+def test_prompt_optimisation_depends_on_the_base_model_and_on_how_much_was_collected(run_dir: Path) -> None:
+    def read(*options: str) -> set[str]:
+        return set(compute_identity(STAGES["prompt"], configure(run_dir, *options)).inputs)
+
+    assert read() == {"index", "collect", "format", "gepa"}
+    assert read("--prompt.rollouts", "500") == {"index", "format", "gepa"}
+    assert changed_by(run_dir, "--prompt.rollouts", "500", "--prompt.minibatch-size", "3") == {"prompt"}
 
 
 def test_a_stage_with_failures_serves_its_readers_and_is_tried_again(run_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -203,17 +220,17 @@ def test_another_split_makes_the_rows_anew_after_an_import(tmp_path: Path) -> No
 
 
 def test_what_the_policy_saw_of_images_makes_the_rows_anew(run_dir: Path) -> None:
-    assert changed_by(run_dir, "--agent.image-searches", "1") == {"collect", "format", "evaluate"}
+    assert changed_by(run_dir, "--agent.image-searches", "1") == {"collect", "format", "prompt", "evaluate"}
 
 
 def test_validation_questions_alone_make_an_evaluation_depend_on_the_training_rows(run_dir: Path) -> None:
     def read(*options: str) -> set[str]:
         return set(compute_identity(STAGES["evaluate"], configure(run_dir, *options)).inputs)
 
-    assert read() == {"index", "finetune"}
-    assert read("--evaluate.split", "validation") == {"index", "finetune", "format"}
+    assert read() == {"index", "prompt", "finetune"}
+    assert read("--evaluate.split", "validation") == {"index", "prompt", "finetune", "format"}
     (run_dir / "format" / "manifest.json").unlink()  # unfinished rows do not hold up the test questions
-    assert read() == {"index", "finetune"}
+    assert read() == {"index", "prompt", "finetune"}
     with pytest.raises(ArtifactError, match=r"format"):
         read("--evaluate.split", "validation")
 

@@ -4,9 +4,12 @@ from pathlib import Path
 
 import pytest
 
+from drag_ray.artifacts import Identity
 from drag_ray.errors import ConfigError
+from drag_ray.prompt.config import PromptConfig
 from drag_ray.rounds import build_final, build_round, build_validation, override
 from drag_ray.run_config import RunConfig
+from drag_ray.stage_folder import StageFolder
 
 CURRICULUM = ({"collect": {"samples_per_question": 2}}, {"finetune": {"method": "dpo", "learning_rate": 5e-5}})
 
@@ -40,6 +43,16 @@ def test_the_run_is_evaluated_with_the_best_round_on_the_split_that_was_asked_fo
     final = build_final(named, 2)
     assert final.reads == ("index=index", "finetune=rounds/2/finetune", "format=rounds/2/format")
     assert (final.scope, final.evaluate.split) == ("", "test")
+
+
+def test_prompt_optimisation_takes_as_many_rollouts_as_the_rounds_up_to_the_best_one(config: RunConfig, tmp_path: Path) -> None:
+    for number, counts in enumerate(({"finished": 90, "hinted": 10}, {"finished": 70}, {"finished": 5000}), start=1):
+        with StageFolder(tmp_path / f"rounds/{number}/collect", Identity("collect", {}, {}, "code")) as folder:
+            folder.finish(counts)
+    asked = config.model_copy(update={"optimise_prompt": True})
+    assert build_final(asked, 2).prompt.rollouts == 170
+    assert build_final(asked.model_copy(update={"prompt": PromptConfig(rollouts=60)}), 2).prompt.rollouts == 60
+    assert build_final(config, 2).prompt == config.prompt
 
 
 @pytest.mark.parametrize(

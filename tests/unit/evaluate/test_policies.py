@@ -11,6 +11,7 @@ from drag_ray.errors import ArtifactError, ConfigError
 from drag_ray.evaluate.config import EvaluateSections
 from drag_ray.evaluate.policies import choose_baselines, choose_models, choose_subject
 from drag_ray.finetune.outcome import find_reward_model
+from drag_ray.prompt.outcome import OptimisedPrompt, write_prompt
 from drag_ray.run_config import RunConfig
 
 
@@ -69,6 +70,63 @@ def test_before_training_the_adapter_that_collected_is_in_question(run_dir: Path
     models = choose_models(configure("--engine.adapter", collector), run_dir / "finetune", has_gpu=False)
     assert [model.name for model in models] == ["base", "start"]
     assert choose_subject(models, ["question", "best_of"]) == "best_of"
+
+
+@pytest.fixture
+def prompt_dir(tmp_path: Path) -> Path:
+    """A prompt stage that has found other instructions for the embedded model, which rewrites."""
+    prompt = OptimisedPrompt(
+        instructions="Write other words.",
+        own_instructions="Write words.",
+        score=0.75,
+        own_score=0.5,
+        question_score=0.25,
+        num_validation_questions=30,
+        rollouts=190,
+        max_rollouts=200,
+        failed_rollouts=0,
+        proposals=9,
+        accepted=2,
+        model="embedded",
+        query_mode="rewrite",
+        protocol="tags",
+    )
+    write_prompt(tmp_path / "prompt", prompt)
+    return tmp_path / "prompt"
+
+
+def test_the_base_model_is_asked_with_optimised_instructions_as_well(run_dir: Path, prompt_dir: Path, collector: str) -> None:
+    models = choose_models(configure("--engine.adapter", collector), run_dir / "finetune", prompt_dir, has_gpu=False)
+    assert [model.name for model in models] == ["base", "prompted", "start", "tuned"]
+    base, prompted = models[:2]
+    assert (prompted.engine, prompted.source, prompted.instructions) == (base.engine, "prompt", "Write other words.")
+    assert [model.instructions for model in models] == ["", "Write other words.", "", ""]
+    assert choose_subject(models, ["question"]) == "tuned"
+
+
+def test_before_training_optimised_instructions_are_in_question(prompt_dir: Path, collector: str) -> None:
+    assert choose_subject(choose_models(configure(), None, prompt_dir, has_gpu=False), ["question"]) == "prompted"
+    started = choose_models(configure("--engine.adapter", collector), None, prompt_dir, has_gpu=False)
+    assert choose_subject(started, ["question"]) == "start"
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (("--engine.model", "other"), r"optimised with engine\.model 'embedded', expected 'other'"),
+        (("--agent.query-mode", "expand"), r"agent\.query_mode 'rewrite', expected 'expand'"),
+        (("--agent.protocol", "tools"), r"agent\.protocol 'tags', expected 'tools'"),
+    ],
+)
+def test_instructions_for_another_agent_are_no_comparison(prompt_dir: Path, options: tuple[str, ...], said: str) -> None:
+    with pytest.raises(ConfigError, match=rf"prompt\.json: .*{said}.*jobs/prompt\.py"):
+        choose_models(configure(*options), None, prompt_dir, has_gpu=False)
+
+
+def test_no_adapter_can_take_the_name_of_optimised_instructions(run_dir: Path, prompt_dir: Path) -> None:
+    named = configure("--evaluate.adapters", f"prompted={run_dir}/finetune/adapter")
+    with pytest.raises(ConfigError, match="'prompted' is given twice"):
+        choose_models(named, None, prompt_dir, has_gpu=False)
 
 
 def test_before_training_the_base_model_is_alone() -> None:

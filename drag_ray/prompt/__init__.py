@@ -1,0 +1,1 @@
+"""The model's instructions become better ones without training: the baseline that training has to beat."""

@@ -1,0 +1,79 @@
+"""An optimisation that goes on comes to the end that it would have come to, and asks for nothing twice."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from prompt_cases import OWN, ScriptedPromptEngine, add_word, build_sets, rank_by_length
+
+from drag_ray.prompt.engines import JournaledEngine
+from drag_ray.prompt.feedback import Outcome
+from drag_ray.prompt.optimisation import Optimisation, optimise
+from drag_ray.types import Question
+
+
+def run(engine: ScriptedPromptEngine, path: Path) -> Optimisation:
+    return run_journaled(JournaledEngine(engine, path), path)
+
+
+def run_journaled(engine: JournaledEngine, path: Path) -> Optimisation:
+    log_path = path.with_name("gepa.log")
+    return optimise(OWN, engine, build_sets(), max_rollouts=80, minibatch_size=3, max_failure_rate=0.2, seed=0, log_path=log_path)
+
+
+class KilledError(BaseException):
+    """What ends a process."""
+
+
+class DyingEngine(ScriptedPromptEngine):
+    """Is killed when it is asked for the `last` time."""
+
+    def __init__(self, last: int) -> None:
+        super().__init__(rank_by_length, add_word)
+        self.last = last
+
+    def roll_out(self, instructions: str, questions: Sequence[Question]) -> list[Outcome]:
+        if len(self.asked) == self.last:
+            raise KilledError
+        return super().roll_out(instructions, questions)
+
+
+@pytest.mark.parametrize("last", [0, 1, 2, 4, 6])
+def test_a_run_that_was_killed_goes_on_where_it_was(tmp_path: Path, last: int) -> None:
+    whole = ScriptedPromptEngine(rank_by_length, add_word)
+    expected = run(whole, tmp_path / "whole.jsonl")
+    path = tmp_path / "journal.jsonl"
+    first = DyingEngine(last)
+    with pytest.raises(KilledError):
+        run(first, path)
+    second = ScriptedPromptEngine(rank_by_length, add_word)
+    found = run(second, path)
+    assert (found.instructions, found.scores, found.num_rollouts) == (
+        expected.instructions,
+        expected.scores,
+        expected.num_rollouts,
+    )
+    assert found.log.rows == expected.log.rows
+    assert first.asked + second.asked == whole.asked
+    assert first.requests + second.requests == whole.requests
+
+
+def test_a_line_that_was_cut_short_is_asked_for_again(tmp_path: Path) -> None:
+    path = tmp_path / "journal.jsonl"
+    expected = run(ScriptedPromptEngine(rank_by_length, add_word), path)
+    whole = path.read_bytes()
+    path.write_bytes(whole[:-20])
+    engine = ScriptedPromptEngine(rank_by_length, add_word)
+    assert run(engine, path).scores == expected.scores
+    assert len(engine.asked) == 1
+    assert path.read_bytes() == whole
+
+
+def test_a_finished_journal_needs_no_engine(tmp_path: Path) -> None:
+    path = tmp_path / "journal.jsonl"
+    expected = run(ScriptedPromptEngine(rank_by_length, add_word), path)
+    engine = ScriptedPromptEngine(rank_by_length, add_word)
+    journaled = JournaledEngine(engine, path)
+    found = run_journaled(journaled, path)
+    assert (engine.asked, engine.requests) == ([], [])
+    assert journaled.num_replayed == found.num_rollouts == expected.num_rollouts
