@@ -8,11 +8,29 @@ from drag_ray.config import load
 from drag_ray.rounds import build_round
 from drag_ray.run_config import RunConfig
 
-FOLDER = Path(__file__).parents[3] / "jobs" / "configs"
+ROOT = Path(__file__).parents[3]
+PATHS = sorted(ROOT.glob("jobs/configs/*.toml"))
+MEASURED = sorted(ROOT.glob("benchmarks/effect/*.toml"))
 
 
-@pytest.mark.parametrize("path", sorted(FOLDER.glob("*.toml")), ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", [*PATHS, *MEASURED], ids=lambda path: path.stem)
 def test_a_shipped_configuration_is_valid_in_each_of_its_rounds(path: Path) -> None:
     config = load(RunConfig, ["--config", str(path)], [], program="test", description="")
     methods = [build_round(config, number).finetune.method for number in range(1, max(config.rounds, 1) + 1)]
-    assert methods == {"recipe": ["sft", "dpo", "dpo"]}.get(path.stem, ["sft"])
+    assert methods == (["sft", "dpo", "dpo"] if path in MEASURED or path.stem == "recipe" else ["sft"])
+
+
+@pytest.mark.parametrize("path", MEASURED, ids=lambda path: path.stem)
+def test_what_is_measured_is_the_recipe(path: Path) -> None:
+    recipe, measured = (
+        load(RunConfig, ["--config", str(one)], [], program="test", description="").model_dump()
+        for one in (ROOT / "jobs" / "configs" / "recipe.toml", path)
+    )
+    changed = {
+        f"{section}.{option}"
+        for section in ("agent", "engine", "rollout", "collect", "process", "format", "finetune")
+        for option, value in recipe[section].items()
+        if value != measured[section][option]
+    }
+    assert changed <= {"agent.examples", "agent.question_weight", "engine.model"}
+    assert recipe["curriculum"] == measured["curriculum"]
