@@ -18,12 +18,13 @@ from typing import Any
 from public_sets import DATA_DIR
 from record import write_result
 
+from drag_ray.baselines.baseline import Need
 from drag_ray.baselines.registry import BASELINES
 from drag_ray.corpus.config import MANUALS
 
 ROOT = Path(__file__).parent.parent
-NAMES = [name for name, baseline in BASELINES.items() if not baseline.judges_reward_model]
-"""All but those that a reward model is judged by: nothing is trained here."""
+NAMES = [name for name, baseline in BASELINES.items() if baseline.need is not Need.POLICY]
+"""All but those that choose by what was collected: nothing is collected here."""
 _AGENT = ["--config", str(ROOT / "jobs" / "configs" / "demo.toml"), "--agent.max-iterations", "1"]
 
 

@@ -79,7 +79,7 @@ def score_trajectory(record: Trajectory, config: ProcessConfig) -> Trajectory:
         turn["drop_reason"] = judge(turn, files)
         turn["is_later"] = any(earlier["action"] == "search" for earlier in record["turns"] if earlier["step"] < turn["step"])
         turn["reward"] = reward_turn(turn, config)
-        turn |= {name: record[name] for name in ("question_id", "sample_index", "protocol")}
+        turn |= {name: record[name] for name in ("question_id", "sample_index", "protocol", "baseline")}
         turn |= {"trajectory_id": record["id"], "messages": messages, "opening": record["turns"][0]["num_prompt_messages"]}
     searches = [turn for turn in record["turns"] if turn["action"] == "search" and not turn["error"]]
     reward = sum(turn["reward"] for turn in record["turns"])
@@ -175,7 +175,7 @@ def build_rows(trajectories: list[Trajectory], config: FormatConfig) -> dict[For
             for _, _, chosen, rejected in pairs[: config.max_pairs_per_question]
         ],
         "kto": [{**pair(turn), "label": turn["gain"] > 0, "score": turn["gain"]} for turn in kto],
-        "reward": [{**pair(turn), "query": turn["query"], "score": turn["gain"]} for turn in first],
+        "reward": [{**pair(turn), "baseline": turn["baseline"], "query": turn["query"], "score": turn["gain"]} for turn in first],
         "rl_steps": [
             {
                 "prompt": turn["messages"][: turn["num_prompt_messages"]],

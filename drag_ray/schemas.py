@@ -40,6 +40,7 @@ _TURN = pa.struct(
         ("search_s", pa.float32()),
         ("error", pa.string()),
         ("completion_logprobs", pa.list_(pa.float32())),
+        ("num_drawn_tokens", pa.int32()),
     ]
 )
 

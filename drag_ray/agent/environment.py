@@ -115,9 +115,15 @@ class SearchEnvironment:
         if len(self._found) > self._num_kept:
             del self._found[next(iter(self._found))]
         found = await asyncio.shield(task)  # one rollout that is ended must not end the search of the others
+        return self._judge(found, evidence, time.perf_counter() - started)
+
+    async def take(self, hits: tuple[Hit, ...], evidence: tuple[Evidence, ...], search_s: float) -> SearchResult:
+        """The outcome of a search that was made elsewhere, and took so long."""
+        return self._judge(await asyncio.to_thread(self._show, self._index, hits), evidence, search_s)
+
+    def _judge(self, found: "_Found", evidence: tuple[Evidence, ...], search_s: float) -> SearchResult:
         rank = compute_evidence_rank(found.hits, evidence)
-        score, search_s = compute_rank_score(rank, self._top_k), time.perf_counter() - started
-        return SearchResult(found.hits, found.shown, rank, score, search_s, found.error)
+        return SearchResult(found.hits, found.shown, rank, compute_rank_score(rank, self._top_k), search_s, found.error)
 
     def _find(self, searcher: PageSearcher, query: str | ExpandedQuestion) -> "_Found":
         try:
@@ -125,9 +131,12 @@ class SearchEnvironment:
                 hits = tuple(self._index.search_expanded(query.question, query.addition, query.weight, self._depth))
             else:
                 hits = tuple(searcher.search(query, self._depth))
-            return _Found(hits, tuple((hit, searcher.page(hit)) for hit in hits[: self._top_k]))
+            return self._show(searcher, hits)
         except SearchIndexError as error:
             return _Found(error=str(error))
+
+    def _show(self, searcher: PageSearcher, hits: tuple[Hit, ...]) -> "_Found":
+        return _Found(hits, tuple((hit, searcher.page(hit)) for hit in hits[: self._top_k]))
 
     def _forget_failed(self, key: "_Key", task: "asyncio.Task[_Found]") -> None:
         has_failed = task.cancelled() or task.exception() or task.result().error

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 from drag_ray.agent.action import Action
+from drag_ray.agent.choice import ChooseFn
 from drag_ray.agent.config import AgentConfig, PromptSet
 from drag_ray.agent.environment import ExpandedQuestion, SearchEnvironment, SearchResult
 from drag_ray.agent.hints import QUOTE_PROBLEM, is_quotation, write_hint
@@ -64,7 +65,7 @@ class Rollouts:
     """Runs rollouts of one policy against one index. Any number may run at once.
 
     Hinted ones need `read_page`, those of a prompt set need `prompt_sets`. With `max_turns` above 0 they end after as many turns,
-    whatever the agent's configuration says.
+    whatever the agent's configuration says. With `choose` a reply comes from there and not from `generate`.
     """
 
     def __init__(
@@ -78,6 +79,7 @@ class Rollouts:
         read_page: Callable[[Evidence], Page] | None = None,
         prompt_sets: Sequence[PromptSet] = (),
         max_turns: int = 0,
+        choose: ChooseFn | None = None,
     ) -> None:
         self._config = config
         self._policy = policy
@@ -88,6 +90,7 @@ class Rollouts:
         self._prompts = Prompts(config, search_help)
         self._protocol = get_protocol(config.protocol)
         self._read_page = read_page
+        self._choose = choose
         self._max_turns = max_turns or config.max_iterations
         self._prompt_sets = [Prompts(config.ask_with(prompt_set), search_help) for prompt_set in prompt_sets]
 
@@ -158,8 +161,9 @@ class Rollouts:
             tools=self._protocol.tools,
         )
         started = time.perf_counter()
-        generation = await self._generate(request)
-        generate_s = time.perf_counter() - started
+        choice = await self._choose(request, task.question.question) if self._choose else None
+        generation = choice.generation if choice else await self._generate(request)
+        generate_s = time.perf_counter() - started - (choice.search_s if choice else 0.0)
         action = read_action(generation, self._protocol, may_be_empty=self._config.expands)
         if hint_page or task.prompt_set:
             # Token ids and log-probabilities that belong to another prompt must not be taken for the recorded one's.
@@ -169,11 +173,17 @@ class Rollouts:
         found = SearchResult()
         observation: Content = ""
         if action.kind is ActionKind.SEARCH:
-            found = await self._environment.search(self._to_search(task, action.query), task.question.evidence)
+            evidence = task.question.evidence
+            if choice:
+                found = await self._environment.take(choice.hits, evidence, choice.search_s)
+            else:
+                found = await self._environment.search(self._to_search(task, action.query), evidence)
             observation = self._prompts.found_pages(found.shown)
         elif action.kind is ActionKind.INVALID:
             observation = self._prompts.format_reminder(action.problem)
-        return _record_turn(step, len(conversation), action, generation, found, generate_s), observation
+        num_drawn_tokens = choice.num_drawn_tokens if choice else 0
+        turn = _record_turn(step, len(conversation), action, generation, found, generate_s, num_drawn_tokens)
+        return turn, observation
 
     def _open_with(self, task: RolloutTask, conversation: list[Message]) -> list[Message]:
         """The conversation with the opening that the task asks for."""
@@ -252,7 +262,13 @@ def read_action(generation: Generation, protocol: ActionProtocol, *, may_be_empt
 
 
 def _record_turn(
-    step: int, num_prompt_messages: int, action: Action, generation: Generation, found: SearchResult, generate_s: float
+    step: int,
+    num_prompt_messages: int,
+    action: Action,
+    generation: Generation,
+    found: SearchResult,
+    generate_s: float,
+    num_drawn_tokens: int,
 ) -> Turn:
     return Turn(
         step=step,
@@ -273,4 +289,5 @@ def _record_turn(
         search_s=found.search_s,
         error=found.error,
         completion_logprobs=generation.completion_logprobs,
+        num_drawn_tokens=num_drawn_tokens,
     )

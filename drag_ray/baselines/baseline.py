@@ -19,6 +19,7 @@ from drag_ray.config import BaseConfig
 from drag_ray.engine.generate import GenerateFn, Generation, Request
 
 if TYPE_CHECKING:
+    from drag_ray.agent.choice import ChooseFn
     from drag_ray.agent.environment import PageSearcher
     from drag_ray.search.searcher import Searcher
 
@@ -34,8 +35,8 @@ class Need(StrEnum):
     NOTHING = "nothing"
     ENGINE = "engine"
     """the base model's engine, which writes"""
-    REWARD_MODEL = "reward_model"
-    """the engine, and the reward model that the run has trained"""
+    POLICY = "policy"
+    """the engine of a policy, beside each of which it stands, and a model of gain"""
 
 
 class OptionSections(BaseConfig):
@@ -58,12 +59,14 @@ class Sources:
         index_dir: the folder of the index stage.
         seed: of the run.
         reward_model: the folder of the reward model that the run has trained, if it has.
+        gain_model: the folder of the model of gain, where one was fitted.
     """
 
     options: OptionSections
     index_dir: Path
     seed: int
     reward_model: Path | None = None
+    gain_model: Path | None = None
 
 
 @dataclass(frozen=True)
@@ -101,8 +104,6 @@ class Baseline(ABC):
     """a collection can take additions to the question from it, beside the policy's own"""
     draws: ClassVar[bool] = False
     """what it proposes depends on the seed, so that there is more than one proposal of it"""
-    judges_reward_model: ClassVar[bool] = False
-    """a reward model is judged by it: it is compared unasked where the run has trained one"""
 
     @classmethod
     def prepare(cls, sources: Sources) -> Self:
@@ -118,6 +119,10 @@ class Baseline(ABC):
     def uses_engine(cls) -> bool:
         """Whether an engine writes for it."""
         return cls.need is not Need.NOTHING
+
+    def describe(self) -> str:
+        """What is searched, for the report."""
+        return self.summary
 
     @property
     def preset(self) -> str | None:
@@ -136,6 +141,10 @@ class Baseline(ABC):
     @abstractmethod
     def build_reply(self, context: BaselineContext) -> GenerateFn:
         """What writes its replies, each of which is one search."""
+
+    def build_choose(self, context: BaselineContext) -> "ChooseFn | None":
+        """What chooses among replies by what they find, where the baseline does that."""
+        return None
 
     def build_additions(self, context: BaselineContext) -> WriteAdditions:
         """What writes its additions to a question, in words and not in terms of the index, where it `proposes`."""

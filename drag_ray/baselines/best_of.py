@@ -1,5 +1,6 @@
-"""Queries that the base model draws, and of several the one that a reward model likes best (best of n, as in
-https://arxiv.org/abs/2112.09332). Both ask as the agent does: a reward model is judged by its choice beside no choice.
+"""Best of n (as in https://arxiv.org/abs/2112.09332): of several searches for a question the one that is expected to find most.
+
+It stands beside every policy that a model writes for, and chooses among what that policy would search.
 """
 
 from dataclasses import dataclass, field
@@ -8,82 +9,94 @@ from typing import TYPE_CHECKING, Self
 
 from pydantic import Field
 
-from drag_ray.agent.protocols.registry import get_protocol
 from drag_ray.baselines.baseline import Baseline, BaselineContext, Need, Sources
+from drag_ray.baselines.gain_model import GainModel, read_gain_model
 from drag_ray.config import BaseConfig
 from drag_ray.engine.generate import GenerateFn
 from drag_ray.engine.sampling import PresetName
 
 if TYPE_CHECKING:
-    from drag_ray.baselines.best_reply import ScoreFn
+    from drag_ray.agent.choice import ChooseFn
+    from drag_ray.baselines.candidates import ScoreFn
 
 
 class BestOfConfig(BaseConfig):
-    """Queries that the base model draws for the run's reward model to choose from (best_of, drawn)."""
+    """Searches to choose among by the gain that is expected of them."""
 
-    samples: int = Field(default=8, ge=2)
-    """queries of which the reward model chooses one"""
+    samples: int = Field(default=8, ge=1)
+    """replies that the policy writes for a question: one is greedy, the others are drawn. Beside them there are the question
+    itself and its list fused with that of the greedy reply; the question is left as it is unless a gain is expected"""
     preset: PresetName = "default"
     """how they are drawn"""
+    max_questions: int = Field(default=2000, ge=1)
+    """training questions, drawn at random, that the model of gain is fitted to, at most: their queries are searched again"""
 
 
 @dataclass(frozen=True)
-class Drawn(Baseline):
-    """Searches for the first of the queries that `best_of` draws."""
+class BestOf(Baseline):
+    """Searches for what `gain_model` expects most of; with its defaults it leaves it at the question."""
 
-    name = "drawn"
-    summary = "one query that the base model draws, with the sampling of best_of"
+    name = "best_of"
+    summary = (
+        "beside every policy: of its greedy reply, of replies that it draws, the question, and the fusion of the first and the "
+        "last, the one that a model of gain expects most of, by the lists of pages that they find and by what a reward model "
+        "says of the texts, if this run has one; the model is fitted to the format stage's rows for `reward`"
+    )
     section = ("best_of", BestOfConfig)
-    need = Need.ENGINE
+    need = Need.POLICY
     asks_as_agent = True
-    judges_reward_model = True
 
     options: BestOfConfig = field(default_factory=BestOfConfig)
+    gain_model: GainModel = field(default_factory=GainModel)
+    reward_model: Path | None = None
 
     @classmethod
     def prepare(cls, sources: Sources) -> Self:
-        """With the run's options."""
-        return cls(sources.options.take(BestOfConfig))
+        """With the run's options and the models that it has.
+
+        Raises:
+            DataError: there is no model of gain that can be read.
+        """
+        assert sources.gain_model, "best_of needs a model of gain"
+        return cls(sources.options.take(BestOfConfig), read_gain_model(sources.gain_model), sources.reward_model)
 
     @property
     def preset(self) -> str:
         return self.options.preset
 
-    def build_reply(self, context: BaselineContext) -> GenerateFn:
-        """The agent's own replies."""
-        from drag_ray.baselines.best_reply import draw_first
-
-        return draw_first(context.require_engine())
-
-
-@dataclass(frozen=True)
-class BestOf(Drawn):
-    """Searches for the query that the model in the folder `reward_model` likes best."""
-
-    name = "best_of"
-    summary = (
-        "of several queries that the base model draws, the one that this run's reward model likes best; nothing is searched "
-        "before, and the tokens that count are its own"
-    )
-    need = Need.REWARD_MODEL
-
-    reward_model: Path | None = None
-
-    @classmethod
-    def prepare(cls, sources: Sources) -> Self:
-        """With the run's options and its reward model."""
-        return cls(sources.options.take(BestOfConfig), sources.reward_model)
+    def describe(self) -> str:
+        """With how the model of gain did on the validation questions."""
+        return f"{self.summary} ({describe_figures(self.gain_model)})"
 
     def build_reply(self, context: BaselineContext) -> GenerateFn:
-        """The best of the agent's own replies."""
+        """The policy's own replies."""
+        return context.require_engine()
+
+    def build_choose(self, context: BaselineContext) -> "ChooseFn":
+        """The best of these replies and of the question."""
         from drag_ray.baselines.best_reply import BestReply
+        from drag_ray.baselines.candidates import REWARD_FEATURE, CandidateReader
 
-        protocol = get_protocol(context.agent.protocol)
-        draws = (context.require_engine(), protocol, self.options.samples)
-        return BestReply(*draws, self._load_score, may_be_empty=context.agent.expands)
+        build_score = self._load_score if REWARD_FEATURE in self.gain_model.features else None
+        reader = CandidateReader(context.searcher, context.agent, build_score)
+        return BestReply(context.require_engine(), context.agent, reader, self.options.samples, self.gain_model)
 
     def _load_score(self) -> "ScoreFn":
         from drag_ray.engine.reward_model import RewardModel
 
-        assert self.reward_model, "best_of needs a reward model"
+        assert self.reward_model, "a model of gain that reads rewards needs a reward model"
         return RewardModel(self.reward_model).score
+
+
+def describe_figures(model: GainModel) -> str:
+    """How a model of gain was fitted and what choosing by it gained on validation questions, in words."""
+    figures = model.figures
+    fitted = f"fitted to {figures.get('candidates', 0):.0f} searches for {figures.get('questions', 0):.0f} questions"
+    if not figures.get("validation_questions"):
+        return f"{fitted}; without validation questions nothing is known of its worth"
+    return (
+        f"{fitted}; on {figures['validation_questions']:.0f} validation questions choosing gains "
+        f"{figures['chosen_gain']:+.4f} of the {figures['oracle_gain']:+.4f} that are there, the policy's first reply alone "
+        f"{figures['first_gain']:+.4f}: utility over the question's, better on {figures['wins']:.0f} and worse on "
+        f"{figures['losses']:.0f}"
+    )

@@ -1,85 +1,90 @@
-"""Replies that are drawn, and the one of them that a reward model likes best. Nothing is searched before the choice."""
+"""Replies to a request, drawn and searched for, and the one of them that is expected to find most."""
 
 import asyncio
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from typing import Any
 
-from drag_ray.agent.protocols.protocol import ActionProtocol
+from drag_ray.agent.action import collapse_spaces
+from drag_ray.agent.choice import Choice
+from drag_ray.agent.config import AgentConfig
+from drag_ray.agent.protocols.registry import get_protocol
 from drag_ray.agent.rollout import compute_seed, read_action
-from drag_ray.engine.generate import GenerateFn, Generation, Message, Request
+from drag_ray.baselines.candidates import CandidateReader
+from drag_ray.baselines.gain_model import GainModel, choose_best
+from drag_ray.engine.generate import GenerateFn, Generation, Request
+from drag_ray.engine.sampling import PRESETS
 from drag_ray.types import ActionKind
-
-ScoreFn = Callable[[Sequence[Message], Sequence[str], Sequence[dict[str, Any]]], list[float]]
-"""From a prompt, replies to it and the tools of the prompt to the reward of each reply, as `RewardModel.score`."""
-
-
-def draw_first(generate: GenerateFn) -> GenerateFn:
-    """Replies that are the first of those that `BestReply` would draw."""
-
-    async def reply(request: Request) -> Generation:
-        [generation] = await _draw(generate, request, 1)
-        return generation
-
-    return reply
 
 
 class BestReply:
-    """Replies that are the best of several draws. The request says how they are drawn.
-
-    Drawn replies that do not search are not chosen, unless all are such.
+    """Draws replies to a request and chooses one of them, or the question itself. The request says how they are drawn.
 
     Args:
-        generate: draws a reply.
-        protocol: of the agent.
-        num_samples: draws to choose from.
-        build_score: makes the scores, when they are first needed.
-        may_be_empty: whether a draw that names nothing to search for is one to choose.
+        generate: the engine.
+        agent: whose replies these are.
+        reader: searches for them, and describes what is found by the features of `gain_model`.
+        num_samples: replies: one is greedy, the others are drawn.
+        gain_model: says what to expect of a search.
     """
 
     def __init__(
-        self,
-        generate: GenerateFn,
-        protocol: ActionProtocol,
-        num_samples: int,
-        build_score: Callable[[], ScoreFn],
-        *,
-        may_be_empty: bool = False,
+        self, generate: GenerateFn, agent: AgentConfig, reader: CandidateReader, num_samples: int, gain_model: GainModel
     ) -> None:
         self._generate = generate
-        self._protocol = protocol
+        self._may_be_empty = agent.expands
+        self._protocol = get_protocol(agent.protocol)
+        self._reader = reader
         self._num_samples = num_samples
-        self._build_score = build_score
-        self._may_be_empty = may_be_empty
-        self._score: ScoreFn | None = None
-        self._scoring = ThreadPoolExecutor(1, "score")  # beside the event loop, one prompt after the other
+        self._gain_model = gain_model
+        self._choosing = ThreadPoolExecutor(1, "choose")  # beside the event loop, one question after the other
 
-    async def __call__(self, request: Request) -> Generation:
-        """Draw and choose. Errors are those of `generate`."""
-        generations = await _draw(self._generate, request, self._num_samples)
-        searches = self._find_searches(generations)
-        if len(searches) < 2:
-            return next(iter(searches.values()), generations[0])
+    async def __call__(self, request: Request, question: str) -> Choice:
+        """Draw, search and choose.
+
+        Raises:
+            SearchIndexError: a search failed; and what the engine raises.
+        """
+        generations = await self._draw(request)
         loop = asyncio.get_running_loop()
-        rewards = await loop.run_in_executor(self._scoring, self._compute_rewards, request, list(searches))
-        return searches[max(rewards, key=lambda reply: rewards[reply])]
+        return await loop.run_in_executor(self._choosing, self._choose, question, generations)
 
-    def _find_searches(self, generations: Sequence[Generation]) -> dict[str, Generation]:
-        """The first generation of each different query, by the reply that says nothing else, which is what training rows hold."""
+    async def _draw(self, request: Request) -> list[Generation]:
+        """The greedy reply and the drawn ones, each with a seed of its own, which does not depend on how many there are."""
+        greedy = replace(request, sampling=PRESETS["greedy"])
+        drawn = [replace(request, seed=compute_seed(request.seed, str(number))) for number in range(1, self._num_samples)]
+        return await asyncio.gather(*map(self._generate, [greedy, *drawn]))
+
+    def _choose(self, question: str, generations: Sequence[Generation]) -> Choice:
+        started = time.perf_counter()
+        asked = self._reader.search_question(question)
+        candidates, replies = [], []
+        for place, (query, generation) in enumerate(self._find_searches(question, generations).items()):
+            candidate = self._reader.search(question, query)
+            candidates.append(candidate)
+            replies.append(generation)
+            if place == 0 and generation is generations[0]:
+                candidates.append(self._reader.fuse(asked, candidate))
+                replies.append(generation)
+        features = self._reader.compute_features(question, asked, candidates)
+        best = choose_best(self._gain_model.predict(features))
+        hits = asked if best is None else candidates[best].shown
+        generation = self._search_question(question) if best is None else replies[best]
+        num_tokens = sum(len(drawn.completion_token_ids) for drawn in generations)
+        return Choice(generation, hits, num_tokens, time.perf_counter() - started)
+
+    def _find_searches(self, question: str, generations: Sequence[Generation]) -> dict[str, Generation]:
+        """The first reply with each query, the greedy one before the others; those that search for the question are left out."""
         searches: dict[str, Generation] = {}
+        known = {collapse_spaces(self._reader.repeat(question))}
         for generation in generations:
             action = read_action(generation, self._protocol, may_be_empty=self._may_be_empty)
-            if action.kind is ActionKind.SEARCH:
-                searches.setdefault(self._protocol.render_search(action.query), generation)
+            query = collapse_spaces(action.query)
+            if action.kind is ActionKind.SEARCH and query not in known:
+                known.add(query)
+                searches[action.query] = generation
         return searches
 
-    def _compute_rewards(self, request: Request, replies: Sequence[str]) -> dict[str, float]:
-        self._score = self._score or self._build_score()
-        return dict(zip(replies, self._score(request.messages, replies, request.tools), strict=True))
-
-
-async def _draw(generate: GenerateFn, request: Request, num_samples: int) -> list[Generation]:
-    """Replies to the request, each with a seed of its own, which does not depend on how many there are."""
-    seeds = (compute_seed(request.seed, str(number)) for number in range(num_samples))
-    return await asyncio.gather(*(generate(replace(request, seed=seed)) for seed in seeds))
+    def _search_question(self, question: str) -> Generation:
+        return Generation(self._protocol.render_search(self._reader.repeat(question)), (), (), "stop")

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from pydantic import Field, create_model
 
 from drag_ray.baselines.baseline import Baseline, OptionSections
-from drag_ray.baselines.best_of import BestOf, Drawn
+from drag_ray.baselines.best_of import BestOf
 from drag_ray.baselines.dense import Dense
 from drag_ray.baselines.hybrid import Hybrid
 from drag_ray.baselines.hyde import Hyde
@@ -24,14 +24,11 @@ _BASELINES: tuple[type[Baseline], ...] = (
     Hyde,
     Query2doc,
     Neighbours,
-    Drawn,
     BestOf,
 )
 BASELINES: dict[str, type[Baseline]] = {baseline.name: baseline for baseline in _BASELINES}
 PROPOSERS = tuple(name for name, baseline in BASELINES.items() if baseline.proposes)
 """Whose additions to the question a collection can take."""
-REWARD_MODEL_JUDGES = tuple(name for name, baseline in BASELINES.items() if baseline.judges_reward_model)
-"""What is compared unasked where the run has trained a reward model."""
 
 
 def describe_baselines() -> str:

@@ -16,6 +16,8 @@ from drag_ray.engine.generate import GenerateFn, Generation, Request
 from drag_ray.search.config import SYNTAX_HELP
 from drag_ray.search.searcher import Searcher
 
+_NO_POLICY = Policy("")
+
 
 @dataclass(frozen=True)
 class BaselineOptions:
@@ -35,7 +37,7 @@ def build_rollouts(
     options: BaselineOptions,
     searcher: Searcher,
     generate: GenerateFn | None = None,
-    model: str = "",
+    policy: Policy = _NO_POLICY,
     questions: Sequence[str] = (),
 ) -> Rollouts:
     """The rollouts of a baseline.
@@ -45,7 +47,7 @@ def build_rollouts(
         options: the agent and the baselines.
         searcher: the index.
         generate: the engine that writes, if the baseline needs one.
-        model: the engine's model, for the record.
+        policy: whose engine it is, for the record.
         questions: that are going to be asked, as far as that is known.
 
     Raises:
@@ -53,22 +55,25 @@ def build_rollouts(
     """
     baseline = options.baselines[name]
     # It writes whole queries, unless it asks as the agent does.
-    mode = options.agent.query_mode if baseline.asks_as_agent else "rewrite"
-    agent = options.agent.model_copy(update={"max_iterations": 1, "query_mode": mode})
+    changes = {} if baseline.asks_as_agent else {"query_mode": "rewrite", "max_iterations": 1}
+    agent = options.agent.model_copy(update=changes)
     reader = baseline.open_searcher(searcher, questions)
     environment = SearchEnvironment(searcher, agent.top_k, agent.depth, searcher=reader)
+    context = BaselineContext(agent, searcher, generate)
     return Rollouts(
         agent,
-        Policy(f"{name}:{model}" if baseline.uses_engine() else name),
-        baseline.build_reply(BaselineContext(agent, searcher, generate)),
+        _name_policy(name, baseline, policy),
+        baseline.build_reply(context),
         environment,
         searcher.record.fingerprint,
         SYNTAX_HELP[searcher.record.syntax] if baseline.asks_as_agent else "",
+        max_turns=1,
+        choose=baseline.build_choose(context),
     )
 
 
 def build_proposals(
-    name: str, options: BaselineOptions, searcher: Searcher, generate: GenerateFn | None = None, model: str = ""
+    name: str, options: BaselineOptions, searcher: Searcher, generate: GenerateFn | None = None, policy: Policy = _NO_POLICY
 ) -> Rollouts:
     """The rollouts of a baseline that the policy may learn from: in its prompt, its protocol and its way to write a query.
 
@@ -86,10 +91,14 @@ def build_proposals(
 
     return Rollouts(
         agent,
-        Policy(f"{name}:{model}" if baseline.uses_engine() else name),
+        _name_policy(name, baseline, policy),
         reply,
         SearchEnvironment(searcher, agent.top_k, agent.depth),
         searcher.record.fingerprint,
         SYNTAX_HELP[searcher.record.syntax],
         max_turns=1,
     )
+
+
+def _name_policy(name: str, baseline: Baseline, policy: Policy) -> Policy:
+    return Policy(f"{name}:{policy.model}", policy.adapter) if baseline.uses_engine() else Policy(name)

@@ -7,8 +7,9 @@ from typing import Literal
 from pydantic import Field
 
 from drag_ray.agent.config import AgentConfig
+from drag_ray.baselines.baseline import Need
 from drag_ray.baselines.question import RawQuestion
-from drag_ray.baselines.registry import REWARD_MODEL_JUDGES, BaselineName, BaselineSections, describe_baselines
+from drag_ray.baselines.registry import BASELINES, BaselineName, BaselineSections, describe_baselines
 from drag_ray.config import Sections
 from drag_ray.engine.config import EngineConfig
 from drag_ray.rollout.config import RolloutConfig
@@ -27,12 +28,12 @@ class EvaluateConfig(BaselineSections):
     """questions to take, drawn at random; 0 takes all"""
     baselines: tuple[BaselineName, ...] = Field(
         default=(RawQuestion.name,),
-        description=f"policies to compare with; {describe_baselines()}. A run whose finetune stage made a reward model compares "
-        f"{' and '.join(REWARD_MODEL_JUDGES)} unasked",
+        description=f"policies to compare with; {describe_baselines()}",
     )
     question_weights: tuple[float, ...] = ()
     """weights of the question (see agent.question_weight) of which each policy that expands it gets that which finds most on the
-    validation questions; those are asked beside the others then; agent.question_weight for all when empty"""
+    validation questions; those are asked beside the others then; agent.question_weight for all when empty, and for best_of, which
+    chooses among searches with that weight"""
     adapters: tuple[str, ...] = ()
     """adapters to compare with the base model, as name=folder; when empty, that of this run's finetune stage, as `tuned`"""
     merged: bool = True
@@ -59,5 +60,6 @@ class EvaluateSections(Sections):
         return self.engine.list_sources() | {f"evaluate.adapters {folder}": Path(folder) for folder in folders if folder}
 
     def list_unread(self) -> tuple[str, ...]:
-        """The rows of training tell nothing about the test questions, unless something is to be found without these."""
-        return ("format",) if self.evaluate.split == TEST and not self.evaluate.question_weights else ()
+        """The rows of training tell nothing about the test questions, unless something is to be found or learned with these."""
+        chooses = any(BASELINES[name].need is Need.POLICY for name in self.evaluate.baselines)
+        return ("format",) if self.evaluate.split == TEST and not self.evaluate.question_weights and not chooses else ()

@@ -77,7 +77,7 @@ def build_context(
 
 def _summarise_policies(inputs: Inputs, baselines: Mapping[str, Baseline]) -> dict[str, str]:
     """What the policies are that their names do not explain."""
-    summaries = {name: baseline.summary for name, baseline in baselines.items()}
+    summaries = {name: baseline.describe() for name, baseline in baselines.items()}
     prompt_dir = inputs.find("prompt")
     if prompt_dir:
         prompt = read_prompt(prompt_dir)

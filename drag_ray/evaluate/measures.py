@@ -45,15 +45,16 @@ class Measure:
     compute_reference: Callable[[QuestionResult, QuestionResult], float | None] | None = None
 
 
-def build_measures(top_k: int, depth: int, *, has_answers: bool, has_citations: bool) -> list[Measure]:
+def build_measures(top_k: int, depth: int, *, has_choices: bool, has_answers: bool, has_citations: bool) -> list[Measure]:
     """The measures of an evaluation that shows `top_k` pages and looks at `depth` of them.
 
-    Those of answers need questions with gold answers, those of citations a policy that cites at all.
+    That of choosing needs a policy that chooses among several replies, those of answers need questions with gold answers, those
+    of citations a policy that cites at all.
     """
     return [
         *_build_success_measures(top_k, depth),
         *_build_rank_measures(depth),
-        *_build_effort_measures(),
+        *_build_effort_measures(has_choices=has_choices),
         *(_build_answer_measures() if has_answers else []),
         *(_build_citation_measures() if has_citations else []),
     ]
@@ -135,7 +136,7 @@ def _build_rank_measures(depth: int) -> list[Measure]:
     ]
 
 
-def _build_effort_measures() -> list[Measure]:
+def _build_effort_measures(*, has_choices: bool) -> list[Measure]:
     """What a rollout costs. Failed rollouts are left out here, since one that broke off early would look cheap."""
 
     def measure(
@@ -151,6 +152,12 @@ def _build_effort_measures() -> list[Measure]:
             needs_model=needs_model,
         )
 
+    choosing = measure(
+        "choosing_ms",
+        "Choosing, ms",
+        "milliseconds of searching for all replies to choose from and of choosing, beside the engines",
+        lambda r: r.choosing_ms,
+    )
     return [
         measure("pages_shown", "Pages shown", "distinct pages that all searches show", lambda r: r.count_shown(), False),
         measure("avg_iterations", "Iterations", "turns of the model in a rollout", lambda r: r.num_iterations),
@@ -162,7 +169,13 @@ def _build_effort_measures() -> list[Measure]:
         ),
         measure("num_searches", "Searches", "searches in a rollout", lambda r: r.num_searches),
         measure("num_format_errors", "Format errors", "replies without a readable action", lambda r: r.num_format_errors),
-        measure("num_completion_tokens", "Tokens", "tokens written in a rollout", lambda r: r.num_completion_tokens),
+        measure(
+            "num_completion_tokens",
+            "Tokens",
+            "tokens written in a rollout, those of replies that were not chosen among them",
+            lambda r: r.num_completion_tokens,
+        ),
+        *([choosing] if has_choices else []),
     ]
 
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from drag_ray.baselines.baseline import Need
-from drag_ray.baselines.registry import BASELINES, REWARD_MODEL_JUDGES
+from drag_ray.baselines.registry import BASELINES
 from drag_ray.engine.adapter import ADAPTER_CONFIG_NAME
 from drag_ray.engine.config import EngineConfig
 from drag_ray.errors import ArtifactError, ConfigError
@@ -20,6 +20,11 @@ PRESET = "greedy"
 """The sampling of every policy but of baselines that have a preset of their own."""
 
 
+def name_beside(model: str, baseline: str) -> str:
+    """What a baseline that stands beside every policy is called beside this one."""
+    return f"{model}+{baseline}"
+
+
 @dataclass(frozen=True)
 class ModelPolicy:
     """A policy that an engine writes for.
@@ -27,8 +32,8 @@ class ModelPolicy:
     Attributes:
         name: what it is called in the report.
         engine: the engine's options for it.
-        source: the input of the evaluation that its adapter is, or the reward model that chooses of what it draws; empty for a
-            base model that writes alone. An adapter that the options name is an input of its own.
+        source: the input of the evaluation that its adapter or prompt is; empty for the base model. An adapter that the options
+            name is an input of its own.
         instructions: replace the agent's own; empty for these.
     """
 
@@ -64,7 +69,7 @@ def choose_models(
     """
     has_reward_model = find_reward_model(finetune_dir) is not None
     base = sections.engine.model_copy(update={"adapter": ""})
-    models = [ModelPolicy(BASE_NAME, base, "finetune" if has_reward_model else "")]
+    models = [ModelPolicy(BASE_NAME, base)]
     if prompt_dir:
         models.append(ModelPolicy(PROMPTED_NAME, base, "prompt", _require_prompt(prompt_dir, sections).instructions))
     if sections.engine.adapter:
@@ -77,35 +82,18 @@ def choose_models(
     if not sections.evaluate.adapters and finetune_dir and not has_reward_model:
         tuned = _tune(base, finetune_dir, takes_merged=sections.evaluate.merged and not has_gpu)
         models.append(ModelPolicy(TUNED_NAME, tuned, "finetune"))
-    _refuse_repeated([model.name for model in models] + choose_baselines(sections, finetune_dir))
+    beside = [name for name in sections.evaluate.baselines if BASELINES[name].need is Need.POLICY]
+    names = [model.name for model in models] + list(sections.evaluate.baselines)
+    _refuse_repeated(names + [name_beside(model.name, name) for model in models for name in beside])
     return models
 
 
-def choose_baselines(sections: EvaluateSections, finetune_dir: Path | None) -> list[str]:
-    """The baselines that are named, and those that a reward model is judged by if the run has trained one.
-
-    Raises:
-        ConfigError: a baseline needs a reward model and there is none.
-        ArtifactError: the reward model was not merged.
-    """
-    names = list(sections.evaluate.baselines)
-    if find_reward_model(finetune_dir):
-        return names + [name for name in REWARD_MODEL_JUDGES if name not in names]
-    for name in names:
-        if BASELINES[name].need is Need.REWARD_MODEL:
-            raise ConfigError(
-                f"evaluate.baselines {name!r}: the finetune stage has made no reward model to choose with. "
-                "Run: python jobs/finetune.py --finetune.method reward"
-            )
-    return names
-
-
 def choose_subject(models: Sequence[ModelPolicy], baselines: Sequence[str]) -> str:
-    """The policy whose gain is in question: the last adapter, or what a reward model chose, or what training started from, or
-    optimised instructions; empty where there is none of them.
+    """The policy whose gain is in question: the last adapter, or what chooses among the base model's replies, or what training
+    started from, or optimised instructions; empty where there is none of them.
     """
     adapters = [model.name for model in models if model.name not in (BASE_NAME, PROMPTED_NAME, START_NAME)]
-    chosen = [name for name in baselines if BASELINES[name].need is Need.REWARD_MODEL]
+    chosen = [name_beside(BASE_NAME, name) for name in baselines if BASELINES[name].need is Need.POLICY]
     untrained = [name for name in (START_NAME, PROMPTED_NAME) if any(model.name == name for model in models)]
     return next(iter([*adapters[-1:], *chosen, *untrained]), "")
 

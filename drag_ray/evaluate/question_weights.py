@@ -78,9 +78,10 @@ def weigh_question(trajectory: Trajectory, weight: float, index: PageIndex) -> T
 
 
 def _expands(trajectory: Trajectory) -> bool:
-    """Whether it searched for its question and more, once."""
+    """Whether it searched for its question and more, once. What was chosen of several searches was chosen with their weight."""
     searches = [turn for turn in trajectory.turns if turn.action is ActionKind.SEARCH and not turn.error]
-    return trajectory.query_mode == "expand" and len(trajectory.turns) == len(searches) == 1
+    is_chosen = any(turn.num_drawn_tokens for turn in searches)
+    return trajectory.query_mode == "expand" and len(trajectory.turns) == len(searches) == 1 and not is_chosen
 
 
 def _compute_mrr(trajectories: Sequence[Trajectory]) -> float:

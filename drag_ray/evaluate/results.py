@@ -16,10 +16,11 @@ class QuestionResult:
     """The values of one policy on one question.
 
     Ranks are 1-based, of the best evidence page, None beyond `depth`; `sequence_rank` is that in the rollout's page sequence
-    (see `page_sequence`).  `shown_by_turn` counts the distinct pages shown up to each turn.  `iterations_to_success` is the
-    1-based turn of the first search that showed evidence within `top_k`, None without one.  `anls` is None when the question has
-    no gold answer.  `question_rank` is that of the question searched as it stands, if the rollout `knows_question`.  `file` is
-    the document of the first evidence page, `group` the question's.
+    (see `page_sequence`).  Where replies were chosen of several, `num_completion_tokens` are those of all that were drawn, and
+    `choosing_ms` is what searching for them and choosing took, else None.  `shown_by_turn` counts the distinct pages shown up to
+    each turn.  `iterations_to_success` is the 1-based turn of the first search that showed evidence within `top_k`, None without
+    one.  `anls` is None when the question has no gold answer.  `question_rank` is that of the question searched as it stands, if
+    the rollout `knows_question`.  `file` is the document of the first evidence page, `group` the question's.
     A rollout in the query mode `expand` that did not search `falls_back` on the question: it has found what that finds.
     A rollout with an `error` has found nothing: every quality value is 0 or None, whatever it did before it failed.
     """
@@ -35,6 +36,7 @@ class QuestionResult:
     num_failed_searches: int
     num_format_errors: int
     num_completion_tokens: int
+    choosing_ms: float | None
     falls_back: bool
     iterations_to_success: int | None
     first_search_rank: int | None
@@ -124,7 +126,8 @@ def compute_result(trajectory: Trajectory) -> QuestionResult:
         num_searches=sum(turn.action is ActionKind.SEARCH for turn in trajectory.turns),
         num_failed_searches=sum(turn.action is ActionKind.SEARCH and bool(turn.error) for turn in trajectory.turns),
         num_format_errors=sum(turn.action is ActionKind.INVALID for turn in trajectory.turns),
-        num_completion_tokens=sum(len(turn.completion_token_ids) for turn in trajectory.turns),
+        num_completion_tokens=sum(turn.num_drawn_tokens or len(turn.completion_token_ids) for turn in trajectory.turns),
+        choosing_ms=_sum_choosing(trajectory.turns),
         falls_back=falls_back,
         iterations_to_success=None if trajectory.error else success,
         first_search_rank=ranks[0] if ranks else None,
@@ -144,6 +147,11 @@ def _list_rankings(trajectory: Trajectory) -> list[tuple[Hit, ...]]:
     if trajectory.error:
         return []
     return [turn.hits if turn.action is ActionKind.SEARCH else () for turn in trajectory.turns]
+
+
+def _sum_choosing(turns: Sequence[Turn]) -> float | None:
+    chosen = [turn.search_s for turn in turns if turn.num_drawn_tokens]
+    return 1000 * sum(chosen) if chosen else None
 
 
 def _find_success(turns: Sequence[Turn], top_k: int) -> int | None:
@@ -249,6 +257,7 @@ def _fail(question: Question, top_k: int, depth: int) -> QuestionResult:
         num_failed_searches=0,
         num_format_errors=0,
         num_completion_tokens=0,
+        choosing_ms=None,
         falls_back=False,
         iterations_to_success=None,
         first_search_rank=None,

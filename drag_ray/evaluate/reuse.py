@@ -5,10 +5,13 @@ Training again leaves the base model as it was; half of an evaluation's rollouts
 
 import json
 import shutil
+from dataclasses import asdict
 from pathlib import Path
 
 from drag_ray import artifacts
 from drag_ray.artifacts import PREVIOUS_DIR_NAME, Identity
+from drag_ray.baselines.candidates import REWARD_FEATURE
+from drag_ray.baselines.gain_model import GainModel
 from drag_ray.baselines.registry import list_engine_sections
 from drag_ray.evaluate.policies import ModelPolicy
 
@@ -16,15 +19,19 @@ ROLLOUTS_DIR_NAME = "rollouts"
 _MARK_NAME = "policy.json"
 
 
-def fingerprint_policy(model: ModelPolicy, identity: Identity) -> str:
-    """Stands for all that a policy's rollouts depend on: of the evaluation's inputs, the index and the policy's own adapter
-    or prompt."""
+def fingerprint_policy(model: ModelPolicy, identity: Identity, gain_model: GainModel | None = None) -> str:
+    """Stands for all that the rollouts on a policy's engine depend on: of the evaluation's inputs the index and the policy's own
+    adapter or prompt; and the model that `best_of` chooses by, if it takes part, with the reward model that this one asks.
+    """
     options = identity.config
     engine = options["engine"] | {"model": model.engine.model, "adapter": model.engine.adapter}
     inputs = {name: identity.inputs.get(name) for name in ("index", "engine.adapter", model.source)}
-    baselines = [options["evaluate"][section] for section in list_engine_sections()]
+    if gain_model and REWARD_FEATURE in gain_model.features:
+        inputs["finetune"] = identity.inputs.get("finetune")
+    sections = [options["evaluate"][section] for section in list_engine_sections()]
     agent = options["agent"] | ({"instructions": model.instructions} if model.instructions else {})
-    return artifacts.compute_fingerprint(options["seed"], agent, engine, *baselines, inputs, identity.code)
+    chooser = asdict(gain_model) if gain_model else {}
+    return artifacts.compute_fingerprint(options["seed"], agent, engine, *sections, chooser, inputs, identity.code)
 
 
 def list_earlier(stage_dir: Path) -> list[Path]:

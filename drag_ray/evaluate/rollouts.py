@@ -7,11 +7,13 @@ from pathlib import Path
 
 from drag_ray import schemas
 from drag_ray.agent.rollout import RolloutTask
-from drag_ray.baselines.baseline import Baseline, Sources
+from drag_ray.baselines.baseline import Baseline, Need, Sources
+from drag_ray.baselines.best_of import BestOf, BestOfConfig
 from drag_ray.baselines.registry import BASELINES
 from drag_ray.baselines.rollouts import BaselineOptions, build_rollouts
+from drag_ray.evaluate.chooser import CHOOSER_DIR_NAME, fit_chooser
 from drag_ray.evaluate.config import EvaluateSections
-from drag_ray.evaluate.policies import BASE_NAME, PRESET, ModelPolicy
+from drag_ray.evaluate.policies import BASE_NAME, PRESET, ModelPolicy, name_beside
 from drag_ray.evaluate.reuse import ROLLOUTS_DIR_NAME, fingerprint_policy, list_earlier, prepare_rollouts
 from drag_ray.finetune.outcome import find_reward_model
 from drag_ray.inputs import Inputs
@@ -24,15 +26,21 @@ from drag_ray.stage_folder import StageFolder
 from drag_ray.types import Question, Trajectory
 
 
-def prepare_baselines(names: Sequence[str], sections: EvaluateSections, inputs: Inputs) -> dict[str, Baseline]:
-    """The baselines of these names, with their options and all that they read before any rollout.
+def prepare_baselines(sections: EvaluateSections, inputs: Inputs, folder: StageFolder) -> dict[str, Baseline]:
+    """The baselines that are named, with their options and all that they read before any rollout; fits the model that one chooses
+    by.
 
     Raises:
+        ArtifactError: what that is fitted to was not made, or the run's reward model was not merged.
         DataError: that cannot be read.
         ConfigError: the index lacks what a baseline searches.
     """
-    reward_model = find_reward_model(inputs.find("finetune"))
+    names, reward_model = sections.evaluate.baselines, find_reward_model(inputs.find("finetune"))
     sources = Sources(sections.evaluate, inputs["index"], sections.seed, reward_model)
+    if any(BASELINES[name].need is Need.POLICY for name in names):
+        sources = replace(sources, gain_model=folder.path / CHOOSER_DIR_NAME)
+        max_questions = sections.evaluate.take(BestOfConfig).max_questions
+        fit_chooser(sections.agent, inputs, reward_model, max_questions, sections.seed, folder.path / CHOOSER_DIR_NAME)
     return {name: BASELINES[name].prepare(sources) for name in names}
 
 
@@ -44,30 +52,38 @@ def roll_out(
     inputs: Inputs,
     folder: StageFolder,
 ) -> tuple[dict[str, list[Trajectory]], dict[str, int]]:
-    """The trajectories of each policy, the baselines first, and the numbers of rollouts that are unfinished or set aside."""
+    """The trajectories of each policy, the baselines first but for those beside a policy, which follow it, and the numbers of
+    rollouts that are unfinished or set aside.
+    """
     tasks = build_plan(questions, (PRESET,), 1, sections.seed)
     options = BaselineOptions(sections.agent, baselines)
-    trajectories: dict[str, list[Trajectory]] = {name: [] for name in baselines}
+    alone = [name for name, baseline in baselines.items() if baseline.need is not Need.POLICY]
+    trajectories: dict[str, list[Trajectory]] = {name: [] for name in alone}
     for name, baseline in baselines.items():
         if not baseline.uses_engine():
             trajectories[name] = _run_without_engine(name, options, tasks, inputs["index"])
     left_out = {"unfinished": 0, "set_aside": 0}
     earlier = list_earlier(folder.path)
     for model in models:
-        plans = {model.name: tasks} | (_plan_baselines(baselines, tasks) if model.name == BASE_NAME else {})
+        plans = {model.name: tasks} | plan_baselines(model, baselines, tasks)
         finished, counts = _run_with_engine(model, plans, options, sections, inputs, folder, earlier)
         trajectories |= finished
         left_out = {name: count + counts[name] for name, count in left_out.items()}
     return trajectories, left_out
 
 
-def _plan_baselines(baselines: Mapping[str, Baseline], tasks: Sequence[RolloutTask]) -> dict[str, Sequence[RolloutTask]]:
-    """The rollouts of the baselines that the base model's engine writes for."""
-    return {
-        name: [replace(task, baseline=name, preset=baseline.preset or task.preset) for task in tasks]
-        for name, baseline in baselines.items()
-        if baseline.uses_engine()
-    }
+def plan_baselines(
+    model: ModelPolicy, baselines: Mapping[str, Baseline], tasks: Sequence[RolloutTask]
+) -> dict[str, Sequence[RolloutTask]]:
+    """The rollouts of the baselines that a policy's engine writes for."""
+    plans: dict[str, Sequence[RolloutTask]] = {}
+    for name, baseline in baselines.items():
+        planned = [replace(task, baseline=name, preset=baseline.preset or task.preset) for task in tasks]
+        if baseline.need is Need.POLICY:
+            plans[name_beside(model.name, name)] = planned
+        elif baseline.need is Need.ENGINE and model.name == BASE_NAME:
+            plans[name] = planned
+    return plans
 
 
 def _run_without_engine(name: str, options: BaselineOptions, tasks: Sequence[RolloutTask], index_dir: Path) -> list[Trajectory]:
@@ -92,14 +108,15 @@ def _run_with_engine(
 ) -> tuple[dict[str, list[Trajectory]], dict[str, int]]:
     """The trajectories of each plan on the engine of a model, and the runner's counts."""
     rollouts_dir = folder.path / ROLLOUTS_DIR_NAME / model.name
-    taken = prepare_rollouts(rollouts_dir, fingerprint_policy(model, folder.identity), earlier)
+    gain_model = next((chooser.gain_model for chooser in baselines.baselines.values() if isinstance(chooser, BestOf)), None)
+    taken = prepare_rollouts(rollouts_dir, fingerprint_policy(model, folder.identity, gain_model), earlier)
     if taken:
         print(f"{model.name}: has not changed; its rollouts are taken from {taken}", flush=True)
     agent = sections.agent
     if model.instructions:
         agent = agent.model_copy(update={"instructions": model.instructions})
     options = build_options(agent, model.engine, sections.rollout, inputs["index"], rollouts_dir)
-    options = replace(options, baselines=baselines)
+    options = replace(options, baselines=replace(baselines, agent=agent))
     plan = [task for tasks in plans.values() for task in tasks]
     counts = run_plan(plan, options, sections.rollout, f"evaluating {model.name}")
     rows = journal.read_trajectories(options.run_dir).to_pylist()

@@ -64,6 +64,7 @@ def build_rows(
     measures = build_measures(
         everything[0].top_k,
         everything[0].depth,
+        has_choices=any(result.choosing_ms is not None for result in everything),
         has_answers=any(result.anls is not None for result in everything),
         has_citations=any(result.document_citation.f1 > 0 for result in everything),
     )

@@ -1,6 +1,6 @@
 """The evaluate stage: every policy rolls out the same held-out questions on the same index; then they are compared.
 
-All are greedy but those that a reward model is judged by, which draw.
+All are greedy but those that choose among several replies, which are drawn.
 """
 
 from collections.abc import Mapping, Sequence
@@ -15,7 +15,7 @@ from drag_ray.evaluate.config import EvaluateSections
 from drag_ray.evaluate.console import format_console
 from drag_ray.evaluate.context import build_context
 from drag_ray.evaluate.examples import choose_examples
-from drag_ray.evaluate.policies import BASE_NAME, choose_baselines, choose_models, choose_subject
+from drag_ray.evaluate.policies import BASE_NAME, choose_models, choose_subject
 from drag_ray.evaluate.question_weights import FoundWeight, apply_found_weights
 from drag_ray.evaluate.questions import check_weighable, draw_held_out, draw_validation
 from drag_ray.evaluate.report import write_report
@@ -31,6 +31,8 @@ REPORT_NAME = "report.html"
 def run(sections: EvaluateSections, inputs: Inputs, folder: StageFolder) -> dict[str, Any]:
     """Roll out the held-out questions with every policy and write `comparison.json`, `results.jsonl` and `report.html`.
 
+    The folder `chooser` holds the model that `best_of` chooses by.
+
     Returns:
         Counts: questions, policies, rollouts that are unfinished or set aside, and the first hits of each policy.
 
@@ -41,9 +43,9 @@ def run(sections: EvaluateSections, inputs: Inputs, folder: StageFolder) -> dict
     """
     settings, finetune_dir, prompt_dir = sections.evaluate, inputs.find("finetune"), inputs.find("prompt")
     models = choose_models(sections, finetune_dir, prompt_dir, has_gpu=takes_gpus(sections.engine.device))
-    baselines = prepare_baselines(choose_baselines(sections, finetune_dir), sections, inputs)
     questions = draw_held_out(settings, inputs, sections.seed)
     weighed = draw_validation(inputs) if check_weighable(settings, sections.agent) else []
+    baselines = prepare_baselines(sections, inputs, folder)
     trajectories, left_out = roll_out(models, baselines, [*questions, *weighed], sections, inputs, folder)
     index = Searcher(inputs["index"] / "search_index")
     trajectories, weights = apply_found_weights(trajectories, weighed, settings.question_weights, index)

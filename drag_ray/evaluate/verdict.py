@@ -1,9 +1,11 @@
 """What the comparison says, in words, whichever way it went."""
 
+from drag_ray.baselines.best_of import BestOf
 from drag_ray.evaluate.comparison import Comparison
 from drag_ray.evaluate.differences import Difference
 from drag_ray.evaluate.measures import PRIMARY_MEASURE, Unit
 from drag_ray.evaluate.notation import write_interval, write_number, write_test
+from drag_ray.evaluate.policies import name_beside
 from drag_ray.evaluate.significance import POWER
 
 
@@ -25,7 +27,8 @@ def write_verdict(comparison: Comparison) -> list[str]:
     sentences = [_write_sentence(row.difference(comparison.subject, reference), comparison) for reference in references]
     if comparison.subject in comparison.turns:
         sentences += [_write_equal_pages(comparison, reference) for reference in references]
-    return sentences
+    choosing = [(policy, name_beside(policy, BestOf.name)) for policy in comparison.policies]
+    return sentences + [_write_price(comparison, *pair) for pair in choosing if pair[1] in comparison.policies]
 
 
 def write_room(comparison: Comparison) -> str:
@@ -41,7 +44,7 @@ def write_room(comparison: Comparison) -> str:
     )
 
 
-def _write_value(value: float, unit: Unit) -> str:
+def _write_value(value: float | None, unit: Unit) -> str:
     return f"{write_number(value, unit)}{' %' if unit is Unit.SHARE else ''}"
 
 
@@ -81,4 +84,19 @@ def _write_equal_pages(comparison: Comparison, reference: str) -> str:
         f"With all its searches {policy} shows {write_number(num_pages, Unit.COUNT)} pages a question and finds the evidence of "
         f"{write_number(success.metrics[policy].value, Unit.SHARE)} %; {reference} with as many pages of "
         f"{write_number(difference.reference_value, Unit.SHARE)} % {_write_facts(difference, comparison)}."
+    )
+
+
+def _write_price(comparison: Comparison, policy: str, chosen: str) -> str:
+    """What choosing among the replies of a policy finds and takes."""
+
+    def write(name: str, of: str) -> str:
+        row = comparison.row(name)
+        return _write_value(row.metrics[of].value, row.unit)
+
+    return (
+        f"{chosen} chooses among replies of {policy}: first-hit rate {write(PRIMARY_MEASURE, chosen)} beside "
+        f"{write(PRIMARY_MEASURE, policy)}, MRR {write('mrr', chosen)} beside {write('mrr', policy)}, for "
+        f"{write('num_completion_tokens', chosen)} tokens a question instead of {write('num_completion_tokens', policy)} and "
+        f"{write('choosing_ms', chosen)} ms for searching and choosing."
     )

@@ -133,7 +133,7 @@ class RolloutWorker:
             options = self._options
             build, baselines = (build_rollouts, options.baselines) if options.baselines else (build_proposals, options.proposers)
             assert baselines, "rollouts of a baseline need its options"
-            self._rollouts[baseline] = build(baseline, baselines, self._searcher, self._generate, options.policy.model)
+            self._rollouts[baseline] = build(baseline, baselines, self._searcher, self._generate, options.policy)
         return self._rollouts[baseline]
 
     async def _run(self, task: RolloutTask) -> Trajectory:

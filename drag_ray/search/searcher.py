@@ -11,7 +11,7 @@ from drag_ray.search.guard import guard
 from drag_ray.search.index import PAGES_NAME, REBUILD
 from drag_ray.search.page_table import PageTable
 from drag_ray.search.processes import IndexView, SearchProcesses
-from drag_ray.search.query import clean
+from drag_ray.search.query import clean, read_additions
 from drag_ray.search.ranker import Ranker, Ranking
 from drag_ray.search.snippet import Snippet, build_matcher, choose_window
 from drag_ray.types import Hit, Page
@@ -47,6 +47,10 @@ class Searcher:
     def analyze(self, text: str) -> list[str]:
         """The terms of a text in their order, repetitions included, as the index has them."""
         return self._ranker.analyzer.analyze(clean(text))
+
+    def read_additions(self, text: str) -> dict[str, float]:
+        """The terms of words that a policy wrote, each with its weight, which is 1 unless it is said as in `prognosis^2`."""
+        return read_additions(text, self._ranker.analyzer)
 
     def doc_freq(self, term: str) -> int:
         """The number of pages that hold a term (one of `analyze`, not a word).

@@ -200,7 +200,52 @@ def test_a_second_start_skips_everything(finished_run: tuple[Path, pl.DataFrame,
     assert [f"{name}: unchanged, skipped" in log for name in LOOP] == [True] * len(LOOP)
 
 
-def test_a_reward_model_chooses_of_what_the_base_model_draws(
+CHOOSING = [
+    *("--evaluate.limit", "4", "--evaluate.best-of.samples", "3", "--evaluate.best-of.preset", "high_temp"),
+    *("--evaluate.baselines", '["question", "best_of"]'),
+]
+
+
+def evaluate_choices(run_dir: Path) -> tuple[pl.DataFrame, str]:
+    """The results of an evaluation with best_of, and what it says."""
+    command = [sys.executable, "jobs/evaluate.py", *OPTIONS[:2], "--run-dir", str(run_dir), *CHOOSING]
+    finished = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=600, check=False)
+    assert finished.returncode == 0, finished.stderr[-3000:]
+    return pl.read_ndjson(run_dir / "evaluate" / "results.jsonl"), finished.stdout
+
+
+def test_best_of_chooses_beside_every_policy(finished_run: tuple[Path, pl.DataFrame, str], tmp_path: Path) -> None:
+    for name in ("index", "format", "finetune"):
+        (tmp_path / name).symlink_to(finished_run[0] / name)
+    results, said = evaluate_choices(tmp_path)
+    assert results["policy"].unique(maintain_order=True).to_list() == [
+        "question",
+        "base",
+        "base+best_of",
+        "tuned",
+        "tuned+best_of",
+    ]
+    assert set(results["error"]) == {""}
+    by_policy = {name: rows for (name,), rows in results.group_by("policy")}
+    for name in ("base", "tuned"):
+        chosen = by_policy[f"{name}+best_of"]
+        assert (chosen["num_searches"] == 1).all()
+        assert chosen["num_completion_tokens"].sum() > by_policy[name]["num_completion_tokens"].sum()
+        assert (chosen["choosing_ms"] > 0).all()
+        assert by_policy[name]["choosing_ms"].null_count() == 4
+        assert f"{name}+best_of chooses among replies of {name}" in " ".join(said.split())
+    model = json.loads((tmp_path / "evaluate" / "chooser" / "gain_model.json").read_text())
+    sides = pl.read_parquet(tmp_path / "format" / "questions.parquet")["side"].to_list()
+    assert 0 < model["figures"]["questions"] <= sides.count("train")
+    assert 0 < model["figures"]["validation_questions"] <= sides.count("validation")
+    rollouts = pl.read_parquet(tmp_path / "evaluate" / "rollouts" / "*" / "trajectories" / "*.parquet")
+    assert set(rollouts.filter(baseline="best_of")["preset"]) == {"high_temp"}
+    report = (tmp_path / "evaluate" / "report.html").read_text()
+    assert "sampling greedy (best_of: high_temp)" in report
+    assert "Choosing, ms" in report
+
+
+def test_a_reward_model_is_asked_for_what_it_says_of_the_texts(
     finished_run: tuple[Path, pl.DataFrame, str], tmp_path: Path
 ) -> None:
     """An untrained one, which costs nothing: what finetune makes of it is tested there."""
@@ -209,25 +254,14 @@ def test_a_reward_model_chooses_of_what_the_base_model_draws(
     from drag_ray.engine.pretrained import load_reward_model, load_tokenizer
     from drag_ray.stage_folder import StageFolder
 
-    (tmp_path / "index").symlink_to(finished_run[0] / "index")
+    for name in ("index", "format"):
+        (tmp_path / name).symlink_to(finished_run[0] / name)
     with StageFolder(tmp_path / "finetune", Identity("finetune", {}, {}, "test")) as folder:
         write_json(folder.path / "adapter" / "adapter_config.json", {"task_type": "SEQ_CLS"})
         load_reward_model(embedded_model_dir(), "bfloat16").save_pretrained(folder.path / "merged")
         load_tokenizer(embedded_model_dir()).save_pretrained(folder.path / "merged")
         folder.finish({})
-    options = ["--evaluate.limit", "4", "--evaluate.best-of.samples", "3", "--evaluate.best-of.preset", "high_temp"]
-    options += ["--evaluate.baselines", "question"]
-    command = [sys.executable, "jobs/evaluate.py", *OPTIONS[:2], "--run-dir", str(tmp_path), *options]
-    finished = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=600, check=False)
-    assert finished.returncode == 0, finished.stderr[-3000:]
-    assert "best_of" in finished.stdout.splitlines()[-4], finished.stdout
-    results = pl.read_ndjson(tmp_path / "evaluate" / "results.jsonl")
-    assert results["policy"].value_counts().sort("policy").rows() == [("base", 4), ("best_of", 4), ("drawn", 4), ("question", 4)]
-    rollouts = pl.read_parquet(tmp_path / "evaluate" / "rollouts" / "base" / "trajectories" / "*.parquet")
-    drawn = rollouts.filter(pl.col("model").str.contains("best_of|drawn"))
-    assert len(drawn["turns"].explode()) == 8
-    assert set(drawn["preset"]) == {"high_temp"}
-    assert "sampling greedy (drawn and best_of: high_temp)" in (tmp_path / "evaluate" / "report.html").read_text()
-    best = rollouts.filter(pl.col("model").str.contains("best_of"))["turns"].explode().struct.field("action")
-    assert best.to_list().count("search") >= 3  # of three draws one can nearly always be read
-    assert set(rollouts["error"]) == {""}
+    results, said = evaluate_choices(tmp_path)
+    assert results["policy"].unique(maintain_order=True).to_list() == ["question", "base", "base+best_of"]
+    assert "base+best_of" in said.splitlines()[-4], said
+    assert set(results["error"]) == {""}

@@ -2,9 +2,10 @@
 
 {"prompt": [{"role": "system", ...}, {"role": "user", "content": "Question: ..."}],
  "completion": [{"role": "assistant", "content": "<search>rotor</search>"}],
- "question_id": "q1", "trajectory_id": "q1-0", "query": "rotor", "score": -0.5}
+ "question_id": "q1", "trajectory_id": "q1-0", "baseline": "", "query": "rotor", "score": -0.5}
 
-The question itself (in the mode `expand`: nothing added) is among the queries, with a gain of 0.
+The question itself (in the mode `expand`: nothing added) is among the queries, with a gain of 0. `baseline` says which one wrote
+the query, `question` for that; it is empty for the policy's own.
 """
 
 import polars as pl
@@ -26,6 +27,7 @@ class ScoredRow(Row):
     completion: list[Message]
     question_id: str
     trajectory_id: str
+    baseline: str
     query: str
     score: float
 
@@ -41,7 +43,7 @@ def build_rows(part: ScoredPart, config: FormatConfig) -> pl.DataFrame:
     )
     return render_searches(part.add_conversations(first), "query", "reasoning", into="completion").select(
         cut_conversation("num_prompt_messages").alias("prompt"),
-        *("completion", "question_id", "trajectory_id", "query"),
+        *("completion", "question_id", "trajectory_id", "baseline", "query"),
         pl.col("gain").alias("score"),
     )
 

@@ -1,6 +1,6 @@
 """What qualifies the numbers of a report."""
 
-from drag_ray.baselines.best_of import BestOf, BestOfConfig, Drawn
+from drag_ray.baselines.best_of import BestOf, BestOfConfig
 from drag_ray.baselines.hyde import Hyde
 from drag_ray.baselines.question import RawQuestion
 from drag_ray.evaluate.context import describe_sampling
@@ -10,5 +10,4 @@ def test_policies_that_are_drawn_are_named_beside_the_greedy_ones() -> None:
     options = BestOfConfig(preset="high_temp")
     greedy = {"question": RawQuestion(), "hyde": Hyde()}
     assert describe_sampling(greedy) == "greedy"
-    drawn = {"drawn": Drawn(options), "best_of": BestOf(options)}
-    assert describe_sampling(greedy | drawn) == "greedy (drawn and best_of: high_temp)"
+    assert describe_sampling({**greedy, "best_of": BestOf(options)}) == "greedy (best_of: high_temp)"

@@ -3,15 +3,20 @@
 from pathlib import Path
 
 import pytest
+from factories import build_question
 
 from drag_ray import artifacts
+from drag_ray.baselines.best_of import BestOf
+from drag_ray.baselines.hyde import Hyde
 from drag_ray.baselines.registry import BASELINES
 from drag_ray.config import load
 from drag_ray.errors import ArtifactError, ConfigError
 from drag_ray.evaluate.config import EvaluateSections
-from drag_ray.evaluate.policies import choose_baselines, choose_models, choose_subject
+from drag_ray.evaluate.policies import choose_models, choose_subject
+from drag_ray.evaluate.rollouts import plan_baselines
 from drag_ray.finetune.outcome import find_reward_model
 from drag_ray.prompt.outcome import OptimisedPrompt, write_prompt
+from drag_ray.rollout.plan import build_plan
 from drag_ray.run_config import RunConfig
 
 
@@ -69,7 +74,8 @@ def test_before_training_the_adapter_that_collected_is_in_question(run_dir: Path
     artifacts.write_text(run_dir / "finetune" / "adapter" / "adapter_config.json", '{"task_type": "SEQ_CLS"}')
     models = choose_models(configure("--engine.adapter", collector), run_dir / "finetune", has_gpu=False)
     assert [model.name for model in models] == ["base", "start"]
-    assert choose_subject(models, ["question", "best_of"]) == "best_of"
+    assert choose_subject(models, ["question"]) == "start"
+    assert choose_subject(models, ["question", "best_of"]) == "base+best_of"
 
 
 @pytest.fixture
@@ -148,22 +154,38 @@ def test_wrong_adapter_entries_are_refused(run_dir: Path, entry: str, message: s
 
 
 def test_an_unknown_baseline_is_refused_when_the_options_are_read_and_names_the_known_ones() -> None:
-    assert choose_baselines(configure(), None) == ["question"]
     with pytest.raises(ConfigError, match=rf"evaluate\.baselines\.0: .*{'.*'.join(BASELINES)}.*, got 'bm25'"):
         configure("--evaluate.baselines", "bm25")
 
 
-def test_a_reward_model_is_no_policy_and_chooses_of_what_the_base_model_draws(run_dir: Path) -> None:
+def test_a_reward_model_is_no_policy(run_dir: Path) -> None:
     finetune_dir = run_dir / "finetune"
     assert find_reward_model(finetune_dir) is None
-    with pytest.raises(ConfigError, match=r"'best_of': the finetune stage has made no reward model.*--finetune\.method reward"):
-        choose_baselines(configure("--evaluate.baselines", "best_of"), finetune_dir)
-    artifacts.write_text(run_dir / "finetune" / "adapter" / "adapter_config.json", '{"task_type": "SEQ_CLS"}')
-    config = configure("--evaluate.baselines", '["best_of", "question"]')
+    artifacts.write_text(finetune_dir / "adapter" / "adapter_config.json", '{"task_type": "SEQ_CLS"}')
     assert find_reward_model(finetune_dir) == finetune_dir / "merged"
-    assert [(model.name, model.source) for model in choose_models(config, finetune_dir, has_gpu=False)] == [("base", "finetune")]
-    assert choose_baselines(config, finetune_dir) == ["best_of", "question", "drawn"]
-    assert choose_subject(choose_models(config, finetune_dir, has_gpu=False), ["best_of", "question", "drawn"]) == "best_of"
+    assert [model.name for model in choose_models(configure(), finetune_dir, has_gpu=False)] == ["base"]
+
+
+def test_best_of_stands_beside_every_policy(run_dir: Path) -> None:
+    folder = f"{run_dir}/finetune/adapter"
+    taken = configure("--evaluate.baselines", "best_of", "--evaluate.adapters", f"base+best_of={folder}")
+    with pytest.raises(ConfigError, match=r"'base\+best_of' is given twice"):
+        choose_models(taken, run_dir / "finetune", has_gpu=False)
+    config = configure("--evaluate.baselines", "best_of")
+    models = choose_models(config, run_dir / "finetune", has_gpu=False)
+    tasks = build_plan([build_question()], ("greedy",), 1, 0)
+    plans = {model.name: plan_baselines(model, {"best_of": BestOf(), "hyde": Hyde()}, tasks) for model in models}
+    assert {name: list(plan) for name, plan in plans.items()} == {"base": ["base+best_of", "hyde"], "tuned": ["tuned+best_of"]}
+    [task] = plans["tuned"]["tuned+best_of"]
+    assert (task.baseline, task.preset) == ("best_of", "default")
+
+
+def test_the_rows_of_training_are_read_where_a_choice_is_learned_from_them() -> None:
+    unread = {
+        options: configure(*options).list_unread()
+        for options in ((), ("--evaluate.baselines", "best_of"), ("--evaluate.split", "validation"))
+    }
+    assert list(unread.values()) == [("format",), (), ()]
 
 
 def test_the_gain_of_the_last_adapter_is_in_question(run_dir: Path) -> None:

@@ -24,4 +24,5 @@ def test_the_question_is_among_the_queries_and_gains_nothing(process, mode: str,
     )
     rows = build_rows(part, FormatConfig()).to_dicts()
     assert {row["query"]: row["score"] for row in rows} == pytest.approx({"good": 0.3691, asked: 0, "bad": -0.6309}, abs=1e-4)
+    assert {row["query"]: row["baseline"] for row in rows} == {"good": "", asked: "question", "bad": ""}
     assert [row["completion"][0]["content"] for row in rows if row["query"] == asked] == [f"<search>{asked}</search>"]
