@@ -3,8 +3,8 @@
 A row is a policy on the held-out questions of a set. This script makes those of policies without a model, on finished index
 stages (`python jobs/index.py --run-dir runs/NAME ...`), and takes those of models from finished evaluations. A row of the
 same set, split, model, policy and seed replaces the one that is there. `vs_question` holds for each measure the difference, the
-ends of its interval, its p-value and that p-value corrected (Holm) over all rows and measures of the file; `vs_best_untrained` the
-same of a trained policy and the untrained one with the highest MRR, whose name is beside it.
+ends of its interval, its p-value and that p-value corrected (Holm) over all rows and measures of the file. `vs_best_untrained`
+holds the same of a trained policy and the untrained one with the highest MRR, whose name is beside it.
 
 python benchmarks/bench_effect.py --index medquad=runs/medquad/index [--index NAME=FOLDER ...]
 python benchmarks/bench_effect.py --evaluation medquad=runs/medquad/evaluate [--evaluation NAME=FOLDER ...] [--split dev]
@@ -29,9 +29,10 @@ from drag_ray.baselines.rollouts import BaselineOptions, build_rollouts
 from drag_ray.corpus.question_table import draw_split
 from drag_ray.evaluate.comparison import compare
 from drag_ray.evaluate.config import EvaluateConfig
-from drag_ray.evaluate.policies import BASE_NAME, PROMPTED_NAME
+from drag_ray.evaluate.policies import BASE_NAME
 from drag_ray.evaluate.results import compute_results
 from drag_ray.evaluate.significance import holm
+from drag_ray.prompt.outcome import PROMPTED_NAME
 from drag_ray.rollout.plan import build_plan
 from drag_ray.search.searcher import Searcher
 from drag_ray.types import Trajectory
