@@ -93,7 +93,9 @@ def describe_figures(model: GainModel) -> str:
     figures = model.figures
     fitted = f"fitted to {figures.get('candidates', 0):.0f} searches for {figures.get('questions', 0):.0f} questions"
     if not figures.get("validation_questions"):
-        return f"{fitted}; without validation questions nothing is known of its worth"
+        return f"{fitted}; without validation questions nothing is known of its worth, and every question stays as it is"
+    if not model.features:
+        return f"{fitted}; choosing gains nothing on validation questions, so every question stays as it is"
     return (
         f"{fitted}; on {figures['validation_questions']:.0f} validation questions choosing gains "
         f"{figures['chosen_gain']:+.4f} of the {figures['oracle_gain']:+.4f} that are there, the policy's first reply alone "

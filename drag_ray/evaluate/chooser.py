@@ -104,8 +104,8 @@ def fit_chooser(
 def fit_best(train: Sequence[DescribedQuestion], validation: Sequence[DescribedQuestion], *, has_rewards: bool) -> GainModel:
     """The model of gain, with its figures.
 
-    A reward model has been trained on the train side, where it is too sure of itself. So its rewards are read only if choosing
-    with them gains more on the validation side than without.
+    One that gains nothing on the validation side is none: then every question stays as it is. A reward model has been trained on
+    the train side, where it is too sure of itself; so its rewards are read only if choosing with them gains more than without.
 
     Args:
         train: questions to fit to, of which one has a search at least.
@@ -115,11 +115,11 @@ def fit_best(train: Sequence[DescribedQuestion], validation: Sequence[DescribedQ
     names = CandidateReader.list_features(has_rewards=has_rewards)
     rows, gains = [row for each in train for row in each.rows], [gain for each in train for gain in each.gains]
     numbers = [number for number, each in enumerate(train) for _ in each.rows]
-    fitted = []
+    counts = {"questions": len(train), "candidates": len(rows)}
+    fitted = [GainModel(figures=counts | compute_figures(GainModel(), validation))]  # of equal ones the first is taken
     for num_features in sorted({len(LIST_FEATURES), len(names)}):
         model = fit_gain_model(names[:num_features], [row[:num_features] for row in rows], gains, numbers)
-        figures = {"questions": len(train), "candidates": len(rows), **model.figures, **compute_figures(model, validation)}
-        fitted.append(replace(model, figures=figures))
+        fitted.append(replace(model, figures={**counts, **model.figures, **compute_figures(model, validation)}))
     return max(fitted, key=lambda model: model.figures["chosen_gain"])
 
 

@@ -46,10 +46,12 @@ def test_options_reach_the_baselines(tmp_path: Path) -> None:
 def test_what_choosing_was_worth_on_validation_questions_is_said() -> None:
     figures = {"questions": 900, "candidates": 8822, "validation_questions": 100, "wins": 7, "losses": 2}
     gains = {"chosen_gain": 0.0125, "oracle_gain": 0.05, "first_gain": -0.01}
-    said = BestOf(gain_model=GainModel(figures={**figures, **gains})).describe()
+    model = GainModel(("rbo",), (0.5,), (0.2,), (0.1, 0.0), 0.01, {**figures, **gains})
+    said = BestOf(gain_model=model).describe()
     assert said.startswith(BestOf.summary)
     assert "fitted to 8822 searches for 900 questions; on 100 validation questions choosing gains +0.0125 of the +0.0500" in said
     assert "first reply alone -0.0100: utility over the question's, better on 7 and worse on 2" in said
+    assert "gains nothing on validation questions" in BestOf(gain_model=GainModel(figures=figures)).describe()
     assert "without validation questions nothing is known of its worth" in BestOf(gain_model=GainModel()).describe()
 
 

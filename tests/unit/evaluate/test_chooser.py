@@ -93,10 +93,11 @@ def test_at_most_so_many_questions_are_searched(inputs: Inputs, tmp_path: Path) 
     assert fit(inputs, tmp_path, max_questions=4).figures["questions"] == 4
 
 
-def test_without_validation_questions_there_is_a_model_of_which_nothing_is_known(inputs: Inputs, tmp_path: Path) -> None:
+def test_without_validation_questions_every_question_stays_as_it_is(inputs: Inputs, tmp_path: Path) -> None:
     path = tmp_path / "format" / "reward" / "validation.parquet"
     artifacts.write_parquet(path, pl.read_parquet(tmp_path / "format" / "reward" / "train.parquet").clear().to_arrow())
-    assert fit(inputs, tmp_path / "chooser").figures["validation_questions"] == 0
+    model = fit(inputs, tmp_path / "chooser")
+    assert (model.features, model.figures["validation_questions"], model.figures["candidates"]) == ((), 0, 60)
 
 
 def describe(rewards: list[float], gains: list[float]) -> DescribedQuestion:
@@ -110,8 +111,7 @@ def test_rewards_are_read_only_where_they_help_on_validation_questions() -> None
     assert helps.features[-1] == REWARD_FEATURE
     assert helps.figures["chosen_gain"] == 0.5
     harms = fit_best(train, [describe([1.0, -1.0], [-0.5, 0.5])], has_rewards=True)
-    assert harms.features == LIST_FEATURES
-    assert harms.figures["chosen_gain"] == 0
+    assert (harms.features, harms.figures["chosen_gain"], harms.predict([[1.0], [2.0]])) == ((), 0, [0, 0])
 
 
 def test_figures_are_of_what_the_policy_itself_would_offer() -> None:
