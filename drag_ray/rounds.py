@@ -12,8 +12,10 @@ from typing import Any, TypeVar
 
 from drag_ray.address import Address
 from drag_ray.artifacts import write_json, write_text
+from drag_ray.baselines.question import RawQuestion
 from drag_ray.config import BaseConfig
 from drag_ray.errors import ConfigError
+from drag_ray.evaluate.config import VALIDATION
 from drag_ray.evaluate.history import CHOSEN_BY, RoundResult, build_page, choose_best, format_history
 from drag_ray.finetune.outcome import ADAPTER_DIR_NAME, TUNED_NAME
 from drag_ray.pipeline import list_pipeline, run_stages
@@ -73,8 +75,10 @@ def build_round(config: RunConfig, number: int) -> RunConfig:
 
 
 def build_validation(round_config: RunConfig) -> RunConfig:
-    """The options of a round's evaluation: the base model and the round's own policy, on the questions kept for validation."""
-    evaluate = round_config.evaluate.model_copy(update={"split": "validation", "limit": 0})
+    """The options of a round's evaluation: the question, the base model and the round's own policy, on the questions kept for
+    validation. What else is compared is left to the run's own evaluation."""
+    asked = {"split": VALIDATION, "limit": 0, "baselines": (RawQuestion.name,), "adapters": (), "question_weights": ()}
+    evaluate = round_config.evaluate.model_copy(update=asked)
     engine = round_config.engine.model_copy(update={"adapter": ""})
     return round_config.model_copy(update={"evaluate": evaluate, "engine": engine})
 

@@ -23,12 +23,14 @@ LOOP = [name for name, stage in STAGES.items() if not stage.switch]
 NUM_ROLLOUTS = 8 * (3 + 4 + 1 + 4)  # samples, draws of key words, RM3 and draws of neighbours
 OPTIONS = [
     *("--config", "jobs/configs/demo.toml"),
-    *("--corpus.limit-pages", "150"),
-    *("--agent.max-iterations", "3", "--agent.max-tokens", "16", "--engine.logprobs"),
+    *("--corpus.documents", "manuals", "--corpus.questions", "manuals"),
+    *("--corpus.manual-packages", "numpy", "--corpus.limit-pages", "150"),
+    *("--agent.question-weight", "3", "--agent.max-iterations", "3", "--agent.max-tokens", "16", "--engine.logprobs"),
+    *("--collect.proposals", '["question_keywords", "rm3", "neighbours"]'),
     *("--collect.limit", "8", "--collect.samples-per-question", "3", "--rollout.chunk-rollouts", "4"),
     *("--rollout.concurrent-rollouts", "4", "--rollout.flush-s", "0"),
     *("--format.validation-fraction", "0.3", "--finetune.epochs", "2", "--evaluate.limit", "6"),
-    *("--evaluate.baselines", "question"),
+    *("--evaluate.baselines", "question", "--evaluate.question-weights", "[]"),
 ]
 
 
@@ -181,7 +183,7 @@ def test_validation_questions_are_asked_without_the_test_questions(
 ) -> None:
     for name in ("index", "format", "finetune"):
         (tmp_path / name).symlink_to(finished_run[0] / name)
-    options = ["--evaluate.split", "validation", "--evaluate.baselines", "question"]
+    options = ["--evaluate.split", "validation", "--evaluate.baselines", "question", "--evaluate.question-weights", "[]"]
     command = [sys.executable, "jobs/evaluate.py", *OPTIONS[:2], "--run-dir", str(tmp_path), *options]
     finished = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=600, check=False)
     assert finished.returncode == 0, finished.stderr[-3000:]

@@ -34,8 +34,12 @@ def test_the_last_entry_of_the_curriculum_holds_for_all_rounds_that_follow(confi
 
 
 def test_a_round_is_judged_by_validation_questions_and_by_its_own_adapter_alone(config: RunConfig) -> None:
-    judged = build_validation(build_round(config, 2))
+    compared = {"baselines": ("rm3",), "adapters": ("third=elsewhere",), "question_weights": (1.0, 2.0)}
+    asked = config.model_copy(update={"evaluate": config.evaluate.model_copy(update=compared)})
+    judged = build_validation(build_round(asked, 2))
     assert (judged.evaluate.split, judged.evaluate.limit, judged.engine.adapter) == ("validation", 0, "")
+    # Adapters of later rounds are not there yet, and weights are found on these very questions.
+    assert (judged.evaluate.baselines, judged.evaluate.adapters, judged.evaluate.question_weights) == (("question",), (), ())
 
 
 def test_the_run_is_evaluated_with_the_best_round_on_the_split_that_was_asked_for(config: RunConfig) -> None:
