@@ -32,7 +32,14 @@ CONVERSATION = {
             },
         ),
         ("kto", {"prompt": MESSAGES, "completion": MESSAGES, "label": pa.bool_(), **ORIGIN, "score": pa.float64()}),
-        ("reward", {"prompt": MESSAGES, "completion": MESSAGES, **ORIGIN, "query": pa.string(), "score": pa.float64()}),
+        (
+            "reward",
+            {
+                **{"prompt": MESSAGES, "completion": MESSAGES},
+                **ORIGIN,
+                **{"baseline": pa.string(), "query": pa.string(), "score": pa.float64()},
+            },
+        ),
         (
             "rl_steps",
             {
