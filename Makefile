@@ -1,7 +1,7 @@
 # Every target does its own set-up; a second run skips what is done.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help setup demo serve test check lint unit integration gpu bench lock clean
+.PHONY: help setup demo serve test check lint unit integration slow gpu bench lock clean
 
 # Without compiled bytecode each of the many processes would spend most of a minute on imports.
 unexport PYTHONDONTWRITEBYTECODE
@@ -12,8 +12,6 @@ ACCELERATOR ?= $(shell command -v nvidia-smi >/dev/null 2>&1 && echo gpu || echo
 BIN := .venv/bin
 STAMP := .venv/.installed-$(ACCELERATOR)
 CONFIG ?= jobs/configs/demo.toml
-# Two files of tests at a time: much of a test is waiting for processes to start.
-SIDE_BY_SIDE ?= --numprocesses=2 --dist=loadfile
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -46,10 +44,13 @@ lint: setup ## ruff and pyright
 	$(BIN)/pyright
 
 unit: setup ## unit and contract tests
-	$(BIN)/python -m pytest -q $(SIDE_BY_SIDE) tests/unit tests/contracts
+	$(BIN)/python -m pytest -q --numprocesses=2 --dist=loadfile tests/unit tests/contracts
 
 integration: setup ## each stage on a local Ray with the real engine and the real model
-	$(BIN)/python -m pytest -q $(SIDE_BY_SIDE) tests/integration
+	$(BIN)/python -m pytest -q -m "not slow" tests/integration
+
+slow: setup ## the integration tests that CI leaves out for their time
+	$(BIN)/python -m pytest -q -m slow tests/integration
 
 gpu: setup ## what only an NVIDIA GPU shows; not part of CI
 	$(BIN)/python -m pytest -q tests/gpu

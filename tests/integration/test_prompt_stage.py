@@ -21,6 +21,7 @@ from drag_ray.search.index import build_index
 from drag_ray.stage_folder import StageFolder
 from drag_ray.types import Evidence, Page, Question
 
+pytestmark = pytest.mark.slow
 ROOT = Path(__file__).parents[2]
 WORDS = ("rotor", "spar", "valve", "pump", "flap", "wheel", "wing", "fuel", "brake", "nozzle", "cabin", "hinge")
 NUM_COLLECTED = 28

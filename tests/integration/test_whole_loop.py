@@ -178,6 +178,7 @@ def test_training_saw_no_test_question(finished_run: tuple[Path, pl.DataFrame, s
     assert not trained & evaluated
 
 
+@pytest.mark.slow
 def test_validation_questions_are_asked_without_the_test_questions(
     finished_run: tuple[Path, pl.DataFrame, str], tmp_path: Path
 ) -> None:
@@ -245,25 +246,3 @@ def test_best_of_chooses_beside_every_policy(finished_run: tuple[Path, pl.DataFr
     report = (tmp_path / "evaluate" / "report.html").read_text()
     assert "sampling greedy (best_of: high_temp)" in report
     assert "Choosing, ms" in report
-
-
-def test_a_reward_model_is_asked_for_what_it_says_of_the_texts(
-    finished_run: tuple[Path, pl.DataFrame, str], tmp_path: Path
-) -> None:
-    """An untrained one, which costs nothing: what finetune makes of it is tested there."""
-    from drag_ray.artifacts import Identity, write_json
-    from drag_ray.engine.embedded import embedded_model_dir
-    from drag_ray.engine.pretrained import load_reward_model, load_tokenizer
-    from drag_ray.stage_folder import StageFolder
-
-    for name in ("index", "format"):
-        (tmp_path / name).symlink_to(finished_run[0] / name)
-    with StageFolder(tmp_path / "finetune", Identity("finetune", {}, {}, "test")) as folder:
-        write_json(folder.path / "adapter" / "adapter_config.json", {"task_type": "SEQ_CLS"})
-        load_reward_model(embedded_model_dir(), "bfloat16").save_pretrained(folder.path / "merged")
-        load_tokenizer(embedded_model_dir()).save_pretrained(folder.path / "merged")
-        folder.finish({})
-    results, said = evaluate_choices(tmp_path)
-    assert results["policy"].unique(maintain_order=True).to_list() == ["question", "base", "base+best_of"]
-    assert "base+best_of" in said.splitlines()[-4], said
-    assert set(results["error"]) == {""}
