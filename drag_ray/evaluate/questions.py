@@ -63,7 +63,8 @@ def draw_validation(inputs: Inputs) -> list[Question]:
     index_dir, format_dir = inputs["index"], inputs.find("format")
     if format_dir is None:
         raise ArtifactError(
-            "evaluate: this run has no format stage, which puts questions on the validation side. Run: python jobs/format.py"
+            "evaluate: this run has no format stage, which puts questions on the validation side. Run: python jobs/format.py, "
+            "or ask test questions without evaluate.question_weights."
         )
     _refuse_other_rows(inputs.find("finetune"), format_dir)
     _refuse_seen(inputs.find("prompt"), format_dir)
