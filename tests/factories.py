@@ -5,6 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 from drag_ray.agent.protocols.registry import get_protocol
+from drag_ray.prompt.outcome import OptimisedPrompt
 from drag_ray.types import ActionKind, Evidence, Hit, Page, Question, StopReason, Trajectory, Turn
 
 TOP_K = 3
@@ -144,3 +145,24 @@ def ask_for_answer(trajectory: Trajectory) -> Trajectory:
     messages = json.loads(trajectory.messages)
     messages[trajectory.turns[-1].num_prompt_messages - 1]["content"] += "\n\n" + get_protocol("tags").final_request
     return replace(trajectory, messages=json.dumps(messages))
+
+
+def build_optimised_prompt(**fields: Any) -> OptimisedPrompt:
+    """Other instructions for the embedded model, which rewrites."""
+    defaults: dict[str, Any] = {
+        "instructions": "Write other words.",
+        "own_instructions": "Write words.",
+        "score": 0.75,
+        "own_score": 0.5,
+        "question_score": 0.25,
+        "num_validation_questions": 30,
+        "rollouts": 190,
+        "max_rollouts": 200,
+        "failed_rollouts": 0,
+        "proposals": 9,
+        "accepted": 2,
+        "model": "embedded",
+        "query_mode": "rewrite",
+        "protocol": "tags",
+    }
+    return OptimisedPrompt(**{**defaults, **fields})

@@ -25,7 +25,7 @@ from drag_ray.search.predictors import (
     compute_wig,
 )
 from drag_ray.search.searcher import Searcher
-from drag_ray.types import Hit
+from drag_ray.types import Evidence, Hit
 
 _RANKING_FEATURES = (
     *("top_score", "gap_2", "gap_k", "mean_score", "nqc", "wig", "clarity", "num_terms", "mean_idf", "coverage"),
@@ -209,7 +209,7 @@ class CandidateReader:
         return compute_idf(self._doc_freq(term), self._searcher.num_pages)
 
     def _read_terms(self, file: str, page_number: int) -> Counter[str]:
-        return Counter(self._searcher.analyze(self._searcher.text(Hit(file, page_number, 1, 0.0))))
+        return Counter(self._searcher.analyze(self._searcher.text(Evidence(file, page_number))))
 
 
 def _name_page(hit: Hit) -> tuple[str, int]:

@@ -21,7 +21,7 @@ from drag_ray.baselines.weights import write_weights
 from drag_ray.baselines.word_forms import WordForms
 from drag_ray.config import BaseConfig
 from drag_ray.engine.generate import GenerateFn, Request
-from drag_ray.types import Evidence, Hit, Question
+from drag_ray.types import Question
 
 if TYPE_CHECKING:
     from drag_ray.search.searcher import Searcher
@@ -138,7 +138,7 @@ class NeighbourFeedback:
         self._num_words = self._has_word.sum(axis=0)
         self._page_terms = {page: frozenset[str]() for question in questions for page in question.evidence}
         for page in self._page_terms:
-            self._page_terms[page] = frozenset(self.forms.add(self._read_text(page)))
+            self._page_terms[page] = frozenset(self.forms.add(searcher.text(page)))
         self._doc_freq = cache(searcher.doc_freq)
         self._files_of: defaultdict[str, set[str]] = defaultdict(set)
         for question in questions:
@@ -180,6 +180,3 @@ class NeighbourFeedback:
                 if lift > 0:
                     weights[term] = count * lift
         return dict(sorted(weights.items(), key=lambda item: (-item[1], item[0])))
-
-    def _read_text(self, page: Evidence) -> str:
-        return self._searcher.text(Hit(page.file, page.page_number, 1, 0.0))

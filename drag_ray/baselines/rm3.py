@@ -18,7 +18,7 @@ from drag_ray.baselines.weights import write_weights
 from drag_ray.baselines.word_forms import WordForms
 from drag_ray.config import BaseConfig
 from drag_ray.engine.generate import GenerateFn, Request
-from drag_ray.types import Hit
+from drag_ray.types import Evidence
 
 if TYPE_CHECKING:
     from drag_ray.search.searcher import Searcher
@@ -112,7 +112,7 @@ class RelevanceModel:
 
     def _compute_term_shares(self, file: str, page_number: int) -> dict[str, float]:
         """The terms of a page that may join a query, with their shares of these terms' occurrences."""
-        counts = Counter(self._searcher.analyze(self._searcher.page(Hit(file, page_number, 1, 0.0)).text))
+        counts = Counter(self._searcher.analyze(self._searcher.page(Evidence(file, page_number)).text))
         return _normalise({term: count for term, count in counts.items() if self._may_join(term)})
 
     def _may_join(self, term: str) -> bool:

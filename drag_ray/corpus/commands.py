@@ -10,13 +10,9 @@ from typing import Any
 
 from drag_ray import artifacts
 from drag_ray.corpus.command_reference import Task, read_reference
-from drag_ray.corpus.manual_chapters import gather_chapters, take_chapters
-from drag_ray.corpus.manual_pdf import render_manual
-from drag_ray.corpus.manuals import QUESTIONS_NAME
+from drag_ray.corpus.manual_chapters import MAX_EVIDENCE_PAGES, QUESTIONS_NAME, gather_chapters, take_chapters, write_chapters
 
 _MIN_WORDS = 3
-# A task of more commands than this tells none of them apart.
-_MAX_EVIDENCE_PAGES = 8
 
 
 def build_commands(out_dir: Path, limit_pages: int = 0) -> None:
@@ -30,15 +26,11 @@ def build_commands(out_dir: Path, limit_pages: int = 0) -> None:
     commands, tasks = read_reference()
     if limit_pages:
         commands = take_chapters(commands, limit_pages)
-    places: dict[str, tuple[str, int]] = {}
-    for service, entries in gather_chapters(commands).items():
-        file = f"{service}.pdf"
-        artifacts.write_bytes(out_dir / file, render_manual(entries))
-        places |= {entry.name: (file, number) for number, entry in enumerate(entries, start=1)}
+    places = write_chapters(out_dir, {f"{service}.pdf": entries for service, entries in gather_chapters(commands).items()})
     artifacts.write_jsonl(out_dir / QUESTIONS_NAME, _phrase_questions(tasks, places))
 
 
-def _phrase_questions(tasks: list[Task], places: dict[str, tuple[str, int]]) -> list[dict[str, Any]]:
+def _phrase_questions(tasks: list[Task], places: dict[str, dict[str, Any]]) -> list[dict[str, Any]]:
     """A question is the task with its service, as far as the title does not name the command itself."""
     same_task: dict[tuple[str, str], list[Task]] = defaultdict(list)
     for task in tasks:
@@ -47,16 +39,15 @@ def _phrase_questions(tasks: list[Task], places: dict[str, tuple[str, int]]) -> 
     for same in same_task.values():
         first, commands = same[0], sorted({task.command for task in same})
         names = [command.split()[-1] for command in commands]
-        if len(first.text.split()) < _MIN_WORDS or len(commands) > _MAX_EVIDENCE_PAGES:
+        if len(first.text.split()) < _MIN_WORDS or len(commands) > MAX_EVIDENCE_PAGES:
             continue
         if any(name in first.text for name in names if "-" in name) or any(command not in places for command in commands):
             continue
-        evidence = [places[command] for command in commands]
         rows.append(
             {
                 "id": f"command-{len(rows)}-{names[0]}",
                 "question": f"{first.text} ({first.product})",
-                "evidence": [{"file": file, "page_number": number} for file, number in evidence],
+                "evidence": [places[command] for command in commands],
                 "answers": commands,
                 "category": commands[0].split()[1],
             }

@@ -1,11 +1,18 @@
-"""Chapters of a manual: the entries of a module, or of a class that has enough of them."""
+"""Chapters of a manual, a file each: the entries of a module, or of a class that has enough of them."""
 
 import hashlib
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
 
+from drag_ray import artifacts
 from drag_ray.corpus.manual_entries import ManualEntry
+from drag_ray.corpus.manual_pdf import render_manual
 
+QUESTIONS_NAME = "questions.jsonl"
+MAX_EVIDENCE_PAGES = 8
+"""A question about more entries than this tells none of them apart."""
 _MIN_CHAPTER_ENTRIES = 8
 
 
@@ -30,3 +37,12 @@ def take_chapters(entries: Sequence[ManualEntry], limit: int) -> list[ManualEntr
         (taken if fits else left_out).extend(chapters[chapter])
     taken += left_out[: max(limit - len(taken), 0)]
     return sorted(taken, key=lambda entry: entry.name)
+
+
+def write_chapters(out_dir: Path, chapters: Mapping[str, Sequence[ManualEntry]]) -> dict[str, dict[str, Any]]:
+    """Write each chapter as the PDF of its name, one page an entry; returns the evidence page of each entry by its name."""
+    places: dict[str, dict[str, Any]] = {}
+    for file, entries in chapters.items():
+        artifacts.write_bytes(out_dir / file, render_manual(entries))
+        places |= {entry.name: {"file": file, "page_number": number} for number, entry in enumerate(entries, start=1)}
+    return places

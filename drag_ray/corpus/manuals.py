@@ -1,4 +1,4 @@
-"""The embedded corpus: reference manuals of installed packages, as PDFs, with questions.
+"""The embedded corpus of manuals: reference manuals of installed packages, as PDFs, with questions.
 
 Nobody wrote this text for a benchmark.  A page is an entry without the first sentence of its docstring; the
 question is that sentence, the evidence every page whose entry is summarised by it.
@@ -10,17 +10,13 @@ from pathlib import Path
 from typing import Any
 
 from drag_ray import artifacts
-from drag_ray.corpus.manual_chapters import gather_chapters, take_chapters
+from drag_ray.corpus.manual_chapters import MAX_EVIDENCE_PAGES, QUESTIONS_NAME, gather_chapters, take_chapters, write_chapters
 from drag_ray.corpus.manual_entries import ManualEntry, read_entries
 from drag_ray.corpus.manual_groups import compute_groups, normalise
-from drag_ray.corpus.manual_pdf import render_manual
 from drag_ray.errors import ConfigError
 
-QUESTIONS_NAME = "questions.jsonl"
 _MIN_BODY_CHARS = 80
 _QUESTION_WORDS = range(4, 41)
-# A sentence that summarises more entries than this tells none of them apart.
-_MAX_EVIDENCE_PAGES = 8
 _REFERENCES = ("see ", "alias ", "refer ", "in-place version", "out-of-place version")
 
 
@@ -42,30 +38,26 @@ def build_manuals(out_dir: Path, packages: Sequence[str], limit_pages: int = 0) 
         # What earlier packages left over goes to the later ones.
         share = -(-(limit_pages - len(manual)) // (len(packages) - position))
         manual += take_chapters(entries, share) if limit_pages else entries
-    places: dict[str, tuple[str, int]] = {}
-    for module, entries in gather_chapters(manual).items():
-        file = f"{entries[0].package}/{module}.pdf"
-        artifacts.write_bytes(out_dir / file, render_manual(entries))
-        places |= {entry.name: (file, number) for number, entry in enumerate(entries, start=1)}
+    chapters = gather_chapters(manual).items()
+    places = write_chapters(out_dir, {f"{entries[0].package}/{module}.pdf": entries for module, entries in chapters})
     artifacts.write_jsonl(out_dir / QUESTIONS_NAME, _phrase_questions(manual, places))
 
 
-def _phrase_questions(entries: Sequence[ManualEntry], places: dict[str, tuple[str, int]]) -> list[dict[str, Any]]:
+def _phrase_questions(entries: Sequence[ManualEntry], places: dict[str, dict[str, Any]]) -> list[dict[str, Any]]:
     groups = compute_groups(entries)
     same_sentence: dict[str, list[int]] = defaultdict(list)
     for index, entry in enumerate(entries):
         same_sentence[normalise(entry.sentence)].append(index)
     rows: list[dict[str, Any]] = []
     for indices in same_sentence.values():
-        if not any(_is_askable(entries[index]) for index in indices) or len(indices) > _MAX_EVIDENCE_PAGES:
+        if not any(_is_askable(entries[index]) for index in indices) or len(indices) > MAX_EVIDENCE_PAGES:
             continue
         first = entries[indices[0]]
-        evidence = [places[entries[index].name] for index in indices]
         rows.append(
             {
                 "id": f"manual-{first.name}",
                 "question": first.sentence,
-                "evidence": [{"file": file, "page_number": number} for file, number in evidence],
+                "evidence": [places[entries[index].name] for index in indices],
                 "answers": [entries[index].name for index in indices],
                 "category": first.package,
                 "group": groups[indices[0]],

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 from drag_ray.agent.environment import PageIndex, compute_evidence_rank
 from drag_ray.agent.scores import compute_rank_score
-from drag_ray.evaluate.results import compute_reciprocal_rank
+from drag_ray.evaluate.results import compute_result
 from drag_ray.types import ActionKind, Question, Trajectory
 
 
@@ -85,11 +85,4 @@ def _expands(trajectory: Trajectory) -> bool:
 
 
 def _compute_mrr(trajectories: Sequence[Trajectory]) -> float:
-    ranks = [_find_rank(trajectory) for trajectory in trajectories]
-    return sum(map(compute_reciprocal_rank, ranks)) / len(ranks)
-
-
-def _find_rank(trajectory: Trajectory) -> int | None:
-    """Of the evidence in the first search, which is for the question itself where the rollout made none."""
-    searches = [turn.evidence_rank for turn in trajectory.turns if turn.action is ActionKind.SEARCH]
-    return searches[0] if searches else trajectory.question_rank
+    return sum(compute_result(trajectory).reciprocal_rank for trajectory in trajectories) / len(trajectories)

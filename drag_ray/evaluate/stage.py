@@ -47,8 +47,10 @@ def run(sections: EvaluateSections, inputs: Inputs, folder: StageFolder) -> dict
     weighed = draw_validation(inputs) if check_weighable(settings, sections.agent) else []
     baselines = prepare_baselines(sections, inputs, folder)
     trajectories, left_out = roll_out(models, baselines, [*questions, *weighed], sections, inputs, folder)
-    index = Searcher(inputs["index"] / "search_index")
-    trajectories, weights = apply_found_weights(trajectories, weighed, settings.question_weights, index)
+    weights: dict[str, FoundWeight] = {}
+    if weighed:
+        index = Searcher(inputs["index"] / "search_index")
+        trajectories, weights = apply_found_weights(trajectories, weighed, settings.question_weights, index)
     results = compute_results(trajectories, questions)
     # Before training the question is whether the model itself beats the first baseline.
     trained = choose_subject(models, list(baselines))

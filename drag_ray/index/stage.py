@@ -18,7 +18,8 @@ from drag_ray.corpus import page_images, parts
 from drag_ray.corpus.commands import build_commands
 from drag_ray.corpus.config import COMMANDS, EMBEDDED, CorpusConfig
 from drag_ray.corpus.documents import list_documents
-from drag_ray.corpus.manuals import QUESTIONS_NAME, build_manuals
+from drag_ray.corpus.manual_chapters import QUESTIONS_NAME
+from drag_ray.corpus.manuals import build_manuals
 from drag_ray.corpus.near_duplicates import count_near_duplicates, find_near_duplicates, list_evidence, write_near_duplicates
 from drag_ray.corpus.page_images import PageImages
 from drag_ray.corpus.page_reader import PageReader
@@ -118,10 +119,12 @@ def _prepare_documents(corpus: CorpusConfig, folder: StageFolder) -> Path:
         return Path(corpus.documents).expanduser().resolve()
     root = folder.path.resolve() / "documents"
     # The questions are written last, so a resumed stage can tell that the documents are whole.
-    if not (root / QUESTIONS_NAME).exists() and corpus.documents == COMMANDS:
+    if (root / QUESTIONS_NAME).exists():
+        return root
+    if corpus.documents == COMMANDS:
         print("building the command reference of the AWS CLI", flush=True)
         build_commands(root, corpus.limit_pages)
-    elif not (root / QUESTIONS_NAME).exists():
+    else:
         print(f"building the manuals of {', '.join(corpus.manual_packages)}", flush=True)
         build_manuals(root, corpus.manual_packages, corpus.limit_pages)
     return root

@@ -14,7 +14,7 @@ from drag_ray.prompt.feedback import Outcome, build_outcome
 from drag_ray.rollout.options import WorkerOptions, start_engine
 from drag_ray.search.config import SYNTAX_HELP
 from drag_ray.search.searcher import Searcher
-from drag_ray.types import Evidence, Hit, Trajectory
+from drag_ray.types import Evidence, Trajectory
 
 _PROPOSAL_PRESET = "default"
 
@@ -68,5 +68,4 @@ class PromptWorker:
         return trajectory
 
     def _read_page(self, page: Evidence) -> str:
-        text = self._searcher.text(Hit(page.file, page.page_number, rank=1, score=0.0))
-        return collapse_spaces(text)[: self._page_chars]
+        return collapse_spaces(self._searcher.text(page))[: self._page_chars]

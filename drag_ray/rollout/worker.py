@@ -20,7 +20,7 @@ from drag_ray.rollout.plan import Chunk, Successes, choose_next, group_by_questi
 from drag_ray.rollout.work_queue import AdmissionControl
 from drag_ray.search.config import SYNTAX_HELP
 from drag_ray.search.searcher import Searcher
-from drag_ray.types import Evidence, Hit, Page, Trajectory
+from drag_ray.types import Trajectory
 
 _Args = TypeVarTuple("_Args")
 _Result = TypeVar("_Result")
@@ -58,7 +58,7 @@ class RolloutWorker:
         self._searcher = Searcher(options.index_dir)
         self._environment = SearchEnvironment(self._searcher, options.agent.top_k, options.agent.depth)
         record = self._searcher.record
-        search = (self._environment, record.fingerprint, SYNTAX_HELP[record.syntax], self._read_page)
+        search = (self._environment, record.fingerprint, SYNTAX_HELP[record.syntax], self._searcher.page)
         self._rollouts = {"": Rollouts(options.agent, options.policy, generate, *search, options.prompt_sets)}
         self._journal = Journal(options.run_dir, options.flush_s)
         self._disk = ThreadPoolExecutor(1, "journal")  # a write must not hold up the rollouts, and writes keep their order
@@ -179,9 +179,6 @@ class RolloutWorker:
     def _note_load(self, started: int = 0) -> None:
         self._num_running += started
         self._recorder.set_load(self._num_running, self._num_pending - self._num_running)
-
-    def _read_page(self, page: Evidence) -> Page:
-        return self._searcher.page(Hit(page.file, page.page_number, rank=1, score=0.0))
 
     async def _summarise(self, trajectories: Sequence[Trajectory], num_skipped: int) -> pa.Table:
         num_hinted = sum(trajectory.hinted and not trajectory.error for trajectory in trajectories)

@@ -14,7 +14,7 @@ from drag_ray.search.processes import IndexView, SearchProcesses
 from drag_ray.search.query import clean, read_additions
 from drag_ray.search.ranker import Ranker, Ranking
 from drag_ray.search.snippet import Snippet, build_matcher, choose_window
-from drag_ray.types import Hit, Page
+from drag_ray.types import Evidence, Hit, Page
 
 _MIN_BATCH = 256
 """A batch of fewer queries takes less time than handing it to other processes."""
@@ -145,24 +145,24 @@ class Searcher:
         return Snippet(hit.file, hit.page_number, page_text[start:end], start, inside)
 
     @guard
-    def page(self, hit: Hit) -> Page:
-        """The page of a hit, with its text.
+    def page(self, hit: Hit | Evidence) -> Page:
+        """The page of a hit or an evidence page, with its text.
 
         Raises:
-            SearchIndexError: the hit is of another index.
+            SearchIndexError: it is of another index.
         """
         return self._pages.page(self._row(hit))
 
     @guard
-    def text(self, hit: Hit) -> str:
-        """The text of a hit's page, for who needs no more of it.
+    def text(self, hit: Hit | Evidence) -> str:
+        """The text of such a page, for who needs no more of it.
 
         Raises:
-            SearchIndexError: the hit is of another index.
+            SearchIndexError: it is of another index.
         """
         return self._pages.text(self._row(hit))
 
-    def _row(self, hit: Hit) -> int:
+    def _row(self, hit: Hit | Evidence) -> int:
         row = self._pages.row(hit.file, hit.page_number)
         if row is None:
             raise SearchIndexError(f"{hit.file}, page {hit.page_number}: not in this index.")

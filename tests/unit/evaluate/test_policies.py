@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from factories import build_question
+from factories import build_optimised_prompt, build_question
 
 from drag_ray import artifacts
 from drag_ray.baselines.best_of import BestOf
@@ -15,7 +15,7 @@ from drag_ray.evaluate.config import EvaluateSections
 from drag_ray.evaluate.policies import choose_models, choose_subject
 from drag_ray.evaluate.rollouts import plan_baselines
 from drag_ray.finetune.outcome import find_reward_model
-from drag_ray.prompt.outcome import OptimisedPrompt, write_prompt
+from drag_ray.prompt.outcome import write_prompt
 from drag_ray.rollout.plan import build_plan
 from drag_ray.run_config import RunConfig
 
@@ -81,23 +81,7 @@ def test_before_training_the_adapter_that_collected_is_in_question(run_dir: Path
 @pytest.fixture
 def prompt_dir(tmp_path: Path) -> Path:
     """A prompt stage that has found other instructions for the embedded model, which rewrites."""
-    prompt = OptimisedPrompt(
-        instructions="Write other words.",
-        own_instructions="Write words.",
-        score=0.75,
-        own_score=0.5,
-        question_score=0.25,
-        num_validation_questions=30,
-        rollouts=190,
-        max_rollouts=200,
-        failed_rollouts=0,
-        proposals=9,
-        accepted=2,
-        model="embedded",
-        query_mode="rewrite",
-        protocol="tags",
-    )
-    write_prompt(tmp_path / "prompt", prompt)
+    write_prompt(tmp_path / "prompt", build_optimised_prompt())
     return tmp_path / "prompt"
 
 

@@ -5,33 +5,18 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
-from factories import build_question
+from factories import build_optimised_prompt, build_question
 
 from drag_ray import artifacts
 from drag_ray.artifacts import Identity
 from drag_ray.errors import DamageError, DataError
 from drag_ray.prompt.budget import count_collected
-from drag_ray.prompt.outcome import OptimisedPrompt, read_prompt, write_prompt
+from drag_ray.prompt.outcome import read_prompt, write_prompt
 from drag_ray.prompt.questions import divide_questions
 from drag_ray.stage_folder import StageFolder
 from drag_ray.types import Evidence, Question
 
-PROMPT = OptimisedPrompt(
-    instructions="Write other words.",
-    own_instructions="Write words.",
-    score=0.75,
-    own_score=0.5,
-    question_score=0.25,
-    num_validation_questions=30,
-    rollouts=190,
-    max_rollouts=200,
-    failed_rollouts=0,
-    proposals=9,
-    accepted=2,
-    model="embedded",
-    query_mode="expand",
-    protocol="tags",
-)
+PROMPT = build_optimised_prompt(query_mode="expand")
 
 
 def test_a_prompt_is_read_as_it_was_written(tmp_path: Path) -> None:
