@@ -162,11 +162,11 @@ def run_collect(arguments: argparse.Namespace, folder: Path) -> dict[str, Any]:
         index_dir=(arguments.index_dir / "search_index").resolve(),
         agent=agent,
         engine=engine,
-        policy=Policy(engine.model),
+        policies={"": Policy(engine.model)},
         concurrent_rollouts=arguments.concurrency,
         flush_s=5,
         images_dir=(arguments.index_dir / page_images.DIR_NAME).resolve() if arguments.page_view == "image" else None,
-        build_engine=lambda config, images: kind(config, images, str(folder), num_engines, engine_options, **extra),
+        build_engine=lambda config, images, adapters: kind(config, images, str(folder), num_engines, engine_options, **extra),
     )
     started = time.time()
     with connect(ClusterConfig()), Load() as load:

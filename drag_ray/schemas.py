@@ -115,6 +115,7 @@ TRAJECTORIES = _versioned(
         ("question_rank", pa.int32()),
         ("baseline", pa.string()),
         ("prompt_set", pa.int32()),
+        ("policy", pa.string()),
     ],
     "trajectories",
 )

@@ -130,7 +130,7 @@ class Trajectory:
     both are empty where it was not searched.  With the query mode `expand` the turns' queries are what was searched together
     with the question, whose words weighed `question_weight` each.
     `baseline` names the baseline that wrote in the policy's place, if one did.  With a `prompt_set` above 0 the policy was asked
-    with another opening than that of `messages`.
+    with another opening than that of `messages`. Where several policies are compared, `policy` names that which asked.
     A `hinted` rollout was shown the evidence page with its question. Its `messages` are without the hint; the prompts
     had it, so their token ids, and the log-probabilities given them, are left out. It says nothing of the policy.
     """
@@ -168,3 +168,4 @@ class Trajectory:
     question_rank: int | None = None
     baseline: str = ""
     prompt_set: int = 0
+    policy: str = ""

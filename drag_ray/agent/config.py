@@ -72,5 +72,8 @@ class AgentConfig(BaseConfig):
 
     def ask_with(self, prompt_set: PromptSet) -> "AgentConfig":
         """The same agent with another opening."""
-        instructions = prompt_set.instructions or self.instructions
-        return self.model_copy(update={"instructions": instructions, "examples": prompt_set.examples})
+        return self.instruct(prompt_set.instructions).model_copy(update={"examples": prompt_set.examples})
+
+    def instruct(self, instructions: str) -> "AgentConfig":
+        """The same agent with other instructions, if there are any."""
+        return self.model_copy(update={"instructions": instructions or self.instructions})

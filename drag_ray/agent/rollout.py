@@ -27,7 +27,8 @@ class RolloutTask:
     """A rollout to run: the question, which sample of it, the preset it is drawn with and its seed.
 
     `baseline` names the baseline that asks in the agent's place, empty for the agent itself. A `hinted` rollout is
-    shown the evidence page together with the question. A `prompt_set` above 0 counts the agent's other openings.
+    shown the evidence page together with the question. A `prompt_set` above 0 counts the agent's other openings. `policy` names
+    that which asks, where several are compared.
     """
 
     question: Question
@@ -37,18 +38,21 @@ class RolloutTask:
     baseline: str = ""
     hinted: bool = False
     prompt_set: int = 0
+    policy: str = ""
 
     @property
     def id(self) -> str:
-        return compute_rollout_id(self.question.id, self.preset, self.sample_index, self.baseline, self.hinted)
+        rollout_id = compute_rollout_id(self.question.id, self.preset, self.sample_index, self.baseline, self.hinted)
+        return rollout_id + (f"@{self.policy}" if self.policy else "")
 
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """What is recorded of the model that writes: its name and its adapter's."""
+    """The model that writes: its name, the folder of its adapter if it has one, and instructions in place of the agent's own."""
 
     model: str
     adapter: str = ""
+    instructions: str = ""
 
 
 def compute_rollout_id(question_id: str, preset: str, sample_index: int, baseline: str = "", hinted: bool = False) -> str:
@@ -159,6 +163,7 @@ class Rollouts:
             seed=(task.seed + step) & 0x7FFF_FFFF,
             stop=self._protocol.stop,
             tools=self._protocol.tools,
+            adapter=self._policy.adapter,
         )
         started = time.perf_counter()
         choice = await self._choose(request, task.question.question) if self._choose else None
@@ -246,6 +251,7 @@ class Rollouts:
             question_rank=asked.evidence_rank,
             baseline=task.baseline,
             prompt_set=task.prompt_set,
+            policy=task.policy,
         )
 
 

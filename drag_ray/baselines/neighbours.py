@@ -7,7 +7,6 @@ it is what a user can have without training one; and its draws show a policy wor
 """
 
 import random
-import re
 from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 from functools import cache, lru_cache
@@ -17,6 +16,7 @@ from typing import TYPE_CHECKING, Self
 from pydantic import Field
 
 from drag_ray.baselines.baseline import BaselineContext, Sources, TermBaseline, WriteAdditions, build_query_reply
+from drag_ray.baselines.question_words import QuestionWords
 from drag_ray.baselines.weights import write_weights
 from drag_ray.baselines.word_forms import WordForms
 from drag_ray.config import BaseConfig
@@ -26,9 +26,6 @@ from drag_ray.types import Question
 if TYPE_CHECKING:
     from drag_ray.search.searcher import Searcher
 
-_WORD = re.compile(r"\w+")
-_LEAST_SHARE, _LEAST_QUESTIONS = 0.002, 3
-"""Words that so few questions have speak of a subject, and not of what is asked about it."""
 _LEAST_PAGES = 3
 """A term of fewer of the neighbours' pages is there by chance."""
 
@@ -122,20 +119,11 @@ class NeighbourFeedback:
     """
 
     def __init__(self, questions: tuple[Question, ...], searcher: "Searcher", num_neighbours: int) -> None:
-        import numpy as np
-
         self.forms = WordForms(searcher.analyze)
         self._searcher = searcher
         self._questions = questions
         self._num_neighbours = num_neighbours
-        words = [set(_WORD.findall(question.question.lower())) for question in questions]
-        counts = Counter(word for of_question in words for word in of_question)
-        least = max(_LEAST_QUESTIONS, _LEAST_SHARE * len(questions))
-        self._places = {word: place for place, word in enumerate(sorted(word for word, n in counts.items() if n >= least))}
-        self._has_word = np.zeros((len(self._places), len(questions)), dtype=np.uint8)
-        for column, of_question in enumerate(words):
-            self._has_word[[self._places[word] for word in of_question if word in self._places], column] = 1
-        self._num_words = self._has_word.sum(axis=0)
+        self._words = QuestionWords([question.question for question in questions])
         self._page_terms = {page: frozenset[str]() for question in questions for page in question.evidence}
         for page in self._page_terms:
             self._page_terms[page] = frozenset(self.forms.add(searcher.text(page)))
@@ -153,9 +141,7 @@ class NeighbourFeedback:
         """
         import numpy as np
 
-        asked = [self._places[word] for word in set(_WORD.findall(question.lower())) if word in self._places]
-        shared = self._has_word[asked].sum(axis=0)
-        similarity = shared / np.maximum(self._num_words + len(asked) - shared, 1)
+        similarity = self._words.compare(question)
         own = self._files_of.get(question, set())
         neighbours: list[Question] = []
         for row in np.argsort(-similarity, kind="stable"):

@@ -94,7 +94,8 @@ class PassageBaseline(TermBaseline):
         return write
 
     async def _write_passage(self, generate: GenerateFn, question: str, request: Request) -> Generation:
-        return await generate(Request(self.build_messages(question), request.sampling, self.options.max_tokens, request.seed))
+        messages, max_tokens = self.build_messages(question), self.options.max_tokens
+        return await generate(replace(request, messages=messages, max_tokens=max_tokens, stop=(), tools=()))
 
 
 def extract_passage(text: str) -> str:

@@ -14,6 +14,7 @@ from drag_ray.baselines.neighbours import Neighbours
 from drag_ray.baselines.query2doc import Query2doc
 from drag_ray.baselines.question import RawQuestion
 from drag_ray.baselines.rm3 import Rm3
+from drag_ray.baselines.templates import Templates
 
 _BASELINES: tuple[type[Baseline], ...] = (
     RawQuestion,
@@ -24,6 +25,7 @@ _BASELINES: tuple[type[Baseline], ...] = (
     Hyde,
     Query2doc,
     Neighbours,
+    Templates,
     BestOf,
 )
 BASELINES: dict[str, type[Baseline]] = {baseline.name: baseline for baseline in _BASELINES}

@@ -4,7 +4,7 @@ They make them to be compared with the policy (`build_rollouts`), or as examples
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from drag_ray.agent.config import AgentConfig
 from drag_ray.agent.environment import SearchEnvironment
@@ -101,4 +101,4 @@ def build_proposals(
 
 
 def _name_policy(name: str, baseline: Baseline, policy: Policy) -> Policy:
-    return Policy(f"{name}:{policy.model}", policy.adapter) if baseline.uses_engine() else Policy(name)
+    return replace(policy, model=f"{name}:{policy.model}") if baseline.uses_engine() else Policy(name)

@@ -5,7 +5,6 @@ from typing import Any
 
 from drag_ray.baselines.baseline import Sources
 from drag_ray.baselines.registry import BASELINES
-from drag_ray.baselines.rollouts import BaselineOptions
 from drag_ray.collect.config import CollectSections
 from drag_ray.corpus.question_table import draw_split
 from drag_ray.inputs import Inputs
@@ -42,7 +41,7 @@ def run(sections: CollectSections, inputs: Inputs, folder: StageFolder) -> dict[
         build_options(sections.agent, sections.engine, sections.rollout, inputs["index"], folder.path),
         enough_successes=settings.enough_successes,
         prompt_sets=settings.prompt_sets,
-        proposers=BaselineOptions(sections.agent, proposers),
+        proposers=proposers,
     )
     counts = run_plan(plan, options, sections.rollout, "collecting")
     yields = {

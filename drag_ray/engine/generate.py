@@ -40,7 +40,7 @@ class Request:
     """One reply to draw.
 
     `stop` strings end it and stay part of it; equal seeds draw equal replies; `tools` are the functions that the
-    model's chat template shows to it.
+    model's chat template shows to it; `adapter` is the folder of the LoRA adapter to write with, one of the engine's, or empty.
     """
 
     messages: tuple[Message, ...]
@@ -49,6 +49,7 @@ class Request:
     seed: int
     stop: tuple[str, ...] = ()
     tools: tuple[dict[str, Any], ...] = ()
+    adapter: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ import contextlib
 import itertools
 import os
 import tempfile
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -51,8 +51,6 @@ def build_engine_args(config: EngineConfig, **overrides: Any) -> Any:
         # A prompt that is prefilled in parts rewinds its seeded generator, which torch cannot do on a CPU: the engine dies.
         options |= {"enable_chunked_prefill": False, "max_num_batched_tokens": max(config.max_model_len, _CPU_BATCHED_TOKENS)}
         options |= {"block_size": _CPU_BLOCK_TOKENS}
-    if config.adapter:
-        options |= {"enable_lora": True, "max_lora_rank": config.max_lora_rank, "max_loras": 1}
     return AsyncEngineArgs(**(options | overrides))
 
 
@@ -67,6 +65,7 @@ class VllmEngine:
     Args:
         config: the model and what it may take of the machine.
         images: where the images of prompts come from; None for prompts of text alone.
+        adapters: folders of the LoRA adapters that requests may ask for.
 
     Raises:
         ConfigError: vLLM refuses the options or the model, or the model has no chat template, so there is no way to write a
@@ -74,12 +73,13 @@ class VllmEngine:
         EngineDiedError: the engine does not start, for example for want of memory.
     """
 
-    def __init__(self, config: EngineConfig, images: ImageSource | None = None) -> None:
+    def __init__(self, config: EngineConfig, images: ImageSource | None = None, adapters: Sequence[str] = ()) -> None:
         from vllm.lora.request import LoRARequest
         from vllm.usage.usage_lib import UsageContext
         from vllm.v1.engine.async_llm import AsyncLLM
 
-        engine_args = build_engine_args(config, disable_log_stats=True, **build_image_options(config, images))
+        options = build_image_options(config, images) | _build_adapter_options(config, adapters)
+        engine_args = build_engine_args(config, disable_log_stats=True, **options)
         # As for vLLM's offline class: large batches, where its servers take small ones for quick first tokens.
         try:
             vllm_config = engine_args.create_engine_config(UsageContext.LLM_CLASS)
@@ -99,7 +99,7 @@ class VllmEngine:
         self._rendering = ThreadPoolExecutor(_RENDERING_THREADS, "render")
         self._max_model_len = config.max_model_len
         self._logprobs, self._seeds = config.logprobs, config.seeds
-        self._adapter = LoRARequest("adapter", 1, config.adapter) if config.adapter else None
+        self._adapters = {folder: LoRARequest(folder, number, folder) for number, folder in enumerate(adapters, start=1)}
         self._request_numbers = itertools.count()
         if not getattr(self._tokenizer, "chat_template", None):
             raise ConfigError(f"engine.model {config.model!r}: has no chat template. Choose an instruction-tuned model.")
@@ -113,9 +113,10 @@ class VllmEngine:
         prompt_token_ids, opens_reasoning = await loop.run_in_executor(self._rendering, self._render, request)
         prompt = await self._build_prompt(prompt_token_ids, request)
         params = self._build_sampling_params(request)
+        adapter = self._adapters[request.adapter] if request.adapter else None
         request_id = str(next(self._request_numbers))
         try:
-            async for output in self._engine.generate(prompt, params, request_id, lora_request=self._adapter):  # type: ignore[arg-type]
+            async for output in self._engine.generate(prompt, params, request_id, lora_request=adapter):  # type: ignore[arg-type]
                 if output.finished:
                     return _to_generation(output.outputs[0], prompt_token_ids, opens_reasoning)
         except EngineDeadError as error:
@@ -173,6 +174,14 @@ class VllmEngine:
             self._image_inputs.close()
         self._rendering.shutdown()
         self._engine.shutdown()
+
+
+def _build_adapter_options(config: EngineConfig, adapters: Sequence[str]) -> dict[str, Any]:
+    if not adapters:
+        return {}
+    # One place stays empty: on a CPU vLLM takes the adapter in the last place for requests that name none, if they share a batch
+    # with others.
+    return {"enable_lora": True, "max_lora_rank": config.max_lora_rank, "max_loras": len(adapters) + 1}
 
 
 @contextlib.contextmanager

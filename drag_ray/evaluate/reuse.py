@@ -5,6 +5,7 @@ Training again leaves the base model as it was; half of an evaluation's rollouts
 
 import json
 import shutil
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
@@ -14,9 +15,10 @@ from drag_ray.baselines.candidates import REWARD_FEATURE
 from drag_ray.baselines.gain_model import GainModel
 from drag_ray.baselines.registry import list_engine_sections
 from drag_ray.evaluate.policies import ModelPolicy
+from drag_ray.rollout import journal
 
 ROLLOUTS_DIR_NAME = "rollouts"
-_MARK_NAME = "policy.json"
+_MARK_NAME = "policies.json"
 
 
 def fingerprint_policy(model: ModelPolicy, identity: Identity, gain_model: GainModel | None = None) -> str:
@@ -35,32 +37,42 @@ def fingerprint_policy(model: ModelPolicy, identity: Identity, gain_model: GainM
 
 
 def list_earlier(stage_dir: Path) -> list[Path]:
-    """Folders of rollouts in evaluations that were set aside, the newest first."""
+    """Folders of an engine's rollouts in evaluations that were set aside, the newest first."""
     marks = (stage_dir.parent / PREVIOUS_DIR_NAME).glob(f"{stage_dir.name}-*/{ROLLOUTS_DIR_NAME}/*/{_MARK_NAME}")
     return [mark.parent for mark in sorted(marks, key=lambda mark: mark.stat().st_mtime, reverse=True)]
 
 
-def prepare_rollouts(folder: Path, fingerprint: str, earlier: list[Path]) -> Path | None:
-    """Make a policy's folder of rollouts, or find it made, and copy what an earlier evaluation has of the same policy into it.
+def prepare_rollouts(folder: Path, fingerprints: Mapping[str, str], earlier: Sequence[Path]) -> dict[str, Path]:
+    """Make the folder of an engine's rollouts, or find it made; what earlier evaluations have of its policies is copied into it.
 
-    The mark that says which policy it is comes last, so a folder without it is a copy that was cut short.
+    The mark that says which policies they are comes last, so a folder without it is a copy that was cut short.
+
+    Args:
+        folder: where they are kept.
+        fingerprints: of each policy by its name, see `fingerprint_policy`.
+        earlier: as of `list_earlier`.
 
     Returns:
-        Where the copy is from, if one was made.
+        Where the rollouts of a policy are from, if some were copied.
     """
-    if _read_mark(folder) == fingerprint:
-        return None
+    if _read_mark(folder) == fingerprints:
+        return {}
     if folder.exists():
         shutil.rmtree(folder)
-    source = next((path for path in earlier if _read_mark(path) == fingerprint), None)
-    if source:
-        shutil.copytree(source, folder, ignore=shutil.ignore_patterns(_MARK_NAME))
-    artifacts.write_json(folder / _MARK_NAME, {"fingerprint": fingerprint})
-    return source
+    marks = {path: _read_mark(path) for path in earlier}
+    sources: dict[str, Path] = {}
+    for name, fingerprint in fingerprints.items():
+        source = next((path for path, mark in marks.items() if mark.get(name) == fingerprint), None)
+        if source:
+            journal.copy_policy(source, folder, name)
+            sources[name] = source
+    artifacts.write_json(folder / _MARK_NAME, fingerprints)
+    return sources
 
 
-def _read_mark(folder: Path) -> str | None:
+def _read_mark(folder: Path) -> dict[str, str]:
     try:
-        return json.loads((folder / _MARK_NAME).read_text(encoding="utf-8"))["fingerprint"]
-    except (OSError, ValueError, KeyError, TypeError):
-        return None
+        mark = json.loads((folder / _MARK_NAME).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return mark if isinstance(mark, dict) else {}

@@ -6,11 +6,12 @@ from dataclasses import replace
 from pathlib import Path
 
 from drag_ray import schemas
-from drag_ray.agent.rollout import RolloutTask
+from drag_ray.agent.rollout import Policy, RolloutTask
 from drag_ray.baselines.baseline import Baseline, Need, Sources
 from drag_ray.baselines.best_of import BestOf, BestOfConfig
 from drag_ray.baselines.registry import BASELINES
 from drag_ray.baselines.rollouts import BaselineOptions, build_rollouts
+from drag_ray.engine.adapter import check_adapter
 from drag_ray.evaluate.chooser import CHOOSER_DIR_NAME, fit_chooser
 from drag_ray.evaluate.config import EvaluateSections
 from drag_ray.evaluate.policies import BASE_NAME, PRESET, ModelPolicy, name_beside
@@ -63,22 +64,33 @@ def roll_out(
         if not baseline.uses_engine():
             trajectories[name] = _run_without_engine(name, options, tasks, inputs["index"])
     left_out = {"unfinished": 0, "set_aside": 0}
-    earlier = list_earlier(folder.path)
-    for model in models:
-        plans = {model.name: tasks} | plan_baselines(model, baselines, tasks)
-        finished, counts = _run_with_engine(model, plans, options, sections, inputs, folder, earlier)
+    for number, sharing in enumerate(group_by_engine(models), start=1):
+        rollouts_dir = folder.path / ROLLOUTS_DIR_NAME / f"engine{number}"
+        plans = {name: plan for model in sharing for name, plan in plan_policy(model, baselines, tasks).items()}
+        _take_earlier(sharing, baselines, rollouts_dir, folder)
+        finished, counts = _run_with_engine(sharing, plans, baselines, sections, inputs["index"], rollouts_dir)
         trajectories |= finished
         left_out = {name: count + counts[name] for name, count in left_out.items()}
     return trajectories, left_out
 
 
-def plan_baselines(
+def group_by_engine(models: Sequence[ModelPolicy]) -> list[list[ModelPolicy]]:
+    """The policies that one engine writes for: they differ in nothing but adapter and instructions."""
+    groups: dict[str, list[ModelPolicy]] = {}
+    for model in models:
+        shared = model.engine.model_copy(update={"adapter": ""})
+        groups.setdefault(shared.model_dump_json(), []).append(model)
+    return list(groups.values())
+
+
+def plan_policy(
     model: ModelPolicy, baselines: Mapping[str, Baseline], tasks: Sequence[RolloutTask]
 ) -> dict[str, Sequence[RolloutTask]]:
-    """The rollouts of the baselines that a policy's engine writes for."""
-    plans: dict[str, Sequence[RolloutTask]] = {}
+    """The rollouts of a policy, and of the baselines that ask with its model."""
+    own = [replace(task, policy=model.name) for task in tasks]
+    plans: dict[str, Sequence[RolloutTask]] = {model.name: own}
     for name, baseline in baselines.items():
-        planned = [replace(task, baseline=name, preset=baseline.preset or task.preset) for task in tasks]
+        planned = [replace(task, baseline=name, preset=baseline.preset or task.preset) for task in own]
         if baseline.need is Need.POLICY:
             plans[name_beside(model.name, name)] = planned
         elif baseline.need is Need.ENGINE and model.name == BASE_NAME:
@@ -98,27 +110,31 @@ def _run_without_engine(name: str, options: BaselineOptions, tasks: Sequence[Rol
 
 
 def _run_with_engine(
-    model: ModelPolicy,
+    models: Sequence[ModelPolicy],
     plans: Mapping[str, Sequence[RolloutTask]],
-    baselines: BaselineOptions,
+    baselines: Mapping[str, Baseline],
     sections: EvaluateSections,
-    inputs: Inputs,
-    folder: StageFolder,
-    earlier: list[Path],
+    index_dir: Path,
+    rollouts_dir: Path,
 ) -> tuple[dict[str, list[Trajectory]], dict[str, int]]:
-    """The trajectories of each plan on the engine of a model, and the runner's counts."""
-    rollouts_dir = folder.path / ROLLOUTS_DIR_NAME / model.name
-    gain_model = next((chooser.gain_model for chooser in baselines.baselines.values() if isinstance(chooser, BestOf)), None)
-    taken = prepare_rollouts(rollouts_dir, fingerprint_policy(model, folder.identity, gain_model), earlier)
-    if taken:
-        print(f"{model.name}: has not changed; its rollouts are taken from {taken}", flush=True)
-    agent = sections.agent
-    if model.instructions:
-        agent = agent.model_copy(update={"instructions": model.instructions})
-    options = build_options(agent, model.engine, sections.rollout, inputs["index"], rollouts_dir)
-    options = replace(options, baselines=replace(baselines, agent=agent))
+    """The trajectories of each plan on the engine of these models, and the runner's counts."""
+    for model in models:
+        check_adapter(model.engine)
+    policies = {model.name: Policy(model.engine.model, model.engine.adapter, model.instructions) for model in models}
+    options = build_options(sections.agent, models[0].engine, sections.rollout, index_dir, rollouts_dir)
     plan = [task for tasks in plans.values() for task in tasks]
-    counts = run_plan(plan, options, sections.rollout, f"evaluating {model.name}")
+    label = f"evaluating {', '.join(policies)}"
+    counts = run_plan(plan, replace(options, policies=policies, baselines=baselines), sections.rollout, label)
     rows = journal.read_trajectories(options.run_dir).to_pylist()
     by_id = {row["id"]: schemas.to_trajectory(row) for row in rows}
     return {name: [by_id[task.id] for task in tasks if task.id in by_id] for name, tasks in plans.items()}, counts
+
+
+def _take_earlier(
+    models: Sequence[ModelPolicy], baselines: Mapping[str, Baseline], rollouts_dir: Path, folder: StageFolder
+) -> None:
+    """Have the rollouts that an earlier evaluation has made of the same policies."""
+    gain_model = next((chooser.gain_model for chooser in baselines.values() if isinstance(chooser, BestOf)), None)
+    fingerprints = {model.name: fingerprint_policy(model, folder.identity, gain_model) for model in models}
+    for name, source in prepare_rollouts(rollouts_dir, fingerprints, list_earlier(folder.path)).items():
+        print(f"{name}: has not changed; its rollouts are taken from {source}", flush=True)

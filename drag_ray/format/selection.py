@@ -28,13 +28,21 @@ def keep_first(rows: pl.DataFrame, limit: int, *within: str) -> pl.DataFrame:
 def select_best_queries(searches: pl.DataFrame, config: FormatConfig) -> pl.DataFrame:
     """The distinct queries of each question that gain most, over all of its samples and turns, best first.
 
-    Of equal gains the policy's own comes first, then the earlier turn: it needed less, and its reasoning speaks of the question
-    alone.
+    Many queries of a question gain the same, as all that bring the evidence to the first rank. Of these that comes first whose
+    source, the policy itself or a baseline that proposed it, gains most on average: it is the likelier to win for another
+    question as well. Then the earlier turn: it needed less, and its reasoning speaks of the question alone.
     """
-    ranked = searches.filter(is_target(config)).sort(
-        *("question_id", "gain", "baseline", "step", "sample_index"),
-        descending=[False, True, False, False, False],
-        maintain_order=True,
+    source_gain = pl.col("gain").mean().over("baseline")
+    ranked = (
+        searches.filter(is_usable())
+        .with_columns(source_gain=source_gain)
+        .filter(is_target(config))
+        .sort(
+            *("question_id", "gain", "source_gain", "baseline", "step", "sample_index"),
+            descending=[False, True, True, False, False, False],
+            maintain_order=True,
+        )
+        .drop("source_gain")
     )
     return keep_first(
         ranked.unique(["question_id", "query_key"], keep="first", maintain_order=True), config.max_searches_per_question

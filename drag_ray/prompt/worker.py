@@ -40,9 +40,9 @@ class PromptWorker:
     async def roll_out(self, instructions: str, tasks: Sequence[RolloutTask]) -> list[Outcome]:
         """The outcomes of these rollouts, in their order; one that fails is tried again as often as `max_tries` says."""
         options, record = self._options, self._searcher.record
-        agent = options.agent.model_copy(update={"instructions": instructions})
+        agent = options.agent.instruct(instructions)
         search = (self._environment, record.fingerprint, SYNTAX_HELP[record.syntax])
-        rollouts = Rollouts(agent, options.policy, self._generate, *search)
+        rollouts = Rollouts(agent, options.policies[""], self._generate, *search)
         trajectories = await asyncio.gather(*(self._run(rollouts, task) for task in tasks))
         return [build_outcome(trajectory, self._read_page(trajectory.evidence[0])) for trajectory in trajectories]
 

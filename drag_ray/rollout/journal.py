@@ -49,7 +49,7 @@ def begin_attempt(run_dir: Path) -> None:
             path.unlink()
         (run_dir / RESET_NAME).unlink()
     for path in (*list_files(run_dir, TRAJECTORIES_DIR_NAME), *list_files(run_dir, FAILURES_DIR_NAME)):
-        if not path.is_file() or path.stem.rpartition("-")[2] != artifacts.compute_file_fingerprint(path):
+        if not _is_whole(path):
             (run_dir / CORRUPT_DIR_NAME).mkdir(exist_ok=True)
             path.rename(run_dir / CORRUPT_DIR_NAME / path.name)
     forget_begun(run_dir)
@@ -156,6 +156,19 @@ def end_rollout(run_dir: Path, rollout_id: str) -> bool:
     was_running = path.exists()
     path.unlink(missing_ok=True)
     return was_running
+
+
+def copy_policy(source_dir: Path, run_dir: Path, policy: str) -> None:
+    """Copy the trajectories of a policy from another run, but for those in files that are not what was written."""
+    for path in filter(_is_whole, list_files(source_dir, TRAJECTORIES_DIR_NAME)):
+        rows = schemas.read_table(path, schemas.TRAJECTORIES).filter(pc.field("policy") == policy)
+        if rows.num_rows:
+            _write(run_dir / TRAJECTORIES_DIR_NAME, rows)
+
+
+def _is_whole(path: Path) -> bool:
+    """Whether a file is what was written: its name says so."""
+    return path.is_file() and path.stem.rpartition("-")[2] == artifacts.compute_file_fingerprint(path)
 
 
 def _running_path(run_dir: Path, rollout_id: str) -> Path:

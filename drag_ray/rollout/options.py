@@ -1,12 +1,12 @@
 """What the workers of a run are made from."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from drag_ray.agent.config import AgentConfig, PromptSet
 from drag_ray.agent.rollout import Policy
-from drag_ray.baselines.rollouts import BaselineOptions
+from drag_ray.baselines.baseline import Baseline
 from drag_ray.corpus import page_images
 from drag_ray.engine.adapter import check_adapter
 from drag_ray.engine.config import EngineConfig
@@ -20,25 +20,26 @@ from drag_ray.rollout.config import RolloutConfig
 class WorkerOptions:
     """What a worker is made from; it crosses process borders.
 
-    `baselines` is needed by rollouts of a baseline alone, or `proposers` where its rollouts are examples for the policy;
-    `images_dir` by an agent that is shown page images.
-    `build_engine` makes the engine in the worker's own process.
+    `policies` are those that write on the engine, by the names in the tasks; where there is but one, that is empty. Rollouts of a
+    baseline need `baselines`, prepared and by name, or `proposers` where they are examples for the policy; an agent that is shown
+    page images needs `images_dir`.
+    `build_engine` makes the engine in the worker's own process, with the adapters of these folders.
     """
 
     run_dir: Path
     index_dir: Path
     agent: AgentConfig
     engine: EngineConfig
-    policy: Policy
+    policies: Mapping[str, Policy]
     concurrent_rollouts: int
     flush_s: float
     max_tries: int = 1
     enough_successes: int = 0
-    baselines: BaselineOptions | None = None
-    proposers: BaselineOptions | None = None
+    baselines: Mapping[str, Baseline] | None = None
+    proposers: Mapping[str, Baseline] | None = None
     prompt_sets: tuple[PromptSet, ...] = ()
     images_dir: Path | None = None
-    build_engine: Callable[[EngineConfig, ImageSource | None], GenerateFn] = VllmEngine
+    build_engine: Callable[[EngineConfig, ImageSource | None, Sequence[str]], GenerateFn] = VllmEngine
 
 
 def start_engine(options: WorkerOptions) -> GenerateFn:
@@ -48,13 +49,14 @@ def start_engine(options: WorkerOptions) -> GenerateFn:
         searches = options.agent.image_searches or options.agent.max_iterations - 1
         per_prompt = max(1, searches * options.agent.top_k)
         images = ImageSource(page_images.PageImages(options.images_dir).open, per_prompt=per_prompt)
-    return options.build_engine(options.engine, images)
+    adapters = dict.fromkeys(policy.adapter for policy in options.policies.values() if policy.adapter)
+    return options.build_engine(options.engine, images, list(adapters))
 
 
 def build_options(
     agent: AgentConfig, engine: EngineConfig, rollout: RolloutConfig, index_dir: Path, run_dir: Path
 ) -> WorkerOptions:
-    """What the workers of a run are made from.
+    """What the workers of a run are made from, in which one policy writes: the model with the adapter that the engine names.
 
     Args:
         index_dir: the folder of the index stage.
@@ -72,7 +74,7 @@ def build_options(
         index_dir=(index_dir / "search_index").resolve(),
         agent=agent,
         engine=engine,
-        policy=Policy(engine.model, engine.adapter),
+        policies={"": Policy(engine.model, engine.adapter)},
         concurrent_rollouts=rollout.concurrent_rollouts,
         flush_s=rollout.flush_s,
         max_tries=rollout.max_tries,

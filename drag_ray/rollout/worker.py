@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from drag_ray.agent.environment import SearchEnvironment
 from drag_ray.agent.rollout import Rollouts, RolloutTask
-from drag_ray.baselines.rollouts import build_proposals, build_rollouts
+from drag_ray.baselines.rollouts import BaselineOptions, build_proposals, build_rollouts
 from drag_ray.errors import EngineDiedError
 from drag_ray.metrics import NoRecorder, Recorder
 from drag_ray.rollout.counts import COUNTS, WORKER_COUNTS, count_chunk
@@ -52,14 +52,11 @@ class RolloutWorker:
     """
 
     def __init__(self, options: WorkerOptions, recorder: Recorder | None = None) -> None:
-        generate = start_engine(options)
         self._options = options
-        self._generate = generate
+        self._generate = start_engine(options)
         self._searcher = Searcher(options.index_dir)
         self._environment = SearchEnvironment(self._searcher, options.agent.top_k, options.agent.depth)
-        record = self._searcher.record
-        search = (self._environment, record.fingerprint, SYNTAX_HELP[record.syntax], self._searcher.page)
-        self._rollouts = {"": Rollouts(options.agent, options.policy, generate, *search, options.prompt_sets)}
+        self._rollouts: dict[tuple[str, str], Rollouts] = {}
         self._journal = Journal(options.run_dir, options.flush_s)
         self._disk = ThreadPoolExecutor(1, "journal")  # a write must not hold up the rollouts, and writes keep their order
         self._slots = asyncio.Semaphore(options.concurrent_rollouts)
@@ -117,7 +114,7 @@ class RolloutWorker:
         run_dir = self._options.run_dir
         for task in tasks:
             if end_rollout(run_dir, task.id):
-                self._journal.add(self._choose_rollouts(task.baseline).fail(task, ENGINE_DIED))
+                self._journal.add(self._choose_rollouts(task).fail(task, ENGINE_DIED))
         self._journal.flush()
         self._failures = read_failures(run_dir)
         unreported = {task.id: task for task in tasks if task.id not in ended}
@@ -125,16 +122,25 @@ class RolloutWorker:
         exhausted = find_exhausted(self._failures, self._options.max_tries) & unreported.keys() - {kept.id for kept in finished}
         ended.update(dict.fromkeys(exhausted) | {trajectory.id: list_successes(trajectory) for trajectory in finished})
         given_up = (unreported[name] for name in sorted(exhausted))
-        return finished + [self._choose_rollouts(task.baseline).fail(task, self._failures[task.id].error) for task in given_up]
+        return finished + [self._choose_rollouts(task).fail(task, self._failures[task.id].error) for task in given_up]
 
-    def _choose_rollouts(self, baseline: str) -> Rollouts:
-        """The agent's rollouts, or those of a baseline that asks the same engine and index."""
-        if baseline not in self._rollouts:
-            options = self._options
-            build, baselines = (build_rollouts, options.baselines) if options.baselines else (build_proposals, options.proposers)
-            assert baselines, "rollouts of a baseline need its options"
-            self._rollouts[baseline] = build(baseline, baselines, self._searcher, self._generate, options.policy)
-        return self._rollouts[baseline]
+    def _choose_rollouts(self, task: RolloutTask) -> Rollouts:
+        """Those of the task's policy, or of a baseline that asks with it."""
+        key = (task.policy, task.baseline)
+        if key not in self._rollouts:
+            self._rollouts[key] = self._build_rollouts(*key)
+        return self._rollouts[key]
+
+    def _build_rollouts(self, policy_name: str, baseline: str) -> Rollouts:
+        options, policy = self._options, self._options.policies[policy_name]
+        agent = options.agent.instruct(policy.instructions)
+        if not baseline:
+            record = self._searcher.record
+            search = (self._environment, record.fingerprint, SYNTAX_HELP[record.syntax], self._searcher.page)
+            return Rollouts(agent, policy, self._generate, *search, options.prompt_sets)
+        build, baselines = (build_rollouts, options.baselines) if options.baselines else (build_proposals, options.proposers)
+        assert baselines, "rollouts of a baseline need its options"
+        return build(baseline, BaselineOptions(agent, baselines), self._searcher, self._generate, policy)
 
     async def _run(self, task: RolloutTask) -> Trajectory:
         failed = self._failures.get(task.id)
@@ -154,7 +160,7 @@ class RolloutWorker:
                 raise EngineDiedError("the engine died before this rollout began")
             await asyncio.to_thread(begin_rollout, self._options.run_dir, task.id)
             try:
-                trajectory = await self._choose_rollouts(task.baseline).run(task)
+                trajectory = await self._choose_rollouts(task).run(task)
             except EngineDiedError:
                 self._engine_died = True
                 raise

@@ -40,7 +40,7 @@ class SearchProcesses:
     def __init__(self, view: IndexView) -> None:
         self._view = view
         self._num_processes = len(os.sched_getaffinity(0))
-        self._pool = ProcessPoolExecutor(self._num_processes, multiprocessing.get_context("spawn"), _end_with_parent)
+        self._pool = ProcessPoolExecutor(self._num_processes, multiprocessing.get_context("spawn"), end_with_parent)
 
     def rank(self, texts: Sequence[str], top_k: int) -> list[Ranking]:
         """What `Ranker.rank` finds for each text.
@@ -60,8 +60,8 @@ class SearchProcesses:
             ) from error
 
 
-def _end_with_parent() -> None:
-    """A parent that is killed cannot end its processes: they would wait for it for good."""
+def end_with_parent() -> None:
+    """Begin a process of a pool with this: a parent that is killed cannot end its processes, which would wait for it for good."""
 
     def wait() -> None:
         parent = multiprocessing.parent_process()

@@ -35,6 +35,7 @@ _COLUMNS = (
     "hinted",
     "depth",
     "question_rank",
+    "policy",
 )
 _TURN_COLUMNS = ("action", "evidence_rank", "rank_score", "completion_token_ids.list.element")
 
@@ -54,26 +55,25 @@ class Selection:
     limit: int = 50
 
 
-def list_files(path: Path) -> dict[Path, str]:
-    """The trajectory files below a run, a stage or a folder of rollouts, or the one file; each with what to call its policy.
+def list_files(path: Path) -> list[Path]:
+    """The trajectory files below a run, a stage or a folder of rollouts, or the one file.
 
     Raises:
         DataError: there are none.
         DamageError: they are of a finished stage, and not what it has written.
     """
     if path.is_file():
-        return {path: ""}
+        return [path]
     if not path.is_dir():
         raise DataError(f"{path}: no such file or folder. Give a run, its collect or evaluate folder, or one parquet file.")
     refuse_damage(path / "collect" if (path / "collect").is_dir() else path)
-    roots = {path: ""}
+    roots = [path]
     if (path / "collect").is_dir():
-        roots = {path / "collect": ""}
+        roots = [path / "collect"]
     elif (path / "rollouts").is_dir():
-        roots = {folder: folder.name for folder in sorted((path / "rollouts").iterdir())}
-    folders = {root / folder: policy for root, policy in roots.items() for folder in _FOLDERS}
-    files = {file: policy for folder, policy in folders.items() for file in sorted(folder.glob("*.parquet"))}
-    files = files or dict.fromkeys(sorted(path.glob("*.parquet")), "")
+        roots = sorted((path / "rollouts").iterdir())
+    files = [file for root in roots for folder in _FOLDERS for file in sorted((root / folder).glob("*.parquet"))]
+    files = files or sorted(path.glob("*.parquet"))
     if not files:
         raise DataError(f"{path}: no trajectories there, nor in trajectories/. Run: python jobs/collect.py")
     return files
@@ -89,7 +89,7 @@ def read_listing(path: Path) -> pl.DataFrame:
     Raises:
         DataError: there are no trajectories, or a file does not hold any.
     """
-    listing = pl.concat([_read_file(file, policy) for file, policy in list_files(path).items()])
+    listing = pl.concat([_read_file(file) for file in list_files(path)])
     if listing.is_empty():
         raise DataError(f"{path}: its files hold no trajectory. Run: python jobs/collect.py")
     return listing
@@ -133,7 +133,7 @@ def read_trajectories(chosen: pl.DataFrame) -> Iterator[tuple[str, Trajectory]]:
         yield policy, schemas.to_trajectory(found[file, row])
 
 
-def _read_file(file: Path, policy: str) -> pl.DataFrame:
+def _read_file(file: Path) -> pl.DataFrame:
     try:
         with pq.ParquetFile(file) as parquet:
             schemas.check(parquet.schema_arrow, schemas.TRAJECTORIES, file)
@@ -147,7 +147,6 @@ def _read_file(file: Path, policy: str) -> pl.DataFrame:
         .with_columns(pl.col("turns", "searches", "tokens").fill_null(0))
         .with_columns(
             path=pl.lit(str(file)),
-            policy=pl.lit(policy),
             outcome=pl.when(pl.col("error") != "")
             .then(pl.lit("errors"))
             .otherwise(pl.when(pl.col("best_score") > 0).then(pl.lit("found")).otherwise(pl.lit("not-found"))),

@@ -7,7 +7,7 @@ import os
 import random
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -68,7 +68,7 @@ def build_options(folder: Path, num_awaited: int, first_slower: float = 1.0) -> 
     artifacts.write_parquet(folder / "pages.parquet", schemas.to_table([Page("a.pdf", 1, 1, "rotor")], schemas.PAGES))
     build_index(folder / "pages.parquet", folder / "index", SearchConfig())
 
-    def build_engine(config: EngineConfig, images: ImageSource | None) -> SlowEngine:
+    def build_engine(config: EngineConfig, images: ImageSource | None, adapters: Sequence[str]) -> SlowEngine:
         return SlowEngine(folder, num_awaited, first_slower)
 
     return WorkerOptions(
@@ -76,7 +76,7 @@ def build_options(folder: Path, num_awaited: int, first_slower: float = 1.0) -> 
         index_dir=folder / "index",
         agent=AgentConfig(max_iterations=1),
         engine=EngineConfig(device="cpu"),
-        policy=Policy("scripted"),
+        policies={"": Policy("scripted")},
         concurrent_rollouts=NUM_SLOTS,
         flush_s=1,
         build_engine=build_engine,
@@ -138,7 +138,7 @@ def test_a_run_that_goes_on_takes_the_samples_that_it_would_have_taken(local_ray
 
     options = dataclasses.replace(
         build_options(tmp_path, 0),
-        build_engine=lambda config, images: ScriptedEngine(reply, delay_s=0.02),
+        build_engine=lambda config, images, adapters: ScriptedEngine(reply, delay_s=0.02),
         enough_successes=2,
         flush_s=0,
     )

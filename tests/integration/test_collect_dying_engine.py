@@ -52,7 +52,7 @@ def collect(folder: Path) -> None:
         index_dir=folder / "index",
         agent=AgentConfig(max_iterations=2, max_tokens=24),
         engine=engine,
-        policy=Policy(engine.model),
+        policies={"": Policy(engine.model)},
         concurrent_rollouts=SETTINGS.concurrent_rollouts,
         flush_s=SETTINGS.flush_s,
         max_tries=SETTINGS.max_tries,

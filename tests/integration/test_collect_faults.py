@@ -16,7 +16,7 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -73,11 +73,11 @@ def build_options(folder: Path, fault: Fault | None = None, delay_s: float = 0.0
         index_dir=folder / "index",
         agent=AgentConfig(max_iterations=2),
         engine=EngineConfig(device="cpu"),
-        policy=Policy("scripted"),
+        policies={"": Policy("scripted")},
         concurrent_rollouts=SETTINGS.concurrent_rollouts,
         flush_s=SETTINGS.flush_s,
         max_tries=SETTINGS.max_tries,
-        build_engine=lambda config, images: ScriptedEngine(reply, delay_s),
+        build_engine=lambda config, images, adapters: ScriptedEngine(reply, delay_s),
     )
 
 
@@ -285,7 +285,7 @@ def test_a_full_disk_stops_the_run_which_goes_on_when_there_is_room(expected: di
 
 
 def test_an_engine_that_refuses_its_model_says_so(local_ray: None, tmp_path: Path) -> None:
-    def refuse(config: EngineConfig, images: ImageSource | None) -> ScriptedEngine:
+    def refuse(config: EngineConfig, images: ImageSource | None, adapters: Sequence[str]) -> ScriptedEngine:
         raise ConfigError("engine.model 'x': has no chat template.")
 
     with pytest.raises(ConfigError, match=r"^engine\.model 'x': has no chat template\."):
@@ -293,7 +293,7 @@ def test_an_engine_that_refuses_its_model_says_so(local_ray: None, tmp_path: Pat
 
 
 def test_an_engine_that_does_not_start_is_explained_by_its_log(local_ray: None, tmp_path: Path) -> None:
-    def fail(config: EngineConfig, images: ImageSource | None) -> ScriptedEngine:
+    def fail(config: EngineConfig, images: ImageSource | None, adapters: Sequence[str]) -> ScriptedEngine:
         print("ERROR [core.py] ValueError: no room for the cache", flush=True)
         raise RuntimeError("Engine core initialization failed. See root cause above.")
 

@@ -4,7 +4,7 @@ import re
 import sys
 import time
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -43,7 +43,7 @@ def reply(request: Request) -> str:
     return ("<search>rotor</search>", "<search>zeppelin</search>", "hm")[turn]
 
 
-def build_engine(config: EngineConfig, images: ImageSource | None) -> ScriptedEngine:
+def build_engine(config: EngineConfig, images: ImageSource | None, adapters: Sequence[str]) -> ScriptedEngine:
     return ScriptedEngine(reply, delay_s=0.05)
 
 
@@ -68,7 +68,7 @@ def counts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict]:
             index_dir=run_dir / "index" / "search_index",
             agent=AgentConfig(max_iterations=3),
             engine=EngineConfig(device="cpu"),
-            policy=Policy("scripted"),
+            policies={"": Policy("scripted")},
             concurrent_rollouts=2,
             flush_s=0,
             build_engine=build_engine,

@@ -4,6 +4,7 @@ import asyncio
 import dataclasses
 import json
 import multiprocessing
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -89,7 +90,7 @@ def roll_out_and_look(options: WorkerOptions, requests: list[Request], results: 
     """Run one rollout of the script, then the requests, and send the replies to the latter. In a process of its own."""
     engines: list[VllmEngine] = []
 
-    def build_engine(config: EngineConfig, images: ImageSource | None) -> ScriptedText:
+    def build_engine(config: EngineConfig, images: ImageSource | None, adapters: Sequence[str]) -> ScriptedText:
         engines.append(VllmEngine(config, images))
         return ScriptedText(engines[0])
 
@@ -118,7 +119,7 @@ def collected(
         index_dir=folder / "index",
         agent=AgentConfig(page_view="image", image_searches=1, max_iterations=3, top_k=2, max_tokens=4),
         engine=EngineConfig(model=str(model_dir), dtype="float32", max_model_len=4096, enforce_eager=True),
-        policy=Policy("tiny"),
+        policies={"": Policy("tiny")},
         concurrent_rollouts=2,
         flush_s=0,
         images_dir=pages[0] / DIR_NAME,

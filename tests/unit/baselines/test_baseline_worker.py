@@ -11,7 +11,6 @@ from drag_ray.agent.config import AgentConfig
 from drag_ray.agent.rollout import Policy
 from drag_ray.baselines.hyde import Hyde
 from drag_ray.baselines.query2doc import Query2doc
-from drag_ray.baselines.rollouts import BaselineOptions
 from drag_ray.engine.config import EngineConfig
 from drag_ray.engine.generate import Request
 from drag_ray.engine.scripted import ScriptedEngine
@@ -40,11 +39,11 @@ def test_one_engine_rolls_out_the_agent_and_its_baselines(tmp_path: Path) -> Non
         index_dir=tmp_path / "index",
         agent=agent,
         engine=EngineConfig(model="tiny"),
-        policy=Policy("tiny"),
+        policies={"": Policy("tiny")},
         concurrent_rollouts=4,
         flush_s=0,
-        baselines=BaselineOptions(agent, {"hyde": Hyde(), "query2doc": Query2doc()}),
-        build_engine=lambda config, images: engine,
+        baselines={"hyde": Hyde(), "query2doc": Query2doc()},
+        build_engine=lambda config, images, adapters: engine,
     )
     questions = [build_question(id=f"q{number}") for number in range(3)]
     tasks = build_plan(questions, ("greedy",), 1, run_seed=0)

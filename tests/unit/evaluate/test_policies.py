@@ -13,7 +13,7 @@ from drag_ray.config import load
 from drag_ray.errors import ArtifactError, ConfigError
 from drag_ray.evaluate.config import EvaluateSections
 from drag_ray.evaluate.policies import choose_models, choose_subject
-from drag_ray.evaluate.rollouts import plan_baselines
+from drag_ray.evaluate.rollouts import group_by_engine, plan_policy
 from drag_ray.finetune.outcome import find_reward_model
 from drag_ray.prompt.outcome import write_prompt
 from drag_ray.rollout.plan import build_plan
@@ -158,10 +158,25 @@ def test_best_of_stands_beside_every_policy(run_dir: Path) -> None:
     config = configure("--evaluate.baselines", "best_of")
     models = choose_models(config, run_dir / "finetune", has_gpu=False)
     tasks = build_plan([build_question()], ("greedy",), 1, 0)
-    plans = {model.name: plan_baselines(model, {"best_of": BestOf(), "hyde": Hyde()}, tasks) for model in models}
-    assert {name: list(plan) for name, plan in plans.items()} == {"base": ["base+best_of", "hyde"], "tuned": ["tuned+best_of"]}
+    plans = {model.name: plan_policy(model, {"best_of": BestOf(), "hyde": Hyde()}, tasks) for model in models}
+    planned = {name: list(plan) for name, plan in plans.items()}
+    assert planned == {"base": ["base", "base+best_of", "hyde"], "tuned": ["tuned", "tuned+best_of"]}
     [task] = plans["tuned"]["tuned+best_of"]
-    assert (task.baseline, task.preset) == ("best_of", "default")
+    assert (task.policy, task.baseline, task.preset) == ("tuned", "best_of", "default")
+    rollouts = [task for plan in plans.values() for tasks in plan.values() for task in tasks]
+    assert len({task.id for task in rollouts}) == len(rollouts) == 5
+    assert len({task.seed for task in rollouts}) == 1  # all are asked at equal terms
+
+
+def test_an_engine_is_shared_by_policies_that_differ_in_adapter_or_prompt(
+    run_dir: Path, prompt_dir: Path, tmp_path: Path
+) -> None:
+    artifacts.write_text(tmp_path / "sft" / "adapter_config.json", "{}")
+    options = ("--agent.query-mode", "rewrite", "--evaluate.adapters", f'["sft={tmp_path / "sft"}"]')
+    shared = choose_models(configure(*options), run_dir / "finetune", prompt_dir, has_gpu=True)
+    assert [[model.name for model in group] for group in group_by_engine(shared)] == [["base", "prompted", "sft"]]
+    merged = choose_models(configure(), run_dir / "finetune", has_gpu=False)
+    assert [[model.name for model in group] for group in group_by_engine(merged)] == [["base"], ["tuned"]]
 
 
 def test_the_rows_of_training_are_read_where_a_choice_is_learned_from_them() -> None:

@@ -4,6 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from factories import build_trajectory
 
 from drag_ray import artifacts
 from drag_ray.baselines.candidates import REWARD_FEATURE
@@ -13,11 +14,10 @@ from drag_ray.evaluate.config import EvaluateSections
 from drag_ray.evaluate.policies import choose_models
 from drag_ray.evaluate.reuse import fingerprint_policy, list_earlier, prepare_rollouts
 from drag_ray.pipeline import compute_identity
+from drag_ray.rollout import journal
 from drag_ray.run_config import RunConfig
 from drag_ray.stage_folder import StageFolder
 from drag_ray.stages import STAGES
-
-FILE = "trajectories/1.parquet"
 
 
 def finish(stage_dir: Path, counts: dict[str, int]) -> None:
@@ -89,38 +89,66 @@ def test_more_questions_and_other_baselines_change_no_policy(run_dir: Path) -> N
     assert fingerprint_all(run_dir) == fingerprint_all(run_dir, *options)
 
 
+def make_rollouts(folder: Path, fingerprints: dict[str, str], question: str = "q") -> Path:
+    """An earlier evaluation's rollouts on one engine: one of each policy."""
+    prepare_rollouts(folder, fingerprints, [])
+    journal.begin_attempt(folder)
+    writer = journal.Journal(folder, flush_s=60)
+    for policy in fingerprints:
+        writer.add(build_trajectory(id=f"{question}/greedy/0@{policy}", policy=policy))
+    writer.flush()
+    return folder
+
+
+def list_ids(folder: Path) -> list[str]:
+    return sorted(journal.read_finished_ids(folder))
+
+
 def test_the_newest_rollouts_of_the_same_policy_are_copied(tmp_path: Path) -> None:
     for name, fingerprint in (("old", "same"), ("new", "same"), ("newest", "other")):
-        folder = tmp_path / "_previous" / f"evaluate-{name}" / "rollouts" / "base"
-        prepare_rollouts(folder, fingerprint, [])
-        artifacts.write_text(folder / FILE, name)
+        make_rollouts(tmp_path / "_previous" / f"evaluate-{name}" / "rollouts" / "engine1", {"base": fingerprint}, name)
     stage_dir = tmp_path / "evaluate"
     earlier = list_earlier(stage_dir)
     assert [folder.parents[1].name for folder in earlier] == ["evaluate-newest", "evaluate-new", "evaluate-old"]
-    folder = stage_dir / "rollouts" / "base"
-    assert prepare_rollouts(folder, "same", earlier) == earlier[1]
-    assert (folder / FILE).read_text() == "new"
-    assert (earlier[1] / FILE).is_file()
-    assert prepare_rollouts(folder, "same", earlier) is None  # it is gone on with
+    folder = stage_dir / "rollouts" / "engine1"
+    assert prepare_rollouts(folder, {"base": "same"}, earlier) == {"base": earlier[1]}
+    assert list_ids(folder) == ["new/greedy/0@base"]
+    assert list_ids(earlier[1]) == ["new/greedy/0@base"]
+    assert prepare_rollouts(folder, {"base": "same"}, earlier) == {}  # it is gone on with
+    assert list_ids(folder) == ["new/greedy/0@base"]
 
 
-def test_nothing_is_taken_from_another_policy(tmp_path: Path) -> None:
-    other = tmp_path / "_previous" / "evaluate-x" / "rollouts" / "base"
-    prepare_rollouts(other, "other", [])
-    artifacts.write_text(other / FILE, "")
-    folder = tmp_path / "evaluate" / "rollouts" / "base"
-    assert prepare_rollouts(folder, "same", [other]) is None
-    assert not (folder / FILE).exists()
+def test_of_policies_that_shared_an_engine_those_that_are_the_same_are_copied(tmp_path: Path) -> None:
+    first = make_rollouts(tmp_path / "first", {"base": "1", "sft": "2", "dpo": "3"}, "first")
+    second = make_rollouts(tmp_path / "second", {"base": "1", "dpo": "5"}, "second")
+    folder = tmp_path / "evaluate" / "rollouts" / "engine1"
+    taken = prepare_rollouts(folder, {"base": "1", "sft": "4", "dpo": "3"}, [second, first])
+    assert taken == {"base": second, "dpo": first}
+    assert list_ids(folder) == ["first/greedy/0@dpo", "second/greedy/0@base"]
+
+
+def test_a_damaged_file_is_not_copied(tmp_path: Path) -> None:
+    earlier = make_rollouts(tmp_path / "earlier", {"base": "1"})
+    [path] = journal.list_files(earlier, "trajectories")
+    path.write_bytes(path.read_bytes()[:-1])
+    assert prepare_rollouts(tmp_path / "rollouts", {"base": "1"}, [earlier]) == {"base": earlier}
+    assert list_ids(tmp_path / "rollouts") == []
 
 
 def test_a_copy_that_was_cut_short_is_made_again(tmp_path: Path) -> None:
-    folder = tmp_path / "evaluate" / "rollouts" / "base"
-    artifacts.write_text(folder / FILE, "half")
-    assert prepare_rollouts(folder, "same", []) is None
-    assert not (folder / FILE).exists()
+    folder = make_rollouts(tmp_path / "evaluate" / "rollouts" / "engine1", {"base": "same"})
+    (folder / "policies.json").unlink()
+    assert prepare_rollouts(folder, {"base": "same"}, []) == {}
+    assert list_ids(folder) == []
 
 
-def test_a_mark_that_cannot_be_read_is_nobodys(tmp_path: Path) -> None:
-    other = tmp_path / "_previous" / "evaluate-x" / "rollouts" / "base"
-    (other / "policy.json").mkdir(parents=True)
-    assert prepare_rollouts(tmp_path / "evaluate" / "rollouts" / "base", "same", list_earlier(tmp_path / "evaluate")) is None
+@pytest.mark.parametrize("mark", [None, "[]", "{", '{"base": 1}'])
+def test_a_mark_that_cannot_be_read_is_nobodys(tmp_path: Path, mark: str | None) -> None:
+    other = make_rollouts(tmp_path / "_previous" / "evaluate-x" / "rollouts" / "engine1", {"base": "same"})
+    (other / "policies.json").unlink()
+    if mark is None:
+        (other / "policies.json").mkdir()
+    else:
+        artifacts.write_text(other / "policies.json", mark)
+    earlier = list_earlier(tmp_path / "evaluate")
+    assert prepare_rollouts(tmp_path / "evaluate" / "rollouts" / "engine1", {"base": "same"}, earlier) == {}

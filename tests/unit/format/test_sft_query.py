@@ -68,11 +68,20 @@ def test_only_queries_that_beat_the_question_are_taught(process) -> None:
     assert [row["score"], row["weight"]] == pytest.approx([0.3691, 0.3691], abs=1e-4)
 
 
-def test_of_equal_gains_the_policys_own_query_comes_first_even_from_a_later_turn(process) -> None:
+def test_of_equal_gains_that_comes_first_whose_source_gains_most_on_average(process) -> None:
     part = process(
-        build_trajectory(build_search("misses"), build_search("own", 1)),
+        build_trajectory(build_search("own", 1)),
+        build_trajectory(build_search("misses"), sample_index=1),
         build_trajectory(build_search("theirs", 1), id="q1-rm3", baseline="rm3"),
         build_trajectory(build_search("worse", 2), id="q1-hyde", baseline="hyde"),
     )
-    assert completions(build_rows(part, FormatConfig()).to_dicts()) == [RENDER("own"), RENDER("theirs"), RENDER("worse")]
-    assert completions(build_rows(part, FormatConfig(max_searches_per_question=1)).to_dicts()) == [RENDER("own")]
+    assert completions(build_rows(part, FormatConfig()).to_dicts()) == [RENDER("theirs"), RENDER("own"), RENDER("worse")]
+    assert completions(build_rows(part, FormatConfig(max_searches_per_question=1)).to_dicts()) == [RENDER("theirs")]
+
+
+def test_of_equal_gains_and_sources_the_policys_own_comes_first(process) -> None:
+    part = process(
+        build_trajectory(build_search("own", 1)),
+        build_trajectory(build_search("theirs", 1), id="q1-hyde", baseline="hyde"),
+    )
+    assert completions(build_rows(part, FormatConfig()).to_dicts()) == [RENDER("own"), RENDER("theirs")]

@@ -34,9 +34,9 @@ def build_worker(tmp_path: Path) -> Callable[..., PromptWorker]:
     def build(engine: GenerateFn, **options: object) -> PromptWorker:
         agent = AgentConfig(max_iterations=1, query_mode="expand", question_weight=0.5, top_k=1)
         fields = {"run_dir": tmp_path, "index_dir": tmp_path / "index", "agent": agent, "engine": EngineConfig()}
-        fields |= {"policy": Policy("model"), "concurrent_rollouts": 4, "flush_s": 0, **options}
+        fields |= {"policies": {"": Policy("model")}, "concurrent_rollouts": 4, "flush_s": 0, **options}
         return PromptWorker(
-            WorkerOptions(**fields, build_engine=lambda config, images: engine),  # type: ignore[arg-type]
+            WorkerOptions(**fields, build_engine=lambda config, images, adapters: engine),  # type: ignore[arg-type]
             page_chars=13,
             max_tokens=77,
         )

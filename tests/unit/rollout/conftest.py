@@ -25,7 +25,7 @@ def options(tmp_path: Path) -> WorkerOptions:
         index_dir=tmp_path / "index",
         agent=AgentConfig(max_iterations=1),
         engine=EngineConfig(),
-        policy=Policy("model"),
+        policies={"": Policy("model")},
         concurrent_rollouts=4,
         flush_s=0,
     )

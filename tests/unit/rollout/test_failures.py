@@ -4,6 +4,7 @@ import asyncio
 import dataclasses
 import json
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -55,7 +56,7 @@ def options(options: WorkerOptions) -> WorkerOptions:
 def run_chunk(options: WorkerOptions, engine: FailingEngine) -> list[dict]:
     """The summaries of a chunk with a rollout of each question, run by a new worker."""
 
-    def build_engine(config: EngineConfig, images: ImageSource | None) -> FailingEngine:
+    def build_engine(config: EngineConfig, images: ImageSource | None, adapters: Sequence[str]) -> FailingEngine:
         engine.images = images
         return engine
 

@@ -22,7 +22,7 @@ QUESTIONS = [build_question(id=f"q{number}", question=f"question {number}?") for
 
 
 def build_worker(options: WorkerOptions, engine: GenerateFn) -> RolloutWorker:
-    return RolloutWorker(dataclasses.replace(options, build_engine=lambda config, images: engine))
+    return RolloutWorker(dataclasses.replace(options, build_engine=lambda config, images, adapters: engine))
 
 
 def run_chunks(worker: RolloutWorker, chunks: list) -> list[dict]:

@@ -1,3 +1,4 @@
+from dataclasses import replace
 from math import log2
 from pathlib import Path
 
@@ -60,9 +61,10 @@ def test_runs_stages_folders_and_files_are_understood(run_dir: Path) -> None:
 
 
 def test_an_evaluation_names_its_policies(tmp_path: Path) -> None:
-    for policy in ("tuned", "base"):
-        write(tmp_path / "evaluate" / "rollouts" / policy / "trajectories" / "1.parquet", MISSED)
-    assert read_listing(tmp_path / "evaluate")["policy"].to_list() == ["base", "tuned"]
+    for engine, policies in (("engine1", ("prompted", "base")), ("engine2", ("tuned",))):
+        trajectories = [replace(MISSED, policy=policy) for policy in policies]
+        write(tmp_path / "evaluate" / "rollouts" / engine / "trajectories" / "1.parquet", *trajectories)
+    assert choose(read_listing(tmp_path / "evaluate"), Selection())["policy"].to_list() == ["base", "prompted", "tuned"]
 
 
 def test_where_nothing_is_to_be_read_the_error_says_so(run_dir: Path, tmp_path: Path) -> None:

@@ -1,0 +1,102 @@
+"""Templates are found by trying words out: hill climbing on what they gain for the questions of a kind, on all cores."""
+
+import multiprocessing
+import os
+import random
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from drag_ray.agent.environment import compute_evidence_rank
+from drag_ray.agent.scores import compute_utility
+from drag_ray.baselines.neighbours import NeighbourFeedback
+from drag_ray.baselines.question_kinds import find_kinds
+from drag_ray.baselines.question_words import QuestionWords
+from drag_ray.baselines.template_config import TemplateConfig
+from drag_ray.baselines.word_climb import climb
+from drag_ray.baselines.word_weights import write_words
+from drag_ray.search.processes import end_with_parent
+from drag_ray.search.searcher import Searcher
+from drag_ray.types import Question
+
+_MAX_WEIGHT = 3
+_LEAST_GAIN = 0.003
+"""Steps that gain less on average, where an evidence page is worth 1 at the first rank, are chance."""
+_NUM_NEIGHBOURS = 64
+_DEPTH = 10
+
+
+@dataclass(frozen=True)
+class Trial:
+    """What a kind's words are searched with: its questions, and words that they may be."""
+
+    index_dir: Path
+    questions: tuple[Question, ...]
+    candidates: tuple[str, ...]
+    options: TemplateConfig
+
+    def find_words(self) -> dict[str, int]:
+        """The words that gain most on average, with their weights; see `climb`."""
+        return climb(
+            self.candidates,
+            self._compute_mean_utility,
+            max_words=self.options.num_words,
+            max_weight=_MAX_WEIGHT,
+            least_gain=_LEAST_GAIN,
+        )
+
+    def _compute_mean_utility(self, words: Mapping[str, int]) -> float:
+        searcher, addition, total = _open(self.index_dir), write_words(words), 0.0
+        for question in self.questions:
+            hits = searcher.search_expanded(question.question, addition, self.options.question_weight, _DEPTH)
+            total += compute_utility(compute_evidence_rank(tuple(hits), question.evidence), _DEPTH)
+        return total / len(self.questions)
+
+
+def find_templates(
+    questions: Sequence[Question], words: QuestionWords, index_dir: Path, options: TemplateConfig, seed: int
+) -> dict[frozenset[str], dict[str, int]]:
+    """The words that gain most for each kind of some questions, with their weights; the kind of most questions first.
+
+    Args:
+        questions: for training, with their evidence.
+        words: their common words.
+        index_dir: the index that holds the evidence.
+        options: of the baseline.
+        seed: draws the questions of each kind that words are tried out on.
+    """
+    kinds = find_kinds([words.pick(question.question) for question in questions], options.least_questions)
+    names = sorted(kinds, key=lambda kind: (-len(kinds[kind]), sorted(kind)))
+    feedback = NeighbourFeedback(tuple(questions), Searcher(index_dir), _NUM_NEIGHBOURS)
+    random_numbers = random.Random(seed)
+    trials: list[Trial] = []
+    for name in names:
+        members = [questions[position] for position in kinds[name]]
+        tried = random_numbers.sample(members, min(options.tried_questions, len(members)))
+        trials.append(Trial(index_dir, tuple(tried), _choose_candidates(tried, feedback, options.num_candidates), options))
+    return dict(zip(names, _find_all(trials), strict=True))
+
+
+def _find_all(trials: Sequence[Trial]) -> list[dict[str, int]]:
+    num_processes = min(len(os.sched_getaffinity(0)), len(trials))
+    if num_processes < 2:
+        return [trial.find_words() for trial in trials]
+    # Spawned, since the process that asks may hold an engine.
+    with ProcessPoolExecutor(num_processes, multiprocessing.get_context("spawn"), end_with_parent) as pool:
+        return list(pool.map(Trial.find_words, trials))
+
+
+def _choose_candidates(questions: Sequence[Question], feedback: NeighbourFeedback, num_candidates: int) -> tuple[str, ...]:
+    """The words that weigh most, on the whole, in what sets the pages of questions like these apart."""
+    totals: Counter[str] = Counter()
+    for question in questions:
+        totals.update(dict(list(feedback.weigh_terms(question.question).items())[:num_candidates]))  # type: ignore[arg-type]
+    return tuple(feedback.forms.write(term) for term, _ in totals.most_common(num_candidates))
+
+
+@cache
+def _open(index_dir: Path) -> Searcher:
+    return Searcher(index_dir)

@@ -1,0 +1,73 @@
+"""Words for each kind of question, tried out on the training questions: what a careful person writes as query templates.
+
+`neighbours` takes the words that are frequent in the pages of similar questions; here they are searched for, and those kept,
+with their weights, that lift the evidence of the questions of a kind on average. A word that helps one question by chance does
+not help the others. No model is needed, and what comes out is short enough for a policy to learn it.
+"""
+
+import random
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Self
+
+from drag_ray.baselines.baseline import BaselineContext, Sources, TermBaseline, WriteAdditions, build_query_reply
+from drag_ray.baselines.question_kinds import choose_kind
+from drag_ray.baselines.question_words import QuestionWords
+from drag_ray.baselines.template_config import TemplateConfig
+from drag_ray.baselines.weights import write_weights
+from drag_ray.baselines.word_weights import vary_words, write_words
+from drag_ray.engine.generate import GenerateFn, Request
+
+
+@dataclass(frozen=True)
+class Templates(TermBaseline):
+    """Searches for the question and the words of its kind."""
+
+    name = "templates"
+    summary = "the question, expanded by the words that gain most, on average, for training questions put alike; no model writes"
+    section = ("templates", TemplateConfig)
+    proposes = True
+    draws = True
+
+    options: TemplateConfig = field(default_factory=TemplateConfig)
+    words: QuestionWords = field(default_factory=lambda: QuestionWords([]))
+    templates: Mapping[frozenset[str], Mapping[str, int]] = field(default_factory=dict)
+    """the words of each kind with their weights; of the kind with most questions first"""
+
+    @classmethod
+    def prepare(cls, sources: Sources) -> Self:
+        """With words that were tried out on the run's training questions, which takes a minute or two for thousands of them."""
+        from drag_ray.baselines.template_search import find_templates
+        from drag_ray.corpus.question_table import draw_split
+
+        options = sources.options.take(TemplateConfig)
+        questions = draw_split(sources.index_dir, "train", options.max_questions, sources.seed)
+        words = QuestionWords([question.question for question in questions])
+        return cls(options, words, find_templates(questions, words, sources.index_dir / "search_index", options, sources.seed))
+
+    def build_reply(self, context: BaselineContext) -> GenerateFn:
+        """Replies that search for the question and the words of its kind."""
+        searcher = context.searcher
+
+        def write(question: str) -> str:
+            counts = Counter(searcher.analyze(question))
+            weights = {term: self.options.question_weight * count for term, count in counts.items()}
+            for term, weight in searcher.read_additions(write_words(self.find_template(question))).items():
+                weights[term] = weights.get(term, 0.0) + weight
+            return write_weights(weights)
+
+        return build_query_reply(write, context.agent)
+
+    def build_additions(self, context: BaselineContext) -> WriteAdditions:
+        """The words of the question's kind, varied (see `vary_words`)."""
+
+        async def write(question: str, request: Request) -> str:
+            return write_words(vary_words(self.find_template(question), random.Random(request.seed)))
+
+        return write
+
+    def find_template(self, question: str) -> Mapping[str, int]:
+        """The words of a question's kind with their weights; none if it is of no kind, or nothing helps that."""
+        kind = choose_kind(self.words.pick(question), list(self.templates))
+        return self.templates[kind] if kind else {}

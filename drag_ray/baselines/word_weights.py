@@ -1,0 +1,19 @@
+"""Words with weights, as a policy writes them: `therapy^2 surgery`."""
+
+import random
+from collections.abc import Mapping
+
+
+def vary_words(weights: Mapping[str, int], random_numbers: random.Random) -> dict[str, int]:
+    """The words with their weights, of which each is left out by a chance of an eighth and counts 1 more by another."""
+    varied: dict[str, int] = {}
+    for word, weight in weights.items():
+        chance = random_numbers.random()
+        if chance >= 1 / 8:
+            varied[word] = weight + (chance >= 7 / 8)
+    return varied
+
+
+def write_words(weights: Mapping[str, int]) -> str:
+    """Words with their weights as an addition to a question: `therapy^2 surgery`."""
+    return " ".join(word + (f"^{weight}" if weight > 1 else "") for word, weight in weights.items())

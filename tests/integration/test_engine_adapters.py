@@ -1,0 +1,80 @@
+"""One engine writes with the base model and with several adapters at the same time: each request with the one that it names."""
+
+import asyncio
+import multiprocessing
+from collections.abc import Sequence
+from dataclasses import replace
+from multiprocessing.connection import Connection
+from pathlib import Path
+
+import peft
+import psutil
+import pytest
+import torch
+from transformers import AutoModelForCausalLM
+
+from drag_ray.engine.config import EngineConfig
+from drag_ray.engine.embedded import embedded_model_dir
+from drag_ray.engine.generate import Generation, Request
+from drag_ray.engine.sampling import PRESETS
+from drag_ray.engine.vllm import VllmEngine
+
+REQUEST = Request(({"role": "user", "content": "Where do gulls sleep?"},), PRESETS["greedy"], max_tokens=12, seed=0)
+
+
+def make_adapter(folder: Path, seed: int) -> str:
+    """An adapter with random weights, strong enough to be told from another one."""
+    torch.manual_seed(seed)
+    model = AutoModelForCausalLM.from_pretrained(embedded_model_dir(), dtype=torch.float32)
+    config = peft.LoraConfig(r=4, lora_alpha=8, target_modules=["q_proj", "v_proj", "down_proj"], init_lora_weights=False)
+    peft.get_peft_model(model, config).save_pretrained(folder)
+    return str(folder)
+
+
+def write(adapters: Sequence[str], names: Sequence[str], results: Connection) -> None:
+    """Reply to the request with each of these adapters, all at the same time. In a process of its own."""
+
+    async def run() -> list[Generation]:
+        config = EngineConfig(dtype="float32", max_model_len=256, enforce_eager=True)
+        engine = VllmEngine(config, adapters=adapters)
+        return list(await asyncio.gather(*(engine(replace(REQUEST, adapter=name)) for name in names)))
+
+    results.send(asyncio.run(run()))
+
+
+def compute_logprobs(adapter: str, reply: Generation) -> torch.Tensor:
+    """The log-probabilities that PEFT gives the tokens of a reply."""
+    model = AutoModelForCausalLM.from_pretrained(embedded_model_dir(), dtype=torch.float32)
+    model = (peft.PeftModel.from_pretrained(model, adapter) if adapter else model).eval()
+    input_ids = torch.tensor([[*reply.prompt_token_ids, *reply.completion_token_ids]])
+    with torch.no_grad():
+        logprobs = model(input_ids).logits[0, len(reply.prompt_token_ids) - 1 : -1].log_softmax(-1)
+    return logprobs.gather(1, torch.tensor(reply.completion_token_ids)[:, None])[:, 0]
+
+
+@pytest.fixture(scope="module")
+def replies(tmp_path_factory: pytest.TempPathFactory) -> list[tuple[str, Generation]]:
+    """Each reply with the adapter that it was asked of."""
+    folder = tmp_path_factory.mktemp("adapters")
+    adapters = [make_adapter(folder / name, seed) for seed, name in enumerate(("first", "second", "third"))]
+    names = ["", *adapters] * 4
+    receiver, sender = multiprocessing.Pipe(duplex=False)
+    process = multiprocessing.get_context("spawn").Process(target=write, args=(adapters, names, sender))
+    process.start()
+    sender.close()
+    written = receiver.recv()
+    # An engine does not end well inside a process that goes on, so it gets one that is killed.
+    for child in psutil.Process(process.pid).children(recursive=True):
+        child.kill()
+    process.kill()
+    process.join()
+    return list(zip(names, written, strict=True))
+
+
+def test_every_reply_is_that_of_its_own_adapter(replies: list[tuple[str, Generation]]) -> None:
+    written = {name: [reply for asked, reply in replies if asked == name] for name, _ in replies}
+    assert len({tuple(same[0].completion_token_ids) for same in written.values()}) == 4
+    for adapter, same in written.items():
+        assert len({reply.completion_token_ids for reply in same}) == 1
+        expected = compute_logprobs(adapter, same[0])
+        torch.testing.assert_close(torch.tensor(same[0].completion_logprobs), expected, atol=2e-3, rtol=0)
