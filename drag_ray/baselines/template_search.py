@@ -77,7 +77,10 @@ def find_templates(
         members = [questions[position] for position in kinds[name]]
         tried = random_numbers.sample(members, min(options.tried_questions, len(members)))
         trials.append(Trial(index_dir, tuple(tried), _choose_candidates(tried, feedback, options.num_candidates), options))
-    return dict(zip(names, _find_all(trials), strict=True))
+    print(f"templates: trying out words for {len(names)} kinds of questions", flush=True)
+    templates = dict(zip(names, _find_all(trials), strict=True))
+    print(f"templates: {sum(map(bool, templates.values()))} of {len(names)} kinds gain by words", flush=True)
+    return templates
 
 
 def _find_all(trials: Sequence[Trial]) -> list[dict[str, int]]:

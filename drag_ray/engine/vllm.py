@@ -54,6 +54,14 @@ def build_engine_args(config: EngineConfig, **overrides: Any) -> Any:
     return AsyncEngineArgs(**(options | overrides))
 
 
+def count_adapter_places(num_adapters: int) -> int:
+    """vLLM's `max_loras` for as many adapters: one stays empty.
+
+    On a CPU vLLM writes with the adapter in the last place where a request names none and shares a batch with one that does.
+    """
+    return num_adapters + 1
+
+
 def _available_cpus() -> str:
     """All CPUs of this process as vLLM writes them, `0,1,5`. Its own choice would leave one core idle for other work."""
     return ",".join(str(cpu) for cpu in sorted(os.sched_getaffinity(0)))
@@ -179,9 +187,7 @@ class VllmEngine:
 def _build_adapter_options(config: EngineConfig, adapters: Sequence[str]) -> dict[str, Any]:
     if not adapters:
         return {}
-    # One place stays empty: on a CPU vLLM takes the adapter in the last place for requests that name none, if they share a batch
-    # with others.
-    return {"enable_lora": True, "max_lora_rank": config.max_lora_rank, "max_loras": len(adapters) + 1}
+    return {"enable_lora": True, "max_lora_rank": config.max_lora_rank, "max_loras": count_adapter_places(len(adapters))}
 
 
 @contextlib.contextmanager

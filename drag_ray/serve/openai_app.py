@@ -6,7 +6,7 @@ from typing import Any
 
 from drag_ray.engine.adapter import read_base_model
 from drag_ray.engine.config import EngineConfig
-from drag_ray.engine.vllm import build_engine_args
+from drag_ray.engine.vllm import build_engine_args, count_adapter_places
 from drag_ray.serve.guard import Guard, Rules
 from drag_ray.serve.key import KeyHash
 from drag_ray.serve.limits import Limits
@@ -56,7 +56,7 @@ async def build_openai_app(settings: AppSettings) -> tuple[Any, Any]:
 
 def build_serving_args(settings: AppSettings) -> Any:
     """vLLM's `AsyncEngineArgs` for an engine that requests reach: with adapters, closed to media from elsewhere."""
-    max_loras = max(2, len(settings.adapters))
+    max_loras = count_adapter_places(max(2, len(settings.adapters)))
     return build_engine_args(
         settings.engine,
         served_model_name=[settings.served_name],

@@ -27,7 +27,7 @@ def make_adapter(folder: Path, seed: int) -> str:
     torch.manual_seed(seed)
     model = AutoModelForCausalLM.from_pretrained(embedded_model_dir(), dtype=torch.float32)
     config = peft.LoraConfig(r=4, lora_alpha=8, target_modules=["q_proj", "v_proj", "down_proj"], init_lora_weights=False)
-    peft.get_peft_model(model, config).save_pretrained(folder)
+    peft.get_peft_model(model, config).save_pretrained(str(folder))
     return str(folder)
 
 

@@ -11,9 +11,10 @@ from drag_ray.run_config import RunConfig
 ROOT = Path(__file__).parents[3]
 PATHS = sorted(ROOT.glob("jobs/configs/*.toml"))
 MEASURED = sorted(ROOT.glob("benchmarks/effect/*.toml"))
+SMALL = sorted(ROOT.glob("benchmarks/effect/small/*.toml"))
 
 
-@pytest.mark.parametrize("path", [*PATHS, *MEASURED], ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", [*PATHS, *MEASURED, *SMALL], ids=lambda path: f"{path.parent.name}/{path.stem}")
 def test_a_shipped_configuration_is_valid_in_each_of_its_rounds(path: Path) -> None:
     config = load(RunConfig, ["--config", str(path)], [], program="test", description="")
     methods = [build_round(config, number).finetune.method for number in range(1, max(config.rounds, 1) + 1)]
