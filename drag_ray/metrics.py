@@ -37,7 +37,7 @@ class NoRecorder:
 
 
 def name_tags(rollouts_dir: Path) -> dict[str, str]:
-    """What tells the metrics of two collections apart: the run's name, and `collect` or `evaluate/rollouts/base`.
+    """What tells the metrics of two collections apart: the run's name, and `collect` or `evaluate/rollouts/engine1`.
 
     Args:
         rollouts_dir: the folder of a stage, or one in it.
