@@ -87,13 +87,11 @@ def measure_without_model(name: str, split: str, index_dir: Path) -> list[Row]:
 
 
 def read_evaluation(name: str, split: str, folder: Path) -> list[Row]:
-    """The rows of a finished evaluation that compares with the question."""
+    """The rows of the policies with a model in a finished evaluation that compares with the question."""
     manifest = require_manifest(folder, "python jobs/evaluate.py")
     comparison = json.loads((folder / "comparison.json").read_text())
     model = Path(manifest.origin["config"]["engine"]["model"]).name
-    return [
-        to_row(name, split, "" if policy in WITHOUT_MODEL else model, policy, comparison) for policy in comparison["policies"]
-    ]
+    return [to_row(name, split, model, policy, comparison) for policy in comparison["policies"] if policy not in WITHOUT_MODEL]
 
 
 def to_row(name: str, split: str, model: str, policy: str, comparison: Mapping[str, Any]) -> Row:
