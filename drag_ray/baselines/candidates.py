@@ -11,6 +11,7 @@ from typing import Any
 from drag_ray.agent.config import AgentConfig
 from drag_ray.agent.prompts import Prompts
 from drag_ray.agent.protocols.registry import get_protocol
+from drag_ray.baselines.weights import expand_terms
 from drag_ray.engine.generate import Message
 from drag_ray.search.config import SYNTAX_HELP
 from drag_ray.search.fusion import fuse_rankings
@@ -157,8 +158,7 @@ class CandidateReader:
         """The terms that are searched, with their weights."""
         weights = self._searcher.read_additions(query)
         if self._agent.expands:
-            for term, count in Counter(self._searcher.analyze(question)).items():
-                weights[term] = weights.get(term, 0.0) + self._agent.question_weight * count
+            return expand_terms(self._searcher.analyze(question), self._agent.question_weight, weights)
         return weights
 
     def _describe_list(self, hits: Sequence[Hit], weights: dict[str, float], words: set[str]) -> list[float]:

@@ -17,8 +17,9 @@ from pydantic import Field
 
 from drag_ray.baselines.baseline import BaselineContext, Sources, TermBaseline, WriteAdditions, build_query_reply
 from drag_ray.baselines.question_words import QuestionWords
-from drag_ray.baselines.weights import write_weights
+from drag_ray.baselines.weights import expand_terms, write_weights
 from drag_ray.baselines.word_forms import WordForms
+from drag_ray.baselines.word_weights import write_words
 from drag_ray.config import BaseConfig
 from drag_ray.engine.generate import GenerateFn, Request
 from drag_ray.types import Question
@@ -72,10 +73,8 @@ class Neighbours(TermBaseline):
         feedback, analyze = self._build_feedback(context), context.searcher.analyze
 
         def write(question: str) -> str:
-            weights = {term: self.options.question_weight * count for term, count in Counter(analyze(question)).items()}
-            for term in list(feedback.weigh_terms(question))[: self.options.num_terms]:
-                weights[term] = weights.get(term, 0.0) + 1.0
-            return write_weights(weights)
+            terms = list(feedback.weigh_terms(question))[: self.options.num_terms]
+            return write_weights(expand_terms(analyze(question), self.options.question_weight, dict.fromkeys(terms, 1.0)))
 
         return build_query_reply(write, context.agent)
 
@@ -86,7 +85,7 @@ class Neighbours(TermBaseline):
         async def write(question: str, request: Request) -> str:
             weights = dict(list(feedback.weigh_terms(question).items())[: self.options.num_candidates])
             terms = draw_terms(weights, random.Random(request.seed))
-            return " ".join(feedback.forms.write(term) + ("^2" if count > 1 else "") for term, count in terms.items())
+            return write_words({feedback.forms.write(term): count for term, count in terms.items()})
 
         return write
 

@@ -11,6 +11,7 @@ from typing import Self
 from drag_ray import schemas
 from drag_ray.baselines.baseline import Sources
 from drag_ray.baselines.passages import Analyze, PassageBaseline, PassageConfig
+from drag_ray.baselines.weights import expand_terms
 from drag_ray.engine.generate import Message
 
 _REQUEST = "Write a passage that answers the given query.\n\nQuery: {question}\nPassage:"
@@ -50,10 +51,7 @@ class Query2doc(PassageBaseline):
 
     def weigh_terms(self, question: str, passage: str, analyze: Analyze) -> dict[str, float]:
         """The terms of the question, `question_repeats` times, and of the passage, with their counts."""
-        weights = Counter(analyze(passage))
-        for term, count in Counter(analyze(question)).items():
-            weights[term] += self.options.question_repeats * count
-        return dict(weights)
+        return expand_terms(analyze(question), self.options.question_repeats, Counter(analyze(passage)))
 
 
 def read_examples(index_dir: Path, num_examples: int, passage_chars: int, seed: int) -> tuple[PassageExample, ...]:

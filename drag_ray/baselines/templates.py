@@ -6,7 +6,6 @@ not help the others. No model is needed, and what comes out is short enough for 
 """
 
 import random
-from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Self
@@ -15,7 +14,7 @@ from drag_ray.baselines.baseline import BaselineContext, Sources, TermBaseline, 
 from drag_ray.baselines.question_kinds import choose_kind
 from drag_ray.baselines.question_words import QuestionWords
 from drag_ray.baselines.template_config import TemplateConfig
-from drag_ray.baselines.weights import write_weights
+from drag_ray.baselines.weights import expand_terms, write_weights
 from drag_ray.baselines.word_weights import vary_words, write_words
 from drag_ray.engine.generate import GenerateFn, Request
 
@@ -51,11 +50,8 @@ class Templates(TermBaseline):
         searcher = context.searcher
 
         def write(question: str) -> str:
-            counts = Counter(searcher.analyze(question))
-            weights = {term: self.options.question_weight * count for term, count in counts.items()}
-            for term, weight in searcher.read_additions(write_words(self.find_template(question))).items():
-                weights[term] = weights.get(term, 0.0) + weight
-            return write_weights(weights)
+            added = searcher.read_additions(write_words(self.find_template(question)))
+            return write_weights(expand_terms(searcher.analyze(question), self.options.question_weight, added))
 
         return build_query_reply(write, context.agent)
 

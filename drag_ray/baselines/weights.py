@@ -1,7 +1,8 @@
 """Queries of weighted terms, written as text so that a trajectory shows just what was searched: `kidney^0.5 stone^0.25`."""
 
 import re
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from drag_ray.errors import SearchIndexError
@@ -18,6 +19,14 @@ def write_weights(weights: Mapping[str, float]) -> str:
     """Terms with their weights, the heaviest first, equal ones in the order of the alphabet."""
     ordered = sorted(weights.items(), key=lambda item: (-item[1], item[0]))
     return " ".join(f"{term}{_MARK}{weight:.6g}" for term, weight in ordered)
+
+
+def expand_terms(question_terms: Iterable[str], question_weight: float, added: Mapping[str, float]) -> dict[str, float]:
+    """Added terms with their weights and the terms of a question, of which each weighs `question_weight` wherever it occurs."""
+    weights = dict(added)
+    for term, count in Counter(question_terms).items():
+        weights[term] = weights.get(term, 0.0) + question_weight * count
+    return weights
 
 
 def read_weights(query: str) -> dict[str, float]:

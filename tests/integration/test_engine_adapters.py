@@ -1,16 +1,15 @@
 """One engine writes with the base model and with several adapters at the same time: each request with the one that it names."""
 
 import asyncio
-import multiprocessing
 from collections.abc import Sequence
 from dataclasses import replace
 from multiprocessing.connection import Connection
 from pathlib import Path
 
 import peft
-import psutil
 import pytest
 import torch
+from engine_process import run_in_process
 from transformers import AutoModelForCausalLM
 
 from drag_ray.engine.config import EngineConfig
@@ -58,17 +57,7 @@ def replies(tmp_path_factory: pytest.TempPathFactory) -> list[tuple[str, Generat
     folder = tmp_path_factory.mktemp("adapters")
     adapters = [make_adapter(folder / name, seed) for seed, name in enumerate(("first", "second", "third"))]
     names = ["", *adapters] * 4
-    receiver, sender = multiprocessing.Pipe(duplex=False)
-    process = multiprocessing.get_context("spawn").Process(target=write, args=(adapters, names, sender))
-    process.start()
-    sender.close()
-    written = receiver.recv()
-    # An engine does not end well inside a process that goes on, so it gets one that is killed.
-    for child in psutil.Process(process.pid).children(recursive=True):
-        child.kill()
-    process.kill()
-    process.join()
-    return list(zip(names, written, strict=True))
+    return list(zip(names, run_in_process(write, adapters, names), strict=True))
 
 
 def test_every_reply_is_that_of_its_own_adapter(replies: list[tuple[str, Generation]]) -> None:

@@ -3,16 +3,15 @@
 import asyncio
 import dataclasses
 import json
-import multiprocessing
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from multiprocessing.connection import Connection
 from pathlib import Path
 from types import SimpleNamespace
 
-import psutil
 import pytest
 import torch
+from engine_process import run_in_process
 from factories import build_question
 from PIL import Image
 from qwen3_vl_shapes import IMAGE_TOKENS, SHAPES_TINY, write_model
@@ -126,17 +125,7 @@ def collected(
     )
     journal.begin_attempt(options.run_dir)
     first, _, third = (page.image for page in pages[1])
-    # An engine does not end well inside a process that goes on, so it gets one that is killed.
-    receiver, sender = multiprocessing.Pipe(duplex=False)
-    requests = [look_at(first, third), look_at(first, third)]
-    process = multiprocessing.get_context("spawn").Process(target=roll_out_and_look, args=(options, requests, sender))
-    process.start()
-    sender.close()
-    replies = receiver.recv()
-    for child in psutil.Process(process.pid).children(recursive=True):
-        child.kill()
-    process.kill()
-    process.join()
+    replies = run_in_process(roll_out_and_look, options, [look_at(first, third), look_at(first, third)])
     [row] = journal.read_trajectories(options.run_dir).to_pylist()
     return schemas.to_trajectory(row), replies, model_dir
 
