@@ -72,7 +72,15 @@ def _run(command: str, argv: Sequence[str]) -> None:
             "so give --run-dir as an absolute path on storage that all nodes share."
         )
     with ExitStack() as stack:
-        start_ray = cache(lambda: stack.enter_context(connect(config.cluster)))
+
+        @cache
+        def start_ray() -> None:
+            stack.enter_context(connect(config.cluster))
+            if command == PIPELINE:
+                from drag_ray.rollout.kept_engines import keep_engines
+
+                stack.enter_context(keep_engines())
+
         if command == SERVE.name:
             from drag_ray.serve import stage as serve_stage
 

@@ -17,6 +17,13 @@ from drag_ray.errors import ConfigError
 _Result = TypeVar("_Result")
 
 
+KEEPER_NAME = "engine_keeper"
+"""of the actor that keeps a job's engines"""
+KEPT_SHARE, _OTHER_SHARE = 0.9, 0.1
+"""of a GPU: for all engines that are kept on it, and for who works while they rest, of which Ray knows nothing. Beside
+up to eight engines that share a GPU one more does not fit"""
+
+
 class ClusterConfig(BaseConfig):
     """Where Ray runs."""
 
@@ -182,6 +189,28 @@ def count_gpus() -> int:
 def takes_gpus(device: str) -> bool:
     """What a `device` option (auto, cpu, gpu) means on this cluster: auto takes GPUs if there is one at this moment."""
     return device == "gpu" or (device == "auto" and count_gpus() > 0)
+
+
+def find_keeper() -> Any:
+    """The actor that keeps this job's engines (see `rollout.kept_engines`); None where none are kept."""
+    import ray
+
+    try:
+        return ray.get_actor(KEEPER_NAME)
+    except ValueError:
+        return None
+
+
+def free_gpus() -> float:
+    """Have the engines that this job keeps free their GPUs, until they are borrowed again.
+
+    Returns:
+        What a process may ask Ray for of each GPU.
+    """
+    import ray
+
+    keeper = find_keeper()
+    return _OTHER_SHARE if keeper is not None and ray.get(keeper.rest.remote()) else 1
 
 
 def run_tasks(function: Callable[..., _Result], calls: Sequence[tuple[Any, ...]]) -> Iterator[_Result]:

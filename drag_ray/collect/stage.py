@@ -10,7 +10,7 @@ from drag_ray.corpus.question_table import draw_split
 from drag_ray.inputs import Inputs
 from drag_ray.rollout.options import build_options
 from drag_ray.rollout.plan import build_plan
-from drag_ray.rollout.runner import run_plan
+from drag_ray.rollout.runner import prepare_engines, run_plan
 from drag_ray.stage_folder import StageFolder
 
 
@@ -25,6 +25,8 @@ def run(sections: CollectSections, inputs: Inputs, folder: StageFolder) -> dict[
         TooManyFailuresError: more rollouts failed than `max_failure_rate` allows.
     """
     settings = sections.collect
+    options = build_options(sections.agent, sections.engine, sections.rollout, inputs["index"], folder.path)
+    prepare_engines(options, sections.rollout)  # which start while proposers are prepared
     questions = draw_split(inputs["index"], "train", settings.limit, sections.seed)
     sources = Sources(settings, inputs["index"], sections.seed)
     proposers = {name: BASELINES[name].prepare(sources) for name in settings.proposals}
@@ -38,7 +40,7 @@ def run(sections: CollectSections, inputs: Inputs, folder: StageFolder) -> dict[
         {name: settings.draws_per_proposal if proposer.draws else 1 for name, proposer in proposers.items()},
     )
     options = replace(
-        build_options(sections.agent, sections.engine, sections.rollout, inputs["index"], folder.path),
+        options,
         enough_successes=settings.enough_successes,
         prompt_sets=settings.prompt_sets,
         proposers=proposers,

@@ -5,7 +5,7 @@ import contextlib
 import itertools
 import os
 import tempfile
-from collections.abc import Generator, Sequence
+from collections.abc import Collection, Generator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -74,6 +74,8 @@ class VllmEngine:
         config: the model and what it may take of the machine.
         images: where the images of prompts come from; None for prompts of text alone.
         adapters: folders of the LoRA adapters that requests may ask for.
+        adapter_places: adapters that there is to be room for, if more than are given (see `begin`).
+        rests: whether the engine is to free its GPU's memory at times (see `rest`).
 
     Raises:
         ConfigError: vLLM refuses the options or the model, or the model has no chat template, so there is no way to write a
@@ -81,12 +83,21 @@ class VllmEngine:
         EngineDiedError: the engine does not start, for example for want of memory.
     """
 
-    def __init__(self, config: EngineConfig, images: ImageSource | None = None, adapters: Sequence[str] = ()) -> None:
-        from vllm.lora.request import LoRARequest
+    def __init__(
+        self,
+        config: EngineConfig,
+        images: ImageSource | None = None,
+        adapters: Sequence[str] = (),
+        *,
+        adapter_places: int = 0,
+        rests: bool = False,
+    ) -> None:
         from vllm.usage.usage_lib import UsageContext
         from vllm.v1.engine.async_llm import AsyncLLM
 
-        options = build_image_options(config, images) | _build_adapter_options(config, adapters)
+        options = build_image_options(config, images) | _build_adapter_options(config, max(len(adapters), adapter_places))
+        if rests:
+            options["enable_sleep_mode"] = True
         engine_args = build_engine_args(config, disable_log_stats=True, **options)
         # As for vLLM's offline class: large batches, where its servers take small ones for quick first tokens.
         try:
@@ -106,30 +117,57 @@ class VllmEngine:
         self._tokenizer: Any = self._engine.get_tokenizer()
         self._rendering = ThreadPoolExecutor(_RENDERING_THREADS, "render")
         self._max_model_len = config.max_model_len
-        self._logprobs, self._seeds = config.logprobs, config.seeds
-        self._adapters = {folder: LoRARequest(folder, number, folder) for number, folder in enumerate(adapters, start=1)}
-        self._request_numbers = itertools.count()
+        self._request_numbers, self._adapter_numbers = itertools.count(), itertools.count(1)
+        self._adapters: dict[str, Any] = {}
+        self._set_replies(config, adapters)
         if not getattr(self._tokenizer, "chat_template", None):
             raise ConfigError(f"engine.model {config.model!r}: has no chat template. Choose an instruction-tuned model.")
         skip_token_texts(self._engine)
         calm_garbage_collector()
 
     async def __call__(self, request: Request) -> Generation:
-        from vllm.v1.engine.exceptions import EngineDeadError
-
         loop = asyncio.get_running_loop()
         prompt_token_ids, opens_reasoning = await loop.run_in_executor(self._rendering, self._render, request)
         prompt = await self._build_prompt(prompt_token_ids, request)
         params = self._build_sampling_params(request)
         adapter = self._adapters[request.adapter] if request.adapter else None
         request_id = str(next(self._request_numbers))
-        try:
+        with _say_if_dead():
             async for output in self._engine.generate(prompt, params, request_id, lora_request=adapter):  # type: ignore[arg-type]
                 if output.finished:
                     return _to_generation(output.outputs[0], prompt_token_ids, opens_reasoning)
-        except EngineDeadError as error:
-            raise EngineDiedError(f"vLLM's engine process is gone: {error}") from error
         raise RolloutError(f"vLLM ended request {request_id} without a reply")
+
+    async def begin(self, config: EngineConfig, adapters: Collection[str]) -> None:
+        """Reply as `config` says from now on, with these adapters and no longer with those before; no request may be under way.
+
+        Args:
+            config: differs from that of the engine in what does not concern the engine itself (`logprobs`, `seeds`).
+            adapters: folders; as many as there are places.
+        """
+        with _say_if_dead():
+            for adapter in self._adapters.values():
+                await self._engine.remove_lora(adapter.lora_int_id)
+        self._set_replies(config, adapters)
+
+    async def rest(self) -> None:
+        """Free the GPU's memory, until `wake`: the weights wait in main memory. No request may be under way."""
+        with _say_if_dead():
+            await self._engine.reset_encoder_cache()
+            await self._engine.sleep()
+
+    async def wake(self) -> None:
+        """Take the GPU's memory again."""
+        with _say_if_dead():
+            await self._engine.wake_up()
+
+    def _set_replies(self, config: EngineConfig, adapters: Collection[str]) -> None:
+        from vllm.lora.request import LoRARequest
+
+        self._logprobs, self._seeds = config.logprobs, config.seeds
+        # vLLM takes what it has cached for an adapter's of the same name; the folder may hold another one by now.
+        numbered = ((folder, next(self._adapter_numbers)) for folder in adapters)
+        self._adapters = {folder: LoRARequest(f"{number}: {folder}", number, folder) for folder, number in numbered}
 
     def _build_sampling_params(self, request: Request) -> Any:
         from vllm import SamplingParams
@@ -184,10 +222,10 @@ class VllmEngine:
         self._engine.shutdown()
 
 
-def _build_adapter_options(config: EngineConfig, adapters: Sequence[str]) -> dict[str, Any]:
-    if not adapters:
+def _build_adapter_options(config: EngineConfig, num_adapters: int) -> dict[str, Any]:
+    if not num_adapters:
         return {}
-    return {"enable_lora": True, "max_lora_rank": config.max_lora_rank, "max_loras": count_adapter_places(len(adapters))}
+    return {"enable_lora": True, "max_lora_rank": config.max_lora_rank, "max_loras": count_adapter_places(num_adapters)}
 
 
 @contextlib.contextmanager
@@ -202,6 +240,17 @@ def _hold_gpu() -> Generator[None]:
     gpus = os.environ.get(current_platform.device_control_env_var, "all")
     with FileLock(Path(tempfile.gettempdir()) / f"drag-ray-{os.getuid()}-gpu-{gpus}.lock"):
         yield
+
+
+@contextlib.contextmanager
+def _say_if_dead() -> Generator[None]:
+    """Raise vLLM's error of a dead engine as our own."""
+    from vllm.v1.engine.exceptions import EngineDeadError
+
+    try:
+        yield
+    except EngineDeadError as error:
+        raise EngineDiedError(f"vLLM's engine process is gone: {error}") from error
 
 
 def _describe(error: Exception) -> str:

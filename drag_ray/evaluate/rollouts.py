@@ -19,9 +19,9 @@ from drag_ray.evaluate.reuse import ROLLOUTS_DIR_NAME, fingerprint_policy, list_
 from drag_ray.finetune.outcome import find_reward_model
 from drag_ray.inputs import Inputs
 from drag_ray.rollout import journal
-from drag_ray.rollout.options import build_options
+from drag_ray.rollout.options import WorkerOptions, build_options
 from drag_ray.rollout.plan import build_plan
-from drag_ray.rollout.runner import run_plan
+from drag_ray.rollout.runner import prepare_engines, run_plan
 from drag_ray.search.searcher import Searcher
 from drag_ray.stage_folder import StageFolder
 from drag_ray.types import Question, Trajectory
@@ -43,6 +43,12 @@ def prepare_baselines(sections: EvaluateSections, inputs: Inputs, folder: StageF
         max_questions = sections.evaluate.take(BestOfConfig).max_questions
         fit_chooser(sections.agent, inputs, reward_model, max_questions, sections.seed, folder.path / CHOOSER_DIR_NAME)
     return {name: BASELINES[name].prepare(sources) for name in names}
+
+
+def start_engines(models: Sequence[ModelPolicy], sections: EvaluateSections, inputs: Inputs, folder: StageFolder) -> None:
+    """Have the engines of the first policies start, where engines are kept, while the baselines are prepared."""
+    sharing = group_by_engine(models)[0]
+    prepare_engines(_build_options(sharing, sections, inputs["index"], folder.path), sections.rollout)
 
 
 def roll_out(
@@ -118,16 +124,23 @@ def _run_with_engine(
     rollouts_dir: Path,
 ) -> tuple[dict[str, list[Trajectory]], dict[str, int]]:
     """The trajectories of each plan on the engine of these models, and the runner's counts."""
+    options = replace(_build_options(models, sections, index_dir, rollouts_dir), baselines=baselines)
+    plan = [task for tasks in plans.values() for task in tasks]
+    counts = run_plan(plan, options, sections.rollout, f"evaluating {', '.join(options.policies)}")
+    rows = journal.read_trajectories(options.run_dir).to_pylist()
+    by_id = {row["id"]: schemas.to_trajectory(row) for row in rows}
+    return {name: [by_id[task.id] for task in tasks if task.id in by_id] for name, tasks in plans.items()}, counts
+
+
+def _build_options(
+    models: Sequence[ModelPolicy], sections: EvaluateSections, index_dir: Path, rollouts_dir: Path
+) -> WorkerOptions:
+    """What the workers are made from that write as these models, on one engine."""
     for model in models:
         check_adapter(model.engine)
     policies = {model.name: Policy(model.engine.model, model.engine.adapter, model.instructions) for model in models}
     options = build_options(sections.agent, models[0].engine, sections.rollout, index_dir, rollouts_dir)
-    plan = [task for tasks in plans.values() for task in tasks]
-    label = f"evaluating {', '.join(policies)}"
-    counts = run_plan(plan, replace(options, policies=policies, baselines=baselines), sections.rollout, label)
-    rows = journal.read_trajectories(options.run_dir).to_pylist()
-    by_id = {row["id"]: schemas.to_trajectory(row) for row in rows}
-    return {name: [by_id[task.id] for task in tasks if task.id in by_id] for name, tasks in plans.items()}, counts
+    return replace(options, policies=policies)
 
 
 def _take_earlier(

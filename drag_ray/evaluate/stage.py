@@ -20,7 +20,7 @@ from drag_ray.evaluate.question_weights import FoundWeight, apply_found_weights
 from drag_ray.evaluate.questions import check_weighable, draw_held_out, draw_validation
 from drag_ray.evaluate.report import write_report
 from drag_ray.evaluate.results import QuestionResult, compute_results
-from drag_ray.evaluate.rollouts import prepare_baselines, roll_out
+from drag_ray.evaluate.rollouts import prepare_baselines, roll_out, start_engines
 from drag_ray.inputs import Inputs
 from drag_ray.search.searcher import Searcher
 from drag_ray.stage_folder import StageFolder
@@ -45,6 +45,7 @@ def run(sections: EvaluateSections, inputs: Inputs, folder: StageFolder) -> dict
     models = choose_models(sections, finetune_dir, prompt_dir, has_gpu=takes_gpus(sections.engine.device))
     questions = draw_held_out(settings, inputs, sections.seed)
     weighed = draw_validation(inputs) if check_weighable(settings, sections.agent) else []
+    start_engines(models, sections, inputs, folder)
     baselines = prepare_baselines(sections, inputs, folder)
     trajectories, left_out = roll_out(models, baselines, [*questions, *weighed], sections, inputs, folder)
     weights: dict[str, FoundWeight] = {}

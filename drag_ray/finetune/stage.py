@@ -15,7 +15,7 @@ from ray.train.v2.api.data_parallel_trainer import DataParallelTrainer
 from ray.train.v2.api.exceptions import TrainingFailedError
 
 from drag_ray.artifacts import write_jsonl
-from drag_ray.cluster import count_gpus, takes_gpus
+from drag_ray.cluster import count_gpus, free_gpus, takes_gpus
 from drag_ray.corpus import page_images
 from drag_ray.engine.adapter import check_adapter, read_base_model, write_base_model
 from drag_ray.engine.embedded import resolve_model
@@ -99,6 +99,7 @@ def _fit(
     use_gpu = takes_gpus(settings.device)
     num_workers = settings.num_workers or (max(1, count_gpus()) if use_gpu else 1)
     num_cpus = 1 if use_gpu else _count_cpus_per_worker(num_workers)
+    gpu_share = free_gpus() if use_gpu else 0
     _announce(num_workers, num_cpus, use_gpu)
     job = TrainJob(
         config=settings,
@@ -118,7 +119,7 @@ def _fit(
         scaling_config=ray.train.ScalingConfig(
             num_workers=num_workers,
             use_gpu=use_gpu,
-            resources_per_worker={"CPU": num_cpus, "GPU": 1} if use_gpu else {"CPU": num_cpus},
+            resources_per_worker={"CPU": num_cpus, "GPU": gpu_share} if use_gpu else {"CPU": num_cpus},
         ),
         # A run of the same name in the same place goes on from its last checkpoint.
         run_config=ray.train.RunConfig(

@@ -13,7 +13,7 @@ import ray.data
 from tqdm import tqdm
 
 from drag_ray import artifacts, schemas
-from drag_ray.cluster import count_gpus, takes_gpus
+from drag_ray.cluster import count_gpus, free_gpus, takes_gpus
 from drag_ray.corpus import page_images, parts
 from drag_ray.corpus.commands import build_commands
 from drag_ray.corpus.config import COMMANDS, EMBEDDED, CorpusConfig
@@ -191,7 +191,7 @@ def _embed_pages(config: EmbeddingConfig, record: IndexRecord, folder: StageFold
 def _plan_embedders(device: str) -> tuple[int, dict[str, Any]]:
     """How many processes embed at once, and what each takes of the cluster."""
     if takes_gpus(device):
-        return max(1, count_gpus()), {"num_gpus": 1}
+        return max(1, count_gpus()), {"num_gpus": free_gpus()}
     cpus = [int(node["Resources"].get("CPU", 0)) for node in ray.nodes() if node["Alive"]]
     each = max(1, min(_CPUS_PER_EMBEDDER, max(cpus)))
     return max(1, sum(num // each for num in cpus)), {"num_cpus": each}

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import replace
 from itertools import chain, pairwise
 from typing import Any
 
@@ -12,7 +11,6 @@ from ray.exceptions import RayError, RayTaskError
 from drag_ray import artifacts
 from drag_ray.agent.prompts import choose_instructions
 from drag_ray.agent.rollout import compute_seed
-from drag_ray.cluster import count_gpus, takes_gpus
 from drag_ray.corpus.near_duplicates import read_near_duplicates
 from drag_ray.corpus.question_table import draw_split
 from drag_ray.errors import DragRayError, EngineDiedError
@@ -31,7 +29,7 @@ from drag_ray.rollout import engine_logs
 from drag_ray.rollout.folder import LOGS_DIR_NAME
 from drag_ray.rollout.options import WorkerOptions, build_options
 from drag_ray.rollout.plan import build_plan
-from drag_ray.rollout.pool import share_gpu, size_pool
+from drag_ray.rollout.runner import prepare_engines
 from drag_ray.stage_folder import StageFolder
 from drag_ray.types import Question
 
@@ -144,11 +142,8 @@ class _Engines:
 
     def _start(self) -> list[Any]:
         if not self._actors:
-            settings, options = self._sections.rollout, self._options
-            use_gpu = takes_gpus(options.engine.device)
-            pool = size_pool(settings, options.engine, use_gpu=use_gpu, num_gpus=count_gpus())
+            options, pool = prepare_engines(self._options, self._sections.rollout)
             make: Any = ray.remote(num_cpus=pool.num_cpus, num_gpus=pool.num_gpus)(_WorkerActor)
-            options = replace(options, engine=share_gpu(options.engine, settings.engines_per_gpu))
             arguments = (options, self._sections.prompt.page_chars, self._sections.prompt.max_tokens)
             self._actors = [make.remote(*arguments) for _ in range(pool.num_engines)]
             self._get([actor.start.remote() for actor in self._actors])

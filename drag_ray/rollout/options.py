@@ -46,11 +46,21 @@ def start_engine(options: WorkerOptions) -> GenerateFn:
     """Make a worker's engine in this process, with the page images that its agent can be shown."""
     images = None
     if options.images_dir:
-        searches = options.agent.image_searches or options.agent.max_iterations - 1
-        per_prompt = max(1, searches * options.agent.top_k)
-        images = ImageSource(page_images.PageImages(options.images_dir).open, per_prompt=per_prompt)
-    adapters = dict.fromkeys(policy.adapter for policy in options.policies.values() if policy.adapter)
-    return options.build_engine(options.engine, images, list(adapters))
+        images = ImageSource(page_images.PageImages(options.images_dir).open, per_prompt=count_images(options))
+    return options.build_engine(options.engine, images, list_adapters(options))
+
+
+def count_images(options: WorkerOptions) -> int:
+    """Images that a prompt can hold; 0 where the agent sees none."""
+    if not options.images_dir:
+        return 0
+    searches = options.agent.image_searches or options.agent.max_iterations - 1
+    return max(1, searches * options.agent.top_k)
+
+
+def list_adapters(options: WorkerOptions) -> list[str]:
+    """The folders of the adapters that the policies write with, each once."""
+    return list(dict.fromkeys(policy.adapter for policy in options.policies.values() if policy.adapter))
 
 
 def build_options(

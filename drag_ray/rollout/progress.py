@@ -60,6 +60,7 @@ class Progress:
         self._line = LiveLine(stream, clock)
         self._watch = Watch()
         self._throughput = Throughput()
+        self._began, self._answered = clock(), False
 
     def add(self, summary: dict[str, Any]) -> None:
         """Add the summary of a chunk.
@@ -69,6 +70,9 @@ class Progress:
         """
         self._errors.update(summary["errors"])
         self.totals.update({name: value for name, value in summary.items() if name != "errors"})
+        if not self._answered:
+            self._line.say(f"{self._label}: the first rollouts ended after {self._clock() - self._began:.0f} s")
+            self._answered = True
         self._num_done += sum(summary[name] for name in ("finished", "failed", "hinted", "skipped"))
         self._throughput.add(self._clock(), self._num_done, self.totals["completion_tokens"])
         self._line.update(self.describe())

@@ -15,6 +15,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from drag_ray.agent.rollout import RolloutTask
 from drag_ray.cluster import count_gpus, takes_gpus
+from drag_ray.engine.vllm import VllmEngine
 from drag_ray.errors import DragRayError, EngineDiedError, TooManyFailuresError
 from drag_ray.metrics import RayRecorder, name_tags
 from drag_ray.rollout import engine_logs, journal
@@ -29,9 +30,10 @@ from drag_ray.rollout.failures import (
     write_problems,
 )
 from drag_ray.rollout.folder import CORRUPT_DIR_NAME, LOGS_DIR_NAME, PROBLEMS_NAME, TRAJECTORIES_DIR_NAME
+from drag_ray.rollout.kept_engines import borrow_engines, say_start
 from drag_ray.rollout.options import WorkerOptions
 from drag_ray.rollout.plan import Ended, Successes, choose_next, choose_pending, count_plan, cut_chunks, group_by_question
-from drag_ray.rollout.pool import share_gpu, size_pool
+from drag_ray.rollout.pool import Pool, share_gpu, size_pool
 from drag_ray.rollout.progress import Progress
 from drag_ray.rollout.work_queue import WorkQueue, claim_chunk, count_claims
 from drag_ray.rollout.worker import SUMMARY_SCHEMA, RolloutWorker
@@ -82,6 +84,16 @@ def run_plan(plan: Sequence[RolloutTask], options: WorkerOptions, settings: Roll
             f"finished; see {run_dir / PROBLEMS_NAME}. Commonest errors:\n{describe_errors(errors)}"
         )
     return counts | count_files(journal.list_files(run_dir, TRAJECTORIES_DIR_NAME))
+
+
+def prepare_engines(options: WorkerOptions, settings: RolloutConfig) -> tuple[WorkerOptions, Pool]:
+    """What each worker is made from, and how many there are; engines that are kept start at once (see `kept_engines`).
+
+    Raises:
+        ConfigError: see `size_pool`.
+    """
+    pool = size_pool(settings, options.engine, use_gpu=takes_gpus(options.engine.device), num_gpus=count_gpus())
+    return borrow_engines(replace(options, engine=share_gpu(options.engine, settings.engines_per_gpu)), pool)
 
 
 def _run_passes(
@@ -138,8 +150,9 @@ def _hand_out(
     Args:
         chunk_rollouts: rollouts that a chunk begins with, on average.
     """
-    pool = size_pool(settings, options.engine, use_gpu=takes_gpus(options.engine.device), num_gpus=count_gpus())
-    options = replace(options, engine=share_gpu(options.engine, settings.engines_per_gpu))
+    options, pool = prepare_engines(options, settings)
+    if options.build_engine is VllmEngine:
+        say_start(pool.num_engines, options)
     max_claims = count_claims(chunk_rollouts, settings.concurrent_rollouts)
     context = ray.data.DataContext.get_current()
     context.enable_progress_bars = False  # `Progress` shows what matters

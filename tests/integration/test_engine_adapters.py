@@ -4,11 +4,11 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
 from multiprocessing.connection import Connection
-from pathlib import Path
 
 import peft
 import pytest
 import torch
+from adapters import make_adapter
 from engine_process import run_in_process
 from transformers import AutoModelForCausalLM
 
@@ -19,15 +19,6 @@ from drag_ray.engine.sampling import PRESETS
 from drag_ray.engine.vllm import VllmEngine
 
 REQUEST = Request(({"role": "user", "content": "Where do gulls sleep?"},), PRESETS["greedy"], max_tokens=12, seed=0)
-
-
-def make_adapter(folder: Path, seed: int) -> str:
-    """An adapter with random weights, strong enough to be told from another one."""
-    torch.manual_seed(seed)
-    model = AutoModelForCausalLM.from_pretrained(embedded_model_dir(), dtype=torch.float32)
-    config = peft.LoraConfig(r=4, lora_alpha=8, target_modules=["q_proj", "v_proj", "down_proj"], init_lora_weights=False)
-    peft.get_peft_model(model, config).save_pretrained(str(folder))
-    return str(folder)
 
 
 def write(adapters: Sequence[str], names: Sequence[str], results: Connection) -> None:

@@ -79,6 +79,7 @@ def test_the_line_says_how_a_run_goes() -> None:
         progress.add(build_summary(("x",) * 5, **counts, zero_hit_searches=6, completion_tokens=12_000))
     progress.close()
     assert stream.getvalue() == (
+        "collecting: the first rollouts ended after 10 s\n"
         "collecting 200/1,000: 10.0/s, 1:20 left, 1,200 tokens/s, found 30%, 10 failed, 2.5 turns, 20% invalid, 4% no hit\n"
     )
 

@@ -1,0 +1,279 @@
+"""Engines that stay up between the stages of a pipeline, each in an actor of its own.
+
+An engine takes a minute to start, and a stage of some thousand rollouts not much longer. So a pipeline keeps its engines: the
+workers of one stage after the other borrow them, and give each the adapters of their own policies. While a GPU has other work,
+its engines rest: their weights wait in main memory, and all else is free. For an engine that has died another one is started when
+it is borrowed next.
+"""
+
+import contextlib
+from collections.abc import Callable, Generator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import ray
+from ray.exceptions import RayError, RayTaskError
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+from drag_ray.cluster import KEEPER_NAME, KEPT_SHARE, find_keeper
+from drag_ray.corpus.page_images import PageImages
+from drag_ray.engine.config import EngineConfig
+from drag_ray.engine.generate import Generation, ImageSource, Request
+from drag_ray.engine.vllm import VllmEngine
+from drag_ray.errors import DragRayError, EngineDiedError
+from drag_ray.rollout import engine_logs
+from drag_ray.rollout.folder import LOGS_DIR_NAME
+from drag_ray.rollout.options import WorkerOptions, count_images, list_adapters
+from drag_ray.rollout.pool import Pool
+
+_ADAPTER_PLACES = 8
+"""adapters that a kept engine on a GPU has room for: more are compared in no stage of the recipes"""
+_MAX_REQUESTS = 100_000
+"""at the same time; how many there are is for the workers to say"""
+_CLOSE_S = 30
+
+
+@dataclass(frozen=True)
+class EngineSpec:
+    """What an engine is started with. `config` is without what can change from stage to stage."""
+
+    config: EngineConfig
+    images_dir: Path | None
+    images_per_prompt: int
+    adapter_places: int
+    num_gpus: float
+
+    @property
+    def rests(self) -> bool:
+        """Whether it can free its GPU for others: Ray shares no more than one GPU, and a CPU's memory is not that short."""
+        return 0 < self.num_gpus < 1
+
+    def start(self) -> VllmEngine:
+        """Start an engine in this process."""
+        images = ImageSource(PageImages(self.images_dir).open, self.images_per_prompt) if self.images_dir else None
+        return VllmEngine(self.config, images, adapter_places=self.adapter_places, rests=self.rests)
+
+
+class EngineActor:
+    """One engine in a process of its own."""
+
+    def __init__(self, spec: EngineSpec) -> None:
+        self._spec = spec
+        self._engine: VllmEngine | None = None
+        self._at_rest = False
+
+    async def start(self, run_dir: Path) -> None:
+        """Start the engine where that has not been done; what it prints goes to the logs of these rollouts.
+
+        Raises:
+            ConfigError: see `VllmEngine`.
+            EngineDiedError: it does not start.
+        """
+        engine_logs.log_to_file(run_dir)
+        if self._engine is None:
+            self._engine = self._spec.start()
+
+    async def begin(self, config: EngineConfig, adapters: Sequence[str], run_dir: Path) -> None:
+        """See `VllmEngine.begin`; starts the engine, or another one where it has died, and wakes it."""
+        await self.start(run_dir)
+        try:
+            await self._wake(config, adapters)
+        except EngineDiedError:
+            await self.close()
+            await self.start(run_dir)
+            await self._wake(config, adapters)
+
+    async def generate(self, request: Request) -> Generation:
+        """Draw a reply."""
+        assert self._engine is not None, "an engine is begun before it is asked"
+        return await self._engine(request)
+
+    async def rest(self) -> None:
+        """Free the GPU until it is begun again."""
+        if self._engine is not None and not self._at_rest:
+            await self._engine.rest()
+            self._at_rest = True
+
+    async def close(self) -> None:
+        """End the engine's processes."""
+        if self._engine is not None:
+            self._engine.close()
+        self._engine, self._at_rest = None, False
+
+    async def _wake(self, config: EngineConfig, adapters: Sequence[str]) -> None:
+        assert self._engine is not None
+        if self._at_rest:
+            await self._engine.wake()
+            self._at_rest = False
+        await self._engine.begin(config, adapters)
+
+
+class EngineKeeper:
+    """Knows the engines that are kept, all of one spec, and who has borrowed which.
+
+    Args:
+        make: the actor of an engine.
+    """
+
+    def __init__(self, make: Callable[[EngineSpec], Any]) -> None:
+        self._make = make
+        self._spec: EngineSpec | None = None
+        self._engines: list[Any] = []
+        self._borrowers: dict[str, Any] = {}
+
+    async def offer(self, spec: EngineSpec, num_engines: int, run_dir: Path) -> int:
+        """Take back all engines, end them if they are of another spec, and let at least `num_engines` start or wake.
+
+        Returns:
+            How many of them were there already.
+        """
+        if spec != self._spec:
+            await self.close()
+            self._spec = spec
+        self._borrowers.clear()
+        num_kept = len(self._engines)
+        self._engines += [self._make(spec) for _ in range(num_kept, num_engines)]
+        for engine in self._engines:
+            engine.start.remote(run_dir)  # who borrows it is told what goes wrong
+        return min(num_kept, num_engines)
+
+    async def lend(self, borrower: str) -> Any:
+        """An engine that nobody else has: the same one for who asks again, unless its process is gone."""
+        assert self._spec is not None, "engines are offered before they are lent"
+        engine = self._borrowers.pop(borrower, None) or self._find_free()
+        while engine is not None and not await _is_alive(engine):
+            self._engines.remove(engine)
+            engine = self._find_free()
+        if engine is None:
+            engine = self._make(self._spec)
+            self._engines.append(engine)
+        self._borrowers[borrower] = engine
+        return engine
+
+    def _find_free(self) -> Any:
+        lent = list(self._borrowers.values())
+        return next((engine for engine in self._engines if engine not in lent), None)
+
+    async def rest(self) -> bool:
+        """Free the GPUs, and say whether engines stay on them; they are ended where they cannot rest."""
+        if self._spec is None or not self._spec.num_gpus:
+            return False
+        if not self._spec.rests:
+            await self.close()
+            return False
+        for engine in self._engines:
+            with contextlib.suppress(RayError):  # one that has died has freed it too
+                await engine.rest.remote()
+        return bool(self._engines)
+
+    async def close(self) -> None:
+        """End all engines."""
+        for engine in self._engines:
+            with contextlib.suppress(RayError):
+                await engine.close.remote()
+            ray.kill(engine)
+        self._engines, self._spec = [], None
+        self._borrowers.clear()
+
+
+async def _is_alive(engine: Any) -> bool:
+    """Whether an engine's process answers; it does when what it is asked before is done."""
+    try:
+        await engine.__ray_ready__.remote()
+    except RayError:
+        return False
+    return True
+
+
+class BorrowedEngine:
+    """The engine of an actor, behind `GenerateFn`."""
+
+    def __init__(self, actor: Any) -> None:
+        self._actor = actor
+
+    async def __call__(self, request: Request) -> Generation:
+        """As `VllmEngine`."""
+        try:
+            return await self._actor.generate.remote(request)
+        except RayError as error:
+            raise _find_cause(error) from None
+
+
+@contextlib.contextmanager
+def keep_engines() -> Generator[None]:
+    """Keep the engines of all stages that run within this context, in this job."""
+    # With the driver, so that no other node's end is theirs.
+    here: Any = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
+    make: Any = ray.remote(num_cpus=0, scheduling_strategy=here)(EngineKeeper)
+    keeper = make.options(name=KEEPER_NAME).remote(_make_actor)
+    try:
+        yield
+    finally:
+        with contextlib.suppress(RayError):
+            ray.get(keeper.close.remote(), timeout=_CLOSE_S)
+        ray.kill(keeper)
+
+
+def borrow_engines(options: WorkerOptions, pool: Pool) -> tuple[WorkerOptions, Pool]:
+    """Let workers borrow their engines, where this job keeps any: these start now, while the driver goes on.
+
+    Args:
+        options: of the workers; `engine` is what one engine takes.
+        pool: what a worker takes that has an engine of its own.
+
+    Returns:
+        Both for workers that borrow, or as they were.
+    """
+    keeper = find_keeper()
+    if keeper is None or options.build_engine is not VllmEngine:
+        return options, pool
+    spec = _build_spec(options, pool)
+    num_kept: int = ray.get(keeper.offer.remote(spec, pool.num_engines, options.run_dir))
+    if num_kept < pool.num_engines:
+        say_start(pool.num_engines - num_kept, options)
+    return replace(options, build_engine=partial(_borrow, keeper, options.run_dir)), replace(pool, num_gpus=0)
+
+
+def say_start(num_engines: int, options: WorkerOptions) -> None:
+    """Say that engines start, which is silent and takes a minute or two."""
+    logs_dir = options.run_dir / LOGS_DIR_NAME
+    print(f"engines: {num_engines} of {options.engine.model} start, in a minute or two; their output: {logs_dir}", flush=True)
+
+
+def _make_actor(spec: EngineSpec) -> Any:
+    actor: Any = ray.remote(EngineActor)
+    resources = {"num_cpus": 0, "num_gpus": spec.num_gpus}
+    return actor.options(**resources, max_concurrency=_MAX_REQUESTS).remote(spec)
+
+
+def _build_spec(options: WorkerOptions, pool: Pool) -> EngineSpec:
+    # An adapter that may come costs an engine on a CPU several times its speed.
+    places = max(len(list_adapters(options)), _ADAPTER_PLACES if pool.num_gpus else 0)
+    return EngineSpec(
+        config=options.engine.model_copy(update={"adapter": "", "logprobs": False, "seeds": False}),
+        images_dir=options.images_dir,
+        images_per_prompt=count_images(options),
+        adapter_places=places,
+        num_gpus=pool.num_gpus * KEPT_SHARE if pool.num_gpus <= 1 else pool.num_gpus,
+    )
+
+
+def _borrow(
+    keeper: Any, run_dir: Path, config: EngineConfig, images: ImageSource | None, adapters: Sequence[str]
+) -> BorrowedEngine:
+    """`WorkerOptions.build_engine` for a worker that borrows; the engine opens images itself."""
+    try:
+        actor: Any = ray.get(keeper.lend.remote(ray.get_runtime_context().get_actor_id()))
+        ray.get(actor.begin.remote(config, adapters, run_dir))
+    except RayError as error:
+        raise _find_cause(error) from None
+    return BorrowedEngine(actor)
+
+
+def _find_cause(error: RayError) -> Exception:
+    """What an engine's actor raised, or that it is gone."""
+    if isinstance(error, RayTaskError):
+        return error.cause if isinstance(error.cause, DragRayError) else error
+    return EngineDiedError(f"an engine's process is gone: {str(error).strip().splitlines()[0]}")
