@@ -76,7 +76,7 @@ def _run(command: str, argv: Sequence[str]) -> None:
         @cache
         def start_ray() -> None:
             stack.enter_context(connect(config.cluster))
-            if command == PIPELINE:
+            if command == PIPELINE and config.rollout.keep_engines:
                 from drag_ray.rollout.kept_engines import keep_engines
 
                 stack.enter_context(keep_engines())
