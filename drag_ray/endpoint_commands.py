@@ -9,6 +9,7 @@ from typing import Any
 ENDPOINT_COMMANDS = {
     "search": "Search with a running endpoint: the pages that a model's search finds for a question.",
     "ask": "Ask a running endpoint a question: the agent's turns as it takes them, and its answer with the pages that it cites.",
+    "mcp": "Give the tools of a running endpoint (search, read_page, ask) to an MCP client that starts this command.",
 }
 _URL = "http://127.0.0.1:8000"
 
@@ -19,11 +20,11 @@ def run_endpoint_command(command: str, argv: Sequence[str]) -> None:
     Raises:
         DragRayError: no endpoint answers, or it refuses the request.
     """
-    {"search": _search, "ask": _ask}[command](argv)
+    {"search": _search, "ask": _ask, "mcp": _mcp}[command](argv)
 
 
 def _search(argv: Sequence[str]) -> None:
-    parser = _build_parser("search")
+    parser = _build_question_parser("search")
     parser.add_argument("--top-k", type=int, default=None, help="pages to list; agent.depth where nothing is said")
     options = parser.parse_args(argv)
     answer = _open_client(options).search(**_list_given(options, "question", "model", "top_k"))
@@ -35,7 +36,7 @@ def _search(argv: Sequence[str]) -> None:
 
 
 def _ask(argv: Sequence[str]) -> None:
-    options = _build_parser("ask").parse_args(argv)
+    options = _build_question_parser("ask").parse_args(argv)
     for event in _open_client(options).ask(**_list_given(options, "question", "model")):
         if options.json:
             print(json.dumps(event, ensure_ascii=False), flush=True)
@@ -45,13 +46,27 @@ def _ask(argv: Sequence[str]) -> None:
             _print_answer(event)
 
 
+def _mcp(argv: Sequence[str]) -> None:
+    options = _build_parser("mcp").parse_args(argv)
+    import asyncio
+
+    from drag_ray.serve.mcp_bridge import run_bridge
+
+    asyncio.run(run_bridge(_open_client(options)))
+
+
 def _build_parser(command: str) -> argparse.ArgumentParser:
     from drag_ray.serve.key import KEY_VARIABLE
 
     description = f"{ENDPOINT_COMMANDS[command]} Its key, if it has one, is taken from the environment variable {KEY_VARIABLE}."
     parser = argparse.ArgumentParser(prog=f"drag-ray {command}", description=description)
-    parser.add_argument("question", help="what is asked")
     parser.add_argument("--url", default=_URL, help=f"address of the endpoint; {_URL} where nothing is said")
+    return parser
+
+
+def _build_question_parser(command: str) -> argparse.ArgumentParser:
+    parser = _build_parser(command)
+    parser.add_argument("question", help="what is asked")
     parser.add_argument("--model", default="", help="base model or adapter; the endpoint's own choice where nothing is said")
     parser.add_argument("--json", action="store_true", help="print what the endpoint answers, an object a line")
     return parser

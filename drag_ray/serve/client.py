@@ -22,6 +22,10 @@ class EndpointClient:
         url: its address, without a path.
         key: its key; empty where it needs none.
 
+    Attributes:
+        url: without a slash at its end.
+        headers: what its requests carry.
+
     Raises:
         ServeError: the address is none.
     """
@@ -29,8 +33,16 @@ class EndpointClient:
     def __init__(self, url: str, key: str = "") -> None:
         if urlsplit(url).scheme not in ("http", "https"):
             raise ServeError(f"--url {url!r}: expected an address such as http://127.0.0.1:8000.")
-        self._url = url.rstrip("/")
-        self._key = key
+        self.url = url.rstrip("/")
+        self.headers = {"Authorization": f"Bearer {key}"} if key else {}
+
+    def check(self) -> None:
+        """Return if the endpoint answers, and takes the key.
+
+        Raises:
+            ServeError: it does not.
+        """
+        self._open("/v1/models").close()
 
     def search(self, **body: Any) -> dict[str, Any]:
         """What `/v1/search` answers.
@@ -38,7 +50,7 @@ class EndpointClient:
         Raises:
             ServeError: nothing answers there, or the endpoint refuses the request, and why.
         """
-        with closing(self._post("/v1/search", body)) as response:
+        with closing(self._open("/v1/search", body)) as response:
             return json.load(response)
 
     def ask(self, **body: Any) -> Iterator[dict[str, Any]]:
@@ -47,7 +59,7 @@ class EndpointClient:
         Raises:
             ServeError: as `search`, also after some turns.
         """
-        with closing(self._post("/v1/ask", {**body, "stream": True})) as response:
+        with closing(self._open("/v1/ask", {**body, "stream": True})) as response:
             for line in response:
                 if not line.startswith(_DATA):
                     continue
@@ -56,16 +68,16 @@ class EndpointClient:
                     raise ServeError(event["error"]["message"])
                 yield event
 
-    def _post(self, path: str, body: dict[str, Any]) -> Any:
-        headers = {"Content-Type": "application/json", **({"Authorization": f"Bearer {self._key}"} if self._key else {})}
-        request = urllib.request.Request(self._url + path, json.dumps(body).encode(), headers)
+    def _open(self, path: str, body: dict[str, Any] | None = None) -> Any:
+        data = None if body is None else json.dumps(body).encode()
+        request = urllib.request.Request(self.url + path, data, self.headers | {"Content-Type": "application/json"})
         try:
             return open_directly(request, _TIMEOUT_S)
         except urllib.error.HTTPError as error:
-            raise ServeError(f"{self._url}{path}: {_read_message(error)}") from None
+            raise ServeError(f"{self.url}{path}: {_read_message(error)}") from None
         except OSError as error:
             raise ServeError(
-                f"{self._url}: no endpoint answers ({error}). Start one (python jobs/serve.py), or say where it is with --url."
+                f"{self.url}: no endpoint answers ({error}). Start one (python jobs/serve.py), or say where it is with --url."
             ) from None
 
 

@@ -24,7 +24,7 @@ OPEN_ROUTES = {("GET", "/health")}
 """Answered without a key: a status, and nothing else."""
 LISTING_ROUTES = {("GET", "/v1/models")}
 GENERATING_ROUTES = {("POST", "/v1/chat/completions"), ("POST", "/v1/completions"), ("POST", "/v1/responses")}
-SEARCHING_ROUTES = {("POST", "/v1/search"), ("POST", "/v1/ask")}
+SEARCHING_ROUTES = {("POST", "/v1/search"), ("POST", "/v1/ask"), ("POST", "/mcp")}
 LOADING_ROUTE, UNLOADING_ROUTE = ("POST", "/v1/load_lora_adapter"), ("POST", "/v1/unload_lora_adapter")
 _ERROR_TYPES = {
     401: "AuthenticationError",

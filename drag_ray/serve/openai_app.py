@@ -19,6 +19,7 @@ from drag_ray.serve.guard import Guard, Rules
 from drag_ray.serve.key import KeyHash
 from drag_ray.serve.limits import Limits
 from drag_ray.serve.loading import AdapterFolders
+from drag_ray.serve.mcp_tools import add_mcp_route
 from drag_ray.serve.search_routes import add_search_routes
 from drag_ray.serve.search_service import SearchService
 from drag_ray.serve.served_models import ServedModels
@@ -109,6 +110,7 @@ def build_guarded_app(settings: AppSettings, model: str, supported_tasks: Any) -
     arguments.disable_fastapi_docs = True
     app = build_app(arguments, supported_tasks)
     add_search_routes(app)
+    add_mcp_route(app)
     return Guard(app, _build_rules(settings, model))
 
 

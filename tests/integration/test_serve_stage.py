@@ -16,10 +16,13 @@ from typing import Any, cast
 
 import grpc
 import httpx
+import httpx2
+import mcp
 import openai
 import psutil
 import pytest
 import torch
+from mcp.client.streamable_http import streamable_http_client
 from peft import LoraConfig, get_peft_model
 from ports import ask_grpc, list_ports
 
@@ -190,6 +193,19 @@ def test_the_agent_s_turns_are_streamed_and_the_adapter_is_asked_where_no_model_
     assert names == ["event: turn"] * (len(names) - 1) + ["event: answer"]
     assert data[-1]["model"] == "tuned"
     assert data[-1]["turns"] == data[:-1]
+
+
+async def test_the_tools_of_the_endpoint_find_what_its_routes_find(endpoint: Endpoint, client: openai.OpenAI) -> None:
+    expected: Any = client.post("/search", cast_to=object, body={"question": ASKED, "model": "base"})
+    http = httpx2.AsyncClient(headers={"Authorization": f"Bearer {API_KEY}"}, timeout=120)
+    async with http, mcp.Client(streamable_http_client(f"{endpoint.url}/mcp", http_client=http)) as tools:
+        found = await tools.call_tool("search", {"question": ASKED, "model": "base"})
+        assert found.structured_content == expected
+        page = await tools.call_tool("read_page", {"file": "iam.pdf", "page_number": 4})
+        assert page.structured_content
+        assert page.structured_content["text"] == PAGES[0].text
+        missing = await tools.call_tool("read_page", {"file": "iam.pdf", "page_number": 5})
+        assert missing.is_error
 
 
 def test_bad_questions_are_refused_and_the_engine_lives_on(client: openai.OpenAI) -> None:

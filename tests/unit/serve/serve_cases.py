@@ -11,6 +11,7 @@ from typing import Any
 
 import uvicorn
 from starlette.applications import Starlette
+from starlette.responses import JSONResponse
 from starlette.testclient import TestClient
 
 from drag_ray.agent.config import AgentConfig
@@ -21,6 +22,7 @@ from drag_ray.search.searcher import Searcher
 from drag_ray.serve.guard import Guard, Rules
 from drag_ray.serve.key import hash_key
 from drag_ray.serve.limits import Limits
+from drag_ray.serve.mcp_tools import add_mcp_route
 from drag_ray.serve.search_routes import add_search_routes
 from drag_ray.serve.search_service import SearchService
 from drag_ray.serve.served_models import ServedModels
@@ -39,6 +41,8 @@ class Served:
         self.adapters = {"tuned": SimpleNamespace(lora_name="tuned", lora_path=str(tuned_dir))}
         self.app = Starlette()
         add_search_routes(self.app)
+        add_mcp_route(self.app)
+        self.app.add_route("/v1/models", lambda request: JSONResponse({"data": []}))  # vLLM's
         models = ServedModels(self.adapters, "base", "tuned", OWN)
         self.service = SearchService(searcher, models, self._draw, LIMITS) if searcher else None
         self.app.state.search_service = self.service
