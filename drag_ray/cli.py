@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from functools import cache
 
+from drag_ray.endpoint_commands import ENDPOINT_COMMANDS, run_endpoint_command
 from drag_ray.errors import ConfigError, DragRayError
 from drag_ray.file_commands import FILE_COMMANDS, run_file_command
 
@@ -21,7 +22,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     arguments = list(sys.argv[1:] if argv is None else argv)
     stages = {name: stage.summary for name, stage in STAGES.items()}
-    commands = stages | {SERVE.name: SERVE.summary, PIPELINE: _PIPELINE_SUMMARY} | FILE_COMMANDS
+    commands = stages | {SERVE.name: SERVE.summary, PIPELINE: _PIPELINE_SUMMARY} | ENDPOINT_COMMANDS | FILE_COMMANDS
     if not arguments or arguments[0] in ("-h", "--help"):
         print("usage: drag-ray COMMAND [options]\n\ncommands:")
         print("\n".join(f"  {name:<10}{summary}" for name, summary in commands.items()))
@@ -36,7 +37,12 @@ def main(argv: Sequence[str] | None = None) -> int:
 def run_command(command: str, argv: Sequence[str]) -> int:
     """Run one command with its arguments and turn what goes wrong into a message and an exit status."""
     try:
-        run_file_command(command, argv) if command in FILE_COMMANDS else _run(command, argv)
+        if command in ENDPOINT_COMMANDS:
+            run_endpoint_command(command, argv)
+        elif command in FILE_COMMANDS:
+            run_file_command(command, argv)
+        else:
+            _run(command, argv)
     except ConfigError as error:
         print(f"drag-ray {command}: {error}", file=sys.stderr)
         return 2

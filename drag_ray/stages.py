@@ -155,8 +155,8 @@ STAGES: dict[str, Stage] = {
 
 SERVE = Stage(
     name="serve",
-    summary="Serve the base model and its adapters behind one OpenAI-compatible endpoint.",
+    summary="Serve the base model and its adapters, and search with them, behind one OpenAI-compatible endpoint.",
     sections=ServeSections,
-    reads_if_begun=("finetune",),
+    reads_if_begun=("finetune", "index"),
 )
 """It leaves no folder behind: its work is done as long as it runs."""

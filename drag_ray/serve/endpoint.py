@@ -7,7 +7,11 @@ import time
 import urllib.error
 import urllib.request
 from pathlib import Path
+from typing import Any
 
+from drag_ray.agent.record import read_record
+from drag_ray.artifacts import require_manifest
+from drag_ray.corpus import page_images
 from drag_ray.damage import refuse_damage
 from drag_ray.engine.adapter import (
     check_adapter_fits,
@@ -15,7 +19,7 @@ from drag_ray.engine.adapter import (
     read_base_model,
     read_rank,
 )
-from drag_ray.errors import ServeError, TrainError
+from drag_ray.errors import DataError, ServeError, TrainError
 from drag_ray.finetune.outcome import MERGED_DIR_NAME, TUNED_NAME, find_adapter
 from drag_ray.serve.config import ServeConfig
 from drag_ray.serve.key import KEY_VARIABLE
@@ -24,6 +28,11 @@ _VLLM_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)
 _EVERY_ADDRESS = {"0.0.0.0": "127.0.0.1", "::": "::1"}
 _DIRECTLY = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 """Opens a URL of the endpoint; a proxy that the environment names could not reach it, and would see the key."""
+
+
+def open_directly(request: urllib.request.Request | str, timeout_s: float) -> Any:
+    """The response to a request to the endpoint; raises what urllib does."""
+    return _DIRECTLY.open(request, timeout=timeout_s)
 
 
 def build_url(host: str, port: int) -> str:
@@ -53,6 +62,20 @@ def resolve_adapters(config: ServeConfig, finetune_dir: Path | None) -> dict[str
     return adapters
 
 
+def resolve_index(index_dir: Path | None) -> str:
+    """The search index of the run's index stage, absolute; empty where that was never started.
+
+    Raises:
+        ArtifactError: the stage has not finished.
+        DamageError: it is not what was written.
+    """
+    if index_dir is None:
+        return ""
+    require_manifest(index_dir)
+    refuse_damage(index_dir, whole=True, but=(page_images.DIR_NAME,))
+    return str((index_dir / "search_index").resolve())
+
+
 def resolve_adapter_dirs(config: ServeConfig) -> tuple[str, ...]:
     """The folders from which adapters may be loaded at run time, as paths that hold no symbolic link.
 
@@ -66,7 +89,8 @@ def resolve_adapter_dirs(config: ServeConfig) -> tuple[str, ...]:
 
 
 def check_adapters_fit(adapters: dict[str, Path], base_dir: str, model: str) -> None:
-    """Refuse adapters of another base model, and reward models, while that costs nothing, before an engine starts.
+    """Refuse adapters of another base model, reward models, and adapters that say in no readable way how they are asked, while
+    that costs nothing, before an engine starts.
 
     Raises:
         ServeError: names the adapter, its base model and the one to be served.
@@ -76,7 +100,8 @@ def check_adapters_fit(adapters: dict[str, Path], base_dir: str, model: str) -> 
         try:
             check_adapter_writes(adapter_dir)
             check_adapter_fits(base, adapter_dir)
-        except TrainError as error:
+            read_record(adapter_dir)
+        except (TrainError, DataError) as error:
             raise ServeError(f"serve.adapters: {name!r}: {error}") from error
 
 
@@ -125,7 +150,7 @@ def wait_until_ready(url: str, timeout_s: float) -> None:
     last = "nothing"
     while time.monotonic() < deadline:
         try:
-            with _DIRECTLY.open(f"{url}/health", timeout=5):
+            with open_directly(f"{url}/health", 5):
                 return
         except (urllib.error.URLError, OSError) as error:
             last = str(error)
@@ -136,7 +161,7 @@ def wait_until_ready(url: str, timeout_s: float) -> None:
 def read_model_names(url: str, key: str = "") -> list[str]:
     """The names that requests may give as `model`."""
     request = urllib.request.Request(f"{url}/v1/models", headers={"Authorization": f"Bearer {key}"} if key else {})
-    with _DIRECTLY.open(request, timeout=30) as response:
+    with open_directly(request, 30) as response:
         return [model["id"] for model in json.load(response)["data"]]
 
 

@@ -24,8 +24,15 @@ OPEN_ROUTES = {("GET", "/health")}
 """Answered without a key: a status, and nothing else."""
 LISTING_ROUTES = {("GET", "/v1/models")}
 GENERATING_ROUTES = {("POST", "/v1/chat/completions"), ("POST", "/v1/completions"), ("POST", "/v1/responses")}
+SEARCHING_ROUTES = {("POST", "/v1/search"), ("POST", "/v1/ask"), ("POST", "/mcp")}
 LOADING_ROUTE, UNLOADING_ROUTE = ("POST", "/v1/load_lora_adapter"), ("POST", "/v1/unload_lora_adapter")
-_ERROR_TYPES = {401: "AuthenticationError", 403: "PermissionDeniedError", 404: "NotFoundError"}
+_ERROR_TYPES = {
+    401: "AuthenticationError",
+    403: "PermissionDeniedError",
+    404: "NotFoundError",
+    500: "InternalServerError",
+    503: "ServiceUnavailableError",
+}
 
 
 @dataclass(frozen=True)
@@ -49,7 +56,7 @@ class Guard:
         self.app = app
         self._rules = rules
         loading_routes = {LOADING_ROUTE, UNLOADING_ROUTE} if rules.adapter_folders else set()
-        self._allowed = OPEN_ROUTES | LISTING_ROUTES | GENERATING_ROUTES | loading_routes
+        self._allowed = OPEN_ROUTES | LISTING_ROUTES | GENERATING_ROUTES | SEARCHING_ROUTES | loading_routes
         # Ray Serve names its metrics and log lines by these.
         self.routes = [Route(path, app, methods=[method]) for method, path in sorted(self._allowed)]
 
@@ -146,8 +153,12 @@ def _replay(body: bytes, receive: Receive) -> Callable[[], Awaitable[Message]]:
 
 
 def build_answer(refusal: RefusalError) -> JSONResponse:
+    """A refusal as a response with OpenAI's error object."""
+    headers = {"WWW-Authenticate": "Bearer"} if refusal.status == 401 else None
+    return JSONResponse(build_error(refusal), status_code=refusal.status, headers=headers)
+
+
+def build_error(refusal: RefusalError) -> dict[str, Any]:
     """A refusal as OpenAI's error object."""
     error_type = _ERROR_TYPES.get(refusal.status, "BadRequestError")
-    error = {"message": str(refusal), "type": error_type, "param": None, "code": refusal.status}
-    headers = {"WWW-Authenticate": "Bearer"} if refusal.status == 401 else None
-    return JSONResponse({"error": error}, status_code=refusal.status, headers=headers)
+    return {"error": {"message": str(refusal), "type": error_type, "param": None, "code": refusal.status}}

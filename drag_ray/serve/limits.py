@@ -29,6 +29,7 @@ class Limits:
     max_body_mib: float
     max_tokens: int
     max_sequences: int
+    max_question_chars: int
 
     def check_size(self, num_bytes: int) -> None:
         """Refuse a request of so many bytes.
@@ -38,6 +39,19 @@ class Limits:
         """
         if num_bytes > self.max_body_mib * _MIB:
             raise RefusalError(413, f"the request is larger than serve.max_body_mib, {self.max_body_mib:g} MiB.")
+
+    def check_question(self, question: str) -> None:
+        """Refuse a question of so many characters.
+
+        Raises:
+            RefusalError: it is too long.
+        """
+        if len(question) > self.max_question_chars:
+            raise RefusalError(
+                400,
+                f"the question has {len(question)} characters; the endpoint allows {self.max_question_chars} "
+                "(serve.max_question_chars).",
+            )
 
     def check_generation(self, body: dict[str, Any]) -> None:
         """Refuse a request for more or longer replies, in the spelling of any of the three routes that generate.

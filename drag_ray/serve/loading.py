@@ -5,8 +5,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from drag_ray.agent.record import read_record
 from drag_ray.engine.adapter import BaseModel, check_adapter_fits, check_adapter_writes
-from drag_ray.errors import TrainError
+from drag_ray.errors import DataError, TrainError
 from drag_ray.serve.config import ADAPTER_NAME
 from drag_ray.serve.limits import RefusalError
 
@@ -29,7 +30,8 @@ class AdapterFolders:
         """The request to load an adapter, with the folder that was checked in place of the path that was given.
 
         Raises:
-            RefusalError: the name or the folder cannot be, or the adapter does not fit the base model.
+            RefusalError: the name or the folder cannot be, the adapter does not fit the base model, or it says in no readable
+                way how it is asked.
         """
         name, path = body.get("lora_name"), body.get("lora_path")
         if not isinstance(name, str) or not isinstance(path, str):
@@ -40,7 +42,8 @@ class AdapterFolders:
         try:
             check_adapter_writes(folder)
             check_adapter_fits(self.base, folder)
-        except TrainError as error:
+            read_record(folder)
+        except (TrainError, DataError) as error:
             raise RefusalError(400, str(error)) from None
         return {**body, "lora_path": str(folder)}
 

@@ -1,16 +1,28 @@
-"""vLLM's own OpenAI-compatible application around one engine, behind the guard. The one place that knows how vLLM builds it."""
+"""vLLM's own OpenAI-compatible application around one engine, with the search routes, behind the guard.
+
+The one place that knows how vLLM builds it.
+"""
 
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
+from drag_ray.agent.record import AgentRecord
 from drag_ray.engine.adapter import read_base_model
 from drag_ray.engine.config import EngineConfig
 from drag_ray.engine.vllm import build_engine_args, count_adapter_places
+from drag_ray.engine.vllm_client import VllmClient
+from drag_ray.search.searcher import Searcher
 from drag_ray.serve.guard import Guard, Rules
 from drag_ray.serve.key import KeyHash
 from drag_ray.serve.limits import Limits
 from drag_ray.serve.loading import AdapterFolders
+from drag_ray.serve.mcp_tools import add_mcp_route
+from drag_ray.serve.search_routes import add_search_routes
+from drag_ray.serve.search_service import SearchService
+from drag_ray.serve.served_models import ServedModels
 
 NO_MEDIA_DOMAINS = ["none: send images as data: URLs"]
 """vLLM takes an empty list for every domain. This one names none, for no host name holds a colon, and stands in the refusal."""
@@ -23,8 +35,10 @@ class AppSettings:
     Attributes:
         adapters: folders by name.
         max_lora_rank: one of vLLM's ranks.
+        agent: how the base model is asked, and adapters that do not say how they are.
         key: recognises the key; None where requests need none.
         adapter_dirs: folders from which adapters may be loaded at run time, absolute and without symbolic links.
+        index_dir: the search index; empty for an endpoint without one.
     """
 
     engine: EngineConfig
@@ -32,8 +46,10 @@ class AppSettings:
     adapters: dict[str, str]
     max_lora_rank: int
     limits: Limits
+    agent: AgentRecord
     key: KeyHash | None = None
     adapter_dirs: tuple[str, ...] = ()
+    index_dir: str = ""
 
 
 async def build_openai_app(settings: AppSettings) -> tuple[Any, Any]:
@@ -51,7 +67,17 @@ async def build_openai_app(settings: AppSettings) -> tuple[Any, Any]:
     _, init_app_state, _ = _import_server()
     state = guard.app.state
     await init_app_state(engine, state, state.args, supported_tasks)
+    state.search_service = _build_search_service(settings, engine, state.openai_serving_models.lora_requests)
     return guard, engine
+
+
+def _build_search_service(settings: AppSettings, engine: Any, adapters: Mapping[str, Any]) -> SearchService | None:
+    if not settings.index_dir:
+        return None
+    default_name = next(iter(settings.adapters), settings.served_name)
+    models = ServedModels(adapters, settings.served_name, default_name, settings.agent)
+    client = VllmClient(engine, settings.engine.model_copy(update={"logprobs": False}))
+    return SearchService(Searcher(Path(settings.index_dir)), models, client.draw, settings.limits)
 
 
 def build_serving_args(settings: AppSettings) -> Any:
@@ -82,7 +108,10 @@ def build_guarded_app(settings: AppSettings, model: str, supported_tasks: Any) -
     arguments.lora_modules = _to_lora_modules(settings.adapters)
     arguments.allowed_origins = []  # no web page reads an answer
     arguments.disable_fastapi_docs = True
-    return Guard(build_app(arguments, supported_tasks), _build_rules(settings, model))
+    app = build_app(arguments, supported_tasks)
+    add_search_routes(app)
+    add_mcp_route(app)
+    return Guard(app, _build_rules(settings, model))
 
 
 def _build_rules(settings: AppSettings, model: str) -> Rules:

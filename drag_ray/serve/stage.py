@@ -9,6 +9,7 @@ from ray import serve
 from ray.serve.config import BackpressureConfig
 from ray.serve.schema import LoggingConfig
 
+from drag_ray.agent.record import AgentRecord
 from drag_ray.cluster import takes_gpus
 from drag_ray.engine.embedded import resolve_model
 from drag_ray.errors import ServeError
@@ -23,6 +24,7 @@ from drag_ray.serve.endpoint import (
     read_model_names,
     resolve_adapter_dirs,
     resolve_adapters,
+    resolve_index,
     wait_until_ready,
 )
 from drag_ray.serve.key import hash_key, read_key
@@ -76,6 +78,7 @@ def run(sections: ServeSections, inputs: Inputs, block: bool = True, start_ray: 
     Raises:
         ServeError: other machines are let in without a key, the port is in use, an adapter does not fit the base model (all
             before an engine starts), or the endpoint does not come up.
+        ArtifactError: the run's index is unfinished or damaged.
     """
     settings = sections.serve
     key = read_key(settings)
@@ -86,7 +89,7 @@ def run(sections: ServeSections, inputs: Inputs, block: bool = True, start_ray: 
     try:
         _deploy(settings, app_settings)
         wait_until_ready(url, settings.ready_timeout_s)
-        _print_usage(url, key)
+        _print_usage(url, key, bool(app_settings.index_dir))
         if block:
             _wait_for_a_signal()
     except BaseException:
@@ -108,9 +111,11 @@ def _build_app_settings(sections: ServeSections, inputs: Inputs, key: str) -> Ap
         served_name=settings.served_name,
         adapters={name: str(path) for name, path in adapters.items()},
         max_lora_rank=compute_max_lora_rank(settings, adapters),
-        limits=Limits(settings.max_body_mib, settings.max_tokens, settings.max_sequences),
+        limits=Limits(settings.max_body_mib, settings.max_tokens, settings.max_sequences, settings.max_question_chars),
         key=hash_key(key) if key else None,
         adapter_dirs=resolve_adapter_dirs(settings),
+        agent=AgentRecord(agent=sections.agent),
+        index_dir=resolve_index(inputs.find("index")),
     )
 
 
@@ -139,10 +144,12 @@ def _deploy(settings: ServeConfig, app_settings: AppSettings) -> None:
         ) from error
 
 
-def _print_usage(url: str, key: str) -> None:
+def _print_usage(url: str, key: str, has_index: bool) -> None:
     names = read_model_names(url, key)
     print(f"serving {', '.join(names)} at {url}/v1", flush=True)
     print(build_curl_line(url, names[-1], bool(key)), flush=True)
+    if has_index:
+        print(f'drag-ray search "your question" --url {url}', flush=True)
     print("Ctrl-C ends it", flush=True)
 
 

@@ -12,7 +12,7 @@ RECORDS = (
     *("__init__", "errors", "types", "schemas", "checksums", "address", "artifacts", "config", "damage", "stage_folder"),
     *("inputs", "provenance", "source_code", "variants", "webpage", "cluster_token", "cluster", "metrics"),
 )
-SURFACE = ("stages", "run_config", "pipeline", "rounds", "file_commands", "cli")
+SURFACE = ("stages", "run_config", "pipeline", "rounds", "file_commands", "endpoint_commands", "cli")
 LAYERS: tuple[tuple[str, ...], ...] = (
     RECORDS,
     ("search", "corpus"),

@@ -16,6 +16,7 @@ from datasets import Dataset
 from peft import PeftModel
 from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaConfig, LlamaForCausalLM
 
+from drag_ray.agent.record import read_record
 from drag_ray.artifacts import Identity
 from drag_ray.cluster import ClusterConfig, connect
 from drag_ray.engine.adapter import check_adapter_fits, check_adapter_writes, read_base_model
@@ -178,6 +179,7 @@ def test_a_killed_worker_goes_on_from_its_checkpoint_and_the_adapter_has_learned
     assert counts["eval_loss_before"] > 10.8  # ln 49152: it knows nothing
     assert counts["eval_loss_after"] < 8.0  # it has learned the one query
     _check_the_merged_model_writes_like_base_and_adapter(nano_model, tmp_path / "finetune")
+    assert read_record(tmp_path / "finetune" / "adapter") is None  # nobody knows how such rows were collected
 
     # Started again before its manifest was written, the stage has nothing left to train and says the same.
     with open_folder(tmp_path) as folder:

@@ -16,6 +16,8 @@ import pytest
 from qwen3_vl_shapes import SHAPES_TINY, write_model
 from starlette.testclient import TestClient
 
+from drag_ray.agent.config import AgentConfig
+from drag_ray.agent.record import AgentRecord
 from drag_ray.engine.config import EngineConfig
 from drag_ray.engine.embedded import embedded_model_dir
 from drag_ray.serve.guard import Guard
@@ -30,6 +32,9 @@ WITH_KEY = {
     ("POST", "/v1/chat/completions"),
     ("POST", "/v1/completions"),
     ("POST", "/v1/responses"),
+    ("POST", "/v1/search"),
+    ("POST", "/v1/ask"),
+    ("POST", "/mcp"),
 }
 WITH_ADAPTER_DIRS = {("POST", "/v1/load_lora_adapter"), ("POST", "/v1/unload_lora_adapter")}
 CLOSED = {
@@ -70,7 +75,8 @@ def make_settings(model: str = "embedded", key: str = "", adapter_dirs: tuple[st
         served_name="base",
         adapters={},
         max_lora_rank=16,
-        limits=Limits(max_body_mib=1, max_tokens=100, max_sequences=8),
+        limits=Limits(max_body_mib=1, max_tokens=100, max_sequences=8, max_question_chars=40),
+        agent=AgentRecord(agent=AgentConfig()),
         key=hash_key(key) if key else None,
         adapter_dirs=adapter_dirs,
     )

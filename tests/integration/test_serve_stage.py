@@ -1,5 +1,6 @@
 """The serve stage with a real vLLM engine, the embedded model and an adapter, asked by OpenAI's own client."""
 
+import json
 import os
 import shutil
 import signal
@@ -11,35 +12,57 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import grpc
 import httpx
+import httpx2
+import mcp
 import openai
 import psutil
 import pytest
 import torch
+from mcp.client.streamable_http import streamable_http_client
 from peft import LoraConfig, get_peft_model
 from ports import ask_grpc, list_ports
 
+from drag_ray import schemas
+from drag_ray.agent.config import AgentConfig, Example
+from drag_ray.agent.prompts import Prompts
+from drag_ray.agent.protocols.registry import get_protocol
+from drag_ray.agent.record import AgentRecord, write_record
+from drag_ray.artifacts import Identity, write_parquet
 from drag_ray.engine.adapter import read_base_model, write_base_model
 from drag_ray.engine.config import EngineConfig
 from drag_ray.engine.embedded import embedded_model_dir
 from drag_ray.engine.pretrained import load_model
 from drag_ray.errors import ServeError
 from drag_ray.inputs import Inputs
+from drag_ray.search.config import SearchConfig
+from drag_ray.search.index import build_index
 from drag_ray.serve.config import ServeConfig, ServeSections
 from drag_ray.serve.stage import run
+from drag_ray.stage_folder import StageFolder
+from drag_ray.types import ActionKind, Page
 
 ROOT = Path(__file__).parents[2]
 API_KEY = "planted-key-of-this-test"
 RAY_TOKEN = "a-token-for-ray-in-this-test-of-the-endpoint"
 QUESTION: Any = [{"role": "user", "content": "Name a colour."}]
 
+PAGES = [
+    Page("iam.pdf", 4, 9, "list-groups-for-user: the groups that a user belongs to. Users and groups of IAM."),
+    Page("kms.pdf", 2, 3, "list-retirable-grants: the grants that a principal can retire."),
+]
+ASKED = "To see which users are in a group (IAM)"
+EXAMPLE = Example(question="To view the grants that a principal can retire (KMS)", query="list retirable grants")
+TRAINED_AGENT = AgentConfig(query_mode="expand", max_iterations=1, max_tokens=24, thinking=False, examples=(EXAMPLE,))
+OWN_AGENT = AgentConfig(max_iterations=2, max_tokens=32, top_k=1)
+
 
 @pytest.fixture(scope="module")
 def run_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run folder whose finetune stage left an adapter with weights that change what the model writes."""
+    """A run folder whose finetune stage left an adapter with weights that change what the model writes, with a small index."""
     folder = tmp_path_factory.mktemp("run")
     torch.manual_seed(0)
     adapted = get_peft_model(
@@ -51,6 +74,11 @@ def run_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
     adapter_dir = folder / "finetune" / "adapter"
     adapted.save_pretrained(str(adapter_dir))
     write_base_model(adapter_dir, read_base_model(str(embedded_model_dir()), name="embedded"))
+    write_record(adapter_dir, AgentRecord(agent=TRAINED_AGENT))
+    with StageFolder(folder / "index", Identity("index", {}, {}, "")) as index:
+        write_parquet(index.path / "pages.parquet", schemas.to_table(PAGES, schemas.PAGES))
+        build_index(index.path / "pages.parquet", index.path / "search_index", SearchConfig())
+        index.finish({})
     return folder
 
 
@@ -78,6 +106,9 @@ def endpoint(run_dir: Path) -> Iterator[Endpoint]:
         "run-dir": run_dir,
         "cluster.num-cpus": 2,
         "engine.max-model-len": 512,
+        "agent.max-iterations": OWN_AGENT.max_iterations,
+        "agent.max-tokens": OWN_AGENT.max_tokens,
+        "agent.top-k": OWN_AGENT.top_k,
         "engine.max-num-seqs": 4,
         "serve.port": port,
         "serve.device": "cpu",
@@ -136,10 +167,68 @@ def test_an_unknown_model_is_not_found(client: openai.OpenAI) -> None:
         client.chat.completions.create(model="nobody", messages=QUESTION)
 
 
+@pytest.mark.parametrize(("model", "agent"), [("base", OWN_AGENT), ("tuned", TRAINED_AGENT)])
+def test_a_search_asks_each_model_as_it_was_trained(client: openai.OpenAI, model: str, agent: AgentConfig) -> None:
+    """The reference is the model's reply, by vLLM's own route, to the agent's own prompt."""
+    answer: Any = client.post("/search", cast_to=object, body={"question": ASKED, "model": model})
+    reply = client.chat.completions.create(
+        model=model,
+        messages=cast(Any, Prompts(agent).opening(ASKED)),
+        max_tokens=agent.max_tokens,
+        temperature=0,
+        stop=list(get_protocol(agent.protocol).stop),
+        extra_body={"include_stop_str_in_output": True},
+    )
+    action = get_protocol(agent.protocol).parse(reply.choices[0].message.content or "")
+    assert answer["query"] == (action.query if action.kind is ActionKind.SEARCH else None)
+    assert (answer["model"], answer["query_mode"]) == (model, agent.query_mode)
+    assert (answer["pages"][0]["file"], answer["pages"][0]["page_number"]) == ("iam.pdf", 4)
+
+
+def test_the_agent_s_turns_are_streamed_and_the_adapter_is_asked_where_no_model_is_named(endpoint: Endpoint) -> None:
+    body, headers = {"question": ASKED, "stream": True}, {"Authorization": f"Bearer {API_KEY}"}
+    with httpx.stream("POST", f"{endpoint.url}/v1/ask", json=body, headers=headers, timeout=120) as response:
+        lines = [line for line in response.iter_lines() if line]
+    names, data = lines[::2], [json.loads(line.removeprefix("data: ")) for line in lines[1::2]]
+    assert names == ["event: turn"] * (len(names) - 1) + ["event: answer"]
+    assert data[-1]["model"] == "tuned"
+    assert data[-1]["turns"] == data[:-1]
+
+
+async def test_the_tools_of_the_endpoint_find_what_its_routes_find(endpoint: Endpoint, client: openai.OpenAI) -> None:
+    expected: Any = client.post("/search", cast_to=object, body={"question": ASKED, "model": "base"})
+    http = httpx2.AsyncClient(headers={"Authorization": f"Bearer {API_KEY}"}, timeout=120)
+    async with http, mcp.Client(streamable_http_client(f"{endpoint.url}/mcp", http_client=http)) as tools:
+        found = await tools.call_tool("search", {"question": ASKED, "model": "base"})
+        assert found.structured_content == expected
+        page = await tools.call_tool("read_page", {"file": "iam.pdf", "page_number": 4})
+        assert page.structured_content
+        assert page.structured_content["text"] == PAGES[0].text
+        missing = await tools.call_tool("read_page", {"file": "iam.pdf", "page_number": 5})
+        assert missing.is_error
+
+
+def test_bad_questions_are_refused_and_the_engine_lives_on(client: openai.OpenAI) -> None:
+    for body, error in (
+        ({"question": ASKED, "model": "nobody"}, openai.NotFoundError),
+        ({"question": "word " * 1000}, openai.BadRequestError),
+        ({"question": "word " * 400}, openai.BadRequestError),  # more than the model's context
+        ({"question": 5}, openai.BadRequestError),
+        ({"question": ASKED, "top_k": 0}, openai.BadRequestError),
+        ({"question": "a" * 2**20}, openai.APIStatusError),
+    ):
+        for path in ("/search", "/ask"):
+            if path == "/search" or "top_k" not in body:
+                with pytest.raises(error):
+                    client.post(path, cast_to=object, body=body)
+    answer: Any = client.post("/search", cast_to=object, body={"question": ASKED})
+    assert answer["pages"]
+
+
 def test_a_request_without_the_key_is_refused(endpoint: Endpoint) -> None:
     with pytest.raises(openai.AuthenticationError):
         openai.OpenAI(base_url=f"{endpoint.url}/v1", api_key="wrong", max_retries=0).models.list()
-    for method, path in (("GET", "/v1/models"), ("POST", "/v1/completions"), ("POST", "/v1/load_lora_adapter")):
+    for method, path in (("GET", "/v1/models"), ("POST", "/v1/search"), ("POST", "/v1/ask"), ("POST", "/v1/load_lora_adapter")):
         assert httpx.request(method, endpoint.url + path, json={}).status_code == 401
     health = httpx.get(f"{endpoint.url}/health")
     assert (health.status_code, health.content) == (200, b"")
@@ -210,9 +299,9 @@ def test_an_adapter_of_a_named_folder_is_loaded_and_unloaded_while_the_endpoint_
 
 def test_a_port_in_use_is_refused_before_an_engine_starts(endpoint: Endpoint, run_dir: Path) -> None:
     port = int(endpoint.url.rpartition(":")[2])
-    sections = ServeSections(EngineConfig(), ServeConfig(port=port))
+    sections = ServeSections(AgentConfig(), EngineConfig(), ServeConfig(port=port))
     with pytest.raises(ServeError, match=rf"port {port} on 127.0.0.1 is in use"):
-        run(sections, Inputs({"finetune": run_dir / "finetune"}), block=False)
+        run(sections, Inputs({"finetune": run_dir / "finetune", "index": run_dir / "index"}), block=False)
     assert httpx.get(f"{endpoint.url}/health").status_code == 200
 
 

@@ -14,7 +14,10 @@ import pytest
 from ports import list_ports
 
 from drag_ray import schemas
+from drag_ray.agent.record import AgentRecord, read_record
+from drag_ray.config import load
 from drag_ray.rollout.journal import read_trajectories
+from drag_ray.run_config import RunConfig
 from drag_ray.stages import STAGES
 from drag_ray.types import Trajectory
 
@@ -117,6 +120,13 @@ def test_proposals_are_one_search_each_with_the_models_own_opening(finished_run:
     for trajectory in proposals:
         assert len(trajectory.turns) == 1
         assert json.loads(trajectory.messages)[:-1] == openings[trajectory.question_id]
+
+
+def test_the_adapter_says_how_it_is_asked_as_the_collection_did(finished_run: tuple[Path, pl.DataFrame, str]) -> None:
+    adapter_dir = finished_run[0] / "finetune" / "adapter"
+    agent = load(RunConfig, [*OPTIONS, "--run-dir", str(finished_run[0])]).agent
+    assert (agent.question_weight, agent.max_iterations, len(agent.examples)) == (3, 3, 3)
+    assert read_record(adapter_dir) == AgentRecord(agent=agent, preset="greedy")
 
 
 def test_trajectories_hold_what_the_engine_saw(finished_run: tuple[Path, pl.DataFrame, str]) -> None:

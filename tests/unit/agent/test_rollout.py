@@ -86,7 +86,7 @@ def test_a_context_that_is_full_ends_the_rollout_without_an_error(environment: S
 
 def test_a_question_that_never_fits_is_an_error(environment: SearchEnvironment) -> None:
     trajectory = roll_out(ScriptedEngine(script(PromptTooLongError("too long"))), environment)
-    assert (trajectory.stop_reason, trajectory.error) == (StopReason.ERROR, "too long")
+    assert (trajectory.stop_reason, trajectory.error) == (StopReason.CONTEXT_LENGTH, "too long")
 
 
 class BrokenSearcher:

@@ -198,4 +198,4 @@ def test_a_failing_engine_is_an_error_of_its_rollout(searcher: Searcher) -> None
         raise PromptTooLongError("too long")
 
     trajectory = ask("hyde", searcher, ScriptedEngine(fail))
-    assert (trajectory.stop_reason, trajectory.error) == (StopReason.ERROR, "too long")
+    assert (trajectory.stop_reason, trajectory.error) == (StopReason.CONTEXT_LENGTH, "too long")

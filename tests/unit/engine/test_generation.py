@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from drag_ray.engine.vllm import _to_generation
+from drag_ray.engine.vllm_client import _to_generation
 from drag_ray.errors import RolloutError
 
 

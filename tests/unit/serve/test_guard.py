@@ -16,7 +16,7 @@ from drag_ray.serve.key import hash_key
 from drag_ray.serve.limits import Limits
 
 KEY = "a-key-for-this-test-alone"
-LIMITS = Limits(max_body_mib=1, max_tokens=100, max_sequences=8)
+LIMITS = Limits(max_body_mib=1, max_tokens=100, max_sequences=8, max_question_chars=40)
 CHAT = "/v1/chat/completions"
 GIVEN_KEY = {"Authorization": f"Bearer {KEY}"}
 

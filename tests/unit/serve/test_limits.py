@@ -7,7 +7,7 @@ import pytest
 
 from drag_ray.serve.limits import Limits, RefusalError, parse_body
 
-LIMITS = Limits(max_body_mib=1, max_tokens=100, max_sequences=8)
+LIMITS = Limits(max_body_mib=1, max_tokens=100, max_sequences=8, max_question_chars=40)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,45 @@
+"""The agent that an adapter was trained for, in a file beside its weights: who serves the adapter asks as it was trained."""
+
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from drag_ray.agent.config import AgentConfig
+from drag_ray.artifacts import write_json
+from drag_ray.config import BaseConfig
+from drag_ray.engine.sampling import PresetName
+from drag_ray.errors import DataError
+
+RECORD_NAME = "drag_ray_agent.json"
+
+
+class AgentRecord(BaseConfig):
+    """How a policy is asked, and how its replies are drawn."""
+
+    agent: AgentConfig
+    """prompts, action format and query mode, as the policy was collected with and learned from"""
+    preset: PresetName = "greedy"
+    """sampling preset; greedy is how the evaluation asks, so that its numbers hold where the policy is served"""
+
+
+def write_record(adapter_dir: Path, record: AgentRecord) -> None:
+    """Note in an adapter's folder how it is asked."""
+    write_json(adapter_dir / RECORD_NAME, record.model_dump(mode="json"))
+
+
+def read_record(adapter_dir: Path) -> AgentRecord | None:
+    """How an adapter is asked; None for one of elsewhere, which does not say.
+
+    Raises:
+        DataError: the note cannot be read.
+    """
+    path = adapter_dir / RECORD_NAME
+    try:
+        return AgentRecord.model_validate_json(path.read_bytes())
+    except FileNotFoundError:
+        return None
+    except (OSError, ValidationError) as error:
+        raise DataError(
+            f"{path}: not the note that finetune leaves in an adapter's folder ({error}). Run finetune again, or take it away to "
+            "have the adapter asked with the options of `agent`."
+        ) from None

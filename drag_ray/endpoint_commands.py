@@ -1,0 +1,111 @@
+"""Commands that ask a running endpoint."""
+
+import argparse
+import json
+import os
+from collections.abc import Sequence
+from typing import Any
+
+ENDPOINT_COMMANDS = {
+    "search": "Search with a running endpoint: the pages that a model's search finds for a question.",
+    "ask": "Ask a running endpoint a question: the agent's turns as it takes them, and its answer with the pages that it cites.",
+    "mcp": "Give the tools of a running endpoint (search, read_page, ask) to an MCP client that starts this command.",
+}
+_URL = "http://127.0.0.1:8000"
+
+
+def run_endpoint_command(command: str, argv: Sequence[str]) -> None:
+    """Run one of `ENDPOINT_COMMANDS`.
+
+    Raises:
+        DragRayError: no endpoint answers, or it refuses the request.
+    """
+    {"search": _search, "ask": _ask, "mcp": _mcp}[command](argv)
+
+
+def _search(argv: Sequence[str]) -> None:
+    parser = _build_question_parser("search")
+    parser.add_argument("--top-k", type=int, default=None, help="pages to list; agent.depth where nothing is said")
+    options = parser.parse_args(argv)
+    answer = _open_client(options).search(**_list_given(options, "question", "model", "top_k"))
+    if options.json:
+        print(json.dumps(answer, ensure_ascii=False))
+        return
+    print(_describe_query(answer))
+    _print_pages(answer["pages"])
+
+
+def _ask(argv: Sequence[str]) -> None:
+    options = _build_question_parser("ask").parse_args(argv)
+    for event in _open_client(options).ask(**_list_given(options, "question", "model")):
+        if options.json:
+            print(json.dumps(event, ensure_ascii=False), flush=True)
+        elif event["type"] == "turn":
+            _print_turn(event)
+        else:
+            _print_answer(event)
+
+
+def _mcp(argv: Sequence[str]) -> None:
+    options = _build_parser("mcp").parse_args(argv)
+    import asyncio
+
+    from drag_ray.serve.mcp_bridge import run_bridge
+
+    asyncio.run(run_bridge(_open_client(options)))
+
+
+def _build_parser(command: str) -> argparse.ArgumentParser:
+    from drag_ray.serve.key import KEY_VARIABLE
+
+    description = f"{ENDPOINT_COMMANDS[command]} Its key, if it has one, is taken from the environment variable {KEY_VARIABLE}."
+    parser = argparse.ArgumentParser(prog=f"drag-ray {command}", description=description)
+    parser.add_argument("--url", default=_URL, help=f"address of the endpoint; {_URL} where nothing is said")
+    return parser
+
+
+def _build_question_parser(command: str) -> argparse.ArgumentParser:
+    parser = _build_parser(command)
+    parser.add_argument("question", help="what is asked")
+    parser.add_argument("--model", default="", help="base model or adapter; the endpoint's own choice where nothing is said")
+    parser.add_argument("--json", action="store_true", help="print what the endpoint answers, an object a line")
+    return parser
+
+
+def _open_client(options: argparse.Namespace) -> Any:
+    from drag_ray.serve.client import EndpointClient
+    from drag_ray.serve.key import KEY_VARIABLE
+
+    return EndpointClient(options.url, os.environ.get(KEY_VARIABLE, ""))
+
+
+def _list_given(options: argparse.Namespace, *names: str) -> dict[str, Any]:
+    return {name: getattr(options, name) for name in names if getattr(options, name) is not None}
+
+
+def _describe_query(answer: dict[str, Any]) -> str:
+    if answer["query"] is None:
+        return f"{answer['model']} wrote no search; the question itself finds:"
+    if answer["query_mode"] == "expand":
+        return f"{answer['model']} adds: {answer['query'] or '(nothing)'}"
+    return f"{answer['model']} searches: {answer['query']}"
+
+
+def _print_turn(turn: dict[str, Any]) -> None:
+    said = {"search": f"search: {turn['query'] or '(nothing added)'}", "invalid": "a reply that cannot be read"}
+    if turn["action"] in said:
+        print(f"{turn['step']}. {said[turn['action']]}", flush=True)
+        _print_pages(turn["pages"])
+
+
+def _print_answer(answer: dict[str, Any]) -> None:
+    print(answer["answer"] or f"no answer (ended by {answer['stop_reason']})")
+    for citation in answer["citations"]:
+        place = f"{citation['file']}#{citation['page_number']}"
+        print(f"  {place}" if citation["exists"] else f"  {place} (there is no such page)")
+
+
+def _print_pages(pages: Sequence[dict[str, Any]]) -> None:
+    for page in pages:
+        print(f"{page['rank']:>4}  {page['file']}#{page['page_number']}  {page['score']:.2f}")
+        print(f"      {' '.join(page['snippet'].split())}", flush=True)

@@ -1,0 +1,152 @@
+"""What the search routes answer with."""
+
+import re
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict
+
+from drag_ray.agent.config import AgentConfig
+from drag_ray.search.searcher import Searcher
+from drag_ray.types import ActionKind, Hit, Trajectory, Turn
+
+_WEIGHT = re.compile(r"\^\d+(\.\d*)?")
+
+
+class Answer(BaseModel):
+    """Root of all that the search routes answer with."""
+
+    model_config = ConfigDict(frozen=True)
+
+
+class FoundPage(Answer):
+    """A page of a ranking: its 1-based number and rank, its BM25 score, and the part of it that is about the query."""
+
+    rank: int
+    file: str
+    page_number: int
+    score: float
+    snippet: str
+
+
+class Citation(Answer):
+    """A page that an answer names. A model can name one that is not there: such a page does not exist and has no snippet."""
+
+    file: str
+    page_number: int
+    exists: bool
+    snippet: str
+
+
+class PageAnswer(Answer):
+    """The text of a page."""
+
+    file: str
+    page_number: int
+    total_pages: int
+    text: str
+
+
+class SearchAnswer(Answer):
+    """The pages for a question.
+
+    `query` is what the model wrote: words to search for, or in the mode `expand` words that were searched with the question, none
+    if it is empty. Where the model's reply held no search it is null, and the pages are what the question itself finds.
+    """
+
+    object: Literal["search"] = "search"
+    model: str
+    question: str
+    query: str | None
+    query_mode: Literal["rewrite", "expand"]
+    pages: list[FoundPage]
+
+
+class TurnAnswer(Answer):
+    """One turn of the agent: its action, the query that it searched for and the pages that it was shown."""
+
+    type: Literal["turn"] = "turn"
+    step: int
+    action: ActionKind
+    reasoning: str
+    query: str
+    pages: list[FoundPage]
+
+
+class AskAnswer(Answer):
+    """The end of the agent's work: the answer, empty where it gave none, the pages that it cites, and its turns."""
+
+    type: Literal["answer"] = "answer"
+    model: str
+    question: str
+    answer: str
+    citations: list[Citation]
+    stop_reason: str
+    turns: list[TurnAnswer]
+
+
+class Describer:
+    """Writes answers about one question to one agent. Its methods read the index, so call them beside the event loop."""
+
+    def __init__(self, searcher: Searcher, agent: AgentConfig, question: str) -> None:
+        self._searcher = searcher
+        self._agent = agent
+        self._question = question
+
+    def describe_search(self, trajectory: Trajectory, top_k: int) -> SearchAnswer:
+        """The first search of a rollout; what the question finds where the first reply held none."""
+        turn = trajectory.turns[0]
+        has_searched = turn.action is ActionKind.SEARCH
+        hits = turn.hits if has_searched else trajectory.question_hits
+        return SearchAnswer(
+            model=trajectory.model,
+            question=self._question,
+            query=turn.query if has_searched else None,
+            query_mode=self._agent.query_mode,
+            pages=self._describe_pages(hits[:top_k], turn.query),
+        )
+
+    def describe_turn(self, turn: Turn) -> TurnAnswer:
+        """A turn of a rollout."""
+        return TurnAnswer(
+            step=turn.step,
+            action=turn.action,
+            reasoning=turn.reasoning,
+            query=turn.query,
+            pages=self._describe_pages(turn.hits[: self._agent.top_k], turn.query),
+        )
+
+    def describe_answer(self, trajectory: Trajectory, turns: list[TurnAnswer]) -> AskAnswer:
+        """A rollout at its end."""
+        pages = [
+            (cited, self._searcher.find_page(cited.file, cited.page_number)) for cited in dict.fromkeys(trajectory.citations)
+        ]
+        return AskAnswer(
+            model=trajectory.model,
+            question=self._question,
+            answer=trajectory.final_answer,
+            citations=[
+                Citation(
+                    file=cited.file,
+                    page_number=cited.page_number,
+                    exists=page is not None,
+                    snippet=self._searcher.snippet(cited, trajectory.final_answer).text if page else "",
+                )
+                for cited, page in pages
+            ],
+            stop_reason=trajectory.stop_reason.value,
+            turns=turns,
+        )
+
+    def _describe_pages(self, hits: tuple[Hit, ...], query: str) -> list[FoundPage]:
+        # What is added may weigh more or less, as in `prognosis^2`; the number is not searched for.
+        asked = f"{self._question} {_WEIGHT.sub('', query)}" if self._agent.expands else query or self._question
+        return [
+            FoundPage(
+                rank=hit.rank,
+                file=hit.file,
+                page_number=hit.page_number,
+                score=hit.score,
+                snippet=self._searcher.snippet(hit, asked).text,
+            )
+            for hit in hits
+        ]

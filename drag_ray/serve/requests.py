@@ -1,0 +1,61 @@
+"""What a client may ask of the search routes."""
+
+from typing import TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from drag_ray.engine.sampling import PresetName
+from drag_ray.serve.limits import RefusalError, parse_body
+
+MAX_TOP_K = 100
+
+
+class QuestionRequest(BaseModel):
+    """A question to a model. What is left out is as the model was trained, which for sampling means as it was evaluated."""
+
+    model_config = ConfigDict(strict=True, frozen=True, extra="forbid")
+
+    question: str = Field(min_length=1)
+    model: str = ""
+    """name of the base model or of an adapter; empty for the endpoint's first adapter, or the base model where it has none"""
+    preset: PresetName | None = None
+    """sampling preset"""
+    seed: int = Field(default=0, ge=0, lt=2**31)
+    """of replies that are drawn; equal seeds draw equal replies"""
+    question_weight: float | None = Field(default=None, gt=0, le=100, allow_inf_nan=False)
+    """how much a word of the question counts beside an added one, for a model that adds words to it"""
+
+
+class SearchRequest(QuestionRequest):
+    """A question whose pages are wanted."""
+
+    top_k: int | None = Field(default=None, ge=1, le=MAX_TOP_K)
+    """pages to return; as many as the evaluation looks at (agent.depth) where nothing is said"""
+
+
+class AskRequest(QuestionRequest):
+    """A question whose answer is wanted."""
+
+    stream: bool = False
+    """send each turn as soon as it is over, as server-sent events"""
+
+
+RequestT = TypeVar("RequestT", bound=BaseModel)
+
+
+def read_request(request_type: type[RequestT], body: bytes) -> RequestT:
+    """The request in a body.
+
+    Raises:
+        RefusalError: it is not JSON, or holds other keys or values than it may; names each of them.
+    """
+    try:
+        return request_type.model_validate(parse_body(body))
+    except ValidationError as error:
+        raise RefusalError(400, describe_problems(error)) from None
+
+
+def describe_problems(error: ValidationError) -> str:
+    """What is wrong with a request, key by key."""
+    problems = (f"{'.'.join(map(str, problem['loc']))[:80]}: {problem['msg']}" for problem in error.errors())
+    return "; ".join(problems) + "."

@@ -1,0 +1,132 @@
+"""The agent behind the endpoint: the code of a collection, with the serving engine and the run's index."""
+
+import asyncio
+import logging
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from typing import Any
+
+from drag_ray.agent.config import AgentConfig
+from drag_ray.agent.environment import SearchEnvironment
+from drag_ray.agent.rollout import Policy, Rollouts, RolloutTask
+from drag_ray.engine.generate import Generation, Request
+from drag_ray.errors import EngineDiedError
+from drag_ray.search.config import SYNTAX_HELP
+from drag_ray.search.searcher import Searcher
+from drag_ray.serve.answers import AskAnswer, Describer, PageAnswer, SearchAnswer, TurnAnswer
+from drag_ray.serve.limits import Limits, RefusalError
+from drag_ray.serve.requests import AskRequest, QuestionRequest, SearchRequest
+from drag_ray.serve.served_models import ServedModel, ServedModels
+from drag_ray.types import Question, StopReason, Trajectory, Turn
+
+DrawFn = Callable[[Request, Any], Awaitable[Generation]]
+"""From a request and vLLM's `LoRARequest`, or None, to the reply. Raises what a `GenerateFn` does."""
+
+_logger = logging.getLogger(__name__)
+
+
+class SearchService:
+    """Searches, asks and reads pages. Safe for many requests at once in one event loop, which no search holds up.
+
+    Args:
+        searcher: the index.
+        models: who is asked.
+        draw: draws a reply.
+        limits: what a request may take.
+    """
+
+    def __init__(self, searcher: Searcher, models: ServedModels, draw: DrawFn, limits: Limits) -> None:
+        self._searcher = searcher
+        self._models = models
+        self._draw = draw
+        self._limits = limits
+
+    async def search(self, request: SearchRequest) -> SearchAnswer:
+        """The pages that a model's first search finds.
+
+        Raises:
+            RefusalError: the question is too long, there is no such model, or the search failed.
+        """
+        model, agent = self._choose(request)
+        top_k = request.top_k or agent.depth
+        rollouts = self._build_rollouts(model, agent, depth=max(agent.depth, top_k), max_turns=1)
+        trajectory = _refuse_failed(await _run(rollouts, _build_task(request, model)))
+        describer = Describer(self._searcher, agent, request.question)
+        return await asyncio.to_thread(describer.describe_search, trajectory, top_k)
+
+    async def ask(self, request: AskRequest) -> AsyncGenerator[TurnAnswer | AskAnswer]:
+        """Each turn of the agent as soon as it is over, and then the answer. Who stops to listen ends the agent's work.
+
+        Raises:
+            RefusalError: as `search`, also after some turns.
+        """
+        model, agent = self._choose(request)
+        describer = Describer(self._searcher, agent, request.question)
+        taken: asyncio.Queue[Turn | None] = asyncio.Queue()
+        rollouts = self._build_rollouts(model, agent, agent.depth, agent.max_iterations)
+        running = asyncio.create_task(_run(rollouts, _build_task(request, model), taken.put_nowait))
+        running.add_done_callback(lambda _: taken.put_nowait(None))
+        turns: list[TurnAnswer] = []
+        try:
+            while turn := await taken.get():
+                turns.append(await asyncio.to_thread(describer.describe_turn, turn))
+                yield turns[-1]
+            yield await asyncio.to_thread(describer.describe_answer, _refuse_failed(await running), turns)
+        finally:
+            running.cancel()
+
+    async def read_page(self, file: str, page_number: int) -> PageAnswer:
+        """The text of a page.
+
+        Raises:
+            RefusalError: the index does not have it.
+        """
+        page = await asyncio.to_thread(self._searcher.find_page, file, page_number)
+        if page is None:
+            raise RefusalError(404, f"{file[:200]!r}, page {page_number}: not in the index. Pages are counted from 1.")
+        return PageAnswer(file=page.file, page_number=page.page_number, total_pages=page.total_pages, text=page.text)
+
+    def _choose(self, request: QuestionRequest) -> tuple[ServedModel, AgentConfig]:
+        """Who is asked, and as what agent: as it was trained, but for what the request says."""
+        self._limits.check_question(request.question)
+        model = self._models.choose(request.model)
+        agent = model.record.agent
+        changes: dict[str, Any] = {"max_tokens": min(agent.max_tokens, self._limits.max_tokens)}
+        if request.question_weight is not None:
+            changes["question_weight"] = request.question_weight
+        return model, agent.model_copy(update=changes)
+
+    def _build_rollouts(self, model: ServedModel, agent: AgentConfig, depth: int, max_turns: int) -> Rollouts:
+        async def generate(request: Request) -> Generation:
+            return await self._draw(request, model.adapter)
+
+        record = self._searcher.record
+        environment = SearchEnvironment(self._searcher, agent.top_k, depth)
+        search_help = SYNTAX_HELP[record.syntax]
+        return Rollouts(agent, Policy(model.name), generate, environment, record.fingerprint, search_help, max_turns=max_turns)
+
+
+def _build_task(request: QuestionRequest, model: ServedModel) -> RolloutTask:
+    question = Question(id="request", question=request.question, evidence=())
+    return RolloutTask(question, 0, request.preset or model.record.preset, request.seed)
+
+
+async def _run(rollouts: Rollouts, task: RolloutTask, note_turn: Callable[[Turn], object] = lambda _: None) -> Trajectory:
+    try:
+        return await rollouts.run(task, note_turn)
+    except EngineDiedError as error:
+        _logger.error("%s", error)
+        raise RefusalError(503, "the engine is gone; another one is starting. Ask again in a few minutes.") from error
+
+
+def _refuse_failed(trajectory: Trajectory) -> Trajectory:
+    """The rollout, if it came to an end.
+
+    Raises:
+        RefusalError: it failed. What of the endpoint's own went wrong is said in its log alone.
+    """
+    if not trajectory.error:
+        return trajectory
+    if trajectory.stop_reason is StopReason.CONTEXT_LENGTH:
+        raise RefusalError(400, f"{trajectory.error}. Ask a shorter question.")
+    _logger.error("a rollout failed: %s", trajectory.error)
+    raise RefusalError(500, "the search failed; the endpoint's log says how.")

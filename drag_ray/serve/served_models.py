@@ -1,0 +1,65 @@
+"""The models that an engine serves by name, and how each of them is asked."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from drag_ray.agent.record import AgentRecord, read_record
+from drag_ray.serve.limits import RefusalError
+
+
+@dataclass(frozen=True)
+class ServedModel:
+    """A model as requests name it.
+
+    Attributes:
+        adapter: vLLM's `LoRARequest`; None for the base model.
+        record: how it is asked.
+    """
+
+    name: str
+    adapter: Any
+    record: AgentRecord
+
+
+class ServedModels:
+    """The base model and the adapters that are loaded at this moment.
+
+    Args:
+        adapters: vLLM's own mapping from names to `LoRARequest`s, which changes as adapters are loaded.
+        base_name: the name of the base model.
+        default_name: that of the model that is asked where a request names none.
+        own: how the base model is asked, and adapters whose folders do not say.
+
+    Raises:
+        DataError: the folder of an adapter says in no readable way how it is asked.
+    """
+
+    def __init__(self, adapters: Mapping[str, Any], base_name: str, default_name: str, own: AgentRecord) -> None:
+        self._adapters = adapters
+        self._base_name = base_name
+        self._default_name = default_name
+        self._own = own
+        self._read: dict[str, ServedModel] = {}
+        for name in adapters:
+            self.choose(name)
+
+    def choose(self, name: str) -> ServedModel:
+        """The model of this name; the default one where it is empty.
+
+        Raises:
+            DataError: the adapter's folder says in no readable way how it is asked.
+            RefusalError: none is served by this name.
+        """
+        name = name or self._default_name
+        if name == self._base_name:
+            return ServedModel(name, None, self._own)
+        adapter = self._adapters.get(name)
+        if adapter is None:
+            raise RefusalError(404, f"the model {name[:80]!r} does not exist here. GET /v1/models lists those that do.")
+        known = self._read.get(name)
+        # Another adapter may have been loaded by the same name; who takes a folder away does not change how its adapter is asked.
+        if known is None or known.adapter is not adapter:
+            known = self._read[name] = ServedModel(name, adapter, read_record(Path(adapter.lora_path)) or self._own)
+        return known

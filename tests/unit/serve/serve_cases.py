@@ -1,0 +1,73 @@
+"""An endpoint over a small index and a scripted engine, behind the guard."""
+
+import json
+import threading
+import time
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import uvicorn
+from starlette.applications import Starlette
+from starlette.responses import JSONResponse
+from starlette.testclient import TestClient
+
+from drag_ray.agent.config import AgentConfig
+from drag_ray.agent.record import AgentRecord
+from drag_ray.engine.generate import Generation, Request
+from drag_ray.engine.scripted import ScriptedEngine
+from drag_ray.search.searcher import Searcher
+from drag_ray.serve.guard import Guard, Rules
+from drag_ray.serve.key import hash_key
+from drag_ray.serve.limits import Limits
+from drag_ray.serve.mcp_tools import add_mcp_route
+from drag_ray.serve.search_routes import add_search_routes
+from drag_ray.serve.search_service import SearchService
+from drag_ray.serve.served_models import ServedModels
+
+OWN = AgentRecord(agent=AgentConfig(top_k=1, max_iterations=3, max_tokens=50))
+TRAINED = AgentRecord(agent=AgentConfig(query_mode="expand", max_iterations=1, max_tokens=7, protocol="tags"), preset="diverse")
+LIMITS = Limits(max_body_mib=1, max_tokens=40, max_sequences=8, max_question_chars=60)
+
+
+class Served:
+    """An endpoint whose engine replies with `script`; it notes with which adapter each request was drawn."""
+
+    def __init__(self, searcher: Searcher | None, tuned_dir: Path, script: Callable[[Request], str]) -> None:
+        self.engine = ScriptedEngine(script)
+        self.drawn_with: list[str] = []
+        self.adapters = {"tuned": SimpleNamespace(lora_name="tuned", lora_path=str(tuned_dir))}
+        self.app = Starlette()
+        add_search_routes(self.app)
+        add_mcp_route(self.app)
+        self.app.add_route("/v1/models", lambda request: JSONResponse({"data": []}))  # vLLM's
+        models = ServedModels(self.adapters, "base", "tuned", OWN)
+        self.service = SearchService(searcher, models, self._draw, LIMITS) if searcher else None
+        self.app.state.search_service = self.service
+
+    def guard(self, key: str = "") -> Guard:
+        return Guard(self.app, Rules(hash_key(key) if key else None, LIMITS))
+
+    @contextmanager
+    def listen(self, key: str = "") -> Generator[str]:
+        """Listen on a port of this machine; yields the address."""
+        server = uvicorn.Server(uvicorn.Config(self.guard(key), port=0, log_level="warning"))
+        thread = threading.Thread(target=server.run)
+        thread.start()
+        while not server.started:
+            time.sleep(0.01)
+        yield f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
+        server.should_exit = True
+        thread.join()
+
+    async def _draw(self, request: Request, adapter: Any) -> Generation:
+        self.drawn_with.append(adapter.lora_name if adapter else "")
+        return await self.engine(request)
+
+    def post(self, path: str, **body: Any) -> Any:
+        return TestClient(self.guard(), base_url="http://localhost", client=("127.0.0.1", 1)).post(path, content=json.dumps(body))
+
+
+Serve = Callable[..., Served]

@@ -1,0 +1,214 @@
+"""/v1/search and /v1/ask behind the guard, with a real index and a scripted engine."""
+
+import asyncio
+import json
+import re
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from serve_cases import OWN, TRAINED, Serve
+
+from drag_ray.agent.prompts import Prompts
+from drag_ray.agent.record import RECORD_NAME
+from drag_ray.engine.generate import Request
+from drag_ray.engine.sampling import PRESETS
+from drag_ray.errors import EngineDiedError, PromptTooLongError, RolloutError
+from drag_ray.search.searcher import Searcher
+from drag_ray.serve.requests import AskRequest
+
+QUESTION = "How fast may the rotor turn?"
+
+
+def search_for(query: str) -> Any:
+    return lambda request: f"<search>{query}</search>"
+
+
+def follow(*replies: str) -> Any:
+    """Replies by turn."""
+    return lambda request: replies[sum(message["role"] == "assistant" for message in request.messages)]
+
+
+def read_events(text: str) -> list[tuple[str, dict[str, Any]]]:
+    events = [event.split("\n") for event in text.strip().split("\n\n")]
+    return [(name.removeprefix("event: "), json.loads(data.removeprefix("data: "))) for name, data in events]
+
+
+def test_a_search_asks_the_adapter_as_it_was_trained_and_adds_to_the_question(serve: Serve, searcher: Searcher) -> None:
+    served = serve(search_for("limit^2"))
+    answer = served.post("/v1/search", question=QUESTION).json()
+    [request] = served.engine.requests
+    assert list(request.messages) == Prompts(TRAINED.agent).opening(QUESTION)
+    assert (request.sampling, request.max_tokens, request.stop) == (PRESETS["diverse"], 7, ("</search>", "</answer>"))
+    assert served.drawn_with == ["tuned"]
+    expected = searcher.search_expanded(QUESTION, "limit^2", TRAINED.agent.question_weight, TRAINED.agent.depth)
+    found = [(page["rank"], page["file"], page["page_number"], page["score"]) for page in answer["pages"]]
+    assert found == [(hit.rank, hit.file, hit.page_number, hit.score) for hit in expected]
+    assert (answer["object"], answer["model"], answer["query"], answer["query_mode"]) == ("search", "tuned", "limit^2", "expand")
+    assert "speed limit" in answer["pages"][0]["snippet"]
+
+
+def test_the_base_model_is_asked_with_the_options_of_the_run_within_the_limits(serve: Serve, searcher: Searcher) -> None:
+    served = serve(search_for("fuel"))
+    answer = served.post("/v1/search", question=QUESTION, model="base").json()
+    [request] = served.engine.requests
+    assert list(request.messages) == Prompts(OWN.agent).opening(QUESTION)
+    assert (request.sampling, request.max_tokens) == (PRESETS["greedy"], 40)
+    assert served.drawn_with == [""]
+    assert [page["file"] for page in answer["pages"]] == ["c.pdf"]
+
+
+def test_a_request_may_say_how_many_pages_the_sampling_and_the_weight(serve: Serve, searcher: Searcher) -> None:
+    served = serve(search_for("fuel"))
+    options = {"top_k": 1, "preset": "creative", "seed": 5, "question_weight": 0.01}
+    answer = served.post("/v1/search", question=QUESTION, **options).json()
+    assert (
+        [page["file"] for page in answer["pages"]] == [searcher.search_expanded(QUESTION, "fuel", 0.01, 1)[0].file] == ["c.pdf"]
+    )
+    assert served.engine.requests[0].sampling == PRESETS["creative"]
+    served.post("/v1/search", question=QUESTION, preset="creative", seed=6)
+    assert served.engine.requests[0].seed != served.engine.requests[1].seed
+
+
+@pytest.mark.parametrize("reply", ["I do not know.", "<answer>340 rpm</answer>"])
+@pytest.mark.parametrize("model", ["base", "tuned"])
+def test_a_reply_without_a_search_leaves_what_the_question_finds(
+    serve: Serve, searcher: Searcher, model: str, reply: str
+) -> None:
+    answer = serve(lambda request: reply).post("/v1/search", question=QUESTION, model=model).json()
+    assert answer["query"] is None
+    assert [page["file"] for page in answer["pages"]] == [hit.file for hit in searcher.search(QUESTION, 10)]
+    assert len(answer["pages"]) == 2
+
+
+def test_asking_returns_the_answer_with_its_pages_and_those_that_do_not_exist(serve: Serve) -> None:
+    cites = "<cite>b.pdf#2</cite> <cite>b.pdf#2</cite> <cite>/etc/passwd#1</cite>"
+    served = serve(follow("<think>hm</think><search>rotor</search>", "what?", f"<answer>340 rpm {cites}</answer>"))
+    answer = served.post("/v1/ask", question=QUESTION, model="base").json()
+    assert (answer["answer"], answer["stop_reason"], answer["model"]) == ("340 rpm", "answer", "base")
+    assert [(item["file"], item["page_number"], item["exists"]) for item in answer["citations"]] == [
+        ("b.pdf", 2, True),
+        ("/etc/passwd", 1, False),
+    ]
+    assert "340 rpm" in answer["citations"][0]["snippet"]
+    turns = [(turn["step"], turn["action"], turn["reasoning"], turn["query"], len(turn["pages"])) for turn in answer["turns"]]
+    assert turns == [(1, "search", "hm", "rotor", 1), (2, "invalid", "", "", 0), (3, "answer", "", "", 0)]
+
+
+def test_turns_are_streamed_and_then_the_answer(serve: Serve) -> None:
+    served = serve(follow("<search>rotor</search>", "<answer>340 rpm</answer>"))
+    response = served.post("/v1/ask", question=QUESTION, model="base", stream=True)
+    assert response.headers["content-type"].startswith("text/event-stream")
+    events = read_events(response.text)
+    assert [name for name, _ in events] == [data["type"] for _, data in events] == ["turn", "turn", "answer"]
+    whole = served.post("/v1/ask", question=QUESTION, model="base").json()
+    assert events[-1][1] == whole
+    assert [data for _, data in events[:-1]] == whole["turns"]
+
+
+def test_a_failure_between_turns_ends_the_stream_with_an_error_that_tells_nothing_of_the_machine(serve: Serve) -> None:
+    def fail_later(request: Request) -> str:
+        if len(request.messages) > 2:
+            raise RolloutError("/a/path/of/this/machine is gone")
+        return "<search>rotor</search>"
+
+    events = read_events(serve(fail_later).post("/v1/ask", question=QUESTION, model="base", stream=True).text)
+    assert [name for name, _ in events] == ["turn", "error"]
+    assert events[1][1]["error"]["code"] == 500
+    assert "machine" not in events[1][1]["error"]["message"]
+
+
+@pytest.mark.parametrize("path", ["/v1/search", "/v1/ask"])
+@pytest.mark.parametrize(
+    ("body", "status", "complaint"),
+    [
+        ({}, 400, "question: Field required"),
+        ({"question": ""}, 400, "question: String should have at least 1 character"),
+        ({"question": 5}, 400, "question: Input should be a valid string"),
+        ({"question": None}, 400, "question: Input should be a valid string"),
+        ({"question": "\ud800"}, 400, "question: "),
+        ({"question": "a" * 61}, 400, r"61 characters; the endpoint allows 60 \(serve.max_question_chars\)"),
+        ({"question": "a", "model": "nobody"}, 404, "the model 'nobody' does not exist here"),
+        ({"question": "a", "model": ["tuned"]}, 400, "model: "),
+        ({"question": "a", "preset": "hot"}, 400, "preset: .*greedy"),
+        ({"question": "a", "seed": -1}, 400, "seed: "),
+        ({"question": "a", "question_weight": 0}, 400, "question_weight: "),
+        ({"question": "a", "messages": []}, 400, "messages: Extra inputs are not permitted"),
+    ],
+)
+def test_what_cannot_be_asked_is_refused_before_the_engine_is(
+    serve: Serve, path: str, body: dict[str, Any], status: int, complaint: str
+) -> None:
+    served = serve(search_for("rotor"))
+    response = served.post(path, **body)
+    assert (response.status_code, response.json()["error"]["code"]) == (status, status)
+    assert re.search(complaint, response.json()["error"]["message"])
+    assert served.engine.requests == []
+
+
+@pytest.mark.parametrize("top_k", [0, -1, 101, 10**30, 1.5, "3", True])
+def test_a_number_of_pages_that_cannot_be_is_refused(serve: Serve, top_k: Any) -> None:
+    response = serve(search_for("rotor")).post("/v1/search", question="a", top_k=top_k)
+    assert response.status_code == 400
+    assert "top_k: " in response.json()["error"]["message"]
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize(
+    ("error", "status", "message"),
+    [
+        (
+            PromptTooLongError("a prompt of 9 tokens does not fit"),
+            400,
+            "a prompt of 9 tokens does not fit. Ask a shorter question.",
+        ),
+        (RolloutError("secret"), 500, "the search failed; the endpoint's log says how."),
+        (EngineDiedError("secret"), 503, "the engine is gone; another one is starting. Ask again in a few minutes."),
+    ],
+)
+def test_an_engine_that_does_not_answer_is_an_error_with_a_status(
+    serve: Serve, error: Exception, status: int, message: str, stream: bool
+) -> None:
+    def fail(request: Request) -> str:
+        raise error
+
+    for path, body in (("/v1/search", {}), ("/v1/ask", {"stream": stream})):
+        response = serve(fail).post(path, question=QUESTION, model="base", **body)
+        assert (response.status_code, response.json()["error"]["message"]) == (status, message)
+
+
+async def test_who_hangs_up_ends_the_work_of_the_agent(serve: Serve) -> None:
+    served = serve(search_for("rotor"))
+    served.engine._delay_s = 0.01
+    assert served.service
+    answers = served.service.ask(AskRequest(question=QUESTION, model="base"))
+    await anext(answers)
+    await answers.aclose()
+    num_requests = len(served.engine.requests)
+    await asyncio.sleep(0.05)
+    assert len(served.engine.requests) == num_requests < OWN.agent.max_iterations
+
+
+def test_without_an_index_the_routes_say_what_to_do(serve: Serve) -> None:
+    for path in ("/v1/search", "/v1/ask"):
+        response = serve(search_for("rotor"), has_index=False).post(path, question=QUESTION)
+        assert (response.status_code, response.json()["error"]["type"]) == (404, "NotFoundError")
+        assert "python jobs/index.py" in response.json()["error"]["message"]
+
+
+def test_an_adapter_that_is_loaded_later_is_asked_as_its_own_folder_says(serve: Serve, tmp_path: Path) -> None:
+    served = serve(search_for("fuel"))
+    (tmp_path / "silent").mkdir()
+    served.adapters["later"] = SimpleNamespace(lora_name="later", lora_path=str(tmp_path / "silent"))
+    assert served.post("/v1/search", question=QUESTION, model="later").json()["query_mode"] == OWN.agent.query_mode
+    served.adapters["later"] = SimpleNamespace(lora_name="later", lora_path=str(tmp_path / "tuned"))
+    assert served.post("/v1/search", question=QUESTION, model="later").json()["query_mode"] == TRAINED.agent.query_mode
+    del served.adapters["later"]
+    assert served.post("/v1/search", question=QUESTION, model="later").status_code == 404
+
+
+def test_taking_the_folder_of_a_served_adapter_away_does_not_change_how_it_is_asked(serve: Serve, tmp_path: Path) -> None:
+    served = serve(search_for("fuel"))
+    (tmp_path / "tuned" / RECORD_NAME).unlink()
+    assert served.post("/v1/search", question=QUESTION).json()["query_mode"] == TRAINED.agent.query_mode
