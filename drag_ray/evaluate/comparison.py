@@ -103,6 +103,8 @@ def compare(
     pairs = [(policy, baseline) for policy in aligned if policy != baseline]
     pairs += [(subject, policy) for policy in aligned if policy not in (subject, baseline)]
     clusters, question_ranks = compute_clusters(some), find_question_ranks(aligned)
+    sizes = compute_cluster_sizes(clusters)
+    rows = build_rows(aligned, pairs, clusters, confidence, num_resamples, seed)
     return Comparison(
         split=split,
         baseline=baseline,
@@ -113,8 +115,8 @@ def compare(
         confidence=confidence,
         num_resamples=num_resamples,
         seed=seed,
-        clusters=compute_cluster_sizes(clusters),
-        rows=correct_rows(build_rows(aligned, pairs, clusters, confidence, num_resamples, seed), subject, some[0].top_k),
+        clusters=sizes,
+        rows=correct_rows(rows, subject, some[0].top_k, confidence=confidence, clusters=sizes, num_questions=len(some)),
         turns=compute_turns(aligned, question_ranks, clusters, confidence, num_resamples, seed),
         room=compute_room(aligned, question_ranks),
         incidents={policy: _count_incidents(policy_results) for policy, policy_results in aligned.items()},

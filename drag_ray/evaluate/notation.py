@@ -1,11 +1,18 @@
-"""How numbers are written, the same in the console and in the report."""
+"""How numbers and what they come to are written, the same wherever they are read."""
 
-from drag_ray.evaluate.differences import Difference
+import math
+
+from drag_ray.evaluate.differences import Difference, Finding
 from drag_ray.evaluate.measures import Unit
-from drag_ray.evaluate.rows import Metric
+from drag_ray.evaluate.rows import Metric, Row
 from drag_ray.evaluate.turns import TurnSuccess
 
 NO_VALUE = "-"
+
+
+def write_label(row: Row) -> str:
+    """The name of a measure as it heads a line of a table."""
+    return f"{row.label}{' %' if row.unit is Unit.SHARE else ''}{'' if row.higher_is_better else ' (less is better)'}"
 
 
 def write_number(value: float | None, unit: Unit, *, signed: bool = False) -> str:
@@ -39,3 +46,27 @@ def write_test(difference: Difference) -> str:
     if difference.adjusted_p_value is not None:
         return write_p_value(difference.adjusted_p_value)
     return f"raw {write_p_value(difference.p_value)}" if difference.p_value is not None else ""
+
+
+def join_parts(*parts: str) -> str:
+    """The parts of a cell that there are."""
+    return " ".join(part for part in parts if part)
+
+
+def write_num_needed(num_needed: int) -> str:
+    """`about 3,400`: rounded up to two digits, for it is a guess from what was seen."""
+    step = 10 ** max(0, math.floor(math.log10(num_needed)) - 1)
+    return f"about {math.ceil(num_needed / step) * step:,}"
+
+
+def write_finding(difference: Difference) -> str:
+    """What a difference of the family comes to, empty for others."""
+    if difference.finding is None:
+        return ""
+    if difference.finding is not Finding.UNSURE:
+        return f"finds {difference.finding.value}, surely"
+    if difference.value == 0:
+        return "cannot tell: no difference was seen"
+    if difference.num_needed is None:
+        return "cannot tell"
+    return f"cannot tell: would need {write_num_needed(difference.num_needed)} questions"
