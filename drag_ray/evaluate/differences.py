@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from drag_ray.evaluate.intervals import Floats, Ints, compute_interval, compute_means
-from drag_ray.evaluate.measures import Measure, Unit
+from drag_ray.evaluate.measure import Measure, Unit
 from drag_ray.evaluate.significance import (
     compute_detectable_difference,
     compute_mcnemar_p_value,

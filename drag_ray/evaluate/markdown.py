@@ -27,6 +27,6 @@ def _format_table(table: Sequence[Sequence[str]]) -> str:
 
 def _escape(text: str) -> str:
     """Names of policies are free text: none of them may end a cell, or be read as markup."""
-    for mark in "\\|`*_<[]":
+    for mark in "\\|`*_<":
         text = text.replace(mark, f"\\{mark}")
     return text

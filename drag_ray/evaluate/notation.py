@@ -3,7 +3,8 @@
 import math
 
 from drag_ray.evaluate.differences import Difference, Finding
-from drag_ray.evaluate.measures import Unit
+from drag_ray.evaluate.effort import Ratio
+from drag_ray.evaluate.measure import Unit
 from drag_ray.evaluate.rows import Metric, Row
 from drag_ray.evaluate.turns import TurnSuccess
 
@@ -12,14 +13,14 @@ NO_VALUE = "-"
 
 def write_label(row: Row) -> str:
     """The name of a measure as it heads a line of a table."""
-    return f"{row.label}{' %' if row.unit is Unit.SHARE else ''}{'' if row.higher_is_better else ' (less is better)'}"
+    return f"{row.label}{' %' if row.unit.is_percent else ''}{'' if row.higher_is_better else ' (less is better)'}"
 
 
 def write_number(value: float | None, unit: Unit, *, signed: bool = False) -> str:
     """A mean: shares in percent, scores with three decimals, counts with two; `-` for no value."""
     if value is None:
         return NO_VALUE
-    scale, digits = {Unit.SHARE: (100, 1), Unit.SCORE: (1, 3), Unit.COUNT: (1, 2)}[unit]
+    scale, digits = {Unit.SHARE: (100, 1), Unit.RATE: (100, 1), Unit.SCORE: (1, 3), Unit.COUNT: (1, 2)}[unit]
     # Adding 0 turns a rounded -0.0 into 0.0.
     number = round(scale * value, digits) + 0.0
     return f"{number:{'+' if signed else ''}.{digits}f}"
@@ -30,6 +31,14 @@ def write_interval(record: Metric | Difference | TurnSuccess, unit: Unit, *, sig
     if record.low is None or record.high is None:
         return ""
     return f"{write_number(record.low, unit, signed=signed)}..{write_number(record.high, unit, signed=signed)}"
+
+
+def write_ratio(ratio: Ratio) -> str:
+    """A ratio with its interval in four significant digits; `-` for no value."""
+    if ratio.value is None:
+        return NO_VALUE
+    interval = "" if ratio.low is None or ratio.high is None else f"[{ratio.low:.4g}..{ratio.high:.4g}]"
+    return join_parts(f"{ratio.value:.4g}", interval)
 
 
 def write_p_value(p_value: float | None) -> str:

@@ -7,8 +7,17 @@ from drag_ray.evaluate.caption import write_caption, write_incidents, write_spli
 from drag_ray.evaluate.comparison import Comparison
 from drag_ray.evaluate.context import ReportContext
 from drag_ray.evaluate.differences import Difference
-from drag_ray.evaluate.measures import Unit
-from drag_ray.evaluate.notation import join_parts, write_finding, write_interval, write_label, write_number, write_test
+from drag_ray.evaluate.effort import EFFORT_LABELS
+from drag_ray.evaluate.measure import Unit
+from drag_ray.evaluate.notation import (
+    join_parts,
+    write_finding,
+    write_interval,
+    write_label,
+    write_number,
+    write_ratio,
+    write_test,
+)
 from drag_ray.evaluate.rows import Row
 from drag_ray.evaluate.verdict import write_room, write_verdict
 
@@ -29,6 +38,8 @@ def build_outline(comparison: Comparison, context: ReportContext) -> list[Part]:
         Part("Measures", table=_build_metrics_table(comparison)),
         Part("Differences", table=_build_differences_table(comparison)),
         Part("Tests", table=_build_tests_table(comparison)),
+        Part("Parts of the questions", table=_build_strata_table(comparison)),
+        Part("Effort", table=_build_effort_table(comparison)),
         Part("Later turns", table=_build_turns_table(comparison)),
         Part("What qualifies the numbers", [write_caption(comparison, context)]),
         Part("What went wrong", write_incidents(comparison)),
@@ -71,6 +82,24 @@ def _build_tests_table(comparison: Comparison) -> list[list[str]]:
         if d.finding
     ]
     return [["test", f"{comparison.subject} against", "difference", "detectable", "finding"], *rows] if rows else []
+
+
+def _build_strata_table(comparison: Comparison) -> list[list[str]]:
+    rows = [
+        [write_label(row), str(max(metric.n for metric in row.metrics.values()))]
+        + [write_number(metric.value, row.unit) for metric in row.metrics.values()]
+        + [_write_difference(difference, row) for difference in row.differences]
+        for row in comparison.strata
+    ]
+    head = ["first-hit rate", "questions", *comparison.policies, f"{comparison.subject} - {comparison.baseline}"]
+    return [head, *rows] if rows else []
+
+
+def _build_effort_table(comparison: Comparison) -> list[list[str]]:
+    efforts = comparison.efforts
+    columns = [[write_ratio(ratio) for ratio in effort.list_ratios()] for effort in efforts.values()]
+    rows = [[label, *cells] for label, *cells in zip(EFFORT_LABELS.values(), *columns, strict=True)]
+    return [["effort", *efforts], *rows] if efforts else []
 
 
 def _build_turns_table(comparison: Comparison) -> list[list[str]]:

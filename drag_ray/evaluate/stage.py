@@ -16,10 +16,11 @@ from drag_ray.evaluate.console import format_console
 from drag_ray.evaluate.context import build_context
 from drag_ray.evaluate.examples import choose_examples
 from drag_ray.evaluate.policies import BASE_NAME, choose_models, choose_subject
+from drag_ray.evaluate.question_result import QuestionResult
 from drag_ray.evaluate.question_weights import FoundWeight, apply_found_weights
 from drag_ray.evaluate.questions import check_weighable, draw_held_out, draw_validation
 from drag_ray.evaluate.report import write_report
-from drag_ray.evaluate.results import QuestionResult, compute_results
+from drag_ray.evaluate.results import compute_results
 from drag_ray.evaluate.rollouts import prepare_baselines, roll_out
 from drag_ray.inputs import Inputs
 from drag_ray.search.searcher import Searcher

@@ -3,7 +3,8 @@
 from drag_ray.baselines.best_of import BestOf
 from drag_ray.evaluate.comparison import Comparison
 from drag_ray.evaluate.differences import Difference, Finding
-from drag_ray.evaluate.measures import PRIMARY_MEASURE, Unit
+from drag_ray.evaluate.measure import Unit
+from drag_ray.evaluate.measures import PRIMARY_MEASURE
 from drag_ray.evaluate.notation import write_interval, write_num_needed, write_number, write_test
 from drag_ray.evaluate.policies import name_beside
 from drag_ray.evaluate.significance import POWER
@@ -38,7 +39,7 @@ def write_room(comparison: Comparison) -> str:
 
 
 def _write_value(value: float | None, unit: Unit) -> str:
-    return f"{write_number(value, unit)}{' %' if unit is Unit.SHARE else ''}"
+    return f"{write_number(value, unit)}{' %' if unit.is_percent else ''}"
 
 
 def _write_sentence(difference: Difference, comparison: Comparison) -> str:

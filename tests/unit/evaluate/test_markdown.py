@@ -8,7 +8,7 @@ def test_the_verdict_comes_first_and_every_table_is_rectangular():
     headings = [line for line in text.splitlines() if line.startswith("#")]
     assert headings[:3] == [f"# {CONTEXT.title}", "## Verdict", "## Questions"]
     tables = [block.splitlines() for block in text.split("\n\n") if block.startswith("|")]
-    assert len(tables) == 3
+    assert len(tables) == 4  # measures, differences, tests, effort
     assert all(len({line.count("|") for line in table}) == 1 for table in tables)
 
 

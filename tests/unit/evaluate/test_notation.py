@@ -1,6 +1,6 @@
 import pytest
 
-from drag_ray.evaluate.measures import Unit
+from drag_ray.evaluate.measure import Unit
 from drag_ray.evaluate.notation import write_interval, write_num_needed, write_number, write_p_value
 from drag_ray.evaluate.rows import Metric
 
