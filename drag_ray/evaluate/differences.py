@@ -95,6 +95,8 @@ def build_differences(
         num_permutations: of the test.
         seed: of the permutations.
     """
+    if not references:
+        return []
     # One array for all pairs, so that clusters are swapped once.
     second = np.hstack([tables[policy].values for policy, _ in references])
     first = np.hstack([reference.values for reference in references.values()])

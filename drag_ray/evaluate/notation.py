@@ -5,6 +5,7 @@ import math
 from drag_ray.evaluate.differences import Difference, Finding
 from drag_ray.evaluate.effort import Ratio
 from drag_ray.evaluate.measure import Unit
+from drag_ray.evaluate.pass_at_k import PassRate
 from drag_ray.evaluate.rows import Metric, Row
 from drag_ray.evaluate.turns import TurnSuccess
 
@@ -26,7 +27,7 @@ def write_number(value: float | None, unit: Unit, *, signed: bool = False) -> st
     return f"{number:{'+' if signed else ''}.{digits}f}"
 
 
-def write_interval(record: Metric | Difference | TurnSuccess, unit: Unit, *, signed: bool = False) -> str:
+def write_interval(record: Metric | Difference | TurnSuccess | PassRate, unit: Unit, *, signed: bool = False) -> str:
     """The interval as `low..high`, empty when there is none."""
     if record.low is None or record.high is None:
         return ""
