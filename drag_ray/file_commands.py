@@ -13,6 +13,8 @@ FILE_COMMANDS = {
     "inspect": "Show what is learned of a file of training rows, how long its rows are and how often they are the same.",
     "import": "Take a trajectories.jsonl of the DRAG reference as the collected trajectories of a run.",
     "export": "Write the collected trajectories of a run as a trajectories.jsonl of the DRAG reference.",
+    "score": "Score the rollouts of a finished evaluation, or of a collection, again: other top_k, depth and measures, no model.",
+    "compare": "Compare policies of two finished evaluations on the questions that both have asked.",
     "verify": "Look whether the files of a run's finished stages are what was written, or accept that they were changed.",
 }
 
@@ -23,8 +25,17 @@ def run_file_command(command: str, argv: Sequence[str]) -> None:
     Raises:
         DragRayError: a file or an option is wrong.
     """
+    commands = {
+        "show": _show,
+        "inspect": _inspect,
+        "import": _import,
+        "export": _export,
+        "score": _score,
+        "compare": _compare,
+        "verify": _verify,
+    }
     try:
-        {"show": _show, "inspect": _inspect, "import": _import, "export": _export, "verify": _verify}[command](argv)
+        commands[command](argv)
         sys.stdout.flush()
     except BrokenPipeError:  # the reader, as `head`, has seen enough; what is still held goes nowhere
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -116,6 +127,58 @@ def _export(argv: Sequence[str]) -> None:
     refuse_damage(collect_dir, whole=True)
     num_exported = export_trajectories(collect_dir / "trajectories", path)
     print(f"export: {num_exported} trajectories in {path}")
+
+
+def _score(argv: Sequence[str]) -> None:
+    parser = argparse.ArgumentParser(prog="drag-ray score", description=FILE_COMMANDS["score"])
+    parser.add_argument(
+        "path", type=Path, help="a run, or its evaluate or collect folder; of a run the evaluation if there is one"
+    )
+    parser.add_argument("--top-k", type=int, default=0, help="pages of a search that count as shown; as recorded when left out")
+    parser.add_argument("--depth", type=int, default=0, help="how far rankings are looked at, at most as recorded")
+    parser.add_argument("--measures", nargs="+", default=[], metavar="NAME", help="measures to show, by their names; all without")
+    _add_report_options(parser)
+    options = parser.parse_args(argv)
+    from drag_ray.evaluate.console import format_parts
+    from drag_ray.evaluate.effort import Prices
+    from drag_ray.evaluate.outcome import find_evaluation
+    from drag_ray.evaluate.rescoring import Terms
+    from drag_ray.evaluate.scoring import score_collection, score_evaluation
+
+    terms = Terms(max(0, options.top_k), max(0, options.depth))
+    if find_evaluation(options.path):
+        prices = Prices(options.prompt_price, options.completion_price)
+        parts = score_evaluation(options.path, terms, prices, options.measures, options.report)
+    else:
+        collect_dir = options.path / "collect" if (options.path / "collect").is_dir() else options.path
+        parts = score_collection(collect_dir, terms, options.measures)
+    print(format_parts(parts), end="")
+
+
+def _compare(argv: Sequence[str]) -> None:
+    parser = argparse.ArgumentParser(prog="drag-ray compare", description=FILE_COMMANDS["compare"])
+    parser.add_argument("a", type=Path, metavar="A", help="a run or its evaluate folder, with the policies to compare with")
+    parser.add_argument("b", type=Path, metavar="B", help="another, with the policies whose gain is in question")
+    for side in ("a", "b"):
+        help_text = f"policies of {side.upper()}, the first of them the one that matters; its tuned policy without"
+        parser.add_argument(f"--{side}-policies", nargs="+", default=[], metavar="NAME", help=help_text)
+    _add_report_options(parser)
+    options = parser.parse_args(argv)
+    from drag_ray.evaluate.console import format_console
+    from drag_ray.evaluate.effort import Prices
+    from drag_ray.evaluate.pairing import Side, compare_evaluations
+
+    first, second = Side(options.a, tuple(options.a_policies)), Side(options.b, tuple(options.b_policies))
+    prices = Prices(options.prompt_price, options.completion_price)
+    comparison, context = compare_evaluations(first, second, prices, report_dir=options.report)
+    print(f"{context.summary}\n\n{format_console(comparison, context)}", end="")
+
+
+def _add_report_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--prompt-price", type=float, default=0.0, help="price of a million tokens read, for the cost")
+    parser.add_argument("--completion-price", type=float, default=0.0, help="price of a million tokens written")
+    help_text = "a folder to write the report into, as evaluate does (report.html, report.md, comparison.json, results.jsonl)"
+    parser.add_argument("--report", type=Path, default=None, metavar="FOLDER", help=help_text)
 
 
 def _verify(argv: Sequence[str]) -> None:

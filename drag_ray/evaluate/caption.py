@@ -1,6 +1,6 @@
 """What qualifies the numbers of a comparison, in words."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from drag_ray.evaluate.clusters import FEW_CLUSTERS
 from drag_ray.evaluate.comparison import Comparison
@@ -8,6 +8,7 @@ from drag_ray.evaluate.config import TEST
 from drag_ray.evaluate.context import ReportContext
 from drag_ray.evaluate.differences import SIGN_FLIP
 from drag_ray.evaluate.family import count_tests
+from drag_ray.evaluate.rows import Row
 from drag_ray.evaluate.significance import POWER
 
 
@@ -74,9 +75,17 @@ def _describe_tests(comparison: Comparison) -> str:
     return (
         f"p-values are of paired tests ({kind}), corrected together (Holm) over {num_tests} tests: {comparison.subject} against "
         f"{', '.join(references)} on {', '.join(row.label for row in rows)}, of which equal ones count once. Those marked raw "
-        "are not corrected and decide nothing. Detectable is the true difference that a test of its own would find with "
-        f"{POWER:.0%} power at alpha = {1 - comparison.confidence:.2g}, by the errors seen here."
+        "are not corrected and decide nothing. Detectable is the true difference that the test would find with "
+        f"{POWER:.0%} power, by the error of the intervals, at the level that the correction leaves it beside the others "
+        f"({_describe_levels(rows)}; raw {1 - comparison.confidence:.2g}). The questions that would be needed are for a true "
+        "difference as large as the one seen, if they are of other documents, with as many to each."
     )
+
+
+def _describe_levels(rows: Sequence[Row]) -> str:
+    levels = [d.level for row in rows for d in row.differences if d.adjusted_p_value is not None]
+    low, high = (f"{level:.2g}" for level in (min(levels), max(levels)))
+    return low if low == high else f"{low} to {high}"
 
 
 def write_incidents(comparison: Comparison) -> list[str]:

@@ -8,10 +8,15 @@ from typing import Any
 from drag_ray.errors import DataError
 from drag_ray.evaluate.clusters import ClusterSizes, compute_cluster_sizes, compute_clusters
 from drag_ray.evaluate.config import TEST
+from drag_ray.evaluate.effort import NO_PRICES, Effort, Prices, compute_efforts
 from drag_ray.evaluate.family import correct_rows
-from drag_ray.evaluate.results import NO_TRAJECTORY, QuestionResult, find_question_ranks
+from drag_ray.evaluate.intervals import Ints
+from drag_ray.evaluate.measures import build_measures
+from drag_ray.evaluate.question_result import NO_TRAJECTORY, QuestionResult
+from drag_ray.evaluate.results import find_question_ranks
 from drag_ray.evaluate.room import Room, compute_room
 from drag_ray.evaluate.rows import Row, build_rows
+from drag_ray.evaluate.strata import build_strata
 from drag_ray.evaluate.turns import TurnSuccess, compute_turns
 
 
@@ -31,6 +36,7 @@ class Incidents:
 class Comparison:
     """Everything that the console and the report show in numbers.
 
+    `strata` holds the primary measure on parts of the questions, and of differences that of the subject to the baseline alone.
     `subject` is the policy whose gain is in question, `split` what the questions are of (see `questions`). `turns` has those that
     search more than once. `first_search_ranks` holds the rank of the evidence in the first search, aligned with `question_ids`,
     None beyond `depth`.
@@ -47,7 +53,9 @@ class Comparison:
     seed: int
     clusters: ClusterSizes
     rows: tuple[Row, ...]
+    strata: tuple[Row, ...]
     turns: dict[str, tuple[TurnSuccess, ...]]
+    efforts: dict[str, Effort]
     room: tuple[Room, ...]
     incidents: dict[str, Incidents]
     question_ids: tuple[str, ...]
@@ -77,6 +85,7 @@ def compare(
     subject: str = "",
     *,
     split: str = TEST,
+    prices: Prices = NO_PRICES,
     confidence: float = 0.95,
     num_resamples: int = 10_000,
     seed: int = 0,
@@ -88,6 +97,7 @@ def compare(
         baseline: the policy that the others are measured against.
         subject: the policy whose gain is in question; the last one that is not the baseline when empty.
         split: what the questions are of, for the record.
+        prices: of tokens.
         confidence: coverage of the intervals.
         num_resamples: bootstrap resamples, and permutations of the test.
         seed: makes both repeatable.
@@ -103,6 +113,9 @@ def compare(
     pairs = [(policy, baseline) for policy in aligned if policy != baseline]
     pairs += [(subject, policy) for policy in aligned if policy not in (subject, baseline)]
     clusters, question_ranks = compute_clusters(some), find_question_ranks(aligned)
+    sizes = compute_cluster_sizes(clusters)
+    drawn: tuple[Ints, float, int, int] = (clusters, confidence, num_resamples, seed)
+    rows = build_rows(aligned, pairs, build_measures(aligned), *drawn)
     return Comparison(
         split=split,
         baseline=baseline,
@@ -113,9 +126,11 @@ def compare(
         confidence=confidence,
         num_resamples=num_resamples,
         seed=seed,
-        clusters=compute_cluster_sizes(clusters),
-        rows=correct_rows(build_rows(aligned, pairs, clusters, confidence, num_resamples, seed), subject, some[0].top_k),
-        turns=compute_turns(aligned, question_ranks, clusters, confidence, num_resamples, seed),
+        clusters=sizes,
+        rows=correct_rows(rows, subject, some[0].top_k, confidence=confidence, clusters=sizes, num_questions=len(some)),
+        strata=build_rows(aligned, [(subject, baseline)], build_strata(aligned), *drawn),
+        turns=compute_turns(aligned, question_ranks, *drawn),
+        efforts=compute_efforts(aligned, prices, *drawn),
         room=compute_room(aligned, question_ranks),
         incidents={policy: _count_incidents(policy_results) for policy, policy_results in aligned.items()},
         question_ids=tuple(result.question_id for result in some),

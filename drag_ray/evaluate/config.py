@@ -38,6 +38,10 @@ class EvaluateConfig(BaselineSections):
     """adapters to compare with the base model, as name=folder; when empty, that of this run's finetune stage, as `tuned`"""
     merged: bool = True
     """without a GPU, evaluate this run's adapter merged into the model: a dynamic adapter is several times slower there"""
+    prompt_price: float = Field(default=0.0, ge=0)
+    """price of a million tokens that a model reads, in whichever currency, for the cost of a solved question; 0: not known"""
+    completion_price: float = Field(default=0.0, ge=0)
+    """price of a million tokens that a model writes; 0: not known"""
     num_resamples: int = Field(default=10_000, ge=100)
     """bootstrap resamples and permutations"""
     num_examples: int = Field(default=5, ge=0)

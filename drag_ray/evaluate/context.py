@@ -1,7 +1,7 @@
 """What a number needs to be understood: how it was searched and sampled, and where everything comes from."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
@@ -40,6 +40,44 @@ class ReportContext:
     fingerprints: Mapping[str, str] = field(default_factory=dict)
     config: Mapping[str, Any] = field(default_factory=dict)
     question_weights: Mapping[str, FoundWeight] = field(default_factory=dict)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The fields as JSON-serialisable data, without the options and the training curve, which other stages keep."""
+        data = asdict(self)
+        del data["config"], data["training_curve"]
+        return data
+
+
+def read_context(data: Mapping[str, Any]) -> ReportContext:
+    """The context of what `ReportContext.to_dict` gave, as it was read from JSON."""
+    weights: Any = {policy: FoundWeight(**weight) for policy, weight in data["question_weights"].items()}
+    return ReportContext(**{**data, "question_weights": weights})
+
+
+def join_contexts(contexts: Mapping[str, ReportContext], title: str, summary: str) -> ReportContext:
+    """What is beside the numbers of several evaluations that are compared: where they differ, the value of each by its label."""
+
+    def join(name: str) -> str:
+        values = {label: getattr(context, name) for label, context in contexts.items()}
+        return next(iter(values.values())) if len(set(values.values())) == 1 else _list_values(values)
+
+    return ReportContext(
+        search_operator=join("search_operator"),
+        analyzer=join("analyzer"),
+        sampling=join("sampling"),
+        seeds=sorted({seed for context in contexts.values() for seed in context.seeds}),
+        title=title,
+        summary=summary,
+        created_at=datetime.now(UTC).isoformat(timespec="seconds"),
+        commit=provenance.read_commit(),
+        versions=provenance.read_versions(),
+        fingerprints={f"{label} {key}": text for label, c in contexts.items() for key, text in c.fingerprints.items()},
+        question_weights={f"{label}:{key}": w for label, c in contexts.items() for key, w in c.question_weights.items()},
+    )
+
+
+def _list_values(values: Mapping[str, str]) -> str:
+    return ", ".join(f"{value} ({label})" for label, value in values.items())
 
 
 def build_context(

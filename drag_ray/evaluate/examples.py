@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from drag_ray.evaluate.results import QuestionResult
+from drag_ray.evaluate.question_result import QuestionResult
 from drag_ray.types import ActionKind, Trajectory
 
 

@@ -3,13 +3,18 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
+from drag_ray.evaluate.clusters import ClusterSizes
+from drag_ray.evaluate.differences import Difference, Finding
 from drag_ray.evaluate.measures import PRIMARY_MEASURE, TESTED_MEASURES
 from drag_ray.evaluate.rows import Row
-from drag_ray.evaluate.significance import holm
+from drag_ray.evaluate.significance import compute_detectable_difference, compute_holm_levels, compute_num_needed, holm
 
 
-def correct_rows(rows: Sequence[Row], subject: str, top_k: int) -> tuple[Row, ...]:
-    """The rows with Holm's correction over the family, in the differences of `subject` and the measures of `TESTED_MEASURES`.
+def correct_rows(
+    rows: Sequence[Row], subject: str, top_k: int, *, confidence: float, clusters: ClusterSizes, num_questions: int
+) -> tuple[Row, ...]:
+    """The rows with Holm's correction over the family, in the differences of `subject` and the measures of `TESTED_MEASURES`:
+    what they come to, and what would have been detected at the level that the correction leaves them.
 
     Hit@top_k is the first-hit rate by another name: it has that p-value and counts once.
     """
@@ -21,22 +26,38 @@ def correct_rows(rows: Sequence[Row], subject: str, top_k: int) -> tuple[Row, ..
         for difference in row.differences
         if difference.policy == subject and difference.p_value is not None
     }
-    adjusted = dict(zip(tests, holm(list(tests.values())), strict=True))
-    return tuple(
-        replace(
-            row,
-            differences=tuple(
-                replace(
-                    difference,
-                    adjusted_p_value=adjusted.get((PRIMARY_MEASURE if row.name == same else row.name, difference.reference)),
-                )
-                if difference.policy == subject
-                else difference
-                for difference in row.differences
-            ),
-        )
-        for row in rows
+    p_values = list(tests.values())
+    corrected = dict(zip(tests, zip(holm(p_values), compute_holm_levels(p_values, 1 - confidence), strict=True), strict=True))
+
+    def correct(row: Row, difference: Difference) -> Difference:
+        found = corrected.get((PRIMARY_MEASURE if row.name == same else row.name, difference.reference))
+        if difference.policy != subject or found is None:
+            return difference
+        return _correct_difference(difference, *found, clusters.num_clusters, num_questions, confidence)
+
+    return tuple(replace(row, differences=tuple(correct(row, difference) for difference in row.differences)) for row in rows)
+
+
+def _correct_difference(
+    difference: Difference, adjusted: float, level: float, num_clusters: int, num_questions: int, confidence: float
+) -> Difference:
+    finding = _find(difference, is_significant=adjusted < 1 - confidence)
+    detectable, num_needed = difference.detectable, None
+    if difference.standard_error is not None:
+        detectable = compute_detectable_difference(difference.standard_error, num_clusters, level)
+        if finding is Finding.UNSURE and difference.value is not None:
+            num_needed = compute_num_needed(difference.value, detectable, num_questions)
+    return replace(
+        difference, adjusted_p_value=adjusted, level=level, detectable=detectable, finding=finding, num_needed=num_needed
     )
+
+
+def _find(difference: Difference, *, is_significant: bool) -> Finding:
+    if difference.low is None or difference.high is None or not is_significant:
+        return Finding.UNSURE
+    if difference.low > 0:
+        return Finding.MORE
+    return Finding.LESS if difference.high < 0 else Finding.UNSURE
 
 
 def count_tests(rows: Sequence[Row], top_k: int) -> int:

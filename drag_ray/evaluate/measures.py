@@ -1,10 +1,15 @@
-"""The definitions of what is reported. A measure is a definition; its value for a policy is a metric."""
+"""The measures that are reported, beginning with those of what searches find."""
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from enum import StrEnum
+from collections.abc import Mapping, Sequence
 
-from drag_ray.evaluate.results import QuestionResult
+from drag_ray.evaluate.measure import Measure, Unit
+from drag_ray.evaluate.question_result import QuestionResult
+from drag_ray.evaluate.rollout_measures import (
+    build_answer_measures,
+    build_citation_measures,
+    build_effort_measures,
+    build_query_measures,
+)
 
 PRIMARY_MEASURE = "first_hit_rate"
 """The one measure on which the verdict rests; it is fixed beforehand, the others are there to explain it."""
@@ -15,48 +20,22 @@ TESTED_MEASURES = (PRIMARY_MEASURE, "hit_at_1", "hit_at_3", "hit_at_10", "mrr")
 """The measures on which the subject is tested against every other policy; they share one correction (see `family`)."""
 
 
-class Unit(StrEnum):
-    """How the mean of a measure reads."""
+def build_measures(results: Mapping[str, Sequence[QuestionResult]]) -> list[Measure]:
+    """The measures that say something of these results.
 
-    SHARE = "share"
-    """A share of the questions; shown in percent."""
-    SCORE = "score"
-    """A mean of scores in 0..1."""
-    COUNT = "count"
-    """A mean of counts or of ranks."""
-
-
-@dataclass(frozen=True, slots=True)
-class Measure:
-    """One definition. `compute` gives its value on one question, or None where it does not apply.
-
-    The metric is the mean over the questions to which the measure applies.  With `needs_model` it does not apply to
-    a policy without a model, such as searching the question itself.  With `compute_reference` the value of a reference depends
-    on the policy that is compared with it: it is given the results of the policy and of the reference.
+    Those of recall need questions with several evidence pages, that of choosing a policy that chooses among several replies,
+    those of answers questions with gold answers, those of citations a policy that cites at all.
     """
-
-    name: str
-    label: str
-    definition: str
-    unit: Unit
-    compute: Callable[[QuestionResult], float | None]
-    higher_is_better: bool = True
-    needs_model: bool = False
-    compute_reference: Callable[[QuestionResult, QuestionResult], float | None] | None = None
-
-
-def build_measures(top_k: int, depth: int, *, has_choices: bool, has_answers: bool, has_citations: bool) -> list[Measure]:
-    """The measures of an evaluation that shows `top_k` pages and looks at `depth` of them.
-
-    That of choosing needs a policy that chooses among several replies, those of answers need questions with gold answers, those
-    of citations a policy that cites at all.
-    """
+    everything = [result for policy_results in results.values() for result in policy_results]
+    top_k, depth = everything[0].top_k, everything[0].depth
     return [
         *_build_success_measures(top_k, depth),
         *_build_rank_measures(depth),
-        *_build_effort_measures(has_choices=has_choices),
-        *(_build_answer_measures() if has_answers else []),
-        *(_build_citation_measures() if has_citations else []),
+        *(_build_recall_measures(depth) if any(result.num_evidence > 1 for result in everything) else []),
+        *build_effort_measures(has_choices=any(result.choosing_ms is not None for result in everything)),
+        *build_query_measures(),
+        *(build_answer_measures() if any(result.anls is not None for result in everything) else []),
+        *(build_citation_measures() if any(result.document_citation.f1 > 0 for result in everything) else []),
     ]
 
 
@@ -94,7 +73,7 @@ def _build_rank_measures(depth: int) -> list[Measure]:
         Measure(
             f"hit_at_{k}",
             f"Hit@{k}",
-            f"first search has evidence among its first {k}",
+            f"first search has evidence, whichever page of it, among its first {k}",
             Unit.SHARE,
             lambda r, k=k: float(r.is_hit_at(k)),
         )
@@ -109,6 +88,13 @@ def _build_rank_measures(depth: int) -> list[Measure]:
             f"1 / rank of the evidence in the first search, 0 when absent to depth {depth}",
             Unit.SCORE,
             lambda r: r.reciprocal_rank,
+        ),
+        Measure(
+            f"ndcg_at_{min(10, depth)}",
+            f"nDCG@{min(10, depth)}",
+            "discounted gain of all evidence pages in the first search, over that of the best ranking",
+            Unit.SCORE,
+            lambda r: r.compute_ndcg(min(10, r.depth)),
         ),
         Measure(
             "mrr_over_hits",
@@ -136,80 +122,27 @@ def _build_rank_measures(depth: int) -> list[Measure]:
     ]
 
 
-def _build_effort_measures(*, has_choices: bool) -> list[Measure]:
-    """What a rollout costs. Failed rollouts are left out here, since one that broke off early would look cheap."""
-
-    def measure(
-        name: str, label: str, definition: str, compute: Callable[[QuestionResult], float | None], needs_model: bool = True
-    ) -> Measure:
-        return Measure(
-            name,
-            label,
-            definition,
-            Unit.COUNT,
-            lambda r: None if r.error else compute(r),
-            higher_is_better=False,
-            needs_model=needs_model,
-        )
-
-    choosing = measure(
-        "choosing_ms",
-        "Choosing, ms",
-        "milliseconds of searching for all replies to choose from and of choosing, beside the engines",
-        lambda r: r.choosing_ms,
-    )
-    return [
-        measure("pages_shown", "Pages shown", "distinct pages that all searches show", lambda r: r.count_shown(), False),
-        measure("avg_iterations", "Iterations", "turns of the model in a rollout", lambda r: r.num_iterations),
-        measure(
-            "iterations_to_success",
-            "Iterations to success",
-            "turn of the first success over the questions with a success only",
-            lambda r: r.iterations_to_success,
-        ),
-        measure("num_searches", "Searches", "searches in a rollout", lambda r: r.num_searches),
-        measure("num_format_errors", "Format errors", "replies without a readable action", lambda r: r.num_format_errors),
-        measure(
-            "num_completion_tokens",
-            "Tokens",
-            "tokens written in a rollout, those of replies that were not chosen among them",
-            lambda r: r.num_completion_tokens,
-        ),
-        *([choosing] if has_choices else []),
-    ]
-
-
-def _build_answer_measures() -> list[Measure]:
-    return [
+def _build_recall_measures(depth: int) -> list[Measure]:
+    """Where questions have several evidence pages: how many of them are found, and whether all are."""
+    cutoffs = [k for k in HIT_CUTOFFS if k <= depth]
+    recalls = [
         Measure(
-            "anls",
-            "ANLS*",
-            "similarity of the answer to the best gold variant",
+            f"recall_at_{k}",
+            f"Recall@{k}",
+            f"share of the evidence pages that the first search has among its first {k}",
             Unit.SCORE,
-            lambda r: r.anls,
-            needs_model=True,
-        ),
+            lambda r, k=k: r.compute_recall(k),
+        )
+        for k in cutoffs
+    ]
+    complete = [
         Measure(
-            "anls_accuracy",
-            "Answer accuracy",
-            "answers with ANLS* of at least 0.5",
+            f"all_at_{k}",
+            f"All@{k}",
+            f"first search has all evidence pages among its first {k}",
             Unit.SHARE,
-            lambda r: None if r.anls is None else float(r.anls >= 0.5),
-            needs_model=True,
-        ),
-    ]
-
-
-def _build_citation_measures() -> list[Measure]:
-    return [
-        Measure(
-            f"{kind}_citation_{part}",
-            f"{kind.capitalize()} citation {label}",
-            f"{label} of the cited {kind}s, 0 when none is cited",
-            Unit.SCORE,
-            lambda r, kind=kind, part=part: getattr(getattr(r, f"{kind}_citation"), part),
-            needs_model=True,
+            lambda r, k=k: float(r.compute_recall(k) == 1),
         )
-        for kind in ("page", "document")
-        for part, label in (("precision", "precision"), ("recall", "recall"), ("f1", "F1"))
+        for k in cutoffs
     ]
+    return recalls + complete

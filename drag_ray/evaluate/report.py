@@ -12,9 +12,9 @@ from drag_ray.evaluate.comparison import Comparison
 from drag_ray.evaluate.context import ReportContext
 from drag_ray.evaluate.examples import EXAMPLE_RULE, Example
 from drag_ray.evaluate.measures import PRIMARY_MEASURE
-from drag_ray.evaluate.notation import write_interval, write_number, write_test
+from drag_ray.evaluate.notation import write_finding, write_interval, write_number, write_test
 from drag_ray.evaluate.plots import draw_hit_bars, draw_rank_changes, draw_rank_distribution, draw_training_curve
-from drag_ray.evaluate.verdict import is_clear, write_room, write_verdict
+from drag_ray.evaluate.verdict import write_room, write_verdict
 from drag_ray.webpage import render_page
 
 
@@ -46,7 +46,7 @@ def build_report(comparison: Comparison, examples: Sequence[Example], context: R
         number=write_number,
         interval=write_interval,
         test=write_test,
-        is_clear=is_clear,
+        finding=write_finding,
     )
 
 

@@ -1,98 +1,13 @@
-"""What one policy reached on one question, computed from its trajectory."""
+"""What each policy reached on each question, computed from its trajectories."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
 
 from drag_ray.agent.answers import NO_CITATION, CitationScore, compute_anls, compute_citation_score
 from drag_ray.errors import DataError
 from drag_ray.evaluate.page_sequence import build_page_sequence
-from drag_ray.types import ActionKind, Hit, Question, Trajectory, Turn
-
-NO_TRAJECTORY = "no trajectory"
-
-
-@dataclass(frozen=True, slots=True)
-class QuestionResult:
-    """The values of one policy on one question.
-
-    Ranks are 1-based, of the best evidence page, None beyond `depth`; `sequence_rank` is that in the rollout's page sequence
-    (see `page_sequence`).  Where replies were chosen of several, `num_completion_tokens` are those of all that were drawn, and
-    `choosing_ms` is what searching for them and choosing took, else None.  `shown_by_turn` counts the distinct pages shown up to
-    each turn.  `iterations_to_success` is the 1-based turn of the first search that showed evidence within `top_k`, None without
-    one.  `anls` is None when the question has no gold answer.  `question_rank` is that of the question searched as it stands, if
-    the rollout `knows_question`.  `file` is the document of the first evidence page, `group` the question's.
-    A rollout in the query mode `expand` that did not search `falls_back` on the question: it has found what that finds.
-    A rollout with an `error` has found nothing: every quality value is 0 or None, whatever it did before it failed.
-    """
-
-    question_id: str
-    file: str
-    group: str
-    top_k: int
-    depth: int
-    error: str
-    num_iterations: int
-    num_searches: int
-    num_failed_searches: int
-    num_format_errors: int
-    num_completion_tokens: int
-    choosing_ms: float | None
-    falls_back: bool
-    iterations_to_success: int | None
-    first_search_rank: int | None
-    best_rank: int | None
-    sequence_rank: int | None
-    shown_by_turn: tuple[int, ...]
-    knows_question: bool
-    question_rank: int | None
-    anls: float | None
-    page_citation: CitationScore
-    document_citation: CitationScore
-
-    @property
-    def is_found(self) -> bool:
-        """True if any search showed an evidence page within `top_k`."""
-        return self.iterations_to_success is not None
-
-    @property
-    def is_first_hit(self) -> bool:
-        """True if the first search showed an evidence page within `top_k`."""
-        return self.is_hit_at(self.top_k)
-
-    def is_hit_at(self, k: int) -> bool:
-        """True if the first search has an evidence page among its first `k`."""
-        return is_within(self.first_search_rank, k)
-
-    @property
-    def reciprocal_rank(self) -> float:
-        """1 / rank of the evidence in the first search, 0 when it is not within `depth`."""
-        return compute_reciprocal_rank(self.first_search_rank)
-
-    def is_met_within(self, num_pages: int) -> bool:
-        """True if an evidence page is among the first `num_pages` of the page sequence."""
-        return is_within(self.sequence_rank, num_pages)
-
-    def count_shown(self, turn: int = 0) -> int:
-        """The distinct pages shown up to `turn`, by the whole rollout for 0."""
-        shown = self.shown_by_turn[:turn] if turn else self.shown_by_turn
-        return shown[-1] if shown else 0
-
-    def count_compared(self, turn: int = 0) -> int:
-        """The pages up to which others are compared with what this rollout has shown up to `turn`, as `count_shown`.
-
-        At least `top_k`, so that who shows fewer has no advantage of it; at most `depth`, where rankings end.
-        """
-        return min(self.depth, max(self.top_k, self.count_shown(turn)))
-
-
-def is_within(rank: int | None, k: int) -> bool:
-    """True if a rank, None for absent, is among the first `k`."""
-    return rank is not None and rank <= k
-
-
-def compute_reciprocal_rank(rank: int | None) -> float:
-    """1 / rank, 0 for absent."""
-    return 1.0 / rank if rank else 0.0
+from drag_ray.evaluate.question_result import NO_TRAJECTORY, QuestionResult, classify_hops, is_within
+from drag_ray.types import ActionKind, Evidence, Hit, Question, Trajectory, Turn
 
 
 def compute_result(trajectory: Trajectory) -> QuestionResult:
@@ -110,27 +25,31 @@ def compute_result(trajectory: Trajectory) -> QuestionResult:
     falls_back = trajectory.query_mode == "expand" and not searches and not trajectory.error
     ranks = [trajectory.question_rank] if falls_back else [turn.evidence_rank for turn in searches]
     rankings = [trajectory.question_hits] if falls_back else _list_rankings(trajectory)
+    first_ranking = (trajectory.question_hits if falls_back else searches[0].hits) if ranks else ()
     success = _find_success(trajectory.turns, trajectory.top_k)
     if falls_back and is_within(trajectory.question_rank, trajectory.top_k):
         success = max(1, len(trajectory.turns))
     sequence = build_page_sequence(rankings, trajectory.top_k)
     anls, page_citation, document_citation = _score_answer(trajectory)
     return QuestionResult(
-        question_id=trajectory.question_id,
-        file=trajectory.evidence[0].file,
-        group=trajectory.group,
+        **_describe_question(trajectory.question_id, trajectory),
         top_k=trajectory.top_k,
         depth=trajectory.depth,
         error=trajectory.error,
         num_iterations=len(trajectory.turns),
         num_searches=sum(turn.action is ActionKind.SEARCH for turn in trajectory.turns),
         num_failed_searches=sum(turn.action is ActionKind.SEARCH and bool(turn.error) for turn in trajectory.turns),
+        num_empty_queries=sum(turn.action is ActionKind.SEARCH and not turn.query.strip() for turn in trajectory.turns),
+        num_repeated_queries=_count_repeated(trajectory.turns),
         num_format_errors=sum(turn.action is ActionKind.INVALID for turn in trajectory.turns),
+        num_prompt_tokens=sum(len(turn.prompt_token_ids) for turn in trajectory.turns),
         num_completion_tokens=sum(turn.num_drawn_tokens or len(turn.completion_token_ids) for turn in trajectory.turns),
+        duration_s=trajectory.duration_s,
         choosing_ms=_sum_choosing(trajectory.turns),
         falls_back=falls_back,
         iterations_to_success=None if trajectory.error else success,
         first_search_rank=ranks[0] if ranks else None,
+        evidence_ranks=_list_evidence_ranks(first_ranking, trajectory.evidence),
         best_rank=min((rank for rank in ranks if rank is not None), default=None),
         sequence_rank=sequence.find_rank(trajectory.evidence, trajectory.depth),
         shown_by_turn=sequence.shown_by_turn,
@@ -140,6 +59,27 @@ def compute_result(trajectory: Trajectory) -> QuestionResult:
         page_citation=page_citation,
         document_citation=document_citation,
     )
+
+
+def _describe_question(question_id: str, asked: Question | Trajectory) -> dict[str, Any]:
+    return {
+        "question_id": question_id,
+        "file": asked.evidence[0].file,
+        "group": asked.group,
+        "category": asked.category,
+        "hops": classify_hops(asked.evidence),
+        "num_evidence": len(set(asked.evidence)),
+    }
+
+
+def _list_evidence_ranks(ranking: Sequence[Hit], evidence: Collection[Evidence]) -> tuple[int, ...]:
+    pages = set(evidence)
+    return tuple(hit.rank for hit in ranking if Evidence(hit.file, hit.page_number) in pages)
+
+
+def _count_repeated(turns: Sequence[Turn]) -> int:
+    queries = [" ".join(turn.query.lower().split()) for turn in turns if turn.action is ActionKind.SEARCH]
+    return len(queries) - len(set(queries))
 
 
 def _list_rankings(trajectory: Trajectory) -> list[tuple[Hit, ...]]:
@@ -246,27 +186,9 @@ def _index_by_question(policy: str, rollouts: Sequence[Trajectory], questions: S
 
 def _fail(question: Question, top_k: int, depth: int) -> QuestionResult:
     return QuestionResult(
-        question_id=question.id,
-        file=question.evidence[0].file,
-        group=question.group,
+        **_describe_question(question.id, question),
         top_k=top_k,
         depth=depth,
         error=NO_TRAJECTORY,
-        num_iterations=0,
-        num_searches=0,
-        num_failed_searches=0,
-        num_format_errors=0,
-        num_completion_tokens=0,
-        choosing_ms=None,
-        falls_back=False,
-        iterations_to_success=None,
-        first_search_rank=None,
-        best_rank=None,
-        sequence_rank=None,
-        shown_by_turn=(),
-        knows_question=False,
-        question_rank=None,
         anls=0.0 if question.answers else None,
-        page_citation=NO_CITATION,
-        document_citation=NO_CITATION,
     )

@@ -4,8 +4,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from drag_ray.baselines.question import RawQuestion
-from drag_ray.evaluate.measures import Unit
-from drag_ray.evaluate.results import QuestionResult, compute_reciprocal_rank, is_within
+from drag_ray.evaluate.measure import Unit
+from drag_ray.evaluate.question_result import QuestionResult, compute_reciprocal_rank, is_within
 
 _CUTOFFS = (1, 3, 10)
 

@@ -7,8 +7,8 @@ import numpy as np
 
 from drag_ray.evaluate.differences import Difference, build_differences, or_none
 from drag_ray.evaluate.intervals import Ints, compute_interval, compute_means
-from drag_ray.evaluate.measures import Unit, build_measures
-from drag_ray.evaluate.results import QuestionResult
+from drag_ray.evaluate.measure import Measure, Unit
+from drag_ray.evaluate.question_result import QuestionResult
 from drag_ray.evaluate.tabulation import Pair, Table, build_tables
 
 
@@ -45,29 +45,25 @@ class Row:
 def build_rows(
     results: Mapping[str, Sequence[QuestionResult]],
     pairs: Sequence[Pair],
+    measures: Sequence[Measure],
     clusters: Ints,
     confidence: float,
     num_resamples: int,
     seed: int,
 ) -> tuple[Row, ...]:
-    """The rows of all measures that apply, with a difference for each pair of (policy, reference).
+    """The rows of the measures, with a difference for each pair of (policy, reference).
 
     Args:
         results: the results of each policy, for the same questions in the same order.
         pairs: which policies to subtract from which.
+        measures: a row each.
         clusters: as in `intervals`.
         confidence: coverage of the intervals.
         num_resamples: bootstrap resamples, and permutations of the test.
         seed: makes both repeatable.
     """
-    everything = [result for policy_results in results.values() for result in policy_results]
-    measures = build_measures(
-        everything[0].top_k,
-        everything[0].depth,
-        has_choices=any(result.choosing_ms is not None for result in everything),
-        has_answers=any(result.anls is not None for result in everything),
-        has_citations=any(result.document_citation.f1 > 0 for result in everything),
-    )
+    if not measures:
+        return ()
     tables, references = build_tables(results, pairs, measures, clusters, num_resamples, seed)
     metrics = {policy: _build_metrics(table, confidence) for policy, table in tables.items()}
     differences = build_differences(tables, references, measures, clusters, confidence, num_permutations=num_resamples, seed=seed)

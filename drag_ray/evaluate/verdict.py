@@ -2,18 +2,12 @@
 
 from drag_ray.baselines.best_of import BestOf
 from drag_ray.evaluate.comparison import Comparison
-from drag_ray.evaluate.differences import Difference
-from drag_ray.evaluate.measures import PRIMARY_MEASURE, Unit
-from drag_ray.evaluate.notation import write_interval, write_number, write_test
+from drag_ray.evaluate.differences import Difference, Finding
+from drag_ray.evaluate.measure import Unit
+from drag_ray.evaluate.measures import PRIMARY_MEASURE
+from drag_ray.evaluate.notation import write_interval, write_num_needed, write_number, write_test
 from drag_ray.evaluate.policies import name_beside
 from drag_ray.evaluate.significance import POWER
-
-
-def is_clear(difference: Difference, confidence: float) -> bool:
-    """True if the interval excludes 0 and the corrected test agrees with it."""
-    if difference.low is None or difference.high is None or difference.adjusted_p_value is None:
-        return False
-    return (difference.low > 0 or difference.high < 0) and difference.adjusted_p_value < 1 - confidence
 
 
 def write_verdict(comparison: Comparison) -> list[str]:
@@ -45,21 +39,21 @@ def write_room(comparison: Comparison) -> str:
 
 
 def _write_value(value: float | None, unit: Unit) -> str:
-    return f"{write_number(value, unit)}{' %' if unit is Unit.SHARE else ''}"
+    return f"{write_number(value, unit)}{' %' if unit.is_percent else ''}"
 
 
 def _write_sentence(difference: Difference, comparison: Comparison) -> str:
     gained = difference.num_higher - difference.num_lower
     count = f"{abs(gained)} {'more' if gained > 0 else 'fewer'} first {'hit' if abs(gained) == 1 else 'hits'}"
     amount = count if gained else "as many first hits"
-    over = f"over {comparison.num_questions} {comparison.split} questions {_write_facts(difference, comparison)}"
+    seen = f"{amount} over {comparison.num_questions} {comparison.split} questions {_write_facts(difference, comparison)}"
     policy, reference = difference.policy, difference.reference
-    if not is_clear(difference, comparison.confidence):
-        reason = ", a difference that chance alone can make" if gained else ""
-        return f"{policy} does not beat {reference}: {amount} {over}{reason}{_write_detectable(difference)}."
-    if gained > 0:
-        return f"{policy} finds {amount} than {reference} {over}."
-    return f"{policy} is worse than {reference}: {amount} {over}."
+    if difference.finding is Finding.MORE:
+        return f"{policy} finds more than {reference}, surely: {seen}."
+    if difference.finding is Finding.LESS:
+        return f"{policy} finds less than {reference}, surely: {seen}."
+    reason = ", a difference that chance alone can make" if gained else ""
+    return f"Cannot tell whether {policy} finds more than {reference}: {seen}{reason}{_write_power(difference)}."
 
 
 def _write_facts(difference: Difference, comparison: Comparison) -> str:
@@ -69,10 +63,14 @@ def _write_facts(difference: Difference, comparison: Comparison) -> str:
     )
 
 
-def _write_detectable(difference: Difference) -> str:
+def _write_power(difference: Difference) -> str:
+    """What these questions would have shown, and how many would show what was seen."""
     if difference.detectable is None:
         return ""
-    return f"; one of {write_number(difference.detectable, Unit.SHARE)} points would have been found with {POWER:.0%} power"
+    shown = f"; a true one of {write_number(difference.detectable, Unit.SHARE)} points would be found with {POWER:.0%} power"
+    if difference.num_needed is None:
+        return shown
+    return f"{shown}, one as small as that seen with {write_num_needed(difference.num_needed)} questions"
 
 
 def _write_equal_pages(comparison: Comparison, reference: str) -> str:

@@ -21,7 +21,6 @@ SortKey = Literal["id", "gain", "rank", "turns", "tokens", "seconds"]
 SORT_KEYS: tuple[SortKey, ...] = get_args(SortKey)
 _DESCENDING = ("gain", "turns", "tokens", "seconds")
 
-_FOLDERS = ("trajectories", "failures")
 _COLUMNS = (
     "id",
     "question_id",
@@ -66,13 +65,13 @@ def list_files(path: Path) -> list[Path]:
         return [path]
     if not path.is_dir():
         raise DataError(f"{path}: no such file or folder. Give a run, its collect or evaluate folder, or one parquet file.")
-    refuse_damage(path / "collect" if (path / "collect").is_dir() else path)
-    roots = [path]
-    if (path / "collect").is_dir():
-        roots = [path / "collect"]
-    elif (path / "rollouts").is_dir():
-        roots = sorted((path / "rollouts").iterdir())
-    files = [file for root in roots for folder in _FOLDERS for file in sorted((root / folder).glob("*.parquet"))]
+    root = path / "collect" if (path / "collect").is_dir() else path
+    refuse_damage(root)
+    engines = sorted((root / "rollouts").iterdir()) if (root / "rollouts").is_dir() else []
+    # An evaluation that has finished keeps beside its engines' rollouts what was scored, which is of all policies.
+    scored = [root] if (root / "trajectories").is_dir() else engines
+    folders = [*(place / "trajectories" for place in scored), *(place / "failures" for place in (root, *engines))]
+    files = [file for folder in folders for file in sorted(folder.glob("*.parquet"))]
     files = files or sorted(path.glob("*.parquet"))
     if not files:
         raise DataError(f"{path}: no trajectories there, nor in trajectories/. Run: python jobs/collect.py")

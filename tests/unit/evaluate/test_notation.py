@@ -1,7 +1,7 @@
 import pytest
 
-from drag_ray.evaluate.measures import Unit
-from drag_ray.evaluate.notation import write_interval, write_number, write_p_value
+from drag_ray.evaluate.measure import Unit
+from drag_ray.evaluate.notation import write_interval, write_num_needed, write_number, write_p_value
 from drag_ray.evaluate.rows import Metric
 
 
@@ -31,3 +31,10 @@ def test_intervals_are_written_as_ranges_and_left_out_when_absent():
 )
 def test_p_values_are_never_zero(p_value, expected):
     assert write_p_value(p_value) == expected
+
+
+@pytest.mark.parametrize(
+    ("num_needed", "expected"), [(7, "7"), (99, "99"), (3_301, "3,400"), (3_400, "3,400"), (995_001, "1,000,000")]
+)
+def test_questions_that_are_needed_are_rounded_up_to_two_digits(num_needed, expected):
+    assert write_num_needed(num_needed) == f"about {expected}"

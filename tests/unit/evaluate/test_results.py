@@ -1,4 +1,5 @@
 import dataclasses
+import json
 import random
 import time
 
@@ -7,8 +8,10 @@ import pytest
 from factories import EVIDENCE, build_answer, build_hits, build_question, build_search, build_trajectory, build_turn
 
 from drag_ray.errors import DataError
-from drag_ray.evaluate.results import NO_TRAJECTORY, compute_result, compute_results, find_question_ranks
-from drag_ray.types import Evidence, StopReason
+from drag_ray.evaluate.measures import build_measures
+from drag_ray.evaluate.question_result import NO_TRAJECTORY, to_result
+from drag_ray.evaluate.results import compute_result, compute_results, find_question_ranks
+from drag_ray.types import Evidence, Hit, StopReason
 
 
 def test_values_of_a_rollout_that_succeeds_late():
@@ -95,6 +98,53 @@ def test_ranks_agree_with_ir_measures_on_random_rankings():
     assert sum(r.reciprocal_rank for r in results) / 200 == pytest.approx(expected[ir_measures.RR])
     for k in (1, 3, 5, 10):
         assert sum(r.is_hit_at(k) for r in results) / 200 == pytest.approx(expected[ir_measures.Success @ k])
+
+
+def test_measures_of_several_evidence_pages_agree_with_ir_measures_on_random_rankings():
+    generator = random.Random(6)
+    qrels, run, results = [], [], []
+    for number in range(100):
+        evidence = tuple(Evidence("other.pdf", page) for page in generator.sample(range(1, 16), generator.randint(1, 12)))
+        question = build_question(id=f"q{number}", evidence=evidence)
+        hits = tuple(Hit("other.pdf", page, rank, -rank) for rank, page in enumerate(generator.sample(range(1, 16), 10), start=1))
+        results.append(compute_result(build_trajectory(build_search(hits=hits), question=question)))
+        qrels += [ir_measures.Qrel(question.id, str(page.page_number), 1) for page in evidence]
+        run += [ir_measures.ScoredDoc(question.id, str(hit.page_number), hit.score) for hit in hits]
+    cutoffs = (1, 3, 5, 10)
+    for metric in ir_measures.iter_calc([ir_measures.nDCG @ k for k in cutoffs], qrels, run):
+        result = results[int(metric.query_id[1:])]
+        assert result.compute_ndcg(metric.measure["cutoff"]) == pytest.approx(metric.value, abs=1e-9)
+    for metric in ir_measures.iter_calc([ir_measures.R @ k for k in cutoffs], qrels, run):
+        result = results[int(metric.query_id[1:])]
+        assert result.compute_recall(metric.measure["cutoff"]) == pytest.approx(metric.value, abs=1e-9)
+
+
+def test_measures_of_recall_are_there_where_questions_have_several_evidence_pages():
+    pages = (Evidence("other.pdf", 2), Evidence("other.pdf", 5))
+    one, two = build_question(id="q1"), build_question(id="q2", evidence=pages)
+    results = compute_results({"base": [build_trajectory(build_search(), question=q) for q in (one, two)]}, [one, two])
+    measures = {measure.name: measure for measure in build_measures(results)}
+    values = [measures[name].compute(results["base"][1]) for name in ("hit_at_3", "recall_at_3", "all_at_3", "all_at_5")]
+    assert values == [0.0, 0.5, 0.0, 1.0]  # Hit@3 is of the recorded rank, which is none here
+    alone = build_measures({"base": results["base"][:1]})
+    assert not {"recall_at_3", "all_at_3"} & {measure.name for measure in alone}
+
+
+def test_empty_repeated_and_unreadable_replies_are_counted():
+    turns = (build_search("Rotor  speed"), build_turn(), build_search("rotor speed"), build_search(" "), build_answer())
+    result = compute_result(build_trajectory(*turns))
+    rates = {m.name: m.compute(result) for m in build_measures({"base": [result]})}
+    assert (rates["empty_queries"], rates["repeated_queries"], rates["unreadable_replies"]) == (1 / 3, 1 / 3, 1 / 5)
+    silent = compute_result(build_trajectory(build_answer()))
+    assert [m.compute(silent) for m in build_measures({"base": [silent]}) if m.name == "empty_queries"] == [None]
+
+
+def test_a_line_of_results_is_read_as_it_was_written():
+    question = build_question(evidence=(EVIDENCE, Evidence("b.pdf", 2)))
+    written = compute_result(
+        build_trajectory(build_search(evidence_rank=2), build_answer(citations=(EVIDENCE,)), question=question)
+    )
+    assert to_result(json.loads(json.dumps(dataclasses.asdict(written)))) == written
 
 
 def test_results_follow_the_questions_and_keep_those_without_rollout():

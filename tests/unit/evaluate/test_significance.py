@@ -4,10 +4,14 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from drag_ray.evaluate.intervals import bootstrap_means
 from drag_ray.evaluate.significance import (
-    compute_detectable_differences,
+    compute_detectable_difference,
+    compute_holm_levels,
     compute_mcnemar_p_value,
+    compute_num_needed,
     compute_sign_flip_p_values,
+    compute_standard_errors,
     holm,
 )
 
@@ -103,27 +107,54 @@ def test_holm_corrects_as_by_hand(p_values, expected):
     assert holm(p_values) == pytest.approx(expected)
 
 
-def test_a_test_finds_the_detectable_difference_in_four_of_five_cases():
+def test_holm_levels_are_those_below_which_a_p_value_is_corrected_to_one_that_holds():
+    generator = np.random.default_rng(4)
+    for _ in range(200):
+        p_values = list(generator.beta(0.3, 2, size=6))
+        for index, level in enumerate(compute_holm_levels(p_values, 0.05)):
+            for own, expected in ((level * 0.999, True), (level * 1.001, False)):
+                assert (holm([*p_values[:index], own, *p_values[index + 1 :]])[index] <= 0.05) is expected
+
+
+def test_the_standard_error_of_resampled_means_is_that_of_the_mean():
+    differences = np.random.default_rng(2).normal(size=(60, 1))
+    samples = bootstrap_means(differences, np.arange(60), 20_000, 0)
+    [error] = compute_standard_errors(samples, 60)
+    assert error == pytest.approx(stats.sem(differences[:, 0]), rel=0.02)
+
+
+def test_the_standard_error_follows_the_clusters_and_not_the_questions():
+    """Questions of which each stands five times tell no more than once."""
+    values = np.random.default_rng(2).normal(size=(30, 1))
+    samples = bootstrap_means(np.repeat(values, 5, axis=0), np.repeat(np.arange(30), 5), 20_000, 0)
+    [error] = compute_standard_errors(samples, 30)
+    assert error == pytest.approx(stats.sem(values[:, 0]), rel=0.02)
+
+
+def test_no_error_is_known_without_differences_without_values_or_with_one_cluster():
+    samples = np.array([[0.5, 1.0, np.nan], [0.5, 2.0, 1.0], [0.5, 3.0, 1.0]])
+    assert np.isnan(compute_standard_errors(samples, 10)).tolist() == [True, False, True]
+    assert np.isnan(compute_standard_errors(samples, 1)).all()
+
+
+@pytest.mark.parametrize("level", [0.05, 0.0125])
+def test_a_test_finds_the_detectable_difference_in_four_of_five_cases(level):
     """By the noncentral t distribution, which is the power of the t-test."""
-    generator = np.random.default_rng(2)
-    first, second = generator.normal(size=(60, 1)), generator.normal(size=(60, 1))
-    [found] = compute_detectable_differences(first, second, np.arange(60), 0.05)
-    error = stats.sem((second - first)[:, 0])
-    assert stats.nct.sf(stats.t.ppf(0.975, 59), 59, found / error) == pytest.approx(0.8, abs=0.005)
+    found = compute_detectable_difference(0.02, 60, level)
+    assert stats.nct.sf(stats.t.ppf(1 - level / 2, 59), 59, found / 0.02) == pytest.approx(0.8, abs=0.005)
 
 
-def test_the_detectable_difference_follows_the_clusters_and_not_the_questions():
-    generator = np.random.default_rng(2)
-    first, second = generator.normal(size=(30, 1)), generator.normal(size=(30, 1))
-    alone = compute_detectable_differences(first, second, np.arange(30), 0.05)
-    repeated_first, repeated_second = (np.repeat(array, 5, axis=0) for array in (first, second))
-    together = compute_detectable_differences(repeated_first, repeated_second, np.repeat(np.arange(30), 5), 0.05)
-    np.testing.assert_allclose(together, alone)
+def test_as_many_questions_as_are_needed_make_the_difference_detectable():
+    """In new questions with gains of the same mean and spread, as a simulation has it."""
+    generator = np.random.default_rng(8)
+    seen = compute_detectable_difference(1 / np.sqrt(50), 50, 0.05)
+    num_needed = compute_num_needed(0.2, seen, 50) or 0
+    assert num_needed == pytest.approx(((1.96 + 0.8416) / 0.2) ** 2, rel=0.06)  # Lachin (1981), by the normal distribution
+    samples = generator.normal(0.2, 1.0, size=(4_000, num_needed))
+    statistics = samples.mean(axis=1) / stats.sem(samples, axis=1)
+    assert np.mean(np.abs(statistics) > stats.t.ppf(0.975, num_needed - 1)) == pytest.approx(0.8, abs=0.04)
 
 
-def test_nothing_is_known_of_what_would_be_detected_without_differences_or_with_one_cluster():
-    zeros, mixed = np.zeros((10, 2)), np.array([[number, number % 3] for number in range(10)], dtype=np.float64)
-    assert np.isnan(compute_detectable_differences(zeros, zeros, np.arange(10), 0.05)).all()
-    assert np.isnan(compute_detectable_differences(zeros, mixed, np.zeros(10, dtype=int), 0.05)).all()
-    mixed[3, 0] = np.nan
-    assert np.isnan(compute_detectable_differences(zeros, mixed, np.arange(10), 0.05)).tolist() == [True, False]
+def test_no_number_of_questions_is_needed_for_nothing_or_for_what_is_detectable_already():
+    assert compute_num_needed(0.0, 0.1, 50) is None
+    assert compute_num_needed(-0.2, 0.1, 50) is None

@@ -1,0 +1,165 @@
+"""What a solved question costs, and whether effort goes where it pays: ratios and a rank statistic over whole evaluations."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+
+import numpy as np
+
+from drag_ray.evaluate.intervals import Floats, Ints, bootstrap_means, compute_interval, compute_means
+from drag_ray.evaluate.question_result import QuestionResult
+
+
+@dataclass(frozen=True, slots=True)
+class Prices:
+    """What a million tokens cost, in whichever currency; 0 where that is not known."""
+
+    prompt: float = 0.0
+    completion: float = 0.0
+
+    @property
+    def are_known(self) -> bool:
+        """True if a rollout can be priced."""
+        return self.prompt > 0 or self.completion > 0
+
+
+NO_PRICES = Prices()
+
+
+@dataclass(frozen=True, slots=True)
+class Ratio:
+    """A ratio of two means with its interval; all None where it has no value."""
+
+    value: float | None = None
+    low: float | None = None
+    high: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Effort:
+    """The effort of a policy. A question is solved when a search shows evidence of it; a failed rollout is one that is not.
+
+    Attributes:
+        tokens_per_solved: tokens written in all rollouts, over the questions solved.
+        seconds_per_solved: seconds of all rollouts, each beside others on its engine, over the questions solved.
+        cost_per_solved: the price of all tokens read and written, over the questions solved; none without prices.
+        wasted_effort: mean turns of the rollouts that solve nothing over that of those that do: above 1 the policy grinds on what
+            it does not solve, below 1 it fails fast.
+        kuiper: how far solving depends on turns, in questions, see `compute_kuiper`; None where all rollouts take as many.
+    """
+
+    tokens_per_solved: Ratio
+    seconds_per_solved: Ratio
+    cost_per_solved: Ratio
+    wasted_effort: Ratio
+    kuiper: float | None
+
+    def list_ratios(self) -> list[Ratio]:
+        """All but the last, in order, the last as a ratio without an interval."""
+        values = [getattr(self, field.name) for field in fields(self)]
+        return [value if isinstance(value, Ratio) else Ratio(value) for value in values]
+
+
+EFFORT_LABELS = {
+    "tokens_per_solved": "Tokens a solved question",
+    "seconds_per_solved": "Seconds a solved question",
+    "cost_per_solved": "Cost a solved question",
+    "wasted_effort": "Wasted effort",
+    "kuiper": "Kuiper statistic",
+}
+
+
+def compute_efforts(
+    results: Mapping[str, Sequence[QuestionResult]],
+    prices: Prices,
+    clusters: Ints,
+    confidence: float,
+    num_resamples: int,
+    seed: int,
+) -> dict[str, Effort]:
+    """The effort of each policy that a model writes for.
+
+    Wasted effort and the Kuiper statistic are those of MADQA (https://arxiv.org/abs/2603.12180), over the rollouts that have a
+    turn; intervals are of ratios of means in the same resamples.
+
+    Args:
+        results: the results of each policy, for the same questions in the same order.
+        prices: of tokens.
+        clusters: as in `intervals`.
+        confidence: coverage of the intervals.
+        num_resamples: bootstrap resamples.
+        seed: of these.
+    """
+    tables = {
+        policy: _tabulate(rows, prices) for policy, rows in results.items() if any(row.num_completion_tokens for row in rows)
+    }
+    if not tables:
+        return {}
+    samples = bootstrap_means(np.hstack(list(tables.values())), clusters, num_resamples, seed)
+    drawn = np.split(samples, len(tables), axis=1)
+    return {
+        policy: _build_effort(results[policy], table, sample, confidence, prices)
+        for (policy, table), sample in zip(tables.items(), drawn, strict=True)
+    }
+
+
+def compute_kuiper(turns: Sequence[int], is_solved: Sequence[bool]) -> float | None:
+    """The Kuiper statistic of solving in order of effort: the range of the running sum of (solved - share solved).
+
+    Low where rollouts of all lengths solve alike. Sorting leaves the order of equal efforts open, on which MADQA's own value
+    depends; here rollouts of equal effort count together, so the sum is looked at after each group of them alone.
+
+    Returns:
+        The range in questions; None where all efforts are equal, or all or none are solved.
+    """
+    _, groups = np.unique(np.asarray(turns, dtype=np.int64), return_inverse=True)
+    solved = np.asarray(is_solved, dtype=np.float64)
+    if len(solved) == 0 or groups.max() == 0 or solved.min() == solved.max():
+        return None
+    # The last is 0, as is the sum before the first.
+    sums = np.cumsum(np.bincount(groups, weights=solved - solved.mean()))
+    return float(max(sums.max(), 0.0) - min(sums.min(), 0.0))
+
+
+_COLUMNS = ("tokens", "seconds", "cost", "solved", "turns_solved", "turns_unsolved")
+
+
+def _tabulate(rows: Sequence[QuestionResult], prices: Prices) -> Floats:
+    """The columns `_COLUMNS`; turns stand in that of their outcome alone, and nowhere for rollouts without one."""
+    return np.array(
+        [
+            [
+                row.num_completion_tokens,
+                row.duration_s,
+                (row.num_prompt_tokens * prices.prompt + row.num_completion_tokens * prices.completion) / 1e6,
+                float(row.is_found),
+                row.num_iterations if row.num_iterations and row.is_found else np.nan,
+                row.num_iterations if row.num_iterations and not row.is_found else np.nan,
+            ]
+            for row in rows
+        ],
+        dtype=np.float64,
+    )
+
+
+def _build_effort(rows: Sequence[QuestionResult], table: Floats, samples: Floats, confidence: float, prices: Prices) -> Effort:
+    means = compute_means(table)[None, :]
+
+    def build_ratio(numerator: str, denominator: str) -> Ratio:
+        over, under = _COLUMNS.index(numerator), _COLUMNS.index(denominator)
+        [value] = _divide(means[:, over], means[:, under])
+        interval = compute_interval(_divide(samples[:, over], samples[:, under]), confidence)
+        return Ratio() if np.isnan(value) or interval is None else Ratio(float(value), *interval)
+
+    taken = [row for row in rows if row.num_iterations]
+    return Effort(
+        tokens_per_solved=build_ratio("tokens", "solved"),
+        seconds_per_solved=build_ratio("seconds", "solved"),
+        cost_per_solved=build_ratio("cost", "solved") if prices.are_known else Ratio(),
+        wasted_effort=build_ratio("turns_unsolved", "turns_solved"),
+        kuiper=compute_kuiper([row.num_iterations for row in taken], [row.is_found for row in taken]),
+    )
+
+
+def _divide(over: Floats, under: Floats) -> Floats:
+    """NaN where there is nothing to divide by."""
+    return np.divide(over, under, out=np.full(over.shape, np.nan), where=under > 0)

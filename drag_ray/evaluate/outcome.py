@@ -1,0 +1,128 @@
+"""What an evaluation leaves: the report in three forms, and all that is needed to compare and to score again without a model."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from drag_ray import artifacts, schemas
+from drag_ray.damage import refuse_damage
+from drag_ray.errors import DataError
+from drag_ray.evaluate.comparison import Comparison
+from drag_ray.evaluate.context import ReportContext, read_context
+from drag_ray.evaluate.examples import choose_examples
+from drag_ray.evaluate.markdown import format_markdown
+from drag_ray.evaluate.question_result import QuestionResult
+from drag_ray.evaluate.report import write_report
+from drag_ray.evaluate.verdict import write_verdict
+from drag_ray.types import Question, Trajectory
+
+REPORT_NAME = "report.html"
+MARKDOWN_NAME = "report.md"
+COMPARISON_NAME = "comparison.json"
+RESULTS_NAME = "results.jsonl"
+QUESTIONS_NAME = "questions.parquet"
+TRAJECTORIES_PATH = Path("trajectories") / "scored.parquet"
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """A finished evaluation: its questions, the trajectories of each policy as they were scored, and what was recorded of them.
+
+    `comparison` is the content of `comparison.json`.
+    """
+
+    path: Path
+    questions: Sequence[Question]
+    trajectories: Mapping[str, Sequence[Trajectory]]
+    comparison: Mapping[str, Any]
+
+    @property
+    def context(self) -> ReportContext:
+        """What was recorded beside the numbers, without the options and the training curve."""
+        return read_context(self.comparison["context"])
+
+    @property
+    def baseline(self) -> str:
+        """The policy that the others were compared with."""
+        return self.comparison["baseline"]
+
+    @property
+    def subject(self) -> str:
+        """The policy whose gain was in question."""
+        return self.comparison["subject"]
+
+    def list_values(self) -> dict[str, dict[str, float | None]]:
+        """The value that was recorded of each measure for each policy."""
+        return {
+            row["name"]: {policy: metric["value"] for policy, metric in row["metrics"].items()} for row in self.comparison["rows"]
+        }
+
+
+def write_rollouts(folder: Path, questions: Sequence[Question], trajectories: Mapping[str, Sequence[Trajectory]]) -> None:
+    """Write what was scored: the questions, and the trajectories of each policy with its name in the column `policy`.
+
+    Not all of them are in `rollouts/`: some baselines need no engine, and a weight of the question that was found for a policy
+    changes what its searches find.
+    """
+    artifacts.write_parquet(folder / QUESTIONS_NAME, schemas.to_table(questions, schemas.QUESTIONS))
+    tables = [
+        schemas.to_table([replace(rollout, policy=policy) for rollout in rollouts], schemas.TRAJECTORIES)
+        for policy, rollouts in trajectories.items()
+    ]
+    artifacts.write_parquet(folder / TRAJECTORIES_PATH, pa.concat_tables(tables))
+
+
+def write_comparison(
+    folder: Path,
+    comparison: Comparison,
+    results: Mapping[str, Sequence[QuestionResult]],
+    trajectories: Mapping[str, Sequence[Trajectory]],
+    context: ReportContext,
+    num_examples: int,
+) -> None:
+    """Write the report as a page, as Markdown and as JSON, and the result of each question.
+
+    Raises:
+        ArtifactError: a file cannot be written.
+    """
+    rows = [{"policy": name, **asdict(result)} for name, policy_results in results.items() for result in policy_results]
+    artifacts.write_jsonl(folder / RESULTS_NAME, rows)
+    said = {"verdict": write_verdict(comparison), "context": context.to_dict()}
+    artifacts.write_json(folder / COMPARISON_NAME, {**comparison.to_dict(), **said})
+    artifacts.write_text(folder / MARKDOWN_NAME, format_markdown(comparison, context))
+    examples = choose_examples(trajectories, results, comparison.baseline, comparison.subject, num_examples)
+    write_report(folder / REPORT_NAME, comparison, examples, context)
+
+
+def find_evaluation(path: Path) -> Path | None:
+    """The folder of an evaluation that was compared: this one, or that of this run; None if there is none."""
+    folders = (path, path / "evaluate")
+    return next((folder for folder in folders if (folder / COMPARISON_NAME).is_file()), None)
+
+
+def read_outcome(path: Path) -> Outcome:
+    """The outcome of an evaluation.
+
+    Args:
+        path: its folder, or a run.
+
+    Raises:
+        ArtifactError: it has not finished.
+        DamageError: its files are not what was written.
+        DataError: it is of an earlier version, which kept no trajectories, or they cannot be read.
+    """
+    stage_dir = find_evaluation(path) or path
+    artifacts.require_manifest(stage_dir, "python jobs/evaluate.py")
+    refuse_damage(stage_dir, whole=True)
+    if not (stage_dir / TRAJECTORIES_PATH).is_file():
+        raise DataError(f"{stage_dir}: no {TRAJECTORIES_PATH}, as of an earlier version. Evaluate again: python jobs/evaluate.py")
+    questions = schemas.read_table(stage_dir / QUESTIONS_NAME, schemas.QUESTIONS).to_pylist()
+    trajectories: dict[str, list[Trajectory]] = {}
+    for row in schemas.read_table(stage_dir / TRAJECTORIES_PATH, schemas.TRAJECTORIES).to_pylist():
+        trajectories.setdefault(row["policy"], []).append(schemas.to_trajectory(row))
+    comparison = json.loads((stage_dir / COMPARISON_NAME).read_text(encoding="utf-8"))
+    return Outcome(stage_dir, [schemas.to_question(row) for row in questions], trajectories, comparison)

@@ -1,0 +1,109 @@
+"""What `drag-ray compare` does: policies of two finished evaluations, compared on the questions that both have asked."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from drag_ray.errors import DataError
+from drag_ray.evaluate.comparison import Comparison, compare
+from drag_ray.evaluate.context import ReportContext, join_contexts
+from drag_ray.evaluate.effort import Prices
+from drag_ray.evaluate.outcome import Outcome, read_outcome, write_comparison
+from drag_ray.evaluate.question_result import QuestionResult
+from drag_ray.evaluate.results import compute_results
+from drag_ray.evaluate.scoring import CONFIDENCE, NUM_EXAMPLES
+from drag_ray.types import Question, Trajectory
+
+_INDEX = "search index"
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """Policies of one evaluation, in its folder or that of its run; the subject of its own comparison when none is named."""
+
+    path: Path
+    policies: tuple[str, ...] = ()
+
+
+def compare_evaluations(
+    first: Side,
+    second: Side,
+    prices: Prices,
+    num_resamples: int = 10_000,
+    seed: int = 0,
+    report_dir: Path | None = None,
+) -> tuple[Comparison, ReportContext]:
+    """The policies of `second` against those of `first`: its first policy is the subject, the first of `first` the baseline.
+
+    Policies are called by the letter of their evaluation and their name there, as `A:tuned`.
+
+    Args:
+        first: the evaluation called A.
+        second: the evaluation called B.
+        prices: of tokens.
+        num_resamples: bootstrap resamples and permutations.
+        seed: of both.
+        report_dir: where the whole report is written, if it is.
+
+    Raises:
+        ArtifactError: an evaluation has not finished, or the report cannot be written.
+        DamageError: one is not as it was written.
+        DataError: they have no question in common or other evidence for one, other top_k or depth, or no such policy.
+    """
+    sides = {"A": first, "B": second}
+    outcomes = {label: read_outcome(side.path) for label, side in sides.items()}
+    questions = _find_common(outcomes)
+    chosen = {label: _choose_policies(label, outcomes[label], side.policies) for label, side in sides.items()}
+    ids = {question.id for question in questions}
+    trajectories: dict[str, list[Trajectory]] = {}
+    results: dict[str, list[QuestionResult]] = {}
+    for some in chosen.values():
+        kept = {name: [rollout for rollout in rollouts if rollout.question_id in ids] for name, rollouts in some.items()}
+        trajectories |= kept
+        # Each evaluation by itself, since they may have searched different indexes.
+        results |= compute_results(kept, questions)
+    baseline, subject = (next(iter(some)) for some in chosen.values())
+    splits = dict.fromkeys(outcome.comparison["split"] for outcome in outcomes.values())
+    comparison = compare(
+        results,
+        baseline,
+        subject,
+        split=" and ".join(splits),
+        prices=prices,
+        confidence=CONFIDENCE,
+        num_resamples=num_resamples,
+        seed=seed,
+    )
+    contexts = {label: outcome.context for label, outcome in outcomes.items()}
+    context = join_contexts(contexts, "Two evaluations", _summarise(outcomes, len(questions)))
+    if report_dir:
+        write_comparison(report_dir, comparison, results, trajectories, context, NUM_EXAMPLES)
+    return comparison, context
+
+
+def _find_common(outcomes: Mapping[str, Outcome]) -> list[Question]:
+    first, second = outcomes.values()
+    ids = {question.id for question in second.questions}
+    common = [question for question in first.questions if question.id in ids]
+    if not common:
+        raise DataError(
+            f"{first.path} and {second.path} have no question in common (such as {first.questions[0].id!r} and "
+            f"{second.questions[0].id!r}), expected evaluations of the same questions."
+        )
+    return common
+
+
+def _choose_policies(label: str, outcome: Outcome, names: Sequence[str]) -> dict[str, Sequence[Trajectory]]:
+    for name in names:
+        if name not in outcome.trajectories:
+            raise DataError(f"{outcome.path}: no policy {name!r}, expected some of {', '.join(outcome.trajectories)}.")
+    return {f"{label}:{name}": outcome.trajectories[name] for name in names or (outcome.subject,)}
+
+
+def _summarise(outcomes: Mapping[str, Outcome], num_questions: int) -> str:
+    paths = [f"{label} is {outcome.path}." for label, outcome in outcomes.items()]
+    sizes = " and ".join(f"{len(outcome.questions):,} of {label}" for label, outcome in outcomes.items())
+    shared = f"Compared on the {num_questions:,} questions that both asked, of {sizes}."
+    indexes = {outcome.context.fingerprints.get(_INDEX) for outcome in outcomes.values()}
+    other = "They searched different indexes, so a difference may be that of the search." if len(indexes) > 1 else ""
+    return " ".join([*paths, shared, *([other] if other else [])])

@@ -1,0 +1,74 @@
+"""What several rollouts of a question would find: pass@(k samples, n turns)."""
+
+import math
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from drag_ray.evaluate.clusters import compute_clusters
+from drag_ray.evaluate.differences import or_none
+from drag_ray.evaluate.intervals import bootstrap_means, compute_interval, compute_means
+from drag_ray.evaluate.question_result import QuestionResult
+
+
+@dataclass(frozen=True, slots=True)
+class PassRate:
+    """The expected share of questions that one of `num_samples` rollouts solves within `num_turns` turns, with its interval."""
+
+    num_samples: int
+    num_turns: int
+    value: float | None
+    low: float | None
+    high: float | None
+
+
+def compute_pass_at_k(num_samples: int, num_correct: int, k: int) -> float:
+    """The chance that `k` of `num_samples` rollouts, drawn without replacement, hold one of the `num_correct` ones.
+
+    The unbiased estimator of Chen et al. (Evaluating Large Language Models Trained on Code, 2021, equation 1), in exact integers.
+
+    Raises:
+        ValueError: `k` is not within 1 and `num_samples`.
+    """
+    if not 1 <= k <= num_samples:
+        raise ValueError(f"pass@{k} of {num_samples} samples, expected k of 1 to {num_samples}.")
+    return 1 - math.comb(num_samples - num_correct, k) / math.comb(num_samples, k)
+
+
+def compute_pass_rates(
+    samples: Sequence[QuestionResult], confidence: float, num_resamples: int, seed: int
+) -> tuple[PassRate, ...]:
+    """pass@(k, n) for k of 1, 2, 4, ... samples and each number of turns, of rollouts with several samples a question.
+
+    k goes as far as the question with the fewest samples, so that all are of the same questions.  A rollout that failed is one
+    that solves nothing.  The samples must not have been stopped at a success (`collect.enough_successes`), or it is biased.
+
+    Args:
+        samples: one result a rollout, several a question; at least one.
+        confidence: coverage of the intervals, over clusters of questions.
+        num_resamples: bootstrap resamples.
+        seed: of these.
+    """
+    by_question: dict[str, list[QuestionResult]] = defaultdict(list)
+    for sample in samples:
+        by_question[sample.question_id].append(sample)
+    fewest = min(map(len, by_question.values()))
+    sizes = [2**power for power in range(fewest.bit_length())]
+    turns = range(1, max((sample.iterations_to_success or 1 for sample in samples), default=1) + 1)
+    columns = [(k, num_turns) for num_turns in turns for k in sizes]
+    values = np.array(
+        [[_estimate(rollouts, k, num_turns) for k, num_turns in columns] for rollouts in by_question.values()], dtype=np.float64
+    )
+    clusters = compute_clusters([rollouts[0] for rollouts in by_question.values()])
+    drawn = bootstrap_means(values, clusters, num_resamples, seed)
+    return tuple(
+        PassRate(k, num_turns, or_none(mean), *(compute_interval(drawn[:, place], confidence) or (None, None)))
+        for place, ((k, num_turns), mean) in enumerate(zip(columns, compute_means(values), strict=True))
+    )
+
+
+def _estimate(rollouts: Sequence[QuestionResult], k: int, num_turns: int) -> float:
+    num_correct = sum(r.iterations_to_success is not None and r.iterations_to_success <= num_turns for r in rollouts)
+    return compute_pass_at_k(len(rollouts), num_correct, k)

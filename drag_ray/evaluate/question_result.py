@@ -1,0 +1,152 @@
+"""What one policy reached on one question: the record, and what follows from it."""
+
+import math
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from drag_ray.agent.answers import NO_CITATION, CitationScore
+from drag_ray.types import Evidence
+
+NO_TRAJECTORY = "no trajectory"
+
+
+class Hops(StrEnum):
+    """How far apart the evidence of a question lies, as MADQA (https://arxiv.org/abs/2603.12180) tells its questions apart."""
+
+    SINGLE = "single"
+    """One page."""
+    CROSS_PAGE = "cross_page"
+    """Several pages of one document."""
+    CROSS_DOCUMENT = "cross_document"
+    """Pages of several documents."""
+
+
+@dataclass(frozen=True, slots=True)
+class QuestionResult:
+    """The values of one policy on one question; those that are not given say that nothing was found or done.
+
+    Ranks are 1-based, of the best evidence page, None beyond `depth`; `evidence_ranks` are those of all `num_evidence` pages that
+    the first search has within `depth`, in order; `sequence_rank` is that in the rollout's page sequence (see `page_sequence`).
+    `num_empty_queries` counts the searches that asked for nothing, or added nothing to the question, `num_repeated_queries` those
+    with a query that the rollout had made before, whatever its spaces and case.  `duration_s` is from the start of the rollout to
+    its end, beside all others of its engine.
+    Where replies were chosen of several, `num_completion_tokens` are those of all that were drawn, and
+    `choosing_ms` is what searching for them and choosing took, else None.  `shown_by_turn` counts the distinct pages shown up to
+    each turn.  `iterations_to_success` is the 1-based turn of the first search that showed evidence within `top_k`, None without
+    one.  `anls` is None when the question has no gold answer.  `question_rank` is that of the question searched as it stands, if
+    the rollout `knows_question`.  `file` is the document of the first evidence page, `group` and `category` the question's.
+    A rollout in the query mode `expand` that did not search `falls_back` on the question: it has found what that finds.
+    A rollout with an `error` has found nothing: every quality value is 0 or None, whatever it did before it failed.
+    """
+
+    question_id: str
+    file: str
+    group: str
+    category: str
+    hops: Hops
+    num_evidence: int
+    top_k: int
+    depth: int
+    error: str = ""
+    num_iterations: int = 0
+    num_searches: int = 0
+    num_failed_searches: int = 0
+    num_empty_queries: int = 0
+    num_repeated_queries: int = 0
+    num_format_errors: int = 0
+    num_prompt_tokens: int = 0
+    num_completion_tokens: int = 0
+    duration_s: float = 0.0
+    choosing_ms: float | None = None
+    falls_back: bool = False
+    iterations_to_success: int | None = None
+    first_search_rank: int | None = None
+    evidence_ranks: tuple[int, ...] = ()
+    best_rank: int | None = None
+    sequence_rank: int | None = None
+    shown_by_turn: tuple[int, ...] = ()
+    knows_question: bool = False
+    question_rank: int | None = None
+    anls: float | None = None
+    page_citation: CitationScore = NO_CITATION
+    document_citation: CitationScore = NO_CITATION
+
+    @property
+    def is_found(self) -> bool:
+        """True if any search showed an evidence page within `top_k`."""
+        return self.iterations_to_success is not None
+
+    @property
+    def is_first_hit(self) -> bool:
+        """True if the first search showed an evidence page within `top_k`."""
+        return self.is_hit_at(self.top_k)
+
+    def is_hit_at(self, k: int) -> bool:
+        """True if the first search has an evidence page among its first `k`."""
+        return is_within(self.first_search_rank, k)
+
+    @property
+    def reciprocal_rank(self) -> float:
+        """1 / rank of the evidence in the first search, 0 when it is not within `depth`."""
+        return compute_reciprocal_rank(self.first_search_rank)
+
+    def compute_recall(self, k: int) -> float:
+        """The share of the evidence pages that are among the first `k` of the first search."""
+        return sum(rank <= k for rank in self.evidence_ranks) / self.num_evidence
+
+    def compute_ndcg(self, k: int) -> float:
+        """nDCG@k of the first search (Jarvelin and Kekalainen, 2002), every evidence page a gain of 1."""
+        gains = (1 / math.log2(1 + rank) for rank in self.evidence_ranks if rank <= k)
+        ideal = (1 / math.log2(1 + rank) for rank in range(1, min(k, self.num_evidence) + 1))
+        return sum(gains) / sum(ideal)
+
+    def is_met_within(self, num_pages: int) -> bool:
+        """True if an evidence page is among the first `num_pages` of the page sequence."""
+        return is_within(self.sequence_rank, num_pages)
+
+    def count_shown(self, turn: int = 0) -> int:
+        """The distinct pages shown up to `turn`, by the whole rollout for 0."""
+        shown = self.shown_by_turn[:turn] if turn else self.shown_by_turn
+        return shown[-1] if shown else 0
+
+    def count_compared(self, turn: int = 0) -> int:
+        """The pages up to which others are compared with what this rollout has shown up to `turn`, as `count_shown`.
+
+        At least `top_k`, so that who shows fewer has no advantage of it; at most `depth`, where rankings end.
+        """
+        return min(self.depth, max(self.top_k, self.count_shown(turn)))
+
+
+def to_result(row: Mapping[str, Any]) -> QuestionResult:
+    """The result of one line of `results.jsonl`.
+
+    Raises:
+        TypeError: a field is missing, or is none.
+    """
+    parsed: dict[str, Any] = {
+        "hops": Hops(row["hops"]),
+        "evidence_ranks": tuple(row["evidence_ranks"]),
+        "shown_by_turn": tuple(row["shown_by_turn"]),
+        "page_citation": CitationScore(**row["page_citation"]),
+        "document_citation": CitationScore(**row["document_citation"]),
+    }
+    return QuestionResult(**{**row, **parsed})
+
+
+def classify_hops(evidence: Collection[Evidence]) -> Hops:
+    """How far apart these pages lie."""
+    if len(set(evidence)) == 1:
+        return Hops.SINGLE
+    return Hops.CROSS_PAGE if len({page.file for page in evidence}) == 1 else Hops.CROSS_DOCUMENT
+
+
+def is_within(rank: int | None, k: int) -> bool:
+    """True if a rank, None for absent, is among the first `k`."""
+    return rank is not None and rank <= k
+
+
+def compute_reciprocal_rank(rank: int | None) -> float:
+    """1 / rank, 0 for absent."""
+    return 1.0 / rank if rank else 0.0

@@ -1,0 +1,127 @@
+"""The measures of a rollout as a whole: what it costs, how it asks, and what it answers."""
+
+from collections.abc import Callable
+
+from drag_ray.evaluate.measure import Measure, Unit
+from drag_ray.evaluate.question_result import QuestionResult
+
+
+def build_query_measures() -> list[Measure]:
+    """How often a rollout asks for nothing new. Failed rollouts are left out, and those without what is counted."""
+
+    def measure(
+        name: str, label: str, definition: str, count: Callable[[QuestionResult], int], total: Callable[[QuestionResult], int]
+    ) -> Measure:
+        return Measure(
+            name,
+            label,
+            definition,
+            Unit.RATE,
+            lambda r: None if r.error or not total(r) else count(r) / total(r),
+            higher_is_better=False,
+            needs_model=True,
+        )
+
+    return [
+        measure(
+            "empty_queries",
+            "Empty queries",
+            "share of the searches of a rollout that ask for nothing, or add nothing to the question",
+            lambda r: r.num_empty_queries,
+            lambda r: r.num_searches,
+        ),
+        measure(
+            "repeated_queries",
+            "Repeated queries",
+            "share of the searches of a rollout whose query it had made before",
+            lambda r: r.num_repeated_queries,
+            lambda r: r.num_searches,
+        ),
+        measure(
+            "unreadable_replies",
+            "Unreadable replies",
+            "share of the replies of a rollout without a readable action",
+            lambda r: r.num_format_errors,
+            lambda r: r.num_iterations,
+        ),
+    ]
+
+
+def build_effort_measures(*, has_choices: bool) -> list[Measure]:
+    """What a rollout costs. Failed rollouts are left out here, since one that broke off early would look cheap."""
+
+    def measure(
+        name: str, label: str, definition: str, compute: Callable[[QuestionResult], float | None], needs_model: bool = True
+    ) -> Measure:
+        return Measure(
+            name,
+            label,
+            definition,
+            Unit.COUNT,
+            lambda r: None if r.error else compute(r),
+            higher_is_better=False,
+            needs_model=needs_model,
+        )
+
+    choosing = measure(
+        "choosing_ms",
+        "Choosing, ms",
+        "milliseconds of searching for all replies to choose from and of choosing, beside the engines",
+        lambda r: r.choosing_ms,
+    )
+    return [
+        measure("pages_shown", "Pages shown", "distinct pages that all searches show", lambda r: r.count_shown(), False),
+        measure("avg_iterations", "Iterations", "turns of the model in a rollout", lambda r: r.num_iterations),
+        measure(
+            "iterations_to_success",
+            "Iterations to success",
+            "turn of the first success over the questions with a success only",
+            lambda r: r.iterations_to_success,
+        ),
+        measure("num_searches", "Searches", "searches in a rollout", lambda r: r.num_searches),
+        measure(
+            "num_completion_tokens",
+            "Tokens",
+            "tokens written in a rollout, those of replies that were not chosen among them",
+            lambda r: r.num_completion_tokens,
+        ),
+        *([choosing] if has_choices else []),
+    ]
+
+
+def build_answer_measures() -> list[Measure]:
+    """How good the answers are."""
+    return [
+        Measure(
+            "anls",
+            "ANLS*",
+            "similarity of the answer to the best gold variant",
+            Unit.SCORE,
+            lambda r: r.anls,
+            needs_model=True,
+        ),
+        Measure(
+            "anls_accuracy",
+            "Answer accuracy",
+            "answers with ANLS* of at least 0.5",
+            Unit.SHARE,
+            lambda r: None if r.anls is None else float(r.anls >= 0.5),
+            needs_model=True,
+        ),
+    ]
+
+
+def build_citation_measures() -> list[Measure]:
+    """Precision, recall and F1 of what the answer cites, by page and by document, as DRAG and MADQA score it."""
+    return [
+        Measure(
+            f"{kind}_citation_{part}",
+            f"{kind.capitalize()} citation {label}",
+            f"{label} of the cited {kind}s, 0 when none is cited",
+            Unit.SCORE,
+            lambda r, kind=kind, part=part: getattr(getattr(r, f"{kind}_citation"), part),
+            needs_model=True,
+        )
+        for kind in ("page", "document")
+        for part, label in (("precision", "precision"), ("recall", "recall"), ("f1", "F1"))
+    ]

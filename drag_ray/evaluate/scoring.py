@@ -1,0 +1,163 @@
+"""What `drag-ray score` does: stored rollouts scored again, the values under today's terms beside those of then."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from drag_ray.errors import ConfigError, DataError
+from drag_ray.evaluate.clusters import compute_clusters
+from drag_ray.evaluate.comparison import Comparison, compare
+from drag_ray.evaluate.effort import Prices
+from drag_ray.evaluate.measure import Unit
+from drag_ray.evaluate.measures import build_measures
+from drag_ray.evaluate.notation import join_parts, write_interval, write_label, write_number
+from drag_ray.evaluate.outcome import Outcome, read_outcome, write_comparison
+from drag_ray.evaluate.outline import Part, build_outline
+from drag_ray.evaluate.pass_at_k import PassRate, compute_pass_rates
+from drag_ray.evaluate.rescoring import Terms, rescore
+from drag_ray.evaluate.results import compute_result, compute_results
+from drag_ray.evaluate.rows import Row, build_rows
+from drag_ray.rollout import journal
+from drag_ray.schemas import to_trajectory
+from drag_ray.types import Trajectory
+
+CONFIDENCE = 0.95
+NUM_EXAMPLES = 50
+
+Values = Mapping[str, Mapping[str, float | None]]
+"""The value of each measure for each policy."""
+
+
+def score_evaluation(
+    path: Path, terms: Terms, prices: Prices, measures: Sequence[str] = (), report_dir: Path | None = None
+) -> list[Part]:
+    """A finished evaluation under other terms: a table of what was recorded beside what is found now, and the new verdict.
+
+    Args:
+        path: its folder, or a run.
+        terms: what counts as shown, and how deep rankings are looked at.
+        prices: of tokens.
+        measures: names of those to show; all when empty.
+        report_dir: where the whole report under these terms is written, if it is.
+
+    Raises:
+        ArtifactError: the evaluation has not finished, or the report cannot be written.
+        DamageError: it is not as it was written.
+        ConfigError: a measure is unknown.
+        DataError: the rollouts were not recorded as deep.
+    """
+    outcome = read_outcome(path)
+    trajectories = {name: [rescore(rollout, terms) for rollout in rollouts] for name, rollouts in outcome.trajectories.items()}
+    results = compute_results(trajectories, outcome.questions)
+    recorded = outcome.comparison
+    comparison = compare(
+        results,
+        outcome.baseline,
+        outcome.subject,
+        split=recorded["split"],
+        prices=prices,
+        confidence=recorded["confidence"],
+        num_resamples=recorded["num_resamples"],
+        seed=recorded["seed"],
+    )
+    table = _build_table(_choose_rows(comparison.rows, measures), outcome.list_values())
+    if report_dir:
+        write_comparison(report_dir, comparison, results, trajectories, outcome.context, NUM_EXAMPLES)
+    parts = build_outline(comparison, outcome.context)
+    return [
+        Part("Terms", _write_terms(outcome, comparison)),
+        Part("Measures", table=table),
+        *(part for part in parts if part.heading not in ("Questions", "Measures", "Differences")),
+        Part("The verdict that was recorded", ["Recorded then: " + " ".join(recorded["verdict"])]),
+    ]
+
+
+def score_collection(
+    path: Path, terms: Terms, measures: Sequence[str] = (), num_resamples: int = 10_000, seed: int = 0
+) -> list[Part]:
+    """The rollouts of a collection under other terms, and pass@(k, n) where its questions have several samples.
+
+    Those of baselines and of other openings stand apart from the policy's own; those with a hint say nothing of a policy, and are
+    left out.
+
+    Args:
+        path: the folder of the collect stage.
+        terms: what counts as shown, and how deep rankings are looked at.
+        measures: names of those to show; all when empty.
+        num_resamples: of the intervals.
+        seed: of these.
+
+    Raises:
+        ConfigError: a measure is unknown.
+        DataError: there is no rollout, or they were not recorded as deep.
+    """
+    groups: dict[str, list[Trajectory]] = {}
+    for rollout in map(to_trajectory, journal.read_trajectories(path).to_pylist()):
+        if rollout.evidence and not rollout.hinted:
+            groups.setdefault(_name_group(rollout), []).append(rollout)
+    if not groups:
+        raise DataError(f"{path}: no rollout of a question with evidence, expected at least one. Run: python jobs/collect.py")
+    return [
+        part for name, rollouts in groups.items() for part in _score_group(name, rollouts, terms, measures, num_resamples, seed)
+    ]
+
+
+def _name_group(rollout: Trajectory) -> str:
+    return rollout.baseline or (f"opening {rollout.prompt_set}" if rollout.prompt_set else "collected")
+
+
+def _score_group(
+    name: str, rollouts: Sequence[Trajectory], terms: Terms, measures: Sequence[str], num_resamples: int, seed: int
+) -> list[Part]:
+    old = {name: [compute_result(rollout) for rollout in rollouts]}
+    new = {name: [compute_result(rescore(rollout, terms)) for rollout in rollouts]}
+    drawn = (compute_clusters(new[name]), CONFIDENCE, num_resamples, seed)
+    old_values = {row.name: {name: row.metrics[name].value} for row in build_rows(old, [], build_measures(old), *drawn)}
+    rows = _choose_rows(build_rows(new, [], build_measures(new), *drawn), measures)
+    num_questions = len({result.question_id for result in new[name]})
+    is_repeated = num_questions < len(rollouts)
+    counted = f"{name}: {len(rollouts):,} rollouts of {num_questions:,} questions; every rollout counts as much as any other."
+    return [
+        Part(name, [counted], _build_table(rows, old_values)),
+        Part("Several samples", table=_build_pass_table(compute_pass_rates(new[name], *drawn[1:])) if is_repeated else ()),
+    ]
+
+
+def _choose_rows(rows: Sequence[Row], names: Sequence[str]) -> Sequence[Row]:
+    by_name = {row.name: row for row in rows}
+    unknown = [name for name in names if name not in by_name]
+    if unknown:
+        raise ConfigError(f"--measures {unknown[0]}: no such measure here, expected some of {', '.join(by_name)}.")
+    return [by_name[name] for name in names] or rows
+
+
+def _write_terms(outcome: Outcome, comparison: Comparison) -> list[str]:
+    old_top_k, old_depth = outcome.comparison["top_k"], outcome.comparison["depth"]
+    sentences = [
+        f"{outcome.path}: top_k {old_top_k} -> {comparison.top_k}, depth {old_depth} -> {comparison.depth}; each value as it was "
+        "recorded -> as it is now."
+    ]
+    if comparison.top_k != old_top_k:
+        sentences.append(f"The policies were shown {old_top_k} pages a search: later searches and answers rest on those.")
+    return sentences
+
+
+def _build_table(rows: Sequence[Row], old: Values) -> list[list[str]]:
+    table = [["measure", *rows[0].metrics]]
+    for row in rows:
+        cells = []
+        for policy, metric in row.metrics.items():
+            before = write_number(old.get(row.name, {}).get(policy), row.unit)
+            interval = write_interval(metric, row.unit)
+            cells.append(join_parts(before, "->", write_number(metric.value, row.unit), interval and f"[{interval}]"))
+        table.append([write_label(row), *cells])
+    return table
+
+
+def _build_pass_table(rates: Sequence[PassRate]) -> list[list[str]]:
+    """A line for each number of turns, a column for each number of samples."""
+    cells: dict[int, list[str]] = {}
+    for rate in rates:
+        text = join_parts(write_number(rate.value, Unit.SHARE), f"[{write_interval(rate, Unit.SHARE)}]")
+        cells.setdefault(rate.num_turns, []).append(text)
+    sizes = dict.fromkeys(rate.num_samples for rate in rates)
+    return [["pass@k % within", *(f"k = {size}" for size in sizes)], *([f"turn {turn}", *row] for turn, row in cells.items())]
