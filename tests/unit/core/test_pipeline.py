@@ -16,6 +16,7 @@ from drag_ray.config import load
 from drag_ray.damage import list_finished
 from drag_ray.errors import ArtifactError, ConfigError, DragRayError
 from drag_ray.pipeline import compute_identity, run_stage
+from drag_ray.rollout import kept_engines
 from drag_ray.run_config import RunConfig
 from drag_ray.stage_folder import StageFolder
 from drag_ray.stages import STAGES, Stage
@@ -132,7 +133,13 @@ def test_ray_starts_for_work_alone_and_once(run_dir: Path, monkeypatch: pytest.M
         starts.append(config.address)
         yield
 
+    @contextlib.contextmanager
+    def keep_engines() -> Iterator[None]:
+        starts.append("engines")
+        yield
+
     monkeypatch.setattr(cluster, "connect", connect)
+    monkeypatch.setattr(kept_engines, "keep_engines", keep_engines)
     monkeypatch.setattr(pipeline, "run_code", lambda stage, config, folder: {})
     assert main(["process", "--run-dir", str(run_dir / "nothing")]) == 1
     assert main(["index", "--run-dir", str(run_dir), "--corpus.documents", str(run_dir / "nothing")]) == 2
@@ -141,8 +148,10 @@ def test_ray_starts_for_work_alone_and_once(run_dir: Path, monkeypatch: pytest.M
     assert starts == []
     assert main(["pipeline", "--run-dir", str(run_dir), "--cluster.address", "here"]) == 0
     assert main(["pipeline", "--run-dir", str(run_dir), "--cluster.address", "here"]) == 0
-    assert starts == ["here"]
+    assert starts == ["here", "engines"]
     assert capsys.readouterr().out.count("unchanged, skipped") == len(STAGES) - 1  # all but `prompt`
+    assert main(["pipeline", "--run-dir", str(run_dir / "other"), "--no-rollout.keep-engines"]) == 0
+    assert starts == ["here", "engines", ""]
 
 
 def test_the_pipeline_optimises_the_prompt_where_it_is_asked_for_alone(run_dir: Path) -> None:
