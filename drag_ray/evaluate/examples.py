@@ -26,10 +26,14 @@ class Outcome(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """What one policy did: its transcript, None without a rollout, and the rank of the evidence in its first search."""
+    """What one policy did: the rank of the evidence in its first search, and its transcript, None without a rollout.
+
+    A policy that did not search, but `falls_back` on the question, has the rank of that.
+    """
 
     policy: str
     rank: int | None
+    falls_back: bool
     transcript: Transcript | None
 
 
@@ -74,12 +78,13 @@ def choose_examples(
     judged = {before.question_id: _judge(before, after[before.question_id]) for before in results[baseline]}
     order = sorted(judged, key=lambda id: hashlib.sha256(id.encode()).digest())
     chosen = [id for outcome in Outcome for id in [id for id in order if judged[id] is outcome][:num_each]]
-    ranks = {policy: {r.question_id: r.first_search_rank for r in results[policy]} for policy in (baseline, subject)}
-    rollouts = {policy: {t.question_id: t for t in trajectories[policy] if t.question_id in judged} for policy in ranks}
+    by_id = {policy: {result.question_id: result for result in results[policy]} for policy in (baseline, subject)}
+    rollouts = {policy: {t.question_id: t for t in trajectories[policy] if t.question_id in judged} for policy in by_id}
 
     def build_side(policy: str, id: str) -> Side:
-        rollout = rollouts[policy].get(id)
-        return Side(policy, ranks[policy][id], build_transcript(policy, rollout) if rollout else None)
+        result, rollout = by_id[policy][id], rollouts[policy].get(id)
+        transcript = build_transcript(policy, rollout) if rollout else None
+        return Side(policy, result.first_search_rank, result.falls_back, transcript)
 
     def find_question(id: str) -> str:
         return next((some[id].question for some in rollouts.values() if id in some), id)

@@ -77,12 +77,12 @@ def _write_difference(difference: Difference, row: Row) -> str:
 def build_tests_table(comparison: Comparison) -> list[list[str]]:
     """The differences on which the verdict may rest, what would have been detected, and what they come to; empty without any."""
     rows = [
-        [write_label(row), d.reference, _write_difference(d, row), write_number(d.detectable, row.unit), write_finding(d)]
+        [write_label(row), d.reference, write_finding(d), _write_difference(d, row), write_number(d.detectable, row.unit)]
         for row in comparison.rows
         for d in row.differences
         if d.finding
     ]
-    return [["test", f"{comparison.subject} against", "difference", "detectable", "finding"], *rows] if rows else []
+    return [["test", f"{comparison.subject} against", "finding", "difference", "detectable"], *rows] if rows else []
 
 
 def build_strata_table(comparison: Comparison) -> list[list[str]]:

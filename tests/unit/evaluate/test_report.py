@@ -3,7 +3,7 @@ from html.parser import HTMLParser
 
 import pytest
 from evaluation_cases import CONTEXT, build_comparison, build_searching
-from factories import build_question, build_search, build_trajectory
+from factories import asked_at, build_question, build_search, build_trajectory, build_turn
 
 from drag_ray.evaluate.examples import Example, Examples, Outcome, Side
 from drag_ray.evaluate.report import build_report, write_report
@@ -14,7 +14,7 @@ QUESTION = build_question(id="q<1>", question="What is <b>x</b>?")
 
 
 def build_side(policy, query, rank):
-    return Side(policy, rank, build_transcript(policy, build_trajectory(build_search(query, rank), question=QUESTION)))
+    return Side(policy, rank, False, build_transcript(policy, build_trajectory(build_search(query, rank), question=QUESTION)))
 
 
 SIDES = (build_side("base", "<script>alert(1)</script>", None), build_side("tuned", 'a "quoted" & query', 2))
@@ -108,6 +108,17 @@ def test_what_both_policies_did_stands_side_by_side(html):
     left, right = text.index("<script>alert(1)</script>"), text.index('a "quoted" & query')
     assert text.index("no evidence among the first 10") < right
     assert left < right < text.index("evidence at rank 2, reward")
+
+
+def test_a_policy_that_did_not_search_shows_what_the_question_finds():
+    rollout = build_trajectory(build_turn(raw_text="<sea"), question=QUESTION, query_mode="expand", **asked_at(2))
+    side = Side("tuned", 2, True, build_transcript("tuned", rollout))
+    example = Example(QUESTION.id, QUESTION.question, Outcome.EVEN, (side, side))
+    comparison = build_comparison({"base": [1, None], "tuned": [2, None]})
+    text = " ".join(Page(build_report(comparison, Examples([example], {Outcome.EVEN: 1}), CONTEXT)).text.split())
+    assert (
+        "No readable action: <sea It was left at the question, which shows: other.pdf#1 manual.pdf#7 evidence other.pdf#3" in text
+    )
 
 
 def test_the_report_needs_nothing_beside_itself(html):
