@@ -65,7 +65,7 @@ def _describe_question(question_id: str, asked: Question | Trajectory) -> dict[s
     }
 
 
-def _count_replies(turns: Sequence[Turn]) -> dict[str, int]:
+def _count_replies(turns: Sequence[Turn]) -> dict[str, Any]:
     searches = [turn for turn in turns if turn.action is ActionKind.SEARCH]
     queries = [" ".join(turn.query.lower().split()) for turn in searches]
     return {
