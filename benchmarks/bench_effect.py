@@ -102,7 +102,7 @@ def to_row(name: str, split: str, model: str, policy: str, comparison: Mapping[s
         **{"set": name, "split": split, "model": model, "policy": policy, "seed": comparison["seed"]},
         "n": comparison["num_questions"],
         **values,
-        "question_weight": comparison["context"]["question_weights"].get(policy, {}).get("weight"),
+        "question_weight": comparison.get("context", {}).get("question_weights", {}).get(policy, {}).get("weight"),
         "vs_question": compare_with(measured, policy, RawQuestion.name),
         **compare_with_best_untrained(measured, policy, comparison),
         "pages_shown": _read(measured, "pages_shown", policy),

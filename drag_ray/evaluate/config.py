@@ -44,8 +44,8 @@ class EvaluateConfig(BaselineSections):
     """price of a million tokens that a model writes; 0: not known"""
     num_resamples: int = Field(default=10_000, ge=100)
     """bootstrap resamples and permutations"""
-    num_examples: int = Field(default=5, ge=0)
-    """examples in the report of each kind: better, worse, equal"""
+    num_examples: int = Field(default=50, ge=0)
+    """questions in the report of each outcome (won, lost, both failed, even), with what two policies did side by side"""
 
 
 @dataclass(frozen=True)

@@ -43,8 +43,8 @@ class Effort:
         seconds_per_solved: seconds of all rollouts, each beside others on its engine, over the questions solved.
         cost_per_solved: the price of all tokens read and written, over the questions solved; none without prices.
         wasted_effort: mean turns of the rollouts that solve nothing over that of those that do: above 1 the policy grinds on what
-            it does not solve, below 1 it fails fast.
-        kuiper: how far solving depends on turns, in questions, see `compute_kuiper`; None where all rollouts take as many.
+            it does not solve, below 1 it fails fast. None where all rollouts take as many.
+        kuiper: how far solving depends on turns, in questions, see `compute_kuiper`.
     """
 
     tokens_per_solved: Ratio
@@ -151,11 +151,12 @@ def _build_effort(rows: Sequence[QuestionResult], table: Floats, samples: Floats
         return Ratio() if np.isnan(value) or interval is None else Ratio(float(value), *interval)
 
     taken = [row for row in rows if row.num_iterations]
+    varies = len({row.num_iterations for row in taken}) > 1
     return Effort(
         tokens_per_solved=build_ratio("tokens", "solved"),
         seconds_per_solved=build_ratio("seconds", "solved"),
         cost_per_solved=build_ratio("cost", "solved") if prices.are_known else Ratio(),
-        wasted_effort=build_ratio("turns_unsolved", "turns_solved"),
+        wasted_effort=build_ratio("turns_unsolved", "turns_solved") if varies else Ratio(),
         kuiper=compute_kuiper([row.num_iterations for row in taken], [row.is_found for row in taken]),
     )
 

@@ -1,36 +1,61 @@
-"""First queries side by side: questions on which training helped, hurt or changed nothing."""
+"""Questions to look into: what two policies did on each, side by side."""
 
 import hashlib
+from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 from drag_ray.evaluate.question_result import QuestionResult
-from drag_ray.types import ActionKind, Trajectory
+from drag_ray.transcripts.transcript import Transcript, build_transcript
+from drag_ray.types import Trajectory
 
 
 class Outcome(StrEnum):
     """How the subject's first search compares with the baseline's, by the rank of the evidence."""
 
-    WIN = "win"
-    LOSS = "loss"
-    TIE = "tie"
+    WON = "won"
+    """The subject has it higher, or alone."""
+    LOST = "lost"
+    """The baseline has."""
+    BOTH_FAILED = "both failed"
+    """Neither has it within the depth."""
+    EVEN = "even"
+    """Both have it at the same rank."""
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """What one policy did: the rank of the evidence in its first search, and its transcript, None without a rollout.
+
+    A policy that did not search, but `falls_back` on the question, has the rank of that.
+    """
+
+    policy: str
+    rank: int | None
+    falls_back: bool
+    transcript: Transcript | None
 
 
 @dataclass(frozen=True, slots=True)
 class Example:
-    """One question with the first query of both policies; a query is empty when there was no search."""
+    """One question with the baseline's side and the subject's."""
 
     question_id: str
     question: str
     outcome: Outcome
-    baseline_query: str
-    baseline_rank: int | None
-    subject_query: str
-    subject_rank: int | None
+    sides: tuple[Side, Side]
 
 
-EXAMPLE_RULE = "Not picked by hand or by size: from each of wins, losses and ties, the questions whose id has the lowest SHA-256."
+@dataclass(frozen=True, slots=True)
+class Examples:
+    """The questions that are shown, and how many there are of each outcome, shown or not; outcomes without any are left out."""
+
+    shown: Sequence[Example] = ()
+    counts: Mapping[Outcome, int] = field(default_factory=dict[Outcome, int])
+
+
+EXAMPLE_RULE = "Not picked by hand or by size: of each outcome, the questions whose id has the lowest SHA-256."
 
 
 def choose_examples(
@@ -38,34 +63,38 @@ def choose_examples(
     results: Mapping[str, Sequence[QuestionResult]],
     baseline: str,
     subject: str,
-    num_each: int = 5,
-) -> list[Example]:
-    """Up to `num_each` wins, losses and ties, by `EXAMPLE_RULE`; wins first, in the order of the rule."""
-    queries = {policy: {t.question_id: _find_first_query(t) for t in trajectories[policy]} for policy in (baseline, subject)}
-    texts = {t.question_id: t.question for policy in (baseline, subject) for t in trajectories[policy]}
-    subject_results = {result.question_id: result for result in results[subject]}
-    examples = []
-    for before in sorted(results[baseline], key=lambda result: hashlib.sha256(result.question_id.encode()).digest()):
-        after = subject_results[before.question_id]
-        examples.append(
-            Example(
-                question_id=before.question_id,
-                question=texts.get(before.question_id, before.question_id),
-                outcome=_compare_ranks(before.reciprocal_rank, after.reciprocal_rank),
-                baseline_query=queries[baseline].get(before.question_id, ""),
-                baseline_rank=before.first_search_rank,
-                subject_query=queries[subject].get(before.question_id, ""),
-                subject_rank=after.first_search_rank,
-            )
-        )
-    return [example for outcome in Outcome for example in [e for e in examples if e.outcome is outcome][:num_each]]
+    num_each: int,
+) -> Examples:
+    """Up to `num_each` questions of each outcome, by `EXAMPLE_RULE`; in the order of the outcomes, then of the rule.
+
+    Args:
+        trajectories: of each policy.
+        results: of each policy, for the same questions in any order.
+        baseline: the policy on the left.
+        subject: the policy on the right.
+        num_each: questions of each outcome.
+    """
+    after = {result.question_id: result for result in results[subject]}
+    judged = {before.question_id: _judge(before, after[before.question_id]) for before in results[baseline]}
+    order = sorted(judged, key=lambda id: hashlib.sha256(id.encode()).digest())
+    chosen = [id for outcome in Outcome for id in [id for id in order if judged[id] is outcome][:num_each]]
+    by_id = {policy: {result.question_id: result for result in results[policy]} for policy in (baseline, subject)}
+    rollouts = {policy: {t.question_id: t for t in trajectories[policy] if t.question_id in judged} for policy in by_id}
+
+    def build_side(policy: str, id: str) -> Side:
+        result, rollout = by_id[policy][id], rollouts[policy].get(id)
+        transcript = build_transcript(policy, rollout) if rollout else None
+        return Side(policy, result.first_search_rank, result.falls_back, transcript)
+
+    def find_question(id: str) -> str:
+        return next((some[id].question for some in rollouts.values() if id in some), id)
+
+    shown = [Example(id, find_question(id), judged[id], (build_side(baseline, id), build_side(subject, id))) for id in chosen]
+    counts = Counter(judged.values())
+    return Examples(shown, {outcome: counts[outcome] for outcome in Outcome if counts[outcome]})
 
 
-def _find_first_query(trajectory: Trajectory) -> str:
-    return next((turn.query for turn in trajectory.turns if turn.action is ActionKind.SEARCH), "")
-
-
-def _compare_ranks(before: float, after: float) -> Outcome:
-    if before == after:
-        return Outcome.TIE
-    return Outcome.WIN if after > before else Outcome.LOSS
+def _judge(before: QuestionResult, after: QuestionResult) -> Outcome:
+    if before.reciprocal_rank == after.reciprocal_rank:
+        return Outcome.EVEN if before.reciprocal_rank else Outcome.BOTH_FAILED
+    return Outcome.WON if after.reciprocal_rank > before.reciprocal_rank else Outcome.LOST

@@ -31,6 +31,7 @@ def build_measures(results: Mapping[str, Sequence[QuestionResult]]) -> list[Meas
     return [
         *_build_success_measures(top_k, depth),
         *_build_rank_measures(depth),
+        *_build_conditional_measures(),
         *(_build_recall_measures(depth) if any(result.num_evidence > 1 for result in everything) else []),
         *build_effort_measures(has_choices=any(result.choosing_ms is not None for result in everything)),
         *build_query_measures(),
@@ -96,6 +97,12 @@ def _build_rank_measures(depth: int) -> list[Measure]:
             Unit.SCORE,
             lambda r: r.compute_ndcg(min(10, r.depth)),
         ),
+    ]
+
+
+def _build_conditional_measures() -> list[Measure]:
+    """Of the questions that have a hit alone, so that a policy with fewer of them may look better."""
+    return [
         Measure(
             "mrr_over_hits",
             "MRR over first hits",

@@ -10,6 +10,7 @@ from drag_ray.evaluate.differences import Difference
 from drag_ray.evaluate.effort import EFFORT_LABELS
 from drag_ray.evaluate.measure import Unit
 from drag_ray.evaluate.notation import (
+    NO_VALUE,
     join_parts,
     write_finding,
     write_interval,
@@ -37,9 +38,9 @@ def build_outline(comparison: Comparison, context: ReportContext) -> list[Part]:
         Part("Questions", [write_split(comparison)]),
         Part("Measures", table=_build_metrics_table(comparison)),
         Part("Differences", table=_build_differences_table(comparison)),
-        Part("Tests", table=_build_tests_table(comparison)),
-        Part("Parts of the questions", table=_build_strata_table(comparison)),
-        Part("Effort", table=_build_effort_table(comparison)),
+        Part("Tests", table=build_tests_table(comparison)),
+        Part("Parts of the questions", table=build_strata_table(comparison)),
+        Part("Effort", table=build_effort_table(comparison)),
         Part("Later turns", table=_build_turns_table(comparison)),
         Part("What qualifies the numbers", [write_caption(comparison, context)]),
         Part("What went wrong", write_incidents(comparison)),
@@ -73,18 +74,19 @@ def _write_difference(difference: Difference, row: Row) -> str:
     return join_parts(write_number(difference.value, row.unit, signed=True), interval and f"[{interval}]", write_test(difference))
 
 
-def _build_tests_table(comparison: Comparison) -> list[list[str]]:
-    """Each difference on which the verdict may rest, with what would have been detected and what it comes to."""
+def build_tests_table(comparison: Comparison) -> list[list[str]]:
+    """The differences on which the verdict may rest, what would have been detected, and what they come to; empty without any."""
     rows = [
-        [write_label(row), d.reference, _write_difference(d, row), write_number(d.detectable, row.unit), write_finding(d)]
+        [write_label(row), d.reference, write_finding(d), _write_difference(d, row), write_number(d.detectable, row.unit)]
         for row in comparison.rows
         for d in row.differences
         if d.finding
     ]
-    return [["test", f"{comparison.subject} against", "difference", "detectable", "finding"], *rows] if rows else []
+    return [["test", f"{comparison.subject} against", "finding", "difference", "detectable"], *rows] if rows else []
 
 
-def _build_strata_table(comparison: Comparison) -> list[list[str]]:
+def build_strata_table(comparison: Comparison) -> list[list[str]]:
+    """The primary measure on each part of the questions; empty without parts."""
     rows = [
         [write_label(row), str(max(metric.n for metric in row.metrics.values()))]
         + [write_number(metric.value, row.unit) for metric in row.metrics.values()]
@@ -95,11 +97,12 @@ def _build_strata_table(comparison: Comparison) -> list[list[str]]:
     return [head, *rows] if rows else []
 
 
-def _build_effort_table(comparison: Comparison) -> list[list[str]]:
+def build_effort_table(comparison: Comparison) -> list[list[str]]:
+    """The ratios that have a value for some policy; empty without any."""
     efforts = comparison.efforts
     columns = [[write_ratio(ratio) for ratio in effort.list_ratios()] for effort in efforts.values()]
-    rows = [[label, *cells] for label, *cells in zip(EFFORT_LABELS.values(), *columns, strict=True)]
-    return [["effort", *efforts], *rows] if efforts else []
+    rows = [[label, *cells] for label, *cells in zip(EFFORT_LABELS.values(), *columns, strict=True) if set(cells) != {NO_VALUE}]
+    return [["effort", *efforts], *rows] if rows else []
 
 
 def _build_turns_table(comparison: Comparison) -> list[list[str]]:

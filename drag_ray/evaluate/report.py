@@ -1,7 +1,6 @@
 """The report of an evaluation: one HTML file that needs nothing beside itself."""
 
 import json
-from collections.abc import Sequence
 from pathlib import Path
 
 from markupsafe import Markup
@@ -10,15 +9,16 @@ from drag_ray.artifacts import write_text
 from drag_ray.evaluate.caption import write_caption, write_incidents, write_split
 from drag_ray.evaluate.comparison import Comparison
 from drag_ray.evaluate.context import ReportContext
-from drag_ray.evaluate.examples import EXAMPLE_RULE, Example
+from drag_ray.evaluate.examples import EXAMPLE_RULE, Examples
 from drag_ray.evaluate.measures import PRIMARY_MEASURE
 from drag_ray.evaluate.notation import write_finding, write_interval, write_number, write_test
+from drag_ray.evaluate.outline import build_effort_table, build_strata_table, build_tests_table
 from drag_ray.evaluate.plots import draw_hit_bars, draw_rank_changes, draw_rank_distribution, draw_training_curve
 from drag_ray.evaluate.verdict import write_room, write_verdict
 from drag_ray.webpage import render_page
 
 
-def write_report(path: Path, comparison: Comparison, examples: Sequence[Example], context: ReportContext) -> None:
+def write_report(path: Path, comparison: Comparison, examples: Examples, context: ReportContext) -> None:
     """Write `report.html`, whole or not at all. All text from models and files is escaped.
 
     Raises:
@@ -27,7 +27,7 @@ def write_report(path: Path, comparison: Comparison, examples: Sequence[Example]
     write_text(path, build_report(comparison, examples, context))
 
 
-def build_report(comparison: Comparison, examples: Sequence[Example], context: ReportContext) -> str:
+def build_report(comparison: Comparison, examples: Examples, context: ReportContext) -> str:
     """The report as HTML with its figures inline: no script, no external resource."""
     return render_page(
         "evaluate/report.html.j2",
@@ -40,6 +40,9 @@ def build_report(comparison: Comparison, examples: Sequence[Example], context: R
         caption=write_caption(comparison, context),
         incidents=write_incidents(comparison),
         figures=_draw_figures(comparison, context),
+        tests=build_tests_table(comparison),
+        strata=build_strata_table(comparison),
+        efforts=build_effort_table(comparison),
         examples=examples,
         example_rule=EXAMPLE_RULE,
         config=json.dumps(dict(context.config), indent=2, ensure_ascii=False, default=str),

@@ -36,14 +36,7 @@ def compute_result(trajectory: Trajectory) -> QuestionResult:
         top_k=trajectory.top_k,
         depth=trajectory.depth,
         error=trajectory.error,
-        num_iterations=len(trajectory.turns),
-        num_searches=sum(turn.action is ActionKind.SEARCH for turn in trajectory.turns),
-        num_failed_searches=sum(turn.action is ActionKind.SEARCH and bool(turn.error) for turn in trajectory.turns),
-        num_empty_queries=sum(turn.action is ActionKind.SEARCH and not turn.query.strip() for turn in trajectory.turns),
-        num_repeated_queries=_count_repeated(trajectory.turns),
-        num_format_errors=sum(turn.action is ActionKind.INVALID for turn in trajectory.turns),
-        num_prompt_tokens=sum(len(turn.prompt_token_ids) for turn in trajectory.turns),
-        num_completion_tokens=sum(turn.num_drawn_tokens or len(turn.completion_token_ids) for turn in trajectory.turns),
+        **_count_replies(trajectory.turns),
         duration_s=trajectory.duration_s,
         choosing_ms=_sum_choosing(trajectory.turns),
         falls_back=falls_back,
@@ -72,14 +65,24 @@ def _describe_question(question_id: str, asked: Question | Trajectory) -> dict[s
     }
 
 
+def _count_replies(turns: Sequence[Turn]) -> dict[str, Any]:
+    searches = [turn for turn in turns if turn.action is ActionKind.SEARCH]
+    queries = [" ".join(turn.query.lower().split()) for turn in searches]
+    return {
+        "num_iterations": len(turns),
+        "num_searches": len(searches),
+        "num_failed_searches": sum(bool(turn.error) for turn in searches),
+        "num_empty_queries": queries.count(""),
+        "num_repeated_queries": len(queries) - len(set(queries)),
+        "num_format_errors": sum(turn.action is ActionKind.INVALID for turn in turns),
+        "num_prompt_tokens": sum(len(turn.prompt_token_ids) for turn in turns),
+        "num_completion_tokens": sum(turn.num_drawn_tokens or len(turn.completion_token_ids) for turn in turns),
+    }
+
+
 def _list_evidence_ranks(ranking: Sequence[Hit], evidence: Collection[Evidence]) -> tuple[int, ...]:
     pages = set(evidence)
     return tuple(hit.rank for hit in ranking if Evidence(hit.file, hit.page_number) in pages)
-
-
-def _count_repeated(turns: Sequence[Turn]) -> int:
-    queries = [" ".join(turn.query.lower().split()) for turn in turns if turn.action is ActionKind.SEARCH]
-    return len(queries) - len(set(queries))
 
 
 def _list_rankings(trajectory: Trajectory) -> list[tuple[Hit, ...]]:

@@ -1,6 +1,7 @@
 """What `drag-ray score` does: stored rollouts scored again, the values under today's terms beside those of then."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from drag_ray.errors import ConfigError, DataError
@@ -60,11 +61,13 @@ def score_evaluation(
         seed=recorded["seed"],
     )
     table = _build_table(_choose_rows(comparison.rows, measures), outcome.list_values())
+    said = _write_terms(outcome, comparison)
     if report_dir:
-        write_comparison(report_dir, comparison, results, trajectories, outcome.context, NUM_EXAMPLES)
+        context = replace(outcome.context, title="Scored again", summary=" ".join(said))
+        write_comparison(report_dir, comparison, results, trajectories, context, NUM_EXAMPLES)
     parts = build_outline(comparison, outcome.context)
     return [
-        Part("Terms", _write_terms(outcome, comparison)),
+        Part("Terms", said),
         Part("Measures", table=table),
         *(part for part in parts if part.heading not in ("Questions", "Measures", "Differences")),
         Part("The verdict that was recorded", ["Recorded then: " + " ".join(recorded["verdict"])]),
@@ -133,8 +136,8 @@ def _choose_rows(rows: Sequence[Row], names: Sequence[str]) -> Sequence[Row]:
 def _write_terms(outcome: Outcome, comparison: Comparison) -> list[str]:
     old_top_k, old_depth = outcome.comparison["top_k"], outcome.comparison["depth"]
     sentences = [
-        f"{outcome.path}: top_k {old_top_k} -> {comparison.top_k}, depth {old_depth} -> {comparison.depth}; each value as it was "
-        "recorded -> as it is now."
+        f"{outcome.path}: scored again: top_k {old_top_k} -> {comparison.top_k}, depth {old_depth} -> {comparison.depth}. "
+        "Where two values stand, the first is as it was recorded."
     ]
     if comparison.top_k != old_top_k:
         sentences.append(f"The policies were shown {old_top_k} pages a search: later searches and answers rest on those.")

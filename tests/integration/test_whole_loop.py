@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import polars as pl
@@ -16,6 +17,9 @@ from ports import list_ports
 from drag_ray import schemas
 from drag_ray.agent.record import AgentRecord, read_record
 from drag_ray.config import load
+from drag_ray.evaluate.outcome import read_outcome
+from drag_ray.evaluate.question_result import to_result
+from drag_ray.evaluate.results import compute_results
 from drag_ray.rollout.journal import read_trajectories
 from drag_ray.run_config import RunConfig
 from drag_ray.stages import STAGES
@@ -178,6 +182,17 @@ def test_the_report_compares_all_policies_on_the_same_questions(finished_run: tu
     counts = json.loads((evaluate_dir / "manifest.json").read_text())["counts"]
     first_hits = results.filter(pl.col("first_search_rank") <= pl.col("top_k"))["policy"].value_counts()
     assert {name: counts[f"first_hits_{name}"] for name in first_hits["policy"]} == dict(first_hits.iter_rows())
+
+
+def test_scoring_again_without_a_model_gives_what_was_recorded(finished_run: tuple[Path, pl.DataFrame, str]) -> None:
+    outcome = read_outcome(finished_run[0])
+    results = compute_results(outcome.trajectories, outcome.questions)
+    recorded = [json.loads(line) for line in (outcome.path / "results.jsonl").read_text().splitlines()]
+    assert {row["policy"] for row in recorded} == set(results)
+    # Seconds are recorded in half the digits.
+    assert [replace(to_result({key: row[key] for key in row if key != "policy"}), duration_s=0.0) for row in recorded] == [
+        replace(result, duration_s=0.0) for rows in results.values() for result in rows
+    ]
 
 
 def test_training_saw_no_test_question(finished_run: tuple[Path, pl.DataFrame, str]) -> None:

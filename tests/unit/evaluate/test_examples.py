@@ -8,23 +8,39 @@ from drag_ray.evaluate.results import compute_results
 RANKS = {"base": [1, 2, None, 4, None, 3, 1, None], "tuned": [2, 1, 3, 4, None, None, 1, 1]}
 
 
-def choose(num_each):
+def choose(num_each, without=""):
     rollouts = build_rollouts(RANKS)
-    questions = build_questions(8)
-    return choose_examples(rollouts, compute_results(rollouts, questions), "base", "tuned", num_each)
+    rollouts["tuned"] = [rollout for rollout in rollouts["tuned"] if rollout.question_id != without]
+    return choose_examples(rollouts, compute_results(rollouts, build_questions(8)), "base", "tuned", num_each)
 
 
-def test_wins_losses_and_ties_are_all_shown():
-    found = {outcome: {e.question_id for e in choose(8) if e.outcome is outcome} for outcome in Outcome}
-    assert found == {Outcome.WIN: {"q1", "q2", "q7"}, Outcome.LOSS: {"q0", "q5"}, Outcome.TIE: {"q3", "q4", "q6"}}
+def test_every_question_has_an_outcome_and_all_outcomes_are_shown():
+    examples = choose(8)
+    found = {outcome: {e.question_id for e in examples.shown if e.outcome is outcome} for outcome in Outcome}
+    assert found == {
+        Outcome.WON: {"q1", "q2", "q7"},
+        Outcome.LOST: {"q0", "q5"},
+        Outcome.BOTH_FAILED: {"q4"},
+        Outcome.EVEN: {"q3", "q6"},
+    }
+    assert choose(1).counts == {outcome: len(ids) for outcome, ids in found.items()}
+    assert len(choose(1).shown) == 4
 
 
 def test_the_choice_follows_the_hash_of_the_id_and_not_the_size_of_the_change():
     expected = min(("q1", "q2", "q7"), key=lambda id: hashlib.sha256(id.encode()).digest())
-    assert [e.question_id for e in choose(1) if e.outcome is Outcome.WIN] == [expected]
+    assert [e.question_id for e in choose(1).shown if e.outcome is Outcome.WON] == [expected]
 
 
-def test_an_example_holds_the_first_queries_and_their_ranks():
-    [example] = [e for e in choose(8) if e.question_id == "q2"]
-    assert (example.baseline_query, example.baseline_rank) == ("base query 2", None)
-    assert (example.subject_query, example.subject_rank) == ("tuned query 2", 3)
+def test_both_sides_hold_what_their_policy_did():
+    [example] = [e for e in choose(8).shown if e.question_id == "q2"]
+    assert [(side.policy, side.rank) for side in example.sides] == [("base", None), ("tuned", 3)]
+    queries = [side.transcript.exchanges[0].turn.query for side in example.sides if side.transcript]
+    assert queries == ["base query 2", "tuned query 2"]
+
+
+def test_a_side_without_a_rollout_has_no_transcript():
+    [example] = [e for e in choose(8, without="q1").shown if e.question_id == "q1"]
+    assert example.outcome is Outcome.LOST
+    assert example.sides[0].transcript is not None
+    assert example.sides[1].transcript is None
