@@ -7,7 +7,7 @@ from typing import Any
 
 from drag_ray.engine.config import EngineConfig
 from drag_ray.engine.generate import Generation, Request, list_images
-from drag_ray.engine.image_inputs import ImageInputs
+from drag_ray.engine.image_inputs import ImageInputs, ServedImageInputs
 from drag_ray.engine.reasoning import THINK
 from drag_ray.errors import ConfigError, EngineDiedError, PromptTooLongError, RolloutError
 
@@ -27,7 +27,7 @@ class VllmClient:
         ConfigError: the model has no chat template, so there is no way to write a conversation for it.
     """
 
-    def __init__(self, engine: Any, config: EngineConfig, image_inputs: ImageInputs | None = None) -> None:
+    def __init__(self, engine: Any, config: EngineConfig, image_inputs: ImageInputs | ServedImageInputs | None = None) -> None:
         self._engine = engine
         self._image_inputs = image_inputs
         self._tokenizer: Any = engine.get_tokenizer()
@@ -51,6 +51,7 @@ class VllmClient:
             PromptTooLongError: prompt and reply do not fit into the model's context.
             RolloutError: the engine could not answer.
         """
+        from vllm.exceptions import VLLMValidationError
         from vllm.v1.engine.exceptions import EngineDeadError
 
         loop = asyncio.get_running_loop()
@@ -62,6 +63,8 @@ class VllmClient:
             async for output in self._engine.generate(prompt, params, request_id, lora_request=adapter):  # type: ignore[arg-type]
                 if output.finished:
                     return _to_generation(output.outputs[0], prompt_token_ids, opens_reasoning)
+        except VLLMValidationError as error:  # of a prompt whose images it processes itself; others are checked before
+            raise PromptTooLongError(f"vLLM refuses the prompt: {error}") from error
         except EngineDeadError as error:
             raise EngineDiedError(f"vLLM's engine process is gone: {error}") from error
         raise RolloutError(f"vLLM ended request {request_id} without a reply")
