@@ -3,6 +3,9 @@
 Ray puts `ray_` before each name and `_total` behind that of a counter: `ray_drag_ray_turns_total`. Counters only grow, so that
 Prometheus can tell rates from them; `rollout/dashboard.json` is a Grafana dashboard that does. A counter is exported from its
 first step on. Ray takes each value of a histogram for the middle of its bucket, so only its buckets are right.
+
+An endpoint counts its searches beside what Ray Serve and vLLM count: `ray_drag_ray_requests_total`,
+`ray_drag_ray_request_pages_total` and `ray_drag_ray_request_seconds`, by tool and status.
 """
 
 from collections.abc import Mapping, Sequence
@@ -13,6 +16,7 @@ from drag_ray.artifacts import IDENTITY_NAME, read_address
 
 _PREFIX = "drag_ray_"
 _TAG_KEYS = ("run", "stage")
+_REQUEST_DURATIONS_S = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0)
 _DURATIONS_S = (0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0, 1000.0)
 
 
@@ -80,3 +84,37 @@ class RayRecorder:
         """Note how many rollouts the engine works on, and how many wait for a slot."""
         self._running.set(num_running)
         self._waiting.set(num_waiting)
+
+
+class RequestRecorder(Protocol):
+    """Takes what the requests to a search service came to."""
+
+    def add_request(self, tool: str, status: int, duration_s: float, num_pages: int) -> None:
+        """Add a request: to what (`search`, `ask`, `read_page`), its HTTP status, its seconds, and the pages that it found."""
+        ...
+
+
+class NoRequestRecorder:
+    """Forgets everything."""
+
+    def add_request(self, tool: str, status: int, duration_s: float, num_pages: int) -> None: ...
+
+
+class RayRequestRecorder:
+    """Records what an endpoint's requests came to as metrics of its replica's process."""
+
+    def __init__(self) -> None:
+        from ray.util.metrics import Counter, Histogram
+
+        tag_keys = ("tool", "status")
+        self._requests = Counter(_PREFIX + "requests", "requests to the search service", tag_keys)
+        self._pages = Counter(_PREFIX + "request_pages", "pages that requests found", tag_keys)
+        self._seconds = Histogram(_PREFIX + "request_seconds", "duration of a request", list(_REQUEST_DURATIONS_S), tag_keys)
+
+    def add_request(self, tool: str, status: int, duration_s: float, num_pages: int) -> None:
+        """Add a request."""
+        tags = {"tool": tool, "status": str(status)}
+        self._requests.inc(1, tags)
+        if num_pages:  # Ray's counters refuse a step of 0
+            self._pages.inc(num_pages, tags)
+        self._seconds.observe(duration_s, tags)

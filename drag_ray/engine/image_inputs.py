@@ -129,6 +129,32 @@ class ImageInputs:
         return processed
 
 
+class ServedImageInputs:
+    """Makes prompts with images for an engine that other programs' requests reach too.
+
+    vLLM processes the images itself, in turn with those of the other requests: its record of what the engine has cached keeps the
+    order of all of them.
+    """
+
+    def __init__(self, open_image: Callable[[str], Any]) -> None:
+        self._open = open_image
+
+    async def expand(
+        self, prompt_token_ids: Sequence[int], keys: Sequence[str], check_length: Callable[[int], None]
+    ) -> dict[str, Any]:
+        """vLLM's prompt with the images of these keys, whose own tokens only vLLM counts.
+
+        Raises:
+            DataError: an image is missing or cannot be read.
+        """
+        check_length(len(prompt_token_ids))
+        images = await asyncio.to_thread(lambda: [self._open(key) for key in keys])
+        return {"prompt_token_ids": list(prompt_token_ids), "multi_modal_data": {"image": images}}
+
+    def close(self) -> None:
+        """Nothing of its own is open."""
+
+
 def fill_places(token_ids: Sequence[int], image_token_id: int, images: Sequence[ProcessedImage]) -> tuple[list[int], list[Any]]:
     """The prompt with the tokens of each image in place of its mark, and the places of the images in it."""
     if token_ids.count(image_token_id) != len(images):

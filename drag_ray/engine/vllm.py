@@ -16,7 +16,7 @@ from drag_ray.engine.encoder_cache import build_image_options, enlarge_encoder_c
 from drag_ray.engine.frontend import calm_garbage_collector, skip_token_texts
 from drag_ray.engine.generate import Generation, ImageSource, Request
 from drag_ray.engine.image_inputs import ImageInputs
-from drag_ray.engine.vllm_client import VllmClient, say_if_dead
+from drag_ray.engine.vllm_client import VllmClient, translate_errors
 from drag_ray.errors import ConfigError, EngineDiedError
 
 _CPU_BATCHED_TOKENS = 4096
@@ -123,7 +123,7 @@ class VllmEngine(VllmClient):
             config: differs from that of the engine in what does not concern the engine itself (`logprobs`, `seeds`).
             adapters: folders; as many as there are places.
         """
-        with say_if_dead():
+        with translate_errors():
             for adapter in self._adapters.values():
                 await self._engine.remove_lora(adapter.lora_int_id)
         self._adapters = self._number_adapters(adapters)
@@ -131,13 +131,13 @@ class VllmEngine(VllmClient):
 
     async def rest(self) -> None:
         """Free the GPU's memory, until `wake`: the weights wait in main memory. No request may be under way."""
-        with say_if_dead():
+        with translate_errors():
             await self._engine.reset_encoder_cache()
             await self._engine.sleep()
 
     async def wake(self) -> None:
         """Take the GPU's memory again."""
-        with say_if_dead():
+        with translate_errors():
             await self._engine.wake_up()
 
     def _number_adapters(self, adapters: Collection[str]) -> dict[str, Any]:

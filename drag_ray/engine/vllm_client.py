@@ -9,7 +9,7 @@ from typing import Any
 
 from drag_ray.engine.config import EngineConfig
 from drag_ray.engine.generate import Generation, Request, list_images
-from drag_ray.engine.image_inputs import ImageInputs
+from drag_ray.engine.image_inputs import ImageInputs, ServedImageInputs
 from drag_ray.engine.reasoning import THINK
 from drag_ray.errors import ConfigError, EngineDiedError, PromptTooLongError, RolloutError
 
@@ -29,7 +29,7 @@ class VllmClient:
         ConfigError: the model has no chat template, so there is no way to write a conversation for it.
     """
 
-    def __init__(self, engine: Any, config: EngineConfig, image_inputs: ImageInputs | None = None) -> None:
+    def __init__(self, engine: Any, config: EngineConfig, image_inputs: ImageInputs | ServedImageInputs | None = None) -> None:
         self._engine = engine
         self._image_inputs = image_inputs
         self._tokenizer: Any = engine.get_tokenizer()
@@ -62,7 +62,7 @@ class VllmClient:
         prompt = await self._build_prompt(prompt_token_ids, request)
         params = self._build_sampling_params(request)
         request_id = f"rollout-{next(self._request_numbers)}"
-        with say_if_dead():
+        with translate_errors():
             async for output in self._engine.generate(prompt, params, request_id, lora_request=adapter):  # type: ignore[arg-type]
                 if output.finished:
                     return _to_generation(output.outputs[0], prompt_token_ids, opens_reasoning)
@@ -121,12 +121,15 @@ class VllmClient:
 
 
 @contextlib.contextmanager
-def say_if_dead() -> Generator[None]:
-    """Raise vLLM's error of a dead engine as our own."""
+def translate_errors() -> Generator[None]:
+    """Raise vLLM's errors as our own."""
+    from vllm.exceptions import VLLMValidationError
     from vllm.v1.engine.exceptions import EngineDeadError
 
     try:
         yield
+    except VLLMValidationError as error:  # of a prompt whose images it processes itself; others are checked before
+        raise PromptTooLongError(f"vLLM refuses the prompt: {error}") from error
     except EngineDeadError as error:
         raise EngineDiedError(f"vLLM's engine process is gone: {error}") from error
 

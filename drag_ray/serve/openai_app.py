@@ -10,10 +10,13 @@ from pathlib import Path
 from typing import Any
 
 from drag_ray.agent.record import AgentRecord
+from drag_ray.corpus import page_images
 from drag_ray.engine.adapter import read_base_model
 from drag_ray.engine.config import EngineConfig
+from drag_ray.engine.image_inputs import ServedImageInputs
 from drag_ray.engine.vllm import build_engine_args, count_adapter_places
 from drag_ray.engine.vllm_client import VllmClient
+from drag_ray.metrics import RayRequestRecorder
 from drag_ray.search.searcher import Searcher
 from drag_ray.serve.guard import Guard, Rules
 from drag_ray.serve.key import KeyHash
@@ -76,8 +79,12 @@ def _build_search_service(settings: AppSettings, engine: Any, adapters: Mapping[
         return None
     default_name = next(iter(settings.adapters), settings.served_name)
     models = ServedModels(adapters, settings.served_name, default_name, settings.agent)
-    client = VllmClient(engine, settings.engine.model_copy(update={"logprobs": False}))
-    return SearchService(Searcher(Path(settings.index_dir)), models, client.draw, settings.limits)
+    index_dir = Path(settings.index_dir)
+    images_dir = index_dir.parent / page_images.DIR_NAME
+    images = ServedImageInputs(page_images.PageImages(images_dir).open) if images_dir.is_dir() else None
+    client = VllmClient(engine, settings.engine.model_copy(update={"logprobs": False}), images)
+    searcher = Searcher(index_dir)
+    return SearchService(searcher, models, client.draw, settings.limits, RayRequestRecorder())
 
 
 def build_serving_args(settings: AppSettings) -> Any:

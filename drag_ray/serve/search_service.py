@@ -2,7 +2,9 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Awaitable, Callable
+import time
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
+from contextlib import contextmanager
 from typing import Any
 
 from drag_ray.agent.config import AgentConfig
@@ -10,9 +12,10 @@ from drag_ray.agent.environment import SearchEnvironment
 from drag_ray.agent.rollout import Policy, Rollouts, RolloutTask
 from drag_ray.engine.generate import Generation, Request
 from drag_ray.errors import EngineDiedError
+from drag_ray.metrics import NoRequestRecorder, RequestRecorder
 from drag_ray.search.config import SYNTAX_HELP
 from drag_ray.search.searcher import Searcher
-from drag_ray.serve.answers import AskAnswer, Describer, PageAnswer, SearchAnswer, TurnAnswer
+from drag_ray.serve.answers import AskAnswer, Describer, FoundPage, PageAnswer, SearchAnswer, TurnAnswer
 from drag_ray.serve.limits import Limits, RefusalError
 from drag_ray.serve.requests import AskRequest, QuestionRequest, SearchRequest
 from drag_ray.serve.served_models import ServedModel, ServedModels
@@ -20,6 +23,9 @@ from drag_ray.types import Question, StopReason, Trajectory, Turn
 
 DrawFn = Callable[[Request, Any], Awaitable[Generation]]
 """From a request and vLLM's `LoRARequest`, or None, to the reply. Raises what a `GenerateFn` does."""
+
+_HUNG_UP = 499
+"""The status of a request whose client did not wait, as nginx counts it."""
 
 _logger = logging.getLogger(__name__)
 
@@ -32,13 +38,22 @@ class SearchService:
         models: who is asked.
         draw: draws a reply.
         limits: what a request may take.
+        recorder: is told of each request.
     """
 
-    def __init__(self, searcher: Searcher, models: ServedModels, draw: DrawFn, limits: Limits) -> None:
+    def __init__(
+        self,
+        searcher: Searcher,
+        models: ServedModels,
+        draw: DrawFn,
+        limits: Limits,
+        recorder: RequestRecorder | None = None,
+    ) -> None:
         self._searcher = searcher
         self._models = models
         self._draw = draw
         self._limits = limits
+        self._recorder = recorder or NoRequestRecorder()
 
     async def search(self, request: SearchRequest) -> SearchAnswer:
         """The pages that a model's first search finds.
@@ -46,12 +61,15 @@ class SearchService:
         Raises:
             RefusalError: the question is too long, there is no such model, or the search failed.
         """
-        model, agent = self._choose(request)
-        top_k = request.top_k or agent.depth
-        rollouts = self._build_rollouts(model, agent, depth=max(agent.depth, top_k), max_turns=1)
-        trajectory = _refuse_failed(await _run(rollouts, _build_task(request, model)))
-        describer = Describer(self._searcher, agent, request.question)
-        return await asyncio.to_thread(describer.describe_search, trajectory, top_k)
+        with self._record("search") as found:
+            model, agent = self._choose(request)
+            top_k = request.top_k or agent.depth
+            rollouts = self._build_rollouts(model, agent, depth=max(agent.depth, top_k), max_turns=1)
+            trajectory = _refuse_failed(await _run(rollouts, _build_task(request, model)))
+            describer = Describer(self._searcher, agent, request.question)
+            answer = await asyncio.to_thread(describer.describe_search, trajectory, top_k)
+            found += answer.pages
+        return answer
 
     async def ask(self, request: AskRequest) -> AsyncGenerator[TurnAnswer | AskAnswer]:
         """Each turn of the agent as soon as it is over, and then the answer. Who stops to listen ends the agent's work.
@@ -59,20 +77,22 @@ class SearchService:
         Raises:
             RefusalError: as `search`, also after some turns.
         """
-        model, agent = self._choose(request)
-        describer = Describer(self._searcher, agent, request.question)
-        taken: asyncio.Queue[Turn | None] = asyncio.Queue()
-        rollouts = self._build_rollouts(model, agent, agent.depth, agent.max_iterations)
-        running = asyncio.create_task(_run(rollouts, _build_task(request, model), taken.put_nowait))
-        running.add_done_callback(lambda _: taken.put_nowait(None))
-        turns: list[TurnAnswer] = []
-        try:
-            while turn := await taken.get():
-                turns.append(await asyncio.to_thread(describer.describe_turn, turn))
-                yield turns[-1]
-            yield await asyncio.to_thread(describer.describe_answer, _refuse_failed(await running), turns)
-        finally:
-            running.cancel()
+        with self._record("ask") as found:
+            model, agent = self._choose(request)
+            describer = Describer(self._searcher, agent, request.question)
+            taken: asyncio.Queue[Turn | None] = asyncio.Queue()
+            rollouts = self._build_rollouts(model, agent, agent.depth, agent.max_iterations)
+            running = asyncio.create_task(_run(rollouts, _build_task(request, model), taken.put_nowait))
+            running.add_done_callback(lambda _: taken.put_nowait(None))
+            turns: list[TurnAnswer] = []
+            try:
+                while turn := await taken.get():
+                    turns.append(await asyncio.to_thread(describer.describe_turn, turn))
+                    found += turns[-1].pages
+                    yield turns[-1]
+                yield await asyncio.to_thread(describer.describe_answer, _refuse_failed(await running), turns)
+            finally:
+                running.cancel()
 
     async def read_page(self, file: str, page_number: int) -> PageAnswer:
         """The text of a page.
@@ -80,10 +100,30 @@ class SearchService:
         Raises:
             RefusalError: the index does not have it.
         """
-        page = await asyncio.to_thread(self._searcher.find_page, file, page_number)
-        if page is None:
-            raise RefusalError(404, f"{file[:200]!r}, page {page_number}: not in the index. Pages are counted from 1.")
+        with self._record("read_page"):
+            page = await asyncio.to_thread(self._searcher.find_page, file, page_number)
+            if page is None:
+                raise RefusalError(404, f"{file[:200]!r}, page {page_number}: not in the index. Pages are counted from 1.")
         return PageAnswer(file=page.file, page_number=page.page_number, total_pages=page.total_pages, text=page.text)
+
+    @contextmanager
+    def _record(self, tool: str) -> Generator[list[FoundPage]]:
+        """Record a request when it is over; the list takes the pages that it finds."""
+        started, status = time.perf_counter(), 200
+        found: list[FoundPage] = []
+        try:
+            yield found
+        except RefusalError as refusal:
+            status = refusal.status
+            raise
+        except (asyncio.CancelledError, GeneratorExit):
+            status = _HUNG_UP
+            raise
+        except Exception:
+            status = 500
+            raise
+        finally:
+            self._recorder.add_request(tool, status, time.perf_counter() - started, len(found))
 
     def _choose(self, request: QuestionRequest) -> tuple[ServedModel, AgentConfig]:
         """Who is asked, and as what agent: as it was trained, but for what the request says."""

@@ -20,6 +20,7 @@ from transformers import AutoConfig, AutoProcessor, AutoTokenizer, Qwen3VLForCon
 
 from drag_ray import artifacts, schemas
 from drag_ray.agent.config import AgentConfig
+from drag_ray.agent.record import AgentRecord
 from drag_ray.agent.rollout import Policy
 from drag_ray.corpus.config import CorpusConfig
 from drag_ray.corpus.documents import Span, read_document
@@ -29,15 +30,19 @@ from drag_ray.engine.config import EngineConfig
 from drag_ray.engine.embedded import embedded_model_dir
 from drag_ray.engine.encoder_cache import build_image_options
 from drag_ray.engine.generate import Generation, ImageSource, Request, list_images
-from drag_ray.engine.image_inputs import ImageInputs
+from drag_ray.engine.image_inputs import ImageInputs, ServedImageInputs
 from drag_ray.engine.sampling import PRESETS
 from drag_ray.engine.vllm import VllmEngine, build_engine_args
+from drag_ray.engine.vllm_client import VllmClient
+from drag_ray.errors import PromptTooLongError
 from drag_ray.rollout import journal
 from drag_ray.rollout.options import WorkerOptions
 from drag_ray.rollout.plan import build_plan, cut_chunks
 from drag_ray.rollout.worker import RolloutWorker
 from drag_ray.search.config import SearchConfig
 from drag_ray.search.index import build_index
+from drag_ray.serve.limits import Limits
+from drag_ray.serve.openai_app import AppSettings, build_serving_args
 from drag_ray.types import Page, Trajectory
 
 NUM_PAGES = 3
@@ -107,7 +112,7 @@ def roll_out_and_look(options: WorkerOptions, requests: list[Request], results: 
 def collected(
     pages: tuple[Path, list[Page]], tmp_path_factory: pytest.TempPathFactory
 ) -> tuple[Trajectory, list[Generation], Path]:
-    """One rollout of the script over those pages, replies to three requests with images, and the model's folder."""
+    """One rollout of the script over those pages, replies to requests with images, and the model's folder."""
     folder = tmp_path_factory.mktemp("run")
     model_dir = write_model(folder / "model", embedded_model_dir(), SHAPES_TINY, max_pixels=256 * 256)
     write_random_weights(model_dir)
@@ -165,6 +170,42 @@ def test_the_model_sees_what_is_on_the_pages(collected, pages) -> None:
     assert generation.completion_logprobs == pytest.approx(compute_expected(generation, first, third), abs=0.02)
     assert generation.completion_logprobs != pytest.approx(compute_expected(generation, second, third), abs=0.02)
     assert again.completion_logprobs == pytest.approx(generation.completion_logprobs, abs=1e-3)
+
+
+def draw_as_served(settings: AppSettings, images_dir: Path, request: Request, results: Connection) -> None:
+    """Send the reply of an endpoint's engine to a request, and whether a longer one is refused. In a process of its own."""
+    from vllm.v1.engine.async_llm import AsyncLLM
+
+    async def run() -> tuple[Generation, str]:
+        engine = AsyncLLM.from_engine_args(build_serving_args(settings))
+        client = VllmClient(engine, settings.engine, ServedImageInputs(PageImages(images_dir).open))
+        generation = await client.draw(request)
+        filling = {"type": "text", "text": " a" * 4000}  # without the images it would fit
+        content = [filling, *request.messages[0]["content"]]
+        try:
+            await client.draw(dataclasses.replace(request, messages=({"role": "user", "content": content},)))
+        except PromptTooLongError as error:
+            return generation, str(error)
+        return generation, ""
+
+    results.send(asyncio.run(run()))
+
+
+def test_an_endpoint_shows_the_model_the_same_images_as_a_collection(collected, pages) -> None:
+    _, (generation, _), model_dir = collected
+    settings = AppSettings(
+        engine=EngineConfig(model=str(model_dir), dtype="float32", max_model_len=4096, enforce_eager=True),
+        served_name="base",
+        adapters={},
+        max_lora_rank=16,
+        limits=Limits(max_body_mib=1, max_tokens=100, max_sequences=8, max_question_chars=100),
+        agent=AgentRecord(agent=AgentConfig(page_view="image")),
+    )
+    request = look_at(pages[1][0].image, pages[1][2].image)
+    served, refusal = run_in_process(draw_as_served, settings, pages[0] / DIR_NAME, request)
+    assert (served.completion_token_ids, served.finish_reason) == (generation.completion_token_ids, generation.finish_reason)
+    assert served.completion_logprobs == pytest.approx(generation.completion_logprobs, abs=1e-3)
+    assert "maximum model length" in refusal
 
 
 def test_images_processed_side_by_side_are_those_processed_one_by_one(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -206,6 +207,21 @@ async def test_the_tools_of_the_endpoint_find_what_its_routes_find(endpoint: End
         assert page.structured_content["text"] == PAGES[0].text
         missing = await tools.call_tool("read_page", {"file": "iam.pdf", "page_number": 5})
         assert missing.is_error
+
+
+def test_searches_are_counted_as_metrics_of_ray(endpoint: Endpoint, client: openai.OpenAI) -> None:
+    client.post("/search", cast_to=object, body={"question": ASKED, "model": "base"})
+    [discovery] = endpoint.ray_dir.rglob("session_2*/prom_metrics_service_discovery.json")
+    [address] = {target for entry in json.loads(discovery.read_text()) for target in entry["targets"][:1]}
+    wanted = {f"ray_drag_ray_{name}" for name in ("requests_total", "request_pages_total", "request_seconds_count")}
+    deadline = time.monotonic() + 60  # they are reported every few seconds
+    counted: set[str] = set()
+    while counted != wanted:
+        assert time.monotonic() < deadline, counted
+        time.sleep(1)
+        lines = httpx.get(f"http://{address}/metrics").text.splitlines()
+        found = [line for line in lines if 'tool="search"' in line and 'status="200"' in line]
+        counted = {line.partition("{")[0] for line in found} & wanted
 
 
 def test_bad_questions_are_refused_and_the_engine_lives_on(client: openai.OpenAI) -> None:

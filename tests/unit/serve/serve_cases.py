@@ -33,18 +33,19 @@ LIMITS = Limits(max_body_mib=1, max_tokens=40, max_sequences=8, max_question_cha
 
 
 class Served:
-    """An endpoint whose engine replies with `script`; it notes with which adapter each request was drawn."""
+    """An endpoint whose engine replies with `script`; it notes with which adapter a request was drawn, and what is recorded."""
 
     def __init__(self, searcher: Searcher | None, tuned_dir: Path, script: Callable[[Request], str]) -> None:
         self.engine = ScriptedEngine(script)
         self.drawn_with: list[str] = []
+        self.recorded: list[tuple[str, int, int]] = []
         self.adapters = {"tuned": SimpleNamespace(lora_name="tuned", lora_path=str(tuned_dir))}
         self.app = Starlette()
         add_search_routes(self.app)
         add_mcp_route(self.app)
         self.app.add_route("/v1/models", lambda request: JSONResponse({"data": []}))  # vLLM's
         models = ServedModels(self.adapters, "base", "tuned", OWN)
-        self.service = SearchService(searcher, models, self._draw, LIMITS) if searcher else None
+        self.service = SearchService(searcher, models, self._draw, LIMITS, self) if searcher else None
         self.app.state.search_service = self.service
 
     def guard(self, key: str = "") -> Guard:
@@ -61,6 +62,10 @@ class Served:
         yield f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
         server.should_exit = True
         thread.join()
+
+    def add_request(self, tool: str, status: int, duration_s: float, num_pages: int) -> None:
+        assert 0 < duration_s < 60
+        self.recorded.append((tool, status, num_pages))
 
     async def _draw(self, request: Request, adapter: Any) -> Generation:
         self.drawn_with.append(adapter.lora_name if adapter else "")

@@ -16,6 +16,7 @@ from drag_ray.engine.generate import Request
 from drag_ray.engine.sampling import PRESETS
 from drag_ray.errors import EngineDiedError, PromptTooLongError, RolloutError
 from drag_ray.search.searcher import Searcher
+from drag_ray.serve.limits import RefusalError
 from drag_ray.serve.requests import AskRequest
 
 QUESTION = "How fast may the rotor turn?"
@@ -188,6 +189,32 @@ async def test_who_hangs_up_ends_the_work_of_the_agent(serve: Serve) -> None:
     num_requests = len(served.engine.requests)
     await asyncio.sleep(0.05)
     assert len(served.engine.requests) == num_requests < OWN.agent.max_iterations
+    assert served.recorded == [("ask", 499, 1)]
+
+
+async def test_every_request_is_recorded_with_its_status_and_its_pages(serve: Serve) -> None:
+    def reply(request: Request) -> str:
+        if "fail" in request.messages[-1]["content"]:
+            raise RolloutError("gone")
+        return "<search>rotor</search>"
+
+    served = serve(reply)
+    served.post("/v1/search", question=QUESTION)
+    served.post("/v1/search", question="fail")
+    served.post("/v1/ask", question=QUESTION, model="base", stream=True)
+    served.post("/v1/ask", question=QUESTION, model="nobody")
+    assert served.service
+    await served.service.read_page("b.pdf", 2)
+    with pytest.raises(RefusalError):
+        await served.service.read_page("b.pdf", 1)
+    assert served.recorded == [
+        ("search", 200, 2),
+        ("search", 500, 0),
+        ("ask", 200, 3),
+        ("ask", 404, 0),
+        ("read_page", 200, 0),
+        ("read_page", 404, 0),
+    ]
 
 
 def test_without_an_index_the_routes_say_what_to_do(serve: Serve) -> None:
