@@ -1,5 +1,7 @@
 """How the engines of a collection share the cluster."""
 
+from typing import Any
+
 import pytest
 
 from drag_ray.engine.config import EngineConfig
@@ -19,7 +21,7 @@ from drag_ray.rollout.pool import Pool, share_gpu, size_pool
         ({"num_engines": 3, "engines_per_gpu": 2}, 1, 8, Pool(3, 3, 1, 0.5)),
     ],
 )
-def test_engines_on_gpus(settings: dict[str, int], tensor_parallel_size: int, num_gpus: int, expected: Pool) -> None:
+def test_engines_on_gpus(settings: dict[str, Any], tensor_parallel_size: int, num_gpus: int, expected: Pool) -> None:
     engine = EngineConfig(tensor_parallel_size=tensor_parallel_size)
     assert size_pool(RolloutConfig(**settings), engine, use_gpu=True, num_gpus=num_gpus) == expected
 
