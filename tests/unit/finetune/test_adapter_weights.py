@@ -40,7 +40,7 @@ def test_a_broken_adapter_is_not_published(
 ) -> None:
     checkpoint = ray.train.Checkpoint.from_directory(write_adapter(tmp_path / "checkpoint", **values))
     with pytest.raises(error, match=message):
-        stage._publish(checkpoint, str(embedded_model_dir()), None, tmp_path, False, "float32")
+        stage._publish(checkpoint, str(embedded_model_dir()), None, None, tmp_path, False, "float32")
     assert not (tmp_path / ADAPTER_DIR_NAME).exists()
 
 
