@@ -130,9 +130,9 @@ class VllmEngine(VllmClient):
         self.reply_as(config)
 
     async def rest(self) -> None:
-        """Free the GPU's memory, until `wake`: the weights wait in main memory. No request may be under way."""
+        """Free the GPU's memory, until `wake`: the weights wait in main memory, and caches are emptied. No request may be under
+        way."""
         with translate_errors():
-            await self._engine.reset_encoder_cache()
             await self._engine.sleep()
 
     async def wake(self) -> None:

@@ -14,6 +14,7 @@ from mcp.server.mcpserver.exceptions import ToolError
 from mcp.server.transport_security import TransportSecuritySettings
 from mcp.types import ToolAnnotations
 from pydantic import BaseModel, Field, ValidationError
+from starlette.routing import Route
 
 from drag_ray import __version__
 from drag_ray.serve.answers import Answer, AskAnswer, PageAnswer, SearchAnswer
@@ -46,7 +47,9 @@ def add_mcp_route(app: Any) -> None:
     mounted = server.streamable_http_app(
         streamable_http_path=MCP_PATH, json_response=True, stateless_http=True, transport_security=security
     )
-    app.router.routes.extend(mounted.routes)
+    # Without sessions there is no stream to listen to and none to end, so POST is all.
+    routes = (route for route in mounted.routes if isinstance(route, Route))
+    app.router.routes.extend(Route(route.path, route.endpoint, methods=["POST"]) for route in routes)
     enter_app = app.router.lifespan_context
 
     @asynccontextmanager

@@ -22,12 +22,19 @@ REQUEST = Request(({"role": "user", "content": "Where do gulls sleep?"},), PRESE
 
 
 def write(adapters: Sequence[str], names: Sequence[str], results: Connection) -> None:
-    """Reply to the request with each of these adapters, all at the same time. In a process of its own."""
+    """Reply to the request with each of these adapters, all at the same time, and again after a rest in which they change places.
+
+    In a process of its own.
+    """
 
     async def run() -> list[Generation]:
         config = EngineConfig(dtype="float32", max_model_len=256, enforce_eager=True)
         engine = VllmEngine(config, adapters=adapters)
-        return list(await asyncio.gather(*(engine(replace(REQUEST, adapter=name)) for name in names)))
+        replies = list(await asyncio.gather(*(engine(replace(REQUEST, adapter=name)) for name in names)))
+        await engine.rest()  # on a CPU nothing is freed, but the engine stops, and goes on when it is woken
+        await engine.wake()
+        await engine.begin(config, adapters[::-1])
+        return replies + list(await asyncio.gather(*(engine(replace(REQUEST, adapter=name)) for name in names)))
 
     results.send(asyncio.run(run()))
 
@@ -48,7 +55,7 @@ def replies(tmp_path_factory: pytest.TempPathFactory) -> list[tuple[str, Generat
     folder = tmp_path_factory.mktemp("adapters")
     adapters = [make_adapter(folder / name, seed) for seed, name in enumerate(("first", "second", "third"))]
     names = ["", *adapters] * 4
-    return list(zip(names, run_in_process(write, adapters, names), strict=True))
+    return list(zip(names * 2, run_in_process(write, adapters, names), strict=True))
 
 
 def test_every_reply_is_that_of_its_own_adapter(replies: list[tuple[str, Generation]]) -> None:

@@ -41,6 +41,7 @@ def wait_for_a_checkpoint(run_dir: Path, driver: psutil.Process) -> None:
         time.sleep(0.05)
 
 
+@pytest.mark.slow
 def test_a_killed_driver_takes_its_workers_along_and_the_next_one_goes_on(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
