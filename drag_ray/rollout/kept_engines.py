@@ -28,8 +28,8 @@ from drag_ray.rollout.folder import LOGS_DIR_NAME
 from drag_ray.rollout.options import WorkerOptions, count_images, list_adapters
 from drag_ray.rollout.pool import Pool
 
-_ADAPTER_PLACES = 8
-"""adapters that a kept engine on a GPU has room for: more are compared in no stage of the recipes"""
+_ADAPTER_PLACES = 4
+"""adapters that a kept engine on a GPU has room for: as many as the recipe's evaluation compares, and those of its rounds"""
 _MAX_REQUESTS = 100_000
 """at the same time; how many there are is for the workers to say"""
 _CLOSE_S = 30
