@@ -213,6 +213,18 @@ def free_gpus() -> float:
     return _OTHER_SHARE if keeper is not None and ray.get(keeper.rest.remote()) else 1
 
 
+def run_task(function: Callable[..., _Result], call: tuple[Any, ...], num_gpus: float) -> _Result:
+    """The result of `function(*call)`, computed by a Ray task with a CPU and so many GPUs. What it raises is raised here."""
+    import ray
+    from ray.exceptions import RayTaskError
+
+    task: Any = ray.remote(function).options(num_cpus=1, num_gpus=num_gpus)
+    try:
+        return ray.get(task.remote(*call))
+    except RayTaskError as error:
+        raise error.cause from error
+
+
 def run_tasks(function: Callable[..., _Result], calls: Sequence[tuple[Any, ...]]) -> Iterator[_Result]:
     """The result of `function(*call)` for each call in its order, computed by Ray tasks that take a CPU each.
 

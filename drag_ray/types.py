@@ -10,6 +10,9 @@ the *depth* (at least top_k) is how far the ranking is recorded for evaluation.
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import TypeVar
+
+_Item = TypeVar("_Item")
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,16 +66,20 @@ class Hit:
     score: float
 
 
-class Hits(list[Hit]):
+class Found(list[_Item]):
     """What a query finds, best first.
 
     Attributes:
         is_partial: parts of the query would have cost more than a query may (`search.max_query_ms`), and were left out.
     """
 
-    def __init__(self, hits: Iterable[Hit] = (), is_partial: bool = False) -> None:
-        super().__init__(hits)
+    def __init__(self, items: Iterable[_Item] = (), is_partial: bool = False) -> None:
+        super().__init__(items)
         self.is_partial = is_partial
+
+
+class Hits(Found[Hit]):
+    """The pages that a query finds."""
 
 
 class ActionKind(StrEnum):

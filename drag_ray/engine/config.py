@@ -49,9 +49,18 @@ class EndpointConfig(BaseConfig):
             )
         return value
 
+    @property
+    def has_prices(self) -> bool:
+        """Whether it is known what tokens cost."""
+        return self.prompt_price > 0 or self.completion_price > 0
+
+    def compute_cost(self, num_prompt_tokens: int, num_completion_tokens: int) -> float:
+        """What so many tokens cost, in the currency of the prices."""
+        return (num_prompt_tokens * self.prompt_price + num_completion_tokens * self.completion_price) / 1e6
+
     @model_validator(mode="after")
     def _can_tell_what_is_spent(self) -> "EndpointConfig":
-        if self.budget and not (self.prompt_price or self.completion_price):
+        if self.budget and not self.has_prices:
             raise ValueError("a budget needs prices: set prompt_price and completion_price")
         return self
 

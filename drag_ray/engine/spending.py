@@ -8,6 +8,8 @@ from drag_ray.engine.config import EndpointConfig
 from drag_ray.engine.generate import Usage
 from drag_ray.errors import BudgetError
 
+SPENDING_NAME = "spending.jsonl"
+
 
 class Spending:
     """The tokens of all replies so far, in a file with a line for each, so that who goes on knows what is spent.
@@ -28,8 +30,7 @@ class Spending:
     def compute_cost(self) -> float:
         """The price of all replies, those that other processes were given among them, in the currency of the prices."""
         self._read_on()
-        terms = self._terms
-        return (self._num_prompt_tokens * terms.prompt_price + self._num_completion_tokens * terms.completion_price) / 1e6
+        return self._terms.compute_cost(self._num_prompt_tokens, self._num_completion_tokens)
 
     def add(self, usage: Usage) -> None:
         """Write down a reply."""

@@ -18,7 +18,7 @@ from drag_ray.engine.endpoint import EndpointEngine
 from drag_ray.engine.generate import GenerateFn, Request
 from drag_ray.engine.reasoning import THINK
 from drag_ray.engine.sampling import PRESETS
-from drag_ray.engine.spending import Spending
+from drag_ray.engine.spending import SPENDING_NAME, Spending
 from drag_ray.engine.vllm import VllmEngine
 from drag_ray.errors import RolloutError, TooManyFailuresError
 from drag_ray.evaluate.config import JudgeConfig
@@ -28,7 +28,6 @@ from drag_ray.types import Trajectory
 
 JUDGE_DIR_NAME = "judge"
 JUDGEMENTS_NAME = "judgements.jsonl"
-SPENDING_NAME = "spending.jsonl"
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,8 +77,7 @@ class Judgements:
         """Who judged, how many verdicts there are, and what they took."""
         found = list(self.by_case.values())
         read, written = sum(one.prompt_tokens for one in found), sum(one.completion_tokens for one in found)
-        terms = config.engine.endpoint
-        cost = (read * terms.prompt_price + written * terms.completion_price) / 1e6
+        cost = config.engine.endpoint.compute_cost(read, written)
         return (
             f"Answers were judged by {config.engine.model}, as correct, partial or incorrect (1, .5, 0): {len(found):,} replies, "
             f"{sum(not one.verdict for one in found)} of them without a verdict; {read:,} tokens read, {written:,} written"

@@ -125,11 +125,20 @@ def read_question_weights(path: Path) -> dict[str, float]:
         ArtifactError: it has not finished.
         DamageError: its files are not what was written.
     """
+    context = read_context(_read_comparison(_open_evaluation(path))["context"])
+    return {policy: found.weight for policy, found in context.question_weights.items()}
+
+
+def _open_evaluation(path: Path) -> Path:
+    """The folder of a finished evaluation, which is as it was written. Errors are those of `read_outcome`."""
     stage_dir = find_evaluation(path) or path
     artifacts.require_manifest(stage_dir, "python jobs/evaluate.py")
     refuse_damage(stage_dir, whole=True)
-    comparison = json.loads((stage_dir / COMPARISON_NAME).read_text(encoding="utf-8"))
-    return {policy: found.weight for policy, found in read_context(comparison["context"]).question_weights.items()}
+    return stage_dir
+
+
+def _read_comparison(stage_dir: Path) -> dict[str, Any]:
+    return json.loads((stage_dir / COMPARISON_NAME).read_text(encoding="utf-8"))
 
 
 def read_outcome(path: Path) -> Outcome:
@@ -143,14 +152,12 @@ def read_outcome(path: Path) -> Outcome:
         DamageError: its files are not what was written.
         DataError: it is of an earlier version, which kept no trajectories, or they cannot be read.
     """
-    stage_dir = find_evaluation(path) or path
-    artifacts.require_manifest(stage_dir, "python jobs/evaluate.py")
-    refuse_damage(stage_dir, whole=True)
+    stage_dir = _open_evaluation(path)
     if not (stage_dir / TRAJECTORIES_PATH).is_file():
         raise DataError(f"{stage_dir}: no {TRAJECTORIES_PATH}, as of an earlier version. Evaluate again: python jobs/evaluate.py")
     questions = schemas.read_table(stage_dir / QUESTIONS_NAME, schemas.QUESTIONS).to_pylist()
     trajectories: dict[str, list[Trajectory]] = {}
     for row in schemas.read_table(stage_dir / TRAJECTORIES_PATH, schemas.TRAJECTORIES).to_pylist():
         trajectories.setdefault(row["policy"], []).append(schemas.to_trajectory(row))
-    comparison = json.loads((stage_dir / COMPARISON_NAME).read_text(encoding="utf-8"))
+    comparison = _read_comparison(stage_dir)
     return Outcome(stage_dir, [schemas.to_question(row) for row in questions], trajectories, comparison)

@@ -6,11 +6,7 @@ All are greedy but those that choose among several replies, which are drawn.
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import ray
-from ray.exceptions import RayTaskError
-
-from drag_ray.cluster import free_gpus, takes_gpus
-from drag_ray.errors import DragRayError
+from drag_ray.cluster import free_gpus, run_task, takes_gpus
 from drag_ray.evaluate.comparison import compare
 from drag_ray.evaluate.config import EvaluateSections
 from drag_ray.evaluate.console import format_console
@@ -18,6 +14,7 @@ from drag_ray.evaluate.context import build_context
 from drag_ray.evaluate.judgements import JUDGE_DIR_NAME, Judgements, apply_judgements, judge_answers
 from drag_ray.evaluate.outcome import REPORT_NAME, write_comparison, write_rollouts
 from drag_ray.evaluate.policies import BASE_NAME, choose_models, choose_subject, find_prices
+from drag_ray.evaluate.question_result import QuestionResult
 from drag_ray.evaluate.question_weights import FoundWeight, apply_found_weights
 from drag_ray.evaluate.questions import check_weighable, draw_held_out, draw_validation
 from drag_ray.evaluate.results import compute_results
@@ -58,13 +55,7 @@ def run(sections: EvaluateSections, inputs: Inputs, folder: StageFolder) -> dict
         trajectories, weights = apply_found_weights(trajectories, weighed, settings.question_weights, index)
     results, judge, judged = compute_results(trajectories, questions), "", dict[str, int]()
     if settings.judge.enabled:
-        judgements = _judge(trajectories, sections, folder)
-        results = apply_judgements(results, trajectories, judgements)
-        judge = judgements.describe(settings.judge)
-        judged = {
-            "judged": len(judgements.by_case),
-            "unjudged": sum(row.is_unjudged for rows in results.values() for row in rows),
-        }
+        results, judge, judged = _apply_judge(results, trajectories, sections, folder)
     # Before training the question is whether the model itself beats the first baseline.
     trained = choose_subject(models, list(baselines))
     baseline, subject = (BASE_NAME, trained) if trained else (next(iter(results)), BASE_NAME)
@@ -86,6 +77,20 @@ def run(sections: EvaluateSections, inputs: Inputs, folder: StageFolder) -> dict
     return {"questions": len(questions), "policies": len(trajectories), **summed, **judged, **first_hits}
 
 
+def _apply_judge(
+    results: Mapping[str, Sequence[QuestionResult]],
+    trajectories: Mapping[str, Sequence[Trajectory]],
+    sections: EvaluateSections,
+    folder: StageFolder,
+) -> tuple[dict[str, list[QuestionResult]], str, dict[str, int]]:
+    """The results with the judge's scores, who has judged, and counts of what was judged and what was not."""
+    judgements = _judge(trajectories, sections, folder)
+    judged = apply_judgements(results, trajectories, judgements)
+    num_unjudged = sum(row.is_unjudged for rows in judged.values() for row in rows)
+    counts = {"judged": len(judgements.by_case), "unjudged": num_unjudged}
+    return judged, judgements.describe(sections.evaluate.judge), counts
+
+
 def _judge(trajectories: Mapping[str, Sequence[Trajectory]], sections: EvaluateSections, folder: StageFolder) -> Judgements:
     """Have the answers judged: here by an endpoint, by a local model in a process that has its GPUs."""
     judge, rate = sections.evaluate.judge, sections.rollout.max_failure_rate
@@ -94,10 +99,4 @@ def _judge(trajectories: Mapping[str, Sequence[Trajectory]], sections: EvaluateS
     if engine.backend == "openai":
         return judge_answers(*call)
     gpus = engine.tensor_parallel_size if engine.tensor_parallel_size > 1 else free_gpus()
-    task: Any = ray.remote(num_cpus=1, num_gpus=gpus if takes_gpus(engine.device) else 0)(judge_answers)
-    try:
-        return ray.get(task.remote(*call))
-    except RayTaskError as error:
-        if not isinstance(error.cause, DragRayError):
-            raise
-        raise type(error.cause)(str(error.cause)) from None
+    return run_task(judge_answers, call, num_gpus=gpus if takes_gpus(engine.device) else 0)

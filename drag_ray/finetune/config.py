@@ -29,7 +29,7 @@ class FinetuneConfig(Methods):
     adapter on the base model"""
     epochs: float = Field(default=2.0, gt=0)
     """passes over the training rows"""
-    learning_rate: float = Field(default=2e-4, gt=0, allow_inf_nan=False)
+    learning_rate: float = Field(default=2e-4, gt=0)
     """highest learning rate; it warms up from the first step on, then falls as a cosine"""
     batch_size: int = Field(default=4, ge=1)
     """rows a worker takes at once"""

@@ -19,7 +19,6 @@ BEGUN_DIR_NAME = "begun"
 RUNNING_DIR_NAME = "running"
 RESET_NAME = "reset_failures"
 LOGS_DIR_NAME = "logs"
-SPENDING_NAME = "spending.jsonl"
 
 OWN_FILES = (CORRUPT_DIR_NAME, BEGUN_DIR_NAME, RUNNING_DIR_NAME, RESET_NAME, LOGS_DIR_NAME)
 """What nobody reads but the run itself."""

@@ -14,10 +14,10 @@ from drag_ray.engine.adapter import check_adapter
 from drag_ray.engine.config import EngineConfig
 from drag_ray.engine.endpoint import build_endpoint_engine
 from drag_ray.engine.generate import GenerateFn, ImageSource
+from drag_ray.engine.spending import SPENDING_NAME
 from drag_ray.engine.vllm import VllmEngine
 from drag_ray.errors import ConfigError
 from drag_ray.rollout.config import RolloutConfig
-from drag_ray.rollout.folder import SPENDING_NAME
 
 BuildEngine = Callable[[EngineConfig, ImageSource | None, Sequence[str]], GenerateFn]
 

@@ -15,7 +15,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from drag_ray.agent.rollout import RolloutTask
 from drag_ray.cluster import count_gpus, takes_gpus
-from drag_ray.engine.spending import Spending
+from drag_ray.engine.spending import SPENDING_NAME, Spending
 from drag_ray.engine.vllm import VllmEngine
 from drag_ray.errors import DragRayError, EngineDiedError, TooManyFailuresError
 from drag_ray.metrics import RayRecorder, name_tags
@@ -30,7 +30,7 @@ from drag_ray.rollout.failures import (
     read_failures,
     write_problems,
 )
-from drag_ray.rollout.folder import CORRUPT_DIR_NAME, LOGS_DIR_NAME, PROBLEMS_NAME, SPENDING_NAME, TRAJECTORIES_DIR_NAME
+from drag_ray.rollout.folder import CORRUPT_DIR_NAME, LOGS_DIR_NAME, PROBLEMS_NAME, TRAJECTORIES_DIR_NAME
 from drag_ray.rollout.kept_engines import borrow_engines, say_start
 from drag_ray.rollout.options import WorkerOptions
 from drag_ray.rollout.plan import Ended, Successes, choose_next, choose_pending, count_plan, cut_chunks, group_by_question
@@ -91,7 +91,7 @@ def run_plan(plan: Sequence[RolloutTask], options: WorkerOptions, settings: Roll
 def _count_cost(options: WorkerOptions) -> dict[str, float]:
     """What the replies of an endpoint have cost, those of rollouts that failed among them; nothing where that is not known."""
     terms = options.engine.endpoint
-    if options.engine.backend != "openai" or not (terms.prompt_price or terms.completion_price):
+    if options.engine.backend != "openai" or not terms.has_prices:
         return {}
     return {"cost": Spending(options.run_dir / SPENDING_NAME, terms).compute_cost()}
 

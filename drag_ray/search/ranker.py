@@ -1,6 +1,6 @@
 """Rank the pages of an index: from a query to scores and rows of the page table, which stays closed."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
@@ -28,6 +28,7 @@ from drag_ray.search.query import (
 from drag_ray.search.shards import ROW, TEXT, open_index
 from drag_ray.search.syntax import Node
 from drag_ray.search.vocabulary import MAX_TERMS, Vocabulary
+from drag_ray.types import Found
 
 _OPTIONS = ("analyzer", "syntax", "operator", "max_query_ms")
 """What of an index's record is options."""
@@ -37,16 +38,8 @@ _TIE_EPSILON = 2e-6
 """Scores closer than this share are equal: Tantivy sums a page's terms in 32 bits, in an order that varies with the page."""
 
 
-class Ranking(list[tuple[float, int]]):
-    """(score, row) of the best pages of a query, best first; equal scores in order of their rows, as far as its budget goes.
-
-    Attributes:
-        is_partial: what did not fit into the query's budget was left out.
-    """
-
-    def __init__(self, entries: Iterable[tuple[float, int]] = (), is_partial: bool = False) -> None:
-        super().__init__(entries)
-        self.is_partial = is_partial
+class Ranking(Found[tuple[float, int]]):
+    """(score, row) of the best pages of a query; equal scores in order of their rows, as far as its budget goes."""
 
 
 class Ranker:

@@ -50,7 +50,7 @@ def imported_modules(path: Path) -> set[str]:
 
 def test_only_stages_the_cluster_and_metrics_know_ray() -> None:
     knowing = {path.relative_to(PACKAGE).as_posix() for path in PACKAGE.rglob("*.py") if "ray" in imported_modules(path)}
-    stages = (f"{name}/stage.py" for name in ("index", "finetune", "prompt", "evaluate", "serve"))
+    stages = (f"{name}/stage.py" for name in ("index", "finetune", "prompt", "serve"))
     assert knowing <= {"cluster.py", "metrics.py", "rollout/runner.py", "rollout/kept_engines.py", "serve/replica.py", *stages}
 
 

@@ -12,14 +12,10 @@ from typing import Any
 import polars as pl
 import pytest
 from chat_server import Answer, ChatServer, serve_chat
+from small_index import finish_index
 
-from drag_ray import artifacts, schemas
-from drag_ray.artifacts import Identity, require_manifest
-from drag_ray.corpus.near_duplicates import NO_NEAR_DUPLICATES, write_near_duplicates
+from drag_ray.artifacts import require_manifest
 from drag_ray.rollout import journal
-from drag_ray.search.config import SearchConfig
-from drag_ray.search.index import build_index
-from drag_ray.stage_folder import StageFolder
 from drag_ray.types import Evidence, Page, Question
 
 ROOT = Path(__file__).parents[2]
@@ -52,12 +48,7 @@ def run_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
         for split, numbers in (("train", range(1, NUM_TRAIN + 1)), ("test", range(NUM_TRAIN + 1, len(WORDS) + 1)))
         for number in numbers
     ]
-    with StageFolder(folder / "index", Identity("index", {}, {}, "test")) as index:
-        artifacts.write_parquet(index.path / "pages.parquet", schemas.to_table(pages, schemas.PAGES))
-        artifacts.write_parquet(index.path / "questions.parquet", schemas.to_table(questions, schemas.QUESTIONS))
-        write_near_duplicates(index.path, NO_NEAR_DUPLICATES)
-        build_index(index.path / "pages.parquet", index.path / "search_index", SearchConfig())
-        index.finish({})
+    finish_index(folder, pages, questions)
     return folder
 
 

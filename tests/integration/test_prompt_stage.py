@@ -11,13 +11,10 @@ from pathlib import Path
 import polars as pl
 import psutil
 import pytest
+from small_index import finish_index
 
-from drag_ray import artifacts, schemas
 from drag_ray.artifacts import Identity, require_manifest
-from drag_ray.corpus.near_duplicates import NO_NEAR_DUPLICATES, write_near_duplicates
 from drag_ray.prompt.outcome import read_prompt
-from drag_ray.search.config import SearchConfig
-from drag_ray.search.index import build_index
 from drag_ray.stage_folder import StageFolder
 from drag_ray.types import Evidence, Page, Question
 
@@ -39,12 +36,7 @@ def finish_inputs(run_dir: Path) -> None:
         for split, numbers in (("train", range(1, 10)), ("test", range(10, 13)))
         for number in numbers
     ]
-    with StageFolder(run_dir / "index", Identity("index", {}, {}, "test")) as folder:
-        artifacts.write_parquet(folder.path / "pages.parquet", schemas.to_table(pages, schemas.PAGES))
-        artifacts.write_parquet(folder.path / "questions.parquet", schemas.to_table(questions, schemas.QUESTIONS))
-        write_near_duplicates(folder.path, NO_NEAR_DUPLICATES)
-        build_index(folder.path / "pages.parquet", folder.path / "search_index", SearchConfig())
-        folder.finish({})
+    finish_index(run_dir, pages, questions)
     with StageFolder(run_dir / "collect", Identity("collect", {}, {}, "test")) as folder:
         folder.finish({"finished": NUM_COLLECTED - 3, "hinted": 3})
 

@@ -10,19 +10,17 @@ from typing import Any
 import pytest
 from factories import build_page, build_question, build_search, build_trajectory
 from PIL import Image
+from small_index import write_index
 
-from drag_ray import artifacts, checksums, pipeline, schemas
+from drag_ray import artifacts, checksums, pipeline
 from drag_ray.cli import main
 from drag_ray.config import load
-from drag_ray.corpus.near_duplicates import NO_NEAR_DUPLICATES, write_near_duplicates
 from drag_ray.corpus.page_images import PageImages
 from drag_ray.damage import find_damage, refuse_damage, verify_stage
 from drag_ray.errors import DamageError, DataError
 from drag_ray.pipeline import run_code, run_stage, run_stages
 from drag_ray.rollout import failures, journal
 from drag_ray.run_config import RunConfig
-from drag_ray.search.config import SearchConfig
-from drag_ray.search.index import build_index
 from drag_ray.stage_folder import StageFolder
 from drag_ray.stages import STAGES, Stage
 
@@ -35,11 +33,8 @@ def run_index(config: RunConfig, folder: StageFolder) -> dict[str, Any]:
     image = PageImages(folder.path / "page_images").write(Image.new("RGB", (40, 60), "white"))
     pages = [build_page(file=f"{number}.pdf", text=f"rotor {number}", image=image) for number in range(20)]
     artifacts.write_text(folder.path / "documents" / "manual.md", "The rotor turns.")
-    artifacts.write_parquet(folder.path / "pages.parquet", schemas.to_table(pages, schemas.PAGES))
-    artifacts.write_parquet(folder.path / "questions.parquet", schemas.to_table(QUESTIONS, schemas.QUESTIONS))
-    write_near_duplicates(folder.path, NO_NEAR_DUPLICATES)
     artifacts.write_jsonl(folder.path / "problems.jsonl", [])
-    build_index(folder.path / "pages.parquet", folder.path / "search_index", SearchConfig())
+    write_index(folder.path, pages, QUESTIONS)
     return {"pages": len(pages)}
 
 

@@ -1,0 +1,27 @@
+"""The files of an index stage over pages and questions that a test made up."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from drag_ray import artifacts, schemas
+from drag_ray.artifacts import Identity
+from drag_ray.corpus.near_duplicates import NO_NEAR_DUPLICATES, write_near_duplicates
+from drag_ray.search.config import SearchConfig
+from drag_ray.search.index import build_index
+from drag_ray.stage_folder import StageFolder
+from drag_ray.types import Page, Question
+
+
+def write_index(folder: Path, pages: Sequence[Page], questions: Sequence[Question]) -> None:
+    """Pages, questions and the search index, without a manifest."""
+    artifacts.write_parquet(folder / "pages.parquet", schemas.to_table(pages, schemas.PAGES))
+    artifacts.write_parquet(folder / "questions.parquet", schemas.to_table(questions, schemas.QUESTIONS))
+    write_near_duplicates(folder, NO_NEAR_DUPLICATES)
+    build_index(folder / "pages.parquet", folder / "search_index", SearchConfig())
+
+
+def finish_index(run_dir: Path, pages: Sequence[Page], questions: Sequence[Question]) -> None:
+    """The same as a stage of a run that has finished."""
+    with StageFolder(run_dir / "index", Identity("index", {}, {}, "test")) as folder:
+        write_index(folder.path, pages, questions)
+        folder.finish({})
