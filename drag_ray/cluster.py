@@ -186,6 +186,13 @@ def count_gpus() -> int:
     return int(ray.cluster_resources().get("GPU", 0))
 
 
+def count_cpus() -> int:
+    """CPU cores of the cluster at this moment."""
+    import ray
+
+    return int(ray.cluster_resources().get("CPU", 0))
+
+
 def takes_gpus(device: str) -> bool:
     """What a `device` option (auto, cpu, gpu) means on this cluster: auto takes GPUs if there is one at this moment."""
     return device == "gpu" or (device == "auto" and count_gpus() > 0)

@@ -20,7 +20,7 @@ from drag_ray.search.config import SearchConfig
 from drag_ray.search.index import build_index
 from drag_ray.types import Evidence, Page, Question
 
-SETTINGS = RolloutConfig(num_engines=1, concurrent_rollouts=8, chunk_rollouts=4, flush_s=0)
+SETTINGS = RolloutConfig(num_engines=1, workers_per_engine=2, concurrent_rollouts=8, chunk_rollouts=4, flush_s=0)
 WORDS = ("rotor", "spar", "valve", "pump", "flap", "wheel")
 
 

@@ -129,6 +129,11 @@ class VllmEngine(VllmClient):
         self._adapters = self._number_adapters(adapters)
         self.reply_as(config)
 
+    @property
+    def has_died(self) -> bool:
+        """Whether it can reply no more."""
+        return bool(self._engine.errored)
+
     async def rest(self) -> None:
         """Free the GPU's memory, until `wake`: the weights wait in main memory, and caches are emptied. No request may be under
         way."""

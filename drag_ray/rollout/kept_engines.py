@@ -1,23 +1,25 @@
 """Engines that stay up between the stages of a pipeline, each in an actor of its own.
 
 An engine takes a minute to start, and a stage of some thousand rollouts not much longer. So a pipeline keeps its engines: the
-workers of one stage after the other borrow them, and give each the adapters of their own policies. While a GPU has other work,
-its engines rest: their weights wait in main memory, and all else is free. For an engine that has died another one is started when
-it is borrowed next.
+workers of one stage after the other borrow them, several workers one engine where it is faster than they, and give each the
+adapters of their own policies. While a GPU has other work, its engines rest: their weights wait in main memory, and all else is
+free. For an engine that has died another one is started when it is borrowed next.
 """
 
+import asyncio
 import contextlib
+import math
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import ray
 from ray.exceptions import RayError, RayTaskError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from drag_ray.cluster import KEEPER_NAME, KEPT_SHARE, find_keeper
+from drag_ray.cluster import KEEPER_NAME, KEPT_SHARE, count_cpus, find_keeper
 from drag_ray.corpus.page_images import PageImages
 from drag_ray.engine.config import EngineConfig
 from drag_ray.engine.generate import Generation, ImageSource, Request
@@ -26,7 +28,7 @@ from drag_ray.errors import DragRayError, EngineDiedError
 from drag_ray.rollout import engine_logs
 from drag_ray.rollout.folder import LOGS_DIR_NAME
 from drag_ray.rollout.options import WorkerOptions, count_images, list_adapters
-from drag_ray.rollout.pool import Pool
+from drag_ray.rollout.pool import Pool, share_engines
 
 _ADAPTER_PLACES = 4
 """adapters that a kept engine on a GPU has room for: as many as the recipe's evaluation compares, and those of its rounds"""
@@ -63,8 +65,10 @@ class EngineActor:
         self._spec = spec
         self._engine: VllmEngine | None = None
         self._at_rest = False
+        self._begun = 0
+        self._beginning = asyncio.Lock()
 
-    async def start(self, run_dir: Path) -> None:
+    async def start(self, run_dir: Path) -> VllmEngine:
         """Start the engine where that has not been done; what it prints goes to the logs of these rollouts.
 
         Raises:
@@ -74,16 +78,25 @@ class EngineActor:
         engine_logs.log_to_file(run_dir)
         if self._engine is None:
             self._engine = self._spec.start()
+        return self._engine
 
-    async def begin(self, config: EngineConfig, adapters: Sequence[str], run_dir: Path) -> None:
-        """See `VllmEngine.begin`; starts the engine, or another one where it has died, and wakes it."""
-        await self.start(run_dir)
-        try:
-            await self._wake(config, adapters)
-        except EngineDiedError:
-            await self.close()
-            await self.start(run_dir)
-            await self._wake(config, adapters)
+    async def begin(self, offer: int, config: EngineConfig, adapters: Sequence[str], run_dir: Path) -> None:
+        """See `VllmEngine.begin`; starts the engine, or another one where it has died, and wakes it.
+
+        Args:
+            offer: the keeper's; the first of the workers that share the engine in it begins for all of them.
+        """
+        async with self._beginning:
+            if self._engine is not None and self._engine.has_died:
+                await self.close()
+            elif self._begun == offer:
+                return
+            try:
+                await self._wake(await self.start(run_dir), config, adapters)
+            except EngineDiedError:  # of one that has yet to notice
+                await self.close()
+                await self._wake(await self.start(run_dir), config, adapters)
+            self._begun = offer
 
     async def generate(self, request: Request) -> Generation:
         """Draw a reply."""
@@ -102,12 +115,11 @@ class EngineActor:
             self._engine.close()
         self._engine, self._at_rest = None, False
 
-    async def _wake(self, config: EngineConfig, adapters: Sequence[str]) -> None:
-        assert self._engine is not None
+    async def _wake(self, engine: VllmEngine, config: EngineConfig, adapters: Sequence[str]) -> None:
         if self._at_rest:
-            await self._engine.wake()
+            await engine.wake()
             self._at_rest = False
-        await self._engine.begin(config, adapters)
+        await engine.begin(config, adapters)
 
 
 class EngineKeeper:
@@ -122,8 +134,10 @@ class EngineKeeper:
         self._spec: EngineSpec | None = None
         self._engines: list[Any] = []
         self._borrowers: dict[str, Any] = {}
+        self._workers_per_engine = 1
+        self._offer = 0
 
-    async def offer(self, spec: EngineSpec, num_engines: int, run_dir: Path) -> int:
+    async def offer(self, spec: EngineSpec, num_engines: int, workers_per_engine: int, run_dir: Path) -> int:
         """Take back all engines, end them if they are of another spec, and let at least `num_engines` start or wake.
 
         Returns:
@@ -133,28 +147,31 @@ class EngineKeeper:
             await self.close()
             self._spec = spec
         self._borrowers.clear()
+        self._workers_per_engine = workers_per_engine
+        self._offer += 1
         num_kept = len(self._engines)
         self._engines += [self._make(spec) for _ in range(num_kept, num_engines)]
         for engine in self._engines:
             engine.start.remote(run_dir)  # who borrows it is told what goes wrong
         return min(num_kept, num_engines)
 
-    async def lend(self, borrower: str) -> Any:
-        """An engine that nobody else has: the same one for who asks again, unless its process is gone."""
-        assert self._spec is not None, "engines are offered before they are lent"
-        engine = self._borrowers.pop(borrower, None) or self._find_free()
-        while engine is not None and not await _is_alive(engine):
-            self._engines.remove(engine)
-            engine = self._find_free()
-        if engine is None:
-            engine = self._make(self._spec)
-            self._engines.append(engine)
-        self._borrowers[borrower] = engine
-        return engine
+    async def lend(self, borrower: str) -> "Loan":
+        """An engine that no more workers share than may: the same one for who asks again, unless its process is gone."""
+        while not await _is_alive(engine := self._assign(borrower)):
+            self._engines = [kept for kept in self._engines if kept != engine]
+            self._borrowers = {name: lent for name, lent in self._borrowers.items() if lent != engine}
+        return Loan(engine, self._offer)
 
-    def _find_free(self) -> Any:
-        lent = list(self._borrowers.values())
-        return next((engine for engine in self._engines if engine not in lent), None)
+    def _assign(self, borrower: str) -> Any:
+        if borrower not in self._borrowers:
+            assert self._spec is not None, "engines are offered before they are lent"
+            lent = list(self._borrowers.values())
+            engine = min(self._engines, key=lent.count, default=None)
+            if engine is None or lent.count(engine) >= self._workers_per_engine:
+                engine = self._make(self._spec)
+                self._engines.append(engine)
+            self._borrowers[borrower] = engine
+        return self._borrowers[borrower]
 
     async def rest(self) -> bool:
         """Free the GPUs, and say whether engines stay on them; they are ended where they cannot rest."""
@@ -176,6 +193,13 @@ class EngineKeeper:
             ray.kill(engine)
         self._engines, self._spec = [], None
         self._borrowers.clear()
+
+
+class Loan(NamedTuple):
+    """An engine's actor, and the number of the offer that a worker has it from."""
+
+    engine: Any
+    offer: int
 
 
 async def _is_alive(engine: Any) -> bool:
@@ -216,12 +240,13 @@ def keep_engines() -> Generator[None]:
         ray.kill(keeper)
 
 
-def borrow_engines(options: WorkerOptions, pool: Pool) -> tuple[WorkerOptions, Pool]:
+def borrow_engines(options: WorkerOptions, pool: Pool, workers_per_engine: int) -> tuple[WorkerOptions, Pool]:
     """Let workers borrow their engines, where this job keeps any: these start now, while the driver goes on.
 
     Args:
         options: of the workers; `engine` is what one engine takes.
         pool: what a worker takes that has an engine of its own.
+        workers_per_engine: as in `RolloutConfig`.
 
     Returns:
         Both for workers that borrow, or as they were.
@@ -230,10 +255,13 @@ def borrow_engines(options: WorkerOptions, pool: Pool) -> tuple[WorkerOptions, P
     if keeper is None or options.build_engine is not VllmEngine:
         return options, pool
     spec = _build_spec(options, pool)
-    num_kept: int = ray.get(keeper.offer.remote(spec, pool.num_engines, options.run_dir))
+    pool = share_engines(pool, workers_per_engine, count_cpus())
+    num_kept: int = ray.get(keeper.offer.remote(spec, pool.num_engines, pool.workers_per_engine, options.run_dir))
     if num_kept < pool.num_engines:
         say_start(pool.num_engines - num_kept, options)
-    return replace(options, build_engine=partial(_borrow, keeper, options.run_dir)), replace(pool, num_gpus=0)
+    concurrent_rollouts = math.ceil(options.concurrent_rollouts / pool.workers_per_engine)
+    build_engine = partial(_borrow, keeper, options.run_dir)
+    return replace(options, build_engine=build_engine, concurrent_rollouts=concurrent_rollouts), pool
 
 
 def say_start(num_engines: int, options: WorkerOptions) -> None:
@@ -265,11 +293,11 @@ def _borrow(
 ) -> BorrowedEngine:
     """`WorkerOptions.build_engine` for a worker that borrows; the engine opens images itself."""
     try:
-        actor: Any = ray.get(keeper.lend.remote(ray.get_runtime_context().get_actor_id()))
-        ray.get(actor.begin.remote(config, adapters, run_dir))
+        loan: Loan = ray.get(keeper.lend.remote(ray.get_runtime_context().get_actor_id()))
+        ray.get(loan.engine.begin.remote(loan.offer, config, adapters, run_dir))
     except RayError as error:
         raise _find_cause(error) from None
-    return BorrowedEngine(actor)
+    return BorrowedEngine(loan.engine)
 
 
 def _find_cause(error: RayError) -> Exception:

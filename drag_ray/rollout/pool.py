@@ -1,20 +1,39 @@
 """How many engines a collection has, and what each of them takes of the cluster."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from drag_ray.engine.config import EngineConfig
 from drag_ray.errors import ConfigError
 from drag_ray.rollout.config import RolloutConfig
 
+_CORES_PER_WORKER = 4
+"""a worker keeps one busy, and the engine's two processes and the other stages' tasks want theirs"""
+_MAX_WORKERS = 4
+
 
 @dataclass(frozen=True, slots=True)
 class Pool:
-    """Engines at the start and at most; the CPUs and GPUs that one reserves, engines that share a GPU a part of it each."""
+    """Engines at the start and at most; the CPUs and GPUs that one reserves, engines that share a GPU a part of it each.
+
+    Attributes:
+        workers_per_engine: workers that share an engine which is not in the process of one of them; each reserves the CPUs.
+    """
 
     num_engines: int
     max_engines: int
     num_cpus: float
     num_gpus: float
+    workers_per_engine: int = 1
+
+    @property
+    def num_workers(self) -> int:
+        """Workers at the start."""
+        return self.num_engines * self.workers_per_engine
+
+    @property
+    def max_workers(self) -> int:
+        """Workers at most."""
+        return self.max_engines * self.workers_per_engine
 
 
 def size_pool(settings: RolloutConfig, engine: EngineConfig, *, use_gpu: bool, num_gpus: int) -> Pool:
@@ -39,6 +58,16 @@ def size_pool(settings: RolloutConfig, engine: EngineConfig, *, use_gpu: bool, n
             "Lower it, or set rollout.num_engines if the cluster grows on demand."
         )
     return Pool(num_engines, max(num_engines, settings.max_engines), num_cpus=1, num_gpus=group / per_gpu if use_gpu else 0)
+
+
+def share_engines(pool: Pool, workers_per_engine: int, num_cpus: int) -> Pool:
+    """The pool whose engines are in processes of their own, on a cluster with this many CPU cores.
+
+    Args:
+        workers_per_engine: as in `RolloutConfig`.
+    """
+    workers = workers_per_engine or max(1, min(_MAX_WORKERS, num_cpus // pool.num_engines // _CORES_PER_WORKER))
+    return replace(pool, num_gpus=0, workers_per_engine=workers)
 
 
 def share_gpu(engine: EngineConfig, engines_per_gpu: int) -> EngineConfig:

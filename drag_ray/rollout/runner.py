@@ -103,7 +103,8 @@ def prepare_engines(options: WorkerOptions, settings: RolloutConfig) -> tuple[Wo
         ConfigError: see `size_pool`.
     """
     pool = size_pool(settings, options.engine, use_gpu=takes_gpus(options.engine.device), num_gpus=count_gpus())
-    return borrow_engines(replace(options, engine=share_gpu(options.engine, settings.engines_per_gpu)), pool)
+    options = replace(options, engine=share_gpu(options.engine, settings.engines_per_gpu))
+    return borrow_engines(options, pool, settings.workers_per_engine)
 
 
 def _run_passes(
@@ -163,7 +164,7 @@ def _hand_out(
     options, pool = prepare_engines(options, settings)
     if options.build_engine is VllmEngine:
         say_start(pool.num_engines, options)
-    max_claims = count_claims(chunk_rollouts, settings.concurrent_rollouts)
+    max_claims = count_claims(chunk_rollouts, options.concurrent_rollouts)
     context = ray.data.DataContext.get_current()
     context.enable_progress_bars = False  # `Progress` shows what matters
     context.memory_usage_poll_interval_s = None  # a thread for each claim, for figures that nobody reads
@@ -171,16 +172,16 @@ def _hand_out(
     context.raise_original_map_exception = True  # `_find_reason` looks for it
     # The pool grows when its engines hold all the claims that they may.
     context.autoscaling_config.actor_pool_util_upscaling_threshold = 1.0
-    # Every engine has a claim at hand until the queue is empty, however many of them wait with the others.
-    num_claims = num_chunks + pool.max_engines * max_claims
+    # Every worker has a claim at hand until the queue is empty, however many of them wait with the others.
+    num_claims = num_chunks + pool.max_workers * max_claims
     return ray.data.from_arrow([pa.table({"claim": [number]}) for number in range(num_claims)]).map_batches(
         _WorkerActor,
         fn_constructor_args=(options, queue, chunk_rollouts, name_tags(options.run_dir)),
         batch_format="pyarrow",
         batch_size=1,  # a claim
         compute=ray.data.ActorPoolStrategy(
-            min_size=min(pool.num_engines, num_chunks),
-            max_size=min(pool.max_engines, num_chunks),
+            min_size=min(pool.num_workers, num_chunks),
+            max_size=min(pool.max_workers, num_chunks),
             max_concurrent_calls_per_actor=max_claims,
             max_tasks_in_flight_per_actor=max_claims,
         ),

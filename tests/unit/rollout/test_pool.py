@@ -10,7 +10,7 @@ from drag_ray.engine.config import EndpointConfig, EngineConfig
 from drag_ray.errors import ConfigError
 from drag_ray.rollout.config import RolloutConfig
 from drag_ray.rollout.options import build_options
-from drag_ray.rollout.pool import Pool, share_gpu, size_pool
+from drag_ray.rollout.pool import Pool, share_engines, share_gpu, size_pool
 
 
 @pytest.fixture
@@ -41,6 +41,25 @@ def test_without_a_gpu_there_is_one_engine_unless_more_are_wanted() -> None:
 
 def test_engines_that_share_a_gpu_share_its_memory() -> None:
     assert share_gpu(EngineConfig(gpu_memory_utilization=0.8), 4).gpu_memory_utilization == pytest.approx(0.2)
+
+
+@pytest.mark.parametrize(
+    ("workers_per_engine", "num_engines", "num_cpus", "expected"),
+    [
+        (0, 1, 16, (1, 4)),
+        (0, 1, 2, (1, 1)),
+        (0, 8, 64, (8, 16)),
+        (0, 2, 128, (2, 8)),  # more would find the engine busy
+        (3, 2, 2, (2, 6)),
+    ],
+)
+def test_workers_that_share_an_engine_are_as_many_as_the_cores_allow(
+    workers_per_engine: int, num_engines: int, num_cpus: int, expected: tuple[int, int]
+) -> None:
+    pool = share_engines(Pool(num_engines, 2 * num_engines, 1, 1), workers_per_engine, num_cpus)
+    assert (pool.num_engines, pool.num_workers) == expected
+    assert pool.max_workers == 2 * pool.num_workers
+    assert (pool.num_cpus, pool.num_gpus) == (1, 0)
 
 
 def test_too_few_gpus_and_shared_groups_are_refused() -> None:

@@ -1,0 +1,77 @@
+"""Who has which of the engines that are kept."""
+
+import asyncio
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from ray.exceptions import RayActorError
+
+from drag_ray.engine.config import EngineConfig
+from drag_ray.rollout.kept_engines import EngineKeeper, EngineSpec
+
+SPEC = EngineSpec(EngineConfig(), images_dir=None, images_per_prompt=0, adapter_places=0, num_gpus=0)
+
+
+class ScriptedActor:
+    """What the keeper asks of an engine's actor."""
+
+    def __init__(self) -> None:
+        self.is_alive = True
+        self.__ray_ready__ = SimpleNamespace(remote=self._answer)
+        self.start = SimpleNamespace(remote=lambda run_dir: None)
+
+    async def _answer(self) -> None:
+        await asyncio.sleep(0)
+        if not self.is_alive:
+            raise RayActorError
+
+
+@pytest.fixture
+def made() -> list[Any]:
+    return []
+
+
+@pytest.fixture
+def keeper(made: list[Any]) -> EngineKeeper:
+    def make(spec: EngineSpec) -> ScriptedActor:
+        made.append(ScriptedActor())
+        return made[-1]
+
+    return EngineKeeper(make)
+
+
+async def lend_all(keeper: EngineKeeper, *borrowers: str) -> list[Any]:
+    loans = await asyncio.gather(*(keeper.lend(name) for name in borrowers))
+    return [loan.engine for loan in loans]
+
+
+async def test_workers_that_ask_at_once_are_spread_over_the_engines(keeper: EngineKeeper, made: list[Any]) -> None:
+    await keeper.offer(SPEC, 2, 2, Path())
+    lent = await lend_all(keeper, "a", "b", "c", "d")
+    assert sorted(made.index(engine) for engine in lent) == [0, 0, 1, 1]
+    assert await lend_all(keeper, "d", "a") == [lent[3], lent[0]]
+
+
+async def test_one_worker_more_gets_an_engine_that_starts_for_it(keeper: EngineKeeper, made: list[Any]) -> None:
+    await keeper.offer(SPEC, 1, 2, Path())
+    lent = await lend_all(keeper, "a", "b", "c")
+    assert [made.index(engine) for engine in lent] == [0, 0, 1]
+
+
+async def test_those_who_shared_an_engine_that_is_gone_share_another_one(keeper: EngineKeeper, made: list[Any]) -> None:
+    await keeper.offer(SPEC, 1, 2, Path())
+    await lend_all(keeper, "a", "b")
+    made[0].is_alive = False
+    assert await lend_all(keeper, "b", "a") == [made[1], made[1]]
+    assert len(made) == 2
+
+
+async def test_each_offer_takes_back_all_engines_and_has_a_number_of_its_own(keeper: EngineKeeper, made: list[Any]) -> None:
+    assert await keeper.offer(SPEC, 1, 1, Path()) == 0
+    first = await keeper.lend("a")
+    assert await keeper.offer(SPEC, 1, 1, Path()) == 1
+    second = await keeper.lend("b")
+    assert second.engine is first.engine is made[0]
+    assert second.offer != first.offer
