@@ -18,7 +18,7 @@ import tempfile
 import time
 import urllib.request
 from collections import Counter
-from collections.abc import Generator, Sequence
+from collections.abc import Collection, Generator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +33,7 @@ SERVERS = ("vllm", "drag_ray")
 START_LIMIT_S = 600
 STOP_LIMIT_S = 90
 KILL_AFTER_S = 5.0
+ANSWER_LIMIT_S = 300.0
 SERVE_JOB = Path(__file__).parent.parent / "jobs/serve.py"
 CLIENT = """
 import sys
@@ -51,12 +52,13 @@ def main() -> None:
     arguments = parse_arguments()
     arguments.model = resolve_model(arguments.model)
     results: dict[str, Any] = {"options": vars(arguments) | {"model": Path(arguments.model).name}}
+    others = {process.pid for process in find_engines()}
     for server in SERVERS:
         with run_server(server, arguments) as url:
             results[server] = measure(url, arguments)
+            print(server, json.dumps(results[server]), flush=True)
             if server == "drag_ray" and arguments.kill:
-                results["kill"] = asyncio.run(kill_under_load(url, arguments))
-        print(server, json.dumps(results[server]), flush=True)
+                results["kill"] = asyncio.run(kill_under_load(url, arguments, others))
     ours, theirs = results["drag_ray"], results["vllm"]
     results["throughput_of_vllm"] = round(ours["request_throughput"] / theirs["request_throughput"], 4)
     results["median_ttft_ms_above_vllm"] = round(ours["median_ttft_ms"] - theirs["median_ttft_ms"], 1)
@@ -138,16 +140,24 @@ def measure(url: str, arguments: argparse.Namespace) -> dict[str, Any]:
     return {name: round(result[name], 3) for name in (*COUNTS, *LATENCIES)}
 
 
-async def kill_under_load(url: str, arguments: argparse.Namespace) -> dict[str, Any]:
-    """Kill the engine's process while all clients ask, and see what they get until one is answered again."""
+def find_engines() -> list[psutil.Process]:
+    """vLLM's engine processes on this machine."""
+    return [process for process in psutil.process_iter(["cmdline"]) if "EngineCore" in "".join(process.info["cmdline"] or [])]
+
+
+async def kill_under_load(url: str, arguments: argparse.Namespace, others: Collection[int]) -> dict[str, Any]:
+    """Kill the engine's process while all clients ask, and see what they get until one is answered again.
+
+    Args:
+        others: process ids of engines that were there before, which are let live.
+    """
     client = openai.AsyncOpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0, timeout=60)
     outcomes: Counter[str] = Counter()
-    killed_at, answered_at = 0.0, 0.0
+    killed_at, answered_at, give_up_at = 0.0, 0.0, time.monotonic() + ANSWER_LIMIT_S
 
     async def ask() -> None:
         nonlocal answered_at
-        while not answered_at:
-            began = time.monotonic()
+        while not answered_at and (began := time.monotonic()) < give_up_at:
             try:
                 messages: Any = [{"role": "user", "content": f"Count from {began} on."}]
                 await client.chat.completions.create(model=SERVED_NAME, messages=messages, max_tokens=arguments.output_tokens)
@@ -161,12 +171,13 @@ async def kill_under_load(url: str, arguments: argparse.Namespace) -> dict[str, 
 
     clients = [asyncio.create_task(ask()) for _ in range(arguments.concurrency)]
     await asyncio.sleep(KILL_AFTER_S)
-    killed = [process for process in psutil.process_iter(["cmdline"]) if "EngineCore" in "".join(process.info["cmdline"] or [])]
+    killed = [process for process in find_engines() if process.pid not in others]
     killed_at = time.monotonic()
     for process in killed:
         process.kill()
     await asyncio.gather(*clients)
-    return {"processes": len(killed), "answers_again_after_s": round(answered_at - killed_at, 1), "requests": dict(outcomes)}
+    seconds = round(answered_at - killed_at, 1) if answered_at else None
+    return {"processes": len(killed), "answers_again_after_s": seconds, "requests": dict(outcomes)}
 
 
 def parse_arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
