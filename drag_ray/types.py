@@ -27,7 +27,7 @@ class Evidence:
 class Page:
     """One page of a document.
 
-    `text_source` says where its text came from: `text_layer` (of a PDF), `ocr`, `jsonl`, or what a page table names.
+    `text_source` says where its text came from: `text_layer` (of a PDF), `ocr`, `text`, `jsonl`, or what a page table names.
     `image` is the key of its picture in the store of page images, empty if there is none.
     """
 

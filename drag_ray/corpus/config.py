@@ -17,8 +17,8 @@ class CorpusConfig(BaseConfig):
     """Documents, questions and their split."""
 
     documents: str = MANUALS
-    """`manuals` or `commands` for an embedded corpus, or a file or a folder with PDFs, images (.png, .jpg, .tif) and page
-    tables (.jsonl, .jsonl.gz, .parquet)"""
+    """`manuals` or `commands` for an embedded corpus, or a file or a folder with PDFs, images (.png, .jpg, .tif), texts
+    (.txt, .md, .html, .docx) and page tables (.jsonl, .jsonl.gz, .parquet)"""
     questions: str = MANUALS
     """`manuals` or `commands` for the questions of that embedded corpus, or a JSONL or Parquet file; empty for none"""
     allow_unanswerable: bool = False
@@ -36,12 +36,16 @@ class CorpusConfig(BaseConfig):
     """resolution of page images in dots per inch"""
     page_image_max_pixels: int = Field(default=2_000_000, ge=10_000)
     """pixels of a page image at most; a larger page is rendered at a lower resolution"""
+    page_words: int = Field(default=300, ge=1)
+    """words of a page of a text (.txt, .md, .html, .docx) without page breaks; with them, pages are what lies between"""
     document_memory_gib: float = Field(default=4.0, ge=0.5)
     """GiB of memory for a process that reads documents; a document that needs more is set aside"""
     document_cpu_s: float = Field(default=600.0, gt=0)
     """CPU seconds for a document, or for 32 pages of a large one; with OCR a page takes 9"""
     document_pages: int = Field(default=10_000, ge=1)
-    """pages of a PDF or TIFF; one that says that it has more is set aside"""
+    """pages of a PDF, TIFF or text; one that says that it has more is set aside"""
+    document_text_mib: int = Field(default=64, ge=1)
+    """MiB of a text, or of what a .docx unpacks to without its pictures; a larger one is set aside"""
     limit_pages: int = Field(default=0, ge=0)
     """pages to index at most; of the manuals each package then gives an even share; 0 takes all"""
     limit_questions: int = Field(default=0, ge=0)

@@ -97,7 +97,7 @@ class DocumentProcess:
             ending = signal.Signals(-status).name if status < 0 else f"status {status}"
             limit = f"{self._memory_gib:g} GiB (corpus.document_memory_gib)"
             reason = f"the process that read it ended ({ending}), as it does where it needs more than {limit}"
-        return f"{reason}. Print it to a new PDF or remove it."
+        return f"{reason}. Print it to a new PDF, split it or remove it."
 
 
 @cache

@@ -1,4 +1,4 @@
-"""Documents on disk: PDFs, images and tables of pages."""
+"""Documents on disk: PDFs, images, texts and tables of pages."""
 
 import os
 from collections.abc import Iterator
@@ -12,11 +12,12 @@ from drag_ray.corpus.pdf import count_pdf_pages, read_pdf
 from drag_ray.corpus.problems import Problem, read_one
 from drag_ray.corpus.records import SUFFIXES
 from drag_ray.corpus.text import to_printable
+from drag_ray.corpus.text_documents import TEXT_SUFFIXES, read_text_document
 from drag_ray.errors import DataError
 from drag_ray.types import Page
 
 _PDF = ".pdf"
-_SUFFIXES = (_PDF, *IMAGE_SUFFIXES, *SUFFIXES)
+_SUFFIXES = (_PDF, *IMAGE_SUFFIXES, *TEXT_SUFFIXES, *SUFFIXES)
 # Names that programs give to what they keep for themselves: version control, file managers, open office documents.
 _HIDDEN = (".", "~$")
 
@@ -76,7 +77,7 @@ def count_pages(path: Path) -> int:
 def read_document(span: Span, root: Path, reader: PageReader) -> tuple[list[Page], list[Problem]]:
     """The pages of a document and what was set aside; a document that cannot be read is a problem, not an error.
 
-    Pages of a PDF or an image carry its path relative to `root`; pages of a table carry the file that the table says.
+    Pages of a table carry the file that the table says, all others the path of their document relative to `root`.
     """
     outcome = read_one("broken_file", str(span.path), _read_span, span, root, reader)
     return ([], [outcome]) if isinstance(outcome, Problem) else outcome
@@ -89,6 +90,8 @@ def _read_span(span: Span, root: Path, reader: PageReader) -> tuple[list[Page], 
         return read_pdf(path, file, reader, span.first_page, span.last_page)
     if suffix in IMAGE_SUFFIXES:
         return read_image(path, file, reader, span.first_page, span.last_page)
+    if suffix in TEXT_SUFFIXES:
+        return read_text_document(path, file, reader), []
     return read_pages(path)
 
 

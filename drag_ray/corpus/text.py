@@ -1,13 +1,21 @@
 """Text as every encoder and index takes it."""
 
+import codecs
 import re
 from collections.abc import Collection
 from itertools import islice
 
+from drag_ray.errors import DataError
+
+PAGE_BREAK = "\f"
+"""What ends a page of a text, a form feed."""
+
 # PDFium writes U+0002 (other builds U+FFFE) for a hyphen at the end of a line, with the rest of the word after it.
-_LINE_END_HYPHEN = re.compile("(\\w+)[\x02\ufffe](?:\r?\n)?(\\w+)")
+# It is looked for from the beginnings of words alone: from each of their letters, a text without blanks took quadratic time.
+_LINE_END_HYPHEN = re.compile("(?<!\\w)(\\w++)[\x02\ufffe](?:\r?\n)?(\\w++)")
 _ESCAPED_BYTE = re.compile("[\udc80-\udcff]")
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+_BYTE_ORDER_MARKS = ((codecs.BOM_UTF8, "utf-8"), (codecs.BOM_UTF16_LE, "utf-16-le"), (codecs.BOM_UTF16_BE, "utf-16-be"))
 _UNWANTED = re.compile("[\x00\x02\ud800-\udfff\ufffe\uffff]")
 
 
@@ -24,6 +32,29 @@ def clean_text(text: str, words: Collection[str] = ()) -> str:
 
     rejoined = _LINE_END_HYPHEN.sub(rejoin, text)
     return _UNWANTED.sub("", rejoined).replace("\r\n", "\n").replace("\r", "\n").strip()
+
+
+def decode_text(data: bytes, charset: str = "") -> str:
+    """The text of a file in UTF-8, in the encoding of its byte order mark, or else in `charset`; nothing is guessed.
+
+    Raises:
+        DataError: it is in another encoding, or holds NULs as files do that are no text.
+    """
+    for mark, encoding in _BYTE_ORDER_MARKS:
+        if data.startswith(mark):
+            return _decode(data[len(mark) :], [encoding])
+    return _decode(data, [encoding for encoding in ("utf-8", charset) if encoding])
+
+
+def _decode(data: bytes, encodings: list[str]) -> str:
+    for encoding in encodings:
+        try:
+            text = str(data, encoding)
+        except (UnicodeError, LookupError):
+            continue
+        if "\0" not in text:
+            return text
+    raise DataError(f"is no text in {' or '.join(encodings)}. Save it as UTF-8 or remove it.")
 
 
 def to_encodable(text: str) -> str:

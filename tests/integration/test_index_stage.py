@@ -3,6 +3,7 @@
 import gzip
 import json
 import os
+from contextlib import nullcontext
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -12,8 +13,10 @@ from pdf_bombs import build_self_reference
 from PIL import Image, ImageDraw, ImageFont
 from reportlab.lib.utils import ImageReader
 from reportlab.pdfgen.canvas import Canvas
+from text_bombs import build_paragraphs, build_word, build_zip_bomb
 
-from drag_ray import artifacts, schemas
+from drag_ray import artifacts, cluster, schemas
+from drag_ray.cli import run_command
 from drag_ray.cluster import ClusterConfig, connect
 from drag_ray.corpus.config import CorpusConfig
 from drag_ray.corpus.page_images import PageImages
@@ -26,6 +29,7 @@ from drag_ray.pipeline import compute_identity, run_stage
 from drag_ray.run_config import RunConfig
 from drag_ray.search.config import EmbeddingConfig, SearchConfig
 from drag_ray.search.index import read_record
+from drag_ray.search.searcher import Searcher
 from drag_ray.search.vectors import PageVectors
 from drag_ray.stage_folder import StageFolder
 from drag_ray.stages import STAGES
@@ -211,7 +215,7 @@ def write_bad_documents(folder):
     times = pa.array([2**62, 0], pa.timestamp("us"))
     pq.write_table(pa.table({"file": ["p", "p"], "page": [1, 2], "text": texts, "time": times}), folder / "rows.parquet")
     (folder / "no.parquet").write_bytes(b"PAR1")
-    for name in ("report.docx", "note.txt", "a.gif", "b.webp", os.fsdecode(b"w\xefng.pdf")):
+    for name in ("report.doc", "note.rtf", "a.gif", "b.webp", os.fsdecode(b"w\xefng.pdf")):
         (folder / name).write_bytes(b"x")
     os.mkfifo(folder / "pipe.pdf")
     (folder / "lost.pdf").symlink_to(folder / "nowhere.pdf")
@@ -227,8 +231,8 @@ def write_bad_documents(folder):
         "cut.jsonl.gz:2 and what follows": "cannot be read (BadGzipFile",
         "rows.parquet:2": "cannot be read (UnicodeDecodeError",
         "no.parquet": "cannot be read (ArrowInvalid",
-        "report.docx": "a .docx file, expected .pdf",
-        "note.txt": "a .txt file, expected .pdf",
+        "report.doc": "a .doc file, expected .pdf",
+        "note.rtf": "a .rtf file, expected .pdf",
         "a.gif": "a .gif file, expected .pdf",
         "b.webp": "a .webp file, expected .pdf",
         "w\\xefng.pdf": "its path is not UTF-8",
@@ -283,6 +287,48 @@ def test_a_document_that_exhausts_its_process_is_set_aside(tmp_path, documents_d
     problems = [json.loads(line) for line in (path / "problems.jsonl").read_text().splitlines()]
     (problem,) = [problem for problem in problems if problem["place"].endswith("deadly.pdf")]
     assert problem["reason"].startswith("the process that read it ended (SIG")
+
+
+def test_texts_of_all_kinds_are_found_by_file_and_page(tmp_path, documents_dir, monkeypatch):
+    contents = {
+        "sub/notes.txt": b"first page\fstrut on the second page",
+        "long.md": b"# Long\n\n" + b"word " * 30 + b"**rib**",
+        "web.html": b"<p>one<p style='page-break-before: always'>the flap",
+        "report.docx": build_word(build_paragraphs("the aileron")),
+        "bomb.docx": build_zip_bomb(2),
+        "latin.txt": "Höhe".encode("latin-1"),
+    }
+    (documents_dir / "sub").mkdir()
+    for name, content in contents.items():
+        (documents_dir / name).write_bytes(content)
+
+    def index(page_words):
+        options = [
+            "--run-dir",
+            str(tmp_path / str(page_words)),
+            "--corpus.documents",
+            str(documents_dir),
+            "--corpus.questions",
+            "",
+        ]
+        monkeypatch.setattr(cluster, "connect", lambda config: nullcontext())  # these tests are connected already
+        assert run_command("index", [*options, "--corpus.document-text-mib", "1", "--corpus.page-words", str(page_words)]) == 0
+        return tmp_path / str(page_words) / "index"
+
+    folder = index(10)
+    searcher = Searcher(folder / "search_index")
+    found = {word: searcher.search(word, 1)[0] for word in ("spar", "rotor", "strut", "rib", "flap", "aileron")}
+    assert {word: (hit.file, hit.page_number) for word, hit in found.items()} == {
+        **{"spar": ("wing.pdf", 1), "rotor": ("rotor", 1), "strut": ("sub/notes.txt", 2), "rib": ("long.md", 4)},
+        **{"flap": ("web.html", 2), "aileron": ("report.docx", 1)},
+    }
+    problems = [json.loads(line) for line in (folder / "problems.jsonl").read_text().splitlines()]
+    reasons = {problem["place"].rpartition("/")[2]: problem["reason"] for problem in problems if problem["kind"] == "broken_file"}
+    assert reasons["bomb.docx"].startswith("holds more than 1 MiB")
+    assert reasons["latin.txt"].startswith("is no text in utf-8")
+    other = index(20)
+    assert artifacts.read_manifest(other).fingerprint != artifacts.read_manifest(folder).fingerprint
+    assert read_record(other / "search_index").fingerprint != searcher.record.fingerprint
 
 
 def embed_with(folder, **options):

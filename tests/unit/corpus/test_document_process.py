@@ -20,7 +20,7 @@ CONFIG = CorpusConfig(ocr="off", page_images=True)
 
 @pytest.fixture(scope="module")
 def process() -> Generator[DocumentProcess]:
-    with closing(DocumentProcess(memory_gib=1.5, cpu_s=3)) as process:
+    with closing(DocumentProcess(memory_gib=1, cpu_s=6)) as process:
         yield process
 
 

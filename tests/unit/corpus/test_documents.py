@@ -48,13 +48,13 @@ def test_documents_are_found_recursively_tables_first(tmp_path):
 
 
 def test_what_is_no_document_is_listed(tmp_path):
-    write_empty(tmp_path, "a.pdf", "report.docx", "sub/note.txt", "b.GIF", "c.webp", "README", "questions.jsonl")
+    write_empty(tmp_path, "a.pdf", "report.doc", "sub/note.rtf", "b.GIF", "c.webp", "README", "questions.jsonl")
     (tmp_path / "link").symlink_to(tmp_path / "sub", target_is_directory=True)
     found, problems = list_documents(tmp_path)
     assert [path.name for path in found] == ["a.pdf"]
     reasons = {Path(problem.place).name: problem.reason for problem in problems}
-    assert sorted(reasons) == ["README", "b.GIF", "c.webp", "link", "note.txt", "questions.jsonl", "report.docx"]
-    assert reasons["report.docx"].startswith("a .docx file, expected .pdf, .png")
+    assert sorted(reasons) == ["README", "b.GIF", "c.webp", "link", "note.rtf", "questions.jsonl", "report.doc"]
+    assert reasons["report.doc"].startswith("a .doc file, expected .pdf, .png")
     assert reasons["b.GIF"].startswith("a .gif file")
     assert reasons["README"].startswith("a file without a suffix")
     assert reasons["link"].startswith("a link to a folder, which is not followed")
@@ -113,8 +113,8 @@ def test_names_that_differ_by_unicode_normalisation_are_two_documents(tmp_path, 
 def test_a_folder_without_documents_is_an_error(tmp_path):
     with pytest.raises(DataError, match=r"holds no document. Expected \.pdf, \.png"):
         list_documents(tmp_path)
-    write_empty(tmp_path, "a.docx", "b.docx")
-    with pytest.raises(DataError, match=r"holds no document.*First of 2 other files: .*a\.docx: a \.docx file"):
+    write_empty(tmp_path, "a.doc", "b.doc")
+    with pytest.raises(DataError, match=r"holds no document.*First of 2 other files: .*a\.doc: a \.doc file"):
         list_documents(tmp_path)
 
 

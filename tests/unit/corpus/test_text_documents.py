@@ -1,0 +1,228 @@
+"""Pages of plain text, Markdown, HTML and Word: where they end, what is in them, and what hostile ones lead to."""
+
+import resource
+from collections.abc import Generator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import docx
+import pytest
+from docx.enum.section import WD_SECTION
+from docx.enum.text import WD_BREAK
+from hypothesis import given
+from hypothesis import strategies as st
+from text_bombs import build_entities, build_outside_entity, build_paragraphs, build_word, build_zip_bomb
+
+from drag_ray.corpus.config import CorpusConfig
+from drag_ray.corpus.document_process import DocumentProcess
+from drag_ray.corpus.documents import Span, list_documents, read_document
+from drag_ray.corpus.html_text import extract_html
+from drag_ray.corpus.markdown_text import extract_markdown
+from drag_ray.corpus.page_images import PageImages
+from drag_ray.corpus.page_reader import PageReader
+from drag_ray.corpus.text_documents import cut_pages
+
+
+def build_reader(folder: Path, **options: Any) -> PageReader:
+    return PageReader(CorpusConfig(**options), PageImages(folder / "images"))
+
+
+def read(path: Path, data: bytes, **options: Any) -> tuple[list[str], list[str]]:
+    """The texts of a document of these bytes, and the reasons of its problems."""
+    path.write_bytes(data)
+    pages, problems = read_document(Span(path), path.parent, build_reader(path.parent, **options))
+    assert [(page.file, page.page_number, page.total_pages, page.text_source) for page in pages] == [
+        (path.name, number, len(pages), "text") for number in range(1, len(pages) + 1)
+    ]
+    return [page.text for page in pages], [problem.reason for problem in problems]
+
+
+@pytest.mark.parametrize(
+    ("text", "pages"),
+    [
+        ("one two three four five", ["one two ", "three four ", "five"]),
+        ("one two", ["one two"]),
+        ("", [""]),
+        ("a\n b\n\nc", ["a\n b\n\n", "c"]),
+        ("one two three\ffour", ["one two three", "four"]),
+        ("one\f\fthree\f\n", ["one", "", "three"]),
+        ("東京大学 rotor", ["東京", "大学 ", "rotor"]),
+        ("x" * 250, ["x" * 200, "x" * 50]),
+    ],
+)
+def test_pages_end_at_breaks_or_after_so_many_words(text: str, pages: list[str]) -> None:
+    assert list(cut_pages(text, 2)) == pages
+
+
+@given(st.text(st.sampled_from("ab \n\t\u3000東京\r\x1c")), st.integers(1, 5))
+def test_without_breaks_nothing_is_lost(text: str, page_words: int) -> None:
+    assert "".join(cut_pages(text, page_words)) == text
+
+
+@pytest.mark.parametrize(
+    "data",
+    ["Größe".encode(), b"\xef\xbb\xbf" + "Größe".encode(), "\ufeffGröße".encode("utf-16-le"), "\ufeffGröße".encode("utf-16-be")],
+    ids=["UTF-8", "UTF-8 with mark", "UTF-16 LE", "UTF-16 BE"],
+)
+@pytest.mark.parametrize("suffix", ["txt", "md", "html"])
+def test_the_encoding_is_utf_8_or_that_of_the_mark(tmp_path: Path, data: bytes, suffix: str) -> None:
+    assert read(tmp_path / f"a.{suffix}", data) == (["Größe"], [])
+
+
+@pytest.mark.parametrize("data", ["Größe".encode("latin-1"), "Größe".encode("utf-16-le"), b"\x7fELF\0\0", b"\xff\xfea"])
+def test_any_other_encoding_is_set_aside_and_not_guessed(tmp_path: Path, data: bytes) -> None:
+    texts, (reason,) = read(tmp_path / "a.TXT", data)
+    assert texts == []
+    assert "is no text in utf-" in reason
+    assert "Save it as UTF-8" in reason
+
+
+def test_html_may_name_its_encoding() -> None:
+    assert "“Größe”" in extract_html(b'<meta http-equiv=x content="text/html; charset=ISO-8859-1">\x93Gr\xf6\xdfe\x94')
+    assert "Größe" in extract_html("<meta charset='latin1'>Größe".encode())  # it says so, and is not
+
+
+def test_html_is_what_a_browser_shows() -> None:
+    text = extract_html(
+        b"""<?xml version="1.0" encoding="utf-8"?><!DOCTYPE html><html><head><title>t</title><style>p {color: red}</style></head>
+        <body><h1>Rotor   speed</h1><p>One<br>two <b>th</b>ree &amp; four<table><tr><td>a<td>b<tr><td>c<td>d</table>
+        <pre>if x:\n    y</pre><script>no</script><!-- no --></body></html>After the end<p>and more"""
+    )
+    assert text.strip() == "Rotor speed\nOne\ntwo three & four\na\tb\nc\td\nif x:\n    y\nAfter the end\nand more"
+
+
+@pytest.mark.parametrize(
+    "page_break",
+    [
+        '<div style="page-break-after: always"></div>',
+        "<p style='color: red; BREAK-BEFORE:page'>",
+        '<br clear="all" style="mso-special-character:line-break;page-break-before:always">',
+    ],
+)
+def test_style_breaks_pages_of_html(tmp_path: Path, page_break: str) -> None:
+    assert read(tmp_path / "a.htm", f"<p>one</p>{page_break}two".encode()) == (["one", "two"], [])
+
+
+def test_markdown_is_what_it_shows() -> None:
+    source = "# Rotor *speed*\n\nSee [the manual](http://x/y).\n\n* a\n* b\n\n|c|d|\n|-|-|\n|1|2|\n\n```py\nif x:\n    y\n```\n"
+    assert extract_markdown(source.encode()).strip() == "Rotor speed\nSee the manual.\na\nb\nc\td\n1\t2\nif x:\n    y"
+
+
+def test_markdown_has_breaks_of_text_and_of_html(tmp_path: Path) -> None:
+    data = b'one\n\f\n<!-- nothing -->\n\f\n\ntwo\n\n<div style="break-after: page"></div>\n\nthree\n'
+    assert read(tmp_path / "a.md", data) == (["one", "", "two", "three"], [])
+
+
+def test_word_pages_end_at_breaks_of_every_kind(tmp_path: Path) -> None:
+    document = docx.Document()
+    document.add_heading("Rotor")
+    document.add_paragraph("one").add_run().add_break(WD_BREAK.LINE)
+    document.add_paragraph("and").add_run().add_break(WD_BREAK.PAGE)
+    document.add_paragraph("two").paragraph_format.page_break_before = False
+    document.add_paragraph("three").paragraph_format.page_break_before = True
+    document.add_section(WD_SECTION.NEW_PAGE)
+    document.add_paragraph("four")
+    document.add_section(WD_SECTION.CONTINUOUS)
+    table = document.add_table(2, 2)
+    for cell, text in zip((cell for row in table.rows for cell in row.cells), "abcd", strict=True):
+        cell.text = text
+    document.save(str(tmp_path / "made.docx"))
+    texts, problems = read(tmp_path / "a.docx", (tmp_path / "made.docx").read_bytes())
+    assert problems == []
+    assert [text.split("\n") for text in texts] == [
+        ["Rotor", "one", "", "and"],
+        ["two"],
+        ["three"],
+        ["four", "", "a\tb\t", "c\td"],
+    ]
+
+
+def test_a_break_that_word_found_where_its_author_made_one_counts_once(tmp_path: Path) -> None:
+    run = "<w:p><w:r>{}</w:r></w:p>"
+    rendered, made = "<w:lastRenderedPageBreak/>", '<w:br w:type="page"/>'
+    body = "".join(
+        run.format(item)
+        for item in ("<w:t>one</w:t>" + made, rendered + "<w:t>two</w:t>", rendered + "<w:t>three</w:t>" + made, made)
+    )
+    assert read(tmp_path / "a.docx", build_word(body)) == (["one", "two", "three", ""], [])
+
+
+def test_word_notes_stand_where_they_are_referred_to_and_nothing_stands_twice(tmp_path: Path) -> None:
+    note = '<w:footnote w:id="2"><w:p><w:r><w:t>at sea</w:t></w:r></w:p></w:footnote>'
+    box = "<w:p><w:r><w:t>box</w:t></w:r></w:p>"
+    body = (
+        '<w:p><w:pPr><w:tabs><w:tab w:val="left"/></w:tabs></w:pPr>'
+        '<w:r><w:t>speed</w:t><w:footnoteReference w:id="2"/><w:tab/></w:r>'
+        "<w:del><w:r><w:delText>deleted</w:delText></w:r></w:del><w:moveFrom><w:r><w:t>moved</w:t></w:r></w:moveFrom></w:p>"
+        f"<mc:AlternateContent><mc:Choice>{box}</mc:Choice><mc:Fallback>{box}</mc:Fallback></mc:AlternateContent>"
+    )
+    assert read(tmp_path / "a.docx", build_word(body, footnotes=note)) == (["speed [at sea] \t\nbox"], [])
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "reason"),
+    [
+        ("a.docx", b"\xd0\xcf\x11\xe0 an older format", "is no .docx"),
+        ("a.docx", build_word(build_paragraphs("x"))[:-30], "is no .docx"),
+        ("a.docx", build_word("<w:p>" * 5_000 + "</w:p>" * 5_000), "Excessive depth"),
+        ("a.docx", build_zip_bomb(3), "holds more than 2 MiB (corpus.document_text_mib)"),
+        ("a.docx", build_entities(9), "cannot be read"),
+        ("a.html", b"<div>" * 5_000 + b"x", "Excessive depth"),
+        ("a.md", b"> " * 5_000 + b"x", "RecursionError"),
+        ("a.txt", b"x" * (2**21 + 1), "holds more than 2 MiB"),
+        ("a.txt", b"a\f" * 200, "says that it has 101 pages, at most 100 are read"),
+        ("a.txt", b"a " * 300_000, "says that it has 101 pages"),
+    ],
+    ids=["older", "cut", "deep xml", "zip bomb", "entities", "deep html", "deep markdown", "large", "breaks", "words"],
+)
+def test_a_hostile_text_is_set_aside_with_the_reason(tmp_path: Path, name: str, data: bytes, reason: str) -> None:
+    texts, (found,) = read(tmp_path / name, data, document_text_mib=2, document_pages=100)
+    assert texts == []
+    assert reason in found
+
+
+def test_no_file_of_the_machine_gets_into_a_page(tmp_path: Path) -> None:
+    (tmp_path / "secret").write_text("the password")
+    texts, _ = read(tmp_path / "a.docx", build_outside_entity(f"file://{tmp_path}/secret"))
+    assert "password" not in "".join(texts)
+
+
+@pytest.fixture(scope="module")
+def process() -> Generator[DocumentProcess]:
+    with closing(DocumentProcess(memory_gib=0.5, cpu_s=20)) as process:
+        yield process
+
+
+def test_a_text_that_takes_too_much_of_a_process_is_set_aside(process: DocumentProcess, tmp_path: Path) -> None:
+    bomb, good = tmp_path / "a.html", tmp_path / "b.txt"
+    bomb.write_bytes(b"<p>x" * 2**23)  # an element of some hundred bytes for each four
+    good.write_text("the rotor")
+    reader = build_reader(tmp_path)
+    pages, (problem,) = process.read(Span(bomb), tmp_path, reader)
+    assert pages == []
+    assert "needs more than 0.5 GiB (corpus.document_memory_gib)" in problem.reason
+    assert [page.text for page in process.read(Span(good), tmp_path, reader)[0]] == ["the rotor"]
+
+
+def test_a_line_of_a_gibibyte_is_set_aside_without_being_read(process: DocumentProcess, tmp_path: Path) -> None:
+    path = tmp_path / "a.txt"
+    with path.open("wb") as stream:
+        stream.truncate(2**30)
+    pages, (problem,) = process.read(Span(path), tmp_path, build_reader(tmp_path))
+    assert (pages, "holds more than 64 MiB" in problem.reason) == ([], True)
+
+
+def test_a_text_without_blanks_takes_linear_time(tmp_path: Path) -> None:
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_utime
+    texts, _ = read(tmp_path / "a.txt", b"x" * 2**21 + b"\f")
+    assert texts == ["x" * 2**21]
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_utime - before < 5
+
+
+def test_texts_are_documents(tmp_path: Path) -> None:
+    for name in ("a.txt", "b.md", "c.markdown", "d.html", "e.HTM", "f.docx", "g.rtf"):
+        (tmp_path / name).write_bytes(b"")
+    found, (problem,) = list_documents(tmp_path)
+    assert [path.name for path in found] == ["a.txt", "b.md", "c.markdown", "d.html", "e.HTM", "f.docx"]
+    assert problem.place.endswith("g.rtf")
