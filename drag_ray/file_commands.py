@@ -11,8 +11,8 @@ from typing import get_args
 FILE_COMMANDS = {
     "show": "Show trajectories: a list, whole transcripts, or a page for the browser.",
     "inspect": "Show what is learned of a file of training rows, how long its rows are and how often they are the same.",
-    "import": "Take a trajectories.jsonl of the DRAG reference as the collected trajectories of a run.",
-    "export": "Write the collected trajectories of a run as a trajectories.jsonl of the DRAG reference.",
+    "import": "Take trajectories of another program (DRAG, ATIF, session traces) as the collected ones of a run.",
+    "export": "Write the collected trajectories of a run for another program (DRAG, ATIF, session traces).",
     "score": "Score the rollouts of a finished evaluation, or of a collection, again: other top_k, depth and measures, no model.",
     "compare": "Compare policies of two finished evaluations on the questions that both have asked.",
     "verify": "Look whether the files of a run's finished stages are what was written, or accept that they were changed.",
@@ -98,34 +98,36 @@ def _inspect(argv: Sequence[str]) -> None:
 
 
 def _import(argv: Sequence[str]) -> None:
+    path, format_name, rest = _take_interchange("import", "from", argv)
     from drag_ray.config import load
     from drag_ray.pipeline import find_own
     from drag_ray.process.exchange import import_trajectories
+    from drag_ray.process.interchange_format import load_interchange
     from drag_ray.run_config import RunConfig
 
-    path, rest = _take_file("import", argv)
-    sections = ("run_dir", "scope", "name", "agent")
-    config = load(RunConfig, rest, sections, program="drag-ray import FILE", description=FILE_COMMANDS["import"])
+    # Who reads whole conversations asks for no agent: an option that counts for nothing is refused.
+    sections = ("run_dir", "scope", "name", *(("agent",) if load_interchange(format_name).rebuilds else ()))
+    config = load(RunConfig, rest, sections, program="drag-ray import PATH", description=_describe("import", "from"))
     address = find_own("collect", config)
-    counts = import_trajectories(path, config.run_dir, address, config.agent)
+    counts = import_trajectories(path, config.run_dir, address, config.agent, format_name)
     num_finished, num_set_aside = counts.pop("finished"), counts.pop("set_aside")
     kinds = f" ({', '.join(f'{kind} {number}' for kind, number in counts.items())})" if counts else ""
-    print(f"import: {num_finished} trajectories, {num_set_aside} lines set aside{kinds}, in {address.locate(config.run_dir)}")
+    print(f"import: {num_finished} trajectories, {num_set_aside} set aside{kinds}, in {address.locate(config.run_dir)}")
 
 
 def _export(argv: Sequence[str]) -> None:
+    path, format_name, rest = _take_interchange("export", "to", argv)
     from drag_ray.config import load
     from drag_ray.damage import refuse_damage
     from drag_ray.pipeline import find_own
     from drag_ray.process.exchange import export_trajectories
     from drag_ray.run_config import RunConfig
 
-    path, rest = _take_file("export", argv)
     sections = ("run_dir", "scope", "name")
-    config = load(RunConfig, rest, sections, program="drag-ray export FILE", description=FILE_COMMANDS["export"])
+    config = load(RunConfig, rest, sections, program="drag-ray export PATH", description=_describe("export", "to"))
     collect_dir = find_own("collect", config).locate(config.run_dir)
     refuse_damage(collect_dir, whole=True)
-    num_exported = export_trajectories(collect_dir / "trajectories", path)
+    num_exported = export_trajectories(collect_dir / "trajectories", path, format_name)
     print(f"export: {num_exported} trajectories in {path}")
 
 
@@ -212,12 +214,28 @@ def _verify(argv: Sequence[str]) -> None:
         raise DamageError("\n".join(problems))
 
 
-def _take_file(command: str, argv: Sequence[str]) -> tuple[Path, list[str]]:
-    """The first argument, and the options after it."""
-    from drag_ray.errors import ConfigError
+def _describe(command: str, preposition: str) -> str:
+    from drag_ray.process.interchange import INTERCHANGES
 
-    if argv and argv[0] in ("-h", "--help"):
-        return Path(), list(argv)
-    if not argv or argv[0].startswith("-"):
-        raise ConfigError(f"the first argument is the file: drag-ray {command} trajectories.jsonl --run-dir runs/NAME")
-    return Path(argv[0]), list(argv[1:])
+    return f"{FILE_COMMANDS[command]} --{preposition}: {', '.join(INTERCHANGES)}; {INTERCHANGES[0]} by default."
+
+
+def _take_interchange(command: str, preposition: str, argv: Sequence[str]) -> tuple[Path, str, list[str]]:
+    """The path, which is the first argument, the format (`--from`, `--to`), and the other options."""
+    from drag_ray.errors import ConfigError
+    from drag_ray.process.interchange import INTERCHANGES
+
+    parser = argparse.ArgumentParser(add_help=False, exit_on_error=False, allow_abbrev=False)
+    parser.add_argument(f"--{preposition}", dest="format_name", choices=INTERCHANGES, default=INTERCHANGES[0])
+    try:
+        options, rest = parser.parse_known_args(list(argv))
+    except argparse.ArgumentError as error:
+        raise ConfigError(f"command line: {error}") from None
+    if rest and rest[0] in ("-h", "--help"):
+        return Path(), options.format_name, rest
+    if not rest or rest[0].startswith("-"):
+        raise ConfigError(
+            f"the first argument is the file or folder: drag-ray {command} trajectories.jsonl --run-dir runs/NAME, "
+            f"or drag-ray {command} FOLDER --{preposition} {'|'.join(INTERCHANGES[1:])} --run-dir runs/NAME"
+        )
+    return Path(rest[0]), options.format_name, rest[1:]

@@ -27,7 +27,7 @@ def test_a_trajectories_file_goes_into_a_run_and_out_of_it(tmp_path: Path, capsy
     assert main(["export", str(target), "--run-dir", run_dir]) == 0
     written = json.loads(target.read_text())
     assert (written["id"], written["best_gt_rank"]) == ("t1", 1)
-    summary = "import: 1 trajectories, 2 lines set aside (broken_records 1, duplicates 1), in "
+    summary = "import: 1 trajectories, 2 set aside (broken_records 1, duplicates 1), in "
     assert capsys.readouterr().out.startswith(summary)
 
 

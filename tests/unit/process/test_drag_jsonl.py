@@ -13,8 +13,8 @@ from drag_ray.agent.config import AgentConfig
 from drag_ray.artifacts import read_manifest
 from drag_ray.corpus.problems import Problem
 from drag_ray.errors import DataError
-from drag_ray.process.drag_jsonl import read_trajectories, to_record
 from drag_ray.process.exchange import export_trajectories, import_trajectories
+from drag_ray.process.interchange.drag import read_trajectories, to_record
 from drag_ray.process.trajectories import check_files, read_records, select_trajectories
 from drag_ray.types import ActionKind, Evidence, StopReason, Trajectory
 

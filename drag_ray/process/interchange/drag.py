@@ -13,7 +13,7 @@ What this project adds to a record (hinted, baseline, query_mode) is read again,
 """
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -23,12 +23,13 @@ from drag_ray.agent.environment import compute_evidence_rank
 from drag_ray.agent.prompts import Prompts
 from drag_ray.agent.protocols.registry import get_protocol
 from drag_ray.agent.scores import compute_rank_score
-from drag_ray.artifacts import compute_fingerprint
+from drag_ray.artifacts import compute_fingerprint, whole_or_absent
 from drag_ray.corpus.problems import Problem
 from drag_ray.corpus.questions import parse_location
 from drag_ray.corpus.records import read_name, read_records, read_text
 from drag_ray.corpus.text import to_encodable
 from drag_ray.errors import DataError
+from drag_ray.process.interchange_format import Interchange
 from drag_ray.types import ActionKind, Evidence, Hit, Page, StopReason, Trajectory, Turn
 
 _ANSWERS = ("provide_answer", "answer")
@@ -55,6 +56,16 @@ _UNKNOWN_TURN = Turn(
 """A turn of which nothing is known but that it ended by itself."""
 Record = dict[str, Any]
 T = TypeVar("T")
+
+
+def write_trajectories(trajectories: Iterable[Trajectory], path: Path) -> int:
+    """Write a line for each trajectory; the file is whole or absent. Returns how many."""
+    num_written = 0
+    with whole_or_absent(path) as scratch, scratch.open("w", encoding="utf-8") as lines:
+        for trajectory in trajectories:
+            lines.write(json.dumps(to_record(trajectory), ensure_ascii=False) + "\n")
+            num_written += 1
+    return num_written
 
 
 def read_trajectories(path: Path, config: AgentConfig) -> Iterator[Trajectory | Problem]:
@@ -253,3 +264,6 @@ def _read_preset(record: Record) -> str:
 
 def _join_answers(answer: Any) -> str:
     return to_encodable(", ".join(str(item) for item in answer) if isinstance(answer, list) else str(answer or ""))
+
+
+INTERCHANGE = Interchange(read_trajectories, write_trajectories, rebuilds=True)

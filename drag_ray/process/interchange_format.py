@@ -1,0 +1,33 @@
+"""What a format of `process.interchange` is."""
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from drag_ray.agent.config import AgentConfig
+from drag_ray.corpus.problems import Problem
+from drag_ray.process import interchange
+from drag_ray.process.interchange import InterchangeName
+from drag_ray.types import Trajectory
+from drag_ray.variants import load_variant
+
+
+@dataclass(frozen=True)
+class Interchange:
+    """What a module of `interchange` declares as its INTERCHANGE.
+
+    Attributes:
+        read: the trajectories of a file or folder, and a problem for each part of it that is none. DataError where there is
+            nothing at all to read.
+        write: writes trajectories into a file or folder, which is whole or absent, and returns how many.
+        rebuilds: its records have no conversation; it is rebuilt for the agent of the options.
+    """
+
+    read: Callable[[Path, AgentConfig], Iterator[Trajectory | Problem]]
+    write: Callable[[Iterable[Trajectory], Path], int]
+    rebuilds: bool = False
+
+
+def load_interchange(name: InterchangeName) -> Interchange:
+    """The format of a name."""
+    return load_variant(interchange, name).INTERCHANGE

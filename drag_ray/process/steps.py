@@ -1,0 +1,246 @@
+"""A trajectory as other programs see one, a list of steps, and the trajectory of such a list.
+
+A step is a message to the policy, or its reply together with what it led to. What has no place in another format (evidence, hits,
+sampling and so on) travels in it as *own fields*, under `OWN_KEY`. Of these nothing is believed that can be computed.
+"""
+
+import json
+import math
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+import pyarrow as pa
+from pydantic import TypeAdapter, ValidationError
+from typing_extensions import TypedDict
+
+from drag_ray import schemas
+from drag_ray.agent.environment import compute_evidence_rank
+from drag_ray.agent.scores import compute_rank_score
+from drag_ray.corpus.records import read_name
+from drag_ray.errors import DataError
+from drag_ray.types import ActionKind, Hit, Trajectory, Turn
+
+OWN_KEY = "drag_ray"
+"""Where other formats hold the own fields."""
+
+Record = dict[str, Any]
+Message = dict[str, Any]
+
+_VERSION_KEY = "schema_version"
+_ROLE_KEY = "observation_role"
+# Computed when a trajectory is read.
+_DERIVED = frozenset({"id", "turns", "messages", "question_rank"})
+_DERIVED_OF_TURN = frozenset({"step", "num_prompt_messages", "evidence_rank", "rank_score"})
+_TRAJECTORY = TypeAdapter(Trajectory)
+
+
+class _TextPart(TypedDict):
+    type: Literal["text"]
+    text: str
+
+
+class _ImagePart(TypedDict):
+    type: Literal["image"]
+    image: str
+
+
+class _Message(TypedDict):
+    role: Literal["system", "user", "assistant", "tool"]
+    content: str | list[_TextPart | _ImagePart]
+
+
+_MESSAGES = TypeAdapter(list[_Message])
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A message of a conversation; with a `turn` a reply, and then `observation` is the message that answered it, if one did."""
+
+    message: Message
+    turn: Turn | None = None
+    observation: Message | None = None
+
+
+def list_steps(trajectory: Trajectory) -> list[Step]:
+    """The conversation of a trajectory, each reply with its turn.
+
+    Raises:
+        DataError: the trajectory has no conversation, or a reply is not in it.
+    """
+    try:
+        messages: list[Message] = [{**message} for message in _MESSAGES.validate_json(trajectory.messages)]
+    except ValidationError as error:
+        raise DataError(
+            f"trajectory {trajectory.id!r}: its conversation cannot be read: {explain(error)}. Collect again."
+        ) from None
+    turns = {turn.num_prompt_messages: turn for turn in trajectory.turns}
+    if not messages or max(turns, default=0) >= len(messages):
+        raise DataError(f"trajectory {trajectory.id!r}: its conversation has {len(messages)} messages and lacks replies.")
+    steps: list[Step] = []
+    for place, message in enumerate(messages):
+        follows_reply = bool(steps) and steps[-1].turn is not None and steps[-1].observation is None
+        if place in turns:
+            steps.append(Step(message, turns[place]))
+        elif follows_reply and place - 1 in turns and message["role"] != "assistant":
+            steps[-1] = replace(steps[-1], observation=message)
+        else:
+            steps.append(Step(message))
+    return steps
+
+
+def to_own_fields(trajectory: Trajectory, held: Collection[str] = ()) -> Record:
+    """The fields of a trajectory that another format has no place for.
+
+    Args:
+        held: names of those that it has a place for.
+    """
+    row = schemas.to_row(replace(trajectory, turns=()))
+    return {_VERSION_KEY: schemas.SCHEMA_VERSION} | {
+        name: value for name, value in row.items() if name not in _DERIVED and name not in held
+    }
+
+
+def to_own_turn(step: Step, held: Collection[str]) -> Record:
+    """As `to_own_fields`, for the turn of a reply, with the role of the message that answered it."""
+    own = {name: value for name, value in schemas.to_row(step.turn).items() if name not in _DERIVED_OF_TURN and name not in held}
+    return own | ({_ROLE_KEY: step.observation["role"]} if step.observation else {})
+
+
+class StepReader:
+    """Makes a trajectory of steps. Add them in their order, then `finish`.
+
+    Args:
+        own: the own fields, as they were found.
+
+    Raises:
+        DataError: there are none, or they are of another version.
+    """
+
+    def __init__(self, own: Any) -> None:
+        if not isinstance(own, dict):
+            raise DataError(
+                f"got no {OWN_KEY!r} fields: it was not written by drag-ray export. The evidence of the question and the "
+                "pages that a search found are not in this format itself, and nothing can be learned without them."
+            )
+        version = own.get(_VERSION_KEY)
+        if version != schemas.SCHEMA_VERSION:
+            raise DataError(
+                f"{OWN_KEY} fields of version {version!r:.20}, this code reads {schemas.SCHEMA_VERSION!r}. Export again."
+            )
+        self._own = {name: value for name, value in own.items() if name != _VERSION_KEY}
+        self._messages: list[Message] = []
+        self._turns: list[Record] = []
+        self._observation_role: Any = "user"
+
+    def add_message(self, role: str, content: Any) -> None:
+        """A message that is no reply of the policy."""
+        self._messages.append({"role": role, "content": content})
+
+    def add_reply(self, own: Any, held: Record) -> None:
+        """A reply of the policy.
+
+        Args:
+            own: its own fields.
+            held: its fields that the format itself holds.
+        """
+        if not isinstance(own, dict):
+            raise DataError(
+                f"reply {len(self._turns) + 1}: got {type(own).__name__} for its {OWN_KEY!r} fields, expected an object"
+            )
+        turn = {**own, **held, "step": len(self._turns) + 1, "num_prompt_messages": len(self._messages)}
+        self._observation_role = turn.pop(_ROLE_KEY, "user")
+        self._turns.append(turn | {"evidence_rank": None, "rank_score": 0.0})
+        self.add_message("assistant", turn.get("raw_text"))
+
+    def add_observation(self, content: Any) -> None:
+        """The message that answered the last reply."""
+        self.add_message(self._observation_role, content)
+
+    def finish(self, **held: Any) -> Trajectory:
+        """The trajectory, its ranks and rewards computed from the hits and the evidence.
+
+        Args:
+            held: fields that the format itself holds, the id among them.
+
+        Raises:
+            DataError: a field is missing, unknown, or not what a table of trajectories holds.
+        """
+        row = {**self._own, **held, "turns": self._turns, "messages": "", "question_rank": None}
+        for name in ("id", "question_id"):
+            read_name(row, name, required=True)
+        _refuse_unknown(row, Trajectory)
+        for turn in self._turns:
+            _refuse_unknown(turn, Turn)
+        try:
+            messages = _MESSAGES.validate_python(self._messages)
+            trajectory = _TRAJECTORY.validate_python(row)
+        except ValidationError as error:
+            raise DataError(explain(error)) from None
+        trajectory = _rank(replace(trajectory, messages=json.dumps(messages, ensure_ascii=False)))
+        try:
+            schemas.to_table([trajectory], schemas.TRAJECTORIES)
+        except (pa.ArrowException, OverflowError, UnicodeEncodeError) as error:
+            raise DataError(f"a value is not one that a table of trajectories holds ({error})") from None
+        return trajectory
+
+
+def _rank(trajectory: Trajectory) -> Trajectory:
+    if not 1 <= trajectory.top_k <= trajectory.depth:
+        raise DataError(f"top_k {trajectory.top_k} and depth {trajectory.depth}: expected 1 <= top_k <= depth")
+    turns = []
+    for turn in trajectory.turns:
+        _check_ranking(turn.hits)
+        if turn.completion_logprobs and len(turn.completion_logprobs) != len(turn.completion_token_ids):
+            raise DataError(
+                f"turn {turn.step}: {len(turn.completion_logprobs)} log-probabilities for {len(turn.completion_token_ids)} tokens"
+            )
+        rank = compute_evidence_rank(turn.hits, trajectory.evidence) if turn.action is ActionKind.SEARCH else None
+        turns.append(replace(turn, evidence_rank=rank, rank_score=compute_rank_score(rank, trajectory.top_k)))
+    _check_ranking(trajectory.question_hits)
+    question_rank = compute_evidence_rank(trajectory.question_hits, trajectory.evidence)
+    return replace(trajectory, turns=tuple(turns), question_rank=question_rank)
+
+
+def _check_ranking(hits: Sequence[Hit]) -> None:
+    for rank, hit in enumerate(hits, start=1):
+        if hit.rank != rank or hit.page_number < 1:
+            raise DataError(
+                f"hits: got page {hit.page_number} at rank {hit.rank} in place {rank}, expected ranks and pages from 1"
+            )
+
+
+def _refuse_unknown(row: Record, record_type: type[Any]) -> None:
+    unknown = row.keys() - record_type.__dataclass_fields__.keys()
+    if unknown:
+        raise DataError(f"unknown {OWN_KEY} field {min(map(str, unknown))!r:.60} of a {record_type.__name__.lower()}")
+
+
+def parse_json(data: bytes) -> Record:
+    """The JSON object in `data`, in which no number is infinite or none.
+
+    Raises:
+        DataError: it holds something else.
+    """
+    try:
+        value = json.loads(data.decode("utf-8-sig"), parse_float=_to_finite, parse_constant=_to_finite)
+    except json.JSONDecodeError as error:
+        raise DataError(f"line {error.lineno}, column {error.colno}: not JSON ({error.msg})") from None
+    except UnicodeDecodeError as error:
+        raise DataError(f"byte {error.start}: not UTF-8") from None
+    if not isinstance(value, dict):
+        raise DataError(f"got {type(value).__name__} {value!r:.60}, expected a JSON object")
+    return value
+
+
+def _to_finite(text: str) -> float:
+    value = float(text)
+    if not math.isfinite(value):
+        raise DataError(f"got the number {text:.20}, expected a finite one")
+    return value
+
+
+def explain(error: ValidationError) -> str:
+    """The first thing that is wrong, with its place."""
+    found = error.errors(include_url=False)[0]
+    return f"{'.'.join(map(str, found['loc'])):.200}: {found['msg']}, got {found['input']!r:.80}"

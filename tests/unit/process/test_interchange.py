@@ -1,0 +1,283 @@
+import json
+import os
+import shutil
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from factories import EVIDENCE, asked_at, build_answer, build_question, build_search, build_trajectory, build_turn
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from odd_records import draw_lines
+
+from drag_ray import schemas
+from drag_ray.address import Address
+from drag_ray.agent.config import AgentConfig
+from drag_ray.cli import main
+from drag_ray.corpus.problems import Problem
+from drag_ray.errors import DataError
+from drag_ray.process import session_files
+from drag_ray.process.exchange import export_trajectories, import_trajectories
+from drag_ray.process.interchange_format import load_interchange
+from drag_ray.types import StopReason, Trajectory
+
+CONFIG = AgentConfig()
+SUFFIXES = {"atif": ".json", "traces": ".jsonl"}
+KEY = "3f/" + "3f" * 16 + ".jpg"
+
+
+def build_rollouts() -> list[Trajectory]:
+    """A rollout of each kind: found and answered, unreadable, with images and an example, failed, of a baseline that expands."""
+    search = build_search("rotor\u2028speed", 2, reasoning="Because.", completion_logprobs=(-0.5, -2.0))
+    answered = build_trajectory(
+        search, build_turn(error=""), build_answer(citations=(EVIDENCE,)), id="q1/default/0", **asked_at(1)
+    )
+    shown = build_trajectory(build_search("rotor", 1), build_search("again"), id="q1/default/1", protocol="tools")
+    messages = json.loads(shown.messages)
+    messages[3] = {"role": "tool", "content": [{"type": "text", "text": "Pages found:"}, {"type": "image", "image": KEY}]}
+    example = [{"role": "user", "content": "Question: Why?"}, {"role": "assistant", "content": "<search>because</search>"}]
+    messages[1:1] = example
+    turns = tuple(replace(turn, num_prompt_messages=turn.num_prompt_messages + 2) for turn in shown.turns)
+    shown = replace(shown, messages=json.dumps(messages[:-1]), turns=turns)  # the last search is answered by nothing
+    failed = build_trajectory(id="q1/default/2", error="boom", stop_reason=StopReason.ERROR, started_at="of elsewhere")
+    question = build_question(id="q 2/../ä", question="Wie schnell?", answers=())
+    weights = {
+        "query_mode": "expand",
+        "question_weight": 0.5,
+        "baseline": "rm3",
+        "adapter": "a/b",
+        "hinted": True,
+        "prompt_set": 2,
+    }
+    return [answered, shown, failed, build_trajectory(build_search(""), question=question, id="q 2/../ä/default/0", **weights)]
+
+
+def as_written(trajectories: list[Trajectory]) -> list[Trajectory]:
+    """As they come back from a table, whose numbers have fewer digits."""
+    rows = schemas.to_table(trajectories, schemas.TRAJECTORIES).to_pylist()
+    return [schemas.to_trajectory({**row, "messages": json.dumps(json.loads(row["messages"]))}) for row in rows]
+
+
+def without_tokens(trajectory: Trajectory) -> Trajectory:
+    tokens: dict[str, Any] = dict.fromkeys(("prompt_token_ids", "completion_token_ids", "completion_logprobs"), ())
+    return replace(trajectory, turns=tuple(replace(turn, **tokens) for turn in trajectory.turns))
+
+
+def write(name: str, folder: Path, trajectories: list[Trajectory]) -> list[Path]:
+    assert load_interchange(name).write(trajectories, folder) == len(trajectories)
+    return sorted(folder.iterdir())
+
+
+def read(name: str, path: Path) -> list[Trajectory | Problem]:
+    return list(load_interchange(name).read(path, CONFIG))
+
+
+@pytest.mark.parametrize("name", SUFFIXES)
+def test_what_is_written_is_read_again_as_it_was(name: str, tmp_path: Path) -> None:
+    rollouts = as_written(build_rollouts())
+    files = write(name, tmp_path / "out", rollouts)
+    assert [file.name for file in files[::3]] == [
+        f"000000-q1-default-0{SUFFIXES[name]}",
+        f"000003-q-2-..-default-0{SUFFIXES[name]}",
+    ]
+    again = [item for item in read(name, tmp_path / "out") if isinstance(item, Trajectory)]
+    assert as_written(again) == (rollouts if name == "atif" else [without_tokens(rollout) for rollout in rollouts])
+    assert read(name, files[0]) == again[:1]
+
+
+def test_atif_has_calls_reasons_tokens_and_copied_context_where_its_schema_says(tmp_path: Path) -> None:
+    files = write("atif", tmp_path / "out", build_rollouts())
+    first, second = (json.loads(file.read_text()) for file in files[:2])
+    assert first["schema_version"] == "ATIF-v1.8"
+    assert [step["source"] for step in first["steps"]] == ["system", "user", "agent", "agent", "agent"]
+    search, unreadable, answer = first["steps"][2:]
+    assert search["tool_calls"] == [
+        {"tool_call_id": "call_1", "function_name": "search_documents", "arguments": {"query": "rotor\u2028speed"}}
+    ]
+    assert search["observation"]["results"] == [{"source_call_id": "call_1", "content": "Results of step 1: 10 pages."}]
+    assert search["metrics"] == {
+        **{"prompt_tokens": 3, "completion_tokens": 2},
+        **{"prompt_token_ids": [1, 2, 3], "completion_token_ids": [4, 5], "logprobs": [-0.5, -2.0]},
+    }
+    assert (search["message"], search["reasoning_content"]) == ("", "Because.")
+    assert unreadable["observation"]["results"] == [{"content": "Results of step 2: 0 pages."}]
+    assert (unreadable["message"], answer["message"]) == ("I do not know.", "340 rpm")
+    assert first["final_metrics"] == {"total_prompt_tokens": 9, "total_completion_tokens": 6, "total_steps": 5}
+    assert [step.get("is_copied_context") for step in second["steps"]] == [None, None, True, None, None, None]
+    assert [tool["function"]["name"] for tool in second["agent"]["tool_definitions"]] == ["search_documents", "provide_answer"]
+    image = {"type": "image", "source": {"media_type": "image/jpeg", "path": KEY}}
+    assert second["steps"][4]["observation"]["results"][0]["content"] == [{"type": "text", "text": "Pages found:"}, image]
+
+
+def test_a_trace_is_a_session_and_its_messages_with_results_tied_to_calls(tmp_path: Path) -> None:
+    files = write("traces", tmp_path / "out", build_rollouts())
+    header, *lines = [json.loads(line) for line in files[0].read_text().split("\n")[:-1]]
+    assert {name: header[name] for name in ("type", "harness", "id", "name")} == {
+        **{"type": "session", "harness": "drag_ray"},
+        **{"id": "q1/default/0", "name": "How fast may the rotor turn?"},
+    }
+    messages = [line["message"] for line in lines]
+    assert {line["type"] for line in lines} == {"message"}
+    assert [message["role"] for message in messages] == ["system", "user", "assistant", "tool", "assistant", "user", "assistant"]
+    (call,) = messages[2]["toolCalls"]
+    assert (call["id"], call["function"]["name"]) == ("call_1", "search_documents")
+    assert json.loads(call["function"]["arguments"]) == {"query": "rotor\u2028speed"}
+    assert (messages[2]["content"], messages[2]["reasoningContent"]) == ("", "Because.")
+    assert (messages[3]["toolCallId"], messages[3]["content"]) == ("call_1", "Results of step 1: 10 pages.")
+    assert messages[0]["timestamp"] == 1767225600000
+
+
+@pytest.mark.parametrize("name", SUFFIXES)
+def test_ranks_and_rewards_are_computed_and_not_believed(name: str, tmp_path: Path) -> None:
+    (file,) = write(name, tmp_path / "out", [build_trajectory(build_search("x", 2), **asked_at(None))])
+    first, *rest = file.read_text().split("\n")
+    record = json.loads(first)
+    own = record["extra"]["drag_ray"] if name == "atif" else record["drag_ray"]
+    own["evidence"] = [{"file": "other.pdf", "page_number": 7}]
+    file.write_text("\n".join([json.dumps(record), *rest]))
+    (trajectory,) = read(name, file)
+    assert isinstance(trajectory, Trajectory)
+    assert (trajectory.turns[0].evidence_rank, trajectory.turns[0].rank_score) == (7, 0.0)
+    assert trajectory.question_rank == 7
+
+
+BROKEN = [
+    ('"page_number"', '"page"', "page_number: Field required"),
+    ('"rank":1,', '"rank":5,', "got page 1 at rank 5 in place 1, expected ranks and pages from 1"),
+    ('"top_k":3', '"top_k":0', "top_k 0 and depth 10: expected 1 <= top_k <= depth"),
+    ('"seed":0', '"seed":1e999', "got the number 1e999, expected a finite one"),
+    ('"seed":0', f'"seed":{2**70}', "a value is not one that a table of trajectories holds"),
+    ('"search_s":0.01', '"search_s":NaN', "got the number NaN, expected a finite one"),
+    ('"schema_version":"4"', '"schema_version":"3"', "fields of version '3', this code reads '4'"),
+    ('"hinted":false', '"hinted":false,"reward":9', "unknown drag_ray field 'reward' of a trajectory"),
+    ('"finish_reason":"stop"', '"finish_reason":"\\ud800"', "a value is not one that a table of trajectories holds"),
+    ('"drag_ray":', '"other":', "got no 'drag_ray' fields: it was not written by drag-ray export"),
+    ('"action":"search"', '"action":"delete"', "action: Input should be 'search', 'answer' or 'invalid'"),
+]
+
+
+@pytest.mark.parametrize("name", SUFFIXES)
+@pytest.mark.parametrize(("old", "new", "reason"), BROKEN)
+def test_a_file_that_is_no_trajectory_is_set_aside_with_its_place(
+    name: str, old: str, new: str, reason: str, tmp_path: Path
+) -> None:
+    (file,) = write(name, tmp_path / "out", [build_trajectory(build_search("x"))])
+    text = "\n".join(json.dumps(json.loads(line), separators=(",", ":")) for line in file.read_text().splitlines())
+    assert old in text
+    file.write_text(text.replace(old, new))
+    (problem,) = read(name, tmp_path / "out")
+    assert isinstance(problem, Problem)
+    assert (problem.place, problem.kind) == (str(file) + ("" if name == "atif" else ":1"), "broken_record")
+    assert reason in problem.reason
+
+
+def test_a_broken_line_of_a_trace_is_named(tmp_path: Path) -> None:
+    (file,) = write("traces", tmp_path / "out", [build_trajectory(build_search("x"))])
+    lines = file.read_text().split("\n")
+    for place, line, reason in (
+        (3, lines[2].replace('"user"', '"root"'), "message.role: Input should be 'system', 'user', 'assistant' or 'tool'"),
+        (3, lines[2][:-9], "line 1, column"),
+        (2, lines[0], "type: Input should be 'message'"),
+        (4, "[" * 100_000, "RecursionError"),
+        (4, "\ufeff7", "got int 7, expected a JSON object"),
+    ):
+        file.write_text("\n".join([*lines[: place - 1], line, *lines[place:]]))
+        (problem,) = read("traces", file)
+        assert isinstance(problem, Problem)
+        assert problem.place.startswith(f"{file}:{place}")
+        assert reason in problem.reason
+    file.write_text("\n".join(lines[:3]))
+    (problem,) = read("traces", file)
+    assert isinstance(problem, Problem)
+    assert "fields of message '4', of 2. Lines are missing" in problem.reason
+    file.write_text("")
+    (problem,) = read("traces", file)
+    assert isinstance(problem, Problem)
+    assert "the file is empty" in problem.reason
+
+
+def test_foreign_versions_of_atif_are_refused(tmp_path: Path) -> None:
+    (file,) = write("atif", tmp_path / "out", [build_trajectory(build_search("x"))])
+    text = file.read_text()
+    file.write_text(text.replace("ATIF-v1.8", "ATIF-v1.7"))
+    assert isinstance(read("atif", file)[0], Trajectory)
+    file.write_text(text.replace("ATIF-v1.8", "ATIF-v2.0"))
+    (problem,) = read("atif", file)
+    assert isinstance(problem, Problem)
+    assert "schema_version: got 'ATIF-v2.0'" in problem.reason
+
+
+def test_only_regular_files_of_a_bearable_size_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (file,) = write("atif", tmp_path / "out", [build_trajectory(build_search("x"))])
+    (tmp_path / "out" / "000001-link.json").symlink_to(tmp_path / "secret.json")
+    (tmp_path / "secret.json").write_text('{"key": "hunter2"}')
+    os.mkfifo(tmp_path / "out" / "000002-pipe.json")
+    (tmp_path / "out" / "README.md").write_text("# Mine")
+    (tmp_path / "out" / ".DS_Store").write_text("")
+    (tmp_path / "out" / "000003-copy.json").write_bytes(file.read_bytes())
+    found, *problems = read("atif", tmp_path / "out")
+    assert isinstance(found, Trajectory)
+    kinds = [(Path(problem.place).name, problem.kind) for problem in problems if isinstance(problem, Problem)]
+    unknown = [(name, "unknown_file") for name in ("000001-link.json", "000002-pipe.json", "README.md")]
+    assert kinds == [*unknown[:2], ("000003-copy.json", "duplicate"), unknown[2]]
+    assert not any("hunter2" in repr(problem) for problem in problems)
+    monkeypatch.setattr(session_files, "MAX_FILE_BYTES", 100)
+    (problem,) = read("atif", file)
+    assert isinstance(problem, Problem)
+    assert problem.reason == "more than 100 bytes, which no trajectory has"
+
+
+@pytest.mark.parametrize("name", SUFFIXES)
+def test_a_run_goes_out_and_into_another_run(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    source = tmp_path / "drag.jsonl"
+    found = build_trajectory(build_search("x", 1), id="t1")
+    load_interchange("drag").write([found, replace(found, id="t2")], source)
+    first, second, out = str(tmp_path / "first"), str(tmp_path / "second"), str(tmp_path / "out")
+    assert main(["import", str(source), "--run-dir", first, "--agent.query-mode", "rewrite"]) == 0
+    assert main(["export", out, "--to", name, "--run-dir", first]) == 0
+    assert main(["export", out, "--to", name, "--run-dir", first]) == 1
+    assert "is there already, and a file for each trajectory needs a new or empty folder" in capsys.readouterr().err
+    assert main(["import", out, "--from", name, "--run-dir", second, "--agent.query-mode", "rewrite"]) == 2
+    assert main(["import", out, "--from", name, "--run-dir", second]) == 0
+    assert "import: 2 trajectories, 0 set aside, in " in capsys.readouterr().out
+    assert main(["export", str(tmp_path / "again.jsonl"), "--run-dir", second]) == 0
+    assert main(["export", str(tmp_path / "once.jsonl"), "--run-dir", first]) == 0
+    assert (tmp_path / "again.jsonl").read_text() == (tmp_path / "once.jsonl").read_text()
+
+
+def test_an_unknown_format_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["export", "out", "--to", "csv", "--run-dir", "x"]) == 2
+    assert "invalid choice: 'csv'" in capsys.readouterr().err
+
+
+def test_nothing_is_left_where_an_export_fails(tmp_path: Path) -> None:
+    broken = replace(build_trajectory(build_search("x")), messages="[]")
+    with pytest.raises(DataError, match="its conversation has 0 messages and lacks replies"):
+        load_interchange("atif").write([build_trajectory(), broken], tmp_path / "out")
+    assert list(tmp_path.iterdir()) == []
+    with pytest.raises(DataError, match="no such file or folder"):
+        import_trajectories(tmp_path / "none", tmp_path, Address("collect"), CONFIG, "atif")
+    with pytest.raises(DataError):
+        export_trajectories(tmp_path / "none", tmp_path / "out", "traces")
+
+
+@pytest.mark.parametrize("name", SUFFIXES)
+@settings(max_examples=60, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.data())
+def test_whatever_stands_in_a_file_it_is_taken_or_set_aside(name: str, tmp_path: Path, data: st.DataObject) -> None:
+    (tmp_path / "out").mkdir(exist_ok=True)
+    file = tmp_path / "out" / f"one{SUFFIXES[name]}"
+    if not (tmp_path / "whole").exists():
+        write(name, tmp_path / "whole", build_rollouts()[:2])
+    lines = data.draw(st.sampled_from(sorted((tmp_path / "whole").iterdir()))).read_text(encoding="utf-8").split("\n")
+    place = data.draw(st.integers(0, max(0, len(lines) - 2)))
+    (lines[place],) = data.draw(draw_lines(json.loads(lines[place]), 1))
+    file.write_text("\n".join(lines), encoding="utf-8")
+    (item,) = read(name, file)
+    if isinstance(item, Trajectory):
+        schemas.to_table([item], schemas.TRAJECTORIES)
+        write(name, tmp_path / "again", [item])
+        shutil.rmtree(tmp_path / "again")
+    else:
+        assert item.place.startswith(str(file))
