@@ -24,7 +24,7 @@ WRITING_TASK, REWARD_TASK = "CAUSAL_LM", "SEQ_CLS"
 
 _VOLATILE_KEYS = {"_name_or_path", "transformers_version", "dtype", "torch_dtype", "use_cache", "quantization_config"}
 _HIDDEN_SIZE_INPUTS = re.compile(
-    r"layers\.(?P<layer>\d+)\.\w+\.(?P<module>q_proj|k_proj|v_proj|gate_proj|up_proj)\.lora_A\.weight$"
+    r"layers\.(?P<layer>\d{1,6})\.\w+\.(?P<module>q_proj|k_proj|v_proj|gate_proj|up_proj)\.lora_A\.weight$"
 )
 _PLAIN_LORA = {"modules_to_save": [], "bias": "none", "use_dora": False, "lora_bias": False, "trainable_token_indices": []}
 """PEFT's options of an adapter that is more than pairs of matrices, with the values of one that is not."""
@@ -54,12 +54,12 @@ def read_base_model(model: str, name: str = "") -> BaseModel:
     config = _read_json(_find_config(model), "a Hugging Face model folder")
     architecture = {key: value for key, value in config.items() if key not in _VOLATILE_KEYS}
     text_config = config.get("text_config") or config
-    return BaseModel(
-        name=name or model,
-        fingerprint=compute_fingerprint(architecture),
-        hidden_size=text_config.get("hidden_size", 0),
-        num_layers=text_config.get("num_hidden_layers", 0),
-    )
+    shape: list[Any] = [
+        text_config.get(key, 0) if isinstance(text_config, dict) else None for key in ("hidden_size", "num_hidden_layers")
+    ]
+    if not all(isinstance(size, int) for size in shape):
+        raise TrainError(f"{model}/config.json: it gives {shape!r:.80} as hidden size and layers, expected two numbers.")
+    return BaseModel(name or model, compute_fingerprint(architecture), *shape)
 
 
 def write_base_model(adapter_dir: Path, base: BaseModel) -> None:
@@ -73,7 +73,7 @@ def read_noted_name(adapter_dir: Path) -> str:
     Raises:
         TrainError: there is no such note.
     """
-    return BaseModel(**_read_json(adapter_dir / BASE_NAME, "the folder of an adapter that finetune has written")).name
+    return _read_note(adapter_dir).name
 
 
 def read_rank(adapter_dir: Path) -> int:
@@ -83,7 +83,14 @@ def read_rank(adapter_dir: Path) -> int:
         TrainError: the folder holds no adapter.
     """
     config = _read_json(adapter_dir / ADAPTER_CONFIG_NAME, "a PEFT adapter folder")
-    return max([config["r"], *(config.get("rank_pattern") or {}).values()])
+    pattern = config.get("rank_pattern") or {}
+    ranks: list[Any] = [config.get("r"), *(pattern.values() if isinstance(pattern, dict) else [pattern])]
+    if not all(isinstance(rank, int) for rank in ranks):
+        raise TrainError(
+            f"{adapter_dir / ADAPTER_CONFIG_NAME}: not that of a LoRA adapter: its ranks are {ranks!r:.80}, expected numbers. "
+            "Give a folder that finetune or PEFT has written."
+        )
+    return max(ranks)
 
 
 def is_reward_model(adapter_dir: Path) -> bool:
@@ -114,8 +121,9 @@ def _refuse_unserved_parts(adapter_dir: Path) -> None:
     parts = [f"{name} {config[name]}" for name, plain in _PLAIN_LORA.items() if config.get(name) not in (None, plain)]
     weights_path = adapter_dir / ADAPTER_WEIGHTS_NAME
     if weights_path.is_file():
-        names = _read_header(weights_path).keys() - {"__metadata__"}
-        parts += sorted(name for name in names if _VISION_PART.search(name) or not _SERVED_WEIGHT.search(name))
+        parts += sorted(
+            name for name in _read_header(weights_path) if _VISION_PART.search(name) or not _SERVED_WEIGHT.search(name)
+        )
     if parts:
         raise TrainError(
             f"{adapter_dir}: an engine would not write with all of this adapter: {', '.join(parts[:3])}"
@@ -134,7 +142,7 @@ def check_adapter_fits(base: BaseModel, adapter_dir: Path) -> None:
     config = _read_json(adapter_dir / ADAPTER_CONFIG_NAME, "a PEFT adapter folder")
     noted = adapter_dir / BASE_NAME
     if noted.exists():
-        own_base = BaseModel(**_read_json(noted, "the note that finetune leaves in an adapter's folder"))
+        own_base = _read_note(adapter_dir)
         if own_base.fingerprint == base.fingerprint:
             return
         own_name = str(own_base)
@@ -164,11 +172,6 @@ def check_adapter(config: EngineConfig) -> None:
         check_adapter_fits(read_base_model(resolve_model(config.model), config.model), folder)
     except TrainError as error:
         raise ConfigError(f"engine.adapter {config.adapter!r}: {error}") from error
-    except (KeyError, TypeError) as error:
-        raise ConfigError(
-            f"engine.adapter {config.adapter!r}: its adapter_config.json is not that of a LoRA adapter ({error!r}). "
-            "Give a folder that finetune or PEFT has written."
-        ) from error
     if rank > config.max_lora_rank:
         raise ConfigError(
             f"engine.adapter {config.adapter!r}: has rank {rank}, engine.max_lora_rank is {config.max_lora_rank}. Raise it."
@@ -179,24 +182,36 @@ def check_adapter(config: EngineConfig) -> None:
         )
 
 
+def _read_note(adapter_dir: Path) -> BaseModel:
+    """The base model that finetune has noted in an adapter's folder."""
+    noted = _read_json(adapter_dir / BASE_NAME, "the folder of an adapter that finetune has written")
+    try:
+        return BaseModel(**noted)
+    except TypeError as error:
+        raise TrainError(f"{adapter_dir / BASE_NAME}: not what finetune notes there ({error}). Copy the adapter again.") from None
+
+
 def _read_shape(weights_path: Path) -> tuple[int | None, int]:
     """(hidden size or None when no layer shows it, layers at least)."""
     hidden_size, num_layers = None, 0
     for key, tensor in _read_header(weights_path).items():
         found = _HIDDEN_SIZE_INPUTS.search(key)
         if found:
-            hidden_size = tensor["shape"][1]
+            hidden_size = tensor[-1] if tensor else None
             num_layers = max(num_layers, int(found["layer"]) + 1)
     return hidden_size, num_layers
 
 
-def _read_header(weights_path: Path) -> dict[str, Any]:
-    """The tensors of a safetensors file by their names: type, shape and place."""
+def _read_header(weights_path: Path) -> dict[str, list[int]]:
+    """The shapes of the tensors of a safetensors file by their names."""
     try:
         with weights_path.open("rb") as stream:
             (header_bytes,) = struct.unpack("<Q", stream.read(8))
-            return json.loads(stream.read(header_bytes))
-    except (OSError, ValueError, struct.error, MemoryError) as error:
+            if header_bytes > weights_path.stat().st_size:
+                raise ValueError(f"its header is said to have {header_bytes:,} bytes")
+            header = json.loads(stream.read(header_bytes))
+        return {name: list(tensor["shape"]) for name, tensor in header.items() if name != "__metadata__"}
+    except (OSError, ValueError, RecursionError, struct.error, AttributeError, KeyError, TypeError) as error:
         raise TrainError(
             f"{weights_path}: not a readable safetensors file ({error}). Run finetune again or copy the adapter again."
         ) from None
@@ -217,8 +232,11 @@ def _find_config(model: str) -> Path:
 
 def _read_json(path: Path, expected: str) -> dict[str, Any]:
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
+        value = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise TrainError(f"{path}: no such file, so {path.parent} is not {expected}. Check the path.") from None
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise TrainError(f"{path}: cannot be read as JSON ({error}); expected {expected}.") from None
+    if not isinstance(value, dict):
+        raise TrainError(f"{path}: holds a {type(value).__name__}, expected the object of {expected}.")
+    return value

@@ -4,10 +4,11 @@ They are read here, and the model by transformers, so that nobody needs that pac
 pooling of its token vectors, and perhaps normalising. A folder that asks for anything else is refused.
 """
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
+
+from pydantic import BaseModel, Field, TypeAdapter, ValidationError
 
 from drag_ray.errors import ConfigError
 
@@ -18,6 +19,32 @@ _POOLINGS = {"cls": "cls_token", "mean": "mean_tokens", "lasttoken": "lasttoken"
 """Each with what older folders call it."""
 _OLD_PREFIX = "pooling_mode_"
 _PAGE_PROMPTS = ("document", "passage", "corpus")
+
+
+T = TypeVar("T")
+
+
+class _Module(BaseModel):
+    """An entry of `modules.json`."""
+
+    type: str
+    path: str = Field(default="", pattern=r"^[\w-]*$")
+    """a folder beside the file, and none elsewhere"""
+
+
+class _Said(BaseModel):
+    """`config_sentence_transformers.json`."""
+
+    prompts: dict[str, str | None] | None = None
+    default_prompt_name: str | None = None
+    similarity_fn_name: str | None = None
+
+
+class _Limits(BaseModel):
+    """`sentence_bert_config.json`."""
+
+    max_seq_length: int | None = None
+    do_lower_case: bool | None = None
 
 
 @dataclass(frozen=True)
@@ -52,24 +79,24 @@ def read_embedding_folder(model: str) -> EmbeddingFolder:
         ConfigError: there is no such model, or it is of a kind that cannot be read here.
     """
     folder = _locate(model)
-    modules = _read_json(folder / "modules.json", list)
-    kinds = [str(module.get("type")).rpartition(".")[2] for module in modules]
+    modules = _read_json(folder / "modules.json", list[_Module])
+    kinds = [module.type.rpartition(".")[2] for module in modules]
     if kinds not in _LAYOUTS:
         raise ConfigError(
             f"{folder / 'modules.json'}: the model is made of {', '.join(kinds)}; expected Transformer, Pooling and perhaps "
             "Normalize. Name another as embedding.model, for example sentence-transformers/all-MiniLM-L6-v2."
         )
-    transformer_dir = folder / modules[0].get("path", "")
-    said = _read_json(folder / "config_sentence_transformers.json", dict, default={})
-    limits = _read_json(transformer_dir / "sentence_bert_config.json", dict, default={})
-    prompts = {name: text for name, text in (said.get("prompts") or {}).items() if text}
-    default_prompt = prompts.get(said.get("default_prompt_name"), "")
+    transformer_dir = folder / modules[0].path
+    said = _read_json(folder / "config_sentence_transformers.json", _Said, default=_Said())
+    limits = _read_json(transformer_dir / "sentence_bert_config.json", _Limits, default=_Limits())
+    prompts = {name: text for name, text in (said.prompts or {}).items() if text}
+    default_prompt = prompts.get(said.default_prompt_name or "", "")
     return EmbeddingFolder(
         transformer_dir=transformer_dir,
-        pooling=_read_pooling(folder / modules[1].get("path", "") / "config.json", has_prompt=bool(prompts)),
-        normalises=kinds[-1] == "Normalize" or _reads_cosines(folder, said),
-        max_tokens=limits.get("max_seq_length") or 0,
-        lowercases=bool(limits.get("do_lower_case")),
+        pooling=_read_pooling(folder / modules[1].path / "config.json", has_prompt=bool(prompts)),
+        normalises=kinds[-1] == "Normalize" or _reads_cosines(folder, said.similarity_fn_name or "cosine"),
+        max_tokens=limits.max_seq_length or 0,
+        lowercases=bool(limits.do_lower_case),
         query_prompt=prompts.get("query", default_prompt),
         page_prompt=next((prompts[name] for name in _PAGE_PROMPTS if name in prompts), default_prompt),
     )
@@ -96,11 +123,11 @@ def _locate(model: str) -> Path:
 
 
 def _read_pooling(path: Path, *, has_prompt: bool) -> str:
-    config = _read_json(path, dict)
+    config = _read_json(path, dict[str, Any])
     known = {f"{_OLD_PREFIX}{old}": name for name, old in _POOLINGS.items()}
     chosen = [known.get(key, key) for key, value in config.items() if key.startswith(_OLD_PREFIX) and value]
     modes = config.get("pooling_mode", chosen)
-    modes = [modes] if isinstance(modes, str) else modes
+    modes = list(map(str, modes)) if isinstance(modes, list) else [str(modes)]
     if len(modes) != 1 or modes[0] not in _POOLINGS:
         raise ConfigError(f"{path}: the pooling is {', '.join(modes) or 'none'}; expected one of {', '.join(_POOLINGS)}.")
     if has_prompt and not config.get("include_prompt", True):
@@ -108,23 +135,23 @@ def _read_pooling(path: Path, *, has_prompt: bool) -> str:
     return modes[0]
 
 
-def _reads_cosines(folder: Path, said: dict[str, Any]) -> bool:
+def _reads_cosines(folder: Path, name: str) -> bool:
     """Whether scores are cosines, as they are where a folder says nothing, and not inner products of any length."""
-    name = said.get("similarity_fn_name") or "cosine"
     if name not in ("cosine", "dot"):
         raise ConfigError(f"{folder}: the model's vectors are compared by {name}; expected cosine or dot.")
     return name == "cosine"
 
 
-def _read_json(path: Path, kind: type, default: Any = None) -> Any:
+def _read_json(path: Path, kind: type[T], default: T | None = None) -> T:
     try:
-        value = json.loads(path.read_text(encoding="utf-8"))
+        return TypeAdapter(kind).validate_json(path.read_bytes())
     except FileNotFoundError:
         if default is not None:
             return default
         raise ConfigError(f"{path}: no such file. embedding.model must be a model of sentence-transformers.") from None
-    except (OSError, ValueError) as error:
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = ".".join(map(str, first["loc"]))
+        raise ConfigError(f"{path}: {f'{place}: ' if place else ''}{first['msg']}, got {first['input']!r:.80}.") from None
+    except OSError as error:
         raise ConfigError(f"{path}: cannot be read ({error}).") from None
-    if not isinstance(value, kind):
-        raise ConfigError(f"{path}: holds a {type(value).__name__}, expected a {kind.__name__}.")
-    return value

@@ -45,6 +45,8 @@ def test_lists_and_paths_come_from_the_command_line() -> None:
         ("[process]\nsearch_cost = nan\n", r"run\.toml: process\.search_cost: .*finite number, got nan"),
         ('run_dir = ""\n', r"run\.toml: run_dir: .*for example runs/mine.*got ''"),
         ("not toml", r"not a readable TOML file"),
+        (f"run_dir = {'9' * 5_000}", r"not a readable TOML file"),
+        (f"run_dir = {'[' * 50_000}", r"not a readable TOML file"),
     ],
 )
 def test_a_wrong_file_names_the_key_the_file_and_what_is_allowed(tmp_path: Path, text: str, message: str) -> None:

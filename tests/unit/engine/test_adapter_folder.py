@@ -5,8 +5,9 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from drag_ray.engine.adapter import check_adapter_fits, read_base_model, read_rank, write_base_model
-from drag_ray.errors import TrainError
+from drag_ray.engine.adapter import check_adapter, check_adapter_fits, read_base_model, read_rank, write_base_model
+from drag_ray.engine.config import EngineConfig
+from drag_ray.errors import ConfigError, TrainError
 
 
 def _make_model(folder: Path, hidden_size: int = 8, **more: object) -> str:
@@ -67,3 +68,47 @@ def test_a_folder_that_is_no_adapter_is_named(tmp_path: Path) -> None:
     (adapter / "adapter_model.safetensors").write_bytes(b"\xff" * 4)
     with pytest.raises(TrainError, match="not a readable safetensors file"):
         check_adapter_fits(base, adapter)
+
+
+_WEIGHT = "layers.0.self_attn.q_proj.lora_A.weight"
+
+
+def _pack(header: str, num_bytes: int | None = None) -> bytes:
+    return (len(header) if num_bytes is None else num_bytes).to_bytes(8, "little") + header.encode()
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("adapter_config.json", b"[" * 100_000),
+        ("adapter_config.json", b"[]"),
+        ("adapter_config.json", b"null"),
+        ("adapter_config.json", b'{"rank_pattern": {"q_proj": 6}}'),
+        ("adapter_config.json", b'{"r": "8"}'),
+        ("adapter_config.json", b'{"r": 8, "rank_pattern": [16]}'),
+        ("adapter_config.json", b'{"r": 1' + b"0" * 5_000 + b"}"),
+        ("drag_ray_base.json", b'{"name": "m"}'),
+        ("drag_ray_base.json", b"3"),
+        ("adapter_model.safetensors", _pack("{}", 2**64 - 1)),
+        ("adapter_model.safetensors", _pack("{}", 2**40)),
+        ("adapter_model.safetensors", _pack("[1]")),
+        ("adapter_model.safetensors", _pack(f'{{"{_WEIGHT}": 1}}')),
+        ("adapter_model.safetensors", _pack(f'{{"{_WEIGHT}": {{"shape": 8}}}}')),
+        ("adapter_model.safetensors", _pack("[" * 100_000)),
+        ("../model/config.json", b"[" * 100_000),
+        ("../model/config.json", b'{"text_config": 1}'),
+        ("../model/config.json", b'{"hidden_size": "8"}'),
+    ],
+)
+def test_whatever_its_files_hold_an_adapter_is_refused_with_its_file(tmp_path: Path, name: str, content: bytes) -> None:
+    config = EngineConfig(model=_make_model(tmp_path / "model"), adapter=str(_make_adapter(tmp_path / "adapter")))
+    check_adapter(config)
+    (tmp_path / "adapter" / name).write_bytes(content)
+    with pytest.raises(ConfigError, match=Path(name).name):
+        check_adapter(config)
+
+
+def test_a_weight_without_a_shape_says_nothing_of_the_model(tmp_path: Path) -> None:
+    adapter = _make_adapter(tmp_path / "adapter")
+    (adapter / "adapter_model.safetensors").write_bytes(_pack(f'{{"{_WEIGHT}": {{"shape": []}}}}'))
+    check_adapter_fits(read_base_model(_make_model(tmp_path / "model")), adapter)

@@ -76,8 +76,12 @@ def test_prompts_go_by_the_names_that_the_library_looks_for(tmp_path: Path, said
     [
         ("modules.json", list_modules("Transformer", "Pooling", "Dense"), "made of Transformer, Pooling, Dense; expected"),
         ("modules.json", list_modules("StaticEmbedding"), "made of StaticEmbedding; expected Transformer"),
-        ("modules.json", {}, r"modules\.json: holds a dict, expected a list"),
-        ("modules.json", "{", r"modules\.json: cannot be read"),
+        ("modules.json", {}, r"modules\.json: Input should be a valid array, got {}"),
+        ("modules.json", "{", r"modules\.json: Invalid JSON"),
+        ("modules.json", "[" * 100_000, r"modules\.json: Invalid JSON"),
+        ("modules.json", [{"type": "Transformer", "path": "../elsewhere"}], r"modules\.json: 0\.path: .*got '\.\./elsewhere'"),
+        ("1_Pooling/config.json", {"pooling_mode": [{}]}, r"the pooling is {}; expected one of"),
+        ("config_sentence_transformers.json", {"prompts": ["q: "]}, r"transformers\.json: prompts: Input should be an object"),
         (
             "1_Pooling/config.json",
             {"pooling_mode_max_tokens": True},
