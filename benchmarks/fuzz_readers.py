@@ -35,7 +35,7 @@ from drag_ray.engine.adapter import check_adapter
 from drag_ray.engine.config import EngineConfig
 from drag_ray.engine.embedding_folder import read_embedding_folder
 from drag_ray.errors import DragRayError
-from drag_ray.process.drag_jsonl import read_trajectories
+from drag_ray.process.interchange_format import load_interchange
 from drag_ray.run_config import RunConfig
 from drag_ray.types import Trajectory
 
@@ -79,9 +79,10 @@ def read(name: str, path: Path) -> bool:
         schemas.to_table(questions, schemas.QUESTIONS)
         return bool(questions) and _are_writable(problems)
     if name.startswith("trajectories"):
-        found = list(read_trajectories(path, AgentConfig()))
-        schemas.to_table([item for item in found if isinstance(item, Trajectory)], schemas.TRAJECTORIES)
-        return _are_writable([item for item in found if isinstance(item, Problem)])
+        found = list(load_interchange(path.stem).read(path, AgentConfig(query_mode="rewrite")))
+        trajectories = [item for item in found if isinstance(item, Trajectory)]
+        schemas.to_table(trajectories, schemas.TRAJECTORIES)
+        return bool(trajectories) and _are_writable([item for item in found if isinstance(item, Problem)])
     if name.startswith("config"):
         load(RunConfig, ["--config", str(path)], ["run_dir"])
     elif name.startswith("embedding"):

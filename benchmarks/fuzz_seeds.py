@@ -4,8 +4,10 @@ import gzip
 import io
 import json
 import random
+import tempfile
 import zipfile
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import docx
@@ -16,7 +18,11 @@ from mutations import mutate
 from PIL import Image, ImageDraw
 from reportlab.pdfgen.canvas import Canvas
 
+from drag_ray.agent.config import AgentConfig
 from drag_ray.artifacts import compute_fingerprint
+from drag_ray.process.interchange import INTERCHANGES
+from drag_ray.process.interchange_format import load_interchange
+from drag_ray.types import Trajectory
 
 _TEXT = "The rotor at 340 rpm.\n\n# Limits\n\n* oil: 5 l\n* fuel\n\n|a|b|\n|-|-|\n|1|Größe|\n\fNext [page](x) <b>bold</b> 東京\n"
 _HTML = (
@@ -90,7 +96,6 @@ _POOLING = {"pooling_mode_cls_token": False, "pooling_mode_mean_tokens": True, "
 def build_seeds() -> dict[str, list[bytes]]:
     """Files by their names' ends: two or more of each kind that is read as a document, by what they are otherwise."""
     lines = {name: "\n".join(map(json.dumps, rows)).encode() for name, rows in (("pages", _PAGES), ("questions", _QUESTIONS))}
-    trajectory = json.dumps(_TRAJECTORY).encode()
     weights = json.dumps({_WEIGHT: {"dtype": "F32", "shape": [8, 576], "data_offsets": [0, 0]}}).encode()
     return {
         ".pdf": [_write_pdf(1), _write_pdf(3)],
@@ -106,7 +111,7 @@ def build_seeds() -> dict[str, list[bytes]]:
         ".parquet": [_write_parquet(_PAGES[:1] * 3), _write_parquet(_PAGES[:1], compression="none")],
         "questions.jsonl": [lines["questions"], lines["questions"][:200]],
         "questions.parquet": [_write_parquet(_QUESTIONS[:1]), _write_parquet(_QUESTIONS[:1] * 9, compression="none")],
-        "trajectories.jsonl": [trajectory, trajectory + b"\n" + trajectory],
+        **_write_trajectories(),
         "config.toml": [_CONFIG.encode(), b"[cluster]\nnum_cpus = 2\n[engine]\nmodel = 'm'\n"],
         "model/config.json": [json.dumps(_MODEL).encode()],
         "adapter/adapter_config.json": [json.dumps(_ADAPTER).encode()],
@@ -119,6 +124,22 @@ def build_seeds() -> dict[str, list[bytes]]:
         "embedding/config_sentence_transformers.json": [b'{"prompts": {"query": "q: "}, "similarity_fn_name": "cosine"}'],
         "embedding/sentence_bert_config.json": [b'{"max_seq_length": 256, "do_lower_case": false}'],
     }
+
+
+def _write_trajectories() -> dict[str, list[bytes]]:
+    """A trajectory in every format in which some are read."""
+    seeds: dict[str, list[bytes]] = {}
+    with tempfile.TemporaryDirectory() as folder:
+        source = Path(folder, "drag.jsonl")
+        source.write_text(json.dumps(_TRAJECTORY))
+        [trajectory] = load_interchange("drag").read(source, AgentConfig(query_mode="rewrite"))
+        assert isinstance(trajectory, Trajectory)
+        for name in INTERCHANGES:
+            target = Path(folder, "written", name)
+            load_interchange(name).write([trajectory], target)
+            file = next(path for path in (target, *target.rglob("*")) if path.is_file())
+            seeds[f"trajectories/{name}{file.suffix or '.jsonl'}"] = [file.read_bytes()]
+    return seeds
 
 
 def damage(name: str, seeds: list[bytes], rng: random.Random) -> bytes:
