@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 from drag_ray.errors import DataError
 from drag_ray.types import ActionKind, Evidence, Hit, Page, Question, StopReason, Trajectory, Turn
 
-SCHEMA_VERSION = "4"
+SCHEMA_VERSION = "5"
 
 _EVIDENCE = pa.struct([("file", pa.string()), ("page_number", pa.int32())])
 _HIT = pa.struct([("file", pa.string()), ("page_number", pa.int32()), ("rank", pa.int32()), ("score", pa.float32())])
@@ -44,6 +44,10 @@ _TURN = pa.struct(
         ("num_prompt_tokens", pa.int32()),
         ("num_completion_tokens", pa.int32()),
         ("partial_search", pa.bool_()),
+        ("tool", pa.string()),
+        ("arguments", pa.string()),
+        ("tool_error", pa.string()),
+        ("tool_s", pa.float32()),
     ]
 )
 
@@ -119,6 +123,7 @@ TRAJECTORIES = _versioned(
         ("baseline", pa.string()),
         ("prompt_set", pa.int32()),
         ("policy", pa.string()),
+        ("tools", pa.string()),
     ],
     "trajectories",
 )

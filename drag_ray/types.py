@@ -89,6 +89,8 @@ class ActionKind(StrEnum):
     """Run a query."""
     ANSWER = "answer"
     """End the rollout with an answer."""
+    TOOL = "tool"
+    """Call a tool."""
     INVALID = "invalid"
     """Neither could be read from the reply; the policy gets a format reminder."""
 
@@ -102,6 +104,8 @@ class StopReason(StrEnum):
     """The last allowed turn passed without an answer."""
     CONTEXT_LENGTH = "context_length"
     """The next prompt would not fit into the model's context; an error too where that is the first one."""
+    TOOL_ERRORS = "tool_errors"
+    """As many calls of tools in a row failed as `agent.max_tool_errors` says."""
     ERROR = "error"
     """The rollout failed; `Trajectory.error` says how. It is repeated when the run is started again."""
 
@@ -121,6 +125,8 @@ class Turn:
     Where the reply was chosen of several, `num_drawn_tokens` are those of all of them, otherwise 0; `search_s` is then what it
     took to search for what they ask for and to choose, and `hits` may be fused with what the question finds.
     With `partial_search` the query would have cost more than `search.max_query_ms`, and parts of it were left out.
+    Where the reply calls a tool, `tool` is its name, `arguments` are those of the call as JSON, `tool_s` is how long it ran, and
+    `tool_error` says what went wrong with it, empty if nothing did.
     """
 
     step: int
@@ -145,6 +151,10 @@ class Turn:
     num_prompt_tokens: int = 0
     num_completion_tokens: int = 0
     partial_search: bool = False
+    tool: str = ""
+    arguments: str = ""
+    tool_error: str = ""
+    tool_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,6 +165,7 @@ class Trajectory:
     `question_hits` is the ranking to `depth` of the question itself, and `question_rank` the best rank of an evidence page in it;
     both are empty where it was not searched.  With the query mode `expand` the turns' queries are what was searched together
     with the question, whose words weighed `question_weight` each.
+    `tools` are the functions that the chat template showed to the policy, as JSON, empty where there were none.
     `baseline` names the baseline that wrote in the policy's place, if one did.  With a `prompt_set` above 0 the policy was asked
     with another opening than that of `messages`. Where several policies are compared, `policy` names that which asked.
     A `hinted` rollout was shown the evidence page with its question. Its `messages` are without the hint; the prompts
@@ -195,3 +206,4 @@ class Trajectory:
     baseline: str = ""
     prompt_set: int = 0
     policy: str = ""
+    tools: str = ""

@@ -7,13 +7,15 @@ from drag_ray.types import ActionKind, Evidence
 
 @dataclass(frozen=True, slots=True)
 class Action:
-    """What was read from one reply. `problem` says why it is invalid."""
+    """What was read from one reply: a tool's `arguments` are JSON, not yet checked. `problem` says why it is invalid."""
 
     kind: ActionKind
     reasoning: str = ""
     query: str = ""
     answer: str = ""
     citations: tuple[Evidence, ...] = ()
+    tool: str = ""
+    arguments: str = ""
     problem: str = ""
 
 

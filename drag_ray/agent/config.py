@@ -4,8 +4,9 @@ from typing import Literal
 
 from pydantic import Field, model_validator
 
-from drag_ray.agent.protocols.registry import PROTOCOLS, ProtocolName
+from drag_ray.agent.protocols.registry import PROTOCOLS, ProtocolName, get_protocol
 from drag_ray.config import BaseConfig
+from drag_ray.tools.registry import Toolset, load_toolset
 
 
 class Example(BaseConfig):
@@ -52,6 +53,17 @@ class AgentConfig(BaseConfig):
     """characters of a page's text that are shown"""
     max_tokens: int = Field(default=4096, ge=1)
     """tokens of one reply"""
+    tools: tuple[str, ...] = ("search",)
+    """what the model can call besides giving its answer, `search` among it; others than that need the protocol tools and several
+    iterations. Names of tools that ship (docs/tools.md), and of those of tool_modules"""
+    tool_modules: tuple[str, ...] = ()
+    """modules of yours that declare a tool each, as Python imports them, in every process that calls the tool"""
+    tool_timeout_s: float = Field(default=30.0, gt=0)
+    """seconds that a call of a tool may take; one that takes longer has failed"""
+    observation_chars: int = Field(default=8000, ge=100)
+    """characters that are shown of what a tool returns, from its beginning; pages of a search have page_chars"""
+    max_tool_errors: int = Field(default=3, ge=0)
+    """calls of tools that may fail one after the other before the rollout ends; 0: any number"""
     thinking: bool = True
     """invite the model to think before it acts"""
     instructions: str = ""
@@ -64,6 +76,28 @@ class AgentConfig(BaseConfig):
         if self.depth < self.top_k:
             raise ValueError(f"depth {self.depth} is below top_k {self.top_k}; it must be at least as large")
         return self
+
+    @model_validator(mode="after")
+    def _tools_can_be_called(self) -> "AgentConfig":
+        if "search" not in self.tools:
+            raise ValueError("tools lacks search, by which a rollout is measured; name it too")
+        if twice := sorted({name for name in self.tools if self.tools.count(name) > 1}):
+            raise ValueError(f"tools names {', '.join(twice)} twice")
+        if len(self.tools) > 1 and not get_protocol(self.protocol).shows_functions:
+            raise ValueError(f"the protocol {self.protocol} knows no tools but search; set protocol to tools")
+        if len(self.tools) > 1 and self.max_iterations == 1:
+            raise ValueError(
+                "with max_iterations 1 no reply could use what a tool returns; raise it, or name search alone in tools"
+            )
+        return self
+
+    def load_tools(self) -> Toolset:
+        """The tools, in this process.
+
+        Raises:
+            ConfigError: one of them cannot be had.
+        """
+        return load_toolset(self.tools, self.tool_modules)
 
     @property
     def expands(self) -> bool:

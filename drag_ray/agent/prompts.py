@@ -1,6 +1,7 @@
 """Everything that the model is told, in one place. Nothing here knows the evidence of a question; hints are given."""
 
 from collections.abc import Sequence
+from typing import Any
 
 from drag_ray.agent.config import AgentConfig
 from drag_ray.agent.protocols.registry import get_protocol
@@ -27,6 +28,9 @@ _QUESTION_PREFIX = "Question: "
 class Prompts:
     """The messages of a conversation for one agent configuration.
 
+    Attributes:
+        shown_functions: what the chat template shows beside the messages, in OpenAI's form.
+
     Args:
         config: the agent.
         search_help: what the model is told of the language of queries.
@@ -36,6 +40,8 @@ class Prompts:
         self._config = config
         self._search_help = search_help
         self._protocol = get_protocol(config.protocol)
+        self._functions = config.load_tools().functions
+        self.shown_functions = list_shown_functions(config)
         self._system = self._build_system()
 
     def opening(self, question: str) -> list[Message]:
@@ -95,7 +101,17 @@ class Prompts:
 
     def _instruct(self, thinking: bool) -> str:
         may_answer = self._config.max_iterations > 1
-        return self._protocol.instructions(thinking, _WANTED[self._config.query_mode], may_answer=may_answer)
+        wanted = _WANTED[self._config.query_mode]
+        return self._protocol.instructions(thinking, wanted, may_answer=may_answer, functions=self._functions)
+
+
+def list_shown_functions(config: AgentConfig) -> tuple[dict[str, Any], ...]:
+    """What the chat template shows beside an agent's messages, in OpenAI's form; nothing where the system prompt says it all.
+
+    Raises:
+        ConfigError: a tool cannot be had.
+    """
+    return get_protocol(config.protocol).list_functions(config.load_tools().functions)
 
 
 def choose_instructions(config: AgentConfig) -> str:

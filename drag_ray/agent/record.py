@@ -8,7 +8,7 @@ from drag_ray.agent.config import AgentConfig
 from drag_ray.artifacts import write_json
 from drag_ray.config import BaseConfig
 from drag_ray.engine.sampling import PresetName
-from drag_ray.errors import DataError
+from drag_ray.errors import ConfigError, DataError
 
 RECORD_NAME = "drag_ray_agent.json"
 
@@ -31,15 +31,18 @@ def write_record(adapter_dir: Path, record: AgentRecord) -> None:
     write_json(adapter_dir / RECORD_NAME, record.model_dump(mode="json"))
 
 
-def read_record(adapter_dir: Path) -> AgentRecord | None:
+def read_record(adapter_dir: Path, tool_modules: tuple[str, ...] = ()) -> AgentRecord | None:
     """How an adapter is asked; None for one of elsewhere, which does not say.
 
+    Args:
+        tool_modules: of the reader's own `agent`. Modules that the note names are not imported: adapters come from anywhere.
+
     Raises:
-        DataError: the note cannot be read.
+        DataError: the note cannot be read, or names tools that are not to be had here.
     """
     path = adapter_dir / RECORD_NAME
     try:
-        return AgentRecord.model_validate_json(path.read_bytes())
+        record = AgentRecord.model_validate_json(path.read_bytes())
     except FileNotFoundError:
         return None
     except (OSError, ValidationError) as error:
@@ -47,3 +50,9 @@ def read_record(adapter_dir: Path) -> AgentRecord | None:
             f"{path}: not the note that finetune leaves in an adapter's folder ({error}). Run finetune again, or take it away to "
             "have the adapter asked with the options of `agent`."
         ) from None
+    agent = record.agent.model_copy(update={"tool_modules": tool_modules})
+    try:
+        agent.load_tools()
+    except ConfigError as error:
+        raise DataError(f"{path}: the adapter calls tools that are not to be had here. {error}") from None
+    return record.model_copy(update={"agent": agent})

@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from itertools import takewhile
 
 from drag_ray.agent.action import Action
 from drag_ray.agent.choice import ChooseFn
@@ -19,6 +20,10 @@ from drag_ray.engine.generate import GenerateFn, Generation, Message, Request
 from drag_ray.engine.reasoning import THINK
 from drag_ray.engine.sampling import PRESETS
 from drag_ray.errors import BudgetError, EngineDiedError, PromptTooLongError
+from drag_ray.tools.calls import CallLimits, CallOutcome
+from drag_ray.tools.function import Function
+from drag_ray.tools.search import TOOL as SEARCH
+from drag_ray.tools.workspace import PageSource, Workspace
 from drag_ray.types import ActionKind, Evidence, Page, Question, StopReason, Trajectory, Turn
 
 
@@ -68,8 +73,8 @@ def compute_seed(run_seed: int, rollout_id: str) -> int:
 class Rollouts:
     """Runs rollouts of one policy against one index. Any number may run at once.
 
-    Hinted ones need `read_page`, those of a prompt set need `prompt_sets`. With `max_turns` above 0 they end after as many turns,
-    whatever the agent's configuration says. With `choose` a reply comes from there and not from `generate`.
+    Hinted ones need `read_page`, those of a prompt set need `prompt_sets`, tools need `pages`. With `max_turns` above 0 they end
+    after as many turns, whatever the agent's configuration says. With `choose` a reply comes from there and not from `generate`.
     """
 
     def __init__(
@@ -84,14 +89,18 @@ class Rollouts:
         prompt_sets: Sequence[PromptSet] = (),
         max_turns: int = 0,
         choose: ChooseFn | None = None,
+        pages: PageSource | None = None,
     ) -> None:
         self._config = config
         self._policy = policy
         self._generate = generate
         self._environment = environment
         self._index_fingerprint = index_fingerprint
-        self._agent_fingerprint = compute_fingerprint(config.model_dump(mode="json"))
         self._prompts = Prompts(config, search_help)
+        self._agent_fingerprint = compute_fingerprint(config.model_dump(mode="json"), self._prompts.shown_functions)
+        self._tools = config.load_tools()
+        self._limits = CallLimits(config.tool_timeout_s, config.observation_chars)
+        self._pages = pages
         self._protocol = get_protocol(config.protocol)
         self._read_page = read_page
         self._choose = choose
@@ -146,6 +155,8 @@ class Rollouts:
                 return StopReason.ERROR
             if turn.action is ActionKind.ANSWER:
                 return StopReason.ANSWER
+            if _count_last_errors(turns) == self._config.max_tool_errors > 0:
+                return StopReason.TOOL_ERRORS
             if step < last_step:
                 if step + 1 == last_step:
                     observation = self._prompts.followed_by_final_request(observation)
@@ -169,20 +180,20 @@ class Rollouts:
             max_tokens=self._config.max_tokens,
             seed=(task.seed + step) & 0x7FFF_FFFF,
             stop=self._protocol.stop,
-            tools=self._protocol.tools,
+            tools=self._prompts.shown_functions,
             adapter=self._policy.adapter,
         )
         started = time.perf_counter()
         choice = await self._choose(request, task.question.question) if self._choose else None
         generation = choice.generation if choice else await self._generate(request)
         generate_s = time.perf_counter() - started - (choice.search_s if choice else 0.0)
-        action = read_action(generation, self._protocol, may_be_empty=self._config.expands)
+        action = read_action(generation, self._protocol, self._tools.functions, may_be_empty=self._config.expands)
         if hint_page or task.prompt_set:
             # Token ids and log-probabilities that belong to another prompt must not be taken for the recorded one's.
             generation = replace(generation, prompt_token_ids=(), completion_logprobs=(), reported_usage=generation.usage)
         if hint_page and is_quotation(action.query, hint_page):
             action = Action(ActionKind.INVALID, action.reasoning, problem=QUOTE_PROBLEM)
-        found = SearchResult()
+        found, called = SearchResult(), CallOutcome("")
         observation: Content = ""
         if action.kind is ActionKind.SEARCH:
             evidence = task.question.evidence
@@ -191,11 +202,18 @@ class Rollouts:
             else:
                 found = await self._environment.search(self._to_search(task, action.query), evidence)
             observation = self._prompts.found_pages(found.shown)
+        elif action.kind is ActionKind.TOOL:
+            called = await self._call(action)
+            observation = called.text
         elif action.kind is ActionKind.INVALID:
             observation = self._prompts.format_reminder(action.problem)
         num_drawn_tokens = choice.num_drawn_tokens if choice else 0
-        turn = _record_turn(step, len(conversation), action, generation, found, generate_s, num_drawn_tokens)
+        turn = _record_turn(step, len(conversation), action, generation, found, called, generate_s, num_drawn_tokens)
         return turn, observation
+
+    async def _call(self, action: Action) -> CallOutcome:
+        assert self._pages, "tools need pages"
+        return await self._tools.callers[action.tool].call(action.arguments, Workspace(self._pages), self._limits)
 
     def _open_with(self, task: RolloutTask, conversation: list[Message]) -> list[Message]:
         """The conversation with the opening that the task asks for."""
@@ -259,19 +277,28 @@ class Rollouts:
             baseline=task.baseline,
             prompt_set=task.prompt_set,
             policy=task.policy,
+            tools=json.dumps(shown) if (shown := self._prompts.shown_functions) else "",
         )
 
 
-def read_action(generation: Generation, protocol: ActionProtocol, *, may_be_empty: bool) -> Action:
+def read_action(
+    generation: Generation, protocol: ActionProtocol, functions: Sequence[Function] = (SEARCH,), *, may_be_empty: bool
+) -> Action:
     """What a reply means, also one that begins within its reasoning.
 
     Args:
+        functions: of the agent.
         may_be_empty: whether there is something to search for even if the reply names nothing: the question.
     """
-    action = protocol.parse(THINK + generation.text if generation.in_reasoning else generation.text)
+    action = protocol.parse(THINK + generation.text if generation.in_reasoning else generation.text, functions)
     if action.kind is ActionKind.SEARCH and not action.query and not may_be_empty:
         return Action(ActionKind.INVALID, action.reasoning, problem="the search is empty")
     return action
+
+
+def _count_last_errors(turns: Sequence[Turn]) -> int:
+    """The calls of tools that have failed since one did not, or none was called."""
+    return sum(1 for _ in takewhile(lambda turn: turn.tool_error, reversed(turns)))
 
 
 def _record_turn(
@@ -280,6 +307,7 @@ def _record_turn(
     action: Action,
     generation: Generation,
     found: SearchResult,
+    called: CallOutcome,
     generate_s: float,
     num_drawn_tokens: int,
 ) -> Turn:
@@ -306,4 +334,8 @@ def _record_turn(
         num_prompt_tokens=generation.usage.num_prompt_tokens,
         num_completion_tokens=generation.usage.num_completion_tokens,
         partial_search=found.is_partial,
+        tool=action.tool,
+        arguments=action.arguments,
+        tool_error=called.error,
+        tool_s=called.seconds,
     )

@@ -140,7 +140,7 @@ class CandidateReader:
     def _compute_rewards(self, question: str, queries: Sequence[str]) -> list[float]:
         protocol = get_protocol(self._agent.protocol)
         replies = [protocol.render_search(query) for query in (self.repeat(question), *queries)]
-        of_question, *rewards = self._score(self._prompts.opening(question), replies, protocol.tools)
+        of_question, *rewards = self._score(self._prompts.opening(question), replies, self._prompts.shown_functions)
         return [reward - of_question for reward in rewards]
 
     @cached_property

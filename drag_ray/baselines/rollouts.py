@@ -69,6 +69,7 @@ def build_rollouts(
         SYNTAX_HELP[searcher.record.syntax] if baseline.asks_as_agent else "",
         max_turns=1,
         choose=baseline.build_choose(context),
+        pages=searcher,
     )
 
 
@@ -97,6 +98,7 @@ def build_proposals(
         searcher.record.fingerprint,
         SYNTAX_HELP[searcher.record.syntax],
         max_turns=1,
+        pages=searcher,
     )
 
 

@@ -9,11 +9,11 @@ from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import TYPE_CHECKING, Any, TypedDict
 
-from drag_ray.agent.protocols.function_calls import SEARCH_NAME
 from drag_ray.engine.conversation import Conversation, Row
 from drag_ray.engine.masks import Mask
 from drag_ray.engine.tokens import IGNORED_LABEL, LabelledTokens, tokenize_conversation, tokenize_step
 from drag_ray.errors import DataError, TrainError
+from drag_ray.tools.search import TOOL as SEARCH
 
 if TYPE_CHECKING:
     from drag_ray.finetune.images import TrainingImages
@@ -87,7 +87,7 @@ class RowTokenizer:
             DataError: nothing of a reply is learned, or a page image is missing or damaged.
             TrainError: the chat template cannot be trained with, or the model or the run has no images.
         """
-        tokens = tokenize_conversation(conversation, self.tokenizer, mask, SEARCH_NAME)
+        tokens = tokenize_conversation(conversation, self.tokenizer, mask, SEARCH.name)
         return self._add_images(tokens, conversation)
 
     def tokenize_drawn(self, conversation: Conversation, drawn: list[int]) -> TokenizedConversation:

@@ -1,6 +1,5 @@
 """The last step to a training row: the column `tools` where a protocol has some, images as parts and references."""
 
-import json
 from dataclasses import dataclass
 from typing import Any
 
@@ -8,7 +7,6 @@ import polars as pl
 import pyarrow as pa
 
 from drag_ray.agent.prompts import hide_old_images
-from drag_ray.agent.protocols.registry import get_protocol
 from drag_ray.engine.generate import Message, list_images
 from drag_ray.format.columns import MESSAGES, MESSAGES_WITH_IMAGES, get_input_column
 from drag_ray.process.conversations import IMAGE_MARK
@@ -19,7 +17,7 @@ class Layout:
     """What all rows of a run have in common, whatever their format.
 
     Attributes:
-        has_tools: a protocol of the run shows functions to the model; its rows name them in `tools`, as JSON.
+        has_tools: the chat template showed functions to the model; the rows name them in `tools`, as JSON.
         has_images: the policy saw page images; contents are lists of parts, and `images` names the images.
         image_searches: of how many searches the policy saw the images at once; 0 is all.
     """
@@ -35,18 +33,17 @@ class Layout:
             schema = pa.schema(list(zip(schema.names, types, strict=True))).append(pa.field("images", pa.list_(pa.string())))
         return schema.append(pa.field("tools", pa.string())) if self.has_tools else schema
 
-    def apply(self, rows: pl.DataFrame, schema: pa.Schema, protocols: pl.DataFrame) -> pa.Table:
+    def apply(self, rows: pl.DataFrame, schema: pa.Schema, tools: pl.DataFrame) -> pa.Table:
         """The rows as a table of `extend(schema)`, without those whose every learned turn was written with images in sight that
         had left the prompt by the end.
 
         Args:
             rows: with the columns of `schema`, images within the contents (see `IMAGE_MARK`).
-            protocols: the protocol of each trajectory_id.
+            tools: what the model of each trajectory_id was shown, empty where that was no function.
         """
         if self.has_tools:
-            named = {name: _describe_tools(name) for name in protocols["protocol"].unique()}
-            tools = pl.col("protocol").replace_strict(named, return_dtype=pl.String).alias("tools")
-            rows = rows.join(protocols, on="trajectory_id", how="left", maintain_order="left").with_columns(tools)
+            shown = tools.select("trajectory_id", pl.when(pl.col("tools") != "").then("tools"))
+            rows = rows.join(shown, on="trajectory_id", how="left", maintain_order="left")
         if self.has_images:
             columns = [field.name for field in schema if field.type == MESSAGES]
             shown = [self._show_images(row, columns) for row in rows.iter_rows(named=True)]
@@ -81,11 +78,6 @@ class Layout:
             wanted and hide_old_images(messages[:place], self.image_searches) == shown[:place]
             for wanted, place in zip(train_turns, replies, strict=True)
         ]
-
-
-def _describe_tools(protocol: str) -> str | None:
-    tools = get_protocol(protocol).tools
-    return json.dumps(tools) if tools else None
 
 
 def _split_parts(message: Message) -> Message:

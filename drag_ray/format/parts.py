@@ -49,7 +49,7 @@ def format_part(job: FormatJob, part_name: str) -> FormattedPart:
         part.trajectories.join(withheld, on="question_id", how="anti", maintain_order="left"),
     )
     leaks = find_leaks(part.trajectories)
-    protocols = part.trajectories.select("trajectory_id", "protocol")
+    tools = part.trajectories.select("trajectory_id", "tools")
     encoded: dict[tuple[FormatName, str], EncodedRows] = {}
     num_set_aside: dict[FormatName, int] = {}
     for name in job.config.formats:
@@ -62,7 +62,7 @@ def format_part(job: FormatJob, part_name: str) -> FormattedPart:
         clean = screen_rows(rows, leaks).join(sides, on="question_id", how="left", maintain_order="left")
         num_set_aside[name] = rows.height
         for side in (TRAIN, VALIDATION):
-            table = job.layout.apply(clean.filter(pl.col("side") == side), row_format.schema, protocols)
+            table = job.layout.apply(clean.filter(pl.col("side") == side), row_format.schema, tools)
             num_set_aside[name] -= table.num_rows
             encoded[name, side] = encode_rows(table)
     searches = part.take(proposed=job.config.proposed, hinted=job.config.hinted).searches

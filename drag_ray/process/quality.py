@@ -10,7 +10,7 @@ from drag_ray.process.filters import FILTERS, FilterName
 from drag_ray.variants import load_variant
 
 FAILED = "failed"
-"""The drop reason of a search that did not run. No option turns it off."""
+"""The drop reason of a search or a call of a tool that did not run. No option turns it off."""
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ def load_filter(name: FilterName) -> Filter:
 
 def describe_reason(reason: str) -> str:
     """A drop reason in words."""
-    return "the search failed" if reason == FAILED else load_filter(reason).label
+    return "the search or the tool failed" if reason == FAILED else load_filter(reason).label
 
 
 def add_drop_reasons(turns: pl.DataFrame, chosen: Collection[FilterName]) -> pl.DataFrame:

@@ -24,7 +24,8 @@ def turn_reward(config: ProcessConfig) -> pl.Expr:
     """What one reply is worth: the improvement of its search, or the ANLS* of its answer, less what it costs.
 
     A later search can leave it at the best before it, so that one which finds less costs no more than one which finds as much.
-    Reads the columns action, is_unfit (unreadable, cut, or a search where the answer was asked for), is_later_search,
+    A call of a tool is worth nothing by itself: what it finds shows in the searches after it. Reads the columns action, is_unfit
+    (unreadable, cut, or a search or a call where the answer was asked for), is_later_search,
     improvement, query and answer_reward (of the trajectory).
     """
     action, improvement = pl.col("action"), pl.col("improvement")

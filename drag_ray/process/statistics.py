@@ -37,6 +37,7 @@ def count_part(turns: pl.DataFrame, trajectories: pl.DataFrame) -> Counter[Any]:
     turns, trajectories = turns.filter(own), trajectories.filter(own)
     valid = trajectories.filter("valid")
     searches = turns.filter(pl.col("action") == ActionKind.SEARCH.value)
+    calls = turns.filter(pl.col("action") == ActionKind.TOOL.value)
     wins = searches.filter(pl.col("gain") > 0)
     first = searches.filter(pl.col("step") == 1, ~pl.col("has_error"))
     sums: dict[str, Any] = {
@@ -71,8 +72,12 @@ def count_part(turns: pl.DataFrame, trajectories: pl.DataFrame) -> Counter[Any]:
         ("first_success_step", valid["first_success_step"]),
         ("best_rank", valid["best_rank"]),
         ("dropped", searches.filter(pl.col("drop_reason") != "")["drop_reason"]),
+        ("tool_calls", calls["tool"]),
+        ("tool_errors", calls.filter("has_error")["tool"]),
     ):
         counts.update({(name, value): count for value, count in values.value_counts().iter_rows()})
+    for tool, seconds in calls.group_by("tool").agg(pl.col("tool_s").cast(pl.Float64).sum()).iter_rows():
+        counts["tool_seconds", tool] += seconds
     return counts
 
 
@@ -107,6 +112,9 @@ def compute_statistics(counts: Counter[Any]) -> dict[str, Any]:
         "zero_hit_searches": counts["zero_hit_searches"],
         "repeated_queries": counts["repeated_queries"],
         "dropped": _pick_distribution(counts, "dropped"),
+        "tool_calls": _pick_distribution(counts, "tool_calls"),
+        "tool_errors": _pick_distribution(counts, "tool_errors"),
+        "tool_seconds": _pick_distribution(counts, "tool_seconds"),
         "usable_searches": counts["usable_searches"],
         "usable_wins": counts["usable_wins"],
         **{name: counts[name] for name in _LEFT_OUT},
@@ -144,6 +152,7 @@ def format_statistics(statistics: dict[str, Any]) -> str:
         *_list_distribution("Dropped:", dropped, num_searches),
         ("  to train with", figures["usable_searches"], _share(figures["usable_searches"], num_searches)),
         ("  to train towards", figures["usable_wins"], _share(figures["usable_wins"], num_searches)),
+        *_list_tools(figures),
         *((f"Left out: {label}", figures[name], "") for name, label in _LEFT_OUT.items()),
     ]
     width = max(len(label) for label, _, _ in rows)
@@ -173,6 +182,16 @@ def _list_hinted(figures: dict[str, Any]) -> list[tuple[str, int, str]]:
             _share(figures["hinted_questions"], figures["questions"]),
         ),
     ]
+
+
+def _list_tools(figures: dict[str, Any]) -> list[tuple[str, int, str]]:
+    """The calls of each tool, the mean seconds of one, and how many failed."""
+    rows: list[tuple[str, int, str]] = []
+    for tool, num_calls in figures["tool_calls"].items():
+        rows.append((f"Calls of {tool}", num_calls, f"{figures['tool_seconds'][tool] / num_calls:.2f} s"))
+        num_errors = figures["tool_errors"].get(tool, 0)
+        rows += [("  that failed", num_errors, _share(num_errors, num_calls))] if num_errors else []
+    return rows
 
 
 def _pick_distribution(counts: Counter[Any], name: str) -> dict[str, int]:

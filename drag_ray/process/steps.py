@@ -19,6 +19,7 @@ from drag_ray.agent.environment import compute_evidence_rank
 from drag_ray.agent.scores import compute_rank_score
 from drag_ray.corpus.records import read_name
 from drag_ray.errors import DataError
+from drag_ray.tools.search import TOOL as SEARCH
 from drag_ray.types import ActionKind, Hit, Trajectory, Turn
 
 OWN_KEY = "drag_ray"
@@ -60,6 +61,26 @@ class Step:
     message: Message
     turn: Turn | None = None
     observation: Message | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A call of a function, as other formats have one."""
+
+    name: str
+    arguments: Record
+
+
+def describe_call(turn: Turn) -> Call | None:
+    """What a reply calls; None where it calls nothing."""
+    if turn.action is ActionKind.SEARCH:
+        return Call(SEARCH.name, {"query": turn.query})
+    return Call(turn.tool, json.loads(turn.arguments)) if turn.action is ActionKind.TOOL else None
+
+
+def describe_words(turn: Turn) -> str:
+    """What a reply says besides its reasoning and its call."""
+    return {ActionKind.ANSWER: turn.answer, ActionKind.INVALID: turn.raw_text}.get(turn.action, "")
 
 
 def list_steps(trajectory: Trajectory) -> list[Step]:
@@ -189,8 +210,14 @@ def _rank(trajectory: Trajectory) -> Trajectory:
     if not 1 <= trajectory.top_k <= trajectory.depth:
         raise DataError(f"top_k {trajectory.top_k} and depth {trajectory.depth}: expected 1 <= top_k <= depth")
     turns = []
+    if trajectory.tools and not isinstance(_load(trajectory.tools), list):
+        raise DataError(f"tools: got {trajectory.tools!r:.60}, expected the functions that the model was shown, as JSON")
     for turn in trajectory.turns:
         _check_ranking(turn.hits)
+        if turn.action is ActionKind.TOOL and not (turn.tool and isinstance(_load(turn.arguments), dict)):
+            raise DataError(
+                f"turn {turn.step}: got arguments {turn.arguments!r:.60} of {turn.tool!r:.60}, expected a JSON object"
+            )
         if turn.completion_logprobs and len(turn.completion_logprobs) != len(turn.completion_token_ids):
             raise DataError(
                 f"turn {turn.step}: {len(turn.completion_logprobs)} log-probabilities for {len(turn.completion_token_ids)} tokens"
@@ -200,6 +227,13 @@ def _rank(trajectory: Trajectory) -> Trajectory:
     _check_ranking(trajectory.question_hits)
     question_rank = compute_evidence_rank(trajectory.question_hits, trajectory.evidence)
     return replace(trajectory, turns=tuple(turns), question_rank=question_rank)
+
+
+def _load(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return None
 
 
 def _check_ranking(hits: Sequence[Hit]) -> None:

@@ -17,7 +17,7 @@ _TRAJECTORY_COLUMNS = (
 )
 _TURN_COLUMNS = (
     *("step", "action", "query", "reasoning", "num_prompt_messages", "num_hits", "evidence_rank", "finish_reason"),
-    *("completion_token_ids", "completion_logprobs"),
+    *("completion_token_ids", "completion_logprobs", "tool", "tool_s"),
 )
 
 
@@ -26,15 +26,17 @@ def explode_turns(trajectories: pl.DataFrame, config: ProcessConfig) -> pl.DataF
 
     Columns: those of the trajectory (`_TRAJECTORY_COLUMNS`), step (1-based turn), action, query, query_key (the query without
     differences of spacing), reasoning, reply (what the model wrote, word for word), completion_token_ids and completion_logprobs
-    (the same in the tokens that it drew; none for trajectories from elsewhere), num_prompt_messages, state (a fingerprint of
-    those messages), num_hits, evidence_rank, rank_score, found (evidence within top_k), has_error (the search itself failed),
-    is_truncated (the reply was cut at its token limit), is_late (a search where the answer was asked for), is_repeated (the
-    trajectory asked the same before), drop_reason (why nothing should be trained on the reply, empty if it is fine), utility (of
-    a search's rank, to depth), gain (of a search: its utility above the question's), improvement (of a search: its utility above
-    the highest before, the question's among them) and reward (see `rewards`).
+    (the same in the tokens that it drew; none for trajectories from elsewhere), tool (that was called) and tool_s,
+    num_prompt_messages, state (a fingerprint of those messages), num_hits, evidence_rank, rank_score, found (evidence within
+    top_k), has_error (the search or the tool itself failed), is_truncated (the reply was cut at its token limit), is_late (a
+    search or a call where the answer was asked for), is_repeated (the trajectory asked the same before), drop_reason (why nothing
+    should be trained on the reply, empty if it is fine), utility (of a search's rank, to depth), gain (of a search: its
+    utility above the question's), improvement (of a search: its utility above the highest before, the question's among
+    them) and reward (see `rewards`).
     """
     action = pl.col("action")
     is_search = action == ActionKind.SEARCH.value
+    is_tool = action == ActionKind.TOOL.value
     asked = utility(pl.col("question_rank"), pl.col("depth"))
     before = pl.col("utility").cum_max().shift().over("trajectory_id")
     turns = (
@@ -46,7 +48,7 @@ def explode_turns(trajectories: pl.DataFrame, config: ProcessConfig) -> pl.DataF
             .otherwise(0.0),
             is_truncated=pl.col("finish_reason") == "length",
             is_later_search=is_search & (is_search.cast(pl.Int32).cum_sum().over("trajectory_id") > 1),
-            is_late=is_search & pl.col("is_last"),
+            is_late=(is_search | is_tool) & pl.col("is_last"),
         )
         .with_columns(
             found=is_search & (pl.col("rank_score") > 0) & ~pl.col("has_error"),
@@ -80,7 +82,7 @@ def _list_turns(trajectories: pl.LazyFrame) -> pl.LazyFrame:
             state="states",
             is_last="are_last",
             query_key=to_query_key(turn.field("query")),
-            has_error=turn.field("error") != "",
+            has_error=(turn.field("error") != "") | (turn.field("tool_error") != ""),
         )
     )
 

@@ -87,6 +87,9 @@ def _describe_written(trajectory: Trajectory) -> str:
             lines.append(query if turn.query else "added nothing")
         elif turn.action is ActionKind.INVALID:
             lines.append(f"a reply that could not be read: {collapse_spaces(turn.raw_text)[:_REPLY_CHARS]}")
+        elif turn.action is ActionKind.TOOL:
+            problem = f": {turn.tool_error}" if turn.tool_error else ""
+            lines.append(f"called {turn.tool} {turn.arguments[:_REPLY_CHARS]}{problem}")
         else:
             lines.append(f"answered: {turn.answer}")
     return "\n".join(lines) or "nothing"

@@ -42,7 +42,7 @@ class PromptWorker:
         options, record = self._options, self._searcher.record
         agent = options.agent.instruct(instructions)
         search = (self._environment, record.fingerprint, SYNTAX_HELP[record.syntax])
-        rollouts = Rollouts(agent, options.policies[""], self._generate, *search)
+        rollouts = Rollouts(agent, options.policies[""], self._generate, *search, pages=self._searcher)
         trajectories = await asyncio.gather(*(self._run(rollouts, task) for task in tasks))
         return [build_outcome(trajectory, self._read_page(trajectory.evidence[0])) for trajectory in trajectories]
 

@@ -28,6 +28,8 @@ TURN_COUNTS = {
     "repeated_queries": "queries that the same rollout had asked before",
     "question_copies": "queries with all words of the question in their order",
     "file_name_queries": "queries with the name of a document file",
+    "tool_calls": "calls of tools other than search",
+    "tool_errors": "calls of tools that failed",
 }
 QUESTION_COUNTS = {
     "sampled_questions": "questions with several rollouts that searched",
@@ -42,7 +44,10 @@ WORKER_COUNTS = {
 }
 """What only the worker can tell."""
 
-_TURN_COLUMNS = ("action", "query", "raw_text", "rank_score", "error", "num_prompt_tokens", "num_completion_tokens")
+_TURN_COLUMNS = (
+    *("action", "query", "raw_text", "rank_score", "error", "tool_error"),
+    *("num_prompt_tokens", "num_completion_tokens"),
+)
 _HITS_COLUMN = "hits.list.element.rank"
 _TURN_SCHEMA = pl.Schema(
     {
@@ -50,7 +55,7 @@ _TURN_SCHEMA = pl.Schema(
         "evidence_files": pl.List(pl.String),
         **dict.fromkeys(("action", "query", "raw_text"), pl.String),
         "rank_score": pl.Float64,
-        "error": pl.String,
+        **dict.fromkeys(("error", "tool_error"), pl.String),
         **dict.fromkeys(("num_prompt_tokens", "num_completion_tokens", "num_hits"), pl.Int64),
     }
 )
@@ -109,6 +114,8 @@ def _count_turns(turns: pl.DataFrame) -> dict[str, int]:
         repeated_queries=(is_search & ~pl.struct("trajectory_id", "action", query).is_first_distinct()).sum(),
         question_copies=(is_search & copies_question(pl.col("query"), pl.col("question"))).sum(),
         file_name_queries=(is_search & copies_file_name(pl.col("query"), pl.col("evidence_files"))).sum(),
+        tool_calls=(pl.col("action") == ActionKind.TOOL.value).sum(),
+        tool_errors=(pl.col("tool_error") != "").sum(),
     )
     return totals.row(0, named=True)
 
@@ -142,7 +149,7 @@ def _list_turns(trajectory: Trajectory) -> Iterable[tuple[Any, ...]]:
     files = [page.file for page in trajectory.evidence]
     for turn in trajectory.turns:
         sizes = (turn.num_prompt_tokens, turn.num_completion_tokens, len(turn.hits))
-        said = (turn.action.value, turn.query, turn.raw_text, turn.rank_score, turn.error)
+        said = (turn.action.value, turn.query, turn.raw_text, turn.rank_score, turn.error, turn.tool_error)
         yield (trajectory.id, trajectory.question_id, trajectory.question, files, *said, *sizes)
 
 

@@ -6,11 +6,13 @@ from functools import partial
 from pathlib import Path
 
 from drag_ray.agent.config import AgentConfig, PromptSet
+from drag_ray.agent.prompts import list_shown_functions
 from drag_ray.agent.protocols.registry import get_protocol
 from drag_ray.agent.rollout import Policy
 from drag_ray.baselines.baseline import Baseline
 from drag_ray.corpus import page_images
 from drag_ray.engine.adapter import check_adapter
+from drag_ray.engine.chat_template import check_functions_shown
 from drag_ray.engine.config import EngineConfig
 from drag_ray.engine.endpoint import build_endpoint_engine
 from drag_ray.engine.generate import GenerateFn, ImageSource
@@ -79,15 +81,18 @@ def build_options(
         run_dir: where the rollouts are kept.
 
     Raises:
-        ConfigError: the agent is to be shown page images, but the index has none; the adapter cannot be used; or the engine
-            cannot be asked as the agent's protocol wants it.
+        ConfigError: the agent is to be shown page images, but the index has none; the adapter cannot be used; or the
+            engine cannot be asked as the agent's protocol wants it; a tool cannot be had, or the model's chat template does not
+            show it.
     """
     check_adapter(engine)
-    if engine.backend == "openai" and get_protocol(agent.protocol).tools:
+    if engine.backend == "openai" and get_protocol(agent.protocol).shows_functions:
         raise ConfigError(
             f"agent.protocol {agent.protocol!r}: functions are shown by a chat template, and an endpoint's template is not known "
             "here. Set agent.protocol to tags."
         )
+    if engine.backend == "vllm":
+        check_functions_shown(engine.model, list_shown_functions(agent))
     images_dir = (index_dir / page_images.DIR_NAME).resolve() if agent.page_view == "image" else None
     if images_dir and not images_dir.is_dir():
         raise ConfigError("agent.page_view is image, but the index holds no page images. Build it with --corpus.page-images.")

@@ -55,6 +55,7 @@ class RolloutWorker:
 
     def __init__(self, options: WorkerOptions, recorder: Recorder | None = None) -> None:
         self._options = options
+        options.agent.load_tools()  # what they lack here is known before an engine starts
         self._generate = start_engine(options)
         self._searcher = Searcher(options.index_dir)
         self._environment = SearchEnvironment(self._searcher, options.agent.top_k, options.agent.depth)
@@ -142,7 +143,7 @@ class RolloutWorker:
         if not baseline:
             record = self._searcher.record
             search = (self._environment, record.fingerprint, SYNTAX_HELP[record.syntax], self._searcher.page)
-            return Rollouts(agent, policy, self._generate, *search, options.prompt_sets)
+            return Rollouts(agent, policy, self._generate, *search, options.prompt_sets, pages=self._searcher)
         build, baselines = (build_rollouts, options.baselines) if options.baselines else (build_proposals, options.proposers)
         assert baselines, "rollouts of a baseline need its options"
         return build(baseline, BaselineOptions(agent, baselines), self._searcher, self._generate, policy)

@@ -1,7 +1,7 @@
 """Search a page index. A searcher is cheap to open, safe to share between threads, and holds no page text in its own memory."""
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 
@@ -160,6 +160,10 @@ class Searcher:
         """The page that somebody names, None if the index does not have it."""
         row = self._pages.row(file, page_number)
         return None if row is None else self._pages.page(row)
+
+    def read_file(self, file: str) -> Iterator[Page]:
+        """The pages of a file in order; none if the index does not have it."""
+        return (self._pages.page(row) for row in self._pages.rows(file))
 
     @guard
     def text(self, hit: Hit | Evidence) -> str:

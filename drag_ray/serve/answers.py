@@ -69,7 +69,10 @@ class SearchAnswer(Answer):
 
 
 class TurnAnswer(Answer):
-    """One turn of the agent: its action, the query that it searched for and the pages that it was shown."""
+    """One turn of the agent: its action, the query that it searched for and the pages that it was shown.
+
+    Of a call of a tool there are its name, its arguments as JSON, and what went wrong with it, empty if nothing did.
+    """
 
     type: Literal["turn"] = "turn"
     step: int
@@ -77,6 +80,9 @@ class TurnAnswer(Answer):
     reasoning: str
     query: str
     pages: list[FoundPage]
+    tool: str = ""
+    arguments: str = ""
+    tool_error: str = ""
 
 
 class AskAnswer(Answer):
@@ -129,6 +135,9 @@ class Describer:
             reasoning=turn.reasoning,
             query=turn.query,
             pages=self._describe_pages(turn.hits[: self._agent.top_k], turn.query),
+            tool=turn.tool,
+            arguments=turn.arguments,
+            tool_error=turn.tool_error,
         )
 
     def describe_answer(self, trajectory: Trajectory, turns: list[TurnAnswer]) -> AskAnswer:

@@ -33,11 +33,13 @@ class AdapterFolders:
         folders: absolute, without symbolic links.
         base: the model that the adapters must be made for.
         base_name: its name in requests, which no adapter may take.
+        tool_modules: of the endpoint's own `agent`.
     """
 
     folders: tuple[str, ...]
     base: BaseModel
     base_name: str
+    tool_modules: tuple[str, ...] = ()
 
     def check(self, body: dict[str, Any]) -> LoadRequest:
         """What a request to load an adapter asks for.
@@ -57,7 +59,7 @@ class AdapterFolders:
         try:
             check_adapter_writes(folder)
             check_adapter_fits(self.base, folder)
-            read_record(folder)
+            read_record(folder, self.tool_modules)
         except (TrainError, DataError) as error:
             raise RefusalError(400, str(error)) from None
         return LoadRequest(name, str(folder), replaces)

@@ -155,7 +155,8 @@ def build_guarded_app(
     add_mcp_route(app)
     if settings.adapter_dirs:
         base = read_base_model(model, name=settings.engine.model)
-        add_adapter_routes(app, AdapterFolders(settings.adapter_dirs, base, settings.served_name), loader)
+        folders = AdapterFolders(settings.adapter_dirs, base, settings.served_name, settings.agent.agent.tool_modules)
+        add_adapter_routes(app, folders, loader)
     return Guard(app, Rules(settings.key, settings.limits, loads_adapters=bool(settings.adapter_dirs)), adapters.use)
 
 

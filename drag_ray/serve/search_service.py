@@ -152,8 +152,8 @@ class SearchService:
 
         record = self._searcher.record
         environment = SearchEnvironment(index, agent.top_k, depth)
-        search_help = SYNTAX_HELP[record.syntax]
-        return Rollouts(agent, Policy(model.name), generate, environment, record.fingerprint, search_help, max_turns=max_turns)
+        search = (environment, record.fingerprint, SYNTAX_HELP[record.syntax])
+        return Rollouts(agent, Policy(model.name), generate, *search, max_turns=max_turns, pages=self._searcher)
 
 
 def _list_hits(trajectory: Trajectory) -> Sequence[Hit]:

@@ -7,8 +7,10 @@ from collections.abc import Callable
 from ray import serve
 from ray.serve.schema import LoggingConfig
 
+from drag_ray.agent.prompts import list_shown_functions
 from drag_ray.agent.record import AgentRecord, read_record
 from drag_ray.cluster import takes_gpus
+from drag_ray.engine.chat_template import check_functions_shown
 from drag_ray.engine.embedded import resolve_model
 from drag_ray.errors import ServeError
 from drag_ray.inputs import Inputs
@@ -43,7 +45,7 @@ def run(sections: ServeSections, inputs: Inputs, block: bool = True, start_ray: 
         the endpoint's address, without a path. Without `block`, `ray.serve.shutdown()` ends it.
 
     Raises:
-        ConfigError: the model is behind an endpoint.
+        ConfigError: the model is behind an endpoint, or its chat template does not show the tools of an agent.
         ServeError: other machines are let in without a key, the port is in use, an adapter does not fit the base model (all
             before an engine starts), or the endpoint does not come up.
         ArtifactError: the run's index is unfinished or damaged.
@@ -75,9 +77,12 @@ def _build_app_settings(sections: ServeSections, inputs: Inputs, key: str) -> Ap
     settings, engine = sections.serve, sections.engine
     adapters = resolve_adapters(settings, inputs.find("finetune"))
     model_dir = resolve_model(engine.model)
-    check_adapters_fit(adapters, model_dir, engine.model)
+    tool_modules = sections.agent.tool_modules
+    check_adapters_fit(adapters, model_dir, engine.model, tool_modules)
     template, reasons = read_template(model_dir)
-    records = filter(None, map(read_record, adapters.values()))
+    records = [record for path in adapters.values() if (record := read_record(path, tool_modules))]
+    for agent in (sections.agent, *(record.agent for record in records)):
+        check_functions_shown(engine.model, list_shown_functions(agent))
     return AppSettings(
         engine=engine,
         served_name=settings.served_name,

@@ -67,7 +67,7 @@ class Terminal:
 
     def _list_exchange(self, transcript: Transcript, exchange: Exchange) -> Iterator[str]:
         turn = exchange.turn
-        cost = f"{turn.num_completion_tokens:,} tokens, {turn.generate_s + turn.search_s:.1f} s"
+        cost = f"{turn.num_completion_tokens:,} tokens, {turn.generate_s + turn.search_s + turn.tool_s:.1f} s"
         yield f"{self._paint(f'{turn.step}. {turn.action.value}', 'bold')}  {self._paint(cost, 'soft')}"
         if turn.reasoning:
             yield from self._wrap(turn.reasoning, "soft")
@@ -81,6 +81,10 @@ class Terminal:
             for page in turn.citations:
                 mark = self._paint("evidence", "good") if transcript.is_evidence(page) else "no evidence"
                 yield f"   cites {to_displayable(page.file)}#{page.page_number}  {mark}"
+        elif turn.action is ActionKind.TOOL:
+            yield from self._wrap(transcript.describe_call(turn), "query")
+            if exchange.observation:
+                yield from self._wrap(exchange.observation.text, "bad" if turn.tool_error else "soft")
         else:
             yield from self._wrap(turn.raw_text)
             if exchange.observation:

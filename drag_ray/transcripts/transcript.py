@@ -70,6 +70,10 @@ class Transcript:
             return turn.query
         return f"question^{self.trajectory.question_weight:g} + {turn.query or 'nothing'}"
 
+    def describe_call(self, turn: Turn) -> str:
+        """What was called: the tool with its arguments."""
+        return f"{turn.tool} {turn.arguments}"
+
     def describe_outcome(self) -> str:
         """What the rollout came to, in words."""
         ranks = [turn.evidence_rank for turn in self.trajectory.turns if turn.evidence_rank]

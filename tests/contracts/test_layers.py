@@ -29,7 +29,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     RECORDS,
     ("search", "corpus"),
     ("engine",),
-    ("agent", "baselines", "transcripts"),
+    ("tools", "agent", "baselines", "transcripts"),
     ("rollout",),
     ("index", "collect", "process", "format", "finetune", "prompt", "evaluate", "serve"),
     SURFACE,

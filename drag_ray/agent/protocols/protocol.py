@@ -1,8 +1,11 @@
 """What the model writes and what it means: the two directions of an action format."""
 
+from collections.abc import Sequence
 from typing import Any, Literal, Protocol
 
 from drag_ray.agent.action import Action
+from drag_ray.tools.function import Function
+from drag_ray.tools.search import TOOL as SEARCH
 from drag_ray.types import Evidence
 
 
@@ -15,25 +18,33 @@ class ActionProtocol(Protocol):
     """what an action looks like, for the option's text"""
     stop: tuple[str, ...]
     """strings that end a reply, so that it holds one action"""
-    tools: tuple[dict[str, Any], ...]
-    """functions that the chat template shows to the model, in OpenAI's form; none if the system prompt says it all"""
+    shows_functions: bool
+    """whether the chat template shows the agent's functions to the model; otherwise the system prompt says it all"""
     observation_role: Literal["user", "tool"]
     """who speaks when the model is told what its action led to"""
     final_request: str
     """asks for the answer in the last reply"""
 
-    def instructions(self, thinking: bool, wanted: str, *, may_answer: bool) -> str:
+    def list_functions(self, functions: Sequence[Function] = (SEARCH,)) -> tuple[dict[str, Any], ...]:
+        """What the chat template shows of an agent's functions, in OpenAI's form: these, and giving the answer."""
+        ...
+
+    def instructions(self, thinking: bool, wanted: str, *, may_answer: bool, functions: Sequence[Function] = (SEARCH,)) -> str:
         """How to write an action, for the system prompt.
 
         Args:
             thinking: invite to think before.
             wanted: what a search is to hold, such as "words to search for".
             may_answer: whether a reply can be an answer, too.
+            functions: of the agent, `search` among them.
         """
         ...
 
-    def parse(self, text: str) -> Action:
-        """Read a reply. Never raises: what cannot be read is an INVALID action. A search may be empty."""
+    def parse(self, text: str, functions: Sequence[Function] = (SEARCH,)) -> Action:
+        """Read a reply. Never raises: what cannot be read is an INVALID action. A search may be empty.
+
+        The arguments of a call of a tool are read and not checked, which is for the tool to do.
+        """
         ...
 
     def render_search(self, query: str, reasoning: str = "") -> str:

@@ -1,10 +1,13 @@
 """Actions in tags, which any model can be taught to write."""
 
 import re
+from collections.abc import Sequence
 from typing import Any, Literal
 
 from drag_ray.agent.action import Action, collapse_spaces
 from drag_ray.engine.reasoning import UNFINISHED_REASONING, render_reasoning, split_reasoning
+from drag_ray.tools.function import Function
+from drag_ray.tools.search import TOOL as SEARCH
 from drag_ray.types import ActionKind, Evidence
 
 
@@ -14,7 +17,7 @@ class TagsProtocol:
     name: str = "tags"
     summary: str = "<think>, <search> and <answer>"
     stop: tuple[str, ...] = ("</search>", "</answer>")
-    tools: tuple[dict[str, Any], ...] = ()
+    shows_functions: bool = False
     observation_role: Literal["user", "tool"] = "user"
     final_request: str = "This is your last reply: give your answer now, inside <answer></answer>."
 
@@ -22,7 +25,11 @@ class TagsProtocol:
     _OPENED = re.compile(r"<(search|answer)>")
     _CITE = re.compile(r"<cite>(.*?)#(\d{1,9})</cite>", re.DOTALL)
 
-    def instructions(self, thinking: bool, wanted: str, *, may_answer: bool) -> str:
+    def list_functions(self, functions: Sequence[Function] = (SEARCH,)) -> tuple[dict[str, Any], ...]:
+        """None."""
+        return ()
+
+    def instructions(self, thinking: bool, wanted: str, *, may_answer: bool, functions: Sequence[Function] = (SEARCH,)) -> str:
         """The forms of the actions, one a line."""
         think = "Think first, inside <think></think>. Then give" if thinking else "Reply with"
         forms = [f"<search>{wanted}</search>"]
@@ -30,7 +37,7 @@ class TagsProtocol:
             forms.append("<answer>the answer <cite>file#page</cite></answer>")
         return "\n".join([f"{think} exactly one action:", *forms])
 
-    def parse(self, text: str) -> Action:
+    def parse(self, text: str, functions: Sequence[Function] = (SEARCH,)) -> Action:
         """Read a reply; never raises. Of several actions the first one counts."""
         reasoning, rest = split_reasoning(text)
         if rest is None:

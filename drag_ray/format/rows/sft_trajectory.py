@@ -6,8 +6,8 @@
      "question_id": "q1", "trajectory_id": "q1-0", "score": 0.37, "weight": 0.37}
 
 `train_turns` has a value for each assistant message from `num_prompt_messages` on: true for the searches that found more than
-the question and all searches before, false for the others and for replies that asked for nothing.  The conversation is as it was
-recorded.
+the question and all searches before, and for the calls of tools that worked, on which they rest; false for the other searches and
+for replies that asked for nothing.  The conversation is as it was recorded.
 """
 
 import polars as pl
@@ -15,10 +15,11 @@ import polars as pl
 from drag_ray.format.config import FormatConfig
 from drag_ray.format.messages import cut_conversation
 from drag_ray.format.row_format import RowFormat
-from drag_ray.format.selection import is_improvement, keep_first
+from drag_ray.format.selection import is_improvement, is_usable, keep_first
 from drag_ray.format.supervised import ConversationRow, conversation_to_example
 from drag_ray.format.tables import ScoredPart
 from drag_ray.format.weights import row_weight
+from drag_ray.types import ActionKind
 
 
 def build_rows(part: ScoredPart, config: FormatConfig) -> pl.DataFrame:
@@ -33,7 +34,7 @@ def build_rows(part: ScoredPart, config: FormatConfig) -> pl.DataFrame:
         .agg(
             pl.col("sample_index").first(),
             best.get(pl.col("gain").filter(is_learned).arg_max(), null_on_oob=True).alias("best"),
-            train_turns=is_learned,
+            train_turns=is_learned | (is_usable() & (pl.col("action") == ActionKind.TOOL.value)),
             steps=pl.col("step"),
         )
         .filter(pl.col("best").is_not_null())

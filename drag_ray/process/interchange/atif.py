@@ -8,10 +8,12 @@ https://harborframework.com/docs/trajectory-format
                 "tool_calls": [{"tool_call_id": "call_1", "function_name": "search_documents", "arguments": {"query": "rotor"}}],
                 "observation": {"results": [{"source_call_id": "call_1", "content": "Pages found: ..."}]}, "extra": {...}}], ...}
 
-A search is a call of `search_documents` whatever the protocol, an answer is a message; examples in the prompt are copied context.
+A search is a call of `search_documents` whatever the protocol, as that of any other tool; an answer is a message; examples in
+the prompt are copied context.
 The fields that the format has no place for are `extra.drag_ray` of the trajectory and of its replies.
 """
 
+import json
 import re
 from collections.abc import Iterable, Iterator
 from datetime import datetime
@@ -22,13 +24,23 @@ from pydantic import BaseModel, ValidationError
 
 from drag_ray import __version__
 from drag_ray.agent.config import AgentConfig
-from drag_ray.agent.protocols.function_calls import SEARCH_NAME
-from drag_ray.agent.protocols.registry import PROTOCOLS
 from drag_ray.corpus.problems import Problem, read_one
 from drag_ray.errors import DataError
 from drag_ray.process.interchange_format import Interchange
 from drag_ray.process.session_files import read_sessions, write_sessions
-from drag_ray.process.steps import OWN_KEY, Record, Step, StepReader, explain, list_steps, parse_json, to_own_fields, to_own_turn
+from drag_ray.process.steps import (
+    OWN_KEY,
+    Record,
+    Step,
+    StepReader,
+    describe_call,
+    describe_words,
+    explain,
+    list_steps,
+    parse_json,
+    to_own_fields,
+    to_own_turn,
+)
 from drag_ray.types import ActionKind, Trajectory
 
 SCHEMA_VERSION = "ATIF-v1.8"
@@ -130,7 +142,6 @@ def _read(path: Path, _: AgentConfig) -> Iterator[Trajectory | Problem]:
 def _to_document(trajectory: Trajectory) -> _Document:
     steps = [_to_step(number, step) for number, step in enumerate(list_steps(trajectory), start=1)]
     steps[0].timestamp = _to_timestamp(trajectory.started_at)
-    protocol = PROTOCOLS.get(trajectory.protocol)
     return _Document(
         schema_version=SCHEMA_VERSION,
         session_id=trajectory.id,
@@ -139,7 +150,7 @@ def _to_document(trajectory: Trajectory) -> _Document:
             name=OWN_KEY,
             version=__version__,
             model_name=trajectory.model,
-            tool_definitions=list(protocol.tools) or None if protocol else None,
+            tool_definitions=json.loads(trajectory.tools) if trajectory.tools else None,
         ),
         steps=steps,
         final_metrics=_FinalMetrics(
@@ -157,13 +168,14 @@ def _to_step(number: int, step: Step) -> _Step:
         copied = True if role == "assistant" else None
         content = _to_content(step.message["content"])
         return _Step(step_id=number, source=_SOURCES.get(role, "user"), message=content, is_copied_context=copied)
-    call_id = f"call_{turn.step}" if turn.action is ActionKind.SEARCH else None
-    call = _ToolCall(tool_call_id=call_id, function_name=SEARCH_NAME, arguments={"query": turn.query}) if call_id else None
+    called = describe_call(turn)
+    call_id = f"call_{turn.step}" if called else None
+    call = _ToolCall(tool_call_id=f"call_{turn.step}", function_name=called.name, arguments=called.arguments) if called else None
     result = _Result(source_call_id=call_id, content=_to_content(step.observation["content"])) if step.observation else None
     return _Step(
         step_id=number,
         source="agent",
-        message={ActionKind.SEARCH: "", ActionKind.ANSWER: turn.answer, ActionKind.INVALID: turn.raw_text}[turn.action],
+        message=describe_words(turn),
         reasoning_content=turn.reasoning or None,
         tool_calls=[call] if call else None,
         observation=_Observation(results=[result]) if result else None,
@@ -217,11 +229,11 @@ def _parse(data: bytes) -> Trajectory:
 def _read_reply(step: _Step, own: Any, reader: StepReader) -> None:
     metrics = step.metrics or _Metrics()
     call = step.tool_calls[0] if step.tool_calls else None
-    is_answer = isinstance(own, dict) and own.get("action") == ActionKind.ANSWER
+    action = own.get("action") if isinstance(own, dict) else None
     held = {
         "reasoning": step.reasoning_content or "",
-        "query": call.arguments.get("query") if call else "",
-        "answer": step.message if is_answer else "",
+        "query": call.arguments.get("query") if call and action == ActionKind.SEARCH else "",
+        "answer": step.message if action == ActionKind.ANSWER else "",
         "num_prompt_tokens": metrics.prompt_tokens,
         "num_completion_tokens": metrics.completion_tokens,
         "prompt_token_ids": metrics.prompt_token_ids or (),

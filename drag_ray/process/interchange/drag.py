@@ -33,6 +33,8 @@ from drag_ray.process.interchange_format import Interchange
 from drag_ray.types import ActionKind, Evidence, Hit, Page, StopReason, Trajectory, Turn
 
 _ANSWERS = ("provide_answer", "answer")
+_ACTIONS = {ActionKind.ANSWER: "provide_answer", ActionKind.INVALID: "text_response"}
+"""What the reference calls what we call otherwise."""
 _OUT_OF_ITERATIONS = "Maximum iterations reached"
 
 _UNKNOWN_TURN = Turn(
@@ -99,6 +101,7 @@ class _RecordReader:
         self._of_all_records: dict[str, Any] = {
             **dict.fromkeys(("group", "adapter"), ""),
             **{"split": "train", "sample_index": 0, "seed": 0, "duration_s": 0.0, "index_fingerprint": "drag"},
+            "tools": json.dumps(shown) if (shown := self._prompts.shown_functions) else "",
             **{"protocol": config.protocol, "query_mode": config.query_mode, "top_k": config.top_k, "depth": config.top_k},
             "question_weight": config.question_weight if config.expands else 1.0,
             "agent_fingerprint": compute_fingerprint("drag", config.model_dump(mode="json")),
@@ -107,7 +110,8 @@ class _RecordReader:
     def read(self, record: Record) -> Trajectory:
         """The trajectory of one record.
 
-        Replies without a search or an answer are left out, as the reference asks again with the same prompt after them.
+        Replies without a search or an answer are left out, as the reference asks again with the same prompt after them; so are
+        calls of tools, which it does not have, and whose observations no record holds.
 
         Raises:
             DataError: the record is not of the format.
@@ -218,7 +222,7 @@ def _to_iteration(turn: Turn, top_k: int) -> Record:
     return {
         "step": turn.step,
         "reasoning": turn.reasoning,
-        "action": "provide_answer" if is_answer else "text_response" if turn.action is ActionKind.INVALID else turn.action.value,
+        "action": _ACTIONS.get(turn.action, turn.action.value),
         "query": turn.query or None,
         "results": [{"file": hit.file, "page_number": hit.page_number, "rank": hit.rank} for hit in turn.hits[:top_k]],
         "gt_found": turn.rank_score > 0,

@@ -7,9 +7,9 @@ https://huggingface.co/docs/hub/session-traces-format
     {"type": "message", "message": {"role": "assistant", "content": "", "toolCalls": [{"id": "call_1", ...}], ...}}
     {"type": "message", "message": {"role": "tool", "content": "Pages found: ...", "toolCallId": "call_1"}}
 
-The Hub shows a folder of such files as conversations. A search is a call of `search_documents` whatever the protocol, an answer
-is a message. What the format has no place for is in the first line, whose further keys it allows: the trajectory's own fields,
-those of its turns, and the parts of messages with page images. Token ids and log-probabilities are left out.
+The Hub shows a folder of such files as conversations. A search is a call of `search_documents` whatever the protocol, as that of
+any other tool; an answer is a message. What the format has no place for is in the first line, whose further keys it allows: the
+trajectory's own fields, those of its turns, and the parts of messages with page images. Token ids and log-probabilities are left out.
 """
 
 import json
@@ -22,13 +22,23 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from pydantic.alias_generators import to_camel
 
 from drag_ray.agent.config import AgentConfig
-from drag_ray.agent.protocols.function_calls import SEARCH_NAME
 from drag_ray.corpus.problems import Problem, read_one
 from drag_ray.engine.generate import join_text
 from drag_ray.errors import DataError
 from drag_ray.process.interchange_format import Interchange
 from drag_ray.process.session_files import read_sessions, write_sessions
-from drag_ray.process.steps import OWN_KEY, Record, StepReader, explain, list_steps, parse_json, to_own_fields, to_own_turn
+from drag_ray.process.steps import (
+    OWN_KEY,
+    Record,
+    StepReader,
+    describe_call,
+    describe_words,
+    explain,
+    list_steps,
+    parse_json,
+    to_own_fields,
+    to_own_turn,
+)
 from drag_ray.types import ActionKind, Trajectory, Turn
 
 _SUFFIX = ".jsonl"
@@ -89,7 +99,7 @@ def _encode(trajectory: Trajectory) -> str:
     parts: Record = {}
     messages: list[_Message] = []
     for step in list_steps(trajectory):
-        call_id = f"call_{step.turn.step}" if step.turn and step.turn.action is ActionKind.SEARCH else None
+        call_id = f"call_{step.turn.step}" if step.turn and describe_call(step.turn) else None
         messages.append(_to_reply(step.turn, call_id, trajectory.model) if step.turn else _to_message(step.message))
         if step.turn:
             turns[str(len(messages) + 1)] = to_own_turn(step, _HELD_OF_TURN)
@@ -113,12 +123,12 @@ def _to_message(message: Record) -> _Message:
 
 
 def _to_reply(turn: Turn, call_id: str | None, model: str) -> _Message:
-    content = {ActionKind.SEARCH: "", ActionKind.ANSWER: turn.answer, ActionKind.INVALID: turn.raw_text}[turn.action]
-    arguments = json.dumps({"query": turn.query}, ensure_ascii=False)
-    call = _ToolCall(id=call_id, function=_Function(name=SEARCH_NAME, arguments=arguments)) if call_id else None
+    called = describe_call(turn)
+    arguments = json.dumps(called.arguments, ensure_ascii=False) if called else ""
+    call = _ToolCall(id=call_id, function=_Function(name=called.name, arguments=arguments)) if called and call_id else None
     return _Message(
         role="assistant",
-        content=content,
+        content=describe_words(turn),
         reasoning_content=turn.reasoning or None,
         tool_calls=[call] if call else None,
         model=model or None,
@@ -192,7 +202,7 @@ def _read_held(message: _Message, own_turn: Any) -> Record:
     arguments = parse_json(message.tool_calls[0].function.arguments.encode()) if message.tool_calls else {}
     return {
         "reasoning": message.reasoning_content or "",
-        "query": arguments.get("query", ""),
+        "query": arguments.get("query", "") if action == ActionKind.SEARCH else "",
         "answer": message.content if action == ActionKind.ANSWER else "",
         **dict.fromkeys(("prompt_token_ids", "completion_token_ids", "completion_logprobs"), ()),
     }

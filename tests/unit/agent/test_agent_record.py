@@ -32,3 +32,19 @@ def test_a_record_that_cannot_be_read_is_named_and_not_passed_over(tmp_path: Pat
 def test_options_that_came_later_have_their_defaults(tmp_path: Path) -> None:
     (tmp_path / RECORD_NAME).write_text(json.dumps({"agent": {"top_k": 5}}))
     assert read_record(tmp_path) == AgentRecord(agent=AgentConfig(top_k=5))
+
+
+def test_an_adapter_brings_no_code_and_is_refused_where_its_tools_are_not_to_be_had(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "hostile_tool.py").write_text("from pathlib import Path\nPath(__file__).with_suffix('.ran').touch()\nTOOL = 3\n")
+    agent = {"protocol": "tools", "max_iterations": 3, "tools": ["search", "grep"], "tool_modules": ["hostile_tool"]}
+    (tmp_path / RECORD_NAME).write_text(json.dumps({"agent": agent}))
+    record = read_record(tmp_path)
+    assert record
+    assert (record.agent.tools, record.agent.tool_modules) == (("search", "grep"), ())
+    (tmp_path / RECORD_NAME).write_text(json.dumps({"agent": {**agent, "tools": ["search", "hostile"]}}))
+    with pytest.raises(DataError, match="not to be had here"):
+        read_record(tmp_path)
+    assert not (tmp_path / "hostile_tool.ran").exists()

@@ -188,7 +188,7 @@ def test_with_functions_the_model_is_answered_as_a_tool(environment: SearchEnvir
     assert (trajectory.protocol, trajectory.final_answer, trajectory.stop_reason) == ("tools", "340 rpm", StopReason.ANSWER)
     roles = [message["role"] for message in json.loads(trajectory.messages)]
     assert roles == ["system", "user", "assistant", "tool", "assistant", "tool", "assistant"]
-    assert all(request.tools == tools.tools and request.stop == ("</tool_call>",) for request in engine.requests)
+    assert all(request.tools == tools.list_functions() and request.stop == ("</tool_call>",) for request in engine.requests)
     assert tools.final_request in engine.requests[-1].messages[-1]["content"]
 
 

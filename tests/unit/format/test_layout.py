@@ -28,8 +28,8 @@ def show_images(*turns, **fields) -> Trajectory:
 
 def lay_out(part, module, layout: Layout) -> list[dict]:
     rows = module.FORMAT.build_rows(part, FormatConfig())
-    protocols = part.trajectories.select("trajectory_id", "protocol")
-    return layout.apply(rows, module.FORMAT.schema, protocols).to_pylist()
+    tools = part.trajectories.select("trajectory_id", "tools")
+    return layout.apply(rows, module.FORMAT.schema, tools).to_pylist()
 
 
 def text(content: str) -> list[dict]:
@@ -40,9 +40,10 @@ IMAGE = {"type": "image", "text": None}
 
 
 def test_rows_of_a_protocol_with_functions_name_them(process) -> None:
-    part = process(build_trajectory(build_search("a", 1), protocol="tools"))
+    shown = json.dumps(get_protocol("tools").list_functions())
+    part = process(build_trajectory(build_search("a", 1), protocol="tools", tools=shown))
     (row,) = lay_out(part, sft_query, Layout(has_tools=True))
-    assert json.loads(row["tools"]) == json.loads(json.dumps(get_protocol("tools").tools))
+    assert row["tools"] == shown
     assert row["completion"][0]["content"] == get_protocol("tools").render_search("a")
 
 

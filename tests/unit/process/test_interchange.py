@@ -14,13 +14,14 @@ from odd_records import draw_lines
 from drag_ray import schemas
 from drag_ray.address import Address
 from drag_ray.agent.config import AgentConfig
+from drag_ray.agent.protocols.registry import get_protocol
 from drag_ray.cli import main
 from drag_ray.corpus.problems import Problem
 from drag_ray.errors import DataError
 from drag_ray.process import session_files
 from drag_ray.process.exchange import export_trajectories, import_trajectories
 from drag_ray.process.interchange_format import load_interchange
-from drag_ray.types import StopReason, Trajectory
+from drag_ray.types import ActionKind, StopReason, Trajectory
 
 CONFIG = AgentConfig()
 SUFFIXES = {"atif": ".json", "traces": ".jsonl"}
@@ -33,7 +34,10 @@ def build_rollouts() -> list[Trajectory]:
     answered = build_trajectory(
         search, build_turn(error=""), build_answer(citations=(EVIDENCE,)), id="q1/default/0", **asked_at(1)
     )
-    shown = build_trajectory(build_search("rotor", 1), build_search("again"), id="q1/default/1", protocol="tools")
+    functions = json.dumps(get_protocol("tools").list_functions())
+    shown = build_trajectory(
+        build_search("rotor", 1), build_search("again"), id="q1/default/1", protocol="tools", tools=functions
+    )
     messages = json.loads(shown.messages)
     messages[3] = {"role": "tool", "content": [{"type": "text", "text": "Pages found:"}, {"type": "image", "image": KEY}]}
     example = [{"role": "user", "content": "Question: Why?"}, {"role": "assistant", "content": "<search>because</search>"}]
@@ -50,7 +54,18 @@ def build_rollouts() -> list[Trajectory]:
         "hinted": True,
         "prompt_set": 2,
     }
-    return [answered, shown, failed, build_trajectory(build_search(""), question=question, id="q 2/../ä/default/0", **weights)]
+    called = build_trajectory(
+        build_turn(action=ActionKind.TOOL, tool="grep", arguments='{"query": "5 %"}', tool_error="no file", tool_s=0.5),
+        build_answer(),
+        id="q1/default/3",
+    )
+    return [
+        answered,
+        shown,
+        failed,
+        called,
+        build_trajectory(build_search(""), question=question, id="q 2/../ä/default/0", **weights),
+    ]
 
 
 def as_written(trajectories: list[Trajectory]) -> list[Trajectory]:
@@ -77,9 +92,9 @@ def read(name: str, path: Path) -> list[Trajectory | Problem]:
 def test_what_is_written_is_read_again_as_it_was(name: str, tmp_path: Path) -> None:
     rollouts = as_written(build_rollouts())
     files = write(name, tmp_path / "out", rollouts)
-    assert [file.name for file in files[::3]] == [
+    assert [file.name for file in files[::4]] == [
         f"000000-q1-default-0{SUFFIXES[name]}",
-        f"000003-q-2-..-default-0{SUFFIXES[name]}",
+        f"000004-q-2-..-default-0{SUFFIXES[name]}",
     ]
     again = [item for item in read(name, tmp_path / "out") if isinstance(item, Trajectory)]
     assert as_written(again) == (rollouts if name == "atif" else [without_tokens(rollout) for rollout in rollouts])
@@ -149,11 +164,13 @@ BROKEN = [
     ('"seed":0', '"seed":1e999', "got the number 1e999, expected a finite one"),
     ('"seed":0', f'"seed":{2**70}', "a value is not one that a table of trajectories holds"),
     ('"search_s":0.01', '"search_s":NaN', "got the number NaN, expected a finite one"),
-    ('"schema_version":"4"', '"schema_version":"3"', "fields of version '3', this code reads '4'"),
+    ('"schema_version":"5"', '"schema_version":"4"', "fields of version '4', this code reads '5'"),
     ('"hinted":false', '"hinted":false,"reward":9', "unknown drag_ray field 'reward' of a trajectory"),
     ('"finish_reason":"stop"', '"finish_reason":"\\ud800"', "a value is not one that a table of trajectories holds"),
     ('"drag_ray":', '"other":', "got no 'drag_ray' fields: it was not written by drag-ray export"),
-    ('"action":"search"', '"action":"delete"', "action: Input should be 'search', 'answer' or 'invalid'"),
+    ('"tools":""', '"tools":"{}"', "tools: got '{}', expected the functions"),
+    ('"action":"search"', '"action":"tool"', "got arguments '' of '', expected a JSON object"),
+    ('"action":"search"', '"action":"delete"', "action: Input should be 'search', 'answer', 'tool' or 'invalid'"),
 ]
 
 

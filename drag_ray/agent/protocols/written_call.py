@@ -1,0 +1,96 @@
+"""A function call as it stands in a reply: in the form that is asked for, and in those that models fall back to."""
+
+import json
+import re
+from dataclasses import dataclass
+from typing import Any
+
+from drag_ray.corpus.text import to_encodable
+
+_TAGGED = re.compile(r"<tool_call>(.*?)(?:</tool_call>|\Z)", re.DOTALL)
+_FENCED = re.compile(r"```(?:json|tool_call)?[ \t]*\n(.*?)(?:```|\Z)", re.DOTALL)
+_DECODER = json.JSONDecoder()
+
+
+class CallError(ValueError):
+    """A call that cannot be carried out; the message is for the model."""
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenCall:
+    """A function's name and its arguments, and where in the text the call begins."""
+
+    name: Any
+    arguments: dict[str, Any]
+    start: int
+
+
+def find_call(text: str) -> WrittenCall:
+    """The first call in a text.
+
+    It is read from `<tool_call>`, also where that is not closed, fenced within, or followed by more; without one from a fenced
+    block or a whole text that is a JSON object with a name and arguments.
+
+    Raises:
+        CallError: there is none.
+    """
+    tagged = _TAGGED.search(text)
+    if tagged:
+        fenced = _FENCED.search(tagged[1])
+        call = _read_object((fenced or tagged)[1], "the call" if tagged[0].endswith("</tool_call>") else "")
+        if call is None:
+            raise CallError("<tool_call> is not closed")
+        return _to_call(call, tagged.start())
+    for found in (*_FENCED.finditer(text), re.match(r"\s*(?=\{)(.*)", text, re.DOTALL)):
+        call = _read_object(found[1], "") if found else None
+        if found and call and "name" in call and call.keys() & {"arguments", "parameters"}:
+            return _to_call(call, found.start())
+    raise CallError("no <tool_call> in the reply")
+
+
+def render_call(name: str, arguments: dict[str, Any]) -> str:
+    """A call in the form that is asked for."""
+    call = json.dumps({"name": name, "arguments": arguments}, ensure_ascii=False)
+    return f"<tool_call>\n{call}\n</tool_call>"
+
+
+def write_arguments(arguments: dict[str, Any]) -> str:
+    """Arguments as JSON, without what no table can hold.
+
+    Raises:
+        CallError: they are nested too deeply, or hold NaN or an infinite number, which JSON does not have.
+    """
+    try:
+        return to_encodable(json.dumps(arguments, ensure_ascii=False, allow_nan=False))
+    except ValueError:
+        raise CallError("arguments holds what is no number") from None
+    except RecursionError:
+        raise CallError("arguments is nested too deeply") from None
+
+
+def _to_call(call: dict[str, Any], start: int) -> WrittenCall:
+    arguments = call.get("arguments", call.get("parameters", {}))
+    if isinstance(arguments, str):  # OpenAI's form of the same
+        arguments = _read_object(arguments, "arguments")
+    if not isinstance(arguments, dict):
+        raise CallError("arguments is not a JSON object")
+    return WrittenCall(call.get("name"), arguments, start)
+
+
+def _read_object(text: str, what: str) -> dict[str, Any] | None:
+    """The JSON object at the start of a text, whatever follows it.
+
+    Raises:
+        CallError: there is none, and `what` says what it ought to be; None without it.
+    """
+    try:
+        value, _ = _DECODER.raw_decode(text.lstrip())
+    except (ValueError, RecursionError):
+        if not what:
+            return None
+        raise CallError(f"{what} is not JSON") from None
+    if isinstance(value, dict):
+        return value
+    if not what:
+        return None
+    raise CallError(f"{what} is not a JSON object")

@@ -1,0 +1,45 @@
+"""Whether a model's chat template shows functions to it, known before an engine starts."""
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from drag_ray.engine.embedded import resolve_model
+from drag_ray.errors import ConfigError
+
+_MESSAGES = [{"role": "system", "content": "Search."}, {"role": "user", "content": "?"}]
+
+
+def check_functions_shown(model: str, functions: Sequence[dict[str, Any]]) -> None:
+    """Refuse functions that the model would not see; nothing is loaded where there are none.
+
+    Args:
+        model: as `engine.model`.
+        functions: in OpenAI's form.
+
+    Raises:
+        ConfigError: the template fails on a function, or leaves out its name, its description or one of its arguments.
+    """
+    if not functions:
+        return
+    from transformers import AutoTokenizer
+
+    tokenizer: Any = AutoTokenizer.from_pretrained(resolve_model(model))
+    for function in functions:
+        problem = _find_problem(tokenizer, function)
+        if problem:
+            raise ConfigError(
+                f"tool {function['function']['name']!r}: the chat template of engine.model {model!r} {problem}. Change what the "
+                "tool says of itself, choose a model that was trained to call functions, or set agent.protocol to tags."
+            )
+
+
+def _find_problem(tokenizer: Any, function: dict[str, Any]) -> str:
+    try:
+        text: str = tokenizer.apply_chat_template(_MESSAGES, tools=[function], add_generation_prompt=True, tokenize=False)
+    except Exception as error:  # a template is a program, which raises what it likes
+        return f"fails on it ({type(error).__name__}: {str(error)[:200]})"
+    described = function["function"]
+    wanted = (described["name"], described["description"], *described["parameters"]["properties"])
+    missing = [name for name in wanted if name not in text and json.dumps(name)[1:-1] not in text]
+    return f"does not show {missing[0][:80]!r}" if missing else ""

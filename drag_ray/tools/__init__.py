@@ -1,0 +1,11 @@
+"""What the policy can call: one module a tool, which declares it as its TOOL.
+
+`tools.registry` finds a tool by its name, a user's own and those of MCP servers too.
+"""
+
+TOOLS = (
+    "search",
+    "read_page",
+    "grep",
+)
+"""The tools that ship, as `agent.tools` names them."""

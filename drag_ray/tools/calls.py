@@ -1,0 +1,113 @@
+"""Calls of tools beside the event loop: each in a thread of its own, within limits of time and of what it may say."""
+
+import asyncio
+import contextlib
+import logging
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from drag_ray.corpus.text import to_encodable
+from drag_ray.errors import ToolError
+from drag_ray.tools.observation import ERROR_CHARS, Observation, cut_text
+from drag_ray.tools.tool import Tool
+from drag_ray.tools.workspace import Workspace
+
+MAX_LATE = 16
+"""Calls of a tool that are over their time and still run; beyond it the tool is not called. A thread cannot be ended."""
+
+_logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class CallLimits:
+    """What a call may take: seconds, and characters of what the policy is told."""
+
+    timeout_s: float
+    max_chars: int
+
+
+@dataclass(frozen=True, slots=True)
+class CallOutcome:
+    """What became of a call.
+
+    Attributes:
+        text: what the policy is told, also of a failure.
+        error: what went wrong; empty if nothing did.
+        seconds: how long it ran.
+    """
+
+    text: str
+    error: str = ""
+    seconds: float = 0.0
+
+
+@dataclass(slots=True)
+class _Running:
+    """A call under way; looked at under the caller's lock."""
+
+    has_ended: bool = False
+    is_late: bool = False
+
+
+class ToolCaller:
+    """Calls one tool, any number of times at once. The process has one for each of its tools."""
+
+    def __init__(self, tool: Tool) -> None:
+        self._tool = tool
+        self._late = 0
+        self._lock = threading.Lock()
+
+    async def call(self, arguments: str, workspace: Workspace, limits: CallLimits) -> CallOutcome:
+        """Call the tool with arguments as JSON. Whatever it does is an outcome: it never raises for it."""
+        started = time.perf_counter()
+        try:
+            if self._late >= MAX_LATE:
+                raise ToolError(f"{self._tool.name} does not answer: {self._late} earlier calls of it still run")
+            text = await self._run_in_time(lambda: self._run(arguments, workspace, limits), limits.timeout_s)
+            return CallOutcome(text, seconds=time.perf_counter() - started)
+        except ToolError as error:
+            told = to_encodable(str(error))[:ERROR_CHARS]
+            return CallOutcome(f"The call failed: {told}", told, time.perf_counter() - started)
+
+    def _run(self, arguments: str, workspace: Workspace, limits: CallLimits) -> str:
+        observation: Any = self._tool.run(self._tool.read_arguments(arguments), workspace)
+        if not isinstance(observation, Observation):
+            raise TypeError(f"run returned {type(observation).__name__}, expected an Observation")
+        return to_encodable(cut_text(observation.text, limits.max_chars))
+
+    async def _run_in_time(self, work: Callable[[], str], timeout_s: float) -> str:
+        """What `work` returns, in a thread that nobody waits for at the end of the process."""
+        loop = asyncio.get_running_loop()
+        ended: asyncio.Future[str] = loop.create_future()
+        state = _Running()
+
+        def report(result: str, problem: ToolError | None) -> None:
+            if not ended.done():
+                ended.set_exception(problem) if problem else ended.set_result(result)
+
+        def run() -> None:
+            result, problem = "", None
+            try:
+                result = work()
+            except ToolError as error:
+                problem = error
+            except BaseException as error:  # of a user's code, which may call sys.exit as well; it is one turn's alone
+                _logger.warning("tool %s failed", self._tool.name, exc_info=error)
+                problem = ToolError(f"{self._tool.name} failed ({type(error).__name__})")
+            with self._lock:
+                state.has_ended = True
+                self._late -= state.is_late
+            with contextlib.suppress(RuntimeError):  # the loop is closed, and nobody waits
+                loop.call_soon_threadsafe(report, result, problem)
+
+        threading.Thread(target=run, name=f"tool-{self._tool.name}", daemon=True).start()
+        try:
+            return await asyncio.wait_for(ended, timeout_s)
+        except TimeoutError:
+            with self._lock:
+                state.is_late = not state.has_ended
+                self._late += state.is_late
+            raise ToolError(f"{self._tool.name} did not answer within {timeout_s:g} s") from None

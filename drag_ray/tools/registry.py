@@ -1,0 +1,89 @@
+"""Which tools an agent has: found by name, here and in modules of the user's, and checked before anything is started."""
+
+import importlib
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+from drag_ray import tools
+from drag_ray.errors import ConfigError
+from drag_ray.tools import TOOLS
+from drag_ray.tools.answer import ANSWER
+from drag_ray.tools.calls import ToolCaller
+from drag_ray.tools.function import Function
+from drag_ray.tools.tool import Tool
+from drag_ray.variants import load_variant
+
+_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}")
+
+
+@dataclass(frozen=True)
+class Toolset:
+    """The functions of an agent in the order in which its model is shown them, `search` among them.
+
+    Attributes:
+        callers: of those that look something up, by name.
+    """
+
+    functions: tuple[Function, ...]
+    callers: Mapping[str, ToolCaller]
+
+
+@cache
+def load_toolset(names: tuple[str, ...], modules: tuple[str, ...] = ()) -> Toolset:
+    """The tools of these names; the same ones for the same names, as long as the process lives.
+
+    Args:
+        names: as `agent.tools` has them.
+        modules: as `agent.tool_modules` has them.
+
+    Raises:
+        ConfigError: a module cannot be imported or declares no tool, a name is unknown or that of two tools, or what a tool says
+            of itself cannot be shown to a model.
+    """
+    known: dict[str, Function] = {name: load_variant(tools, name).TOOL for name in TOOLS}
+    for module in modules:
+        tool = _load_module(module)
+        if tool.name in known or tool.name in (function.name for function in (*known.values(), ANSWER)):
+            raise ConfigError(f"agent.tool_modules {module!r}: there is another tool of the name {tool.name!r}. Rename it.")
+        known[tool.name] = tool
+    if unknown := [name for name in names if name not in known]:
+        raise ConfigError(
+            f"agent.tools: unknown {', '.join(map(repr, unknown))}. Known tools: {', '.join(known)}. Name the module of "
+            "a tool of yours in agent.tool_modules."
+        )
+    functions = [known[name] for name in names]
+    _check(functions)
+    return Toolset(tuple(functions), {tool.name: ToolCaller(tool) for tool in functions if isinstance(tool, Tool)})
+
+
+def describe_functions(functions: Sequence[Function]) -> tuple[dict[str, Any], ...]:
+    """Functions as a chat template takes them."""
+    return tuple(function.describe() for function in functions)
+
+
+def _load_module(name: str) -> Tool:
+    try:
+        tool = getattr(importlib.import_module(name), "TOOL", None)
+    except Exception as error:  # whatever a user's module does while it is imported
+        raise ConfigError(
+            f"agent.tool_modules {name!r}: cannot be imported ({type(error).__name__}: {error}). Every process that calls the "
+            "tool must find it on its import path."
+        ) from error
+    if not isinstance(tool, Tool):
+        got = "nothing" if tool is None else f"{type(tool).__name__}"
+        raise ConfigError(f"agent.tool_modules {name!r}: it declares {got} as TOOL, expected a drag_ray.tools.tool.Tool.")
+    return tool
+
+
+def _check(functions: Sequence[Function]) -> None:
+    for function in functions:
+        if not _NAME.fullmatch(str(function.name)):
+            raise ConfigError(
+                f"tool {function.name!r}: a name has up to 64 letters, digits, `_` and `-`, and begins with a letter. Rename it."
+            )
+        if not str(function.description).strip():
+            raise ConfigError(f"tool {function.name!r}: it has no description, from which the model learns what it does.")
+        function.describe()

@@ -1,0 +1,49 @@
+"""Calls in the forms in which models write them."""
+
+import pytest
+
+from drag_ray.agent.protocols.written_call import CallError, find_call
+
+CALL = '{"name": "grep", "arguments": {"file": "a.pdf"}}'
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"<tool_call>{CALL}</tool_call>",
+        f"I look.\n<tool_call>\n{CALL}\n",
+        f"<tool_call>{CALL} and then I read on</tool_call>",
+        f"<tool_call>{CALL}<|im_end|>",
+        f"<tool_call>\n```json\n{CALL}\n```\n</tool_call>",
+        f"So:\n```json\n{CALL}\n```\nThat finds it.",
+        f"```\n{CALL}",
+        f" {CALL}\nDone.",
+        '{"name": "grep", "parameters": {"file": "a.pdf"}}',
+        f"```\nplain text\n```\n```json\n{CALL}\n```",
+    ],
+)
+def test_a_call_is_read_in_every_form_that_says_one(text: str) -> None:
+    call = find_call(text)
+    assert (call.name, call.arguments) == ("grep", {"file": "a.pdf"})
+
+
+def test_the_words_before_a_call_end_where_it_begins() -> None:
+    text = f"I look.\n```json\n{CALL}\n```"
+    assert text[: find_call(text).start] == "I look.\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ('The page says {"name": "grep", "arguments": {}}', "no <tool_call>"),
+        ('```json\n{"rpm": 340}\n```', "no <tool_call>"),
+        ('{"name": "rotor"}', "no <tool_call>"),
+        ("```\n" * 50_000, "no <tool_call>"),
+        ('<tool_call>{"name": "grep", "argu', "not closed"),
+        ("<tool_call>{'name': 'grep'}</tool_call>", "not JSON"),
+        ('<tool_call>{"name": "grep", "arguments": "["}</tool_call>', "arguments is not JSON"),
+    ],
+)
+def test_what_says_none_is_refused(text: str, problem: str) -> None:
+    with pytest.raises(CallError, match=problem):
+        find_call(text)
