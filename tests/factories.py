@@ -63,6 +63,14 @@ def build_answer(answer: str = "340 rpm", **fields: Any) -> Turn:
     return build_turn(**{**defaults, **fields})
 
 
+def build_call(tool: str = "grep", tool_error: str = "", **fields: Any) -> Turn:
+    """A turn that calls a tool."""
+    arguments = '{"file": "manual.pdf", "text": "rpm"}'
+    reply = f'<tool_call>\n{{"name": "{tool}", "arguments": {arguments}}}\n</tool_call>'
+    defaults = {"action": ActionKind.TOOL, "tool": tool, "arguments": arguments, "raw_text": reply, "tool_s": 0.25}
+    return build_turn(**{**defaults, "tool_error": tool_error, **fields})
+
+
 def build_turn(**fields: Any) -> Turn:
     """A turn from which no action could be read, unless told otherwise."""
     defaults = {

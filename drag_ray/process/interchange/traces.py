@@ -9,7 +9,8 @@ https://huggingface.co/docs/hub/session-traces-format
 
 The Hub shows a folder of such files as conversations. A search is a call of `search_documents` whatever the protocol, as that of
 any other tool; an answer is a message. What the format has no place for is in the first line, whose further keys it allows: the
-trajectory's own fields, those of its turns, and the parts of messages with page images. Token ids and log-probabilities are left out.
+trajectory's own fields, those of its turns, and the parts of messages with page images. Token ids and log-probabilities are
+left out.
 """
 
 import json

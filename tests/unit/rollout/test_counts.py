@@ -4,7 +4,7 @@ import random
 from pathlib import Path
 
 import pytest
-from factories import build_answer, build_question, build_search, build_trajectory, build_turn
+from factories import build_answer, build_call, build_question, build_search, build_trajectory, build_turn
 
 from drag_ray import artifacts, schemas
 from drag_ray.process.config import ProcessConfig
@@ -14,9 +14,10 @@ from drag_ray.rollout.counts import COUNTS, ROLLOUT_COUNTS, count_chunk, count_f
 from drag_ray.types import Trajectory
 
 OTHER = build_question(id="q2", question="What drives the tail rotor of it?")
+CALLS = (build_call(), build_call(tool_error="no file"))
 ROLLOUTS = [
     build_trajectory(build_search("rotor"), build_search(" rotor "), build_search("speed limit", 1), build_answer(), id="a"),
-    build_trajectory(build_search("rotor", hits=()), build_turn(raw_text="and then " * 9), build_turn(), id="b"),
+    build_trajectory(build_search("rotor", hits=()), build_turn(raw_text="and then " * 9), build_turn(), *CALLS, id="b"),
     build_trajectory(
         build_search("what drives the tail ROTOR of it", 2),
         build_search("rotor manual.pdf", hits=(), error="SearchIndexError: gone"),
@@ -29,16 +30,18 @@ YIELDS = ("questions_with_success", "distinct_successful_queries", "preference_p
 FAILED = build_trajectory(id="e", error="RolloutError: x")
 EXPECTED = {
     "found": 2,
-    "turns": 10,
+    "turns": 12,
     "invalid_replies": 2,
     "repetitive_replies": 1,
-    "prompt_tokens": 30,
-    "completion_tokens": 20,
+    "prompt_tokens": 36,
+    "completion_tokens": 24,
     "searches": 7,
     "zero_hit_searches": 1,
     "repeated_queries": 1,
     "question_copies": 2,
     "file_name_queries": 1,
+    "tool_calls": 2,
+    "tool_errors": 1,
     "sampled_questions": 2,
     "one_query_questions": 0,
 }

@@ -1,0 +1,75 @@
+"""Training rows of rollouts that call tools: of every format, with the policy's own tokens learned alone."""
+
+import json
+
+import pytest
+from factories import asked_at, build_answer, build_call, build_search, build_trajectory
+from transformers import AutoTokenizer
+
+from drag_ray.agent.protocols.registry import get_protocol
+from drag_ray.engine.conversation import read_conversation
+from drag_ray.engine.embedded import resolve_model
+from drag_ray.engine.tokens import IGNORED_LABEL, tokenize_conversation
+from drag_ray.format.config import FormatConfig
+from drag_ray.format.layout import Layout
+from drag_ray.format.row_format import load_format
+from drag_ray.format.rows import FORMATS
+from drag_ray.tools.registry import load_toolset
+from drag_ray.types import Trajectory
+
+TOOLS = json.dumps(get_protocol("tools").list_functions(load_toolset(("search", "read_page", "grep")).functions))
+RENDER = get_protocol("tools").render_search
+
+
+def search(query: str, rank: int | None):
+    return build_search(query, rank, raw_text=RENDER(query))
+
+
+def roll_out(sample_index: int, *turns) -> Trajectory:
+    fields = {"protocol": "tools", "tools": TOOLS, "query_mode": "rewrite", **asked_at(6)}
+    return build_trajectory(*turns, sample_index=sample_index, **fields)
+
+
+@pytest.fixture
+def part(process):
+    broken = build_call("read_page", tool_error="no page", raw_text="<tool_call>broken</tool_call>")
+    answer = build_answer(raw_text=get_protocol("tools").render_answer("340 rpm"))
+    return process(
+        roll_out(0, search("rotor", None), build_call(), broken, search("rotor rpm", 1), answer),
+        roll_out(1, search("blade", 8), build_call("read_page", raw_text="<tool_call>other</tool_call>"), search("rpm", None)),
+        roll_out(2, search("rotor limit", 2), answer),
+    )
+
+
+def build(part, name: str) -> list[dict]:
+    row_format = load_format(name)
+    rows = row_format.build_rows(part.own, FormatConfig())
+    tools = part.trajectories.select("trajectory_id", "tools")
+    return Layout(has_tools=True).apply(rows, row_format.schema, tools).to_pylist()
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_every_format_has_rows_that_show_the_functions(part, name: str) -> None:
+    rows = build(part, name)
+    assert rows
+    assert {row["tools"] for row in rows} == {TOOLS}
+
+
+@pytest.mark.parametrize("name", ["sft_trajectory", "rejection"])
+def test_calls_that_worked_are_learned_with_the_search_that_rests_on_them(part, name: str) -> None:
+    (row,) = (row for row in build(part, name) if row["trajectory_id"] == "q1-0")
+    learned = row["train_turns"]
+    assert learned[:4] == ([False, True, False, True] if name == "sft_trajectory" else [True, True, False, True])
+
+
+def test_of_a_conversation_with_calls_the_replies_are_learned_and_no_observation(part) -> None:
+    (row,) = (row for row in build(part, "sft_trajectory") if row["trajectory_id"] == "q1-0")
+    tokenizer = AutoTokenizer.from_pretrained(resolve_model("embedded"))
+    tokens = tokenize_conversation(read_conversation(row), tokenizer)
+    labels = tokens["labels"]
+    learned = tokenizer.decode([label for label in labels if label != IGNORED_LABEL])
+    replies = [message["content"] for message in row["messages"] if message["role"] == "assistant"]
+    assert learned == f"{replies[1]}<|im_end|>{replies[3]}<|im_end|>"
+    rest = tokenizer.decode([token for token, label in zip(tokens["input_ids"], labels, strict=True) if label == IGNORED_LABEL])
+    assert "Results of step 2" in rest
+    assert replies[0] in rest
