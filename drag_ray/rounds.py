@@ -1,10 +1,9 @@
 """Rounds of collecting and training: each begins with the policy of the one before, and the best one is what is evaluated.
 
-Which round is best is decided by questions of the train part that no round trains on (the format stage's validation side). The
-test questions are asked once, at the end.
+Which round is best is decided by questions of the train part that all rounds held out (the format stage's validation side) and
+none trained on. The test questions are asked once, at the end.
 """
 
-import json
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from pathlib import Path
@@ -16,8 +15,20 @@ from drag_ray.baselines.question import RawQuestion
 from drag_ray.config import BaseConfig
 from drag_ray.errors import ConfigError
 from drag_ray.evaluate.config import VALIDATION
-from drag_ray.evaluate.history import CHOSEN_BY, RoundResult, build_page, choose_best, format_history
+from drag_ray.evaluate.history import (
+    CHOSEN_BY,
+    RoundEvaluation,
+    RoundResult,
+    build_page,
+    choose_best,
+    compare_rounds,
+    format_history,
+)
+from drag_ray.evaluate.outcome import read_outcome
+from drag_ray.evaluate.results import compute_results
 from drag_ray.finetune.outcome import ADAPTER_DIR_NAME, TUNED_NAME
+from drag_ray.format.sides import read_side
+from drag_ray.format.split import TRAIN
 from drag_ray.pipeline import list_pipeline, run_stages
 from drag_ray.prompt.budget import count_collected
 from drag_ray.run_config import RunConfig
@@ -40,11 +51,13 @@ def run_rounds(config: RunConfig, start_ray: Callable[[], object] = lambda: None
         ConfigError: the curriculum sets an option that there is not, or a round's method trains no policy.
     """
     configs = [build_round(config, number) for number in range(1, config.rounds + 1)]
+    evaluations: list[RoundEvaluation] = []
     history: list[RoundResult] = []
     for number, round_config in enumerate(configs, start=1):
         run_stages([STAGES[name] for name in _TRAINED], round_config, start_ray)
         run_stages([STAGES["evaluate"]], build_validation(round_config), start_ray)
-        history.append(_read_result(round_config, number))
+        evaluations.append(_read_evaluation(round_config, number))
+        history = compare_rounds(evaluations)
         write_json(config.run_dir / _SCOPE / f"{HISTORY_NAME}.json", [asdict(result) for result in history])
         write_text(config.run_dir / _SCOPE / f"{HISTORY_NAME}.html", build_page(history))
     print(format_history(history), flush=True)
@@ -125,7 +138,11 @@ def _locate_adapter(config: RunConfig, number: int) -> Path:
     return (Address("finetune", scope=f"{_SCOPE}/{number}").locate(config.run_dir) / ADAPTER_DIR_NAME).resolve()
 
 
-def _read_result(round_config: RunConfig, number: int) -> RoundResult:
-    folder = Address("evaluate", scope=round_config.scope).locate(round_config.run_dir)
-    comparison = json.loads((folder / "comparison.json").read_text(encoding="utf-8"))
-    return RoundResult.from_comparison(number, round_config.finetune.method, comparison, TUNED_NAME)
+def _read_evaluation(round_config: RunConfig, number: int) -> RoundEvaluation:
+    evaluated, formatted = (
+        Address(stage, scope=round_config.scope).locate(round_config.run_dir) for stage in ("evaluate", "format")
+    )
+    outcome = read_outcome(evaluated)
+    results = compute_results(outcome.trajectories, outcome.questions)
+    trained = read_side(formatted, TRAIN)
+    return RoundEvaluation(number, round_config.finetune.method, results, trained, TUNED_NAME, outcome.baseline)

@@ -1,13 +1,21 @@
-"""What rounds of training came to on the validation questions: a table, a plot, and which round is best."""
+"""What rounds of training came to on the validation questions: a table, a plot, and which round is best.
 
-from collections.abc import Mapping, Sequence
+Rounds need not collect from the same questions, so what one holds out for validation another may have trained on, and the
+averages of two sets of questions say nothing of two policies. They are compared on what all held out and none trained on.
+"""
+
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING
 
 from markupsafe import Markup
 
 from drag_ray.baselines.question import RawQuestion
+from drag_ray.errors import DataError
+from drag_ray.evaluate.measure import Measure
+from drag_ray.evaluate.measures import build_measures
 from drag_ray.evaluate.plots import SERIES_COLOURS, render_figure
+from drag_ray.evaluate.question_result import QuestionResult
 from drag_ray.webpage import render_page
 
 if TYPE_CHECKING:
@@ -15,6 +23,27 @@ if TYPE_CHECKING:
 
 CHOSEN_BY = "MRR"
 _MEASURES = {"hit1": "hit_at_1", "hit3": "hit_at_3", "hit10": "hit_at_10", "mrr": "mrr"}
+
+
+@dataclass(frozen=True)
+class RoundEvaluation:
+    """What a round was validated and trained on.
+
+    Attributes:
+        number: 1-based.
+        method: how the round trained.
+        results: of the policies `tuned`, `baseline` and the question itself, for each of its validation questions.
+        trained: ids of the questions whose rows it trained on.
+        tuned: what its policy is called in the results.
+        baseline: what the base model is called there.
+    """
+
+    number: int
+    method: str
+    results: Mapping[str, Sequence[QuestionResult]]
+    trained: Collection[str]
+    tuned: str
+    baseline: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,16 +60,40 @@ class RoundResult:
     base: dict[str, float | None]
     question: dict[str, float | None]
 
-    @classmethod
-    def from_comparison(cls, number: int, method: str, comparison: Mapping[str, Any], tuned: str) -> Self:
-        """The result of a round from its `comparison.json`, in which its policy is called `tuned`."""
-        metrics = {row["name"]: row["metrics"] for row in comparison["rows"]}
 
-        def read(policy: str) -> dict[str, float | None]:
-            return {key: metrics.get(name, {}).get(policy, {}).get("value") for key, name in _MEASURES.items()}
+def compare_rounds(evaluations: Sequence[RoundEvaluation]) -> list[RoundResult]:
+    """The results of rounds on the questions that all of them held out and none of them trained on.
 
-        policies = (tuned, comparison["baseline"], RawQuestion.name)
-        return cls(number, method, comparison["num_questions"], *(read(policy) for policy in policies))
+    Raises:
+        DataError: there is no such question.
+    """
+    held_out = [{result.question_id for result in evaluation.results[evaluation.tuned]} for evaluation in evaluations]
+    common = set[str].intersection(*held_out).difference(*(evaluation.trained for evaluation in evaluations))
+    if not common:
+        raise DataError(
+            f"rounds 1 to {len(evaluations)}: no question was held out for validation by all of them and trained on by none, so "
+            "nothing tells which round is best. Let all rounds collect from the same questions (collect.limit) and hold out "
+            "alike (format.validation_fraction, format.seed)."
+        )
+    return [_describe(evaluation, common) for evaluation in evaluations]
+
+
+def _describe(evaluation: RoundEvaluation, common: Collection[str]) -> RoundResult:
+    kept = {
+        policy: [result for result in results if result.question_id in common] for policy, results in evaluation.results.items()
+    }
+    measures = {measure.name: measure for measure in build_measures(kept)}
+
+    def read(policy: str) -> dict[str, float | None]:
+        return {key: _average(measures[name], kept[policy]) if name in measures else None for key, name in _MEASURES.items()}
+
+    policies = (evaluation.tuned, evaluation.baseline, RawQuestion.name)
+    return RoundResult(evaluation.number, evaluation.method, len(common), *(read(policy) for policy in policies))
+
+
+def _average(measure: Measure, results: Sequence[QuestionResult]) -> float:
+    values = [value for result in results if (value := measure.compute(result)) is not None]
+    return sum(values) / len(values)
 
 
 def choose_best(history: Sequence[RoundResult]) -> RoundResult:

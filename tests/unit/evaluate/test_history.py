@@ -1,38 +1,67 @@
-from typing import Any
+from collections.abc import Collection, Sequence
 
-from drag_ray.evaluate.history import RoundResult, build_page, choose_best, format_history
+import pytest
 
-
-def build_comparison(tuned: float, question: float) -> dict[str, Any]:
-    values = {"base": 0.4, "tuned": tuned, "question": question}
-    row = {"metrics": {policy: {"value": value} for policy, value in values.items()}}
-    return {"num_questions": 50, "baseline": "base", "rows": [{"name": "mrr", **row}, {"name": "hit_at_3", **row}]}
+from drag_ray.errors import DataError
+from drag_ray.evaluate.history import RoundEvaluation, RoundResult, build_page, choose_best, compare_rounds, format_history
+from drag_ray.evaluate.question_result import Hops, QuestionResult
 
 
-def build_history(*mrr: float) -> list[RoundResult]:
-    comparisons = [build_comparison(value, question=0.5) for value in mrr]
-    return [RoundResult.from_comparison(number, "sft", found, "tuned") for number, found in enumerate(comparisons, start=1)]
+def build_result(question_id: str, rank: int | None) -> QuestionResult:
+    return QuestionResult(
+        question_id, file="", group="", category="", hops=Hops.SINGLE, num_evidence=1, top_k=3, depth=5, first_search_rank=rank
+    )
 
 
-def test_a_round_is_read_from_its_comparison() -> None:
-    [result] = build_history(0.6)
-    assert result.tuned == {"hit1": None, "hit3": 0.6, "hit10": None, "mrr": 0.6}
-    assert (result.question["mrr"], result.base["mrr"], result.num_questions) == (0.5, 0.4, 50)
+def build_evaluation(
+    number: int, tuned: Sequence[int | None], names: Sequence[str] = (), trained: Collection[str] = ()
+) -> RoundEvaluation:
+    """A round whose policy found these ranks, where the base model found 2 and the question 4."""
+    ids = names or [f"q{place}" for place in range(len(tuned))]
+    results = {
+        "tuned": [build_result(name, rank) for name, rank in zip(ids, tuned, strict=True)],
+        "base": [build_result(name, 2) for name in ids],
+        "question": [build_result(name, 4) for name in ids],
+    }
+    return RoundEvaluation(number, "sft", results, trained, "tuned", "base")
+
+
+def build_history(*ranks: int) -> list[RoundResult]:
+    return compare_rounds([build_evaluation(number, [rank]) for number, rank in enumerate(ranks, start=1)])
+
+
+def test_a_round_is_measured_beside_base_and_question() -> None:
+    [result] = compare_rounds([build_evaluation(1, [1, None])])
+    assert result.tuned == {"hit1": 0.5, "hit3": 0.5, "hit10": None, "mrr": 0.5}  # rankings end at 5
+    assert (result.base["mrr"], result.question["mrr"], result.num_questions) == (0.5, 0.25, 2)
+
+
+def test_rounds_are_compared_on_what_all_held_out_and_none_trained_on() -> None:
+    first = build_evaluation(1, [2, 1, 1, 5], names=["a", "b", "c", "d"], trained={"e"})
+    second = build_evaluation(2, [1, 5, 1], names=["a", "d", "e"], trained={"b", "d"})
+    results = compare_rounds([first, second])
+    assert [result.num_questions for result in results] == [1, 1]  # b was trained on, c not held out, d and e trained on
+    assert [result.tuned["mrr"] for result in results] == [0.5, 1.0]
+
+
+def test_rounds_without_a_common_question_are_refused() -> None:
+    with pytest.raises(DataError, match=r"rounds 1 to 2: no question .*collect.limit"):
+        compare_rounds([build_evaluation(1, [1], names=["a"]), build_evaluation(2, [1], names=["b"])])
 
 
 def test_the_best_round_has_the_highest_mrr_and_of_equals_is_the_first() -> None:
-    assert choose_best(build_history(0.5, 0.7, 0.6)).number == 2
-    assert choose_best(build_history(0.5, 0.7, 0.7)).number == 2
+    assert choose_best(build_history(3, 1, 2)).number == 2
+    assert choose_best(build_history(3, 1, 1)).number == 2
 
 
 def test_the_table_has_the_question_the_base_model_and_each_round() -> None:
-    lines = format_history(build_history(0.6, 0.7)).splitlines()
+    lines = format_history(build_history(2, 1)).splitlines()
     assert [line.split()[0] for line in lines[2:]] == ["question", "base", "round", "round"]
-    assert lines[-1].split() == ["round", "2", "sft", "-", "0.700", "-", "0.700"]
+    assert lines[-1].split() == ["round", "2", "sft", "1.000", "1.000", "-", "1.000"]
 
 
 def test_the_page_shows_the_figure_and_the_same_numbers() -> None:
-    page = build_page(build_history(0.6, 0.7))
+    page = build_page(build_history(3, 2))
     assert "<svg" in page
-    assert "0.700" in page
+    assert "0.500" in page
     assert "Round 2 has the" in page
