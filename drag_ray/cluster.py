@@ -255,3 +255,16 @@ def run_tasks(function: Callable[..., _Result], calls: Sequence[tuple[Any, ...]]
             yield ray.get(pending.popleft())
     except RayTaskError as error:
         raise error.cause from error
+
+
+def count_running_replicas() -> int | None:
+    """How many replicas of Ray Serve's applications take requests; None where there is no application. Asks the controller."""
+    from ray import serve
+
+    deployments = [
+        deployment for application in serve.status().applications.values() for deployment in application.deployments.values()
+    ]
+    if not deployments:
+        return None
+    states = [states for deployment in deployments for states in deployment.replica_states.items()]
+    return sum(number for state, number in states if state == "RUNNING")

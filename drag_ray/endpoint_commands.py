@@ -4,6 +4,7 @@ import argparse
 import json
 import os
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from drag_ray.corpus.text import to_displayable
 ENDPOINT_COMMANDS = {
     "search": "Search with a running endpoint: the pages that a model's search finds for a question.",
     "ask": "Ask a running endpoint a question: the agent's turns as it takes them, and its answer with the pages that it cites.",
-    "canary": "Prove that a running endpoint writes with an adapter: its probabilities beside those of transformers and PEFT.",
+    "canary": "Prove that an endpoint or a merged model writes as an adapter does, by its probabilities beside those of PEFT.",
     "mcp": "Give the tools of a running endpoint (search, read_page, ask) to an MCP client that starts this command.",
 }
 _URL = "http://127.0.0.1:8000"
@@ -30,8 +31,6 @@ def run_endpoint_command(command: str, argv: Sequence[str]) -> None:
 def _search(argv: Sequence[str]) -> None:
     parser = _build_question_parser("search")
     parser.add_argument("--top-k", type=int, default=None, help="pages to list; agent.depth where nothing is said")
-    parser.add_argument("--retrieval", choices=("bm25", "dense", "hybrid"), help="what finds pages; serve.retrieval by default")
-    parser.add_argument("--rerank", action=argparse.BooleanOptionalAction, help="whether a model orders the pages anew")
     options = parser.parse_args(argv)
     wanted = _list_given(options, "question", "model", "top_k", "retrieval", "rerank")
     answer = _open_client(options).search(**wanted)
@@ -44,7 +43,7 @@ def _search(argv: Sequence[str]) -> None:
 
 def _ask(argv: Sequence[str]) -> None:
     options = _build_question_parser("ask").parse_args(argv)
-    for event in _open_client(options).ask(**_list_given(options, "question", "model")):
+    for event in _open_client(options).ask(**_list_given(options, "question", "model", "retrieval", "rerank")):
         if options.json:
             print(json.dumps(event, ensure_ascii=False), flush=True)
         elif event["type"] == "turn":
@@ -58,16 +57,28 @@ def _canary(argv: Sequence[str]) -> None:
     parser.add_argument("adapter", type=Path, help="folder of the adapter, as RUN/finetune/adapter")
     parser.add_argument("--model", default="tuned", help="what the endpoint calls it, or the model that it was merged into")
     parser.add_argument("--base", default="", help="its base model, as engine.model; as finetune has noted where nothing is said")
+    help_text = "a model that it was merged into, as RUN/finetune/merged, to look at instead of an endpoint"
+    parser.add_argument("--merged", type=Path, default=None, metavar="FOLDER", help=help_text)
     options = parser.parse_args(argv)
     from drag_ray.engine.adapter import read_noted_name
     from drag_ray.engine.embedded import resolve_model
-    from drag_ray.finetune.served_proof import compute_reference, prove
+    from drag_ray.finetune.served_proof import ask_folder, compute_reference, prove
 
-    _open_client(options).check()
+    if not options.merged:
+        _open_client(options).check()
     reference = compute_reference(resolve_model(options.base or read_noted_name(options.adapter)), options.adapter)
-    proof = prove(reference, lambda token_ids: _ask_log_probabilities(options, token_ids))
+    if options.merged:
+        name, remedy = str(options.merged), "Merge it again: run finetune with --finetune.merge."
+        ask = ask_folder(options.merged)
+    else:
+        name, remedy = (
+            options.model,
+            "Look whether the endpoint was started with it, and what its log says of ignored modules.",
+        )
+        ask = partial(_ask_log_probabilities, options)
+    proof = prove(reference, ask, name, remedy)
     print(
-        f"{options.model} is this adapter: log-probabilities differ by {proof.error:.4f} a token from those of transformers and "
+        f"{name} is this adapter: log-probabilities differ by {proof.error:.4f} a token from those of transformers and "
         f"PEFT, and the adapter changes {proof.effect:.4f}"
     )
 
@@ -114,6 +125,8 @@ def _build_question_parser(command: str) -> argparse.ArgumentParser:
     parser = _build_parser(command)
     parser.add_argument("question", help="what is asked")
     parser.add_argument("--model", default="", help="base model or adapter; the endpoint's own choice where nothing is said")
+    parser.add_argument("--retrieval", choices=("bm25", "dense", "hybrid"), help="what finds pages; serve.retrieval by default")
+    parser.add_argument("--rerank", action=argparse.BooleanOptionalAction, help="whether a model orders the pages anew")
     parser.add_argument("--json", action="store_true", help="print what the endpoint answers, an object a line")
     return parser
 

@@ -21,6 +21,7 @@ from drag_ray.rollout.config import RolloutConfig
 from drag_ray.search.config import EmbeddingConfig, SearchConfig
 from drag_ray.serve.config import ServeConfig
 from drag_ray.stages import STAGES
+from drag_ray.telemetry import TelemetryConfig
 
 SectionsT = TypeVar("SectionsT", bound=Sections)
 
@@ -51,6 +52,7 @@ class RunConfig(BaseConfig):
     seed: int = 0
     """seed of sampling and resampling"""
     cluster: ClusterConfig = ClusterConfig()
+    telemetry: TelemetryConfig = TelemetryConfig()
     corpus: CorpusConfig = CorpusConfig()
     search: SearchConfig = SearchConfig()
     embedding: EmbeddingConfig = EmbeddingConfig()

@@ -92,7 +92,7 @@ STAGES: dict[str, Stage] = {
             summary="Roll out the training questions and keep the trajectories.",
             sections=CollectSections,
             reads=("index",),
-            placement=_ROLLOUT_PLACEMENT,
+            placement=(*_ROLLOUT_PLACEMENT, "telemetry.endpoint", "telemetry.content"),
             own_files=OWN_FILES,
             mends=True,
         ),

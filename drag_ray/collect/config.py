@@ -1,6 +1,6 @@
 """Options of the collect stage."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,7 @@ from drag_ray.config import Sections
 from drag_ray.engine.config import EngineConfig
 from drag_ray.engine.sampling import PresetName
 from drag_ray.rollout.config import RolloutConfig
+from drag_ray.telemetry import TelemetryConfig
 
 
 class CollectConfig(BaselineSections):
@@ -52,6 +53,7 @@ class CollectSections(Sections):
     engine: EngineConfig
     rollout: RolloutConfig
     collect: CollectConfig
+    telemetry: TelemetryConfig = field(default_factory=TelemetryConfig)
 
     @property
     def writer(self) -> EngineConfig:

@@ -45,6 +45,7 @@ def run(sections: CollectSections, inputs: Inputs, folder: StageFolder) -> dict[
         enough_successes=settings.enough_successes,
         prompt_sets=settings.prompt_sets,
         proposers=proposers,
+        telemetry=sections.telemetry,
     )
     counts = run_plan(plan, options, sections.rollout, "collecting")
     yields = {

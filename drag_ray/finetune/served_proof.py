@@ -1,5 +1,5 @@
-"""Whether an endpoint writes with an adapter: the probabilities that it gives to fixed texts, beside those of transformers and
-PEFT.
+"""Whether an endpoint, or a merged model, writes as an adapter does: its probabilities of fixed texts, beside those of
+transformers and PEFT.
 
 An engine that leaves an adapter away, or a part of it, answers as fluently as before. Its probabilities are then those of the
 base model.
@@ -45,7 +45,7 @@ class Proof:
 
     Attributes:
         effect: between the adapter and the base model, by transformers and PEFT.
-        error: between what is served and the adapter.
+        error: between what is looked at and the adapter.
     """
 
     effect: float
@@ -68,12 +68,20 @@ def compute_reference(base: str, adapter_dir: Path) -> Reference:
     return Reference(token_ids, alone, adapted)
 
 
-def prove(reference: Reference, ask: Callable[[Sequence[int]], Sequence[float]]) -> Proof:
-    """Compare what is served.
+def ask_folder(model_dir: Path) -> Callable[[Sequence[int]], Sequence[float]]:
+    """What a whole model gives to token ids: the log-probability of each but the first. It may be one that was merged."""
+    model: Any = load_model(model_dir, "bfloat16").eval()
+    return lambda token_ids: _compute_log_probabilities(model, token_ids).tolist()
+
+
+def prove(reference: Reference, ask: Callable[[Sequence[int]], Sequence[float]], name: str, remedy: str) -> Proof:
+    """Compare what is served, or was merged.
 
     Args:
         reference: what it ought to be.
-        ask: the log-probability of each token but the first, by the model that is served.
+        ask: the log-probability of each token but the first, by the model that is looked at.
+        name: what that is called.
+        remedy: what to do where it is another one.
 
     Raises:
         ServeError: it is not the adapter, or the adapter does too little to be told from the base model.
@@ -84,14 +92,14 @@ def prove(reference: Reference, ask: Callable[[Sequence[int]], Sequence[float]])
     if effect < _LEAST_GAP:
         raise ServeError(
             f"the adapter changes log-probabilities by {effect:.4f} a token, less than engines differ in ({_LEAST_GAP}): whether "
-            "it is served cannot be told. Train longer, or compare replies by hand."
+            f"it is {name} cannot be told. Train longer, or compare replies by hand."
         )
     if error > _MOST_ERROR * effect:
         from_base = float(np.abs(served - base).mean())
         raise ServeError(
-            f"what is served is not this adapter: its log-probabilities differ by {error:.4f} a token from those of "
-            f"transformers and PEFT, and by {from_base:.4f} from the base model's; the adapter itself changes {effect:.4f}. Look "
-            "whether the endpoint was started with this folder, and what its log says of modules that are ignored."
+            f"{name} is not this adapter: its log-probabilities differ by {error:.4f} a token from those of "
+            f"transformers and PEFT, and by {from_base:.4f} from the base model's; the adapter itself changes {effect:.4f}. "
+            f"{remedy}"
         )
     return Proof(effect, error)
 

@@ -1,7 +1,7 @@
 """What the workers of a run are made from."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
@@ -20,6 +20,7 @@ from drag_ray.engine.spending import SPENDING_NAME
 from drag_ray.engine.vllm import VllmEngine
 from drag_ray.errors import ConfigError
 from drag_ray.rollout.config import RolloutConfig
+from drag_ray.telemetry import TelemetryConfig
 
 BuildEngine = Callable[[EngineConfig, ImageSource | None, Sequence[str]], GenerateFn]
 
@@ -47,6 +48,7 @@ class WorkerOptions:
     proposers: Mapping[str, Baseline] | None = None
     prompt_sets: tuple[PromptSet, ...] = ()
     images_dir: Path | None = None
+    telemetry: TelemetryConfig = field(default_factory=TelemetryConfig)
     build_engine: BuildEngine = VllmEngine
 
 

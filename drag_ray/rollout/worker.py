@@ -9,9 +9,10 @@ import pyarrow as pa
 
 from drag_ray.agent.environment import SearchEnvironment
 from drag_ray.agent.rollout import Rollouts, RolloutTask
+from drag_ray.agent.spans import open_tracer
 from drag_ray.baselines.rollouts import BaselineOptions, build_proposals, build_rollouts
 from drag_ray.errors import BudgetError, EngineDiedError
-from drag_ray.metrics import NoRecorder, Recorder
+from drag_ray.metrics import NoRecorder, Recorder, name_tags
 from drag_ray.rollout.counts import COUNTS, WORKER_COUNTS, count_chunk
 from drag_ray.rollout.failures import ENGINE_DIED, find_exhausted, read_failures
 from drag_ray.rollout.journal import Journal, begin_chunk, begin_rollout, end_rollout, read_finished
@@ -60,6 +61,8 @@ class RolloutWorker:
         self._searcher = Searcher(options.index_dir)
         self._environment = SearchEnvironment(self._searcher, options.agent.top_k, options.agent.depth)
         self._rollouts: dict[tuple[str, str], Rollouts] = {}
+        tags = {f"drag_ray.{name}": value for name, value in name_tags(options.run_dir).items()}
+        self._run_rollout, self._deliver_spans = open_tracer(options.telemetry, options.engine.backend, tags)
         self._journal = Journal(options.run_dir, options.flush_s)
         self._disk = ThreadPoolExecutor(1, "journal")  # a write must not hold up the rollouts, and writes keep their order
         self._slots = asyncio.Semaphore(options.concurrent_rollouts)
@@ -96,6 +99,7 @@ class RolloutWorker:
             self.admission.remove(task.id for task in tasks)
         if self._num_pending == 0:
             await self._on_disk(self._journal.flush)  # perhaps nothing comes after this, and nobody tells an actor that it ends
+            await self._deliver_spans()
         run = [trajectory for group in groups for trajectory in group]
         yield await self._summarise([*trajectories, *run], num_skipped=num_pending - len(run))
 
@@ -166,7 +170,7 @@ class RolloutWorker:
             self._note_load(started=1)
             try:
                 await asyncio.to_thread(begin_rollout, self._options.run_dir, task.id)
-                trajectory = await self._choose_rollouts(task).run(task)
+                trajectory = await self._run_rollout(self._choose_rollouts(task), task)
             except (EngineDiedError, BudgetError) as error:
                 self._end = error
                 raise

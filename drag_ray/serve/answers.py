@@ -86,7 +86,10 @@ class TurnAnswer(Answer):
 
 
 class AskAnswer(Answer):
-    """The end of the agent's work: the answer, empty where it gave none, the pages that it cites, and its turns."""
+    """The end of the agent's work: the answer, empty where it gave none, the pages that it cites, and its turns.
+
+    `retrieval` and `reranked` are as in `SearchAnswer`.
+    """
 
     type: Literal["answer"] = "answer"
     model: str
@@ -94,6 +97,8 @@ class AskAnswer(Answer):
     answer: str
     citations: list[Citation]
     stop_reason: str
+    retrieval: RetrievalName
+    reranked: bool
     turns: list[TurnAnswer]
 
 
@@ -140,8 +145,10 @@ class Describer:
             tool_error=turn.tool_error,
         )
 
-    def describe_answer(self, trajectory: Trajectory, turns: list[TurnAnswer]) -> AskAnswer:
-        """A rollout at its end."""
+    def describe_answer(
+        self, trajectory: Trajectory, turns: list[TurnAnswer], retrieval: RetrievalName, *, reranked: bool
+    ) -> AskAnswer:
+        """A rollout at its end. The other arguments are as of `describe_search`."""
         pages = [
             (cited, self._searcher.find_page(cited.file, cited.page_number)) for cited in dict.fromkeys(trajectory.citations)
         ]
@@ -159,6 +166,8 @@ class Describer:
                 for cited, page in pages
             ],
             stop_reason=trajectory.stop_reason.value,
+            retrieval=retrieval,
+            reranked=reranked,
             turns=turns,
         )
 

@@ -1,7 +1,7 @@
 """Options of the serve stage. The engine's own are those of `engine`; `agent` is how models are asked that do not say."""
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
@@ -12,6 +12,7 @@ from drag_ray.config import BaseConfig, Sections
 from drag_ray.engine.config import EngineConfig
 from drag_ray.errors import ConfigError
 from drag_ray.search.config import RerankConfig, RetrievalName
+from drag_ray.telemetry import TelemetryConfig
 
 AUTO = "auto"
 ADAPTER_NAME = r"[A-Za-z0-9][\w.-]*"
@@ -47,9 +48,9 @@ class ServeConfig(BaseConfig):
     max_sequences: int = Field(default=64, ge=1)
     """replies to one request: its prompts times its `n`"""
     retrieval: RetrievalName = "bm25"
-    """how /v1/search finds pages, where a request does not say; dense and hybrid need the index stage's embedding.model"""
+    """how pages are found where a request does not say; dense and hybrid need the index stage's embedding.model"""
     rerank: RerankConfig = Field(
-        default=RerankConfig(), description="the model that orders what /v1/search finds anew, if one is named"
+        default=RerankConfig(), description="the model that orders what searches find anew, if one is named"
     )
     max_queued_requests: int = Field(default=256, ge=1)
     """requests that wait for an engine, once each has taken four times engine.max_num_seqs; more are told to come back later"""
@@ -107,6 +108,7 @@ class ServeSections(Sections):
     agent: AgentConfig
     engine: EngineConfig
     serve: ServeConfig
+    telemetry: TelemetryConfig = field(default_factory=TelemetryConfig)
 
     def check(self) -> None:
         """Refuse to serve what is served already.

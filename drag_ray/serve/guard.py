@@ -5,6 +5,7 @@ Without a key only this machine is answered, and no web page: neither one that c
 mark with its origin, nor one whose name was made to point to it, which shows in the request's host.
 """
 
+import logging
 from collections.abc import Awaitable, Callable
 from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass
@@ -18,7 +19,7 @@ from starlette.types import Message, Receive, Scope, Send
 
 from drag_ray.serve.adapters import UseModel
 from drag_ray.serve.key import KeyHash, is_loopback
-from drag_ray.serve.limits import Limits, RefusalError, parse_body
+from drag_ray.serve.limits import ENGINE_HAS_DIED, Limits, RefusalError, parse_body
 
 OPEN_ROUTES = {("GET", "/health")}
 """Answered without a key: a status, and nothing else."""
@@ -26,6 +27,9 @@ LISTING_ROUTES = {("GET", "/v1/models")}
 GENERATING_ROUTES = {("POST", "/v1/chat/completions"), ("POST", "/v1/completions"), ("POST", "/v1/responses")}
 SEARCHING_ROUTES = {("POST", "/v1/search"), ("POST", "/v1/ask"), ("POST", "/mcp")}
 LOADING_ROUTES = {("POST", "/v1/load_lora_adapter"), ("POST", "/v1/unload_lora_adapter")}
+_ENGINE_PATHS = {path for _, path in GENERATING_ROUTES | SEARCHING_ROUTES}
+_RETRY_AFTER_S = 30
+"""Another engine takes from half a minute on a CPU to some minutes with large weights."""
 _ERROR_TYPES = {
     401: "AuthenticationError",
     403: "PermissionDeniedError",
@@ -35,6 +39,8 @@ _ERROR_TYPES = {
     500: "InternalServerError",
     503: "ServiceUnavailableError",
 }
+
+_logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -54,14 +60,25 @@ class Rules:
 class Guard:
     """ASGI middleware: lets through what the rules allow and answers everything else itself, with OpenAI's error object.
 
+    Requests that need an engine which has died are told to come back, those among them that it was answering.
+
     Args:
         app: what is guarded.
         rules: what is let through.
         use_model: stands around requests that generate.
+        has_died: whether the engine is gone for good.
     """
 
-    def __init__(self, app: Any, rules: Rules, use_model: UseModel = lambda _: nullcontext()) -> None:
+    def __init__(
+        self,
+        app: Any,
+        rules: Rules,
+        use_model: UseModel = lambda _: nullcontext(),
+        has_died: Callable[[], bool] = lambda: False,
+    ) -> None:
         self.app = app
+        self._has_died = has_died
+        self._has_said_so = False
         self._rules = rules
         self._use_model = use_model
         loading_routes = LOADING_ROUTES if rules.loads_adapters else set[tuple[str, str]]()
@@ -77,12 +94,39 @@ class Guard:
                 try:
                     receive, model = await self._admit(scope, receive)
                     until_answered.enter_context(self._use_model(model))
+                    if scope["path"] in _ENGINE_PATHS:
+                        self._refuse_without_engine()
+                        send = self._reword_failure(scope, receive, send)
                 except RefusalError as refusal:
                     await build_answer(refusal)(scope, receive, send)
                     return
                 await self.app(scope, receive, send)
         elif scope["type"] == "websocket":
             await send({"type": "websocket.close", "code": 1008})
+
+    def _refuse_without_engine(self) -> None:
+        if self._has_died():
+            if not self._has_said_so:
+                self._has_said_so = True
+                _logger.error("the engine has died: requests are told to come back (503) until Ray Serve has started another one")
+            raise RefusalError(503, ENGINE_HAS_DIED)
+
+    def _reword_failure(self, scope: Scope, receive: Receive, send: Send) -> Send:
+        """A `send` that says of a request which fails with the engine what is said of those that come after it."""
+        is_replaced = False
+
+        async def send_or_refuse(message: Message) -> None:
+            nonlocal is_replaced
+            if message["type"] == "http.response.start" and message["status"] >= 500:
+                try:
+                    self._refuse_without_engine()
+                except RefusalError as refusal:
+                    is_replaced = True
+                    await build_answer(refusal)(scope, receive, send)
+            if not is_replaced:
+                await send(message)
+
+        return send_or_refuse
 
     async def _admit(self, scope: Scope, receive: Receive) -> tuple[Receive, str]:
         """The request's body and the model that is to generate, empty for none, if it may go through.
@@ -160,8 +204,8 @@ def _replay(body: bytes, receive: Receive) -> Callable[[], Awaitable[Message]]:
 
 def build_answer(refusal: RefusalError) -> JSONResponse:
     """A refusal as a response with OpenAI's error object."""
-    headers = {"WWW-Authenticate": "Bearer"} if refusal.status == 401 else None
-    return JSONResponse(build_error(refusal), status_code=refusal.status, headers=headers)
+    headers = {401: {"WWW-Authenticate": "Bearer"}, 503: {"Retry-After": str(_RETRY_AFTER_S)}}
+    return JSONResponse(build_error(refusal), status_code=refusal.status, headers=headers.get(refusal.status))
 
 
 def build_error(refusal: RefusalError) -> dict[str, Any]:

@@ -6,6 +6,7 @@ from typing import Any
 
 from drag_ray.errors import ServeError
 
+ENGINE_HAS_DIED = "the engine has died; another one is starting. Ask again after the seconds of Retry-After."
 _MIB = 2**20
 _REPLY_TOKENS = ("max_tokens", "max_completion_tokens", "max_output_tokens")
 """What the routes call the length of a reply."""

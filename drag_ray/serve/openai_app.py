@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from drag_ray.agent.record import AgentRecord
+from drag_ray.agent.spans import open_tracer
 from drag_ray.corpus import page_images
 from drag_ray.engine.adapter import read_base_model
 from drag_ray.engine.config import EngineConfig
@@ -33,6 +34,7 @@ from drag_ray.serve.retrieval import open_retrieval
 from drag_ray.serve.search_routes import add_search_routes
 from drag_ray.serve.search_service import SearchService
 from drag_ray.serve.served_models import ServedModels
+from drag_ray.telemetry import TelemetryConfig
 
 NO_MEDIA_DOMAINS = ["none: send images as data: URLs"]
 """vLLM takes an empty list for every domain. This one names none, for no host name holds a colon, and stands in the refusal."""
@@ -56,6 +58,7 @@ class AppSettings:
         retrieval: how the index is searched where a request does not say.
         rerank: the model that orders rankings anew, if it names one.
         question_weights: by the names of models that an evaluation found them for.
+        telemetry: where spans of searches go.
     """
 
     engine: EngineConfig
@@ -72,6 +75,7 @@ class AppSettings:
     retrieval: RetrievalName = "bm25"
     rerank: RerankConfig = field(default_factory=RerankConfig)
     question_weights: Mapping[str, float] = field(default_factory=dict[str, float])
+    telemetry: TelemetryConfig = field(default_factory=TelemetryConfig)
 
 
 async def build_openai_app(settings: AppSettings, adapters: EngineAdapters, loader: AdapterLoader) -> tuple[Any, Any]:
@@ -114,7 +118,8 @@ def _build_search_service(
     client = VllmClient(engine, settings.engine.model_copy(update={"logprobs": False}), images)
     searcher = Searcher(index_dir)
     retrieval = open_retrieval(searcher, index_dir.parent / vectors.DIR_NAME, settings.retrieval, settings.rerank)
-    return SearchService(searcher, retrieval, models, client.draw, settings.limits, RayRequestRecorder())
+    run, _ = open_tracer(settings.telemetry, "vllm", {"drag_ray.stage": "serve"})
+    return SearchService(searcher, retrieval, models, client.draw, settings.limits, RayRequestRecorder(), run)
 
 
 def build_serving_args(settings: AppSettings) -> Any:
@@ -157,7 +162,11 @@ def build_guarded_app(
         base = read_base_model(model, name=settings.engine.model)
         folders = AdapterFolders(settings.adapter_dirs, base, settings.served_name, settings.agent.agent.tool_modules)
         add_adapter_routes(app, folders, loader)
-    return Guard(app, Rules(settings.key, settings.limits, loads_adapters=bool(settings.adapter_dirs)), adapters.use)
+
+    def has_died() -> bool:
+        return app.state.engine_client.errored
+
+    return Guard(app, Rules(settings.key, settings.limits, loads_adapters=bool(settings.adapter_dirs)), adapters.use, has_died)
 
 
 def _import_server() -> tuple[Any, Any, Any]:

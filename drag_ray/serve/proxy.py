@@ -1,36 +1,94 @@
 """Ray Serve's HTTP proxy answers some requests by itself, before any application or for want of one.
 
-Its own routes are closed, what it refuses is said with OpenAI's error object, and it says that it lives at /live.
+Its own routes are closed, what it refuses is said with OpenAI's error object, and it says that it lives at /live. Where no
+engine runs it would keep requests until one does; they are told to come back.
 Ray Serve calls `build_middlewares` in the proxy's process, because an environment variable that `cluster.connect` sets names it.
 """
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
 
 from starlette.datastructures import MutableHeaders
 from starlette.middleware import Middleware
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from drag_ray.cluster import count_running_replicas
 from drag_ray.serve.guard import build_answer
 from drag_ray.serve.limits import RefusalError
 
 LIVE_PATH = "/live"
 _OWN_ROUTES = "/-/"
 _REFUSALS = {
-    404: RefusalError(503, "the endpoint is starting. Ask again in a minute."),
+    404: RefusalError(503, "the endpoint is starting. Ask again after the seconds of Retry-After."),
     408: RefusalError(408, "the request took too long."),
     429: RefusalError(
         429, "as many requests wait as may (serve.max_queued_requests). Ask again after the seconds of Retry-After."
     ),
     500: RefusalError(500, "the request failed; the endpoint's log says how."),
-    503: RefusalError(503, "no engine is there to answer at this moment. Ask again in a few minutes."),
+    503: RefusalError(503, "no engine is there to answer at this moment. Ask again after the seconds of Retry-After."),
 }
 """What an answer of the proxy's own means, by its status; an application that covers all paths leaves it none to miss."""
+
+_LOOK_EVERY_S = 2.0
+_DISTRUST_S = 120.0
+"""After an engine has died, in which Ray Serve takes it for running until it has failed some looks of its own."""
+
+_logger = logging.getLogger(__name__)
+
+
+class EngineWatch:
+    """Whether engines run, looked up while requests come.
+
+    A request waits for the answer only where none ran the last time, or an engine has died; otherwise it costs nothing.
+
+    Args:
+        count_engines: how many engines can answer; None where that is not known. May block.
+    """
+
+    def __init__(self, count_engines: Callable[[], int | None]) -> None:
+        self._count_engines = count_engines
+        self._num_engines: int | None = None
+        self._looked_at = 0.0
+        self._look: asyncio.Task[None] | None = None
+        self._distrusted_until = 0.0
+
+    def distrust(self) -> None:
+        """An engine has died: whether others run is looked up before each request, for a while."""
+        self._distrusted_until = time.monotonic() + _DISTRUST_S
+
+    async def has_engine(self) -> bool:
+        """False where none runs; true where that is not known."""
+        now = time.monotonic()
+        is_distrusted = now < self._distrusted_until
+        if is_distrusted or now - self._looked_at > _LOOK_EVERY_S:
+            if self._look is None or self._look.done():
+                self._look = asyncio.create_task(self._look_up())
+            if is_distrusted or self._num_engines == 0:
+                await asyncio.shield(self._look)
+        return self._num_engines != 0
+
+    async def _look_up(self) -> None:
+        try:
+            found = await asyncio.to_thread(self._count_engines)
+        except Exception as error:  # whatever Ray raises while its controller is away: requests go on as without a watch
+            _logger.warning("the number of engines cannot be had at this moment: %s", error)
+            found = None
+        if found == 0 and self._num_engines != 0:
+            _logger.error("no engine runs: requests are told to come back (503) until one does")
+        elif found and self._num_engines == 0:
+            _logger.warning("%d engine(s) run again", found)
+        self._num_engines, self._looked_at = found, time.monotonic()
 
 
 class ProxyAnswers:
     """ASGI middleware: the proxy's answers, in the endpoint's words."""
 
-    def __init__(self, app: ASGIApp) -> None:
+    def __init__(self, app: ASGIApp, count_engines: Callable[[], int | None] = count_running_replicas) -> None:
         self._app = app
+        self._watch = EngineWatch(count_engines)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http" and scope["path"].startswith(_OWN_ROUTES):
@@ -38,21 +96,27 @@ class ProxyAnswers:
             await build_answer(refusal)(scope, receive, send)
         elif scope["type"] == "http" and scope["path"] == LIVE_PATH:
             await Response()(scope, receive, send)
+        elif scope["type"] == "http" and not await self._watch.has_engine():
+            await build_answer(_REFUSALS[503])(scope, receive, send)
         else:
-            await self._app(scope, receive, _Rewording(scope, receive, send) if scope["type"] == "http" else send)
+            await self._app(
+                scope, receive, _Rewording(scope, receive, send, self._watch.distrust) if scope["type"] == "http" else send
+            )
 
 
 class _Rewording:
     """A `send` that puts the endpoint's words in place of the proxy's plain text; applications refuse in JSON."""
 
-    def __init__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        self._scope, self._receive, self._send = scope, receive, send
+    def __init__(self, scope: Scope, receive: Receive, send: Send, note_death: Callable[[], None]) -> None:
+        self._scope, self._receive, self._send, self._note_death = scope, receive, send, note_death
         self._has_answered = False
 
     async def __call__(self, message: Message) -> None:
         if message["type"] == "http.response.start":
             headers = MutableHeaders(raw=list(message["headers"]))
             refusal = _REFUSALS.get(message["status"])
+            if message["status"] == 503:
+                self._note_death()
             if refusal and not headers.get("content-type", "").startswith("application/json"):
                 self._has_answered = True
                 answer = build_answer(refusal)

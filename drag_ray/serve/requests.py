@@ -25,6 +25,10 @@ class QuestionRequest(BaseModel):
     """of replies that are drawn; equal seeds draw equal replies"""
     question_weight: float | None = Field(default=None, gt=0, le=100, allow_inf_nan=False)
     """how much a word of the question counts beside an added one, for a model that adds words to it"""
+    retrieval: RetrievalName | None = None
+    """what finds the pages: words, vectors, or both; serve.retrieval where nothing is said"""
+    rerank: bool | None = None
+    """whether a model orders them anew; it does wherever serve.rerank.model names one, where nothing is said"""
 
 
 class SearchRequest(QuestionRequest):
@@ -32,10 +36,6 @@ class SearchRequest(QuestionRequest):
 
     top_k: int | None = Field(default=None, ge=1, le=MAX_TOP_K)
     """pages to return; as many as the evaluation looks at (agent.depth) where nothing is said"""
-    retrieval: RetrievalName | None = None
-    """what finds the pages: words, vectors, or both; serve.retrieval where nothing is said"""
-    rerank: bool | None = None
-    """whether a model orders them anew; it does wherever serve.rerank.model names one, where nothing is said"""
 
 
 class AskRequest(QuestionRequest):

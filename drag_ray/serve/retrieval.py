@@ -1,4 +1,4 @@
-"""The ways in which /v1/search finds pages for what a model wrote: by words, by vectors, by both, and ordered anew."""
+"""The ways in which the endpoint finds pages for what a model wrote: by words, by vectors, by both, and ordered anew."""
 
 import logging
 from collections.abc import Mapping, Sequence
@@ -13,7 +13,7 @@ from drag_ray.search.hybrid import HybridSearcher
 from drag_ray.search.rerank import Score, rerank
 from drag_ray.search.searcher import Searcher
 from drag_ray.serve.limits import RefusalError
-from drag_ray.types import Hit
+from drag_ray.types import Hit, Hits, Page
 
 _logger = logging.getLogger(__name__)
 
@@ -72,6 +72,44 @@ class Retrieval:
         """The same pages in the order of the model."""
         assert self._score, "no model ranks"
         return rerank(question, hits, self._searcher, self._score)
+
+    def order_by_question(self, index: PageIndex, question: str, depth: int) -> PageIndex:
+        """The index, with the best `depth` pages of each search in the model's order."""
+        assert self._score, "no model ranks"
+        return _QuestionOrder(index, self._searcher, question, self._score, depth)
+
+
+class _QuestionOrder:
+    """Finds what an index does, and orders it by a question, whatever was searched for. A page is read once."""
+
+    def __init__(self, index: PageIndex, searcher: Searcher, question: str, score: Score, depth: int) -> None:
+        self._index = index
+        self._searcher = searcher
+        self._question = question
+        self._score = score
+        self._depth = depth
+        self._scores: dict[str, float] = {}
+
+    def search(self, text: str, top_k: int) -> Hits:
+        """As the index, whose errors are raised."""
+        return self._order(self._index.search(text, max(self._depth, top_k)), top_k)
+
+    def search_expanded(self, question: str, addition: str, question_weight: float, top_k: int) -> Hits:
+        """As the index, whose errors are raised."""
+        return self._order(self._index.search_expanded(question, addition, question_weight, max(self._depth, top_k)), top_k)
+
+    def page(self, hit: Hit) -> Page:
+        """As the index, whose errors are raised."""
+        return self._index.page(hit)
+
+    def _order(self, hits: Hits, top_k: int) -> Hits:
+        return Hits(rerank(self._question, hits, self._searcher, self._score_once)[:top_k], hits.is_partial)
+
+    def _score_once(self, question: str, texts: Sequence[str]) -> list[float]:
+        unread = [text for text in dict.fromkeys(texts) if text not in self._scores]
+        if unread:
+            self._scores.update(zip(unread, self._score(question, unread), strict=True))
+        return [self._scores[text] for text in texts]
 
 
 def open_retrieval(searcher: Searcher, vectors_dir: Path, default: RetrievalName, config: RerankConfig) -> Retrieval:

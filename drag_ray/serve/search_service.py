@@ -11,13 +11,14 @@ from typing import Any
 from drag_ray.agent.config import AgentConfig
 from drag_ray.agent.environment import PageIndex, SearchEnvironment
 from drag_ray.agent.rollout import Policy, Rollouts, RolloutTask
+from drag_ray.agent.spans import NoteTurn, RunFn, run_untraced
 from drag_ray.engine.generate import Generation, Request
 from drag_ray.errors import EngineDiedError
 from drag_ray.metrics import NoRequestRecorder, RequestRecorder
 from drag_ray.search.config import SYNTAX_HELP
 from drag_ray.search.searcher import Searcher
 from drag_ray.serve.answers import AskAnswer, Describer, FoundPage, PageAnswer, SearchAnswer, TurnAnswer
-from drag_ray.serve.limits import Limits, RefusalError
+from drag_ray.serve.limits import ENGINE_HAS_DIED, Limits, RefusalError
 from drag_ray.serve.requests import AskRequest, QuestionRequest, SearchRequest
 from drag_ray.serve.retrieval import Retrieval
 from drag_ray.serve.served_models import ServedModel, ServedModels
@@ -42,6 +43,7 @@ class SearchService:
         draw: draws a reply.
         limits: what a request may take.
         recorder: is told of each request.
+        run: runs the rollout of a request.
     """
 
     def __init__(
@@ -52,6 +54,7 @@ class SearchService:
         draw: DrawFn,
         limits: Limits,
         recorder: RequestRecorder | None = None,
+        run: RunFn = run_untraced,
     ) -> None:
         self._searcher = searcher
         self._retrieval = retrieval
@@ -59,6 +62,7 @@ class SearchService:
         self._draw = draw
         self._limits = limits
         self._recorder = recorder or NoRequestRecorder()
+        self._run_rollout = run
 
     async def search(self, request: SearchRequest) -> SearchAnswer:
         """The pages that a model's first search finds.
@@ -72,7 +76,7 @@ class SearchService:
             retrieval = request.retrieval or self._retrieval.default
             index, rerank_depth = self._retrieval.choose(retrieval), self._retrieval.choose_depth(request.rerank, top_k)
             rollouts = self._build_rollouts(index, model, agent, depth=max(agent.depth, top_k, rerank_depth), max_turns=1)
-            trajectory = _refuse_failed(await _run(rollouts, _build_task(request, model)))
+            trajectory = _refuse_failed(await self._run(rollouts, _build_task(request, model)))
             hits = _list_hits(trajectory)
             if rerank_depth:
                 hits = await asyncio.to_thread(self._retrieval.rerank, request.question, hits[:rerank_depth])
@@ -89,10 +93,14 @@ class SearchService:
             RefusalError: as `search`, also after some turns.
         """
         with self._record("ask") as found, self._use_model(request) as (model, agent):
+            retrieval = request.retrieval or self._retrieval.default
+            index, rerank_depth = self._retrieval.choose(retrieval), self._retrieval.choose_depth(request.rerank, agent.depth)
+            if rerank_depth:
+                index = self._retrieval.order_by_question(index, request.question, rerank_depth)
             describer = Describer(self._searcher, agent, request.question)
             taken: asyncio.Queue[Turn | None] = asyncio.Queue()
-            rollouts = self._build_rollouts(self._searcher, model, agent, agent.depth, agent.max_iterations)
-            running = asyncio.create_task(_run(rollouts, _build_task(request, model), taken.put_nowait))
+            rollouts = self._build_rollouts(index, model, agent, agent.depth, agent.max_iterations)
+            running = asyncio.create_task(self._run(rollouts, _build_task(request, model), taken.put_nowait))
             running.add_done_callback(lambda _: taken.put_nowait(None))
             turns: list[TurnAnswer] = []
             try:
@@ -100,7 +108,8 @@ class SearchService:
                     turns.append(await asyncio.to_thread(describer.describe_turn, turn))
                     found += turns[-1].pages
                     yield turns[-1]
-                yield await asyncio.to_thread(describer.describe_answer, _refuse_failed(await running), turns)
+                describe = partial(describer.describe_answer, retrieval=retrieval, reranked=bool(rerank_depth))
+                yield await asyncio.to_thread(describe, _refuse_failed(await running), turns)
             finally:
                 running.cancel()
 
@@ -155,6 +164,13 @@ class SearchService:
         search = (environment, record.fingerprint, SYNTAX_HELP[record.syntax])
         return Rollouts(agent, Policy(model.name), generate, *search, max_turns=max_turns, pages=self._searcher)
 
+    async def _run(self, rollouts: Rollouts, task: RolloutTask, note_turn: NoteTurn = lambda _: None) -> Trajectory:
+        try:
+            return await self._run_rollout(rollouts, task, note_turn)
+        except EngineDiedError as error:
+            _logger.error("%s", error)
+            raise RefusalError(503, ENGINE_HAS_DIED) from error
+
 
 def _list_hits(trajectory: Trajectory) -> Sequence[Hit]:
     """What a first search found; what the question finds where the first reply held none."""
@@ -165,14 +181,6 @@ def _list_hits(trajectory: Trajectory) -> Sequence[Hit]:
 def _build_task(request: QuestionRequest, model: ServedModel) -> RolloutTask:
     question = Question(id="request", question=request.question, evidence=())
     return RolloutTask(question, 0, request.preset or model.record.preset, request.seed)
-
-
-async def _run(rollouts: Rollouts, task: RolloutTask, note_turn: Callable[[Turn], object] = lambda _: None) -> Trajectory:
-    try:
-        return await rollouts.run(task, note_turn)
-    except EngineDiedError as error:
-        _logger.error("%s", error)
-        raise RefusalError(503, "the engine is gone; another one is starting. Ask again in a few minutes.") from error
 
 
 def _refuse_failed(trajectory: Trajectory) -> Trajectory:

@@ -97,6 +97,7 @@ def _build_app_settings(sections: ServeSections, inputs: Inputs, key: str) -> Ap
         parsers=choose_parsers(settings, template, reasons, records),
         retrieval=settings.retrieval,
         rerank=settings.rerank,
+        telemetry=sections.telemetry,
         question_weights=resolve_question_weights(settings, adapters),
     )
 

@@ -22,7 +22,7 @@ RECORDS = (
         "damage",
         "stage_folder",
     ),
-    *("inputs", "provenance", "source_code", "variants", "webpage", "cluster_token", "cluster", "metrics"),
+    *("inputs", "provenance", "source_code", "variants", "webpage", "cluster_token", "cluster", "metrics", "telemetry"),
 )
 SURFACE = ("stages", "run_config", "pipeline", "rounds", "file_commands", "endpoint_commands", "cli")
 LAYERS: tuple[tuple[str, ...], ...] = (

@@ -40,6 +40,7 @@ from drag_ray.engine.endpoint import EndpointEngine
 from drag_ray.engine.pretrained import load_model
 from drag_ray.engine.spending import Spending
 from drag_ray.errors import ServeError
+from drag_ray.finetune.merge import merge_adapter
 from drag_ray.inputs import Inputs
 from drag_ray.search.config import SYNTAX_HELP, SearchConfig
 from drag_ray.search.index import build_index
@@ -363,8 +364,8 @@ def test_the_endpoint_is_an_engine_for_rollouts(endpoint: Endpoint, run_dir: Pat
 
 
 @pytest.mark.slow
-def test_the_canary_tells_the_adapter_from_the_base_model(
-    endpoint: Endpoint, run_dir: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+def test_the_canary_tells_the_adapter_and_what_it_was_merged_into_from_the_base_model(
+    endpoint: Endpoint, run_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("DRAG_RAY_API_KEY", API_KEY)
     command = ["canary", str(run_dir / "finetune" / "adapter"), "--url", endpoint.url]
@@ -372,3 +373,31 @@ def test_the_canary_tells_the_adapter_from_the_base_model(
     assert "tuned is this adapter" in capsys.readouterr().out
     assert main([*command, "--model", "base"]) == 1
     assert re.search(r"is not this adapter.*and by 0\.0\d+ from the base model's", capsys.readouterr().err)
+    merge_adapter(embedded_model_dir(), run_dir / "finetune" / "adapter", tmp_path / "merged")
+    command = ["canary", str(run_dir / "finetune" / "adapter"), "--merged"]
+    assert main([*command, str(tmp_path / "merged")]) == 0
+    assert "merged is this adapter" in capsys.readouterr().out
+    assert main([*command, str(embedded_model_dir())]) == 1
+    assert re.search(r"is not this adapter.*and by 0\.0000 from the base model's", capsys.readouterr().err)
+
+
+@pytest.mark.slow
+def test_requests_are_told_to_come_back_while_an_engine_is_replaced(endpoint: Endpoint) -> None:
+    engines = [process for process in endpoint.driver.children(recursive=True) if "EngineCore" in " ".join(process.cmdline())]
+    for engine in engines:
+        engine.kill()
+    assert engines
+    body, headers = {"model": "base", "messages": QUESTION, "max_tokens": 2}, {"Authorization": f"Bearer {API_KEY}"}
+    answers: list[tuple[int, str | None]] = []
+    deadline = time.monotonic() + 400
+    while not answers or answers[-1][0] != 200:
+        assert time.monotonic() < deadline, answers
+        answer = httpx.post(f"{endpoint.url}/v1/chat/completions", json=body, headers=headers, timeout=60)
+        answers.append((answer.status_code, answer.headers.get("retry-after")))
+        time.sleep(1)
+    assert set(answers[:-1]) == {(503, "30")}
+    assert httpx.post(f"{endpoint.url}/v1/search", json={"question": ASKED}, headers=headers, timeout=60).status_code == 200
+    logs = "".join(path.read_text(errors="replace") for path in endpoint.ray_dir.rglob("serve/*.log"))
+    assert "the engine has died: requests are told to come back (503)" in logs
+    assert "no engine runs: requests are told to come back (503)" in logs
+    assert "1 engine(s) run again" in logs

@@ -5,6 +5,7 @@ import dataclasses
 
 import pytest
 from factories import build_question, build_search, build_trajectory
+from otlp_receiver import read_attributes, receive_spans
 
 from drag_ray.engine.generate import GenerateFn, Generation, Request
 from drag_ray.engine.scripted import ScriptedEngine
@@ -16,6 +17,7 @@ from drag_ray.rollout.plan import build_plan, choose_pending, cut_chunks
 from drag_ray.rollout.worker import RolloutWorker
 from drag_ray.search.config import SearchConfig
 from drag_ray.search.index import build_index
+from drag_ray.telemetry import TelemetryConfig
 from drag_ray.types import Evidence, Question
 
 QUESTIONS = [build_question(id=f"q{number}", question=f"question {number}?") for number in range(6)]
@@ -231,3 +233,13 @@ def test_a_spent_budget_ends_a_run_with_the_rollouts_that_were_under_way(options
     pending = choose_pending(plan, journal.read_successes(options.run_dir))
     run_chunks(build_worker(options, ScriptedEngine(lambda request: "<search>rotor</search>")), list(cut_chunks(pending, 3)))
     assert journal.read_trajectories(options.run_dir)["id"].to_pylist() == sorted(task.id for task in plan)
+
+
+def test_a_collector_is_told_of_every_rollout_and_where_it_belongs(options: WorkerOptions) -> None:
+    plan = build_plan(QUESTIONS, ("default",), 2, run_seed=0)
+    with receive_spans() as receiver:
+        options = dataclasses.replace(options, telemetry=TelemetryConfig(endpoint=receiver.url))
+        run_chunks(build_worker(options, ScriptedEngine(lambda request: "<search>rotor</search>")), list(cut_chunks(plan, 5)))
+        told = [read_attributes(root)["gen_ai.conversation.id"] for root in receiver.list_roots()]
+    assert sorted(told) == sorted(task.id for task in plan)
+    assert receiver.sender["drag_ray.stage"] == "run"

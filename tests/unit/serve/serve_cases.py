@@ -16,6 +16,7 @@ from starlette.testclient import TestClient
 
 from drag_ray.agent.config import AgentConfig
 from drag_ray.agent.record import AgentRecord
+from drag_ray.agent.spans import RunFn, run_untraced
 from drag_ray.engine.generate import Generation, Request
 from drag_ray.engine.scripted import ScriptedEngine
 from drag_ray.search.searcher import Searcher
@@ -42,6 +43,7 @@ class Served:
         tuned_dir: Path,
         script: Callable[[Request], str],
         retrieval: Retrieval | None = None,
+        run: RunFn = run_untraced,
     ) -> None:
         self.engine = ScriptedEngine(script)
         self.drawn_with: list[str] = []
@@ -56,7 +58,7 @@ class Served:
         models = ServedModels(self.adapters, "base", "tuned", OWN, self._use_model)
         self.service = None
         if searcher:
-            self.service = SearchService(searcher, retrieval or Retrieval(searcher), models, self._draw, LIMITS, self)
+            self.service = SearchService(searcher, retrieval or Retrieval(searcher), models, self._draw, LIMITS, self, run)
         self.app.state.search_service = self.service
 
     def guard(self, key: str = "") -> Guard:

@@ -194,3 +194,30 @@ def test_web_sockets_are_closed() -> None:
     for path in ("/v1/realtime", CHAT, "/health"):
         with pytest.raises(WebSocketDisconnect), make_client().websocket_connect(path):
             pass
+
+
+def test_an_engine_that_has_died_is_told_with_the_seconds_to_wait(caplog: pytest.LogCaptureFixture) -> None:
+    has_died = True
+
+    async def die(scope: Scope, receive: Receive, send: Send) -> None:
+        nonlocal has_died
+        await Request(scope, receive).body()
+        has_died = True
+        await JSONResponse({"error": "EngineDeadError"}, 500)(scope, receive, send)
+
+    guard = Guard(die, Rules(None, LIMITS), has_died=lambda: has_died)
+    client = TestClient(guard, base_url="http://localhost", client=("::1", 1))
+    for _ in range(2):  # a request that it answered when it died, and one that comes later
+        refused = client.post(CHAT, content="{}")
+        assert (refused.status_code, refused.headers["retry-after"]) == (503, "30")
+        assert refused.json()["error"]["message"].startswith("the engine has died; another one is starting.")
+        has_died = False
+    assert [record.getMessage()[:19] for record in caplog.records] == ["the engine has died"]
+
+
+def test_a_failure_of_an_engine_that_lives_is_left_as_it_is() -> None:
+    async def fail(scope: Scope, receive: Receive, send: Send) -> None:
+        await JSONResponse({"error": "mine"}, 500)(scope, receive, send)
+
+    client = TestClient(Guard(fail, Rules(None, LIMITS)), base_url="http://localhost", client=("::1", 1))
+    assert (client.post(CHAT, content="{}").status_code, client.post(CHAT, content="{}").json()) == (500, {"error": "mine"})

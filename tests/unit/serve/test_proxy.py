@@ -1,5 +1,6 @@
 """What Ray Serve's proxy answers by itself, in front of one that answers as it does."""
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -7,15 +8,18 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.testclient import TestClient
 from starlette.types import Receive, Scope, Send
 
-from drag_ray.serve.proxy import build_middlewares
+from drag_ray.serve import proxy
+from drag_ray.serve.proxy import EngineWatch, ProxyAnswers, build_middlewares
 
 
-def ask(answer: Response, path: str = "/v1/chat/completions") -> Any:
+def ask(answer: Response, path: str = "/v1/chat/completions", num_engines: int = 1) -> Any:
     async def serve(scope: Scope, receive: Receive, send: Send) -> None:
         await answer(scope, receive, send)
 
-    [middleware] = build_middlewares()
-    return TestClient(middleware.cls(serve)).get(path)  # pyright: ignore[reportCallIssue]
+    watched = ProxyAnswers(serve, lambda: num_engines)
+    if not num_engines:
+        watched._watch.distrust()  # pyright: ignore[reportPrivateUsage], as after an answer of an engine that has died
+    return TestClient(watched).get(path)
 
 
 @pytest.mark.parametrize(
@@ -46,3 +50,60 @@ def test_the_proxy_says_that_it_lives_and_shows_nothing_else_of_its_own() -> Non
     refusing = PlainTextResponse("no replicas", 503)
     assert ask(refusing, "/live").status_code == 200
     assert ask(PlainTextResponse("all applications"), "/-/routes").status_code == 404
+
+
+def test_where_no_engine_runs_requests_are_told_to_come_back_and_the_proxy_lives() -> None:
+    kept = PlainTextResponse("answered after a minute")
+    answer = ask(kept, num_engines=0)
+    assert (answer.status_code, answer.headers["retry-after"]) == (503, "30")
+    assert answer.json()["error"]["type"] == "ServiceUnavailableError"
+    assert ask(kept, "/live", num_engines=0).status_code == 200
+    [middleware] = build_middlewares()
+    assert middleware.cls is ProxyAnswers
+
+
+async def test_engines_are_counted_beside_requests_and_before_them_while_none_runs(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    counts: list[int | None] = [1, 0, 0, 2]
+    asked = 0
+
+    def count() -> int | None:
+        nonlocal asked
+        asked += 1
+        return counts[min(asked, len(counts)) - 1]
+
+    watch = EngineWatch(count)
+    assert await watch.has_engine()  # nothing is known yet
+    await asyncio.sleep(0.05)
+    assert [await watch.has_engine() for _ in range(5)] == [True] * 5
+    assert asked == 1
+    monkeypatch.setattr(proxy, "_LOOK_EVERY_S", -1.0)
+    assert await watch.has_engine()  # the look that finds none is beside this request
+    await asyncio.sleep(0.05)
+    assert not await watch.has_engine()
+    assert await watch.has_engine()
+    assert [record.getMessage() for record in caplog.records] == [
+        "no engine runs: requests are told to come back (503) until one does",
+        "2 engine(s) run again",
+    ]
+
+
+def test_after_an_engine_has_died_no_request_goes_on_unlooked_at() -> None:
+    running = 1
+
+    async def die(scope: Scope, receive: Receive, send: Send) -> None:
+        await JSONResponse({"error": "the engine has died"}, 503)(scope, receive, send)
+
+    client = TestClient(ProxyAnswers(die, lambda: running))
+    assert client.get("/health").json() == {"error": "the engine has died"}
+    running = 0
+    assert client.get("/health").json()["error"]["message"].startswith("no engine is there to answer")
+
+
+async def test_a_controller_that_is_away_keeps_no_request_back() -> None:
+    def fail() -> int:
+        raise RuntimeError("no controller")
+
+    watch = EngineWatch(fail)
+    assert [await watch.has_engine(), await watch.has_engine()] == [True, True]

@@ -1,6 +1,7 @@
 """The ways in which /v1/search finds pages, with tiny models of random weights."""
 
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -89,7 +90,7 @@ def test_what_the_endpoint_cannot_do_is_refused(serve: Serve) -> None:
         response = served.post("/v1/search", question=QUESTION, **body)
         assert response.status_code == 400
         assert reason.replace("\\", "") in response.json()["error"]["message"]
-    assert served.post("/v1/ask", question=QUESTION, retrieval="bm25").status_code == 400
+        assert served.post("/v1/ask", question=QUESTION, **body).json() == response.json()
 
 
 def test_vectors_whose_model_is_gone_stop_only_who_needs_them(
@@ -110,3 +111,40 @@ def test_vectors_whose_model_is_gone_stop_only_who_needs_them(
     with pytest.raises(SearchIndexError, match="no vectors of pages"):
         open_retrieval(searcher, tmp_path / "nowhere", "hybrid", RerankConfig())
     assert Retrieval(searcher).choose("bm25") is searcher
+
+
+def test_an_agent_is_shown_what_is_found_by_vectors_and_in_the_order_of_the_model(
+    serve: Serve, searcher: Searcher, vectors_dir: Path, rerank_config: RerankConfig
+) -> None:
+    retrieval = open_retrieval(searcher, vectors_dir, "hybrid", rerank_config)
+    replies = iter(["<search>rotor oil</search>", "<answer>340 rpm</answer>"] * 3)
+    served = serve(lambda request: next(replies), retrieval=retrieval)
+    score = load_reranker(rerank_config).score
+    for body, name, reranked in (
+        ({"retrieval": "dense", "rerank": False}, "dense", False),
+        ({"retrieval": "bm25"}, "bm25", True),
+        ({}, "hybrid", True),
+    ):
+        answer = served.post("/v1/ask", question=QUESTION, model="base", **body).json()
+        found: Any = retrieval.choose(name).search("rotor oil", 3)  # pyright: ignore[reportArgumentType]
+        expected = rerank(QUESTION, found, searcher, score) if reranked else found
+        assert (answer["retrieval"], answer["reranked"]) == (name, reranked)
+        assert list_pages(answer["turns"][0]) == [(hit.rank, hit.file, pytest.approx(hit.score)) for hit in expected[:1]]
+        shown = served.engine.requests[-1].messages[-1]["content"]
+        assert f"[1] {expected[0].file}#{expected[0].page_number}\n" in shown
+
+
+def test_a_page_is_read_once_however_often_the_agent_finds_it(searcher: Searcher) -> None:
+    read: list[str] = []
+
+    def score(question: str, texts: Sequence[str]) -> list[float]:
+        read.extend(texts)
+        return [-float(len(text)) for text in texts]
+
+    index = Retrieval(searcher, score=score, rerank_depth=3).order_by_question(searcher, QUESTION, 3)
+    first = index.search("rotor", 2)
+    assert [hit.rank for hit in first] == [1, 2]
+    assert [hit.file for hit in first] == ["a.pdf", "b.pdf"]
+    again = index.search_expanded(QUESTION, "oil", 1.0, 3)
+    assert [hit.file for hit in again] == ["c.pdf", "a.pdf", "b.pdf"]
+    assert len(read) == len(set(read)) == 3

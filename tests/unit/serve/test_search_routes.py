@@ -8,16 +8,19 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from serve_cases import OWN, TRAINED, Serve
+from otlp_receiver import read_attributes, receive_spans
+from serve_cases import OWN, TRAINED, Serve, Served
 
 from drag_ray.agent.prompts import Prompts
-from drag_ray.agent.record import RECORD_NAME
+from drag_ray.agent.record import RECORD_NAME, write_record
+from drag_ray.agent.spans import open_tracer
 from drag_ray.engine.generate import Request
 from drag_ray.engine.sampling import PRESETS
 from drag_ray.errors import EngineDiedError, PromptTooLongError, RolloutError
 from drag_ray.search.searcher import Searcher
-from drag_ray.serve.limits import RefusalError
+from drag_ray.serve.limits import ENGINE_HAS_DIED, RefusalError
 from drag_ray.serve.requests import AskRequest
+from drag_ray.telemetry import TelemetryConfig
 
 QUESTION = "How fast may the rotor turn?"
 
@@ -166,7 +169,11 @@ def test_a_number_of_pages_that_cannot_be_is_refused(serve: Serve, top_k: Any) -
             "a prompt of 9 tokens does not fit. Ask a shorter question.",
         ),
         (RolloutError("secret"), 500, "the search failed; the endpoint's log says how."),
-        (EngineDiedError("secret"), 503, "the engine is gone; another one is starting. Ask again in a few minutes."),
+        (
+            EngineDiedError("secret"),
+            503,
+            ENGINE_HAS_DIED,
+        ),
     ],
 )
 def test_an_engine_that_does_not_answer_is_an_error_with_a_status(
@@ -240,3 +247,20 @@ def test_taking_the_folder_of_a_served_adapter_away_does_not_change_how_it_is_as
     served = serve(search_for("fuel"))
     (tmp_path / "tuned" / RECORD_NAME).unlink()
     assert served.post("/v1/search", question=QUESTION).json()["query_mode"] == TRAINED.agent.query_mode
+
+
+def test_searches_and_answers_are_told_to_a_collector(searcher: Searcher, tmp_path: Path) -> None:
+    (tmp_path / "tuned").mkdir()
+    write_record(tmp_path / "tuned", TRAINED)
+    with receive_spans() as receiver:
+        run, deliver = open_tracer(TelemetryConfig(endpoint=receiver.url), "vllm", {"drag_ray.stage": "serve"})
+        served = Served(searcher, tmp_path / "tuned", search_for("rotor"), run=run)
+        assert served.post("/v1/search", question=QUESTION).status_code == 200
+        assert served.post("/v1/ask", question=QUESTION, model="base").status_code == 200
+        asyncio.run(deliver())
+        told = [
+            (read_attributes(root)["gen_ai.request.model"], len(receiver.list_children(root))) for root in receiver.list_roots()
+        ]
+    assert told == [("tuned", 2), ("base", 2 * OWN.agent.max_iterations)]
+    assert "gen_ai.conversation.id" not in read_attributes(receiver.list_roots()[0])
+    assert "drag_ray.best_rank_score" not in read_attributes(receiver.list_roots()[0])

@@ -1,0 +1,187 @@
+"""Rollouts as spans of OpenTelemetry, by its GenAI conventions.
+
+An `invoke_agent` a rollout, and in it a `chat` a reply and a `retrieval` a search; what the conventions have no name for begins
+with `drag_ray.`. https://opentelemetry.io/docs/specs/semconv/gen-ai/
+"""
+
+import json
+import re
+import time
+from collections.abc import Callable, Coroutine, Mapping
+from typing import Any, Protocol
+
+from drag_ray.agent.rollout import Rollouts, RolloutTask
+from drag_ray.corpus.text import to_encodable
+from drag_ray.engine.generate import join_text
+from drag_ray.engine.sampling import PRESETS
+from drag_ray.telemetry import Telemetry, TelemetryConfig
+from drag_ray.types import ActionKind, Trajectory, Turn
+
+AGENT_NAME = "drag_ray"
+
+_NS = 1_000_000_000
+_ERROR_NAME = re.compile(r"[A-Za-z_]\w{0,60}")
+NoteTurn = Callable[[Turn], object]
+
+
+class RunFn(Protocol):
+    """Runs a rollout, as `Rollouts.run` does."""
+
+    async def __call__(self, rollouts: Rollouts, task: RolloutTask, note_turn: NoteTurn = lambda _: None) -> Trajectory:
+        """Run it. Raises what `Rollouts.run` does."""
+        ...
+
+
+async def run_untraced(rollouts: Rollouts, task: RolloutTask, note_turn: NoteTurn = lambda _: None) -> Trajectory:
+    """Run a rollout of which nothing is told."""
+    return await rollouts.run(task, note_turn)
+
+
+async def _deliver_nothing() -> None: ...
+
+
+def open_tracer(
+    config: TelemetryConfig, provider: str, attributes: Mapping[str, str]
+) -> tuple[RunFn, Callable[[], Coroutine[Any, Any, None]]]:
+    """What runs rollouts and tells of them as the options say, and what delivers what has been told (see `Telemetry.deliver`).
+
+    Args:
+        provider: as of `RolloutTracer`.
+        attributes: as of `Telemetry`.
+    """
+    if not config.endpoint:
+        return run_untraced, _deliver_nothing
+    telemetry = Telemetry(config, attributes)
+    return RolloutTracer(telemetry, provider, with_content=config.content), telemetry.deliver
+
+
+class RolloutTracer:
+    """Runs rollouts and sends a span for each, with children for its replies and searches, once it is over.
+
+    Args:
+        telemetry: takes them.
+        provider: who runs the model: `vllm`, or `openai` for what stands behind an endpoint.
+        with_content: send texts, too.
+    """
+
+    def __init__(self, telemetry: Telemetry, provider: str, *, with_content: bool) -> None:
+        self._tracer = telemetry.tracer
+        self._provider = provider
+        self._with_content = with_content
+
+    async def __call__(self, rollouts: Rollouts, task: RolloutTask, note_turn: NoteTurn = lambda _: None) -> Trajectory:
+        """Run a rollout. Raises what `Rollouts.run` does, whose span is then an error."""
+        ends: list[int] = []
+        turns: list[Turn] = []
+
+        def note(turn: Turn) -> None:
+            ends.append(time.time_ns())
+            turns.append(turn)
+            note_turn(turn)
+
+        started = time.time_ns()
+        trajectory, error = None, "cancelled"
+        try:
+            trajectory = await rollouts.run(task, note)
+            error = trajectory.error
+            return trajectory
+        except Exception as problem:
+            error = type(problem).__name__
+            raise
+        finally:
+            self._send(task, trajectory, turns, ends, started, error)
+
+    def _send(
+        self, task: RolloutTask, trajectory: Trajectory | None, turns: list[Turn], ends: list[int], started: int, error: str
+    ) -> None:
+        from opentelemetry.trace import SpanKind, set_span_in_context
+
+        root = self._tracer.start_span(f"invoke_agent {AGENT_NAME}", kind=SpanKind.INTERNAL, start_time=started)
+        root.set_attributes(self._describe_rollout(task, trajectory, turns))
+        _mark_error(root, error)
+        context = set_span_in_context(root)
+        messages = json.loads(trajectory.messages) if trajectory and self._with_content else []
+        model = trajectory.model if trajectory else ""
+        for turn, ended in zip(turns, ends, strict=True):
+            is_search = turn.action is ActionKind.SEARCH
+            searched_from = ended - int(turn.search_s * _NS) if is_search else ended
+            asked_from = max(started, searched_from - int(turn.generate_s * _NS))
+            chat = self._tracer.start_span(f"chat {model}".strip(), context, SpanKind.CLIENT, start_time=asked_from)
+            chat.set_attributes(self._describe_reply(task, model, turn, messages))
+            chat.end(searched_from)
+            if is_search:
+                index = trajectory.index_fingerprint if trajectory else ""
+                search = self._tracer.start_span(f"retrieval {index}".strip(), context, SpanKind.CLIENT, start_time=searched_from)
+                search.set_attributes(self._describe_search(index, turn))
+                _mark_error(search, turn.error)
+                search.end(ended)
+        root.end()
+
+    def _describe_rollout(self, task: RolloutTask, trajectory: Trajectory | None, turns: list[Turn]) -> dict[str, Any]:
+        described: dict[str, Any] = {
+            "gen_ai.operation.name": "invoke_agent",
+            "gen_ai.provider.name": self._provider,
+            "gen_ai.agent.name": AGENT_NAME,
+            "gen_ai.usage.input_tokens": sum(turn.num_prompt_tokens for turn in turns),
+            "gen_ai.usage.output_tokens": sum(turn.num_completion_tokens for turn in turns),
+            "drag_ray.sampling.preset": task.preset,
+            "drag_ray.num_turns": len(turns),
+        }
+        if trajectory:
+            described["gen_ai.request.model"] = trajectory.model
+            described["gen_ai.data_source.id"] = trajectory.index_fingerprint
+            described["drag_ray.stop_reason"] = trajectory.stop_reason.value
+        if task.question.evidence:  # of a collection; what an endpoint is asked has neither an id nor an evidence page
+            described["gen_ai.conversation.id"] = task.id
+            described["drag_ray.question.id"] = task.question.id
+            described["drag_ray.best_rank_score"] = max((turn.rank_score for turn in turns), default=0.0)
+        return described
+
+    def _describe_reply(self, task: RolloutTask, model: str, turn: Turn, messages: list[Any]) -> dict[str, Any]:
+        sampling = PRESETS[task.preset]
+        described = {
+            "gen_ai.operation.name": "chat",
+            "gen_ai.provider.name": self._provider,
+            "gen_ai.request.model": model,
+            "gen_ai.request.temperature": sampling.temperature,
+            "gen_ai.request.top_p": sampling.top_p,
+            "gen_ai.usage.input_tokens": turn.num_prompt_tokens,
+            "gen_ai.usage.output_tokens": turn.num_completion_tokens,
+            "gen_ai.response.finish_reasons": [turn.finish_reason],
+            "drag_ray.step": turn.step,
+            "drag_ray.action": turn.action.value,
+        }
+        if self._with_content:
+            reply = _to_message("assistant", turn.raw_text) | {"finish_reason": turn.finish_reason}
+            prompt = [_to_message(message["role"], join_text(message)) for message in messages[: turn.num_prompt_messages]]
+            described["gen_ai.input.messages"] = json.dumps(prompt)
+            described["gen_ai.output.messages"] = json.dumps([reply])
+        return described
+
+    def _describe_search(self, index: str, turn: Turn) -> dict[str, Any]:
+        described = {
+            "gen_ai.operation.name": "retrieval",
+            "gen_ai.data_source.id": index,
+            "drag_ray.step": turn.step,
+            "drag_ray.num_hits": len(turn.hits),
+            "drag_ray.partial_search": turn.partial_search,
+        }
+        if self._with_content:
+            documents = [{"id": f"{hit.file}#{hit.page_number}", "score": hit.score} for hit in turn.hits]
+            described["gen_ai.retrieval.query.text"] = to_encodable(turn.query)
+            described["gen_ai.retrieval.documents"] = json.dumps(documents)
+        return described
+
+
+def _to_message(role: str, text: str) -> dict[str, Any]:
+    return {"role": role, "parts": [{"type": "text", "content": text}]}
+
+
+def _mark_error(span: Any, error: str) -> None:
+    """Its class alone: what an error says may quote a text."""
+    from opentelemetry.trace import Status, StatusCode
+
+    if error:
+        name = error.partition(":")[0]
+        span.set_attribute("error.type", name if _ERROR_NAME.fullmatch(name) else "_OTHER")
+        span.set_status(Status(StatusCode.ERROR))

@@ -1,0 +1,145 @@
+"""Rollouts as a collector of OpenTelemetry is told of them."""
+
+import json
+import logging
+import time
+from typing import Any
+
+import pytest
+from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status
+from otlp_receiver import read_attributes, receive_spans
+from pydantic import ValidationError
+from rollout_cases import QUESTION, script
+
+from drag_ray.agent.config import AgentConfig
+from drag_ray.agent.environment import SearchEnvironment
+from drag_ray.agent.rollout import Policy, Rollouts, RolloutTask
+from drag_ray.agent.spans import open_tracer, run_untraced
+from drag_ray.engine.scripted import ScriptedEngine
+from drag_ray.errors import EngineDiedError, RolloutError
+from drag_ray.telemetry import TelemetryConfig
+from drag_ray.types import Trajectory
+
+TASK = RolloutTask(QUESTION, 0, "default", 7)
+REPLIES = ("<search>rotor limit</search>", "What?", "<answer>340 rpm <cite>b.pdf#2</cite></answer>")
+TEXTS = ("How fast", "rotor", "340", "What?")
+
+
+async def tell(environment: SearchEnvironment, config: TelemetryConfig, *replies: str | Exception) -> Trajectory:
+    agent = AgentConfig(query_mode="rewrite", top_k=2, max_iterations=3)
+    rollouts = Rollouts(agent, Policy("model"), ScriptedEngine(script(*replies)), environment, "index")
+    run, deliver = open_tracer(config, "vllm", {"drag_ray.run": "mine", "drag_ray.stage": "collect"})
+    try:
+        return await run(rollouts, TASK)
+    finally:
+        await deliver()
+
+
+async def test_a_rollout_is_a_span_with_children_for_its_replies_and_searches(environment: SearchEnvironment) -> None:
+    with receive_spans() as receiver:
+        began = time.time_ns()
+        trajectory = await tell(environment, TelemetryConfig(endpoint=receiver.url), *REPLIES)
+    [root] = receiver.list_roots()
+    children = receiver.list_children(root)
+    assert (root.name, root.kind) == ("invoke_agent drag_ray", Span.SPAN_KIND_INTERNAL)
+    names = ["chat model", "retrieval index", "chat model", "chat model"]
+    assert [(child.name, child.kind) for child in children] == [(name, Span.SPAN_KIND_CLIENT) for name in names]
+    assert began <= root.start_time_unix_nano <= children[0].start_time_unix_nano
+    moments = [moment for child in children for moment in (child.start_time_unix_nano, child.end_time_unix_nano)]
+    assert moments == sorted(moments)
+    assert moments[-1] <= root.end_time_unix_nano <= time.time_ns()
+    assert {span.trace_id for span in receiver.spans} == {root.trace_id}
+    told = read_attributes(root)
+    assert told["gen_ai.operation.name"] == "invoke_agent"
+    assert (told["gen_ai.provider.name"], told["gen_ai.request.model"], told["gen_ai.agent.name"]) == (
+        "vllm",
+        "model",
+        "drag_ray",
+    )
+    assert (told["gen_ai.conversation.id"], told["gen_ai.data_source.id"]) == ("q1/default/0", "index")
+    turns = trajectory.turns
+    assert told["gen_ai.usage.input_tokens"] == sum(turn.num_prompt_tokens for turn in turns) > 0
+    assert told["gen_ai.usage.output_tokens"] == sum(turn.num_completion_tokens for turn in turns) > 0
+    assert (told["drag_ray.stop_reason"], told["drag_ray.num_turns"]) == ("answer", 3)
+    assert told["drag_ray.best_rank_score"] == max(turn.rank_score for turn in turns) > 0
+    replies = [read_attributes(child) for child in children if child.name == "chat model"]
+    assert [reply["drag_ray.action"] for reply in replies] == ["search", "invalid", "answer"]
+    assert [reply["gen_ai.usage.input_tokens"] for reply in replies] == [turn.num_prompt_tokens for turn in turns]
+    assert (replies[0]["gen_ai.operation.name"], replies[0]["gen_ai.response.finish_reasons"]) == ("chat", ["stop"])
+    assert (replies[0]["gen_ai.request.temperature"], replies[0]["gen_ai.request.top_p"]) == (0.7, 0.95)
+    search = read_attributes(children[1])
+    assert (search["gen_ai.operation.name"], search["drag_ray.num_hits"]) == ("retrieval", len(turns[0].hits))
+    sender = receiver.sender
+    assert (sender["service.name"], sender["drag_ray.run"], sender["drag_ray.stage"]) == ("drag_ray", "mine", "collect")
+    assert {span.status.code for span in receiver.spans} == {Status.STATUS_CODE_UNSET}
+    assert not [text for text in TEXTS if text in str(receiver.spans)]
+
+
+async def test_texts_are_told_only_where_they_are_asked_for(environment: SearchEnvironment) -> None:
+    with receive_spans() as receiver:
+        trajectory = await tell(environment, TelemetryConfig(endpoint=receiver.url, content=True), *REPLIES)
+    [root] = receiver.list_roots()
+    first, search, second, *_ = [read_attributes(child) for child in receiver.list_children(root)]
+    messages: list[Any] = json.loads(trajectory.messages)
+    as_sent = [{"role": item["role"], "parts": [{"type": "text", "content": item["content"]}]} for item in messages]
+    assert json.loads(first["gen_ai.input.messages"]) == as_sent[:2]
+    assert json.loads(first["gen_ai.output.messages"]) == [{**as_sent[2], "finish_reason": "stop"}]
+    assert json.loads(second["gen_ai.input.messages"]) == as_sent[:4]
+    assert search["gen_ai.retrieval.query.text"] == "rotor limit"
+    found = [{"id": f"{hit.file}#{hit.page_number}", "score": hit.score} for hit in trajectory.turns[0].hits]
+    assert json.loads(search["gen_ai.retrieval.documents"]) == found
+
+
+@pytest.mark.parametrize(
+    ("error", "kind"), [(RolloutError("secret of rotor"), "RolloutError"), (EngineDiedError("secret"), "EngineDiedError")]
+)
+async def test_a_failure_is_told_by_its_kind_and_what_went_before_it(
+    environment: SearchEnvironment, error: Exception, kind: str
+) -> None:
+    with receive_spans() as receiver:
+        try:
+            await tell(environment, TelemetryConfig(endpoint=receiver.url), REPLIES[0], error)
+        except EngineDiedError:
+            assert kind == "EngineDiedError"
+    [root] = receiver.list_roots()
+    assert root.status.code == Status.STATUS_CODE_ERROR
+    assert read_attributes(root)["error.type"] == kind
+    assert [child.name.split()[0] for child in receiver.list_children(root)] == ["chat", "retrieval"]
+    assert "secret" not in str(receiver.spans)
+
+
+async def test_without_an_endpoint_nothing_is_told(environment: SearchEnvironment) -> None:
+    run, deliver = open_tracer(TelemetryConfig(), "vllm", {})
+    assert run is run_untraced
+    await deliver()
+
+
+async def test_a_collector_that_is_away_stops_nothing_and_is_complained_of_once(
+    environment: SearchEnvironment, caplog: pytest.LogCaptureFixture
+) -> None:
+    with receive_spans() as receiver:
+        config = TelemetryConfig(endpoint=receiver.url)
+    agent = AgentConfig(query_mode="rewrite", top_k=2, max_iterations=3)
+    rollouts = Rollouts(agent, Policy("model"), ScriptedEngine(script(*REPLIES)), environment, "index")
+    run, deliver = open_tracer(config, "vllm", {})
+    with caplog.at_level(logging.WARNING):
+        started = time.monotonic()
+        for _ in range(300):
+            assert not (await run(rollouts, TASK)).error
+        await deliver()
+        assert time.monotonic() - started < 20
+        deadline = time.monotonic() + 30
+        while not caplog.records:
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
+        started = time.monotonic()
+        await deliver()
+        assert time.monotonic() - started < 0.5
+    complaints = [record.getMessage() for record in caplog.records]
+    assert complaints == [f"telemetry.endpoint {config.endpoint} takes no spans; they are dropped, and the work goes on"]
+
+
+@pytest.mark.parametrize("endpoint", ["127.0.0.1:4318", "file:///etc/passwd", "http://", "http://a b"])
+def test_an_endpoint_that_is_no_address_is_refused(endpoint: str) -> None:
+    with pytest.raises(ValidationError):
+        TelemetryConfig(endpoint=endpoint)
