@@ -1,7 +1,7 @@
 """Rollouts as spans of OpenTelemetry, by its GenAI conventions.
 
-An `invoke_agent` a rollout, and in it a `chat` a reply and a `retrieval` a search; what the conventions have no name for begins
-with `drag_ray.`. https://opentelemetry.io/docs/specs/semconv/gen-ai/
+An `invoke_agent` a rollout, and in it a `chat` a reply, a `retrieval` a search and an `execute_tool` a call of another tool; what
+the conventions have no name for begins with `drag_ray.`. https://opentelemetry.io/docs/specs/semconv/gen-ai/
 """
 
 import json
@@ -103,18 +103,23 @@ class RolloutTracer:
         messages = json.loads(trajectory.messages) if trajectory and self._with_content else []
         model = trajectory.model if trajectory else ""
         for turn, ended in zip(turns, ends, strict=True):
-            is_search = turn.action is ActionKind.SEARCH
-            searched_from = ended - int(turn.search_s * _NS) if is_search else ended
-            asked_from = max(started, searched_from - int(turn.generate_s * _NS))
+            acted_s = {ActionKind.SEARCH: turn.search_s, ActionKind.TOOL: turn.tool_s}.get(turn.action, 0.0)
+            acted_from = ended - int(acted_s * _NS)
+            asked_from = max(started, acted_from - int(turn.generate_s * _NS))
             chat = self._tracer.start_span(f"chat {model}".strip(), context, SpanKind.CLIENT, start_time=asked_from)
             chat.set_attributes(self._describe_reply(task, model, turn, messages))
-            chat.end(searched_from)
-            if is_search:
+            chat.end(acted_from)
+            if turn.action is ActionKind.SEARCH:
                 index = trajectory.index_fingerprint if trajectory else ""
-                search = self._tracer.start_span(f"retrieval {index}".strip(), context, SpanKind.CLIENT, start_time=searched_from)
+                search = self._tracer.start_span(f"retrieval {index}".strip(), context, SpanKind.CLIENT, start_time=acted_from)
                 search.set_attributes(self._describe_search(index, turn))
                 _mark_error(search, turn.error)
                 search.end(ended)
+            elif turn.action is ActionKind.TOOL:
+                call = self._tracer.start_span(f"execute_tool {turn.tool}", context, SpanKind.INTERNAL, start_time=acted_from)
+                call.set_attributes(self._describe_call(turn))
+                _mark_error(call, turn.tool_error)
+                call.end(ended)
         root.end()
 
     def _describe_rollout(self, task: RolloutTask, trajectory: Trajectory | None, turns: list[Turn]) -> dict[str, Any]:
@@ -170,6 +175,17 @@ class RolloutTracer:
             documents = [{"id": f"{hit.file}#{hit.page_number}", "score": hit.score} for hit in turn.hits]
             described["gen_ai.retrieval.query.text"] = to_encodable(turn.query)
             described["gen_ai.retrieval.documents"] = json.dumps(documents)
+        return described
+
+    def _describe_call(self, turn: Turn) -> dict[str, Any]:
+        described = {
+            "gen_ai.operation.name": "execute_tool",
+            "gen_ai.tool.name": turn.tool,
+            "gen_ai.tool.type": "function",
+            "drag_ray.step": turn.step,
+        }
+        if self._with_content:
+            described["gen_ai.tool.call.arguments"] = to_encodable(turn.arguments)
         return described
 
 

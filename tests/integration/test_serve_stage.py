@@ -138,7 +138,13 @@ def test_a_call_of_a_function_is_read_out_of_the_reply(client: openai.OpenAI) ->
     """So small a model is made to write one, in the form that `agent.protocol` tools teaches."""
     protocol = get_protocol("tools")
     call = re.escape(protocol.render_search("QUERY")).replace("QUERY", "[a-z]{3,12}")
-    options: Any = {"model": "tuned", "messages": QUESTION, "tools": protocol.tools, "tool_choice": "auto", "temperature": 0}
+    options: Any = {
+        "model": "tuned",
+        "messages": QUESTION,
+        "tools": protocol.list_functions(),
+        "tool_choice": "auto",
+        "temperature": 0,
+    }
     reply = client.chat.completions.create(**options, extra_body={"structured_outputs": {"regex": call}})
     [called] = reply.choices[0].message.tool_calls or []
     assert isinstance(called, ChatCompletionMessageFunctionToolCall)
@@ -396,7 +402,8 @@ def test_requests_are_told_to_come_back_while_an_engine_is_replaced(endpoint: En
         answers.append((answer.status_code, answer.headers.get("retry-after")))
         time.sleep(1)
     assert set(answers[:-1]) == {(503, "30")}
-    assert httpx.post(f"{endpoint.url}/v1/search", json={"question": ASKED}, headers=headers, timeout=60).status_code == 200
+    searched = httpx.post(f"{endpoint.url}/v1/search", json={"question": ASKED}, headers=headers, timeout=300)
+    assert searched.status_code == 200
     logs = "".join(path.read_text(errors="replace") for path in endpoint.ray_dir.rglob("serve/*.log"))
     assert "the engine has died: requests are told to come back (503)" in logs
     assert "no engine runs: requests are told to come back (503)" in logs

@@ -7,12 +7,13 @@ from typing import Any
 
 import pytest
 from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status
-from otlp_receiver import read_attributes, receive_spans
+from otlp_receiver import Receiver, read_attributes, receive_spans
 from pydantic import ValidationError
 from rollout_cases import QUESTION, script
 
 from drag_ray.agent.config import AgentConfig
 from drag_ray.agent.environment import SearchEnvironment
+from drag_ray.agent.protocols.written_call import render_call
 from drag_ray.agent.rollout import Policy, Rollouts, RolloutTask
 from drag_ray.agent.spans import open_tracer, run_untraced
 from drag_ray.engine.scripted import ScriptedEngine
@@ -23,6 +24,11 @@ from drag_ray.types import Trajectory
 TASK = RolloutTask(QUESTION, 0, "default", 7)
 REPLIES = ("<search>rotor limit</search>", "What?", "<answer>340 rpm <cite>b.pdf#2</cite></answer>")
 TEXTS = ("How fast", "rotor", "340", "What?")
+
+
+def list_told(receiver: Receiver) -> str:
+    """All attributes of all spans, without their ids and times."""
+    return json.dumps([read_attributes(span) for span in receiver.spans])
 
 
 async def tell(environment: SearchEnvironment, config: TelemetryConfig, *replies: str | Exception) -> Trajectory:
@@ -72,7 +78,7 @@ async def test_a_rollout_is_a_span_with_children_for_its_replies_and_searches(en
     sender = receiver.sender
     assert (sender["service.name"], sender["drag_ray.run"], sender["drag_ray.stage"]) == ("drag_ray", "mine", "collect")
     assert {span.status.code for span in receiver.spans} == {Status.STATUS_CODE_UNSET}
-    assert not [text for text in TEXTS if text in str(receiver.spans)]
+    assert not [text for text in TEXTS if text in list_told(receiver)]
 
 
 async def test_texts_are_told_only_where_they_are_asked_for(environment: SearchEnvironment) -> None:
@@ -105,7 +111,26 @@ async def test_a_failure_is_told_by_its_kind_and_what_went_before_it(
     assert root.status.code == Status.STATUS_CODE_ERROR
     assert read_attributes(root)["error.type"] == kind
     assert [child.name.split()[0] for child in receiver.list_children(root)] == ["chat", "retrieval"]
-    assert "secret" not in str(receiver.spans)
+    assert "secret" not in list_told(receiver)
+
+
+async def test_calls_of_tools_are_spans_and_their_arguments_texts(environment: SearchEnvironment) -> None:
+    replies = [render_call("grep", {"file": "b.pdf", "text": "340"}), render_call("read_page", {"file": "b.pdf", "page": 99})]
+    agent = AgentConfig(query_mode="rewrite", protocol="tools", tools=("search", "read_page", "grep"), max_iterations=2)
+    index: Any = environment._index  # pyright: ignore[reportPrivateUsage]
+    rollouts = Rollouts(agent, Policy("model"), ScriptedEngine(script(*replies)), environment, "index", pages=index)
+    for content in (False, True):
+        with receive_spans() as receiver:
+            run, deliver = open_tracer(TelemetryConfig(endpoint=receiver.url, content=content), "vllm", {})
+            await run(rollouts, TASK)
+            await deliver()
+        _, found, _, missing = receiver.list_children(receiver.list_roots()[0])
+        assert (found.name, missing.name) == ("execute_tool grep", "execute_tool read_page")
+        assert [found.status.code, missing.status.code] == [Status.STATUS_CODE_UNSET, Status.STATUS_CODE_ERROR]
+        told = read_attributes(found)
+        assert (told["gen_ai.operation.name"], told["gen_ai.tool.name"]) == ("execute_tool", "grep")
+        assert ("340" in list_told(receiver)) == content
+        assert ("gen_ai.tool.call.arguments" in told) == content
 
 
 async def test_without_an_endpoint_nothing_is_told(environment: SearchEnvironment) -> None:
