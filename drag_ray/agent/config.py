@@ -6,6 +6,7 @@ from pydantic import Field, model_validator
 
 from drag_ray.agent.protocols.registry import PROTOCOLS, ProtocolName, get_protocol
 from drag_ray.config import BaseConfig
+from drag_ray.tools.config import McpServerConfig
 from drag_ray.tools.registry import Toolset, load_toolset
 
 
@@ -55,9 +56,11 @@ class AgentConfig(BaseConfig):
     """tokens of one reply"""
     tools: tuple[str, ...] = ("search",)
     """what the model can call besides giving its answer, `search` among it; others than that need the protocol tools and several
-    iterations. Names of tools that ship (docs/tools.md), and of those of tool_modules"""
+    iterations. Names of tools that ship (docs/tools.md), of those of tool_modules, and of mcp_servers"""
     tool_modules: tuple[str, ...] = ()
     """modules of yours that declare a tool each, as Python imports them, in every process that calls the tool"""
+    mcp_servers: tuple[McpServerConfig, ...] = ()
+    """servers of the Model Context Protocol, whose tools an agent has that names the server in tools"""
     tool_timeout_s: float = Field(default=30.0, gt=0)
     """seconds that a call of a tool may take; one that takes longer has failed"""
     observation_chars: int = Field(default=8000, ge=100)
@@ -97,7 +100,7 @@ class AgentConfig(BaseConfig):
         Raises:
             ConfigError: one of them cannot be had.
         """
-        return load_toolset(self.tools, self.tool_modules)
+        return load_toolset(self.tools, self.tool_modules, self.mcp_servers)
 
     @property
     def expands(self) -> bool:

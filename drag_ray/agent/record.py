@@ -31,11 +31,12 @@ def write_record(adapter_dir: Path, record: AgentRecord) -> None:
     write_json(adapter_dir / RECORD_NAME, record.model_dump(mode="json"))
 
 
-def read_record(adapter_dir: Path, tool_modules: tuple[str, ...] = ()) -> AgentRecord | None:
+def read_record(adapter_dir: Path, host: AgentConfig | None = None) -> AgentRecord | None:
     """How an adapter is asked; None for one of elsewhere, which does not say.
 
     Args:
-        tool_modules: of the reader's own `agent`. Modules that the note names are not imported: adapters come from anywhere.
+        host: the reader's own agent, whose modules and servers the tools come from. Those that the note names are neither
+            imported nor started: adapters come from anywhere.
 
     Raises:
         DataError: the note cannot be read, or names tools that are not to be had here.
@@ -50,7 +51,8 @@ def read_record(adapter_dir: Path, tool_modules: tuple[str, ...] = ()) -> AgentR
             f"{path}: not the note that finetune leaves in an adapter's folder ({error}). Run finetune again, or take it away to "
             "have the adapter asked with the options of `agent`."
         ) from None
-    agent = record.agent.model_copy(update={"tool_modules": tool_modules})
+    host = host or AgentConfig()
+    agent = record.agent.model_copy(update={"tool_modules": host.tool_modules, "mcp_servers": host.mcp_servers})
     try:
         agent.load_tools()
     except ConfigError as error:

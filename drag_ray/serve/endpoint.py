@@ -9,6 +9,7 @@ import urllib.request
 from pathlib import Path
 from typing import Any
 
+from drag_ray.agent.config import AgentConfig
 from drag_ray.agent.record import read_record
 from drag_ray.artifacts import require_manifest
 from drag_ray.corpus import page_images
@@ -96,12 +97,12 @@ def resolve_adapter_dirs(config: ServeConfig) -> tuple[str, ...]:
     return tuple(str(folder.resolve()) for folder in config.adapter_dirs)
 
 
-def check_adapters_fit(adapters: dict[str, Path], base_dir: str, model: str, tool_modules: tuple[str, ...] = ()) -> None:
+def check_adapters_fit(adapters: dict[str, Path], base_dir: str, model: str, host: AgentConfig | None = None) -> None:
     """Refuse adapters of another base model, reward models, and adapters that say in no readable way how they are asked, while
     that costs nothing, before an engine starts.
 
     Args:
-        tool_modules: of the endpoint's own `agent`.
+        host: the endpoint's own agent.
 
     Raises:
         ServeError: names the adapter, its base model and the one to be served.
@@ -111,7 +112,7 @@ def check_adapters_fit(adapters: dict[str, Path], base_dir: str, model: str, too
         try:
             check_adapter_writes(adapter_dir)
             check_adapter_fits(base, adapter_dir)
-            read_record(adapter_dir, tool_modules)
+            read_record(adapter_dir, host)
         except (TrainError, DataError) as error:
             raise ServeError(f"serve.adapters: {name!r}: {error}") from error
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from drag_ray.agent.config import AgentConfig
 from drag_ray.agent.record import read_record
 from drag_ray.engine.adapter import BaseModel, check_adapter_fits, check_adapter_writes
 from drag_ray.errors import DataError, TrainError
@@ -33,13 +34,13 @@ class AdapterFolders:
         folders: absolute, without symbolic links.
         base: the model that the adapters must be made for.
         base_name: its name in requests, which no adapter may take.
-        tool_modules: of the endpoint's own `agent`.
+        host: the endpoint's own agent.
     """
 
     folders: tuple[str, ...]
     base: BaseModel
     base_name: str
-    tool_modules: tuple[str, ...] = ()
+    host: AgentConfig | None = None
 
     def check(self, body: dict[str, Any]) -> LoadRequest:
         """What a request to load an adapter asks for.
@@ -59,7 +60,7 @@ class AdapterFolders:
         try:
             check_adapter_writes(folder)
             check_adapter_fits(self.base, folder)
-            read_record(folder, self.tool_modules)
+            read_record(folder, self.host)
         except (TrainError, DataError) as error:
             raise RefusalError(400, str(error)) from None
         return LoadRequest(name, str(folder), replaces)

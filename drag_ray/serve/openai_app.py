@@ -160,7 +160,7 @@ def build_guarded_app(
     add_mcp_route(app)
     if settings.adapter_dirs:
         base = read_base_model(model, name=settings.engine.model)
-        folders = AdapterFolders(settings.adapter_dirs, base, settings.served_name, settings.agent.agent.tool_modules)
+        folders = AdapterFolders(settings.adapter_dirs, base, settings.served_name, settings.agent.agent)
         add_adapter_routes(app, folders, loader)
 
     def has_died() -> bool:

@@ -87,7 +87,7 @@ class ServedModels:
         known = self._read.get(name)
         # Another adapter may have been loaded by the same name; who takes a folder away does not change how its adapter is asked.
         if known is None or known.adapter is not adapter:
-            record = read_record(Path(adapter.lora_path), self._own.agent.tool_modules)
+            record = read_record(Path(adapter.lora_path), self._own.agent)
             known = self._read[name] = ServedModel(name, adapter, record or self._own)
         return known
 

@@ -77,10 +77,9 @@ def _build_app_settings(sections: ServeSections, inputs: Inputs, key: str) -> Ap
     settings, engine = sections.serve, sections.engine
     adapters = resolve_adapters(settings, inputs.find("finetune"))
     model_dir = resolve_model(engine.model)
-    tool_modules = sections.agent.tool_modules
-    check_adapters_fit(adapters, model_dir, engine.model, tool_modules)
+    check_adapters_fit(adapters, model_dir, engine.model, sections.agent)
     template, reasons = read_template(model_dir)
-    records = [record for path in adapters.values() if (record := read_record(path, tool_modules))]
+    records = [record for path in adapters.values() if (record := read_record(path, sections.agent))]
     for agent in (sections.agent, *(record.agent for record in records)):
         check_functions_shown(engine.model, list_shown_functions(agent))
     return AppSettings(

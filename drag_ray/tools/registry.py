@@ -2,6 +2,7 @@
 
 import importlib
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -12,7 +13,9 @@ from drag_ray.errors import ConfigError
 from drag_ray.tools import TOOLS
 from drag_ray.tools.answer import ANSWER
 from drag_ray.tools.calls import ToolCaller
+from drag_ray.tools.config import McpServerConfig
 from drag_ray.tools.function import Function
+from drag_ray.tools.mcp_server import connect
 from drag_ray.tools.tool import Tool
 from drag_ray.variants import load_variant
 
@@ -32,16 +35,19 @@ class Toolset:
 
 
 @cache
-def load_toolset(names: tuple[str, ...], modules: tuple[str, ...] = ()) -> Toolset:
+def load_toolset(names: tuple[str, ...], modules: tuple[str, ...] = (), servers: tuple[McpServerConfig, ...] = ()) -> Toolset:
     """The tools of these names; the same ones for the same names, as long as the process lives.
+
+    The name of a server stands for all of its tools. Only servers that are named are asked.
 
     Args:
         names: as `agent.tools` has them.
         modules: as `agent.tool_modules` has them.
+        servers: as `agent.mcp_servers` has them.
 
     Raises:
-        ConfigError: a module cannot be imported or declares no tool, a name is unknown or that of two tools, or what a tool says
-            of itself cannot be shown to a model.
+        ConfigError: a module cannot be imported or declares no tool, a server does not answer, a name is unknown or that of two
+            tools, or what a tool says of itself cannot be shown to a model.
     """
     known: dict[str, Function] = {name: load_variant(tools, name).TOOL for name in TOOLS}
     for module in modules:
@@ -49,12 +55,17 @@ def load_toolset(names: tuple[str, ...], modules: tuple[str, ...] = ()) -> Tools
         if tool.name in known or tool.name in (function.name for function in (*known.values(), ANSWER)):
             raise ConfigError(f"agent.tool_modules {module!r}: there is another tool of the name {tool.name!r}. Rename it.")
         known[tool.name] = tool
-    if unknown := [name for name in names if name not in known]:
+    by_name = {name: [tool] for name, tool in known.items()}
+    for server in servers:
+        if server.name in by_name:
+            raise ConfigError(f"agent.mcp_servers: {server.name!r} is the name of something else too. Rename it.")
+        by_name[server.name] = [*connect(server).mount()] if server.name in names else []
+    if unknown := [name for name in names if name not in by_name]:
         raise ConfigError(
-            f"agent.tools: unknown {', '.join(map(repr, unknown))}. Known tools: {', '.join(known)}. Name the module of "
-            "a tool of yours in agent.tool_modules."
+            f"agent.tools: unknown {', '.join(map(repr, unknown))}. Known: {', '.join(by_name)}. Name the module of "
+            "a tool of yours in agent.tool_modules, and a server in agent.mcp_servers."
         )
-    functions = [known[name] for name in names]
+    functions = [tool for name in names for tool in by_name[name]]
     _check(functions)
     return Toolset(tuple(functions), {tool.name: ToolCaller(tool) for tool in functions if isinstance(tool, Tool)})
 
@@ -79,6 +90,9 @@ def _load_module(name: str) -> Tool:
 
 
 def _check(functions: Sequence[Function]) -> None:
+    names = Counter(function.name for function in (*functions, ANSWER))
+    if twice := [name for name, count in names.items() if count > 1]:
+        raise ConfigError(f"agent.tools: there are several tools of the name {twice[0]!r}. Leave one of them out.")
     for function in functions:
         if not _NAME.fullmatch(str(function.name)):
             raise ConfigError(

@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -39,11 +40,17 @@ def test_an_adapter_brings_no_code_and_is_refused_where_its_tools_are_not_to_be_
 ) -> None:
     monkeypatch.syspath_prepend(tmp_path)
     (tmp_path / "hostile_tool.py").write_text("from pathlib import Path\nPath(__file__).with_suffix('.ran').touch()\nTOOL = 3\n")
-    agent = {"protocol": "tools", "max_iterations": 3, "tools": ["search", "grep"], "tool_modules": ["hostile_tool"]}
+    agent: dict[str, Any] = {
+        "protocol": "tools",
+        "max_iterations": 3,
+        "tools": ["search", "grep"],
+        "tool_modules": ["hostile_tool"],
+    }
+    agent["mcp_servers"] = [{"name": "hostile", "command": ["touch", str(tmp_path / "hostile_tool.ran")]}]
     (tmp_path / RECORD_NAME).write_text(json.dumps({"agent": agent}))
     record = read_record(tmp_path)
     assert record
-    assert (record.agent.tools, record.agent.tool_modules) == (("search", "grep"), ())
+    assert (record.agent.tools, record.agent.tool_modules, record.agent.mcp_servers) == (("search", "grep"), (), ())
     (tmp_path / RECORD_NAME).write_text(json.dumps({"agent": {**agent, "tools": ["search", "hostile"]}}))
     with pytest.raises(DataError, match="not to be had here"):
         read_record(tmp_path)

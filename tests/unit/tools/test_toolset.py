@@ -107,7 +107,7 @@ def test_a_module_that_cannot_be_used_is_refused_by_name(write_module, text: str
 
 
 def test_unknown_tools_name_the_known_ones() -> None:
-    with pytest.raises(ConfigError, match=r"agent\.tools: unknown 'browse'\. Known tools: search, read_page, grep"):
+    with pytest.raises(ConfigError, match=r"agent\.tools: unknown 'browse'\. Known: search, read_page, grep"):
         load_toolset(("search", "browse"))
 
 
