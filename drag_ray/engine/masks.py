@@ -1,7 +1,6 @@
 """Which part of a reply is learned: the masks of the agentic retrieval fine-tuning (DRAG) reference, as spans of its text."""
 
 import re
-from functools import cache
 from typing import Literal
 
 Mask = Literal["none", "assistant", "search_think", "search_only"]
@@ -9,24 +8,35 @@ Span = tuple[int, int]
 """First character and the one after the last."""
 
 _THINK = re.compile(r"<think>.*?</think>", re.DOTALL)
+_SEARCH = re.compile(r"<search>.*?</search>", re.DOTALL)
+_CALLS = (
+    re.compile(r"<tool_call>.*?(?:</tool_call>|\Z)", re.DOTALL),
+    re.compile(r"```.*?(?:```|\Z)", re.DOTALL),
+    re.compile(r"(?:\A|(?<=</think>))\s*\{.*", re.DOTALL),
+)
 
 
-def find_spans(reply: str, mask: Mask, search_tool: str = "") -> list[Span]:
+def find_spans(reply: str, mask: Mask, answer_tool: str = "") -> list[Span]:
     """The parts of a reply that `mask` lets through, in order; none if the reply has no such part.
 
-    `search_only` is the search with its tags or its function call, `search_think` the reasoning too; `assistant` and `none` are
-    all of the reply (`none` also learns what is not a reply, which is for the tokenizer to do). `search_tool` is the name of the
-    function that searches, empty where searches are written in tags.
+    `search_only` is the search with its tags or its function call, and the call of any other function but the one that answers,
+    in whichever form it was written; `search_think` the reasoning too; `assistant` and `none` are all of the reply (`none` also
+    learns what is not a reply, which is for the tokenizer to do). `answer_tool` is the name of the function that answers, empty
+    where actions are written in tags.
     """
     if mask in ("none", "assistant"):
         return [(0, len(reply))] if reply else []
-    searches = [found.span() for found in _match_searches(search_tool).finditer(reply)]
+    searches = [found.span() for found in _SEARCH.finditer(reply)] or (_find_calls(reply, answer_tool) if answer_tool else [])
     if mask == "search_only" or not searches:
         return searches
     return sorted([*searches, *(found.span() for found in _THINK.finditer(reply))])
 
 
-@cache
-def _match_searches(search_tool: str) -> re.Pattern[str]:
-    call = rf"|<tool_call>(?:(?!</tool_call>).)*\b{re.escape(search_tool)}\b.*?</tool_call>" if search_tool else ""
-    return re.compile(f"<search>.*?</search>{call}", re.DOTALL)
+def _find_calls(reply: str, answer_tool: str) -> list[Span]:
+    """The calls of functions, but for the one that answers: with their tags, otherwise in fences, otherwise bare."""
+    answers = re.compile(rf'"name"\s*:\s*"{re.escape(answer_tool)}"')
+    for form in _CALLS:
+        found = [match for match in form.finditer(reply) if '"name"' in match[0]]
+        if found:
+            return [match.span() for match in found if not answers.search(match[0])]
+    return []

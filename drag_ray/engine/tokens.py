@@ -26,13 +26,13 @@ class LabelledTokens(TypedDict):
 
 
 def tokenize_conversation(
-    conversation: Conversation, tokenizer: Any, mask: Mask = "assistant", search_tool: str = ""
+    conversation: Conversation, tokenizer: Any, mask: Mask = "assistant", answer_tool: str = ""
 ) -> LabelledTokens:
     """Token ids up to the last learned reply, and labels that are -100 outside of what `mask` lets through.
 
     With `assistant` the labels of a reply run from the token after the generation prompt to the end-of-turn token, which
     the model has to write as well; with `none` all tokens are learned, the prompt's too; the others are `find_spans`',
-    which is told the name of the function that searches.
+    which is told the name of the function that answers.
 
     Raises:
         DataError: a learned reply has nothing that the mask lets through.
@@ -46,7 +46,7 @@ def tokenize_conversation(
         reply = _render(conversation, place + 1, tokenizer, with_generation_prompt=False)
         prompt_ids = _tokenize(_extension(rendered, prompt, place), tokenizer)
         reply_ids, reply_labels = _label_reply(
-            _extension(prompt, reply, place), conversation.messages[place]["content"], tokenizer, mask, search_tool
+            _extension(prompt, reply, place), conversation.messages[place]["content"], tokenizer, mask, answer_tool
         )
         input_ids += prompt_ids + reply_ids
         labels += (prompt_ids if mask == "none" else [IGNORED_LABEL] * len(prompt_ids)) + reply_labels
@@ -54,7 +54,7 @@ def tokenize_conversation(
     return {"input_ids": input_ids, "labels": labels}
 
 
-def _label_reply(text: str, content: str, tokenizer: Any, mask: Mask, search_tool: str) -> tuple[list[int], list[int]]:
+def _label_reply(text: str, content: str, tokenizer: Any, mask: Mask, answer_tool: str) -> tuple[list[int], list[int]]:
     """Token ids and labels of `text`, a reply as the chat template renders its `content`."""
     encoded = tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)
     ids, offsets = encoded["input_ids"], encoded["offset_mapping"]
@@ -70,7 +70,7 @@ def _label_reply(text: str, content: str, tokenizer: Any, mask: Mask, search_too
                 f"{mask!r} cannot be placed. Use finetune.sft.mask assistant, or a model whose template keeps replies as they "
                 "are."
             )
-        spans = [(start + first, start + last) for first, last in find_spans(content, mask, search_tool)]
+        spans = [(start + first, start + last) for first, last in find_spans(content, mask, answer_tool)]
         if not spans:
             raise DataError(
                 f"a reply has nothing for the mask {mask!r} to learn: {content[:80]!r}. Use finetune.sft.mask assistant."

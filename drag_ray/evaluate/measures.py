@@ -9,6 +9,7 @@ from drag_ray.evaluate.rollout_measures import (
     build_citation_measures,
     build_effort_measures,
     build_query_measures,
+    build_tool_measures,
 )
 
 PRIMARY_MEASURE = "first_hit_rate"
@@ -24,6 +25,7 @@ def build_measures(results: Mapping[str, Sequence[QuestionResult]]) -> list[Meas
     """The measures that say something of these results.
 
     Those of recall need questions with several evidence pages, that of choosing a policy that chooses among several replies,
+    those of tools a policy that calls one,
     those of answers questions with gold answers, of which one needs a judge, those of citations a policy that cites at all.
     """
     everything = [result for policy_results in results.values() for result in policy_results]
@@ -36,6 +38,7 @@ def build_measures(results: Mapping[str, Sequence[QuestionResult]]) -> list[Meas
         *(_build_recall_measures(depth) if any(result.num_evidence > 1 for result in everything) else []),
         *build_effort_measures(has_choices=any(result.choosing_ms is not None for result in everything)),
         *build_query_measures(),
+        *build_tool_measures(sorted({use.tool for result in everything for use in result.tool_uses})),
         *(build_answer_measures(has_judge=has_judge) if any(result.anls is not None for result in everything) else []),
         *(build_citation_measures() if any(result.document_citation.f1 > 0 for result in everything) else []),
     ]

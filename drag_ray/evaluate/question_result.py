@@ -24,6 +24,16 @@ class Hops(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class ToolUse:
+    """The calls of one tool in a rollout: how many, how many of them failed, and their seconds together."""
+
+    tool: str
+    num_calls: int
+    num_errors: int
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
 class QuestionResult:
     """The values of one policy on one question; those that are not given say that nothing was found or done.
 
@@ -39,6 +49,7 @@ class QuestionResult:
     a judge and where it `is_unjudged`: the judge gave no verdict that can be read.
     `question_rank` is that of the question searched as it stands, if the rollout `knows_question`.  `file` is the document of the
     first evidence page, `group` and `category` the question's.
+    `tool_uses` has the tools other than search that were called, by name.
     A rollout in the query mode `expand` that did not search `falls_back` on the question: it has found what that finds.
     A rollout with an `error` has found nothing: every quality value is 0 or None, whatever it did before it failed.
     """
@@ -62,6 +73,7 @@ class QuestionResult:
     num_completion_tokens: int = 0
     duration_s: float = 0.0
     choosing_ms: float | None = None
+    tool_uses: tuple[ToolUse, ...] = ()
     falls_back: bool = False
     iterations_to_success: int | None = None
     first_search_rank: int | None = None
@@ -133,6 +145,7 @@ def to_result(row: Mapping[str, Any]) -> QuestionResult:
         "hops": Hops(row["hops"]),
         "evidence_ranks": tuple(row["evidence_ranks"]),
         "shown_by_turn": tuple(row["shown_by_turn"]),
+        "tool_uses": tuple(ToolUse(**use) for use in row["tool_uses"]),
         "page_citation": CitationScore(**row["page_citation"]),
         "document_citation": CitationScore(**row["document_citation"]),
     }

@@ -6,7 +6,7 @@ from typing import Any
 from drag_ray.agent.answers import NO_CITATION, CitationScore, compute_anls, compute_citation_score
 from drag_ray.errors import DataError
 from drag_ray.evaluate.page_sequence import build_page_sequence
-from drag_ray.evaluate.question_result import NO_TRAJECTORY, QuestionResult, classify_hops, is_within
+from drag_ray.evaluate.question_result import NO_TRAJECTORY, QuestionResult, ToolUse, classify_hops, is_within
 from drag_ray.types import ActionKind, Evidence, Hit, Question, Trajectory, Turn
 
 
@@ -39,6 +39,7 @@ def compute_result(trajectory: Trajectory) -> QuestionResult:
         **_count_replies(trajectory.turns),
         duration_s=trajectory.duration_s,
         choosing_ms=_sum_choosing(trajectory.turns),
+        tool_uses=_sum_tools(trajectory.turns),
         falls_back=falls_back,
         iterations_to_success=None if trajectory.error else success,
         first_search_rank=ranks[0] if ranks else None,
@@ -95,6 +96,16 @@ def _list_rankings(trajectory: Trajectory) -> list[tuple[Hit, ...]]:
 def _sum_choosing(turns: Sequence[Turn]) -> float | None:
     chosen = [turn.search_s for turn in turns if turn.num_drawn_tokens]
     return 1000 * sum(chosen) if chosen else None
+
+
+def _sum_tools(turns: Sequence[Turn]) -> tuple[ToolUse, ...]:
+    """The calls by tool, in the order of their names."""
+    called = [turn for turn in turns if turn.action is ActionKind.TOOL]
+    by_tool = {name: [turn for turn in called if turn.tool == name] for name in sorted({turn.tool for turn in called})}
+    return tuple(
+        ToolUse(name, len(calls), sum(bool(turn.tool_error) for turn in calls), sum(turn.tool_s for turn in calls))
+        for name, calls in by_tool.items()
+    )
 
 
 def _find_success(turns: Sequence[Turn], top_k: int) -> int | None:

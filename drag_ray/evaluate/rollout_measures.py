@@ -1,9 +1,9 @@
 """The measures of a rollout as a whole: what it costs, how it asks, and what it answers."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from drag_ray.evaluate.measure import Measure, Unit
-from drag_ray.evaluate.question_result import QuestionResult
+from drag_ray.evaluate.question_result import QuestionResult, ToolUse
 
 
 def build_query_measures() -> list[Measure]:
@@ -87,6 +87,53 @@ def build_effort_measures(*, has_choices: bool) -> list[Measure]:
         ),
         *([choosing] if has_choices else []),
     ]
+
+
+def build_tool_measures(tools: Iterable[str]) -> list[Measure]:
+    """How often each tool is called in a rollout, how often that fails, and how long it takes. Failed rollouts are left out.
+
+    Args:
+        tools: other than search, that a rollout of some policy called.
+    """
+    measures = []
+    for tool in tools:
+        calls = Measure(
+            f"calls_of_{tool}",
+            f"Calls of {tool}",
+            f"calls of {tool} in a rollout",
+            Unit.COUNT,
+            lambda r, tool=tool: None if r.error else float(_find_use(r, tool).num_calls),
+            higher_is_better=False,
+            needs_model=True,
+        )
+        failures = Measure(
+            f"failed_calls_of_{tool}",
+            f"Failed calls of {tool}",
+            f"share of the calls of {tool} in a rollout that fail",
+            Unit.RATE,
+            lambda r, tool=tool: (
+                _find_use(r, tool).num_errors / _find_use(r, tool).num_calls
+                if not r.error and _find_use(r, tool).num_calls
+                else None
+            ),
+            higher_is_better=False,
+            needs_model=True,
+        )
+        seconds = Measure(
+            f"seconds_of_{tool}",
+            f"Seconds of {tool}",
+            f"seconds of a rollout in which {tool} runs, over those that call it",
+            Unit.COUNT,
+            lambda r, tool=tool: _find_use(r, tool).seconds if not r.error and _find_use(r, tool).num_calls else None,
+            higher_is_better=False,
+            needs_model=True,
+        )
+        measures += [calls, failures, seconds]
+    return measures
+
+
+def _find_use(result: QuestionResult, tool: str) -> ToolUse:
+    return next((use for use in result.tool_uses if use.tool == tool), ToolUse(tool, 0, 0, 0.0))
 
 
 def build_answer_measures(*, has_judge: bool) -> list[Measure]:

@@ -13,7 +13,7 @@ from drag_ray.engine.conversation import Conversation, Row
 from drag_ray.engine.masks import Mask
 from drag_ray.engine.tokens import IGNORED_LABEL, LabelledTokens, tokenize_conversation, tokenize_step
 from drag_ray.errors import DataError, TrainError
-from drag_ray.tools.search import TOOL as SEARCH
+from drag_ray.tools.answer import ANSWER
 
 if TYPE_CHECKING:
     from drag_ray.finetune.images import TrainingImages
@@ -87,7 +87,7 @@ class RowTokenizer:
             DataError: nothing of a reply is learned, or a page image is missing or damaged.
             TrainError: the chat template cannot be trained with, or the model or the run has no images.
         """
-        tokens = tokenize_conversation(conversation, self.tokenizer, mask, SEARCH.name)
+        tokens = tokenize_conversation(conversation, self.tokenizer, mask, ANSWER.name)
         return self._add_images(tokens, conversation)
 
     def tokenize_drawn(self, conversation: Conversation, drawn: list[int]) -> TokenizedConversation:

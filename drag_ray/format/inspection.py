@@ -15,7 +15,7 @@ from drag_ray.engine.generate import join_text
 from drag_ray.engine.masks import Mask
 from drag_ray.engine.tokens import IGNORED_LABEL, LabelledTokens, tokenize_conversation
 from drag_ray.errors import DataError
-from drag_ray.tools.search import TOOL as SEARCH
+from drag_ray.tools.answer import ANSWER
 from drag_ray.webpage import render_page
 
 _NUM_BINS = 12
@@ -130,7 +130,7 @@ def build_samples(row: Record, number: int, tokenizer: Any, mask: Mask) -> list[
     samples = []
     for side in sides:
         conversation = {**row, "completion": row[side]} if side in row else row
-        tokenized = tokenize_conversation(read_conversation(_flatten(conversation)), tokenizer, mask, SEARCH.name)
+        tokenized = tokenize_conversation(read_conversation(_flatten(conversation)), tokenizer, mask, ANSWER.name)
         label = f"row {number}" if side == "completion" else f"row {number}, {side}"
         num_learned = sum(token != IGNORED_LABEL for token in tokenized["labels"])
         samples.append(Sample(label, _cut_pieces(tokenized, tokenizer), len(tokenized["input_ids"]), num_learned, values))

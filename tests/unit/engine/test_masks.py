@@ -5,7 +5,7 @@ from drag_ray.engine.masks import Mask, find_spans
 
 
 def pick(reply: str, mask: Mask) -> list[str]:
-    return [reply[start:end] for start, end in find_spans(reply, mask, "search_documents")]
+    return [reply[start:end] for start, end in find_spans(reply, mask, "provide_answer")]
 
 
 @pytest.mark.parametrize("protocol", ["tags", "tools"])
@@ -27,6 +27,19 @@ def test_an_answer_before_a_search_is_left_out() -> None:
     tools = get_protocol("tools")
     search = tools.render_search("rotor")
     assert pick(tools.render_answer("search_document") + search, "search_only") == [search]
+
+
+GREP = '{"name": "grep", "arguments": {"text": "rpm"}}'
+
+
+@pytest.mark.parametrize(
+    "call", [f"<tool_call>\n{GREP}\n</tool_call>", f"<tool_call>{GREP}", f"```json\n{GREP}\n```", f"```\n{GREP}", GREP]
+)
+def test_a_call_of_another_tool_is_learned_as_a_search_is_in_every_form(call: str) -> None:
+    reply = f"<think>Where is it?</think>{call}"
+    assert pick(reply, "search_only") == [call]
+    assert pick(reply, "search_think") == ["<think>Where is it?</think>", call]
+    assert pick(reply.replace("grep", "provide_answer"), "search_only") == []
 
 
 def test_a_search_that_is_not_closed_is_nothing_to_learn() -> None:

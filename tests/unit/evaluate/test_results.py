@@ -5,11 +5,11 @@ import time
 
 import ir_measures
 import pytest
-from factories import EVIDENCE, build_answer, build_hits, build_question, build_search, build_trajectory, build_turn
+from factories import EVIDENCE, build_answer, build_call, build_hits, build_question, build_search, build_trajectory, build_turn
 
 from drag_ray.errors import DataError
 from drag_ray.evaluate.measures import build_measures
-from drag_ray.evaluate.question_result import NO_TRAJECTORY, to_result
+from drag_ray.evaluate.question_result import NO_TRAJECTORY, ToolUse, to_result
 from drag_ray.evaluate.results import compute_result, compute_results, find_question_ranks
 from drag_ray.types import Evidence, Hit, StopReason
 
@@ -23,6 +23,19 @@ def test_values_of_a_rollout_that_succeeds_late():
     assert result.reciprocal_rank == 1 / 8
     assert result.num_completion_tokens == 8
     assert result.anls == 1.0
+
+
+def test_calls_are_summed_by_tool_and_measured_where_a_policy_calls_one():
+    calls = (build_call(), build_call("read_page", tool_s=2.0), build_call(tool_error="no file"))
+    result = compute_result(build_trajectory(*calls, build_search(evidence_rank=1), build_answer()))
+    assert result.tool_uses == (ToolUse("grep", 2, 1, 0.5), ToolUse("read_page", 1, 0, 2.0))
+    assert to_result(json.loads(json.dumps(dataclasses.asdict(result)))) == result
+    plain = compute_result(build_trajectory(build_search(evidence_rank=1), build_answer()))
+    by_name = {measure.name: measure for measure in build_measures({"tuned": [result], "base": [plain]})}
+    grep = [by_name[f"{name}_of_grep"] for name in ("calls", "failed_calls", "seconds")]
+    assert [measure.compute(result) for measure in grep] == [2, 0.5, 0.5]
+    assert [measure.compute(plain) for measure in grep] == [0, None, None]
+    assert not any("_of_" in measure.name for measure in build_measures({"base": [plain]}))
 
 
 def test_evidence_beyond_top_k_is_no_success():

@@ -9,11 +9,13 @@ from transformers import AutoTokenizer
 from drag_ray.agent.protocols.registry import get_protocol
 from drag_ray.engine.conversation import read_conversation
 from drag_ray.engine.embedded import resolve_model
+from drag_ray.engine.masks import Mask
 from drag_ray.engine.tokens import IGNORED_LABEL, tokenize_conversation
 from drag_ray.format.config import FormatConfig
 from drag_ray.format.layout import Layout
 from drag_ray.format.row_format import load_format
 from drag_ray.format.rows import FORMATS
+from drag_ray.tools.answer import ANSWER
 from drag_ray.tools.registry import load_toolset
 from drag_ray.types import Trajectory
 
@@ -60,6 +62,15 @@ def test_calls_that_worked_are_learned_with_the_search_that_rests_on_them(part, 
     (row,) = (row for row in build(part, name) if row["trajectory_id"] == "q1-0")
     learned = row["train_turns"]
     assert learned[:4] == ([False, True, False, True] if name == "sft_trajectory" else [True, True, False, True])
+
+
+@pytest.mark.parametrize("mask", ["search_only", "search_think"])
+def test_masks_of_searches_let_calls_through(part, mask: Mask) -> None:
+    (row,) = (row for row in build(part, "sft_trajectory") if row["trajectory_id"] == "q1-0")
+    tokenizer = AutoTokenizer.from_pretrained(resolve_model("embedded"))
+    labels = tokenize_conversation(read_conversation(row), tokenizer, mask, ANSWER.name)["labels"]
+    learned = tokenizer.decode([label for label in labels if label != IGNORED_LABEL])
+    assert learned == row["messages"][4]["content"] + row["messages"][8]["content"]
 
 
 def test_of_a_conversation_with_calls_the_replies_are_learned_and_no_observation(part) -> None:
