@@ -45,13 +45,13 @@ lint: setup ## ruff and pyright
 	$(BIN)/pyright
 
 unit: setup ## unit and contract tests
-	$(BIN)/python -m pytest -q --numprocesses=2 --dist=loadfile tests/unit tests/contracts
+	$(BIN)/python -m pytest -q --numprocesses=2 --dist=loadfile -m "not slow" tests/unit tests/contracts
 
 integration: setup ## each stage on a local Ray with the real engine and the real model
 	$(BIN)/python -m pytest -q -m "not slow" tests/integration
 
-slow: setup ## the integration tests that CI leaves out for their time
-	$(BIN)/python -m pytest -q -m slow tests/integration
+slow: setup ## the tests that CI leaves out for their time: each fault of the disk, all fuzzing, long integration
+	$(BIN)/python -m pytest -q -m slow tests/unit tests/integration
 
 gpu: setup ## what only an NVIDIA GPU shows; not part of CI
 	$(BIN)/python -m pytest -q tests/gpu

@@ -104,10 +104,10 @@ def whole_or_absent(path: Path) -> Generator[Path]:
         scratch = Path(scratch_name)
         try:
             yield scratch
-            _sync(scratch)
+            sync(scratch)
             scratch.chmod(0o644)
             scratch.replace(path)
-            _sync(path.parent)
+            sync(path.parent)
         finally:
             scratch.unlink(missing_ok=True)
 
@@ -126,11 +126,12 @@ def sync_files(folder: Path, paths: Iterable[str]) -> None:
     # A folder is named by the one above it, up to `folder` itself.
     folders = {parent for file in files for parent in file.parents if parent == folder or folder in parent.parents}
     with writing(folder), ThreadPoolExecutor() as pool:
-        list(pool.map(_sync, files))
-        list(pool.map(_sync, {folder, *folders}))
+        list(pool.map(sync, files))
+        list(pool.map(sync, {folder, *folders}))
 
 
-def _sync(path: Path) -> None:
+def sync(path: Path) -> None:
+    """Bring a file, or the names in a folder, to the disk."""
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)
@@ -152,6 +153,28 @@ def writing(path: Path) -> Generator[None]:
         yield
     except OSError as error:
         raise _unwritable(path, error) from error
+
+
+@contextlib.contextmanager
+def reading(path: Path) -> Generator[None]:
+    """Errors of the disk as ArtifactErrors that name what was to be read."""
+    try:
+        yield
+    except OSError as error:
+        raise ArtifactError(f"{path}: cannot be read ({error.strerror or error}). Check its permissions and its disk.") from error
+
+
+def list_folder(folder: Path) -> list[Path]:
+    """What lies in a folder, in order of the names; nothing where there is none.
+
+    Raises:
+        ArtifactError: it cannot be listed. `Path.glob` takes a folder that is closed to it for an empty one.
+    """
+    with reading(folder):
+        try:
+            return sorted(folder.iterdir())
+        except FileNotFoundError:
+            return []
 
 
 def _unwritable(path: Path, error: OSError) -> ArtifactError:

@@ -21,6 +21,7 @@ from drag_ray.artifacts import (
     read_manifest,
     remove_scratch,
     require_manifest,
+    sync,
     write_json,
     write_list,
     writing,
@@ -72,8 +73,11 @@ class StageFolder:
         is_own = found == self.identity.fingerprint
         self.resumed = is_own and not self.is_finished() and (self._mends or not self._damage)
         if self.resumed:
+            # Each step is on the disk before the next: without power in between, damage would come back that nothing knows of, or
+            # a manifest beside new files.
             self._set_damaged_aside()
             (self.path / MANIFEST_NAME).unlink(missing_ok=True)
+            sync(self.path)
             remove_scratch(self.path)
         elif self.path.exists() and any(self.path.iterdir()):
             self._set_aside(found, is_own)
@@ -99,9 +103,10 @@ class StageFolder:
             finished_at=datetime.now(UTC).isoformat(timespec="seconds"),
             origin=own,
         )
-        files = checksums.list_files(self.path, leave_out)
-        paths = [path for path in files if path not in (MANIFEST_NAME, checksums.LIST_NAME)]
-        write_list(self.path, manifest, checksums.compute_checksums(self.path, paths))
+        with writing(self.path):
+            files = checksums.list_files(self.path, leave_out)
+            paths = [path for path in files if path not in (MANIFEST_NAME, checksums.LIST_NAME)]
+            write_list(self.path, manifest, checksums.compute_checksums(self.path, paths))
         return require_manifest(self.path)
 
     def _take_lock(self) -> None:
@@ -147,6 +152,7 @@ class StageFolder:
             if (self.path / path).exists():
                 (target / path).parent.mkdir(parents=True, exist_ok=True)
                 shutil.move(self.path / path, target / path)
+                sync((self.path / path).parent)
         self._say_damaged(f"what there is of it is moved to {target}, and done again")
 
     def _say_damaged(self, outcome: str) -> None:

@@ -38,12 +38,19 @@ def begin_attempt(run_dir: Path) -> None:
     """Make the folders, forget what an earlier attempt was at, and set aside files that are not what was written.
 
     The rollouts of a file that is set aside count as not finished and run again.
+
+    Raises:
+        ArtifactError: the folder cannot be read or written.
     """
+    with artifacts.writing(run_dir):
+        _begin_attempt(run_dir)
+
+
+def _begin_attempt(run_dir: Path) -> None:
     for name in (TRAJECTORIES_DIR_NAME, FAILURES_DIR_NAME, BEGUN_DIR_NAME, RUNNING_DIR_NAME):
         folder = run_dir / name
         folder.mkdir(parents=True, exist_ok=True)
-        for path in folder.glob(f".*{_SUFFIX}.*"):  # a process that was killed while it wrote
-            path.unlink()
+        artifacts.remove_scratch(folder)  # of a process that was killed while it wrote
     if (run_dir / RESET_NAME).exists():
         for path in list_files(run_dir, FAILURES_DIR_NAME):
             path.unlink()
@@ -67,8 +74,9 @@ def reset_failures(run_dir: Path) -> None:
 def forget_begun(run_dir: Path) -> None:
     """Forget which chunks and rollouts are begun. That no rollout is running any more is for the caller to know."""
     for name in (BEGUN_DIR_NAME, RUNNING_DIR_NAME):
-        for path in (run_dir / name).iterdir():
-            path.unlink()
+        for path in artifacts.list_folder(run_dir / name):
+            with artifacts.writing(path):
+                path.unlink()
 
 
 def drop_repeated(run_dir: Path) -> None:
@@ -78,7 +86,10 @@ def drop_repeated(run_dir: Path) -> None:
     ago, or one on a node that had lost its connection.
     """
     seen: set[str] = set()
-    for path in sorted(list_files(run_dir, TRAJECTORIES_DIR_NAME), key=lambda path: path.stat().st_mtime_ns):
+    paths = list_files(run_dir, TRAJECTORIES_DIR_NAME)
+    with artifacts.reading(run_dir):
+        paths.sort(key=lambda path: path.stat().st_mtime_ns)
+    for path in paths:
         ids = _read_ids(path)
         is_new = [rollout_id not in seen for rollout_id in ids]
         seen.update(ids)
@@ -86,12 +97,18 @@ def drop_repeated(run_dir: Path) -> None:
             rest = schemas.read_table(path, schemas.TRAJECTORIES).filter(pa.array(is_new))
             if rest.num_rows:
                 _write(path.parent, rest)
-            path.unlink()
+            with artifacts.writing(path):
+                path.unlink()
 
 
 def list_files(run_dir: Path, name: str) -> list[Path]:
-    """The whole files of one of the folders, in order of their names."""
-    return sorted((run_dir / name).glob(f"*{_SUFFIX}"))
+    """The whole files of one of the folders, in order of their names.
+
+    Raises:
+        ArtifactError: the folder cannot be listed.
+    """
+    paths = artifacts.list_folder(run_dir / name)
+    return [path for path in paths if path.suffix == _SUFFIX and not path.name.startswith(".")]
 
 
 def read_finished_ids(run_dir: Path) -> set[str]:
@@ -105,7 +122,9 @@ def read_successes(run_dir: Path) -> dict[str, frozenset[str]]:
     columns = ["id", "top_k", "question_rank", "question_hits.list.element.rank", *searches]
     successes: dict[str, frozenset[str]] = {}
     for path in list_files(run_dir, TRAJECTORIES_DIR_NAME):
-        for row in pq.ParquetFile(path).read(columns=columns).to_pylist():
+        with artifacts.reading(path):
+            rows = pq.ParquetFile(path).read(columns=columns).to_pylist()
+        for row in rows:
             bar = find_bar(row["top_k"], bool(row["question_hits"]), row["question_rank"])
             successes[row["id"]] = pick_wins(((turn["query"], turn["evidence_rank"]) for turn in row["turns"]), bar)
     return successes
@@ -153,8 +172,9 @@ def begin_rollout(run_dir: Path, rollout_id: str) -> None:
 def end_rollout(run_dir: Path, rollout_id: str) -> bool:
     """Note that a rollout is not being run any more. True if it was."""
     path = _running_path(run_dir, rollout_id)
-    was_running = path.exists()
-    path.unlink(missing_ok=True)
+    with artifacts.writing(path):
+        was_running = path.exists()
+        path.unlink(missing_ok=True)
     return was_running
 
 
@@ -168,7 +188,8 @@ def copy_policy(source_dir: Path, run_dir: Path, policy: str) -> None:
 
 def _is_whole(path: Path) -> bool:
     """Whether a file is what was written: its name says so."""
-    return path.is_file() and path.stem.rpartition("-")[2] == artifacts.compute_file_fingerprint(path)
+    with artifacts.reading(path):
+        return path.is_file() and path.stem.rpartition("-")[2] == artifacts.compute_file_fingerprint(path)
 
 
 def _running_path(run_dir: Path, rollout_id: str) -> Path:
@@ -176,7 +197,8 @@ def _running_path(run_dir: Path, rollout_id: str) -> Path:
 
 
 def _read_ids(path: Path) -> list[str]:
-    return pq.read_table(path, columns=["id"])["id"].to_pylist()
+    with artifacts.reading(path):
+        return pq.read_table(path, columns=["id"])["id"].to_pylist()
 
 
 def _write(folder: Path, table: pa.Table) -> None:

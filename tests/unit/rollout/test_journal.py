@@ -88,7 +88,7 @@ def test_failures_that_are_reset_are_forgotten_by_the_next_attempt_alone(run_dir
 
 
 def test_half_a_file_of_a_killed_process_is_removed(run_dir: Path) -> None:
-    (run_dir / "trajectories" / ".0123.parquet.x7f").write_bytes(b"PAR1")
+    (run_dir / "trajectories" / ".0123.parquet.x7f.unfinished").write_bytes(b"PAR1")
     journal.begin_attempt(run_dir)
     assert list((run_dir / "trajectories").iterdir()) == []
 

@@ -1,0 +1,175 @@
+"""A disk that is full, broken or closed, and memory that is used up, at each access to files in turn."""
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from factories import build_search, build_trajectory
+from file_layer import ERRORS, FileLayer, fail_each_access
+
+from drag_ray import artifacts, checksums, damage, schemas
+from drag_ray.appended_lines import append_line, read_lines
+from drag_ray.artifacts import Identity
+from drag_ray.errors import DragRayError, SearchIndexError
+from drag_ray.rollout import journal
+from drag_ray.search.config import SearchConfig
+from drag_ray.search.index import build_index
+from drag_ray.search.searcher import Searcher
+from drag_ray.stage_folder import StageFolder
+from drag_ray.types import Page
+
+IDENTITY = Identity("format", {"value": 1}, {}, "code")
+OTHER = Identity("format", {"value": 2}, {}, "code")
+
+every_error = pytest.mark.parametrize(
+    ("error", "step"),
+    [pytest.param(error, step, marks=[pytest.mark.slow] if step == 1 else []) for error in ERRORS for step in (1, 9)],
+)
+"""Each access, or each ninth where time counts."""
+
+
+def run_stage(run_dir: Path, identity: Identity = IDENTITY) -> None:
+    """A small stage that is skipped when it has finished."""
+    with StageFolder(run_dir / "format", identity) as folder:
+        if folder.is_finished():
+            return
+        artifacts.write_parquet(folder.path / "rows" / "part.parquet", pa.table({"a": list(range(100))}))
+        artifacts.write_jsonl(folder.path / "rows.jsonl", [{"a": 1}])
+        folder.finish({"rows": 100})
+
+
+def check_stage(run_dir: Path) -> None:
+    """A manifest that can be read is that of whole files."""
+    folder = run_dir / "format"
+    try:
+        manifest = artifacts.read_manifest(folder)
+    except DragRayError:
+        return
+    if manifest is not None:
+        assert damage.find_damage(folder, whole=True) == []
+        assert (folder / "rows" / "part.parquet").exists()
+
+
+@every_error
+def test_a_stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: str, step: int) -> None:
+    assert fail_each_access(tmp_path, monkeypatch, error, lambda folder: folder.mkdir(), run_stage, check_stage, step) > 40
+
+
+@every_error
+def test_a_stage_over_the_work_of_other_options(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: str, step: int) -> None:
+    def prepare(folder: Path) -> None:
+        folder.mkdir()
+        run_stage(folder, OTHER)
+
+    fail_each_access(tmp_path, monkeypatch, error, prepare, run_stage, check_stage, step)
+
+
+@every_error
+def test_a_stage_that_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: str, step: int) -> None:
+    def read(folder: Path) -> None:
+        artifacts.require_manifest(folder / "format")
+        damage.refuse_damage(folder / "format", whole=True)
+
+    def prepare(folder: Path) -> None:
+        folder.mkdir()
+        run_stage(folder)
+
+    fail_each_access(tmp_path, monkeypatch, error, prepare, read, check_stage, step)
+
+
+def build(folder: Path) -> None:
+    build_index(folder / "pages.parquet", folder / "index", SearchConfig(num_shards=1))
+
+
+def prepare_index(folder: Path) -> None:
+    write_pages(folder, "rotor")
+    build(folder)
+    write_pages(folder, "spar")
+
+
+def write_pages(folder: Path, word: str) -> None:
+    pages = [Page(f"{number}.pdf", 1, 1, f"{word} {number}") for number in (2, 1)]
+    artifacts.write_parquet(folder / "pages.parquet", schemas.to_table(pages, schemas.PAGES))
+
+
+def check_index(folder: Path) -> None:
+    """An index that can be opened is whole, and that of the pages."""
+    try:
+        hits = Searcher(folder / "index").search("spar", 5)
+    except SearchIndexError:
+        return
+    assert [hit.file for hit in hits] == ["1.pdf", "2.pdf"]
+    listed = checksums.parse_list((folder / "index" / checksums.LIST_NAME).read_text())
+    assert checksums.find_damage(folder / "index", listed, whole=True) == []
+
+
+@every_error
+def test_an_index_that_is_built(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: str, step: int) -> None:
+    fail_each_access(tmp_path, monkeypatch, error, prepare_index, build, check_index, step)
+
+
+@every_error
+def test_an_index_that_is_opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: str, step: int) -> None:
+    def prepare(folder: Path) -> None:
+        write_pages(folder, "spar")
+        build(folder)
+
+    fail_each_access(tmp_path, monkeypatch, error, prepare, lambda folder: Searcher(folder / "index"), check_index, step)
+
+
+def collect(folder: Path) -> None:
+    """Two rollouts that are run if they have not finished, as a collection does."""
+    journal.begin_attempt(folder)
+    done = journal.read_finished_ids(folder)
+    written = journal.Journal(folder, flush_s=0)
+    for rollout_id in {"a", "b"} - done:
+        journal.begin_rollout(folder, rollout_id)
+        written.add(build_trajectory(build_search("rotor speed", 1), id=rollout_id))
+        journal.end_rollout(folder, rollout_id)
+    written.flush()
+    assert journal.read_trajectories(folder)["id"].to_pylist() == ["a", "b"]
+
+
+def check_journal(folder: Path) -> None:
+    rows = journal.read_trajectories(folder)["id"].to_pylist()
+    assert set(rows) <= {"a", "b"}
+    assert len(rows) == len(set(rows))
+
+
+@every_error
+def test_a_journal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: str, step: int) -> None:
+    def prepare(folder: Path) -> None:
+        journal.begin_attempt(folder)
+        written = journal.Journal(folder, flush_s=0)
+        written.add(build_trajectory(build_search("rotor speed", 1), id="a"))
+        written.flush()
+
+    fail_each_access(tmp_path, monkeypatch, error, prepare, collect, check_journal, step)
+
+
+@every_error
+def test_lines_that_are_appended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: str, step: int) -> None:
+    def append(folder: Path) -> None:
+        number = len(read_lines(folder / "lines.jsonl"))
+        append_line(folder / "lines.jsonl", {"number": number, "text": "x" * 100})
+
+    def check(folder: Path) -> None:
+        numbers = [line["number"] for line in read_lines(folder / "lines.jsonl")]
+        assert numbers == list(range(len(numbers)))
+
+    def prepare(folder: Path) -> None:
+        folder.mkdir()
+        append(folder)
+
+    fail_each_access(tmp_path, monkeypatch, error, prepare, append, check, step)
+
+
+@pytest.mark.parametrize("write", [run_stage, prepare_index, collect], ids=["stage", "index", "journal"])
+def test_the_layer_sees_what_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, write: Callable[[Path], None]) -> None:
+    layer = FileLayer(tmp_path, monkeypatch)
+    write(tmp_path)
+    kinds = {access.partition(" ")[0] for access in layer.accesses}
+    assert {"os.fsync", "os.replace", "write"} <= kinds
+    shutil.rmtree(tmp_path)

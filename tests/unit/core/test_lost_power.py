@@ -1,0 +1,150 @@
+"""A loss of power at any moment: a manifest never outlives its data."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from lost_power import list_losses, record_states
+
+from drag_ray import artifacts, checksums, damage, schemas
+from drag_ray.appended_lines import append_line, read_lines
+from drag_ray.artifacts import Identity
+from drag_ray.errors import DragRayError, SearchIndexError
+from drag_ray.search.config import SearchConfig
+from drag_ray.search.index import build_index, check_files, read_record
+from drag_ray.stage_folder import StageFolder
+from drag_ray.types import Page
+
+
+def run_stage(run_dir: Path, text: str = "row", value: int = 1) -> None:
+    with StageFolder(run_dir / "format", Identity("format", {"value": value}, {}, "code")) as folder:
+        (folder.path / "rows").mkdir(exist_ok=True)
+        artifacts.write_parquet(folder.path / "rows" / "part.parquet", pa.table({"a": [text] * 50}))
+        (folder.path / "native").write_text(text * 50)  # as libraries write, which sync nothing
+        folder.finish({"rows": 50})
+
+
+def find_lies(run_dir: Path) -> str:
+    """What a manifest vouches for and is not there."""
+    try:
+        manifest = artifacts.read_manifest(run_dir / "format")
+    except DragRayError:
+        return "a manifest that cannot be read"
+    found = damage.find_damage(run_dir / "format", whole=True) if manifest else []
+    return checksums.describe_damage(found)
+
+
+def find_index_lies(folder: Path) -> str:
+    index_dir = folder / "index"
+    if not index_dir.exists():
+        return ""
+    try:
+        read_record(index_dir)
+        check_files(index_dir)
+    except SearchIndexError as error:
+        return str(error)
+    listed = checksums.parse_list((index_dir / checksums.LIST_NAME).read_text())
+    return checksums.describe_damage(checksums.find_damage(index_dir, listed, whole=True))
+
+
+def lose_power(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, act: Callable[[Path], object], find: Callable[[Path], str]
+) -> tuple[int, list[str]]:
+    """How many states may be left of an act, and what is wrong with some of them."""
+    root = tmp_path / "run"
+    states = record_states(root, monkeypatch, lambda: act(root))
+    lies: list[str] = []
+    num_states = 0
+    for number, write in list_losses(states, num_random=1):
+        num_states += 1
+        write(tmp_path / "left")
+        lie = find(tmp_path / "left")
+        if lie:
+            lies.append(f"after {number} of {len(states)}: {lie}")
+    return num_states, lies
+
+
+def make_run(tmp_path: Path, *texts: str) -> None:
+    (tmp_path / "run").mkdir()
+    for text in texts:
+        run_stage(tmp_path / "run", text)
+
+
+def test_a_new_stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    make_run(tmp_path)
+    num_states, lies = lose_power(tmp_path, monkeypatch, run_stage, find_lies)
+    assert lies == []
+    assert num_states > 200
+
+
+def test_a_stage_that_goes_on_where_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    make_run(tmp_path)
+    with StageFolder(tmp_path / "run" / "format", Identity("format", {"value": 1}, {}, "code")) as folder:
+        artifacts.write_text(folder.path / "part", "x")
+    assert lose_power(tmp_path, monkeypatch, run_stage, find_lies)[1] == []
+
+
+def mend(run_dir: Path) -> None:
+    """Do a finished stage again in its folder, as one does of which files are damaged."""
+    identity = Identity("format", {"value": 1}, {}, "code")
+    with StageFolder(run_dir / "format", identity, damage.find_damage(run_dir / "format"), mends=True) as folder:
+        artifacts.write_parquet(folder.path / "rows" / "part.parquet", pa.table({"a": ["other"] * 50}))
+        folder.finish({"rows": 50})
+
+
+def test_a_stage_that_is_mended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    make_run(tmp_path, "row")
+    part = Path("format", "rows", "part.parquet")
+    (tmp_path / "run" / part).write_bytes(b"damaged")
+
+    def find(run_dir: Path) -> str:
+        lie = find_lies(run_dir)
+        if not lie and (run_dir / part).exists() and (run_dir / part).read_bytes() == b"damaged":
+            return "damage that nobody knows of"
+        # Until the damaged file is away, the manifest of before says that it is damaged.
+        return "" if lie.startswith(("rows/part.parquet: has 7 bytes", "rows/part.parquet: is missing")) else lie
+
+    assert lose_power(tmp_path, monkeypatch, mend, find)[1] == []
+
+
+def test_a_stage_of_other_options(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    make_run(tmp_path, "row")
+    assert lose_power(tmp_path, monkeypatch, lambda folder: run_stage(folder, "other", 2), find_lies)[1] == []
+
+
+def build(folder: Path) -> None:
+    build_index(folder / "pages.parquet", folder / "index", SearchConfig(num_shards=1))
+
+
+def write_pages(folder: Path, *words: str) -> None:
+    folder.mkdir(exist_ok=True)
+    pages = [Page(f"{word}.pdf", 1, 1, word) for word in words]
+    artifacts.write_parquet(folder / "pages.parquet", schemas.to_table(pages, schemas.PAGES))
+
+
+def test_an_index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_pages(tmp_path / "run", "rotor", "spar")
+    num_states, lies = lose_power(tmp_path, monkeypatch, build, find_index_lies)
+    assert lies == []
+    assert num_states > 100
+
+
+def test_appended_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "run" / "lines.jsonl"
+    path.parent.mkdir()
+    append_line(path, 0)
+
+    def find(folder: Path) -> str:
+        return "" if read_lines(folder / "lines.jsonl") in ([0], [0, 1], [0, 1, 2]) else "other lines"
+
+    assert lose_power(tmp_path, monkeypatch, lambda _: [append_line(path, number) for number in (1, 2)], find)[1] == []
+
+
+@pytest.mark.parametrize("forgotten", ["files", "folders"])
+def test_what_is_not_synced_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, forgotten: str) -> None:
+    """The proof that the test would fail."""
+    sync = artifacts.sync
+    monkeypatch.setattr(artifacts, "sync", lambda path: None if path.is_dir() == (forgotten == "folders") else sync(path))
+    make_run(tmp_path)
+    assert lose_power(tmp_path, monkeypatch, run_stage, find_lies)[1]
