@@ -88,11 +88,12 @@ class _Recorder:
 
 def list_losses(states: list[State], num_random: int, seed: int = 0) -> Iterator[tuple[int, Callable[[Path], None]]]:
     """(number of the state, a function that writes what is left of it into a folder), where of what was not synced nothing is
-    there, all, each name alone, or some at random."""
+    there, all, each name alone in folders that are, or some at random."""
     rng = random.Random(seed)
     for number, state in enumerate(states):
         changes = _list_changes(state)
-        choices = [set[tuple[int, str]](), set(changes), *({change} for change in changes)]
+        folders = {(folder, name) for folder, name in changes if state.seen.get(folder, {}).get(name) in state.seen}
+        choices = [set[tuple[int, str]](), set(changes), *(folders | {change} for change in changes)]
         choices += [set(rng.sample(changes, rng.randint(0, len(changes)))) for _ in range(num_random if changes else 0)]
         for kept in choices:
             for keep_bytes in (0.0, 0.5, 1.0):

@@ -294,7 +294,7 @@ def test_imported_trajectories_are_imported_again(tmp_path: Path, capsys: pytest
     command = ["import", str(source), "--run-dir", str(run_dir), "--agent.query-mode", "rewrite"]
     assert main(command) == 0
     flip(run_dir / "collect" / "trajectories" / "part-00000.parquet")
-    with pytest.raises(DamageError, match=rf"drag-ray import {source} --run-dir {run_dir}"):
+    with pytest.raises(DamageError, match=rf"drag-ray import {source} --from drag --run-dir {run_dir}"):
         run_stage(STAGES["process"], configure(run_dir))
     assert main(command) == 0
     refuse_damage(run_dir / "collect", whole=True)
