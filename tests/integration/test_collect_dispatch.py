@@ -119,6 +119,7 @@ def test_an_engine_that_takes_longer_takes_less(local_ray: None, tmp_path: Path)
     assert more > 1.5 * fewer
 
 
+@pytest.mark.slow
 def test_engines_stay_full_end_together_and_share_a_small_run(local_ray: None, tmp_path: Path) -> None:
     spans = roll_out(tmp_path / "long", num_questions=120, num_awaited=4, num_engines=4, chunk_rollouts=4)
     print(f"tail idle {compute_tail_idle(spans):.3f}, full {compute_fullness(spans):.3f}, {[len(engine) for engine in spans]}")

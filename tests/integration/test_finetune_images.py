@@ -216,6 +216,7 @@ def test_how_it_trains_does_not_change_what_is_learned(run_dir: Path, model_dir:
     assert train_twice(**options) == pytest.approx(plain, rel=1e-3)
 
 
+@pytest.mark.slow
 def test_preferences_that_only_the_images_tell_apart_are_learned(run_dir: Path, model_dir: Path) -> None:
     """Each query is chosen for one picture and rejected for another: who is blind cannot get below ln 2."""
     rows = read_rows(run_dir)
@@ -232,6 +233,7 @@ def test_preferences_that_only_the_images_tell_apart_are_learned(run_dir: Path, 
     assert last["eval_loss"] < math.log(2) / 3
 
 
+@pytest.mark.slow
 def test_replies_that_are_desirable_for_one_picture_alone_are_learned(run_dir: Path, model_dir: Path) -> None:
     """Half of the replies are desirable, and none by itself: who is blind cannot get below 1/2."""
     first, second = read_rows(run_dir)[:2]

@@ -215,6 +215,7 @@ def test_rows_that_cannot_be_learned_are_refused_without_a_restart(tmp_path: Pat
         run_code(STAGES["finetune"], make_config(tmp_path, nano_model, max_length=16), folder)
 
 
+@pytest.mark.slow
 def test_a_training_that_is_not_finite_goes_on_once_from_its_checkpoint_and_publishes_nothing(
     tmp_path: Path, nano_model: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
