@@ -1,12 +1,17 @@
-"""The rollouts of an evaluation: every policy is asked the same questions on the same index."""
+"""The rollouts of an evaluation: every policy is asked the same questions on the same index.
+
+Baselines that need no engine are prepared and searched beside those that do, so that no GPU waits for them.
+"""
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from concurrent.futures import ThreadPoolExecutor, wait
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from drag_ray import schemas
+from drag_ray.agent.config import AgentConfig
 from drag_ray.agent.rollout import Policy, RolloutTask
 from drag_ray.baselines.baseline import Baseline, Need, Sources
 from drag_ray.baselines.best_of import BestOf, BestOfConfig
@@ -28,16 +33,31 @@ from drag_ray.stage_folder import StageFolder
 from drag_ray.types import Question, Trajectory
 
 _SUMMED = ("unfinished", "set_aside", "cost")
+_QUICK_S = 5.0
+"""seconds that a baseline has to fail in before an engine is given work"""
 
 
-def prepare_baselines(sections: EvaluateSections, inputs: Inputs, folder: StageFolder) -> dict[str, Baseline]:
-    """The baselines that are named, with their options and all that they read before any rollout; fits the model that one chooses
-    by.
+@dataclass(frozen=True)
+class RolledOut:
+    """What an evaluation has asked.
+
+    Attributes:
+        trajectories: of each policy, the baselines first but for those beside a policy, which follow it.
+        baselines: by name, prepared.
+        summed: numbers of rollouts that are unfinished or set aside, and what endpoints cost that were asked.
+    """
+
+    trajectories: dict[str, list[Trajectory]]
+    baselines: Mapping[str, Baseline]
+    summed: dict[str, float]
+
+
+def open_sources(sections: EvaluateSections, inputs: Inputs, folder: StageFolder) -> Sources:
+    """What baselines are prepared from; fits the model that one of them chooses by.
 
     Raises:
         ArtifactError: what that is fitted to was not made, or the run's reward model was not merged.
         DataError: that cannot be read.
-        ConfigError: the index lacks what a baseline searches.
     """
     names, reward_model = sections.evaluate.baselines, find_reward_model(inputs.find("finetune"))
     sources = Sources(sections.evaluate, inputs["index"], sections.seed, reward_model)
@@ -45,39 +65,64 @@ def prepare_baselines(sections: EvaluateSections, inputs: Inputs, folder: StageF
         sources = replace(sources, gain_model=folder.path / CHOOSER_DIR_NAME)
         max_questions = sections.evaluate.take(BestOfConfig).max_questions
         fit_chooser(sections.agent, inputs, reward_model, max_questions, sections.seed, folder.path / CHOOSER_DIR_NAME)
-    return {name: BASELINES[name].prepare(sources) for name in names}
+    return sources
 
 
 def start_engines(models: Sequence[ModelPolicy], sections: EvaluateSections, inputs: Inputs, folder: StageFolder) -> None:
-    """Have the engines of the first policies start, where engines are kept, while the baselines are prepared."""
+    """Have the engines of the first policies start, where engines are kept, while the chooser is fitted."""
     sharing = group_by_engine(models)[0]
     prepare_engines(_build_options(sharing, sections, inputs["index"], folder.path), sections.rollout)
 
 
 def roll_out(
     models: Sequence[ModelPolicy],
-    baselines: Mapping[str, Baseline],
+    sources: Sources,
     questions: Sequence[Question],
     sections: EvaluateSections,
-    inputs: Inputs,
+    folder: StageFolder,
+) -> RolledOut:
+    """Ask every policy the questions.
+
+    Raises:
+        DataError: what a baseline reads cannot be read.
+        ConfigError: the index lacks what a baseline searches.
+    """
+    tasks, names = build_plan(questions, (PRESET,), 1, sections.seed), sections.evaluate.baselines
+    with ThreadPoolExecutor(1) as beside:
+        preparing = beside.submit(_prepare, [name for name in names if not BASELINES[name].uses_engine()], sources)
+        searching = beside.submit(lambda: _run_without_engine(preparing.result(), tasks, sections.agent, sources.index_dir))
+        baselines = _prepare([name for name in names if BASELINES[name].uses_engine()], sources)
+        wait([preparing], timeout=_QUICK_S)
+        if preparing.done():
+            preparing.result()
+        with_engine, summed = _run_with_engines(models, baselines, tasks, sections, sources.index_dir, folder)
+        without = searching.result()
+    alone = [name for name in names if BASELINES[name].need is not Need.POLICY]
+    trajectories = {name: (without | with_engine).get(name, []) for name in alone} | with_engine
+    prepared = baselines | preparing.result()
+    return RolledOut(trajectories, {name: prepared[name] for name in names}, summed)
+
+
+def _prepare(names: Sequence[str], sources: Sources) -> dict[str, Baseline]:
+    return {name: BASELINES[name].prepare(sources) for name in names}
+
+
+def _run_with_engines(
+    models: Sequence[ModelPolicy],
+    baselines: Mapping[str, Baseline],
+    tasks: Sequence[RolloutTask],
+    sections: EvaluateSections,
+    index_dir: Path,
     folder: StageFolder,
 ) -> tuple[dict[str, list[Trajectory]], dict[str, float]]:
-    """The trajectories of each policy, the baselines first but for those beside a policy, which follow it, and the numbers of
-    rollouts that are unfinished or set aside, and what endpoints cost that were asked.
-    """
-    tasks = build_plan(questions, (PRESET,), 1, sections.seed)
-    options = BaselineOptions(sections.agent, baselines)
-    alone = [name for name, baseline in baselines.items() if baseline.need is not Need.POLICY]
-    trajectories: dict[str, list[Trajectory]] = {name: [] for name in alone}
-    for name, baseline in baselines.items():
-        if not baseline.uses_engine():
-            trajectories[name] = _run_without_engine(name, options, tasks, inputs["index"])
+    """The trajectories of the models and of the baselines that they write for, one engine after the other, and what is summed."""
+    trajectories: dict[str, list[Trajectory]] = {}
     summed: dict[str, float] = {}
     for number, sharing in enumerate(group_by_engine(models), start=1):
         rollouts_dir = folder.path / ROLLOUTS_DIR_NAME / f"engine{number}"
         plans = {name: plan for model in sharing for name, plan in plan_policy(model, baselines, tasks).items()}
         _take_earlier(sharing, baselines, rollouts_dir, folder)
-        finished, counts = _run_with_engine(sharing, plans, baselines, sections, inputs["index"], rollouts_dir)
+        finished, counts = _run_with_engine(sharing, plans, baselines, sections, index_dir, rollouts_dir)
         trajectories |= finished
         summed |= {name: summed.get(name, 0) + counts[name] for name in _SUMMED if name in counts}
     return trajectories, summed
@@ -107,15 +152,17 @@ def plan_policy(
     return plans
 
 
-def _run_without_engine(name: str, options: BaselineOptions, tasks: Sequence[RolloutTask], index_dir: Path) -> list[Trajectory]:
+def _run_without_engine(
+    baselines: Mapping[str, Baseline], tasks: Sequence[RolloutTask], agent: AgentConfig, index_dir: Path
+) -> dict[str, list[Trajectory]]:
     """Without an engine there is no need of actors: one search a question."""
-    questions = [task.question.question for task in tasks]
-    rollouts = build_rollouts(name, options, Searcher(index_dir / "search_index"), questions=questions)
+    options, questions = BaselineOptions(agent, baselines), [task.question.question for task in tasks]
 
-    async def run_all() -> list[Trajectory]:
+    async def run_all(name: str) -> list[Trajectory]:
+        rollouts = build_rollouts(name, options, Searcher(index_dir / "search_index"), questions=questions)
         return [await rollouts.run(replace(task, baseline=name)) for task in tasks]
 
-    return asyncio.run(run_all())
+    return {name: asyncio.run(run_all(name)) for name in baselines}
 
 
 def _run_with_engine(

@@ -19,7 +19,7 @@ from drag_ray.evaluate.question_weights import FoundWeight, apply_found_weights
 from drag_ray.evaluate.questions import check_weighable, draw_held_out, draw_validation
 from drag_ray.evaluate.results import compute_results
 from drag_ray.evaluate.reuse import list_earlier_judgements
-from drag_ray.evaluate.rollouts import prepare_baselines, roll_out, start_engines
+from drag_ray.evaluate.rollouts import open_sources, roll_out, start_engines
 from drag_ray.inputs import Inputs
 from drag_ray.search.searcher import Searcher
 from drag_ray.stage_folder import StageFolder
@@ -47,8 +47,8 @@ def run(sections: EvaluateSections, inputs: Inputs, folder: StageFolder) -> dict
     questions = draw_held_out(settings, inputs, sections.seed)
     weighed = draw_validation(inputs) if check_weighable(settings, sections.agent) else []
     start_engines(models, sections, inputs, folder)
-    baselines = prepare_baselines(sections, inputs, folder)
-    trajectories, summed = roll_out(models, baselines, [*questions, *weighed], sections, inputs, folder)
+    rolled_out = roll_out(models, open_sources(sections, inputs, folder), [*questions, *weighed], sections, folder)
+    trajectories, baselines = rolled_out.trajectories, rolled_out.baselines
     weights: dict[str, FoundWeight] = {}
     if weighed:
         index = Searcher(inputs["index"] / "search_index")
@@ -74,7 +74,7 @@ def run(sections: EvaluateSections, inputs: Inputs, folder: StageFolder) -> dict
     write_comparison(folder.path, comparison, results, trajectories, context, settings.num_examples, inputs["index"])
     print(f"report: {(folder.path / REPORT_NAME).resolve()}")
     first_hits = {f"first_hits_{name}": sum(result.is_first_hit for result in rows) for name, rows in results.items()}
-    return {"questions": len(questions), "policies": len(trajectories), **summed, **judged, **first_hits}
+    return {"questions": len(questions), "policies": len(trajectories), **rolled_out.summed, **judged, **first_hits}
 
 
 def _apply_judge(
