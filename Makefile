@@ -1,7 +1,7 @@
 # Every target does its own set-up; a second run skips what is done.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help setup demo serve test check lint unit integration slow gpu bench lock clean
+.PHONY: help setup demo serve test check lint unit integration slow gpu bench lock audit sbom clean
 
 # Without compiled bytecode each of the many processes would spend most of a minute on imports.
 unexport PYTHONDONTWRITEBYTECODE
@@ -60,10 +60,21 @@ bench: setup ## the benchmarks; results go to benchmarks/results
 	@for file in benchmarks/bench_*.py; do echo "== $$file"; $(BIN)/python $$file || exit 1; done
 
 lock: ## resolve runtime_env/*.in into the pinned lists
-	@for name in cpu gpu dev; do \
+	@for name in cpu gpu dev audit; do \
 	  constraint=$$([ $$name = dev ] && echo "--constraint runtime_env/cpu.txt"); \
 	  $(BIN)/python -m uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-annotate \
 	    --override runtime_env/overrides.txt $$constraint runtime_env/$$name.in -o runtime_env/$$name.txt || exit 1; \
+	done
+
+audit: setup ## look the pinned packages up among known vulnerabilities; fails too where that cannot be done
+	@$(BIN)/python runtime_env/audit.py
+
+sbom: setup ## a bill of materials (CycloneDX) of each pinned list, in dist/
+	@mkdir -p dist
+	@for name in cpu gpu dev; do \
+	  $(BIN)/python -m uv run --quiet --no-project --isolated --with-requirements runtime_env/audit.txt \
+	    cyclonedx-py requirements runtime_env/$$name.txt --output-reproducible --output-file dist/sbom-$$name.json || exit 1; \
+	  echo dist/sbom-$$name.json; \
 	done
 
 clean: ## remove .venv and caches; runs/ stays

@@ -19,6 +19,7 @@ from drag_ray.errors import ConfigError
 SECRET_ERROR = "secret"
 """The type of a validation error whose input may be a secret, so that it is not repeated."""
 _ARGPARSE_PREFIX = "error parsing CLI: "
+_MAX_LINE_CHARS = 10_000
 _UNKNOWN = "unrecognized arguments: "
 
 
@@ -136,7 +137,11 @@ class _Options(BaseSettings):
 
 def _read_toml(path: Path) -> dict[str, Any]:
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
+        text = path.read_text(encoding="utf-8")
+        longest = max(map(len, text.splitlines()), default=0)
+        if longest > _MAX_LINE_CHARS:  # for keys of thousands of parts the parser takes quadratic time
+            raise ValueError(f"a line of {longest:,} characters, at most {_MAX_LINE_CHARS:,} are read")
+        return tomllib.loads(text)
     except FileNotFoundError:
         raise ConfigError(f"--config {path}: no such file. Shipped configurations are in jobs/configs/.") from None
     except (OSError, ValueError, RecursionError) as error:

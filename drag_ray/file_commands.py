@@ -1,6 +1,7 @@
 """Commands about what lies on disk, which need no Ray: look at trajectories and training rows, take trajectories in and out."""
 
 import argparse
+import math
 import os
 import shutil
 import sys
@@ -183,10 +184,17 @@ def _compare(argv: Sequence[str]) -> None:
 
 
 def _add_report_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--prompt-price", type=float, default=0.0, help="price of a million tokens read, for the cost")
-    parser.add_argument("--completion-price", type=float, default=0.0, help="price of a million tokens written")
+    parser.add_argument("--prompt-price", type=_read_price, default=0.0, help="price of a million tokens read, for the cost")
+    parser.add_argument("--completion-price", type=_read_price, default=0.0, help="price of a million tokens written")
     help_text = "a folder to write the report into, as evaluate does (report.html, report.md, comparison.json, results.jsonl)"
     parser.add_argument("--report", type=Path, default=None, metavar="FOLDER", help=help_text)
+
+
+def _read_price(text: str) -> float:
+    price = float(text)
+    if not 0 <= price < math.inf:
+        raise argparse.ArgumentTypeError(f"got {text!r}, expected a finite number that is not negative")
+    return price
 
 
 def _verify(argv: Sequence[str]) -> None:

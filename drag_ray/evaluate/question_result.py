@@ -39,6 +39,7 @@ class QuestionResult:
 
     Ranks are 1-based, of the best evidence page, None beyond `depth`; `evidence_ranks` are those of all `num_evidence` pages that
     the first search has within `depth`, in order; `sequence_rank` is that in the rollout's page sequence (see `page_sequence`).
+    `num_partial_searches` counts those that left out costly parts of their query (`search.max_query_ms`).
     `num_empty_queries` counts the searches that asked for nothing, or added nothing to the question, `num_repeated_queries` those
     with a query that the rollout had made before, whatever its spaces and case.  `duration_s` is from the start of the rollout to
     its end, beside all others of its engine.
@@ -66,6 +67,7 @@ class QuestionResult:
     num_iterations: int = 0
     num_searches: int = 0
     num_failed_searches: int = 0
+    num_partial_searches: int = 0
     num_empty_queries: int = 0
     num_repeated_queries: int = 0
     num_format_errors: int = 0

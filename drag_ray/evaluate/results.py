@@ -73,6 +73,7 @@ def _count_replies(turns: Sequence[Turn]) -> dict[str, Any]:
         "num_iterations": len(turns),
         "num_searches": len(searches),
         "num_failed_searches": sum(bool(turn.error) for turn in searches),
+        "num_partial_searches": sum(turn.partial_search for turn in searches),
         "num_empty_queries": queries.count(""),
         "num_repeated_queries": len(queries) - len(set(queries)),
         "num_format_errors": sum(turn.action is ActionKind.INVALID for turn in turns),

@@ -7,7 +7,7 @@ from drag_ray.evaluate.question_result import QuestionResult, ToolUse
 
 
 def build_query_measures() -> list[Measure]:
-    """How often a rollout asks for nothing new. Failed rollouts are left out, and those without what is counted."""
+    """How often a rollout asks for nothing new, or too much. Failed rollouts are left out, and those without what is counted."""
 
     def measure(
         name: str, label: str, definition: str, count: Callable[[QuestionResult], int], total: Callable[[QuestionResult], int]
@@ -35,6 +35,13 @@ def build_query_measures() -> list[Measure]:
             "Repeated queries",
             "share of the searches of a rollout whose query it had made before",
             lambda r: r.num_repeated_queries,
+            lambda r: r.num_searches,
+        ),
+        measure(
+            "partial_searches",
+            "Partial searches",
+            "share of the searches of a rollout that left out parts of a query that would cost more than search.max_query_ms",
+            lambda r: r.num_partial_searches,
             lambda r: r.num_searches,
         ),
         measure(

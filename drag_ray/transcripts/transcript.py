@@ -31,7 +31,8 @@ class Exchange:
             where = f"evidence at rank {turn.evidence_rank}" + ("" if turn.rank_score > 0 else ", not shown")
         else:
             where = f"no evidence among the first {depth}" if turn.hits else "no hit"
-        return f"{where}, reward {turn.rank_score:.2f}"
+        left_out = ", without the costly parts of the query (search.max_query_ms)" if turn.partial_search else ""
+        return f"{where}{left_out}, reward {turn.rank_score:.2f}"
 
 
 @dataclass(frozen=True, slots=True)

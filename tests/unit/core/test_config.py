@@ -1,11 +1,12 @@
 """Options: three sources, and errors that say which of them was wrong."""
 
+import math
 import re
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from pydantic import BaseModel, SecretStr
+from pydantic import BaseModel, SecretStr, ValidationError
 
 from drag_ray.config import load
 from drag_ray.errors import ConfigError
@@ -46,7 +47,8 @@ def test_lists_and_paths_come_from_the_command_line() -> None:
         ('run_dir = ""\n', r"run\.toml: run_dir: .*for example runs/mine.*got ''"),
         ("not toml", r"not a readable TOML file"),
         (f"run_dir = {'9' * 5_000}", r"not a readable TOML file"),
-        (f"run_dir = {'[' * 50_000}", r"not a readable TOML file"),
+        (f"run_dir = {'[' * 5_000}", r"not a readable TOML file"),
+        (f"a{'.b' * 20_000} = 1", r"not a readable TOML file \(a line of 40,005 characters, at most 10,000"),
     ],
 )
 def test_a_wrong_file_names_the_key_the_file_and_what_is_allowed(tmp_path: Path, text: str, message: str) -> None:
@@ -102,3 +104,19 @@ def list_options(config_type: type[BaseModel], section: str = "") -> Iterator[tu
         yield f"{section}{name}", field.annotation
         if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel):
             yield from list_options(field.annotation, f"{section}{name}.")
+
+
+def test_no_option_takes_an_infinite_number() -> None:
+    def list_numbers(config_type: type[BaseModel]) -> Iterator[tuple[type[BaseModel], str]]:
+        for name, field in config_type.model_fields.items():
+            if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel):
+                yield from list_numbers(field.annotation)
+            elif "float" in str(field.annotation):
+                yield config_type, name
+
+    numbers = set(list_numbers(RunConfig))
+    assert len(numbers) > 30
+    for config_type, name in numbers:
+        for value in (math.inf, -math.inf, math.nan):
+            with pytest.raises(ValidationError):
+                config_type.__pydantic_validator__.validate_assignment(config_type.model_construct(), name, value)

@@ -99,3 +99,11 @@ def test_colours_are_for_terminals_whose_user_wants_them(
     monkeypatch.setenv("NO_COLOR", "1")
     main(["show", trajectories])
     assert "\033[" not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("price", ["inf", "nan", "-1", "1e999"])
+@pytest.mark.parametrize("option", ["--prompt-price", "--completion-price"])
+def test_a_price_is_a_finite_number(option: str, price: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["compare", "a", "b", f"{option}={price}"])
+    assert f"got {price!r}, expected a finite number that is not negative" in capsys.readouterr().err

@@ -152,6 +152,12 @@ def test_empty_repeated_and_unreadable_replies_are_counted():
     assert [m.compute(silent) for m in build_measures({"base": [silent]}) if m.name == "empty_queries"] == [None]
 
 
+def test_searches_that_left_out_parts_of_their_query_are_counted():
+    turns = (dataclasses.replace(build_search("rotor"), partial_search=True), build_search("speed"), build_answer())
+    result = compute_result(build_trajectory(*turns))
+    assert {m.name: m.compute(result) for m in build_measures({"base": [result]})}["partial_searches"] == 1 / 2
+
+
 def test_a_line_of_results_is_read_as_it_was_written():
     question = build_question(evidence=(EVIDENCE, Evidence("b.pdf", 2)))
     written = compute_result(

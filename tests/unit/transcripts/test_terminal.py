@@ -27,6 +27,12 @@ def test_a_transcript_tells_the_whole_rollout() -> None:
     assert lines[-1] == "found, best rank 2, ended by answer; 4 turns, 8 tokens, 1.0 s"
 
 
+def test_a_search_that_left_out_parts_of_its_query_says_so() -> None:
+    turns = (dataclasses.replace(FOUND.turns[0], partial_search=True), *FOUND.turns[1:])
+    text = "".join(PLAIN.format_transcript(build_transcript("tuned", dataclasses.replace(FOUND, turns=turns))))
+    assert text.count("not shown, without the costly parts of the query (search.max_query_ms)") == 1
+
+
 def test_an_expanded_question_is_shown_with_what_was_added_and_what_it_finds_alone() -> None:
     rollout = dataclasses.replace(FOUND, query_mode="expand", question_weight=2.0)
     lines = PLAIN.format_transcript(build_transcript("", rollout)).splitlines()

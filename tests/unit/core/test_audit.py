@@ -1,0 +1,45 @@
+"""`make audit`: known vulnerabilities are told, and so is what could not be checked."""
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from audit import LISTS, audit
+
+ROOT = Path(__file__).parents[3] / "runtime_env"
+
+
+def say(text: str, status: int = 0) -> list[str]:
+    """A command that writes this, in the place of pip-audit."""
+    return [sys.executable, "-c", f"import sys; print({text!r}, file=sys.{'stderr' if status else 'stdout'}); sys.exit({status})"]
+
+
+def report(**package: Any) -> str:
+    return json.dumps({"dependencies": [{"name": "uv", "version": "1.0", "vulns": []}, package]})
+
+
+@pytest.mark.parametrize(
+    ("command", "problems"),
+    [
+        (say(report(name="x", version="1.0", vulns=[])), []),
+        (
+            say(report(name="x", version="1.0", vulns=[{"id": "CVE-1", "fix_versions": []}])),
+            ["x 1: C, mended in no version"],
+        ),
+        (say(report(name="x", version="1.0", vulns=[{"id": "A", "fix_versions": ["2", "3"]}])), ["x 1.0: A, mended in 2, 3"]),
+        (say(report(name="x", skip_reason="not on PyPI")), ["NOT CHECKED: x: not on PyPI"]),
+        (say("first\nno network", 1), ["NOT CHECKED: cpu.txt against https://api.osv.dev (no network)"]),
+        (say("[]"), ["NOT CHECKED: cpu.txt against https://api.osv.dev (exit status 0)"]),
+    ],
+)
+def test_what_is_known_and_what_was_not_checked_is_told(command: list[str], problems: list[str]) -> None:
+    assert audit(ROOT / "cpu.txt", command) == problems
+
+
+def test_every_pinned_list_is_looked_up_and_pins_by_hash() -> None:
+    assert {path.stem for path in ROOT.glob("*.in")} == set(LISTS)
+    for name in LISTS:
+        entries = (ROOT / f"{name}.txt").read_text().replace("\\\n", "").splitlines()
+        assert [entry for entry in entries if "==" not in entry or "--hash=sha256:" not in entry] == []
