@@ -26,7 +26,7 @@ def report(**package: Any) -> str:
         (say(report(name="x", version="1.0", vulns=[])), []),
         (
             say(report(name="x", version="1.0", vulns=[{"id": "CVE-1", "fix_versions": []}])),
-            ["x 1: C, mended in no version"],
+            ["x 1.0: CVE-1, mended in no version"],
         ),
         (say(report(name="x", version="1.0", vulns=[{"id": "A", "fix_versions": ["2", "3"]}])), ["x 1.0: A, mended in 2, 3"]),
         (say(report(name="x", skip_reason="not on PyPI")), ["NOT CHECKED: x: not on PyPI"]),
