@@ -184,8 +184,12 @@ def _compare(argv: Sequence[str]) -> None:
 
 
 def _add_report_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--prompt-price", type=_read_price, default=0.0, help="price of a million tokens read, for the cost")
-    parser.add_argument("--completion-price", type=_read_price, default=0.0, help="price of a million tokens written")
+    parser.add_argument(
+        "--prompt-price", type=_read_price, default=0.0, help="price of a million tokens read; as recorded when left out"
+    )
+    parser.add_argument(
+        "--completion-price", type=_read_price, default=0.0, help="price of a million tokens written; an endpoint keeps its own"
+    )
     help_text = "a folder to write the report into, as evaluate does (report.html, report.md, comparison.json, results.jsonl)"
     parser.add_argument("--report", type=Path, default=None, metavar="FOLDER", help=help_text)
 

@@ -61,6 +61,7 @@ class Comparison:
     incidents: dict[str, Incidents]
     question_ids: tuple[str, ...]
     first_search_ranks: dict[str, tuple[int | None, ...]]
+    prices: Prices = NO_PRICES
 
     @property
     def num_questions(self) -> int:
@@ -136,6 +137,7 @@ def compare(
         incidents={policy: _count_incidents(policy_results) for policy, policy_results in aligned.items()},
         question_ids=tuple(result.question_id for result in some),
         first_search_ranks={policy: tuple(r.first_search_rank for r in rs) for policy, rs in aligned.items()},
+        prices=prices,
     )
 
 

@@ -10,9 +10,11 @@ from drag_ray.agent.config import AgentConfig
 from drag_ray.baselines.baseline import Need
 from drag_ray.baselines.question import RawQuestion
 from drag_ray.baselines.registry import BASELINES, BaselineName, BaselineSections, describe_baselines
+from drag_ray.baselines.rerank import Rerank
 from drag_ray.config import BaseConfig, Sections
 from drag_ray.engine.config import EngineConfig
 from drag_ray.rollout.config import RolloutConfig
+from drag_ray.search.config import RerankConfig
 
 TEST: Literal["test"] = "test"
 VALIDATION: Literal["validation"] = "validation"
@@ -76,10 +78,15 @@ class EvaluateSections(Sections):
     evaluate: EvaluateConfig
 
     def list_sources(self) -> dict[str, Path]:
-        """The adapters that are compared."""
+        """The adapters that are compared, and the model that orders rankings anew, if it lies in a folder."""
         folders = [entry.partition("=")[2] for entry in self.evaluate.adapters]
         folders += [model.adapter for model in self.evaluate.models.values()]
-        return self.engine.list_sources() | {f"evaluate.adapters {folder}": Path(folder) for folder in folders if folder}
+        adapters = {f"evaluate.adapters {folder}": Path(folder) for folder in folders if folder}
+        model = self.evaluate.take(RerankConfig).model if Rerank.name in self.evaluate.baselines else ""
+        reranker = Path(model).expanduser()
+        return (
+            self.engine.list_sources() | adapters | ({"evaluate.rerank.model": reranker} if model and reranker.is_dir() else {})
+        )
 
     def list_unread(self) -> tuple[str, ...]:
         """The rows of training tell nothing about the test questions, unless something is to be found or learned with these."""

@@ -22,6 +22,11 @@ class Prices:
         """The prices of a policy."""
         return self.own.get(policy, self)
 
+    def fill(self, recorded: "Prices") -> "Prices":
+        """These prices, and those of `recorded` where they say nothing; policies keep their own."""
+        known = self if self.are_known else recorded
+        return Prices(known.prompt, known.completion, {**recorded.own, **self.own})
+
     @property
     def are_known(self) -> bool:
         """True if a rollout can be priced."""

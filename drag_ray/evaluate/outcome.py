@@ -13,6 +13,7 @@ from drag_ray.damage import refuse_damage
 from drag_ray.errors import DataError
 from drag_ray.evaluate.comparison import Comparison
 from drag_ray.evaluate.context import ReportContext, read_context
+from drag_ray.evaluate.effort import Prices
 from drag_ray.evaluate.examples import choose_examples
 from drag_ray.evaluate.judgements import JUDGE_DIR_NAME, Judgements, read_judgements
 from drag_ray.evaluate.markdown import format_markdown
@@ -61,6 +62,13 @@ class Outcome:
     def subject(self) -> str:
         """The policy whose gain was in question."""
         return self.comparison["subject"]
+
+    @property
+    def prices(self) -> Prices:
+        """The prices that costs were reckoned at, those of endpoints among them; none in one of an earlier version."""
+        recorded = self.comparison.get("prices", {})
+        own = {policy: Prices(terms["prompt"], terms["completion"]) for policy, terms in recorded.get("own", {}).items()}
+        return Prices(recorded.get("prompt", 0.0), recorded.get("completion", 0.0), own)
 
     def list_values(self) -> dict[str, dict[str, float | None]]:
         """The value that was recorded of each measure for each policy."""

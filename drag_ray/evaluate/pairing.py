@@ -42,7 +42,7 @@ def compare_evaluations(
     Args:
         first: the evaluation called A.
         second: the evaluation called B.
-        prices: of tokens.
+        prices: of tokens; those that were recorded of a policy where they are not known, and of one with its own in any case.
         num_resamples: bootstrap resamples and permutations.
         seed: of both.
         report_dir: where the whole report is written, if it is.
@@ -73,7 +73,7 @@ def compare_evaluations(
         baseline,
         subject,
         split=" and ".join(splits),
-        prices=prices,
+        prices=Prices(prices.prompt, prices.completion, _find_own_prices(prices, outcomes, chosen)),
         confidence=CONFIDENCE,
         num_resamples=num_resamples,
         seed=seed,
@@ -84,6 +84,15 @@ def compare_evaluations(
         index_dir = find_index(next(iter(outcomes.values())).path)
         write_comparison(report_dir, comparison, results, trajectories, context, NUM_EXAMPLES, index_dir)
     return comparison, context
+
+
+def _find_own_prices(
+    prices: Prices, outcomes: Mapping[str, Outcome], chosen: Mapping[str, Mapping[str, Sequence[Trajectory]]]
+) -> dict[str, Prices]:
+    """The price of each policy, whose evaluations may have reckoned at different ones."""
+    filled = {label: prices.fill(outcome.prices) for label, outcome in outcomes.items()}
+    found = {name: filled[label].find(name.removeprefix(f"{label}:")) for label, some in chosen.items() for name in some}
+    return {name: Prices(own.prompt, own.completion) for name, own in found.items() if own.are_known}
 
 
 def _read_shared_judgements(outcomes: Mapping[str, Outcome]) -> dict[str, Judgements]:

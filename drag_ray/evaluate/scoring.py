@@ -44,7 +44,7 @@ def score_evaluation(
     Args:
         path: its folder, or a run.
         terms: what counts as shown, and how deep rankings are looked at.
-        prices: of tokens.
+        prices: of tokens; those that were recorded where they are not known.
         measures: names of those to show; all when empty.
         report_dir: where the whole report under these terms is written, if it is, and what a judge says is kept.
         judge: who judges the answers now; without one, what was said of them when the evaluation ran is taken.
@@ -74,7 +74,7 @@ def score_evaluation(
         outcome.baseline,
         outcome.subject,
         split=recorded["split"],
-        prices=prices,
+        prices=prices.fill(outcome.prices),
         confidence=recorded["confidence"],
         num_resamples=recorded["num_resamples"],
         seed=recorded["seed"],

@@ -404,7 +404,6 @@ def test_requests_are_told_to_come_back_while_an_engine_is_replaced(endpoint: En
     assert set(answers[:-1]) == {(503, "30")}
     searched = httpx.post(f"{endpoint.url}/v1/search", json={"question": ASKED}, headers=headers, timeout=300)
     assert searched.status_code == 200
-    logs = "".join(path.read_text(errors="replace") for path in endpoint.ray_dir.rglob("serve/*.log"))
-    assert "the engine has died: requests are told to come back (503)" in logs
-    assert "no engine runs: requests are told to come back (503)" in logs
-    assert "1 engine(s) run again" in logs
+    logs = "".join(path.read_text(errors="replace") for path in endpoint.ray_dir.rglob("worker-*.err"))
+    for said in ("the engine has died: requests", "no engine runs: requests", "1 engine(s) run again"):
+        assert said in logs

@@ -8,6 +8,7 @@ from evaluation_cases import CONTEXT, Ranks, build_questions, build_rollouts
 from drag_ray.artifacts import Identity
 from drag_ray.evaluate.comparison import compare
 from drag_ray.evaluate.config import JudgeConfig
+from drag_ray.evaluate.effort import NO_PRICES, Prices
 from drag_ray.evaluate.judgements import JUDGE_DIR_NAME, judge_answers
 from drag_ray.evaluate.outcome import write_comparison, write_rollouts
 from drag_ray.evaluate.results import compute_results
@@ -15,12 +16,12 @@ from drag_ray.stage_folder import StageFolder
 from drag_ray.types import Question, Trajectory
 
 
-def write_evaluation(path: Path, ranks: Ranks, questions: Sequence[Question] = ()) -> Path:
+def write_evaluation(path: Path, ranks: Ranks, questions: Sequence[Question] = (), prices: Prices = NO_PRICES) -> Path:
     """A finished evaluation of rollouts with the evidence at these ranks."""
     questions = questions or build_questions(len(next(iter(ranks.values()))))
     asked = {question.id for question in questions}
     rollouts = {policy: [t for t in some if t.question_id in asked] for policy, some in build_rollouts(ranks).items()}
-    return finish_evaluation(path, rollouts, questions)
+    return finish_evaluation(path, rollouts, questions, prices=prices)
 
 
 def finish_evaluation(
@@ -28,10 +29,11 @@ def finish_evaluation(
     rollouts: Mapping[str, Sequence[Trajectory]],
     questions: Sequence[Question],
     judge: JudgeConfig | None = None,
+    prices: Prices = NO_PRICES,
 ) -> Path:
     """A finished evaluation of these rollouts, with the first policy as its baseline and the last as its subject."""
     results = compute_results(rollouts, questions)
-    comparison = compare(results, next(iter(rollouts)), num_resamples=200)
+    comparison = compare(results, next(iter(rollouts)), num_resamples=200, prices=prices)
     with StageFolder(path, Identity("evaluate", {}, {}, "code")) as folder:
         if judge:
             judge_answers(rollouts, judge, path / JUDGE_DIR_NAME)

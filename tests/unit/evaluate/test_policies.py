@@ -219,3 +219,11 @@ def test_a_model_behind_an_endpoint_takes_no_adapter_of_the_run(run_dir: Path, h
     sections = configure("--engine.backend", "openai", "--engine.endpoint.address", "http://a")
     with pytest.raises(ConfigError, match=r"takes no adapter.*evaluate\.models"):
         choose_models(sections, run_dir / "finetune", has_gpu=has_gpu)
+
+
+def test_a_reranker_in_a_folder_is_a_source_of_an_evaluation_that_asks_it(tmp_path: Path) -> None:
+    named = ("--evaluate.rerank.model", str(tmp_path))
+    assert configure("--evaluate.baselines", '["rerank"]', *named).list_sources() == {"evaluate.rerank.model": tmp_path}
+    assert configure(*named).list_sources() == {}
+    other = configure("--evaluate.baselines", '["rerank"]', "--evaluate.rerank.model", "BAAI/bge-reranker-v2-m3")
+    assert other.list_sources() == {}

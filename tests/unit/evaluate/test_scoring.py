@@ -10,8 +10,9 @@ from finished_cases import write_evaluation
 from drag_ray import artifacts, schemas
 from drag_ray.cli import main
 from drag_ray.errors import ArtifactError, ConfigError, DamageError, DataError
-from drag_ray.evaluate.effort import NO_PRICES
+from drag_ray.evaluate.effort import NO_PRICES, Prices
 from drag_ray.evaluate.outcome import read_outcome
+from drag_ray.evaluate.pairing import Side, compare_evaluations
 from drag_ray.evaluate.rescoring import Terms, rescore
 from drag_ray.evaluate.results import compute_result
 from drag_ray.evaluate.scoring import score_collection, score_evaluation
@@ -129,3 +130,22 @@ def test_the_command_scores_a_collection(tmp_path: Path, capsys: pytest.CaptureF
     assert "MRR      0.500 -> 0.500 [0.500..0.500]" in capsys.readouterr().out
     assert main(["score", str(tmp_path)]) == 1
     assert "no rollout of a question with evidence" in capsys.readouterr().err
+
+
+def test_costs_are_reckoned_at_the_prices_that_were_recorded_and_an_endpoint_keeps_its_own(tmp_path: Path) -> None:
+    recorded = Prices(1.0, 2.0, own={"tuned": Prices(10.0, 40.0)})
+    path = write_evaluation(tmp_path / "evaluate", RANKS, prices=recorded)
+    assert read_outcome(path).prices == recorded
+
+    def find_costs(prices: Prices) -> dict[str, float]:
+        parts = score_evaluation(path, Terms(), prices, report_dir=tmp_path / "again")
+        assert parts
+        efforts = json.loads((tmp_path / "again" / "comparison.json").read_text())["efforts"]
+        return {policy: effort["cost_per_solved"]["value"] for policy, effort in efforts.items()}
+
+    kept, changed = find_costs(NO_PRICES), find_costs(Prices(2.0, 4.0))
+    assert kept["base"] > 0
+    assert changed == pytest.approx({"base": 2 * kept["base"], "tuned": kept["tuned"]})
+    compared, _ = compare_evaluations(Side(path, ("base",)), Side(path, ("tuned",)), NO_PRICES, num_resamples=200)
+    costs = {policy: effort.cost_per_solved.value for policy, effort in compared.efforts.items()}
+    assert costs == pytest.approx({f"{side}:{policy}": kept[policy] for side, policy in (("A", "base"), ("B", "tuned"))})
