@@ -65,7 +65,7 @@ def roll_out(model: str, index_dir: str, results: Connection) -> None:
             drawn = await engine(request)
             text = REPLIES[sum(message["role"] == "assistant" for message in request.messages)]
             tokens = tuple(tokenizer(text, add_special_tokens=False)["input_ids"])
-            return replace(drawn, text=text, completion_token_ids=tokens, completion_logprobs=())
+            return replace(drawn, text=text, completion_token_ids=tokens, completion_logprobs=(), finish_reason="stop")
 
         searcher = Searcher(Path(index_dir))
         environment = SearchEnvironment(searcher, AGENT.top_k, AGENT.depth)

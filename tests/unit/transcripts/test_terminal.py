@@ -2,6 +2,7 @@ import dataclasses
 from pathlib import Path
 
 import pytest
+from factories import build_answer, build_call, build_trajectory
 from transcript_cases import FAILED, FOUND, MISSED
 
 from drag_ray.transcripts.listing import read_listing
@@ -31,6 +32,16 @@ def test_a_search_that_left_out_parts_of_its_query_says_so() -> None:
     turns = (dataclasses.replace(FOUND.turns[0], partial_search=True), *FOUND.turns[1:])
     text = "".join(PLAIN.format_transcript(build_transcript("tuned", dataclasses.replace(FOUND, turns=turns))))
     assert text.count("not shown, without the costly parts of the query (search.max_query_ms)") == 1
+
+
+def test_calls_of_tools_are_shown_with_what_they_returned() -> None:
+    calls = (build_call(), build_call(tool_error="no file \x1b[2J"))
+    text = PLAIN.format_transcript(build_transcript("tuned", build_trajectory(*calls, build_answer())))
+    lines = text.splitlines()
+    assert "1. tool  2 tokens, 0.8 s" in lines
+    assert '   grep {"file": "manual.pdf", "text": "rpm"}' in lines
+    assert "   Results of step 2: 0 pages." in lines
+    assert "\x1b" not in text
 
 
 def test_an_expanded_question_is_shown_with_what_was_added_and_what_it_finds_alone() -> None:
