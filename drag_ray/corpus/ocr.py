@@ -1,5 +1,6 @@
 """Text of an image, read by RapidOCR (PP-OCR models on ONNX Runtime, which come with its package)."""
 
+from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
@@ -15,6 +16,27 @@ MAX_PIXELS = 2_000_000
 cost time and memory (0.8 GB at this size) and read no better."""
 # Upright pages were read with a mean confidence of 0.97 and more, pages that stood on their head with 0.63 and less.
 _LOW_CONFIDENCE = 0.8
+
+
+@dataclass(frozen=True, slots=True)
+class TextBox:
+    """A piece of text of an image, and the upright box around it in pixels from the upper left corner."""
+
+    text: str
+    left: float
+    top: float
+    right: float
+    bottom: float
+
+
+def locate(image: Image.Image) -> list[list[TextBox]]:
+    """The pieces of text of an upright RGB image: rows from top to bottom, and in each the boxes from left to right.
+
+    Raises:
+        DataError: the engine fails on this image.
+    """
+    found = _detect(np.ascontiguousarray(np.asarray(image)[:, :, ::-1]))
+    return _group_rows(found.boxes, found.txts) if found.txts else []
 
 
 def recognise(image: Image.Image) -> str:
@@ -35,17 +57,22 @@ def recognise(image: Image.Image) -> str:
 
 def _read(bgr: np.ndarray) -> tuple[str, float]:
     """Text and mean confidence of its lines, 0 to 1."""
+    found = _detect(bgr)
+    if not found.txts:
+        return "", 0.0
+    return _join_lines(found.boxes, found.txts), float(np.mean(found.scores))
+
+
+def _detect(bgr: np.ndarray) -> Any:
+    """RapidOCR's `RapidOCROutput`."""
     from cv2 import error as OpenCVError  # noqa: N812
     from rapidocr.inference_engine.onnxruntime.main import ONNXRuntimeError
 
     try:
-        found = _load_engine()(bgr)
+        return _load_engine()(bgr)
     except (OpenCVError, ONNXRuntimeError) as error:
         height, width, _ = bgr.shape
         raise DataError(f"OCR failed on an image of {width} x {height} pixels ({error!s:.200}).") from error
-    if not found.txts:
-        return "", 0.0
-    return _join_lines(found.boxes, found.txts), float(np.mean(found.scores))
 
 
 @cache
@@ -75,13 +102,17 @@ def _join_lines(boxes: Any, texts: tuple[str, ...]) -> str:
         boxes: corners of each box, N x 4 x 2, from top to bottom.
         texts: what each box says.
     """
-    lines: list[list[tuple[float, str]]] = []
+    return "\n".join(" ".join(box.text for box in row) for row in _group_rows(boxes, texts))
+
+
+def _group_rows(boxes: Any, texts: tuple[str, ...]) -> list[list[TextBox]]:
+    """Boxes side by side are a row. Arguments as for `_join_lines`."""
+    rows: list[list[TextBox]] = []
     bottom = float("-inf")
-    for box, text in zip(boxes, texts, strict=True):
-        left, top = box.min(axis=0)
-        middle = (top + box[:, 1].max()) / 2
-        if middle > bottom:
-            lines.append([])
-            bottom = box[:, 1].max()
-        lines[-1].append((left, text))
-    return "\n".join(" ".join(text for _, text in sorted(line)) for line in lines)
+    for corners, text in zip(boxes, texts, strict=True):
+        (left, top), (right, low) = corners.min(axis=0), corners.max(axis=0)
+        if (top + low) / 2 > bottom:
+            rows.append([])
+            bottom = low
+        rows[-1].append(TextBox(text, float(left), float(top), float(right), float(low)))
+    return [sorted(row, key=lambda box: (box.left, box.text)) for row in rows]

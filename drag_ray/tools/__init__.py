@@ -7,5 +7,6 @@ TOOLS = (
     "search",
     "read_page",
     "grep",
+    "layout_parsing",
 )
 """The tools that ship, as `agent.tools` names them."""

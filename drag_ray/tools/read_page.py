@@ -2,7 +2,6 @@
 
 from pydantic import Field
 
-from drag_ray.errors import ToolError
 from drag_ray.tools.function import Arguments
 from drag_ray.tools.observation import Observation
 from drag_ray.tools.tool import Tool
@@ -29,11 +28,7 @@ def read_page(arguments: ReadPageArguments, workspace: Workspace) -> Observation
         ToolError: the collection does not have the page.
     """
     file, number = arguments.file, arguments.page
-    wanted = workspace.pages.find_page(file, number)
-    if wanted is None:
-        known = next(iter(workspace.pages.read_file(file)), None)
-        have = f"it has {known.total_pages} pages" if known else "there is no such file; give the name as a search shows it"
-        raise ToolError(f"no page {number} of {file[:200]!r}: {have}")
+    wanted = workspace.find_page(file, number)
     # The wanted page first, for long texts are cut at their end.
     around = [number - step for step in range(arguments.neighbours, 0, -1)]
     around += [number + step for step in range(1, arguments.neighbours + 1)]

@@ -1,14 +1,28 @@
 """What the tools of one rollout can look at."""
 
+import logging
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Protocol
 
+from PIL import Image
+
+from drag_ray.corpus.page_images import DIR_NAME, PageImages
+from drag_ray.errors import DataError, ToolError
 from drag_ray.types import Page
+
+_logger = logging.getLogger(__name__)
 
 
 class PageSource(Protocol):
-    """The collection: the index's `Searcher`."""
+    """The collection: the index's `Searcher`.
+
+    Attributes:
+        index_dir: the search index, beside which the store of page images lies.
+    """
+
+    index_dir: Path
 
     def find_page(self, file: str, page_number: int) -> Page | None:
         """The page that somebody names, None if there is none."""
@@ -21,6 +35,33 @@ class PageSource(Protocol):
 
 @dataclass(frozen=True)
 class Workspace:
-    """The collection that a rollout searches."""
+    """The collection that a rollout searches, with the pictures of its pages."""
 
     pages: PageSource
+
+    def find_page(self, file: str, number: int) -> Page:
+        """The page that the policy names.
+
+        Raises:
+            ToolError: the collection does not have it; says what it has.
+        """
+        page = self.pages.find_page(file, number)
+        if page is None:
+            known = next(iter(self.pages.read_file(file)), None)
+            have = f"it has {known.total_pages} pages" if known else "there is no such file; give the name as a search shows it"
+            raise ToolError(f"no page {number} of {file[:200]!r}: {have}")
+        return page
+
+    def open_image(self, page: Page) -> Image.Image:
+        """The picture of a page.
+
+        Raises:
+            ToolError: it has none, or that cannot be read.
+        """
+        if not page.image:
+            raise ToolError(f"{page.file}#{page.page_number} has no picture")
+        try:
+            return PageImages(self.pages.index_dir.parent / DIR_NAME).open(page.image)
+        except (DataError, OSError, Image.DecompressionBombError) as error:
+            _logger.warning("%s", error)
+            raise ToolError(f"the picture of {page.file}#{page.page_number} cannot be read") from error

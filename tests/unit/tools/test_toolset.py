@@ -42,7 +42,7 @@ def write_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
 
 def test_all_tools_that_ship_can_be_had_together() -> None:
     names = [function.name for function in load_toolset(TOOLS).functions]
-    assert names == ["search_documents", "read_page", "grep"]
+    assert names == ["search_documents", "read_page", "grep", "layout_parsing"]
 
 
 def test_a_model_of_the_default_agent_is_shown_what_it_always_was() -> None:
@@ -107,7 +107,7 @@ def test_a_module_that_cannot_be_used_is_refused_by_name(write_module, text: str
 
 
 def test_unknown_tools_name_the_known_ones() -> None:
-    with pytest.raises(ConfigError, match=r"agent\.tools: unknown 'browse'\. Known: search, read_page, grep"):
+    with pytest.raises(ConfigError, match=r"agent\.tools: unknown 'browse'\. Known: search, read_page, grep, layout_parsing"):
         load_toolset(("search", "browse"))
 
 

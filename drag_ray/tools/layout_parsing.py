@@ -1,0 +1,67 @@
+"""What stands where on the picture of a page: text, tables and their boxes, by OCR."""
+
+import threading
+
+from PIL import Image
+from pydantic import Field
+
+from drag_ray.corpus.ocr import MAX_PIXELS, TextBox, locate
+from drag_ray.corpus.page_images import compute_scale
+from drag_ray.errors import DataError, ToolError
+from drag_ray.tools.function import Arguments
+from drag_ray.tools.observation import Observation
+from drag_ray.tools.tool import Tool
+from drag_ray.tools.workspace import Workspace
+
+_UNITS = 1000
+"""A page is so wide and so high: boxes do not depend on its pixels."""
+_one_at_a_time = threading.Lock()
+"""The OCR engine of a process is not made for several threads."""
+
+
+class LayoutParsingArguments(Arguments):
+    """Which page is parsed."""
+
+    file: str
+    """File of the page, as a search names it."""
+    page: int = Field(ge=1)
+    """Number of the page, counted from 1."""
+
+
+def parse_layout(arguments: LayoutParsingArguments, workspace: Workspace) -> Observation:
+    """The text of a page's picture, a row a line, each piece with its box.
+
+    Raises:
+        ToolError: there is no such page, it has no picture, or that cannot be read.
+    """
+    page = workspace.find_page(arguments.file, arguments.page)
+    image = _fit(workspace.open_image(page))
+    try:
+        with _one_at_a_time:
+            rows = locate(image)
+    except DataError as error:
+        raise ToolError(f"the picture of {page.file}#{page.page_number} cannot be read") from error
+    heading = f"{page.file}#{page.page_number}, boxes are left,top,right,bottom in thousandths of the page"
+    lines = [" | ".join(_describe(box, image) for box in row) for row in rows]
+    return Observation("\n".join([heading, *lines]) if lines else f"{page.file}#{page.page_number}: no text in its picture")
+
+
+def _fit(image: Image.Image) -> Image.Image:
+    """The image in RGB, with as many pixels as OCR reads well."""
+    scale = compute_scale(image.width, image.height, 1.0, MAX_PIXELS)
+    if scale < 1:
+        image = image.resize((max(1, int(image.width * scale)), max(1, int(image.height * scale))))
+    return image.convert("RGB")
+
+
+def _describe(box: TextBox, image: Image.Image) -> str:
+    edges = (box.left / image.width, box.top / image.height, box.right / image.width, box.bottom / image.height)
+    return f"{','.join(str(round(_UNITS * min(max(edge, 0.0), 1.0))) for edge in edges)} {box.text}"
+
+
+TOOL = Tool(
+    name="layout_parsing",
+    description="Read the picture of a page: its text and tables, row by row, each piece with its box.",
+    arguments=LayoutParsingArguments,
+    run=parse_layout,
+)
