@@ -4,11 +4,8 @@ import logging
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
-from PIL import Image
-
-from drag_ray.corpus.page_images import DIR_NAME, PageImages
 from drag_ray.errors import DataError, ToolError
 from drag_ray.types import Page
 
@@ -52,12 +49,16 @@ class Workspace:
             raise ToolError(f"no page {number} of {file[:200]!r}: {have}")
         return page
 
-    def open_image(self, page: Page) -> Image.Image:
-        """The picture of a page.
+    def open_image(self, page: Page) -> Any:
+        """The picture of a page (PIL).
 
         Raises:
             ToolError: it has none, or that cannot be read.
         """
+        from PIL import Image
+
+        from drag_ray.corpus.page_images import DIR_NAME, PageImages
+
         if not page.image:
             raise ToolError(f"{page.file}#{page.page_number} has no picture")
         try:
