@@ -1,7 +1,9 @@
 """A disk that is full, broken or closed, and memory that is used up, at each access to files in turn."""
 
+import resource
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pyarrow as pa
@@ -12,8 +14,9 @@ from file_layer import ERRORS, FileLayer, fail_each_access
 from drag_ray import artifacts, checksums, damage, schemas
 from drag_ray.appended_lines import append_line, read_lines
 from drag_ray.artifacts import Identity
-from drag_ray.errors import DragRayError, SearchIndexError
+from drag_ray.errors import ArtifactError, DragRayError, SearchIndexError
 from drag_ray.rollout import journal
+from drag_ray.search import index
 from drag_ray.search.config import SearchConfig
 from drag_ray.search.index import build_index
 from drag_ray.search.searcher import Searcher
@@ -173,3 +176,45 @@ def test_the_layer_sees_what_is_written(tmp_path: Path, monkeypatch: pytest.Monk
     kinds = {access.partition(" ")[0] for access in layer.accesses}
     assert {"os.fsync", "os.replace", "write"} <= kinds
     shutil.rmtree(tmp_path)
+
+
+@contextmanager
+def limit_files(num_bytes: int) -> Iterator[None]:
+    """The kernel refuses to make a file larger, whoever writes it; here it stands for a disk that is full to native code."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (num_bytes, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+@pytest.mark.parametrize("part", ["write_pages", "build_tantivy"])
+def test_an_index_whose_native_writers_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, part: str) -> None:
+    pages = [Page(f"{number}.pdf", 1, 1, " ".join(f"spar{number * word % 97}" for word in range(50))) for number in range(60)]
+    artifacts.write_parquet(tmp_path / "pages.parquet", schemas.to_table(pages, schemas.PAGES))
+    build(tmp_path)
+    sizes = {path.stat().st_size for path in (tmp_path / "index").rglob("*") if path.is_file()}
+    shutil.rmtree(tmp_path / "index")
+    write = getattr(index, part)
+    for num_bytes in (0, *(size - 1 for size in sorted(sizes))):
+        refused: list[BaseException] = []
+
+        def write_limited(*args: object, num_bytes: int = num_bytes, refused: list[BaseException] = refused) -> None:
+            with limit_files(num_bytes):
+                try:
+                    write(*args)
+                except BaseException as error:
+                    refused.append(error)
+                    raise
+
+        monkeypatch.setattr(index, part, write_limited)
+        with suppress(ArtifactError):
+            build(tmp_path)
+        assert (tmp_path / "index").exists() == (not refused)
+        if num_bytes == 0:
+            assert refused
+        shutil.rmtree(tmp_path / "index", ignore_errors=True)
+    monkeypatch.setattr(index, part, write)
+    build(tmp_path)
+    assert Searcher(tmp_path / "index").search("spar1", 1)
