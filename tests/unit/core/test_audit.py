@@ -1,6 +1,7 @@
 """`make audit`: known vulnerabilities are told, and so is what could not be checked."""
 
 import json
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -43,3 +44,10 @@ def test_every_pinned_list_is_looked_up_and_pins_by_hash() -> None:
     for name in LISTS:
         entries = (ROOT / f"{name}.txt").read_text().replace("\\\n", "").splitlines()
         assert [entry for entry in entries if "==" not in entry or "--hash=sha256:" not in entry] == []
+
+
+def test_the_installer_is_pinned_to_one_version() -> None:
+    makefile, cluster = ((ROOT.parent / name).read_text() for name in ("Makefile", "cluster.yaml"))
+    [version] = re.findall(r"^UV_VERSION := (\d+\.\d+\.\d+)$", makefile, re.MULTILINE)
+    asked = re.findall(r"pip install --quiet (uv\S*)", makefile + cluster)
+    assert {name.replace("$(UV_VERSION)", version) for name in asked} == {f"uv=={version}"}
