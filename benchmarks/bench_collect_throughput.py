@@ -43,7 +43,7 @@ from watch import Watch
 from drag_ray.agent.config import AgentConfig
 from drag_ray.agent.prompts import Prompts
 from drag_ray.agent.protocols.registry import get_protocol
-from drag_ray.agent.rollout import Policy
+from drag_ray.agent.task import Policy
 from drag_ray.cluster import ClusterConfig, connect
 from drag_ray.corpus import page_images
 from drag_ray.corpus.question_table import draw_split

@@ -9,7 +9,7 @@ import psutil
 
 from drag_ray import artifacts, schemas
 from drag_ray.agent.config import AgentConfig
-from drag_ray.agent.rollout import Policy
+from drag_ray.agent.task import Policy
 from drag_ray.engine.config import EngineConfig
 from drag_ray.rollout import journal
 from drag_ray.rollout.config import RolloutConfig

@@ -3,7 +3,7 @@
 import json
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 from itertools import takewhile
 
@@ -15,6 +15,7 @@ from drag_ray.agent.hints import QUOTE_PROBLEM, is_quotation, write_hint
 from drag_ray.agent.prompts import Content, Prompts, hide_old_images
 from drag_ray.agent.protocols.protocol import ActionProtocol
 from drag_ray.agent.protocols.registry import get_protocol
+from drag_ray.agent.task import Policy, RolloutTask
 from drag_ray.artifacts import compute_fingerprint
 from drag_ray.engine.generate import GenerateFn, Generation, Message, Request
 from drag_ray.engine.reasoning import THINK
@@ -24,50 +25,7 @@ from drag_ray.tools.calls import CallLimits, CallOutcome
 from drag_ray.tools.function import Function
 from drag_ray.tools.search import TOOL as SEARCH
 from drag_ray.tools.workspace import PageSource, Workspace
-from drag_ray.types import ActionKind, Evidence, Page, Question, StopReason, Trajectory, Turn
-
-
-@dataclass(frozen=True, slots=True)
-class RolloutTask:
-    """A rollout to run: the question, which sample of it, the preset it is drawn with and its seed.
-
-    `baseline` names the baseline that asks in the agent's place, empty for the agent itself. A `hinted` rollout is
-    shown the evidence page together with the question. A `prompt_set` above 0 counts the agent's other openings. `policy` names
-    that which asks, where several are compared.
-    """
-
-    question: Question
-    sample_index: int
-    preset: str
-    seed: int
-    baseline: str = ""
-    hinted: bool = False
-    prompt_set: int = 0
-    policy: str = ""
-
-    @property
-    def id(self) -> str:
-        rollout_id = compute_rollout_id(self.question.id, self.preset, self.sample_index, self.baseline, self.hinted)
-        return rollout_id + (f"@{self.policy}" if self.policy else "")
-
-
-@dataclass(frozen=True, slots=True)
-class Policy:
-    """The model that writes: its name, the folder of its adapter if it has one, and instructions in place of the agent's own."""
-
-    model: str
-    adapter: str = ""
-    instructions: str = ""
-
-
-def compute_rollout_id(question_id: str, preset: str, sample_index: int, baseline: str = "", hinted: bool = False) -> str:
-    """The name of a rollout, the same in every run."""
-    return f"{question_id}/{preset}/{sample_index}" + (f"/{baseline}" if baseline else "") + ("/hinted" if hinted else "")
-
-
-def compute_seed(run_seed: int, rollout_id: str) -> int:
-    """The seed of a rollout: 31 bits that depend on nothing but the run's seed and the rollout."""
-    return int(compute_fingerprint(run_seed, rollout_id), 16) & 0x7FFF_FFFF
+from drag_ray.types import ActionKind, Evidence, Page, StopReason, Trajectory, Turn
 
 
 class Rollouts:

@@ -10,7 +10,8 @@ import time
 from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, Protocol
 
-from drag_ray.agent.rollout import Rollouts, RolloutTask
+from drag_ray.agent.rollout import Rollouts
+from drag_ray.agent.task import RolloutTask
 from drag_ray.corpus.text import to_encodable
 from drag_ray.engine.generate import join_text
 from drag_ray.engine.sampling import PRESETS

@@ -10,7 +10,8 @@ from drag_ray.agent.action import collapse_spaces
 from drag_ray.agent.choice import Choice
 from drag_ray.agent.config import AgentConfig
 from drag_ray.agent.protocols.registry import get_protocol
-from drag_ray.agent.rollout import compute_seed, read_action
+from drag_ray.agent.rollout import read_action
+from drag_ray.agent.task import compute_seed
 from drag_ray.baselines.candidates import CandidateReader
 from drag_ray.baselines.gain_model import GainModel, choose_best
 from drag_ray.engine.generate import GenerateFn, Generation, Request

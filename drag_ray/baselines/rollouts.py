@@ -10,7 +10,8 @@ from drag_ray.agent.config import AgentConfig
 from drag_ray.agent.environment import SearchEnvironment
 from drag_ray.agent.prompts import Prompts
 from drag_ray.agent.protocols.registry import get_protocol
-from drag_ray.agent.rollout import Policy, Rollouts
+from drag_ray.agent.rollout import Rollouts
+from drag_ray.agent.task import Policy
 from drag_ray.baselines.baseline import Baseline, BaselineContext
 from drag_ray.engine.generate import GenerateFn, Generation, Request
 from drag_ray.search.config import SYNTAX_HELP

@@ -12,7 +12,7 @@ from typing import Any
 
 from drag_ray import schemas
 from drag_ray.agent.config import AgentConfig
-from drag_ray.agent.rollout import Policy, RolloutTask
+from drag_ray.agent.task import Policy, RolloutTask
 from drag_ray.baselines.baseline import Baseline, Need, Sources
 from drag_ray.baselines.best_of import BestOf, BestOfConfig
 from drag_ray.baselines.registry import BASELINES

@@ -10,7 +10,7 @@ from ray.exceptions import RayError, RayTaskError
 
 from drag_ray import artifacts
 from drag_ray.agent.prompts import choose_instructions
-from drag_ray.agent.rollout import compute_seed
+from drag_ray.agent.task import compute_seed
 from drag_ray.corpus.near_duplicates import read_near_duplicates
 from drag_ray.corpus.question_table import draw_split
 from drag_ray.errors import DragRayError, EngineDiedError

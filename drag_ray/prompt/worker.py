@@ -5,7 +5,8 @@ from collections.abc import Sequence
 
 from drag_ray.agent.action import collapse_spaces
 from drag_ray.agent.environment import SearchEnvironment
-from drag_ray.agent.rollout import Rollouts, RolloutTask
+from drag_ray.agent.rollout import Rollouts
+from drag_ray.agent.task import RolloutTask
 from drag_ray.engine.generate import Request
 from drag_ray.engine.reasoning import THINK, split_reasoning
 from drag_ray.engine.sampling import PRESETS

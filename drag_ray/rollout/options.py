@@ -8,7 +8,7 @@ from pathlib import Path
 from drag_ray.agent.config import AgentConfig, PromptSet
 from drag_ray.agent.prompts import list_shown_functions
 from drag_ray.agent.protocols.registry import get_protocol
-from drag_ray.agent.rollout import Policy
+from drag_ray.agent.task import Policy
 from drag_ray.baselines.baseline import Baseline
 from drag_ray.corpus import page_images
 from drag_ray.engine.adapter import check_adapter

@@ -8,7 +8,7 @@ from itertools import groupby
 from typing import NamedTuple
 
 from drag_ray.agent.action import collapse_spaces
-from drag_ray.agent.rollout import RolloutTask, compute_rollout_id, compute_seed
+from drag_ray.agent.task import RolloutTask, compute_rollout_id, compute_seed
 from drag_ray.types import Question, Trajectory
 
 Successes = frozenset[str] | None

@@ -13,7 +13,7 @@ import ray.data
 from ray.exceptions import RayError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from drag_ray.agent.rollout import RolloutTask
+from drag_ray.agent.task import RolloutTask
 from drag_ray.cluster import count_gpus, takes_gpus
 from drag_ray.engine.spending import SPENDING_NAME, Spending
 from drag_ray.engine.vllm import VllmEngine

@@ -8,8 +8,9 @@ from typing import TypeVar, TypeVarTuple
 import pyarrow as pa
 
 from drag_ray.agent.environment import SearchEnvironment
-from drag_ray.agent.rollout import Rollouts, RolloutTask
+from drag_ray.agent.rollout import Rollouts
 from drag_ray.agent.spans import open_tracer
+from drag_ray.agent.task import RolloutTask
 from drag_ray.baselines.rollouts import BaselineOptions, build_proposals, build_rollouts
 from drag_ray.errors import BudgetError, EngineDiedError
 from drag_ray.metrics import NoRecorder, Recorder, name_tags

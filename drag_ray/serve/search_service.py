@@ -10,8 +10,9 @@ from typing import Any
 
 from drag_ray.agent.config import AgentConfig
 from drag_ray.agent.environment import PageIndex, SearchEnvironment
-from drag_ray.agent.rollout import Policy, Rollouts, RolloutTask
+from drag_ray.agent.rollout import Rollouts
 from drag_ray.agent.spans import NoteTurn, RunFn, run_untraced
+from drag_ray.agent.task import Policy, RolloutTask
 from drag_ray.engine.generate import Generation, Request
 from drag_ray.errors import EngineDiedError
 from drag_ray.metrics import NoRequestRecorder, RequestRecorder

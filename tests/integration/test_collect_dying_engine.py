@@ -15,7 +15,7 @@ import pytest
 
 from drag_ray import artifacts, schemas
 from drag_ray.agent.config import AgentConfig
-from drag_ray.agent.rollout import Policy, RolloutTask
+from drag_ray.agent.task import Policy, RolloutTask
 from drag_ray.cluster import ClusterConfig, connect
 from drag_ray.engine.config import EngineConfig
 from drag_ray.rollout import journal, runner

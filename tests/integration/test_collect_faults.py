@@ -26,7 +26,7 @@ from ray.cluster_utils import Cluster
 
 from drag_ray import artifacts, schemas
 from drag_ray.agent.config import AgentConfig
-from drag_ray.agent.rollout import Policy, RolloutTask
+from drag_ray.agent.task import Policy, RolloutTask
 from drag_ray.cluster import ClusterConfig, connect
 from drag_ray.cluster_token import ensure_token
 from drag_ray.engine.config import EngineConfig

@@ -15,7 +15,7 @@ from factories import build_question
 import drag_ray
 from drag_ray import artifacts, schemas
 from drag_ray.agent.config import AgentConfig
-from drag_ray.agent.rollout import Policy
+from drag_ray.agent.task import Policy
 from drag_ray.cluster import ClusterConfig, connect
 from drag_ray.engine.config import EngineConfig
 from drag_ray.engine.generate import ImageSource, Request

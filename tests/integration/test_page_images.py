@@ -21,7 +21,7 @@ from transformers import AutoConfig, AutoProcessor, AutoTokenizer, Qwen3VLForCon
 from drag_ray import artifacts, schemas
 from drag_ray.agent.config import AgentConfig
 from drag_ray.agent.record import AgentRecord
-from drag_ray.agent.rollout import Policy
+from drag_ray.agent.task import Policy
 from drag_ray.corpus.config import CorpusConfig
 from drag_ray.corpus.documents import Span, read_document
 from drag_ray.corpus.page_images import DIR_NAME, PageImages

@@ -30,7 +30,8 @@ from drag_ray.agent.environment import SearchEnvironment
 from drag_ray.agent.prompts import Prompts
 from drag_ray.agent.protocols.registry import get_protocol
 from drag_ray.agent.record import AgentRecord, write_record
-from drag_ray.agent.rollout import Policy, Rollouts, RolloutTask
+from drag_ray.agent.rollout import Rollouts
+from drag_ray.agent.task import Policy, RolloutTask
 from drag_ray.artifacts import Identity, write_parquet
 from drag_ray.cli import main
 from drag_ray.engine.adapter import read_base_model, write_base_model

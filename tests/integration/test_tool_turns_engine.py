@@ -17,7 +17,8 @@ from drag_ray.agent.config import AgentConfig
 from drag_ray.agent.environment import SearchEnvironment
 from drag_ray.agent.protocols.registry import get_protocol
 from drag_ray.agent.protocols.written_call import render_call
-from drag_ray.agent.rollout import Policy, Rollouts, RolloutTask
+from drag_ray.agent.rollout import Rollouts
+from drag_ray.agent.task import Policy, RolloutTask
 from drag_ray.engine.chat_template import check_functions_shown
 from drag_ray.engine.config import EngineConfig
 from drag_ray.engine.conversation import read_conversation

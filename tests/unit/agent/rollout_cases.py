@@ -7,7 +7,8 @@ from factories import build_question
 
 from drag_ray.agent.config import AgentConfig
 from drag_ray.agent.environment import SearchEnvironment
-from drag_ray.agent.rollout import Policy, Rollouts, RolloutTask
+from drag_ray.agent.rollout import Rollouts
+from drag_ray.agent.task import Policy, RolloutTask
 from drag_ray.engine.generate import GenerateFn, Request
 from drag_ray.types import Evidence, Trajectory
 

@@ -7,7 +7,8 @@ from rollout_cases import QUESTION
 
 from drag_ray.agent.config import AgentConfig, Example, PromptSet
 from drag_ray.agent.environment import SearchEnvironment
-from drag_ray.agent.rollout import Policy, Rollouts, RolloutTask
+from drag_ray.agent.rollout import Rollouts
+from drag_ray.agent.task import Policy, RolloutTask
 from drag_ray.engine.generate import Generation, Request
 
 PROMPT_SETS = (

@@ -10,7 +10,8 @@ from rollout_cases import QUESTION
 from drag_ray import artifacts, schemas
 from drag_ray.agent.config import AgentConfig
 from drag_ray.agent.environment import SearchEnvironment
-from drag_ray.agent.rollout import Policy, Rollouts, RolloutTask
+from drag_ray.agent.rollout import Rollouts
+from drag_ray.agent.task import Policy, RolloutTask
 from drag_ray.engine.scripted import ScriptedEngine
 from drag_ray.search.config import SearchConfig
 from drag_ray.search.index import build_index

@@ -13,7 +13,8 @@ from drag_ray import artifacts, schemas
 from drag_ray.agent.config import AgentConfig, Example
 from drag_ray.agent.environment import SearchEnvironment, compute_evidence_rank, compute_rank_score
 from drag_ray.agent.protocols.registry import get_protocol
-from drag_ray.agent.rollout import Policy, Rollouts, RolloutTask, compute_seed
+from drag_ray.agent.rollout import Rollouts
+from drag_ray.agent.task import Policy, RolloutTask, compute_seed
 from drag_ray.engine.generate import Generation, Request, list_images
 from drag_ray.engine.scripted import ScriptedEngine
 from drag_ray.errors import EngineDiedError, PromptTooLongError, RolloutError, SearchIndexError

@@ -14,8 +14,9 @@ from rollout_cases import QUESTION, script
 from drag_ray.agent.config import AgentConfig
 from drag_ray.agent.environment import SearchEnvironment
 from drag_ray.agent.protocols.written_call import render_call
-from drag_ray.agent.rollout import Policy, Rollouts, RolloutTask
+from drag_ray.agent.rollout import Rollouts
 from drag_ray.agent.spans import open_tracer, run_untraced
+from drag_ray.agent.task import Policy, RolloutTask
 from drag_ray.engine.scripted import ScriptedEngine
 from drag_ray.errors import EngineDiedError, RolloutError
 from drag_ray.telemetry import TelemetryConfig

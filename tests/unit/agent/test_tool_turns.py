@@ -10,7 +10,8 @@ from drag_ray.agent.config import AgentConfig
 from drag_ray.agent.environment import SearchEnvironment
 from drag_ray.agent.protocols.registry import get_protocol
 from drag_ray.agent.protocols.written_call import render_call
-from drag_ray.agent.rollout import Policy, Rollouts, RolloutTask
+from drag_ray.agent.rollout import Rollouts
+from drag_ray.agent.task import Policy, RolloutTask
 from drag_ray.engine.scripted import ScriptedEngine
 from drag_ray.search.searcher import Searcher
 from drag_ray.types import ActionKind, StopReason, Trajectory

@@ -12,7 +12,8 @@ from drag_ray import artifacts, schemas
 from drag_ray.agent.config import AgentConfig, Example
 from drag_ray.agent.environment import SearchEnvironment
 from drag_ray.agent.protocols.registry import get_protocol
-from drag_ray.agent.rollout import Policy, Rollouts, RolloutTask
+from drag_ray.agent.rollout import Rollouts
+from drag_ray.agent.task import Policy, RolloutTask
 from drag_ray.baselines.baseline import Baseline
 from drag_ray.baselines.best_of import BestOf, BestOfConfig
 from drag_ray.baselines.candidates import LIST_FEATURES

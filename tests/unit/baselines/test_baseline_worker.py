@@ -8,7 +8,7 @@ from factories import build_page, build_question
 
 from drag_ray import artifacts, schemas
 from drag_ray.agent.config import AgentConfig
-from drag_ray.agent.rollout import Policy
+from drag_ray.agent.task import Policy
 from drag_ray.baselines.hyde import Hyde
 from drag_ray.baselines.query2doc import Query2doc
 from drag_ray.engine.config import EngineConfig

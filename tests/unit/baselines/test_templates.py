@@ -10,7 +10,7 @@ from factories import build_page, build_question
 
 from drag_ray import artifacts, schemas
 from drag_ray.agent.config import AgentConfig
-from drag_ray.agent.rollout import RolloutTask
+from drag_ray.agent.task import RolloutTask
 from drag_ray.baselines.question_kinds import choose_kind, find_kinds
 from drag_ray.baselines.question_words import QuestionWords, compute_jaccard
 from drag_ray.baselines.rollouts import BaselineOptions, build_proposals, build_rollouts

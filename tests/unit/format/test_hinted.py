@@ -14,7 +14,8 @@ from drag_ray.agent.config import AgentConfig
 from drag_ray.agent.environment import SearchEnvironment
 from drag_ray.agent.hints import write_hint
 from drag_ray.agent.protocols.registry import get_protocol
-from drag_ray.agent.rollout import Policy, Rollouts
+from drag_ray.agent.rollout import Rollouts
+from drag_ray.agent.task import Policy
 from drag_ray.artifacts import Identity
 from drag_ray.engine.generate import Request
 from drag_ray.engine.scripted import ScriptedEngine

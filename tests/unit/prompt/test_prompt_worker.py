@@ -8,7 +8,7 @@ import pytest
 
 from drag_ray import artifacts, schemas
 from drag_ray.agent.config import AgentConfig
-from drag_ray.agent.rollout import Policy
+from drag_ray.agent.task import Policy
 from drag_ray.engine.config import EngineConfig
 from drag_ray.engine.generate import GenerateFn, Generation, Request
 from drag_ray.engine.scripted import ScriptedEngine

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 
 from factories import asked_at, build_answer, build_question, build_search, build_trajectory
 
-from drag_ray.agent.rollout import RolloutTask
+from drag_ray.agent.task import RolloutTask
 from drag_ray.rollout.plan import (
     build_plan,
     choose_next,
