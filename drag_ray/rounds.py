@@ -24,9 +24,8 @@ from drag_ray.evaluate.history import (
     compare_rounds,
     format_history,
 )
-from drag_ray.evaluate.outcome import read_outcome
-from drag_ray.evaluate.results import compute_results
-from drag_ray.finetune.outcome import ADAPTER_DIR_NAME, TUNED_NAME
+from drag_ray.evaluate.outcome import read_results
+from drag_ray.finetune.outcome import ADAPTER_DIR_NAME
 from drag_ray.format.sides import read_side
 from drag_ray.format.split import TRAIN
 from drag_ray.pipeline import list_pipeline, run_stages
@@ -142,7 +141,4 @@ def _read_evaluation(round_config: RunConfig, number: int) -> RoundEvaluation:
     evaluated, formatted = (
         Address(stage, scope=round_config.scope).locate(round_config.run_dir) for stage in ("evaluate", "format")
     )
-    outcome = read_outcome(evaluated)
-    results = compute_results(outcome.trajectories, outcome.questions)
-    trained = read_side(formatted, TRAIN)
-    return RoundEvaluation(number, round_config.finetune.method, results, trained, TUNED_NAME, outcome.baseline)
+    return RoundEvaluation(number, round_config.finetune.method, read_results(evaluated), read_side(formatted, TRAIN))

@@ -15,7 +15,9 @@ from drag_ray.errors import DataError
 from drag_ray.evaluate.measure import Measure
 from drag_ray.evaluate.measures import build_measures
 from drag_ray.evaluate.plots import SERIES_COLOURS, render_figure
+from drag_ray.evaluate.policies import BASE_NAME
 from drag_ray.evaluate.question_result import QuestionResult
+from drag_ray.finetune.outcome import TUNED_NAME
 from drag_ray.webpage import render_page
 
 if TYPE_CHECKING:
@@ -32,18 +34,14 @@ class RoundEvaluation:
     Attributes:
         number: 1-based.
         method: how the round trained.
-        results: of the policies `tuned`, `baseline` and the question itself, for each of its validation questions.
+        results: of its policy, the base model and the question itself, by name, for each of its validation questions.
         trained: ids of the questions whose rows it trained on.
-        tuned: what its policy is called in the results.
-        baseline: what the base model is called there.
     """
 
     number: int
     method: str
     results: Mapping[str, Sequence[QuestionResult]]
     trained: Collection[str]
-    tuned: str
-    baseline: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +65,7 @@ def compare_rounds(evaluations: Sequence[RoundEvaluation]) -> list[RoundResult]:
     Raises:
         DataError: there is no such question.
     """
-    held_out = [{result.question_id for result in evaluation.results[evaluation.tuned]} for evaluation in evaluations]
+    held_out = [{result.question_id for result in evaluation.results[TUNED_NAME]} for evaluation in evaluations]
     common = set[str].intersection(*held_out).difference(*(evaluation.trained for evaluation in evaluations))
     if not common:
         raise DataError(
@@ -87,7 +85,7 @@ def _describe(evaluation: RoundEvaluation, common: Collection[str]) -> RoundResu
     def read(policy: str) -> dict[str, float | None]:
         return {key: _average(measures[name], kept[policy]) if name in measures else None for key, name in _MEASURES.items()}
 
-    policies = (evaluation.tuned, evaluation.baseline, RawQuestion.name)
+    policies = (TUNED_NAME, BASE_NAME, RawQuestion.name)
     return RoundResult(evaluation.number, evaluation.method, len(common), *(read(policy) for policy in policies))
 
 

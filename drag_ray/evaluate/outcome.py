@@ -17,7 +17,7 @@ from drag_ray.evaluate.effort import Prices
 from drag_ray.evaluate.examples import choose_examples
 from drag_ray.evaluate.judgements import JUDGE_DIR_NAME, Judgements, read_judgements
 from drag_ray.evaluate.markdown import format_markdown
-from drag_ray.evaluate.question_result import QuestionResult
+from drag_ray.evaluate.question_result import QuestionResult, to_result
 from drag_ray.evaluate.report import write_report
 from drag_ray.evaluate.verdict import write_verdict
 from drag_ray.transcripts.thumbnails import PictureBook
@@ -147,6 +147,23 @@ def _open_evaluation(path: Path) -> Path:
 
 def _read_comparison(stage_dir: Path) -> dict[str, Any]:
     return json.loads((stage_dir / COMPARISON_NAME).read_text(encoding="utf-8"))
+
+
+def read_results(path: Path) -> dict[str, list[QuestionResult]]:
+    """The result of each question for each policy of an evaluation, as they were scored.
+
+    Args:
+        path: its folder, or a run.
+
+    Raises:
+        ArtifactError: it has not finished.
+        DamageError: its files are not what was written.
+    """
+    results: dict[str, list[QuestionResult]] = {}
+    with (_open_evaluation(path) / RESULTS_NAME).open(encoding="utf-8") as lines:
+        for row in map(json.loads, lines):
+            results.setdefault(row.pop("policy"), []).append(to_result(row))
+    return results
 
 
 def read_outcome(path: Path) -> Outcome:

@@ -23,7 +23,7 @@ def build_evaluation(
         "base": [build_result(name, 2) for name in ids],
         "question": [build_result(name, 4) for name in ids],
     }
-    return RoundEvaluation(number, "sft", results, trained, "tuned", "base")
+    return RoundEvaluation(number, "sft", results, trained)
 
 
 def build_history(*ranks: int) -> list[RoundResult]:

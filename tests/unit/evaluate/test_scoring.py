@@ -11,10 +11,10 @@ from drag_ray import artifacts, schemas
 from drag_ray.cli import main
 from drag_ray.errors import ArtifactError, ConfigError, DamageError, DataError
 from drag_ray.evaluate.effort import NO_PRICES, Prices
-from drag_ray.evaluate.outcome import read_outcome
+from drag_ray.evaluate.outcome import read_outcome, read_results
 from drag_ray.evaluate.pairing import Side, compare_evaluations
 from drag_ray.evaluate.rescoring import Terms, rescore
-from drag_ray.evaluate.results import compute_result
+from drag_ray.evaluate.results import compute_result, compute_results
 from drag_ray.evaluate.scoring import score_collection, score_evaluation
 
 RANKS = {"base": [1, 4, None, 9], "tuned": [4, 4, 2, 8]}
@@ -55,6 +55,12 @@ def test_without_terms_a_rollout_stays_as_it_is():
 def test_terms_that_were_not_recorded_are_refused(terms):
     with pytest.raises(DataError, match="at most 10, to which its rankings were recorded"):
         rescore(build_trajectory(build_search(evidence_rank=1)), terms)
+
+
+def test_results_are_read_as_they_were_scored(tmp_path):
+    path = write_evaluation(tmp_path / "evaluate", RANKS)
+    outcome = read_outcome(path)
+    assert read_results(path) == compute_results(outcome.trajectories, outcome.questions)
 
 
 def test_old_values_stand_beside_new_ones(tmp_path):
