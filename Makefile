@@ -51,7 +51,7 @@ integration: setup ## each stage on a local Ray with the real engine and the rea
 	$(BIN)/python -m pytest -q -m "not slow" tests/integration
 
 slow: setup ## the tests that CI leaves out for their time: each fault of the disk, all fuzzing, long integration
-	$(BIN)/python -m pytest -q -m slow tests/unit tests/integration
+	$(BIN)/python -m pytest -q -m slow --hypothesis-profile=default tests/unit tests/integration
 
 gpu: setup ## what only an NVIDIA GPU shows; not part of CI
 	$(BIN)/python -m pytest -q tests/gpu

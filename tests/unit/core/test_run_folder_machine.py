@@ -29,6 +29,7 @@ class RunFolder(RuleBasedStateMachine):
         self.files: dict[str, str] = {}
         self.is_finished = False
         self.damaged = set[str]()
+        self.num_harmed = 0
         self.kept: list[dict[str, str]] = []
         """The files of works that are to be in `_previous`."""
 
@@ -73,8 +74,10 @@ class RunFolder(RuleBasedStateMachine):
             (self.path / name).unlink(missing_ok=True)
             self.files[name] = ""
         else:
-            (self.path / name).write_text("harmed")
-            self.files[name] = "harmed"
+            # Never twice the same: what was harmed and accepted, and is written again as it is, is not damaged.
+            self.num_harmed += 1
+            self.files[name] = f"harmed {self.num_harmed}"
+            (self.path / name).write_text(self.files[name])
         self.damaged.add(name)
 
     @precondition(lambda self: self.is_finished)
