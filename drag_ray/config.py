@@ -49,6 +49,14 @@ class Sections:
         """What the stage reads from outside the run, by what it is called there."""
         return {}
 
+    def list_code(self) -> list[Path]:
+        """Files of the user's own whose code the stage runs.
+
+        Raises:
+            ConfigError: they cannot be had.
+        """
+        return []
+
     def check(self) -> None:
         """ConfigError where the options cannot be worked with together; asked before any stage of a pipeline works."""
 

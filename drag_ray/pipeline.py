@@ -122,7 +122,7 @@ def compute_identity(stage: Stage, config: RunConfig) -> Identity:
         stage=stage.name,
         config=options,
         inputs=outcomes | {name: version(name) for name in stage.packages} | _fingerprint_sources(sources),
-        code=compute_code_fingerprint(stage.module),
+        code=compute_code_fingerprint(stage.module, sections.list_code()),
         max_tries=config.rollout.max_tries if "rollout" in stage.sections.list_names() else 0,
         command=f"{own.command} --verify",
         address=str(own),

@@ -6,7 +6,7 @@ what a stage makes of its inputs does not depend on them, and to mend a message 
 
 import ast
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import cache
 from pathlib import Path
 
@@ -23,15 +23,18 @@ LEFT_OUT = frozenset(
 """Modules, and packages with all that is in them."""
 
 
-def compute_code_fingerprint(module: str) -> str:
+def compute_code_fingerprint(module: str, of_user: Iterable[Path] = ()) -> str:
     """16 hexadecimal digits that stand for the source of a module and of all that it imports of this package.
 
     Args:
         module: its dotted name, as `drag_ray.collect.stage`.
+        of_user: files of the user's that it runs too, wherever they are. What these import is not looked at.
     """
     digest = hashlib.sha256()
     for path in list_sources(module):
         digest.update(path.relative_to(_ROOT).as_posix().encode())
+        digest.update(path.read_bytes())
+    for path in of_user:
         digest.update(path.read_bytes())
     return digest.hexdigest()[:16]
 

@@ -1,5 +1,6 @@
 """Options of the search agent. Collection, training, serving and evaluation share them: one prompt, one action format."""
 
+from pathlib import Path
 from typing import Literal
 
 from pydantic import Field, model_validator
@@ -7,7 +8,7 @@ from pydantic import Field, model_validator
 from drag_ray.agent.protocols.registry import PROTOCOLS, ProtocolName, get_protocol
 from drag_ray.config import BaseConfig
 from drag_ray.tools.config import McpServerConfig
-from drag_ray.tools.registry import Toolset, load_toolset
+from drag_ray.tools.registry import Toolset, find_source, load_toolset
 
 
 class Example(BaseConfig):
@@ -101,6 +102,14 @@ class AgentConfig(BaseConfig):
             ConfigError: one of them cannot be had.
         """
         return load_toolset(self.tools, self.tool_modules, self.mcp_servers)
+
+    def list_tool_sources(self) -> list[Path]:
+        """The files of the modules that declare the user's tools.
+
+        Raises:
+            ConfigError: one cannot be imported, or declares no tool.
+        """
+        return [find_source(module) for module in self.tool_modules]
 
     @property
     def expands(self) -> bool:

@@ -68,3 +68,7 @@ class CollectSections(Sections):
     def list_sources(self) -> dict[str, Path]:
         """The adapter that the model writes with."""
         return self.writer.list_sources()
+
+    def list_code(self) -> list[Path]:
+        """The modules of the agent's tools."""
+        return self.agent.list_tool_sources()

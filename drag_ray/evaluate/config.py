@@ -92,3 +92,7 @@ class EvaluateSections(Sections):
         """The rows of training tell nothing about the test questions, unless something is to be found or learned with these."""
         chooses = any(BASELINES[name].need is Need.POLICY for name in self.evaluate.baselines)
         return ("format",) if self.evaluate.split == TEST and not self.evaluate.question_weights and not chooses else ()
+
+    def list_code(self) -> list[Path]:
+        """The modules of the agent's tools."""
+        return self.agent.list_tool_sources()

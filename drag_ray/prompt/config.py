@@ -1,6 +1,7 @@
 """Options of the prompt stage."""
 
 from dataclasses import dataclass
+from pathlib import Path
 
 from pydantic import Field
 
@@ -39,3 +40,7 @@ class PromptSections(Sections):
     def list_unread(self) -> tuple[str, ...]:
         """The collection says no more than how many rollouts it has made."""
         return ("collect",) if self.prompt.rollouts else ()
+
+    def list_code(self) -> list[Path]:
+        """The modules of the agent's tools."""
+        return self.agent.list_tool_sources()

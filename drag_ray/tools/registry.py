@@ -1,11 +1,14 @@
 """Which tools an agent has: found by name, here and in modules of the user's, and checked before anything is started."""
 
 import importlib
+import inspect
 import re
+import sys
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 from drag_ray import tools
@@ -73,6 +76,16 @@ def load_toolset(names: tuple[str, ...], modules: tuple[str, ...] = (), servers:
 def describe_functions(functions: Sequence[Function]) -> tuple[dict[str, Any], ...]:
     """Functions as a chat template takes them."""
     return tuple(function.describe() for function in functions)
+
+
+def find_source(module: str) -> Path:
+    """The file of a module that declares a tool.
+
+    Raises:
+        ConfigError: it cannot be imported, or declares none.
+    """
+    _load_module(module)
+    return Path(inspect.getfile(sys.modules[module]))
 
 
 def _load_module(name: str) -> Tool:

@@ -56,6 +56,21 @@ def test_engine_options_count_where_they_matter(run_dir: Path) -> None:
     assert changed_by(run_dir, "--engine.adapter", "other") == {"collect", "finetune", "evaluate"}
 
 
+def test_the_code_of_a_users_tool_counts_where_the_tool_is_called(run_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    module = run_dir / "tool_that_changes.py"
+    glossary = (
+        "from drag_ray.tools.function import Arguments\nfrom drag_ray.tools.tool import Tool\n"
+        "TOOL = Tool('glossary', 'What a word means.', Arguments, None)\n"
+    )
+    module.write_text(glossary)
+    monkeypatch.syspath_prepend(run_dir)
+    config = configure(run_dir, "--agent.tool-modules", '["tool_that_changes"]')
+    before = {name: compute_identity(stage, config).fingerprint for name, stage in STAGES.items()}
+    module.write_text(glossary + "# another answer\n")
+    after = {name: compute_identity(stage, config).fingerprint for name, stage in STAGES.items()}
+    assert {name for name in STAGES if before[name] != after[name]} == {"collect", "prompt", "evaluate"}
+
+
 TEACHER = ("--collect.teacher", '{"backend": "openai", "model": "large", "endpoint": {"address": "http://a"}}')
 
 
