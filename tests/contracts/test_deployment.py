@@ -1,4 +1,4 @@
-"""The files that deploy: the cluster file is one that Ray takes, the pinned lists name no index, the README's tree is true."""
+"""The files that deploy: the cluster file is one that Ray takes, the pinned lists name no index, the documented tree is true."""
 
 import re
 from pathlib import Path
@@ -92,8 +92,8 @@ def test_the_pinned_lists_hold_the_fixed_packages() -> None:
     assert re.search(r"^vllm==", gpu, re.MULTILINE)
 
 
-def test_the_readme_tree_names_what_is_there() -> None:
-    tree = (ROOT / "README.md").read_text().partition("## The tree")[2].partition("## Develop")[0]
+def test_the_tree_names_what_is_there() -> None:
+    tree = (ROOT / "docs" / "architecture.md").read_text().partition("## The tree")[2]
     for name in re.findall(r"\b([a-z_]+\.(?:py|yaml))\b", tree):
         assert (ROOT / name).exists() or (ROOT / "drag_ray" / name).exists() or list(ROOT.glob(f"drag_ray/*/{name}")), name
     packages = {path.parent.name for path in (ROOT / "drag_ray").glob("*/__init__.py")}
