@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING, Literal
 
 from drag_ray.agent.protocols.function_calls import FunctionCallsProtocol
 from drag_ray.agent.protocols.protocol import ActionProtocol
+from drag_ray.agent.protocols.ranking import RankingProtocol
 from drag_ray.agent.protocols.tags import TagsProtocol
 from drag_ray.errors import ConfigError
 
@@ -12,6 +13,8 @@ _PROTOCOLS: tuple[ActionProtocol, ...] = (
     FunctionCallsProtocol(),
 )
 PROTOCOLS = {protocol.name: protocol for protocol in _PROTOCOLS}
+"""Those that an agent can be told to write its searches and answers in."""
+_KNOWN = PROTOCOLS | {RankingProtocol.name: RankingProtocol()}
 
 if TYPE_CHECKING:
     ProtocolName = str
@@ -26,6 +29,6 @@ def get_protocol(name: str) -> ActionProtocol:
         ConfigError: there is none.
     """
     try:
-        return PROTOCOLS[name]
+        return _KNOWN[name]
     except KeyError:
-        raise ConfigError(f"agent.protocol {name!r}: unknown. Known protocols: {', '.join(PROTOCOLS)}.") from None
+        raise ConfigError(f"agent.protocol {name!r}: unknown. Known protocols: {', '.join(_KNOWN)}.") from None

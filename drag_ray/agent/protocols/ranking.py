@@ -1,0 +1,68 @@
+"""The order of candidates in tags, as in V-Retrver: `<think>why</think><answer>[3, 1, 2]</answer>`."""
+
+import re
+from collections.abc import Sequence
+from typing import Any, Literal
+
+from drag_ray.agent.action import Action
+from drag_ray.engine.reasoning import UNFINISHED_REASONING, render_reasoning, split_reasoning
+from drag_ray.tools.function import Function
+from drag_ray.tools.search import TOOL as SEARCH
+from drag_ray.types import ActionKind, Evidence
+
+_ANSWER = re.compile(r"<answer>(.*?)</answer>", re.DOTALL)
+_NUMBERS = re.compile(r"\s*\[\s*(?:[0-9]{1,9}\s*(?:,\s*[0-9]{1,9}\s*)*,?\s*)?\]\s*")
+_NUMBER = re.compile(r"[0-9]+")
+
+
+class RankingProtocol:
+    """`<think>why</think>`, then the numbers of the candidates, best first, in `<answer>[3, 1, 2]</answer>`."""
+
+    name: str = "ranking"
+    summary: str = "<think>, and numbers in <answer>"
+    stop: tuple[str, ...] = ("</answer>",)
+    shows_functions: bool = False
+    observation_role: Literal["user", "tool"] = "user"
+    final_request: str = "This is your last reply: give the order of the candidates now, inside <answer></answer>."
+
+    def list_functions(self, functions: Sequence[Function] = (SEARCH,)) -> tuple[dict[str, Any], ...]:
+        """None."""
+        return ()
+
+    def instructions(self, thinking: bool, wanted: str, *, may_answer: bool, functions: Sequence[Function] = (SEARCH,)) -> str:
+        """The form of an order."""
+        think = "Think first, inside <think></think>. Then give" if thinking else "Reply with"
+        return f"{think} {wanted}, best first, in this form:\n<answer>[3, 1, 2]</answer>"
+
+    def parse(self, text: str, functions: Sequence[Function] = (SEARCH,)) -> Action:
+        """Read a reply; never raises. Of several orders the first one counts. The query of the action is the order."""
+        reasoning, rest = split_reasoning(text)
+        if rest is None:
+            return Action(ActionKind.INVALID, reasoning, problem=UNFINISHED_REASONING)
+        found = _ANSWER.search(rest)
+        if found is None:
+            problem = "<answer> is not closed" if "<answer>" in rest else "no <answer> in the reply"
+            return Action(ActionKind.INVALID, reasoning, problem=problem)
+        order = read_order(found[1])
+        if order is None:
+            problem = f"<answer> holds {found[1].strip()[:60]!r}, expected numbers as in [3, 1, 2]"
+            return Action(ActionKind.INVALID, reasoning, problem=problem)
+        return Action(ActionKind.SEARCH, reasoning or rest[: found.start()].strip(), query=write_order(order))
+
+    def render_search(self, query: str, reasoning: str = "") -> str:
+        """A reply with an order."""
+        return render_reasoning(reasoning) + f"<answer>{query}</answer>"
+
+    def render_answer(self, answer: str, citations: tuple[Evidence, ...] = (), reasoning: str = "") -> str:
+        """The order is the answer."""
+        return self.render_search(answer, reasoning)
+
+
+def read_order(text: str) -> list[int] | None:
+    """The numbers of a list such as `[3, 1, 2]`; None for anything else. The text is matched and never evaluated."""
+    return [int(number) for number in _NUMBER.findall(text)] if _NUMBERS.fullmatch(text) else None
+
+
+def write_order(order: Sequence[int]) -> str:
+    """As `read_order` reads it."""
+    return f"[{', '.join(map(str, order))}]"

@@ -1,0 +1,62 @@
+"""The reward of V-Retrver (https://github.com/chendy25/V-Retrver, there `verl_tool/workers/reward_manager/v_retrver.py`).
+
+R = .3 format + .7 rank + curiosity + redundancy, within -.5 and 1.5. The constants are the published ones; the standard deviation
+of the rank term is 1, as its reward manager has it (its function's default is .5). There an order is evaluated as Python, here it
+is matched. What that code gives a reply without a call, a redundancy of +.05, is taken for an oversight: such a reply gets none.
+"""
+
+import math
+import re
+
+from drag_ray.agent.protocols.ranking import read_order
+
+FORMAT_WEIGHT, RANK_WEIGHT = 0.3, 0.7
+RANK_DEVIATION = 1.0
+CURIOSITY_RATE = 0.6
+"""share of a group's replies with a call from which on calling is not rewarded, and what each missing share is worth"""
+REDUNDANCY_COST = 0.05
+"""what each call after the first one costs"""
+LOWEST, HIGHEST = -0.5, 1.5
+_FORM = re.compile(r"<think>.*?</think>.*<answer>(.*?)</answer>", re.DOTALL)
+_ANSWER = re.compile(r"<answer>(.*?)</answer>", re.DOTALL)
+
+
+def compute_format_term(reply: str) -> float:
+    """Half for reasoning and an answer in their tags, half for an answer that is a list of whole numbers."""
+    answer = _ANSWER.search(reply.rpartition("</think>")[2])
+    is_list = answer is not None and read_order(answer[1]) is not None
+    return 0.5 * bool(_FORM.search(reply)) + 0.5 * is_list
+
+
+def compute_rank_term(rank: int | None, deviation: float = RANK_DEVIATION) -> float:
+    """A Gaussian of the 1-based rank of the evidence, 1 for the first; 0 where there is none."""
+    return 0.0 if rank is None else math.exp(-((rank - 1) ** 2) / (2 * deviation**2))
+
+
+def compute_curiosity(num_calls: int, calling_share: float) -> float:
+    """What a reply that looks closer gets where few of its group do.
+
+    Args:
+        num_calls: valid calls of tools.
+        calling_share: the share of the group's replies with at least one.
+    """
+    return CURIOSITY_RATE * max(0.0, CURIOSITY_RATE - calling_share) if num_calls else 0.0
+
+
+def compute_redundancy(num_calls: int) -> float:
+    """What valid calls after the first one cost, at most 0."""
+    return -REDUNDANCY_COST * max(0, num_calls - 1)
+
+
+def compute_rerank_reward(reply: str, rank: int | None, num_calls: int = 0, calling_share: float = 0.0) -> float:
+    """The reward of a reply that orders candidates.
+
+    Args:
+        reply: word for word.
+        rank: of the best evidence in the order, from 1; None where it is not among the candidates.
+        num_calls: valid calls of tools before it.
+        calling_share: of the replies of its group that have any.
+    """
+    total = FORMAT_WEIGHT * compute_format_term(reply) + RANK_WEIGHT * compute_rank_term(rank)
+    total += compute_curiosity(num_calls, calling_share) + compute_redundancy(num_calls)
+    return min(HIGHEST, max(LOWEST, total))
