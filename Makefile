@@ -1,7 +1,7 @@
 # Every target does its own set-up; a second run skips what is done.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help setup demo serve test check lint unit integration slow gpu bench lock audit sbom clean
+.PHONY: help setup demo serve test check lint unit integration slow gpu bench docs lock audit sbom clean
 
 # Without compiled bytecode each of the many processes would spend most of a minute on imports.
 unexport PYTHONDONTWRITEBYTECODE
@@ -59,8 +59,15 @@ gpu: setup ## what only an NVIDIA GPU shows; not part of CI
 bench: setup ## the benchmarks; results go to benchmarks/results
 	@for file in benchmarks/bench_*.py; do echo "== $$file"; $(BIN)/python $$file || exit 1; done
 
+docs: setup ## the documentation as a site, in dist/site; fails on a link that leads nowhere
+	@rm -rf dist/docs dist/site && mkdir -p dist && cp -r docs dist/docs && rm -rf dist/docs/*.py dist/docs/__pycache__
+	@PYTHONPATH=. $(BIN)/python docs/generated_pages.py dist/docs
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m uv run --quiet --no-project --isolated --with-requirements runtime_env/docs.txt \
+	  mkdocs build --quiet --strict
+	@echo dist/site/index.html
+
 lock: ## resolve runtime_env/*.in into the pinned lists
-	@for name in cpu gpu dev audit; do \
+	@for name in cpu gpu dev audit docs; do \
 	  constraint=$$([ $$name = dev ] && echo "--constraint runtime_env/cpu.txt"); \
 	  $(BIN)/python -m uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-annotate \
 	    --override runtime_env/overrides.txt $$constraint runtime_env/$$name.in -o runtime_env/$$name.txt || exit 1; \

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-LISTS = ("cpu", "gpu", "dev", "audit")
+LISTS = ("cpu", "gpu", "dev", "audit", "docs")
 _FOLDER = Path(__file__).parent
 _COMMAND = (
     *(sys.executable, "-m", "uv", "run", "--quiet", "--no-project", "--isolated"),

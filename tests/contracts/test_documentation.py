@@ -1,0 +1,67 @@
+"""The documentation is whole: links lead somewhere, every page is in the site's list, and every option is described."""
+
+import re
+from pathlib import Path
+
+import pytest
+import yaml
+from generated_pages import OPTIONS_PAGE, ROOT_FILES, write_options_page, write_root_page
+from pydantic import BaseModel
+
+from drag_ray.run_config import RunConfig
+
+ROOT = Path(__file__).parents[2]
+PAGES = sorted((ROOT / "docs").rglob("*.md"))
+WRITTEN = [*PAGES, *sorted(ROOT.glob("*.md")), ROOT / "benchmarks" / "README.md"]
+GENERATED = {ROOT / "docs" / name: write_root_page(name) for name in ROOT_FILES}
+GENERATED[ROOT / "docs" / OPTIONS_PAGE] = write_options_page()
+
+
+def read(path: Path) -> str:
+    return GENERATED[path] if path in GENERATED else path.read_text(encoding="utf-8")
+
+
+def list_links(text: str) -> list[str]:
+    without_code = re.sub(r"```.*?```|`[^`\n]*`", "", text, flags=re.DOTALL)
+    return [link for link in re.findall(r"\]\(([^)\s]+)\)", without_code) if "://" not in link]
+
+
+def list_anchors(text: str) -> set[str]:
+    """As Python-Markdown and GitHub make them of the headings that we write."""
+    headings = re.findall(r"^#+ (.+)$", re.sub(r"```.*?```", "", text, flags=re.DOTALL), re.MULTILINE)
+    return {re.sub(r"\s+", "-", re.sub(r"[^\w\s-]", "", heading.lower()).strip()) for heading in headings}
+
+
+@pytest.mark.parametrize("path", [*WRITTEN, *GENERATED], ids=lambda path: str(path.relative_to(ROOT)))
+def test_links_lead_somewhere(path: Path) -> None:
+    for link in list_links(read(path)):
+        target, _, anchor = link.partition("#")
+        file = (path.parent / target).resolve() if target else path
+        assert file in GENERATED or file.exists(), link
+        assert not anchor or anchor in list_anchors(read(file)), link
+
+
+def test_the_site_lists_every_page() -> None:
+    found = re.findall(r"[\w/]+\.md", str(yaml.safe_load((ROOT / "mkdocs.yml").read_text())["nav"]))
+    assert sorted(found) == sorted(str(path.relative_to(ROOT / "docs")) for path in [*PAGES, *GENERATED])
+
+
+def list_options(config_type: type[BaseModel], path: str = "") -> list[str]:
+    options: list[str] = []
+    for name, field in config_type.model_fields.items():
+        if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel):
+            options += list_options(field.annotation, f"{path}{name}.")
+        else:
+            options.append(path + name)
+    return options
+
+
+def test_every_option_is_described_with_its_text() -> None:
+    rows = {row.split("`")[1]: row for row in write_options_page().splitlines() if row.startswith("| `")}
+    assert sorted(rows) == sorted(list_options(RunConfig))
+    assert rows["finetune.dpo.beta"].startswith("| `finetune.dpo.beta` | number | `0.1` | how close the policy is kept")
+    assert not [name for name, row in rows.items() if row.endswith("|  |")]
+
+
+def test_the_readme_is_short() -> None:
+    assert len((ROOT / "README.md").read_text().splitlines()) < 200
