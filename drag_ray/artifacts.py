@@ -248,6 +248,11 @@ class Manifest:
         return compute_fingerprint(self.fingerprint, self.counts, self.accepted)
 
 
+def is_begun(stage_dir: Path) -> bool:
+    """Whether a folder holds a stage, finished or not."""
+    return (stage_dir / IDENTITY_NAME).exists() or (stage_dir / MANIFEST_NAME).exists()
+
+
 def read_address(stage_dir: Path) -> str:
     """Where in its run the folder of a stage is, by its identity."""
     return json.loads((stage_dir / IDENTITY_NAME).read_text(encoding="utf-8"))["stage"]
@@ -269,10 +274,7 @@ def read_manifest(stage_dir: Path) -> Manifest | None:
     """
     path = stage_dir / MANIFEST_NAME
     try:
-        raw = json.loads(path.read_text(encoding="utf-8"))
-        if raw.pop("sha256") != compute_fingerprint(raw):
-            raise ValueError("it holds other values than were written")
-        return Manifest(**{item.name: raw[item.name] for item in fields(Manifest)})
+        return parse_manifest(path.read_bytes())
     except FileNotFoundError:
         return None
     except KeyError as error:
@@ -280,6 +282,18 @@ def read_manifest(stage_dir: Path) -> Manifest | None:
     except (OSError, ValueError, TypeError, AttributeError) as error:
         problem = f"not a manifest ({error})"
     raise DamageError(f"{path}: {problem}. Run: {read_command(stage_dir)}")
+
+
+def parse_manifest(data: bytes) -> Manifest:
+    """The manifest in the bytes of its file.
+
+    Raises:
+        ValueError, TypeError, KeyError, AttributeError: it is none, or not what was written.
+    """
+    raw = json.loads(data.decode())
+    if raw.pop("sha256") != compute_fingerprint(raw):
+        raise ValueError("it holds other values than were written")
+    return Manifest(**{item.name: raw[item.name] for item in fields(Manifest)})
 
 
 def write_manifest(stage_dir: Path, manifest: Manifest) -> None:

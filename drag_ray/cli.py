@@ -9,10 +9,11 @@ from drag_ray.corpus.text import to_displayable
 from drag_ray.endpoint_commands import ENDPOINT_COMMANDS, run_endpoint_command
 from drag_ray.errors import ConfigError, DragRayError
 from drag_ray.file_commands import FILE_COMMANDS, run_file_command
+from drag_ray.storage_commands import STORAGE_COMMANDS, run_storage_command
 
 PIPELINE = "pipeline"
 _PIPELINE_SUMMARY = "Run all stages in order; skip what is unchanged, go on with what was interrupted."
-_ALWAYS = ("run_dir", "scope", "reads", "verify", "cluster")
+_ALWAYS = ("run_dir", "scope", "reads", "verify", "cluster", "storage")
 _INTERRUPTED = 130
 _FAILED = 1
 
@@ -23,7 +24,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     arguments = list(sys.argv[1:] if argv is None else argv)
     stages = {name: stage.summary for name, stage in STAGES.items()}
-    commands = stages | {SERVE.name: SERVE.summary, PIPELINE: _PIPELINE_SUMMARY} | ENDPOINT_COMMANDS | FILE_COMMANDS
+    commands = (
+        stages | {SERVE.name: SERVE.summary, PIPELINE: _PIPELINE_SUMMARY} | ENDPOINT_COMMANDS | FILE_COMMANDS | STORAGE_COMMANDS
+    )
     if not arguments or arguments[0] in ("-h", "--help"):
         print("usage: drag-ray COMMAND [options]\n\ncommands:")
         print("\n".join(f"  {name:<10}{summary}" for name, summary in commands.items()))
@@ -42,6 +45,8 @@ def run_command(command: str, argv: Sequence[str]) -> int:
             run_endpoint_command(command, argv)
         elif command in FILE_COMMANDS:
             run_file_command(command, argv)
+        elif command in STORAGE_COMMANDS:
+            run_storage_command(command, argv)
         else:
             _run(command, argv)
     except ConfigError as error:
@@ -58,7 +63,7 @@ def run_command(command: str, argv: Sequence[str]) -> int:
 
 def _run(command: str, argv: Sequence[str]) -> None:
     from drag_ray.config import load
-    from drag_ray.pipeline import list_pipeline, open_inputs, run_stages
+    from drag_ray.pipeline import list_pipeline, open_inputs, pull_inputs, run_stages
     from drag_ray.run_config import RunConfig
     from drag_ray.serve.config import ServeSections
     from drag_ray.stages import SERVE, STAGES
@@ -91,6 +96,7 @@ def _run(command: str, argv: Sequence[str]) -> None:
         if command == SERVE.name:
             from drag_ray.serve import stage as serve_stage
 
+            pull_inputs(SERVE, config)
             serve_stage.run(config.take(ServeSections), open_inputs(SERVE, config), start_ray=start_ray)
         elif command == PIPELINE and config.rounds:
             from drag_ray.rounds import run_rounds

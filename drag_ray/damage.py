@@ -22,7 +22,7 @@ def find_damage(stage_dir: Path, whole: bool = False, but: Collection[str] = ())
         return [Damage(MANIFEST_NAME, "is not what was written, or of an earlier version")]
     if manifest is None:
         return []
-    listed = _read_list(stage_dir, manifest)
+    listed = read_list(stage_dir, manifest)
     if listed is None:
         return [Damage(LIST_NAME, "is missing or not what was written")]
     return checksums.find_damage(stage_dir, listed, whole, tuple(f"{name}/" for name in but))
@@ -77,7 +77,7 @@ def verify_stage(stage_dir: Path) -> tuple[int, int]:
         DamageError: names the damaged files, what was found and expected, and what to run.
     """
     refuse_damage(stage_dir, whole=True)
-    listed = _read_list(stage_dir, artifacts.require_manifest(stage_dir)) or []
+    listed = read_list(stage_dir, artifacts.require_manifest(stage_dir)) or []
     return len(listed), sum(checksum.bytes for checksum in listed)
 
 
@@ -91,7 +91,7 @@ def accept_changes(stage_dir: Path) -> list[Damage]:
         ArtifactError: the stage has not finished, or its manifest or the list of its files are damaged themselves.
     """
     manifest = artifacts.require_manifest(stage_dir)
-    listed = _read_list(stage_dir, manifest)
+    listed = read_list(stage_dir, manifest)
     if listed is None:
         raise DamageError(f"{stage_dir / LIST_NAME}: is missing or not what was written. Run: {manifest.command}")
     changes = checksums.find_damage(stage_dir, listed, whole=True)
@@ -104,7 +104,7 @@ def accept_changes(stage_dir: Path) -> list[Damage]:
     return changes
 
 
-def _read_list(stage_dir: Path, manifest: Manifest) -> list[Checksum] | None:
+def read_list(stage_dir: Path, manifest: Manifest) -> list[Checksum] | None:
     """The checksums of the files; None if the list is not the one that the manifest knows."""
     try:
         data = (stage_dir / LIST_NAME).read_bytes()

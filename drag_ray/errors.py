@@ -4,7 +4,8 @@
     ├── ConfigError           an option, a configuration file or a combination of options is wrong
     ├── DataError             an input file, line or column is not what its schema says
     ├── ArtifactError         a run folder is missing, unfinished, stale or held by another run
-    │   └── DamageError         a file of a finished stage is not what was written
+    │   ├── DamageError         a file of a finished stage is not what was written
+    │   └── StorageError        an object store refuses or does not answer, or what is asked for is not there
     ├── SearchIndexError      the search index cannot be built, opened or asked
     ├── RolloutError          one rollout failed; it is recorded on its trajectory and the run goes on
     │   └── PromptTooLongError  the next prompt does not fit into the model's context; the rollout ends there
@@ -39,6 +40,10 @@ class ArtifactError(DragRayError):
 
 class DamageError(ArtifactError):
     """A file of a finished stage is not what was written."""
+
+
+class StorageError(ArtifactError):
+    """An object store refuses or does not answer, or what is asked for is not there."""
 
 
 class SearchIndexError(DragRayError):

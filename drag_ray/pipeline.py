@@ -15,13 +15,14 @@ from typing import Any
 
 from drag_ray import artifacts
 from drag_ray.address import Address, parse_address
-from drag_ray.artifacts import IDENTITY_NAME, MANIFEST_NAME, Identity, Manifest, require_manifest
+from drag_ray.artifacts import Identity, Manifest, is_begun, require_manifest
 from drag_ray.damage import find_damage, refuse_damage
 from drag_ray.errors import ConfigError, DamageError
 from drag_ray.inputs import Inputs
 from drag_ray.run_config import RunConfig
 from drag_ray.source_code import compute_code_fingerprint
 from drag_ray.stage_folder import StageFolder
+from drag_ray.stage_store import StageStore
 from drag_ray.stages import STAGES, Stage
 
 
@@ -38,7 +39,7 @@ def find_own(name: str, config: RunConfig) -> Address:
     """
     unnamed = _find_unnamed(name, config)
     folder = unnamed.locate(config.run_dir)
-    if config.name and _is_begun(folder):
+    if config.name and is_begun(folder):
         raise ConfigError(
             f"name {config.name!r}: {folder} holds this stage without a name. Move its files to "
             f"{unnamed}/SOME_NAME, where it stays valid, or leave out --name."
@@ -68,13 +69,34 @@ def open_inputs(stage: Stage, config: RunConfig) -> Inputs:
     return Inputs(dict.fromkeys(stage.reads_if_begun) | folders, config.run_dir)
 
 
-def _find_input(name: str, config: RunConfig) -> Address:
+def pull_inputs(stage: Stage, config: RunConfig) -> None:
+    """Fetch what a stage reads, and what that was made from, as far as it is not in the run and is where `storage.uri` says.
+
+    Raises:
+        ArtifactError: the store does not answer, or what it holds is not what was sent.
+    """
+    if not config.storage.uri:
+        return
+    store = StageStore(config.storage)
+    unread = config.take(stage.sections).list_unread()
+    for name in (*stage.reads, *(name for name in stage.reads_if_begun if name not in unread)):
+        address = _find_chosen(name, config) or _find_unnamed(name, config)
+        for pulled, transfer in store.pull_lineage(str(address), config.run_dir):
+            print(f"{pulled}: pulled from {config.storage.uri}: {transfer}", flush=True)
+
+
+def _find_chosen(name: str, config: RunConfig) -> Address | None:
+    """What `reads` says of a stage."""
     chosen = {stage: address for stage, _, address in (entry.partition("=") for entry in config.reads)}
-    if name in chosen:
-        try:
-            return parse_address(chosen[name], name)
-        except ValueError as error:
-            raise ConfigError(f"reads: {error}.") from None
+    try:
+        return parse_address(chosen[name], name) if name in chosen else None
+    except ValueError as error:
+        raise ConfigError(f"reads: {error}.") from None
+
+
+def _find_input(name: str, config: RunConfig) -> Address:
+    if chosen := _find_chosen(name, config):
+        return chosen
     address = _find_unnamed(name, config)
     folder = address.locate(config.run_dir)
     named = _list_names(folder)
@@ -91,15 +113,11 @@ def _find_unnamed(name: str, config: RunConfig) -> Address:
     return Address(name, scope="" if STAGES[name].is_shared else config.scope)
 
 
-def _is_begun(folder: Path) -> bool:
-    return (folder / IDENTITY_NAME).exists() or (folder / MANIFEST_NAME).exists()
-
-
 def _list_names(folder: Path) -> list[str]:
     """The names of the instances in a folder that is no stage itself."""
-    if _is_begun(folder) or not folder.is_dir():
+    if is_begun(folder) or not folder.is_dir():
         return []
-    return sorted(path.name for path in folder.iterdir() if not path.name.startswith((".", "_")) and _is_begun(path))
+    return sorted(path.name for path in folder.iterdir() if not path.name.startswith((".", "_")) and is_begun(path))
 
 
 def compute_identity(stage: Stage, config: RunConfig) -> Identity:
@@ -156,13 +174,18 @@ def run_stage(stage: Stage, config: RunConfig, start_ray: Callable[[], object] =
 
     Raises:
         DamageError: a stage that it reads is damaged.
+        StorageError: the store that `storage.uri` names does not answer. A stage that has finished stays so, and is sent when it
+            is started again.
     """
+    pull_inputs(stage, config)
     identity = compute_identity(stage, config)
     stage_dir = config.run_dir / identity.address
+    _pull_own(identity, config)
     folder = StageFolder(stage_dir, identity, find_damage(stage_dir, whole=config.verify), stage.mends)
     finished = artifacts.read_manifest(folder.path) if folder.is_finished() else None
     if finished:
         print(f"{identity.address}: unchanged, skipped ({folder.path})", flush=True)
+        _push_own(identity, config)
         return finished
     for name, address in find_inputs(stage, config).items():
         refuse_damage(address.locate(config.run_dir), whole=True, but=() if config.verify else STAGES[name].checked_on_open)
@@ -172,7 +195,26 @@ def run_stage(stage: Stage, config: RunConfig, start_ray: Callable[[], object] =
         manifest = folder.finish(run_code(stage, config, folder), stage.own_files)
     said = ", ".join(f"{name} {_format_count(value)}" for name, value in manifest.counts.items() if value is not None)
     print(f"{identity.address}: done in {manifest.duration_s:.0f} s: {said}", flush=True)
+    _push_own(identity, config)
     return manifest
+
+
+def _pull_own(identity: Identity, config: RunConfig) -> None:
+    """Fetch a stage that was done elsewhere, where the run has not begun it."""
+    if config.storage.uri and not is_begun(config.run_dir / identity.address):
+        store = StageStore(config.storage)
+        there = store.read_manifest(identity.address)
+        if there and there.fingerprint == identity.fingerprint:
+            transfer = store.pull(identity.address, config.run_dir)
+            print(f"{identity.address}: pulled from {config.storage.uri}: {transfer}", flush=True)
+
+
+def _push_own(identity: Identity, config: RunConfig) -> None:
+    """Send a finished stage, unless it is there."""
+    if config.storage.uri:
+        transfer = StageStore(config.storage).push(config.run_dir, identity.address)
+        if transfer:
+            print(f"{identity.address}: pushed to {config.storage.uri}: {transfer}", flush=True)
 
 
 def run_code(stage: Stage, config: RunConfig, folder: StageFolder) -> dict[str, Any]:

@@ -20,11 +20,13 @@ RECORDS = (
         "appended_lines",
         "config",
         "damage",
+        "object_store",
+        "stage_store",
         "stage_folder",
     ),
     *("inputs", "provenance", "source_code", "variants", "webpage", "cluster_token", "cluster", "metrics", "telemetry"),
 )
-SURFACE = ("stages", "run_config", "pipeline", "rounds", "file_commands", "endpoint_commands", "cli")
+SURFACE = ("stages", "run_config", "pipeline", "rounds", "file_commands", "storage_commands", "endpoint_commands", "cli")
 LAYERS: tuple[tuple[str, ...], ...] = (
     RECORDS,
     ("search", "corpus"),

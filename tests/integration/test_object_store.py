@@ -1,0 +1,95 @@
+"""Stages in a store that speaks S3 (moto's server, over HTTP), with Arrow's own client."""
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import boto3
+import pytest
+from moto.server import ThreadedMotoServer
+
+from drag_ray.artifacts import Identity
+from drag_ray.damage import verify_stage
+from drag_ray.errors import DamageError, StorageError
+from drag_ray.object_store import ObjectStore, StorageConfig
+from drag_ray.stage_folder import StageFolder
+from drag_ray.stage_store import StageStore
+
+LARGE = bytes(range(256)) * 48 * 2**12  # 48 MiB: sent in parts
+
+
+@pytest.fixture(scope="module")
+def address() -> Iterator[str]:
+    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    server.start()
+    host, port = server.get_host_and_port()
+    yield f"{host}:{port}"
+    server.stop()
+
+
+@pytest.fixture
+def uri(address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A place in a bucket; the keys are where the platform's own tools look for them, and not in the URI."""
+    for name in ("AWS_PROFILE", "AWS_SESSION_TOKEN", "HTTP_PROXY", "http_proxy"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "key-of-a-test")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret-of-a-test")
+    bucket = tmp_path.name.replace("_", "-")[-60:].strip("-")
+    boto3.client("s3", endpoint_url=f"http://{address}", region_name="us-east-1").create_bucket(Bucket=bucket)
+    return f"s3://{bucket}/runs/mine?region=us-east-1&scheme=http&endpoint_override={address.replace(':', '%3A')}"
+
+
+def write_stage(run_dir: Path) -> Path:
+    with StageFolder(run_dir / "collect", Identity("collect", {}, {}, "code")) as folder:
+        (folder.path / "trajectories").mkdir(exist_ok=True)
+        (folder.path / "trajectories" / "part.parquet").write_bytes(LARGE)
+        for number in range(12):
+            (folder.path / f"{number}.json").write_text(f"{number}\n")
+        folder.finish({"files": 13})
+    return folder.path
+
+
+def test_a_stage_goes_through_s3_whole_and_its_files_are_sent_once(uri: str, tmp_path: Path) -> None:
+    write_stage(tmp_path / "a")
+    store = StageStore(StorageConfig(uri=uri))
+    pushed = store.push(tmp_path / "a", "collect")
+    assert pushed is not None
+    assert (pushed.num_files, pushed.num_there) == (14, 0)
+    assert store.list_addresses() == ["collect"]
+    store.pull("collect", tmp_path / "b")
+    assert verify_stage(tmp_path / "b" / "collect")[0] == 14
+    assert (tmp_path / "b" / "collect" / "trajectories" / "part.parquet").read_bytes() == LARGE
+    (tmp_path / "a" / "collect" / "manifest.json").unlink()
+    write_stage(tmp_path / "a")  # the same files, finished at another time
+    again = store.push(tmp_path / "a", "collect")
+    assert again is None or again.num_files == 0
+
+
+def test_an_upload_that_fails_half_way_leaves_no_object(uri: str, tmp_path: Path) -> None:
+    (tmp_path / "large.bin").write_bytes(LARGE)
+    objects = ObjectStore(uri)
+    with pytest.raises(DamageError, match="is not sent"):
+        objects.send(tmp_path / "large.bin", "objects/aa/key", "0" * 64)
+    assert objects.measure("objects/aa/key") is None
+    assert objects.list_sizes("objects") == {}
+
+
+def test_many_pushes_at_once_leave_one_whole_stage(uri: str, tmp_path: Path) -> None:
+    stores = [StageStore(StorageConfig(uri=uri)) for _ in range(3)]
+    for number, _ in enumerate(stores):
+        write_stage(tmp_path / f"{number}")
+    threads = [threading.Thread(target=store.push, args=(tmp_path / f"{n}", "collect")) for n, store in enumerate(stores)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    stores[0].pull("collect", tmp_path / "pulled")
+    assert verify_stage(tmp_path / "pulled" / "collect")[0] == 14
+
+
+def test_a_bucket_that_is_not_there_is_named_and_no_key_is(uri: str, tmp_path: Path) -> None:
+    write_stage(tmp_path / "a")
+    elsewhere = uri.replace("s3://", "s3://no-such-")
+    with pytest.raises(StorageError, match="no-such-") as caught:
+        StageStore(StorageConfig(uri=elsewhere)).push(tmp_path / "a", "collect")
+    assert "of-a-test" not in str(caught.value)
