@@ -1,7 +1,7 @@
 # Every target does its own set-up; a second run skips what is done.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help setup demo serve test check lint unit integration slow gpu bench docs lock audit sbom clean
+.PHONY: help setup demo serve test check lint unit integration slow gpu bench figures docs lock audit sbom clean
 
 # Without compiled bytecode each of the many processes would spend most of a minute on imports.
 unexport PYTHONDONTWRITEBYTECODE
@@ -58,6 +58,9 @@ gpu: setup ## what only an NVIDIA GPU shows; not part of CI
 
 bench: setup ## the benchmarks; results go to benchmarks/results
 	@for file in benchmarks/bench_*.py; do echo "== $$file"; $(BIN)/python $$file || exit 1; done
+
+figures: ## write the figures of README.md and docs/ from benchmarks/results
+	@$(PYTHON) benchmarks/figures.py
 
 docs: setup ## the documentation as a site, in dist/site; fails on a link that leads nowhere
 	@rm -rf dist/docs dist/site && mkdir -p dist && cp -r docs dist/docs && rm -rf dist/docs/*.py dist/docs/__pycache__

@@ -1,0 +1,31 @@
+"""What tables of figures are made of: results, cells and how numbers are written."""
+
+import json
+from collections.abc import Iterable, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+RESULTS_DIR = Path(__file__).parent / "results"
+
+
+@cache
+def read_results(name: str) -> Any:
+    """The numbers of `results/NAME.json`."""
+    return json.loads((RESULTS_DIR / f"{name}.json").read_text(encoding="utf-8"))["results"]
+
+
+def to_table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Cells as a table of Markdown."""
+    lines = [header, ["---"] * len(header), *rows]
+    return "\n".join("|" + "".join(f" {cell} |" if cell else " |" for cell in line) for line in lines).replace(" --- ", "---")
+
+
+def short(value: float, digits: int = 3) -> str:
+    """A number between 0 and 1 without its zero, for example .298."""
+    return f"{value:.{digits}f}".removeprefix("0")
+
+
+def percent(value: float) -> str:
+    """A share, for example 56.8 %."""
+    return f"{100 * value:.1f} %"

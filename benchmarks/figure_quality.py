@@ -1,0 +1,194 @@
+"""Tables of what is found: the demo, baselines, training methods, public sets."""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from figure_cells import percent, read_results, short, to_table
+
+
+def take_value(results: Any, measure: str, policy: str) -> float:
+    """A metric of a policy in a comparison."""
+    return results["measures"][measure]["metrics"][policy]["value"]
+
+
+def write_demo() -> str:
+    """What the demo's report said."""
+    results = read_results("demo")
+    names = {
+        "question": "the question as it stands",
+        "question_keywords": "its key words",
+        "rm3": "RM3",
+        "neighbours": "words of the pages of similar questions (`neighbours`)",
+        "base": "question + what SmolLM2-135M adds",
+        "tuned": "question + what the tuned model adds",
+    }
+    hits = ("hit_at_1", "hit_at_3", "hit_at_10")
+
+    def write_difference(measure: str, reference: str) -> str:
+        differences = results["measures"][measure]["differences"]
+        found = next(one for one in differences if (one["policy"], one["reference"]) == ("tuned", reference))
+        scale, digits = (1, 3) if measure == "mrr" else (100, 1)
+        value, low, high = (f"{scale * found[name]:+.{digits}f}" for name in ("value", "low", "high"))
+        return f"{value} [{low}, {high}], p = {found['adjusted_p_value']:.2g}"
+
+    rows = [
+        [text, *(percent(take_value(results, hit, name)) for hit in hits), f"{take_value(results, 'mrr', name):.3f}"]
+        for name, text in names.items()
+    ]
+    for reference, text in (("question", "the question"), ("base", "the model it came from")):
+        rows.append([f"tuned above {text}", *(write_difference(measure, reference) for measure in (*hits, "mrr"))])
+    return to_table(["first search", "Hit@1", "Hit@3", "Hit@10", "MRR"], rows)
+
+
+_LARGE = "Qwen2.5-Coder-1.5B-Instruct"
+_EFFECT_MEASURES = ("hit1", "hit3", "hit10", "mrr")
+
+
+def find_effect(collection: str, policy: str, model: str = "") -> Any:
+    """The row of a policy on a collection; None if there is none."""
+    rows = read_results("effect")["rows"]
+    return next((row for row in rows if (row["set"], row["policy"], row["model"]) == (collection, policy, model)), None)
+
+
+def write_effect() -> str:
+    """What can be had without a trained model and with one; a star where it differs from the question, surely."""
+
+    def write_cell(row: Any) -> str:
+        if row is None:
+            return ""
+        tests = row["vs_question"] or {}
+        return " ".join(short(row[name]) + ("*" if name in tests and tests[name][-1] < 0.01 else "") for name in _EFFECT_MEASURES)
+
+    policies = (
+        ("question", "question", ""),
+        ("`question_keywords`", "question_keywords", ""),
+        ("`rm3`", "rm3", ""),
+        ("`neighbours`", "neighbours", ""),
+        ("`templates`", "templates", ""),
+        ("question + what SmolLM2-135M adds", "base", "embedded"),
+        ("question + what the tuned model adds", "tuned", "embedded"),
+        (f"HyDE, {_LARGE}", "hyde", _LARGE),
+        ("Query2doc, the same model", "query2doc", _LARGE),
+        ("question + what the same model adds", "base", _LARGE),
+        ("question + what it adds when tuned: SFT", "round1", _LARGE),
+        ("SFT, then DPO", "round2", _LARGE),
+    )
+    sets = ("medquad", "fairytaleqa", "manuals")
+    rows = [[text, *(write_cell(find_effect(name, policy, model)) for name in sets)] for text, policy, model in policies]
+    vectors = read_results("search_quality_vectors")["collections"]["fairytaleqa"]["test"]
+    for name in ("dense", "hybrid"):
+        cell = " ".join(short(vectors[name][measure]) for measure in ("hit@1", "hit@3", "hit@10", "mrr@10"))
+        rows.append([f"{name} (`search_quality_vectors.json`)", "", cell, ""])
+    return to_table(["Hit@1 / Hit@3 / Hit@10 / MRR", *sets], rows)
+
+
+def write_recipe() -> str:
+    """Two rounds on a GPU."""
+    rows_of = read_results("recipe_medquad_all_questions")["counts"]
+    policies = (
+        ("the question as it stands", "question", ""),
+        ("HyDE", "hyde", _LARGE),
+        ("Query2doc", "query2doc", _LARGE),
+        ("question + what the model adds", "base", _LARGE),
+        ("`templates`", "templates", ""),
+        (f"round 1: SFT on {rows_of['rounds/1/finetune']['rows']:,} rows", "round1", _LARGE),
+        (f"round 2: DPO on {rows_of['rounds/2/finetune']['rows']:,} pairs of round 1's own replies", "round2", _LARGE),
+    )
+
+    def write_row(text: str, row: Any) -> list[str]:
+        tokens = row["tokens_per_question"]
+        return [text, *(short(row[name]) for name in _EFFECT_MEASURES), f"{tokens:.0f}" if tokens else ""]
+
+    rows = [write_row(text, find_effect("medquad", policy, model)) for text, policy, model in policies]
+    tuned = find_effect("medquad", "round2", _LARGE)
+    for text, policy, model in (("the question", "question", ""), ("its base", "base", _LARGE), ("`templates`", "templates", "")):
+        other = find_effect("medquad", policy, model)
+        rows.append(
+            [
+                f"round 2 above {text}",
+                *(f"{tuned[name] - other[name]:+.3f}".replace("0.", ".", 1) for name in _EFFECT_MEASURES),
+                "",
+            ]
+        )
+    return to_table(["", "Hit@1", "Hit@3", "Hit@10", "MRR", "tokens a question"], rows)
+
+
+def write_methods() -> str:
+    """What each training method brings; the base model is the mean of the evaluations."""
+    files = {name: read_results(f"{name}_round_gpus") for name in ("sft", "rl", "dpo", "reward_model")}
+    hits = ("hit_at_1", "hit_at_3", "hit_at_10")
+
+    def write_row(text: str, trained: str, policies: Sequence[tuple[Any, str]], counts_errors: bool = True) -> list[str]:
+        def mean(measure: str) -> float:
+            return sum(take_value(results, measure, policy) for results, policy in policies) / len(policies)
+
+        return [text, trained, *(percent(mean(hit)) for hit in hits), f"{mean('num_format_errors'):.2f}" if counts_errors else ""]
+
+    def write_tuned(name: str, text: str, policy: str = "tuned", counts_errors: bool = True) -> list[str]:
+        results = files[name]
+        seconds = f"{results['stage_seconds']['finetune']:.0f} s"
+        rows = f"{results['stage_counts']['finetune']['rows']:,}"
+        return write_row(text.replace("ROWS", rows), seconds, [(results, policy)], counts_errors)
+
+    rows = [
+        write_row("base, greedy", "", [(results, "base") for results in files.values()]),
+        write_tuned("sft", "`sft_query`, ROWS rows, two epochs"),
+        write_tuned("rl", "`grpo`, ROWS replies"),
+        write_tuned("dpo", "`dpo`, ROWS pairs"),
+        write_tuned("reward_model", "`reward`, ROWS pairs; best of 8 draws at 0.7", "best_of", counts_errors=False),
+        write_row("the raw question as the query", "", [(files["sft"], "question")], counts_errors=False),
+    ]
+    header = ["", "trained", "Hit@1", "Hit@3", "Hit@10", "unreadable replies a question, of two"]
+    return to_table(header, rows)
+
+
+def write_embedded_questions() -> str:
+    """The raw question on the embedded corpus."""
+    corpus = read_results("search_quality")["embedded_corpus"]
+    found = {name: corpus[name]["question"] for name in ("all", "test")}
+    rows = [
+        [f"{name} {row['questions']:,}", *(percent(row[f"hit@{k}"]) for k in (1, 3, 10)), short(row["mrr@10"])]
+        for name, row in found.items()
+    ]
+    return to_table(["questions", "Hit@1", "Hit@3", "Hit@10", "MRR@10"], rows)
+
+
+def write_search_quality() -> str:
+    """Public sets beside bm25s."""
+    results = read_results("search_quality")
+    retrieval = {"SciFact": "scifact_train", "Cranfield": "cranfield", "CISI": "cisi"}
+
+    def write_policies(found: Any) -> Iterator[str]:
+        for policy in ("question", "question_keywords", "rm3"):
+            yield " / ".join(short(found[policy][measure]) for measure in ("hit@1", "hit@3", "mrr@10"))
+
+    sets = [
+        ("medquad Hit@1 / Hit@3 / MRR@10", results["page_sets"]["medquad"]),
+        ("fairytaleqa", results["page_sets"]["fairytaleqa"]),
+        ("embedded corpus, test", results["embedded_corpus"]["test"]),
+    ]
+    rows: list[list[str]] = []
+    for (text, key), (name, found) in zip(retrieval.items(), sets, strict=True):
+        ours, bm25s = (results["retrieval_sets"][key][engine]["ndcg@10"] for engine in ("drag_ray", "bm25s"))
+        rows.append([f"{text} nDCG@10", short(ours), short(bm25s), name, *write_policies(found)])
+    return to_table(["", "ours", "bm25s", "", "ours, question", "key words", "RM3"], rows)
+
+
+def write_model_baselines() -> str:
+    """HyDE and Query2doc with the embedded model."""
+    sets = read_results("model_baselines")["sets"]
+    policies = {
+        "question": "question",
+        "question_keywords": "key words",
+        "rm3": "RM3",
+        "hyde": "HyDE",
+        "query2doc": "Query2doc",
+        "base": "base model",
+    }
+    names = {"medquad": "medquad", "fairytaleqa": "fairytaleqa", "embedded": "embedded corpus"}
+
+    def write_cell(measures: Any, policy: str) -> str:
+        return " / ".join(short(measures[measure][policy]["value"]) for measure in ("hit_at_1", "hit_at_3", "mrr"))
+
+    rows = [[text, *(write_cell(sets[name]["measures"], policy) for policy in policies)] for name, text in names.items()]
+    return to_table(["", *policies.values()], rows)

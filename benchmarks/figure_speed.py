@@ -1,0 +1,155 @@
+"""Tables of how fast it is: search, collection, training, serving."""
+
+from typing import Any
+
+from figure_cells import percent, read_results, short, to_table
+
+
+def write_search_speed() -> str:
+    """One thread, beside other engines."""
+    results = read_results("search_speed")
+    engines = {
+        "drag_ray": "drag_ray",
+        "bm25s_numba": "bm25s with numba",
+        "sqlite_fts5": "SQLite FTS5",
+        "whoosh": "Whoosh",
+    }
+
+    def write_time(ms: float) -> str:
+        return f"{ms:.2f}" if ms < 1 else f"{ms:.1f}"
+
+    found = [(results["one_thread"][name], results["builds"][name]) for name in engines]
+    rows = [
+        ["queries per CPU second", *(f"{search['queries_per_cpu_s']:,.0f}" for search, _ in found)],
+        ["p50 / p99", *(f"{write_time(search['p50_ms'])} / {write_time(search['p99_ms'])} ms" for search, _ in found)],
+        ["building, CPU seconds (wall)", *(f"{build['cpu_s']:.2f} ({build['wall_s']:.2f})" for _, build in found)],
+    ]
+    return to_table(["", *engines.values()], rows)
+
+
+def write_collection() -> str:
+    """A collection beside vLLM's own offline inference."""
+    large, small = read_results("collect_throughput_qwen3_vl_8b"), read_results("collect_throughput_smollm2")
+
+    def write_row(model: str, replies: str, collect: Any, offline: str, ratio: float) -> list[str]:
+        counts = f"{collect['requests']:,} of {replies} tokens in {collect['rollouts']:,} rollouts"
+        return [model, counts, f"{collect['output_tokens_per_s']:,.0f} tokens/s", offline, short(ratio)]
+
+    def write_offline(results: Any) -> str:
+        return f"{results['offline']['output_tokens_per_s']:,.0f} tokens/s"
+
+    replies = f"up to {small['options']['reply_tokens']}"
+    two = small["collect_two_engines_a_gpu"]
+    rows = [
+        write_row(
+            "Qwen3-VL-8B shapes, random weights, text",
+            f"{large['options']['reply_tokens']}",
+            large["collect"],
+            write_offline(large),
+            large["collect_over_offline"],
+        ),
+        write_row(
+            "SmolLM2-135M, real replies, one engine",
+            replies,
+            small["collect"],
+            write_offline(small),
+            small["collect_over_offline"],
+        ),
+        write_row(
+            "SmolLM2-135M, two engines on the GPU", replies, two, "the same", small["collect_two_engines_a_gpu_over_offline"]
+        ),
+    ]
+    return to_table(["model", "replies", "collection", "vLLM offline", "ratio"], rows)
+
+
+def write_collection_images() -> str:
+    """Replies to prompts with page images."""
+    results = read_results("collect_images")
+    text = results["ours"]["text"]["requests_per_s"]
+    speeds = {
+        "vLLM's `LLM.chat`": results["plain"]["requests_per_s"],
+        "collection's engine, every page new": results["ours"]["cold"]["requests_per_s"],
+        "collection's engine, pages seen before": results["ours"]["warm"]["requests_per_s"],
+    }
+    rows = [[name, f"{speed:.2f}", short(speed / text, 2)] for name, speed in speeds.items()]
+    return to_table(
+        ["", "requests/s", "of text alone"], [*rows, ["the same engine, text prompts of as many tokens", f"{text:.2f}", "1"]]
+    )
+
+
+def write_collection_scaling() -> str:
+    """A collection over the GPUs of one host."""
+    results = read_results("collect_scaling_text")
+    single = results["gpus"]["1"]
+    earlier = results["before_engines_took_chunks_as_they_have_room"]["gpus"]["1"]  # of the version of the last row
+    found = [(count, count, results["gpus"][count], single) for count in results["gpus"]]
+    found += [
+        ("2 over two GPUs each (tensor parallel)", "4", results["tensor_parallel_2_on_4_gpus"], single),
+        ("1 over two GPUs", "2", results["tensor_parallel_2_on_2_gpus"], earlier),
+    ]
+    rows = [
+        [
+            text,
+            gpus,
+            write_speed(run),
+            short(run["output_tokens_per_s"] / one["output_tokens_per_s"] / int(gpus)),
+            write_idle(run),
+        ]
+        for text, gpus, run, one in found
+    ]
+    return to_table(["engines", "GPUs", "output tokens/s", "efficiency", "an engine was idle for at most"], rows)
+
+
+def write_collection_scaling_images() -> str:
+    """The same with page images."""
+    results = read_results("collect_scaling_images")
+    rows = [
+        [count, count, f"{run['requests']:,}", write_speed(run), short(results["efficiency"][count]), write_idle(run)]
+        for count, run in results["gpus"].items()
+    ]
+    return to_table(["engines", "GPUs", "requests", "output tokens/s", "efficiency", "an engine was idle for at most"], rows)
+
+
+def write_speed(run: Any) -> str:
+    """Tokens a second of a run."""
+    return f"{run['output_tokens_per_s']:,.0f}"
+
+
+def write_idle(run: Any) -> str:
+    """The longest share of its time that an engine had nothing to do."""
+    return f"{percent(max(run['idle_share_of_engines']))} of {run['seconds']:.0f} s"
+
+
+def write_finetune() -> str:
+    """Training speed of two workers."""
+    results = read_results("finetune_speed")
+    names = {
+        "2 workers, zero2": "page images, ZeRO-2",
+        "2 workers, zero3": "page images, ZeRO-3",
+        "2 workers, zero3, adapters not sharded": "page images, ZeRO-3, adapters whole",
+        "2 workers, zero3, adapters not sharded, another day": "the same on another host",
+        "2 workers, zero2, reward model": "reward model, ZeRO-2",
+        "2 workers, zero3, reward model": "reward model, ZeRO-3",
+    }
+    rows = [
+        [text, f"{results[name]['tokens_per_s']:,.0f}", f"{results[name]['gpu_memory_gib']:.1f} GiB"]
+        for name, text in names.items()
+    ]
+    return to_table(["", "tokens/s", "memory a GPU"], rows)
+
+
+def write_serving() -> str:
+    """The endpoint beside vLLM's own server."""
+    results = read_results("serve_speed")
+    rows = [
+        [
+            text,
+            f"{run['request_throughput']:.1f}",
+            f"{run['output_throughput']:,.0f}",
+            f"{run['median_ttft_ms']:,.0f} / {run['p99_ttft_ms']:,.0f} ms",
+            f"{run['median_tpot_ms']:.1f} / {run['p99_tpot_ms']:.1f} ms",
+        ]
+        for text, run in (("`vllm serve`", results["vllm"]), ("the endpoint", results["drag_ray"]))
+    ]
+    header = ["", "requests/s", "tokens/s", "time to the first token, median / p99", "a further token, median / p99"]
+    return to_table(header, rows)

@@ -1,0 +1,72 @@
+"""Writes the figures of README.md and docs/ from `results/`, between `<!-- figures: NAME -->` and `<!-- end -->`.
+
+    python benchmarks/figures.py            # writes them
+    python benchmarks/figures.py --check    # says which files are not as this would write them
+
+A figure is a function of `figure_quality` or `figure_speed`, which reads what was measured and returns Markdown; FIGURES names it.
+"""
+
+import argparse
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import figure_quality
+import figure_speed
+
+ROOT = Path(__file__).parents[1]
+_FIGURE = re.compile(r"(?<=<!-- figures: )([\w-]+)( -->\n\n)(.*?)(?=\n\n<!-- end -->)", re.DOTALL)
+
+FIGURES: dict[str, Callable[[], str]] = {
+    "demo": figure_quality.write_demo,
+    "effect": figure_quality.write_effect,
+    "recipe": figure_quality.write_recipe,
+    "methods": figure_quality.write_methods,
+    "embedded-questions": figure_quality.write_embedded_questions,
+    "search-quality": figure_quality.write_search_quality,
+    "model-baselines": figure_quality.write_model_baselines,
+    "search-speed": figure_speed.write_search_speed,
+    "collection": figure_speed.write_collection,
+    "collection-images": figure_speed.write_collection_images,
+    "collection-scaling": figure_speed.write_collection_scaling,
+    "collection-scaling-images": figure_speed.write_collection_scaling_images,
+    "finetune": figure_speed.write_finetune,
+    "serving": figure_speed.write_serving,
+}
+"""Every figure by its name."""
+
+
+def list_files() -> list[Path]:
+    """The files that can hold figures."""
+    return [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+
+
+def list_figures(text: str) -> list[str]:
+    """The names of the figures of a text."""
+    return [match[1] for match in _FIGURE.finditer(text)]
+
+
+def write_figures(text: str) -> str:
+    """A text with its figures as they are now; KeyError for a name that is none."""
+    return _FIGURE.sub(lambda match: f"{match[1]}{match[2]}{FIGURES[match[1]]()}", text)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Write the figures of README.md and docs/ from benchmarks/results/.")
+    parser.add_argument("--check", action="store_true", help="write nothing; the exit status is 1 if a file would change")
+    stale: list[Path] = []
+    check = parser.parse_args().check
+    for path in list_files():
+        text = path.read_text(encoding="utf-8")
+        written = write_figures(text)
+        if written != text:
+            stale.append(path)
+            if not check:
+                path.write_text(written, encoding="utf-8")
+    for path in stale:
+        print(f"{path.relative_to(ROOT)}: {'not what `make figures` writes' if check else 'written'}")
+    raise SystemExit(bool(stale and check))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,48 @@
+"""Figures in README.md and docs/ are those of the files in benchmarks/results/."""
+
+import re
+from pathlib import Path
+
+import pytest
+from figure_cells import short, to_table
+from figures import FIGURES, ROOT, list_figures, list_files, write_figures
+
+FILES = [path for path in list_files() if list_figures(path.read_text())]
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_figures_are_those_of_the_results(path: Path) -> None:
+    text = path.read_text()
+    assert write_figures(text) == text, "run: make figures"
+
+
+def test_every_figure_stands_somewhere() -> None:
+    assert {name for path in FILES for name in list_figures(path.read_text())} == set(FIGURES)
+
+
+def test_every_marker_is_read() -> None:
+    for path in list_files():
+        text = path.read_text()
+        without_code = re.sub(r"`[^`\n]*`", "", text)
+        assert without_code.count("<!-- figures:") == without_code.count("<!-- end -->") == len(list_figures(text))
+
+
+def test_a_figure_that_was_changed_by_hand_is_written_again() -> None:
+    text = (ROOT / "README.md").read_text()
+    assert write_figures(text.replace("56.8 %", "99.9 %")) == text
+
+
+def test_text_around_figures_stays() -> None:
+    written = write_figures("a\n<!-- figures: serving -->\n\nold\n\n<!-- end -->\nb 56.8 %\n")
+    assert written.startswith("a\n<!-- figures: serving -->\n\n| |")
+    assert written.endswith("\n\n<!-- end -->\nb 56.8 %\n")
+    assert "old" not in written
+
+
+def test_cells_become_a_table() -> None:
+    assert to_table(["", "a"], [["x", ""]]) == "| | a |\n|---|---|\n| x | |"
+
+
+@pytest.mark.parametrize(("value", "text"), [(0.298, ".298"), (1.0206, "1.021"), (0.05, ".050")])
+def test_numbers_below_one_have_no_zero(value: float, text: str) -> None:
+    assert short(value) == text
