@@ -3,7 +3,7 @@
     python benchmarks/figures.py            # writes them
     python benchmarks/figures.py --check    # says which files are not as this would write them
 
-A figure is a function of `figure_quality` or `figure_speed`, which reads what was measured and returns Markdown; FIGURES names it.
+A figure is a function of `figure_quality` or `figure_speed` that reads what was measured and returns Markdown; FIGURES names it.
 """
 
 import argparse
