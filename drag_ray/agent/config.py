@@ -7,7 +7,7 @@ from pydantic import Field, model_validator
 
 from drag_ray.agent.protocols.registry import PROTOCOLS, ProtocolName, get_protocol
 from drag_ray.config import BaseConfig
-from drag_ray.tools.config import McpServerConfig
+from drag_ray.tools.config import McpServerConfig, PythonInterpreterConfig, ToolOptions
 from drag_ray.tools.registry import Toolset, find_source, load_toolset
 
 
@@ -66,6 +66,8 @@ class AgentConfig(BaseConfig):
     """seconds that a call of a tool may take; one that takes longer has failed"""
     observation_chars: int = Field(default=8000, ge=100)
     """characters that are shown of what a tool returns, from its beginning; pages of a search have page_chars"""
+    python_interpreter: PythonInterpreterConfig = PythonInterpreterConfig()
+    """limits of the tool of that name"""
     max_tool_errors: int = Field(default=3, ge=0)
     """calls of tools that may fail one after the other before the rollout ends; 0: any number"""
     thinking: bool = True
@@ -101,7 +103,7 @@ class AgentConfig(BaseConfig):
         Raises:
             ConfigError: one of them cannot be had.
         """
-        return load_toolset(self.tools, self.tool_modules, self.mcp_servers)
+        return load_toolset(self.tools, self.tool_modules, self.mcp_servers, ToolOptions(self.python_interpreter))
 
     def list_tool_sources(self) -> list[Path]:
         """The files of the modules that declare the user's tools.

@@ -11,6 +11,8 @@ from drag_ray.engine.sampling import PresetName
 from drag_ray.errors import ConfigError, DataError
 
 RECORD_NAME = "drag_ray_agent.json"
+_OF_THE_HOST = ("tool_modules", "mcp_servers", "python_interpreter")
+"""Options that say what runs, and what it may do."""
 
 
 class AgentRecord(BaseConfig):
@@ -35,8 +37,8 @@ def read_record(adapter_dir: Path, host: AgentConfig | None = None) -> AgentReco
     """How an adapter is asked; None for one of elsewhere, which does not say.
 
     Args:
-        host: the reader's own agent, whose modules and servers the tools come from. Those that the note names are neither
-            imported nor started: adapters come from anywhere.
+        host: the reader's own agent, whose modules, servers and options of tools hold. Those that the note names are neither
+            imported nor started, and what it lets a tool do does not count: adapters come from anywhere.
 
     Raises:
         DataError: the note cannot be read, or names tools that are not to be had here.
@@ -52,7 +54,7 @@ def read_record(adapter_dir: Path, host: AgentConfig | None = None) -> AgentReco
             "have the adapter asked with the options of `agent`."
         ) from None
     host = host or AgentConfig()
-    agent = record.agent.model_copy(update={"tool_modules": host.tool_modules, "mcp_servers": host.mcp_servers})
+    agent = record.agent.model_copy(update={name: getattr(host, name) for name in _OF_THE_HOST})
     try:
         agent.load_tools()
     except ConfigError as error:

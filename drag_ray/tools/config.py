@@ -1,6 +1,7 @@
-"""Options of MCP servers whose tools an agent can call."""
+"""Options of tools: of those that ship, and of MCP servers."""
 
 import re
+from dataclasses import dataclass, field
 
 from pydantic import Field, field_validator, model_validator
 from pydantic_core import PydanticCustomError
@@ -44,3 +45,21 @@ class McpServerConfig(BaseConfig):
         if self.key_variable and not self.address:
             raise ValueError("key_variable is for an address; name what a command needs in environment")
         return self
+
+
+class PythonInterpreterConfig(BaseConfig):
+    """What the code that a model writes may take, a call each."""
+
+    timeout_s: float = Field(default=10.0, gt=0, le=3600)
+    """seconds"""
+    memory_mib: int = Field(default=512, ge=64, le=65536)
+    """memory"""
+    num_parallel: int = Field(default=4, ge=1)
+    """calls that run at once in a process; more of them wait, in their own agent.tool_timeout_s"""
+
+
+@dataclass(frozen=True)
+class ToolOptions:
+    """The options of the tools that ship."""
+
+    python_interpreter: PythonInterpreterConfig = field(default_factory=PythonInterpreterConfig)

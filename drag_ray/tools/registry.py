@@ -16,7 +16,7 @@ from drag_ray.errors import ConfigError
 from drag_ray.tools import TOOLS
 from drag_ray.tools.answer import ANSWER
 from drag_ray.tools.calls import ToolCaller
-from drag_ray.tools.config import McpServerConfig
+from drag_ray.tools.config import McpServerConfig, ToolOptions
 from drag_ray.tools.function import Function
 from drag_ray.tools.mcp_server import connect
 from drag_ray.tools.tool import Tool
@@ -38,7 +38,12 @@ class Toolset:
 
 
 @cache
-def load_toolset(names: tuple[str, ...], modules: tuple[str, ...] = (), servers: tuple[McpServerConfig, ...] = ()) -> Toolset:
+def load_toolset(
+    names: tuple[str, ...],
+    modules: tuple[str, ...] = (),
+    servers: tuple[McpServerConfig, ...] = (),
+    options: ToolOptions = ToolOptions(),  # noqa: B008 (it is frozen)
+) -> Toolset:
     """The tools of these names; the same ones for the same names, as long as the process lives.
 
     The name of a server stands for all of its tools. Only servers that are named are asked.
@@ -47,18 +52,19 @@ def load_toolset(names: tuple[str, ...], modules: tuple[str, ...] = (), servers:
         names: as `agent.tools` has them.
         modules: as `agent.tool_modules` has them.
         servers: as `agent.mcp_servers` has them.
+        options: of the tools that ship.
 
     Raises:
         ConfigError: a module cannot be imported or declares no tool, a server does not answer, a name is unknown or that of two
-            tools, or what a tool says of itself cannot be shown to a model.
+            tools, a tool needs what is not there, or what it says of itself cannot be shown to a model.
     """
-    known: dict[str, Function] = {name: load_variant(tools, name).TOOL for name in TOOLS}
+    by_name: dict[str, list[Function]] = {name: _load_shipped(name, names, options) for name in TOOLS}
     for module in modules:
         tool = _load_module(module)
-        if tool.name in known or tool.name in (function.name for function in (*known.values(), ANSWER)):
+        taken = [function.name for function in (ANSWER, *(found for known in by_name.values() for found in known))]
+        if tool.name in by_name or tool.name in taken:
             raise ConfigError(f"agent.tool_modules {module!r}: there is another tool of the name {tool.name!r}. Rename it.")
-        known[tool.name] = tool
-    by_name = {name: [tool] for name, tool in known.items()}
+        by_name[tool.name] = [tool]
     for server in servers:
         if server.name in by_name:
             raise ConfigError(f"agent.mcp_servers: {server.name!r} is the name of something else too. Rename it.")
@@ -86,6 +92,14 @@ def find_source(module: str) -> Path:
     """
     _load_module(module)
     return Path(inspect.getfile(sys.modules[module]))
+
+
+def _load_shipped(name: str, names: Sequence[str], options: ToolOptions) -> list[Function]:
+    """A tool that ships. One that has options is made only for an agent that names it: it may need what is not there."""
+    module = load_variant(tools, name)
+    if not hasattr(module, "make_tool"):
+        return [module.TOOL]
+    return [module.make_tool(options)] if name in names else []
 
 
 def _load_module(name: str) -> Tool:
