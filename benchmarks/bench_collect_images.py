@@ -37,7 +37,7 @@ import psutil
 from PIL import Image, ImageDraw
 from record import write_result
 
-from drag_ray.corpus.page_images import PageImages
+from drag_ray.corpus.image_store import ImageStore
 from drag_ray.engine.config import EngineConfig
 from drag_ray.engine.generate import ImageSource, Request
 from drag_ray.engine.sampling import PRESETS
@@ -56,7 +56,7 @@ def write_page(root: Path, number: int) -> str:
     draw = ImageDraw.Draw(sheet)
     for top in range(30, HEIGHT - 30, 36):
         draw.text((30, top), " ".join(f"{words.getrandbits(28):x}" for _ in range(18)), fill="black")
-    return PageImages(root).write(sheet)
+    return ImageStore(root).write(sheet)
 
 
 def write_pages(root: Path, first: int, count: int) -> list[str]:
@@ -99,7 +99,7 @@ def run_plain(arguments: argparse.Namespace, root: Path, keys: Sequence[str]) ->
     engine_args = build_engine_args(build_engine_config(arguments), **limits)
     names = {field.name for field in dataclasses.fields(EngineArgs)}  # those of the asynchronous engine are more
     llm = LLM(**{name: value for name, value in vars(engine_args).items() if name in names})
-    store = PageImages(root)
+    store = ImageStore(root)
     sampling = PRESETS["default"]
     params = SamplingParams(
         temperature=sampling.temperature, top_p=sampling.top_p, max_tokens=arguments.reply_tokens, ignore_eos=True
@@ -139,7 +139,7 @@ class OurSide:
     def __init__(self, arguments: argparse.Namespace, root: Path, keys: Sequence[str]) -> None:
         self._arguments = arguments
         self._keys = list(keys)
-        self._engine = FixedLengthEngine(build_engine_config(arguments), ImageSource(PageImages(root).open, PAGES_PER_PROMPT))
+        self._engine = FixedLengthEngine(build_engine_config(arguments), ImageSource(ImageStore(root).open, PAGES_PER_PROMPT))
         self._num_questions = 0
 
     async def run(self) -> dict[str, Any]:

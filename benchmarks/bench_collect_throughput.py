@@ -165,7 +165,7 @@ def run_collect(arguments: argparse.Namespace, folder: Path) -> dict[str, Any]:
         policies={"": Policy(engine.model)},
         concurrent_rollouts=arguments.concurrency,
         flush_s=5,
-        images_dir=(arguments.index_dir / page_images.DIR_NAME).resolve() if arguments.page_view == "image" else None,
+        image_dirs=((arguments.index_dir / page_images.DIR_NAME).resolve(),) if arguments.page_view == "image" else (),
         build_engine=lambda config, images, adapters: kind(config, images, str(folder), num_engines, engine_options, **extra),
     )
     started = time.time()

@@ -27,7 +27,7 @@ from drag_ray.config import load
 from drag_ray.corpus.config import CorpusConfig
 from drag_ray.corpus.document_process import DocumentProcess
 from drag_ray.corpus.documents import Span, count_pages, read_document
-from drag_ray.corpus.page_images import PageImages
+from drag_ray.corpus.image_store import ImageStore
 from drag_ray.corpus.page_reader import PageReader
 from drag_ray.corpus.problems import Problem
 from drag_ray.corpus.questions import read_questions
@@ -71,7 +71,7 @@ def read(name: str, path: Path) -> bool:
     if name.startswith("."):
         config = CorpusConfig(ocr="off", page_images=True, page_image_dpi=36, document_pages=100)
         count_pages(path)
-        pages, problems = read_document(Span(path), path.parent, PageReader(config, PageImages(path.parent / "images")))
+        pages, problems = read_document(Span(path), path.parent, PageReader(config, ImageStore(path.parent / "images")))
         schemas.to_table(pages, schemas.PAGES)
         return bool(pages) and _are_writable(problems)
     if name.startswith("questions"):

@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 from drag_ray.errors import DataError
 from drag_ray.types import ActionKind, Evidence, Hit, Page, Question, StopReason, Trajectory, Turn
 
-SCHEMA_VERSION = "5"
+SCHEMA_VERSION = "6"
 
 _EVIDENCE = pa.struct([("file", pa.string()), ("page_number", pa.int32())])
 _HIT = pa.struct([("file", pa.string()), ("page_number", pa.int32()), ("rank", pa.int32()), ("score", pa.float32())])
@@ -48,6 +48,7 @@ _TURN = pa.struct(
         ("arguments", pa.string()),
         ("tool_error", pa.string()),
         ("tool_s", pa.float32()),
+        ("hidden_images", pa.list_(pa.int32())),
     ]
 )
 
@@ -76,6 +77,7 @@ QUESTIONS = _versioned(
         ("category", pa.string()),
         ("group", pa.string()),
         ("split", pa.string()),
+        ("images", pa.list_(pa.string())),
     ],
     "questions",
 )
@@ -162,7 +164,7 @@ def to_page(row: dict[str, Any]) -> Page:
 def to_question(row: dict[str, Any]) -> Question:
     """The question of one row of a `QUESTIONS` table."""
     evidence = tuple(Evidence(**item) for item in row["evidence"])
-    parsed: dict[str, Any] = {"evidence": evidence, "answers": tuple(row["answers"])}
+    parsed: dict[str, Any] = {"evidence": evidence, "answers": tuple(row["answers"]), "images": tuple(row["images"])}
     return Question(**(row | parsed))
 
 
@@ -187,6 +189,7 @@ def _to_turn(row: dict[str, Any]) -> Turn:
         "prompt_token_ids": tuple(row["prompt_token_ids"]),
         "completion_token_ids": tuple(row["completion_token_ids"]),
         "completion_logprobs": tuple(row["completion_logprobs"]),
+        "hidden_images": tuple(row["hidden_images"]),
     }
     return Turn(**(row | parsed))
 

@@ -8,7 +8,6 @@ import importlib
 from dataclasses import dataclass
 from typing import Any
 
-from drag_ray.agent.config import AgentConfig
 from drag_ray.collect.config import CollectSections
 from drag_ray.config import Sections
 from drag_ray.engine.config import EngineConfig
@@ -84,7 +83,7 @@ STAGES: dict[str, Stage] = {
             sections=IndexSections,
             placement=("embedding.device", "embedding.batch_size"),
             packages=("tantivy",),
-            checked_on_open=("page_images",),
+            checked_on_open=("page_images", "question_images"),
             is_shared=True,
         ),
         Stage(
@@ -108,7 +107,6 @@ STAGES: dict[str, Stage] = {
             sections=FormatSections,
             reads=("process",),
             reads_if_begun=("index",),  # trajectories from elsewhere come without one
-            placement=tuple(f"agent.{name}" for name in AgentConfig.model_fields if name != "image_searches"),
         ),
         Stage(
             name="finetune",

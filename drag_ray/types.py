@@ -44,7 +44,8 @@ class Question:
     """A question with every page that answers it.
 
     `group` ties questions that must stay on the same side of a split (one document, one module family);
-    `split` is `train` or `test`, or empty before the split is made.
+    `split` is `train` or `test`, or empty before the split is made. `images` are the keys of the pictures that it is
+    asked about, in the store of question images.
     """
 
     id: str
@@ -54,6 +55,7 @@ class Question:
     category: str = ""
     group: str = ""
     split: str = ""
+    images: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,6 +127,7 @@ class Turn:
     Where the reply was chosen of several, `num_drawn_tokens` are those of all of them, otherwise 0; `search_s` is then what it
     took to search for what they ask for and to choose, and `hits` may be fused with what the question finds.
     With `partial_search` the query would have cost more than `search.max_query_ms`, and parts of it were left out.
+    `hidden_images` are the places, among all images of those messages, of the ones that were not in the prompt any more.
     Where the reply calls a tool, `tool` is its name, `arguments` are those of the call as JSON, `tool_s` is how long it ran, and
     `tool_error` says what went wrong with it, empty if nothing did.
     """
@@ -155,6 +158,7 @@ class Turn:
     arguments: str = ""
     tool_error: str = ""
     tool_s: float = 0.0
+    hidden_images: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -50,7 +50,10 @@ class AgentConfig(BaseConfig):
     page_view: Literal["text", "image"] = "text"
     """what the model is shown of a page: its text, or its picture (the index must hold page images: corpus.page_images)"""
     image_searches: int = Field(default=0, ge=0)
-    """searches whose page images stay in the prompt; those of older ones leave their file and page number behind; 0 keeps all"""
+    """searches and calls whose images stay in the prompt, the latest; older ones leave behind what they were called; 0 keeps all.
+    The images of a question always stay"""
+    max_images: int = Field(default=8, ge=1)
+    """images that tools may return in a rollout; a call that would return more has failed"""
     page_chars: int = Field(default=2000, ge=1)
     """characters of a page's text that are shown"""
     max_tokens: int = Field(default=4096, ge=1)

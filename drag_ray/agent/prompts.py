@@ -1,15 +1,14 @@
 """Everything that the model is told, in one place. Nothing here knows the evidence of a question; hints are given."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from drag_ray.agent.config import AgentConfig
 from drag_ray.agent.protocols.registry import get_protocol
-from drag_ray.engine.generate import Message, list_images
+from drag_ray.agent.shown_images import Content, image_part, join_text, list_parts, text_part
+from drag_ray.engine.generate import Message
+from drag_ray.tools.rollout_images import name_image
 from drag_ray.types import Hit, Page
-
-Content = str | list[dict[str, str]]
-"""A message's content: text, or parts, some of which are images."""
 
 DEFAULT_INSTRUCTIONS = (
     "You answer questions from a collection of documents that you can only reach through a keyword search engine. "
@@ -44,18 +43,23 @@ class Prompts:
         self.shown_functions = list_shown_functions(config)
         self._system = self._build_system()
 
-    def opening(self, question: str) -> list[Message]:
-        """The conversation before the first reply: the task, the examples as if they had been asked, and the question."""
-        messages = [{"role": "system", "content": self._system}]
+    def opening(self, question: str, images: Sequence[str] = ()) -> list[Message]:
+        """The conversation before the first reply: the task, the examples as if they had been asked, and the question.
+
+        Args:
+            images: keys of the images that the question is asked about; they stand before it, by their names.
+        """
+        messages: list[Message] = [{"role": "system", "content": self._system}]
         for example in self._config.examples:
             messages.append({"role": "user", "content": _QUESTION_PREFIX + example.question})
             messages.append({"role": "assistant", "content": self._protocol.render_search(example.query)})
-        messages.append({"role": "user", "content": _QUESTION_PREFIX + question})
+        messages.append({"role": "user", "content": _ask_about(images, _QUESTION_PREFIX + question)})
         return messages
 
     def question_of(self, messages: Sequence[Message]) -> str:
         """The question that a conversation began with, for policies that write their query without a model."""
-        return messages[self._question_place]["content"].removeprefix(_QUESTION_PREFIX)
+        asked = list_parts(messages[self._question_place]["content"])[-1]["text"]
+        return asked.lstrip("\n").removeprefix(_QUESTION_PREFIX)
 
     def preceded_by_hint(self, messages: Sequence[Message], hint: str) -> list[Message]:
         """A conversation with a hint before its question, to ask with and never to keep.
@@ -64,27 +68,43 @@ class Prompts:
         """
         place = self._question_place
         question = messages[place]
-        return [*messages[:place], {**question, "content": f"{hint}\n\n{question['content']}"}, *messages[place + 1 :]]
+        content = join_text([text_part(f"{hint}\n\n"), *list_parts(question["content"])])
+        return [*messages[:place], {**question, "content": content}, *messages[place + 1 :]]
 
     @property
     def _question_place(self) -> int:
         return 1 + 2 * len(self._config.examples)
 
-    def found_pages(self, pages: Sequence[tuple[Hit, Page]]) -> Content:
+    def found_pages(self, pages: Sequence[tuple[Hit, Page]], name: Callable[[str], str] | None = None) -> Content:
         """What is shown after a search: file, page number and text or picture of each page, best first.
 
         A page without a picture is shown by its text.
+
+        Args:
+            name: gives a picture, by its key, the name that tools know it by; None where there are no such tools.
         """
         if not pages:
             return "No page matches these words."
-        parts: list[dict[str, str]] = [_text_part("Pages found:")]
+        parts: list[dict[str, str]] = [text_part("Pages found:")]
         for hit, page in pages:
-            heading = f"\n\n[{hit.rank}] {hit.file}#{hit.page_number}\n"
+            heading = f"\n\n[{hit.rank}] {hit.file}#{hit.page_number}"
             if self._config.page_view == "image" and page.image:
-                parts += [_text_part(heading), {"type": "image", "image": page.image}]
+                called = f", {name(page.image)}" if name else ""
+                parts += [text_part(f"{heading}{called}\n"), image_part(page.image)]
             else:
-                parts.append(_text_part(heading + page.text[: self._config.page_chars]))
-        return _join_text(parts)
+                parts.append(text_part(f"{heading}\n{page.text[: self._config.page_chars]}"))
+        return join_text(parts)
+
+    def called_tool(self, text: str, images: Sequence[tuple[str, str, str]]) -> Content:
+        """What is shown after the call of a tool: its text, then name, caption and picture of each image.
+
+        Args:
+            images: name, key and caption of each.
+        """
+        parts = [text_part(text)]
+        for name, key, caption in images:
+            parts += [text_part(f"\n\n{name}: {caption}\n"), image_part(key)]
+        return join_text(parts)
 
     def format_reminder(self, problem: str) -> str:
         """What an unreadable reply is answered with."""
@@ -92,8 +112,7 @@ class Prompts:
 
     def followed_by_final_request(self, content: Content) -> Content:
         """The last message before the last reply."""
-        parts = content if isinstance(content, list) else [_text_part(content)]
-        return _join_text([*parts, _text_part(f"\n\n{self._protocol.final_request}")])
+        return join_text([*list_parts(content), text_part(f"\n\n{self._protocol.final_request}")])
 
     def _build_system(self) -> str:
         parts = (choose_instructions(self._config), self._instruct(self._config.thinking), self._search_help)
@@ -119,31 +138,9 @@ def choose_instructions(config: AgentConfig) -> str:
     return config.instructions or (EXPAND_INSTRUCTIONS if config.expands else DEFAULT_INSTRUCTIONS)
 
 
-def hide_old_images(messages: Sequence[Message], image_searches: int) -> list[Message]:
-    """A conversation as the model is shown it: images of all but the latest `image_searches` messages with images are left out.
-
-    What a page was called stays. With 0 every image stays. Collection asks with these messages and training must learn from
-    them, so that a model never learns from an image that it was not shown.
-    """
-    with_images = [place for place, message in enumerate(messages) if list_images([message])]
-    hidden = set(with_images[:-image_searches]) if image_searches else set()
-    return [_without_images(message) if place in hidden else message for place, message in enumerate(messages)]
-
-
-def _without_images(message: Message) -> Message:
-    return {**message, "content": _join_text([part for part in message["content"] if part["type"] != "image"])}
-
-
-def _text_part(text: str) -> dict[str, str]:
-    return {"type": "text", "text": text}
-
-
-def _join_text(parts: Sequence[dict[str, str]]) -> Content:
-    """Neighbouring text parts as one; without an image the content is plain text."""
-    joined: list[dict[str, str]] = []
-    for part in parts:
-        if joined and part["type"] == joined[-1]["type"] == "text":
-            joined[-1] = _text_part(joined[-1]["text"] + part["text"])
-        else:
-            joined.append(part)
-    return joined[0]["text"] if len(joined) == 1 and joined[0]["type"] == "text" else joined
+def _ask_about(images: Sequence[str], question: str) -> Content:
+    """The question after its images, each under its name."""
+    parts: list[dict[str, str]] = []
+    for place, key in enumerate(images):
+        parts += [text_part(f"{name_image(place)}:\n"), image_part(key), text_part("\n\n")]
+    return join_text([*parts, text_part(question)])

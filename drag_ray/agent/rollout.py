@@ -12,17 +12,21 @@ from drag_ray.agent.choice import ChooseFn
 from drag_ray.agent.config import AgentConfig, PromptSet
 from drag_ray.agent.environment import ExpandedQuestion, SearchEnvironment, SearchResult
 from drag_ray.agent.hints import QUOTE_PROBLEM, is_quotation, write_hint
-from drag_ray.agent.prompts import Content, Prompts, hide_old_images
+from drag_ray.agent.prompts import Prompts
 from drag_ray.agent.protocols.protocol import ActionProtocol
 from drag_ray.agent.protocols.registry import get_protocol
+from drag_ray.agent.shown_images import Content, leave_out_images, list_hidden_images
 from drag_ray.agent.task import Policy, RolloutTask
+from drag_ray.agent.turn_record import record_turn
 from drag_ray.artifacts import compute_fingerprint
+from drag_ray.corpus.image_store import ImageStores
 from drag_ray.engine.generate import GenerateFn, Generation, Message, Request
 from drag_ray.engine.reasoning import THINK
 from drag_ray.engine.sampling import PRESETS
 from drag_ray.errors import BudgetError, EngineDiedError, PromptTooLongError
 from drag_ray.tools.calls import CallLimits, CallOutcome
 from drag_ray.tools.function import Function
+from drag_ray.tools.rollout_images import RolloutImages
 from drag_ray.tools.search import TOOL as SEARCH
 from drag_ray.tools.workspace import PageSource, Workspace
 from drag_ray.types import ActionKind, Evidence, Page, StopReason, Trajectory, Turn
@@ -31,8 +35,9 @@ from drag_ray.types import ActionKind, Evidence, Page, StopReason, Trajectory, T
 class Rollouts:
     """Runs rollouts of one policy against one index. Any number may run at once.
 
-    Hinted ones need `read_page`, those of a prompt set need `prompt_sets`, tools need `pages`. With `max_turns` above 0 they end
-    after as many turns, whatever the agent's configuration says. With `choose` a reply comes from there and not from `generate`.
+    Hinted ones need `read_page`, those of a prompt set need `prompt_sets`, tools need `pages`, and those that show images need
+    `images`, into whose first store they go. With `max_turns` above 0 they end after as many turns, whatever the agent's
+    configuration says. With `choose` a reply comes from there and not from `generate`.
     """
 
     def __init__(
@@ -48,6 +53,7 @@ class Rollouts:
         max_turns: int = 0,
         choose: ChooseFn | None = None,
         pages: PageSource | None = None,
+        images: ImageStores | None = None,
     ) -> None:
         self._config = config
         self._policy = policy
@@ -59,6 +65,7 @@ class Rollouts:
         self._tools = config.load_tools()
         self._limits = CallLimits(config.tool_timeout_s, config.observation_chars)
         self._pages = pages
+        self._images = images
         self._protocol = get_protocol(config.protocol)
         self._read_page = read_page
         self._choose = choose
@@ -75,7 +82,7 @@ class Rollouts:
             EngineDiedError: nothing can be said of the rollout, and no other could be run either.
             BudgetError: as above.
         """
-        conversation = self._prompts.opening(task.question.question)
+        conversation = self._prompts.opening(task.question.question, task.question.images)
         turns: list[Turn] = []
         started_at, started = datetime.now(UTC).isoformat(timespec="seconds"), time.perf_counter()
         error, asked = "", SearchResult()
@@ -96,7 +103,7 @@ class Rollouts:
     def fail(self, task: RolloutTask, error: str) -> Trajectory:
         """The record of a rollout that could not make its own."""
         started_at = datetime.now(UTC).isoformat(timespec="seconds")
-        opening = self._prompts.opening(task.question.question)
+        opening = self._prompts.opening(task.question.question, task.question.images)
         return self._record_trajectory(task, (), opening, StopReason.ERROR, error, started_at, 0.0, SearchResult())
 
     async def _take_turns(
@@ -104,8 +111,9 @@ class Rollouts:
     ) -> StopReason:
         last_step = self._max_turns
         hint_page = self._choose_hint(task)
+        images = RolloutImages(self._images, self._config.max_images, task.question.images)
         for step in range(1, last_step + 1):
-            turn, observation = await self._take_turn(task, conversation, step, hint_page)
+            turn, observation = await self._take_turn(task, conversation, step, hint_page, images)
             turns.append(turn)
             note_turn(turn)
             conversation.append({"role": "assistant", "content": turn.raw_text})
@@ -128,10 +136,11 @@ class Rollouts:
         return self._read_page(task.question.evidence[0])
 
     async def _take_turn(
-        self, task: RolloutTask, conversation: list[Message], step: int, hint_page: Page | None
+        self, task: RolloutTask, conversation: list[Message], step: int, hint_page: Page | None, images: RolloutImages
     ) -> tuple[Turn, Content]:
         """One reply and what it leads to: the turn's record, and what the policy is told next."""
-        messages = hide_old_images(self._open_with(task, conversation), self._config.image_searches)
+        hidden = self._list_hidden(task, conversation, images)
+        messages = self._open_with(task, leave_out_images(conversation, hidden))
         request = Request(
             messages=tuple(self._prompts.preceded_by_hint(messages, write_hint(hint_page)) if hint_page else messages),
             sampling=PRESETS[task.preset],
@@ -159,27 +168,37 @@ class Rollouts:
                 found = await self._environment.take(choice.hits, evidence, choice.search_s)
             else:
                 found = await self._environment.search(self._to_search(task, action.query), evidence)
-            observation = self._prompts.found_pages(found.shown)
+            observation = self._prompts.found_pages(found.shown, images.add if self._tools.shows_images else None)
         elif action.kind is ActionKind.TOOL:
-            called = await self._call(action)
-            observation = called.text
+            called = await self._call(action, images)
+            observation = self._show(called, images)
         elif action.kind is ActionKind.INVALID:
             observation = self._prompts.format_reminder(action.problem)
         num_drawn_tokens = choice.num_drawn_tokens if choice else 0
-        turn = _record_turn(step, len(conversation), action, generation, found, called, generate_s, num_drawn_tokens)
+        turn = record_turn(step, len(conversation), hidden, action, generation, found, called, generate_s, num_drawn_tokens)
         return turn, observation
 
-    async def _call(self, action: Action) -> CallOutcome:
+    async def _call(self, action: Action, images: RolloutImages) -> CallOutcome:
         assert self._pages, "tools need pages"
-        return await self._tools.callers[action.tool].call(action.arguments, Workspace(self._pages), self._limits)
+        return await self._tools.callers[action.tool].call(action.arguments, Workspace(self._pages, images), self._limits)
+
+    def _show(self, called: CallOutcome, images: RolloutImages) -> Content:
+        """What the policy is told of a call. What it is shown gets a name, and what it dismissed leaves the prompt."""
+        if called.kept_images is not None:
+            images.keep_only(called.kept_images)
+        return self._prompts.called_tool(called.text, [(images.show(image), image.key, image.caption) for image in called.images])
+
+    def _list_hidden(self, task: RolloutTask, conversation: list[Message], images: RolloutImages) -> tuple[int, ...]:
+        num_opening = len(self._prompts.opening(task.question.question))
+        return list_hidden_images(conversation, num_opening, self._config.image_searches, images.dismissed)
 
     def _open_with(self, task: RolloutTask, conversation: list[Message]) -> list[Message]:
         """The conversation with the opening that the task asks for."""
         if not task.prompt_set:
             return conversation
-        question = task.question.question
-        num_own = len(self._prompts.opening(question))
-        return [*self._prompt_sets[task.prompt_set - 1].opening(question), *conversation[num_own:]]
+        question = task.question
+        num_own = len(self._prompts.opening(question.question))
+        return [*self._prompt_sets[task.prompt_set - 1].opening(question.question, question.images), *conversation[num_own:]]
 
     def _to_search(self, task: RolloutTask, query: str = "") -> str | ExpandedQuestion:
         """What is searched when the policy writes `query`; without one, the question itself."""
@@ -257,43 +276,3 @@ def read_action(
 def _count_last_errors(turns: Sequence[Turn]) -> int:
     """The calls of tools that have failed since one did not, or none was called."""
     return sum(1 for _ in takewhile(lambda turn: turn.tool_error, reversed(turns)))
-
-
-def _record_turn(
-    step: int,
-    num_prompt_messages: int,
-    action: Action,
-    generation: Generation,
-    found: SearchResult,
-    called: CallOutcome,
-    generate_s: float,
-    num_drawn_tokens: int,
-) -> Turn:
-    return Turn(
-        step=step,
-        num_prompt_messages=num_prompt_messages,
-        reasoning=action.reasoning,
-        action=action.kind,
-        query=action.query,
-        hits=found.hits,
-        evidence_rank=found.evidence_rank,
-        rank_score=found.rank_score,
-        answer=action.answer,
-        citations=action.citations,
-        raw_text=generation.text,
-        prompt_token_ids=generation.prompt_token_ids,
-        completion_token_ids=generation.completion_token_ids,
-        finish_reason=generation.finish_reason,
-        generate_s=generate_s,
-        search_s=found.search_s,
-        error=found.error,
-        completion_logprobs=generation.completion_logprobs,
-        num_drawn_tokens=num_drawn_tokens,
-        num_prompt_tokens=generation.usage.num_prompt_tokens,
-        num_completion_tokens=generation.usage.num_completion_tokens,
-        partial_search=found.is_partial,
-        tool=action.tool,
-        arguments=action.arguments,
-        tool_error=called.error,
-        tool_s=called.seconds,
-    )

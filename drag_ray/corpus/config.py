@@ -35,7 +35,7 @@ class CorpusConfig(BaseConfig):
     page_image_dpi: int = Field(default=150, ge=36, le=600)
     """resolution of page images in dots per inch"""
     page_image_max_pixels: int = Field(default=2_000_000, ge=10_000)
-    """pixels of a page image at most; a larger page is rendered at a lower resolution"""
+    """pixels of a page image at most, and of a question's image; a larger page is rendered at a lower resolution"""
     page_words: int = Field(default=300, ge=1)
     """words of a page of a text (.txt, .md, .html, .docx) without page breaks; with them, pages are what lies between"""
     document_memory_gib: float = Field(default=4.0, ge=0.5)

@@ -68,7 +68,7 @@ def _read_frame(image: Image.Image, page: Page, reader: PageReader) -> Page:
 def _build_render(image: Image.Image, number: int) -> Render:
     """Renders a frame, scaled in one step; pixels are never added."""
     image.seek(number - 1)
-    frame = _to_rgb(image)
+    frame = to_rgb(image)
     own_dpi = float(max(image.info.get("dpi") or (0,)))
 
     def render(dpi: float, max_pixels: int) -> Image.Image:
@@ -81,7 +81,7 @@ def _build_render(image: Image.Image, number: int) -> Render:
     return render
 
 
-def _to_rgb(image: Image.Image) -> Image.Image:
+def to_rgb(image: Image.Image) -> Image.Image:
     """The image upright, on white where it is transparent."""
     upright = ImageOps.exif_transpose(image)
     if upright.mode.startswith("I;16"):  # Pillow would clip it to the lowest 8 bits

@@ -8,7 +8,7 @@ from PIL import Image
 
 from drag_ray.corpus import ocr
 from drag_ray.corpus.config import CorpusConfig
-from drag_ray.corpus.page_images import PageImages
+from drag_ray.corpus.image_store import ImageStore
 from drag_ray.corpus.text import clean_text, count_letters
 from drag_ray.errors import DataError
 from drag_ray.types import Page
@@ -25,7 +25,7 @@ class PageReader:
         images: where page images go.
     """
 
-    def __init__(self, config: CorpusConfig, images: PageImages) -> None:
+    def __init__(self, config: CorpusConfig, images: ImageStore) -> None:
         self.config = config
         self._images = images
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from drag_ray.corpus.problems import Problem
+from drag_ray.corpus.question_images import IMAGE_COLUMNS, QuestionImages
 from drag_ray.corpus.records import FILE_COLUMNS, PAGE_COLUMNS, get_field, read_name, read_records, read_text, to_page_number
 from drag_ray.corpus.text import to_encodable
 from drag_ray.errors import DataError
@@ -19,7 +20,7 @@ _ANSWER_COLUMNS = ("answers", "answer_variants", "answer")
 _CATEGORY_COLUMNS = ("category", "document_category", "domain")
 _COLUMNS = (
     *(*_ID_COLUMNS, "question", *_EVIDENCE_COLUMNS, *FILE_COLUMNS, *PAGE_COLUMNS),
-    *(*_ANSWER_COLUMNS, *_CATEGORY_COLUMNS, "group", "split"),
+    *(*_ANSWER_COLUMNS, *_CATEGORY_COLUMNS, "group", "split", *IMAGE_COLUMNS),
 )
 _SPLITS = {
     "": "",
@@ -34,21 +35,27 @@ _SPLITS = {
 _MAX_NAMED_PAGES = 3
 
 
-def read_questions(path: Path, allow_unanswerable: bool = False) -> tuple[list[Question], list[Problem]]:
+def read_questions(
+    path: Path, allow_unanswerable: bool = False, images: QuestionImages | None = None
+) -> tuple[list[Question], list[Problem]]:
     """Questions of a `.jsonl`, `.jsonl.gz` or `.parquet` file in their order, and what was set aside.
 
     Each row has `id`, `question` and its evidence pages under `evidence`, `answer_locations` (DRAG), `gold` or plainly
     as `file` and `page`; a page is `{"file" or "document", "page_number" or "page"}`, `[file, page]` or `"file:page"`.
     Answers are `answers`, or `answer_variants` (MADQA: lists of which each is one way to answer, joined by commas).
     `category` (or `document_category`, `domain`), `group` and `split` may be absent; dev, validation and eval are test.
-    A row without evidence is set aside, unless `allow_unanswerable`.
+    A row without evidence is set aside, unless `allow_unanswerable`, and so is one whose `image` or `images` cannot be read.
+
+    Args:
+        images: takes the images of the rows; None sets rows with images aside.
 
     Raises:
         DataError: the file is missing or of another kind.
     """
     questions: dict[str, Question] = {}
     problems: list[Problem] = []
-    for place, question in read_records(path, partial(_parse_question, allow_unanswerable=allow_unanswerable), _COLUMNS):
+    parse = partial(_parse_question, allow_unanswerable=allow_unanswerable, images=images)
+    for place, question in read_records(path, parse, _COLUMNS):
         if isinstance(question, Problem):
             problems.append(question)
             continue
@@ -99,7 +106,7 @@ def _explain_loss(evidence: tuple[Evidence, ...], present: tuple[Evidence, ...])
     return f"{len(lost)} of {len(evidence)} evidence pages are not in the corpus ({names}{more}); {rest}"
 
 
-def _parse_question(record: dict[str, Any], allow_unanswerable: bool) -> Question:
+def _parse_question(record: dict[str, Any], allow_unanswerable: bool, images: QuestionImages | None) -> Question:
     name, identity = get_field(record, _ID_COLUMNS)
     if isinstance(identity, int) and not isinstance(identity, bool):
         record = {**record, name: str(identity)}
@@ -114,7 +121,17 @@ def _parse_question(record: dict[str, Any], allow_unanswerable: bool) -> Questio
         category=read_text(record, *_CATEGORY_COLUMNS),
         group=read_name(record, "group"),
         split=_SPLITS[split],
+        images=_keep_images(record, images),
     )
+
+
+def _keep_images(record: dict[str, Any], images: QuestionImages | None) -> tuple[str, ...]:
+    if images is not None:
+        return images.keep(record)
+    name, found = get_field(record, IMAGE_COLUMNS)
+    if found:
+        raise DataError(f"column {name!r}: got an image, for which there is no store here")
+    return ()
 
 
 def _parse_evidence(record: dict[str, Any], may_be_empty: bool) -> tuple[Evidence, ...]:

@@ -46,7 +46,10 @@ class ImageInputs:
 
         model_config = engine.model_config
         if not model_config.is_multimodal_model:
-            raise ConfigError(f"engine.model {model_config.model!r}: takes no images. Set agent.page_view to text.")
+            raise ConfigError(
+                f"engine.model {model_config.model!r}: takes no images. Set agent.page_view to text, name no tool that "
+                "shows images, and leave out questions with images."
+            )
         self._engine = engine
         self._is_engine_ready = False
         self._cache = engine.renderer.mm_processor_cache

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from PIL.Image import Image
 
-from drag_ray.corpus.page_images import PageImages
+from drag_ray.corpus.image_store import ImageStore
 from drag_ray.engine.pretrained import load_processor
 from drag_ray.errors import TrainError
 
@@ -27,7 +27,7 @@ class TrainingImages:
         store: the pictures by their keys; None where the run keeps none.
     """
 
-    def __init__(self, processor: Any, store: PageImages | None) -> None:
+    def __init__(self, processor: Any, store: ImageStore | None) -> None:
         self._processor = processor
         self._store = store
         self.mark_id: int = processor.image_token_id
@@ -83,4 +83,4 @@ def open_training_images(model: str, images_dir: Path | None) -> TrainingImages 
     processor = load_processor(model)
     if processor is None or getattr(processor, "image_token_id", None) is None:
         return None
-    return TrainingImages(processor, PageImages(images_dir) if images_dir else None)
+    return TrainingImages(processor, ImageStore(images_dir) if images_dir else None)

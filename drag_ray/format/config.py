@@ -5,7 +5,6 @@ from typing import Literal
 
 from pydantic import Field
 
-from drag_ray.agent.config import AgentConfig
 from drag_ray.config import BaseConfig, Sections
 from drag_ray.format.exports import ExportName
 from drag_ray.format.rows import FORMATS, FormatName
@@ -49,7 +48,6 @@ class FormatConfig(BaseConfig):
 
 @dataclass(frozen=True)
 class FormatSections(Sections):
-    """What the format stage receives. Trajectories of another program are shown as this agent would show them."""
+    """What the format stage receives."""
 
-    agent: AgentConfig
     format: FormatConfig

@@ -6,10 +6,16 @@ from typing import Any
 import polars as pl
 import pyarrow as pa
 
-from drag_ray.agent.prompts import hide_old_images
+from drag_ray.agent.shown_images import leave_out_images
 from drag_ray.engine.generate import Message, list_images
 from drag_ray.format.columns import MESSAGES, MESSAGES_WITH_IMAGES, get_input_column
 from drag_ray.process.conversations import IMAGE_MARK
+
+SHOWN_COLUMNS = ("tools", "hidden_images")
+"""What of a trajectory says what its model was shown besides the messages."""
+
+HiddenImages = dict[str, Any]
+"""{"num_prompt_messages", "hidden_images"} of a reply."""
 
 
 @dataclass(frozen=True)
@@ -18,13 +24,11 @@ class Layout:
 
     Attributes:
         has_tools: the chat template showed functions to the model; the rows name them in `tools`, as JSON.
-        has_images: the policy saw page images; contents are lists of parts, and `images` names the images.
-        image_searches: of how many searches the policy saw the images at once; 0 is all.
+        has_images: the policy saw images; contents are lists of parts, and `images` names the images.
     """
 
     has_tools: bool = False
     has_images: bool = False
-    image_searches: int = 0
 
     def extend(self, schema: pa.Schema) -> pa.Schema:
         """The schema of the rows of a format in this layout."""
@@ -33,51 +37,75 @@ class Layout:
             schema = pa.schema(list(zip(schema.names, types, strict=True))).append(pa.field("images", pa.list_(pa.string())))
         return schema.append(pa.field("tools", pa.string())) if self.has_tools else schema
 
-    def apply(self, rows: pl.DataFrame, schema: pa.Schema, tools: pl.DataFrame) -> pa.Table:
+    def apply(self, rows: pl.DataFrame, schema: pa.Schema, shown: pl.DataFrame) -> pa.Table:
         """The rows as a table of `extend(schema)`, without those whose every learned turn was written with images in sight that
         had left the prompt by the end.
 
         Args:
             rows: with the columns of `schema`, images within the contents (see `IMAGE_MARK`).
-            tools: what the model of each trajectory_id was shown, empty where that was no function.
+            shown: `SHOWN_COLUMNS` of each trajectory_id: the functions that the model was shown, empty where there was none, and
+                the images that its prompts were without.
         """
         if self.has_tools:
-            shown = tools.select("trajectory_id", pl.when(pl.col("tools") != "").then("tools"))
-            rows = rows.join(shown, on="trajectory_id", how="left", maintain_order="left")
+            tools = shown.select("trajectory_id", pl.when(pl.col("tools") != "").then("tools"))
+            rows = rows.join(tools, on="trajectory_id", how="left", maintain_order="left")
         if self.has_images:
+            hidden = shown.select("trajectory_id", "hidden_images")
+            rows = rows.join(hidden, on="trajectory_id", how="left", maintain_order="left")
             columns = [field.name for field in schema if field.type == MESSAGES]
-            shown = [self._show_images(row, columns) for row in rows.iter_rows(named=True)]
-            learned = [row for row in shown if any(row.get("train_turns", [True]))]
+            parted = [self._show_images(row, columns, row.pop("hidden_images")) for row in rows.iter_rows(named=True)]
+            learned = [row for row in parted if any(row.get("train_turns", [True]))]
             return pa.Table.from_pylist(learned, schema=self.extend(schema))
         extended = self.extend(schema)
         return rows.select(extended.names).to_arrow().cast(extended)
 
-    def show_inputs(self, conversations: pl.Series) -> pl.Series:
-        """Conversations as the model sees them: for each its messages and the images in them."""
-        shown = [hide_old_images([_split_parts(item) for item in messages], self.image_searches) for messages in conversations]
+    def show_inputs(self, conversations: pl.Series, hidden: pl.Series) -> pl.Series:
+        """Conversations as the model sees them: for each its messages and the images in them.
+
+        Args:
+            hidden: `hidden_images` of the trajectory of each.
+        """
+        shown = [
+            leave_out_images([_split_parts(item) for item in messages], find_hidden(places, len(messages)))
+            for messages, places in zip(conversations.to_list(), hidden.to_list(), strict=True)
+        ]
         rows = [{"messages": [_as_parts(item) for item in messages], "images": list_images(messages)} for messages in shown]
         schema = pa.schema([("messages", MESSAGES_WITH_IMAGES), ("images", pa.list_(pa.string()))])
         frame = pl.from_arrow(pa.Table.from_pylist(rows, schema=schema))
         assert isinstance(frame, pl.DataFrame)
         return frame.to_struct()
 
-    def _show_images(self, row: dict[str, Any], columns: list[str]) -> dict[str, Any]:
+    def _show_images(self, row: dict[str, Any], columns: list[str], hidden: list[HiddenImages]) -> dict[str, Any]:
         """A row of any format whose `columns` are messages."""
         parted = {name: [_split_parts(item) for item in row[name]] for name in columns}
         column = get_input_column(parted)
-        shown = hide_old_images(parted[column], self.image_searches)
+        shown = leave_out_images(parted[column], find_hidden(hidden, len(parted[column])))
         row = {**row, **parted, column: shown, "images": list_images(shown)}
         if "train_turns" in row:
-            row["train_turns"] = self._keep_faithful(row["train_turns"], parted[column], shown, row["num_prompt_messages"])
+            row["train_turns"] = _keep_faithful(row["train_turns"], parted[column], shown, row["num_prompt_messages"], hidden)
         return {name: [_as_parts(item) for item in value] if name in parted else value for name, value in row.items()}
 
-    def _keep_faithful(self, train_turns: list[bool], messages: list[Message], shown: list[Message], start: int) -> list[bool]:
-        """Train only the turns whose prompt looked as it does at the end: an earlier one may have had images that are gone."""
-        replies = [place for place in range(start, len(messages)) if messages[place]["role"] == "assistant"]
-        return [
-            wanted and hide_old_images(messages[:place], self.image_searches) == shown[:place]
-            for wanted, place in zip(train_turns, replies, strict=True)
-        ]
+
+def find_hidden(hidden: list[HiddenImages], num_messages: int) -> list[int]:
+    """The images that the last prompt within so many messages of a conversation was without, by their places.
+
+    Args:
+        hidden: the column `hidden_images`.
+        num_messages: those of a prompt, or of a prompt and its reply.
+    """
+    within = [prompt["hidden_images"] for prompt in hidden if prompt["num_prompt_messages"] <= num_messages]
+    return within[-1] if within else []
+
+
+def _keep_faithful(
+    train_turns: list[bool], messages: list[Message], shown: list[Message], start: int, hidden: list[HiddenImages]
+) -> list[bool]:
+    """Train only the turns whose prompt looked as it does at the end: an earlier one may have had images that are gone."""
+    replies = [place for place in range(start, len(messages)) if messages[place]["role"] == "assistant"]
+    return [
+        wanted and leave_out_images(messages[:place], find_hidden(hidden, place)) == shown[:place]
+        for wanted, place in zip(train_turns, replies, strict=True)
+    ]
 
 
 def _split_parts(message: Message) -> Message:

@@ -6,7 +6,7 @@ from pathlib import Path
 import polars as pl
 
 from drag_ray.format.config import FormatConfig
-from drag_ray.format.layout import Layout
+from drag_ray.format.layout import SHOWN_COLUMNS, Layout
 from drag_ray.format.leaks import CHECKED_COLUMNS, RowChecker, find_leaks, screen_rows
 from drag_ray.format.row_files import EncodedRows, encode_rows
 from drag_ray.format.row_format import load_format
@@ -49,7 +49,7 @@ def format_part(job: FormatJob, part_name: str) -> FormattedPart:
         part.trajectories.join(withheld, on="question_id", how="anti", maintain_order="left"),
     )
     leaks = find_leaks(part.trajectories)
-    tools = part.trajectories.select("trajectory_id", "tools")
+    shown = part.trajectories.select("trajectory_id", *SHOWN_COLUMNS)
     encoded: dict[tuple[FormatName, str], EncodedRows] = {}
     num_set_aside: dict[FormatName, int] = {}
     for name in job.config.formats:
@@ -62,7 +62,7 @@ def format_part(job: FormatJob, part_name: str) -> FormattedPart:
         clean = screen_rows(rows, leaks).join(sides, on="question_id", how="left", maintain_order="left")
         num_set_aside[name] = rows.height
         for side in (TRAIN, VALIDATION):
-            table = job.layout.apply(clean.filter(pl.col("side") == side), row_format.schema, tools)
+            table = job.layout.apply(clean.filter(pl.col("side") == side), row_format.schema, shown)
             num_set_aside[name] -= table.num_rows
             encoded[name, side] = encode_rows(table)
     searches = part.take(proposed=job.config.proposed, hinted=job.config.hinted).searches

@@ -52,7 +52,7 @@ def run(sections: FormatSections, inputs: Inputs, folder: StageFolder) -> dict[s
     sides = assign_sides(survey.questions, evaluation, options, near_duplicates)
     sides_path = target_dir / SIDES_NAME
     write_parquet(sides_path, pl.DataFrame({"question_id": list(sides), "side": list(sides.values())}).to_arrow())
-    layout = Layout(survey.has_tools, survey.has_images, _read_image_searches(sections, inputs) if survey.has_images else 0)
+    layout = Layout(survey.has_tools, survey.has_images)
     job = FormatJob(process_dir, sides_path, options, layout)
     files, num_set_aside = _write_rows(job, parts, target_dir)
     num_checked = _check_files(job, files)
@@ -105,13 +105,3 @@ def _check_files(job: FormatJob, files: Files) -> int:
         for part, rows in file.parts.items():
             places[part][file.parquet_path] = rows
     return sum(run_tasks(check_part, [(job, part, rows) for part, rows in places.items()]))
-
-
-def _read_image_searches(sections: FormatSections, inputs: Inputs) -> int:
-    """Of how many searches the policy saw the images at once: as it was collected, whatever is set now.
-
-    Trajectories from elsewhere come without a collection, and are as the options say.
-    """
-    collected = inputs.read_lineage().get("collect")
-    recorded = collected.origin["config"].get("agent", {}) if collected else {}
-    return recorded.get("image_searches", sections.agent.image_searches)

@@ -16,17 +16,18 @@ from tqdm import tqdm
 
 from drag_ray import artifacts, schemas
 from drag_ray.cluster import count_gpus, free_gpus, takes_gpus
-from drag_ray.corpus import page_images, parts
+from drag_ray.corpus import page_images, parts, question_images
 from drag_ray.corpus.commands import build_commands
 from drag_ray.corpus.config import COMMANDS, EMBEDDED, CorpusConfig
 from drag_ray.corpus.document_process import DocumentProcess, open_process
 from drag_ray.corpus.documents import list_documents
+from drag_ray.corpus.image_store import ImageStore
 from drag_ray.corpus.manual_chapters import QUESTIONS_NAME
 from drag_ray.corpus.manuals import build_manuals
 from drag_ray.corpus.near_duplicates import count_near_duplicates, find_near_duplicates, list_evidence, write_near_duplicates
-from drag_ray.corpus.page_images import PageImages
 from drag_ray.corpus.page_reader import PageReader
 from drag_ray.corpus.problems import Problem, count_problems, name_first
+from drag_ray.corpus.question_images import QuestionImages
 from drag_ray.corpus.questions import check_evidence, draw_questions, read_questions
 from drag_ray.corpus.split import split_questions
 from drag_ray.engine.embedding_folder import read_embedding_folder
@@ -51,7 +52,8 @@ def run(sections: IndexSections, inputs: Inputs, folder: StageFolder) -> dict[st
     """Read the documents on all workers, build the index, and prepare the questions.
 
     Writes `pages.parquet`, `search_index/`, `questions.parquet`, `near_duplicates.parquet` (among their evidence pages),
-    `problems.jsonl` (what was set aside and why), with `corpus.page_images` also `page_images/`, with `embedding.model` also
+    `problems.jsonl` (what was set aside and why), with `corpus.page_images` also `page_images/`, of questions with images
+    `question_images/`, with `embedding.model` also
     `vectors/`, and for an embedded corpus `documents/`. The paths of the documents, of the run and of the embedding model must
     mean the same to the driver and to every worker.
 
@@ -73,7 +75,7 @@ def run(sections: IndexSections, inputs: Inputs, folder: StageFolder) -> dict[st
     if not pages.num_rows:
         first = name_first(page_problems)
         raise DataError(f"corpus.documents {root}: {len(documents)} documents, but no page could be read.{first}")
-    drawn, question_problems = _draw_questions(corpus, questions_path, pages)
+    drawn, question_problems = _draw_questions(corpus, questions_path, pages, root, folder)
     near_duplicates = find_near_duplicates(pages, list_evidence(drawn))
     questions, overlaps = split_questions(drawn, corpus.test_fraction, corpus.seed, corpus.split_by, near_duplicates)
     problems += page_problems + question_problems + overlaps
@@ -144,7 +146,7 @@ def _read_documents(documents: list[Path], root: Path, corpus: CorpusConfig, fol
     left = [path for path in plan if not path.exists()]
     if not left:
         return list(plan)
-    reader = PageReader(corpus, PageImages(stage_dir / page_images.DIR_NAME))
+    reader = PageReader(corpus, ImageStore(stage_dir / page_images.DIR_NAME))
 
     def read(row: dict[str, str]) -> dict[str, int]:
         path = Path(row["path"])
@@ -209,10 +211,15 @@ def _locate_questions(corpus: CorpusConfig, root: Path) -> Path | None:
     return root / QUESTIONS_NAME if corpus.questions in EMBEDDED else Path(corpus.questions).expanduser()
 
 
-def _draw_questions(corpus: CorpusConfig, path: Path | None, pages: pa.Table) -> tuple[list[Question], list[Problem]]:
+def _draw_questions(
+    corpus: CorpusConfig, path: Path | None, pages: pa.Table, root: Path, folder: StageFolder
+) -> tuple[list[Question], list[Problem]]:
     if path is None:
         return [], []
-    found, problems = read_questions(path, corpus.allow_unanswerable)
+    store = ImageStore(folder.path / question_images.DIR_NAME)
+    folders = (path.parent, root if root.is_dir() else root.parent)
+    images = QuestionImages(store, folders, corpus.page_image_max_pixels)
+    found, problems = read_questions(path, corpus.allow_unanswerable, images)
     keys = set(zip(pages["file"].to_pylist(), pages["page_number"].to_pylist(), strict=True))
     kept, lost = check_evidence(found, keys)
     problems += lost

@@ -91,6 +91,7 @@ def summarise_trajectories(trajectories: pl.DataFrame, turns: pl.DataFrame) -> p
     """One row a trajectory, with the outcome of its searches.
 
     Adds to the columns of `trajectories` (without turns): num_opening_messages (messages before the first reply), has_images,
+    hidden_images (for each reply the number of messages before it, and the places of the images that its prompt was without),
     num_turns, num_invalid (replies without a readable action), num_searches (those that ran), valid (one of them
     found evidence within top_k), first_success_step, best_step, best_query, best_rank, best_rank_score (the highest
     rank score, the earliest of equals; null unless valid), best_gain (of all searches; null without one), cumulative_effort and
@@ -103,6 +104,9 @@ def summarise_trajectories(trajectories: pl.DataFrame, turns: pl.DataFrame) -> p
             has_images=pl.col("messages")
             .list.eval(pl.element().struct.field("content").str.contains(IMAGE_MARK, literal=True))
             .list.any(),
+            hidden_images=pl.col("turns").list.eval(
+                pl.struct(pl.element().struct.field("num_prompt_messages"), pl.element().struct.field("hidden_images"))
+            ),
         )
         .drop("turns", "states", "are_last", "replies")
         .join(_summarise_turns(turns.lazy()), on="trajectory_id", how="left", maintain_order="left")

@@ -12,7 +12,7 @@ from drag_ray.engine.reasoning import THINK, split_reasoning
 from drag_ray.engine.sampling import PRESETS
 from drag_ray.engine.vllm import VllmEngine
 from drag_ray.prompt.feedback import Outcome, build_outcome
-from drag_ray.rollout.options import WorkerOptions, start_engine
+from drag_ray.rollout.options import WorkerOptions, open_stores, start_engine
 from drag_ray.search.config import SYNTAX_HELP
 from drag_ray.search.searcher import Searcher
 from drag_ray.types import Evidence, Trajectory
@@ -43,7 +43,9 @@ class PromptWorker:
         options, record = self._options, self._searcher.record
         agent = options.agent.instruct(instructions)
         search = (self._environment, record.fingerprint, SYNTAX_HELP[record.syntax])
-        rollouts = Rollouts(agent, options.policies[""], self._generate, *search, pages=self._searcher)
+        rollouts = Rollouts(
+            agent, options.policies[""], self._generate, *search, pages=self._searcher, images=open_stores(options)
+        )
         trajectories = await asyncio.gather(*(self._run(rollouts, task) for task in tasks))
         return [build_outcome(trajectory, self._read_page(trajectory.evidence[0])) for trajectory in trajectories]
 

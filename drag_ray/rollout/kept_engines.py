@@ -20,14 +20,14 @@ from ray.exceptions import RayError, RayTaskError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from drag_ray.cluster import KEEPER_NAME, KEPT_SHARE, count_cpus, find_keeper
-from drag_ray.corpus.page_images import PageImages
+from drag_ray.corpus.image_store import ImageStores
 from drag_ray.engine.config import EngineConfig
 from drag_ray.engine.generate import Generation, ImageSource, Request
 from drag_ray.engine.vllm import VllmEngine
 from drag_ray.errors import DragRayError, EngineDiedError
 from drag_ray.rollout import engine_logs
 from drag_ray.rollout.folder import LOGS_DIR_NAME
-from drag_ray.rollout.options import WorkerOptions, count_images, list_adapters
+from drag_ray.rollout.options import WorkerOptions, count_images, list_adapters, list_stores
 from drag_ray.rollout.pool import Pool, share_engines
 
 _ADAPTER_PLACES = 4
@@ -42,7 +42,7 @@ class EngineSpec:
     """What an engine is started with. `config` is without what can change from stage to stage."""
 
     config: EngineConfig
-    images_dir: Path | None
+    image_dirs: tuple[Path, ...]
     images_per_prompt: int
     adapter_places: int
     num_gpus: float
@@ -52,9 +52,9 @@ class EngineSpec:
         """Whether it can free its GPU for others: Ray shares no more than one GPU, and a CPU's memory is not that short."""
         return 0 < self.num_gpus < 1
 
-    def start(self) -> VllmEngine:
-        """Start an engine in this process."""
-        images = ImageSource(PageImages(self.images_dir).open, self.images_per_prompt) if self.images_dir else None
+    def start(self, stores: ImageStores) -> VllmEngine:
+        """Start an engine in this process, which opens images in `stores` if it is to see any."""
+        images = ImageSource(stores.open, self.images_per_prompt) if self.image_dirs else None
         return VllmEngine(self.config, images, adapter_places=self.adapter_places, rests=self.rests)
 
 
@@ -63,6 +63,7 @@ class EngineActor:
 
     def __init__(self, spec: EngineSpec) -> None:
         self._spec = spec
+        self._stores = ImageStores(spec.image_dirs)
         self._engine: VllmEngine | None = None
         self._at_rest = False
         self._begun = 0
@@ -77,7 +78,7 @@ class EngineActor:
         """
         engine_logs.log_to_file(run_dir)
         if self._engine is None:
-            self._engine = self._spec.start()
+            self._engine = self._spec.start(self._stores)
         return self._engine
 
     async def begin(self, offer: int, config: EngineConfig, adapters: Sequence[str], run_dir: Path) -> None:
@@ -86,6 +87,7 @@ class EngineActor:
         Args:
             offer: the keeper's; the first of the workers that share the engine in it begins for all of them.
         """
+        self._stores.roots = list_stores(run_dir, self._spec.image_dirs)
         async with self._beginning:
             if self._engine is not None and self._engine.has_died:
                 await self.close()
@@ -281,7 +283,7 @@ def _build_spec(options: WorkerOptions, pool: Pool) -> EngineSpec:
     places = max(len(list_adapters(options)), _ADAPTER_PLACES if pool.num_gpus else 0)
     return EngineSpec(
         config=options.engine.model_copy(update={"adapter": "", "logprobs": False, "seeds": False}),
-        images_dir=options.images_dir,
+        image_dirs=options.image_dirs,
         images_per_prompt=count_images(options),
         adapter_places=places,
         num_gpus=pool.num_gpus * KEPT_SHARE if pool.num_gpus <= 1 else pool.num_gpus,

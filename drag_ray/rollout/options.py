@@ -10,7 +10,8 @@ from drag_ray.agent.prompts import list_shown_functions
 from drag_ray.agent.protocols.registry import get_protocol
 from drag_ray.agent.task import Policy
 from drag_ray.baselines.baseline import Baseline
-from drag_ray.corpus import page_images
+from drag_ray.corpus import page_images, question_images
+from drag_ray.corpus.image_store import ImageStores
 from drag_ray.engine.adapter import check_adapter
 from drag_ray.engine.chat_template import check_functions_shown
 from drag_ray.engine.config import EngineConfig
@@ -20,6 +21,7 @@ from drag_ray.engine.spending import SPENDING_NAME
 from drag_ray.engine.vllm import VllmEngine
 from drag_ray.errors import ConfigError
 from drag_ray.rollout.config import RolloutConfig
+from drag_ray.rollout.folder import IMAGES_DIR_NAME
 from drag_ray.telemetry import TelemetryConfig
 
 BuildEngine = Callable[[EngineConfig, ImageSource | None, Sequence[str]], GenerateFn]
@@ -31,7 +33,7 @@ class WorkerOptions:
 
     `policies` are those that write on the engine, by the names in the tasks; where there is but one, that is empty. Rollouts of a
     baseline need `baselines`, prepared and by name, or `proposers` where they are examples for the policy; an agent that is shown
-    page images needs `images_dir`.
+    images needs `image_dirs`, the stores of the index, beside which the rollouts' own is used.
     `build_engine` makes the engine in the worker's own process, with the adapters of these folders.
     """
 
@@ -47,25 +49,38 @@ class WorkerOptions:
     baselines: Mapping[str, Baseline] | None = None
     proposers: Mapping[str, Baseline] | None = None
     prompt_sets: tuple[PromptSet, ...] = ()
-    images_dir: Path | None = None
+    image_dirs: tuple[Path, ...] = ()
     telemetry: TelemetryConfig = field(default_factory=TelemetryConfig)
     build_engine: BuildEngine = VllmEngine
 
 
 def start_engine(options: WorkerOptions) -> GenerateFn:
-    """Make a worker's engine in this process, with the page images that its agent can be shown."""
-    images = None
-    if options.images_dir:
-        images = ImageSource(page_images.PageImages(options.images_dir).open, per_prompt=count_images(options))
+    """Make a worker's engine in this process, with the images that its agent can be shown."""
+    stores = open_stores(options)
+    images = ImageSource(stores.open, per_prompt=count_images(options)) if stores else None
     return options.build_engine(options.engine, images, list_adapters(options))
 
 
 def count_images(options: WorkerOptions) -> int:
     """Images that a prompt can hold; 0 where the agent sees none."""
-    if not options.images_dir:
+    if not options.image_dirs:
         return 0
-    searches = options.agent.image_searches or options.agent.max_iterations - 1
-    return max(1, searches * options.agent.top_k)
+    agent = options.agent
+    searches = agent.image_searches or agent.max_iterations - 1
+    of_pages = searches * agent.top_k if agent.page_view == "image" else 0
+    of_tools = agent.max_images if agent.load_tools().shows_images else 0
+    of_question = question_images.MAX_IMAGES if any(map(_has_question_images, options.image_dirs)) else 0
+    return max(1, of_pages + of_tools + of_question)
+
+
+def open_stores(options: WorkerOptions) -> ImageStores | None:
+    """Where the images of a run's rollouts are; None where the agent sees none."""
+    return ImageStores(list_stores(options.run_dir, options.image_dirs)) if options.image_dirs else None
+
+
+def list_stores(run_dir: Path, image_dirs: Sequence[Path]) -> tuple[Path, ...]:
+    """The store of the rollouts kept in `run_dir`, then those of the index."""
+    return run_dir / IMAGES_DIR_NAME, *image_dirs
 
 
 def list_adapters(options: WorkerOptions) -> list[str]:
@@ -95,9 +110,6 @@ def build_options(
         )
     if engine.backend == "vllm":
         check_functions_shown(engine.model, list_shown_functions(agent))
-    images_dir = (index_dir / page_images.DIR_NAME).resolve() if agent.page_view == "image" else None
-    if images_dir and not images_dir.is_dir():
-        raise ConfigError("agent.page_view is image, but the index holds no page images. Build it with --corpus.page-images.")
     return WorkerOptions(
         run_dir=run_dir.resolve(),
         index_dir=(index_dir / "search_index").resolve(),
@@ -107,9 +119,22 @@ def build_options(
         concurrent_rollouts=rollout.concurrent_rollouts,
         flush_s=rollout.flush_s,
         max_tries=rollout.max_tries,
-        images_dir=images_dir,
+        image_dirs=_find_images(agent, index_dir.resolve()),
         build_engine=_choose_builder(engine, run_dir),
     )
+
+
+def _find_images(agent: AgentConfig, index_dir: Path) -> tuple[Path, ...]:
+    """The stores of the index, there or not; none where the agent is shown no images."""
+    pages_dir, questions_dir = index_dir / page_images.DIR_NAME, index_dir / question_images.DIR_NAME
+    if agent.page_view == "image" and not pages_dir.is_dir():
+        raise ConfigError("agent.page_view is image, but the index holds no page images. Build it with --corpus.page-images.")
+    sees_images = agent.page_view == "image" or agent.load_tools().shows_images or _has_question_images(questions_dir)
+    return (pages_dir, questions_dir) if sees_images else ()
+
+
+def _has_question_images(folder: Path) -> bool:
+    return folder.name == question_images.DIR_NAME and folder.is_dir()
 
 
 def _choose_builder(engine: EngineConfig, run_dir: Path) -> BuildEngine:

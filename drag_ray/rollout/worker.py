@@ -17,7 +17,7 @@ from drag_ray.metrics import NoRecorder, Recorder, name_tags
 from drag_ray.rollout.counts import COUNTS, WORKER_COUNTS, count_chunk
 from drag_ray.rollout.failures import ENGINE_DIED, find_exhausted, read_failures
 from drag_ray.rollout.journal import Journal, begin_chunk, begin_rollout, end_rollout, read_finished
-from drag_ray.rollout.options import WorkerOptions, start_engine
+from drag_ray.rollout.options import WorkerOptions, open_stores, start_engine
 from drag_ray.rollout.plan import Chunk, Successes, choose_next, group_by_question, list_successes
 from drag_ray.rollout.work_queue import AdmissionControl
 from drag_ray.search.config import SYNTAX_HELP
@@ -148,7 +148,8 @@ class RolloutWorker:
         if not baseline:
             record = self._searcher.record
             search = (self._environment, record.fingerprint, SYNTAX_HELP[record.syntax], self._searcher.page)
-            return Rollouts(agent, policy, self._generate, *search, options.prompt_sets, pages=self._searcher)
+            images = open_stores(options)
+            return Rollouts(agent, policy, self._generate, *search, options.prompt_sets, pages=self._searcher, images=images)
         build, baselines = (build_rollouts, options.baselines) if options.baselines else (build_proposals, options.proposers)
         assert baselines, "rollouts of a baseline need its options"
         return build(baseline, BaselineOptions(agent, baselines), self._searcher, self._generate, policy)

@@ -12,7 +12,7 @@ from typing import Any
 from drag_ray.agent.config import AgentConfig
 from drag_ray.agent.record import read_record
 from drag_ray.artifacts import require_manifest
-from drag_ray.corpus import page_images
+from drag_ray.corpus import page_images, question_images
 from drag_ray.damage import refuse_damage
 from drag_ray.engine.adapter import (
     check_adapter_fits,
@@ -76,7 +76,7 @@ def resolve_index(index_dir: Path | None, retrieval: RetrievalName = "bm25") -> 
     if index_dir is None:
         return ""
     require_manifest(index_dir)
-    refuse_damage(index_dir, whole=True, but=(page_images.DIR_NAME,))
+    refuse_damage(index_dir, whole=True, but=(page_images.DIR_NAME, question_images.DIR_NAME))
     if retrieval != "bm25" and not vectors.has_vectors(index_dir / vectors.DIR_NAME):
         raise ServeError(
             f"serve.retrieval {retrieval!r}: {index_dir} has no vectors of its pages. Build it with a model of "

@@ -12,6 +12,7 @@ from typing import Any
 from drag_ray.agent.record import AgentRecord
 from drag_ray.agent.spans import open_tracer
 from drag_ray.corpus import page_images
+from drag_ray.corpus.image_store import ImageStore
 from drag_ray.engine.adapter import read_base_model
 from drag_ray.engine.config import EngineConfig
 from drag_ray.engine.image_inputs import ServedImageInputs
@@ -114,7 +115,7 @@ def _build_search_service(
     models = ServedModels(adapters, settings.served_name, default_name, settings.agent, use_model, settings.question_weights)
     index_dir = Path(settings.index_dir)
     images_dir = index_dir.parent / page_images.DIR_NAME
-    images = ServedImageInputs(page_images.PageImages(images_dir).open) if images_dir.is_dir() else None
+    images = ServedImageInputs(ImageStore(images_dir).open) if images_dir.is_dir() else None
     client = VllmClient(engine, settings.engine.model_copy(update={"logprobs": False}), images)
     searcher = Searcher(index_dir)
     retrieval = open_retrieval(searcher, index_dir.parent / vectors.DIR_NAME, settings.retrieval, settings.rerank)

@@ -6,12 +6,13 @@ import logging
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from drag_ray.corpus.text import to_encodable
 from drag_ray.errors import ToolError
 from drag_ray.tools.observation import ERROR_CHARS, Observation, cut_text
+from drag_ray.tools.rollout_images import StoredImage
 from drag_ray.tools.tool import Tool
 from drag_ray.tools.workspace import Workspace
 
@@ -37,11 +38,15 @@ class CallOutcome:
         text: what the policy is told, also of a failure.
         error: what went wrong; empty if nothing did.
         seconds: how long it ran.
+        images: what the policy is shown beside the text.
+        kept_images: names of the images that stay in the prompt; None for all.
     """
 
     text: str
     error: str = ""
     seconds: float = 0.0
+    images: tuple[StoredImage, ...] = ()
+    kept_images: tuple[str, ...] | None = None
 
 
 @dataclass(slots=True)
@@ -66,30 +71,36 @@ class ToolCaller:
         try:
             if self._late >= MAX_LATE:
                 raise ToolError(f"{self._tool.name} does not answer: {self._late} earlier calls of it still run")
-            text = await self._run_in_time(lambda: self._run(arguments, workspace, limits), limits.timeout_s)
-            return CallOutcome(text, seconds=time.perf_counter() - started)
+            outcome = await self._run_in_time(lambda: self._run(arguments, workspace, limits), limits.timeout_s)
+            return replace(outcome, seconds=time.perf_counter() - started)
         except ToolError as error:
             told = to_encodable(str(error))[:ERROR_CHARS]
             return CallOutcome(f"The call failed: {told}", told, time.perf_counter() - started)
 
-    def _run(self, arguments: str, workspace: Workspace, limits: CallLimits) -> str:
+    def _run(self, arguments: str, workspace: Workspace, limits: CallLimits) -> CallOutcome:
         observation: Any = self._tool.run(self._tool.read_arguments(arguments), workspace)
         if not isinstance(observation, Observation):
             raise TypeError(f"run returned {type(observation).__name__}, expected an Observation")
-        return to_encodable(cut_text(observation.text, limits.max_chars))
+        text = to_encodable(cut_text(observation.text, limits.max_chars))
+        if observation.images and not self._tool.shows_images:
+            raise TypeError("run returned images, which the tool does not announce (shows_images)")
+        workspace.images.check(observation.kept_images or ())
+        images = workspace.images.store(observation.images)
+        captioned = tuple(image._replace(caption=to_encodable(image.caption)) for image in images)
+        return CallOutcome(text, images=captioned, kept_images=observation.kept_images)
 
-    async def _run_in_time(self, work: Callable[[], str], timeout_s: float) -> str:
+    async def _run_in_time(self, work: Callable[[], CallOutcome], timeout_s: float) -> CallOutcome:
         """What `work` returns, in a thread that nobody waits for at the end of the process."""
         loop = asyncio.get_running_loop()
-        ended: asyncio.Future[str] = loop.create_future()
+        ended: asyncio.Future[CallOutcome] = loop.create_future()
         state = _Running()
 
-        def report(result: str, problem: ToolError | None) -> None:
+        def report(result: CallOutcome, problem: ToolError | None) -> None:
             if not ended.done():
                 ended.set_exception(problem) if problem else ended.set_result(result)
 
         def run() -> None:
-            result, problem = "", None
+            result, problem = CallOutcome(""), None
             try:
                 result = work()
             except ToolError as error:

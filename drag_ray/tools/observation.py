@@ -1,16 +1,38 @@
 """What a call returns to the policy."""
 
 from dataclasses import dataclass
+from typing import Any
 
 ERROR_CHARS = 500
 """characters of a tool's error that are kept, and shown"""
 
 
 @dataclass(frozen=True, slots=True)
+class ObservedImage:
+    """An image that a tool shows.
+
+    Attributes:
+        picture: a PIL image, or the key of one in a store of the run.
+        caption: what it is, in a few words; its name is not known before it is shown.
+    """
+
+    picture: Any
+    caption: str
+
+
+@dataclass(frozen=True, slots=True)
 class Observation:
-    """What a tool found: text."""
+    """What a tool found: text, and images after it.
+
+    Attributes:
+        text: what the policy is told.
+        images: what it is shown; of a tool that says so (`Tool.shows_images`).
+        kept_images: names of the images that stay in the prompt, of those that were there before; None for all.
+    """
 
     text: str
+    images: tuple[ObservedImage, ...] = ()
+    kept_images: tuple[str, ...] | None = None
 
 
 def cut_text(text: str, max_chars: int) -> str:

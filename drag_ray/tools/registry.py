@@ -36,6 +36,11 @@ class Toolset:
     functions: tuple[Function, ...]
     callers: Mapping[str, ToolCaller]
 
+    @property
+    def shows_images(self) -> bool:
+        """Whether the model may be shown images by one of them."""
+        return any(isinstance(function, Tool) and function.shows_images for function in self.functions)
+
 
 @cache
 def load_toolset(

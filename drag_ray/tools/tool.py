@@ -1,7 +1,7 @@
 """A function that looks something up for the policy."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from drag_ray.tools.function import Function
@@ -17,6 +17,8 @@ class Tool(Function):
         run: from checked arguments and the rollout's workspace to what the policy is told. It runs in a thread of its own, beside
             other calls of the same tool, for as long as `agent.tool_timeout_s`. A ToolError that it raises is told to the policy
             word for word; of any other exception the policy learns the name alone.
+        shows_images: whether it may return images, or works on them: the model has to be one that sees images.
     """
 
     run: Callable[[Any, Workspace], Observation]
+    shows_images: bool = field(default=False, kw_only=True)

@@ -1,15 +1,14 @@
 """What the tools of one rollout can look at."""
 
-import logging
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
-from drag_ray.errors import DataError, ToolError
+from drag_ray.corpus.page_images import DIR_NAME
+from drag_ray.errors import ToolError
+from drag_ray.tools.rollout_images import RolloutImages
 from drag_ray.types import Page
-
-_logger = logging.getLogger(__name__)
 
 
 class PageSource(Protocol):
@@ -32,9 +31,10 @@ class PageSource(Protocol):
 
 @dataclass(frozen=True)
 class Workspace:
-    """The collection that a rollout searches, with the pictures of its pages."""
+    """The collection that a rollout searches, with the pictures of its pages, and the images that the rollout has seen."""
 
     pages: PageSource
+    images: RolloutImages = field(default_factory=RolloutImages)
 
     def find_page(self, file: str, number: int) -> Page:
         """The page that the policy names.
@@ -55,14 +55,11 @@ class Workspace:
         Raises:
             ToolError: it has none, or that cannot be read.
         """
-        from PIL import Image
-
-        from drag_ray.corpus.page_images import DIR_NAME, PageImages
-
         if not page.image:
             raise ToolError(f"{page.file}#{page.page_number} has no picture")
+        from drag_ray.corpus.image_store import ImageStores
+
         try:
-            return PageImages(self.pages.index_dir.parent / DIR_NAME).open(page.image)
-        except (DataError, OSError, Image.DecompressionBombError) as error:
-            _logger.warning("%s", error)
+            return RolloutImages(ImageStores([self.pages.index_dir.parent / DIR_NAME])).open_key(page.image)
+        except ToolError as error:
             raise ToolError(f"the picture of {page.file}#{page.page_number} cannot be read") from error

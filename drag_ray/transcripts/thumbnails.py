@@ -11,6 +11,7 @@ import polars as pl
 from PIL import Image
 
 from drag_ray.corpus import page_images
+from drag_ray.corpus.image_store import ImageStore
 from drag_ray.errors import DataError
 from drag_ray.types import Evidence
 
@@ -37,7 +38,7 @@ class PictureBook:
     def __init__(self, index_dir: Path | None) -> None:
         pages = index_dir / "pages.parquet" if index_dir else None
         self._pages = pl.scan_parquet(pages) if pages and pages.is_file() else None
-        self._images = page_images.PageImages((index_dir or Path()) / page_images.DIR_NAME)
+        self._images = ImageStore((index_dir or Path()) / page_images.DIR_NAME)
 
     def find(self, pages: Iterable[Evidence], seen_from: Path) -> dict[Evidence, PagePicture]:
         """The pictures of those of the pages that have one; whether their files are still there is not looked at.

@@ -20,7 +20,8 @@ from trl.trainer.sft_trainer import SFTTrainer
 
 from drag_ray.artifacts import Identity
 from drag_ray.cluster import ClusterConfig, connect
-from drag_ray.corpus.page_images import DIR_NAME, PageImages
+from drag_ray.corpus.image_store import ImageStore
+from drag_ray.corpus.page_images import DIR_NAME
 from drag_ray.engine.adapter import ADAPTER_WEIGHTS_NAME, read_base_model, write_base_model
 from drag_ray.engine.config import EngineConfig
 from drag_ray.engine.embedded import embedded_model_dir
@@ -94,7 +95,7 @@ def model_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def run_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run with four page images and a row for each."""
     folder = tmp_path_factory.mktemp("run")
-    store = PageImages(folder / "index" / DIR_NAME)
+    store = ImageStore(folder / "index" / DIR_NAME)
     colours = np.random.default_rng(0).integers(0, 256, (len(QUERIES), 8, 10, 3), dtype=np.uint8)
     images = [store.write(Image.fromarray(blocks).resize((320, 256), Image.Resampling.NEAREST)) for blocks in colours]
     write_rows(folder, "sft_context", build_rows(images))

@@ -19,7 +19,7 @@ from drag_ray import artifacts, cluster, schemas
 from drag_ray.cli import run_command
 from drag_ray.cluster import ClusterConfig, connect
 from drag_ray.corpus.config import CorpusConfig
-from drag_ray.corpus.page_images import PageImages
+from drag_ray.corpus.image_store import ImageStore
 from drag_ray.engine.embedding import Embedder
 from drag_ray.errors import ConfigError, DataError
 from drag_ray.index import stage, vector_parts
@@ -172,7 +172,7 @@ def test_scans_are_read_by_ocr_and_every_page_has_its_picture(tmp_path):
         ("b.tif", 1, "Fuel valve", "ocr"),
         ("b.tif", 2, "Oil filter", "ocr"),
     ]
-    images = PageImages(path / "page_images")
+    images = ImageStore(path / "page_images")
     assert [images.open(row["image"]).width for row in rows] == pytest.approx([1000, 1000, 480, 480], abs=1)
 
 

@@ -24,7 +24,8 @@ from drag_ray.agent.record import AgentRecord
 from drag_ray.agent.task import Policy
 from drag_ray.corpus.config import CorpusConfig
 from drag_ray.corpus.documents import Span, read_document
-from drag_ray.corpus.page_images import DIR_NAME, PageImages
+from drag_ray.corpus.image_store import ImageStore
+from drag_ray.corpus.page_images import DIR_NAME
 from drag_ray.corpus.page_reader import PageReader
 from drag_ray.engine.config import EngineConfig
 from drag_ray.engine.embedded import embedded_model_dir
@@ -71,7 +72,7 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[Page]]:
         canvas.drawString(72, 300, ("Rotor speed", "Spar loads and rotor", "Fuel")[number])
         canvas.showPage()
     canvas.save()
-    reader = PageReader(CorpusConfig(ocr="off", page_images=True, page_image_dpi=72), PageImages(folder / DIR_NAME))
+    reader = PageReader(CorpusConfig(ocr="off", page_images=True, page_image_dpi=72), ImageStore(folder / DIR_NAME))
     found, problems = read_document(Span(folder / "wing.pdf"), folder, reader)
     assert not problems
     return folder, found
@@ -126,7 +127,7 @@ def collected(
         policies={"": Policy("tiny")},
         concurrent_rollouts=2,
         flush_s=0,
-        images_dir=pages[0] / DIR_NAME,
+        image_dirs=(pages[0] / DIR_NAME,),
     )
     journal.begin_attempt(options.run_dir)
     first, _, third = (page.image for page in pages[1])
@@ -156,7 +157,7 @@ def test_the_model_sees_what_is_on_the_pages(collected, pages) -> None:
 
     def compute_expected(generation: Generation, *images: str) -> list[float]:
         text = processor.tokenizer.decode(generation.prompt_token_ids)
-        opened = [PageImages(folder / DIR_NAME).open(image) for image in images]
+        opened = [ImageStore(folder / DIR_NAME).open(image) for image in images]
         inputs = processor(text=[text], images=opened, return_tensors="pt")
         completion = torch.tensor([generation.completion_token_ids])
         inputs["input_ids"] = torch.cat([inputs["input_ids"], completion], dim=1)
@@ -178,7 +179,7 @@ def draw_as_served(settings: AppSettings, images_dir: Path, request: Request, re
 
     async def run() -> tuple[Generation, str]:
         engine = AsyncLLM.from_engine_args(build_serving_args(settings))
-        client = VllmClient(engine, settings.engine, ServedImageInputs(PageImages(images_dir).open))
+        client = VllmClient(engine, settings.engine, ServedImageInputs(ImageStore(images_dir).open))
         generation = await client.draw(request)
         filling = {"type": "text", "text": " a" * 4000}  # without the images it would fit
         content = [filling, *request.messages[0]["content"]]
@@ -235,6 +236,6 @@ def test_images_processed_side_by_side_are_those_processed_one_by_one(tmp_path: 
 def test_what_vllm_compiles_for_images_and_for_text_is_kept_apart(tmp_path: Path) -> None:
     model_dir = write_model(tmp_path / "model", embedded_model_dir(), SHAPES_TINY, max_pixels=256 * 256)
     config = EngineConfig(model=str(model_dir), load_format="dummy", max_model_len=1024)
-    sources = (ImageSource(PageImages(tmp_path).open, 3), None)
+    sources = (ImageSource(ImageStore(tmp_path).open, 3), None)
     engines = [build_engine_args(config, **build_image_options(config, source)).create_engine_config() for source in sources]
     assert len({engine.compute_hash() for engine in engines}) == 2

@@ -15,7 +15,7 @@ from small_index import write_index
 from drag_ray import artifacts, checksums, pipeline
 from drag_ray.cli import main
 from drag_ray.config import load
-from drag_ray.corpus.page_images import PageImages
+from drag_ray.corpus.image_store import ImageStore
 from drag_ray.damage import find_damage, refuse_damage, verify_stage
 from drag_ray.errors import DamageError, DataError
 from drag_ray.pipeline import run_code, run_stage, run_stages
@@ -30,7 +30,7 @@ QUESTIONS = [build_question(id=f"q{number}", question=f"How fast is rotor {numbe
 
 
 def run_index(config: RunConfig, folder: StageFolder) -> dict[str, Any]:
-    image = PageImages(folder.path / "page_images").write(Image.new("RGB", (40, 60), "white"))
+    image = ImageStore(folder.path / "page_images").write(Image.new("RGB", (40, 60), "white"))
     pages = [build_page(file=f"{number}.pdf", text=f"rotor {number}", image=image) for number in range(20)]
     artifacts.write_text(folder.path / "documents" / "manual.md", "The rotor turns.")
     artifacts.write_jsonl(folder.path / "problems.jsonl", [])
@@ -268,7 +268,7 @@ def test_a_damaged_page_image_is_not_shown(run_dir: Path, kind: str) -> None:
     [path] = (run_dir / "index" / "page_images").rglob("*.jpg")
     DAMAGES[kind](path)
     with pytest.raises(DataError, match=r"jpg.*python jobs/index\.py --verify"):
-        PageImages(run_dir / "index" / "page_images").read(f"{path.parent.name}/{path.name}")
+        ImageStore(run_dir / "index" / "page_images").read(f"{path.parent.name}/{path.name}")
 
 
 def test_unfinished_work_of_nobody_is_moved_away_with_a_sentence(run_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:

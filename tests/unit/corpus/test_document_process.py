@@ -12,7 +12,7 @@ from reportlab.pdfgen.canvas import Canvas
 from drag_ray.corpus.config import CorpusConfig
 from drag_ray.corpus.document_process import DocumentProcess
 from drag_ray.corpus.documents import Span
-from drag_ray.corpus.page_images import PageImages
+from drag_ray.corpus.image_store import ImageStore
 from drag_ray.corpus.page_reader import PageReader
 
 CONFIG = CorpusConfig(ocr="off", page_images=True)
@@ -26,7 +26,7 @@ def process() -> Generator[DocumentProcess]:
 
 def read(process: DocumentProcess, path: Path) -> tuple[list[str], list[str]]:
     """The texts of a document and the reasons of its problems."""
-    pages, problems = process.read(Span(path), path.parent, PageReader(CONFIG, PageImages(path.parent / "images")))
+    pages, problems = process.read(Span(path), path.parent, PageReader(CONFIG, ImageStore(path.parent / "images")))
     return [page.text for page in pages], [problem.reason for problem in problems]
 
 

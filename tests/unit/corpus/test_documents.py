@@ -11,14 +11,14 @@ from reportlab.pdfgen.canvas import Canvas
 from drag_ray.corpus import documents
 from drag_ray.corpus.config import CorpusConfig
 from drag_ray.corpus.documents import Span, count_pages, list_documents, read_document
-from drag_ray.corpus.page_images import PageImages
+from drag_ray.corpus.image_store import ImageStore
 from drag_ray.corpus.page_reader import PageReader
 from drag_ray.errors import ArtifactError, DataError
 
 
 @pytest.fixture
 def reader(tmp_path):
-    return PageReader(CorpusConfig(ocr="off"), PageImages(tmp_path / "page_images"))
+    return PageReader(CorpusConfig(ocr="off"), ImageStore(tmp_path / "page_images"))
 
 
 def write_empty(folder, *names):

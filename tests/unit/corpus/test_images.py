@@ -8,15 +8,15 @@ from PIL import Image
 
 from drag_ray.corpus.config import CorpusConfig
 from drag_ray.corpus.documents import Span, read_document
+from drag_ray.corpus.image_store import ImageStore
 from drag_ray.corpus.images import count_image_pages, read_image
-from drag_ray.corpus.page_images import PageImages
 from drag_ray.corpus.page_reader import PageReader
 from drag_ray.types import Page
 
 
 @pytest.fixture
 def images(tmp_path):
-    return PageImages(tmp_path / "page_images")
+    return ImageStore(tmp_path / "page_images")
 
 
 def build_reader(images, **options):

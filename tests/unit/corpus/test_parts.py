@@ -9,13 +9,13 @@ from drag_ray import schemas
 from drag_ray.corpus import parts
 from drag_ray.corpus.config import CorpusConfig
 from drag_ray.corpus.documents import Span, count_pages, read_document
-from drag_ray.corpus.page_images import PageImages
+from drag_ray.corpus.image_store import ImageStore
 from drag_ray.corpus.page_reader import PageReader
 
 
 @pytest.fixture
 def reader(tmp_path):
-    return PageReader(CorpusConfig(ocr="off"), PageImages(tmp_path / "page_images"))
+    return PageReader(CorpusConfig(ocr="off"), ImageStore(tmp_path / "page_images"))
 
 
 def write_table(path, *rows):
@@ -94,7 +94,7 @@ def test_parts_without_a_page_give_an_empty_table(tmp_path, reader):
 
 
 def test_a_page_of_a_table_takes_the_image_that_its_pdf_has(tmp_path):
-    reader = PageReader(CorpusConfig(ocr="off", page_images=True), PageImages(tmp_path / "page_images"))
+    reader = PageReader(CorpusConfig(ocr="off", page_images=True), ImageStore(tmp_path / "page_images"))
     canvas = Canvas(str(tmp_path / "a.pdf"))
     canvas.drawString(72, 700, "text layer")
     canvas.save()
@@ -102,4 +102,4 @@ def test_a_page_of_a_table_takes_the_image_that_its_pdf_has(tmp_path):
     pages, _ = parts.merge_parts(write_parts(tmp_path, reader, documents))
     (row,) = pages.to_pylist()
     assert (row["text"], row["text_source"]) == ("better text", "jsonl")
-    assert PageImages(tmp_path / "page_images").open(row["image"]).mode == "RGB"
+    assert ImageStore(tmp_path / "page_images").open(row["image"]).mode == "RGB"

@@ -14,7 +14,7 @@ from reportlab.pdfgen.canvas import Canvas
 
 from drag_ray.corpus import ocr
 from drag_ray.corpus.config import CorpusConfig
-from drag_ray.corpus.page_images import PageImages
+from drag_ray.corpus.image_store import ImageStore
 from drag_ray.corpus.page_reader import PageReader
 from drag_ray.corpus.pdf import read_pdf
 from drag_ray.corpus.text import clean_text
@@ -145,7 +145,7 @@ def seen(monkeypatch):
 
 
 def read_with(tmp_path, path, **options):
-    return read_pdf(path, "a.pdf", PageReader(CorpusConfig(**options), PageImages(tmp_path / "page_images")))[0]
+    return read_pdf(path, "a.pdf", PageReader(CorpusConfig(**options), ImageStore(tmp_path / "page_images")))[0]
 
 
 def write_mixed_pdf(path):
@@ -194,7 +194,7 @@ def test_a_page_at_which_ocr_fails_keeps_its_text_layer(tmp_path, monkeypatch):
 
     monkeypatch.setattr(ocr, "recognise", recognise)
     path = write_mixed_pdf(tmp_path / "a.pdf")
-    pages, problems = read_pdf(path, "a.pdf", PageReader(CorpusConfig(), PageImages(tmp_path)))
+    pages, problems = read_pdf(path, "a.pdf", PageReader(CorpusConfig(), ImageStore(tmp_path)))
     assert (len(pages), pages[2].text, len(problems)) == (7, "Page 3 of 7", 4)
     assert problems[0].reason == "OCR failed on an image. Its text layer is kept."
 
@@ -204,7 +204,7 @@ def test_page_images_are_rendered_at_the_resolution_and_within_the_budget(tmp_pa
     canvas.setFillColorRGB(1, 0, 0)
     canvas.rect(0, 0, 360, 360, fill=1, stroke=0)
     canvas.save()
-    images = PageImages(tmp_path / "page_images")
+    images = ImageStore(tmp_path / "page_images")
     (page,) = read_with(tmp_path, tmp_path / "a.pdf", page_images=True, page_image_dpi=72, ocr="off")
     picture = images.open(page.image)
     assert picture.size == (720, 360)

@@ -18,14 +18,14 @@ from drag_ray.corpus.config import CorpusConfig
 from drag_ray.corpus.document_process import DocumentProcess
 from drag_ray.corpus.documents import Span, list_documents, read_document
 from drag_ray.corpus.html_text import extract_html
+from drag_ray.corpus.image_store import ImageStore
 from drag_ray.corpus.markdown_text import extract_markdown
-from drag_ray.corpus.page_images import PageImages
 from drag_ray.corpus.page_reader import PageReader
 from drag_ray.corpus.text_documents import cut_pages
 
 
 def build_reader(folder: Path, **options: Any) -> PageReader:
-    return PageReader(CorpusConfig(**options), PageImages(folder / "images"))
+    return PageReader(CorpusConfig(**options), ImageStore(folder / "images"))
 
 
 def read(path: Path, data: bytes, **options: Any) -> tuple[list[str], list[str]]:

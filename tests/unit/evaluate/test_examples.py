@@ -6,7 +6,8 @@ from factories import build_page
 from PIL import Image
 
 from drag_ray import artifacts, schemas
-from drag_ray.corpus.page_images import DIR_NAME, PageImages
+from drag_ray.corpus.image_store import ImageStore
+from drag_ray.corpus.page_images import DIR_NAME
 from drag_ray.evaluate.examples import Outcome, choose_examples, draw_pages
 from drag_ray.evaluate.results import compute_results
 from drag_ray.transcripts.thumbnails import PictureBook
@@ -55,7 +56,7 @@ def test_a_side_without_a_rollout_has_no_transcript():
 
 def test_pages_that_were_shown_have_pictures_where_the_index_has_them(tmp_path: Path):
     shown = [Evidence(hit.file, hit.page_number) for hit in choose(8).shown[0].sides[1].list_hits()]
-    images = PageImages(tmp_path / DIR_NAME)
+    images = ImageStore(tmp_path / DIR_NAME)
     key = images.write(Image.new("RGB", (600, 800), "red"))
     pages = [build_page(file=shown[0].file, page_number=shown[0].page_number, image=key), build_page(file="never.pdf", image=key)]
     artifacts.write_parquet(tmp_path / "pages.parquet", schemas.to_table(pages, schemas.PAGES))

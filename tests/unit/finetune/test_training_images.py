@@ -9,7 +9,7 @@ from PIL import Image
 from qwen3_vl_shapes import SHAPES_TINY, write_model
 from transformers import AutoProcessor
 
-from drag_ray.corpus.page_images import PageImages
+from drag_ray.corpus.image_store import ImageStore
 from drag_ray.engine.conversation import read_conversation
 from drag_ray.engine.embedded import embedded_model_dir
 from drag_ray.engine.tokens import IGNORED_LABEL
@@ -36,17 +36,17 @@ def processor(model_dir: str) -> Any:
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> PageImages:
-    return PageImages(tmp_path / "page_images")
+def store(tmp_path: Path) -> ImageStore:
+    return ImageStore(tmp_path / "page_images")
 
 
 @pytest.fixture
-def keys(store: PageImages) -> list[str]:
+def keys(store: ImageStore) -> list[str]:
     return [store.write(Image.new("RGB", size, (70 * number, 0, 0))) for number, size in enumerate(SIZES)]
 
 
 @pytest.fixture
-def images(model_dir: str, store: PageImages) -> TrainingImages:
+def images(model_dir: str, store: ImageStore) -> TrainingImages:
     found = open_training_images(model_dir, store.root)
     assert found is not None
     return found
@@ -84,7 +84,7 @@ def decode_learned(row: dict[str, Any], processor: Any) -> str:
 
 
 def test_an_image_has_the_tokens_that_the_processor_gives_it_and_they_are_not_learned(
-    processor: Any, store: PageImages, keys: list[str], images: TrainingImages
+    processor: Any, store: ImageStore, keys: list[str], images: TrainingImages
 ) -> None:
     row = build_row(*keys)
     [tokenized] = tokenize([row], processor, images).rows
@@ -114,7 +114,7 @@ def test_without_a_mask_all_but_the_images_is_learned(processor: Any, keys: list
 
 
 def test_a_batch_has_what_the_processor_makes_of_it(
-    processor: Any, store: PageImages, keys: list[str], images: TrainingImages
+    processor: Any, store: ImageStore, keys: list[str], images: TrainingImages
 ) -> None:
     rows = [build_row(keys[0], keys[1]), build_row(), build_row(keys[2])]
     tokenized = tokenize(rows, processor, images)
@@ -154,7 +154,7 @@ def test_the_tokens_of_images_count_in_the_length_of_a_row(processor: Any, keys:
 
 
 def test_a_missing_or_damaged_image_is_told_with_its_row(
-    processor: Any, store: PageImages, keys: list[str], images: TrainingImages
+    processor: Any, store: ImageStore, keys: list[str], images: TrainingImages
 ) -> None:
     rows = [build_row(keys[0]), build_row(keys[1])]
     data = store.read(keys[1])
@@ -162,7 +162,7 @@ def test_a_missing_or_damaged_image_is_told_with_its_row(
     with pytest.raises(DataError, match=rf"row 2: .*{keys[1]}: damaged: the hash"):
         tokenize(rows, processor, images)
     (store.root / keys[1]).unlink()
-    with pytest.raises(DataError, match=rf"row 2: .*{keys[1]}: no such page image"):
+    with pytest.raises(DataError, match=rf"row 2: .*{keys[1]}: no such image"):
         tokenize(rows, processor, images)
 
 
@@ -172,7 +172,7 @@ def test_a_text_that_spells_the_image_token_is_refused(processor: Any, images: T
         tokenize([row], processor, images)
 
 
-def test_a_model_of_text_is_refused_for_rows_with_images(processor: Any, keys: list[str], store: PageImages) -> None:
+def test_a_model_of_text_is_refused_for_rows_with_images(processor: Any, keys: list[str], store: ImageStore) -> None:
     assert open_training_images(str(embedded_model_dir()), store.root) is None
     with pytest.raises(TrainError, match=r"show page images, and engine\.model takes none"):
         tokenize([build_row(keys[0])], processor, None)

@@ -69,15 +69,14 @@ def test_jsonl_and_parquet_hold_the_same_rows(tmp_path: Path) -> None:
         assert [json.loads(line) for line in lines] == pq.read_table(tmp_path / "format" / name / "train.parquet").to_pylist()
 
 
-def test_images_are_hidden_as_they_were_in_the_collection_whatever_is_set_now(tmp_path: Path) -> None:
+def test_images_are_hidden_as_they_were_in_the_collection(tmp_path: Path) -> None:
     trajectory = build_trajectory(build_search("a", 3), build_search("b", 2), build_search("c", 1))
     messages = json.loads(trajectory.messages)
     for place in (3, 5):
         messages[place]["content"] = [{"type": "image", "image": f"{place}.jpg"}]
-    identity = Identity("collect", {"agent": {"image_searches": 1}}, {}, "")
-    with StageFolder(tmp_path / "collect", identity) as folder:
-        folder.finish({})
-    run_both(tmp_path, [replace(trajectory, messages=json.dumps(messages))], formats=("sft_trajectory",), validation_fraction=0)
+    turns = (*trajectory.turns[:-1], replace(trajectory.turns[-1], hidden_images=(0,)))
+    record = replace(trajectory, turns=turns, messages=json.dumps(messages))
+    run_both(tmp_path, [record], formats=("sft_trajectory",), validation_fraction=0)
     [row] = pq.read_table(tmp_path / "format" / "sft_trajectory" / "train.parquet").to_pylist()
     assert row["images"] == ["5.jpg"]
 

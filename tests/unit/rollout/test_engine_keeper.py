@@ -11,7 +11,7 @@ from ray.exceptions import RayActorError
 from drag_ray.engine.config import EngineConfig
 from drag_ray.rollout.kept_engines import EngineKeeper, EngineSpec
 
-SPEC = EngineSpec(EngineConfig(), images_dir=None, images_per_prompt=0, adapter_places=0, num_gpus=0)
+SPEC = EngineSpec(EngineConfig(), image_dirs=(), images_per_prompt=0, adapter_places=0, num_gpus=0)
 
 
 class ScriptedActor:

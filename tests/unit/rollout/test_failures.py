@@ -156,7 +156,7 @@ def test_a_page_image_that_does_not_decode_is_an_error_of_its_rollout_alone(opti
                 self.images.open(key)
             return await super().__call__(request)
 
-    [summary] = run_chunk(dataclasses.replace(options, images_dir=tmp_path), PictureEngine())
+    [summary] = run_chunk(dataclasses.replace(options, image_dirs=(tmp_path,)), PictureEngine())
     assert read_finished_questions(options) == ["q0", "q1", "q3"]
     [error] = summary["errors"]
     assert error.startswith(f"DataError: {tmp_path / key}: damaged: the hash of its bytes is")

@@ -7,7 +7,8 @@ import pytest
 from PIL import Image, ImageDraw, ImageFont
 from tool_cases import Pages
 
-from drag_ray.corpus.page_images import DIR_NAME, PageImages
+from drag_ray.corpus.image_store import ImageStore
+from drag_ray.corpus.page_images import DIR_NAME
 from drag_ray.errors import ToolError
 from drag_ray.tools.layout_parsing import TOOL
 from drag_ray.tools.workspace import Workspace
@@ -24,7 +25,7 @@ def draw_table(scale: int = 1) -> Image.Image:
 
 
 def parse(folder: Path, *images: Image.Image | str, page: int = 1) -> str:
-    store = PageImages(folder / DIR_NAME)
+    store = ImageStore(folder / DIR_NAME)
     keys = [image if isinstance(image, str) else store.write(image) for image in images]
     workspace = Workspace(Pages(*["text"] * len(keys), index_dir=folder / "search_index", images=keys))
     return TOOL.run(TOOL.read_arguments(json.dumps({"file": "manual.pdf", "page": page})), workspace).text
@@ -53,7 +54,7 @@ def test_pages_without_a_picture_and_broken_pictures_are_refused(tmp_path: Path)
         parse(tmp_path, "")
     with pytest.raises(ToolError, match="no page 9"):
         parse(tmp_path, "", page=9)
-    key = PageImages(tmp_path / DIR_NAME).write(draw_table())
+    key = ImageStore(tmp_path / DIR_NAME).write(draw_table())
     (tmp_path / DIR_NAME / key).write_bytes(b"no picture")
     for hostile in (key, "../../etc/passwd", "aa/" + "a" * 32 + ".jpg"):
         with pytest.raises(ToolError, match=r"the picture of manual\.pdf#1 cannot be read") as raised:

@@ -6,7 +6,8 @@ from PIL import Image
 from transcript_cases import BY_FIRST, FAILED, FOUND, MISSED, write
 
 from drag_ray import artifacts, schemas
-from drag_ray.corpus.page_images import DIR_NAME, PageImages
+from drag_ray.corpus.image_store import ImageStore
+from drag_ray.corpus.page_images import DIR_NAME
 
 
 @pytest.fixture
@@ -16,7 +17,7 @@ def run_dir(tmp_path: Path) -> Path:
     write(run_dir / "collect" / "trajectories" / "1.parquet", FOUND, MISSED)
     write(run_dir / "collect" / "trajectories" / "2.parquet", BY_FIRST)
     write(run_dir / "collect" / "failures" / "3.parquet", FAILED)
-    images = PageImages(run_dir / "index" / DIR_NAME)
+    images = ImageStore(run_dir / "index" / DIR_NAME)
     keys = [images.write(Image.new("RGB", (600, 800), color)) for color in ("red", "blue")]
     pages = [build_page(image=keys[0]), build_page(file="other.pdf", page_number=1, image=keys[1]), build_page(page_number=9)]
     artifacts.write_parquet(run_dir / "index" / "pages.parquet", schemas.to_table(pages, schemas.PAGES))

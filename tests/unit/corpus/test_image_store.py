@@ -6,7 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from drag_ray.corpus.page_images import PageImages, compute_scale
+from drag_ray.corpus.image_store import ImageStore
+from drag_ray.corpus.page_images import compute_scale
 from drag_ray.errors import DataError
 
 EDGES = st.floats(0.01, 20_000)
@@ -23,7 +24,7 @@ def test_the_budget_holds_at_once_and_is_used(width, height, wanted, max_pixels)
 
 
 def test_an_image_is_found_by_its_key_and_equal_ones_are_one_file(tmp_path):
-    images = PageImages(tmp_path)
+    images = ImageStore(tmp_path)
     key = images.write(Image.new("RGB", (30, 20), (200, 10, 10)))
     assert images.write(Image.new("RGB", (30, 20), (200, 10, 10))) == key
     assert images.write(Image.new("RGB", (30, 20), (10, 10, 200))) != key
@@ -39,9 +40,9 @@ def test_an_image_is_found_by_its_key_and_equal_ones_are_one_file(tmp_path):
 @pytest.mark.parametrize("key", ["", "../../etc/passwd", "ab/abc.jpg", "/ab/" + "a" * 32 + ".jpg"])
 def test_what_is_no_key_is_no_path(tmp_path, key):
     with pytest.raises(DataError, match=r"not a key.*--corpus\.page-images"):
-        PageImages(tmp_path).read(key)
+        ImageStore(tmp_path).read(key)
 
 
 def test_a_lost_image_is_named(tmp_path):
-    with pytest.raises(DataError, match="no such page image"):
-        PageImages(tmp_path).open("ab/" + "a" * 32 + ".jpg")
+    with pytest.raises(DataError, match="no such image"):
+        ImageStore(tmp_path).open("ab/" + "a" * 32 + ".jpg")

@@ -1,0 +1,78 @@
+"""Which images of a conversation are in the prompt: collection asks with these, and training learns from the very same."""
+
+from collections.abc import Collection, Sequence
+from typing import Any
+
+from drag_ray.engine.generate import Message, list_images
+
+Content = str | list[dict[str, str]]
+"""A message's content: text, or parts, some of which are images."""
+
+
+def list_hidden_images(
+    messages: Sequence[Message], num_opening: int, image_searches: int, dismissed: Collection[int] = ()
+) -> tuple[int, ...]:
+    """The places, among all images of a conversation, of those that are left out of its prompt.
+
+    Args:
+        messages: the conversation; what a page or image was called stays in it.
+        num_opening: messages before the first reply, whose images always stay.
+        image_searches: of so many messages after these, the latest, images stay; 0 is all.
+        dismissed: places of images that the policy wants to see no longer.
+    """
+    counts = [len(list_images([message])) for message in messages]
+    later = [place for place, count in enumerate(counts) if count and place >= num_opening]
+    old = set(later[:-image_searches]) if image_searches else set[int]()
+    owners = [place for place, count in enumerate(counts) for _ in range(count)]
+    return tuple(number for number, owner in enumerate(owners) if owner in old or (owner >= num_opening and number in dismissed))
+
+
+def leave_out_images(messages: Sequence[Message], hidden: Collection[int]) -> list[Message]:
+    """A conversation as the model is shown it: without the images at these places among all of them."""
+    shown: list[Message] = []
+    start = 0
+    for message in messages:
+        stop = start + len(list_images([message]))
+        gone = {number - start for number in hidden if start <= number < stop}
+        shown.append(_without_images(message, gone) if gone else message)
+        start = stop
+    return shown
+
+
+def text_part(text: str) -> dict[str, str]:
+    """A part of a content that is text."""
+    return {"type": "text", "text": text}
+
+
+def image_part(key: str) -> dict[str, str]:
+    """A part of a content that is an image, by its key."""
+    return {"type": "image", "image": key}
+
+
+def join_text(parts: Sequence[dict[str, str]]) -> Content:
+    """Neighbouring text parts as one; without an image the content is plain text."""
+    joined: list[dict[str, str]] = []
+    for part in parts:
+        if joined and part["type"] == joined[-1]["type"] == "text":
+            joined[-1] = text_part(joined[-1]["text"] + part["text"])
+        else:
+            joined.append(part)
+    return joined[0]["text"] if len(joined) == 1 and joined[0]["type"] == "text" else joined
+
+
+def list_parts(content: Content) -> list[dict[str, str]]:
+    """A content as parts."""
+    return content if isinstance(content, list) else [text_part(content)]
+
+
+def _without_images(message: Message, gone: Collection[int]) -> Message:
+    kept: list[dict[str, Any]] = []
+    number = 0
+    for part in message["content"]:
+        if part["type"] != "image":
+            kept.append(part)
+            continue
+        if number not in gone:
+            kept.append(part)
+        number += 1
+    return {**message, "content": join_text(kept)}

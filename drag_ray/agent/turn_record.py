@@ -1,0 +1,50 @@
+"""The record of a turn: a reply, what was read from it and what came of it."""
+
+from drag_ray.agent.action import Action
+from drag_ray.agent.environment import SearchResult
+from drag_ray.engine.generate import Generation
+from drag_ray.tools.calls import CallOutcome
+from drag_ray.types import Turn
+
+
+def record_turn(
+    step: int,
+    num_prompt_messages: int,
+    hidden_images: tuple[int, ...],
+    action: Action,
+    generation: Generation,
+    found: SearchResult,
+    called: CallOutcome,
+    generate_s: float,
+    num_drawn_tokens: int,
+) -> Turn:
+    """The turn of a reply to the first `num_prompt_messages` messages without `hidden_images`."""
+    return Turn(
+        step=step,
+        num_prompt_messages=num_prompt_messages,
+        reasoning=action.reasoning,
+        action=action.kind,
+        query=action.query,
+        hits=found.hits,
+        evidence_rank=found.evidence_rank,
+        rank_score=found.rank_score,
+        answer=action.answer,
+        citations=action.citations,
+        raw_text=generation.text,
+        prompt_token_ids=generation.prompt_token_ids,
+        completion_token_ids=generation.completion_token_ids,
+        finish_reason=generation.finish_reason,
+        generate_s=generate_s,
+        search_s=found.search_s,
+        error=found.error,
+        completion_logprobs=generation.completion_logprobs,
+        num_drawn_tokens=num_drawn_tokens,
+        num_prompt_tokens=generation.usage.num_prompt_tokens,
+        num_completion_tokens=generation.usage.num_completion_tokens,
+        partial_search=found.is_partial,
+        tool=action.tool,
+        arguments=action.arguments,
+        tool_error=called.error,
+        tool_s=called.seconds,
+        hidden_images=hidden_images,
+    )

@@ -1,0 +1,111 @@
+"""Stores of images, addressed by the hash of their bytes: equal images are one file, and a file never changes.
+
+page_images/
+  3f/3f8a...c1.jpg    JPEG; the key of an image is its path in this folder, and the same in every store
+"""
+
+import hashlib
+import io
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+from PIL import Image
+
+from drag_ray import artifacts
+from drag_ray.errors import DataError
+
+_QUALITY = 90
+_REMEDY = "Run the stage that wrote it again, with --verify"
+_KEY = re.compile(r"[0-9a-f]{2}/[0-9a-f]{32}\.jpg")
+
+
+class ImageStore:
+    """A folder of images.
+
+    Args:
+        root: such as `page_images/` in the folder of the index stage.
+    """
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+
+    def write(self, image: Image.Image) -> str:
+        """Keep an image (RGB or grey) and return its key."""
+        buffer = io.BytesIO()
+        image.save(buffer, "JPEG", quality=_QUALITY)
+        digest = _compute_digest(buffer.getbuffer())
+        key = f"{digest[:2]}/{digest}.jpg"
+        if not (self.root / key).exists():
+            artifacts.write_bytes(self.root / key, buffer.getvalue())
+        return key
+
+    def read(self, key: str) -> bytes:
+        """The JPEG of an image.
+
+        Raises:
+            DataError: the key is none, or its file is missing or not what was written.
+        """
+        _check_key(key)
+        try:
+            data = (self.root / key).read_bytes()
+        except OSError as error:
+            raise DataError(f"{self.root / key}: no such image ({error.strerror}). {_REMEDY}") from None
+        digest = _compute_digest(data)
+        if not key.endswith(f"/{digest}.jpg"):
+            raise DataError(f"{self.root / key}: damaged: the hash of its bytes is {digest}. {_REMEDY}")
+        return data
+
+    def open(self, key: str) -> Image.Image:
+        """An image, decoded.
+
+        Raises:
+            DataError: the key is none, or its file is missing or not what was written.
+        """
+        image = Image.open(io.BytesIO(self.read(key)))
+        image.load()
+        return image
+
+
+class ImageStores:
+    """Several stores as one: an image is taken from the first that has it, and a new one goes into the first.
+
+    Args:
+        roots: the folders; they need not be there.
+    """
+
+    def __init__(self, roots: Sequence[Path]) -> None:
+        self.roots = tuple(roots)
+
+    def write(self, image: Image.Image) -> str:
+        """Keep an image (RGB or grey) and return its key."""
+        return ImageStore(self.roots[0]).write(image)
+
+    def find(self, key: str) -> ImageStore:
+        """The store of an image.
+
+        Raises:
+            DataError: the key is none, or no store has it.
+        """
+        _check_key(key)
+        found = next((root for root in self.roots if (root / key).is_file()), None)
+        if found is None:
+            raise DataError(f"{key}: no such image in {', '.join(map(str, self.roots)) or 'any store'}. {_REMEDY}")
+        return ImageStore(found)
+
+    def open(self, key: str) -> Image.Image:
+        """An image, decoded.
+
+        Raises:
+            DataError: the key is none, or its file is missing or not what was written.
+        """
+        return self.find(key).open(key)
+
+
+def _check_key(key: str) -> None:
+    if not _KEY.fullmatch(key):
+        raise DataError(f"image {key!r:.80}: not a key. Pages have pictures with --corpus.page-images.")
+
+
+def _compute_digest(data: bytes | memoryview) -> str:
+    return hashlib.sha256(data).hexdigest()[:32]

@@ -1,0 +1,54 @@
+"""Pictures from elsewhere: looked at before they are decoded, upright, in RGB, and no larger than is wanted."""
+
+import io
+import math
+
+from PIL import Image, UnidentifiedImageError
+
+from drag_ray.corpus.images import to_rgb
+from drag_ray.corpus.page_images import compute_scale
+from drag_ray.errors import DataError
+
+MAX_BYTES = 20 * 2**20
+_MAX_PIXELS = 50_000_000
+_FORMATS = ("PNG", "JPEG", "TIFF", "WEBP", "GIF", "BMP")
+
+
+def read_picture(data: bytes, max_pixels: int) -> Image.Image:
+    """The picture in `data`, scaled down to `max_pixels`.
+
+    Raises:
+        DataError: it is none, is damaged or animated, or would take too much memory.
+    """
+    if len(data) > MAX_BYTES:
+        raise DataError(f"got {len(data):,} bytes, expected a picture of at most {MAX_BYTES:,}")
+    try:
+        with Image.open(io.BytesIO(data), formats=_FORMATS) as image:
+            _check(image)
+            return fit_picture(to_rgb(image), max_pixels)
+    except DataError:
+        raise
+    except (UnidentifiedImageError, Image.DecompressionBombError) as error:
+        large = isinstance(error, Image.DecompressionBombError)
+        reason = f"a picture of more than {_MAX_PIXELS:,} pixels" if large else "no picture"
+        raise DataError(f"got {reason}, expected one of {', '.join(_FORMATS)} that can be read") from None
+    except Exception as error:  # Pillow checks little of what a damaged header says, and fails where it first uses it
+        raise DataError(f"the picture cannot be read ({type(error).__name__}: {error!s:.200})") from None
+
+
+def fit_picture(image: Image.Image, max_pixels: int) -> Image.Image:
+    """The picture with at most `max_pixels`; pixels are never added."""
+    scale = compute_scale(image.width, image.height, 1.0, max_pixels)
+    if scale == 1.0:
+        return image
+    size = (math.ceil(image.width * scale), math.ceil(image.height * scale))
+    return image.resize(size, Image.Resampling.LANCZOS)
+
+
+def _check(image: Image.Image) -> None:
+    """What the header says, before anything is decoded."""
+    num_pixels = image.width * image.height
+    if num_pixels > _MAX_PIXELS:
+        raise DataError(f"got a picture of {image.width:,} x {image.height:,} pixels, expected at most {_MAX_PIXELS:,}")
+    if getattr(image, "n_frames", 1) > 1 and image.format != "MPO":
+        raise DataError("got a picture of several frames, expected one. Take the frame that is meant.")

@@ -1,0 +1,58 @@
+"""Which images of a conversation are in the prompt."""
+
+import json
+
+from factories import build_question
+from PIL import Image
+from rollout_cases import script
+
+from drag_ray.agent.config import AgentConfig
+from drag_ray.agent.environment import SearchEnvironment
+from drag_ray.agent.prompts import Prompts
+from drag_ray.agent.rollout import Rollouts
+from drag_ray.agent.shown_images import leave_out_images, list_hidden_images
+from drag_ray.agent.task import Policy, RolloutTask
+from drag_ray.corpus.image_store import ImageStore
+from drag_ray.engine.generate import Message, list_images
+from drag_ray.engine.scripted import ScriptedEngine
+
+
+def say(*parts: str) -> Message:
+    """A message in which a part of one letter is an image."""
+    told = [{"type": "image", "image": part} if len(part) == 1 else {"type": "text", "text": part} for part in parts]
+    return {"role": "user", "content": told}
+
+
+TALK = [say("Question", "a"), say("Found", "b", "c"), {"role": "user", "content": "nothing"}, say("Cropped", "d"), say("e")]
+
+
+def test_all_images_stay_unless_only_the_latest_do_and_those_of_the_opening_always() -> None:
+    assert list_hidden_images(TALK, 1, 0) == ()
+    assert list_hidden_images(TALK, 1, 2) == (1, 2)
+    assert list_hidden_images(TALK, 1, 1) == (1, 2, 3)
+
+
+def test_dismissed_images_go_one_by_one_and_those_of_the_opening_cannot() -> None:
+    hidden = list_hidden_images(TALK, 1, 0, {0, 2, 4})
+    assert hidden == (2, 4)
+    shown = leave_out_images(TALK, hidden)
+    assert list_images(shown) == ["a", "b", "d"]
+    assert shown[1] == say("Found", "b")
+    assert shown[4] == {"role": "user", "content": []}
+
+
+async def test_the_images_of_a_question_open_the_conversation_by_their_names(environment: SearchEnvironment, tmp_path) -> None:
+    key = ImageStore(tmp_path).write(Image.new("RGB", (40, 40), "red"))
+    question = build_question(question="What is this?", images=(key, key))
+    config = AgentConfig(query_mode="rewrite", max_iterations=2, image_searches=1)
+    engine = ScriptedEngine(script("<search>rotor</search>", "<answer>red</answer>"))
+    trajectory = await Rollouts(config, Policy("model"), engine, environment, "index").run(RolloutTask(question, 0, "default", 7))
+    assert trajectory.error == ""
+    asked = json.loads(trajectory.messages)[1]
+    assert [part.get("text", part.get("image")) for part in asked["content"]] == [
+        *("image_1:\n", key, "\n\nimage_2:\n", key, "\n\nQuestion: What is this?"),
+    ]
+    assert list_images(engine.requests[1].messages) == [key, key]
+    assert Prompts(config).question_of(engine.requests[1].messages) == "What is this?"
+    hinted = Prompts(config).preceded_by_hint(engine.requests[0].messages, "A hint.")
+    assert hinted[1]["content"][0]["text"] == "A hint.\n\nimage_1:\n"
