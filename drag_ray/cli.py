@@ -2,8 +2,6 @@
 
 import sys
 from collections.abc import Sequence
-from contextlib import ExitStack
-from functools import cache
 
 from drag_ray.corpus.text import to_displayable
 from drag_ray.endpoint_commands import ENDPOINT_COMMANDS, run_endpoint_command
@@ -11,15 +9,14 @@ from drag_ray.errors import ConfigError, DragRayError
 from drag_ray.file_commands import FILE_COMMANDS, run_file_command
 from drag_ray.storage_commands import STORAGE_COMMANDS, run_storage_command
 
-PIPELINE = "pipeline"
 _PIPELINE_SUMMARY = "Run all stages in order; skip what is unchanged, go on with what was interrupted."
-_ALWAYS = ("run_dir", "scope", "reads", "verify", "cluster", "storage")
 _INTERRUPTED = 130
 _FAILED = 1
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """`drag-ray STAGE [options]`. Returns the exit status."""
+    from drag_ray.api.sections import PIPELINE
     from drag_ray.stages import SERVE, STAGES
 
     arguments = list(sys.argv[1:] if argv is None else argv)
@@ -62,48 +59,28 @@ def run_command(command: str, argv: Sequence[str]) -> int:
 
 
 def _run(command: str, argv: Sequence[str]) -> None:
+    from drag_ray.api.run import Run
+    from drag_ray.api.sections import PIPELINE, list_sections
     from drag_ray.config import load
-    from drag_ray.pipeline import list_pipeline, open_inputs, pull_inputs, run_stages
     from drag_ray.run_config import RunConfig
-    from drag_ray.serve.config import ServeSections
     from drag_ray.stages import SERVE, STAGES
 
-    if command == PIPELINE:
-        sections, summary = [name for name in RunConfig.model_fields if name != "name"], _PIPELINE_SUMMARY
-    elif command == SERVE.name:
-        sections, summary = (*_ALWAYS, *SERVE.sections.list_names()), SERVE.summary
-    else:
-        stage = STAGES[command]
-        sections, summary = (*_ALWAYS, "name", *stage.sections.list_names()), stage.summary
-    config = load(RunConfig, argv, sections, program=f"drag-ray {command}", description=summary)
-    from drag_ray.cluster import connect, is_submitted_job
+    summary = _PIPELINE_SUMMARY if command == PIPELINE else (STAGES | {SERVE.name: SERVE})[command].summary
+    config = load(RunConfig, argv, list_sections(command), program=f"drag-ray {command}", description=summary)
+    from drag_ray.cluster import is_submitted_job
 
     if is_submitted_job() and not config.run_dir.is_absolute():
         raise ConfigError(
             f"run_dir {str(config.run_dir)!r}: a submitted job works in a temporary copy of the working directory, "
             "so give --run-dir as an absolute path on storage that all nodes share."
         )
-    with ExitStack() as stack:
-
-        @cache
-        def start_ray() -> None:
-            stack.enter_context(connect(config.cluster))
-            if command == PIPELINE and config.rollout.keep_engines:
-                from drag_ray.rollout.kept_engines import keep_engines
-
-                stack.enter_context(keep_engines())
-
+    with Run(config) as run:
         if command == SERVE.name:
-            from drag_ray.serve import stage as serve_stage
-
-            pull_inputs(SERVE, config)
-            serve_stage.run(config.take(ServeSections), open_inputs(SERVE, config), start_ray=start_ray)
-        elif command == PIPELINE and config.rounds:
-            from drag_ray.rounds import run_rounds
-
-            run_rounds(config, start_ray)
+            run.serve()
+        elif command == PIPELINE:
+            run.pipeline()
         else:
-            run_stages(list_pipeline(config) if command == PIPELINE else [STAGES[command]], config, start_ray)
+            run.run_stage(command)
 
 
 if __name__ == "__main__":

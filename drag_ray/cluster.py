@@ -4,6 +4,7 @@ import contextlib
 import logging
 import os
 import socket
+import sys
 from collections import deque
 from collections.abc import Callable, Generator, Iterator, Sequence
 from typing import Any, TypeVar
@@ -38,6 +39,11 @@ class ClusterConfig(BaseConfig):
 def is_submitted_job() -> bool:
     """True inside a driver that `ray job submit` started."""
     return "RAY_JOB_CONFIG_JSON_ENV_VAR" in os.environ
+
+
+def is_connected() -> bool:
+    """True if this process is connected to a Ray, whoever did that."""
+    return "ray" in sys.modules and sys.modules["ray"].is_initialized()
 
 
 _ENVIRONMENT = {

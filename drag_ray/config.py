@@ -6,7 +6,7 @@ TOML file describes a whole run and every job reads the sections it needs from i
 
 import difflib
 import tomllib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, TypeVar
@@ -87,14 +87,60 @@ def load(
     """
     given = _read_command_line(config_type, argv, sections, program, description)
     config_path = given.pop("config", None)
-    from_file = _read_toml(Path(config_path)) if config_path else {}
-    _refuse_secrets(config_type, given, "command line")
-    _refuse_secrets(config_type, from_file, str(config_path))
-    merged = _merge(from_file, given)
+    return build(config_type, given, Path(config_path) if config_path else None, place="command line")
+
+
+def build(
+    config_type: type[ConfigT], options: Mapping[str, Any], config_path: Path | None = None, place: str = "options"
+) -> ConfigT:
+    """A configuration of options in sections, above those of a TOML file.
+
+    Args:
+        config_type: the whole configuration.
+        options: as in a TOML file, with a mapping for each section.
+        config_path: the file; none where nothing is said.
+        place: where the options are from, for the message.
+
+    Raises:
+        ConfigError: names the key, where it was set, what was got and what is allowed; or a secret was set.
+    """
+    from_file = _read_toml(config_path) if config_path else {}
+    sources = {place: options} | ({str(config_path): from_file} if config_path else {})
+    for source, values in sources.items():
+        _refuse_secrets(config_type, values, source)
+    return _validate(config_type, _merge(from_file, options), sources)
+
+
+def override(config: ConfigT, options: Mapping[str, Any], place: str = "options", sections: Sequence[str] = ()) -> ConfigT:
+    """A configuration with some of its options replaced, checked as if they had been given so.
+
+    Args:
+        config: the configuration.
+        options: as in a TOML file, with a mapping for each section.
+        place: where they are from, for the message.
+        sections: the keys that may be among them; all when empty.
+
+    Raises:
+        ConfigError: as `build` does, or a key is not among the sections.
+    """
+    for key in options:
+        if sections and key not in sections:
+            raise ConfigError(f"{place}: unknown key {key!r}. {_suggest(key, sections)}")
+    _refuse_secrets(type(config), options, place)
+    return _validate(type(config), _merge(_list_given(config), options), {place: options})
+
+
+def _list_given(config: BaseModel) -> dict[str, Any]:
+    """What was given of a configuration, the sections as mappings. A record of it would leave out what does not count."""
+    values = {name: getattr(config, name) for name in config.model_fields_set}
+    return {name: _list_given(value) if isinstance(value, BaseModel) else value for name, value in values.items()}
+
+
+def _validate(config_type: type[ConfigT], values: Mapping[str, Any], sources: Mapping[str, Mapping[str, Any]]) -> ConfigT:
     try:
-        return config_type.model_validate(merged)
+        return config_type.model_validate(values)
     except ValidationError as error:
-        raise ConfigError(_explain(error, config_type, from_file, given, config_path)) from None
+        raise ConfigError(_explain(error, config_type, sources)) from None
 
 
 def _read_command_line(
@@ -156,15 +202,15 @@ def _read_toml(path: Path) -> dict[str, Any]:
         raise ConfigError(f"--config {path}: not a readable TOML file ({error}).") from None
 
 
-def _merge(below: dict[str, Any], above: dict[str, Any]) -> dict[str, Any]:
+def _merge(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
     merged = dict(below)
     for key, value in above.items():
-        both_are_tables = isinstance(value, dict) and isinstance(merged.get(key), dict)
+        both_are_tables = isinstance(value, Mapping) and isinstance(merged.get(key), Mapping)
         merged[key] = _merge(merged[key], value) if both_are_tables else value
     return merged
 
 
-def _refuse_secrets(config_type: type[BaseModel], values: dict[str, Any], place: str, section: str = "") -> None:
+def _refuse_secrets(config_type: type[BaseModel], values: Mapping[str, Any], place: str, section: str = "") -> None:
     """Refuse a secret where others could read it: in the process list, or in a file that is kept and shared with a run."""
     for name, field in config_type.model_fields.items():
         if name not in values:
@@ -173,28 +219,18 @@ def _refuse_secrets(config_type: type[BaseModel], values: dict[str, Any], place:
             raise ConfigError(
                 f"{place}: {section}{name}: a secret must not stand here, where others can read it: {field.description}."
             )
-        if isinstance(values[name], dict) and isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel):
+        if isinstance(values[name], Mapping) and isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel):
             _refuse_secrets(field.annotation, values[name], place, f"{section}{name}.")
 
 
-def _explain(
-    error: ValidationError,
-    config_type: type[BaseConfig],
-    from_file: dict[str, Any],
-    given: dict[str, Any],
-    config_path: Path | None,
-) -> str:
+def _explain(error: ValidationError, config_type: type[BaseConfig], sources: Mapping[str, Mapping[str, Any]]) -> str:
+    """What is wrong, a line each. `sources` are the values by where they were set, the first ones above the others."""
     lines: list[str] = []
     for problem in error.errors():
         key = ".".join(str(part) for part in problem["loc"])
-        if _holds(given, problem["loc"]):
-            place = "command line"
-        elif _holds(from_file, problem["loc"]):
-            place = str(config_path)
-        else:
-            place = "options"
+        place = next((place for place, values in sources.items() if _holds(values, problem["loc"])), "options")
         if problem["type"] == "extra_forbidden":
-            lines.append(f"{place}: unknown key {key!r}. {_suggest(config_type, problem['loc'])}")
+            lines.append(f"{place}: unknown key {key!r}. {_suggest_beside(config_type, problem['loc'])}")
         else:
             got = "" if problem["type"] in ("missing", SECRET_ERROR) else f", got {problem['input']!r}"
             lines.append(f"{place}: {key}: {problem['msg']}{got}.")
@@ -204,7 +240,7 @@ def _explain(
 def _holds(values: Any, location: tuple[Any, ...]) -> bool:
     """True if the nested dictionary `values` sets the key at `location` (list positions are not followed)."""
     for part in location:
-        if not isinstance(values, dict):
+        if not isinstance(values, Mapping):
             return True
         if part not in values:
             return False
@@ -212,13 +248,17 @@ def _holds(values: Any, location: tuple[Any, ...]) -> bool:
     return True
 
 
-def _suggest(config_type: type[BaseModel], location: tuple[Any, ...]) -> str:
+def _suggest_beside(config_type: type[BaseModel], location: tuple[Any, ...]) -> str:
     for part in location[:-1]:
         annotation = config_type.model_fields[str(part)].annotation
         if not (isinstance(annotation, type) and issubclass(annotation, BaseModel)):
             return ""
         config_type = annotation
-    allowed = sorted(config_type.model_fields)
-    close = difflib.get_close_matches(str(location[-1]), allowed, n=1)
+    return _suggest(str(location[-1]), config_type.model_fields)
+
+
+def _suggest(key: str, allowed: Iterable[str]) -> str:
+    allowed = sorted(allowed)
+    close = difflib.get_close_matches(key, allowed, n=1)
     hint = f"Did you mean {close[0]!r}? " if close else ""
     return f"{hint}Allowed here: {', '.join(allowed)}."

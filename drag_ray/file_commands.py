@@ -145,23 +145,11 @@ def _score(argv: Sequence[str]) -> None:
     )
     _add_report_options(parser)
     options = parser.parse_args(argv)
-    from drag_ray.config import load
-    from drag_ray.evaluate.console import format_parts
-    from drag_ray.evaluate.effort import Prices
-    from drag_ray.evaluate.outcome import find_evaluation
-    from drag_ray.evaluate.rescoring import Terms
-    from drag_ray.evaluate.scoring import score_collection, score_evaluation
-    from drag_ray.run_config import RunConfig
+    from drag_ray.api.report import score
 
-    terms = Terms(max(0, options.top_k), max(0, options.depth))
-    if find_evaluation(options.path):
-        prices = Prices(options.prompt_price, options.completion_price)
-        judge = load(RunConfig, ["--config", str(options.judge)]).evaluate.judge if options.judge else None
-        parts = score_evaluation(options.path, terms, prices, options.measures, options.report, judge)
-    else:
-        collect_dir = options.path / "collect" if (options.path / "collect").is_dir() else options.path
-        parts = score_collection(collect_dir, terms, options.measures)
-    print(format_parts(parts), end="")
+    prices = {"prompt_price": options.prompt_price, "completion_price": options.completion_price}
+    terms = {"top_k": options.top_k, "depth": options.depth, "measures": options.measures, "judge": options.judge}
+    print(score(options.path, **terms, **prices, report=options.report), end="")
 
 
 def _compare(argv: Sequence[str]) -> None:
@@ -173,14 +161,11 @@ def _compare(argv: Sequence[str]) -> None:
         parser.add_argument(f"--{side}-policies", nargs="+", default=[], metavar="NAME", help=help_text)
     _add_report_options(parser)
     options = parser.parse_args(argv)
-    from drag_ray.evaluate.console import format_console
-    from drag_ray.evaluate.effort import Prices
-    from drag_ray.evaluate.pairing import Side, compare_evaluations
+    from drag_ray.api.report import compare
 
-    first, second = Side(options.a, tuple(options.a_policies)), Side(options.b, tuple(options.b_policies))
-    prices = Prices(options.prompt_price, options.completion_price)
-    comparison, context = compare_evaluations(first, second, prices, report_dir=options.report)
-    print(f"{context.summary}\n\n{format_console(comparison, context)}", end="")
+    prices = {"prompt_price": options.prompt_price, "completion_price": options.completion_price}
+    policies = {"a_policies": options.a_policies, "b_policies": options.b_policies}
+    print(compare(options.a, options.b, **policies, **prices, report=options.report), end="")
 
 
 def _add_report_options(parser: argparse.ArgumentParser) -> None:

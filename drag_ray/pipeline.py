@@ -148,11 +148,14 @@ def compute_identity(stage: Stage, config: RunConfig) -> Identity:
     )
 
 
-def run_stages(stages: Sequence[Stage], config: RunConfig, start_ray: Callable[[], object] = lambda: None) -> None:
+def run_stages(stages: Sequence[Stage], config: RunConfig, start_ray: Callable[[], object] = lambda: None) -> dict[str, Manifest]:
     """Run stages in their order; one that is damaged where only its reader looks is done again before its reader.
 
     Args:
         start_ray: called before a stage works, so that what is wrong or unchanged is said at once.
+
+    Returns:
+        The manifest of each by its address.
 
     Raises:
         ConfigError: a stage cannot be run with these options; then none has been.
@@ -160,13 +163,13 @@ def run_stages(stages: Sequence[Stage], config: RunConfig, start_ray: Callable[[
     for stage in stages:
         config.take(stage.sections).check()
     try:
-        for stage in stages:
-            run_stage(stage, config, start_ray)
+        manifests = [run_stage(stage, config, start_ray) for stage in stages]
     except DamageError as error:
         if config.verify or len(stages) == 1:
             raise
         print(f"{error}\nLooking at every byte of the run, from the first stage on.", flush=True)
-        run_stages(stages, config.model_copy(update={"verify": True}), start_ray)
+        return run_stages(stages, config.model_copy(update={"verify": True}), start_ray)
+    return {manifest.stage: manifest for manifest in manifests}
 
 
 def run_stage(stage: Stage, config: RunConfig, start_ray: Callable[[], object] = lambda: None) -> Manifest:

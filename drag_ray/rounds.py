@@ -4,15 +4,14 @@ Which round is best is decided by questions of the train part that all rounds he
 none trained on. The test questions are asked once, at the end.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, TypeVar
 
 from drag_ray.address import Address
-from drag_ray.artifacts import write_json, write_text
+from drag_ray.artifacts import Manifest, write_json, write_text
 from drag_ray.baselines.question import RawQuestion
-from drag_ray.config import BaseConfig
+from drag_ray.config import override
 from drag_ray.errors import ConfigError
 from drag_ray.evaluate.config import VALIDATION
 from drag_ray.evaluate.history import (
@@ -38,13 +37,14 @@ _SCOPE = "rounds"
 _TRAINED = ("index", "collect", "process", "format", "finetune")
 _COMPARED = ("prompt", "evaluate")
 
-ConfigT = TypeVar("ConfigT", bound=BaseConfig)
 
-
-def run_rounds(config: RunConfig, start_ray: Callable[[], object] = lambda: None) -> None:
+def run_rounds(config: RunConfig, start_ray: Callable[[], object] = lambda: None) -> dict[str, Manifest]:
     """Run `config.rounds` rounds, then evaluate the best one on the test questions; what is finished is skipped.
 
     Writes `rounds/history.json`, a row a round, and `rounds/history.html`, the same with a plot.
+
+    Returns:
+        The manifests of all stages, by their addresses.
 
     Raises:
         ConfigError: the curriculum sets an option that there is not, or a round's method trains no policy.
@@ -52,9 +52,10 @@ def run_rounds(config: RunConfig, start_ray: Callable[[], object] = lambda: None
     configs = [build_round(config, number) for number in range(1, config.rounds + 1)]
     evaluations: list[RoundEvaluation] = []
     history: list[RoundResult] = []
+    finished: dict[str, Manifest] = {}
     for number, round_config in enumerate(configs, start=1):
-        run_stages([STAGES[name] for name in _TRAINED], round_config, start_ray)
-        run_stages([STAGES["evaluate"]], build_validation(round_config), start_ray)
+        finished |= run_stages([STAGES[name] for name in _TRAINED], round_config, start_ray)
+        finished |= run_stages([STAGES["evaluate"]], build_validation(round_config), start_ray)
         evaluations.append(_read_evaluation(round_config, number))
         history = compare_rounds(evaluations)
         write_json(config.run_dir / _SCOPE / f"{HISTORY_NAME}.json", [asdict(result) for result in history])
@@ -63,7 +64,7 @@ def run_rounds(config: RunConfig, start_ray: Callable[[], object] = lambda: None
     best = choose_best(history)
     print(f"round {best.number} has the best {CHOSEN_BY} on the validation questions; it is evaluated", flush=True)
     final = build_final(config, best.number)
-    run_stages([stage for stage in list_pipeline(final) if stage.name in _COMPARED], final, start_ray)
+    return finished | run_stages([stage for stage in list_pipeline(final) if stage.name in _COMPARED], final, start_ray)
 
 
 def build_round(config: RunConfig, number: int) -> RunConfig:
@@ -107,30 +108,6 @@ def build_final(config: RunConfig, best: int) -> RunConfig:
         num_rollouts = sum(count_collected(address.locate(config.run_dir)) for address in collections)
         prompt = prompt.model_copy(update={"rollouts": num_rollouts})
     return config.model_copy(update={"reads": tuple(reads), "prompt": prompt})
-
-
-def override(config: ConfigT, values: Mapping[str, Any], place: str) -> ConfigT:
-    """Options with some of them replaced, checked as if they had been given so.
-
-    Args:
-        config: the options.
-        values: what is replaced, in sections as in a configuration file.
-        place: where the values are from, for the message.
-
-    Raises:
-        ConfigError: there is no such option, or its value is wrong.
-    """
-    fields = {name: getattr(config, name) for name in type(config).model_fields}
-    for name, value in values.items():
-        if name not in fields:
-            raise ConfigError(f"{place}: unknown key {name!r}. Allowed here: {', '.join(sorted(fields))}.")
-        section = fields[name]
-        is_section = isinstance(section, BaseConfig) and isinstance(value, Mapping)
-        fields[name] = override(section, value, f"{place}, {name}") if is_section else value
-    try:
-        return type(config).model_validate(fields)
-    except ValueError as error:
-        raise ConfigError(f"{place}: {error}") from None
 
 
 def _locate_adapter(config: RunConfig, number: int) -> Path:

@@ -1,4 +1,4 @@
-"""Pages for the browser: one HTML file each that needs nothing beside itself, all in one style."""
+"""Pages for the browser: one HTML file each that needs nothing beside itself, all in one style; and pieces for notebooks."""
 
 from typing import Any
 
@@ -6,7 +6,8 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 
 
 def render_page(template: str, **values: Any) -> str:
-    """The page of a template that extends `webpage.html.j2`. Text is escaped: a model can write anything.
+    """The page of a template that extends `webpage.html.j2`, or the piece of one that does not. Text is escaped: a model can
+    write anything.
 
     Args:
         template: its path in the package, as `evaluate/report.html.j2`.

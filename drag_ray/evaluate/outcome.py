@@ -133,7 +133,7 @@ def read_question_weights(path: Path) -> dict[str, float]:
         ArtifactError: it has not finished.
         DamageError: its files are not what was written.
     """
-    context = read_context(_read_comparison(_open_evaluation(path))["context"])
+    context = read_context(read_comparison(path)["context"])
     return {policy: found.weight for policy, found in context.question_weights.items()}
 
 
@@ -145,8 +145,9 @@ def _open_evaluation(path: Path) -> Path:
     return stage_dir
 
 
-def _read_comparison(stage_dir: Path) -> dict[str, Any]:
-    return json.loads((stage_dir / COMPARISON_NAME).read_text(encoding="utf-8"))
+def read_comparison(path: Path) -> dict[str, Any]:
+    """The content of `comparison.json`. Arguments and errors are those of `read_results`."""
+    return json.loads((_open_evaluation(path) / COMPARISON_NAME).read_text(encoding="utf-8"))
 
 
 def read_results(path: Path) -> dict[str, list[QuestionResult]]:
@@ -184,5 +185,5 @@ def read_outcome(path: Path) -> Outcome:
     trajectories: dict[str, list[Trajectory]] = {}
     for row in schemas.read_table(stage_dir / TRAJECTORIES_PATH, schemas.TRAJECTORIES).to_pylist():
         trajectories.setdefault(row["policy"], []).append(schemas.to_trajectory(row))
-    comparison = _read_comparison(stage_dir)
+    comparison = json.loads((stage_dir / COMPARISON_NAME).read_text(encoding="utf-8"))
     return Outcome(stage_dir, [schemas.to_question(row) for row in questions], trajectories, comparison)

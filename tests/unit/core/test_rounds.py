@@ -5,9 +5,10 @@ from pathlib import Path
 import pytest
 
 from drag_ray.artifacts import Identity
+from drag_ray.config import override
 from drag_ray.errors import ConfigError
 from drag_ray.prompt.config import PromptConfig
-from drag_ray.rounds import build_final, build_round, build_validation, override
+from drag_ray.rounds import build_final, build_round, build_validation
 from drag_ray.run_config import RunConfig
 from drag_ray.stage_folder import StageFolder
 
@@ -63,7 +64,7 @@ def test_prompt_optimisation_takes_as_many_rollouts_as_the_rounds_up_to_the_best
     ("entry", "said"),
     [
         ({"finetunes": {}}, "unknown key 'finetunes'"),
-        ({"finetune": {"learning_rates": 1}}, "finetune: unknown key 'learning_rates'"),
+        ({"finetune": {"learning_rates": 1}}, "unknown key 'finetune.learning_rates'. Did you mean 'learning_rate'"),
         ({"finetune": {"learning_rate": -1}}, "learning_rate"),
         ({"finetune": {"method": "reward"}}, "trains no policy"),
     ],

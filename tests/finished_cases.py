@@ -1,4 +1,4 @@
-"""Evaluations that have finished, in folders, shared by the tests of this folder."""
+"""Evaluations that have finished, in folders, shared by tests."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path

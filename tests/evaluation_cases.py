@@ -1,4 +1,4 @@
-"""Small evaluations shared by the tests of this folder."""
+"""Small evaluations shared by tests."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace

@@ -1,0 +1,79 @@
+"""What stages leave, as Polars frames."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from drag_ray import schemas
+from drag_ray.corpus.question_table import QUESTIONS_NAME
+from drag_ray.evaluate import outcome
+from drag_ray.transcripts.listing import list_files
+
+
+def read_trajectories(path: str | Path) -> pl.DataFrame:
+    """The trajectories below a run, a stage or a folder of rollouts, a row each.
+
+    Raises:
+        DataError: there are none, or a file is not readable.
+        DamageError: they are of a finished stage, and not what it has written.
+
+    Example:
+        >>> drag_ray.read_trajectories("runs/demo")["question_id"].n_unique()
+        8
+    """
+    tables = [schemas.read_table(file, schemas.TRAJECTORIES) for file in list_files(Path(path))]
+    return pl.concat([pl.DataFrame(table) for table in tables]).sort("id", "policy")
+
+
+def read_results(path: str | Path) -> pl.DataFrame:
+    """What each policy of an evaluation reached on each question, a row each.
+
+    Args:
+        path: the folder of the evaluation, or a run.
+
+    Raises:
+        ArtifactError: the evaluation has not finished.
+        DamageError: its files are not what was written.
+
+    Example:
+        >>> results = drag_ray.read_results("runs/demo")
+        >>> results.group_by("policy").len()["len"].unique().to_list()
+        [6]
+    """
+    rows = [
+        {"policy": name, **asdict(result)} for name, results in outcome.read_results(Path(path)).items() for result in results
+    ]
+    return pl.DataFrame(rows, infer_schema_length=None)
+
+
+def read_measures(path: Path) -> pl.DataFrame:
+    """What an evaluation recorded, as `to_measures` gives it. Errors are those of `read_results`."""
+    return to_measures(outcome.read_comparison(path)["rows"])
+
+
+def to_measures(rows: Sequence[Mapping[str, Any]]) -> pl.DataFrame:
+    """A row for each measure and policy: measure, label, policy, value, low, high (the interval), n (questions), unit,
+    higher_is_better.
+
+    Args:
+        rows: of a comparison, as JSON.
+    """
+    flat = [
+        {"measure": row["name"], "label": row["label"], "policy": policy, **metric}
+        | {"unit": str(row["unit"]), "higher_is_better": row["higher_is_better"]}
+        for row in rows
+        for policy, metric in row["metrics"].items()
+    ]
+    return pl.DataFrame(flat, infer_schema_length=None)
+
+
+def read_questions(index_dir: Path) -> pl.DataFrame:
+    """The questions of an index stage, a row each.
+
+    Raises:
+        DataError: they cannot be read.
+    """
+    return pl.DataFrame(schemas.read_table(index_dir / QUESTIONS_NAME, schemas.QUESTIONS))

@@ -1,0 +1,200 @@
+"""A run from Python: its stages, and what they have left. The command line does the same through this class."""
+
+from contextlib import ExitStack
+from functools import cache
+from pathlib import Path
+from typing import Any, Self
+
+from drag_ray.api.run_folder import RunFolder
+from drag_ray.api.sections import OF_THE_RUN, PIPELINE, find_stage, list_sections
+from drag_ray.artifacts import Manifest
+from drag_ray.config import build, override
+from drag_ray.pipeline import list_pipeline, open_inputs, pull_inputs, run_stages
+from drag_ray.run_config import RunConfig
+from drag_ray.serve.config import ServeSections
+from drag_ray.stages import SERVE
+
+
+def open_run(run_dir: str | Path, config: str | Path | None = None, **options: Any) -> "Run":
+    """A run, new or begun. Nothing is written before a stage runs.
+
+    Args:
+        run_dir: its folder.
+        config: a TOML file with options, as `--config` of the command line.
+        options: above those of the file, with a mapping for each section: `seed=1, agent={"top_k": 5}`.
+
+    Raises:
+        ConfigError: an option is unknown or wrong, or the file cannot be read.
+
+    Example:
+        >>> run = drag_ray.open_run("runs/demo", config="jobs/configs/demo.toml", agent={"top_k": 5})
+        >>> run.config.agent.top_k
+        5
+    """
+    return Run(build(RunConfig, {"run_dir": run_dir, **options}, Path(config) if config else None))
+
+
+class Run(RunFolder):
+    """A run: its stages are run or skipped, and what they left is read.
+
+    A stage that is unchanged is skipped, one that was interrupted goes on, as on the command line. Options that several stages
+    depend on belong into `open_run`; those that a method is given hold for this call. Ray starts when a stage first has work, and
+    ends with `close` or the `with` block; one that the program has started itself is used and left alone.
+
+    Args:
+        config: the options of all stages.
+
+    Example:
+        >>> with drag_ray.open_run("runs/demo", config="demo.toml") as run:
+        ...     run.process().counts["trajectories"]
+        24
+    """
+
+    def __init__(self, config: RunConfig) -> None:
+        super().__init__(config)
+        self._stack = ExitStack()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Disconnect from the Ray that this run has started, if it has."""
+        self._stack.close()
+
+    def index(self, **options: Any) -> Manifest:
+        """Read documents and questions and build the search index.
+
+        Args:
+            options: of the stage `index`, with a mapping for each section, for this call.
+
+        Returns:
+            The record of the finished stage, with the counts of its summary line.
+
+        Raises:
+            DragRayError: what the same command would say.
+
+        Example:
+            >>> run.index().counts["pages"]
+            150
+        """
+        return self.run_stage("index", **options)
+
+    def collect(self, **options: Any) -> Manifest:
+        """Roll out the training questions and keep the trajectories; otherwise as `index`.
+
+        Example:
+            >>> run.collect().counts["questions"]
+            8
+        """
+        return self.run_stage("collect", **options)
+
+    def process(self, **options: Any) -> Manifest:
+        """Score the searches of the trajectories; otherwise as `index`.
+
+        Example:
+            >>> run.process().stage
+            'process'
+        """
+        return self.run_stage("process", **options)
+
+    def format(self, **options: Any) -> Manifest:
+        """Write training rows from the scored searches; otherwise as `index`.
+
+        Example:
+            >>> run.format().stage
+            'format'
+        """
+        return self.run_stage("format", **options)
+
+    def finetune(self, **options: Any) -> Manifest:
+        """Train a LoRA adapter on the training rows; otherwise as `index`. A second one beside it has a name:
+        `run.finetune(name="dpo", finetune={"method": "dpo"})`.
+
+        Example:
+            >>> run.finetune().stage
+            'finetune'
+        """
+        return self.run_stage("finetune", **options)
+
+    def prompt(self, **options: Any) -> Manifest:
+        """Optimise the base model's instructions, as a baseline for training; otherwise as `index`.
+
+        Example:
+            >>> run.prompt(prompt={"rollout": 500})
+            Traceback (most recent call last):
+            drag_ray.errors.ConfigError: options: unknown key 'prompt.rollout'. Did you mean 'rollouts'? Allowed here: ...
+        """
+        return self.run_stage("prompt", **options)
+
+    def evaluate(self, **options: Any) -> Manifest:
+        """Compare the base model, the adapter and the baselines on held-out questions; otherwise as `index`.
+
+        Example:
+            >>> run.evaluate().counts["questions"]
+            6
+        """
+        return self.run_stage("evaluate", **options)
+
+    def run_stage(self, name: str, **options: Any) -> Manifest:
+        """The stage of this name, as the method of this name runs it.
+
+        Example:
+            >>> run.run_stage("process").counts == run.process().counts
+            True
+        """
+        stage, config = find_stage(name), self._override(name, options)
+        (manifest,) = run_stages([stage], config, cache(self._start_ray)).values()
+        return manifest
+
+    def pipeline(self, **options: Any) -> dict[str, Manifest]:
+        """All stages in order, and in rounds where `rounds` says so; the engines are kept between them.
+
+        Args:
+            options: of all stages, with a mapping for each section, for this call.
+
+        Returns:
+            The record of each stage by its address in the run.
+
+        Raises:
+            DragRayError: what the same command would say.
+
+        Example:
+            >>> list(run.pipeline())
+            ['index', 'collect', 'process', 'format', 'finetune', 'evaluate']
+        """
+        config = self._override(PIPELINE, options)
+        with ExitStack() as engines:
+
+            @cache
+            def start_ray() -> None:
+                self._start_ray()
+                if config.rollout.keep_engines:
+                    from drag_ray.rollout.kept_engines import keep_engines
+
+                    engines.enter_context(keep_engines())
+
+            if config.rounds:
+                from drag_ray.rounds import run_rounds
+
+                return run_rounds(config, start_ray)
+            return run_stages(list_pipeline(config), config, start_ray)
+
+    def serve(self, **options: Any) -> None:
+        """Serve the base model and its adapters, and search with them, until it is interrupted; otherwise as `index`."""
+        from drag_ray.serve import stage
+
+        config = self._override(SERVE.name, options)
+        pull_inputs(SERVE, config)
+        stage.run(config.take(ServeSections), open_inputs(SERVE, config), start_ray=self._start_ray)
+
+    def _override(self, command: str, options: dict[str, Any]) -> RunConfig:
+        return override(self.config, options, sections=[name for name in list_sections(command) if name not in OF_THE_RUN])
+
+    def _start_ray(self) -> None:
+        from drag_ray.cluster import connect, is_connected
+
+        if not is_connected():
+            self._stack.enter_context(connect(self.config.cluster))

@@ -1,0 +1,150 @@
+"""The folder of a run: where its stages are, and what they have left."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from drag_ray.api.sections import find_stage
+from drag_ray.artifacts import require_manifest
+from drag_ray.config import override
+from drag_ray.damage import refuse_damage
+from drag_ray.pipeline import find_own
+from drag_ray.run_config import RunConfig
+
+if TYPE_CHECKING:
+    import polars as pl
+
+    from drag_ray.api.report import Report
+    from drag_ray.search.searcher import Searcher
+
+
+class RunFolder:
+    """What the stages of a run have left.
+
+    Args:
+        config: the options of the run; its folder is among them.
+    """
+
+    def __init__(self, config: RunConfig) -> None:
+        self.config = config
+
+    @property
+    def folder(self) -> Path:
+        """Where the run is."""
+        return self.config.run_dir
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({str(self.folder)!r})"
+
+    def read_trajectories(self, stage: str = "collect", name: str = "", scope: str = "") -> "pl.DataFrame":
+        """The trajectories that a stage has kept so far, a row each, with their turns as lists of structs.
+
+        Args:
+            stage: `collect` or `evaluate`.
+            name: of the instance, where the run has several.
+            scope: where in the run it is, as `rounds/2`.
+
+        Raises:
+            DataError: there are none.
+            DamageError: they are of a finished stage, and not what it has written.
+
+        Example:
+            >>> run.read_trajectories().select("question", "stop_reason").height
+            96
+        """
+        from drag_ray.api.frames import read_trajectories
+
+        return read_trajectories(self._locate(stage, name, scope))
+
+    def read_results(self, name: str = "", scope: str = "") -> "pl.DataFrame":
+        """What each policy reached on each question of the evaluation, a row each.
+
+        Args:
+            name: of the instance, where the run has several.
+            scope: where in the run it is, as `rounds/2`.
+
+        Raises:
+            ArtifactError: the evaluation has not finished.
+            DamageError: its files are not what was written.
+
+        Example:
+            >>> run.read_results()["policy"].unique().sort().to_list()
+            ['base', 'question', 'tuned']
+        """
+        from drag_ray.api.frames import read_results
+
+        return read_results(self._locate("evaluate", name, scope))
+
+    def read_measures(self, name: str = "", scope: str = "") -> "pl.DataFrame":
+        """What the evaluation recorded of each measure for each policy, a row each.
+
+        Columns: measure, label, policy, value, low, high (the interval), n (questions), unit, higher_is_better.
+
+        Args:
+            name: of the instance, where the run has several.
+            scope: where in the run it is, as `rounds/2`.
+
+        Raises:
+            ArtifactError: the evaluation has not finished.
+            DamageError: its files are not what was written.
+
+        Example:
+            >>> run.read_measures().filter(measure="mrr")["policy"].to_list()
+            ['question', 'base', 'tuned']
+        """
+        from drag_ray.api.frames import read_measures
+
+        return read_measures(self._locate("evaluate", name, scope))
+
+    def read_questions(self) -> "pl.DataFrame":
+        """The questions of the index with their evidence, answers and side of the split, a row each.
+
+        Raises:
+            ArtifactError: the index has not finished.
+
+        Example:
+            >>> run.read_questions().filter(split="test").is_empty()
+            False
+        """
+        from drag_ray.api.frames import read_questions
+
+        return read_questions(self._require("index"))
+
+    def score(self, name: str = "", scope: str = "", **terms: Any) -> "Report":
+        """The run's evaluation, scored again; `terms` are those of `drag_ray.score`.
+
+        Example:
+            >>> print(run.score(top_k=1, measures=["mrr"]))
+            runs/demo/evaluate: scored again: top_k 3 -> 1, ...
+        """
+        from drag_ray.api.report import score
+
+        return score(self._locate("evaluate", name, scope), **terms)
+
+    def open_searcher(self) -> "Searcher":
+        """The index of the run, open for search. It is cheap to open, and safe to share between threads.
+
+        Raises:
+            ArtifactError: the index has not finished.
+            SearchIndexError: it is stale or damaged, or it does not fit this version.
+
+        Example:
+            >>> hits = run.open_searcher().search("sort the rows of an array", top_k=3)
+            >>> [hit.rank for hit in hits]
+            [1, 2, 3]
+        """
+        from drag_ray.search.searcher import Searcher
+
+        return Searcher(self._require("index") / "search_index")
+
+    def _locate(self, stage: str, name: str = "", scope: str = "") -> Path:
+        """The folder of a stage, whether it has begun or not."""
+        chosen = {key: value for key, value in (("name", name), ("scope", scope)) if value}
+        config = override(self.config, chosen)
+        return find_own(find_stage(stage).name, config).locate(config.run_dir)
+
+    def _require(self, stage: str) -> Path:
+        """The folder of a stage that has finished, and whose files are as it left them."""
+        folder = self._locate(stage)
+        require_manifest(folder, f"python jobs/{stage}.py")
+        refuse_damage(folder)
+        return folder

@@ -1,0 +1,171 @@
+"""What the package offers to programs: quick to import, the same options and the same sentences as on the command line."""
+
+import ast
+import resource
+import subprocess
+import sys
+from pathlib import Path
+
+import polars as pl
+import pytest
+from factories import build_search, build_trajectory
+from finished_cases import write_evaluation
+from small_index import finish_index
+
+import drag_ray
+from drag_ray import artifacts, schemas
+from drag_ray.cli import main
+from drag_ray.errors import ArtifactError, ConfigError, DamageError, DataError
+from drag_ray.stages import SERVE, STAGES
+from drag_ray.types import Evidence, Page, Question
+
+ROOT = Path(drag_ray.__file__).parent
+PAGES = [Page("a.pdf", number, 2, text) for number, text in ((1, "The rotor turns."), (2, "The spar bends."))]
+QUESTIONS = [Question("q1", "What turns?", (Evidence("a.pdf", 1),), split="train")]
+RANKS = {"base": [1, 4, None, 9], "tuned": [4, 4, 2, 8]}
+
+
+def test_the_package_is_imported_at_once_and_brings_nothing_heavy() -> None:
+    code = (
+        "import sys, drag_ray; assert [n for n in sys.modules if n.startswith('drag_ray')] == ['drag_ray']; drag_ray.open_run; "
+        "print([n for n in ('ray', 'torch', 'vllm', 'transformers', 'polars', 'tantivy', 'matplotlib') if n in sys.modules])"
+    )
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    assert done.stdout.strip() == "[]"
+    # CPU time: what other work on the machine adds to the wall clock is not the package's fault.
+    assert after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime < 1
+
+
+def test_type_checkers_are_told_of_the_names_that_there_are() -> None:
+    stub = ast.parse((ROOT / "__init__.pyi").read_text())
+    imported = {f"{node.module}.{alias.asname}" for node in stub.body if isinstance(node, ast.ImportFrom) for alias in node.names}
+    [listed] = [ast.literal_eval(node.value) for node in stub.body if isinstance(node, ast.Assign)]
+    assert set(listed) == set(drag_ray.__all__)
+    homes = {name: f"drag_ray.{module}.{name}" for name, module in vars(drag_ray)["_MODULES"].items() if name != module}
+    assert imported == {*homes.values(), "drag_ray.errors"}
+    assert all(getattr(drag_ray, name) is not None for name in drag_ray.__all__)
+    assert (ROOT / "py.typed").is_file()
+    with pytest.raises(AttributeError, match="no attribute 'opne_run'"):
+        _ = getattr(drag_ray, "opne" + "_run")
+
+
+def test_every_stage_is_a_method_of_a_run() -> None:
+    for name in (*STAGES, SERVE.name):
+        assert getattr(drag_ray.Run, name).__doc__, f"add the stage {name} to drag_ray/api/run.py"
+
+
+def test_options_are_those_of_a_file_and_of_the_call(tmp_path: Path) -> None:
+    path = tmp_path / "run.toml"
+    path.write_text("seed = 3\n[agent]\ntop_k = 4\nmax_iterations = 2\n")
+    config = drag_ray.open_run(tmp_path, path, agent={"top_k": 6}).config
+    assert (config.run_dir, config.seed, config.agent.top_k, config.agent.max_iterations) == (tmp_path, 3, 6, 2)
+
+
+@pytest.mark.parametrize(
+    ("options", "arguments"),
+    [
+        ({"agent": {"top_k": 0}}, ["--agent.top-k", "0"]),
+        ({"collect": {"presets": ["warm"]}}, ["--collect.presets", "warm"]),
+    ],
+)
+def test_a_wrong_option_is_refused_with_the_sentence_of_the_command_line(
+    options: dict, arguments: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(ConfigError) as error:
+        drag_ray.open_run(tmp_path).collect(**options)
+    assert main(["collect", "--run-dir", str(tmp_path), *arguments]) == 2
+    said = capsys.readouterr().err.removeprefix("drag-ray collect: ").replace("command line: ", "options: ")
+    assert said.replace("got '0'", "got 0").strip() == str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"colect": {"limit": 3}}, r"options: unknown key 'colect'\. Did you mean 'collect'\? Allowed here: agent, .*telemetry"),
+        ({"collect": {"limt": 3}}, r"options: unknown key 'collect\.limt'. Did you mean 'limit'\?"),
+        ({"finetune": {"epochs": 3}}, "options: unknown key 'finetune'. Allowed here: agent, collect, engine, name, reads"),
+        ({"run_dir": "elsewhere"}, "options: unknown key 'run_dir'"),
+    ],
+)
+def test_an_option_that_a_stage_does_not_depend_on_is_refused(options: dict, said: str, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=said):
+        drag_ray.open_run(tmp_path).collect(**options)
+
+
+def test_a_secret_is_no_option_of_a_program_either(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"options: serve\.api_key: a secret must not stand here") as error:
+        drag_ray.open_run(tmp_path, serve={"api_key": "s3cret"})
+    assert "s3cret" not in str(error.value)
+
+
+def test_a_stage_without_its_input_says_what_the_command_line_says(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = drag_ray.open_run(tmp_path)
+    with pytest.raises(ArtifactError) as error:
+        run.process()
+    assert main(["process", "--run-dir", str(tmp_path)]) == 1
+    assert capsys.readouterr().err == f"drag-ray process: ArtifactError: {error.value}\n"
+    with pytest.raises(ArtifactError, match=r"so this stage has not finished. Run: python jobs/index\.py"):
+        run.open_searcher()
+    with pytest.raises(ArtifactError, match=r"Run: python jobs/evaluate\.py"):
+        run.read_results()
+    with pytest.raises(DataError, match="no such file or folder"):
+        run.read_trajectories()
+    with pytest.raises(ConfigError, match="no stage 'collct'"):
+        run.read_trajectories("collct")
+
+
+def test_a_run_of_another_version_is_refused_and_not_read_otherwise(tmp_path: Path) -> None:
+    finish_index(tmp_path, PAGES, QUESTIONS)
+    manifest = tmp_path / "index" / artifacts.MANIFEST_NAME
+    record = {"stage": "index", "fingerprint": "0"}
+    artifacts.write_json(manifest, record | {"sha256": artifacts.compute_fingerprint(record)})
+    with pytest.raises(DamageError, match="as one of an earlier version"):
+        drag_ray.open_run(tmp_path).open_searcher()
+
+
+def test_an_index_is_searched_and_its_questions_are_a_frame(tmp_path: Path) -> None:
+    finish_index(tmp_path, PAGES, QUESTIONS)
+    run = drag_ray.open_run(tmp_path)
+    assert [(hit.file, hit.page_number) for hit in run.open_searcher().search("spar", top_k=3)] == [("a.pdf", 2)]
+    assert run.read_questions().select("id", "question", "split").rows() == [("q1", "What turns?", "train")]
+
+
+def test_trajectories_are_a_frame_whether_they_are_of_a_named_stage_or_not(tmp_path: Path) -> None:
+    rollouts = [build_trajectory(build_search("rotor", rank), id=f"q1/default/{rank}") for rank in (1, 9)]
+    table = schemas.to_table(rollouts, schemas.TRAJECTORIES)
+    for place in ("collect", "rounds/2/collect"):
+        artifacts.write_parquet(tmp_path / place / "trajectories" / "1.parquet", table)
+    run = drag_ray.open_run(tmp_path)
+    frame = run.read_trajectories()
+    assert frame["id"].to_list() == ["q1/default/1", "q1/default/9"]
+    ranks = frame.explode("turns").select(pl.col("turns").struct.field("evidence_rank"))["evidence_rank"]
+    assert ranks.to_list() == [1, 9]
+    assert run.read_trajectories(scope="rounds/2").equals(frame)
+    assert drag_ray.read_trajectories(tmp_path).equals(frame)
+
+
+def test_evaluations_are_frames_and_compared_as_on_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = write_evaluation(tmp_path / "evaluate", RANKS)
+    run = drag_ray.open_run(tmp_path)
+    results = run.read_results()
+    assert results.filter(policy="tuned")["first_search_rank"].to_list() == RANKS["tuned"]
+    measures = run.read_measures().filter(measure="mrr")
+    assert dict(measures.select("policy", "value").iter_rows())["tuned"] == pytest.approx((1 / 4 + 1 / 4 + 1 / 2 + 1 / 8) / 4)
+    compared = drag_ray.compare(path, tmp_path, a_policies=["base"], b_policies=["tuned"])
+    assert compared.to_frame().filter(measure="mrr")["policy"].to_list() == ["A:base", "B:tuned"]
+    assert main(["compare", str(path), str(tmp_path), "--a-policies", "base", "--b-policies", "tuned"]) == 0
+    assert capsys.readouterr().out == str(compared)
+    assert main(["score", str(path), "--top-k", "5", "--measures", "mrr"]) == 0
+    assert capsys.readouterr().out == str(run.score(top_k=5, measures=["mrr"]))
+    with pytest.raises(ConfigError, match="got inf, expected a finite number that is not negative"):
+        drag_ray.compare(path, path, prompt_price=float("inf"))
+
+
+def test_a_report_in_a_notebook_escapes_what_others_have_written(tmp_path: Path) -> None:
+    hostile = "<script>alert(1)</script>"
+    path = write_evaluation(tmp_path / "evaluate", {hostile: RANKS["base"], "tuned": RANKS["tuned"]})
+    shown = drag_ray.compare(path, path, a_policies=[hostile], b_policies=["tuned"])._repr_html_()
+    assert "<script" not in shown
+    assert "A:&lt;script&gt;alert(1)&lt;/script&gt;" in shown
