@@ -12,6 +12,17 @@ from drag_ray.storage_commands import STORAGE_COMMANDS, run_storage_command
 _PIPELINE_SUMMARY = "Run all stages in order; skip what is unchanged, go on with what was interrupted."
 _INTERRUPTED = 130
 _FAILED = 1
+EXTRAS = {
+    "train": (
+        *("ray", "torch", "transformers", "peft", "trl", "accelerate", "deepspeed", "datasets", "safetensors", "huggingface_hub"),
+        *("anls_star", "matplotlib", "gepa", "openai", "mcp", "httpx2", "opentelemetry", "pyseccomp", "trafilatura"),
+    ),
+    "serve": ("starlette",),
+    "ocr": ("rapidocr", "cv2"),
+    "demo": ("botocore", "reportlab"),
+    "cpu": ("vllm",),
+}
+"""The modules that come with an extra of the installation, and that the core does without."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -52,10 +63,23 @@ def run_command(command: str, argv: Sequence[str]) -> int:
     except DragRayError as error:
         print(to_displayable(f"drag-ray {command}: {type(error).__name__}: {error}"), file=sys.stderr)
         return _FAILED
+    except ModuleNotFoundError as error:
+        print(f"drag-ray {command}: {_explain_missing(error)}", file=sys.stderr)
+        return _FAILED
     except KeyboardInterrupt:
         print(f"drag-ray {command}: stopped. What is finished is kept; the same command goes on from here.", file=sys.stderr)
         return _INTERRUPTED
     return 0
+
+
+def _explain_missing(error: ModuleNotFoundError) -> str:
+    """What to install for a module that is not there; the error itself is raised where no extra has it."""
+    module = (error.name or "").partition(".")[0]
+    extra = next((extra for extra, modules in EXTRAS.items() if module in modules), None)
+    if extra is None:
+        raise error
+    gpu = ", or drag-ray[gpu] on a machine with NVIDIA GPUs" if extra == "cpu" else ""
+    return f"the package {module!r} is not installed. Run: pip install 'drag-ray[{extra}]'{gpu}."
 
 
 def _run(command: str, argv: Sequence[str]) -> None:

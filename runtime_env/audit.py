@@ -9,7 +9,8 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-LISTS = ("cpu", "gpu", "dev", "audit", "docs")
+from requirements import LISTS
+
 _FOLDER = Path(__file__).parent
 _COMMAND = (
     *(sys.executable, "-m", "uv", "run", "--quiet", "--no-project", "--isolated"),

