@@ -66,7 +66,7 @@ docs: setup ## the documentation as a site, in dist/site; fails on a link that l
 	@rm -rf dist/docs dist/site && mkdir -p dist && cp -r docs dist/docs && rm -rf dist/docs/*.py dist/docs/__pycache__
 	@PYTHONPATH=. $(BIN)/python docs/generated_pages.py dist/docs
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m uv run --quiet --no-project --isolated --with-requirements runtime_env/docs.txt \
-	  mkdocs build --quiet --strict
+	  mkdocs build --strict
 	@echo dist/site/index.html
 
 lock: ## resolve the packages of pyproject.toml into the pinned lists
