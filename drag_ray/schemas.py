@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 from drag_ray.errors import DataError
 from drag_ray.types import ActionKind, Evidence, Hit, Page, Question, StopReason, Trajectory, Turn
 
-SCHEMA_VERSION = "6"
+SCHEMA_VERSION = "7"
 
 _EVIDENCE = pa.struct([("file", pa.string()), ("page_number", pa.int32())])
 _HIT = pa.struct([("file", pa.string()), ("page_number", pa.int32()), ("rank", pa.int32()), ("score", pa.float32())])
@@ -78,6 +78,7 @@ QUESTIONS = _versioned(
         ("group", pa.string()),
         ("split", pa.string()),
         ("images", pa.list_(pa.string())),
+        ("candidates", pa.list_(_EVIDENCE)),
     ],
     "questions",
 )
@@ -126,6 +127,7 @@ TRAJECTORIES = _versioned(
         ("prompt_set", pa.int32()),
         ("policy", pa.string()),
         ("tools", pa.string()),
+        ("task", pa.string()),
     ],
     "trajectories",
 )
@@ -163,8 +165,8 @@ def to_page(row: dict[str, Any]) -> Page:
 
 def to_question(row: dict[str, Any]) -> Question:
     """The question of one row of a `QUESTIONS` table."""
-    evidence = tuple(Evidence(**item) for item in row["evidence"])
-    parsed: dict[str, Any] = {"evidence": evidence, "answers": tuple(row["answers"]), "images": tuple(row["images"])}
+    pages = {name: tuple(Evidence(**item) for item in row[name]) for name in ("evidence", "candidates")}
+    parsed: dict[str, Any] = {**pages, "answers": tuple(row["answers"]), "images": tuple(row["images"])}
     return Question(**(row | parsed))
 
 

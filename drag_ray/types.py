@@ -45,7 +45,8 @@ class Question:
 
     `group` ties questions that must stay on the same side of a split (one document, one module family);
     `split` is `train` or `test`, or empty before the split is made. `images` are the keys of the pictures that it is
-    asked about, in the store of question images.
+    asked about, in the store of question images. `candidates` are pages in an order that is to be improved (task `rerank`);
+    without any they are what the index finds.
     """
 
     id: str
@@ -56,6 +57,7 @@ class Question:
     group: str = ""
     split: str = ""
     images: tuple[str, ...] = ()
+    candidates: tuple[Evidence, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +90,7 @@ class ActionKind(StrEnum):
     """What one model reply asks for."""
 
     SEARCH = "search"
-    """Run a query."""
+    """Ask for a ranking: run a query, or put candidates in order."""
     ANSWER = "answer"
     """End the rollout with an answer."""
     TOOL = "tool"
@@ -170,6 +172,8 @@ class Trajectory:
     both are empty where it was not searched.  With the query mode `expand` the turns' queries are what was searched together
     with the question, whose words weighed `question_weight` each.
     `tools` are the functions that the chat template showed to the policy, as JSON, empty where there were none.
+    `task` is what was asked of the policy. In the task `rerank` a turn's query is the order of a window, its hits are the whole
+    list after it, and `question_hits` are the candidates in the order that they had.
     `baseline` names the baseline that wrote in the policy's place, if one did.  With a `prompt_set` above 0 the policy was asked
     with another opening than that of `messages`. Where several policies are compared, `policy` names that which asked.
     A `hinted` rollout was shown the evidence page with its question. Its `messages` are without the hint; the prompts
@@ -211,3 +215,4 @@ class Trajectory:
     prompt_set: int = 0
     policy: str = ""
     tools: str = ""
+    task: str = "find_page"

@@ -16,6 +16,8 @@ class CitationScore:
     f1: float
 
 
+RIGHT_ANLS = 0.5
+"""from which on an answer is taken for right, as in MADQA (https://arxiv.org/abs/2603.12180)"""
 NO_CITATION = CitationScore(0.0, 0.0, 0.0)
 
 

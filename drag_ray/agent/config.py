@@ -5,10 +5,13 @@ from typing import Literal
 
 from pydantic import Field, model_validator
 
+from drag_ray.agent import tasks
 from drag_ray.agent.protocols.registry import PROTOCOLS, ProtocolName, get_protocol
+from drag_ray.agent.tasks import TaskName
 from drag_ray.config import BaseConfig
 from drag_ray.tools.config import McpServerConfig, PythonInterpreterConfig, ToolOptions
 from drag_ray.tools.registry import Toolset, find_source, load_toolset
+from drag_ray.variants import load_variant
 
 
 class Example(BaseConfig):
@@ -28,9 +31,33 @@ class PromptSet(BaseConfig):
     """replaces the agent's examples"""
 
 
+class RerankOptions(BaseConfig):
+    """The windows in which candidates are put in order, the last ones first."""
+
+    candidates: int = Field(default=50, ge=2)
+    """first candidates of a list that are put in order; the others stay behind them"""
+    window: int = Field(default=20, ge=2)
+    """candidates that are shown at once; as many as `candidates` for all of them in one go"""
+    step: int = Field(default=10, ge=1)
+    """by how many candidates the next window is nearer to the front"""
+
+    @model_validator(mode="after")
+    def _leaves_no_gap(self) -> "RerankOptions":
+        if self.step >= self.window:
+            raise ValueError(
+                f"step is {self.step}, which must be less than window ({self.window}), or nothing climbs to the front"
+            )
+        return self
+
+
 class AgentConfig(BaseConfig):
     """What the agent is told, what it sees and how long it may go on."""
 
+    task: TaskName = "find_page"
+    """what is asked of the model; find_page: the page that answers a question; rerank: the order of candidates, which are those
+    that a question names or what the index finds for it; answer: the answer to a question, with the help of tools"""
+    rerank: RerankOptions = RerankOptions()
+    """windows of the task rerank"""
     protocol: ProtocolName = Field(
         default="tags",
         description="how actions are written; "
@@ -87,12 +114,17 @@ class AgentConfig(BaseConfig):
         return self
 
     @model_validator(mode="after")
+    def _fits_its_task(self) -> "AgentConfig":
+        load_variant(tasks, self.task).TASK.check(self)
+        return self
+
+    @model_validator(mode="after")
     def _tools_can_be_called(self) -> "AgentConfig":
         if "search" not in self.tools:
             raise ValueError("tools lacks search, by which a rollout is measured; name it too")
         if twice := sorted({name for name in self.tools if self.tools.count(name) > 1}):
             raise ValueError(f"tools names {', '.join(twice)} twice")
-        if len(self.tools) > 1 and not get_protocol(self.protocol).shows_functions:
+        if len(self.tools) > 1 and not get_protocol(self.protocol_name).shows_functions:
             raise ValueError(f"the protocol {self.protocol} knows no tools but search; set protocol to tools")
         if len(self.tools) > 1 and self.max_iterations == 1:
             raise ValueError(
@@ -119,7 +151,12 @@ class AgentConfig(BaseConfig):
     @property
     def expands(self) -> bool:
         """Whether the model writes additions to the question."""
-        return self.query_mode == "expand"
+        return self.query_mode == "expand" and self.task == "find_page"
+
+    @property
+    def protocol_name(self) -> str:
+        """How replies are written: as the task has it, or else as the option says."""
+        return load_variant(tasks, self.task).TASK.protocol or self.protocol
 
     def ask_with(self, prompt_set: PromptSet) -> "AgentConfig":
         """The same agent with another opening."""

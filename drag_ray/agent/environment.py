@@ -2,7 +2,8 @@
 
 import asyncio
 import time
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Protocol
 
@@ -41,6 +42,13 @@ def compute_evidence_rank(hits: tuple[Hit, ...], evidence: tuple[Evidence, ...])
     """The best rank of any evidence page among the hits, None if there is none."""
     wanted = {(item.file, item.page_number) for item in evidence}
     return min((hit.rank for hit in hits if (hit.file, hit.page_number) in wanted), default=None)
+
+
+def rank_hits(hits: Sequence[Hit], evidence: tuple[Evidence, ...], top_k: int) -> SearchResult:
+    """A ranking that was not searched for: pages, the best first, whatever rank they had."""
+    ranked = tuple(replace(hit, rank=rank) for rank, hit in enumerate(hits, start=1))
+    rank = compute_evidence_rank(ranked, evidence)
+    return SearchResult(ranked, evidence_rank=rank, rank_score=compute_rank_score(rank, top_k))
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,6 +133,14 @@ class SearchEnvironment:
     async def take(self, hits: tuple[Hit, ...], evidence: tuple[Evidence, ...], search_s: float) -> SearchResult:
         """The outcome of a search that was made elsewhere, and took so long."""
         return self._judge(await asyncio.to_thread(self._show, self._index, Hits(hits)), evidence, search_s)
+
+    async def read_pages(self, hits: Sequence[Hit]) -> list[Page]:
+        """The pages of hits.
+
+        Raises:
+            SearchIndexError: the index does not have one of them.
+        """
+        return await asyncio.to_thread(lambda: [self._index.page(hit) for hit in hits])
 
     def _judge(self, found: "_Found", evidence: tuple[Evidence, ...], search_s: float) -> SearchResult:
         rank = compute_evidence_rank(found.hits, evidence)

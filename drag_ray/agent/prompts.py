@@ -3,24 +3,15 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from drag_ray.agent import tasks
 from drag_ray.agent.config import AgentConfig
 from drag_ray.agent.protocols.registry import get_protocol
 from drag_ray.agent.shown_images import Content, image_part, join_text, list_parts, text_part
 from drag_ray.engine.generate import Message
 from drag_ray.tools.rollout_images import name_image
 from drag_ray.types import Hit, Page
+from drag_ray.variants import load_variant
 
-DEFAULT_INSTRUCTIONS = (
-    "You answer questions from a collection of documents that you can only reach through a keyword search engine. "
-    "The answer is in the documents. Search with the words that the right page is likely to contain, "
-    "read the pages that come back, and search again with better words if they do not hold the answer."
-)
-EXPAND_INSTRUCTIONS = (
-    "You help to find the page of a collection of documents that answers a question. All words of the question are searched in "
-    "any case. Write what to add to them: words that the right page is likely to contain and the question does not. "
-    "A word may count more than others, as in word^2. If no word would help, add nothing."
-)
-_WANTED = {"rewrite": "words to search for", "expand": "words to add"}
 _QUESTION_PREFIX = "Question: "
 
 
@@ -28,6 +19,7 @@ class Prompts:
     """The messages of a conversation for one agent configuration.
 
     Attributes:
+        system: the system prompt.
         shown_functions: what the chat template shows beside the messages, in OpenAI's form.
 
     Args:
@@ -38,10 +30,11 @@ class Prompts:
     def __init__(self, config: AgentConfig, search_help: str = "") -> None:
         self._config = config
         self._search_help = search_help
-        self._protocol = get_protocol(config.protocol)
+        self._protocol = get_protocol(config.protocol_name)
         self._functions = config.load_tools().functions
         self.shown_functions = list_shown_functions(config)
-        self._system = self._build_system()
+        self._task = load_variant(tasks, config.task).TASK
+        self.system = self._build_system()
 
     def opening(self, question: str, images: Sequence[str] = ()) -> list[Message]:
         """The conversation before the first reply: the task, the examples as if they had been asked, and the question.
@@ -49,7 +42,7 @@ class Prompts:
         Args:
             images: keys of the images that the question is asked about; they stand before it, by their names.
         """
-        messages: list[Message] = [{"role": "system", "content": self._system}]
+        messages: list[Message] = [{"role": "system", "content": self.system}]
         for example in self._config.examples:
             messages.append({"role": "user", "content": _QUESTION_PREFIX + example.question})
             messages.append({"role": "assistant", "content": self._protocol.render_search(example.query)})
@@ -87,13 +80,16 @@ class Prompts:
             return "No page matches these words."
         parts: list[dict[str, str]] = [text_part("Pages found:")]
         for hit, page in pages:
-            heading = f"\n\n[{hit.rank}] {hit.file}#{hit.page_number}"
-            if self._config.page_view == "image" and page.image:
-                called = f", {name(page.image)}" if name else ""
-                parts += [text_part(f"{heading}{called}\n"), image_part(page.image)]
-            else:
-                parts.append(text_part(f"{heading}\n{page.text[: self._config.page_chars]}"))
+            shown = self.show_page(page)
+            called = f", {name(page.image)}" if name and shown["type"] == "image" else ""
+            parts += [text_part(f"\n\n[{hit.rank}] {hit.file}#{hit.page_number}{called}\n"), shown]
         return join_text(parts)
+
+    def show_page(self, page: Page) -> dict[str, str]:
+        """The picture of a page, where these are shown and it has one, or its text."""
+        if self._config.page_view == "image" and page.image:
+            return image_part(page.image)
+        return text_part(page.text[: self._config.page_chars])
 
     def called_tool(self, text: str, images: Sequence[tuple[str, str, str]]) -> Content:
         """What is shown after the call of a tool: its text, then name, caption and picture of each image.
@@ -115,12 +111,13 @@ class Prompts:
         return join_text([*list_parts(content), text_part(f"\n\n{self._protocol.final_request}")])
 
     def _build_system(self) -> str:
-        parts = (choose_instructions(self._config), self._instruct(self._config.thinking), self._search_help)
+        search_help = "" if self._task.protocol else self._search_help
+        parts = (choose_instructions(self._config), self._instruct(self._config.thinking), search_help)
         return "\n\n".join(part for part in parts if part)
 
     def _instruct(self, thinking: bool) -> str:
         may_answer = self._config.max_iterations > 1
-        wanted = _WANTED[self._config.query_mode]
+        wanted = self._task.choose_wanted(self._config)
         return self._protocol.instructions(thinking, wanted, may_answer=may_answer, functions=self._functions)
 
 
@@ -130,12 +127,12 @@ def list_shown_functions(config: AgentConfig) -> tuple[dict[str, Any], ...]:
     Raises:
         ConfigError: a tool cannot be had.
     """
-    return get_protocol(config.protocol).list_functions(config.load_tools().functions)
+    return get_protocol(config.protocol_name).list_functions(config.load_tools().functions)
 
 
 def choose_instructions(config: AgentConfig) -> str:
-    """The first paragraph of the system prompt, the task: as the options say, or by the query mode."""
-    return config.instructions or (EXPAND_INSTRUCTIONS if config.expands else DEFAULT_INSTRUCTIONS)
+    """The first paragraph of the system prompt, the task: as the options say, or that of the task itself."""
+    return config.instructions or load_variant(tasks, config.task).TASK.choose_instructions(config)
 
 
 def _ask_about(images: Sequence[str], question: str) -> Content:

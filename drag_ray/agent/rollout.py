@@ -10,13 +10,14 @@ from itertools import takewhile
 from drag_ray.agent.action import Action
 from drag_ray.agent.choice import ChooseFn
 from drag_ray.agent.config import AgentConfig, PromptSet
-from drag_ray.agent.environment import ExpandedQuestion, SearchEnvironment, SearchResult
+from drag_ray.agent.environment import SearchEnvironment, SearchResult
 from drag_ray.agent.hints import QUOTE_PROBLEM, is_quotation, write_hint
 from drag_ray.agent.prompts import Prompts
 from drag_ray.agent.protocols.protocol import ActionProtocol
 from drag_ray.agent.protocols.registry import get_protocol
 from drag_ray.agent.shown_images import Content, leave_out_images, list_hidden_images
 from drag_ray.agent.task import Policy, RolloutTask
+from drag_ray.agent.tasks.task import Episode, Setting, load_task
 from drag_ray.agent.turn_record import record_turn
 from drag_ray.artifacts import compute_fingerprint
 from drag_ray.corpus.image_store import ImageStores
@@ -66,10 +67,11 @@ class Rollouts:
         self._limits = CallLimits(config.tool_timeout_s, config.observation_chars)
         self._pages = pages
         self._images = images
-        self._protocol = get_protocol(config.protocol)
+        self._protocol = get_protocol(config.protocol_name)
         self._read_page = read_page
         self._choose = choose
-        self._max_turns = max_turns or config.max_iterations
+        self._task = load_task(config.task)
+        self._setting = Setting(config, self._prompts, environment, max_turns or config.max_iterations)
         self._prompt_sets = [Prompts(config.ask_with(prompt_set), search_help) for prompt_set in prompt_sets]
 
     async def run(self, task: RolloutTask, note_turn: Callable[[Turn], object] = lambda _: None) -> Trajectory:
@@ -82,13 +84,17 @@ class Rollouts:
             EngineDiedError: nothing can be said of the rollout, and no other could be run either.
             BudgetError: as above.
         """
-        conversation = self._prompts.opening(task.question.question, task.question.images)
+        conversation: list[Message] = []
         turns: list[Turn] = []
         started_at, started = datetime.now(UTC).isoformat(timespec="seconds"), time.perf_counter()
         error, asked = "", SearchResult()
         try:
-            asked = await self._environment.search_question(self._to_search(task), task.question.evidence)
-            stop_reason = StopReason.ERROR if asked.error else await self._take_turns(task, conversation, turns, note_turn)
+            asked = await self._task.ask(self._setting, task.question)
+            episode = await self._task.begin(self._setting, task.question, asked)
+            conversation += episode.open(self._prompts)
+            stop_reason = (
+                StopReason.ERROR if asked.error else await self._take_turns(task, episode, conversation, turns, note_turn)
+            )
             error = asked.error or (turns[-1].error if stop_reason is StopReason.ERROR else "")
         except PromptTooLongError as problem:
             stop_reason, error = StopReason.CONTEXT_LENGTH, "" if turns else str(problem)
@@ -98,7 +104,8 @@ class Rollouts:
             # The one broad catch of the project: whatever one rollout meets is data about that rollout.
             stop_reason, error = StopReason.ERROR, f"{type(problem).__name__}: {problem}"
         duration_s = time.perf_counter() - started
-        return self._record_trajectory(task, tuple(turns), conversation, stop_reason, error, started_at, duration_s, asked)
+        told = conversation or self._prompts.opening(task.question.question, task.question.images)
+        return self._record_trajectory(task, tuple(turns), told, stop_reason, error, started_at, duration_s, asked)
 
     def fail(self, task: RolloutTask, error: str) -> Trajectory:
         """The record of a rollout that could not make its own."""
@@ -107,24 +114,29 @@ class Rollouts:
         return self._record_trajectory(task, (), opening, StopReason.ERROR, error, started_at, 0.0, SearchResult())
 
     async def _take_turns(
-        self, task: RolloutTask, conversation: list[Message], turns: list[Turn], note_turn: Callable[[Turn], object]
+        self,
+        task: RolloutTask,
+        episode: Episode,
+        conversation: list[Message],
+        turns: list[Turn],
+        note_turn: Callable[[Turn], object],
     ) -> StopReason:
-        last_step = self._max_turns
+        last_step = episode.max_turns
         hint_page = self._choose_hint(task)
         images = RolloutImages(self._images, self._config.max_images, task.question.images)
         for step in range(1, last_step + 1):
-            turn, observation = await self._take_turn(task, conversation, step, hint_page, images)
+            turn, observation = await self._take_turn(task, episode, conversation, step, hint_page, images)
             turns.append(turn)
             note_turn(turn)
             conversation.append({"role": "assistant", "content": turn.raw_text})
             if turn.error:
                 return StopReason.ERROR
-            if turn.action is ActionKind.ANSWER:
+            if episode.is_complete(turn):
                 return StopReason.ANSWER
             if _count_last_errors(turns) == self._config.max_tool_errors > 0:
                 return StopReason.TOOL_ERRORS
             if step < last_step:
-                if step + 1 == last_step:
+                if step + 1 == last_step and episode.asks_for_answer:
                     observation = self._prompts.followed_by_final_request(observation)
                 conversation.append({"role": self._protocol.observation_role, "content": observation})
         return StopReason.MAX_ITERATIONS
@@ -136,11 +148,17 @@ class Rollouts:
         return self._read_page(task.question.evidence[0])
 
     async def _take_turn(
-        self, task: RolloutTask, conversation: list[Message], step: int, hint_page: Page | None, images: RolloutImages
+        self,
+        task: RolloutTask,
+        episode: Episode,
+        conversation: list[Message],
+        step: int,
+        hint_page: Page | None,
+        images: RolloutImages,
     ) -> tuple[Turn, Content]:
         """One reply and what it leads to: the turn's record, and what the policy is told next."""
         hidden = self._list_hidden(task, conversation, images)
-        messages = self._open_with(task, leave_out_images(conversation, hidden))
+        messages = self._open_with(task, episode, leave_out_images(conversation, hidden))
         request = Request(
             messages=tuple(self._prompts.preceded_by_hint(messages, write_hint(hint_page)) if hint_page else messages),
             sampling=PRESETS[task.preset],
@@ -163,17 +181,13 @@ class Rollouts:
         found, called = SearchResult(), CallOutcome("")
         observation: Content = ""
         if action.kind is ActionKind.SEARCH:
-            evidence = task.question.evidence
-            if choice:
-                found = await self._environment.take(choice.hits, evidence, choice.search_s)
-            else:
-                found = await self._environment.search(self._to_search(task, action.query), evidence)
-            observation = self._prompts.found_pages(found.shown, images.add if self._tools.shows_images else None)
+            name_image = images.add if self._tools.shows_images else None
+            found, observation = await episode.search(action.query, choice, name_image)
         elif action.kind is ActionKind.TOOL:
             called = await self._call(action, images)
             observation = self._show(called, images)
         elif action.kind is ActionKind.INVALID:
-            observation = self._prompts.format_reminder(action.problem)
+            observation = episode.remind(action.problem)
         num_drawn_tokens = choice.num_drawn_tokens if choice else 0
         turn = record_turn(step, len(conversation), hidden, action, generation, found, called, generate_s, num_drawn_tokens)
         return turn, observation
@@ -192,20 +206,12 @@ class Rollouts:
         num_opening = len(self._prompts.opening(task.question.question))
         return list_hidden_images(conversation, num_opening, self._config.image_searches, images.dismissed)
 
-    def _open_with(self, task: RolloutTask, conversation: list[Message]) -> list[Message]:
+    def _open_with(self, task: RolloutTask, episode: Episode, conversation: list[Message]) -> list[Message]:
         """The conversation with the opening that the task asks for."""
         if not task.prompt_set:
             return conversation
-        question = task.question
-        num_own = len(self._prompts.opening(question.question))
-        return [*self._prompt_sets[task.prompt_set - 1].opening(question.question, question.images), *conversation[num_own:]]
-
-    def _to_search(self, task: RolloutTask, query: str = "") -> str | ExpandedQuestion:
-        """What is searched when the policy writes `query`; without one, the question itself."""
-        question = task.question.question
-        if self._config.expands:
-            return ExpandedQuestion(question, query, self._config.question_weight)
-        return query or question
+        num_own = len(episode.open(self._prompts))
+        return [*episode.open(self._prompt_sets[task.prompt_set - 1]), *conversation[num_own:]]
 
     def _record_trajectory(
         self,
@@ -233,7 +239,7 @@ class Rollouts:
             preset=task.preset,
             turns=turns,
             messages=json.dumps(conversation, ensure_ascii=False),
-            protocol=self._config.protocol,
+            protocol=self._protocol.name,
             stop_reason=stop_reason,
             final_answer=turns[-1].answer if turns else "",
             citations=turns[-1].citations if turns else (),
@@ -247,13 +253,14 @@ class Rollouts:
             duration_s=duration_s,
             error=error,
             hinted=task.hinted,
-            query_mode=self._config.query_mode,
+            query_mode="expand" if self._config.expands else "rewrite",
             question_weight=self._config.question_weight if self._config.expands else 1.0,
             question_hits=asked.hits,
             question_rank=asked.evidence_rank,
             baseline=task.baseline,
             prompt_set=task.prompt_set,
             policy=task.policy,
+            task=self._config.task,
             tools=json.dumps(shown) if (shown := self._prompts.shown_functions) else "",
         )
 

@@ -56,7 +56,7 @@ def build_rollouts(
     """
     baseline = options.baselines[name]
     # It writes whole queries, unless it asks as the agent does.
-    changes = {} if baseline.asks_as_agent else {"query_mode": "rewrite", "max_iterations": 1}
+    changes = {} if baseline.asks_as_agent else {"task": "find_page", "query_mode": "rewrite", "max_iterations": 1}
     agent = options.agent.model_copy(update=changes)
     reader = baseline.open_searcher(searcher, questions)
     environment = SearchEnvironment(searcher, agent.top_k, agent.depth, searcher=reader)

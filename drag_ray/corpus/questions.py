@@ -17,10 +17,11 @@ from drag_ray.types import Evidence, Question
 _ID_COLUMNS = ("id", "question_id")
 _EVIDENCE_COLUMNS = ("evidence", "answer_locations", "gold")
 _ANSWER_COLUMNS = ("answers", "answer_variants", "answer")
+_CANDIDATE_COLUMN = "candidates"
 _CATEGORY_COLUMNS = ("category", "document_category", "domain")
 _COLUMNS = (
     *(*_ID_COLUMNS, "question", *_EVIDENCE_COLUMNS, *FILE_COLUMNS, *PAGE_COLUMNS),
-    *(*_ANSWER_COLUMNS, *_CATEGORY_COLUMNS, "group", "split", *IMAGE_COLUMNS),
+    *(*_ANSWER_COLUMNS, *_CATEGORY_COLUMNS, "group", "split", *IMAGE_COLUMNS, _CANDIDATE_COLUMN),
 )
 _SPLITS = {
     "": "",
@@ -44,6 +45,7 @@ def read_questions(
     as `file` and `page`; a page is `{"file" or "document", "page_number" or "page"}`, `[file, page]` or `"file:page"`.
     Answers are `answers`, or `answer_variants` (MADQA: lists of which each is one way to answer, joined by commas).
     `category` (or `document_category`, `domain`), `group` and `split` may be absent; dev, validation and eval are test.
+    `candidates` (pages as above, best first) are what the task rerank orders; without them it orders what the index finds.
     A row without evidence is set aside, unless `allow_unanswerable`, and so is one whose `image` or `images` cannot be read.
 
     Args:
@@ -67,7 +69,8 @@ def read_questions(
 
 
 def check_evidence(questions: Sequence[Question], pages: Collection[tuple[str, int]]) -> tuple[list[Question], list[Problem]]:
-    """Questions with the evidence that the corpus holds, and what was set aside: lost pages, and questions that lost them all.
+    """Questions with the evidence and the candidates that the corpus holds, and what was set aside: lost pages, and questions
+    that lost all of their evidence.
 
     Args:
         questions: any questions.
@@ -80,8 +83,12 @@ def check_evidence(questions: Sequence[Question], pages: Collection[tuple[str, i
         if len(present) < len(question.evidence):
             reason = _explain_loss(question.evidence, present)
             problems.append(Problem(f"question {question.id}", reason, "incomplete_question"))
+        candidates = tuple(item for item in question.candidates if (item.file, item.page_number) in pages)
+        if num_lost := len(question.candidates) - len(candidates):
+            reason = f"{num_lost} of {len(question.candidates)} candidates are not in the corpus; ordered without them"
+            problems.append(Problem(f"question {question.id}", reason, "incomplete_question"))
         if present or not question.evidence:
-            kept.append(replace(question, evidence=present))
+            kept.append(replace(question, evidence=present, candidates=candidates))
     return kept, problems
 
 
@@ -122,6 +129,7 @@ def _parse_question(record: dict[str, Any], allow_unanswerable: bool, images: Qu
         group=read_name(record, "group"),
         split=_SPLITS[split],
         images=_keep_images(record, images),
+        candidates=_parse_candidates(record),
     )
 
 
@@ -145,6 +153,15 @@ def _parse_evidence(record: dict[str, Any], may_be_empty: bool) -> tuple[Evidenc
             f"column {name!r}: got no evidence page, expected at least one. Take such questions with --corpus.allow-unanswerable."
         )
     return tuple(dict.fromkeys(parse_location(location, name) for location in locations))
+
+
+def _parse_candidates(record: dict[str, Any]) -> tuple[Evidence, ...]:
+    locations = [] if record.get(_CANDIDATE_COLUMN) is None else record[_CANDIDATE_COLUMN]
+    if not isinstance(locations, list):
+        raise DataError(
+            f"column {_CANDIDATE_COLUMN!r}: got {locations!r:.80} ({type(locations).__name__}), expected a list of pages"
+        )
+    return tuple(dict.fromkeys(parse_location(location, _CANDIDATE_COLUMN) for location in locations))
 
 
 def parse_location(location: Any, name: str) -> Evidence:

@@ -21,12 +21,13 @@ def compute_result(trajectory: Trajectory) -> QuestionResult:
             f"question {trajectory.question_id!r}: its trajectory has no evidence page, expected at least one. "
             "Evaluate questions with known pages only."
         )
-    searches = [] if trajectory.error else [turn for turn in trajectory.turns if turn.action is ActionKind.SEARCH]
-    falls_back = trajectory.query_mode == "expand" and not searches and not trajectory.error
+    searches = _list_searches(trajectory)
+    starts_ranked = trajectory.query_mode == "expand" or trajectory.task == "rerank"
+    falls_back = starts_ranked and not searches and not trajectory.error
     ranks = [trajectory.question_rank] if falls_back else [turn.evidence_rank for turn in searches]
-    rankings = [trajectory.question_hits] if falls_back else _list_rankings(trajectory)
+    rankings = [trajectory.question_hits] if falls_back else _list_rankings(trajectory, searches)
     first_ranking = (trajectory.question_hits if falls_back else searches[0].hits) if ranks else ()
-    success = _find_success(trajectory.turns, trajectory.top_k)
+    success = _find_success(trajectory.turns, searches, trajectory.top_k)
     if falls_back and is_within(trajectory.question_rank, trajectory.top_k):
         success = max(1, len(trajectory.turns))
     sequence = build_page_sequence(rankings, trajectory.top_k)
@@ -87,11 +88,19 @@ def _list_evidence_ranks(ranking: Sequence[Hit], evidence: Collection[Evidence])
     return tuple(hit.rank for hit in ranking if Evidence(hit.file, hit.page_number) in pages)
 
 
-def _list_rankings(trajectory: Trajectory) -> list[tuple[Hit, ...]]:
-    """The ranking of each turn, empty for one that did not search; none of a rollout that failed."""
+def _list_searches(trajectory: Trajectory) -> list[Turn]:
+    """The turns whose rankings count: all that search, and of a list that was put in order window by window the last; none of a
+    rollout that failed.
+    """
+    searches = [] if trajectory.error else [turn for turn in trajectory.turns if turn.action is ActionKind.SEARCH]
+    return searches[-1:] if trajectory.task == "rerank" else searches
+
+
+def _list_rankings(trajectory: Trajectory, searches: Sequence[Turn]) -> list[tuple[Hit, ...]]:
+    """The ranking of each turn, empty for one whose ranking does not count; none of a rollout that failed."""
     if trajectory.error:
         return []
-    return [turn.hits if turn.action is ActionKind.SEARCH else () for turn in trajectory.turns]
+    return [turn.hits if turn in searches else () for turn in trajectory.turns]
 
 
 def _sum_choosing(turns: Sequence[Turn]) -> float | None:
@@ -109,9 +118,9 @@ def _sum_tools(turns: Sequence[Turn]) -> tuple[ToolUse, ...]:
     )
 
 
-def _find_success(turns: Sequence[Turn], top_k: int) -> int | None:
+def _find_success(turns: Sequence[Turn], searches: Sequence[Turn], top_k: int) -> int | None:
     for position, turn in enumerate(turns, start=1):
-        if turn.action is ActionKind.SEARCH and turn.evidence_rank is not None and turn.evidence_rank <= top_k:
+        if turn in searches and turn.evidence_rank is not None and turn.evidence_rank <= top_k:
             return position
     return None
 

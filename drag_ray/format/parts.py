@@ -65,8 +65,8 @@ def format_part(job: FormatJob, part_name: str) -> FormattedPart:
             table = job.layout.apply(clean.filter(pl.col("side") == side), row_format.schema, shown)
             num_set_aside[name] -= table.num_rows
             encoded[name, side] = encode_rows(table)
-    searches = part.take(proposed=job.config.proposed, hinted=job.config.hinted).searches
-    return FormattedPart(encoded, num_set_aside, searches.height, searches.filter(is_target(job.config)).height)
+    scored = part.take(proposed=job.config.proposed, hinted=job.config.hinted).turns.filter("is_scored")
+    return FormattedPart(encoded, num_set_aside, scored.height, scored.filter(is_target(job.config)).height)
 
 
 def check_part(job: FormatJob, part_name: str, places: dict[Path, range]) -> int:

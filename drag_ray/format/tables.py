@@ -32,9 +32,9 @@ class ScoredPart:
 
         That reply has the baseline `question`: in the mode `expand` it adds nothing, otherwise it repeats the question.
         """
-        openings = self.turns.filter(pl.col("step") == 1, "knows_question").unique(
-            ["question_id", "state"], keep="first", maintain_order=True
-        )
+        # A list of candidates has no reply that is the question.
+        is_asked = (pl.col("step") == 1) & pl.col("knows_question") & (pl.col("task") == "find_page")
+        openings = self.turns.filter(is_asked).unique(["question_id", "state"], keep="first", maintain_order=True)
         query = pl.when(pl.col("query_mode") == "expand").then(pl.lit("")).otherwise("question")
         asked = openings.with_columns(
             action=pl.lit(ActionKind.SEARCH.value),

@@ -26,7 +26,10 @@ def turn_reward(config: ProcessConfig) -> pl.Expr:
     A later search can leave it at the best before it, so that one which finds less costs no more than one which finds as much.
     A call of a tool is worth nothing by itself: what it finds shows in the searches after it. Reads the columns action, is_unfit
     (unreadable, cut, or a search or a call where the answer was asked for), is_later_search,
-    improvement, query and answer_reward (of the trajectory).
+    improvement, query, answer_reward (of the trajectory), task and change.
+
+    In the task `rerank` each window is worth what it changes in the utility of the list, a loss too, and costs nothing: it is not
+    the policy that decides to order it. In the task `answer` the answer is all that counts.
     """
     action, improvement = pl.col("action"), pl.col("improvement")
     later = improvement.clip(0.0) - config.search_cost
@@ -35,6 +38,12 @@ def turn_reward(config: ProcessConfig) -> pl.Expr:
     return (
         pl.when("is_unfit")
         .then(-config.invalid_cost)
+        .when(pl.col("task") == "rerank")
+        .then("change")
+        .when((pl.col("task") == "answer") & (action == ActionKind.ANSWER.value))
+        .then("answer_reward")
+        .when(pl.col("task") == "answer")
+        .then(0.0)
         .when(action == ActionKind.SEARCH.value)
         .then(search)
         .when(action == ActionKind.ANSWER.value)

@@ -38,7 +38,7 @@ def count_part(turns: pl.DataFrame, trajectories: pl.DataFrame) -> Counter[Any]:
     valid = trajectories.filter("valid")
     searches = turns.filter(pl.col("action") == ActionKind.SEARCH.value)
     calls = turns.filter(pl.col("action") == ActionKind.TOOL.value)
-    wins = searches.filter(pl.col("gain") > 0)
+    wins = turns.filter("is_scored", pl.col("gain") > 0)
     first = searches.filter(pl.col("step") == 1, ~pl.col("has_error"))
     sums: dict[str, Any] = {
         "sum_cumulative_effort": trajectories["cumulative_effort"].sum(),

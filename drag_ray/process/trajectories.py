@@ -20,7 +20,7 @@ TRAIN_SPLIT = "train"
 _COLUMNS = (
     *("id", "question_id", "question", "evidence", "answers", "category", "group", "split", "sample_index", "preset"),
     *("messages", "protocol", "stop_reason", "final_answer", "top_k", "depth", "error", "hinted"),
-    *("query_mode", "question_rank", "question_hits.list.element.rank", "baseline", "prompt_set", "tools"),
+    *("query_mode", "question_rank", "question_hits.list.element.rank", "baseline", "prompt_set", "tools", "task"),
 )
 # The tokens of prompts and the pages of the hits make most of a file's bytes; of the hits only the number is needed here.
 _TURN_COLUMNS = (
@@ -146,7 +146,8 @@ def select_trajectories(records: pl.DataFrame, top_k: int = 0) -> TrainingTrajec
     unique = ordered.unique("trajectory_id", keep="first", maintain_order=True)
     finished = unique.filter(~failed)
     train = finished.filter(pl.col("split") == TRAIN_SPLIT)
-    answerable = train.filter(pl.col("evidence").list.len() > 0)
+    by_answer = (pl.col("task") == "answer") & (pl.col("answers").list.len() > 0)
+    answerable = train.filter((pl.col("evidence").list.len() > 0) | by_answer)
     fitting = _add_conversations(answerable)
     left_out = Counter(
         repeated_records=records.height - unique.height,

@@ -2,6 +2,7 @@
 
 import polars as pl
 
+from drag_ray.agent.answers import RIGHT_ANLS
 from drag_ray.agent.degeneration import to_query_key
 from drag_ray.agent.scores import rank_score, utility
 from drag_ray.process.config import ProcessConfig
@@ -13,7 +14,7 @@ from drag_ray.types import ActionKind
 
 _TRAJECTORY_COLUMNS = (
     *("question_id", "question", "trajectory_id", "sample_index", "preset", "hinted", "protocol", "top_k", "depth"),
-    *("query_mode", "question_rank", "knows_question", "baseline", "prompt_set"),
+    *("query_mode", "question_rank", "knows_question", "baseline", "prompt_set", "task"),
 )
 _TURN_COLUMNS = (
     *("step", "action", "query", "reasoning", "num_prompt_messages", "num_hits", "evidence_rank", "finish_reason"),
@@ -27,23 +28,30 @@ def explode_turns(trajectories: pl.DataFrame, config: ProcessConfig) -> pl.DataF
     Columns: those of the trajectory (`_TRAJECTORY_COLUMNS`), step (1-based turn), action, query, query_key (the query without
     differences of spacing), reasoning, reply (what the model wrote, word for word), completion_token_ids and completion_logprobs
     (the same in the tokens that it drew; none for trajectories from elsewhere), tool (that was called) and tool_s,
-    num_prompt_messages, state (a fingerprint of those messages), num_hits, evidence_rank, rank_score, found (evidence within
-    top_k), has_error (the search or the tool itself failed), is_truncated (the reply was cut at its token limit), is_late (a
-    search or a call where the answer was asked for), is_repeated (the trajectory asked the same before), drop_reason (why nothing
-    should be trained on the reply, empty if it is fine), utility (of a search's rank, to depth), gain (of a search: its
-    utility above the question's), improvement (of a search: its utility above the highest before, the question's among
-    them) and reward (see `rewards`).
+    num_prompt_messages, state (a fingerprint of those messages), num_hits, evidence_rank, rank_score, is_scored (what its task is
+    measured by: a search, or the answer), found (evidence within top_k, or the right answer), has_error (the search or the tool
+    itself failed), is_truncated (the reply was cut at its token limit), is_late (a search or a call where the answer was asked
+    for), is_repeated (the trajectory asked the same before), drop_reason (why nothing should be trained on the reply, empty if it
+    is fine), utility (of a search's rank, to depth; of an answer that is scored its ANLS*), gain (of a search: its utility above
+    the question's; of an answer all of it), improvement (its utility above the highest before, the question's among them) and
+    reward (see `rewards`).
     """
     action = pl.col("action")
     is_search = action == ActionKind.SEARCH.value
     is_tool = action == ActionKind.TOOL.value
-    asked = utility(pl.col("question_rank"), pl.col("depth"))
+    wants_answer = pl.col("task") == "answer"
+    is_scored = pl.when(wants_answer).then(action == ActionKind.ANSWER.value).otherwise(is_search)
+    asked = pl.when(wants_answer).then(0.0).otherwise(utility(pl.col("question_rank"), pl.col("depth")))
     before = pl.col("utility").cum_max().shift().over("trajectory_id")
+    latest = pl.when(is_search).then("utility").shift().forward_fill().over("trajectory_id")
     turns = (
         _list_turns(trajectories.lazy())
         .with_columns(
             rank_score=rank_score(pl.col("evidence_rank"), pl.col("top_k")),
-            utility=pl.when(is_search & ~pl.col("has_error"))
+            is_scored=is_scored,
+            utility=pl.when(is_scored & wants_answer)
+            .then("answer_reward")
+            .when(is_scored & ~pl.col("has_error"))
             .then(utility(pl.col("evidence_rank"), pl.col("depth")))
             .otherwise(0.0),
             is_truncated=pl.col("finish_reason") == "length",
@@ -51,24 +59,28 @@ def explode_turns(trajectories: pl.DataFrame, config: ProcessConfig) -> pl.DataF
             is_late=(is_search | is_tool) & pl.col("is_last"),
         )
         .with_columns(
-            found=is_search & (pl.col("rank_score") > 0) & ~pl.col("has_error"),
+            found=pl.when(wants_answer)
+            .then(is_scored & (pl.col("answer_reward") >= RIGHT_ANLS))
+            .otherwise(is_search & (pl.col("rank_score") > 0) & ~pl.col("has_error")),
             is_repeated=is_search & ~pl.struct("trajectory_id", "action", "query_key").is_first_distinct(),
             is_unfit=(action == ActionKind.INVALID.value) | pl.col("is_truncated") | pl.col("is_late"),
-            gain=pl.when(is_search).then(pl.col("utility") - asked).otherwise(0.0),
-            improvement=pl.when(is_search)
+            gain=pl.when(is_scored).then(pl.col("utility") - asked).otherwise(0.0),
+            improvement=pl.when(is_scored)
             .then(pl.col("utility") - pl.max_horizontal(asked, before.fill_null(0.0)))
             .otherwise(0.0),
+            change=pl.when(is_search).then(pl.col("utility") - latest.fill_null(asked)).otherwise(0.0),
         )
         .with_columns(reward=turn_reward(config))
         .collect()
     )
-    unneeded = ("evidence_files", "answers", "answer_reward", "finish_reason", "is_last", "is_unfit", "is_later_search")
+    unneeded = ("evidence_files", "answers", "answer_reward", "finish_reason", "is_last", "is_unfit", "is_later_search", "change")
     return add_drop_reasons(turns, config.filters).drop(unneeded)
 
 
 def _list_turns(trajectories: pl.LazyFrame) -> pl.LazyFrame:
     """The recorded turns, a row each, with what is known of their trajectories."""
     turn = pl.col("turns").struct
+    is_answer = (pl.col("task") == "answer") & (turn.field("action") == ActionKind.ANSWER.value)
     return (
         trajectories.with_columns(evidence_files=pl.col("evidence").list.eval(pl.element().struct.field("file")))
         .explode("turns", "states", "are_last", "replies", empty_as_null=False)
@@ -81,7 +93,7 @@ def _list_turns(trajectories: pl.LazyFrame) -> pl.LazyFrame:
             reply="replies",
             state="states",
             is_last="are_last",
-            query_key=to_query_key(turn.field("query")),
+            query_key=to_query_key(pl.when(is_answer).then("final_answer").otherwise(turn.field("query"))),
             has_error=(turn.field("error") != "") | (turn.field("tool_error") != ""),
         )
     )
@@ -134,14 +146,14 @@ def _summarise_turns(turns: pl.LazyFrame) -> pl.LazyFrame:
 
 def _summarise_searches(turns: pl.LazyFrame) -> pl.LazyFrame:
     """The searches that ran: how many, the first that succeeded and the best."""
-    found = pl.col("found")
-    # The highest rank score is that of the lowest rank; a trajectory's rows are in the order of its steps.
-    best = pl.col("evidence_rank").filter(found).arg_min()
+    found, is_search = pl.col("found"), pl.col("action") == ActionKind.SEARCH.value
+    # A trajectory's rows are in the order of its steps.
+    best = pl.col("utility").filter(found).arg_max()
     return (
-        turns.filter(pl.col("action") == ActionKind.SEARCH.value, ~pl.col("has_error"))
+        turns.filter(is_search | pl.col("is_scored"), ~pl.col("has_error"))
         .group_by("trajectory_id", maintain_order=True)
         .agg(
-            num_searches=pl.len(),
+            num_searches=is_search.sum(),
             first_success_step=pl.col("step").filter(found).first(),
             first_position=found.arg_true().first(),
             first_rank=pl.col("evidence_rank").filter(found).first(),

@@ -8,6 +8,7 @@ from itertools import groupby
 from typing import NamedTuple
 
 from drag_ray.agent.action import collapse_spaces
+from drag_ray.agent.answers import RIGHT_ANLS, compute_anls
 from drag_ray.agent.task import RolloutTask, compute_rollout_id, compute_seed
 from drag_ray.types import Question, Trajectory
 
@@ -133,10 +134,13 @@ def list_successes(trajectory: Trajectory) -> Successes:
     """What came of a rollout, whose queries are told apart as `process` does: those that won.
 
     A query wins that finds evidence at a better rank than the question itself, or at the first as well. Where the question was
-    not searched it wins with evidence within top_k.
+    not searched it wins with evidence within top_k. In the task `answer` it is the right answer that wins.
     """
     if trajectory.error:
         return None
+    if trajectory.task == "answer":
+        is_right = compute_anls(trajectory.final_answer, trajectory.answers) >= RIGHT_ANLS
+        return frozenset([collapse_spaces(trajectory.final_answer)] if is_right else [])
     bar = find_bar(trajectory.top_k, bool(trajectory.question_hits), trajectory.question_rank)
     return pick_wins(((turn.query, turn.evidence_rank) for turn in trajectory.turns), bar)
 

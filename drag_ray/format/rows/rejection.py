@@ -27,11 +27,10 @@ from drag_ray.types import ActionKind
 def build_rows(part: ScoredPart, config: FormatConfig) -> pl.DataFrame:
     """One row for each of a question's best trajectories that beat it and whose queries differ."""
     is_learned = pl.col("drop_reason").is_in(["", *(name for name in FILTERS if load_filter(name).drops_repeats)])
-    is_search = pl.col("action") == ActionKind.SEARCH.value
     replies = part.turns.group_by("trajectory_id", maintain_order=True).agg(
-        queries=pl.col("query_key").filter(is_search),
+        queries=pl.col("query_key").filter("is_scored"),
         train_turns=is_learned & (pl.col("action") != ActionKind.INVALID.value),
-        score=pl.col("gain").filter(is_search & is_learned).max(),
+        score=pl.col("gain").filter(pl.col("is_scored") & is_learned).max(),
         last_prompt=pl.col("num_prompt_messages").last(),
     )
     successes = (

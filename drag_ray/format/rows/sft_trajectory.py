@@ -7,7 +7,8 @@
 
 `train_turns` has a value for each assistant message from `num_prompt_messages` on: true for the searches that found more than
 the question and all searches before, and for the calls of tools that worked, on which they rest; false for the other searches and
-for replies that asked for nothing.  The conversation is as it was recorded.
+for replies that asked for nothing.  In the task `answer` it is the answer that has to be right, and the searches before it are
+such calls.  The conversation is as it was recorded.
 """
 
 import polars as pl
@@ -28,13 +29,16 @@ def build_rows(part: ScoredPart, config: FormatConfig) -> pl.DataFrame:
     The best search of a trajectory is the one with the highest gain, the earliest of equals.
     """
     is_learned = is_improvement(config)
+    is_step = (pl.col("action") == ActionKind.TOOL.value) | (
+        (pl.col("task") == "answer") & (pl.col("action") == ActionKind.SEARCH.value)
+    )
     best = pl.struct("gain", "rank_score", "step", "query_key", "num_prompt_messages", "evidence_rank").filter(is_learned)
     outcomes = (
         part.turns.group_by("question_id", "trajectory_id", maintain_order=True)
         .agg(
             pl.col("sample_index").first(),
             best.get(pl.col("gain").filter(is_learned).arg_max(), null_on_oob=True).alias("best"),
-            train_turns=is_learned | (is_usable() & (pl.col("action") == ActionKind.TOOL.value)),
+            train_turns=is_learned | (is_usable() & is_step),
             steps=pl.col("step"),
         )
         .filter(pl.col("best").is_not_null())

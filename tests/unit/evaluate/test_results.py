@@ -5,7 +5,17 @@ import time
 
 import ir_measures
 import pytest
-from factories import EVIDENCE, build_answer, build_call, build_hits, build_question, build_search, build_trajectory, build_turn
+from factories import (
+    EVIDENCE,
+    asked_at,
+    build_answer,
+    build_call,
+    build_hits,
+    build_question,
+    build_search,
+    build_trajectory,
+    build_turn,
+)
 
 from drag_ray.errors import DataError
 from drag_ray.evaluate.measures import build_measures
@@ -217,3 +227,15 @@ def test_what_the_question_finds_is_known_from_any_policy_that_searched_it():
     results = compute_results({"broken": broken, "base": base}, questions)
     assert find_question_ranks(results) == [4, None, 2]
     assert find_question_ranks({"broken": results["broken"]}) is None
+
+
+def test_of_a_list_that_was_ordered_window_by_window_the_last_order_counts() -> None:
+    ordered = build_trajectory(build_search("[1, 2]", 5), build_search("[2, 1]", 2), **asked_at(7), task="rerank")
+    result = compute_result(ordered)
+    assert (result.first_search_rank, result.best_rank, result.sequence_rank, result.question_rank) == (2, 2, 2, 7)
+    assert (result.iterations_to_success, result.num_searches, result.evidence_ranks) == (2, 2, (2,))
+
+
+def test_a_list_whose_order_nobody_could_read_stays_as_it_was() -> None:
+    result = compute_result(build_trajectory(build_turn(), **asked_at(3), task="rerank"))
+    assert (result.falls_back, result.first_search_rank, result.is_first_hit) == (True, 3, True)

@@ -1,0 +1,88 @@
+"""What a task declares, and what one rollout of it is to the loop."""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+from drag_ray.agent import tasks
+from drag_ray.agent.choice import Choice
+from drag_ray.agent.config import AgentConfig
+from drag_ray.agent.environment import SearchEnvironment, SearchResult
+from drag_ray.agent.prompts import Prompts
+from drag_ray.agent.shown_images import Content
+from drag_ray.engine.generate import Message
+from drag_ray.types import Question, Turn
+from drag_ray.variants import load_variant
+
+NameImage = Callable[[str], str]
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What the rollouts of one policy share. `max_turns` are the replies that one may take, unless its task says otherwise."""
+
+    config: AgentConfig
+    prompts: Prompts
+    environment: SearchEnvironment
+    max_turns: int
+
+
+class Episode(Protocol):
+    """One rollout as its task sees it. It is told of every reply in turn."""
+
+    max_turns: int
+    """replies that it may take"""
+    asks_for_answer: bool
+    """whether the last of several replies is asked for the answer"""
+
+    def open(self, prompts: Prompts) -> list[Message]:
+        """The conversation before the first reply, in the words of these prompts."""
+        ...
+
+    async def search(self, query: str, choice: Choice | None, name_image: NameImage | None) -> tuple[SearchResult, Content]:
+        """What a reply with a query leads to, and what the policy is told of it.
+
+        Args:
+            query: what it wrote.
+            choice: the reply, where it was chosen of several.
+            name_image: gives a picture, by its key, the name that tools know it by; None where no tool takes pictures.
+        """
+        ...
+
+    def remind(self, problem: str) -> Content:
+        """What is told of a reply that cannot be read."""
+        ...
+
+    def is_complete(self, turn: Turn) -> bool:
+        """Whether the task is done with this turn."""
+        ...
+
+
+@dataclass(frozen=True)
+class Task:
+    """What a module of `tasks` declares as its TASK.
+
+    Attributes:
+        summary: what is asked of the policy, for the option's text.
+        scored_by: what success and reward are computed from: the ranks of the evidence, or the answer.
+        protocol: how its replies are written; empty for `agent.protocol`.
+        ask: the ranking that rollouts of a question begin with and are measured against.
+        begin: a rollout, from that ranking.
+        choose_instructions: the first paragraph of the system prompt.
+        choose_wanted: what a reply is to hold, as `ActionProtocol.instructions` takes it.
+        check: raises ValueError where the agent's options do not fit it.
+    """
+
+    summary: str
+    scored_by: Literal["ranking", "answer"]
+    ask: Callable[[Setting, Question], Awaitable[SearchResult]]
+    begin: Callable[[Setting, Question, SearchResult], Awaitable[Episode]]
+    choose_instructions: Callable[[AgentConfig], str]
+    choose_wanted: Callable[[AgentConfig], str]
+    check: Callable[[AgentConfig], None]
+    protocol: str = ""
+
+
+def load_task(name: str) -> Task:
+    """The task of a name."""
+    return load_variant(tasks, name).TASK

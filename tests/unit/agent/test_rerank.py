@@ -1,0 +1,108 @@
+"""Rollouts of the task rerank, against a scripted engine and a real index."""
+
+import asyncio
+import json
+
+import pytest
+from factories import build_question
+from rollout_cases import script
+
+from drag_ray.agent.config import AgentConfig
+from drag_ray.agent.environment import SearchEnvironment
+from drag_ray.agent.rollout import Rollouts
+from drag_ray.agent.task import Policy, RolloutTask
+from drag_ray.config import load
+from drag_ray.engine.scripted import ScriptedEngine
+from drag_ray.errors import ConfigError
+from drag_ray.run_config import RunConfig
+from drag_ray.types import ActionKind, Evidence, Question, StopReason, Trajectory
+
+CANDIDATES = (Evidence("a.pdf", 1), Evidence("c.pdf", 1), Evidence("b.pdf", 2))
+QUESTION = build_question(question="rotor", evidence=(Evidence("b.pdf", 2),), candidates=CANDIDATES)
+PAIRS = {"candidates": 3, "window": 2, "step": 1}
+
+
+def order(engine: ScriptedEngine, environment: SearchEnvironment, question: Question = QUESTION, **rerank: int) -> Trajectory:
+    config = AgentConfig(task="rerank", top_k=1, rerank={"candidates": 10, **rerank})  # type: ignore[arg-type]
+    return asyncio.run(Rollouts(config, Policy("model"), engine, environment, "index").run(RolloutTask(question, 0, "greedy", 7)))
+
+
+def list_files(trajectory: Trajectory) -> list[str]:
+    return ["".join(hit.file[0] for hit in turn.hits) for turn in trajectory.turns]
+
+
+def test_a_list_is_one_rollout_and_its_windows_are_turns(environment: SearchEnvironment) -> None:
+    engine = ScriptedEngine(script("<think>2 has a speed</think><answer>[2, 1]</answer>", "<answer>[2]</answer>"))
+    trajectory = order(engine, environment, **PAIRS)
+    assert list_files(trajectory) == ["abc", "bac"]
+    assert [turn.evidence_rank for turn in trajectory.turns] == [2, 1]
+    assert [turn.query for turn in trajectory.turns] == ["[2, 1]", "[2]"]
+    assert (trajectory.question_rank, trajectory.task, trajectory.protocol) == (3, "rerank", "ranking")
+    assert (trajectory.stop_reason, trajectory.error, trajectory.query_mode) == (StopReason.ANSWER, "", "rewrite")
+    assert [hit.rank for hit in trajectory.turns[-1].hits] == [1, 2, 3]
+
+
+def test_the_policy_sees_a_window_with_numbers_and_no_names(environment: SearchEnvironment) -> None:
+    engine = ScriptedEngine(script("<answer>[2, 1]</answer>", "<answer>[1, 2]</answer>"))
+    trajectory = order(engine, environment, **PAIRS)
+    shown = [request.messages[-1]["content"] for request in engine.requests]
+    speed = "rotor speed limit is 340 rpm in flight on the whole"
+    assert shown == [
+        f"Query: rotor\n\nCandidates:\n\n(1) fuel\n\n(2) {speed}",
+        f"Query: rotor\n\nCandidates:\n\n(1) rotor rotor rotor blade\n\n(2) {speed}",
+    ]
+    assert ".pdf" not in trajectory.messages
+    assert json.loads(trajectory.messages)[-1]["role"] == "assistant"
+    assert "<answer>[3, 1, 2]</answer>" in engine.requests[0].messages[0]["content"]
+
+
+def test_a_reply_that_cannot_be_read_leaves_the_order_and_the_next_window_follows(environment: SearchEnvironment) -> None:
+    engine = ScriptedEngine(script("the second", "<answer>[2, 1]</answer>"))
+    trajectory = order(engine, environment, **PAIRS)
+    assert [turn.action for turn in trajectory.turns] == [ActionKind.INVALID, ActionKind.SEARCH]
+    assert list_files(trajectory) == ["", "cab"]
+    told = engine.requests[1].messages[-1]["content"]
+    assert told.startswith("That reply could not be read: no <answer> in the reply.")
+    assert "(2) fuel" in told
+
+
+def test_in_one_go_all_candidates_are_one_window(environment: SearchEnvironment) -> None:
+    trajectory = order(ScriptedEngine(script("<answer>[3, 3, 9, 0, 2]</answer>")), environment)
+    assert list_files(trajectory) == ["bca"]
+
+
+def test_candidates_beyond_the_first_stay_behind(environment: SearchEnvironment) -> None:
+    trajectory = order(ScriptedEngine(script("<answer>[2, 1]</answer>")), environment, candidates=2)
+    assert list_files(trajectory) == ["cab"]
+
+
+def test_without_candidates_what_the_index_finds_is_ordered(environment: SearchEnvironment) -> None:
+    question = build_question(question="rotor", evidence=(Evidence("b.pdf", 2),))
+    trajectory = order(ScriptedEngine(script("<answer>[2, 1]</answer>")), environment, question)
+    assert [hit.file for hit in trajectory.question_hits] == ["a.pdf", "b.pdf"]
+    assert (trajectory.question_rank, list_files(trajectory)) == (2, ["ba"])
+
+
+def test_a_list_with_nothing_to_order_still_ends(environment: SearchEnvironment) -> None:
+    question = build_question(question="zebra", evidence=(Evidence("b.pdf", 2),))
+    trajectory = order(ScriptedEngine(script("<answer>[1]</answer>")), environment, question)
+    assert (list_files(trajectory), trajectory.error) == ([""], "")
+
+
+def test_a_candidate_that_the_index_lacks_is_an_error_of_the_rollout(environment: SearchEnvironment) -> None:
+    question = build_question(candidates=(Evidence("nowhere.pdf", 1), Evidence("a.pdf", 1)))
+    trajectory = order(ScriptedEngine(script()), environment, question)
+    assert trajectory.stop_reason is StopReason.ERROR
+    assert "nowhere.pdf" in trajectory.error
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        (["--agent.depth", "20"], r"depth 20 is below rerank\.candidates 50"),
+        (["--agent.depth", "50", "--agent.rerank.step", "20"], r"step is 20, which must be less than window"),
+    ],
+)
+def test_options_that_do_not_fit_are_refused_before_anything_runs(options: list[str], problem: str) -> None:
+    with pytest.raises(ConfigError, match=problem):
+        load(RunConfig, ["--agent.task", "rerank", *options])

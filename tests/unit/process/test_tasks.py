@@ -1,0 +1,95 @@
+"""Turns of the tasks rerank and answer, as they are scored and become rows."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+from factories import asked_at, build_answer, build_call, build_question, build_search, build_trajectory, build_turn
+
+from drag_ray import schemas
+from drag_ray.format.config import FormatConfig
+from drag_ray.format.rows import dpo, rejection, rl_steps, sft_trajectory
+from drag_ray.format.tables import ScoredPart
+from drag_ray.process.config import ProcessConfig
+from drag_ray.process.statistics import count_part
+from drag_ray.process.trajectories import read_records, select_trajectories
+from drag_ray.process.turns import explode_turns, summarise_trajectories
+from drag_ray.types import Trajectory, Turn
+
+
+@pytest.fixture
+def process(tmp_path: Path):
+    def process_records(*records: Trajectory, **options: Any) -> ScoredPart:
+        pq.write_table(schemas.to_table(records, schemas.TRAJECTORIES), tmp_path / "part.parquet")
+        config = ProcessConfig(**options)
+        frame = select_trajectories(read_records([tmp_path / "part.parquet"]), config.top_k).frame
+        turns = explode_turns(frame, config)
+        return ScoredPart(turns, summarise_trajectories(frame, turns))
+
+    return process_records
+
+
+def build_order(order: str, evidence_rank: int | None) -> Turn:
+    return build_search(order, evidence_rank, raw_text=f"<answer>{order}</answer>")
+
+
+def build_list(*turns: Turn, **fields: Any) -> Trajectory:
+    return build_trajectory(*turns, **{**asked_at(7), "task": "rerank", "protocol": "ranking", **fields})
+
+
+# 1 / log2(1 + rank): 1/3 at 7, .5 at 3, .43068 at 4, 1 at 1.
+def test_a_window_is_worth_what_it_changes_in_the_list(process) -> None:
+    part = process(build_list(build_order("[2, 1]", 3), build_order("[1, 2]", 4), build_turn(), build_order("[4, 1]", 1)))
+    assert part.turns["reward"].to_list() == pytest.approx([1 / 6, 0.43068 - 0.5, -0.2, 1 - 0.43068], abs=1e-4)
+    assert part.turns["gain"].to_list() == pytest.approx([1 / 6, 0.43068 - 1 / 3, 0, 2 / 3], abs=1e-4)
+    assert part.trajectories["reward"].to_list() == pytest.approx([2 / 3 - 0.2], abs=1e-4)
+    assert part.trajectories["best_rank"].to_list() == [1]
+
+
+def test_lists_become_conversations_pairs_and_steps(process) -> None:
+    good = build_list(build_order("[2, 1]", 3), build_order("[3, 1]", 1))
+    bad = build_list(build_order("[1, 2]", 7), build_order("[1, 3]", 7), sample_index=1)
+    part = process(good, bad)
+    rows = sft_trajectory.build_rows(part, FormatConfig()).to_dicts()
+    assert [(row["train_turns"], row["messages"][-1]["content"]) for row in rows] == [([True, True], "<answer>[3, 1]</answer>")]
+    pairs = dpo.build_rows(part, FormatConfig(include_reasoning=False)).to_dicts()
+    assert [(pair["chosen"][0]["content"], pair["rejected"][0]["content"]) for pair in pairs] == [
+        ("<answer>[2, 1]</answer>", "<answer>[1, 2]</answer>")
+    ]
+    assert len(rejection.build_rows(part, FormatConfig())) == 1
+    steps = rl_steps.build_rows(part, FormatConfig())
+    assert steps["advantage"].to_list()[:2] == pytest.approx([1 / 12, 1 / 4], abs=1e-4)
+
+
+def build_answered(*turns: Turn, **fields: Any) -> Trajectory:
+    question = build_question(evidence=(), answers=("340 rpm",))
+    return build_trajectory(*turns, question=question, **{"task": "answer", "tools": json.dumps([]), **fields})
+
+
+def test_the_answer_is_what_counts_whatever_was_found(process) -> None:
+    right = build_answered(build_search("rotor"), build_call(), build_answer("340 rpm"))
+    wrong = build_answered(build_search("rotor"), build_answer("fuel"), sample_index=1)
+    part = process(right, wrong)
+    assert part.turns["reward"].to_list() == [0.0, 0.0, 1.0, 0.0, 0.0]
+    assert part.turns["found"].to_list() == [False, False, True, False, False]
+    assert part.trajectories["valid"].to_list() == [True, False]
+    assert part.trajectories["num_searches"].to_list() == [1, 1]
+    counts = count_part(part.turns, part.trajectories)
+    assert (counts["valid"], counts["questions_with_win"]) == (1, 1)
+
+
+def test_only_conversations_with_a_right_answer_are_learned_with_their_calls(process) -> None:
+    right = build_answered(build_search("rotor"), build_call(), build_turn(), build_answer("340 rpm"))
+    wrong = build_answered(build_search("fuel"), build_answer("12"), sample_index=1)
+    part = process(right, wrong)
+    rows = sft_trajectory.build_rows(part, FormatConfig())
+    assert rows["train_turns"].to_list() == [[True, True, False, True]]
+    assert rows["messages"].to_list()[0][-1]["content"] == "<answer>340 rpm</answer>"
+    assert rejection.build_rows(part, FormatConfig())["train_turns"].to_list() == [[True, True, False, True]]
+
+
+def test_a_question_without_evidence_is_of_use_to_the_task_answer_alone(process) -> None:
+    part = process(build_answered(build_answer()), build_answered(build_answer(), task="find_page", sample_index=1))
+    assert part.trajectories["trajectory_id"].to_list() == ["q1-0"]
