@@ -15,7 +15,7 @@ _FAILED = 1
 EXTRAS = {
     "train": (
         *("ray", "torch", "transformers", "peft", "trl", "accelerate", "deepspeed", "datasets", "safetensors", "huggingface_hub"),
-        *("anls_star", "matplotlib", "gepa", "openai", "mcp", "httpx2", "opentelemetry", "pyseccomp", "trafilatura"),
+        *("anls_star", "matplotlib", "gepa", "openai", "mcp", "httpx2", "httpcore2", "opentelemetry", "pyseccomp", "trafilatura"),
     ),
     "serve": ("starlette",),
     "ocr": ("rapidocr", "cv2"),

@@ -9,7 +9,7 @@ from drag_ray.agent import tasks
 from drag_ray.agent.protocols.registry import PROTOCOLS, ProtocolName, get_protocol
 from drag_ray.agent.tasks import TaskName
 from drag_ray.config import BaseConfig
-from drag_ray.tools.config import McpServerConfig, PythonInterpreterConfig, ToolOptions
+from drag_ray.tools.config import McpServerConfig, PythonInterpreterConfig, ToolOptions, VisitConfig, WebSearchConfig
 from drag_ray.tools.registry import Toolset, find_source, load_toolset
 from drag_ray.variants import load_variant
 
@@ -98,6 +98,10 @@ class AgentConfig(BaseConfig):
     """characters that are shown of what a tool returns, from its beginning; pages of a search have page_chars"""
     python_interpreter: PythonInterpreterConfig = PythonInterpreterConfig()
     """limits of the tool of that name"""
+    visit: VisitConfig = VisitConfig()
+    """what the tool of that name may reach"""
+    web_search: WebSearchConfig = WebSearchConfig()
+    """the endpoint of the tool of that name"""
     max_tool_errors: int = Field(default=3, ge=0)
     """calls of tools that may fail one after the other before the rollout ends; 0: any number"""
     thinking: bool = True
@@ -138,7 +142,8 @@ class AgentConfig(BaseConfig):
         Raises:
             ConfigError: one of them cannot be had.
         """
-        return load_toolset(self.tools, self.tool_modules, self.mcp_servers, ToolOptions(self.python_interpreter))
+        options = ToolOptions(self.python_interpreter, self.visit, self.web_search)
+        return load_toolset(self.tools, self.tool_modules, self.mcp_servers, options)
 
     def list_tool_sources(self) -> list[Path]:
         """The files of the modules that declare the user's tools.

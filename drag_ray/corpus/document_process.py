@@ -44,14 +44,14 @@ class DocumentProcess:
     def read(self, span: Span, root: Path, reader: PageReader) -> tuple[list[Page], list[Problem]]:
         """`read_document`, and a problem where the document goes beyond a limit."""
         try:
-            return self._run(read_document, span, root, reader)
+            return self.run(read_document, span, root, reader)
         except DataError as error:
             return [], [Problem(span.name, str(error), "broken_file")]
 
     def count_pages(self, path: Path) -> int:
         """`count_pages`, and 1 where the document goes beyond a limit; reading it says what is wrong."""
         try:
-            return self._run(count_pages, path)
+            return self.run(count_pages, path)
         except DataError:
             return 1
 
@@ -62,7 +62,7 @@ class DocumentProcess:
             self._process.join()
             self._connection = None
 
-    def _run(self, function: Callable[..., Any], *args: Any) -> Any:
+    def run(self, function: Callable[..., Any], *args: Any) -> Any:
         """What a function returns in the process; what it raises passes through.
 
         Raises:

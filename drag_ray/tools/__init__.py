@@ -9,5 +9,7 @@ TOOLS = (
     "grep",
     "layout_parsing",
     "python_interpreter",
+    "visit",
+    "web_search",
 )
 """The tools that ship, as `agent.tools` names them."""

@@ -1,6 +1,7 @@
 """Options of tools: of those that ship, and of MCP servers."""
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from pydantic import Field, field_validator, model_validator
@@ -9,6 +10,15 @@ from pydantic_core import PydanticCustomError
 from drag_ray.config import SECRET_ERROR, BaseConfig
 
 _VARIABLE = r"[A-Za-z_][A-Za-z0-9_]{0,63}"
+_DOMAIN = r"[a-z0-9-]{1,63}(\.[a-z0-9-]{1,63})*"
+
+
+def _check_variables(names: Sequence[str]) -> None:
+    """Refuse what cannot be the name of an environment variable, without repeating it: it may be the secret."""
+    if not all(re.fullmatch(_VARIABLE, name) for name in names):
+        raise PydanticCustomError(
+            SECRET_ERROR, "expected the name of an environment variable, for example TOOLS_KEY, not what it holds"
+        )
 
 
 class McpServerConfig(BaseConfig):
@@ -29,11 +39,7 @@ class McpServerConfig(BaseConfig):
     @field_validator("key_variable", "environment")
     @classmethod
     def _are_names(cls, value: str | tuple[str, ...]) -> str | tuple[str, ...]:
-        for name in (value,) if isinstance(value, str) else value:
-            if name and not re.fullmatch(_VARIABLE, name):
-                raise PydanticCustomError(
-                    SECRET_ERROR, "expected the name of an environment variable, for example TOOLS_KEY, not what it holds"
-                )
+        _check_variables([name for name in ((value,) if isinstance(value, str) else value) if name])
         return value
 
     @model_validator(mode="after")
@@ -58,8 +64,77 @@ class PythonInterpreterConfig(BaseConfig):
     """calls that run at once in a process; more of them wait, in their own agent.tool_timeout_s"""
 
 
+class VisitConfig(BaseConfig):
+    """Which pages of the web a model may read, and what a call may take."""
+
+    allowed_domains: tuple[str, ...] = ()
+    """sites that may be visited, each with all below it, for example example.org; empty: every public one"""
+    refused_domains: tuple[str, ...] = ()
+    """sites that may not, each with all below it"""
+    ports: tuple[int, ...] = (80, 443)
+    """ports that are connected to"""
+    allow_private: bool = False
+    """whether addresses are visited that are not of the public internet, those of this machine and of metadata services of clouds
+    among them; with it a model reaches whatever this machine reaches"""
+    timeout_s: float = Field(default=20.0, gt=0, le=600)
+    """seconds of a call, from looking up the name to the last byte"""
+    max_mib: float = Field(default=5.0, gt=0, le=100)
+    """size of a page, as it comes and unpacked"""
+
+    @field_validator("allowed_domains", "refused_domains")
+    @classmethod
+    def _are_domains(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        for name in value:
+            if not re.fullmatch(_DOMAIN, name):
+                raise ValueError(f"{name!r} is no domain; give it as example.org, in lower case, other alphabets as xn--...")
+        return value
+
+
+class WebSearchConfig(BaseConfig):
+    """The endpoint that is asked, and where its answer in JSON says what."""
+
+    address: str = ""
+    """address of the endpoint, for example https://search.example.org/search?format=json&q={query}; {query} stands for what the
+    model looks for. It may be one of your own network. Redirects are not followed"""
+    query_field: str = ""
+    """where the query is sent as JSON (POST), the name of its field; the address then has no {query}"""
+    key_variable: str = ""
+    """name of the environment variable that holds the key, which every process that calls the tool must have; empty: none is
+    wanted. The key itself belongs in no option and in no file"""
+    key_header: str = Field(default="Authorization", pattern=r"^[A-Za-z0-9-]{1,64}$")
+    """header that carries the key; in Authorization it is a bearer token"""
+    results_field: str = "results"
+    """where the list of results stands, for example web.results"""
+    title_field: str = "title"
+    """of a result: its title"""
+    url_field: str = "url"
+    """its address"""
+    snippet_field: str = "content"
+    """its excerpt"""
+    num_results: int = Field(default=5, ge=1, le=50)
+    """results that are shown"""
+    timeout_s: float = Field(default=15.0, gt=0, le=600)
+    """seconds of a call"""
+
+    @field_validator("key_variable")
+    @classmethod
+    def _is_name(cls, value: str) -> str:
+        _check_variables([value] if value else [])
+        return value
+
+    @model_validator(mode="after")
+    def _can_be_asked(self) -> "WebSearchConfig":
+        if self.address and not self.address.startswith(("http://", "https://")):
+            raise ValueError("address: expected http:// or https://")
+        if self.address and ("{query}" in self.address) == bool(self.query_field):
+            raise ValueError("give either {query} in the address or the name of the field in query_field")
+        return self
+
+
 @dataclass(frozen=True)
 class ToolOptions:
     """The options of the tools that ship."""
 
     python_interpreter: PythonInterpreterConfig = field(default_factory=PythonInterpreterConfig)
+    visit: VisitConfig = field(default_factory=VisitConfig)
+    web_search: WebSearchConfig = field(default_factory=WebSearchConfig)

@@ -40,9 +40,13 @@ def write_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     return write
 
 
+NEEDY = ("python_interpreter", "web_search")
+"""Tools that need something beside this package; their own tests have it."""
+
+
 def test_all_tools_that_ship_can_be_had_together() -> None:
-    names = [function.name for function in load_toolset(tuple(name for name in TOOLS if name != "python_interpreter")).functions]
-    assert names == ["search_documents", "read_page", "grep", "layout_parsing"]
+    names = [function.name for function in load_toolset(tuple(name for name in TOOLS if name not in NEEDY)).functions]
+    assert names == ["search_documents", "read_page", "grep", "layout_parsing", "visit"]
 
 
 def test_a_model_of_the_default_agent_is_shown_what_it_always_was() -> None:
