@@ -72,6 +72,13 @@ def run(sections: ServeSections, inputs: Inputs, block: bool = True, start_ray: 
     return url
 
 
+def build(sections: ServeSections, inputs: Inputs) -> serve.Application:
+    """The application that `run` deploys, for who deploys it otherwise. Errors are those of `run` before Ray is asked."""
+    sections.check()
+    settings = sections.serve
+    return build_application(_build_app_settings(sections, inputs, read_key(settings)), settings, takes_gpus(settings.device))
+
+
 def _build_app_settings(sections: ServeSections, inputs: Inputs, key: str) -> AppSettings:
     """What the engines serve, once it is known to fit together."""
     settings, engine = sections.serve, sections.engine
