@@ -3,6 +3,7 @@
 What libraries do in their own code is out of its sight, but for where it is asked for.
 """
 
+import builtins
 import errno
 import io
 import os
@@ -46,7 +47,8 @@ class FileLayer:
             monkeypatch.setattr(os, name, self._wrap(f"os.{name}", getattr(os, name)))
         for name in _PARQUET_CALLS:
             monkeypatch.setattr(pq, name, self._wrap(name, getattr(pq, name)))
-        monkeypatch.setattr(io, "open", self._wrap_open(io.open))
+        for module in (io, builtins):
+            monkeypatch.setattr(module, "open", self._wrap_open(module.open))
         monkeypatch.setattr(pq, "write_table", self._wrap_write_table(pq.write_table))
 
     @contextmanager

@@ -13,6 +13,7 @@ from transformers import Trainer
 from drag_ray.errors import NotFiniteError
 from drag_ray.finetune.adapter_weights import find_not_finite
 from drag_ray.finetune.attention import CUDNN_BUG, uses_cudnn
+from drag_ray.finetune.checkpoints import saving
 
 _NAMES = "row_names"
 _MOST_NAMES = 64
@@ -75,10 +76,11 @@ class FiniteSteps(Trainer):
 
     def _save_checkpoint(self, model: Any, trial: Any) -> None:
         """Write a checkpoint; the callback that reports it is called for a good one alone."""
-        super()._save_checkpoint(model, trial)
         step = self.state.global_step
         checkpoint_dir = Path(self._get_output_dir(trial)) / f"checkpoint-{step}"
-        found = find_not_finite(checkpoint_dir) if self.args.should_save else None
+        with saving(checkpoint_dir):
+            super()._save_checkpoint(model, trial)
+            found = find_not_finite(checkpoint_dir) if self.args.should_save else None
         # Process 0 alone has the files, and all have to stop.
         for name in filter(None, gather_object([found])):
             raise NotFiniteError(

@@ -9,6 +9,7 @@ from peft import PeftModel
 from drag_ray.engine.adapter import check_adapter_fits, is_reward_model, read_base_model
 from drag_ray.engine.pretrained import load_model, load_processor, load_reward_model, load_tokenizer
 from drag_ray.errors import TrainError
+from drag_ray.finetune.checkpoints import saving
 
 
 def merge_adapter(base_dir: str | Path, adapter_dir: Path, out_dir: Path, dtype: str = "bfloat16") -> None:
@@ -18,6 +19,7 @@ def merge_adapter(base_dir: str | Path, adapter_dir: Path, out_dir: Path, dtype:
     the processor.  `out_dir` is replaced, and is there only when it is whole.
 
     Raises:
+        ArtifactError: no space is left, or the folder cannot be written.
         TrainError: the adapter belongs to another base model, or merging gives weights that are not finite.
     """
     check_adapter_fits(read_base_model(str(base_dir)), adapter_dir)
@@ -30,11 +32,13 @@ def merge_adapter(base_dir: str | Path, adapter_dir: Path, out_dir: Path, dtype:
             f"{adapter_dir}: cannot be merged into {base_dir} ({error}). Train again with a lower finetune.learning_rate."
         ) from None
     scratch_dir = out_dir.with_name(f".{out_dir.name}")
-    shutil.rmtree(scratch_dir, ignore_errors=True)
-    merged.save_pretrained(scratch_dir)
-    load_tokenizer(base_dir).save_pretrained(scratch_dir)
-    processor = load_processor(base_dir)
-    if processor is not None:
-        processor.save_pretrained(scratch_dir)
-    shutil.rmtree(out_dir, ignore_errors=True)
-    scratch_dir.rename(out_dir)
+    with saving(out_dir, "Free some space, choose another --run-dir, or leave the merged model out (--no-finetune.merge)."):
+        for leftover in (out_dir, scratch_dir):
+            if leftover.exists():
+                shutil.rmtree(leftover)
+        merged.save_pretrained(scratch_dir)
+        load_tokenizer(base_dir).save_pretrained(scratch_dir)
+        processor = load_processor(base_dir)
+        if processor is not None:
+            processor.save_pretrained(scratch_dir)
+        scratch_dir.rename(out_dir)

@@ -3,33 +3,34 @@
 import dataclasses
 import logging
 import math
-import shutil
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import ray
 import ray.train
+from ray.exceptions import RayError
 from ray.train.backend import BackendConfig
 from ray.train.torch import TorchConfig
 from ray.train.v2.api.data_parallel_trainer import DataParallelTrainer
-from ray.train.v2.api.exceptions import TrainingFailedError
+from ray.train.v2.api.exceptions import ControllerError, TrainingFailedError, WorkerGroupError
 
 from drag_ray.agent.config import AgentConfig
-from drag_ray.agent.record import AgentRecord, write_record
-from drag_ray.artifacts import write_jsonl
+from drag_ray.agent.record import AgentRecord
+from drag_ray.artifacts import write_jsonl, writing
 from drag_ray.cluster import count_gpus, free_gpus, takes_gpus
 from drag_ray.corpus import page_images
-from drag_ray.engine.adapter import check_adapter, read_base_model, write_base_model
+from drag_ray.engine.adapter import check_adapter
 from drag_ray.engine.embedded import resolve_model
-from drag_ray.errors import DataError, DragRayError, NotFiniteError, TrainError
-from drag_ray.finetune.card import write_card
+from drag_ray.errors import ArtifactError, DamageError, DataError, DragRayError, NotFiniteError, TrainError
+from drag_ray.finetune import checkpoints
 from drag_ray.finetune.config import FinetuneConfig, FinetuneSections
 from drag_ray.finetune.job import TrainJob
-from drag_ray.finetune.outcome import ADAPTER_DIR_NAME, CURVE_NAME, MERGED_DIR_NAME
+from drag_ray.finetune.outcome import CURVE_NAME
+from drag_ray.finetune.publication import Description
 from drag_ray.inputs import Inputs
 from drag_ray.stage_folder import StageFolder
 
-_CHECKPOINTS_DIR_NAME = "checkpoints"
 _CPU_ENVIRONMENT = {
     # Each step asks for the same large blocks again. glibc would give them back to the system every time, and the
     # system would clear them every time: 110 instead of 79 tokens a second on two cores.
@@ -38,25 +39,6 @@ _CPU_ENVIRONMENT = {
     # Ray's own processes need the cores too: a thread that spins while it waits takes them from the one it waits for.
     "OMP_WAIT_POLICY": "PASSIVE",
 }
-_ADAPTER_FILES = (
-    "adapter_*",
-    "tokenizer*",
-    "chat_template*",
-    "special_tokens_map.json",
-    "added_tokens.json",
-    "vocab*",
-    "merges*",
-)
-
-
-@dataclasses.dataclass(frozen=True)
-class Description:
-    """What is known of an adapter beside its weights: its options and counts, what it was trained from, how it is asked."""
-
-    settings: FinetuneConfig
-    counts: dict[str, Any]
-    fingerprints: dict[str, str]
-    record: AgentRecord | None
 
 
 def run(sections: FinetuneSections, inputs: Inputs, folder: StageFolder) -> dict[str, Any]:
@@ -69,6 +51,7 @@ def run(sections: FinetuneSections, inputs: Inputs, folder: StageFolder) -> dict
         the counts of the stage: rows, steps, losses before and after, tokens, and what computed attention.
 
     Raises:
+        ArtifactError: no space is left, or a folder cannot be read or written.
         ConfigError: the adapter that training is to start from cannot be used.
         DataError: there are no training rows, or they cannot be read.
         NotFiniteError: loss, gradient or weights were not finite, twice.
@@ -90,13 +73,11 @@ def run(sections: FinetuneSections, inputs: Inputs, folder: StageFolder) -> dict
     if isinstance(outcome, DragRayError):
         raise outcome
     assert outcome is not None
-    assert result.checkpoint is not None
     write_jsonl(stage_dir / CURVE_NAME, outcome["curve"])
-    publish = ray.remote(num_cpus=1)(_publish)  # a process of its own, so that its memory is given back
     counts = {**_summarise(outcome["counts"], outcome["curve"]), "attention": outcome["attention"]}
     fingerprints = {stage: manifest.fingerprint for stage, manifest in inputs.read_lineage().items()}
     described = Description(settings, counts, fingerprints, _build_record(inputs))
-    ray.get(publish.remote(result.checkpoint, model, described, start_dir, stage_dir))
+    _publish(_find_trained(stage_dir / checkpoints.DIR_NAME, counts["steps"]), model, described, start_dir, stage_dir)
     return counts
 
 
@@ -117,6 +98,8 @@ def _fit(
     num_cpus = 1 if use_gpu else _count_cpus_per_worker(num_workers)
     gpu_share = free_gpus() if use_gpu else 0
     _announce(num_workers, num_cpus, use_gpu)
+    checkpoints_dir = stage_dir / checkpoints.DIR_NAME
+    checkpoints.clear_unfinished(checkpoints_dir)
     job = TrainJob(
         config=settings,
         model=model,
@@ -130,16 +113,15 @@ def _fit(
     )
     trainer = DataParallelTrainer(
         _train_loop,
-        train_loop_config={"job": job},
+        train_loop_config={"job": job, "checkpoints_dir": checkpoints_dir},
         backend_config=_choose_backend(settings, num_workers, use_gpu),
         scaling_config=ray.train.ScalingConfig(
             num_workers=num_workers,
             use_gpu=use_gpu,
             resources_per_worker={"CPU": num_cpus, "GPU": gpu_share} if use_gpu else {"CPU": num_cpus},
         ),
-        # A run of the same name in the same place goes on from its last checkpoint.
         run_config=ray.train.RunConfig(
-            name=_CHECKPOINTS_DIR_NAME,
+            name=checkpoints.DIR_NAME,
             storage_path=str(stage_dir),
             failure_config=ray.train.FailureConfig(max_failures=settings.max_failures),
             checkpoint_config=ray.train.CheckpointConfig(num_to_keep=2),
@@ -149,10 +131,26 @@ def _fit(
     try:
         return trainer.fit()
     except TrainingFailedError as error:
-        raise TrainError(
-            f"training stopped, with {settings.max_failures} restarts allowed by finetune.max_failures: {error}\n"
-            "Start the stage again to go on from its last checkpoint; if memory ran out, lower finetune.batch_size."
-        ) from error
+        raise describe_failure(error, settings.max_failures, checkpoints_dir) from error
+
+
+def describe_failure(error: TrainingFailedError, max_failures: int, checkpoints_dir: Path) -> DragRayError:
+    """What ended a training: what the disk refused to a process or to Ray itself, or else all that Ray says."""
+    worker_failures = error.worker_failures.values() if isinstance(error, WorkerGroupError) else ()
+    for failure in worker_failures:
+        reason = getattr(failure, "_base_exc", failure)  # what `UserExceptionWithTraceback` holds
+        if isinstance(reason, ArtifactError):
+            return reason
+    if isinstance(error, ControllerError) and isinstance(error.controller_failure, OSError):
+        failure = error.controller_failure
+        return ArtifactError(
+            f"{checkpoints_dir}: cannot be written ({failure.strerror or failure}). Free some space or choose another --run-dir; "
+            "started again, the stage goes on from its last checkpoint."
+        )
+    return TrainError(
+        f"training stopped, with {max_failures} restarts allowed by finetune.max_failures: {error}\n"
+        "Start the stage again to go on from its last checkpoint; if memory ran out, lower finetune.batch_size."
+    )
 
 
 def _choose_backend(settings: FinetuneConfig, num_workers: int, use_gpu: bool) -> BackendConfig:
@@ -162,26 +160,63 @@ def _choose_backend(settings: FinetuneConfig, num_workers: int, use_gpu: bool) -
     return TorchConfig(backend="nccl" if use_gpu else "gloo")
 
 
-def _train_loop(loop_config: dict[str, TrainJob]) -> dict[str, Any] | DragRayError:
+def _train_loop(loop_config: dict[str, Any]) -> dict[str, Any] | DragRayError:
     """Runs in each training process. What a restart cannot mend is returned, not raised, so that Ray does not try again."""
     from drag_ray.finetune.trainer import train
 
     for name in ("", "ray.train"):  # below it, Ray Train prints every report in full, and a line a checkpoint
         logging.getLogger(name).setLevel(logging.WARNING)
     try:
-        job = loop_config["job"]
+        job, checkpoints_dir = loop_config["job"], loop_config["checkpoints_dir"]
         job = dataclasses.replace(job, model=resolve_model(job.model))
-        checkpoint = ray.train.get_checkpoint()
-        if checkpoint is None:
-            return train(job, _report, None)
-        with checkpoint.as_directory() as checkpoint_dir:
-            return train(job, _report, Path(checkpoint_dir))
+        last, flaws = checkpoints.find_last(checkpoints_dir)
+        for flaw in flaws if ray.train.get_context().get_world_rank() == 0 else ():
+            print(f"finetune: passes over a checkpoint. {flaw}", flush=True)
+        return train(job, partial(_report, checkpoints_dir), last)
+    except ArtifactError:
+        raise  # a disk that is full may have room again, and the other processes must not wait for this one
     except DragRayError as error:
         return error
 
 
-def _report(metrics: dict[str, Any], checkpoint_dir: Path) -> None:
-    ray.train.report(metrics, checkpoint=ray.train.Checkpoint.from_directory(str(checkpoint_dir)))
+def _report(checkpoints_dir: Path, metrics: dict[str, Any], checkpoint_dir: Path) -> None:
+    context = ray.train.get_context()
+    checkpoints.seal(checkpoint_dir, context.get_world_rank(), context.get_world_size())
+    with writing(checkpoints_dir):
+        ray.train.report(metrics, checkpoint=ray.train.Checkpoint.from_directory(str(checkpoint_dir)))
+
+
+def _find_trained(checkpoints_dir: Path, num_steps: int) -> Path:
+    """The checkpoint of the last step.
+
+    Raises:
+        DamageError: it is not what was written.
+    """
+    last, flaws = checkpoints.find_last(checkpoints_dir)
+    if last is None or checkpoints.read_step(last) != num_steps:
+        raise DamageError(
+            f"{checkpoints_dir}: the checkpoint of step {num_steps} is damaged ({'; '.join(flaws) or 'it is gone'}). "
+            "Start the stage again: it goes on from the one before."
+        )
+    return last
+
+
+def _publish(checkpoint_dir: Path, model: str, described: Description, start_dir: Path | None, stage_dir: Path) -> None:
+    """`publish_adapter` in a process of its own, so that its memory is given back; raises what it does."""
+    from drag_ray.finetune.publication import publish_adapter
+
+    publish = ray.remote(num_cpus=1)(publish_adapter)
+    try:
+        ray.get(publish.remote(checkpoint_dir, model, described, start_dir, stage_dir))
+    except RayError as error:
+        cause = getattr(error, "cause", None)
+        if isinstance(cause, DragRayError):
+            raise cause from None
+        last_words = str(cause or error).strip().rpartition("\n")[2]
+        raise TrainError(
+            f"{stage_dir}: the adapter was trained and could not be written ({type(cause or error).__name__}: {last_words}). "
+            "Start the stage again: it goes on from its last checkpoint."
+        ) from error
 
 
 def _count_cpus_per_worker(num_workers: int) -> int:
@@ -207,38 +242,6 @@ def _build_record(inputs: Inputs) -> AgentRecord | None:
     collected = inputs.read_lineage().get("collect")
     agent = collected.origin["config"].get("agent") if collected else None
     return AgentRecord(agent=AgentConfig.model_validate(agent)) if agent else None
-
-
-def _publish(
-    checkpoint: ray.train.Checkpoint,
-    model: str,
-    described: Description,
-    start_dir: Path | None,
-    stage_dir: Path,
-) -> None:
-    """Take the adapter out of the last checkpoint, check, describe and merge it."""
-    from drag_ray.finetune.adapter_weights import check_weights
-    from drag_ray.finetune.merge import merge_adapter
-
-    base_dir = resolve_model(model)
-    adapter_dir = stage_dir / ADAPTER_DIR_NAME
-    scratch_dir = stage_dir / f".{ADAPTER_DIR_NAME}"
-    for leftover in (adapter_dir, scratch_dir):
-        shutil.rmtree(leftover, ignore_errors=True)
-    scratch_dir.mkdir()
-    with checkpoint.as_directory() as checkpoint_dir:
-        for pattern in _ADAPTER_FILES:
-            for path in Path(checkpoint_dir).glob(pattern):
-                shutil.copy2(path, scratch_dir)
-    check_weights(scratch_dir, start_dir)
-    base, settings = read_base_model(base_dir, name=model), described.settings
-    write_base_model(scratch_dir, base)
-    if described.record:
-        write_record(scratch_dir, described.record)
-    write_card(scratch_dir, settings, base, described.counts, described.fingerprints)
-    scratch_dir.rename(adapter_dir)
-    if settings.merge:
-        merge_adapter(base_dir, adapter_dir, stage_dir / MERGED_DIR_NAME, settings.dtype)
 
 
 def _summarise(counts: dict[str, int], curve: list[dict[str, Any]]) -> dict[str, Any]:

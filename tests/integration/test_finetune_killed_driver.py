@@ -15,6 +15,7 @@ from test_finetune_stage import make_config, make_nano_model, write_rows
 from drag_ray.artifacts import Identity
 from drag_ray.cluster import ClusterConfig, connect
 from drag_ray.damage import find_damage
+from drag_ray.finetune import checkpoints
 from drag_ray.pipeline import run_code
 from drag_ray.stage_folder import StageFolder
 from drag_ray.stages import STAGES
@@ -34,11 +35,25 @@ def run_stage(run_dir: Path, model: Path) -> None:
         folder.finish(run_code(stage, config, folder), stage.own_files)
 
 
-def wait_for_a_checkpoint(run_dir: Path, driver: psutil.Process) -> None:
-    snapshot = run_dir / "finetune" / "checkpoints" / "checkpoint_manager_snapshot.json"
-    while not (snapshot.exists() and "checkpoint_2" in snapshot.read_text()):
+def wait_for_two_checkpoints(run_dir: Path, driver: psutil.Process) -> None:
+    while len(list_whole(run_dir)) < 2:
         assert driver.is_running()
         time.sleep(0.05)
+
+
+def list_whole(run_dir: Path) -> list[Path]:
+    """The checkpoints that have their seal, the latest last."""
+    found = [seal.parent for seal in (run_dir / "finetune" / checkpoints.DIR_NAME).glob("*/whole-0-of-1-*.jsonl")]
+    return sorted(found, key=checkpoints.read_step)
+
+
+def damage_the_last_checkpoint(run_dir: Path) -> int:
+    """Take the optimizer's state from it, and leave Ray Train's own file half written; returns the step of the one before."""
+    *_, before, last = list_whole(run_dir)
+    (last / "optimizer.pt").unlink()
+    snapshot = run_dir / "finetune" / checkpoints.DIR_NAME / "checkpoint_manager_snapshot.json"
+    snapshot.write_bytes(snapshot.read_bytes()[:100])
+    return checkpoints.read_step(before)
 
 
 @pytest.mark.slow
@@ -51,7 +66,7 @@ def test_a_killed_driver_takes_its_workers_along_and_the_next_one_goes_on(
     process.start()
     assert process.pid is not None
     driver = psutil.Process(process.pid)
-    wait_for_a_checkpoint(tmp_path, driver)
+    wait_for_two_checkpoints(tmp_path, driver)
     started = driver.children(recursive=True)
     trainers = [child for child in started if "Train" in " ".join(child.cmdline())]
     assert trainers
@@ -65,9 +80,12 @@ def test_a_killed_driver_takes_its_workers_along_and_the_next_one_goes_on(
     assert not (tmp_path / "finetune" / "manifest.json").exists()
     assert "finetune step 1/60" in capfd.readouterr().out
 
+    step = damage_the_last_checkpoint(tmp_path)
     run_stage(tmp_path, model)
     printed = capfd.readouterr().out
-    assert "finetune step 1/60" not in printed  # it began at the checkpoint
+    assert "optimizer.pt: is missing" in printed
+    assert f"finetune step {step}/60" not in printed
+    assert f"finetune step {step + 1}/60" in printed  # it began at the checkpoint before the damaged one
     assert "finetune step 60/60" in printed
     curve = [json.loads(line) for line in (tmp_path / "finetune" / "curve.jsonl").read_text().splitlines()]
     assert [point["step"] for point in curve if "loss" in point] == list(range(1, NUM_STEPS + 1))

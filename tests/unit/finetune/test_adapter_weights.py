@@ -1,16 +1,15 @@
 from pathlib import Path
 
 import pytest
-import ray.train
 import torch
 from safetensors.torch import save_file
 
 from drag_ray.engine.embedded import embedded_model_dir
 from drag_ray.errors import NotFiniteError, TrainError
-from drag_ray.finetune import stage
 from drag_ray.finetune.adapter_weights import check_weights
 from drag_ray.finetune.config import FinetuneConfig
 from drag_ray.finetune.outcome import ADAPTER_DIR_NAME
+from drag_ray.finetune.publication import Description, publish_adapter
 
 LAYER = "base_model.model.model.layers.1.self_attn.q_proj"
 
@@ -39,10 +38,10 @@ def test_an_adapter_that_has_learned_is_let_through(tmp_path: Path) -> None:
 def test_a_broken_adapter_is_not_published(
     tmp_path: Path, values: dict[str, float], error: type[TrainError], message: str
 ) -> None:
-    checkpoint = ray.train.Checkpoint.from_directory(write_adapter(tmp_path / "checkpoint", **values))
-    described = stage.Description(FinetuneConfig(merge=False), {}, {}, None)
+    checkpoint_dir = write_adapter(tmp_path / "checkpoint", **values)
+    described = Description(FinetuneConfig(merge=False), {}, {}, None)
     with pytest.raises(error, match=message):
-        stage._publish(checkpoint, str(embedded_model_dir()), described, None, tmp_path)
+        publish_adapter(checkpoint_dir, str(embedded_model_dir()), described, None, tmp_path)
     assert not (tmp_path / ADAPTER_DIR_NAME).exists()
 
 

@@ -1,0 +1,128 @@
+"""Checkpoints of a training: what makes one whole, and which of them it goes on from.
+
+Ray Train copies what each process has written into one folder and then writes down that it is there. It never looks whether it
+still is what was written, and transformers goes on without the state of an optimizer that is missing, and says nothing. So each
+process seals what it has written, and training goes on from the last checkpoint whose seals are all there and true.
+"""
+
+import contextlib
+import json
+import re
+import shutil
+from collections.abc import Generator
+from pathlib import Path
+
+from drag_ray import checksums
+from drag_ray.artifacts import compute_bytes_fingerprint, list_folder, reading, writing
+from drag_ray.errors import ArtifactError
+
+DIR_NAME = "checkpoints"
+_SNAPSHOT_NAME = "checkpoint_manager_snapshot.json"
+"""What Ray Train keeps of them: a file that is not written whole or not at all."""
+_STATE_NAME = "trainer_state.json"
+_SEAL = re.compile(r"whole-(?P<rank>\d+)-of-(?P<number>\d+)-(?P<hash>[0-9a-f]{16})\.jsonl")
+_CANNOT_WRITE = re.compile(r"\(os error \d+\)|inline_container|PytorchStreamWriter|iostream error")
+"""How safetensors and tokenizers say that a disk refuses, and how torch does."""
+_IN_SCRATCH = (
+    "Free some space there, or set TMPDIR to a folder on another disk; started again, the stage goes on from its last checkpoint."
+)
+
+
+def seal(folder: Path, rank: int, num_workers: int) -> None:
+    """Write down what one of the training processes has written as its part of a checkpoint, as the last of its files.
+
+    Raises:
+        ArtifactError: the disk refuses.
+    """
+    with saving(folder, _IN_SCRATCH):
+        folder.mkdir(exist_ok=True)
+        listed = checksums.compute_checksums(folder, checksums.list_files(folder), trust_names=False)
+        text = checksums.format_list(listed)
+        name = f"whole-{rank}-of-{num_workers}-{compute_bytes_fingerprint(text.encode())}.jsonl"
+        (folder / name).write_text(text, encoding="utf-8")
+
+
+def find_last(checkpoints_dir: Path) -> tuple[Path | None, list[str]]:
+    """The folder of the last whole checkpoint, None without one; and of later ones what is wrong with each.
+
+    Raises:
+        ArtifactError: the folder cannot be listed.
+    """
+    flaws: list[str] = []
+    for folder in sorted(_list_checkpoints(checkpoints_dir), key=lambda folder: (read_step(folder), folder.name), reverse=True):
+        flaw = find_flaw(folder)
+        if not flaw:
+            return folder, flaws
+        flaws.append(f"{folder}: {flaw}")
+    return None, flaws
+
+
+def find_flaw(folder: Path) -> str:
+    """What of a checkpoint is not as it was written; empty where all is."""
+    seals = [found for path in list_folder(folder) if (found := _SEAL.fullmatch(path.name))]
+    if not seals or sorted(int(found["rank"]) for found in seals) != list(range(int(seals[0]["number"]))):
+        return "was not written to its end"
+    for found in seals:
+        try:
+            data = (folder / found[0]).read_bytes()
+        except OSError as error:
+            return f"{found[0]}: cannot be read ({error.strerror or error})"
+        if compute_bytes_fingerprint(data) != found["hash"]:
+            return f"{found[0]}: holds other bytes than were written"
+        damage = checksums.find_damage(folder, checksums.parse_list(data.decode()), whole=True)
+        if damage:
+            return checksums.describe_damage(damage)
+    return ""
+
+
+def read_step(folder: Path) -> int:
+    """The step after which a checkpoint was written; -1 where it does not say."""
+    try:
+        return int(json.loads((folder / _STATE_NAME).read_text(encoding="utf-8"))["global_step"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return -1
+
+
+def clear_unfinished(checkpoints_dir: Path) -> None:
+    """Remove what a training that was killed, or met a full disk, has left unfinished: copies without a seal, and Ray Train's own
+    file where it was written in part or names what is gone, for Ray would not start then.
+
+    Raises:
+        ArtifactError: the folder cannot be read or written.
+    """
+    with writing(checkpoints_dir):
+        for folder in _list_checkpoints(checkpoints_dir):
+            if not any(_SEAL.fullmatch(path.name) for path in list_folder(folder)):
+                shutil.rmtree(folder)
+        snapshot = checkpoints_dir / _SNAPSHOT_NAME
+        if snapshot.exists() and not _is_sound(snapshot):
+            snapshot.unlink()
+
+
+def _is_sound(snapshot: Path) -> bool:
+    with reading(snapshot):
+        data = snapshot.read_bytes()
+    try:
+        names = [result["checkpoint_dir_name"] for result in json.loads(data)["checkpoint_results"]]
+        return all((snapshot.parent / name).is_dir() for name in names)
+    except (ValueError, KeyError, TypeError):
+        return False
+
+
+def _list_checkpoints(checkpoints_dir: Path) -> list[Path]:
+    return [path for path in list_folder(checkpoints_dir) if path.name.startswith("checkpoint_") and path.is_dir()]
+
+
+@contextlib.contextmanager
+def saving(folder: Path, remedy: str = _IN_SCRATCH) -> Generator[None]:
+    """What a disk refuses to libraries that write weights, as an ArtifactError that names the folder and says what to do.
+
+    They say it with errors of kinds of their own, some of them with a bare `Exception`.
+    """
+    try:
+        yield
+    except Exception as error:
+        if not isinstance(error, OSError) and not _CANNOT_WRITE.search(str(error)):
+            raise
+        reason = getattr(error, "strerror", None) or str(error).partition("\n")[0]
+        raise ArtifactError(f"{folder}: cannot be written ({reason}). {remedy}") from error

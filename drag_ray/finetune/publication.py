@@ -1,0 +1,67 @@
+"""The folder of the trained adapter, made from the last checkpoint: its weights, what it was trained on, how it is asked."""
+
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from drag_ray.agent.record import AgentRecord, write_record
+from drag_ray.artifacts import writing
+from drag_ray.engine.adapter import read_base_model, write_base_model
+from drag_ray.engine.embedded import resolve_model
+from drag_ray.finetune.card import write_card
+from drag_ray.finetune.config import FinetuneConfig
+from drag_ray.finetune.outcome import ADAPTER_DIR_NAME, MERGED_DIR_NAME
+
+_ADAPTER_FILES = (
+    "adapter_*",
+    "tokenizer*",
+    "chat_template*",
+    "special_tokens_map.json",
+    "added_tokens.json",
+    "vocab*",
+    "merges*",
+)
+
+
+@dataclass(frozen=True)
+class Description:
+    """What is known of an adapter beside its weights: its options and counts, what it was trained from, how it is asked."""
+
+    settings: FinetuneConfig
+    counts: dict[str, Any]
+    fingerprints: dict[str, str]
+    record: AgentRecord | None
+
+
+def publish_adapter(checkpoint_dir: Path, model: str, described: Description, start_dir: Path | None, stage_dir: Path) -> None:
+    """Take the adapter out of a whole checkpoint, check, describe and merge it. Its folder is there only when it is whole.
+
+    Raises:
+        ArtifactError: no space is left, or the folder cannot be written.
+        NotFiniteError: a weight is not finite.
+        TrainError: the adapter has learned nothing, or cannot be merged.
+    """
+    from drag_ray.finetune.adapter_weights import check_weights
+    from drag_ray.finetune.merge import merge_adapter
+
+    base_dir = resolve_model(model)
+    adapter_dir = stage_dir / ADAPTER_DIR_NAME
+    scratch_dir = stage_dir / f".{ADAPTER_DIR_NAME}"
+    with writing(adapter_dir):
+        for leftover in (adapter_dir, scratch_dir):
+            if leftover.exists():
+                shutil.rmtree(leftover)
+        scratch_dir.mkdir()
+        for pattern in _ADAPTER_FILES:
+            for path in checkpoint_dir.glob(pattern):
+                shutil.copy2(path, scratch_dir)
+        check_weights(scratch_dir, start_dir)
+        base, settings = read_base_model(base_dir, name=model), described.settings
+        write_base_model(scratch_dir, base)
+        if described.record:
+            write_record(scratch_dir, described.record)
+        write_card(scratch_dir, settings, base, described.counts, described.fingerprints)
+        scratch_dir.rename(adapter_dir)
+        if settings.merge:
+            merge_adapter(base_dir, adapter_dir, stage_dir / MERGED_DIR_NAME, settings.dtype)

@@ -1,0 +1,265 @@
+"""A checkpoint that was written in part, or damaged later, is never gone on from; an adapter is published whole or not at all."""
+
+import json
+import resource
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from file_layer import ERRORS, fail_each_access
+from ray.train.v2._internal.exceptions import UserExceptionWithTraceback
+from ray.train.v2.api.exceptions import ControllerError, TrainingFailedError, WorkerGroupError
+from safetensors import safe_open
+from training_cases import NUM_ROWS, write_job, write_model
+from transformers import Trainer
+
+from drag_ray.artifacts import writing
+from drag_ray.errors import ArtifactError, DamageError, TrainError
+from drag_ray.finetune.checkpoints import clear_unfinished, find_flaw, find_last, read_step, saving, seal
+from drag_ray.finetune.job import TrainJob
+from drag_ray.finetune.outcome import ADAPTER_DIR_NAME, MERGED_DIR_NAME
+from drag_ray.finetune.publication import Description, publish_adapter
+from drag_ray.finetune.stage import _find_trained, describe_failure
+from drag_ray.finetune.trainer import train
+
+SNAPSHOT = "checkpoint_manager_snapshot.json"
+
+
+@pytest.fixture(scope="module")
+def job(tmp_path_factory: pytest.TempPathFactory) -> TrainJob:
+    """A training of four steps with a checkpoint after each."""
+    folder = tmp_path_factory.mktemp("job")
+    return write_job(folder, write_model(folder / "model"), {"method": "sft", "lora_r": 2, "learning_rate": 0.01})
+
+
+@pytest.fixture(scope="module")
+def trained(job: TrainJob, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The checkpoints of the whole training, as Ray Train keeps them."""
+    folder = tmp_path_factory.mktemp("trained")
+    train(job, keep_in(folder), None)
+    assert [read_step(path) for path in sorted(folder.iterdir())] == [1, 2, 3, 4]
+    return folder
+
+
+def keep_in(folder: Path) -> Callable[[dict[str, Any], Path], None]:
+    def report(metrics: dict[str, Any], checkpoint_dir: Path) -> None:
+        seal(checkpoint_dir, 0, 1)
+        shutil.copytree(checkpoint_dir, folder / f"checkpoint_{read_step(checkpoint_dir)}")
+
+    return report
+
+
+def copy_last_two(trained: Path, folder: Path) -> Path:
+    for step in (NUM_ROWS - 1, NUM_ROWS):
+        shutil.copytree(trained / f"checkpoint_{step}", folder / f"checkpoint_{step}")
+    return folder
+
+
+def remove(path: Path) -> None:
+    path.unlink()
+
+
+def cut(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+
+
+def change(path: Path) -> None:
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)
+
+
+@pytest.mark.parametrize("harm", [remove, cut, change])
+def test_each_file_counts(trained: Path, tmp_path: Path, harm: Callable[[Path], None]) -> None:
+    last = trained / f"checkpoint_{NUM_ROWS}"
+    names = sorted(path.name for path in last.iterdir())
+    assert {"adapter_model.safetensors", "optimizer.pt", "scheduler.pt", "rng_state.pth", "trainer_state.json"} <= set(names)
+    for name in names:
+        folder = copy_last_two(trained, tmp_path / name)
+        harm(folder / last.name / name)
+        found, flaws = find_last(folder)
+        assert found == folder / f"checkpoint_{NUM_ROWS - 1}", name
+        if name != "trainer_state.json" or harm is change:  # without its step it comes after the others
+            assert len(flaws) == 1
+            assert name in flaws[0] or "was not written to its end" in flaws[0]
+        assert find_flaw(folder / last.name)
+        with pytest.raises(DamageError, match=rf"the checkpoint of step {NUM_ROWS} is damaged .* goes on from the one before"):
+            _find_trained(folder, NUM_ROWS)
+
+
+def test_a_training_that_passes_over_a_damaged_checkpoint_comes_to_the_same_end(
+    job: TrainJob, trained: Path, tmp_path: Path
+) -> None:
+    folder = copy_last_two(trained, tmp_path / "checkpoints")
+    (folder / f"checkpoint_{NUM_ROWS}" / "optimizer.pt").unlink()  # of which transformers would say nothing
+    last, _ = find_last(folder)
+    shutil.rmtree(folder / f"checkpoint_{NUM_ROWS}")
+    train(job, keep_in(folder), last)
+    assert find_last(folder) == (folder / f"checkpoint_{NUM_ROWS}", [])
+    ends = [parent / f"checkpoint_{NUM_ROWS}" / "adapter_model.safetensors" for parent in (folder, trained)]
+    assert ends[0].read_bytes() == ends[1].read_bytes()
+
+
+def test_the_parts_of_all_processes_are_needed(tmp_path: Path) -> None:
+    for rank in range(2):
+        (tmp_path / f"rng_state_{rank}.pth").write_text("state")
+        assert find_flaw(tmp_path) == "was not written to its end"
+        seal(tmp_path, rank, 2)
+    assert find_flaw(tmp_path) == ""
+    (tmp_path / "rng_state_1.pth").unlink()
+    assert find_flaw(tmp_path) == "rng_state_1.pth: is missing, 5 bytes were written"
+
+
+def test_what_a_killed_training_leaves_is_cleared(trained: Path, tmp_path: Path) -> None:
+    folder = copy_last_two(trained, tmp_path)
+    kept = sorted(path.name for path in folder.iterdir())
+    snapshot = json.dumps({"checkpoint_results": [{"checkpoint_dir_name": name, "metrics": {}} for name in kept]})
+    (folder / "checkpoint_5").mkdir()
+    (folder / "checkpoint_5" / "optimizer.pt").write_text("half")
+    for text in (snapshot[:-20], "", "[1]", snapshot.replace("checkpoint_3", "checkpoint_9")):
+        (folder / SNAPSHOT).write_text(text)
+        clear_unfinished(folder)
+        assert sorted(path.name for path in folder.iterdir()) == kept
+    (folder / SNAPSHOT).write_text(snapshot)
+    clear_unfinished(folder)
+    assert sorted(path.name for path in folder.iterdir()) == [*kept, SNAPSHOT]
+    clear_unfinished(tmp_path / "not there yet")
+
+
+every_error = pytest.mark.parametrize(
+    ("error", "step"),
+    [pytest.param(error, step, marks=[pytest.mark.slow] if step == 1 else []) for error in ERRORS for step in (1, 7)],
+)
+
+
+def write_files(files: dict[str, bytes], folder: Path) -> None:
+    folder.mkdir(exist_ok=True)
+    for name, data in sorted(files.items()):
+        (folder / name).write_bytes(data)
+
+
+def read_files(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+@every_error
+def test_a_checkpoint_that_is_sealed_and_copied(
+    trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: str, step: int
+) -> None:
+    """As a training process seals it, Ray Train copies it, and the next process looks for it."""
+    before, last = trained / f"checkpoint_{NUM_ROWS - 1}", trained / f"checkpoint_{NUM_ROWS}"
+    sealed = read_files(last)
+
+    def prepare(folder: Path) -> None:
+        shutil.copytree(before, folder / "checkpoints" / before.name)
+
+    def keep(folder: Path) -> None:
+        clear_unfinished(folder / "checkpoints")
+        scratch = folder / f"checkpoint-{NUM_ROWS}"
+        with saving(scratch):
+            write_files({name: data for name, data in sealed.items() if not name.startswith("whole-")}, scratch)
+        seal(scratch, 0, 1)
+        with writing(folder):
+            write_files(read_files(scratch), folder / "checkpoints" / last.name)
+        find_last(folder / "checkpoints")
+
+    def check(folder: Path) -> None:
+        found, _ = find_last(folder / "checkpoints")
+        assert found is not None
+        assert found.name == before.name or read_files(found) == sealed
+
+    fail_each_access(tmp_path, monkeypatch, error, prepare, keep, check, step)
+
+
+@every_error
+def test_an_adapter_that_is_published(
+    job: TrainJob, trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: str, step: int
+) -> None:
+    described = Description(job.config.model_copy(update={"merge": False}), {"rows": 4}, {"format": "0123"}, None)
+    last = trained / f"checkpoint_{NUM_ROWS}"
+
+    def publish(folder: Path) -> None:
+        publish_adapter(folder / last.name, job.model, described, None, folder)
+
+    def check(folder: Path) -> None:
+        adapter_dir = folder / ADAPTER_DIR_NAME
+        if adapter_dir.exists():
+            assert {"adapter_config.json", "drag_ray_base.json", "README.md", "tokenizer.json"} <= set(read_files(adapter_dir))
+            for name in ("adapter_model.safetensors", "adapter_config.json", "tokenizer.json"):
+                assert (adapter_dir / name).read_bytes() == (last / name).read_bytes()
+
+    def prepare(folder: Path) -> None:
+        folder.mkdir()
+        (folder / last.name).symlink_to(last)
+
+    fail_each_access(tmp_path, monkeypatch, error, prepare, publish, check, step)
+
+
+@contextmanager
+def limit_files(num_bytes: int) -> Iterator[None]:
+    """The kernel refuses to make a file larger: what a full disk is to torch and safetensors, which write on their own."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (num_bytes, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "optimizer.pt",
+        *(
+            pytest.param(name, marks=pytest.mark.slow)
+            for name in ("adapter_model.safetensors", "scheduler.pt", "trainer_state.json")
+        ),
+    ],
+)
+def test_a_checkpoint_that_cannot_be_written_is_not_reported(
+    job: TrainJob, trained: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    num_bytes = (trained / "checkpoint_1" / name).stat().st_size - 1
+    save = Trainer._save_checkpoint
+
+    def save_limited(*args: Any) -> None:
+        with limit_files(num_bytes):
+            save(*args)
+
+    monkeypatch.setattr(Trainer, "_save_checkpoint", save_limited)
+    with pytest.raises(
+        ArtifactError, match=r"checkpoint-1: cannot be written \(.+\)\. Free some space there, or set TMPDIR"
+    ) as caught:
+        train(job, lambda metrics, checkpoint_dir: pytest.fail("reported"), None)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_merged_model_that_cannot_be_written_is_not_there(
+    job: TrainJob, trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    described = Description(job.config, {"rows": 4}, {"format": "0123"}, None)
+    (tmp_path / MERGED_DIR_NAME).mkdir()  # of an earlier training
+    last = trained / f"checkpoint_{NUM_ROWS}"
+    weights = (Path(job.model) / "model.safetensors").stat().st_size
+    with limit_files(weights - 1), pytest.raises(ArtifactError, match=r"merged: cannot be written .*--no-finetune\.merge"):
+        publish_adapter(last, job.model, described, None, tmp_path)
+    assert not (tmp_path / MERGED_DIR_NAME).exists()
+    publish_adapter(last, job.model, described, None, tmp_path)
+    with safe_open(tmp_path / MERGED_DIR_NAME / "model.safetensors", framework="pt") as merged:
+        assert list(merged.keys())
+
+
+def test_what_a_disk_refuses_ends_a_training_with_one_sentence(tmp_path: Path) -> None:
+    refused = ArtifactError("/tmp/a: cannot be written (No space left on device). Free some space.")
+    of_worker = WorkerGroupError("a long report", {1: UserExceptionWithTraceback(refused, "Traceback\n...")})
+    assert describe_failure(of_worker, 2, tmp_path) is refused
+    of_ray = describe_failure(ControllerError(OSError(28, "No space left on device")), 2, tmp_path)
+    assert isinstance(of_ray, ArtifactError)
+    assert str(of_ray).startswith(f"{tmp_path}: cannot be written (No space left on device). Free some space")
+    died = describe_failure(WorkerGroupError("a worker died", {0: RuntimeError("died")}), 2, tmp_path)
+    assert isinstance(died, TrainError)
+    assert "2 restarts" in str(died)
+    assert isinstance(describe_failure(TrainingFailedError("stopped"), 0, tmp_path), TrainError)
