@@ -26,6 +26,7 @@ from drag_ray.search import vectors
 from drag_ray.search.config import RetrievalName
 from drag_ray.serve.config import ServeConfig
 from drag_ray.serve.key import KEY_VARIABLE
+from drag_ray.serve.proxy import LIVE_PATH
 
 _VLLM_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)
 _EVERY_ADDRESS = {"0.0.0.0": "127.0.0.1", "::": "::1"}
@@ -153,28 +154,24 @@ def check_port_is_free(host: str, port: int) -> None:
 
 
 def wait_until_ready(url: str, timeout_s: float) -> None:
-    """Return as soon as the endpoint's engine is healthy.
+    """Return as soon as the endpoint listens, whose engines run already.
+
+    It asks for what is answered without an engine: where clients wait for the endpoint to start, their requests are all there
+    before this one.
 
     Raises:
-        ServeError: it is not within `timeout_s` seconds; says what it answered last.
+        ServeError: it does not within `timeout_s` seconds; says what it answered last.
     """
     deadline = time.monotonic() + timeout_s
     last = "nothing"
     while time.monotonic() < deadline:
         try:
-            with open_directly(f"{url}/health", 5):
+            with open_directly(f"{url}{LIVE_PATH}", 5):
                 return
         except (urllib.error.URLError, OSError) as error:
             last = str(error)
         time.sleep(0.5)
     raise ServeError(f"{url} did not answer within {timeout_s:g} s (last: {last}). The replica's log is in the Ray dashboard.")
-
-
-def read_model_names(url: str, key: str = "") -> list[str]:
-    """The names that requests may give as `model`."""
-    request = urllib.request.Request(f"{url}/v1/models", headers={"Authorization": f"Bearer {key}"} if key else {})
-    with open_directly(request, 30) as response:
-        return [model["id"] for model in json.load(response)["data"]]
 
 
 def build_curl_line(url: str, model: str, has_key: bool = False) -> str:

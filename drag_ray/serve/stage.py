@@ -21,7 +21,6 @@ from drag_ray.serve.endpoint import (
     check_adapters_fit,
     check_port_is_free,
     compute_max_lora_rank,
-    read_model_names,
     resolve_adapter_dirs,
     resolve_adapters,
     resolve_index,
@@ -123,7 +122,7 @@ def _deploy(settings: ServeConfig, app_settings: AppSettings) -> None:
 
 
 def _print_usage(url: str, key: str, app_settings: AppSettings) -> None:
-    names = read_model_names(url, key)
+    names = [app_settings.served_name, *app_settings.adapters]
     print(f"serving {', '.join(names)} at {url}/v1", flush=True)
     print(build_curl_line(url, names[-1], bool(key)), flush=True)
     print(app_settings.parsers.describe(), flush=True)
