@@ -1,0 +1,326 @@
+"""A collection and an endpoint under load for long: memory over time, and what became of each rollout and each request.
+
+python benchmarks/bench_load.py [--part collect] [--rollouts 60000] [--concurrent 10000]
+python benchmarks/bench_load.py [--part serve] [--clients 500] [--seconds 1800]
+
+collect   rollouts of two turns on a scripted engine, which takes its time for each reply, so that so many run at once. Each
+          has to search for the word of its own question, to find its page, to give the word as its answer, and to be kept once.
+serve     clients that ask one question after the other, in turns in a chat, in a chat that is streamed and with /v1/search, of
+          an endpoint with a real engine. A client that is refused (429) waits as long as it is told to and asks another one. A
+          chat must return the tokens of its own prompt, a search the page of its own question. A request is lost that has no
+          answer within `--limit-s`, or whose connection ends before.
+
+All of it stays on this machine. Memory is that of the job and of all that it has started (Ray's own processes among them), looked
+at from the moment when all is warm (`--warm-up`, a share of the time). Results: `collect_load.json`, `serve_load.json`.
+"""
+
+import argparse
+import asyncio
+import json
+import os
+import random
+import re
+import signal
+import ssl
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Awaitable, Callable, Generator, Sequence
+from contextlib import contextmanager, suppress
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import numpy as np
+import polars as pl
+from bench_serve import SERVE_JOB, STOP_LIMIT_S, wait_until_ready
+from memory_watch import MemoryWatch
+from record import write_result
+
+from drag_ray import artifacts, schemas
+from drag_ray.agent.config import AgentConfig
+from drag_ray.agent.task import Policy
+from drag_ray.artifacts import Identity
+from drag_ray.cluster import ClusterConfig, connect
+from drag_ray.engine.config import EngineConfig
+from drag_ray.engine.embedded import resolve_model
+from drag_ray.engine.generate import Generation, Request
+from drag_ray.engine.pretrained import load_tokenizer
+from drag_ray.rollout.config import RolloutConfig
+from drag_ray.rollout.folder import TRAJECTORIES_DIR_NAME
+from drag_ray.rollout.options import WorkerOptions
+from drag_ray.rollout.plan import build_plan
+from drag_ray.rollout.runner import run_plan
+from drag_ray.search.config import SearchConfig
+from drag_ray.search.index import build_index
+from drag_ray.stage_folder import StageFolder
+from drag_ray.types import Evidence, Page, Question
+
+NUM_WORDS = 2000
+"""pages, each with a word of its own, which the questions ask for"""
+SAMPLES = 4
+DRAIN_SHARE = 0.15
+"""of a collection's time, in which fewer and fewer rollouts are left at its end"""
+MOST = {"rollouts": 1_000_000, "concurrent": 50_000, "clients": 5000, "seconds": 7200}
+"""of each option: the benchmark is for one machine"""
+
+
+def build_word(number: int) -> str:
+    """The word of a page, which no other page has."""
+    return f"valve{number % NUM_WORDS}"
+
+
+def build_question(number: int) -> str:
+    return f"Which page describes {build_word(number)}?"
+
+
+def write_index(folder: Path) -> None:
+    """The search index of the pages, as the index stage names it."""
+    pages = [Page(f"{build_word(number)}.pdf", 1, 1, f"The {build_word(number)} of the pump.") for number in range(NUM_WORDS)]
+    artifacts.write_parquet(folder / "pages.parquet", schemas.to_table(pages, schemas.PAGES))
+    build_index(folder / "pages.parquet", folder / "search_index", SearchConfig())
+
+
+class PatientEngine:
+    """Writes the word of the question, at first as a search and then as the answer, after about `delay_s`.
+
+    When it has nothing to do it notes in `path` how many requests it has had at once.
+    """
+
+    def __init__(self, path: Path, delay_s: float) -> None:
+        self._path, self._delay_s = path, delay_s
+        self._running = self._peak = 0
+
+    async def __call__(self, request: Request) -> Generation:
+        self._running += 1
+        self._peak = max(self._peak, self._running)
+        await asyncio.sleep(self._delay_s * random.Random(request.seed).uniform(0.5, 1.5))
+        self._running -= 1
+        if not self._running:
+            self._path.write_text(str(self._peak))
+        [word] = set(re.findall(r"valve\d+", str(request.messages[1]["content"])))
+        is_first = all(message["role"] != "assistant" for message in request.messages)
+        return Generation(f"<search>{word}</search>" if is_first else f"<answer>{word}</answer>", (1, 2), (3,), "stop")
+
+
+def run_collect(arguments: argparse.Namespace, folder: Path) -> dict[str, Any]:
+    """A collection, and what its folder holds then."""
+    write_index(folder)
+    questions = [
+        Question(f"q{number}", build_question(number), (Evidence(f"{build_word(number)}.pdf", 1),), split="train")
+        for number in range(arguments.rollouts // SAMPLES)
+    ]
+    plan = build_plan(questions, ("default",), SAMPLES, run_seed=0)
+    peak_path, delay_s = folder / "peak", arguments.delay_s
+    options = WorkerOptions(
+        run_dir=folder / "run",
+        index_dir=folder / "search_index",
+        agent=AgentConfig(query_mode="rewrite", max_iterations=2),
+        engine=EngineConfig(device="cpu"),
+        policies={"": Policy("scripted")},
+        concurrent_rollouts=arguments.concurrent,
+        flush_s=5,
+        build_engine=lambda config, images, adapters: PatientEngine(peak_path, delay_s),
+    )
+    settings = RolloutConfig(num_engines=1, concurrent_rollouts=arguments.concurrent, max_failure_rate=0)
+    with connect(ClusterConfig()), MemoryWatch(os.getpid(), interval_s=2) as watch:
+        began = time.monotonic()
+        run_plan(plan, options, settings, "collecting")
+        seconds = time.monotonic() - began
+    return {
+        **count_rollouts(folder / "run", {task.id for task in plan}),
+        "at_once": int(peak_path.read_text()),
+        "seconds": round(seconds, 1),
+        "rollouts_per_s": round(len(plan) / seconds, 1),
+        "memory": watch.describe(arguments.warm_up * seconds, (1 - DRAIN_SHARE) * seconds),
+    }
+
+
+def count_rollouts(run_dir: Path, planned: set[str]) -> dict[str, int]:
+    """What became of the rollouts of a plan."""
+    rows = pl.read_parquet(run_dir / TRAJECTORIES_DIR_NAME / "*.parquet", columns=["id", "question", "turns", "error"])
+    words = pl.col("question").str.extract(r"(valve\d+)")
+    first, last = pl.col("turns").list.first().struct, pl.col("turns").list.last().struct
+    is_own = (first.field("query") == words) & (first.field("evidence_rank") == 1) & (last.field("answer") == words)
+    kept = rows["id"].to_list()
+    return {
+        "rollouts": len(planned),
+        "kept": len(kept),
+        "lost": len(planned - set(kept)),
+        "kept_twice": len(kept) - len(set(kept)),
+        "failed": rows.filter(pl.col("error") != "").height,
+        "of_another_question": rows.filter(~is_own.fill_null(False)).height,
+    }
+
+
+class Asker:
+    """What the clients ask, and how they know that an answer is that of their question. Each method returns an outcome."""
+
+    def __init__(self, model: str, reply_tokens: int) -> None:
+        self._tokenizer = load_tokenizer(model)
+        self._reply_tokens = reply_tokens
+
+    async def chat(self, client: httpx2.AsyncClient, number: int) -> tuple[str, httpx2.Response]:
+        response = await client.post("/v1/chat/completions", json=self._build_chat(number))
+        if response.status_code != 200:
+            return "", response
+        reply = response.json()
+        return self._judge(number, reply["prompt_token_ids"], reply["choices"][0]["message"]["content"]), response
+
+    async def stream(self, client: httpx2.AsyncClient, number: int) -> tuple[str, httpx2.Response]:
+        async with client.stream("POST", "/v1/chat/completions", json=self._build_chat(number) | {"stream": True}) as response:
+            if response.status_code != 200:
+                await response.aread()
+                return "", response
+            events = [line.removeprefix("data: ") async for line in response.aiter_lines() if line.startswith("data: ")]
+        if events[-1:] != ["[DONE]"]:
+            return "lost: the stream ended early", response
+        chunks = [json.loads(event) for event in events[:-1]]
+        tokens = next((chunk["prompt_token_ids"] for chunk in chunks if chunk.get("prompt_token_ids")), [])
+        return self._judge(
+            number, tokens, "".join(choice["delta"].get("content") or "" for c in chunks for choice in c["choices"])
+        ), response
+
+    async def search(self, client: httpx2.AsyncClient, number: int) -> tuple[str, httpx2.Response]:
+        response = await client.post("/v1/search", json={"question": build_question(number), "top_k": 1})
+        if response.status_code != 200:
+            return "", response
+        found = response.json()
+        is_own = found["question"] == build_question(number) and found["pages"][0]["file"] == f"{build_word(number)}.pdf"
+        return "answered" if is_own else "of another question", response
+
+    def _build_chat(self, number: int) -> dict[str, Any]:
+        messages = [{"role": "user", "content": build_question(number)}]
+        return {"model": "base", "messages": messages, "max_tokens": self._reply_tokens, "return_token_ids": True}
+
+    def _judge(self, number: int, prompt_tokens: Sequence[int], text: str) -> str:
+        if not text:
+            return "answered with nothing"
+        return "answered" if build_question(number) in self._tokenizer.decode(prompt_tokens) else "of another question"
+
+
+async def ask_for(url: str, asker: Asker, arguments: argparse.Namespace) -> dict[str, Any]:
+    """What all clients get until the time is over."""
+    outcomes, seconds = Counter[str](), dict[str, list[float]]()
+    numbers, end, certificates = count(), time.monotonic() + arguments.seconds, ssl.create_default_context()
+    kinds: list[Callable[[httpx2.AsyncClient, int], Awaitable[tuple[str, httpx2.Response]]]] = [
+        asker.chat,
+        asker.stream,
+        asker.search,
+    ]
+
+    async def ask() -> None:
+        async with httpx2.AsyncClient(base_url=url, timeout=None, verify=certificates) as client:
+            while (began := time.monotonic()) < end:
+                number, wait_s = next(numbers), 0.0
+                kind = kinds[number % len(kinds)]
+                outcomes["sent"] += 1
+                try:
+                    async with asyncio.timeout(arguments.limit_s):
+                        outcome, response = await kind(client, number)
+                    if not outcome:
+                        outcome, wait_s = f"refused: {response.status_code}", float(response.headers.get("retry-after", 1))
+                except TimeoutError:
+                    outcome = f"lost: no answer in {arguments.limit_s:g} s"
+                except httpx2.HTTPError as error:
+                    outcome, wait_s = f"lost: {type(error).__name__}", 1.0
+                outcomes[outcome] += 1
+                if outcome == "answered":
+                    seconds.setdefault(kind.__name__, []).append(time.monotonic() - began)
+                await asyncio.sleep(wait_s)
+
+    await asyncio.gather(*(ask() for _ in range(arguments.clients)))
+    return {
+        "requests": dict(outcomes),
+        "unaccounted": 2 * outcomes["sent"] - outcomes.total(),
+        "answered_per_s": round(outcomes["answered"] / arguments.seconds, 2),
+        "seconds_of_answers": {
+            kind: dict(
+                zip(
+                    ("num", "p50", "p99", "max"), [len(taken), *np.quantile(taken, (0.5, 0.99, 1)).round(2).tolist()], strict=True
+                )
+            )
+            for kind, taken in sorted(seconds.items())
+        },
+    }
+
+
+@contextmanager
+def serve(arguments: argparse.Namespace, folder: Path) -> Generator[tuple[str, int]]:
+    """An endpoint over the index, ready: its address and the job's process."""
+    with StageFolder(folder / "index", Identity("index", {}, {}, "benchmark")) as index:
+        write_index(index.path)
+        index.finish({})
+    url, log = f"http://127.0.0.1:{arguments.port}", folder / "log"
+    options = {
+        "run-dir": str(folder),
+        "serve.port": arguments.port,
+        "serve.device": "cpu",
+        "serve.max-queued-requests": arguments.queued,
+        "engine.model": arguments.model,
+        "engine.max-num-seqs": arguments.max_num_seqs,
+        "engine.max-model-len": 1024,
+        "agent.max-tokens": arguments.reply_tokens,
+    }
+    command = [sys.executable, str(SERVE_JOB), *(f"--{name}={value}" for name, value in options.items())]
+    with log.open("w") as output:
+        process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT)
+    try:
+        wait_until_ready(url, process, log)
+        yield url, process.pid
+    finally:
+        process.send_signal(signal.SIGINT)
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(STOP_LIMIT_S)
+        process.kill()
+
+
+def run_serve(arguments: argparse.Namespace, folder: Path) -> dict[str, Any]:
+    """An endpoint that all clients ask."""
+    asker = Asker(resolve_model(arguments.model), arguments.reply_tokens)
+    with serve(arguments, folder) as (url, pid), MemoryWatch(pid, interval_s=5) as watch:
+        began = time.monotonic()
+        asked = asyncio.run(ask_for(url, asker, arguments))
+        asked["all_clients_ended_after_s"] = round(time.monotonic() - began, 1)
+    return asked | {"memory": watch.describe(arguments.warm_up * arguments.seconds, arguments.seconds)}
+
+
+def parse_arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--part", choices=("both", "collect", "serve"), default="both")
+    parser.add_argument("--rollouts", type=int, default=60_000)
+    parser.add_argument("--concurrent", type=int, default=10_000, help="rollouts at once")
+    parser.add_argument("--delay-s", type=float, default=20, help="what a scripted reply takes, on average")
+    parser.add_argument("--clients", type=int, default=500)
+    parser.add_argument("--seconds", type=int, default=1800, help="for which the clients ask")
+    parser.add_argument("--limit-s", type=float, default=300, help="after which a request counts as lost")
+    parser.add_argument("--model", default="embedded", help="as engine.model")
+    parser.add_argument(
+        "--max-num-seqs", type=int, default=32, help="as engine.max_num_seqs; the engine takes four times as many"
+    )
+    parser.add_argument("--queued", type=int, default=256, help="as serve.max_queued_requests")
+    parser.add_argument("--reply-tokens", type=int, default=8)
+    parser.add_argument("--port", type=int, default=8018)
+    parser.add_argument("--warm-up", type=float, default=0.25, help="share of the time after which memory should be flat")
+    arguments = parser.parse_args(argv)
+    for name, most in MOST.items():
+        if not 0 < getattr(arguments, name) <= most:
+            parser.error(f"--{name} is {getattr(arguments, name)}; it can be 1 to {most}")
+    return arguments
+
+
+def main() -> None:
+    arguments = parse_arguments()
+    for part, run in (("collect", run_collect), ("serve", run_serve)):
+        if arguments.part in ("both", part):
+            with tempfile.TemporaryDirectory(prefix="drag-ray-load-") as folder:
+                results = run(arguments, Path(folder))
+            print(json.dumps(results), flush=True)
+            write_result(f"{part}_load", results | {"options": vars(arguments)})
+
+
+if __name__ == "__main__":
+    main()
