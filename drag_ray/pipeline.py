@@ -9,7 +9,7 @@ is skipped its files are looked at quickly, before it is read completely (see `c
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -139,7 +139,7 @@ def compute_identity(stage: Stage, config: RunConfig) -> Identity:
     return Identity(
         stage=stage.name,
         config=options,
-        inputs=outcomes | {name: version(name) for name in stage.packages} | _fingerprint_sources(sources),
+        inputs=outcomes | {name: _find_version(name) for name in stage.packages} | _fingerprint_sources(sources),
         code=compute_code_fingerprint(stage.module, sections.list_code()),
         max_tries=config.rollout.max_tries if "rollout" in stage.sections.list_names() else 0,
         command=f"{own.command} --verify",
@@ -243,6 +243,14 @@ def _list_states(root: Path) -> Iterator[tuple[str, int, int]]:
             yield str(path), 0, 0
         else:
             yield str(path), found.st_size, found.st_mtime_ns
+
+
+def _find_version(package: str) -> str:
+    """Its version; empty where it is not installed, as what comes with an extra."""
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return ""
 
 
 def _format_count(value: Any) -> str:

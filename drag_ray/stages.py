@@ -82,7 +82,11 @@ STAGES: dict[str, Stage] = {
             summary="Read documents and questions and build the search index.",
             sections=IndexSections,
             placement=("embedding.device", "embedding.batch_size"),
-            packages=("tantivy",),
+            # What reads documents, finds near-duplicates among their pages, and searches them.
+            packages=(
+                *("lxml", "markdown-it-py", "pillow", "pypdfium2", "python-docx"),
+                *("onnxruntime", "rapidocr", "datasketch", "tantivy"),
+            ),
             checked_on_open=("page_images", "question_images"),
             is_shared=True,
         ),

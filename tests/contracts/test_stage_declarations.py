@@ -3,16 +3,20 @@
 import ast
 import inspect
 import json
+import re
 import subprocess
 import sys
+from importlib.metadata import packages_distributions, version
 from pathlib import Path
 from typing import get_type_hints
 
 import pytest
 
 import drag_ray
-from drag_ray import source_code
+from drag_ray import pipeline, source_code
 from drag_ray.inputs import Inputs
+from drag_ray.pipeline import compute_identity
+from drag_ray.run_config import RunConfig
 from drag_ray.source_code import compute_code_fingerprint, list_sources
 from drag_ray.stage_folder import StageFolder
 from drag_ray.stages import SERVE, STAGES, Stage
@@ -147,3 +151,35 @@ def test_the_source_that_counts_is_what_is_imported_anywhere_in_it(tmp_path: Pat
     for name, counts in (("one/unused.py", False), ("errors.py", False), ("one/page.j2", True)):
         (package / name).write_text("changed")
         assert (compute_code_fingerprint("drag_ray.one.stage") != before) is counts, name
+
+
+_CARRIERS = {"numpy", "polars", "pyarrow", "pydantic", "opencv-python", "opencv-python-headless"}
+"""What holds tables, arrays and options, and makes nothing else of them; OpenCV comes under several names, with rapidocr."""
+_OF_THE_EMBEDDED_CORPORA = {"manuals.py", "manual_pdf.py", "manual_chapters.py", "manual_entries.py", "manual_groups.py"} | {
+    *("commands.py", "command_reference.py", "components.py")
+}
+"""Modules that write documents, which are read like others."""
+
+
+def test_another_version_of_what_reads_documents_has_them_read_again() -> None:
+    owners = packages_distributions()
+    imported = {
+        owner
+        for path in list_sources("drag_ray.index.stage")
+        if path.parent.name == "corpus" and path.name not in _OF_THE_EMBEDDED_CORPORA
+        for node in ast.walk(parse(path))
+        if isinstance(node, ast.Import | ast.ImportFrom)
+        for name in ([alias.name for alias in node.names] if isinstance(node, ast.Import) else [node.module or ""])
+        for owner in owners.get(name.partition(".")[0], [])
+    }
+    spelled = {re.sub(r"[-_.]+", "-", owner).lower() for owner in imported} - {"drag-ray"} - _CARRIERS
+    assert spelled <= set(STAGES["index"].packages)
+    assert {"lxml", "pillow", "pypdfium2", "python-docx", "markdown-it-py", "rapidocr"} <= spelled
+
+
+def test_the_version_of_a_reader_is_part_of_what_the_index_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    config = RunConfig(run_dir=tmp_path)
+    before = compute_identity(STAGES["index"], config)
+    for changed, runs_again in {"lxml": True, "pypdfium2": True, "trl": False, "reportlab": False}.items():
+        monkeypatch.setattr(pipeline, "version", lambda name, changed=changed: "9.9" if name == changed else version(name))
+        assert (compute_identity(STAGES["index"], config).fingerprint != before.fingerprint) is runs_again

@@ -50,6 +50,11 @@ NAMED = {
     "trl/trainer/sft_trainer.py": ('self._metrics = {"train"', "skip_prepare_dataset", "fused_lm_head"),
     "trl/trainer/kto_trainer.py": ("self.desirable_weight", "self.undesirable_weight", "KL_input_ids", "KL_completion_mask"),
     "trl/trainer/utils.py": ("label_mask", "log_probs"),
+    # finetune/checkpoints.py, stage.py
+    "ray/train/v2/_internal/constants.py": ('"checkpoint_manager_snapshot.json"',),
+    "ray/train/v2/_internal/execution/checkpoint/checkpoint_manager.py": ("checkpoint_results: List", "checkpoint_dir_name: str"),
+    "ray/train/v2/_internal/execution/storage.py": ('return f"checkpoint_{date_str',),
+    "ray/train/v2/_internal/exceptions.py": ("self._base_exc = exc",),
     "vllm/renderers/base.py": ("def mm_processor_cache", "_mm_processor_cache"),
     "vllm/multimodal/cache/base.py": ("def touch_sender_cache_item", "def get_and_update_item", "def is_cached_item"),
     "vllm/config/parallel.py": ("worker_extension_cls",),
