@@ -13,10 +13,12 @@ from typing import Any
 __version__ = "0.1.0"
 
 _MODULES = {
+    "Agent": "api.agent",
     "Report": "api.report",
     "Run": "api.run",
     "compare": "api.report",
     "errors": "errors",
+    "load_reward_model": "api.reward",
     "open_run": "api.run",
     "read_results": "api.frames",
     "read_trajectories": "api.frames",

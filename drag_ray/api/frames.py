@@ -21,8 +21,8 @@ def read_trajectories(path: str | Path) -> pl.DataFrame:
         DamageError: they are of a finished stage, and not what it has written.
 
     Example:
-        >>> drag_ray.read_trajectories("runs/demo")["question_id"].n_unique()
-        8
+        >>> drag_ray.read_trajectories("runs/demo").filter(error="").is_empty()
+        False
     """
     tables = [schemas.read_table(file, schemas.TRAJECTORIES) for file in list_files(Path(path))]
     return pl.concat([pl.DataFrame(table) for table in tables]).sort("id", "policy")
@@ -40,8 +40,8 @@ def read_results(path: str | Path) -> pl.DataFrame:
 
     Example:
         >>> results = drag_ray.read_results("runs/demo")
-        >>> results.group_by("policy").len()["len"].unique().to_list()
-        [6]
+        >>> results["policy"].unique().sort().to_list()
+        ['base', 'question', 'tuned']
     """
     rows = [
         {"policy": name, **asdict(result)} for name, results in outcome.read_results(Path(path)).items() for result in results

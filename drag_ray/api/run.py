@@ -45,9 +45,9 @@ class Run(RunFolder):
         config: the options of all stages.
 
     Example:
-        >>> with drag_ray.open_run("runs/demo", config="demo.toml") as run:
-        ...     run.process().counts["trajectories"]
-        24
+        >>> with drag_ray.open_run("runs/demo", config="jobs/configs/demo.toml") as run:
+        ...     run.read_questions().is_empty()
+        False
     """
 
     def __init__(self, config: RunConfig) -> None:
@@ -61,7 +61,11 @@ class Run(RunFolder):
         self.close()
 
     def close(self) -> None:
-        """Disconnect from the Ray that this run has started, if it has."""
+        """Disconnect from the Ray that this run has started, if it has.
+
+        Example:
+            >>> run.close()
+        """
         self._stack.close()
 
     def index(self, **options: Any) -> Manifest:
@@ -86,8 +90,8 @@ class Run(RunFolder):
         """Roll out the training questions and keep the trajectories; otherwise as `index`.
 
         Example:
-            >>> run.collect().counts["questions"]
-            8
+            >>> run.collect().stage
+            'collect'
         """
         return self.run_stage("collect", **options)
 
@@ -183,7 +187,13 @@ class Run(RunFolder):
             return run_stages(list_pipeline(config), config, start_ray)
 
     def serve(self, **options: Any) -> None:
-        """Serve the base model and its adapters, and search with them, until it is interrupted; otherwise as `index`."""
+        """Serve the base model and its adapters, and search with them, until it is interrupted; otherwise as `index`.
+
+        Example:
+            >>> run.serve(serve={"prot": 8001})
+            Traceback (most recent call last):
+            drag_ray.errors.ConfigError: options: unknown key 'serve.prot'. Did you mean 'port'? Allowed here: ...
+        """
         from drag_ray.serve import stage
 
         config = self._override(SERVE.name, options)

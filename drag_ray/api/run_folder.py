@@ -13,8 +13,14 @@ from drag_ray.run_config import RunConfig
 if TYPE_CHECKING:
     import polars as pl
 
+    from drag_ray.api.agent import Agent
     from drag_ray.api.report import Report
     from drag_ray.search.searcher import Searcher
+    from drag_ray.transcripts.listing import Outcome, SortKey
+    from drag_ray.transcripts.transcript import Transcript
+
+_ASKED = "_asked"
+"""In the run's folder: what an endpoint's replies to an open agent have cost"""
 
 
 class RunFolder:
@@ -48,8 +54,8 @@ class RunFolder:
             DamageError: they are of a finished stage, and not what it has written.
 
         Example:
-            >>> run.read_trajectories().select("question", "stop_reason").height
-            96
+            >>> run.read_trajectories().select("question", "stop_reason").columns
+            ['question', 'stop_reason']
         """
         from drag_ray.api.frames import read_trajectories
 
@@ -88,8 +94,8 @@ class RunFolder:
             DamageError: its files are not what was written.
 
         Example:
-            >>> run.read_measures().filter(measure="mrr")["policy"].to_list()
-            ['question', 'base', 'tuned']
+            >>> run.read_measures().filter(measure="mrr")["policy"].sort().to_list()
+            ['base', 'question', 'tuned']
         """
         from drag_ray.api.frames import read_measures
 
@@ -135,6 +141,68 @@ class RunFolder:
         from drag_ray.search.searcher import Searcher
 
         return Searcher(self._require("index") / "search_index")
+
+    def open_agent(self, adapter: str | Path | None = None, **options: Any) -> "Agent":
+        """The policy of this run, to be asked questions, with an engine in this process.
+
+        Args:
+            adapter: a folder, as `run.folder / "finetune/adapter"`; that of `engine.adapter` where nothing is said.
+            options: of `agent` and `engine`, with a mapping for each, for this call.
+
+        Raises:
+            ArtifactError: the index has not finished.
+            ConfigError: an option is unknown or wrong, or the adapter cannot be used.
+            EngineDiedError: the engine does not start.
+
+        Example:
+            >>> agent = run.open_agent(adapter=run.folder / "finetune/adapter")
+        """
+        from drag_ray.api.agent import Agent
+        from drag_ray.rollout.options import build_options
+
+        config = override(self.config, options, sections=("agent", "engine"))
+        if adapter is not None:
+            config = override(config, {"engine": {"adapter": str(adapter)}})
+        return Agent(build_options(config.agent, config.engine, config.rollout, self._require("index"), self.folder / _ASKED))
+
+    def read_transcripts(
+        self,
+        stage: str = "collect",
+        *,
+        outcome: "Outcome | None" = None,
+        question: str = "",
+        id: str = "",
+        sort: "SortKey" = "id",
+        limit: int = 50,
+        name: str = "",
+        scope: str = "",
+    ) -> "list[Transcript]":
+        """Trajectories to be read turn by turn; a notebook shows each as HTML. They are chosen as by `drag-ray show`.
+
+        Args:
+            stage: `collect` or `evaluate`.
+            outcome: `found`, `not-found` or `errors`; all where nothing is said.
+            question: a part of its text, whatever its case.
+            id: of a trajectory, or its first part, as of a question.
+            sort: `id`, `gain`, `rank`, `turns`, `tokens` or `seconds`.
+            limit: how many.
+            name: of the instance, where the run has several.
+            scope: where in the run it is, as `rounds/2`.
+
+        Raises:
+            ConfigError: there is no such outcome or order.
+            DataError: there are no such trajectories.
+            DamageError: they are of a finished stage, and not what it has written.
+
+        Example:
+            >>> [transcript] = run.read_transcripts("evaluate", sort="rank", limit=1)
+            >>> transcript.describe_outcome()
+            'found, best rank 1'
+        """
+        from drag_ray.transcripts.listing import Selection
+        from drag_ray.transcripts.show import read_transcripts
+
+        return read_transcripts(self._locate(stage, name, scope), Selection(outcome, question, id, sort, limit))
 
     def _locate(self, stage: str, name: str = "", scope: str = "") -> Path:
         """The folder of a stage, whether it has begun or not."""

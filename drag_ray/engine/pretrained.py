@@ -77,6 +77,8 @@ def _build_reward_error(model: str | Path, config: Any) -> TrainError:
 
 def holds_reward_model(folder: Path) -> bool:
     """Whether the model in the folder has a head for rewards."""
+    if not (folder / "config.json").is_file():  # transformers would take the path for a name on the Hub
+        return False
     architectures = AutoConfig.from_pretrained(folder).architectures or []
     return any(name.endswith(_REWARD_SUFFIX) for name in architectures)
 

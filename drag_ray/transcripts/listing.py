@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 from drag_ray import schemas
 from drag_ray.agent.scores import utility
 from drag_ray.damage import refuse_damage
-from drag_ray.errors import DataError
+from drag_ray.errors import ConfigError, DataError
 from drag_ray.types import ActionKind, Trajectory
 
 Outcome = Literal["found", "not-found", "errors"]
@@ -45,6 +45,9 @@ class Selection:
 
     `question` is a part of the question's text, whatever its case; `id` a trajectory's id or its first part (as of a question).
     `gain` in `sort` is what the best search of a rollout is worth above the question itself (see `agent.scores.utility`).
+
+    Raises:
+        ConfigError: there is no such outcome or order.
     """
 
     outcome: Outcome | None = None
@@ -52,6 +55,11 @@ class Selection:
     id: str = ""
     sort: SortKey = "id"
     limit: int = 50
+
+    def __post_init__(self) -> None:
+        for chosen, allowed in ((self.outcome or "found", tuple(OUTCOMES)), (self.sort, SORT_KEYS)):
+            if chosen not in allowed:
+                raise ConfigError(f"{chosen!r}: expected one of {', '.join(allowed)}.")
 
 
 def list_files(path: Path) -> list[Path]:

@@ -10,7 +10,7 @@ import polars as pl
 from drag_ray.artifacts import write_text
 from drag_ray.errors import DataError
 from drag_ray.transcripts.thumbnails import PictureBook
-from drag_ray.transcripts.transcript import Transcript
+from drag_ray.transcripts.transcript import Transcript, to_page
 from drag_ray.types import Evidence
 from drag_ray.webpage import render_page
 
@@ -41,7 +41,7 @@ def write_transcripts(path: Path, title: str, transcripts: Sequence[Transcript],
         figures=list_figures(chosen),
         num_chosen=chosen.height,
         pictures=pictures,
-        to_page=lambda hit: Evidence(hit.file, hit.page_number),
+        to_page=to_page,
     )
     bytes_left = MAX_BYTES - len(page.encode())
     if bytes_left < 0:
@@ -80,4 +80,4 @@ def _list_pages(transcript: Transcript) -> Iterator[Evidence]:
     """The pages that a transcript has pictures of, the evidence first."""
     yield from transcript.trajectory.evidence
     for exchange in transcript.exchanges:
-        yield from (Evidence(hit.file, hit.page_number) for hit in exchange.shown)
+        yield from map(to_page, exchange.shown)

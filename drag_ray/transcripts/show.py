@@ -1,13 +1,16 @@
-"""What `drag-ray show` does with a path and a selection."""
+"""Transcripts that are asked for by a path and a selection: printed, as a page, or for a program."""
 
+from collections.abc import Iterator
 from pathlib import Path
+
+import polars as pl
 
 from drag_ray.errors import DataError
 from drag_ray.transcripts.listing import Selection, choose, read_listing, read_trajectories
 from drag_ray.transcripts.page import write_transcripts
 from drag_ray.transcripts.terminal import Terminal
 from drag_ray.transcripts.thumbnails import PictureBook, find_index
-from drag_ray.transcripts.transcript import build_transcript
+from drag_ray.transcripts.transcript import Transcript, build_transcript
 
 
 def print_transcripts(path: Path, selection: Selection, in_full: bool, use_color: bool, width: int) -> None:
@@ -22,8 +25,8 @@ def print_transcripts(path: Path, selection: Selection, in_full: bool, use_color
     if not in_full:
         print(terminal.format_list(shown, chosen.height))
         return
-    for policy, trajectory in read_trajectories(shown):
-        print(terminal.format_transcript(build_transcript(policy, trajectory)))
+    for transcript in build_transcripts(shown):
+        print(terminal.format_transcript(transcript))
     if chosen.height > shown.height:
         print(terminal.format_rest(chosen.height - shown.height))
 
@@ -38,7 +41,21 @@ def write_page(path: Path, selection: Selection, target: Path) -> int:
     if target.is_dir():
         raise DataError(f"{target}: is a folder. Name the file to write, as {target / 'transcripts.html'}.")
     chosen = choose(read_listing(path), selection)
-    shown = [build_transcript(policy, trajectory) for policy, trajectory in read_trajectories(chosen.head(selection.limit))]
+    shown = list(build_transcripts(chosen.head(selection.limit)))
     title = f"Transcripts of {path.resolve().parent.name}/{path.resolve().name}"
     write_transcripts(target, title, shown, chosen, PictureBook(find_index(path)))
     return len(shown)
+
+
+def read_transcripts(path: Path, selection: Selection) -> list[Transcript]:
+    """The selected transcripts.
+
+    Raises:
+        DataError: there are no trajectories below `path`, or none is selected.
+    """
+    return list(build_transcripts(choose(read_listing(path), selection).head(selection.limit)))
+
+
+def build_transcripts(chosen: pl.DataFrame) -> Iterator[Transcript]:
+    """The transcripts of rows of a listing, one after the other."""
+    return (build_transcript(policy, trajectory) for policy, trajectory in read_trajectories(chosen))

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from drag_ray.engine.generate import join_text
 from drag_ray.types import Evidence, Hit, Trajectory, Turn
+from drag_ray.webpage import render_page
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +44,10 @@ class Transcript:
     trajectory: Trajectory
     opening: tuple[Shown, ...]
     exchanges: tuple[Exchange, ...]
+
+    def _repr_html_(self) -> str:
+        """As a notebook shows it, without pictures."""
+        return render_page("transcripts/notebook.html.j2", transcript=self, pictures={}, to_page=to_page)
 
     @property
     def outcome(self) -> str:
@@ -90,6 +95,11 @@ class Transcript:
     def is_evidence(self, page: Hit | Evidence) -> bool:
         """True for a page that counts as right."""
         return Evidence(page.file, page.page_number) in self.trajectory.evidence
+
+
+def to_page(hit: Hit) -> Evidence:
+    """The page of a hit."""
+    return Evidence(hit.file, hit.page_number)
 
 
 def name_rollout(policy: str, rollout_id: str) -> str:

@@ -1,6 +1,7 @@
 """What the package offers to programs: quick to import, the same options and the same sentences as on the command line."""
 
 import ast
+import asyncio
 import resource
 import subprocess
 import sys
@@ -8,15 +9,23 @@ from pathlib import Path
 
 import polars as pl
 import pytest
-from factories import build_search, build_trajectory
+from factories import build_search, build_trajectory, build_turn
 from finished_cases import write_evaluation
+from python_examples import list_documented
 from small_index import finish_index
 
 import drag_ray
 from drag_ray import artifacts, schemas
+from drag_ray.agent.config import AgentConfig
+from drag_ray.agent.task import Policy
+from drag_ray.api.agent import Agent
 from drag_ray.cli import main
-from drag_ray.errors import ArtifactError, ConfigError, DamageError, DataError
+from drag_ray.engine.config import EngineConfig
+from drag_ray.engine.scripted import ScriptedEngine
+from drag_ray.errors import ArtifactError, ConfigError, DamageError, DataError, TrainError
+from drag_ray.rollout.options import WorkerOptions
 from drag_ray.stages import SERVE, STAGES
+from drag_ray.transcripts.transcript import Transcript
 from drag_ray.types import Evidence, Page, Question
 
 ROOT = Path(drag_ray.__file__).parent
@@ -163,9 +172,60 @@ def test_evaluations_are_frames_and_compared_as_on_the_command_line(tmp_path: Pa
         drag_ray.compare(path, path, prompt_price=float("inf"))
 
 
+def test_transcripts_are_chosen_as_by_show_and_escaped_in_a_notebook(tmp_path: Path) -> None:
+    hostile = "</pre><script>alert(1)</script>"
+    rollouts = [
+        build_trajectory(build_search("rotor", rank), build_turn(raw_text=hostile), id=f"q1/default/{rank}") for rank in (9, 1)
+    ]
+    artifacts.write_parquet(tmp_path / "collect/trajectories/1.parquet", schemas.to_table(rollouts, schemas.TRAJECTORIES))
+    run = drag_ray.open_run(tmp_path)
+    [best] = run.read_transcripts(sort="rank", limit=1)
+    assert best.describe_outcome() == "found, best rank 1"
+    assert [found.trajectory.id for found in run.read_transcripts(outcome="found")] == ["q1/default/1"]
+    shown = best._repr_html_()
+    assert "<script" not in shown
+    assert "&lt;script&gt;alert(1)" in shown
+    with pytest.raises(ConfigError, match="'lost': expected one of found, not-found, errors"):
+        run.read_transcripts(outcome="lost")  # type: ignore[arg-type]
+
+
+def test_an_agent_rolls_out_in_a_loop_of_its_own(tmp_path: Path) -> None:
+    finish_index(tmp_path, PAGES, QUESTIONS)
+    options = WorkerOptions(
+        run_dir=tmp_path / "_asked",
+        index_dir=tmp_path / "index" / "search_index",
+        agent=AgentConfig(query_mode="rewrite", max_iterations=1),
+        engine=EngineConfig(),
+        policies={"": Policy("scripted")},
+        concurrent_rollouts=1,
+        flush_s=0,
+        build_engine=lambda *_: ScriptedEngine(lambda _: "<search>spar</search>"),
+    )
+
+    async def ask_in_a_notebook() -> Transcript:  # whose loop is running
+        with Agent(options) as agent:
+            return agent.roll_out("What bends?", evidence=[("a.pdf", 2)])
+
+    transcript = asyncio.run(ask_in_a_notebook())
+    [turn] = transcript.trajectory.turns
+    assert (turn.query, turn.evidence_rank, transcript.outcome) == ("spar", 1, "found")
+    with Agent(options) as agent, pytest.raises(ConfigError, match="preset 'warm': expected one of greedy"):
+        agent.roll_out("What bends?", preset="warm")  # type: ignore[arg-type]
+
+
+def test_a_folder_without_a_reward_model_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(TrainError, match=r"no reward model\. Run: python jobs/finetune\.py --finetune\.method reward"):
+        drag_ray.load_reward_model(tmp_path / "nothing")
+
+
 def test_a_report_in_a_notebook_escapes_what_others_have_written(tmp_path: Path) -> None:
     hostile = "<script>alert(1)</script>"
     path = write_evaluation(tmp_path / "evaluate", {hostile: RANKS["base"], "tuned": RANKS["tuned"]})
     shown = drag_ray.compare(path, path, a_policies=[hostile], b_policies=["tuned"])._repr_html_()
     assert "<script" not in shown
     assert "A:&lt;script&gt;alert(1)&lt;/script&gt;" in shown
+
+
+def test_everything_that_is_offered_has_an_example() -> None:
+    lacking = [item.__qualname__ for item in list_documented() if ">>> " not in (item.__doc__ or "")]
+    assert lacking == []

@@ -1,0 +1,104 @@
+"""One rollout at a time, in this process: a policy with its engine, its tools and the index of its run."""
+
+import asyncio
+from collections.abc import Coroutine, Sequence
+from threading import Thread
+from typing import Any, Self, TypeVar
+
+from drag_ray.agent.environment import SearchEnvironment
+from drag_ray.agent.rollout import Rollouts
+from drag_ray.agent.task import RolloutTask
+from drag_ray.engine.sampling import PRESETS, PresetName
+from drag_ray.errors import ConfigError
+from drag_ray.rollout.options import WorkerOptions, open_stores, start_engine
+from drag_ray.search.config import SYNTAX_HELP
+from drag_ray.search.searcher import Searcher
+from drag_ray.transcripts.transcript import Transcript, build_transcript
+from drag_ray.types import Evidence, Question
+
+_Result = TypeVar("_Result")
+
+
+class Agent:
+    """A policy that is asked. Its engine lives until `close`, or the end of the `with` block.
+
+    Rollouts run in an event loop of their own, so that a notebook, which has one already, can wait for them.
+
+    Args:
+        options: as those of a worker; the first policy is asked.
+
+    Raises:
+        ConfigError: the engine refuses its options, or a tool cannot be had.
+        EngineDiedError: the engine does not start.
+        SearchIndexError: the index cannot be opened.
+    """
+
+    def __init__(self, options: WorkerOptions) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._thread = Thread(target=self._loop.run_forever, name="drag_ray agent", daemon=True)
+        self._thread.start()
+        self._engine: Any = None
+        try:
+            self._rollouts = self._wait_for(self._open(options))
+        except BaseException:
+            self.close()
+            raise
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def roll_out(
+        self, question: str, evidence: Sequence[tuple[str, int]] = (), preset: PresetName = "greedy", seed: int = 0
+    ) -> Transcript:
+        """Ask a question, and let the policy search for it. What goes wrong in a rollout is written in its transcript.
+
+        Args:
+            question: what is asked.
+            evidence: pages that count as right, as (file, 1-based page number), so that the transcript has ranks and rewards.
+            preset: how replies are drawn.
+            seed: of replies that are drawn at random.
+
+        Raises:
+            ConfigError: there is no such preset.
+            EngineDiedError: the engine is gone.
+            BudgetError: what an endpoint's replies may cost is spent.
+
+        Example:
+            >>> transcript = agent.roll_out("How do I sort an array?")
+            >>> transcript.describe_question()
+            'the question alone: no evidence among the first 10'
+        """
+        if preset not in PRESETS:
+            raise ConfigError(f"preset {preset!r}: expected one of {', '.join(PRESETS)}.")
+        asked = Question("asked", question, tuple(Evidence(*page) for page in evidence))
+        return build_transcript("", self._wait_for(self._rollouts.run(RolloutTask(asked, 0, preset, seed))))
+
+    def close(self) -> None:
+        """Stop the engine. It cannot be asked any more.
+
+        Example:
+            >>> agent.close()
+        """
+        if self._loop.is_running():
+            close = getattr(self._engine, "close", None)
+            if close:
+                close()
+            self._loop.call_soon_threadsafe(self._loop.stop)
+            self._thread.join()
+
+    def _wait_for(self, work: Coroutine[Any, Any, _Result]) -> _Result:
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result()
+
+    async def _open(self, options: WorkerOptions) -> Rollouts:
+        """Within the loop, as an engine keeps the one that it was made in."""
+        agent = options.agent
+        agent.load_tools()  # what they lack is known before an engine starts
+        searcher = Searcher(options.index_dir)
+        self._engine = start_engine(options)
+        record, environment = searcher.record, SearchEnvironment(searcher, agent.top_k, agent.depth)
+        search = (environment, record.fingerprint, SYNTAX_HELP[record.syntax])
+        policy = next(iter(options.policies.values()))
+        return Rollouts(agent, policy, self._engine, *search, pages=searcher, images=open_stores(options))

@@ -1,0 +1,26 @@
+"""Reward models that a run has trained."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from drag_ray.engine.reward_model import RewardModel
+
+
+def load_reward_model(folder: str | Path) -> "RewardModel":
+    """A model that `finetune` has trained with the method `reward`: `score(messages, replies)` gives a number for each reply.
+
+    Args:
+        folder: of the whole model, as `runs/mine/finetune/merged`.
+
+    Raises:
+        TrainError: there is no reward model.
+
+    Example:
+        >>> drag_ray.load_reward_model("runs/demo/finetune/merged")
+        Traceback (most recent call last):
+        drag_ray.errors.TrainError: runs/demo/finetune/merged: no reward model. Run: python jobs/finetune.py ...
+    """
+    from drag_ray.engine.reward_model import RewardModel
+
+    return RewardModel(Path(folder))
