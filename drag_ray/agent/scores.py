@@ -1,11 +1,12 @@
 """What the rank of an evidence page is worth, for one search and for a column of them."""
 
 from math import log2
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
-import polars as pl
+if TYPE_CHECKING:
+    import polars as pl
 
-_Number = TypeVar("_Number", float, pl.Expr)
+_Number = TypeVar("_Number", float, "pl.Expr")
 
 
 def compute_rank_score(rank: int | None, top_k: int) -> float:
@@ -16,8 +17,10 @@ def compute_rank_score(rank: int | None, top_k: int) -> float:
     return 0.0 if rank is None or rank > top_k else _credit(rank, top_k)
 
 
-def rank_score(rank: pl.Expr, top_k: pl.Expr) -> pl.Expr:
+def rank_score(rank: "pl.Expr", top_k: "pl.Expr") -> "pl.Expr":
     """`compute_rank_score` of columns; a null rank scores 0."""
+    import polars as pl
+
     return pl.when(rank <= top_k).then(_credit(rank, top_k)).otherwise(0.0)
 
 
@@ -30,8 +33,10 @@ def compute_utility(rank: int | None, depth: int) -> float:
     return 0.0 if rank is None or rank > depth else 1 / log2(1 + rank)
 
 
-def utility(rank: pl.Expr, depth: pl.Expr) -> pl.Expr:
+def utility(rank: "pl.Expr", depth: "pl.Expr") -> "pl.Expr":
     """`compute_utility` of columns; a null rank is worth 0."""
+    import polars as pl
+
     return pl.when(rank <= depth).then(1 / (1 + rank).log(2)).otherwise(0.0)
 
 
