@@ -7,6 +7,9 @@
                      "gt_found": true, "gt_rank": 1, "rank_score": 1.0, "answer": null, "citations": null, "raw_response": ""}],
      "final_answer": ["340 rpm"], "final_citations": [], "success": true, ..., "model": "...", "timestamp": "...", "error": null}
 
+The tutorial of the reference prints another form, which is read too: the page is in `ground_truth` itself (`file`, `page`), and a
+`question_id`, with much else, is missing; it is the `id` then.
+
 Such a record has no conversation and no page text.  Reading it rebuilds the conversation as this agent would have had it, in the
 protocol and prompt of its configuration, pages by file and number alone.  All evidence pages count, not only the first.
 What this project adds to a record (hinted, baseline, query_mode) is read again, and may be missing.
@@ -120,7 +123,8 @@ class _RecordReader:
         if mode != self._query_mode:
             raise DataError(f"column 'query_mode': got {mode!r:.80}, expected {self._query_mode!r}. Set agent.query_mode to it")
         truth = _require(record, "ground_truth", dict)
-        evidence = _read_pages(truth, "answer_locations")
+        is_printed = "answer_locations" not in truth and "file" in truth
+        evidence = (parse_location(truth, "ground_truth"),) if is_printed else _read_pages(truth, "answer_locations")
         question = read_text(record, "question", required=True)
         conversation = self._prompts.opening(question)
         turns = self._read_turns(_require(record, "iterations", list), evidence, conversation)
@@ -128,7 +132,7 @@ class _RecordReader:
         answered = bool(turns) and turns[-1].action is ActionKind.ANSWER
         return Trajectory(
             id=read_name(record, "id", required=True),
-            question_id=read_name(record, "question_id", required=True),
+            question_id=read_name(record, "question_id", *(("id",) if is_printed else ()), required=True),
             question=question,
             evidence=evidence,
             answers=tuple(to_encodable(str(answer)) for answer in _require(truth, "answers", list)),

@@ -192,3 +192,25 @@ def test_a_file_without_any_record_is_refused_with_examples(tmp_path: Path) -> N
     assert read_manifest(tmp_path / "collect") is None
     with pytest.raises(DataError, match="no such file"):
         import_trajectories(tmp_path / "none.jsonl", tmp_path, Address("collect"), AgentConfig(query_mode="rewrite"))
+
+
+def test_the_form_that_the_tutorial_prints_is_read_too(tmp_path: Path) -> None:
+    found = [{"file": "specs/ch47_manual.pdf", "page_number": 42}]
+    search = {"step": 1, "reasoning": "Speed.", "action": "search", "query": "CH-47 maximum speed knots", "results": found}
+    printed = {
+        "id": "traj_q123",
+        "question": "What is the maximum speed of the CH-47?",
+        "ground_truth": {"file": "specs/ch47_manual.pdf", "page": 42, "answers": ["170 knots"]},
+        "iterations": [{**search, "gt_found": True, "gt_rank": 1, "rank_score": 1.0}],
+        "best_rank_score": 1.0,
+        "gt_ever_found": True,
+    }
+    wrong = {**printed, "id": "traj_q124", "ground_truth": {"file": "a.pdf", "page": 0, "answers": []}}
+    path = tmp_path / "trajectories.jsonl"
+    path.write_text("".join(json.dumps(record) + "\n" for record in (printed, wrong)))
+    first, second = read_trajectories(path, AgentConfig(query_mode="rewrite"))
+    assert isinstance(first, Trajectory)
+    assert (first.question_id, first.evidence) == ("traj_q123", (Evidence("specs/ch47_manual.pdf", 42),))
+    assert (first.turns[0].evidence_rank, first.stop_reason) == (1, StopReason.MAX_ITERATIONS)
+    assert isinstance(second, Problem)
+    assert "ground_truth.page" in second.reason
