@@ -7,7 +7,7 @@ from drag_ray.corpus.text import to_displayable
 from drag_ray.endpoint_commands import ENDPOINT_COMMANDS, run_endpoint_command
 from drag_ray.errors import ConfigError, DragRayError
 from drag_ray.file_commands import FILE_COMMANDS, run_file_command
-from drag_ray.storage_commands import STORAGE_COMMANDS, run_storage_command
+from drag_ray.run_commands import RUN_COMMANDS, run_command_of_a_run
 
 _PIPELINE_SUMMARY = "Run all stages in order; skip what is unchanged, go on with what was interrupted."
 _INTERRUPTED = 130
@@ -33,7 +33,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = list(sys.argv[1:] if argv is None else argv)
     stages = {name: stage.summary for name, stage in STAGES.items()}
     commands = (
-        stages | {SERVE.name: SERVE.summary, PIPELINE: _PIPELINE_SUMMARY} | ENDPOINT_COMMANDS | FILE_COMMANDS | STORAGE_COMMANDS
+        stages | {SERVE.name: SERVE.summary, PIPELINE: _PIPELINE_SUMMARY} | ENDPOINT_COMMANDS | FILE_COMMANDS | RUN_COMMANDS
     )
     if not arguments or arguments[0] in ("-h", "--help"):
         print("usage: drag-ray COMMAND [options]\n\ncommands:")
@@ -53,8 +53,8 @@ def run_command(command: str, argv: Sequence[str]) -> int:
             run_endpoint_command(command, argv)
         elif command in FILE_COMMANDS:
             run_file_command(command, argv)
-        elif command in STORAGE_COMMANDS:
-            run_storage_command(command, argv)
+        elif command in RUN_COMMANDS:
+            run_command_of_a_run(command, argv)
         else:
             _run(command, argv)
     except ConfigError as error:

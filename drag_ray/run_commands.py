@@ -1,26 +1,39 @@
-"""Commands that move finished stages between a run's folder and an object store."""
+"""Commands about a run as a whole: how far it is, and its finished stages on their way to an object store and back."""
 
 import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
-STORAGE_COMMANDS = {
+RUN_COMMANDS = {
+    "status": "Tell how far a run is: its stages, their figures, and when something was last written.",
     "push": "Send the finished stages of a run to an object store, by its URI; what is there is not sent again.",
     "pull": "Fetch finished stages from an object store into a run's folder; what is there is not fetched again.",
 }
 
 
-def run_storage_command(command: str, argv: Sequence[str]) -> None:
-    """Run one of `STORAGE_COMMANDS`.
+def run_command_of_a_run(command: str, argv: Sequence[str]) -> None:
+    """Run one of `RUN_COMMANDS`.
 
     Raises:
-        DragRayError: the URI is none, the store refuses, or a stage is not what was written.
+        DragRayError: the folder is no run, the URI is none, the store refuses, or a stage is not what was written.
     """
-    {"push": _push, "pull": _pull}[command](argv)
+    {"status": _status, "push": _push, "pull": _pull}[command](argv)
+
+
+def _status(argv: Sequence[str]) -> None:
+    parser = argparse.ArgumentParser(prog="drag-ray status", description=RUN_COMMANDS["status"])
+    parser.add_argument("run", type=Path, metavar="RUN", help="the folder of a run, which may be at work")
+    parser.add_argument("--json", action="store_true", help="the same for programs")
+    options = parser.parse_args(argv)
+    from drag_ray.corpus.text import to_displayable
+    from drag_ray.run_status import format_json, format_status, read_status
+
+    stages = read_status(options.run)
+    print(format_json(stages) if options.json else to_displayable(format_status(stages)))
 
 
 def _push(argv: Sequence[str]) -> None:
-    parser = argparse.ArgumentParser(prog="drag-ray push", description=STORAGE_COMMANDS["push"])
+    parser = argparse.ArgumentParser(prog="drag-ray push", description=RUN_COMMANDS["push"])
     parser.add_argument("run", type=Path, metavar="RUN", help="the folder of a run")
     parser.add_argument("uri", metavar="URI", help="a place for this run alone, as s3://BUCKET/runs/mine")
     options = parser.parse_args(argv)
@@ -39,7 +52,7 @@ def _push(argv: Sequence[str]) -> None:
 
 
 def _pull(argv: Sequence[str]) -> None:
-    parser = argparse.ArgumentParser(prog="drag-ray pull", description=STORAGE_COMMANDS["pull"])
+    parser = argparse.ArgumentParser(prog="drag-ray pull", description=RUN_COMMANDS["pull"])
     parser.add_argument("uri", metavar="URI", help="where the run was pushed to")
     parser.add_argument("run", type=Path, metavar="RUN", help="the folder of a run, which need not be there")
     help_text = "stages to fetch with what they were made from, as finetune or finetune/dpo; all without"
