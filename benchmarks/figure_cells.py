@@ -1,6 +1,7 @@
 """What tables of figures are made of: results, cells and how numbers are written."""
 
 import json
+import textwrap
 from collections.abc import Iterable, Sequence
 from functools import cache
 from pathlib import Path
@@ -19,6 +20,11 @@ def to_table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     """Cells as a table of Markdown."""
     lines = [header, ["---"] * len(header), *rows]
     return "\n".join("|" + "".join(f" {cell} |" if cell else " |" for cell in line) for line in lines).replace(" --- ", "---")
+
+
+def to_paragraph(text: str) -> str:
+    """Sentences in lines of the length that the documentation has."""
+    return textwrap.fill(" ".join(text.split()), 140, break_long_words=False, break_on_hyphens=False)
 
 
 def short(value: float, digits: int = 3) -> str:

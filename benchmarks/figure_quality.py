@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from figure_cells import percent, read_results, short, to_table
+from figure_cells import percent, read_results, short, to_paragraph, to_table
 
 
 def take_value(results: Any, measure: str, policy: str) -> float:
@@ -192,3 +192,41 @@ def write_model_baselines() -> str:
 
     rows = [[text, *(write_cell(sets[name]["measures"], policy) for policy in policies)] for name, text in names.items()]
     return to_table(["", *policies.values()], rows)
+
+
+def write_demo_times() -> str:
+    """How long the stages of the demo took."""
+    results = read_results("demo")
+    seconds, counts = results["stage_seconds"], results["stage_counts"]
+    return to_paragraph(
+        f"""The tuned model has learned from {counts["finetune"]["rows"]} additions of its own that beat the question. It took
+        {seconds["index"]:.0f} s to index, {seconds["collect"]:.0f} s to collect {counts["collect"]["finished"]:,} rollouts,
+        {seconds["process"] + seconds["format"]:.0f} s to process and format, {seconds["finetune"]:.0f} s to train and
+        {seconds["evaluate"]:.0f} s to evaluate."""
+    )
+
+
+def write_yields() -> str:
+    """What a collection yields."""
+    results = read_results("yields_medquad")
+    index, collect, rows = results["index"], results["collect"], results["format"]
+    questions = collect["questions"]
+    formats = ", ".join(
+        f"{rows[f'{name}_train'] + rows[f'{name}_validation']:,} `{name}`"
+        for name in ("sft_query", "sft_trajectory", "sft_context", "dpo", "kto", "reward")
+    )
+    return to_paragraph(
+        f"""SmolLM2-135M on {questions:,} training questions of medquad,
+        {results["options"]["collect"]["samples_per_question"]} samples
+        each and {results["options"]["collect"]["hinted_samples"]} with a hint where none found the page, two turns, one H200,
+        {collect["duration_s"]:.0f} s with the engine's start (`yields_medquad.json`): {collect["found"]:,} of
+        {collect["finished"]:,}
+        rollouts found the page ({percent(collect["found"] / collect["finished"])}),
+        {percent(collect["questions_with_success"] / questions)} of the questions have a success
+        ({percent(results["process"]["hinted_questions"] / questions)} more by a hint),
+        {collect["distinct_successful_queries_per_question"]:.2f} distinct successful queries and
+        {collect["preference_pairs_per_question"]:.2f} preference pairs a question. Rows: {formats};
+        {results["leaks"]["found"]} leaks in
+        {results["leaks"]["rows"]:,} rows. Of medquad's {index["train"] + index["test_overlaps"]:,} training questions
+        {index["test_overlaps"]:,} are left out, as they share or nearly duplicate a page or a question of its dev split."""
+    )

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from figure_cells import percent, read_results, short, to_table
+from figure_cells import percent, read_results, short, to_paragraph, to_table
 
 
 def write_search_speed() -> str:
@@ -25,6 +25,38 @@ def write_search_speed() -> str:
         ["building, CPU seconds (wall)", *(f"{build['cpu_s']:.2f} ({build['wall_s']:.2f})" for _, build in found)],
     ]
     return to_table(["", *engines.values()], rows)
+
+
+def write_search_ratios() -> str:
+    """How many times as fast as others, batches, and a million pages."""
+    results, scale = read_results("search_speed"), read_results("search_scale")
+    whoosh, batch = results["times_whoosh"]["drag_ray"], results["batch"]
+    return to_paragraph(
+        f"""That is {whoosh["median"]:.0f} times Whoosh (median of {results["rounds"]} rounds, {whoosh["min"]:.0f} to
+        {whoosh["max"]:.0f}) and {results["times_bm25s"]["drag_ray"]["median"]:.2f} times bm25s. `search_batch` on
+        {batch["cores"]}
+        cores answers {batch["batch_queries_per_s"]:,.0f} queries a second, {batch["speedup"]:.1f} times as many as one by one. At
+        {scale["pages"]:,} pages (`search_scale.json`): built in {scale["build"]["wall_s"]:.0f} s with
+        {scale["build"]["peak_memory_mb"] / 1000:.1f} GB, opened in {scale["search"]["open_s"]:.1f} s, p50
+        {scale["search"]["p50_ms"]:.2f} ms, p99 {scale["search"]["p99_ms"]:.1f} ms,
+        {scale["search"]["memory_after_queries_mb"]} MB
+        resident."""
+    )
+
+
+def write_process_format() -> str:
+    """Process and format of many trajectories."""
+    results = read_results("process_format")
+    tenth, million = results["stages"]
+    return to_paragraph(
+        f"""{million["trajectories"]:,} trajectories are processed and formatted in {million["seconds"]:.0f} s and
+        {million["peak_memory_gib"]:.1f} GiB on {results["cpus"]} cores (`process_format.json`),
+        {million["times_as_fast_as_plain"]:.1f} times as fast as plain Python doing the same steps; {tenth["trajectories"]:,} take
+        {tenth["seconds"]:.0f} s and {tenth["peak_memory_gib"]:.1f} GiB. To read the trajectories and write the
+        finished rows, without
+        any step in between, takes Polars {tenth["reading_and_writing_cpu_us_per_trajectory"]:.0f} µs of CPU a trajectory, and a
+        twentieth of plain Python's time is {results["plain"]["us_per_trajectory"] / 20:.0f} µs, so it cannot be 20 times."""
+    )
 
 
 def write_collection() -> str:

@@ -19,6 +19,7 @@ _FIGURE = re.compile(r"(?<=<!-- figures: )([\w-]+)( -->\n\n)(.*?)(?=\n\n<!-- end
 
 FIGURES: dict[str, Callable[[], str]] = {
     "demo": figure_quality.write_demo,
+    "demo-times": figure_quality.write_demo_times,
     "effect": figure_quality.write_effect,
     "recipe": figure_quality.write_recipe,
     "methods": figure_quality.write_methods,
@@ -26,6 +27,9 @@ FIGURES: dict[str, Callable[[], str]] = {
     "search-quality": figure_quality.write_search_quality,
     "model-baselines": figure_quality.write_model_baselines,
     "search-speed": figure_speed.write_search_speed,
+    "search-ratios": figure_speed.write_search_ratios,
+    "process-format": figure_speed.write_process_format,
+    "yields": figure_quality.write_yields,
     "collection": figure_speed.write_collection,
     "collection-images": figure_speed.write_collection_images,
     "collection-scaling": figure_speed.write_collection_scaling,
