@@ -13,7 +13,7 @@ FILE_COMMANDS = {
     "show": "Show trajectories: a list, whole transcripts, or a page for the browser.",
     "inspect": "Show what is learned of a file of training rows, how long its rows are and how often they are the same.",
     "import": "Take trajectories of another program (DRAG, ATIF, session traces) as the collected ones of a run.",
-    "export": "Write the collected trajectories of a run for another program (DRAG, ATIF, session traces).",
+    "export": "Write the collected trajectories of a run, or with --policy NAME those of its evaluation, for another program.",
     "score": "Score the rollouts of a finished evaluation, or of a collection, again: other top_k, depth and measures, no model.",
     "compare": "Compare policies of two finished evaluations on the questions that both have asked.",
     "verify": "Look whether the files of a run's finished stages are what was written, or accept that they were changed.",
@@ -117,6 +117,9 @@ def _import(argv: Sequence[str]) -> None:
 
 
 def _export(argv: Sequence[str]) -> None:
+    parser = argparse.ArgumentParser(add_help=False, exit_on_error=False, allow_abbrev=False)
+    parser.add_argument("--policy", default="")
+    chosen, argv = _parse_some(parser, argv)
     path, format_name, rest = _take_interchange("export", "to", argv)
     from drag_ray.config import load
     from drag_ray.damage import refuse_damage
@@ -126,9 +129,9 @@ def _export(argv: Sequence[str]) -> None:
 
     sections = ("run_dir", "scope", "name")
     config = load(RunConfig, rest, sections, program="drag-ray export PATH", description=_describe("export", "to"))
-    collect_dir = find_own("collect", config).locate(config.run_dir)
-    refuse_damage(collect_dir, whole=True)
-    num_exported = export_trajectories(collect_dir / "trajectories", path, format_name)
+    stage_dir = find_own("evaluate" if chosen.policy else "collect", config).locate(config.run_dir)
+    refuse_damage(stage_dir, whole=True)
+    num_exported = export_trajectories(stage_dir / "trajectories", path, format_name, chosen.policy)
     print(f"export: {num_exported} trajectories in {path}")
 
 
@@ -224,10 +227,7 @@ def _take_interchange(command: str, preposition: str, argv: Sequence[str]) -> tu
 
     parser = argparse.ArgumentParser(add_help=False, exit_on_error=False, allow_abbrev=False)
     parser.add_argument(f"--{preposition}", dest="format_name", choices=INTERCHANGES, default=INTERCHANGES[0])
-    try:
-        options, rest = parser.parse_known_args(list(argv))
-    except argparse.ArgumentError as error:
-        raise ConfigError(f"command line: {error}") from None
+    options, rest = _parse_some(parser, argv)
     if rest and rest[0] in ("-h", "--help"):
         return Path(), options.format_name, rest
     if not rest or rest[0].startswith("-"):
@@ -236,3 +236,13 @@ def _take_interchange(command: str, preposition: str, argv: Sequence[str]) -> tu
             f"or drag-ray {command} FOLDER --{preposition} {'|'.join(INTERCHANGES[1:])} --run-dir runs/NAME"
         )
     return Path(rest[0]), options.format_name, rest[1:]
+
+
+def _parse_some(parser: argparse.ArgumentParser, argv: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
+    """The arguments that a parser knows, and the others."""
+    from drag_ray.errors import ConfigError
+
+    try:
+        return parser.parse_known_args(list(argv))
+    except argparse.ArgumentError as error:
+        raise ConfigError(f"command line: {error}") from None

@@ -71,13 +71,29 @@ def import_trajectories(
     return counts
 
 
-def export_trajectories(source: Path, path: Path, format_name: InterchangeName = "drag") -> int:
+def export_trajectories(source: Path, path: Path, format_name: InterchangeName = "drag", policy: str = "") -> int:
     """Write all trajectories of a folder of Parquet files in a format; returns how many.
 
+    Args:
+        source: the folder.
+        path: the file or folder to write.
+        format_name: how it is written.
+        policy: writes those of this policy of an evaluation alone.
+
     Raises:
-        DataError: there is none, a file cannot be read, or a folder to write stands there already.
+        DataError: there is none, a file cannot be read, a folder to write stands there already, or the format wants others.
     """
-    return load_interchange(format_name).write(_read_all(source), path)
+    return load_interchange(format_name).write(_read_policy(source, policy) if policy else _read_all(source), path)
+
+
+def _read_policy(source: Path, policy: str) -> Iterator[Trajectory]:
+    others: set[str] = set()
+    for trajectory in _read_all(source):
+        if trajectory.policy == policy:
+            yield trajectory
+        others.add(trajectory.policy)
+    if policy not in others:
+        raise DataError(f"{source}: no rollout of policy {policy!r}, expected one of {', '.join(sorted(others))}.")
 
 
 def _read_all(source: Path) -> Iterator[Trajectory]:

@@ -9,6 +9,7 @@ INTERCHANGES = (
     "drag",
     "atif",
     "traces",
+    "madqa",
 )
 """The formats; the first one is that of `drag-ray import` and `drag-ray export` unless another one is named."""
 

@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from odd_records import draw_lines
 
-from drag_ray import schemas
+from drag_ray import artifacts, schemas
 from drag_ray.address import Address
 from drag_ray.agent.config import AgentConfig
 from drag_ray.agent.protocols.registry import get_protocol
@@ -298,3 +298,30 @@ def test_whatever_stands_in_a_file_it_is_taken_or_set_aside(name: str, tmp_path:
         shutil.rmtree(tmp_path / "again")
     else:
         assert item.place.startswith(str(file))
+
+
+def test_predictions_of_a_policy_are_what_the_evaluation_of_madqa_reads(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    answered = build_trajectory(build_search("rotor rpm", 2), build_answer("340 rpm", citations=(EVIDENCE,)), policy="tuned")
+    path = tmp_path / "evaluate" / "trajectories" / "scored.parquet"
+    artifacts.write_parquet(path, schemas.to_table([answered, replace(answered, policy="base")], schemas.TRAJECTORIES))
+    target = tmp_path / "predictions.jsonl"
+    command = ["export", str(target), "--to", "madqa", "--run-dir", str(tmp_path)]
+    assert main([*command, "--policy", "tuned"]) == 0
+    assert json.loads(target.read_text()) == {
+        "id": answered.question_id,
+        "question": answered.question,
+        "answer": "340 rpm",
+        "citations": [{"document": EVIDENCE.file, "page": EVIDENCE.page_number}],
+        "search_history": [{"query": "rotor rpm", "num_results": answered.top_k}],
+        "iterations": 2,
+    }
+    assert main([*command, "--policy", "tunde"]) == 1
+    assert "no rollout of policy 'tunde', expected one of base, tuned" in capsys.readouterr().err
+    assert main([*command, "--policy"]) == 2
+    assert "argument --policy: expected one argument" in capsys.readouterr().err
+    with pytest.raises(DataError, match="several rollouts, expected one prediction a question"):
+        load_interchange("madqa").write([answered, answered], target)
+    with pytest.raises(DataError, match="nothing can be learned from them"):
+        list(load_interchange("madqa").read(target, CONFIG))
