@@ -18,7 +18,7 @@ from drag_ray.agent.protocols.registry import get_protocol
 from drag_ray.agent.shown_images import Content, leave_out_images, list_hidden_images
 from drag_ray.agent.task import Policy, RolloutTask
 from drag_ray.agent.tasks.task import Episode, Setting, load_task
-from drag_ray.agent.turn_record import record_turn
+from drag_ray.agent.turn_record import record_turn, share_tokens
 from drag_ray.artifacts import compute_fingerprint
 from drag_ray.corpus.image_store import ImageStores
 from drag_ray.engine.generate import GenerateFn, Generation, Message, Request
@@ -126,7 +126,7 @@ class Rollouts:
         images = RolloutImages(self._images, self._config.max_images, task.question.images)
         for step in range(1, last_step + 1):
             turn, observation = await self._take_turn(task, episode, conversation, step, hint_page, images)
-            turns.append(turn)
+            turns.append(share_tokens(turn, turns[-1]) if turns else turn)
             note_turn(turn)
             conversation.append({"role": "assistant", "content": turn.raw_text})
             if turn.error:

@@ -1,5 +1,7 @@
 """The record of a turn: a reply, what was read from it and what came of it."""
 
+from dataclasses import replace
+
 from drag_ray.agent.action import Action
 from drag_ray.agent.environment import SearchResult
 from drag_ray.engine.generate import Generation
@@ -48,3 +50,20 @@ def record_turn(
         tool_s=called.seconds,
         hidden_images=hidden_images,
     )
+
+
+def share_tokens(turn: Turn, before: Turn) -> Turn:
+    """The same turn, with the token ids that its prompt begins with in common with the turn before as the very same objects.
+
+    A prompt repeats what was said before it. Each of its numbers is made anew, so that the prompts of a long rollout would take
+    many times the memory of all that was said in it.
+    """
+    known = before.prompt_token_ids + before.completion_token_ids
+    num_shared = _count_shared(known, turn.prompt_token_ids)
+    return replace(turn, prompt_token_ids=known[:num_shared] + turn.prompt_token_ids[num_shared:])
+
+
+def _count_shared(first: tuple[int, ...], second: tuple[int, ...]) -> int:
+    if second[: len(first)] == first:
+        return len(first)
+    return next((place for place, (one, other) in enumerate(zip(first, second, strict=False)) if one != other), len(second))
