@@ -66,7 +66,7 @@ class Agent:
             EngineDiedError: the engine is gone.
             BudgetError: what an endpoint's replies may cost is spent.
 
-        Example:
+        Examples:
             >>> transcript = agent.roll_out("How do I sort an array?")
             >>> transcript.describe_question()
             'the question alone: no evidence among the first 10'
@@ -79,7 +79,7 @@ class Agent:
     def close(self) -> None:
         """Stop the engine. It cannot be asked any more.
 
-        Example:
+        Examples:
             >>> agent.close()
         """
         if self._loop.is_running():

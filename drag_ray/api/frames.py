@@ -20,7 +20,7 @@ def read_trajectories(path: str | Path) -> pl.DataFrame:
         DataError: there are none, or a file is not readable.
         DamageError: they are of a finished stage, and not what it has written.
 
-    Example:
+    Examples:
         >>> drag_ray.read_trajectories("runs/demo").filter(error="").is_empty()
         False
     """
@@ -38,7 +38,7 @@ def read_results(path: str | Path) -> pl.DataFrame:
         ArtifactError: the evaluation has not finished.
         DamageError: its files are not what was written.
 
-    Example:
+    Examples:
         >>> results = drag_ray.read_results("runs/demo")
         >>> results["policy"].unique().sort().to_list()
         ['base', 'question', 'tuned']

@@ -49,7 +49,7 @@ class Report:
     def to_frame(self) -> "pl.DataFrame":
         """The measures of policies that were compared: columns as those of `Run.read_measures`; empty for a `score`.
 
-        Example:
+        Examples:
             >>> both = drag_ray.compare("runs/demo", "runs/demo", a_policies=["base"], b_policies=["tuned"])
             >>> both.to_frame().filter(measure="mrr")["policy"].to_list()
             ['A:base', 'B:tuned']
@@ -86,7 +86,7 @@ def compare(
         DataError: they have no question in common or other evidence for one, other top_k or depth, or no such policy.
         ConfigError: a price is no price.
 
-    Example:
+    Examples:
         >>> drag_ray.compare("runs/demo", "runs/demo", a_policies=["question"]).comparison.policies
         ('A:question', 'B:tuned')
     """
@@ -122,7 +122,7 @@ def score(
     Raises:
         DragRayError: those of `score_evaluation` and `score_collection`.
 
-    Example:
+    Examples:
         >>> print(drag_ray.score("runs/demo/evaluate", top_k=1, measures=["mrr"]))
         runs/demo/evaluate: scored again: top_k 3 -> 1, ...
     """

@@ -16,7 +16,7 @@ def load_reward_model(folder: str | Path) -> "RewardModel":
     Raises:
         TrainError: there is no reward model.
 
-    Example:
+    Examples:
         >>> drag_ray.load_reward_model("runs/demo/finetune/merged")
         Traceback (most recent call last):
         drag_ray.errors.TrainError: runs/demo/finetune/merged: no reward model. Run: python jobs/finetune.py ...

@@ -26,7 +26,7 @@ def open_run(run_dir: str | Path, config: str | Path | None = None, **options: A
     Raises:
         ConfigError: an option is unknown or wrong, or the file cannot be read.
 
-    Example:
+    Examples:
         >>> run = drag_ray.open_run("runs/demo", config="jobs/configs/demo.toml", agent={"top_k": 5})
         >>> run.config.agent.top_k
         5
@@ -44,7 +44,7 @@ class Run(RunFolder):
     Args:
         config: the options of all stages.
 
-    Example:
+    Examples:
         >>> with drag_ray.open_run("runs/demo", config="jobs/configs/demo.toml") as run:
         ...     run.read_questions().is_empty()
         False
@@ -63,7 +63,7 @@ class Run(RunFolder):
     def close(self) -> None:
         """Disconnect from the Ray that this run has started, if it has.
 
-        Example:
+        Examples:
             >>> run.close()
         """
         self._stack.close()
@@ -80,7 +80,7 @@ class Run(RunFolder):
         Raises:
             DragRayError: what the same command would say.
 
-        Example:
+        Examples:
             >>> run.index().counts["pages"]
             150
         """
@@ -89,7 +89,7 @@ class Run(RunFolder):
     def collect(self, **options: Any) -> Manifest:
         """Roll out the training questions and keep the trajectories; otherwise as `index`.
 
-        Example:
+        Examples:
             >>> run.collect().stage
             'collect'
         """
@@ -98,7 +98,7 @@ class Run(RunFolder):
     def process(self, **options: Any) -> Manifest:
         """Score the searches of the trajectories; otherwise as `index`.
 
-        Example:
+        Examples:
             >>> run.process().stage
             'process'
         """
@@ -107,7 +107,7 @@ class Run(RunFolder):
     def format(self, **options: Any) -> Manifest:
         """Write training rows from the scored searches; otherwise as `index`.
 
-        Example:
+        Examples:
             >>> run.format().stage
             'format'
         """
@@ -117,7 +117,7 @@ class Run(RunFolder):
         """Train a LoRA adapter on the training rows; otherwise as `index`. A second one beside it has a name:
         `run.finetune(name="dpo", finetune={"method": "dpo"})`.
 
-        Example:
+        Examples:
             >>> run.finetune().stage
             'finetune'
         """
@@ -126,7 +126,7 @@ class Run(RunFolder):
     def prompt(self, **options: Any) -> Manifest:
         """Optimise the base model's instructions, as a baseline for training; otherwise as `index`.
 
-        Example:
+        Examples:
             >>> run.prompt(prompt={"rollout": 500})
             Traceback (most recent call last):
             drag_ray.errors.ConfigError: options: unknown key 'prompt.rollout'. Did you mean 'rollouts'? Allowed here: ...
@@ -136,7 +136,7 @@ class Run(RunFolder):
     def evaluate(self, **options: Any) -> Manifest:
         """Compare the base model, the adapter and the baselines on held-out questions; otherwise as `index`.
 
-        Example:
+        Examples:
             >>> run.evaluate().counts["questions"]
             6
         """
@@ -145,7 +145,7 @@ class Run(RunFolder):
     def run_stage(self, name: str, **options: Any) -> Manifest:
         """The stage of this name, as the method of this name runs it.
 
-        Example:
+        Examples:
             >>> run.run_stage("process").counts == run.process().counts
             True
         """
@@ -165,7 +165,7 @@ class Run(RunFolder):
         Raises:
             DragRayError: what the same command would say.
 
-        Example:
+        Examples:
             >>> list(run.pipeline())
             ['index', 'collect', 'process', 'format', 'finetune', 'evaluate']
         """
@@ -189,7 +189,7 @@ class Run(RunFolder):
     def serve(self, **options: Any) -> None:
         """Serve the base model and its adapters, and search with them, until it is interrupted; otherwise as `index`.
 
-        Example:
+        Examples:
             >>> run.serve(serve={"prot": 8001})
             Traceback (most recent call last):
             drag_ray.errors.ConfigError: options: unknown key 'serve.prot'. Did you mean 'port'? Allowed here: ...

@@ -53,7 +53,7 @@ class RunFolder:
             DataError: there are none.
             DamageError: they are of a finished stage, and not what it has written.
 
-        Example:
+        Examples:
             >>> run.read_trajectories().select("question", "stop_reason").columns
             ['question', 'stop_reason']
         """
@@ -72,7 +72,7 @@ class RunFolder:
             ArtifactError: the evaluation has not finished.
             DamageError: its files are not what was written.
 
-        Example:
+        Examples:
             >>> run.read_results()["policy"].unique().sort().to_list()
             ['base', 'question', 'tuned']
         """
@@ -93,7 +93,7 @@ class RunFolder:
             ArtifactError: the evaluation has not finished.
             DamageError: its files are not what was written.
 
-        Example:
+        Examples:
             >>> run.read_measures().filter(measure="mrr")["policy"].sort().to_list()
             ['base', 'question', 'tuned']
         """
@@ -107,7 +107,7 @@ class RunFolder:
         Raises:
             ArtifactError: the index has not finished.
 
-        Example:
+        Examples:
             >>> run.read_questions().filter(split="test").is_empty()
             False
         """
@@ -118,7 +118,7 @@ class RunFolder:
     def score(self, name: str = "", scope: str = "", **terms: Any) -> "Report":
         """The run's evaluation, scored again; `terms` are those of `drag_ray.score`.
 
-        Example:
+        Examples:
             >>> print(run.score(top_k=1, measures=["mrr"]))
             runs/demo/evaluate: scored again: top_k 3 -> 1, ...
         """
@@ -133,7 +133,7 @@ class RunFolder:
             ArtifactError: the index has not finished.
             SearchIndexError: it is stale or damaged, or it does not fit this version.
 
-        Example:
+        Examples:
             >>> hits = run.open_searcher().search("sort the rows of an array", top_k=3)
             >>> [hit.rank for hit in hits]
             [1, 2, 3]
@@ -154,7 +154,7 @@ class RunFolder:
             ConfigError: an option is unknown or wrong, or the adapter cannot be used.
             EngineDiedError: the engine does not start.
 
-        Example:
+        Examples:
             >>> agent = run.open_agent(adapter=run.folder / "finetune/adapter")
         """
         from drag_ray.api.agent import Agent
@@ -194,7 +194,7 @@ class RunFolder:
             DataError: there are no such trajectories.
             DamageError: they are of a finished stage, and not what it has written.
 
-        Example:
+        Examples:
             >>> [transcript] = run.read_transcripts("evaluate", sort="rank", limit=1)
             >>> transcript.describe_outcome()
             'found, best rank 1'
