@@ -3,7 +3,8 @@
     python benchmarks/figures.py            # writes them
     python benchmarks/figures.py --check    # says which files are not as this would write them
 
-A figure is a function of `figure_quality` or `figure_speed` that reads what was measured and returns Markdown; FIGURES names it.
+A figure is a function of `figure_quality`, `figure_speed` or `figure_load` that reads what was measured and returns Markdown;
+FIGURES names it.
 """
 
 import argparse
@@ -11,6 +12,7 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 
+import figure_load
 import figure_quality
 import figure_speed
 
@@ -36,6 +38,7 @@ FIGURES: dict[str, Callable[[], str]] = {
     "collection-scaling-images": figure_speed.write_collection_scaling_images,
     "finetune": figure_speed.write_finetune,
     "serving": figure_speed.write_serving,
+    "collect-load": figure_load.write_collect_load,
 }
 """Every figure by its name."""
 

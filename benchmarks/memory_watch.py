@@ -86,4 +86,4 @@ def _name(process: psutil.Process) -> str:
         return re.split(r"[(.]", title)[0]
     if not Path(title).name.startswith("python"):
         return Path(title).name if title.startswith("/") else title
-    return next((Path(word).name for word in words[1:] if not word.startswith("-")), "python")
+    return next((Path(word).name for word in words[1:] if word.endswith(".py")), "python")
