@@ -87,6 +87,7 @@ class SearchEnvironment:
     asks the same is given the same ranking. A search that failed is not kept.
 
     Attributes:
+        depth: ranks that are recorded.
         num_shared: searches that were answered by an earlier one.
 
     Args:
@@ -103,7 +104,7 @@ class SearchEnvironment:
         self._index = index
         self._searcher = searcher or index
         self._top_k = top_k
-        self._depth = depth
+        self.depth = depth
         self._num_kept = num_kept
         self._found: dict[_Key, asyncio.Task[_Found]] = {}  # the latest last
         self.num_shared = 0
@@ -150,9 +151,9 @@ class SearchEnvironment:
     def _find(self, searcher: PageSearcher, query: str | ExpandedQuestion) -> "_Found":
         try:
             if isinstance(query, ExpandedQuestion):
-                hits = self._index.search_expanded(query.question, query.addition, query.weight, self._depth)
+                hits = self._index.search_expanded(query.question, query.addition, query.weight, self.depth)
             else:
-                hits = searcher.search(query, self._depth)
+                hits = searcher.search(query, self.depth)
             return self._show(searcher, hits)
         except SearchIndexError as error:
             return _Found(error=str(error))

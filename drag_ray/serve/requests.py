@@ -34,6 +34,8 @@ class QuestionRequest(BaseModel):
 class SearchRequest(QuestionRequest):
     """A question whose pages are wanted."""
 
+    reranker: str = ""
+    """name of a served model that was trained to put candidates in order (agent.task rerank), which orders what was found anew"""
     top_k: int | None = Field(default=None, ge=1, le=MAX_TOP_K)
     """pages to return; as many as the evaluation looks at (agent.depth) where nothing is said"""
 

@@ -5,6 +5,7 @@ import logging
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -23,7 +24,7 @@ from drag_ray.serve.limits import ENGINE_HAS_DIED, Limits, RefusalError
 from drag_ray.serve.requests import AskRequest, QuestionRequest, SearchRequest
 from drag_ray.serve.retrieval import Retrieval
 from drag_ray.serve.served_models import ServedModel, ServedModels
-from drag_ray.types import ActionKind, Hit, Question, StopReason, Trajectory, Turn
+from drag_ray.types import ActionKind, Evidence, Hit, Question, StopReason, Trajectory, Turn
 
 DrawFn = Callable[[Request, Any], Awaitable[Generation]]
 """From a request and vLLM's `LoRARequest`, or None, to the reply. Raises what a `GenerateFn` does."""
@@ -76,16 +77,43 @@ class SearchService:
             top_k = request.top_k or agent.depth
             retrieval = request.retrieval or self._retrieval.default
             index, rerank_depth = self._retrieval.choose(retrieval), self._retrieval.choose_depth(request.rerank, top_k)
-            rollouts = self._build_rollouts(index, model, agent, depth=max(agent.depth, top_k, rerank_depth), max_turns=1)
+            order_depth = self._choose_order_depth(request.reranker)
+            depth = max(agent.depth, top_k, rerank_depth, order_depth)
+            rollouts = self._build_rollouts(index, model, agent, depth=depth, max_turns=1)
             trajectory = _refuse_failed(await self._run(rollouts, _build_task(request, model)))
             hits = _list_hits(trajectory)
             if rerank_depth:
                 hits = await asyncio.to_thread(self._retrieval.rerank, request.question, hits[:rerank_depth])
+            if order_depth:
+                hits = await self._order(request, index, hits[:depth])
             describer = Describer(self._searcher, agent, request.question)
-            describe = partial(describer.describe_search, reranked=bool(rerank_depth))
+            describe = partial(describer.describe_search, reranked=bool(rerank_depth or order_depth))
             answer = await asyncio.to_thread(describe, trajectory, hits[:top_k], retrieval)
             found += answer.pages
         return answer
+
+    def _choose_order_depth(self, reranker: str) -> int:
+        """Pages that a served model is to put in order; 0 where none is asked to.
+
+        Raises:
+            RefusalError: there is no such model, or it was not trained for it.
+        """
+        if not reranker:
+            return 0
+        with self._models.use(reranker) as model:
+            agent = model.record.agent
+        if agent.task != "rerank":
+            raise RefusalError(400, f"reranker {reranker[:80]!r}: its task is {agent.task}, expected a model of the task rerank.")
+        return agent.rerank.candidates
+
+    async def _order(self, request: SearchRequest, index: PageIndex, hits: Sequence[Hit]) -> list[Hit]:
+        """The same pages, the first of them in the order that the reranker gives them window by window."""
+        candidates = tuple(Evidence(hit.file, hit.page_number) for hit in hits)
+        with self._use_model(request.model_copy(update={"model": request.reranker})) as (model, agent):
+            rollouts = self._build_rollouts(index, model, agent, depth=max(agent.depth, len(hits)), max_turns=0)
+            trajectory = _refuse_failed(await self._run(rollouts, _build_task(request, model, candidates)))
+        scores = {(hit.file, hit.page_number): hit.score for hit in hits}
+        return [replace(hit, score=scores[hit.file, hit.page_number]) for hit in _list_hits(trajectory)]
 
     async def ask(self, request: AskRequest) -> AsyncGenerator[TurnAnswer | AskAnswer]:
         """Each turn of the agent as soon as it is over, and then the answer. Who stops to listen ends the agent's work.
@@ -174,13 +202,13 @@ class SearchService:
 
 
 def _list_hits(trajectory: Trajectory) -> Sequence[Hit]:
-    """What a first search found; what the question finds where the first reply held none."""
-    turn = trajectory.turns[0]
-    return turn.hits if turn.action is ActionKind.SEARCH else trajectory.question_hits
+    """What a first search found, or the last order of candidates; what the question finds where no reply held any."""
+    turns = trajectory.turns[::-1] if trajectory.task == "rerank" else trajectory.turns[:1]
+    return next((turn.hits for turn in turns if turn.action is ActionKind.SEARCH), trajectory.question_hits)
 
 
-def _build_task(request: QuestionRequest, model: ServedModel) -> RolloutTask:
-    question = Question(id="request", question=request.question, evidence=())
+def _build_task(request: QuestionRequest, model: ServedModel, candidates: tuple[Evidence, ...] = ()) -> RolloutTask:
+    question = Question(id="request", question=request.question, evidence=(), candidates=candidates)
     return RolloutTask(question, 0, request.preset or model.record.preset, request.seed)
 
 

@@ -89,7 +89,7 @@ async def ask(setting: Setting, question: Question) -> SearchResult:
     if not question.candidates:
         return await find_page.ask(setting, question)
     hits = tuple(Hit(page.file, page.page_number, rank, 0.0) for rank, page in enumerate(question.candidates, start=1))
-    return rank_hits(hits[: setting.config.depth], question.evidence, setting.config.top_k)
+    return rank_hits(hits[: setting.environment.depth], question.evidence, setting.config.top_k)
 
 
 async def begin(setting: Setting, question: Question, asked: SearchResult) -> RerankEpisode:
