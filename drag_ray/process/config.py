@@ -1,11 +1,14 @@
 """Options of the process stage."""
 
 from dataclasses import dataclass
+from typing import Literal
 
 from pydantic import Field
 
 from drag_ray.config import BaseConfig, Sections
 from drag_ray.process.filters import FILTERS, FilterName
+
+RewardName = Literal["gain", "v_retrver", "opensearch_vl"]
 
 
 class ProcessConfig(BaseConfig):
@@ -17,6 +20,9 @@ class ProcessConfig(BaseConfig):
     """replies that nothing is trained on: cut at the token limit, searching where the answer was asked for, going round in
     circles, naming a document file, naming an answer that a hint told, the same as another sample's in the same state, or the
     same but for order, case and punctuation and with the same result"""
+    reward: RewardName = "gain"
+    """what a reply is worth to reinforcement learning; gain: what it gains over the question; v_retrver (task rerank) and
+    opensearch_vl (task answer): as those systems have it, see docs/tasks.md"""
     answer_weight: float = Field(default=0.0, ge=0.0)
     """weight of the answer's ANLS* in its reward"""
     search_cost: float = Field(default=0.05, ge=0.0)

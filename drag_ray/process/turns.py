@@ -7,6 +7,8 @@ from drag_ray.agent.degeneration import to_query_key
 from drag_ray.agent.scores import rank_score, utility
 from drag_ray.process.config import ProcessConfig
 from drag_ray.process.conversations import IMAGE_MARK
+from drag_ray.process.fatal import add_fatal_steps
+from drag_ray.process.published_rewards import take_published_rewards
 from drag_ray.process.quality import add_drop_reasons
 from drag_ray.process.rewards import turn_reward
 from drag_ray.process.scores import cumulative_effort
@@ -33,8 +35,8 @@ def explode_turns(trajectories: pl.DataFrame, config: ProcessConfig) -> pl.DataF
     itself failed), is_truncated (the reply was cut at its token limit), is_late (a search or a call where the answer was asked
     for), is_repeated (the trajectory asked the same before), drop_reason (why nothing should be trained on the reply, empty if it
     is fine), utility (of a search's rank, to depth; of an answer that is scored its ANLS*), gain (of a search: its utility above
-    the question's; of an answer all of it), improvement (its utility above the highest before, the question's among them) and
-    reward (see `rewards`).
+    the question's; of an answer all of it), improvement (its utility above the highest before, the question's among them),
+    reward (see `rewards`) and fatal_step (see `fatal`).
     """
     action = pl.col("action")
     is_search = action == ActionKind.SEARCH.value
@@ -73,6 +75,7 @@ def explode_turns(trajectories: pl.DataFrame, config: ProcessConfig) -> pl.DataF
         .with_columns(reward=turn_reward(config))
         .collect()
     )
+    turns = take_published_rewards(add_fatal_steps(turns), config.reward)
     unneeded = ("evidence_files", "answers", "answer_reward", "finish_reason", "is_last", "is_unfit", "is_later_search", "change")
     return add_drop_reasons(turns, config.filters).drop(unneeded)
 

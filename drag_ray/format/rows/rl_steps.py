@@ -9,7 +9,9 @@ Every reply counts, dropped and unreadable ones too, word for word and in the to
 did.  Replies to another opening (collect.prompt_sets) and those of baselines are not its own, and left out.  The rewards are
 those of the process stage.  The advantage is the reward above the mean of the question's replies at the same step, not divided by
 their deviation: that would blow up groups in which little is at stake (https://arxiv.org/abs/2503.20783).  A group whose searches
-are all worth the same has no advantage, whatever its replies looked like.  A trainer that samples its own replies, as TRL's GRPO
+are all worth the same has no advantage, whatever its replies looked like.  A rollout of the task answer that breaks down in the
+errors of its tools is cut before them, and never has less advantage than none (see `process.fatal`).
+A trainer that samples its own replies, as TRL's GRPO
 does, reads the prompts alone.
 """
 
@@ -51,12 +53,14 @@ class StepRow(Row):
 
 def build_rows(part: ScoredPart, config: FormatConfig) -> pl.DataFrame:
     """One row for each turn of the policy whose search, if it was one, did run."""
+    is_past_fatal = (pl.col("step") >= pl.col("fatal_step")).fill_null(False)
+    advantage = group_advantage("reward", "utility", "question_id", "step")
     whole = part.trajectories.select("trajectory_id", "num_turns", trajectory_reward="reward")
     steps = (
-        part.turns.filter(~pl.col("has_error"), pl.col("prompt_set") == 0)
+        part.turns.filter(~pl.col("has_error"), pl.col("prompt_set") == 0, ~is_past_fatal)
         .join(whole, on="trajectory_id", maintain_order="left")
         .with_columns(
-            advantage=group_advantage("reward", "utility", "question_id", "step"),
+            advantage=pl.when(pl.col("fatal_step").is_null()).then(advantage).otherwise(advantage.clip(0.0)),
             temperature=pl.col("preset").replace_strict(_TEMPERATURES, default=1.0, return_dtype=pl.Float64),
         )
     )

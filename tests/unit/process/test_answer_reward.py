@@ -3,7 +3,7 @@
 import pytest
 
 from drag_ray.process.answer_reward import Step, compute_answer_reward, compute_format_factor
-from drag_ray.process.fatal import compute_group_advantages, find_fatal_step, list_learned
+from drag_ray.process.fatal import find_fatal_step
 
 GOOD, BAD, FAILED = Step(True), Step(False), Step(True, has_tool_error=True)
 
@@ -43,14 +43,3 @@ def test_without_an_answer_nothing_is_earned() -> None:
 )
 def test_three_errors_in_a_row_are_fatal_from_the_first_of_them(errors: str, step: int | None) -> None:
     assert find_fatal_step([error == "x" for error in errors]) == step
-
-
-def test_what_follows_the_fatal_step_is_not_learned() -> None:
-    assert list_learned(4, 1) == [True, False, False, False]
-    assert list_learned(2, None) == [True, True]
-
-
-def test_broken_rollouts_count_in_their_group_and_are_never_discouraged() -> None:
-    # Mean .5, deviation .5.
-    assert compute_group_advantages([1.0, 0.0, 0.0, 1.0], [False, True, False, True]) == pytest.approx([1, 0, -1, 1], abs=1e-4)
-    assert compute_group_advantages([], []) == []

@@ -93,3 +93,29 @@ def test_only_conversations_with_a_right_answer_are_learned_with_their_calls(pro
 def test_a_question_without_evidence_is_of_use_to_the_task_answer_alone(process) -> None:
     part = process(build_answered(build_answer()), build_answered(build_answer(), task="find_page", sample_index=1))
     assert part.trajectories["trajectory_id"].to_list() == ["q1-0"]
+
+
+def test_the_reward_of_v_retrver_is_that_of_the_reply(process) -> None:
+    reply = "<think>2 fits</think><answer>[2, 1]</answer>"
+    good = build_list(build_search("[2, 1]", 1, raw_text=reply), build_turn())
+    part = process(good, reward="v_retrver")
+    assert part.turns["reward"].to_list() == pytest.approx([1.0, 0.0])
+
+
+def test_the_reward_of_opensearch_vl_is_that_of_the_rollout(process) -> None:
+    right = build_answered(build_search("rotor"), build_turn(), build_call(), build_answer("340 rpm"))
+    silent = build_answered(build_search("rotor"), build_call(), sample_index=1)
+    part = process(right, silent, reward="opensearch_vl")
+    assert part.turns["reward"].to_list() == [0.0, 0.0, 0.0, 0.75, 0.0, 0.0]
+
+
+def test_a_rollout_that_breaks_down_is_cut_before_its_errors_and_never_discouraged(process) -> None:
+    errors = [build_call(tool_error="no such page") for _ in range(3)]
+    broken = build_answered(build_turn(), *errors, build_answer("fuel"))
+    right = build_answered(build_answer("340 rpm"), sample_index=1)
+    part = process(broken, right)
+    assert part.turns["fatal_step"].to_list() == [2, 2, 2, 2, 2, None]
+    steps = rl_steps.build_rows(part, FormatConfig())
+    assert steps["trajectory_id"].to_list() == ["q1-0", "q1-1"]
+    assert steps["reward"].to_list() == [-0.2, 1.0]
+    assert steps["advantage"].to_list() == pytest.approx([0.0, 0.6])
