@@ -3,14 +3,18 @@
 python benchmarks/bench_serve.py --model MODEL [--concurrency 200] [--requests 2000] [--kill]
 
 Both servers run on this machine, one after the other, and answer the same requests of vLLM's own client (`vllm bench serve`,
-`openai-chat` with random prompts, streamed), which warms each of them up first. With `--kill` the endpoint's engine process is
-killed under load afterwards: how many requests fail then, how, and after how many seconds it answers again.
+`openai-chat` with random prompts, streamed), in several processes, which warms each of them up first. What counts is the time in
+which all processes of the client were at work. Each part's CPU time stands beside: a process whose peak is near one core is what
+holds the others up. With `--step-ms` the model is one whose steps take a set time and no GPU (`timed_model.py`), and what is
+compared is what is around it. With `--kill` the endpoint's engine process is killed under load afterwards: how many requests fail
+then, how, and after how many seconds it answers again.
 """
 
 import argparse
 import asyncio
 import contextlib
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -22,9 +26,12 @@ from collections.abc import Collection, Generator, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import openai
 import psutil
+from process_load import watch_processes
 from record import write_result
+from timed_model import make_plugin
 
 from drag_ray.engine.embedded import resolve_model
 
@@ -44,8 +51,8 @@ add_cli_args(parser)
 main(parser.parse_args(sys.argv[1:]))
 """
 """`vllm bench serve` without the command line around it, which the package for CPUs lacks."""
-COUNTS = ("completed", "failed", "request_throughput", "output_throughput")
-LATENCIES = ("median_ttft_ms", "p99_ttft_ms", "median_tpot_ms", "p99_tpot_ms")
+ROLES = {"EngineCore": "engine", "ProxyActor": "proxy", "ServeReplica": "server", "api_server": "server", CLIENT: "client"}
+"""What a process does, by what stands in its command line."""
 
 
 def main() -> None:
@@ -54,8 +61,9 @@ def main() -> None:
     results: dict[str, Any] = {"options": vars(arguments) | {"model": Path(arguments.model).name}}
     others = {process.pid for process in find_engines()}
     for server in SERVERS:
-        with run_server(server, arguments) as url:
-            results[server] = measure(url, arguments)
+        with run_server(server, arguments) as (url, process_id):
+            run_clients(url, arguments, arguments.concurrency)
+            results[server] = measure(url, process_id, arguments)
             print(server, json.dumps(results[server]), flush=True)
             if server == "drag_ray" and arguments.kill:
                 results["kill"] = asyncio.run(kill_under_load(url, arguments, others))
@@ -66,16 +74,19 @@ def main() -> None:
 
 
 @contextlib.contextmanager
-def run_server(server: str, arguments: argparse.Namespace) -> Generator[str]:
-    """One of the servers, ready; what it prints goes to a file that is named when it does not start."""
+def run_server(server: str, arguments: argparse.Namespace) -> Generator[tuple[str, int]]:
+    """One of the servers, ready: its address and process id. What it prints is shown when it does not start."""
     url = f"http://127.0.0.1:{arguments.port}"
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory(dir="/tmp") as folder:
         log = Path(folder) / "log"
+        variables = make_plugin(Path(folder), arguments.step_ms, arguments.token_us) if arguments.step_ms else {}
         with log.open("w") as output:
-            process = subprocess.Popen(build_command(server, arguments, folder), stdout=output, stderr=subprocess.STDOUT)
+            process = subprocess.Popen(
+                build_command(server, arguments, folder), stdout=output, stderr=subprocess.STDOUT, env=os.environ | variables
+            )
         try:
             wait_until_ready(url, process, log)
-            yield url
+            yield url, process.pid
         finally:
             process.send_signal(signal.SIGINT)
             with contextlib.suppress(subprocess.TimeoutExpired):
@@ -94,6 +105,9 @@ def build_command(server: str, arguments: argparse.Namespace, folder: str) -> li
     }
     flags = ["enforce-eager"] if arguments.enforce_eager else []
     if server == "vllm":
+        if arguments.step_ms:  # as `engine.vllm` has it for engines on CPUs
+            engine |= {"max-num-batched-tokens": max(arguments.max_model_len, 4096), "block-size": 32}
+            flags.append("no-enable-chunked-prefill")
         options = [text for name, value in engine.items() for text in (f"--{name}", str(value))] + [f"--{name}" for name in flags]
         start = [sys.executable, "-m", "vllm.entrypoints.openai.api_server", "--enable-prefix-caching", "--disable-log-stats"]
         return [*start, *options, "--served-model-name", SERVED_NAME, "--host", "127.0.0.1", "--port", str(arguments.port)]
@@ -111,33 +125,66 @@ def wait_until_ready(url: str, process: subprocess.Popen[bytes], log: Path) -> N
         if process.poll() is not None:
             break
         time.sleep(1)
-    raise SystemExit(f"the server did not start:\n{log.read_text()[-4000:]}")
+    raise SystemExit(f"the server did not start:\n{log.read_text()[-20000:]}")
 
 
-def measure(url: str, arguments: argparse.Namespace) -> dict[str, Any]:
-    """What vLLM's client sees."""
+def measure(url: str, server_id: int, arguments: argparse.Namespace) -> dict[str, Any]:
+    """What vLLM's client sees, and what it costs."""
+    with watch_processes(
+        [server_id, os.getpid()], lambda line: next((part for sign, part in ROLES.items() if sign in line), "")
+    ) as load:
+        results = run_clients(url, arguments, arguments.requests)
+    return summarize(results) | {"cpu": load.summarize(arguments.requests)}
+
+
+def run_clients(url: str, arguments: argparse.Namespace, num_requests: int) -> list[dict[str, Any]]:
+    """What each process of the client has seen of each of its requests."""
+    options = {
+        "backend": "openai-chat",
+        "base-url": url,
+        "endpoint": "/v1/chat/completions",
+        "model": SERVED_NAME,
+        "tokenizer": arguments.model,
+        "dataset-name": "random",
+        "random-input-len": arguments.input_tokens,
+        "random-output-len": arguments.output_tokens,
+        "num-prompts": num_requests // arguments.clients,
+        "max-concurrency": arguments.concurrency // arguments.clients,
+    }
     with tempfile.TemporaryDirectory() as folder:
-        options = {
-            "backend": "openai-chat",
-            "base-url": url,
-            "endpoint": "/v1/chat/completions",
-            "model": SERVED_NAME,
-            "tokenizer": arguments.model,
-            "dataset-name": "random",
-            "random-input-len": arguments.input_tokens,
-            "random-output-len": arguments.output_tokens,
-            "num-prompts": arguments.requests,
-            "num-warmups": arguments.concurrency,
-            "max-concurrency": arguments.concurrency,
-            "percentile-metrics": "ttft,tpot",
-            "metric-percentiles": "99",
-            "result-dir": folder,
-            "result-filename": "result.json",
-        }
-        command = [text for name, value in options.items() for text in (f"--{name}", str(value))]
-        subprocess.run([sys.executable, "-c", CLIENT, *command, "--ignore-eos", "--save-result", "--disable-tqdm"], check=True)
-        result = json.loads((Path(folder) / "result.json").read_text())
-    return {name: round(result[name], 3) for name in (*COUNTS, *LATENCIES)}
+        processes: list[subprocess.Popen[bytes]] = []
+        for number in range(arguments.clients):
+            files = {"seed": number, "result-dir": folder, "result-filename": f"{number}.json"}
+            command = [text for name, value in (options | files).items() for text in (f"--{name}", str(value))]
+            flags = ["--ignore-eos", "--save-result", "--save-detailed", "--disable-tqdm"]
+            processes.append(subprocess.Popen([sys.executable, "-c", CLIENT, *command, *flags], stdout=subprocess.DEVNULL))
+        if [process for process in processes if process.wait()]:
+            raise SystemExit("a process of the client failed")
+        return [json.loads((Path(folder) / f"{number}.json").read_text()) for number in range(arguments.clients)]
+
+
+def summarize(results: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Requests a second while all processes of the client were at work, and latencies of the requests that ended then."""
+    columns = ("start_times", "ttfts", "output_lens")
+    starts, first_s, tokens = (np.concatenate([result[name] for result in results]) for name in columns)
+    further_s = np.array([sum(gaps) for result in results for gaps in result["itls"]])
+    ends = starts + first_s + further_s
+    client = np.repeat(np.arange(len(results)), [len(result["ttfts"]) for result in results])
+    begin = max(starts[client == number].min() for number in range(len(results)))
+    end = min(ends[client == number].max() for number in range(len(results)))
+    is_good = np.array([not error for result in results for error in result["errors"]])
+    counted = is_good & (begin < ends) & (ends <= end)
+    first_ms, further_ms = 1e3 * first_s[counted], 1e3 * further_s[counted] / np.maximum(1, tokens[counted] - 1)
+    numbers = {
+        "request_throughput": counted.sum() / (end - begin),
+        "output_throughput": tokens[counted].sum() / (end - begin),
+        "median_ttft_ms": np.median(first_ms),
+        "p99_ttft_ms": np.quantile(first_ms, 0.99),
+        "median_tpot_ms": np.median(further_ms),
+        "p99_tpot_ms": np.quantile(further_ms, 0.99),
+    }
+    counts = {"completed": int(is_good.sum()), "failed": int((~is_good).sum()), "counted": int(counted.sum())}
+    return counts | {name: round(float(value), 3) for name, value in numbers.items()}
 
 
 def find_engines() -> list[psutil.Process]:
@@ -192,6 +239,11 @@ def parse_arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--requests", type=int, default=2000)
     parser.add_argument("--input-tokens", type=int, default=256)
     parser.add_argument("--output-tokens", type=int, default=128)
+    parser.add_argument("--clients", type=int, default=4, help="processes of the client, which share the concurrency")
+    parser.add_argument(
+        "--step-ms", type=float, default=0.0, help="milliseconds of a step of a model that takes no GPU; 0: the model"
+    )
+    parser.add_argument("--token-us", type=float, default=0.0, help="of such a step, microseconds for each token")
     parser.add_argument("--port", type=int, default=8017)
     parser.add_argument("--kill", action="store_true", help="kill the endpoint's engine under load, too")
     parser.add_argument("--name", default="serve_speed", help="of the result")

@@ -1,7 +1,10 @@
 """A model whose steps take a set time and no GPU: what is left of an engine is vLLM's scheduler and Python."""
 
+import json
+import os
 import time
 from concurrent.futures import Future
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,6 +13,7 @@ from vllm.v1.outputs import EMPTY_MODEL_RUNNER_OUTPUT, LogprobsLists, ModelRunne
 
 _FIRST_TOKEN = 1000
 """ids below it are special tokens in some tokenizers"""
+_VARIABLE = "DRAG_RAY_TIMED_MODEL"
 
 
 def build_options(step_ms: float, token_us: float) -> dict[str, Any]:
@@ -19,6 +23,30 @@ def build_options(step_ms: float, token_us: float) -> dict[str, Any]:
         "additional_config": {"step_s": step_ms / 1e3, "token_s": token_us / 1e6},
         "enforce_eager": True,
     }
+
+
+def make_plugin(folder: Path, step_ms: float, token_us: float) -> dict[str, str]:
+    """Environment variables with which vLLM has this model in whichever program, by a plugin that is written to a folder."""
+    metadata = folder / "timed_model-1.dist-info"
+    metadata.mkdir()
+    (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: timed_model\nVersion: 1\n")
+    (metadata / "entry_points.txt").write_text(f"[vllm.general_plugins]\ntimed_model = {__name__}:install\n")
+    paths = [str(folder), str(Path(__file__).parent), *filter(None, [os.environ.get("PYTHONPATH")])]
+    return {"PYTHONPATH": os.pathsep.join(paths), _VARIABLE: json.dumps(build_options(step_ms, token_us))}
+
+
+def install() -> None:
+    """What vLLM calls of the plugin, in each of its processes: engines are made with the options of `make_plugin`."""
+    from vllm.engine.arg_utils import EngineArgs
+
+    options, create = json.loads(os.environ[_VARIABLE]), EngineArgs.create_engine_config
+
+    def create_with_options(self: Any, *arguments: Any, **named: Any) -> Any:
+        for name, value in options.items():
+            setattr(self, name, value)
+        return create(self, *arguments, **named)
+
+    EngineArgs.create_engine_config = create_with_options
 
 
 class TimedExecutor(UniProcExecutor):

@@ -4,7 +4,7 @@ Ray puts `ray_` before each name and `_total` behind that of a counter: `ray_dra
 Prometheus can tell rates from them; `rollout/dashboard.json` is a Grafana dashboard that does. A counter is exported from its
 first step on. Ray takes each value of a histogram for the middle of its bucket, so only its buckets are right.
 
-An endpoint counts its searches beside what Ray Serve and vLLM count: `ray_drag_ray_requests_total`,
+An endpoint counts its searches beside what Ray Serve counts: `ray_drag_ray_requests_total`,
 `ray_drag_ray_request_pages_total` and `ray_drag_ray_request_seconds`, by tool and status.
 """
 

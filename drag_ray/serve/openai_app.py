@@ -4,7 +4,7 @@ The one place that knows how vLLM builds it.
 """
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -35,6 +35,7 @@ from drag_ray.serve.retrieval import open_retrieval
 from drag_ray.serve.search_routes import add_search_routes
 from drag_ray.serve.search_service import SearchService
 from drag_ray.serve.served_models import ServedModels
+from drag_ray.serve.stream_pacing import StreamPacing
 from drag_ray.telemetry import TelemetryConfig
 
 NO_MEDIA_DOMAINS = ["none: send images as data: URLs"]
@@ -79,13 +80,16 @@ class AppSettings:
     telemetry: TelemetryConfig = field(default_factory=TelemetryConfig)
 
 
-async def build_openai_app(settings: AppSettings, adapters: EngineAdapters, loader: AdapterLoader) -> tuple[Any, Any]:
+async def build_openai_app(
+    settings: AppSettings, adapters: EngineAdapters, loader: AdapterLoader, count_replicas: Callable[[], int]
+) -> tuple[Any, Any]:
     """Start an engine and build the application that serves it.
 
     Args:
         settings: what is served.
         adapters: takes the engine's adapters over, and loads those of the settings.
         loader: is asked to load and unload adapters by requests.
+        count_replicas: how many answer behind the same address.
 
     Returns:
         (application, engine): an ASGI application behind the guard, and the engine for health checks and shutdown.
@@ -103,6 +107,7 @@ async def build_openai_app(settings: AppSettings, adapters: EngineAdapters, load
     adapters.start(engine, by_name)
     await adapters.hold(build_table(settings.adapters), needs_all=True)
     state.search_service = _build_search_service(settings, engine, by_name, adapters.use)
+    guard.app = StreamPacing(guard.app, count_replicas)
     return guard, engine
 
 
@@ -136,6 +141,7 @@ def build_serving_args(settings: AppSettings) -> Any:
         reasoning_parser=settings.parsers.reasoning,
         allowed_media_domains=NO_MEDIA_DOMAINS,
         allowed_local_media_path="",
+        disable_log_stats=True,  # kept for each token, to be read at a route that the guard closes
         override_generation_config={"max_new_tokens": settings.limits.max_tokens},  # where a request sets no length
     )
 

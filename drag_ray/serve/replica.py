@@ -40,7 +40,7 @@ class OpenAIDeployment:
 
     async def __serve_build_asgi_app__(self) -> Any:
         """Called by Ray Serve once the replica is there; the engine starts here, in the replica's event loop."""
-        asgi_app, self._engine = await build_openai_app(self._settings, self._adapters, _RemoteRegistry())
+        asgi_app, self._engine = await build_openai_app(self._settings, self._adapters, _RemoteRegistry(), _count_replicas)
         return asgi_app
 
     async def check_health(self) -> None:
@@ -89,6 +89,10 @@ class _RemoteRegistry:
 
     async def unload(self, name: str) -> None:
         await _call_registry("unload", name)
+
+
+def _count_replicas() -> int:
+    return max(1, serve.get_replica_context().world_size or 1)
 
 
 async def _call_registry(method: str, *arguments: Any) -> Any:

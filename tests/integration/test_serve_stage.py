@@ -135,6 +135,23 @@ def test_a_streamed_reply_arrives_in_parts_and_reads_like_the_whole(client: open
     assert "".join(parts) == client.chat.completions.create(**options).choices[0].message.content
 
 
+async def test_many_streams_at_once_are_whole_and_each_ends_with_its_last_event(endpoint: Endpoint) -> None:
+    client = openai.AsyncOpenAI(base_url=f"{endpoint.url}/v1", api_key=API_KEY, timeout=120, max_retries=0)
+
+    async def count(number: int) -> None:
+        messages: Any = [{"role": "user", "content": f"Count from {number} on."}]
+        options: Any = {"model": "base", "messages": messages, "max_tokens": 24, "stream_options": {"include_usage": True}}
+        stream = await client.chat.completions.create(**options, logprobs=True, stream=True)
+        *chunks, last = [chunk async for chunk in stream]
+        choices = [chunk.choices[0] for chunk in chunks]
+        tokens = [token.token for choice in choices if choice.logprobs for token in choice.logprobs.content or []]
+        assert last.usage is not None
+        assert last.usage.completion_tokens == len(tokens)
+        assert [choice.finish_reason is None for choice in choices] == [True] * (len(choices) - 1) + [False]
+
+    await asyncio.gather(*(count(number) for number in range(4)))  # as many as may wait
+
+
 def test_a_call_of_a_function_is_read_out_of_the_reply(client: openai.OpenAI) -> None:
     """So small a model is made to write one, in the form that `agent.protocol` tools teaches."""
     protocol = get_protocol("tools")
@@ -391,15 +408,26 @@ def test_the_canary_tells_the_adapter_and_what_it_was_merged_into_from_the_base_
 @pytest.mark.slow
 def test_requests_are_told_to_come_back_while_an_engine_is_replaced(endpoint: Endpoint) -> None:
     engines = [process for process in endpoint.driver.children(recursive=True) if "EngineCore" in " ".join(process.cmdline())]
-    for engine in engines:
-        engine.kill()
+    url, headers = f"{endpoint.url}/v1/chat/completions", {"Authorization": f"Bearer {API_KEY}"}
+    body = {"model": "base", "messages": QUESTION, "max_tokens": 2}
+
+    def ask_for_long(stream: bool) -> httpx.Response:
+        return httpx.post(url, json={**body, "max_tokens": 64, "ignore_eos": True, "stream": stream}, headers=headers, timeout=60)
+
+    with ThreadPoolExecutor(4) as pool:
+        under_way = [pool.submit(ask_for_long, stream) for stream in (True, False, True, False)]
+        time.sleep(0.5)
+        for engine in engines:
+            engine.kill()
     assert engines
-    body, headers = {"model": "base", "messages": QUESTION, "max_tokens": 2}, {"Authorization": f"Bearer {API_KEY}"}
+    for number, pending in enumerate(under_way):  # a stream that has begun ends with an error, all else is refused
+        answer = pending.result()
+        assert answer.status_code == 503 or (number % 2 == 0 and '"error"' in answer.text), answer.text
     answers: list[tuple[int, str | None]] = []
     deadline = time.monotonic() + 400
     while not answers or answers[-1][0] != 200:
         assert time.monotonic() < deadline, answers
-        answer = httpx.post(f"{endpoint.url}/v1/chat/completions", json=body, headers=headers, timeout=60)
+        answer = httpx.post(url, json=body, headers=headers, timeout=60)
         answers.append((answer.status_code, answer.headers.get("retry-after")))
         time.sleep(1)
     assert set(answers[:-1]) == {(503, "30")}

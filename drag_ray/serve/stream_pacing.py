@@ -1,0 +1,110 @@
+"""Server-sent events of many streams, sent in as few messages as the way to the clients can take.
+
+Each message from a replica to Ray Serve's proxy costs both of them a third of a millisecond, however short it is, and the proxy
+is one process. Two hundred replies that are streamed token by token would fill it, and the requests that come next would wait
+behind them. So events of a stream wait for one another, the longer the more streams there are; those of one stream alone wait for
+nothing. No event is changed, and none overtakes another of its stream.
+"""
+
+import asyncio
+import random
+from collections.abc import Callable
+
+from starlette.datastructures import Headers
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+_MESSAGES_PER_S = 1000
+"""of the streams of all replicas together: a third of what one proxy passes on"""
+_SPREAD = 0.5
+"""of an interval, by which it varies at random: streams that begin together would otherwise go on sending together"""
+
+
+class StreamPacing:
+    """ASGI middleware: what a stream sends between its first events and its last waits until it is the stream's turn again.
+
+    The first events go at once, with what the application sends in the same breath, and so do the last. An answer that is no
+    stream of events passes through as it is.
+
+    Args:
+        app: what is wrapped.
+        count_replicas: how many replicas share the proxy.
+    """
+
+    def __init__(self, app: ASGIApp, count_replicas: Callable[[], int] = lambda: 1) -> None:
+        self.app, self._count_replicas = app, count_replicas
+        self._num_streams = 0
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        stream = _Stream(send, self._draw_interval)
+        try:
+            await self.app(scope, receive, stream)
+        except Exception:
+            await stream.flush()  # the client sees how far it came
+            raise
+        finally:
+            self._num_streams -= stream.end()
+
+    def _draw_interval(self, num_new: int) -> float:
+        """Seconds from one message of a stream to its next, once there are so many more streams."""
+        self._num_streams += num_new
+        interval_s = self._num_streams * self._count_replicas() / _MESSAGES_PER_S
+        return interval_s * random.uniform(1 - _SPREAD, 1 + _SPREAD)
+
+
+class _Stream:
+    """A `send` that waits for turns, for the answer to one request.
+
+    Args:
+        draw_interval: the seconds between two messages, given the number of streams that are new.
+    """
+
+    def __init__(self, send: Send, draw_interval: Callable[[int], float]) -> None:
+        self._send, self._draw_interval = send, draw_interval
+        self._is_paced = False
+        self._events: list[bytes] = []
+        self._has_events = asyncio.Event()
+        self._sends = asyncio.Lock()
+        self._turns: asyncio.Task[None] | None = None
+
+    async def __call__(self, message: Message) -> None:
+        if message["type"] == "http.response.start":
+            content_type = Headers(raw=list(message["headers"])).get("content-type", "")
+            self._is_paced = content_type.startswith("text/event-stream")
+        if not self._is_paced or message["type"] != "http.response.body":
+            await self._send(message)
+            return
+        if self._turns and self._turns.done():
+            self._turns.result()  # raises what sending has raised
+        self._events.append(message.get("body", b""))
+        if not message.get("more_body", False):
+            await self.flush(is_last=True)
+        elif self._turns:
+            self._has_events.set()
+        else:
+            self._turns = asyncio.create_task(self._take_turns(self._draw_interval(1)))
+
+    async def _take_turns(self, interval_s: float) -> None:
+        while True:
+            self._has_events.clear()
+            await self.flush()
+            await asyncio.sleep(interval_s)
+            await self._has_events.wait()
+            interval_s = self._draw_interval(0)
+
+    async def flush(self, is_last: bool = False) -> None:
+        """Send the events that wait, in one message."""
+        async with self._sends:
+            events, self._events = self._events, []
+            if events or is_last:
+                await self._send({"type": "http.response.body", "body": b"".join(events), "more_body": not is_last})
+
+    def end(self) -> int:
+        """Take no more turns. Returns 1 for an answer that took some, else 0."""
+        if not self._turns:
+            return 0
+        if not self._turns.cancel() and not self._turns.cancelled():
+            self._turns.exception()  # the application has raised it, or did not wait for it
+        return 1

@@ -1,0 +1,211 @@
+"""Events of streams, and the messages in which they are sent."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+from starlette.types import Message, Receive, Send
+
+from drag_ray.serve.stream_pacing import StreamPacing
+
+EVENTS = [f"data: {number}\n\n".encode() for number in range(40)]
+LONG = 100_000
+"""replicas that share a proxy: the interval of one stream is then more than half a minute"""
+
+
+async def receive() -> Message:
+    raise AssertionError("nobody asks for the request")
+
+
+class Client:
+    """What arrives. `takes` is called before each message is taken."""
+
+    def __init__(self, takes: Callable[[], Awaitable[object]] | None = None) -> None:
+        self.messages: list[Message] = []
+        self._takes = takes
+
+    async def __call__(self, message: Message) -> None:
+        if self._takes:
+            await self._takes()
+        self.messages.append(message)
+
+    @property
+    def bodies(self) -> list[bytes]:
+        return [message["body"] for message in self.messages if message["type"] == "http.response.body"]
+
+
+async def start(send: Send, content_type: bytes = b"text/event-stream; charset=utf-8") -> None:
+    await send({"type": "http.response.start", "status": 200, "headers": [(b"content-type", content_type)]})
+
+
+async def write(send: Send, events: list[bytes], wait: Callable[[], Awaitable[object]] | None = None) -> None:
+    for event in events:
+        await send({"type": "http.response.body", "body": event, "more_body": True})
+        if wait:
+            await wait()
+
+
+async def end(send: Send) -> None:
+    await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+
+async def breathe() -> None:
+    """Let everything that can go on do so."""
+    for _ in range(5):
+        await asyncio.sleep(0)
+
+
+def make(answer: Callable[[Send], Awaitable[object]], num_replicas: int = 1) -> Callable[[Client], Awaitable[None]]:
+    async def app(scope: Any, receive: Receive, send: Send) -> None:
+        await answer(send)
+
+    pacing = StreamPacing(app, lambda: num_replicas)
+    return lambda client: pacing({"type": "http"}, receive, client)
+
+
+async def test_a_stream_alone_sends_each_event_when_it_is_there() -> None:
+    client, seen = Client(), []
+
+    async def answer(send: Send) -> None:
+        await start(send)
+        for event in EVENTS[:10]:
+            await write(send, [event], lambda: asyncio.sleep(0.005))
+            seen.append(client.bodies[-1])
+        await end(send)
+
+    await make(answer)(client)
+    assert seen == EVENTS[:10]
+    assert client.bodies == [*EVENTS[:10], b""]
+
+
+async def test_the_first_events_go_at_once_and_with_them_those_of_the_same_breath() -> None:
+    client, seen = Client(), []
+
+    async def answer(send: Send) -> None:
+        await start(send)
+        await write(send, EVENTS[:2])
+        await breathe()
+        seen.extend(client.bodies)
+        await end(send)
+
+    await make(answer, num_replicas=LONG)(client)
+    assert seen == [b"".join(EVENTS[:2])]
+
+
+async def test_events_wait_for_their_turn_and_the_last_ones_take_them_along() -> None:
+    client = Client()
+
+    async def answer(send: Send) -> None:
+        await start(send)
+        await write(send, EVENTS, breathe)
+        await end(send)
+
+    async with asyncio.timeout(5):
+        await make(answer, num_replicas=LONG)(client)
+    assert client.bodies == [EVENTS[0], b"".join(EVENTS[1:])]
+    assert [message.get("more_body") for message in client.messages] == [None, True, False]
+
+
+async def test_many_streams_send_fewer_messages_and_each_its_own_events_in_their_order() -> None:
+    num_streams = 60
+
+    async def answer(send: Send) -> None:
+        await start(send)
+        await write(send, EVENTS, lambda: asyncio.sleep(0.002))
+        await end(send)
+
+    clients, request = [Client() for _ in range(num_streams)], make(answer, num_replicas=10)
+    await asyncio.gather(*(request(client) for client in clients))
+    assert all(b"".join(client.bodies) == b"".join(EVENTS) for client in clients)
+    assert sum(len(client.bodies) for client in clients) < num_streams * len(EVENTS) / 3
+
+
+async def test_a_stream_that_is_over_counts_no_longer() -> None:
+    async def answer(send: Send) -> None:
+        await start(send)
+        await write(send, EVENTS[:3], lambda: asyncio.sleep(0.01))
+        await end(send)
+
+    request = make(answer, num_replicas=2)
+    for _ in range(20):  # were they counted on, the interval of the last would be 40 ms
+        await request(Client())
+    client = Client()
+    await request(client)
+    assert client.bodies == [*EVENTS[:3], b""]
+
+
+@pytest.mark.parametrize("takes", [lambda: asyncio.sleep(0), lambda: asyncio.sleep(0.003)])
+async def test_nothing_is_lost_or_turned_round_where_sending_takes_time(takes: Callable[[], Awaitable[object]]) -> None:
+    client = Client(takes)
+
+    async def answer(send: Send) -> None:
+        await start(send)
+        await write(send, EVENTS, lambda: asyncio.sleep(0.001))
+        await end(send)
+
+    await make(answer)(client)
+    assert b"".join(client.bodies) == b"".join(EVENTS)
+    assert [message["more_body"] for message in client.messages[1:]] == [True] * (len(client.messages) - 2) + [False]
+
+
+async def test_an_error_in_mid_stream_comes_after_the_events_before_it() -> None:
+    client = Client()
+
+    async def answer(send: Send) -> None:
+        await start(send)
+        await write(send, EVENTS, breathe)
+        raise ValueError("the engine is gone")
+
+    with pytest.raises(ValueError, match="the engine is gone"):
+        await make(answer, num_replicas=LONG)(client)
+    assert b"".join(client.bodies) == b"".join(EVENTS)
+    assert client.messages[-1]["more_body"] is True
+
+
+async def test_a_client_that_has_gone_ends_the_answer() -> None:
+    async def answer(send: Send) -> None:
+        await start(send)
+        await write(send, EVENTS, lambda: asyncio.sleep(60))
+
+    client = Client()
+    task = asyncio.ensure_future(make(answer)(client))
+    await breathe()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    await breathe()
+    assert client.bodies == EVENTS[:1]
+    assert asyncio.all_tasks() == {asyncio.current_task()}
+
+
+async def test_what_sending_raises_reaches_the_application() -> None:
+    async def refuse() -> None:
+        if client.messages:
+            raise OSError("the connection is closed")
+
+    client, sent = Client(refuse), []
+
+    async def answer(send: Send) -> None:
+        await start(send)
+        for event in EVENTS:
+            await write(send, [event], breathe)
+            sent.append(event)
+
+    with pytest.raises(OSError, match="the connection is closed"):
+        await make(answer)(client)
+    assert len(sent) == 1
+
+
+@pytest.mark.parametrize("content_type", [b"application/json", b"text/plain"])
+async def test_other_answers_pass_through_as_they_are(content_type: bytes) -> None:
+    client = Client()
+
+    async def answer(send: Send) -> None:
+        await start(send, content_type)
+        await write(send, EVENTS)
+        assert client.bodies == EVENTS
+        await end(send)
+
+    await make(answer, num_replicas=LONG)(client)
+    assert client.bodies == [*EVENTS, b""]
