@@ -144,14 +144,19 @@ def fit_for_model(image: "Image") -> "Image":
     from PIL.Image import Resampling
 
     width, height = image.size
+    check_size(width, height)
+    image = image.convert("RGB")
+    if min(width, height) >= MIN_EDGE:
+        return image
+    scale = MIN_EDGE / min(width, height)
+    return image.resize((max(MIN_EDGE, round(width * scale)), max(MIN_EDGE, round(height * scale))), Resampling.LANCZOS)
+
+
+def check_size(width: int, height: int) -> None:
+    """Raises ToolError for an image that no model is shown: too large, empty, or far longer than wide."""
     if not width or not height:
         raise ToolError("the image would have no pixels")
     if width * height > MAX_PIXELS:
         raise ToolError(f"the image would have {width:,} x {height:,} pixels, and {MAX_PIXELS:,} are allowed")
     if max(width, height) > MAX_RATIO * min(width, height):
         raise ToolError(f"the image would have {width:,} x {height:,} pixels: one edge is more than {MAX_RATIO} times the other")
-    image = image.convert("RGB")
-    if min(width, height) >= MIN_EDGE:
-        return image
-    scale = MIN_EDGE / min(width, height)
-    return image.resize((max(MIN_EDGE, round(width * scale)), max(MIN_EDGE, round(height * scale))), Resampling.LANCZOS)

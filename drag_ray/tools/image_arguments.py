@@ -1,0 +1,46 @@
+"""Arguments that tools on images have in common. Places are in thousandths of the image, whatever its pixels."""
+
+from typing import Annotated
+
+from PIL import Image
+from pydantic import Field
+
+from drag_ray.errors import ToolError
+from drag_ray.tools.function import Arguments
+
+UNITS = 1000
+"""An image is so wide and so high."""
+Place = Annotated[float, Field(ge=0, le=UNITS, allow_inf_nan=False)]
+
+
+class ImageArguments(Arguments):
+    """Which image is worked on."""
+
+    image: str
+    """Name of the image, such as image_1."""
+
+
+class BoxArguments(ImageArguments):
+    """Which part of which image."""
+
+    box: list[Place] = Field(min_length=4, max_length=4)
+    """Left, top, right and bottom edge of the part, each from 0 to 1000 thousandths of the image."""
+
+
+def to_pixels(box: list[float], image: Image.Image) -> tuple[int, int, int, int]:
+    """A box in whole pixels.
+
+    Raises:
+        ToolError: it is empty.
+    """
+    left, top, right, bottom = box
+    if left >= right or top >= bottom:
+        raise ToolError(f"the box {format_numbers(box)} is empty: give left, top, right and bottom, in this order")
+    x, y = int(left * image.width / UNITS), int(top * image.height / UNITS)
+    x, y = min(x, image.width - 1), min(y, image.height - 1)
+    return x, y, max(x + 1, round(right * image.width / UNITS)), max(y + 1, round(bottom * image.height / UNITS))
+
+
+def format_numbers(numbers: list[float]) -> str:
+    """Numbers as a caption has them."""
+    return ",".join(f"{number:g}" for number in numbers)
