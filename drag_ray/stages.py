@@ -20,7 +20,7 @@ from drag_ray.process.config import ProcessSections
 from drag_ray.prompt.config import PromptSections
 from drag_ray.prompt.outcome import GEPA_LOG_NAME, JOURNAL_NAME
 from drag_ray.rollout.config import RolloutConfig
-from drag_ray.rollout.folder import LOGS_DIR_NAME, OWN_FILES
+from drag_ray.rollout.folder import IMAGES_DIR_NAME, LOGS_DIR_NAME, OWN_FILES
 from drag_ray.serve.config import ServeSections
 from drag_ray.stage_folder import StageFolder
 
@@ -97,6 +97,7 @@ STAGES: dict[str, Stage] = {
             reads=("index",),
             placement=(*_ROLLOUT_PLACEMENT, "telemetry.endpoint", "telemetry.content"),
             own_files=OWN_FILES,
+            checked_on_open=(IMAGES_DIR_NAME,),
             mends=True,
         ),
         Stage(
@@ -104,6 +105,7 @@ STAGES: dict[str, Stage] = {
             summary="Score the searches of the trajectories and print the statistics.",
             sections=ProcessSections,
             reads=("collect",),
+            checked_on_open=(IMAGES_DIR_NAME,),
         ),
         Stage(
             name="format",
@@ -111,6 +113,7 @@ STAGES: dict[str, Stage] = {
             sections=FormatSections,
             reads=("process",),
             reads_if_begun=("index",),  # trajectories from elsewhere come without one
+            checked_on_open=(IMAGES_DIR_NAME,),
         ),
         Stage(
             name="finetune",

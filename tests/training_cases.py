@@ -50,7 +50,7 @@ def write_job(
         str(model_dir),
         train_path=path,
         validation_path=folder / "validation.jsonl",
-        images_dir=None,
+        image_dirs=(),
         use_gpu=False,
         num_workers=1,
         num_threads=1,

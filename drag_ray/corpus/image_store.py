@@ -56,6 +56,23 @@ class ImageStore:
             raise DataError(f"{self.root / key}: damaged: the hash of its bytes is {digest}. {_REMEDY}")
         return data
 
+    def take_over(self, other: Path) -> None:
+        """Have all images of another store as well, without a copy where both are on one file system.
+
+        Raises:
+            ArtifactError: an image cannot be written.
+        """
+        for path in sorted(other.glob("*/*.jpg")):
+            target = self.root / path.relative_to(other)
+            if target.exists() or not _KEY.fullmatch(path.relative_to(other).as_posix()):
+                continue
+            with artifacts.writing(target):
+                target.parent.mkdir(parents=True, exist_ok=True)
+                try:
+                    target.hardlink_to(path)
+                except OSError:  # another file system, or one without such links
+                    artifacts.write_bytes(target, path.read_bytes())
+
     def open(self, key: str) -> Image.Image:
         """An image, decoded.
 

@@ -1,7 +1,7 @@
 """Page images of training rows: the tokens that stand for them, and what the model's vision part is given.
 
-Both come from the model's own processor, as they do when it serves, and pages are opened in the store of the index stage;
-no image is copied.  A page that had left the prompt when the policy replied (`agent.image_searches`) is in no row either.
+Both come from the model's own processor, as they do when it serves, and images are opened by their keys, which are hashes of what
+collection showed.  What was not in the prompt when the policy replied (`Turn.hidden_images`) is in no row either.
 """
 
 from collections.abc import Sequence
@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from PIL.Image import Image
 
-from drag_ray.corpus.image_store import ImageStore
+from drag_ray.corpus.image_store import ImageStore, ImageStores
 from drag_ray.engine.pretrained import load_processor
 from drag_ray.errors import TrainError
 
@@ -27,7 +27,7 @@ class TrainingImages:
         store: the pictures by their keys; None where the run keeps none.
     """
 
-    def __init__(self, processor: Any, store: ImageStore | None) -> None:
+    def __init__(self, processor: Any, store: ImageStore | ImageStores | None) -> None:
         self._processor = processor
         self._store = store
         self.mark_id: int = processor.image_token_id
@@ -78,9 +78,9 @@ class TrainingImages:
         return self._store.open(key)
 
 
-def open_training_images(model: str, images_dir: Path | None) -> TrainingImages | None:
-    """The images for a model, from the store in `images_dir`, None where there is no store; None if the model takes none."""
+def open_training_images(model: str, image_dirs: Sequence[Path]) -> TrainingImages | None:
+    """The images for a model, from the stores in these folders; None if the model takes none."""
     processor = load_processor(model)
     if processor is None or getattr(processor, "image_token_id", None) is None:
         return None
-    return TrainingImages(processor, ImageStore(images_dir) if images_dir else None)
+    return TrainingImages(processor, ImageStores(image_dirs) if image_dirs else None)

@@ -10,7 +10,7 @@ from drag_ray.finetune.config import FinetuneConfig
 class TrainJob:
     """What a training process needs to know.
 
-    Paths are absolute; `images_dir` is None where the run has no index, and so no page images. `start_dir` is the adapter whose
+    Paths are absolute; `image_dirs` are the stores of images, none where the run has no index. `start_dir` is the adapter whose
     weights are trained on, None for a new one. `num_threads` counts on a CPU only.
     """
 
@@ -18,7 +18,7 @@ class TrainJob:
     model: str
     train_path: Path
     validation_path: Path
-    images_dir: Path | None
+    image_dirs: tuple[Path, ...]
     use_gpu: bool
     num_workers: int
     num_threads: int

@@ -19,7 +19,7 @@ from drag_ray.agent.config import AgentConfig
 from drag_ray.agent.record import AgentRecord
 from drag_ray.artifacts import write_jsonl, writing
 from drag_ray.cluster import count_gpus, free_gpus, takes_gpus
-from drag_ray.corpus import page_images
+from drag_ray.corpus import page_images, question_images
 from drag_ray.engine.adapter import check_adapter
 from drag_ray.engine.embedded import resolve_model
 from drag_ray.errors import ArtifactError, DamageError, DataError, DragRayError, NotFiniteError, TrainError
@@ -29,6 +29,7 @@ from drag_ray.finetune.job import TrainJob
 from drag_ray.finetune.outcome import CURVE_NAME
 from drag_ray.finetune.publication import Description
 from drag_ray.inputs import Inputs
+from drag_ray.rollout.folder import IMAGES_DIR_NAME
 from drag_ray.stage_folder import StageFolder
 
 _CPU_ENVIRONMENT = {
@@ -64,11 +65,13 @@ def run(sections: FinetuneSections, inputs: Inputs, folder: StageFolder) -> dict
         raise DataError(f"{rows_dir}: no train.jsonl. Run: python jobs/format.py --format.formats {row_format}")
     stage_dir = folder.path.resolve()
     index_dir = inputs.find("index")
-    images_dir = index_dir.resolve() / page_images.DIR_NAME if index_dir else None
-    result = _fit(settings, model, start_dir, rows_dir, images_dir, stage_dir)
+    of_index = [index_dir.resolve() / name for name in (page_images.DIR_NAME, question_images.DIR_NAME)] if index_dir else []
+    of_tools = rows_dir.parent / IMAGES_DIR_NAME
+    image_dirs = (*([of_tools] if of_tools.is_dir() else []), *of_index)
+    result = _fit(settings, model, start_dir, rows_dir, image_dirs, stage_dir)
     if isinstance(result.return_value, NotFiniteError):
         print(f"finetune: goes on from the last checkpoint, once. {result.return_value}", flush=True)
-        result = _fit(settings, model, start_dir, rows_dir, images_dir, stage_dir)
+        result = _fit(settings, model, start_dir, rows_dir, image_dirs, stage_dir)
     outcome = result.return_value
     if isinstance(outcome, DragRayError):
         raise outcome
@@ -91,7 +94,7 @@ def _find_start(sections: FinetuneSections) -> Path | None:
 
 
 def _fit(
-    settings: FinetuneConfig, model: str, start_dir: Path | None, rows_dir: Path, images_dir: Path | None, stage_dir: Path
+    settings: FinetuneConfig, model: str, start_dir: Path | None, rows_dir: Path, image_dirs: tuple[Path, ...], stage_dir: Path
 ) -> ray.train.Result:
     use_gpu = takes_gpus(settings.device)
     num_workers = settings.num_workers or (max(1, count_gpus()) if use_gpu else 1)
@@ -105,7 +108,7 @@ def _fit(
         model=model,
         train_path=rows_dir / "train.jsonl",
         validation_path=rows_dir / "validation.jsonl",
-        images_dir=images_dir,
+        image_dirs=image_dirs,
         use_gpu=use_gpu,
         num_workers=num_workers,
         num_threads=num_cpus,

@@ -53,7 +53,7 @@ def train(job: TrainJob, report: ReportFn, resume_from: Path | None) -> dict[str
     zero_stage = resolve_zero_stage(config.deepspeed, job.use_gpu, job.num_workers)
     _prepare_process(job, zero_stage)
     tokenizer = load_tokenizer(job.model)
-    images = open_training_images(job.model, job.images_dir)
+    images = open_training_images(job.model, job.image_dirs)
     method = config.chosen_method
     row_tokenizer = RowTokenizer(tokenizer, config.max_length, images)
     train_rows = _tokenize_file(job.train_path, method, row_tokenizer, config.limit)

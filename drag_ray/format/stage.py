@@ -9,6 +9,7 @@ import polars as pl
 
 from drag_ray.artifacts import read_manifest, write_parquet, write_text
 from drag_ray.cluster import run_tasks
+from drag_ray.corpus.image_store import ImageStore
 from drag_ray.corpus.near_duplicates import NO_NEAR_DUPLICATES, read_near_duplicates
 from drag_ray.corpus.question_table import read_split
 from drag_ray.errors import DataError
@@ -25,6 +26,7 @@ from drag_ray.format.split import TRAIN, VALIDATION, WITHHELD, assign_sides
 from drag_ray.format.survey import survey_parts
 from drag_ray.format.tables import list_parts
 from drag_ray.inputs import Inputs
+from drag_ray.rollout.folder import IMAGES_DIR_NAME
 from drag_ray.stage_folder import StageFolder
 
 Files = dict[tuple[FormatName, str], RowFiles]
@@ -53,6 +55,7 @@ def run(sections: FormatSections, inputs: Inputs, folder: StageFolder) -> dict[s
     sides_path = target_dir / SIDES_NAME
     write_parquet(sides_path, pl.DataFrame({"question_id": list(sides), "side": list(sides.values())}).to_arrow())
     layout = Layout(survey.has_tools, survey.has_images)
+    ImageStore(target_dir / IMAGES_DIR_NAME).take_over(process_dir / IMAGES_DIR_NAME)
     job = FormatJob(process_dir, sides_path, options, layout)
     files, num_set_aside = _write_rows(job, parts, target_dir)
     num_checked = _check_files(job, files)

@@ -9,12 +9,14 @@ from typing import Any
 
 from drag_ray.artifacts import write_json
 from drag_ray.cluster import run_tasks
+from drag_ray.corpus.image_store import ImageStore
 from drag_ray.errors import DataError
 from drag_ray.inputs import Inputs
 from drag_ray.process.config import ProcessConfig, ProcessSections
 from drag_ray.process.parts import deal_out, part_name, process_part, read_dealt
 from drag_ray.process.statistics import compute_statistics, format_statistics
 from drag_ray.process.trajectories import TRAIN_SPLIT, FileSize, check_files, check_settings, read_records
+from drag_ray.rollout.folder import IMAGES_DIR_NAME
 from drag_ray.stage_folder import StageFolder
 
 _DEALT_DIR_NAME = "dealt"
@@ -44,6 +46,7 @@ def run(sections: ProcessSections, inputs: Inputs, folder: StageFolder) -> dict[
             f"({counts['failed_rollouts']} failed, {counts['other_split']} outside the split {TRAIN_SPLIT!r}, "
             f"{counts['malformed']} malformed). Collect with questions whose split is {TRAIN_SPLIT!r}: python jobs/collect.py"
         )
+    ImageStore(folder.path / IMAGES_DIR_NAME).take_over(inputs["collect"] / IMAGES_DIR_NAME)
     statistics = compute_statistics(counts)
     write_json(folder.path / "statistics.json", statistics)
     print(format_statistics(statistics))

@@ -16,10 +16,12 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from drag_ray import artifacts, schemas
+from drag_ray.corpus.image_store import ImageStore
 from drag_ray.rollout.folder import (
     BEGUN_DIR_NAME,
     CORRUPT_DIR_NAME,
     FAILURES_DIR_NAME,
+    IMAGES_DIR_NAME,
     RESET_NAME,
     RUNNING_DIR_NAME,
     TRAJECTORIES_DIR_NAME,
@@ -181,7 +183,8 @@ def end_rollout(run_dir: Path, rollout_id: str) -> bool:
 
 
 def copy_policy(source_dir: Path, run_dir: Path, policy: str) -> None:
-    """Copy the trajectories of a policy from another run, but for those in files that are not what was written."""
+    """Copy the images of another run, and the trajectories of a policy, but for those in files that are not what was written."""
+    ImageStore(run_dir / IMAGES_DIR_NAME).take_over(source_dir / IMAGES_DIR_NAME)
     for path in filter(_is_whole, list_files(source_dir, TRAJECTORIES_DIR_NAME)):
         rows = schemas.read_table(path, schemas.TRAJECTORIES).filter(pc.field("policy") == policy)
         if rows.num_rows:

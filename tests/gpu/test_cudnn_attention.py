@@ -130,7 +130,7 @@ def train(folder: Path) -> list[float]:
         str(model_dir),
         train_path=folder / "train.jsonl",
         validation_path=folder / "validation.jsonl",
-        images_dir=None,
+        image_dirs=(),
         use_gpu=True,
         num_workers=1,
         num_threads=1,

@@ -138,7 +138,7 @@ def compute_loss(model: Any, batch: dict[str, torch.Tensor]) -> float:
 
 
 def test_the_adapter_loads_with_its_base_and_sees_the_images(counts: dict[str, Any], run_dir: Path, model_dir: Path) -> None:
-    images = open_training_images(str(model_dir), run_dir / "index" / DIR_NAME)
+    images = open_training_images(str(model_dir), [run_dir / "index" / DIR_NAME])
     tokenizer = load_tokenizer(model_dir)
     rows = SFT().tokenize(read_rows(run_dir), RowTokenizer(tokenizer, 2048, images)).rows
     learned = [tokenizer.decode([label for label in row["labels"] if label != IGNORED_LABEL]) for row in rows]
@@ -160,7 +160,7 @@ def test_the_adapter_loads_with_its_base_and_sees_the_images(counts: dict[str, A
 
 
 def test_trls_own_loss_which_gpus_take_is_the_same(run_dir: Path, model_dir: Path, tmp_path: Path) -> None:
-    images = open_training_images(str(model_dir), run_dir / "index" / DIR_NAME)
+    images = open_training_images(str(model_dir), [run_dir / "index" / DIR_NAME])
     tokenizer = load_tokenizer(model_dir)
     rows = SFT().tokenize(read_rows(run_dir), RowTokenizer(tokenizer, 2048, images)).rows
     collate = RowCollator(tokenizer.pad_token_id, images)
@@ -193,7 +193,7 @@ def build_job(run_dir: Path, model_dir: Path, config: FinetuneConfig) -> TrainJo
         model=str(model_dir),
         train_path=rows_dir / "train.jsonl",
         validation_path=rows_dir / "validation.jsonl",
-        images_dir=run_dir / "index" / DIR_NAME,
+        image_dirs=(run_dir / "index" / DIR_NAME,),
         use_gpu=False,
         num_workers=1,
         num_threads=1,
@@ -270,7 +270,7 @@ def test_a_reward_model_learns_what_only_the_images_tell_apart(run_dir: Path, mo
     write_base_model(tmp_path / "adapter", read_base_model(str(model_dir)))
     merge_adapter(model_dir, tmp_path / "adapter", tmp_path / "merged", "float32")
     model = load_reward_model(tmp_path / "merged", "float32").eval()
-    images = open_training_images(str(model_dir), run_dir / "index" / DIR_NAME)
+    images = open_training_images(str(model_dir), [run_dir / "index" / DIR_NAME])
     tokenizer = load_tokenizer(model_dir)
     pairs = RewardModelling().tokenize(scored, RowTokenizer(tokenizer, 2048, images)).rows
     collate = PairCollator(tokenizer.pad_token_id, images, marks_replies=False)

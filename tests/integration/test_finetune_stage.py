@@ -130,7 +130,7 @@ def train_alone(run_dir: Path, model: Path, **options: Any) -> tuple[dict[str, i
         str(model),
         train_path=rows_dir / "train.jsonl",
         validation_path=rows_dir / "validation.jsonl",
-        images_dir=None,
+        image_dirs=(),
         use_gpu=False,
         num_workers=1,
         num_threads=1,

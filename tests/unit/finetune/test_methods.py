@@ -50,7 +50,7 @@ def test_another_method_is_trained(tmp_path: Path, tokenizer: PreTrainedTokenize
         str(tmp_path / "model"),
         train_path=tmp_path / "train.jsonl",
         validation_path=tmp_path / "validation.jsonl",
-        images_dir=None,
+        image_dirs=(),
         use_gpu=False,
         num_workers=1,
         num_threads=1,

@@ -47,7 +47,7 @@ def keys(store: ImageStore) -> list[str]:
 
 @pytest.fixture
 def images(model_dir: str, store: ImageStore) -> TrainingImages:
-    found = open_training_images(model_dir, store.root)
+    found = open_training_images(model_dir, [store.root])
     assert found is not None
     return found
 
@@ -173,13 +173,13 @@ def test_a_text_that_spells_the_image_token_is_refused(processor: Any, images: T
 
 
 def test_a_model_of_text_is_refused_for_rows_with_images(processor: Any, keys: list[str], store: ImageStore) -> None:
-    assert open_training_images(str(embedded_model_dir()), store.root) is None
+    assert open_training_images(str(embedded_model_dir()), [store.root]) is None
     with pytest.raises(TrainError, match=r"show page images, and engine\.model takes none"):
         tokenize([build_row(keys[0])], processor, None)
 
 
 def test_rows_with_images_of_a_run_without_an_index_are_refused(model_dir: str, processor: Any, keys: list[str]) -> None:
-    images = open_training_images(model_dir, None)
+    images = open_training_images(model_dir, [])
     assert tokenize([build_row()], processor, images).rows
     with pytest.raises(TrainError, match=r"show page images, and this run has no index stage.*jobs/index\.py"):
         tokenize([build_row(keys[0])], processor, images)
