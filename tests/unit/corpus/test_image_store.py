@@ -46,3 +46,15 @@ def test_what_is_no_key_is_no_path(tmp_path, key):
 def test_a_lost_image_is_named(tmp_path):
     with pytest.raises(DataError, match="no such image"):
         ImageStore(tmp_path).open("ab/" + "a" * 32 + ".jpg")
+
+
+def test_a_store_takes_over_the_images_of_another_and_nothing_else(tmp_path):
+    source, target = ImageStore(tmp_path / "a"), ImageStore(tmp_path / "b")
+    key = source.write(Image.new("RGB", (30, 20), "red"))
+    (tmp_path / "a" / "ab").mkdir(exist_ok=True)
+    (tmp_path / "a" / "ab" / "notes.jpg").write_text("no image of the store")
+    for _ in range(2):
+        target.take_over(source.root)
+    target.take_over(tmp_path / "nowhere")
+    assert target.open(key).size == (30, 20)
+    assert len(list(target.root.rglob("*.jpg"))) == 1
