@@ -138,7 +138,7 @@ def _read_one(process: DocumentProcess, name: str, path: Path, outcome: Outcome)
     started = time.perf_counter()
     failure = ""
     try:
-        outcome.refused += not process._run(read, name, path)
+        outcome.refused += not process.run(read, name, path)
     except DragRayError as error:
         if process._connection is not None:
             outcome.refused += 1

@@ -22,7 +22,7 @@ QUESTION = build_question(question="rotor", evidence=(Evidence("b.pdf", 2),), ca
 PAIRS = {"candidates": 3, "window": 2, "step": 1}
 
 
-def order(engine: ScriptedEngine, environment: SearchEnvironment, question: Question = QUESTION, **rerank: int) -> Trajectory:
+def order(engine: ScriptedEngine, environment: SearchEnvironment, question: Question = QUESTION, /, **rerank: int) -> Trajectory:
     config = AgentConfig(task="rerank", top_k=1, rerank={"candidates": 10, **rerank})  # type: ignore[arg-type]
     return asyncio.run(Rollouts(config, Policy("model"), engine, environment, "index").run(RolloutTask(question, 0, "greedy", 7)))
 
