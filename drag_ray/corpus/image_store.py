@@ -16,7 +16,6 @@ from drag_ray import artifacts
 from drag_ray.errors import DataError
 
 _QUALITY = 90
-_REMEDY = "Run the stage that wrote it again, with --verify"
 _KEY = re.compile(r"[0-9a-f]{2}/[0-9a-f]{32}\.jpg")
 
 
@@ -50,10 +49,10 @@ class ImageStore:
         try:
             data = (self.root / key).read_bytes()
         except OSError as error:
-            raise DataError(f"{self.root / key}: no such image ({error.strerror}). {_REMEDY}") from None
+            raise DataError(f"{self.root / key}: no such image ({error.strerror}). {_name_remedy(self.root)}") from None
         digest = _compute_digest(data)
         if not key.endswith(f"/{digest}.jpg"):
-            raise DataError(f"{self.root / key}: damaged: the hash of its bytes is {digest}. {_REMEDY}")
+            raise DataError(f"{self.root / key}: damaged: the hash of its bytes is {digest}. {_name_remedy(self.root)}")
         return data
 
     def take_over(self, other: Path) -> None:
@@ -107,7 +106,8 @@ class ImageStores:
         _check_key(key)
         found = next((root for root in self.roots if (root / key).is_file()), None)
         if found is None:
-            raise DataError(f"{key}: no such image in {', '.join(map(str, self.roots)) or 'any store'}. {_REMEDY}")
+            remedies = " or ".join(dict.fromkeys(map(_name_remedy, self.roots)))
+            raise DataError(f"{key}: no such image in {', '.join(map(str, self.roots)) or 'any store'}. {remedies}")
         return ImageStore(found)
 
     def open(self, key: str) -> Image.Image:
@@ -117,6 +117,12 @@ class ImageStores:
             DataError: the key is none, or its file is missing or not what was written.
         """
         return self.find(key).open(key)
+
+
+def _name_remedy(root: Path) -> str:
+    """What to run for a store that lacks an image: the stage in whose folder it is."""
+    stage_dir = next((folder for folder in root.parents if (folder / artifacts.IDENTITY_NAME).exists()), root.parent)
+    return f"Run: {artifacts.read_command(stage_dir)}"
 
 
 def _check_key(key: str) -> None:

@@ -272,8 +272,8 @@ def test_another_split_makes_the_rows_anew_after_an_import(tmp_path: Path) -> No
     assert len({without, first, compute_identity(STAGES["format"], configure(tmp_path)).fingerprint}) == 3
 
 
-def test_what_the_policy_saw_of_images_makes_the_rows_anew(run_dir: Path) -> None:
-    assert changed_by(run_dir, "--agent.image-searches", "1") == {"collect", "format", "prompt", "evaluate"}
+def test_what_a_prompt_shows_of_images_is_on_record_so_that_rows_need_no_option_for_it(run_dir: Path) -> None:
+    assert changed_by(run_dir, "--agent.image-searches", "1") == {"collect", "prompt", "evaluate"}
 
 
 def test_validation_questions_alone_make_an_evaluation_depend_on_the_training_rows(run_dir: Path) -> None:

@@ -93,7 +93,7 @@ async def test_what_lies_between_four_corners_becomes_a_rectangle(workspace: Wor
     for (u, v), (x, y) in zip([(0, 0), (400, 0), (400, 400), (0, 400)], corners, strict=True):
         rows += [[x, y, 1, 0, 0, 0, -u * x, -u * y], [0, 0, 0, x, y, 1, -v * x, -v * y]]
         values += [u, v]
-    seen = turned.transform(size, Image.Transform.PERSPECTIVE, np.linalg.solve(rows, values), fillcolor="white")
+    seen = turned.transform(size, Image.Transform.PERSPECTIVE, np.linalg.solve(rows, values).tolist(), fillcolor="white")
     stores = workspace.images._stores
     assert stores
     name = workspace.images.add(stores.write(seen))
