@@ -135,6 +135,8 @@ def _write_trajectories() -> dict[str, list[bytes]]:
         [trajectory] = load_interchange("drag").read(source, AgentConfig(query_mode="rewrite"))
         assert isinstance(trajectory, Trajectory)
         for name in INTERCHANGES:
+            if name == "madqa":
+                continue  # goes out and does not come back
             target = Path(folder, "written", name)
             load_interchange(name).write([trajectory], target)
             file = next(path for path in (target, *target.rglob("*")) if path.is_file())
