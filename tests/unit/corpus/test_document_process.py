@@ -59,10 +59,13 @@ def test_a_bomb_is_set_aside_with_the_reason_and_the_next_document_is_read(
     assert read(process, write_good(tmp_path / "good.pdf")) == (["the rotor"], [])
 
 
-def test_a_document_has_its_time_for_itself(process: DocumentProcess, tmp_path: Path) -> None:
+def test_a_document_has_its_time_for_itself(tmp_path: Path) -> None:
     endless = tmp_path / "endless.pdf"
-    endless.write_bytes(build_strokes(10_000))
-    assert "CPU seconds (corpus.document_cpu_s)" in read(process, endless)[1][0]
+    endless.write_bytes(build_strokes(60_000))  # some thirty seconds
+    with closing(DocumentProcess(memory_gib=1, cpu_s=2)) as process:
+        assert read(process, write_good(tmp_path / "good.pdf"))[1] == []
+        [reason] = read(process, endless)[1]
+    assert "takes more than 2 CPU seconds (corpus.document_cpu_s)" in reason
 
 
 def test_documents_share_a_process(process: DocumentProcess, tmp_path: Path) -> None:
