@@ -134,9 +134,7 @@ def _write_trajectories() -> dict[str, list[bytes]]:
         source.write_text(json.dumps(_TRAJECTORY))
         [trajectory] = load_interchange("drag").read(source, AgentConfig(query_mode="rewrite"))
         assert isinstance(trajectory, Trajectory)
-        for name in INTERCHANGES:
-            if name == "madqa":
-                continue  # goes out and does not come back
+        for name in (name for name in INTERCHANGES if not load_interchange(name).goes_out_alone):
             target = Path(folder, "written", name)
             load_interchange(name).write([trajectory], target)
             file = next(path for path in (target, *target.rglob("*")) if path.is_file())

@@ -121,11 +121,12 @@ class Rollouts:
         turns: list[Turn],
         note_turn: Callable[[Turn], object],
     ) -> StopReason:
-        last_step = episode.max_turns
+        last_step, num_opening = episode.max_turns, len(conversation)
         hint_page = self._choose_hint(task)
         images = RolloutImages(self._images, self._config.max_images, task.question.images)
         for step in range(1, last_step + 1):
-            turn, observation = await self._take_turn(task, episode, conversation, step, hint_page, images)
+            hidden = list_hidden_images(conversation, num_opening, self._config.image_searches, images.dismissed)
+            turn, observation = await self._take_turn(task, episode, conversation, step, hint_page, images, hidden)
             turns.append(share_tokens(turn, turns[-1]) if turns else turn)
             note_turn(turn)
             conversation.append({"role": "assistant", "content": turn.raw_text})
@@ -155,9 +156,10 @@ class Rollouts:
         step: int,
         hint_page: Page | None,
         images: RolloutImages,
+        hidden: tuple[int, ...],
     ) -> tuple[Turn, Content]:
-        """One reply and what it leads to: the turn's record, and what the policy is told next."""
-        hidden = self._list_hidden(task, conversation, images)
+        """One reply and what it leads to: the turn's record, and what the policy is told next. Images at the places `hidden`
+        among all of the conversation are not in its prompt."""
         messages = self._open_with(task, episode, leave_out_images(conversation, hidden))
         request = Request(
             messages=tuple(self._prompts.preceded_by_hint(messages, write_hint(hint_page)) if hint_page else messages),
@@ -201,10 +203,6 @@ class Rollouts:
         if called.kept_images is not None:
             images.keep_only(called.kept_images)
         return self._prompts.called_tool(called.text, [(images.show(image), image.key, image.caption) for image in called.images])
-
-    def _list_hidden(self, task: RolloutTask, conversation: list[Message], images: RolloutImages) -> tuple[int, ...]:
-        num_opening = len(self._prompts.opening(task.question.question))
-        return list_hidden_images(conversation, num_opening, self._config.image_searches, images.dismissed)
 
     def _open_with(self, task: RolloutTask, episode: Episode, conversation: list[Message]) -> list[Message]:
         """The conversation with the opening that the task asks for."""

@@ -21,11 +21,13 @@ class Interchange:
             nothing at all to read.
         write: writes trajectories into a file or folder, which is whole or absent, and returns how many.
         rebuilds: its records have no conversation; it is rebuilt for the agent of the options.
+        goes_out_alone: `read` refuses whatever it is given, with the reason.
     """
 
     read: Callable[[Path, AgentConfig], Iterator[Trajectory | Problem]]
     write: Callable[[Iterable[Trajectory], Path], int]
     rebuilds: bool = False
+    goes_out_alone: bool = False
 
 
 def load_interchange(name: InterchangeName) -> Interchange:
