@@ -1,7 +1,9 @@
 """A disk that is full, broken or closed, and memory that is used up, at each access to files in turn."""
 
+import io
 import resource
 import shutil
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -197,6 +199,8 @@ def test_an_index_whose_native_writers_are_refused(tmp_path: Path, monkeypatch: 
     sizes = {path.stat().st_size for path in (tmp_path / "index").rglob("*") if path.is_file()}
     shutil.rmtree(tmp_path / "index")
     write = getattr(index, part)
+    # The captured stderr is a file, limited too, and tqdm keeps its lock for ever when it cannot write its bar.
+    monkeypatch.setattr(sys, "stderr", io.StringIO())
     for num_bytes in (0, *(size - 1 for size in sorted(sizes))):
         refused: list[BaseException] = []
 
