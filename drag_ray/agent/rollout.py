@@ -3,7 +3,7 @@
 import json
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from itertools import takewhile
 
@@ -31,6 +31,16 @@ from drag_ray.tools.rollout_images import RolloutImages
 from drag_ray.tools.search import TOOL as SEARCH
 from drag_ray.tools.workspace import PageSource, Workspace
 from drag_ray.types import ActionKind, Evidence, Page, StopReason, Trajectory, Turn
+
+
+@dataclass(frozen=True, slots=True)
+class _Prompt:
+    """What the policy is asked with: the first `num_messages` of the conversation, with the opening that the task asks for, and
+    without the images at the places `hidden_images`."""
+
+    messages: tuple[Message, ...]
+    num_messages: int
+    hidden_images: tuple[int, ...]
 
 
 class Rollouts:
@@ -122,11 +132,14 @@ class Rollouts:
         note_turn: Callable[[Turn], object],
     ) -> StopReason:
         last_step, num_opening = episode.max_turns, len(conversation)
+        asked_with = episode.open(self._prompt_sets[task.prompt_set - 1]) if task.prompt_set else conversation[:]
         hint_page = self._choose_hint(task)
         images = RolloutImages(self._images, self._config.max_images, task.question.images)
         for step in range(1, last_step + 1):
             hidden = list_hidden_images(conversation, num_opening, self._config.image_searches, images.dismissed)
-            turn, observation = await self._take_turn(task, episode, conversation, step, hint_page, images, hidden)
+            told = leave_out_images(conversation, hidden)[num_opening:]  # an image of the opening always stays
+            prompt = _Prompt((*asked_with, *told), len(conversation), hidden)
+            turn, observation = await self._take_turn(task, episode, prompt, step, hint_page, images)
             turns.append(share_tokens(turn, turns[-1]) if turns else turn)
             note_turn(turn)
             conversation.append({"role": "assistant", "content": turn.raw_text})
@@ -152,17 +165,15 @@ class Rollouts:
         self,
         task: RolloutTask,
         episode: Episode,
-        conversation: list[Message],
+        prompt: "_Prompt",
         step: int,
         hint_page: Page | None,
         images: RolloutImages,
-        hidden: tuple[int, ...],
     ) -> tuple[Turn, Content]:
-        """One reply and what it leads to: the turn's record, and what the policy is told next. Images at the places `hidden`
-        among all of the conversation are not in its prompt."""
-        messages = self._open_with(task, episode, leave_out_images(conversation, hidden))
+        """One reply and what it leads to: the turn's record, and what the policy is told next."""
+        messages = prompt.messages
         request = Request(
-            messages=tuple(self._prompts.preceded_by_hint(messages, write_hint(hint_page)) if hint_page else messages),
+            messages=tuple(self._prompts.preceded_by_hint(messages, write_hint(hint_page))) if hint_page else messages,
             sampling=PRESETS[task.preset],
             max_tokens=self._config.max_tokens,
             seed=(task.seed + step) & 0x7FFF_FFFF,
@@ -191,8 +202,8 @@ class Rollouts:
         elif action.kind is ActionKind.INVALID:
             observation = episode.remind(action.problem)
         num_drawn_tokens = choice.num_drawn_tokens if choice else 0
-        turn = record_turn(step, len(conversation), hidden, action, generation, found, called, generate_s, num_drawn_tokens)
-        return turn, observation
+        asked = (step, prompt.num_messages, prompt.hidden_images)
+        return record_turn(*asked, action, generation, found, called, generate_s, num_drawn_tokens), observation
 
     async def _call(self, action: Action, images: RolloutImages) -> CallOutcome:
         assert self._pages, "tools need pages"
@@ -203,13 +214,6 @@ class Rollouts:
         if called.kept_images is not None:
             images.keep_only(called.kept_images)
         return self._prompts.called_tool(called.text, [(images.show(image), image.key, image.caption) for image in called.images])
-
-    def _open_with(self, task: RolloutTask, episode: Episode, conversation: list[Message]) -> list[Message]:
-        """The conversation with the opening that the task asks for."""
-        if not task.prompt_set:
-            return conversation
-        num_own = len(episode.open(self._prompts))
-        return [*episode.open(self._prompt_sets[task.prompt_set - 1]), *conversation[num_own:]]
 
     def _record_trajectory(
         self,

@@ -1,7 +1,9 @@
-"""What the rank of an evidence page is worth, for one search and for a column of them."""
+"""What the rank of an evidence page is worth, for one search and for a column of them, and which ranks count."""
 
 from math import log2
 from typing import TYPE_CHECKING, TypeVar
+
+from drag_ray.types import ActionKind, Trajectory, Turn
 
 if TYPE_CHECKING:
     import polars as pl
@@ -38,6 +40,12 @@ def utility(rank: "pl.Expr", depth: "pl.Expr") -> "pl.Expr":
     import polars as pl
 
     return pl.when(rank <= depth).then(1 / (1 + rank).log(2)).otherwise(0.0)
+
+
+def list_ranked_turns(trajectory: Trajectory) -> list[Turn]:
+    """The turns whose ranking counts: all that search, and of a list that was put in order window by window the last."""
+    ranked = [turn for turn in trajectory.turns if turn.action is ActionKind.SEARCH]
+    return ranked[-1:] if trajectory.task == "rerank" else ranked
 
 
 def _credit(rank: _Number, top_k: _Number) -> _Number:

@@ -100,6 +100,8 @@ class Baseline(ABC):
     need: ClassVar[Need] = Need.NOTHING
     asks_as_agent: ClassVar[bool] = False
     """its engine is given the agent's own prompt, with what that says of the language of queries"""
+    keeps_candidates: ClassVar[bool] = False
+    """where the agent puts candidates in order, it leaves them in the order that they have, and does not search"""
     proposes: ClassVar[bool] = False
     """a collection can take additions to the question from it, beside the policy's own"""
     draws: ClassVar[bool] = False

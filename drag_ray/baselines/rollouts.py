@@ -6,7 +6,7 @@ They make them to be compared with the policy (`build_rollouts`), or as examples
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from drag_ray.agent.config import AgentConfig
+from drag_ray.agent.config import AgentConfig, RerankOptions
 from drag_ray.agent.environment import SearchEnvironment
 from drag_ray.agent.prompts import Prompts
 from drag_ray.agent.protocols.registry import get_protocol
@@ -55,9 +55,7 @@ def build_rollouts(
         SearchIndexError: what the baseline searches cannot be opened.
     """
     baseline = options.baselines[name]
-    # It writes whole queries, unless it asks as the agent does.
-    changes = {} if baseline.asks_as_agent else {"task": "find_page", "query_mode": "rewrite", "max_iterations": 1}
-    agent = options.agent.model_copy(update=changes)
+    agent = _choose_agent(baseline, options.agent)
     reader = baseline.open_searcher(searcher, questions)
     environment = SearchEnvironment(searcher, agent.top_k, agent.depth, searcher=reader)
     context = BaselineContext(agent, searcher, generate)
@@ -101,6 +99,15 @@ def build_proposals(
         max_turns=1,
         pages=searcher,
     )
+
+
+def _choose_agent(baseline: Baseline, agent: AgentConfig) -> AgentConfig:
+    if baseline.asks_as_agent:
+        return agent
+    if baseline.keeps_candidates and agent.task == "rerank":
+        return agent.model_copy(update={"rerank": RerankOptions(candidates=2, window=2, step=1)})  # one reply keeps any list
+    # It writes whole queries.
+    return agent.model_copy(update={"task": "find_page", "query_mode": "rewrite", "max_iterations": 1})
 
 
 def _name_policy(name: str, baseline: Baseline, policy: Policy) -> Policy:

@@ -11,6 +11,7 @@ from drag_ray.baselines.registry import BaselineSections, ProposerName
 from drag_ray.config import Sections
 from drag_ray.engine.config import EngineConfig
 from drag_ray.engine.sampling import PresetName
+from drag_ray.errors import ConfigError
 from drag_ray.rollout.config import RolloutConfig
 from drag_ray.telemetry import TelemetryConfig
 
@@ -68,6 +69,20 @@ class CollectSections(Sections):
     def list_sources(self) -> dict[str, Path]:
         """The adapter that the model writes with."""
         return self.writer.list_sources()
+
+    def check(self) -> None:
+        """ConfigError where there is something to write that the task has no place for."""
+        settings = self.collect
+        if self.agent.task != "rerank":
+            return
+        examples = any(prompt_set.examples for prompt_set in settings.prompt_sets)
+        given = {
+            "collect.proposals": settings.proposals,
+            "collect.hinted_samples": settings.hinted_samples,
+            "examples in collect.prompt_sets": examples,
+        }
+        if options := [option for option, value in given.items() if value]:
+            raise ConfigError(f"{options[0]}: help with searches, and the task rerank writes orders. Leave that out.")
 
     def list_code(self) -> list[Path]:
         """The modules of the agent's tools."""

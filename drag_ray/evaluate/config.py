@@ -13,6 +13,7 @@ from drag_ray.baselines.registry import BASELINES, BaselineName, BaselineSection
 from drag_ray.baselines.rerank import Rerank
 from drag_ray.config import BaseConfig, Sections
 from drag_ray.engine.config import EngineConfig
+from drag_ray.errors import ConfigError
 from drag_ray.rollout.config import RolloutConfig
 from drag_ray.search.config import RerankConfig
 
@@ -87,6 +88,14 @@ class EvaluateSections(Sections):
         return (
             self.engine.list_sources() | adapters | ({"evaluate.rerank.model": reranker} if model and reranker.is_dir() else {})
         )
+
+    def check(self) -> None:
+        """ConfigError where a baseline chooses among searches, and the task makes none."""
+        choosing = [name for name in self.evaluate.baselines if BASELINES[name].need is Need.POLICY]
+        if choosing and self.agent.task == "rerank":
+            raise ConfigError(
+                f"evaluate.baselines {choosing[0]}: chooses among searches, and the task rerank writes orders. Leave it out."
+            )
 
     def list_unread(self) -> tuple[str, ...]:
         """The rows of training tell nothing about the test questions, unless something is to be found or learned with these."""

@@ -4,6 +4,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from drag_ray.agent.answers import NO_CITATION, CitationScore, compute_anls, compute_citation_score
+from drag_ray.agent.scores import list_ranked_turns
 from drag_ray.errors import DataError
 from drag_ray.evaluate.page_sequence import build_page_sequence
 from drag_ray.evaluate.question_result import NO_TRAJECTORY, QuestionResult, ToolUse, classify_hops, is_within
@@ -89,11 +90,8 @@ def _list_evidence_ranks(ranking: Sequence[Hit], evidence: Collection[Evidence])
 
 
 def _list_searches(trajectory: Trajectory) -> list[Turn]:
-    """The turns whose rankings count: all that search, and of a list that was put in order window by window the last; none of a
-    rollout that failed.
-    """
-    searches = [] if trajectory.error else [turn for turn in trajectory.turns if turn.action is ActionKind.SEARCH]
-    return searches[-1:] if trajectory.task == "rerank" else searches
+    """The turns whose rankings count; none of a rollout that failed."""
+    return [] if trajectory.error else list_ranked_turns(trajectory)
 
 
 def _list_rankings(trajectory: Trajectory, searches: Sequence[Turn]) -> list[tuple[Hit, ...]]:

@@ -35,6 +35,7 @@ _COLUMNS = (
     "depth",
     "question_rank",
     "policy",
+    "task",
 )
 _TURN_COLUMNS = ("action", "evidence_rank", "rank_score", "num_completion_tokens")
 
@@ -90,8 +91,8 @@ def read_listing(path: Path) -> pl.DataFrame:
     """One row a trajectory below `path`.
 
     Columns: path and row (where it is), policy, id, question_id, question, sample_index, preset, stop_reason, final_answer,
-    error, hinted, depth, question_rank (of the evidence where the question itself is searched), outcome (found, not-found or
-    errors), turns, searches, first_rank (in the first search), best_rank, gain, tokens (written), seconds.
+    error, hinted, task, depth, question_rank (of the evidence where the question itself is searched), outcome (found, not-found
+    or errors), turns, searches, first_rank (in the first search), best_rank, gain, tokens (written), seconds.
 
     Raises:
         DataError: there are no trajectories, or a file does not hold any.
@@ -170,12 +171,16 @@ def _summarise_turns(records: pl.DataFrame) -> pl.DataFrame:
     turn = pl.col("turns").struct
     turns = records.explode("turns", empty_as_null=False).select(
         "row",
+        "task",
         is_search=turn.field("action") == ActionKind.SEARCH.value,
         rank=turn.field("evidence_rank"),
         score=turn.field("rank_score"),
         tokens=turn.field("num_completion_tokens"),
     )
-    rank, score = (pl.col(name).filter(pl.col("is_search")) for name in ("rank", "score"))
+    # As agent.scores.list_ranked_turns has it.
+    is_last = pl.col("is_search").cum_sum() == pl.col("is_search").sum()
+    is_ranked = pl.col("is_search") & ((pl.col("task") != "rerank") | is_last)
+    rank, score = (pl.col(name).filter(is_ranked) for name in ("rank", "score"))
     return turns.group_by("row").agg(
         turns=pl.len(),
         searches=pl.col("is_search").sum(),

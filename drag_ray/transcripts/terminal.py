@@ -68,7 +68,7 @@ class Terminal:
     def _list_exchange(self, transcript: Transcript, exchange: Exchange) -> Iterator[str]:
         turn = exchange.turn
         cost = f"{turn.num_completion_tokens:,} tokens, {turn.generate_s + turn.search_s + turn.tool_s:.1f} s"
-        yield f"{self._paint(f'{turn.step}. {turn.action.value}', 'bold')}  {self._paint(cost, 'soft')}"
+        yield f"{self._paint(f'{turn.step}. {transcript.describe_action(turn)}', 'bold')}  {self._paint(cost, 'soft')}"
         if turn.reasoning:
             yield from self._wrap(turn.reasoning, "soft")
         if turn.action is ActionKind.SEARCH:

@@ -3,8 +3,10 @@
 import json
 from dataclasses import dataclass
 
+from drag_ray.agent.protocols.ranking import read_order
+from drag_ray.agent.scores import list_ranked_turns
 from drag_ray.engine.generate import join_text
-from drag_ray.types import Evidence, Hit, Trajectory, Turn
+from drag_ray.types import ActionKind, Evidence, Hit, Trajectory, Turn
 from drag_ray.webpage import render_page
 
 
@@ -54,24 +56,36 @@ class Transcript:
         """`errors`, `found` or `not-found`."""
         if self.trajectory.error:
             return "errors"
-        return "found" if any(turn.rank_score > 0 for turn in self.trajectory.turns) else "not-found"
+        return "found" if any(turn.rank_score > 0 for turn in list_ranked_turns(self.trajectory)) else "not-found"
 
     @property
     def name(self) -> str:
         """The trajectory's id behind that of its policy."""
         return name_rollout(self.policy, self.trajectory.id)
 
+    @property
+    def orders(self) -> bool:
+        """Whether its replies put candidates in order, and do not search."""
+        return self.trajectory.task == "rerank"
+
+    def describe_action(self, turn: Turn) -> str:
+        """What the reply does, in a word."""
+        return "order" if self.orders and turn.action is ActionKind.SEARCH else turn.action.value
+
     def describe_question(self) -> str:
-        """What the question itself finds, in words; empty where it was not searched."""
+        """What the question itself finds, or the order to begin with, in words; empty where there is none."""
         trajectory = self.trajectory
         if not trajectory.question_hits:
             return ""
         rank = trajectory.question_rank
         found = f"evidence at rank {rank}" if rank else f"no evidence among the first {trajectory.depth}"
-        return f"the question alone: {found}"
+        return f"{'the order before' if self.orders else 'the question alone'}: {found}"
 
     def describe_query(self, turn: Turn) -> str:
-        """What was searched: a query, or the question with what was added to it."""
+        """What was searched: a query, or the question with what was added to it; or the order of a window's candidates."""
+        if self.orders:
+            order = ", ".join(map(str, read_order(turn.query) or []))
+            return f"the window in the order {order}" if order else "the window as it was"
         if self.trajectory.query_mode != "expand":
             return turn.query
         return f"question^{self.trajectory.question_weight:g} + {turn.query or 'nothing'}"
@@ -82,9 +96,9 @@ class Transcript:
 
     def describe_outcome(self) -> str:
         """What the rollout came to, in words."""
-        ranks = [turn.evidence_rank for turn in self.trajectory.turns if turn.evidence_rank]
+        ranks = [turn.evidence_rank for turn in list_ranked_turns(self.trajectory) if turn.evidence_rank]
         outcome = {"errors": "failed", "not-found": "not found"}.get(self.outcome, self.outcome)
-        return outcome + (f", best rank {min(ranks)}" if ranks else "")
+        return outcome + (f", {'rank' if self.orders else 'best rank'} {min(ranks)}" if ranks else "")
 
     def describe_size(self) -> str:
         """Turns, tokens that the policy wrote, and seconds."""

@@ -36,7 +36,7 @@ class Episode(Protocol):
     """whether the last of several replies is asked for the answer"""
 
     def open(self, prompts: Prompts) -> list[Message]:
-        """The conversation before the first reply, in the words of these prompts."""
+        """The conversation before the first reply, in the words of these prompts; asked for before any reply is told."""
         ...
 
     async def search(self, query: str, choice: Choice | None, name_image: NameImage | None) -> tuple[SearchResult, Content]:

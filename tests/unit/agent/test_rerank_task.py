@@ -7,13 +7,15 @@ import pytest
 from factories import build_question
 from rollout_cases import script
 
-from drag_ray.agent.config import AgentConfig
+from drag_ray.agent.config import AgentConfig, PromptSet
 from drag_ray.agent.environment import SearchEnvironment
 from drag_ray.agent.rollout import Rollouts
 from drag_ray.agent.task import Policy, RolloutTask
+from drag_ray.collect.config import CollectSections
 from drag_ray.config import load
 from drag_ray.engine.scripted import ScriptedEngine
 from drag_ray.errors import ConfigError
+from drag_ray.evaluate.config import EvaluateSections
 from drag_ray.run_config import RunConfig
 from drag_ray.types import ActionKind, Evidence, Question, StopReason, Trajectory
 
@@ -66,6 +68,18 @@ def test_a_reply_that_cannot_be_read_leaves_the_order_and_the_next_window_follow
     assert "(2) fuel" in told
 
 
+def test_another_opening_shows_the_first_window_as_it_was_asked_about(environment: SearchEnvironment) -> None:
+    config = AgentConfig(task="rerank", top_k=1, rerank=PAIRS)  # type: ignore[arg-type]
+    engine = ScriptedEngine(script("<answer>[2, 1]</answer>", "<answer>[2, 1]</answer>"))
+    sets = (PromptSet(instructions="Be quick."),)
+    rollouts = Rollouts(config, Policy("model"), engine, environment, "index", prompt_sets=sets)
+    trajectory = asyncio.run(rollouts.run(RolloutTask(QUESTION, 0, "greedy", 7, prompt_set=1)))
+    first, second = (request.messages for request in engine.requests)
+    assert "Be quick." in first[0]["content"]
+    assert second[:2] == first
+    assert second[1:] == tuple(json.loads(trajectory.messages)[1:-1])
+
+
 def test_in_one_go_all_candidates_are_one_window(environment: SearchEnvironment) -> None:
     trajectory = order(ScriptedEngine(script("<answer>[3, 3, 9, 0, 2]</answer>")), environment)
     assert list_files(trajectory) == ["bca"]
@@ -106,3 +120,19 @@ def test_a_candidate_that_the_index_lacks_is_an_error_of_the_rollout(environment
 def test_options_that_do_not_fit_are_refused_before_anything_runs(options: list[str], problem: str) -> None:
     with pytest.raises(ConfigError, match=problem):
         load(RunConfig, ["--agent.task", "rerank", *options])
+
+
+@pytest.mark.parametrize(
+    ("section", "options", "problem"),
+    [
+        (CollectSections, ["--collect.proposals", "rm3"], r"collect\.proposals: help with searches"),
+        (CollectSections, ["--collect.hinted-samples", "1"], r"collect\.hinted_samples"),
+        (EvaluateSections, ["--evaluate.baselines", "best_of"], r"best_of: chooses among searches"),
+    ],
+)
+def test_what_helps_with_searches_is_refused_where_there_are_none(
+    section: type[CollectSections | EvaluateSections], options: list[str], problem: str
+) -> None:
+    config = load(RunConfig, ["--agent.task", "rerank", "--agent.depth", "50", *options])
+    with pytest.raises(ConfigError, match=problem):
+        config.take(section).check()

@@ -9,7 +9,7 @@ from embedding_models import write_cross_encoder, write_embedding_model
 from factories import build_page, build_question
 
 from drag_ray import artifacts, schemas
-from drag_ray.agent.config import AgentConfig, Example
+from drag_ray.agent.config import AgentConfig, Example, RerankOptions
 from drag_ray.agent.environment import SearchEnvironment
 from drag_ray.agent.protocols.registry import get_protocol
 from drag_ray.agent.rollout import Rollouts
@@ -220,3 +220,16 @@ def test_a_failing_engine_is_an_error_of_its_rollout(searcher: Searcher) -> None
 
     trajectory = ask("hyde", searcher, ScriptedEngine(fail))
     assert (trajectory.stop_reason, trajectory.error) == (StopReason.CONTEXT_LENGTH, "too long")
+
+
+def test_where_candidates_are_put_in_order_the_question_stands_for_the_order_that_they_have(searcher: Searcher) -> None:
+    agent = AgentConfig(task="rerank", rerank=RerankOptions(candidates=4, window=2, step=1), top_k=1)
+    listed = tuple(Evidence("manual.pdf", number) for number in (5, 3, 2, 1))
+    named = build_question(question="How fast may the rotor turn?", evidence=(Evidence("manual.pdf", 2),), candidates=listed)
+    rollouts = build_rollouts("question", BaselineOptions(agent, PREPARED), searcher)
+    kept = asyncio.run(rollouts.run(RolloutTask(named, 0, "greedy", 0)))
+    found = asyncio.run(rollouts.run(RolloutTask(QUESTION, 0, "greedy", 0)))
+    assert [hit.page_number for hit in kept.turns[-1].hits] == [5, 3, 2, 1]
+    assert (len(kept.turns), kept.turns[-1].evidence_rank, kept.question_rank, kept.error) == (1, 3, 3, "")
+    assert [turn.hits for turn in found.turns] == [found.question_hits]
+    assert found.question_hits == tuple(searcher.search(QUESTION.question, agent.depth))

@@ -3,7 +3,7 @@ from math import log2
 from pathlib import Path
 
 import pytest
-from transcript_cases import BY_FIRST, FAILED, FOUND, MISSED, write
+from transcript_cases import BY_FIRST, FAILED, FOUND, MISSED, ORDERED, write
 
 from drag_ray import schemas
 from drag_ray.errors import DataError
@@ -23,6 +23,12 @@ def test_the_listing_says_what_each_rollout_came_to(run_dir: Path) -> None:
         ("q10/default/0", "errors", 0, 0, None, None, None, None, 0),
         ("q2/default/0", "not-found", 1, 1, None, None, None, 0.0, 2),
     ]
+
+
+def test_of_a_list_in_windows_the_last_order_counts(tmp_path: Path) -> None:
+    listing = read_listing(write(tmp_path / "some.parquet", ORDERED))
+    columns = ["outcome", "turns", "searches", "question_rank", "first_rank", "best_rank"]
+    assert listing.select(columns).rows() == [("found", 3, 2, 7, 3, 3)]
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 from factories import build_answer, build_call, build_trajectory
-from transcript_cases import FAILED, FOUND, MISSED
+from transcript_cases import FAILED, FOUND, MISSED, ORDERED
 
 from drag_ray.transcripts.listing import read_listing
 from drag_ray.transcripts.terminal import Terminal
@@ -54,6 +54,15 @@ def test_an_expanded_question_is_shown_with_what_was_added_and_what_it_finds_alo
     assert "the question alone: no evidence among the first 10" in lines
     assert "   question^2 + nothing" in lines
     assert "the question alone" not in PLAIN.format_transcript(build_transcript("", MISSED))
+
+
+def test_an_order_of_candidates_is_shown_as_one_and_the_last_one_counts() -> None:
+    lines = PLAIN.format_transcript(build_transcript("", ORDERED)).splitlines()
+    assert "the order before: evidence at rank 7" in lines
+    place = lines.index("1. order  2 tokens, 0.5 s")
+    assert lines[place + 1] == "   the window in the order 3, 1, 2"
+    assert "   the window as it was" in lines
+    assert lines[-1].startswith("found, rank 3, ended by")
 
 
 def test_control_characters_of_a_model_do_not_reach_the_terminal() -> None:
