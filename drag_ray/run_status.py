@@ -47,9 +47,10 @@ def read_status(run_dir: Path) -> list[StageStatus]:
 
 
 def format_status(stages: list[StageStatus]) -> str:
-    """A line for each stage."""
-    width = max(len(status.address) for status in stages)
-    return "\n".join(f"{status.address:<{width}}  {_describe(status)}" for status in stages)
+    """A line for each stage, and below it one for each of its figures."""
+    return "\n".join(
+        line for status in stages for line in (f"{status.address}: {_describe(status)}", *_list_figures(status.counts))
+    )
 
 
 def format_json(stages: list[StageStatus]) -> str:
@@ -60,10 +61,19 @@ def format_json(stages: list[StageStatus]) -> str:
 def _describe(status: StageStatus) -> str:
     took = f" in {_format_s(status.duration_s)}" if status.duration_s is not None else ""
     when = "last written" if status.state == "unfinished" else "ended"
-    counts = ", ".join(
-        f"{name} {value:,}" if isinstance(value, int) else f"{name} {value}" for name, value in status.counts.items()
-    )
-    return f"{status.state}{took}, {when} {_format_s(status.changed_s)} ago" + (f": {counts}" if counts else "")
+    return f"{status.state}{took}, {when} {_format_s(status.changed_s)} ago"
+
+
+def _list_figures(counts: dict[str, Any]) -> list[str]:
+    """Names and values in two columns, numbers to the right; what there is nothing of to tell is left out."""
+    texts = {
+        name: f"{value:,}" if isinstance(value, int | float) else str(value)
+        for name, value in counts.items()
+        if value is not None
+    }
+    name_width = max(map(len, texts), default=0)
+    width = max((len(text) for name, text in texts.items() if isinstance(counts[name], int | float)), default=0)
+    return [f"  {name:<{name_width}}  {text:>{width}}" for name, text in texts.items()]
 
 
 def _format_s(seconds: float) -> str:

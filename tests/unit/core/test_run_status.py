@@ -62,12 +62,20 @@ def test_the_time_of_the_last_write_is_told_and_the_newest_comes_last(run_dir: P
     assert 3590 < first.changed_s < 3700
 
 
-def test_the_command_prints_a_line_a_stage_and_changes_nothing(run_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_prints_a_line_a_stage_and_a_figure_and_changes_nothing(
+    run_dir: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     before = {path: path.stat().st_mtime_ns for path in run_dir.rglob("*")}
     assert main(["status", str(run_dir)]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert len(lines) == 4
-    assert any(line.startswith("index ") and "finished in 0 s" in line and "pages 12,345" in line for line in lines)
+    stages = [line for line in lines if not line.startswith(" ")]
+    assert len(stages) == 4
+    index, places = next(line for line in stages if line.startswith("index: ")), [lines.index(line) for line in stages]
+    assert index.startswith("index: finished in 0 s, ended ")
+    assert "  pages  12,345" in lines
+    collected = places[[line.partition(":")[0] for line in stages].index("rounds/2/collect")]
+    assert lines[collected + 1 : collected + 3] == ["  finished    90", "  unfinished  10"]
+    assert len(lines) == 4 + 5
     assert main(["status", str(run_dir), "--json"]) == 0
     assert {row["address"] for row in json.loads(capsys.readouterr().out)} == {
         "index",

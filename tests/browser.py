@@ -1,0 +1,126 @@
+"""A web page in headless Chromium, over the pipe of its DevTools protocol, for tests of what people see and do."""
+
+import base64
+import fcntl
+import itertools
+import json
+import os
+import shutil
+import subprocess
+import tempfile
+import threading
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+_PROGRAM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+_FLAGS = ("--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run", "--remote-debugging-pipe")
+_KEYS = {"Tab": 9, "Enter": 13, " ": 32, "ArrowDown": 40}
+"""Windows' codes of keys, by which Chromium knows them."""
+_FIRST_FREE_DESCRIPTOR = 10
+
+_LIMIT_S = 300
+"""After which a browser that hangs is ended."""
+
+
+def _find_hindrance() -> str:
+    """Why there can be no browser here; empty if there can."""
+    if _PROGRAM is None:
+        return "chromium is not installed"
+    tried = subprocess.run([_PROGRAM, "--version"], capture_output=True)  # some distributions install a file that only says how
+    return f"chromium does not run here: {tried.stderr.decode(errors='replace').strip()}" if tried.returncode else ""
+
+
+needs_browser = pytest.mark.skipif(bool(hindrance := _find_hindrance()), reason=f"pages are not looked at: {hindrance}")
+
+
+class Browser:
+    """One tab of a browser. Methods return when the browser has done what they say."""
+
+    def __init__(self, commands: int, answers: int) -> None:
+        self._commands = os.fdopen(commands, "wb")
+        self._answers = os.fdopen(answers, "rb")
+        self._numbers = itertools.count(1)
+        self._events: list[dict[str, Any]] = []
+        self._session = ""
+        target = self._call("Target.createTarget", url="about:blank")["targetId"]
+        self._session = self._call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
+        self._call("Page.enable")
+
+    def open(self, page: Path, width: int, height: int = 800) -> None:
+        """Open a file in a window of this size."""
+        self._call("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=width < 600)
+        self._events.clear()
+        self._call("Page.navigate", url=page.resolve().as_uri())
+        while not any(event["method"] == "Page.loadEventFired" for event in self._events):
+            self._events.append(self._read())
+
+    def evaluate(self, script: str) -> Any:
+        """The value of an expression in JavaScript."""
+        answer = self._call("Runtime.evaluate", expression=script, returnByValue=True, awaitPromise=True)
+        assert "exceptionDetails" not in answer, answer["exceptionDetails"]
+        return answer["result"].get("value")
+
+    def press(self, key: str) -> None:
+        """Press a key and let it go."""
+        text = {"Enter": "\r", " ": " "}.get(key, "")
+        event = {"key": key, "code": "Space" if key == " " else key, "windowsVirtualKeyCode": _KEYS[key]}
+        self._call("Input.dispatchKeyEvent", type="keyDown", **event, **({"text": text} if text else {}))
+        self._call("Input.dispatchKeyEvent", type="keyUp", **event)
+
+    def save_picture(self, path: Path) -> None:
+        """What the window shows, for who looks into a failure."""
+        path.write_bytes(base64.b64decode(self._call("Page.captureScreenshot")["data"]))
+
+    def close(self) -> None:
+        """End the browser."""
+        self._call("Browser.close")
+        self._commands.close()
+        self._answers.close()
+
+    def _call(self, method: str, **parameters: Any) -> dict[str, Any]:
+        number = next(self._numbers)
+        message: dict[str, Any] = {"id": number, "method": method, "params": parameters}
+        if self._session and not method.startswith(("Target.", "Browser.")):
+            message["sessionId"] = self._session
+        self._commands.write(json.dumps(message).encode() + b"\0")
+        self._commands.flush()
+        while (answer := self._read()).get("id") != number:
+            self._events.append(answer)
+        assert "error" not in answer, answer["error"]
+        return answer["result"]
+
+    def _read(self) -> dict[str, Any]:
+        parts: list[bytes] = []
+        while (byte := self._answers.read(1)) != b"\0":
+            assert byte, "the browser has ended"
+            parts.append(byte)
+        return json.loads(b"".join(parts))
+
+
+@contextmanager
+def open_browser() -> Generator[Browser]:
+    """A browser with a profile of its own, which ends with the block."""
+    assert _PROGRAM
+    (commands_out, commands_in), (answers_out, answers_in) = os.pipe(), os.pipe()
+    given = [fcntl.fcntl(number, fcntl.F_DUPFD, _FIRST_FREE_DESCRIPTOR) for number in (commands_out, answers_in)]
+    for number in (commands_out, answers_in):
+        os.close(number)
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as profile:
+        start = f'exec "$0" "$@" 3</proc/self/fd/{given[0]} 4>/proc/self/fd/{given[1]}'  # the descriptors that the protocol has
+        command = ["sh", "-c", start, _PROGRAM, *_FLAGS, f"--user-data-dir={profile}"]
+        with subprocess.Popen(command, pass_fds=given, stderr=subprocess.DEVNULL) as process:
+            for number in given:
+                os.close(number)
+            limit = threading.Timer(_LIMIT_S, process.kill)
+            limit.start()
+            try:
+                browser = Browser(commands_in, answers_out)
+                yield browser
+                browser.close()
+            finally:
+                limit.cancel()
+                process.kill()
