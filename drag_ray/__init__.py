@@ -23,6 +23,7 @@ _MODULES = {
     "read_results": "api.frames",
     "read_trajectories": "api.frames",
     "score": "api.report",
+    "show_messages": "messages",
 }
 """Where in this package each public name is; a module is its own."""
 

@@ -8,6 +8,7 @@ from drag_ray.api.report import score as score
 from drag_ray.api.reward import load_reward_model as load_reward_model
 from drag_ray.api.run import Run as Run
 from drag_ray.api.run import open_run as open_run
+from drag_ray.messages import show_messages as show_messages
 
 __version__: str
 __all__ = [
@@ -22,4 +23,5 @@ __all__ = [
     "read_results",
     "read_trajectories",
     "score",
+    "show_messages",
 ]

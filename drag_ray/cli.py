@@ -7,6 +7,7 @@ from drag_ray.corpus.text import to_displayable
 from drag_ray.endpoint_commands import ENDPOINT_COMMANDS, run_endpoint_command
 from drag_ray.errors import ConfigError, DragRayError
 from drag_ray.file_commands import FILE_COMMANDS, run_file_command
+from drag_ray.messages import show_messages
 from drag_ray.run_commands import RUN_COMMANDS, run_command_of_a_run
 
 _PIPELINE_SUMMARY = "Run all stages in order; skip what is unchanged, go on with what was interrupted."
@@ -48,6 +49,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def run_command(command: str, argv: Sequence[str]) -> int:
     """Run one command with its arguments and turn what goes wrong into a message and an exit status."""
+    show_messages()
     try:
         if command in ENDPOINT_COMMANDS:
             run_endpoint_command(command, argv)

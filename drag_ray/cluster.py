@@ -14,6 +14,9 @@ from pydantic import Field
 from drag_ray.cluster_token import ensure_token, name_token_source
 from drag_ray.config import BaseConfig
 from drag_ray.errors import ConfigError
+from drag_ray.messages import show_messages
+
+_logger = logging.getLogger(__name__)
 
 _Result = TypeVar("_Result")
 
@@ -91,7 +94,7 @@ def connect(config: ClusterConfig) -> Generator[None]:
     with require_token(), _stay_on_loopback() if address == "local" else contextlib.nullcontext():
         dashboard = _start(config) if address == "local" else _join(config, address)
         if dashboard:
-            print(f"Ray dashboard: http://{dashboard} (asks for the token in {name_token_source()})", flush=True)
+            _logger.info(f"Ray dashboard: http://{dashboard} (asks for the token in {name_token_source()})")
         import ray
 
         try:
@@ -231,11 +234,17 @@ def run_task(function: Callable[..., _Result], call: tuple[Any, ...], num_gpus: 
     import ray
     from ray.exceptions import RayTaskError
 
-    task: Any = ray.remote(function).options(num_cpus=1, num_gpus=num_gpus)
+    task: Any = ray.remote(_call).options(num_cpus=1, num_gpus=num_gpus)
     try:
-        return ray.get(task.remote(*call))
+        return ray.get(task.remote(function, call))
     except RayTaskError as error:
         raise error.cause from error
+
+
+def _call(function: Callable[..., _Result], call: tuple[Any, ...]) -> _Result:
+    """Ray brings to the driver what a worker prints."""
+    show_messages()
+    return function(*call)
 
 
 def run_tasks(function: Callable[..., _Result], calls: Sequence[tuple[Any, ...]]) -> Iterator[_Result]:

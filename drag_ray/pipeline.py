@@ -6,6 +6,7 @@ identity is gone on with, and work that failed in part is tried again; anything 
 is skipped its files are looked at quickly, before it is read completely (see `checksums`).
 """
 
+import logging
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -24,6 +25,8 @@ from drag_ray.source_code import compute_code_fingerprint
 from drag_ray.stage_folder import StageFolder
 from drag_ray.stage_store import StageStore
 from drag_ray.stages import STAGES, Stage
+
+_logger = logging.getLogger(__name__)
 
 
 def list_pipeline(config: RunConfig) -> list[Stage]:
@@ -82,7 +85,7 @@ def pull_inputs(stage: Stage, config: RunConfig) -> None:
     for name in (*stage.reads, *(name for name in stage.reads_if_begun if name not in unread)):
         address = _find_chosen(name, config) or _find_unnamed(name, config)
         for pulled, transfer in store.pull_lineage(str(address), config.run_dir):
-            print(f"{pulled}: pulled from {config.storage.uri}: {transfer}", flush=True)
+            _logger.info(f"{pulled}: pulled from {config.storage.uri}: {transfer}")
 
 
 def _find_chosen(name: str, config: RunConfig) -> Address | None:
@@ -167,7 +170,7 @@ def run_stages(stages: Sequence[Stage], config: RunConfig, start_ray: Callable[[
     except DamageError as error:
         if config.verify or len(stages) == 1:
             raise
-        print(f"{error}\nLooking at every byte of the run, from the first stage on.", flush=True)
+        _logger.warning(f"{error}\nLooking at every byte of the run, from the first stage on.")
         return run_stages(stages, config.model_copy(update={"verify": True}), start_ray)
     return {manifest.stage: manifest for manifest in manifests}
 
@@ -187,17 +190,17 @@ def run_stage(stage: Stage, config: RunConfig, start_ray: Callable[[], object] =
     folder = StageFolder(stage_dir, identity, find_damage(stage_dir, whole=config.verify), stage.mends)
     finished = artifacts.read_manifest(folder.path) if folder.is_finished() else None
     if finished:
-        print(f"{identity.address}: unchanged, skipped ({folder.path})", flush=True)
+        _logger.info(f"{identity.address}: unchanged, skipped ({folder.path})")
         _push_own(identity, config)
         return finished
     for name, address in find_inputs(stage, config).items():
         refuse_damage(address.locate(config.run_dir), whole=True, but=() if config.verify else STAGES[name].checked_on_open)
     start_ray()
     with folder:
-        print(f"{identity.address}: {'going on' if folder.resumed else 'starting'} in {folder.path}", flush=True)
+        _logger.info(f"{identity.address}: {'going on' if folder.resumed else 'starting'} in {folder.path}")
         manifest = folder.finish(run_code(stage, config, folder), stage.own_files)
     said = ", ".join(f"{name} {_format_count(value)}" for name, value in manifest.counts.items() if value is not None)
-    print(f"{identity.address}: done in {manifest.duration_s:.0f} s: {said}", flush=True)
+    _logger.info(f"{identity.address}: done in {manifest.duration_s:.0f} s: {said}")
     _push_own(identity, config)
     return manifest
 
@@ -209,7 +212,7 @@ def _pull_own(identity: Identity, config: RunConfig) -> None:
         there = store.read_manifest(identity.address)
         if there and there.fingerprint == identity.fingerprint:
             transfer = store.pull(identity.address, config.run_dir)
-            print(f"{identity.address}: pulled from {config.storage.uri}: {transfer}", flush=True)
+            _logger.info(f"{identity.address}: pulled from {config.storage.uri}: {transfer}")
 
 
 def _push_own(identity: Identity, config: RunConfig) -> None:
@@ -217,7 +220,7 @@ def _push_own(identity: Identity, config: RunConfig) -> None:
     if config.storage.uri:
         transfer = StageStore(config.storage).push(config.run_dir, identity.address)
         if transfer:
-            print(f"{identity.address}: pushed to {config.storage.uri}: {transfer}", flush=True)
+            _logger.info(f"{identity.address}: pushed to {config.storage.uri}: {transfer}")
 
 
 def run_code(stage: Stage, config: RunConfig, folder: StageFolder) -> dict[str, Any]:

@@ -4,6 +4,7 @@ Which round is best is decided by questions of the train part that all rounds he
 none trained on. The test questions are asked once, at the end.
 """
 
+import logging
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
@@ -31,6 +32,8 @@ from drag_ray.pipeline import list_pipeline, run_stages
 from drag_ray.prompt.budget import count_collected
 from drag_ray.run_config import RunConfig
 from drag_ray.stages import STAGES
+
+_logger = logging.getLogger(__name__)
 
 HISTORY_NAME = "history"
 _SCOPE = "rounds"
@@ -60,9 +63,9 @@ def run_rounds(config: RunConfig, start_ray: Callable[[], object] = lambda: None
         history = compare_rounds(evaluations)
         write_json(config.run_dir / _SCOPE / f"{HISTORY_NAME}.json", [asdict(result) for result in history])
         write_text(config.run_dir / _SCOPE / f"{HISTORY_NAME}.html", build_page(history))
-    print(format_history(history), flush=True)
+    _logger.info(format_history(history))
     best = choose_best(history)
-    print(f"round {best.number} has the best {CHOSEN_BY} on the validation questions; it is evaluated", flush=True)
+    _logger.info(f"round {best.number} has the best {CHOSEN_BY} on the validation questions; it is evaluated")
     final = build_final(config, best.number)
     return finished | run_stages([stage for stage in list_pipeline(final) if stage.name in _COMPARED], final, start_ray)
 

@@ -15,8 +15,8 @@ _PACKAGE = Path(__file__).parent.name
 LEFT_OUT = frozenset(
     f"{_PACKAGE}.{name}"
     for name in (
-        *("errors", "provenance", "source_code", "webpage"),  # what is said
-        *("cluster", "cluster_token", "metrics", "rollout.progress", "rollout.engine_logs"),  # where it runs
+        *("errors", "messages", "provenance", "source_code", "webpage"),  # what is said
+        *("cluster", "cluster_token", "metrics", "rollout.progress", "rollout.live_line", "rollout.engine_logs"),  # where it runs
         *("checksums", "damage", "stage_folder", "inputs"),  # how finished work is kept
     )
 )

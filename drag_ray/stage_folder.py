@@ -4,6 +4,7 @@ import contextlib
 import fcntl
 import itertools
 import json
+import logging
 import shutil
 import time
 from collections.abc import Collection, Sequence
@@ -28,6 +29,8 @@ from drag_ray.artifacts import (
 )
 from drag_ray.checksums import Damage, describe_damage
 from drag_ray.errors import ArtifactError, DamageError
+
+_logger = logging.getLogger(__name__)
 
 _LOCK_NAME = ".lock"
 
@@ -142,7 +145,7 @@ class StageFolder:
             reason = "is finished, and done anew"
         else:
             reason = "holds the work of other inputs, options or code" if found else f"has no {IDENTITY_NAME} that can be read"
-        print(f"{self.path}: {reason}; moved to {target}", flush=True)
+        _logger.info(f"{self.path}: {reason}; moved to {target}")
 
     def _set_damaged_aside(self) -> None:
         if not self._damage:
@@ -157,7 +160,7 @@ class StageFolder:
 
     def _say_damaged(self, outcome: str) -> None:
         advice = f"What was changed on purpose is kept if it is copied back and accepted: drag-ray verify {self.path} --accept"
-        print(f"{self.path}: damaged ({describe_damage(self._damage)}); {outcome}. {advice}", flush=True)
+        _logger.warning(f"{self.path}: damaged ({describe_damage(self._damage)}); {outcome}. {advice}")
 
     def _name_previous(self, found: str | None) -> Path:
         name = f"{self.path.name}-{found or 'unknown'}-{time.strftime('%Y%m%d-%H%M%S')}"

@@ -1,6 +1,13 @@
 """Shared test set-up; its presence puts this folder on the import path, so that tests can `import factories`."""
 
+import logging
+
 from hypothesis import settings
+
+from drag_ray.messages import show_messages
 
 # The same examples on every machine and in every run, so that what passes here passes there; `make slow` draws others each time.
 settings.load_profile("ci")
+
+show_messages()
+logging.getLogger("drag_ray").propagate = True  # to caplog

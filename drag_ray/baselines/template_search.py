@@ -1,5 +1,6 @@
 """Templates are found by trying words out: hill climbing on what they gain for the questions of a kind, on all cores."""
 
+import logging
 import multiprocessing
 import os
 import random
@@ -21,6 +22,8 @@ from drag_ray.baselines.word_weights import write_words
 from drag_ray.search.processes import end_with_parent
 from drag_ray.search.searcher import Searcher
 from drag_ray.types import Question
+
+_logger = logging.getLogger(__name__)
 
 _MAX_WEIGHT = 3
 _LEAST_GAIN = 0.003
@@ -77,9 +80,9 @@ def find_templates(
         members = [questions[position] for position in kinds[name]]
         tried = random_numbers.sample(members, min(options.tried_questions, len(members)))
         trials.append(Trial(index_dir, tuple(tried), _choose_candidates(tried, feedback, options.num_candidates), options))
-    print(f"templates: trying out words for {len(names)} kinds of questions", flush=True)
+    _logger.info(f"templates: trying out words for {len(names)} kinds of questions")
     templates = dict(zip(names, _find_all(trials), strict=True))
-    print(f"templates: {sum(map(bool, templates.values()))} of {len(names)} kinds gain by words", flush=True)
+    _logger.info(f"templates: {sum(map(bool, templates.values()))} of {len(names)} kinds gain by words")
     return templates
 
 

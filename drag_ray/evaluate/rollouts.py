@@ -4,6 +4,7 @@ Baselines that need no engine are prepared and searched beside those that do, so
 """
 
 import asyncio
+import logging
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass, replace
@@ -31,6 +32,8 @@ from drag_ray.rollout.runner import prepare_engines, run_plan
 from drag_ray.search.searcher import Searcher
 from drag_ray.stage_folder import StageFolder
 from drag_ray.types import Question, Trajectory
+
+_logger = logging.getLogger(__name__)
 
 _SUMMED = ("unfinished", "set_aside", "cost")
 _QUICK_S = 5.0
@@ -200,4 +203,4 @@ def _take_earlier(
     gain_model = next((chooser.gain_model for chooser in baselines.values() if isinstance(chooser, BestOf)), None)
     fingerprints = {model.name: fingerprint_policy(model, folder.identity, gain_model) for model in models}
     for name, source in prepare_rollouts(rollouts_dir, fingerprints, list_earlier(folder.path)).items():
-        print(f"{name}: has not changed; its rollouts are taken from {source}", flush=True)
+        _logger.info(f"{name}: has not changed; its rollouts are taken from {source}")

@@ -3,6 +3,7 @@
 All are greedy but those that choose among several replies, which are drawn.
 """
 
+import logging
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -24,6 +25,8 @@ from drag_ray.inputs import Inputs
 from drag_ray.search.searcher import Searcher
 from drag_ray.stage_folder import StageFolder
 from drag_ray.types import Trajectory
+
+_logger = logging.getLogger(__name__)
 
 
 def run(sections: EvaluateSections, inputs: Inputs, folder: StageFolder) -> dict[str, Any]:
@@ -69,10 +72,10 @@ def run(sections: EvaluateSections, inputs: Inputs, folder: StageFolder) -> dict
         seed=sections.seed,
     )
     context = build_context(sections, inputs, len(questions), baselines, weights, judge)
-    print(format_console(comparison, context))
+    _logger.info(format_console(comparison, context))
     write_rollouts(folder.path, questions, trajectories)
     write_comparison(folder.path, comparison, results, trajectories, context, settings.num_examples, inputs["index"])
-    print(f"report: {(folder.path / REPORT_NAME).resolve()}")
+    _logger.info(f"report: {(folder.path / REPORT_NAME).resolve()}")
     first_hits = {f"first_hits_{name}": sum(result.is_first_hit for result in rows) for name, rows in results.items()}
     return {"questions": len(questions), "policies": len(trajectories), **rolled_out.summed, **judged, **first_hits}
 

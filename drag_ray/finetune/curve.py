@@ -1,5 +1,6 @@
 """The learning curve: its points, and the callback that prints them and reports checkpoints while the trainer runs."""
 
+import logging
 import shutil
 import time
 from collections.abc import Callable
@@ -7,6 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from transformers import TrainerCallback
+
+_logger = logging.getLogger(__name__)
 
 ReportFn = Callable[[dict[str, Any], Path], object]
 """Takes metrics and the folder of the checkpoint that has them. Every training process calls it equally often."""
@@ -77,7 +80,7 @@ class ReportCallback(TrainerCallback):
         entry["seconds"] = round(self._seconds_before + time.monotonic() - self._started, 2)
         self._last_metrics = {**_to_point(entry), **self._counts}
         if state.is_world_process_zero:
-            print(self._describe(entry, state), flush=True)
+            _logger.info(self._describe(entry, state))
 
     def on_save(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         """Hand over the checkpoint that was just written."""

@@ -29,8 +29,11 @@ from drag_ray.finetune.job import TrainJob
 from drag_ray.finetune.outcome import CURVE_NAME
 from drag_ray.finetune.publication import Description
 from drag_ray.inputs import Inputs
+from drag_ray.messages import show_messages
 from drag_ray.rollout.folder import IMAGES_DIR_NAME
 from drag_ray.stage_folder import StageFolder
+
+_logger = logging.getLogger(__name__)
 
 _CPU_ENVIRONMENT = {
     # Each step asks for the same large blocks again. glibc would give them back to the system every time, and the
@@ -70,7 +73,7 @@ def run(sections: FinetuneSections, inputs: Inputs, folder: StageFolder) -> dict
     image_dirs = (*([of_tools] if of_tools.is_dir() else []), *of_index)
     result = _fit(settings, model, start_dir, rows_dir, image_dirs, stage_dir)
     if isinstance(result.return_value, NotFiniteError):
-        print(f"finetune: goes on from the last checkpoint, once. {result.return_value}", flush=True)
+        _logger.warning(f"finetune: goes on from the last checkpoint, once. {result.return_value}")
         result = _fit(settings, model, start_dir, rows_dir, image_dirs, stage_dir)
     outcome = result.return_value
     if isinstance(outcome, DragRayError):
@@ -167,6 +170,7 @@ def _train_loop(loop_config: dict[str, Any]) -> dict[str, Any] | DragRayError:
     """Runs in each training process. What a restart cannot mend is returned, not raised, so that Ray does not try again."""
     from drag_ray.finetune.trainer import train
 
+    show_messages()  # Ray brings to the driver what a worker prints
     for name in ("", "ray.train"):  # below it, Ray Train prints every report in full, and a line a checkpoint
         logging.getLogger(name).setLevel(logging.WARNING)
     try:
@@ -174,7 +178,7 @@ def _train_loop(loop_config: dict[str, Any]) -> dict[str, Any] | DragRayError:
         job = dataclasses.replace(job, model=resolve_model(job.model))
         last, flaws = checkpoints.find_last(checkpoints_dir)
         for flaw in flaws if ray.train.get_context().get_world_rank() == 0 else ():
-            print(f"finetune: passes over a checkpoint. {flaw}", flush=True)
+            _logger.warning(f"finetune: passes over a checkpoint. {flaw}")
         return train(job, partial(_report, checkpoints_dir), last)
     except ArtifactError:
         raise  # a disk that is full may have room again, and the other processes must not wait for this one
@@ -231,10 +235,10 @@ def _count_cpus_per_worker(num_workers: int) -> int:
 def _announce(num_workers: int, num_cpus: int, use_gpu: bool) -> None:
     wanted = {"CPU": num_workers * num_cpus, "GPU": num_workers if use_gpu else 0}
     present = ray.cluster_resources()
-    print(f"finetune: {num_workers} worker(s), each {num_cpus} CPU{' and 1 GPU' if use_gpu else ''}", flush=True)
+    _logger.info(f"finetune: {num_workers} worker(s), each {num_cpus} CPU{' and 1 GPU' if use_gpu else ''}")
     missing = {name: amount - int(present.get(name, 0)) for name, amount in wanted.items() if amount > present.get(name, 0)}
     if missing:
-        print(f"finetune: waits until the cluster has {missing} more; lower finetune.num_workers if it cannot grow", flush=True)
+        _logger.info(f"finetune: waits until the cluster has {missing} more; lower finetune.num_workers if it cannot grow")
 
 
 def _build_record(inputs: Inputs) -> AgentRecord | None:

@@ -1,6 +1,7 @@
 """The format stage: scored turns -> training rows in the columns that TRL reads."""
 
 import contextlib
+import logging
 from collections import Counter, defaultdict
 from pathlib import Path
 from typing import Any
@@ -28,6 +29,8 @@ from drag_ray.format.tables import list_parts
 from drag_ray.inputs import Inputs
 from drag_ray.rollout.folder import IMAGES_DIR_NAME
 from drag_ray.stage_folder import StageFolder
+
+_logger = logging.getLogger(__name__)
 
 Files = dict[tuple[FormatName, str], RowFiles]
 
@@ -59,14 +62,14 @@ def run(sections: FormatSections, inputs: Inputs, folder: StageFolder) -> dict[s
     job = FormatJob(process_dir, sides_path, options, layout)
     files, num_set_aside = _write_rows(job, parts, target_dir)
     num_checked = _check_files(job, files)
-    print(f"{'rows':<16}{TRAIN:>9}{VALIDATION:>12}{'set aside':>11}")
+    _logger.info(f"{'rows':<16}{TRAIN:>9}{VALIDATION:>12}{'set aside':>11}")
     counts: dict[str, Any] = {"questions": len(sides)}
     counts |= {f"{side}_questions": list(sides.values()).count(side) for side in (VALIDATION, WITHHELD)}
     for name in options.formats:
         num_train, num_validation = (files[name, side].num_rows for side in (TRAIN, VALIDATION))
-        print(f"{name:<16}{num_train:>9}{num_validation:>12}{num_set_aside[name]:>11}")
+        _logger.info(f"{name:<16}{num_train:>9}{num_validation:>12}{num_set_aside[name]:>11}")
         counts |= {f"{name}_{TRAIN}": num_train, f"{name}_{VALIDATION}": num_validation, f"{name}_set_aside": num_set_aside[name]}
-    print(f"no leak in {num_checked} rows; {len(evaluation)} evaluation questions were looked at")
+    _logger.info(f"no leak in {num_checked} rows; {len(evaluation)} evaluation questions were looked at")
     write_text(target_dir / "README.md", write_card(options, counts, folder.identity, read_manifest(process_dir)))
     return counts
 

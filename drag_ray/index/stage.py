@@ -1,5 +1,6 @@
 """The index stage: documents -> pages -> search index, and questions with their splits."""
 
+import logging
 import shutil
 import sys
 from contextlib import closing
@@ -12,7 +13,7 @@ import polars as pl
 import pyarrow as pa
 import ray
 import ray.data
-from tqdm import tqdm
+from tqdm.auto import tqdm
 
 from drag_ray import artifacts, schemas
 from drag_ray.cluster import count_gpus, free_gpus, takes_gpus
@@ -40,6 +41,8 @@ from drag_ray.search.config import EmbeddingConfig
 from drag_ray.search.index import PAGES_NAME, IndexRecord, build_index
 from drag_ray.stage_folder import StageFolder
 from drag_ray.types import Question
+
+_logger = logging.getLogger(__name__)
 
 # A task costs Ray Data some 50 ms, so small collections get few for each core, and large ones one for some parts.
 _TASKS_PER_CPU = 8
@@ -127,10 +130,10 @@ def _prepare_documents(corpus: CorpusConfig, folder: StageFolder) -> Path:
     if (root / QUESTIONS_NAME).exists():
         return root
     if corpus.documents == COMMANDS:
-        print("building the command reference of the AWS CLI", flush=True)
+        _logger.info("building the command reference of the AWS CLI")
         build_commands(root, corpus.limit_pages)
     else:
-        print(f"building the manuals of {', '.join(corpus.manual_packages)}", flush=True)
+        _logger.info(f"building the manuals of {', '.join(corpus.manual_packages)}")
         build_manuals(root, corpus.manual_packages, corpus.limit_pages)
     return root
 

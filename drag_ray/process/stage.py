@@ -1,5 +1,6 @@
 """The process stage: trajectories -> scored turns, their summary and the statistics."""
 
+import logging
 import math
 import shutil
 from collections import Counter
@@ -18,6 +19,8 @@ from drag_ray.process.statistics import compute_statistics, format_statistics
 from drag_ray.process.trajectories import TRAIN_SPLIT, FileSize, check_files, check_settings, read_records
 from drag_ray.rollout.folder import IMAGES_DIR_NAME
 from drag_ray.stage_folder import StageFolder
+
+_logger = logging.getLogger(__name__)
 
 _DEALT_DIR_NAME = "dealt"
 
@@ -49,7 +52,7 @@ def run(sections: ProcessSections, inputs: Inputs, folder: StageFolder) -> dict[
     ImageStore(folder.path / IMAGES_DIR_NAME).take_over(inputs["collect"] / IMAGES_DIR_NAME)
     statistics = compute_statistics(counts)
     write_json(folder.path / "statistics.json", statistics)
-    print(format_statistics(statistics))
+    _logger.info(format_statistics(statistics))
     return {name: value for name, value in statistics.items() if not isinstance(value, dict)}
 
 

@@ -1,10 +1,13 @@
 """What became of each proposal, as GEPA reports it while it works."""
 
+import logging
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from drag_ray.prompt.adapter import COMPONENT
+
+_logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +88,7 @@ class CandidateLog:
         row = self.rows[-1]
         validated = "" if row.validation_score is None else f"validation score {row.validation_score:.3f}"
         if row.minibatch_score is None:
-            print(f"prompt: own instructions: {validated}", flush=True)
+            _logger.info(f"prompt: own instructions: {validated}")
             return
         tried = f"minibatch score {row.parent_minibatch_score:.3f} -> {row.minibatch_score:.3f}"
-        print(f"prompt: proposal {self.num_proposals}: {tried}, {validated or 'rejected'}", flush=True)
+        _logger.info(f"prompt: proposal {self.num_proposals}: {tried}, {validated or 'rejected'}")

@@ -1,5 +1,6 @@
 """The prompt stage: the base model's instructions are optimised on training questions, as a baseline for training."""
 
+import logging
 from collections.abc import Sequence
 from contextlib import suppress
 from itertools import chain, pairwise
@@ -32,6 +33,8 @@ from drag_ray.rollout.plan import build_plan
 from drag_ray.rollout.runner import prepare_engines
 from drag_ray.stage_folder import StageFolder
 from drag_ray.types import Question
+
+_logger = logging.getLogger(__name__)
 
 _CLOSE_S = 30
 _PRESET = "greedy"
@@ -71,7 +74,7 @@ def run(sections: PromptSections, inputs: Inputs, folder: StageFolder) -> dict[s
             log_path=folder.path / GEPA_LOG_NAME,
         )
     if journaled.num_replayed:
-        print(f"prompt: {journaled.num_replayed} of {found.num_rollouts} rollouts were finished already", flush=True)
+        _logger.info(f"prompt: {journaled.num_replayed} of {found.num_rollouts} rollouts were finished already")
     artifacts.write_jsonl(folder.path / CANDIDATES_NAME, found.log.to_dicts())
     prompt = _describe(found, max_rollouts, len(questions.validation), sections)
     write_prompt(folder.path, prompt)

@@ -8,6 +8,7 @@ free. For an engine that has died another one is started when it is borrowed nex
 
 import asyncio
 import contextlib
+import logging
 import math
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, replace
@@ -29,6 +30,8 @@ from drag_ray.rollout import engine_logs
 from drag_ray.rollout.folder import LOGS_DIR_NAME
 from drag_ray.rollout.options import WorkerOptions, count_images, list_adapters, list_stores
 from drag_ray.rollout.pool import Pool, share_engines
+
+_logger = logging.getLogger(__name__)
 
 _ADAPTER_PLACES = 4
 """adapters that a kept engine on a GPU has room for: as many as the recipe's evaluation compares, and those of its rounds"""
@@ -269,7 +272,7 @@ def borrow_engines(options: WorkerOptions, pool: Pool, workers_per_engine: int) 
 def say_start(num_engines: int, options: WorkerOptions) -> None:
     """Say that engines start, which is silent and takes a minute or two."""
     logs_dir = options.run_dir / LOGS_DIR_NAME
-    print(f"engines: {num_engines} of {options.engine.model} start, in a minute or two; their output: {logs_dir}", flush=True)
+    _logger.info(f"engines: {num_engines} of {options.engine.model} start, in a minute or two; their output: {logs_dir}")
 
 
 def _make_actor(spec: EngineSpec) -> Any:

@@ -6,8 +6,7 @@ The limits are rules of thumb. They lie above what the embedded model showed in 
 of its replies were invalid and 1 % repetitive; 12 % of its queries repeated an earlier one, and 2 % copied the question.
 """
 
-import shutil
-import sys
+import logging
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping
@@ -15,20 +14,18 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, TextIO
 
 from drag_ray.rollout.failures import check_failure_rate
+from drag_ray.rollout.live_line import LiveLine
 
 _FAILURES_JUDGED_FROM = 20
 """rollouts before the failure rate of a run that goes on is judged"""
 _SHARES_JUDGED_FROM = 50
 """counts of the whole before a share of it is judged"""
-_TERMINAL_S, _LOG_S = 1.0, 30.0
-"""seconds between two states of the line on a terminal, and in a log"""
 _WINDOW_S = 60.0
 """seconds over which the throughput is taken"""
 _WINDOW_ROLLOUTS = 30
 """rollouts over which it is taken at least, for as many seconds as that takes"""
 _TOLD_FROM_S = 10.0
 """seconds before it is told: the first rollouts began together, and many of them end together"""
-_CLEAR = "\r\033[K"
 
 
 class Progress:
@@ -77,7 +74,7 @@ class Progress:
         self._throughput.add(self._clock(), self._num_done, self.totals["completion_tokens"])
         self._line.update(self.describe())
         for warning in self._watch.find_new(self.totals):
-            self._line.say(f"{self._label}: warning: {warning}")
+            self._line.say(f"{self._label}: warning: {warning}", logging.WARNING)
         done = self.totals["finished"] + self.totals["failed"]
         if done >= _FAILURES_JUDGED_FROM:
             check_failure_rate(self.totals["failed"], done, self._max_failure_rate, self._errors)
@@ -185,53 +182,6 @@ class Throughput:
         """Whether from a mark to the last one there is enough to take rates over."""
         now, num_rollouts, _ = self._marks[-1]
         return now - mark[0] >= seconds and num_rollouts - mark[1] >= _WINDOW_ROLLOUTS
-
-
-class LiveLine:
-    """A line that a terminal shows in place of its last state, and that a log gets anew now and then.
-
-    tqdm would do for the terminal alone: into a log it writes its carriage returns, and `rich.live` nothing before the end.
-
-    Args:
-        stream: where it goes; standard error by default.
-        clock: the time in seconds.
-    """
-
-    def __init__(self, stream: TextIO | None = None, clock: Callable[[], float] = time.monotonic) -> None:
-        self._stream = stream or sys.stderr
-        self._clock = clock
-        self._is_terminal = self._stream.isatty()
-        self._interval_s = _TERMINAL_S if self._is_terminal else _LOG_S
-        self._shown_at = clock() - _TERMINAL_S if self._is_terminal else clock()
-        self._text = self._shown = ""
-
-    def update(self, text: str) -> None:
-        """Take a new state of the line; it is shown when the last one is old enough."""
-        self._text = text
-        if self._clock() - self._shown_at >= self._interval_s:
-            self._show()
-
-    def say(self, message: str) -> None:
-        """Print a message that stays, above the line."""
-        print(f"{_CLEAR if self._is_terminal else ''}{message}", file=self._stream, flush=True)
-        if self._is_terminal and self._text:
-            self._show()
-
-    def close(self) -> None:
-        """Show the last state for good."""
-        if self._text != self._shown or self._is_terminal:
-            self._show()
-        if self._is_terminal and self._text:
-            print(file=self._stream, flush=True)
-
-    def _show(self) -> None:
-        self._shown, self._shown_at = self._text, self._clock()
-        if not self._is_terminal:
-            print(self._text, file=self._stream, flush=True)
-        elif self._text:
-            # A line that is wrapped cannot be written over.
-            width = shutil.get_terminal_size().columns - 1
-            print(_CLEAR + self._text[:width], end="", file=self._stream, flush=True)
 
 
 def _format_time(seconds: float) -> str:

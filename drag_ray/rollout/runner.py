@@ -1,6 +1,7 @@
 """Runs a plan of rollouts: engine actors of Ray Data take chunks of it, until every rollout is on disk."""
 
 import gc
+import logging
 import os
 from collections.abc import AsyncIterator, Iterator, Sequence
 from dataclasses import replace
@@ -39,6 +40,8 @@ from drag_ray.rollout.progress import Progress
 from drag_ray.rollout.work_queue import WorkQueue, claim_chunk, count_claims
 from drag_ray.rollout.worker import SUMMARY_SCHEMA, RolloutWorker
 
+_logger = logging.getLogger(__name__)
+
 _MAX_PASSES = 3
 """Passes over what has not finished: a rollout is lost to a pass when its engine dies between its end and its write."""
 _RAY_ADVICE = "\nFailed to apply UDF transform"
@@ -61,12 +64,12 @@ def run_plan(plan: Sequence[RolloutTask], options: WorkerOptions, settings: Roll
     journal.begin_attempt(run_dir)
     num_corrupt = len(journal.list_files(run_dir, CORRUPT_DIR_NAME))
     if num_corrupt:
-        print(f"{label}: {num_corrupt} damaged files set aside in {run_dir / CORRUPT_DIR_NAME}")
+        _logger.warning(f"{label}: {num_corrupt} damaged files set aside in {run_dir / CORRUPT_DIR_NAME}")
     ended = _read_ended(options)
     pending = choose_pending(plan, ended, options.enough_successes)
     counts = count_plan(plan, ended, pending)
     if ended:
-        print(f"{label}: {counts['finished']} of {len(plan)} rollouts are finished already, {counts['unfinished']} to go")
+        _logger.info(f"{label}: {counts['finished']} of {len(plan)} rollouts are finished already, {counts['unfinished']} to go")
     progress = Progress(counts["unfinished"], settings.max_failure_rate, label)
     try:
         ended, pending = _run_passes(pending, ended, options, settings, progress)
@@ -81,7 +84,7 @@ def run_plan(plan: Sequence[RolloutTask], options: WorkerOptions, settings: Roll
         progress.close()
         write_problems(run_dir, options.max_tries)
     if counts["set_aside"] or counts["unfinished"]:
-        print(
+        _logger.warning(
             f"{label}: {counts['set_aside']} rollouts set aside after {options.max_tries} tries, {counts['unfinished']} not "
             f"finished; see {run_dir / PROBLEMS_NAME}. Commonest errors:\n{describe_errors(errors)}"
         )

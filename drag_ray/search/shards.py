@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import tantivy
-from tqdm import tqdm
+from tqdm.auto import tqdm
 
 from drag_ray.search.analyzer import build_analyzer
 

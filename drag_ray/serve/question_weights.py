@@ -1,10 +1,13 @@
 """The weight of the question with which each served model is asked, as an evaluation found it."""
 
+import logging
 from collections.abc import Collection
 
 from drag_ray.errors import ServeError
 from drag_ray.evaluate.outcome import read_question_weights
 from drag_ray.serve.config import ServeConfig
+
+_logger = logging.getLogger(__name__)
 
 
 def resolve_question_weights(config: ServeConfig, adapters: Collection[str]) -> dict[str, float]:
@@ -25,5 +28,5 @@ def resolve_question_weights(config: ServeConfig, adapters: Collection[str]) -> 
             f"served are {', '.join((config.served_name, *adapters))}. Leave the option out, or evaluate with "
             "evaluate.question_weights."
         )
-    print(f"the question counts {', '.join(f'{weight:g} for {name}' for name, weight in weights.items())}", flush=True)
+    _logger.info(f"the question counts {', '.join(f'{weight:g} for {name}' for name, weight in weights.items())}")
     return weights

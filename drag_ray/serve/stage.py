@@ -1,5 +1,6 @@
 """The serve stage: Ray Serve keeps replicas of vLLM's application running behind one address."""
 
+import logging
 import signal
 import threading
 from collections.abc import Callable
@@ -32,6 +33,8 @@ from drag_ray.serve.openai_app import AppSettings
 from drag_ray.serve.parsers import choose_parsers, read_template
 from drag_ray.serve.question_weights import resolve_question_weights
 from drag_ray.serve.replica import APP_NAME, build_application
+
+_logger = logging.getLogger(__name__)
 
 
 def run(sections: ServeSections, inputs: Inputs, block: bool = True, start_ray: Callable[[], object] = lambda: None) -> str:
@@ -66,7 +69,7 @@ def run(sections: ServeSections, inputs: Inputs, block: bool = True, start_ray: 
         serve.shutdown()
         raise
     if block:
-        print("shutting down", flush=True)
+        _logger.info("shutting down")
         serve.shutdown()
     return url
 
@@ -109,7 +112,7 @@ def _build_app_settings(sections: ServeSections, inputs: Inputs, key: str) -> Ap
 
 def _deploy(settings: ServeConfig, app_settings: AppSettings) -> None:
     use_gpu = takes_gpus(settings.device)
-    print(f"starting {settings.num_replicas} engine(s) on {'GPU' if use_gpu else 'CPU'}, about a minute", flush=True)
+    _logger.info(f"starting {settings.num_replicas} engine(s) on {'GPU' if use_gpu else 'CPU'}, about a minute")
     # Ray Serve's own processes only warn.
     serve.start(http_options={"host": settings.host, "port": settings.port}, logging_config=LoggingConfig(log_level="WARNING"))
     try:
@@ -123,12 +126,12 @@ def _deploy(settings: ServeConfig, app_settings: AppSettings) -> None:
 
 def _print_usage(url: str, key: str, app_settings: AppSettings) -> None:
     names = [app_settings.served_name, *app_settings.adapters]
-    print(f"serving {', '.join(names)} at {url}/v1", flush=True)
-    print(build_curl_line(url, names[-1], bool(key)), flush=True)
-    print(app_settings.parsers.describe(), flush=True)
+    _logger.info(f"serving {', '.join(names)} at {url}/v1")
+    _logger.info(build_curl_line(url, names[-1], bool(key)))
+    _logger.info(app_settings.parsers.describe())
     if app_settings.index_dir:
-        print(f'drag-ray search "your question" --url {url}', flush=True)
-    print("Ctrl-C ends it", flush=True)
+        _logger.info(f'drag-ray search "your question" --url {url}')
+    _logger.info("Ctrl-C ends it")
 
 
 def _wait_for_a_signal() -> None:

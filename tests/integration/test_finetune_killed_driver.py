@@ -82,7 +82,7 @@ def test_a_killed_driver_takes_its_workers_along_and_the_next_one_goes_on(
 
     step = damage_the_last_checkpoint(tmp_path)
     run_stage(tmp_path, model)
-    printed = capfd.readouterr().out
+    printed = "".join(capfd.readouterr())
     assert "optimizer.pt: is missing" in printed
     assert f"finetune step {step}/60" not in printed
     assert f"finetune step {step + 1}/60" in printed  # it began at the checkpoint before the damaged one
@@ -96,7 +96,7 @@ def test_a_killed_driver_takes_its_workers_along_and_the_next_one_goes_on(
     trained = weights.read_bytes()
     weights.write_bytes(trained[: len(trained) // 2])
     run_stage(tmp_path, model)
-    printed = capfd.readouterr().out
+    printed = "".join(capfd.readouterr())
     assert "damaged (adapter/adapter_model.safetensors: has" in printed
     assert "finetune step" not in printed  # the last checkpoint has it
     assert weights.read_bytes() == trained

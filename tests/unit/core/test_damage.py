@@ -136,7 +136,7 @@ def test_every_damage_to_every_file_is_noticed_and_mended(
         case = shutil.copytree(finished_run, tmp_path / str(number))
         DAMAGES[kind if (case / file).stat().st_size else "folder"](case / file)
         run_stages(LOOP, configure(case))
-        said = capsys.readouterr().out
+        said = "".join(capsys.readouterr())
         is_unfinished = (file.name, kind) == ("manifest.json", "delete")
         expected = f"{file.parts[0]}: going on in" if is_unfinished else f"damaged ({Path(*file.parts[1:])}: "
         assert expected in said, (file, kind, said)
@@ -176,14 +176,15 @@ def test_damage_between_the_samples_of_a_large_file_is_found_when_every_byte_is_
 
 
 def test_what_only_a_reader_sees_is_mended_by_the_pipeline(
-    run_dir: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    run_dir: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(checksums, "_MAX_QUICK_BYTES", 0)  # then a quick look sees sizes alone
     flip(journal.list_files(run_dir / "collect", "trajectories")[0])
     run_stages(LOOP, configure(run_dir))
-    assert "damaged" not in capsys.readouterr().out
+    assert "damaged" not in caplog.text
+    caplog.clear()
     run_stages(LOOP, configure(run_dir, "--process.top-k", "2"))
-    first_pass, looks_closer, second_pass = capsys.readouterr().out.partition("Looking at every byte of the run")
+    first_pass, looks_closer, second_pass = caplog.text.partition("Looking at every byte of the run")
     assert "collect: unchanged, skipped" in first_pass
     assert looks_closer
     assert "collect: going on" in second_pass
@@ -195,7 +196,7 @@ def test_an_option_looks_at_every_byte(run_dir: Path, capsys: pytest.CaptureFixt
     run_stage(STAGES["finetune"], configure(run_dir))
     assert "unchanged, skipped" in capsys.readouterr().out
     run_stage(STAGES["finetune"], configure(run_dir, "--verify"))
-    assert "damaged (adapter/adapter_model.safetensors: holds other bytes" in capsys.readouterr().out
+    assert "damaged (adapter/adapter_model.safetensors: holds other bytes" in capsys.readouterr().err
 
 
 def test_another_tantivy_builds_the_index_again(run_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -212,7 +213,7 @@ def test_a_manifest_of_an_earlier_version_makes_the_stage_run_again(run_dir: Pat
     with pytest.raises(DamageError, match=r"as one of an earlier version\. Run: python jobs/process\.py"):
         run_stage(STAGES["format"], configure(run_dir))
     run_stage(STAGES["process"], configure(run_dir))
-    assert "damaged (manifest.json: is not what was written, or of an earlier version)" in capsys.readouterr().out
+    assert "damaged (manifest.json: is not what was written, or of an earlier version)" in capsys.readouterr().err
     run_stage(STAGES["format"], configure(run_dir))
 
 
@@ -246,7 +247,7 @@ def test_rows_that_were_changed_and_not_accepted_are_moved_and_not_lost(
     assert rows.read_text() == written
     [kept] = (run_dir / "_previous").glob("format-*/sft_query/train.jsonl")
     assert kept.read_text() == "mine\n"
-    assert str(kept.parents[1]) in capsys.readouterr().out
+    assert str(kept.parents[1]) in capsys.readouterr().err
 
 
 def test_verify_names_what_is_damaged_in_every_stage(run_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
