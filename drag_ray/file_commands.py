@@ -5,14 +5,14 @@ import math
 import os
 import shutil
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import get_args
 
 FILE_COMMANDS = {
     "show": "Show trajectories: a list, whole transcripts, or a page for the browser.",
     "inspect": "Show what is learned of a file of training rows, how long its rows are and how often they are the same.",
-    "import": "Take trajectories of another program (DRAG, ATIF, session traces) as the collected ones of a run.",
+    "import": "Take trajectories of another program (DRAG, ATIF, traces), or questions with candidates (V-Retrver), into a run.",
     "export": "Write the collected trajectories of a run, or with --policy NAME those of its evaluation, for another program.",
     "score": "Score the rollouts of a finished evaluation, or of a collection, again: other top_k, depth and measures, no model.",
     "compare": "Compare policies of two finished evaluations on the questions that both have asked.",
@@ -106,14 +106,30 @@ def _import(argv: Sequence[str]) -> None:
     from drag_ray.process.interchange_format import load_interchange
     from drag_ray.run_config import RunConfig
 
+    interchange = load_interchange(format_name)
     # Who reads whole conversations asks for no agent: an option that counts for nothing is refused.
-    sections = ("run_dir", "scope", "name", *(("agent",) if load_interchange(format_name).rebuilds else ()))
+    sections = ("run_dir", "scope", "name", *(("agent",) if interchange.rebuilds else ()))
     config = load(RunConfig, rest, sections, program="drag-ray import PATH", description=_describe("import", "from"))
+    if interchange.convert:
+        _convert(interchange.convert, path, config.run_dir / format_name)
+        return
     address = find_own("collect", config)
     counts = import_trajectories(path, config.run_dir, address, config.agent, format_name)
-    num_finished, num_set_aside = counts.pop("finished"), counts.pop("set_aside")
+    num_finished = counts.pop("finished")
+    print(f"import: {num_finished} trajectories, {_tell_set_aside(counts)}, in {address.locate(config.run_dir)}")
+
+
+def _convert(convert: Callable[[Path, Path], dict[str, int]], path: Path, folder: Path) -> None:
+    counts = convert(path, folder)
+    num_questions, num_candidates = counts.pop("questions"), counts.pop("candidates")
+    print(f"import: {num_questions} questions, {num_candidates} candidates, {_tell_set_aside(counts)}, in {folder}")
+    print(f"Go on with --corpus.documents {folder / 'documents'} --corpus.questions {folder / 'questions.jsonl'}")
+
+
+def _tell_set_aside(counts: dict[str, int]) -> str:
+    num_set_aside = counts.pop("set_aside")
     kinds = f" ({', '.join(f'{kind} {number}' for kind, number in counts.items())})" if counts else ""
-    print(f"import: {num_finished} trajectories, {num_set_aside} set aside{kinds}, in {address.locate(config.run_dir)}")
+    return f"{num_set_aside} set aside{kinds}"
 
 
 def _export(argv: Sequence[str]) -> None:
@@ -131,7 +147,8 @@ def _export(argv: Sequence[str]) -> None:
     config = load(RunConfig, rest, sections, program="drag-ray export PATH", description=_describe("export", "to"))
     stage_dir = find_own("evaluate" if chosen.policy else "collect", config).locate(config.run_dir)
     refuse_damage(stage_dir, whole=True)
-    num_exported = export_trajectories(stage_dir / "trajectories", path, format_name, chosen.policy)
+    index_dir = config.run_dir / "index"
+    num_exported = export_trajectories(stage_dir / "trajectories", path, format_name, chosen.policy, index_dir)
     print(f"export: {num_exported} trajectories in {path}")
 
 

@@ -23,11 +23,16 @@ class Evidence:
     page_number: int
 
 
+CAPTION = "caption"
+"""The source of a text that belongs beside the picture of its page."""
+
+
 @dataclass(frozen=True, slots=True)
 class Page:
     """One page of a document.
 
-    `text_source` says where its text came from: `text_layer` (of a PDF), `ocr`, `text`, `jsonl`, or what a page table names.
+    `text_source` says where its text came from: `text_layer` (of a PDF), `ocr`, `text`, `jsonl`, `caption` (said of its picture
+    and not read off it, so that it is shown beside it), or what a page table names.
     `image` is the key of its picture in the store of page images, empty if there is none.
     """
 

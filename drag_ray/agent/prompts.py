@@ -9,7 +9,7 @@ from drag_ray.agent.protocols.registry import get_protocol
 from drag_ray.agent.shown_images import Content, image_part, join_text, list_parts, text_part
 from drag_ray.engine.generate import Message
 from drag_ray.tools.rollout_images import name_image
-from drag_ray.types import Hit, Page
+from drag_ray.types import CAPTION, Hit, Page
 from drag_ray.variants import load_variant
 
 _QUESTION_PREFIX = "Question: "
@@ -81,15 +81,16 @@ class Prompts:
         parts: list[dict[str, str]] = [text_part("Pages found:")]
         for hit, page in pages:
             shown = self.show_page(page)
-            called = f", {name(page.image)}" if name and shown["type"] == "image" else ""
-            parts += [text_part(f"\n\n[{hit.rank}] {hit.file}#{hit.page_number}{called}\n"), shown]
+            called = f", {name(page.image)}" if name and shown[0]["type"] == "image" else ""
+            parts += [text_part(f"\n\n[{hit.rank}] {hit.file}#{hit.page_number}{called}\n"), *shown]
         return join_text(parts)
 
-    def show_page(self, page: Page) -> dict[str, str]:
-        """The picture of a page, where these are shown and it has one, or its text."""
-        if self._config.page_view == "image" and page.image:
-            return image_part(page.image)
-        return text_part(page.text[: self._config.page_chars])
+    def show_page(self, page: Page) -> list[dict[str, str]]:
+        """The picture of a page with its caption, where these are shown and it has one, or its text."""
+        text = text_part(page.text[: self._config.page_chars])
+        if self._config.page_view == "text" or not page.image:
+            return [text]
+        return [image_part(page.image), *([text] if page.text_source == CAPTION and page.text else [])]
 
     def called_tool(self, text: str, images: Sequence[tuple[str, str, str]]) -> Content:
         """What is shown after the call of a tool: its text, then name, caption and picture of each image.

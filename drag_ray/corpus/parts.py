@@ -16,7 +16,7 @@ from drag_ray import artifacts, schemas
 from drag_ray.corpus.documents import Span
 from drag_ray.corpus.problems import Problem, read_one
 from drag_ray.corpus.text import to_printable
-from drag_ray.types import Page
+from drag_ray.types import CAPTION, Page
 
 DIR_NAME = "parts"
 _MAX_DOCUMENTS = 8
@@ -92,7 +92,8 @@ def write_part(part_path: Path, part: Part, read: Read) -> tuple[int, int]:
 def merge_parts(part_paths: list[Path], limit: int = 0) -> tuple[pa.Table, list[Problem]]:
     """All pages as one table of `PAGES` in order of (file, page_number), and what was set aside.
 
-    A page that several documents hold is kept from the first, with the first page image that any of them has. The last
+    A page that several documents hold is kept from the first, with the first page image that any of them has; one that is there
+    for its picture, to which the first has the caption, is not set aside. The last
     page of a file settles how many pages all of them say that it has. Text is read for a chunk of pages at a time.
 
     Args:
@@ -101,16 +102,17 @@ def merge_parts(part_paths: list[Path], limit: int = 0) -> tuple[pa.Table, list[
     """
     rows = pl.scan_parquet(part_paths, include_file_paths="part", row_index_name="order", glob=False)
     problems = [Problem(*row) for row in rows.filter(pl.col("reason") != "").select(_PROBLEM).collect().iter_rows()]
-    found = rows.filter(pl.col("reason") == "").select(*_KEY, "total_pages", "image", "place", "part", "order").collect()
-    ordered = found.sort(*_KEY, "order")
+    found = rows.filter(pl.col("reason") == "").select(*_KEY, "total_pages", "image", "text_source", "place", "part", "order")
+    ordered = found.collect().sort(*_KEY, "order")
     is_first = pl.struct(_KEY).is_first_distinct()
+    is_picture = (pl.col("text_source").first().over(_KEY) == CAPTION) & (pl.col("image") != "")
     kept = ordered.with_columns(
         total_pages=pl.max_horizontal("total_pages", "page_number").max().over("file"),
         image=pl.col("image").filter(pl.col("image") != "").first().over(_KEY).fill_null(""),
     ).filter(is_first)
     problems += [
         Problem(place, f"page {number} of {file!r} comes again; the first one is kept", "duplicate")
-        for file, number, place in ordered.filter(~is_first).select(*_KEY, "place").iter_rows()
+        for file, number, place in ordered.filter(~is_first & ~is_picture).select(*_KEY, "place").iter_rows()
     ]
     chunks = [_add_text(chunk) for chunk in (kept.head(limit) if limit else kept).iter_slices(_CHUNK_PAGES)]
     return pa.concat_tables(chunks or [schemas.PAGES.empty_table()]), problems

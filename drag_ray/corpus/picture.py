@@ -2,6 +2,8 @@
 
 import io
 import math
+from collections.abc import Callable
+from typing import TypeVar
 
 from PIL import Image, UnidentifiedImageError
 
@@ -13,6 +15,8 @@ MAX_BYTES = 20 * 2**20
 _MAX_PIXELS = 50_000_000
 _FORMATS = ("PNG", "JPEG", "TIFF", "WEBP", "GIF", "BMP")
 
+T = TypeVar("T")
+
 
 def read_picture(data: bytes, max_pixels: int) -> Image.Image:
     """The picture in `data`, scaled down to `max_pixels`.
@@ -20,12 +24,21 @@ def read_picture(data: bytes, max_pixels: int) -> Image.Image:
     Raises:
         DataError: it is none, is damaged or animated, or would take too much memory.
     """
+    return _open(data, lambda image: fit_picture(to_rgb(image), max_pixels))
+
+
+def check_picture(data: bytes) -> None:
+    """DataError where the header in `data` is none of a picture that `read_picture` takes; the rest of it is not decoded."""
+    _open(data, lambda image: None)
+
+
+def _open(data: bytes, use: Callable[[Image.Image], T]) -> T:
     if len(data) > MAX_BYTES:
         raise DataError(f"got {len(data):,} bytes, expected a picture of at most {MAX_BYTES:,}")
     try:
         with Image.open(io.BytesIO(data), formats=_FORMATS) as image:
             _check(image)
-            return fit_picture(to_rgb(image), max_pixels)
+            return use(image)
     except DataError:
         raise
     except (UnidentifiedImageError, Image.DecompressionBombError) as error:

@@ -45,6 +45,7 @@ def read_questions(
     as `file` and `page`; a page is `{"file" or "document", "page_number" or "page"}`, `[file, page]` or `"file:page"`.
     Answers are `answers`, or `answer_variants` (MADQA: lists of which each is one way to answer, joined by commas).
     `category` (or `document_category`, `domain`), `group` and `split` may be absent; dev, validation and eval are test.
+    A question about an image may do without words.
     `candidates` (pages as above, best first) are what the task rerank orders; without them it orders what the index finds.
     A row without evidence is set aside, unless `allow_unanswerable`, and so is one whose `image` or `images` cannot be read.
 
@@ -122,7 +123,7 @@ def _parse_question(record: dict[str, Any], allow_unanswerable: bool, images: Qu
         raise DataError(f"column 'split': got {split!r}, expected one of {', '.join(filter(None, _SPLITS))}, or nothing")
     return Question(
         id=read_name(record, *_ID_COLUMNS, required=True),
-        question=read_text(record, "question", required=True).strip(),
+        question=read_text(record, "question", required=get_field(record, IMAGE_COLUMNS)[1] is None).strip(),
         evidence=_parse_evidence(record, allow_unanswerable),
         answers=_parse_answers(record),
         category=read_text(record, *_CATEGORY_COLUMNS),

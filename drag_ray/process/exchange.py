@@ -18,6 +18,7 @@ from drag_ray.errors import DataError
 from drag_ray.process.interchange import InterchangeName
 from drag_ray.process.interchange_format import load_interchange
 from drag_ray.process.trajectories import check_files
+from drag_ray.search.searcher import Searcher
 from drag_ray.stage_folder import StageFolder
 from drag_ray.types import Trajectory
 
@@ -71,7 +72,9 @@ def import_trajectories(
     return counts
 
 
-def export_trajectories(source: Path, path: Path, format_name: InterchangeName = "drag", policy: str = "") -> int:
+def export_trajectories(
+    source: Path, path: Path, format_name: InterchangeName = "drag", policy: str = "", index_dir: Path | None = None
+) -> int:
     """Write all trajectories of a folder of Parquet files in a format; returns how many.
 
     Args:
@@ -79,11 +82,20 @@ def export_trajectories(source: Path, path: Path, format_name: InterchangeName =
         path: the file or folder to write.
         format_name: how it is written.
         policy: writes those of this policy of an evaluation alone.
+        index_dir: that of the index stage, for formats that say what is on a page.
 
     Raises:
         DataError: there is none, a file cannot be read, a folder to write stands there already, or the format wants others.
+        SearchIndexError: the format says what is on a page, and the index does not have it.
     """
-    return load_interchange(format_name).write(_read_policy(source, policy) if policy else _read_all(source), path)
+    interchange = load_interchange(format_name)
+    read = _read_policy(source, policy) if policy else _read_all(source)
+    if not interchange.reads_pages:
+        return interchange.write(read, path)
+    if index_dir is None:
+        raise DataError(f"{path}: the format {format_name} says what is on a page; name the run with its index.")
+    searcher = Searcher(index_dir / "search_index")
+    return interchange.write(read, path, searcher.page)
 
 
 def _read_policy(source: Path, policy: str) -> Iterator[Trajectory]:

@@ -1,6 +1,6 @@
 """What a format of `process.interchange` is."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -8,8 +8,10 @@ from drag_ray.agent.config import AgentConfig
 from drag_ray.corpus.problems import Problem
 from drag_ray.process import interchange
 from drag_ray.process.interchange import InterchangeName
-from drag_ray.types import Trajectory
+from drag_ray.types import Evidence, Page, Trajectory
 from drag_ray.variants import load_variant
+
+ReadPage = Callable[[Evidence], Page]
 
 
 @dataclass(frozen=True)
@@ -19,15 +21,20 @@ class Interchange:
     Attributes:
         read: the trajectories of a file or folder, and a problem for each part of it that is none. DataError where there is
             nothing at all to read.
-        write: writes trajectories into a file or folder, which is whole or absent, and returns how many.
+        write: writes trajectories into a file or folder, which is whole or absent, and returns how many. Where it `reads_pages`,
+            it is also given what reads a page of the run's index.
         rebuilds: its records have no conversation; it is rebuilt for the agent of the options.
         goes_out_alone: `read` refuses whatever it is given, with the reason.
+        convert: what comes in are no trajectories but questions with candidates; it writes documents and questions into a new
+            folder, and returns counts.
     """
 
     read: Callable[[Path, AgentConfig], Iterator[Trajectory | Problem]]
-    write: Callable[[Iterable[Trajectory], Path], int]
+    write: Callable[..., int]
     rebuilds: bool = False
     goes_out_alone: bool = False
+    reads_pages: bool = False
+    convert: Callable[[Path, Path], dict[str, int]] | None = None
 
 
 def load_interchange(name: InterchangeName) -> Interchange:

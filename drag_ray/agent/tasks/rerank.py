@@ -80,7 +80,7 @@ class RerankEpisode:
         parts += [image_part(key) for key in self._question.images]
         parts.append(text_part(f"{self._question.question}\n\nCandidates:"))
         for number, page in enumerate(self._pages[start:stop], start=1):
-            parts += [text_part(f"\n\n({number}) "), self._setting.prompts.show_page(page)]
+            parts += [text_part(f"\n\n({number}) "), *self._setting.prompts.show_page(page)]
         return join_text(parts)
 
 

@@ -10,6 +10,7 @@ INTERCHANGES = (
     "atif",
     "traces",
     "madqa",
+    "v_retrver",
 )
 """The formats; the first one is that of `drag-ray import` and `drag-ray export` unless another one is named."""
 

@@ -2,11 +2,13 @@
 
 import asyncio
 import json
+from pathlib import Path
 
 import pytest
 from factories import build_question
 from rollout_cases import script
 
+from drag_ray import artifacts, schemas
 from drag_ray.agent.config import AgentConfig, PromptSet
 from drag_ray.agent.environment import SearchEnvironment
 from drag_ray.agent.rollout import Rollouts
@@ -17,10 +19,14 @@ from drag_ray.engine.scripted import ScriptedEngine
 from drag_ray.errors import ConfigError
 from drag_ray.evaluate.config import EvaluateSections
 from drag_ray.run_config import RunConfig
-from drag_ray.types import ActionKind, Evidence, Question, StopReason, Trajectory
+from drag_ray.search.config import SearchConfig
+from drag_ray.search.index import build_index
+from drag_ray.search.searcher import Searcher
+from drag_ray.types import CAPTION, ActionKind, Evidence, Page, Question, StopReason, Trajectory
 
 CANDIDATES = (Evidence("a.pdf", 1), Evidence("c.pdf", 1), Evidence("b.pdf", 2))
 QUESTION = build_question(question="rotor", evidence=(Evidence("b.pdf", 2),), candidates=CANDIDATES)
+KEY = "3f/" + "3f" * 16 + ".jpg"
 PAIRS = {"candidates": 3, "window": 2, "step": 1}
 
 
@@ -56,6 +62,29 @@ def test_the_policy_sees_a_window_with_numbers_and_no_names(environment: SearchE
     assert ".pdf" not in trajectory.messages
     assert json.loads(trajectory.messages)[-1]["role"] == "assistant"
     assert "<answer>[3, 1, 2]</answer>" in engine.requests[0].messages[0]["content"]
+
+
+def test_a_picture_is_shown_with_its_caption_and_without_what_was_read_off_it(tmp_path: Path) -> None:
+    pages = [
+        Page("a.png", 1, 1, "it is red", CAPTION, KEY),
+        Page("b.png", 1, 1, "read off it", "ocr", KEY),
+        Page("c", 1, 1, "a text", "text"),
+    ]
+    artifacts.write_parquet(tmp_path / "pages.parquet", schemas.to_table(pages, schemas.PAGES))
+    build_index(tmp_path / "pages.parquet", tmp_path / "index", SearchConfig())
+    question = build_question(
+        question="", images=(KEY,), evidence=(Evidence("c", 1),), candidates=tuple(Evidence(page.file, 1) for page in pages)
+    )
+    config = AgentConfig(task="rerank", top_k=1, rerank={"candidates": 10}, page_view="image")  # type: ignore[arg-type]
+    engine = ScriptedEngine(script("<answer>[3]</answer>"))
+    environment = SearchEnvironment(Searcher(tmp_path / "index"), top_k=1, depth=10)
+    rollouts = Rollouts(config, Policy("model"), engine, environment, "index")
+    trajectory = asyncio.run(rollouts.run(RolloutTask(question, 0, "greedy", 7)))
+    image = {"type": "image", "image": KEY}
+    texts = ["Query: ", "\n\nCandidates:\n\n(1) ", "it is red\n\n(2) ", "\n\n(3) a text"]
+    first, *rest = [{"type": "text", "text": text} for text in texts]
+    assert trajectory.error == ""
+    assert engine.requests[0].messages[-1]["content"] == [first, *(part for text in rest for part in (image, text))]
 
 
 def test_a_reply_that_cannot_be_read_leaves_the_order_and_the_next_window_follows(environment: SearchEnvironment) -> None:

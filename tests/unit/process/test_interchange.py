@@ -5,6 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 from factories import EVIDENCE, asked_at, build_answer, build_question, build_search, build_trajectory, build_turn
 from hypothesis import HealthCheck, given, settings
@@ -21,7 +22,9 @@ from drag_ray.errors import DataError
 from drag_ray.process import session_files
 from drag_ray.process.exchange import export_trajectories, import_trajectories
 from drag_ray.process.interchange_format import load_interchange
-from drag_ray.types import ActionKind, StopReason, Trajectory
+from drag_ray.search.config import SearchConfig
+from drag_ray.search.index import build_index
+from drag_ray.types import CAPTION, ActionKind, Evidence, Hit, Page, StopReason, Trajectory
 
 CONFIG = AgentConfig()
 SUFFIXES = {"atif": ".json", "traces": ".jsonl"}
@@ -325,3 +328,48 @@ def test_predictions_of_a_policy_are_what_the_evaluation_of_madqa_reads(
         load_interchange("madqa").write([answered, answered], target)
     with pytest.raises(DataError, match="nothing can be learned from them"):
         list(load_interchange("madqa").read(target, CONFIG))
+
+
+def test_ordered_lists_go_out_with_what_the_candidates_show(tmp_path: Path) -> None:
+    pages = [
+        Page("red.png", 1, 1, "it is red", CAPTION, KEY),
+        Page("text-1", 1, 1, "a rotor", "text"),
+        Page("scan.png", 1, 1, "read off it", "ocr", KEY),
+    ]
+    artifacts.write_parquet(tmp_path / "pages.parquet", schemas.to_table(pages, schemas.PAGES))
+    build_index(tmp_path / "pages.parquet", tmp_path / "index" / "search_index", SearchConfig())
+    given = tuple(Hit(page.file, 1, rank, 0.0) for rank, page in enumerate(pages, start=1))
+    turned = tuple(replace(hit, rank=rank) for rank, hit in enumerate((given[1], given[2], given[0]), start=1))
+    question = build_question(id="8:1", evidence=(Evidence("red.png", 1),), category="cirr")
+    asked: dict[str, Any] = {"task": "rerank", "question_hits": given, "question_rank": 1}
+    last = build_search("[2, 3, 1]", 3, hits=turned)
+    ordered = build_trajectory(build_search("[3]", hits=given), last, question=question, **asked)
+    unread = build_trajectory(build_turn(), question=replace(question, id="8:2", evidence=(EVIDENCE,)), **asked)
+    artifacts.write_parquet(tmp_path / "trajectories" / "a.parquet", schemas.to_table([ordered, unread], schemas.TRAJECTORIES))
+    for path in (tmp_path / "lists.jsonl", tmp_path / "lists.parquet"):
+        assert export_trajectories(tmp_path / "trajectories", path, "v_retrver", index_dir=tmp_path / "index") == 2
+    rows = [json.loads(line) for line in (tmp_path / "lists.jsonl").read_text().splitlines()]
+    assert rows == pq.read_table(tmp_path / "lists.parquet").to_pylist()
+    red, text = (
+        {"candidate_texts": "it is red", "candidate_images": "red.png"},
+        {"candidate_texts": "a rotor", "candidate_images": ""},
+    )
+    scan = {"candidate_texts": "", "candidate_images": "scan.png"}
+    assert [row["hit"] for row in rows] == [[text, scan, red], [red, text, scan]]
+    assert [row["extra_info"]["ground_truth_position"] for row in rows] == [3, 0]
+    assert (rows[0]["data_source"], rows[0]["response"]) == ("cirr", "<search>[2, 3, 1]</search>")
+    with pytest.raises(DataError, match=r"expected a name that ends with \.jsonl or \.parquet"):
+        export_trajectories(tmp_path / "trajectories", tmp_path / "lists.csv", "v_retrver", index_dir=tmp_path / "index")
+    with pytest.raises(DataError, match="holds no rollouts"):
+        list(load_interchange("v_retrver").read(tmp_path / "lists.jsonl", CONFIG))
+
+
+def test_what_orders_nothing_or_twice_is_no_list(tmp_path: Path) -> None:
+    write = load_interchange("v_retrver").write
+    question = build_question()
+    lists = [build_trajectory(question=question, task="rerank", sample_index=number) for number in range(2)]
+    with pytest.raises(DataError, match="several rollouts"):
+        write(lists, tmp_path / "a.jsonl", lambda page: Page(page.file, 1, 1, ""))
+    with pytest.raises(DataError, match="orders nothing"):
+        write([build_trajectory()], tmp_path / "a.jsonl", lambda page: Page(page.file, 1, 1, ""))
+    assert list(tmp_path.iterdir()) == []
