@@ -16,7 +16,7 @@ from drag_ray.evaluate.question_result import NO_TRAJECTORY, QuestionResult
 from drag_ray.evaluate.results import find_question_ranks
 from drag_ray.evaluate.room import Room, compute_room
 from drag_ray.evaluate.rows import Row, build_rows
-from drag_ray.evaluate.strata import build_strata
+from drag_ray.evaluate.strata import build_recalls, build_strata
 from drag_ray.evaluate.turns import TurnSuccess, compute_turns
 
 
@@ -37,7 +37,8 @@ class Incidents:
 class Comparison:
     """Everything that the console and the report show in numbers.
 
-    `strata` holds the primary measure on parts of the questions, and of differences that of the subject to the baseline alone.
+    `strata` holds the primary measure on parts of the questions, `recalls` the recall of lists that were put in order, both of
+    differences that of the subject to the baseline alone.
     `subject` is the policy whose gain is in question, `split` what the questions are of (see `questions`). `turns` has those that
     search more than once. `first_search_ranks` holds the rank of the evidence in the first search, aligned with `question_ids`,
     None beyond `depth`.
@@ -55,6 +56,7 @@ class Comparison:
     clusters: ClusterSizes
     rows: tuple[Row, ...]
     strata: tuple[Row, ...]
+    recalls: tuple[Row, ...]
     turns: dict[str, tuple[TurnSuccess, ...]]
     efforts: dict[str, Effort]
     room: tuple[Room, ...]
@@ -131,6 +133,7 @@ def compare(
         clusters=sizes,
         rows=correct_rows(rows, subject, some[0].top_k, confidence=confidence, clusters=sizes, num_questions=len(some)),
         strata=build_rows(aligned, [(subject, baseline)], build_strata(aligned), *drawn),
+        recalls=build_rows(aligned, [(subject, baseline)], build_recalls(aligned), *drawn),
         turns=compute_turns(aligned, question_ranks, *drawn),
         efforts=compute_efforts(aligned, prices, *drawn),
         room=compute_room(aligned, question_ranks),

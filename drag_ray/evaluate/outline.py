@@ -40,6 +40,7 @@ def build_outline(comparison: Comparison, context: ReportContext) -> list[Part]:
         Part("Differences", table=_build_differences_table(comparison)),
         Part("Tests", table=build_tests_table(comparison)),
         Part("Parts of the questions", table=build_strata_table(comparison)),
+        Part("Recall by task", table=build_recalls_table(comparison)),
         Part("Effort", table=build_effort_table(comparison)),
         Part("Later turns", table=_build_turns_table(comparison)),
         Part("What qualifies the numbers", [write_caption(comparison, context)]),
@@ -87,13 +88,22 @@ def build_tests_table(comparison: Comparison) -> list[list[str]]:
 
 def build_strata_table(comparison: Comparison) -> list[list[str]]:
     """The primary measure on each part of the questions; empty without parts."""
+    return _build_parts_table("first-hit rate", comparison.strata, comparison)
+
+
+def build_recalls_table(comparison: Comparison) -> list[list[str]]:
+    """The recall of lists that were put in order; empty without any."""
+    return _build_parts_table("recall", comparison.recalls, comparison)
+
+
+def _build_parts_table(measured: str, parts: Sequence[Row], comparison: Comparison) -> list[list[str]]:
     rows = [
         [write_label(row), str(max(metric.n for metric in row.metrics.values()))]
         + [write_number(metric.value, row.unit) for metric in row.metrics.values()]
         + [_write_difference(difference, row) for difference in row.differences]
-        for row in comparison.strata
+        for row in parts
     ]
-    head = ["first-hit rate", "questions", *comparison.policies, f"{comparison.subject} - {comparison.baseline}"]
+    head = [measured, "questions", *comparison.policies, f"{comparison.subject} - {comparison.baseline}"]
     return [head, *rows] if rows else []
 
 

@@ -51,6 +51,7 @@ class QuestionResult:
     `question_rank` is that of the question searched as it stands, if the rollout `knows_question`.  `file` is the document of the
     first evidence page, `group` and `category` the question's.
     `tool_uses` has the tools other than search that were called, by name.
+    `modalities` are those of the query and the candidates of a list that was put in order, empty in other tasks.
     A rollout in the query mode `expand` that did not search `falls_back` on the question: it has found what that finds.
     A rollout with an `error` has found nothing: every quality value is 0 or None, whatever it did before it failed.
     """
@@ -90,6 +91,7 @@ class QuestionResult:
     is_unjudged: bool = False
     page_citation: CitationScore = NO_CITATION
     document_citation: CitationScore = NO_CITATION
+    modalities: str = ""
 
     @property
     def is_found(self) -> bool:

@@ -13,7 +13,7 @@ from drag_ray.evaluate.context import ReportContext
 from drag_ray.evaluate.examples import EXAMPLE_RULE, Examples, draw_pages
 from drag_ray.evaluate.measures import PRIMARY_MEASURE
 from drag_ray.evaluate.notation import write_finding, write_interval, write_number, write_test
-from drag_ray.evaluate.outline import build_effort_table, build_strata_table, build_tests_table
+from drag_ray.evaluate.outline import build_effort_table, build_recalls_table, build_strata_table, build_tests_table
 from drag_ray.evaluate.plots import draw_hit_bars, draw_rank_changes, draw_rank_distribution, draw_training_curve
 from drag_ray.evaluate.verdict import write_room, write_verdict
 from drag_ray.transcripts.thumbnails import PictureBook
@@ -52,6 +52,7 @@ def build_report(comparison: Comparison, examples: Examples, context: ReportCont
         figures=_draw_figures(comparison, context),
         tests=build_tests_table(comparison),
         strata=build_strata_table(comparison),
+        recalls=build_recalls_table(comparison),
         efforts=build_effort_table(comparison),
         examples=examples,
         example_rule=EXAMPLE_RULE,

@@ -1,10 +1,12 @@
 """What each policy reached on each question, computed from its trajectories."""
 
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from drag_ray.agent.answers import NO_CITATION, CitationScore, compute_anls, compute_citation_score
 from drag_ray.agent.scores import list_ranked_turns
+from drag_ray.agent.tasks.rerank import describe_modalities
 from drag_ray.errors import DataError
 from drag_ray.evaluate.page_sequence import build_page_sequence
 from drag_ray.evaluate.question_result import NO_TRAJECTORY, QuestionResult, ToolUse, classify_hops, is_within
@@ -54,6 +56,7 @@ def compute_result(trajectory: Trajectory) -> QuestionResult:
         anls=anls,
         page_citation=page_citation,
         document_citation=document_citation,
+        modalities=describe_modalities(trajectory) if trajectory.task == "rerank" else "",
     )
 
 
@@ -153,7 +156,15 @@ def compute_results(
             compute_result(by_question[question.id]) if question.id in by_question else _fail(question, top_k, depth)
             for question in questions
         ]
-    return results
+    return _share_modalities(results)
+
+
+def _share_modalities(results: dict[str, list[QuestionResult]]) -> dict[str, list[QuestionResult]]:
+    """The same, with what some policy was shown of a question for those too whose rollout failed before, or is missing."""
+    known = {result.question_id: result.modalities for rows in results.values() for result in rows if result.modalities}
+    if not known:
+        return results
+    return {name: [replace(row, modalities=known.get(row.question_id, "")) for row in rows] for name, rows in results.items()}
 
 
 def find_question_ranks(results: Mapping[str, Sequence[QuestionResult]]) -> list[int | None] | None:

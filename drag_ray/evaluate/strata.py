@@ -1,4 +1,4 @@
-"""The primary measure on parts of the questions: by category, and by how far apart the evidence lies."""
+"""Measures on parts of the questions: by category, by how far apart the evidence lies, and by what is text and what is image."""
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -7,6 +7,7 @@ from drag_ray.evaluate.measure import Measure, Unit
 from drag_ray.evaluate.question_result import QuestionResult
 
 MAX_CATEGORIES = 20
+RECALL_CUTOFFS = (1, 5, 10)
 
 
 def build_strata(results: Mapping[str, Sequence[QuestionResult]]) -> list[Measure]:
@@ -19,12 +20,48 @@ def build_strata(results: Mapping[str, Sequence[QuestionResult]]) -> list[Measur
         results: the results of each policy, for the same questions in the same order.
     """
     some = next(iter(results.values()))
-    counts = Counter(result.category for result in some)
-    large = {category for category, _ in counts.most_common(MAX_CATEGORIES)}
     return [
-        *_build_parts("category", some, lambda result: result.category if result.category in large else "(others)"),
+        *_build_parts("category", some, _classify_category(some)),
         *_build_parts("hops", some, lambda result: result.hops.value),
     ]
+
+
+def build_recalls(results: Mapping[str, Sequence[QuestionResult]]) -> list[Measure]:
+    """Recall of lists that were put in order, as M-BEIR has it (UniIR, https://arxiv.org/abs/2311.17136): on all questions, by
+    what is text and what is image, and by category, which is the set there. Nothing where no list was.
+
+    It is 1 for a question with any of its right candidates among the first k, however many there are of them, and else 0.
+
+    Args:
+        results: as for `build_strata`.
+    """
+    some = next(iter(results.values()))
+    if not any(result.modalities for result in some):
+        return []
+    cutoffs = [k for k in RECALL_CUTOFFS if k <= some[0].depth]
+    kinds: dict[str, Callable[[QuestionResult], str]] = {
+        "": lambda result: "all",
+        "modalities": lambda result: result.modalities or "(not shown)",
+        "category": _classify_category(some),
+    }
+    return [
+        Measure(
+            f"recall_at_{k}:{f'{kind}:' * bool(kind)}{part}",
+            f"Recall@{k} {part or '(none)'}",
+            f"share of the {count} questions of {part or '(none)'} with a right candidate among the first {k}",
+            Unit.SHARE,
+            lambda result, k=k, part=part, classify=classify: float(result.is_hit_at(k)) if classify(result) == part else None,
+        )
+        for kind, classify in kinds.items()
+        for part, count in sorted(Counter(map(classify, some)).items())
+        for k in cutoffs
+    ]
+
+
+def _classify_category(results: Sequence[QuestionResult]) -> Callable[[QuestionResult], str]:
+    counts = Counter(result.category for result in results)
+    large = {category for category, _ in counts.most_common(MAX_CATEGORIES)}
+    return lambda result: result.category if result.category in large else "(others)"
 
 
 def _build_parts(kind: str, results: Sequence[QuestionResult], classify: Callable[[QuestionResult], str]) -> list[Measure]:

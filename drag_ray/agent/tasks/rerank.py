@@ -5,6 +5,8 @@ turns are the windows, and after each turn stands the whole list in the order th
 the order as it was.
 """
 
+import json
+import re
 from collections.abc import Sequence
 
 from drag_ray.agent.choice import Choice
@@ -17,12 +19,16 @@ from drag_ray.agent.tasks import find_page
 from drag_ray.agent.tasks.task import NameImage, Setting, Task
 from drag_ray.agent.tasks.windows import apply_order, plan_windows
 from drag_ray.engine.generate import Message
-from drag_ray.types import Hit, Page, Question, Turn
+from drag_ray.types import Hit, Page, Question, Trajectory, Turn
 
 INSTRUCTIONS = (
     "You are given a query and numbered candidates. Compare each candidate with the query and put the candidates in order, "
     "the one that fits the query best first."
 )
+
+
+_CANDIDATES = "\n\nCandidates:"
+_NUMBER = re.compile(r"\n\n\(\d+\) ")
 
 
 class RerankEpisode:
@@ -78,10 +84,35 @@ class RerankEpisode:
         start, stop = self._windows[place]
         parts = [text_part("Query: ")]
         parts += [image_part(key) for key in self._question.images]
-        parts.append(text_part(f"{self._question.question}\n\nCandidates:"))
+        parts.append(text_part(f"{self._question.question}{_CANDIDATES}"))
         for number, page in enumerate(self._pages[start:stop], start=1):
             parts += [text_part(f"\n\n({number}) "), *self._setting.prompts.show_page(page)]
         return join_text(parts)
+
+
+def describe_modalities(trajectory: Trajectory) -> str:
+    """What the query of a list is and what the candidates of its first window are, as in M-BEIR's tasks: "text to image".
+
+    Each is text, image or mixed; empty for a rollout that showed none.
+    """
+    try:
+        parts = list_parts(json.loads(trajectory.messages)[1]["content"])
+        place = next(place for place, part in enumerate(parts) if _CANDIDATES in part.get("text", ""))
+        first = parts[place]["text"].partition(f"{trajectory.question}{_CANDIDATES}")[2]
+    except (ValueError, LookupError, TypeError, AttributeError, StopIteration):  # one that failed early, or is from elsewhere
+        return ""
+    candidates = [text_part(first), *parts[place + 1 :]]
+    has_text = any(_NUMBER.sub("", part["text"]).strip() for part in candidates if part["type"] == "text")
+    query = _name_modality(bool(trajectory.question), has_image=_has_image(parts[:place]))
+    return f"{query} to {_name_modality(has_text, has_image=_has_image(candidates))}"
+
+
+def _has_image(parts: Sequence[dict[str, str]]) -> bool:
+    return any(part["type"] == "image" for part in parts)
+
+
+def _name_modality(has_text: bool, has_image: bool) -> str:
+    return "mixed" if has_text and has_image else "image" if has_image else "text"
 
 
 async def ask(setting: Setting, question: Question) -> SearchResult:
