@@ -1,4 +1,4 @@
-"""Preference pairs: two queries that the policy asked from the very same state, one of which did better.
+"""Preference pairs: two replies that the policy gave to the very same state, one of which did better.
 
     {"prompt": [{"role": "system", ...}, {"role": "user", "content": "Question: ..."}],
      "chosen": [{"role": "assistant", "content": "<search>rotor AND rpm</search>"}],
@@ -9,15 +9,18 @@ The state is the whole prompt; the samples of a question share that of the first
 `expand`: nothing added) is a query, too.  The scores are gains over it.  The chosen query is no worse than the question, and
 gains more than the other by `min_margin` at least.  Each chosen query takes its hardest negative (the one with the highest gain)
 before any takes a second one.
+
+In the task `answer` the replies are answers, worth their ANLS*, and the chosen one is right.
 """
 
 import polars as pl
 
 from drag_ray.engine.generate import Message
+from drag_ray.engine.reasoning import split_reasoning
 from drag_ray.format.columns import Row
 from drag_ray.format.config import FormatConfig
 from drag_ray.format.examples import PreferenceExample
-from drag_ray.format.messages import cut_conversation, render_searches
+from drag_ray.format.messages import as_reply, cut_conversation, render_searches
 from drag_ray.format.row_format import RowFormat
 from drag_ray.format.selection import is_usable, keep_first
 from drag_ray.format.tables import ScoredPart
@@ -41,20 +44,19 @@ class PreferenceRow(Row):
 
 def build_rows(part: ScoredPart, config: FormatConfig) -> pl.DataFrame:
     """Preference pairs, at most `max_pairs_per_question` of a question."""
-    reasoning = pl.col("reasoning") if config.include_reasoning else pl.lit("").alias("reasoning")
     candidates = (
-        part.candidates.filter(is_usable())
-        .with_columns(reasoning)
+        pl.concat([_list_searches(part, config), _list_answers(part, config)], how="diagonal_relaxed")
         .sort(*("question_id", "gain", "sample_index"), descending=[False, True, False], maintain_order=True)
         .unique(["question_id", "state", "query_key"], keep="first", maintain_order=True)
         .with_row_index("place")
     )
     rejected = candidates.select(
         *("question_id", "state"),
-        *(pl.col(name).name.prefix("rejected_") for name in ("query", "reasoning", "gain", "place")),
+        *(pl.col(name).name.prefix("rejected_") for name in ("said", "gain", "place")),
     )
+    is_right = (pl.col("task") != "answer") | pl.col("found")
     pairs = (
-        candidates.filter(pl.col("gain") >= 0)
+        candidates.filter(pl.col("gain") >= 0, is_right)
         .join(rejected, on=["question_id", "state"])
         .filter(pl.col("gain") - pl.col("rejected_gain") >= config.min_margin - _TOLERANCE)
         .sort("place", "rejected_place")
@@ -63,13 +65,28 @@ def build_rows(part: ScoredPart, config: FormatConfig) -> pl.DataFrame:
         .sort("question_id", "hardness", "place")
     )
     kept = part.add_conversations(keep_first(pairs, config.max_pairs_per_question))
-    chosen = render_searches(kept, "query", "reasoning", into="chosen")
-    return render_searches(chosen, "rejected_query", "rejected_reasoning", into="rejected").select(
+    return kept.select(
         cut_conversation("num_prompt_messages").alias("prompt"),
-        *("chosen", "rejected", "question_id", "trajectory_id"),
+        pl.col("said").alias("chosen"),
+        pl.col("rejected_said").alias("rejected"),
+        *("question_id", "trajectory_id"),
         pl.col("gain").alias("chosen_score"),
         pl.col("rejected_gain").alias("rejected_score"),
     )
+
+
+def _list_searches(part: ScoredPart, config: FormatConfig) -> pl.DataFrame:
+    """The searches and orders, with the column `said`: the reply that asks for them."""
+    reasoning = pl.col("reasoning") if config.include_reasoning else pl.lit("").alias("reasoning")
+    searches = part.candidates.filter(is_usable(), pl.col("task") != "answer").with_columns(reasoning)
+    return render_searches(searches, "query", "reasoning", into="said")
+
+
+def _list_answers(part: ScoredPart, config: FormatConfig) -> pl.DataFrame:
+    """The answers of the task `answer`, with the column `said`: the reply, without its reasoning where that is not learned."""
+    answers = part.turns.filter(is_usable(), pl.col("task") == "answer", pl.col("is_scored"))
+    said = [text if config.include_reasoning else (split_reasoning(text)[1] or "").strip() for text in answers["reply"]]
+    return answers.with_columns(pl.Series("said", said, dtype=pl.String)).with_columns(said=as_reply("said"))
 
 
 def to_example(row: PreferenceRow) -> PreferenceExample:
@@ -79,7 +96,7 @@ def to_example(row: PreferenceRow) -> PreferenceExample:
 
 FORMAT = RowFormat(
     row=PreferenceRow,
-    summary="two queries from one state, the better one first (DPO: prompt, chosen, rejected)",
+    summary="two queries or answers from one state, the better one first (DPO: prompt, chosen, rejected)",
     build_rows=build_rows,
     to_example=to_example,
     learns_from_proposed=True,

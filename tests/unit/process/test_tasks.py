@@ -90,6 +90,23 @@ def test_only_conversations_with_a_right_answer_are_learned_with_their_calls(pro
     assert rejection.build_rows(part, FormatConfig())["train_turns"].to_list() == [[True, True, False, True]]
 
 
+def test_answers_to_the_same_state_become_pairs_of_which_the_chosen_one_is_right(process) -> None:
+    replies = [
+        ("340 rpm", "<think>I saw it.</think><answer>340 rpm</answer>"),
+        ("fuel", "<answer>fuel</answer>"),
+        ("34", "<answer>34</answer>"),
+    ]
+    samples = [build_answered(build_answer(text, raw_text=raw), sample_index=index) for index, (text, raw) in enumerate(replies)]
+    later = build_answered(build_search("rotor"), build_answer("blade"), sample_index=3)
+    part = process(*samples, later)
+    rows = dpo.build_rows(part, FormatConfig()).to_dicts()
+    said = {(row["chosen"][0]["content"], row["rejected"][0]["content"]) for row in rows}
+    assert said == {(replies[0][1], replies[1][1]), (replies[0][1], replies[2][1])}
+    assert {(row["chosen_score"], len(row["prompt"])) for row in rows} == {(1.0, 2)}
+    bare = dpo.build_rows(part, FormatConfig(include_reasoning=False)).to_dicts()
+    assert {row["chosen"][0]["content"] for row in bare} == {"<answer>340 rpm</answer>"}
+
+
 def test_a_question_without_evidence_is_of_use_to_the_task_answer_alone(process) -> None:
     part = process(build_answered(build_answer()), build_answered(build_answer(), task="find_page", sample_index=1))
     assert part.trajectories["trajectory_id"].to_list() == ["q1-0"]
