@@ -56,7 +56,7 @@ async def measure(arguments: argparse.Namespace) -> dict[str, Any]:
     engine_config = EngineConfig(max_model_len=2048, max_num_seqs=256, cpu_kv_cache_gib=2)
     limits = Limits(max_body_mib=1, max_tokens=2048, max_sequences=1, max_question_chars=1)
     settings = AppSettings(engine_config, "base", {}, 1, 16, limits, AgentRecord(agent=AgentConfig()))
-    guard, engine = await build_openai_app(settings, EngineAdapters(), NoLoader(), lambda: 1)
+    guard, engine = await build_openai_app(settings, EngineAdapters(settings.served_name), NoLoader(), lambda: 1)
     ways = {"plain": guard.app.app, "paced": guard.app}
     rounds: dict[str, list[dict[str, float]]] = {way: [] for way in ways}
     await measure_round(guard, arguments.streams, arguments)

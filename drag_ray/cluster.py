@@ -14,7 +14,7 @@ from pydantic import Field
 from drag_ray.cluster_token import ensure_token, name_token_source
 from drag_ray.config import BaseConfig
 from drag_ray.errors import ConfigError
-from drag_ray.messages import show_messages
+from drag_ray.messages import FORMAT_VARIABLE, show_messages
 
 _logger = logging.getLogger(__name__)
 
@@ -71,6 +71,7 @@ _WORKER_ENVIRONMENT = {
     "TRANSFORMERS_VERBOSITY": "error",
     "DATASETS_VERBOSITY": "error",
     "TOKENIZERS_PARALLELISM": "false",
+    FORMAT_VARIABLE: "text",
     "DS_LOG_LEVEL": "error",
     # Ray Serve's proxy asks this function what to wrap itself in.
     "RAY_SERVE_HTTP_PROXY_CALLBACK_IMPORT_PATH": "drag_ray.serve.proxy.build_middlewares",

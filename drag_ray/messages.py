@@ -1,13 +1,51 @@
 """What the package says while it works: records of the loggers `drag_ray.*`, which a program shows as it likes.
 
-The command line shows them as plain lines, warnings on standard error; so does who calls `show_messages`.
+The command line shows them as plain lines, warnings on standard error; so does who calls `show_messages`. With the environment
+variable DRAG_RAY_LOG_FORMAT=json each is a line of JSON instead, with the run, the stage and the question that it is about.
 """
 
+import json
 import logging
+import os
 import sys
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from datetime import UTC, datetime
+from types import MappingProxyType
 from typing import Any
 
+FORMAT_VARIABLE = "DRAG_RAY_LOG_FORMAT"
+
 _NAME = "drag_ray"
+_subject: ContextVar[Mapping[str, str]] = ContextVar("subject", default=MappingProxyType({}))
+
+
+@contextmanager
+def about(**names: str) -> Generator[None]:
+    """What is said in the block is about this `run`, `stage` or `question`, beside what is said to be so around it."""
+    token = _subject.set({**_subject.get(), **names})
+    try:
+        yield
+    finally:
+        _subject.reset(token)
+
+
+class JsonFormatter(logging.Formatter):
+    """A line of JSON: time (ISO 8601 in UTC), level, logger, message, what `about` names, and error where there is one."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """The line of a record."""
+        told = {
+            "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
+            "level": record.levelname,
+            "logger": record.name,
+            "message": record.getMessage(),
+            **_subject.get(),
+        }
+        if record.exc_info:
+            told["error"] = self.formatException(record.exc_info)
+        return json.dumps(told)
 
 
 class MessageHandler(logging.StreamHandler[Any]):
@@ -30,7 +68,10 @@ def show_messages() -> None:
     logger = logging.getLogger(_NAME)
     if any(isinstance(handler, MessageHandler) for handler in logger.handlers):
         return
-    logger.addHandler(MessageHandler())
+    handler = MessageHandler()
+    if os.environ.get(FORMAT_VARIABLE) == "json":
+        handler.setFormatter(JsonFormatter())
+    logger.addHandler(handler)
     logger.propagate = False  # a library that sets up the root logger would have each line shown twice
     if logger.level == logging.NOTSET:
         logger.setLevel(logging.INFO)

@@ -4,8 +4,11 @@ Ray puts `ray_` before each name and `_total` behind that of a counter: `ray_dra
 Prometheus can tell rates from them; `rollout/dashboard.json` is a Grafana dashboard that does. A counter is exported from its
 first step on. Ray takes each value of a histogram for the middle of its bucket, so only its buckets are right.
 
-An endpoint counts its searches beside what Ray Serve counts: `ray_drag_ray_requests_total`,
-`ray_drag_ray_request_pages_total` and `ray_drag_ray_request_seconds`, by tool and status.
+A stage tells how far it is, from its driver, with `STAGE_GAUGES`, and finetune what it has learned so far (`TRAINING_GAUGES`);
+`dashboard.json` shows both. They are gone when the driver ends: what a finished stage came to stands in its manifest.
+
+An endpoint counts its searches beside what Ray Serve counts, by tool and status: `REQUEST_COUNTS`,
+`ray_drag_ray_requests_total` and `ray_drag_ray_request_seconds`; `serve/dashboard.json` shows them.
 """
 
 from collections.abc import Mapping, Sequence
@@ -13,6 +16,29 @@ from pathlib import Path
 from typing import Protocol
 
 from drag_ray.artifacts import IDENTITY_NAME, read_address
+from drag_ray.cluster import is_connected
+
+STAGE_GAUGES = {
+    "stage_running": "1 while a stage runs, 0 afterwards",
+    "stage_done": "what a stage has worked through, by item",
+    "stage_planned": "what a stage has to work through, by item, where that is known",
+}
+TRAINING_GAUGES = {
+    "train_loss": "loss of the last step",
+    "train_eval_loss": "loss of the validation rows, the last time it was computed",
+    "train_learning_rate": "learning rate of the last step",
+    "train_grad_norm": "norm of the gradient of the last step",
+    "train_kl": "how far the policy is from the one at the start, where the method computes it",
+    "train_tokens": "tokens that were read so far, by all processes, padding aside",
+}
+"""By the fields of a point of the curve, after `train_`."""
+REQUEST_COUNTS = {
+    "request_pages": "pages that requests found",
+    "request_queries": "queries that models wrote for requests",
+    "request_prompt_tokens": "tokens of the prompts of requests, those that the engine had cached included",
+    "request_completion_tokens": "tokens that models wrote for requests",
+}
+"""What requests to a search service come to."""
 
 _PREFIX = "drag_ray_"
 _TAG_KEYS = ("run", "stage")
@@ -86,18 +112,85 @@ class RayRecorder:
         self._waiting.set(num_waiting)
 
 
+class StageRecorder(Protocol):
+    """Takes how far a stage is."""
+
+    def set_running(self, is_running: bool) -> None:
+        """Note that the stage begins, or has ended."""
+        ...
+
+    def set_progress(self, item: str, num_done: int, num_planned: int | None = None) -> None:
+        """Note how many of its items (`pages`, `parts`, `steps`) are done, and how many there are."""
+        ...
+
+    def set_point(self, point: Mapping[str, float]) -> None:
+        """Note the last point of a training's curve; what has no gauge is passed over."""
+        ...
+
+
+class NoStageRecorder:
+    """Forgets everything."""
+
+    def set_running(self, is_running: bool) -> None: ...
+
+    def set_progress(self, item: str, num_done: int, num_planned: int | None = None) -> None: ...
+
+    def set_point(self, point: Mapping[str, float]) -> None: ...
+
+
+def open_stage_recorder(stage_dir: Path) -> StageRecorder:
+    """Takes how far the stage of a folder is; forgets it where this process is connected to no Ray."""
+    return RayStageRecorder(name_tags(stage_dir)) if is_connected() else NoStageRecorder()
+
+
+class RayStageRecorder:
+    """Records how far a stage is as metrics of its process.
+
+    Args:
+        tags: as of `name_tags`.
+    """
+
+    def __init__(self, tags: Mapping[str, str]) -> None:
+        from ray.util.metrics import Gauge
+
+        self._running, self._done, self._planned = (
+            Gauge(_PREFIX + name, help_text, (*_TAG_KEYS, *(() if name == "stage_running" else ("item",))))
+            for name, help_text in STAGE_GAUGES.items()
+        )
+        self._training = {name: Gauge(_PREFIX + name, help_text, _TAG_KEYS) for name, help_text in TRAINING_GAUGES.items()}
+        for gauge in (self._running, self._done, self._planned, *self._training.values()):
+            gauge.set_default_tags(dict(tags))
+
+    def set_running(self, is_running: bool) -> None:
+        """Note that the stage begins, or has ended."""
+        self._running.set(int(is_running))
+
+    def set_progress(self, item: str, num_done: int, num_planned: int | None = None) -> None:
+        """Note how far it is."""
+        self._done.set(num_done, {"item": item})
+        if num_planned is not None:
+            self._planned.set(num_planned, {"item": item})
+
+    def set_point(self, point: Mapping[str, float]) -> None:
+        """Note the last point of a training's curve."""
+        for name, gauge in self._training.items():
+            value = point.get(name.removeprefix("train_"))
+            if value is not None:
+                gauge.set(value)
+
+
 class RequestRecorder(Protocol):
     """Takes what the requests to a search service came to."""
 
-    def add_request(self, tool: str, status: int, duration_s: float, num_pages: int) -> None:
-        """Add a request: to what (`search`, `ask`, `read_page`), its HTTP status, its seconds, and the pages that it found."""
+    def add_request(self, tool: str, status: int, duration_s: float, counts: Mapping[str, int]) -> None:
+        """Add a request: to what (`search`, `ask`, `read_page`), its HTTP status, its seconds, and its `REQUEST_COUNTS`."""
         ...
 
 
 class NoRequestRecorder:
     """Forgets everything."""
 
-    def add_request(self, tool: str, status: int, duration_s: float, num_pages: int) -> None: ...
+    def add_request(self, tool: str, status: int, duration_s: float, counts: Mapping[str, int]) -> None: ...
 
 
 class RayRequestRecorder:
@@ -108,13 +201,14 @@ class RayRequestRecorder:
 
         tag_keys = ("tool", "status")
         self._requests = Counter(_PREFIX + "requests", "requests to the search service", tag_keys)
-        self._pages = Counter(_PREFIX + "request_pages", "pages that requests found", tag_keys)
+        self._counters = {name: Counter(_PREFIX + name, help_text, tag_keys) for name, help_text in REQUEST_COUNTS.items()}
         self._seconds = Histogram(_PREFIX + "request_seconds", "duration of a request", list(_REQUEST_DURATIONS_S), tag_keys)
 
-    def add_request(self, tool: str, status: int, duration_s: float, num_pages: int) -> None:
+    def add_request(self, tool: str, status: int, duration_s: float, counts: Mapping[str, int]) -> None:
         """Add a request."""
         tags = {"tool": tool, "status": str(status)}
         self._requests.inc(1, tags)
-        if num_pages:  # Ray's counters refuse a step of 0
-            self._pages.inc(num_pages, tags)
+        for name, count in counts.items():
+            if count:  # Ray's counters refuse a step of 0
+                self._counters[name].inc(count, tags)
         self._seconds.observe(duration_s, tags)

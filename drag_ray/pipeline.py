@@ -20,6 +20,8 @@ from drag_ray.artifacts import Identity, Manifest, is_begun, require_manifest
 from drag_ray.damage import find_damage, refuse_damage
 from drag_ray.errors import ConfigError, DamageError
 from drag_ray.inputs import Inputs
+from drag_ray.messages import about
+from drag_ray.metrics import name_tags, open_stage_recorder
 from drag_ray.run_config import RunConfig
 from drag_ray.source_code import compute_code_fingerprint
 from drag_ray.stage_folder import StageFolder
@@ -196,9 +198,14 @@ def run_stage(stage: Stage, config: RunConfig, start_ray: Callable[[], object] =
     for name, address in find_inputs(stage, config).items():
         refuse_damage(address.locate(config.run_dir), whole=True, but=() if config.verify else STAGES[name].checked_on_open)
     start_ray()
-    with folder:
+    with folder, about(**name_tags(folder.path)):
         _logger.info(f"{identity.address}: {'going on' if folder.resumed else 'starting'} in {folder.path}")
-        manifest = folder.finish(run_code(stage, config, folder), stage.own_files)
+        recorder = open_stage_recorder(folder.path)
+        recorder.set_running(True)
+        try:
+            manifest = folder.finish(run_code(stage, config, folder), stage.own_files)
+        finally:
+            recorder.set_running(False)
     said = ", ".join(f"{name} {_format_count(value)}" for name, value in manifest.counts.items() if value is not None)
     _logger.info(f"{identity.address}: done in {manifest.duration_s:.0f} s: {said}")
     _push_own(identity, config)

@@ -96,7 +96,7 @@ class Rollouts:
         """
         conversation: list[Message] = []
         turns: list[Turn] = []
-        started_at, started = datetime.now(UTC).isoformat(timespec="seconds"), time.perf_counter()
+        started_at, started = datetime.now(UTC).isoformat(timespec="milliseconds"), time.perf_counter()
         error, asked = "", SearchResult()
         try:
             asked = await self._task.ask(self._setting, task.question)

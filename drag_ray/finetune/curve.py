@@ -9,6 +9,8 @@ from typing import Any
 
 from transformers import TrainerCallback
 
+from drag_ray.metrics import StageRecorder
+
 _logger = logging.getLogger(__name__)
 
 ReportFn = Callable[[dict[str, Any], Path], object]
@@ -50,10 +52,16 @@ class ReportCallback(TrainerCallback):
 
     Points are not reported by themselves: Ray Train takes one report every two seconds and lets training wait meanwhile.
     A checkpoint is removed from the scratch folder as soon as it has been reported.
+
+    Args:
+        report: takes each checkpoint.
+        counts: go into what is reported.
+        recorder: takes each point, in one of the processes.
     """
 
-    def __init__(self, report: ReportFn, counts: dict[str, int]) -> None:
+    def __init__(self, report: ReportFn, counts: dict[str, int], recorder: StageRecorder) -> None:
         self._report = report
+        self._recorder = recorder
         self._counts = counts
         self._started = 0.0
         self._first_step_began = 0.0
@@ -80,6 +88,8 @@ class ReportCallback(TrainerCallback):
         entry["seconds"] = round(self._seconds_before + time.monotonic() - self._started, 2)
         self._last_metrics = {**_to_point(entry), **self._counts}
         if state.is_world_process_zero:
+            self._recorder.set_progress("steps", state.global_step, state.max_steps)
+            self._recorder.set_point(_to_point(entry))
             _logger.info(self._describe(entry, state))
 
     def on_save(self, args: Any, state: Any, control: Any, **_: Any) -> None:

@@ -29,7 +29,8 @@ from drag_ray.finetune.job import TrainJob
 from drag_ray.finetune.outcome import CURVE_NAME
 from drag_ray.finetune.publication import Description
 from drag_ray.inputs import Inputs
-from drag_ray.messages import show_messages
+from drag_ray.messages import about, show_messages
+from drag_ray.metrics import name_tags, open_stage_recorder
 from drag_ray.rollout.folder import IMAGES_DIR_NAME
 from drag_ray.stage_folder import StageFolder
 
@@ -179,7 +180,8 @@ def _train_loop(loop_config: dict[str, Any]) -> dict[str, Any] | DragRayError:
         last, flaws = checkpoints.find_last(checkpoints_dir)
         for flaw in flaws if ray.train.get_context().get_world_rank() == 0 else ():
             _logger.warning(f"finetune: passes over a checkpoint. {flaw}")
-        return train(job, partial(_report, checkpoints_dir), last)
+        with about(**name_tags(checkpoints_dir.parent)):
+            return train(job, partial(_report, checkpoints_dir), last, open_stage_recorder(checkpoints_dir.parent))
     except ArtifactError:
         raise  # a disk that is full may have room again, and the other processes must not wait for this one
     except DragRayError as error:

@@ -31,14 +31,15 @@ from drag_ray.finetune.job import TrainJob
 from drag_ray.finetune.methods.method import Method, TrainerOptions
 from drag_ray.finetune.start import keep_start, load_start
 from drag_ray.finetune.tokenized_rows import RowTokenizer, TokenizedRows
+from drag_ray.metrics import NoStageRecorder, StageRecorder
 
 _VISION_PART = r".*(visual|vision_tower|vision_model)\..*"
 
 
-def train(job: TrainJob, report: ReportFn, resume_from: Path | None) -> dict[str, Any]:
+def train(job: TrainJob, report: ReportFn, resume_from: Path | None, recorder: StageRecorder | None = None) -> dict[str, Any]:
     """Train to the end, from the checkpoint `resume_from` if there is one.
 
-    Every process of the group calls this, and so calls `report` equally often.
+    Every process of the group calls this, and so calls `report` equally often. `recorder` takes how far it is.
 
     Returns:
         {"counts": {...}, "curve": [...], "attention": "..."}: what was learned from, one point per step and per evaluation, and
@@ -72,7 +73,7 @@ def train(job: TrainJob, report: ReportFn, resume_from: Path | None) -> dict[str
         if job.start_dir:
             keep_start(trainer.model)
         trainer.remove_callback(PrinterCallback)
-        trainer.add_callback(ReportCallback(report, counts))
+        trainer.add_callback(ReportCallback(report, counts, recorder or NoStageRecorder()))
         trainer.train(resume_from_checkpoint=str(resume_from) if resume_from else None)
         check_effect(trainer, method, train_rows.rows[0], images)
         attention = describe_attention(trainer.model, job.use_gpu)

@@ -27,6 +27,7 @@ from drag_ray.format.split import TRAIN, VALIDATION, WITHHELD, assign_sides
 from drag_ray.format.survey import survey_parts
 from drag_ray.format.tables import list_parts
 from drag_ray.inputs import Inputs
+from drag_ray.metrics import open_stage_recorder
 from drag_ray.rollout.folder import IMAGES_DIR_NAME
 from drag_ray.stage_folder import StageFolder
 
@@ -82,10 +83,12 @@ def _write_rows(job: FormatJob, parts: list[str], folder: Path) -> tuple[Files, 
     }
     exports = [ExportFile(folder / "exports", trainer, *key) for trainer in job.config.exports for key in files]
     totals: Counter[str] = Counter()
+    recorder = open_stage_recorder(folder)
     with contextlib.ExitStack() as stack:
         for file in (*files.values(), *exports):
             stack.enter_context(file)
-        for part, formatted in zip(parts, run_tasks(format_part, [(job, part) for part in parts]), strict=True):
+        all_formatted = run_tasks(format_part, [(job, part) for part in parts])
+        for num_done, (part, formatted) in enumerate(zip(parts, all_formatted, strict=True), start=1):
             for key, rows in formatted.rows.items():
                 files[key].write(rows, part)
             for export in exports:
@@ -93,6 +96,7 @@ def _write_rows(job: FormatJob, parts: list[str], folder: Path) -> tuple[Files, 
             formatted.rows.clear()  # while the next part is waited for, these are not kept
             totals.update(formatted.num_set_aside)
             totals.update(searches=formatted.num_searches, targets=formatted.num_targets)
+            recorder.set_progress("parts", num_done, len(parts))
         if not totals["targets"]:
             raise DataError(
                 f"{job.process_dir}: none of {totals['searches']} searches gained more than {job.config.min_gain} over its "

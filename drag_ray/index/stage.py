@@ -36,6 +36,7 @@ from drag_ray.errors import ConfigError, DataError
 from drag_ray.index import vector_parts
 from drag_ray.index.config import IndexSections
 from drag_ray.inputs import Inputs
+from drag_ray.metrics import open_stage_recorder
 from drag_ray.search import vectors
 from drag_ray.search.config import EmbeddingConfig
 from drag_ray.search.index import PAGES_NAME, IndexRecord, build_index
@@ -160,12 +161,17 @@ def _read_documents(documents: list[Path], root: Path, corpus: CorpusConfig, fol
     rows = [{"path": str(path)} for path in left]
     num_tasks = max(_TASKS_PER_CPU * int(ray.cluster_resources().get("CPU", 1)), -(-len(rows) // _PARTS_PER_TASK))
     dataset = ray.data.from_items(rows, override_num_blocks=min(len(rows), num_tasks)).map(read, num_cpus=1)
-    set_aside = 0
+    set_aside = num_read = 0
+    recorder = open_stage_recorder(folder.path)
     with tqdm(desc="reading", unit=" pages", mininterval=0.5 if sys.stderr.isatty() else 5) as progress:
-        for row in dataset.iter_rows():
+        for num_done, row in enumerate(dataset.iter_rows(), start=len(plan) - len(left) + 1):
             set_aside += row["problems"]
+            num_read += row["pages"]
             progress.set_postfix(set_aside=set_aside, refresh=False)
             progress.update(row["pages"])
+            recorder.set_progress("parts", num_done, len(plan))
+            recorder.set_progress("pages", num_read)
+            recorder.set_progress("set_aside", set_aside)
     return list(plan)
 
 
@@ -175,6 +181,7 @@ def _embed_pages(config: EmbeddingConfig, record: IndexRecord, folder: StageFold
     stage_dir = folder.path.resolve()
     plan = vector_parts.plan_parts(stage_dir / vector_parts.DIR_NAME, record.num_pages)
     left = {path: part for path, part in plan.items() if not path.exists()}
+    recorder = open_stage_recorder(folder.path)
     with tqdm(
         desc="embedding",
         unit=" pages",
@@ -196,6 +203,7 @@ def _embed_pages(config: EmbeddingConfig, record: IndexRecord, folder: StageFold
                 if row["error"]:
                     raise ConfigError(row["error"])
                 progress.update(row["pages"])
+                recorder.set_progress("embedded_pages", int(progress.n), record.num_pages)
     return vector_parts.merge_parts(list(plan), stage_dir / vectors.DIR_NAME, record.fingerprint, config)
 
 

@@ -13,6 +13,7 @@ from drag_ray.cluster import run_tasks
 from drag_ray.corpus.image_store import ImageStore
 from drag_ray.errors import DataError
 from drag_ray.inputs import Inputs
+from drag_ray.metrics import open_stage_recorder
 from drag_ray.process.config import ProcessConfig, ProcessSections
 from drag_ray.process.parts import deal_out, part_name, process_part, read_dealt
 from drag_ray.process.statistics import compute_statistics, format_statistics
@@ -68,8 +69,11 @@ def _process(sizes: Mapping[Path, FileSize], config: ProcessConfig, folder: Path
         pass
     parts = [part for part in range(num_parts) if (dealt_dir / part_name(part)).exists()]
     counts: Counter[Any] = Counter()
-    for counts_of_part in run_tasks(_process_dealt, [(dealt_dir, part, config, folder) for part in parts]):
+    recorder = open_stage_recorder(folder)
+    processed = run_tasks(_process_dealt, [(dealt_dir, part, config, folder) for part in parts])
+    for num_done, counts_of_part in enumerate(processed, start=1):
         counts.update(counts_of_part)
+        recorder.set_progress("parts", num_done, len(parts))
     shutil.rmtree(dealt_dir)
     return counts
 

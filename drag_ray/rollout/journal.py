@@ -30,6 +30,8 @@ from drag_ray.rollout.plan import find_bar, pick_wins
 from drag_ray.types import Trajectory
 
 _SUFFIX = ".parquet"
+_ENGINE_DIGITS = 8
+"""of the 12 in the name of a file, which are the same in all that an engine writes"""
 # Statistics repeat the longest texts in every page header, and a dictionary keeps zstd from seeing that the prompt of a turn
 # begins with the prompt before it: without them the files of a run are a third smaller. Readers look at these alone.
 # pyarrow's own annotation knows of no list.
@@ -100,7 +102,7 @@ def drop_repeated(run_dir: Path) -> None:
         if not all(is_new):
             rest = schemas.read_table(path, schemas.TRAJECTORIES).filter(pa.array(is_new))
             if rest.num_rows:
-                _write(path.parent, rest)
+                _write(path.parent, rest, read_engine(path))
             with artifacts.writing(path):
                 path.unlink()
 
@@ -188,7 +190,12 @@ def copy_policy(source_dir: Path, run_dir: Path, policy: str) -> None:
     for path in filter(_is_whole, list_files(source_dir, TRAJECTORIES_DIR_NAME)):
         rows = schemas.read_table(path, schemas.TRAJECTORIES).filter(pc.field("policy") == policy)
         if rows.num_rows:
-            _write(run_dir / TRAJECTORIES_DIR_NAME, rows)
+            _write(run_dir / TRAJECTORIES_DIR_NAME, rows, read_engine(path))
+
+
+def read_engine(path: Path) -> str:
+    """Which engine wrote a file, by its name."""
+    return path.stem.partition("-")[2][:_ENGINE_DIGITS]
 
 
 def _is_whole(path: Path) -> bool:
@@ -206,7 +213,7 @@ def _read_ids(path: Path) -> list[str]:
         return pq.read_table(path, columns=["id"])["id"].to_pylist()
 
 
-def _write(folder: Path, table: pa.Table) -> None:
+def _write(folder: Path, table: pa.Table, engine: str) -> None:
     buffer = io.BytesIO()
     pq.write_table(
         table,
@@ -217,7 +224,7 @@ def _write(folder: Path, table: pa.Table) -> None:
         compression_level=_LEVEL,
     )
     data = buffer.getvalue()
-    name = f"part-{uuid.uuid4().hex[:12]}-{artifacts.compute_bytes_fingerprint(data)}{_SUFFIX}"
+    name = f"part-{engine}{uuid.uuid4().hex[: 12 - _ENGINE_DIGITS]}-{artifacts.compute_bytes_fingerprint(data)}{_SUFFIX}"
     artifacts.write_bytes(folder / name, data)
 
 
@@ -231,6 +238,7 @@ class Journal:
 
     def __init__(self, run_dir: Path, flush_s: float) -> None:
         self._run_dir = run_dir
+        self._engine = uuid.uuid4().hex[:_ENGINE_DIGITS]
         self._flush_s = flush_s
         self._rows: dict[str, list[Trajectory]] = {TRAJECTORIES_DIR_NAME: [], FAILURES_DIR_NAME: []}
         self._flushed_at = time.monotonic()
@@ -249,6 +257,6 @@ class Journal:
         """
         for name, rows in self._rows.items():
             if rows:
-                _write(self._run_dir / name, schemas.to_table(rows, schemas.TRAJECTORIES))
+                _write(self._run_dir / name, schemas.to_table(rows, schemas.TRAJECTORIES), self._engine)
                 rows.clear()
         self._flushed_at = time.monotonic()

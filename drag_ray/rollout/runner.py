@@ -19,6 +19,7 @@ from drag_ray.cluster import count_gpus, takes_gpus
 from drag_ray.engine.spending import SPENDING_NAME, Spending
 from drag_ray.engine.vllm import VllmEngine
 from drag_ray.errors import DragRayError, EngineDiedError, TooManyFailuresError
+from drag_ray.messages import show_messages
 from drag_ray.metrics import RayRecorder, name_tags
 from drag_ray.rollout import engine_logs, journal
 from drag_ray.rollout.config import RolloutConfig
@@ -215,6 +216,7 @@ class _WorkerActor:
 
     def __init__(self, options: WorkerOptions, queue: Any, chunk_rollouts: int, tags: dict[str, str]) -> None:
         engine_logs.log_to_file(options.run_dir)
+        show_messages()
         self._queue = queue
         self._chunk_rollouts = chunk_rollouts
         self._refusal: DragRayError | None = None

@@ -1,6 +1,7 @@
 """One engine with its index and its journal, fed with chunks of rollouts. It knows nothing of the actor that holds it."""
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar, TypeVarTuple
@@ -13,6 +14,7 @@ from drag_ray.agent.spans import open_tracer
 from drag_ray.agent.task import RolloutTask
 from drag_ray.baselines.rollouts import BaselineOptions, build_proposals, build_rollouts
 from drag_ray.errors import BudgetError, EngineDiedError
+from drag_ray.messages import about
 from drag_ray.metrics import NoRecorder, Recorder, name_tags
 from drag_ray.rollout.counts import COUNTS, WORKER_COUNTS, count_chunk
 from drag_ray.rollout.failures import ENGINE_DIED, find_exhausted, read_failures
@@ -23,6 +25,8 @@ from drag_ray.rollout.work_queue import AdmissionControl
 from drag_ray.search.config import SYNTAX_HELP
 from drag_ray.search.searcher import Searcher
 from drag_ray.types import Trajectory
+
+_logger = logging.getLogger(__name__)
 
 _POLL_S = 0.05
 """between looks whether rollouts are still running"""
@@ -62,7 +66,8 @@ class RolloutWorker:
         self._searcher = Searcher(options.index_dir)
         self._environment = SearchEnvironment(self._searcher, options.agent.top_k, options.agent.depth)
         self._rollouts: dict[tuple[str, str], Rollouts] = {}
-        tags = {f"drag_ray.{name}": value for name, value in name_tags(options.run_dir).items()}
+        self._subject = name_tags(options.run_dir)
+        tags = {f"drag_ray.{name}": value for name, value in self._subject.items()}
         self._run_rollout, self._deliver_spans = open_tracer(options.telemetry, options.engine.backend, tags)
         self._journal = Journal(options.run_dir, options.flush_s)
         self._disk = ThreadPoolExecutor(1, "journal")  # a write must not hold up the rollouts, and writes keep their order
@@ -172,7 +177,10 @@ class RolloutWorker:
             self._note_load(started=1)
             try:
                 await asyncio.to_thread(begin_rollout, self._options.run_dir, task.id)
-                trajectory = await self._run_rollout(self._choose_rollouts(task), task)
+                with about(**self._subject, question=task.question.id):
+                    trajectory = await self._run_rollout(self._choose_rollouts(task), task)
+                    if trajectory.error:
+                        _logger.warning("the rollout %s failed: %s", trajectory.id, trajectory.error)
             except (EngineDiedError, BudgetError) as error:
                 self._end = error
                 raise

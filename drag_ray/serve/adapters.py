@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from drag_ray.serve.limits import RefusalError
+from drag_ray.serve.limits import RefusalError, refuse_unknown_model
 
 UseModel = Callable[[str], AbstractContextManager[None]]
 """From the name of a model to what stands around a request to it."""
@@ -52,11 +52,15 @@ class EngineAdapters:
     """Keeps the adapters of one engine. Every request names its adapter by the time that it is admitted, and keeps that one:
     an adapter whose name is gone, or given to another, stays in the engine until its last request is over.
 
+    Args:
+        base_name: the name of the base model.
+
     Attributes:
         table: what the engine has.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, base_name: str) -> None:
+        self._base_name = base_name
         self.table = AdapterTable((), version=-1)
         self._engine: Any = None
         self._by_name: dict[str, Any] = {}
@@ -78,15 +82,17 @@ class EngineAdapters:
 
     @contextmanager
     def use(self, name: str) -> Generator[None]:
-        """A request to the adapter that has this name now, which stays in the engine meanwhile; other names are let through.
+        """A request to the base model, which an empty name means too, or to the adapter that has this name now, which stays in
+        the engine meanwhile.
 
         Raises:
-            RefusalError: the adapter is being unloaded.
+            RefusalError: no model has this name, or its adapter is being unloaded.
         """
         adapter = self._by_name.get(name)
         number = adapter.lora_int_id if adapter else 0
-        if number in self._removals:
-            raise RefusalError(404, f"the model {name!r} is no longer here. GET /v1/models lists those that are.")
+        if number in self._removals or not (adapter or name in ("", self._base_name)):
+            staying = (name for name, held in self._by_name.items() if held.lora_int_id not in self._removals)
+            raise refuse_unknown_model(name, (self._base_name, *staying))
         self._uses[number] += 1
         try:
             yield

@@ -94,39 +94,46 @@ class Guard:
                 try:
                     receive, model = await self._admit(scope, receive)
                     until_answered.enter_context(self._use_model(model))
-                    if scope["path"] in _ENGINE_PATHS:
-                        self._refuse_without_engine()
-                        send = self._reword_failure(scope, receive, send)
+                    if scope["path"] in _ENGINE_PATHS and self._has_died():
+                        raise self._note_death()
                 except RefusalError as refusal:
                     await build_answer(refusal)(scope, receive, send)
                     return
-                await self.app(scope, receive, send)
+                if scope["path"] in _ENGINE_PATHS:
+                    await self._answer_by_engine(scope, receive, send)
+                else:
+                    await self.app(scope, receive, send)
         elif scope["type"] == "websocket":
             await send({"type": "websocket.close", "code": 1008})
 
-    def _refuse_without_engine(self) -> None:
-        if self._has_died():
-            if not self._has_said_so:
-                self._has_said_so = True
-                _logger.error("the engine has died: requests are told to come back (503) until Ray Serve has started another one")
-            raise RefusalError(503, ENGINE_HAS_DIED)
+    def _note_death(self) -> RefusalError:
+        """What requests are answered with once the engine has died; the log says so once."""
+        if not self._has_said_so:
+            self._has_said_so = True
+            _logger.error("the engine has died: requests are told to come back (503) until Ray Serve has started another one")
+        return RefusalError(503, ENGINE_HAS_DIED)
 
-    def _reword_failure(self, scope: Scope, receive: Receive, send: Send) -> Send:
-        """A `send` that says of a request which fails with the engine what is said of those that come after it."""
-        is_replaced = False
+    async def _answer_by_engine(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Have the application answer. Of a request that fails with the engine it is said what is said of those that come after
+        it, whether the application answers that it failed, raises, or does both, as vLLM's does."""
+        has_begun = is_replaced = False
 
         async def send_or_refuse(message: Message) -> None:
-            nonlocal is_replaced
-            if message["type"] == "http.response.start" and message["status"] >= 500:
-                try:
-                    self._refuse_without_engine()
-                except RefusalError as refusal:
-                    is_replaced = True
-                    await build_answer(refusal)(scope, receive, send)
+            nonlocal has_begun, is_replaced
+            if message["type"] == "http.response.start" and message["status"] >= 500 and self._has_died():
+                is_replaced = True
             if not is_replaced:
+                has_begun = True
                 await send(message)
 
-        return send_or_refuse
+        try:
+            await self.app(scope, receive, send_or_refuse)
+        except Exception:
+            if has_begun or not self._has_died():
+                raise
+            is_replaced = True
+        if is_replaced:
+            await build_answer(self._note_death())(scope, receive, send)
 
     async def _admit(self, scope: Scope, receive: Receive) -> tuple[Receive, str]:
         """The request's body and the model that is to generate, empty for none, if it may go through.
@@ -151,7 +158,8 @@ class Guard:
         if route not in GENERATING_ROUTES:
             return _replay(body, receive), ""
         self._rules.limits.check_generation(parsed)
-        return _replay(body, receive), str(parsed.get("model", ""))
+        model = parsed.get("model")
+        return _replay(body, receive), model if isinstance(model, str) else ""  # vLLM says what is wrong with another
 
 
 def _check_key(key: KeyHash, headers: Headers) -> None:

@@ -1,6 +1,7 @@
 """What one request may take, checked before vLLM sees it."""
 
 import json
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -8,6 +9,8 @@ from drag_ray.errors import ServeError
 
 ENGINE_HAS_DIED = "the engine has died; another one is starting. Ask again after the seconds of Retry-After."
 _MIB = 2**20
+_MAX_NAMES = 20
+"""Models that a refusal names; an endpoint may have any number."""
 _REPLY_TOKENS = ("max_tokens", "max_completion_tokens", "max_output_tokens")
 """What the routes call the length of a reply."""
 
@@ -21,6 +24,19 @@ class RefusalError(ServeError):
 
     def __str__(self) -> str:
         return self.message
+
+
+def refuse_unknown_model(name: str, served: Iterable[str]) -> RefusalError:
+    """What a request to a model that is not there is answered with.
+
+    Args:
+        name: as the request has it.
+        served: the names of those that are.
+    """
+    names = list(served)
+    more = f" and {len(names) - _MAX_NAMES} more (GET /v1/models)" if len(names) > _MAX_NAMES else ""
+    listed = ", ".join(repr(name) for name in names[:_MAX_NAMES])
+    return RefusalError(404, f"the model {name[:80]!r} does not exist here, expected one of {listed}{more}.")
 
 
 @dataclass(frozen=True)

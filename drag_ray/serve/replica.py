@@ -35,7 +35,7 @@ class OpenAIDeployment:
 
     def __init__(self, settings: AppSettings) -> None:
         self._settings = settings
-        self._adapters = EngineAdapters()
+        self._adapters = EngineAdapters(settings.served_name)
         self._engine: Any = None
 
     async def __serve_build_asgi_app__(self) -> Any:

@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import time
+from collections import Counter
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -19,7 +20,7 @@ from drag_ray.errors import EngineDiedError
 from drag_ray.metrics import NoRequestRecorder, RequestRecorder
 from drag_ray.search.config import SYNTAX_HELP
 from drag_ray.search.searcher import Searcher
-from drag_ray.serve.answers import AskAnswer, Describer, FoundPage, PageAnswer, SearchAnswer, TurnAnswer
+from drag_ray.serve.answers import AskAnswer, Describer, PageAnswer, SearchAnswer, TurnAnswer
 from drag_ray.serve.limits import ENGINE_HAS_DIED, Limits, RefusalError
 from drag_ray.serve.requests import AskRequest, QuestionRequest, SearchRequest
 from drag_ray.serve.retrieval import Retrieval
@@ -73,23 +74,24 @@ class SearchService:
             RefusalError: the question is too long, there is no such model, the index cannot be searched in this way, or the
                 search failed.
         """
-        with self._record("search") as found, self._use_model(request) as (model, agent):
+        with self._record("search") as counts, self._use_model(request) as (model, agent):
             top_k = request.top_k or agent.depth
             retrieval = request.retrieval or self._retrieval.default
             index, rerank_depth = self._retrieval.choose(retrieval), self._retrieval.choose_depth(request.rerank, top_k)
             order_depth = self._choose_order_depth(request.reranker)
             depth = max(agent.depth, top_k, rerank_depth, order_depth)
             rollouts = self._build_rollouts(index, model, agent, depth=depth, max_turns=1)
-            trajectory = _refuse_failed(await self._run(rollouts, _build_task(request, model)))
+            task = _build_task(request, model)
+            trajectory = _refuse_failed(await self._run(rollouts, task, partial(_count_turn, counts)))
             hits = _list_hits(trajectory)
             if rerank_depth:
                 hits = await asyncio.to_thread(self._retrieval.rerank, request.question, hits[:rerank_depth])
             if order_depth:
-                hits = await self._order(request, index, hits[:depth])
+                hits = await self._order(request, index, hits[:depth], partial(_count_tokens, counts))
             describer = Describer(self._searcher, agent, request.question)
             describe = partial(describer.describe_search, reranked=bool(rerank_depth or order_depth))
             answer = await asyncio.to_thread(describe, trajectory, hits[:top_k], retrieval)
-            found += answer.pages
+            counts["request_pages"] += len(answer.pages)
         return answer
 
     def _choose_order_depth(self, reranker: str) -> int:
@@ -106,12 +108,12 @@ class SearchService:
             raise RefusalError(400, f"reranker {reranker[:80]!r}: its task is {agent.task}, expected a model of the task rerank.")
         return agent.rerank.candidates
 
-    async def _order(self, request: SearchRequest, index: PageIndex, hits: Sequence[Hit]) -> list[Hit]:
+    async def _order(self, request: SearchRequest, index: PageIndex, hits: Sequence[Hit], note: NoteTurn) -> list[Hit]:
         """The same pages, the first of them in the order that the reranker gives them window by window."""
         candidates = tuple(Evidence(hit.file, hit.page_number) for hit in hits)
         with self._use_model(request.model_copy(update={"model": request.reranker})) as (model, agent):
             rollouts = self._build_rollouts(index, model, agent, depth=max(agent.depth, len(hits)), max_turns=0)
-            trajectory = _refuse_failed(await self._run(rollouts, _build_task(request, model, candidates)))
+            trajectory = _refuse_failed(await self._run(rollouts, _build_task(request, model, candidates), note))
         scores = {(hit.file, hit.page_number): hit.score for hit in hits}
         return [replace(hit, score=scores[hit.file, hit.page_number]) for hit in _list_hits(trajectory)]
 
@@ -121,7 +123,7 @@ class SearchService:
         Raises:
             RefusalError: as `search`, also after some turns.
         """
-        with self._record("ask") as found, self._use_model(request) as (model, agent):
+        with self._record("ask") as counts, self._use_model(request) as (model, agent):
             retrieval = request.retrieval or self._retrieval.default
             index, rerank_depth = self._retrieval.choose(retrieval), self._retrieval.choose_depth(request.rerank, agent.depth)
             if rerank_depth:
@@ -135,7 +137,8 @@ class SearchService:
             try:
                 while turn := await taken.get():
                     turns.append(await asyncio.to_thread(describer.describe_turn, turn))
-                    found += turns[-1].pages
+                    _count_turn(counts, turn)
+                    counts["request_pages"] += len(turns[-1].pages)
                     yield turns[-1]
                 describe = partial(describer.describe_answer, retrieval=retrieval, reranked=bool(rerank_depth))
                 yield await asyncio.to_thread(describe, _refuse_failed(await running), turns)
@@ -155,12 +158,12 @@ class SearchService:
         return PageAnswer(file=page.file, page_number=page.page_number, total_pages=page.total_pages, text=page.text)
 
     @contextmanager
-    def _record(self, tool: str) -> Generator[list[FoundPage]]:
-        """Record a request when it is over; the list takes the pages that it finds."""
+    def _record(self, tool: str) -> Generator[Counter[str]]:
+        """Record a request when it is over, with what was counted meanwhile."""
         started, status = time.perf_counter(), 200
-        found: list[FoundPage] = []
+        counts: Counter[str] = Counter()
         try:
-            yield found
+            yield counts
         except RefusalError as refusal:
             status = refusal.status
             raise
@@ -171,7 +174,7 @@ class SearchService:
             status = 500
             raise
         finally:
-            self._recorder.add_request(tool, status, time.perf_counter() - started, len(found))
+            self._recorder.add_request(tool, status, time.perf_counter() - started, counts)
 
     @contextmanager
     def _use_model(self, request: QuestionRequest) -> Generator[tuple[ServedModel, AgentConfig]]:
@@ -199,6 +202,16 @@ class SearchService:
         except EngineDiedError as error:
             _logger.error("%s", error)
             raise RefusalError(503, ENGINE_HAS_DIED) from error
+
+
+def _count_turn(counts: Counter[str], turn: Turn) -> None:
+    counts["request_queries"] += turn.action is ActionKind.SEARCH and bool(turn.query)
+    _count_tokens(counts, turn)
+
+
+def _count_tokens(counts: Counter[str], turn: Turn) -> None:
+    counts["request_prompt_tokens"] += turn.num_prompt_tokens
+    counts["request_completion_tokens"] += turn.num_completion_tokens
 
 
 def _list_hits(trajectory: Trajectory) -> Sequence[Hit]:

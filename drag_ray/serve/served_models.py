@@ -9,7 +9,7 @@ from typing import Any
 
 from drag_ray.agent.record import AgentRecord, read_record
 from drag_ray.serve.adapters import UseModel
-from drag_ray.serve.limits import RefusalError
+from drag_ray.serve.limits import refuse_unknown_model
 
 
 @dataclass(frozen=True)
@@ -83,7 +83,7 @@ class ServedModels:
             return self._base
         adapter = self._adapters.get(name)
         if adapter is None:
-            raise RefusalError(404, f"the model {name[:80]!r} does not exist here. GET /v1/models lists those that do.")
+            raise refuse_unknown_model(name, (self._base_name, *self._adapters))
         known = self._read.get(name)
         # Another adapter may have been loaded by the same name; who takes a folder away does not change how its adapter is asked.
         if known is None or known.adapter is not adapter:

@@ -65,3 +65,20 @@ def test_every_option_is_described_with_its_text() -> None:
 
 def test_the_readme_is_short() -> None:
     assert len((ROOT / "README.md").read_text().splitlines()) < 200
+
+
+def test_the_tests_and_files_that_security_names_are_there() -> None:
+    named = re.findall(
+        r"`((?:tests|drag_ray|runtime_env|benchmarks)/[\w/.*-]+|test_\w+(?:\.py)?)(?:::(\w+))?`", read(ROOT / "SECURITY.md")
+    )
+    sources = {path: path.read_text(encoding="utf-8") for path in (ROOT / "tests").rglob("test_*.py")}
+    assert len(named) > 40
+    for place, test in named:
+        if place.startswith("test_"):
+            found = [path for path in sources if path.name == place] or [
+                path for path in sources if f"def {place}(" in sources[path]
+            ]
+        else:
+            found = list(ROOT.glob(place))
+        assert found, place
+        assert not test or any(f"def {test}(" in sources[path] for path in found), test

@@ -93,7 +93,8 @@ def make_settings(model: str = "embedded", key: str = "", adapter_dirs: tuple[st
 
 def build(**options: Any) -> Guard:
     settings = make_settings(**options)
-    return build_guarded_app(settings, str(embedded_model_dir()), ("generate",), EngineAdapters(), _NoLoader())
+    adapters = EngineAdapters(settings.served_name)
+    return build_guarded_app(settings, str(embedded_model_dir()), ("generate",), adapters, _NoLoader())
 
 
 def list_routes(app: Any) -> set[tuple[str, str]]:

@@ -1,34 +1,95 @@
-"""The Grafana dashboard of a collection asks for series that a collection exports, and for no others."""
+"""The Grafana dashboards ask for series that are exported, and for no others."""
 
 import json
 import re
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
+
+import pytest
 
 import drag_ray
+from drag_ray.metrics import RayRecorder, RayRequestRecorder, RayStageRecorder
 from drag_ray.rollout.counts import COUNTS, WORKER_COUNTS
 
-DASHBOARD = json.loads((Path(drag_ray.__file__).parent / "rollout" / "dashboard.json").read_text())
-QUERIES = [target["expr"] for panel in DASHBOARD["panels"] for target in panel["targets"]]
+PACKAGE = Path(drag_ray.__file__).parent
+DASHBOARDS = sorted(path.relative_to(PACKAGE).as_posix() for path in PACKAGE.rglob("dashboard.json"))
+SUFFIXES = {"Counter": ("_total",), "Gauge": ("",), "Histogram": ("_bucket", "_count", "_sum")}
+OF_SERVE = {"ray_serve_replica_processing_queries", "ray_serve_deployment_processing_latency_ms_bucket"}
+"""Ray Serve's own; tests/integration/test_serve_stage.py finds them."""
 
 
-def test_every_series_is_exported() -> None:
-    asked = set(re.findall(r"ray_drag_ray_\w+", " ".join(QUERIES)))
-    counters = {f"ray_drag_ray_{name}_total" for name in COUNTS | WORKER_COUNTS}
-    # tests/integration/test_collect_metrics.py finds these three
-    assert asked - counters == {
-        "ray_drag_ray_rollouts_running",
-        "ray_drag_ray_rollouts_waiting",
-        "ray_drag_ray_rollout_seconds_bucket",
-    }
+def read(dashboard: str) -> Any:
+    return json.loads((PACKAGE / dashboard).read_text())
 
 
-def test_every_query_is_of_the_chosen_runs() -> None:
-    for query in QUERIES:
-        assert query.count("ray_drag_ray_") == query.count('{run=~"$run"}')
-        assert query.count("(") == query.count(")")
+def list_queries(dashboard: str) -> list[str]:
+    return [target["expr"] for panel in read(dashboard)["panels"] for target in panel["targets"]]
 
 
-def test_panels_do_not_overlap() -> None:
-    places = [(panel["gridPos"]["x"], panel["gridPos"]["y"]) for panel in DASHBOARD["panels"]]
-    assert len(set(places)) == len(places)
-    assert len({panel["id"] for panel in DASHBOARD["panels"]}) == len(places)
+@pytest.fixture
+def exported(monkeypatch: pytest.MonkeyPatch) -> dict[str, set[str]]:
+    """The tags of each series that the recorders export, by its name with Ray's prefix and suffixes."""
+    from ray.util import metrics
+
+    series: dict[str, set[str]] = {}
+
+    def note(kind: str) -> type:
+        class Metric:
+            def __init__(self, name: str, help_text: str, *options: Sequence[Any]) -> None:
+                for suffix in SUFFIXES[kind]:
+                    series[f"ray_{name}{suffix}"] = {*options[-1], *(("le",) if suffix == "_bucket" else ())}
+
+            def set_default_tags(self, tags: dict[str, str]) -> None: ...
+
+        return Metric
+
+    for kind in SUFFIXES:
+        monkeypatch.setattr(metrics, kind, note(kind))
+    RayRecorder({}, COUNTS | WORKER_COUNTS)
+    RayStageRecorder({})
+    RayRequestRecorder()
+    return series
+
+
+@pytest.mark.parametrize("dashboard", DASHBOARDS)
+def test_every_series_is_exported_with_the_tags_that_it_is_chosen_and_summed_by(
+    dashboard: str, exported: dict[str, set[str]]
+) -> None:
+    variables = [variable["query"] for variable in read(dashboard)["templating"]["list"][1:]]
+    for query in (*list_queries(dashboard), *variables):
+        names = set(re.findall(r"ray_\w+", query))
+        assert names
+        assert names - OF_SERVE <= set(exported)
+        if names <= set(exported):
+            tags = re.findall(r"(\w+)(?:!?=~?\")", query) + re.findall(r"label_values\(\w+, (\w+)\)", query)
+            tags += [tag for group in re.findall(r"by \(([\w, ]+)\)", query) for tag in group.split(", ")]
+            assert set(tags) <= set.intersection(*(exported[name] for name in names)), query
+
+
+@pytest.mark.parametrize("dashboard", DASHBOARDS)
+def test_every_query_is_of_what_was_chosen_and_is_closed(dashboard: str) -> None:
+    [_, variable] = read(dashboard)["templating"]["list"]
+    for query in list_queries(dashboard):
+        assert query.count("ray_drag_ray_") == query.count(f'{{{variable["name"]}=~"${variable["name"]}"')
+        for opening, closing in ("()", "[]", "{}"):
+            assert query.count(opening) == query.count(closing)
+
+
+@pytest.mark.parametrize("dashboard", DASHBOARDS)
+def test_a_dashboard_has_what_grafana_imports_it_by(dashboard: str) -> None:
+    board = read(dashboard)
+    assert board["schemaVersion"] >= 36
+    assert "id" not in board  # of another Grafana's database
+    places = [(panel["gridPos"]["x"], panel["gridPos"]["y"]) for panel in board["panels"]]
+    assert len(set(places)) == len({panel["id"] for panel in board["panels"]}) == len(places)
+    for panel in board["panels"]:
+        assert panel["datasource"] == {"type": "prometheus", "uid": "${datasource}"}
+        assert panel["gridPos"]["x"] + panel["gridPos"]["w"] <= 24
+        assert len({target["refId"] for target in panel["targets"]}) == len(panel["targets"])
+
+
+def test_dashboards_can_stand_side_by_side() -> None:
+    boards = [read(dashboard) for dashboard in DASHBOARDS]
+    assert len(boards) == 3
+    assert len({board["uid"] for board in boards}) == len({board["title"] for board in boards}) == 3

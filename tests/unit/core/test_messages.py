@@ -1,13 +1,16 @@
 """Messages of the package: on standard output of the moment, once, and warnings beside it."""
 
+import json
 import logging
 import subprocess
 import sys
 from collections.abc import Iterator
+from datetime import datetime
 
 import pytest
 
 import drag_ray
+from drag_ray.messages import about
 
 _logger = logging.getLogger("drag_ray.tested")
 
@@ -46,3 +49,28 @@ def test_a_library_that_sets_up_the_root_logger_has_no_line_shown_twice() -> Non
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert (done.stdout, done.stderr) == ("once\n", "")
+
+
+def test_lines_of_json_tell_what_a_message_is_about(
+    logger: logging.Logger, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DRAG_RAY_LOG_FORMAT", "json")
+    drag_ray.show_messages()
+    with about(run="mine", stage="collect"):
+        with about(question="q1"):
+            _logger.warning('%s says "no"\nand ends', "it")
+        try:
+            raise ValueError("lost")
+        except ValueError as error:
+            _logger.error("failed", exc_info=error)
+    _logger.info("done")
+    out, err = capsys.readouterr()
+    warned, failed = map(json.loads, err.splitlines())
+    assert datetime.fromisoformat(warned.pop("time")).tzinfo is not None
+    assert warned == {
+        **{"level": "WARNING", "logger": "drag_ray.tested", "message": 'it says "no"\nand ends'},
+        **{"run": "mine", "stage": "collect", "question": "q1"},
+    }
+    assert "question" not in failed
+    assert failed["error"].endswith("ValueError: lost")
+    assert json.loads(out).keys() == {"time", "level", "logger", "message"}

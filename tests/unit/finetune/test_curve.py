@@ -1,3 +1,4 @@
+from collections.abc import Mapping
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -6,6 +7,21 @@ import pytest
 
 from drag_ray.finetune import curve
 from drag_ray.finetune.curve import ReportCallback, build_curve
+from drag_ray.metrics import NoStageRecorder
+
+
+class Recorder(NoStageRecorder):
+    """Notes what it is told."""
+
+    def __init__(self) -> None:
+        self.progress: list[tuple[str, int, int | None]] = []
+        self.points: list[dict[str, float]] = []
+
+    def set_progress(self, item: str, num_done: int, num_planned: int | None = None) -> None:
+        self.progress.append((item, num_done, num_planned))
+
+    def set_point(self, point: Mapping[str, float]) -> None:
+        self.points.append({name: point[name] for name in ("loss", "eval_loss", "tokens") if name in point})
 
 
 def test_the_curve_has_steps_and_evaluations_and_nothing_else() -> None:
@@ -22,7 +38,8 @@ def test_the_curve_has_steps_and_evaluations_and_nothing_else() -> None:
 
 def test_time_goes_on_after_a_restart_and_a_reported_checkpoint_is_removed(tmp_path: Path) -> None:
     reports: list[tuple[dict[str, Any], Path]] = []
-    callback = ReportCallback(lambda metrics, checkpoint_dir: reports.append((metrics, checkpoint_dir)), {"rows": 3})
+    recorder = Recorder()
+    callback = ReportCallback(lambda metrics, checkpoint_dir: reports.append((metrics, checkpoint_dir)), {"rows": 3}, recorder)
     state = SimpleNamespace(
         global_step=4, max_steps=8, is_world_process_zero=False, log_history=[{"loss": 2.0, "step": 4, "seconds": 100.0}]
     )
@@ -39,6 +56,7 @@ def test_time_goes_on_after_a_restart_and_a_reported_checkpoint_is_removed(tmp_p
     assert metrics == {"step": 5, "epoch": 1.0, "loss": 1.0, "seconds": metrics["seconds"], "rows": 3}
     assert 100.0 <= metrics["seconds"] < 101.0
     assert not checkpoint_dir.exists()
+    assert recorder.progress == []  # one process of the group records
 
 
 def test_the_time_left_leaves_out_the_evaluation_before_the_first_step(
@@ -46,7 +64,8 @@ def test_the_time_left_leaves_out_the_evaluation_before_the_first_step(
 ) -> None:
     now = 0.0
     monkeypatch.setattr(curve.time, "monotonic", lambda: now)
-    callback = ReportCallback(lambda metrics, checkpoint_dir: None, {})
+    recorder = Recorder()
+    callback = ReportCallback(lambda metrics, checkpoint_dir: None, {}, recorder)
     state = SimpleNamespace(global_step=0, max_steps=4, is_world_process_zero=True, log_history=[])
     callback.on_train_begin(None, state, None)
     now = 100.0
@@ -63,3 +82,5 @@ def test_the_time_left_leaves_out_the_evaluation_before_the_first_step(
     ]
     assert [point.get("pair_accuracy") for point in build_curve(state.log_history)] == [None, 0.75]
     assert state.log_history[-1]["seconds"] == 102.0
+    assert recorder.progress == [("steps", 0, 4), ("steps", 1, 4)]
+    assert recorder.points == [{"eval_loss": 0.69314}, {"loss": 0.5, "tokens": 7}]

@@ -2,6 +2,7 @@
 
 import asyncio
 import dataclasses
+import json
 
 import pytest
 from factories import build_question, build_search, build_trajectory
@@ -10,6 +11,8 @@ from otlp_receiver import read_attributes, receive_spans
 from drag_ray.engine.generate import GenerateFn, Generation, Request
 from drag_ray.engine.scripted import ScriptedEngine
 from drag_ray.errors import BudgetError, RolloutError
+from drag_ray.messages import JsonFormatter
+from drag_ray.metrics import name_tags
 from drag_ray.rollout import journal
 from drag_ray.rollout.failures import read_failures
 from drag_ray.rollout.options import WorkerOptions
@@ -46,7 +49,9 @@ def test_every_rollout_is_written_once(options: WorkerOptions) -> None:
     assert choose_pending(plan, journal.read_successes(options.run_dir)) == []
 
 
-def test_failed_rollouts_are_kept_apart_and_pending(options: WorkerOptions) -> None:
+def test_failed_rollouts_are_kept_apart_and_pending(options: WorkerOptions, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.handler.setFormatter(JsonFormatter())
+
     def reply(request: Request) -> str:
         if "question 3" in request.messages[-1]["content"]:
             raise RolloutError("poison")
@@ -55,6 +60,9 @@ def test_failed_rollouts_are_kept_apart_and_pending(options: WorkerOptions) -> N
     plan = build_plan(QUESTIONS, ("default",), 1, run_seed=0)
     [summary] = run_chunks(build_worker(options, ScriptedEngine(reply)), list(cut_chunks(plan, 6)))
     assert (summary["finished"], summary["failed"], summary["errors"]) == (5, 1, ["RolloutError: poison"])
+    told = json.loads(caplog.text)
+    assert told["message"] == "the rollout q3/default/0 failed: RolloutError: poison"
+    assert {name: told[name] for name in ("run", "stage", "question")} == {**name_tags(options.run_dir), "question": "q3"}
     assert set(read_failures(options.run_dir)) == {"q3/default/0"}
     assert [task.question.id for task in choose_pending(plan, journal.read_successes(options.run_dir))] == ["q3"]
 

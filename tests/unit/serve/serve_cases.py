@@ -3,7 +3,7 @@
 import json
 import threading
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
@@ -19,6 +19,7 @@ from drag_ray.agent.record import AgentRecord
 from drag_ray.agent.spans import RunFn, run_untraced
 from drag_ray.engine.generate import Generation, Request
 from drag_ray.engine.scripted import ScriptedEngine
+from drag_ray.metrics import REQUEST_COUNTS
 from drag_ray.search.searcher import Searcher
 from drag_ray.serve.guard import Guard, Rules
 from drag_ray.serve.key import hash_key
@@ -47,7 +48,7 @@ class Served:
     ) -> None:
         self.engine = ScriptedEngine(script)
         self.drawn_with: list[str] = []
-        self.recorded: list[tuple[str, int, int]] = []
+        self.recorded: list[tuple[str, int, dict[str, int]]] = []
         self.adapters = {"tuned": SimpleNamespace(lora_name="tuned", lora_path=str(tuned_dir))}
         self.app = Starlette()
         add_search_routes(self.app)
@@ -76,9 +77,10 @@ class Served:
         server.should_exit = True
         thread.join()
 
-    def add_request(self, tool: str, status: int, duration_s: float, num_pages: int) -> None:
+    def add_request(self, tool: str, status: int, duration_s: float, counts: Mapping[str, int]) -> None:
         assert 0 < duration_s < 60
-        self.recorded.append((tool, status, num_pages))
+        assert set(counts) <= set(REQUEST_COUNTS)
+        self.recorded.append((tool, status, {name.removeprefix("request_"): count for name, count in counts.items()}))
 
     @contextmanager
     def _use_model(self, name: str) -> Generator[None]:

@@ -36,7 +36,7 @@ class Replica:
 
     def __init__(self, *broken: str) -> None:
         self.engine, self.by_name = FakeEngine(*broken), dict[str, Any]()
-        self.adapters = EngineAdapters()
+        self.adapters = EngineAdapters("base")
         self.adapters.start(self.engine, self.by_name)
 
     def numbers(self) -> dict[str, int]:
@@ -81,7 +81,10 @@ async def test_unloading_refuses_new_requests_at_once_and_waits_for_those_under_
         await settle()
         assert not unloading.done()
         assert (replicas[0].numbers(), replicas[1].numbers()) == ({}, {"a": number})  # requests may look their adapter up yet
-        with pytest.raises(RefusalError, match="'a' is no longer here") as error, replicas[1].adapters.use("a"):
+        with (
+            pytest.raises(RefusalError, match=r"'a' does not exist here, expected one of 'base'\.") as error,
+            replicas[1].adapters.use("a"),
+        ):
             pass
         assert error.value.status == 404
         assert (replicas[0].engine.held, replicas[1].engine.held) == (set(), {number})
@@ -199,3 +202,15 @@ async def test_what_cannot_be_done_is_refused() -> None:
     await unloading
     await registry.load("c", "/folder", replaces=False)
     assert set(replica.numbers()) == {"b", "c"}
+
+
+async def test_an_unknown_name_is_refused_with_the_models_that_there_are() -> None:
+    replica = Replica()
+    registry = make_registry([replica])
+    for number in range(25):
+        await registry.load(f"a{number}", "/folder", replaces=False)
+    with replica.adapters.use(""), replica.adapters.use("base"), replica.adapters.use("a24"):
+        pass
+    with pytest.raises(RefusalError, match=r"'a99' does not .* 'base', 'a0', .*, 'a18' and 6 more \(GET /v1/models\)") as error:
+        replica.adapters.use("a99").__enter__()
+    assert error.value.status == 404

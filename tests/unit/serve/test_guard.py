@@ -196,22 +196,40 @@ def test_web_sockets_are_closed() -> None:
             pass
 
 
-def test_an_engine_that_has_died_is_told_with_the_seconds_to_wait(caplog: pytest.LogCaptureFixture) -> None:
-    has_died = True
+async def die_with_an_answer(scope: Scope, receive: Receive, send: Send) -> None:
+    await Request(scope, receive).body()
+    await JSONResponse({"error": "EngineDeadError"}, 500)(scope, receive, send)
 
-    async def die(scope: Scope, receive: Receive, send: Send) -> None:
-        nonlocal has_died
-        await Request(scope, receive).body()
-        has_died = True
-        await JSONResponse({"error": "EngineDeadError"}, 500)(scope, receive, send)
 
-    guard = Guard(die, Rules(None, LIMITS), has_died=lambda: has_died)
+async def die_with_an_exception(scope: Scope, receive: Receive, send: Send) -> None:
+    await Request(scope, receive).body()
+    raise RuntimeError("EngineDeadError")
+
+
+async def die_with_both(scope: Scope, receive: Receive, send: Send) -> None:
+    await die_with_an_answer(scope, receive, send)
+    raise RuntimeError("EngineDeadError")
+
+
+@pytest.mark.parametrize("die", [die_with_an_answer, die_with_an_exception, die_with_both])
+def test_an_engine_that_has_died_is_told_with_the_seconds_to_wait(die: Any, caplog: pytest.LogCaptureFixture) -> None:
+    num_answered = 0
+
+    def has_died() -> bool:
+        return num_answered > 0
+
+    async def answer(scope: Scope, receive: Receive, send: Send) -> None:
+        nonlocal num_answered
+        num_answered += 1
+        await die(scope, receive, send)
+
+    guard = Guard(answer, Rules(None, LIMITS), has_died=has_died)
     client = TestClient(guard, base_url="http://localhost", client=("::1", 1))
     for _ in range(2):  # a request that it answered when it died, and one that comes later
         refused = client.post(CHAT, content="{}")
         assert (refused.status_code, refused.headers["retry-after"]) == (503, "30")
         assert refused.json()["error"]["message"].startswith("the engine has died; another one is starting.")
-        has_died = False
+    assert num_answered == 1
     assert [record.getMessage()[:19] for record in caplog.records] == ["the engine has died"]
 
 
@@ -221,3 +239,14 @@ def test_a_failure_of_an_engine_that_lives_is_left_as_it_is() -> None:
 
     client = TestClient(Guard(fail, Rules(None, LIMITS)), base_url="http://localhost", client=("::1", 1))
     assert (client.post(CHAT, content="{}").status_code, client.post(CHAT, content="{}").json()) == (500, {"error": "mine"})
+
+
+def test_an_exception_of_an_application_whose_engine_lives_is_raised() -> None:
+    client = TestClient(Guard(die_with_an_exception, Rules(None, LIMITS)), base_url="http://localhost", client=("::1", 1))
+    with pytest.raises(RuntimeError, match="EngineDeadError"):
+        client.post(CHAT, content="{}")
+
+
+@pytest.mark.parametrize("model", [None, 5, ["a"]])
+def test_a_model_that_is_no_name_is_for_the_application_to_refuse(model: Any) -> None:
+    assert make_client().post(CHAT, json={"model": model}).status_code == 200

@@ -1,5 +1,6 @@
 """The tools at /mcp and those of `drag-ray mcp`, asked by the SDK's own client, with a real index and a scripted engine."""
 
+import json
 import os
 import sys
 from collections.abc import AsyncGenerator, Callable
@@ -16,7 +17,12 @@ from serve_cases import Serve
 from drag_ray.cli import main
 from drag_ray.engine.generate import Request
 from drag_ray.errors import RolloutError
+from drag_ray.search.searcher import Searcher
 from drag_ray.serve.key import KEY_VARIABLE
+from drag_ray.tools.calls import CallLimits
+from drag_ray.tools.config import McpServerConfig
+from drag_ray.tools.registry import load_toolset
+from drag_ray.tools.workspace import Workspace
 
 KEY = "a-key-for-this-test-alone"
 QUESTION = "How fast may the rotor turn?"
@@ -136,6 +142,28 @@ async def test_the_tools_need_the_key_and_keep_the_limits_of_the_endpoint(serve:
             assert (await client.post(f"{url}/mcp", content=b"no JSON", headers=given_key)).json()["error"]["code"] == 400
             for method, path in (("GET", "/mcp"), ("DELETE", "/mcp"), ("POST", "/mcp/"), ("POST", "/mcp/x")):
                 assert (await client.request(method, url + path, headers=given_key)).status_code == 404
+
+
+async def test_an_agent_takes_the_tools_of_an_endpoint_from_its_options(
+    serve: Serve, searcher: Searcher, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DOCUMENTS_KEY", KEY)
+    with serve(reply).listen(KEY) as url:
+        server = McpServerConfig(name="documents", address=f"{url}/mcp", key_variable="DOCUMENTS_KEY")
+        toolset = load_toolset(("search", "documents"), (), (server,))
+        outcomes = [
+            await toolset.callers[f"documents_{tool}"].call(json.dumps(arguments), Workspace(searcher), CallLimits(60, 5000))
+            for tool, arguments in (
+                ("search", {"question": QUESTION, "model": "base"}),
+                ("read_page", {"file": "b.pdf", "page_number": 2}),
+                ("read_page", {"file": "b.pdf", "page_number": 9}),
+            )
+        ]
+    found, read, missing = outcomes
+    assert (found.error, read.error) == ("", "")
+    assert "b.pdf" in found.text
+    assert "340 rpm" in read.text
+    assert "not in the index" in missing.error
 
 
 def test_a_bridge_to_nowhere_says_so(capsys: pytest.CaptureFixture[str]) -> None:

@@ -197,14 +197,19 @@ async def test_who_hangs_up_ends_the_work_of_the_agent(serve: Serve) -> None:
     num_requests = len(served.engine.requests)
     await asyncio.sleep(0.05)
     assert len(served.engine.requests) == num_requests < OWN.agent.max_iterations
-    assert served.recorded == [("ask", 499, 1)]
+    [(tool, status, counts)] = served.recorded
+    assert (tool, status, counts["pages"], counts["queries"]) == ("ask", 499, 1, 1)
 
 
-async def test_every_request_is_recorded_with_its_status_and_its_pages(serve: Serve) -> None:
+async def test_every_request_is_recorded_with_its_status_its_pages_queries_and_tokens(serve: Serve) -> None:
     def reply(request: Request) -> str:
         if "fail" in request.messages[-1]["content"]:
             raise RolloutError("gone")
-        return "<search>rotor</search>"
+        return "<search>rotor</search>" if len(request.messages) < 4 else "hm"
+
+    def count_tokens(*requests: Request) -> int:
+        """The scripted engine's tokens are bytes."""
+        return sum(len(message["content"].encode()) for request in requests for message in request.messages)
 
     served = serve(reply)
     served.post("/v1/search", question=QUESTION)
@@ -215,14 +220,20 @@ async def test_every_request_is_recorded_with_its_status_and_its_pages(serve: Se
     await served.service.read_page("b.pdf", 2)
     with pytest.raises(RefusalError):
         await served.service.read_page("b.pdf", 1)
-    assert served.recorded == [
-        ("search", 200, 2),
-        ("search", 500, 0),
-        ("ask", 200, 3),
-        ("ask", 404, 0),
-        ("read_page", 200, 0),
-        ("read_page", 404, 0),
+    searched, _, *asked = served.engine.requests
+    assert [(tool, status) for tool, status, _ in served.recorded] == [
+        *(("search", 200), ("search", 500), ("ask", 200), ("ask", 404), ("read_page", 200), ("read_page", 404))
     ]
+    length = len("<search>rotor</search>")
+    assert served.recorded[0][2] == {
+        **{"pages": 2, "queries": 1},
+        **{"prompt_tokens": count_tokens(searched), "completion_tokens": length},
+    }
+    assert served.recorded[2][2] == {
+        **{"pages": 1, "queries": 1},
+        **{"prompt_tokens": count_tokens(*asked), "completion_tokens": length + 2 * len("hm")},
+    }
+    assert [counts for _, _, counts in served.recorded[1::2]] == [{}, {}, {}]
 
 
 def test_without_an_index_the_routes_say_what_to_do(serve: Serve) -> None:
