@@ -3,8 +3,8 @@
     python benchmarks/figures.py            # writes them
     python benchmarks/figures.py --check    # says which files are not as this would write them
 
-A figure is a function of `figure_quality`, `figure_speed` or `figure_load` that reads what was measured and returns Markdown;
-FIGURES names it.
+A figure is a function of `figure_quality`, `figure_speed`, `figure_load` or `figure_scaling` that reads what was measured and
+returns Markdown; FIGURES names it.
 """
 
 import argparse
@@ -14,6 +14,7 @@ from pathlib import Path
 
 import figure_load
 import figure_quality
+import figure_scaling
 import figure_speed
 
 ROOT = Path(__file__).parents[1]
@@ -39,6 +40,9 @@ FIGURES: dict[str, Callable[[], str]] = {
     "finetune": figure_speed.write_finetune,
     "serving": figure_speed.write_serving,
     "collect-load": figure_load.write_collect_load,
+    "scaling-time": figure_scaling.write_scaling_time,
+    "scaling-limits": figure_scaling.write_scaling_limits,
+    "scaling-bend": figure_scaling.write_scaling_bend,
 }
 """Every figure by its name."""
 
