@@ -21,6 +21,7 @@ from drag_ray.engine.config import EngineConfig
 from drag_ray.engine.generate import ImageSource, Request
 from drag_ray.engine.scripted import ScriptedEngine
 from drag_ray.errors import RolloutError
+from drag_ray.metrics import open_stage_recorder
 from drag_ray.rollout.config import RolloutConfig
 from drag_ray.rollout.counts import COUNTS, WORKER_COUNTS
 from drag_ray.rollout.options import WorkerOptions
@@ -73,6 +74,10 @@ def counts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict]:
             flush_s=0,
             build_engine=build_engine,
         )
+        recorder = open_stage_recorder(folder.path)
+        recorder.set_running(True)
+        recorder.set_progress("parts", 3, 4)
+        recorder.set_point({"loss": 0.5, "epoch": 1.0})
         plan = build_plan(questions, ("default",), 2, run_seed=0)
         settings = RolloutConfig(chunk_rollouts=4, max_failure_rate=0.5, num_engines=2)
         yield run_plan(plan, options, settings, "collecting")
@@ -94,10 +99,12 @@ def read_metrics() -> dict[str, float]:
 def metrics(counts: dict) -> dict[str, float]:
     """What is exported when the last report of the actors has arrived; they report every few seconds."""
     deadline = time.monotonic() + 60
-    while read_metrics().get("ray_drag_ray_rollout_seconds_count", 0) < 2 * NUM_QUESTIONS:
-        assert time.monotonic() < deadline, f"not exported within a minute: {read_metrics()}"
+    told = read_metrics()
+    while "ray_drag_ray_train_loss" not in told or told.get("ray_drag_ray_rollout_seconds_count", 0) < 2 * NUM_QUESTIONS:
+        assert time.monotonic() < deadline, f"not exported within a minute: {told}"
         time.sleep(1)
-    return read_metrics()
+        told = read_metrics()
+    return told
 
 
 def test_counters_say_what_is_on_disk(counts: dict, metrics: dict[str, float]) -> None:
@@ -111,6 +118,11 @@ def test_counters_say_what_is_on_disk(counts: dict, metrics: dict[str, float]) -
 def test_no_rollout_is_running_or_waiting_at_the_end(metrics: dict[str, float]) -> None:
     assert metrics["ray_drag_ray_rollouts_running"] == 0
     assert metrics["ray_drag_ray_rollouts_waiting"] == 0
+
+
+def test_how_far_a_stage_is_is_exported_by_its_driver(metrics: dict[str, float]) -> None:
+    told = {name: metrics.get(f"ray_drag_ray_{name}") for name in ("stage_running", "stage_done", "stage_planned", "train_loss")}
+    assert told == {"stage_running": 1, "stage_done": 3, "stage_planned": 4, "train_loss": 0.5}
 
 
 def test_the_dashboard_finds_its_series(counts: dict, metrics: dict[str, float]) -> None:
