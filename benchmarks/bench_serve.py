@@ -2,6 +2,11 @@
 
 python benchmarks/bench_serve.py --model MODEL [--concurrency 200] [--requests 2000] [--kill]
 
+Both halves to the end in three minutes on two cores, before a GPU is taken for them:
+
+python benchmarks/bench_serve.py --kill --step-ms 15 --concurrency 8 --requests 32 --clients 2 --input-tokens 64 \\
+    --output-tokens 16 --max-model-len 512 --max-num-seqs 16 --gpu-memory-utilization 0.08 --name rehearsal
+
 Both servers run on this machine, one after the other, and answer the same requests of vLLM's own client (`vllm bench serve`,
 `openai-chat` with random prompts, streamed), in several processes, which warms each of them up first. What counts is the time in
 which all processes of the client were at work. Each part's CPU time stands beside: a process whose peak is near one core is what
