@@ -49,8 +49,7 @@ def list_sources(module: str) -> list[Path]:
             found.add(name)
             path = _find_file(name)
             left += [*_list_imports(path), *(f"{name}.{variant}" for variant in _list_variants(path))]
-    modules = [_find_file(name) for name in found]
-    return sorted({*modules, *(template for path in modules for template in _list_templates(path))})
+    return sorted({path for name in found for path in (_find_file(name), *_list_templates(_find_file(name)))})
 
 
 def _is_left_out(name: str) -> bool:
@@ -69,8 +68,10 @@ def _list_nodes(path: Path) -> list[ast.AST]:
     return [node for node in ast.walk(module) if isinstance(node, ast.Import | ast.ImportFrom | ast.Constant)]
 
 
-def _list_imports(path: Path) -> Iterator[str]:
+@cache
+def _list_imports(path: Path) -> frozenset[str]:
     """The modules of this package that a file imports; with each the packages that it lies in, which Python runs first."""
+    found: set[str] = set()
     for node in _list_nodes(path):
         if isinstance(node, ast.Import):
             names = [alias.name for alias in node.names]
@@ -81,20 +82,25 @@ def _list_imports(path: Path) -> Iterator[str]:
         for name in names:
             if name.partition(".")[0] == _PACKAGE and _find_file(name).is_file():
                 parts = name.split(".")
-                yield from (".".join(parts[:stop]) for stop in range(2, len(parts) + 1))
+                found.update(".".join(parts[:stop]) for stop in range(2, len(parts) + 1))
+    return frozenset(found)
 
 
-def _list_variants(path: Path) -> Iterator[str]:
+@cache
+def _list_variants(path: Path) -> frozenset[str]:
     """The modules that a package of variants names in its `__init__` (see `variants`)."""
-    for node in _list_nodes(path) if path.name == "__init__.py" else ():
-        if isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value.isidentifier():
-            yield from [node.value] if path.with_name(f"{node.value}.py").is_file() else []
+    named = _list_texts(path) if path.name == "__init__.py" else ()
+    return frozenset(name for name in named if name.isidentifier() and path.with_name(f"{name}.py").is_file())
 
 
-def _list_templates(path: Path) -> Iterator[Path]:
+@cache
+def _list_templates(path: Path) -> frozenset[Path]:
     """The files beside a module that it names."""
+    named = [path.parent / text for text in _list_texts(path) if text.endswith((".j2", ".json"))]
+    return frozenset(template for template in named if template.is_file())
+
+
+def _list_texts(path: Path) -> Iterator[str]:
     for node in _list_nodes(path):
-        if isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value.endswith((".j2", ".json")):
-            template = path.parent / node.value
-            if template.is_file():
-                yield template
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            yield node.value
