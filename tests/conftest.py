@@ -1,4 +1,4 @@
-"""Shared test set-up; its presence puts this folder on the import path, so that tests can `import factories`."""
+"""Shared test set-up."""
 
 import logging
 

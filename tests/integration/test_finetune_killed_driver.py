@@ -10,7 +10,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from test_finetune_stage import make_config, make_nano_model, write_rows
+from nano_training import make_config, make_nano_model, write_rows
 
 from drag_ray.artifacts import Identity
 from drag_ray.cluster import ClusterConfig, connect

@@ -14,15 +14,14 @@ import pytest
 import torch
 from datasets import Dataset
 from huggingface_hub import ModelCard
+from nano_training import CHECKPOINT_STEPS, make_config, make_nano_model, say, write_rows, write_split
 from peft import PeftModel
-from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaConfig, LlamaForCausalLM
+from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from drag_ray.agent.record import read_record
 from drag_ray.artifacts import Identity, compute_file_fingerprint
 from drag_ray.cluster import ClusterConfig, connect
 from drag_ray.engine.adapter import check_adapter_fits, check_adapter_writes, read_base_model
-from drag_ray.engine.config import EngineConfig
-from drag_ray.engine.embedded import embedded_model_dir
 from drag_ray.engine.pretrained import load_reward_model
 from drag_ray.engine.reward_model import RewardModel
 from drag_ray.errors import DataError, NotFiniteError, TrainError
@@ -33,14 +32,12 @@ from drag_ray.finetune.methods.grpo import GRPO
 from drag_ray.finetune.methods.kto import KTO
 from drag_ray.finetune.trainer import train
 from drag_ray.pipeline import run_code
-from drag_ray.run_config import RunConfig
 from drag_ray.stage_folder import StageFolder
 from drag_ray.stages import STAGES
 
 NUM_TRAIN_ROWS = 160
 NUM_STEPS = 80
 BROKEN_ROW = 5  # the last of eight to be drawn, and in the last of two workers' four steps
-CHECKPOINT_STEPS = 20  # the first checkpoint is noted seconds before the end, also on a fast machine
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -52,42 +49,6 @@ def local_ray():
 @pytest.fixture(scope="module")
 def nano_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return make_nano_model(tmp_path_factory.mktemp("nano"), hidden_size=32)
-
-
-def make_nano_model(folder: Path, hidden_size: int) -> Path:
-    torch.manual_seed(0)
-    config = LlamaConfig(
-        hidden_size=hidden_size,
-        intermediate_size=2 * hidden_size,
-        num_hidden_layers=2,
-        num_attention_heads=2,
-        num_key_value_heads=2,
-        vocab_size=49152,
-        tie_word_embeddings=True,
-        initializer_range=0.2,  # with the usual 0.02 so small a model can only write all words about equally often
-    )
-    LlamaForCausalLM(config).save_pretrained(folder)
-    AutoTokenizer.from_pretrained(embedded_model_dir()).save_pretrained(folder)
-    return folder
-
-
-def write_split(run_dir: Path, kind: str, rows: list[dict[str, Any]], num_train_rows: int) -> None:
-    folder = run_dir / "format" / kind
-    folder.mkdir(parents=True)
-    for name, part in (("train", rows[:num_train_rows]), ("validation", rows[num_train_rows:])):
-        (folder / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in part))
-
-
-def say(role: str, content: str) -> list[dict[str, str]]:
-    return [{"role": role, "content": content}]
-
-
-def write_rows(run_dir: Path, num_rows: int) -> None:
-    rows = [
-        {"prompt": say("user", f"Where is thing {number}?"), "completion": say("assistant", "<search>thing</search>")}
-        for number in range(num_rows + 4)
-    ]
-    write_split(run_dir, "sft_query", rows, num_rows)
 
 
 def write_pairs(run_dir: Path, num_rows: int) -> list[dict[str, Any]]:
@@ -102,19 +63,6 @@ def write_pairs(run_dir: Path, num_rows: int) -> list[dict[str, Any]]:
     ]
     write_split(run_dir, "dpo", pairs, num_rows)
     return pairs[num_rows:]
-
-
-def make_config(run_dir: Path, model: Path, **options: Any) -> RunConfig:
-    defaults = {
-        "epochs": 1,
-        "batch_size": 2,
-        "checkpoint_steps": CHECKPOINT_STEPS,
-        "dtype": "float32",
-        "learning_rate": 0.02,
-        "device": "cpu",
-    }
-    settings = FinetuneConfig.model_validate(defaults | options)
-    return RunConfig(run_dir=run_dir, finetune=settings, engine=EngineConfig(model=str(model)))
 
 
 def open_folder(run_dir: Path) -> StageFolder:

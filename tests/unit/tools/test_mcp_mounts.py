@@ -5,7 +5,6 @@ import socket
 import sys
 import threading
 from collections.abc import Iterator
-from pathlib import Path
 
 import mcp_tool_server
 import pytest
@@ -19,7 +18,7 @@ from drag_ray.tools.config import McpServerConfig
 from drag_ray.tools.registry import Toolset, load_toolset
 from drag_ray.tools.workspace import Workspace
 
-COMMAND = (sys.executable, str(Path(__file__).with_name("mcp_tool_server.py")))
+COMMAND = (sys.executable, mcp_tool_server.__file__)
 LOCAL = McpServerConfig(name="local", command=COMMAND, environment=("SHARED_NAME",))
 LIMITS = CallLimits(timeout_s=30, max_chars=1000)
 KEY = "a-key-for-this-test-alone"

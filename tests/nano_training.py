@@ -1,0 +1,64 @@
+"""Trainings of a model of two layers with random weights, of which one can be seen to have learned."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import AutoTokenizer, LlamaConfig, LlamaForCausalLM
+
+from drag_ray.engine.config import EngineConfig
+from drag_ray.engine.embedded import embedded_model_dir
+from drag_ray.finetune.config import FinetuneConfig
+from drag_ray.run_config import RunConfig
+
+CHECKPOINT_STEPS = 20  # the first checkpoint is noted seconds before the end, also on a fast machine
+
+
+def make_nano_model(folder: Path, hidden_size: int) -> Path:
+    torch.manual_seed(0)
+    config = LlamaConfig(
+        hidden_size=hidden_size,
+        intermediate_size=2 * hidden_size,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        num_key_value_heads=2,
+        vocab_size=49152,
+        tie_word_embeddings=True,
+        initializer_range=0.2,  # with the usual 0.02 so small a model can only write all words about equally often
+    )
+    LlamaForCausalLM(config).save_pretrained(folder)
+    AutoTokenizer.from_pretrained(embedded_model_dir()).save_pretrained(folder)
+    return folder
+
+
+def write_split(run_dir: Path, kind: str, rows: list[dict[str, Any]], num_train_rows: int) -> None:
+    folder = run_dir / "format" / kind
+    folder.mkdir(parents=True)
+    for name, part in (("train", rows[:num_train_rows]), ("validation", rows[num_train_rows:])):
+        (folder / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in part))
+
+
+def say(role: str, content: str) -> list[dict[str, str]]:
+    return [{"role": role, "content": content}]
+
+
+def write_rows(run_dir: Path, num_rows: int) -> None:
+    rows = [
+        {"prompt": say("user", f"Where is thing {number}?"), "completion": say("assistant", "<search>thing</search>")}
+        for number in range(num_rows + 4)
+    ]
+    write_split(run_dir, "sft_query", rows, num_rows)
+
+
+def make_config(run_dir: Path, model: Path, **options: Any) -> RunConfig:
+    defaults = {
+        "epochs": 1,
+        "batch_size": 2,
+        "checkpoint_steps": CHECKPOINT_STEPS,
+        "dtype": "float32",
+        "learning_rate": 0.02,
+        "device": "cpu",
+    }
+    settings = FinetuneConfig.model_validate(defaults | options)
+    return RunConfig(run_dir=run_dir, finetune=settings, engine=EngineConfig(model=str(model)))
