@@ -189,6 +189,7 @@ def build_rows(trajectories: list[Trajectory], config: FormatConfig) -> dict[For
                 "temperature": PRESETS[trajectory["preset"]].temperature,
                 "completion_token_ids": turn["completion_token_ids"],
                 "completion_logprobs": turn["completion_logprobs"],
+                "prompt_digest": turn["prompt_digest"],
             }
             for trajectory in trajectories
             for turn in trajectory["turns"]

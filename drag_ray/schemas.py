@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 from drag_ray.errors import DataError
 from drag_ray.types import ActionKind, Evidence, Hit, Page, Question, StopReason, Trajectory, Turn
 
-SCHEMA_VERSION = "7"
+SCHEMA_VERSION = "8"
 
 _EVIDENCE = pa.struct([("file", pa.string()), ("page_number", pa.int32())])
 _HIT = pa.struct([("file", pa.string()), ("page_number", pa.int32()), ("rank", pa.int32()), ("score", pa.float32())])
@@ -49,6 +49,7 @@ _TURN = pa.struct(
         ("tool_error", pa.string()),
         ("tool_s", pa.float32()),
         ("hidden_images", pa.list_(pa.int32())),
+        ("prompt_digest", pa.string()),
     ]
 )
 

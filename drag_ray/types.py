@@ -129,6 +129,8 @@ class Turn:
     `rank_score` is the reward, 0 outside the top_k.  Times are in seconds.
     `completion_logprobs` are the natural logarithms of the probabilities that the policy gave to its tokens, at
     temperature 1; there is one for each of `completion_token_ids`, or none at all if the engine was not asked for them.
+    `prompt_digest` is a hash of all that the prompt was to the engine, the tokens and contents of images among it (see
+    `compute_prompt_digest`); empty where that is not known.
     `num_prompt_tokens` and `num_completion_tokens` are what the engine read and wrote; of an endpoint, which gives no token ids,
     there is nothing else.
     Where the reply was chosen of several, `num_drawn_tokens` are those of all of them, otherwise 0; `search_s` is then what it
@@ -166,6 +168,7 @@ class Turn:
     tool_error: str = ""
     tool_s: float = 0.0
     hidden_images: tuple[int, ...] = ()
+    prompt_digest: str = ""
 
 
 @dataclass(frozen=True, slots=True)

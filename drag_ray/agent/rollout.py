@@ -188,7 +188,8 @@ class Rollouts:
         action = read_action(generation, self._protocol, self._tools.functions, may_be_empty=self._config.expands)
         if hint_page or task.prompt_set:
             # Token ids and log-probabilities that belong to another prompt must not be taken for the recorded one's.
-            generation = replace(generation, prompt_token_ids=(), completion_logprobs=(), reported_usage=generation.usage)
+            others = {"prompt_token_ids": (), "completion_logprobs": (), "prompt_digest": ""}
+            generation = replace(generation, **others, reported_usage=generation.usage)
         if hint_page and is_quotation(action.query, hint_page):
             action = Action(ActionKind.INVALID, action.reasoning, problem=QUOTE_PROBLEM)
         found, called = SearchResult(), CallOutcome("")

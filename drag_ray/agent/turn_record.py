@@ -49,6 +49,7 @@ def record_turn(
         tool_error=called.error,
         tool_s=called.seconds,
         hidden_images=hidden_images,
+        prompt_digest=generation.prompt_digest,
     )
 
 

@@ -10,6 +10,7 @@ from typing import Any
 from drag_ray.engine.config import EngineConfig
 from drag_ray.engine.generate import Generation, Request, list_images
 from drag_ray.engine.image_inputs import ImageInputs, ServedImageInputs
+from drag_ray.engine.prompt_digest import compute_prompt_digest
 from drag_ray.engine.reasoning import THINK
 from drag_ray.errors import ConfigError, EngineDiedError, PromptTooLongError, RolloutError
 
@@ -65,7 +66,8 @@ class VllmClient:
         with translate_errors():
             async for output in self._engine.generate(prompt, params, request_id, lora_request=adapter):  # type: ignore[arg-type]
                 if output.finished:
-                    return _to_generation(output.outputs[0], prompt_token_ids, opens_reasoning)
+                    digest = compute_prompt_digest(output.prompt_token_ids or (), list_images(request.messages))
+                    return _to_generation(output.outputs[0], prompt_token_ids, opens_reasoning, digest)
         raise RolloutError(f"vLLM ended request {request_id} without a reply")
 
     def _build_sampling_params(self, request: Request) -> Any:
@@ -134,7 +136,7 @@ def translate_errors() -> Generator[None]:
         raise EngineDiedError(f"vLLM's engine process is gone: {error}") from error
 
 
-def _to_generation(reply: Any, prompt_token_ids: list[int], in_reasoning: bool) -> Generation:
+def _to_generation(reply: Any, prompt_token_ids: list[int], in_reasoning: bool, prompt_digest: str) -> Generation:
     """vLLM's completion output as a reply."""
     if reply.logprobs and reply.logprobs.token_ids != list(reply.token_ids):
         raise RolloutError("vLLM's log-probabilities are not those of the tokens that it drew")
@@ -145,4 +147,5 @@ def _to_generation(reply: Any, prompt_token_ids: list[int], in_reasoning: bool) 
         finish_reason=reply.finish_reason or "",
         completion_logprobs=tuple(reply.logprobs.logprobs) if reply.logprobs else (),
         in_reasoning=in_reasoning,
+        prompt_digest=prompt_digest,
     )

@@ -7,6 +7,7 @@ import torch
 from trl.trainer.sft_trainer import DataCollatorForLanguageModeling
 
 from drag_ray.engine.tokens import IGNORED_LABEL
+from drag_ray.errors import TrainError
 from drag_ray.finetune.images import TrainingImages
 from drag_ray.finetune.tokenized_rows import PAIR_SIDES
 
@@ -26,10 +27,20 @@ class RowCollator:
         self._number = number
 
     def __call__(self, rows: Sequence[dict[str, Any]]) -> dict[str, torch.Tensor]:
-        """`input_ids`, `labels` and `attention_mask` of shape (rows, tokens), the number, and what images become."""
+        """`input_ids`, `labels` and `attention_mask` of shape (rows, tokens), the number, and what images become.
+
+        Raises:
+            DataError: an image is missing or damaged, or fills other places than the tokens of its row leave to it.
+            TrainError: a token would be learned in the place of another, or of an image.
+        """
         batch = dict(self._pad([{name: row[name] for name in ("input_ids", "labels")} for row in rows]))
+        is_learned = batch["labels"] != IGNORED_LABEL
+        learnable = batch["input_ids"]
         if self._images:
-            batch |= self._images.build_inputs(batch["input_ids"], [key for row in rows for key in row["image_keys"]])
+            learnable = learnable.masked_fill(learnable == self._images.mark_id, IGNORED_LABEL)
+            batch |= self._images.build_inputs(batch["input_ids"], [row["image_keys"] for row in rows])
+        if not torch.equal(batch["labels"][is_learned], learnable[is_learned]):
+            raise TrainError("a batch would learn a token that is not the reply's at its place, or an image. Report this.")
         if self._number:
             batch[self._number] = torch.tensor([row[self._number] for row in rows], dtype=torch.float32)
         return batch

@@ -13,7 +13,7 @@ from PIL.Image import Image
 
 from drag_ray.corpus.image_store import ImageStore, ImageStores
 from drag_ray.engine.pretrained import load_processor
-from drag_ray.errors import TrainError
+from drag_ray.errors import DataError, TrainError
 
 
 class TrainingImages:
@@ -51,23 +51,41 @@ class TrainingImages:
             self._tokens[key] = self._tokens_of_size[picture.size]
         return self._tokens[key]
 
-    def build_inputs(self, input_ids: torch.Tensor, keys: Sequence[str]) -> dict[str, torch.Tensor]:
+    def build_inputs(self, input_ids: torch.Tensor, keys: Sequence[Sequence[str]]) -> dict[str, torch.Tensor]:
         """What the model's forward takes besides the tokens of a batch: the images, and `mark_images`.
 
         Args:
             input_ids: (rows, tokens), images expanded.
-            keys: the images of all rows in their order.
+            keys: the images of each row in their order.
+
+        Raises:
+            DataError: an image is missing or damaged, or a row has not as many places as its images fill.
         """
-        if not keys:
-            return {}
-        pictures = [self._open(key) for key in keys]
-        return dict(self._processor.image_processor(images=pictures, return_tensors="pt")) | self.mark_images(input_ids)
+        pictures = [self._open(key) for of_row in keys for key in of_row]
+        features = dict(self._processor.image_processor(images=pictures, return_tensors="pt")) if pictures else {}
+        self._check_places(input_ids, keys, features)
+        return features | self.mark_images(input_ids) if pictures else {}
 
     def mark_images(self, input_ids: torch.Tensor) -> dict[str, torch.Tensor]:
         """`mm_token_type_ids`, of the shape of `input_ids`: which tokens are an image's; nothing for models that do not ask."""
         if "mm_token_type_ids" not in self._processor.model_input_names:
             return {}
         return {"mm_token_type_ids": torch.tensor(self._processor.create_mm_token_type_ids(input_ids.tolist()))}
+
+    def _check_places(self, input_ids: torch.Tensor, keys: Sequence[Sequence[str]], features: dict[str, torch.Tensor]) -> None:
+        """A model is given all images of a batch at once, and would take those of one row for another's."""
+        if "image_grid_thw" in features:  # of families that say how many pieces each picture became
+            sizes = features["image_grid_thw"].prod(dim=-1) // self._processor.image_processor.merge_size**2
+        else:
+            sizes = torch.tensor([self.find_tokens(key).count(self.mark_id) for of_row in keys for key in of_row])
+        filled = [int(of_row.sum()) for of_row in sizes.split([len(of_row) for of_row in keys])]
+        places = (input_ids == self.mark_id).sum(dim=1).tolist()
+        for of_row, num_filled, num_places in zip(keys, filled, places, strict=True):
+            if num_filled != num_places:
+                raise DataError(
+                    f"a row leaves {num_places} places to its images, which fill {num_filled} ({', '.join(of_row)[:200]}): they are "
+                    "not those that it was tokenized with. Run: python jobs/format.py"
+                )
 
     def _open(self, key: str) -> Image:
         if self._store is None:

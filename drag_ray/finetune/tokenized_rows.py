@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TypedDict
 
 from drag_ray.engine.conversation import Conversation, Row
 from drag_ray.engine.masks import Mask
+from drag_ray.engine.prompt_digest import compute_prompt_digest
 from drag_ray.engine.tokens import IGNORED_LABEL, LabelledTokens, tokenize_conversation, tokenize_step
 from drag_ray.errors import DataError, TrainError
 from drag_ray.tools.answer import ANSWER
@@ -90,12 +91,24 @@ class RowTokenizer:
         tokens = tokenize_conversation(conversation, self.tokenizer, mask, ANSWER.name)
         return self._add_images(tokens, conversation)
 
-    def tokenize_drawn(self, conversation: Conversation, drawn: list[int]) -> TokenizedConversation:
+    def tokenize_drawn(self, conversation: Conversation, drawn: list[int], prompt_digest: str = "") -> TokenizedConversation:
         """A conversation whose reply has the tokens `drawn`, in which it was written.
 
-        Raises what `tokenize` does, and DataError where these are not the reply's.
+        Args:
+            prompt_digest: of the prompt that the engine drew them from; empty where that is not known.
+
+        Raises what `tokenize` does, and DataError where these are not the reply's, or the prompt is another one.
         """
-        return self._add_images(tokenize_step(conversation, drawn, self.tokenizer), conversation)
+        step = self._add_images(tokenize_step(conversation, drawn, self.tokenizer), conversation)
+        prompt = step["input_ids"][: -len(drawn)]
+        if prompt_digest and compute_prompt_digest(prompt, step["image_keys"]) != prompt_digest:
+            raise DataError(
+                f"the prompt of a step becomes {len(prompt)} tokens with {len(step['image_keys'])} images, and these are not what "
+                "the engine drew its reply from: tokenizer, chat template or image processor are not those of the collection "
+                "(a template that tells the date has another prompt every day). Set engine.model to the model that collected, as "
+                "it was then, or collect again."
+            )
+        return step
 
     def tokenize_rows(self, rows: Iterable[Row], tokenize: Callable[[Row], Mapping[str, Any] | LeftOut]) -> TokenizedRows:
         """What `tokenize` makes of each row. One of more than `max_length` tokens is set aside and counted, never cut.

@@ -20,7 +20,7 @@ _TRAJECTORY_COLUMNS = (
 )
 _TURN_COLUMNS = (
     *("step", "action", "query", "reasoning", "num_prompt_messages", "num_hits", "evidence_rank", "finish_reason"),
-    *("completion_token_ids", "completion_logprobs", "tool", "tool_s"),
+    *("completion_token_ids", "completion_logprobs", "prompt_digest", "tool", "tool_s"),
 )
 
 
@@ -29,7 +29,7 @@ def explode_turns(trajectories: pl.DataFrame, config: ProcessConfig) -> pl.DataF
 
     Columns: those of the trajectory (`_TRAJECTORY_COLUMNS`), step (1-based turn), action, query, query_key (the query without
     differences of spacing), reasoning, reply (what the model wrote, word for word), completion_token_ids and completion_logprobs
-    (the same in the tokens that it drew; none for trajectories from elsewhere), tool (that was called) and tool_s,
+    (the same in the tokens that it drew; none for trajectories from elsewhere), prompt_digest (of what it was drawn from), tool (that was called) and tool_s,
     num_prompt_messages, state (a fingerprint of those messages), num_hits, evidence_rank, rank_score, is_scored (what its task is
     measured by: a search, or the answer), found (evidence within top_k, or the right answer), has_error (the search or the tool
     itself failed), is_truncated (the reply was cut at its token limit), is_late (a search or a call where the answer was asked

@@ -3,7 +3,8 @@
 {"prompt": [{"role": "system", ...}, {"role": "user", "content": "Question: ..."}],
  "completion": [{"role": "assistant", "content": "<search>rotor</search>"}],
  "question_id": "q1", "trajectory_id": "q1-0", "step": 1, "num_steps": 1, "reward": 0.37, "trajectory_reward": 0.37,
- "advantage": 0.25, "temperature": 1.0, "completion_token_ids": [44, 10552, 46, ...], "completion_logprobs": [-0.1, ...]}
+ "advantage": 0.25, "temperature": 1.0, "completion_token_ids": [44, 10552, 46, ...], "completion_logprobs": [-0.1, ...],
+ "prompt_digest": "9f86d081884c7d65..."}
 
 Every reply counts, dropped and unreadable ones too, word for word and in the tokens that were drawn: a policy learns from what it
 did.  Replies to another opening (collect.prompt_sets) and those of baselines are not its own, and left out.  The rewards are
@@ -49,6 +50,8 @@ class StepRow(Row):
     completion_token_ids: list[int]
     completion_logprobs: list[float]
     """of the tokens at temperature 1, as the engine had them; empty if it was not asked for them"""
+    prompt_digest: str
+    """of the prompt as the engine had it, with its images (`engine.prompt_digest`); empty where that is not known"""
 
 
 def build_rows(part: ScoredPart, config: FormatConfig) -> pl.DataFrame:
@@ -71,6 +74,7 @@ def build_rows(part: ScoredPart, config: FormatConfig) -> pl.DataFrame:
         pl.col("num_turns").cast(pl.Int32).alias("num_steps"),
         *("reward", "trajectory_reward", "advantage", "temperature", "completion_token_ids"),
         pl.col("completion_logprobs").cast(pl.List(pl.Float64)),
+        "prompt_digest",
     )
 
 

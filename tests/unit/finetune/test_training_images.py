@@ -190,3 +190,24 @@ def test_contents_without_an_image_are_plain_text_again() -> None:
     assert [message["content"] for message in conversation.messages[:2]] == ["Question: which rotor?", "<search>wing</search>"]
     assert conversation.messages[2]["content"][2] == {"type": "image", "image": "ab/1.jpg"}
     assert conversation.messages[3]["content"] == SEARCH
+
+
+def test_a_batch_whose_images_fill_other_places_than_they_were_given_is_refused(
+    processor: Any, keys: list[str], images: TrainingImages
+) -> None:
+    first, second = tokenize([build_row(keys[0]), build_row(keys[1])], processor, images).rows
+    collate = RowCollator(processor.tokenizer.pad_token_id, images)
+    for swapped in ([first | {"image_keys": keys[1:2]}, second], [first | {"image_keys": []}, second | {"image_keys": keys[:2]}]):
+        with pytest.raises(DataError, match=r"a row leaves \d+ places to its images, which fill \d+"):
+            collate(swapped)
+
+
+def test_a_batch_that_would_learn_an_image_or_another_token_is_refused(
+    processor: Any, keys: list[str], images: TrainingImages
+) -> None:
+    [row] = tokenize([build_row(keys[0])], processor, images).rows
+    collate = RowCollator(processor.tokenizer.pad_token_id, images)
+    shifted = [*row["labels"][1:], row["labels"][0]]
+    for labels in (row["input_ids"], shifted):
+        with pytest.raises(TrainError, match="would learn a token that is not the reply's at its place, or an image"):
+            collate([row | {"labels": labels}])

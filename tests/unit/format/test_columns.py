@@ -48,6 +48,7 @@ CONVERSATION = {
                 **{"step": pa.int32(), "num_steps": pa.int32()},
                 **dict.fromkeys(("reward", "trajectory_reward", "advantage", "temperature"), pa.float64()),
                 **{"completion_token_ids": pa.list_(pa.int32()), "completion_logprobs": pa.list_(pa.float64())},
+                **{"prompt_digest": pa.string()},
             },
         ),
     ],
