@@ -139,7 +139,7 @@ def compute_identity(stage: Stage, config: RunConfig) -> Identity:
     read = find_inputs(stage, config)
     finished = {name: require_manifest(address.locate(config.run_dir), address.command) for name, address in read.items()}
     outcomes = {name: manifest.outcome_fingerprint for name, manifest in finished.items()}
-    sources = {key: path for key, path in sections.list_sources().items() if path.exists()}
+    sources = {key: _list_present(source) for key, source in sections.list_sources().items()}
     own = find_own(stage.name, config)
     return Identity(
         stage=stage.name,
@@ -235,12 +235,15 @@ def run_code(stage: Stage, config: RunConfig, folder: StageFolder) -> dict[str, 
     return stage.run(config.take(stage.sections), open_inputs(stage, config), folder)
 
 
-def _fingerprint_sources(sources: Mapping[str, Path]) -> dict[str, str]:
-    """What a stage reads from outside the run: by name, size and time of change, which is cheap for a large collection.
+def _list_present(source: Path | tuple[Path, ...]) -> list[Path]:
+    """What there is of a source. What is missing is refused where it is opened."""
+    return [path for path in (source if isinstance(source, tuple) else (source,)) if path.exists()]
 
-    What is missing is refused where it is opened.
-    """
-    return {key: artifacts.compute_fingerprint(sorted(_list_states(root))) for key, root in sources.items()}
+
+def _fingerprint_sources(sources: Mapping[str, Sequence[Path]]) -> dict[str, str]:
+    """What a stage reads from outside the run: by name, size and time of change, which is cheap for a large collection."""
+    states = {key: sorted(state for root in roots for state in _list_states(root)) for key, roots in sources.items() if roots}
+    return {key: artifacts.compute_fingerprint(found) for key, found in states.items()}
 
 
 def _list_states(root: Path) -> Iterator[tuple[str, int, int]]:

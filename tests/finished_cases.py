@@ -13,6 +13,7 @@ from drag_ray.evaluate.judgements import JUDGE_DIR_NAME, judge_answers
 from drag_ray.evaluate.outcome import write_comparison, write_rollouts
 from drag_ray.evaluate.results import compute_results
 from drag_ray.stage_folder import StageFolder
+from drag_ray.transcripts.thumbnails import PictureBook
 from drag_ray.types import Question, Trajectory
 
 
@@ -38,6 +39,6 @@ def finish_evaluation(
         if judge:
             judge_answers(rollouts, judge, path / JUDGE_DIR_NAME)
         write_rollouts(path, questions, rollouts)
-        write_comparison(path, comparison, results, rollouts, CONTEXT, 5, None)
+        write_comparison(path, comparison, results, rollouts, CONTEXT, 5, PictureBook(None))
         folder.finish({})
     return path

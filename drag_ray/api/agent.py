@@ -13,6 +13,7 @@ from drag_ray.errors import ConfigError
 from drag_ray.rollout.options import WorkerOptions, open_stores, start_engine
 from drag_ray.search.config import SYNTAX_HELP
 from drag_ray.search.searcher import Searcher
+from drag_ray.transcripts.thumbnails import PictureBook
 from drag_ray.transcripts.transcript import Transcript, build_transcript
 from drag_ray.types import Evidence, Question
 
@@ -38,6 +39,8 @@ class Agent:
         self._thread = Thread(target=self._loop.run_forever, name="drag_ray agent", daemon=True)
         self._thread.start()
         self._engine: Any = None
+        stores = open_stores(options)
+        self._book = PictureBook(options.index_dir.parent, stores.roots if stores else ())
         try:
             self._rollouts = self._wait_for(self._open(options))
         except BaseException:
@@ -74,7 +77,7 @@ class Agent:
         if preset not in PRESETS:
             raise ConfigError(f"preset {preset!r}: expected one of {', '.join(PRESETS)}.")
         asked = Question("asked", question, tuple(Evidence(*page) for page in evidence))
-        return build_transcript("", self._wait_for(self._rollouts.run(RolloutTask(asked, 0, preset, seed))))
+        return build_transcript("", self._wait_for(self._rollouts.run(RolloutTask(asked, 0, preset, seed))), self._book)
 
     def close(self) -> None:
         """Stop the engine. It cannot be asked any more.

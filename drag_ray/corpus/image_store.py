@@ -125,8 +125,13 @@ def _name_remedy(root: Path) -> str:
     return f"Run: {artifacts.read_command(stage_dir)}"
 
 
+def is_key(key: str) -> bool:
+    """Whether a text can be the key of an image, and leads out of no store."""
+    return bool(_KEY.fullmatch(key))
+
+
 def _check_key(key: str) -> None:
-    if not _KEY.fullmatch(key):
+    if not is_key(key):
         raise DataError(f"image {key!r:.80}: not a key. Pages have pictures with --corpus.page-images.")
 
 

@@ -2,6 +2,7 @@
 
 import base64
 import binascii
+import contextlib
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -9,7 +10,7 @@ from typing import Any
 
 from drag_ray.corpus.image_store import ImageStore
 from drag_ray.corpus.picture import MAX_BYTES, read_picture
-from drag_ray.corpus.records import Record
+from drag_ray.corpus.records import Record, read_records
 from drag_ray.errors import DataError
 
 DIR_NAME = "question_images"
@@ -70,13 +71,46 @@ class QuestionImages:
     def _read_file(self, name: str) -> bytes:
         if "\0" in name:
             raise DataError(f"got {name!r:.80}, expected a path")
-        for folder in self._folders:
-            path = (folder / name).resolve()
-            if path.is_relative_to(folder) and path.is_file():
-                with path.open("rb") as stream:
-                    return stream.read(MAX_BYTES + 1)
+        if path := _find_file(name, self._folders):
+            with path.open("rb") as stream:
+                return stream.read(MAX_BYTES + 1)
         where = " or ".join(map(str, self._folders))
         raise DataError(f"no file {name!r:.200} in {where}, beyond which nothing is read")
+
+
+def list_folders(questions_path: Path, documents: Path) -> tuple[Path, Path]:
+    """The folders that images of questions may lie in: that of their table, and that of the documents."""
+    return questions_path.parent, documents if documents.is_dir() else documents.parent
+
+
+def list_files(questions_path: Path, folders: Sequence[Path]) -> list[Path]:
+    """The files that the rows of a table of questions name as their images; what cannot be read names none.
+
+    Args:
+        questions_path: as `read_questions` takes it.
+        folders: as of `QuestionImages`.
+    """
+    named: dict[str, None] = {}
+    for _, names in read_records(questions_path, _list_names, IMAGE_COLUMNS):
+        named |= dict.fromkeys(names) if isinstance(names, list) else {}
+    folders = [folder.resolve() for folder in folders]
+    return [path for name in named if (path := _find_file(name, folders))]
+
+
+def _list_names(record: Record) -> list[str]:
+    items = [item for name in IMAGE_COLUMNS for item in _to_list(record.get(name))]
+    paths = [item.get("path") if isinstance(item, dict) and item.get("bytes") is None else item for item in items]
+    return [path for path in paths if isinstance(path, str) and not path.startswith("data:")]
+
+
+def _find_file(name: str, folders: Sequence[Path]) -> Path | None:
+    """The first file of that name that lies in one of the folders, which are resolved."""
+    for folder in folders:
+        with contextlib.suppress(OSError, ValueError):  # a loop of links, a name that is too long or holds a NUL
+            path = (folder / name).resolve()
+            if path.is_relative_to(folder) and path.is_file():
+                return path
+    return None
 
 
 def decode_data_url(text: str) -> bytes:

@@ -68,8 +68,8 @@ class Generation:
 
     `completion_logprobs` holds the log-probability of each completion token, or nothing if they were not asked for.
     `in_reasoning` is true where the chat template ends the prompt with <think>, so that the reply begins within the reasoning.
-    In `prompt_token_ids` one token stands for each image; `prompt_digest` is of all tokens (see `compute_prompt_digest`), empty where
-    they are not known.
+    In `prompt_token_ids` one token stands for each image; `prompt_digest` is of all tokens (see `compute_prompt_digest`), empty
+    where they are not known.
     """
 
     text: str

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from drag_ray.evaluate.question_result import QuestionResult
 from drag_ray.transcripts.thumbnails import PictureBook
-from drag_ray.transcripts.transcript import Transcript, build_transcript
+from drag_ray.transcripts.transcript import Transcript, build_transcript, to_page
 from drag_ray.types import Evidence, Hit, Trajectory
 
 _PICTURE_BYTES = 10_000_000
@@ -65,6 +65,12 @@ class Example:
     outcome: Outcome
     sides: tuple[Side, Side]
 
+    def list_shown(self) -> Iterator[Evidence | str]:
+        """The pages that either policy was shown, and the keys of the images that its tools returned."""
+        for side in self.sides:
+            yield from map(to_page, side.list_hits())
+            yield from side.transcript.list_images() if side.transcript else ()
+
 
 @dataclass(frozen=True, slots=True)
 class Examples:
@@ -73,17 +79,21 @@ class Examples:
     shown: Sequence[Example] = ()
     counts: Mapping[Outcome, int] = field(default_factory=dict[Outcome, int])
 
-    def list_pages(self) -> Iterator[Evidence]:
-        """The pages that either policy was shown, in the order of the examples."""
-        hits = (hit for example in self.shown for side in example.sides for hit in side.list_hits())
-        yield from (Evidence(hit.file, hit.page_number) for hit in hits)
+    def list_shown(self) -> Iterator[Evidence | str]:
+        """What was shown, in the order of the examples (see `Example.list_shown`)."""
+        for example in self.shown:
+            yield from example.list_shown()
 
 
-def draw_pages(examples: Examples, book: PictureBook) -> dict[Evidence, str]:
-    """Small pictures of the pages that were shown, as data URIs; where they are too many, the last examples go without."""
-    pictures = book.find(examples.list_pages(), Path())
-    drawn = book.draw((pictures[page].key for page in examples.list_pages() if page in pictures), _PICTURE_BYTES)
-    return {page: drawn[picture.key] for page, picture in pictures.items() if picture.key in drawn}
+def draw_pictures(examples: Examples, book: PictureBook) -> dict[Evidence | str, str]:
+    """Small pictures of the pages that were shown, and of the images by their keys, as data URIs; where they are too many, the
+    last examples go without.
+    """
+    shown = list(dict.fromkeys(examples.list_shown()))
+    of_pages = book.find((page for page in shown if isinstance(page, Evidence)), Path())
+    pictures = of_pages | book.locate((key for key in shown if isinstance(key, str)), Path())
+    drawn = book.draw((pictures[item].key for item in shown if item in pictures), _PICTURE_BYTES)
+    return {item: drawn[picture.key] for item, picture in pictures.items() if picture.key in drawn}
 
 
 EXAMPLE_RULE = "Not picked by hand or by size: of each outcome, the questions whose id has the lowest SHA-256."

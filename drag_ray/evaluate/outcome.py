@@ -98,12 +98,12 @@ def write_comparison(
     trajectories: Mapping[str, Sequence[Trajectory]],
     context: ReportContext,
     num_examples: int,
-    index_dir: Path | None,
+    book: PictureBook,
 ) -> None:
     """Write the report as a page, as Markdown and as JSON, and the result of each question.
 
     Args:
-        index_dir: that of the index stage, which may hold pictures of the pages; None if it is not known.
+        book: where pictures of pages and of what tools returned are.
 
     Raises:
         ArtifactError: a file cannot be written.
@@ -114,7 +114,7 @@ def write_comparison(
     artifacts.write_json(folder / COMPARISON_NAME, {**comparison.to_dict(), **said})
     artifacts.write_text(folder / MARKDOWN_NAME, format_markdown(comparison, context))
     examples = choose_examples(trajectories, results, comparison.baseline, comparison.subject, num_examples)
-    write_report(folder / REPORT_NAME, comparison, examples, context, PictureBook(index_dir))
+    write_report(folder / REPORT_NAME, comparison, examples, context, book)
 
 
 def find_evaluation(path: Path) -> Path | None:

@@ -13,7 +13,7 @@ from drag_ray.evaluate.outcome import Outcome, read_outcome, write_comparison
 from drag_ray.evaluate.question_result import QuestionResult
 from drag_ray.evaluate.results import compute_results
 from drag_ray.evaluate.scoring import CONFIDENCE, NUM_EXAMPLES
-from drag_ray.transcripts.thumbnails import find_index
+from drag_ray.transcripts.thumbnails import open_book
 from drag_ray.types import Question, Trajectory
 
 _INDEX = "search index"
@@ -81,8 +81,8 @@ def compare_evaluations(
     contexts = {label: outcome.context for label, outcome in outcomes.items()}
     context = join_contexts(contexts, "Two evaluations", _summarise(outcomes, len(questions)))
     if report_dir:
-        index_dir = find_index(next(iter(outcomes.values())).path)
-        write_comparison(report_dir, comparison, results, trajectories, context, NUM_EXAMPLES, index_dir)
+        book = open_book(*(outcome.path for outcome in outcomes.values()))
+        write_comparison(report_dir, comparison, results, trajectories, context, NUM_EXAMPLES, book)
     return comparison, context
 
 

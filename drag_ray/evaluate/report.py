@@ -10,13 +10,14 @@ from drag_ray.artifacts import write_text
 from drag_ray.evaluate.caption import write_caption, write_incidents, write_split
 from drag_ray.evaluate.comparison import Comparison
 from drag_ray.evaluate.context import ReportContext
-from drag_ray.evaluate.examples import EXAMPLE_RULE, Examples, draw_pages
+from drag_ray.evaluate.examples import EXAMPLE_RULE, Examples, draw_pictures
 from drag_ray.evaluate.measures import PRIMARY_MEASURE
 from drag_ray.evaluate.notation import write_finding, write_interval, write_number, write_test
 from drag_ray.evaluate.outline import build_effort_table, build_recalls_table, build_strata_table, build_tests_table
 from drag_ray.evaluate.plots import draw_hit_bars, draw_rank_changes, draw_rank_distribution, draw_training_curve
 from drag_ray.evaluate.verdict import write_room, write_verdict
 from drag_ray.transcripts.thumbnails import PictureBook
+from drag_ray.transcripts.transcript import ShownImage, to_page
 from drag_ray.types import Evidence
 from drag_ray.webpage import render_page
 
@@ -25,19 +26,21 @@ def write_report(path: Path, comparison: Comparison, examples: Examples, context
     """Write `report.html`, whole or not at all. All text from models and files is escaped.
 
     Args:
-        book: where pictures of pages are.
+        book: where pictures are.
 
     Raises:
         ArtifactError: the file cannot be written.
     """
-    write_text(path, build_report(comparison, examples, context, draw_pages(examples, book)))
+    write_text(path, build_report(comparison, examples, context, draw_pictures(examples, book)))
 
 
-def build_report(comparison: Comparison, examples: Examples, context: ReportContext, pictures: Mapping[Evidence, str]) -> str:
+def build_report(
+    comparison: Comparison, examples: Examples, context: ReportContext, pictures: Mapping[Evidence | str, str]
+) -> str:
     """The report as HTML with its figures inline: no script, no external resource.
 
     Args:
-        pictures: of pages, as data URIs.
+        pictures: of pages, and of images by their keys, as data URIs.
     """
     return render_page(
         "evaluate/report.html.j2",
@@ -56,7 +59,7 @@ def build_report(comparison: Comparison, examples: Examples, context: ReportCont
         efforts=build_effort_table(comparison),
         examples=examples,
         example_rule=EXAMPLE_RULE,
-        picture=lambda hit: pictures.get(Evidence(hit.file, hit.page_number)),
+        picture=lambda shown: pictures.get(shown.key if isinstance(shown, ShownImage) else to_page(shown)),
         config=json.dumps(dict(context.config), indent=2, ensure_ascii=False, default=str),
         number=write_number,
         interval=write_interval,

@@ -21,7 +21,7 @@ from drag_ray.evaluate.results import compute_result, compute_results
 from drag_ray.evaluate.rows import Row, build_rows
 from drag_ray.rollout import journal
 from drag_ray.schemas import to_trajectory
-from drag_ray.transcripts.thumbnails import find_index
+from drag_ray.transcripts.thumbnails import open_book
 from drag_ray.types import Trajectory
 
 CONFIDENCE = 0.95
@@ -83,7 +83,7 @@ def score_evaluation(
     said = _write_terms(outcome, comparison)
     if report_dir:
         context = replace(context, title="Scored again", summary=" ".join(said))
-        write_comparison(report_dir, comparison, results, trajectories, context, NUM_EXAMPLES, find_index(outcome.path))
+        write_comparison(report_dir, comparison, results, trajectories, context, NUM_EXAMPLES, open_book(outcome.path))
     parts = build_outline(comparison, context)
     return [
         Part("Terms", said),

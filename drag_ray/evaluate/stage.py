@@ -19,11 +19,13 @@ from drag_ray.evaluate.question_result import QuestionResult
 from drag_ray.evaluate.question_weights import FoundWeight, apply_found_weights
 from drag_ray.evaluate.questions import check_weighable, draw_held_out, draw_validation
 from drag_ray.evaluate.results import compute_results
-from drag_ray.evaluate.reuse import list_earlier_judgements
+from drag_ray.evaluate.reuse import ROLLOUTS_DIR_NAME, list_earlier_judgements
 from drag_ray.evaluate.rollouts import open_sources, roll_out, start_engines
 from drag_ray.inputs import Inputs
+from drag_ray.rollout.folder import IMAGES_DIR_NAME
 from drag_ray.search.searcher import Searcher
 from drag_ray.stage_folder import StageFolder
+from drag_ray.transcripts.thumbnails import PictureBook
 from drag_ray.types import Trajectory
 
 _logger = logging.getLogger(__name__)
@@ -74,7 +76,8 @@ def run(sections: EvaluateSections, inputs: Inputs, folder: StageFolder) -> dict
     context = build_context(sections, inputs, len(questions), baselines, weights, judge)
     _logger.info(format_console(comparison, context))
     write_rollouts(folder.path, questions, trajectories)
-    write_comparison(folder.path, comparison, results, trajectories, context, settings.num_examples, inputs["index"])
+    book = PictureBook(inputs["index"], sorted(folder.path.glob(f"{ROLLOUTS_DIR_NAME}/*/{IMAGES_DIR_NAME}")))
+    write_comparison(folder.path, comparison, results, trajectories, context, settings.num_examples, book)
     _logger.info(f"report: {(folder.path / REPORT_NAME).resolve()}")
     first_hits = {f"first_hits_{name}": sum(result.is_first_hit for result in rows) for name, rows in results.items()}
     return {"questions": len(questions), "policies": len(trajectories), **rolled_out.summed, **judged, **first_hits}

@@ -83,8 +83,8 @@ class TrainingImages:
         for of_row, num_filled, num_places in zip(keys, filled, places, strict=True):
             if num_filled != num_places:
                 raise DataError(
-                    f"a row leaves {num_places} places to its images, which fill {num_filled} ({', '.join(of_row)[:200]}): they are "
-                    "not those that it was tokenized with. Run: python jobs/format.py"
+                    f"a row leaves {num_places} places to its images, which fill {num_filled} ({', '.join(of_row)[:200]}): they "
+                    "are not those that it was tokenized with. Run: python jobs/format.py"
                 )
 
     def _open(self, key: str) -> Image:

@@ -103,10 +103,10 @@ class RowTokenizer:
         prompt = step["input_ids"][: -len(drawn)]
         if prompt_digest and compute_prompt_digest(prompt, step["image_keys"]) != prompt_digest:
             raise DataError(
-                f"the prompt of a step becomes {len(prompt)} tokens with {len(step['image_keys'])} images, and these are not what "
-                "the engine drew its reply from: tokenizer, chat template or image processor are not those of the collection "
-                "(a template that tells the date has another prompt every day). Set engine.model to the model that collected, as "
-                "it was then, or collect again."
+                f"the prompt of a step becomes {len(prompt)} tokens with {len(step['image_keys'])} images, which are not those "
+                "that the engine drew its reply from: tokenizer, chat template or image processor are not those of the "
+                "collection (a template that tells the date has another prompt every day). Set engine.model to the model that "
+                "collected, as it was then, or collect again."
             )
         return step
 

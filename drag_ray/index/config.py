@@ -5,7 +5,7 @@ from pathlib import Path
 
 from drag_ray.config import Sections
 from drag_ray.corpus.config import EMBEDDED, CorpusConfig
-from drag_ray.errors import ConfigError
+from drag_ray.errors import ConfigError, DataError
 from drag_ray.search.config import EmbeddingConfig, SearchConfig
 
 
@@ -17,8 +17,9 @@ class IndexSections(Sections):
     search: SearchConfig
     embedding: EmbeddingConfig
 
-    def list_sources(self) -> dict[str, Path]:
-        """The documents and the questions, where they are not made from installed packages, and the embedding model's folder.
+    def list_sources(self) -> dict[str, Path | tuple[Path, ...]]:
+        """The documents and the questions with their images, where they are not made from installed packages, and the embedding
+        model's folder.
 
         Raises:
             ConfigError: there are none where the options say.
@@ -28,5 +29,21 @@ class IndexSections(Sections):
         for name, path in sources.items():
             if not path.exists():
                 raise ConfigError(f"corpus.{name} {named[name]!r}: no such file or folder.")
+        images = self._list_question_images(sources.get("questions"))
         model_dir = Path(self.embedding.model).expanduser()
-        return sources | ({"embedding.model": model_dir} if self.embedding.model and model_dir.is_dir() else {})
+        return (
+            sources
+            | ({"images of questions": images} if images else {})
+            | ({"embedding.model": model_dir} if self.embedding.model and model_dir.is_dir() else {})
+        )
+
+    def _list_question_images(self, questions_path: Path | None) -> tuple[Path, ...]:
+        """Those that lie in files, which may be anywhere beside the questions."""
+        if questions_path is None:
+            return ()
+        from drag_ray.corpus.question_images import list_files, list_folders
+
+        try:
+            return tuple(list_files(questions_path, list_folders(questions_path, Path(self.corpus.documents).expanduser())))
+        except DataError:  # which the stage says
+            return ()

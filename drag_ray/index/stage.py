@@ -228,8 +228,7 @@ def _draw_questions(
     if path is None:
         return [], []
     store = ImageStore(folder.path / question_images.DIR_NAME)
-    folders = (path.parent, root if root.is_dir() else root.parent)
-    images = QuestionImages(store, folders, corpus.page_image_max_pixels)
+    images = QuestionImages(store, question_images.list_folders(path, root), corpus.page_image_max_pixels)
     found, problems = read_questions(path, corpus.allow_unanswerable, images)
     keys = set(zip(pages["file"].to_pylist(), pages["page_number"].to_pylist(), strict=True))
     kept, lost = check_evidence(found, keys)

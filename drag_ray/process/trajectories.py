@@ -37,11 +37,11 @@ class TrainingTrajectories:
     """Trajectories to train on, and how many records were left out for which reason.
 
     `frame` has a row a trajectory, in the order of questions and samples, those of baselines and those with a hint after the
-    policy's own.  Its `messages` are decoded; its `turns` are structs of step, num_prompt_messages, reasoning, action, query,
+    policy's own. Its `messages` are decoded; its `turns` are structs of step, num_prompt_messages, reasoning, action, query,
     evidence_rank, finish_reason, error, completion_token_ids, completion_logprobs, tool, tool_error, tool_s, hidden_images,
-    prompt_digest and num_hits; its `states` say what each turn replied to (see `compute_states`), its `are_last` whether that asked for the answer,
-    and its `replies` what the model wrote; its `top_k` is the one to score with, its `answer_reward` the ANLS* of the final
-    answer.
+    prompt_digest and num_hits; its `states` say what each turn replied to (see `compute_states`), its `are_last` whether that
+    asked for the answer, and its `replies` what the model wrote; its `top_k` is the one to score with, its `answer_reward` the
+    ANLS* of the final answer.
     """
 
     frame: pl.DataFrame

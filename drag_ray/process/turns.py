@@ -29,14 +29,14 @@ def explode_turns(trajectories: pl.DataFrame, config: ProcessConfig) -> pl.DataF
 
     Columns: those of the trajectory (`_TRAJECTORY_COLUMNS`), step (1-based turn), action, query, query_key (the query without
     differences of spacing), reasoning, reply (what the model wrote, word for word), completion_token_ids and completion_logprobs
-    (the same in the tokens that it drew; none for trajectories from elsewhere), prompt_digest (of what it was drawn from), tool (that was called) and tool_s,
-    num_prompt_messages, state (a fingerprint of those messages), num_hits, evidence_rank, rank_score, is_scored (what its task is
-    measured by: a search, or the answer), found (evidence within top_k, or the right answer), has_error (the search or the tool
-    itself failed), is_truncated (the reply was cut at its token limit), is_late (a search or a call where the answer was asked
-    for), is_repeated (the trajectory asked the same before), drop_reason (why nothing should be trained on the reply, empty if it
-    is fine), utility (of a search's rank, to depth; of an answer that is scored its ANLS*), gain (of a search: its utility above
-    the question's; of an answer all of it), improvement (its utility above the highest before, the question's among them),
-    reward (see `rewards`) and fatal_step (see `fatal`).
+    (the same in the tokens that it drew; none for trajectories from elsewhere), prompt_digest (of what it was drawn from), tool
+    (that was called) and tool_s, num_prompt_messages, state (a fingerprint of those messages), num_hits, evidence_rank,
+    rank_score, is_scored (what its task is measured by: a search, or the answer), found (evidence within top_k, or the right
+    answer), has_error (the search or the tool itself failed), is_truncated (the reply was cut at its token limit), is_late (a
+    search or a call where the answer was asked for), is_repeated (the trajectory asked the same before), drop_reason (why nothing
+    should be trained on the reply, empty if it is fine), utility (of a search's rank, to depth; of an answer that is scored its
+    ANLS*), gain (of a search: its utility above the question's; of an answer all of it), improvement (its utility above the
+    highest before, the question's among them), reward (see `rewards`) and fatal_step (see `fatal`).
     """
     action = pl.col("action")
     is_search = action == ActionKind.SEARCH.value

@@ -7,7 +7,7 @@ leaves half a file. The ids in `trajectories/` are the only truth about what has
 import io
 import time
 import uuid
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -100,11 +100,25 @@ def drop_repeated(run_dir: Path) -> None:
         is_new = [rollout_id not in seen for rollout_id in ids]
         seen.update(ids)
         if not all(is_new):
-            rest = schemas.read_table(path, schemas.TRAJECTORIES).filter(pa.array(is_new))
-            if rest.num_rows:
-                _write(path.parent, rest, read_engine(path))
-            with artifacts.writing(path):
-                path.unlink()
+            _keep(path, is_new)
+
+
+def drop(path: Path, ids: Collection[str]) -> None:
+    """Take rollouts out of a file, so that they count as not finished.
+
+    Raises:
+        ArtifactError: the file cannot be read or written.
+    """
+    _keep(path, [rollout_id not in ids for rollout_id in _read_ids(path)])
+
+
+def _keep(path: Path, is_kept: Sequence[bool]) -> None:
+    """Write some rows of a file as another one, and remove it."""
+    rest = schemas.read_table(path, schemas.TRAJECTORIES).filter(pa.array(is_kept))
+    if rest.num_rows:
+        _write(path.parent, rest, read_engine(path))
+    with artifacts.writing(path):
+        path.unlink()
 
 
 def list_files(run_dir: Path, name: str) -> list[Path]:

@@ -34,6 +34,7 @@ from drag_ray.rollout.failures import (
 )
 from drag_ray.rollout.folder import CORRUPT_DIR_NAME, LOGS_DIR_NAME, PROBLEMS_NAME, TRAJECTORIES_DIR_NAME
 from drag_ray.rollout.kept_engines import borrow_engines, say_start
+from drag_ray.rollout.lost_images import drop_rollouts_without_images
 from drag_ray.rollout.options import WorkerOptions
 from drag_ray.rollout.plan import Ended, Successes, choose_next, choose_pending, count_plan, cut_chunks, group_by_question
 from drag_ray.rollout.pool import Pool, share_gpu, size_pool
@@ -66,6 +67,9 @@ def run_plan(plan: Sequence[RolloutTask], options: WorkerOptions, settings: Roll
     num_corrupt = len(journal.list_files(run_dir, CORRUPT_DIR_NAME))
     if num_corrupt:
         _logger.warning(f"{label}: {num_corrupt} damaged files set aside in {run_dir / CORRUPT_DIR_NAME}")
+    num_lost = drop_rollouts_without_images(run_dir, options.image_dirs)
+    if num_lost:
+        _logger.warning(f"{label}: {num_lost} rollouts run again: images that their tools have shown are missing or damaged")
     ended = _read_ended(options)
     pending = choose_pending(plan, ended, options.enough_successes)
     counts = count_plan(plan, ended, pending)

@@ -1,8 +1,9 @@
 """Transcripts as a page for the browser, with the pictures of the pages that were found."""
 
+import itertools
 import json
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import polars as pl
@@ -11,7 +12,6 @@ from drag_ray.artifacts import write_text
 from drag_ray.errors import DataError
 from drag_ray.transcripts.thumbnails import PictureBook
 from drag_ray.transcripts.transcript import Transcript, to_page
-from drag_ray.types import Evidence
 from drag_ray.webpage import render_page
 
 MAX_BYTES = 20_000_000
@@ -33,14 +33,16 @@ def write_transcripts(path: Path, title: str, transcripts: Sequence[Transcript],
         DataError: the text alone is longer than that.
         ArtifactError: the file cannot be written.
     """
-    pictures = book.find((page for transcript in transcripts for page in _list_pages(transcript)), path.resolve().parent)
+    seen_from = path.resolve().parent
+    pictures = book.find((page for transcript in transcripts for page in transcript.list_pages()), seen_from)
+    shown = book.locate((key for transcript in transcripts for key in transcript.list_images()), seen_from)
     page = render_page(
         "transcripts/page.html.j2",
         title=title,
         transcripts=transcripts,
         figures=list_figures(chosen),
         num_chosen=chosen.height,
-        pictures=pictures,
+        pictures=pictures | shown,
         to_page=to_page,
     )
     bytes_left = MAX_BYTES - len(page.encode())
@@ -49,7 +51,9 @@ def write_transcripts(path: Path, title: str, transcripts: Sequence[Transcript],
             f"{path}: {len(transcripts)} transcripts are {-bytes_left / 1e6:.1f} MB more than the {MAX_BYTES / 1e6:.0f} MB of a "
             "page. Ask for fewer with --limit."
         )
-    keys = (pictures[page].key for transcript in transcripts for page in _list_pages(transcript) if page in pictures)
+    of_pages = (pictures[page].key for transcript in transcripts for page in transcript.list_pages() if page in pictures)
+    of_tools = (key for transcript in transcripts for key in transcript.list_images() if key in shown)
+    keys = itertools.chain(of_tools, of_pages)  # what a tool returned is nowhere else
     drawn = json.dumps(book.draw(keys, bytes_left), separators=(",", ":"))
     write_text(path, page.replace(_NO_PICTURES, _NO_PICTURES.replace("{}", drawn)))
 
@@ -74,10 +78,3 @@ def list_figures(chosen: pl.DataFrame) -> list[tuple[str, str, str]]:
         (f"{ranks.median():.0f}" if len(ranks) else "-", "median best rank", f"{len(ranks):,} within depth"),
         (f"{tokens / max(1, turns):,.0f}", "tokens a reply", f"{seconds / num:.1f} s a trajectory"),
     ]
-
-
-def _list_pages(transcript: Transcript) -> Iterator[Evidence]:
-    """The pages that a transcript has pictures of, the evidence first."""
-    yield from transcript.trajectory.evidence
-    for exchange in transcript.exchanges:
-        yield from map(to_page, exchange.shown)

@@ -85,6 +85,7 @@ class Terminal:
             yield from self._wrap(transcript.describe_call(turn), "query")
             if exchange.observation:
                 yield from self._wrap(exchange.observation.text, "bad" if turn.tool_error else "soft")
+                yield from (self._paint(f"   {to_displayable(image.key)}", "soft") for image in exchange.observation.images)
         else:
             yield from self._wrap(turn.raw_text)
             if exchange.observation:

@@ -1,17 +1,18 @@
-"""Small pictures of pages, to be put into a page for the browser."""
+"""Small pictures of pages and of what tools returned, to be put into a page for the browser."""
 
 import base64
+import contextlib
 import io
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import polars as pl
 from PIL import Image
 
-from drag_ray.corpus import page_images
-from drag_ray.corpus.image_store import ImageStore
+from drag_ray.corpus import page_images, question_images
+from drag_ray.corpus.image_store import ImageStores
 from drag_ray.errors import DataError
 from drag_ray.types import Evidence
 
@@ -21,26 +22,29 @@ _PREFIX = "data:image/jpeg;base64,"
 
 
 @dataclass(frozen=True, slots=True)
-class PagePicture:
-    """The picture of a page: its key in the store of page images, and its file as seen from the page for the browser."""
+class Picture:
+    """A picture: its key in the stores of images, its file as seen from the page for the browser, and perhaps a small one."""
 
     key: str
     path: str
+    uri: str = ""
 
 
 class PictureBook:
-    """The pictures of the pages of one run.
+    """The pictures of the pages of one run, and those that its rollouts have seen.
 
     Args:
         index_dir: the folder of the index stage, None if it is not known: then no page has a picture.
+        image_dirs: stores of what tools returned.
     """
 
-    def __init__(self, index_dir: Path | None) -> None:
+    def __init__(self, index_dir: Path | None, image_dirs: Sequence[Path] = ()) -> None:
         pages = index_dir / "pages.parquet" if index_dir else None
         self._pages = pl.scan_parquet(pages) if pages and pages.is_file() else None
-        self._images = ImageStore((index_dir or Path()) / page_images.DIR_NAME)
+        of_index = [index_dir / name for name in (page_images.DIR_NAME, question_images.DIR_NAME)] if index_dir else []
+        self._images = ImageStores((*of_index, *image_dirs))
 
-    def find(self, pages: Iterable[Evidence], seen_from: Path) -> dict[Evidence, PagePicture]:
+    def find(self, pages: Iterable[Evidence], seen_from: Path) -> dict[Evidence, Picture]:
         """The pictures of those of the pages that have one; whether their files are still there is not looked at.
 
         Args:
@@ -52,8 +56,16 @@ class PictureBook:
         wanted = pl.DataFrame([(page.file, page.page_number) for page in set(pages)], _KEY_SCHEMA, orient="row")
         found = self._pages.select("file", "page_number", "image").join(wanted.lazy(), on=["file", "page_number"])
         rows = found.filter(pl.col("image") != "").collect(engine="streaming").iter_rows()
-        root = os.path.relpath(self._images.root, seen_from)
-        return {Evidence(file, number): PagePicture(key, f"{root}/{key}") for file, number, key in rows}
+        root = os.path.relpath(self._images.roots[0], seen_from)
+        return {Evidence(file, number): Picture(key, f"{root}/{key}") for file, number, key in rows}
+
+    def locate(self, keys: Iterable[str], seen_from: Path) -> dict[str, Picture]:
+        """Those of the images that a store has, whatever their keys look like. `seen_from` is as of `find`."""
+        found: dict[str, Picture] = {}
+        for key in dict.fromkeys(keys):
+            with contextlib.suppress(DataError):
+                found[key] = Picture(key, f"{os.path.relpath(self._images.find(key).root, seen_from)}/{key}")
+        return found
 
     def draw(self, keys: Iterable[str], budget_bytes: int) -> dict[str, str]:
         """Small pictures as data URIs by their keys, the first ones that take no more than `budget_bytes` together.
@@ -72,12 +84,12 @@ class PictureBook:
 
     def _draw(self, key: str) -> str:
         try:
-            image = Image.open(io.BytesIO(self._images.read(key)))
+            image = Image.open(io.BytesIO(self._images.find(key).read(key)))
             image.draft("RGB", _SIZE)  # a JPEG is decoded at a fraction of its size
             image.thumbnail(_SIZE)
             buffer = io.BytesIO()
             image.convert("RGB").save(buffer, "JPEG", quality=_QUALITY)
-        except (DataError, OSError, SyntaxError):
+        except (DataError, OSError, SyntaxError, Image.DecompressionBombError):
             return ""
         return _PREFIX + base64.b64encode(buffer.getvalue()).decode()
 
@@ -86,6 +98,23 @@ def find_index(path: Path) -> Path | None:
     """The index stage of the run that a path lies in, where there is one."""
     lineage = (path.resolve(), *path.resolve().parents)
     return next((folder / "index" for folder in lineage if (folder / "index").is_dir()), None)
+
+
+def open_book(*paths: Path) -> PictureBook:
+    """The pictures of the runs that these paths lie in: a run, a stage, a folder of rollouts or one file each."""
+    index_dirs = [find_index(path) for path in paths]
+    image_dirs = [found for path, index_dir in zip(paths, index_dirs, strict=True) for found in _list_stores(path, index_dir)]
+    return PictureBook(next(filter(None, index_dirs), None), list(dict.fromkeys(image_dirs)))
+
+
+def _list_stores(path: Path, index_dir: Path | None) -> list[Path]:
+    """The stores of rollouts below a path, or beside it; never outside of its run."""
+    path = path.resolve()
+    run_dir = index_dir.parent if index_dir else path.parent
+    above = [folder for folder in path.parents if folder.is_relative_to(run_dir)]
+    stages = [path / name for name in ("collect", "evaluate")]
+    rollouts = [folder for place in (path, *stages, *above) for folder in (place, *sorted((place / "rollouts").glob("*")))]
+    return [folder / "images" for folder in rollouts if (folder / "images").is_dir()]
 
 
 _KEY_SCHEMA = pl.Schema({"file": pl.String, "page_number": pl.Int32})

@@ -1,21 +1,37 @@
 """A trajectory as it is read: turn by turn, with what the policy was told in between."""
 
 import json
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 
 from drag_ray.agent.protocols.ranking import read_order
 from drag_ray.agent.scores import list_ranked_turns
-from drag_ray.engine.generate import join_text
+from drag_ray.engine.generate import Message, join_text
+from drag_ray.transcripts.thumbnails import Picture, PictureBook
 from drag_ray.types import ActionKind, Evidence, Hit, Trajectory, Turn
 from drag_ray.webpage import render_page
+
+_NOTEBOOK_BYTES = 2_000_000
+"""of pictures in the output of a cell, which a notebook keeps in its file"""
+_LABEL_CHARS = 200
+
+
+@dataclass(frozen=True, slots=True)
+class ShownImage:
+    """An image that the policy was shown: its key in the stores of the run, and the line before it, which names it."""
+
+    key: str
+    label: str
 
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """A message to the policy: its text, with `<image>` in the place of each image."""
+    """A message to the policy: its text, with `<image>` in the place of each image, and the images."""
 
     role: str
     text: str
+    images: tuple[ShownImage, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,10 +62,29 @@ class Transcript:
     trajectory: Trajectory
     opening: tuple[Shown, ...]
     exchanges: tuple[Exchange, ...]
+    book: PictureBook | None = field(default=None, repr=False, compare=False)
 
     def _repr_html_(self) -> str:
-        """As a notebook shows it, without pictures."""
-        return render_page("transcripts/notebook.html.j2", transcript=self, pictures={}, to_page=to_page)
+        """As a notebook shows it, with small pictures, as many as `_NOTEBOOK_BYTES` hold."""
+        pictures = self._draw_pictures(self.book) if self.book else {}
+        return render_page("transcripts/notebook.html.j2", transcript=self, pictures=pictures, to_page=to_page)
+
+    def _draw_pictures(self, book: PictureBook) -> dict[Evidence | str, Picture]:
+        found = book.find(self.list_pages(), Path()) | book.locate(self.list_images(), Path())
+        drawn = book.draw((picture.key for picture in found.values()), _NOTEBOOK_BYTES)
+        return {shown: replace(picture, uri=drawn[picture.key]) for shown, picture in found.items() if picture.key in drawn}
+
+    def list_pages(self) -> Iterator[Evidence]:
+        """The pages that it has pictures of, the evidence first."""
+        yield from self.trajectory.evidence
+        for exchange in self.exchanges:
+            yield from map(to_page, exchange.shown)
+
+    def list_images(self) -> Iterator[str]:
+        """The keys of the images that the question and the tools showed."""
+        told = (exchange.observation for exchange in self.exchanges if exchange.turn.action is ActionKind.TOOL)
+        for message in (*self.opening, *told):
+            yield from (image.key for image in message.images) if message else ()
 
     @property
     def outcome(self) -> str:
@@ -121,8 +156,12 @@ def name_rollout(policy: str, rollout_id: str) -> str:
     return f"{policy}:{rollout_id}" if policy else rollout_id
 
 
-def build_transcript(policy: str, trajectory: Trajectory) -> Transcript:
-    """The transcript of a trajectory. What is missing of its conversation is missing in the transcript."""
+def build_transcript(policy: str, trajectory: Trajectory, book: PictureBook | None = None) -> Transcript:
+    """The transcript of a trajectory. What is missing of its conversation is missing in the transcript.
+
+    Args:
+        book: where the pictures are that a notebook shows.
+    """
     messages = _read_messages(trajectory.messages)
     turns = trajectory.turns
     opening = messages[: turns[0].num_prompt_messages] if turns else messages
@@ -132,11 +171,21 @@ def build_transcript(policy: str, trajectory: Trajectory) -> Transcript:
         observation = messages[place] if place < len(messages) and messages[place].role != "assistant" else None
         shown = tuple(hit for hit in turn.hits if hit.rank <= trajectory.top_k)
         exchanges.append(Exchange(turn, observation, shown, turn.hits[len(shown) :]))
-    return Transcript(policy, trajectory, tuple(opening), tuple(exchanges))
+    return Transcript(policy, trajectory, tuple(opening), tuple(exchanges), book)
 
 
 def _read_messages(text: str) -> list[Shown]:
     try:
-        return [Shown(message["role"], join_text(message)) for message in json.loads(text)]
+        return [Shown(message["role"], join_text(message), _read_images(message)) for message in json.loads(text)]
     except (ValueError, KeyError, TypeError):  # a record of a rollout that failed early, or from elsewhere
         return []
+
+
+def _read_images(message: Message) -> tuple[ShownImage, ...]:
+    images: list[ShownImage] = []
+    label = ""
+    for part in message["content"] if isinstance(message["content"], list) else ():
+        if part["type"] == "image":
+            images.append(ShownImage(str(part["image"]), label))
+        label = "" if part["type"] == "image" else part["text"].strip().rpartition("\n")[-1][:_LABEL_CHARS]
+    return tuple(images)

@@ -1,6 +1,6 @@
 """Rollouts with tools of text and of images on a real engine: what it was shown and wrote, and what training is shown of it.
 
-The engine is a Qwen3-VL of two layers with random weights. It draws tokens, in whose place those of calls are put, as in a replay.
+The engine is a Qwen3-VL of two layers with random weights. It draws tokens, in whose place those of calls are put.
 """
 
 import asyncio
@@ -245,7 +245,9 @@ def test_a_batch_of_another_prompt_or_of_other_pixels_is_refused(
     rolled: Rolled, model: str, run_dir: Path, tmp_path: Path
 ) -> None:
     rows = [row | {"advantage": 1.0} for row in format_rows(rolled.trajectories, "rl_steps", tmp_path)]
-    other = write_model(tmp_path / "other", embedded_model_dir(), SHAPES_TINY, max_pixels=128 * 128)  # which cuts images otherwise
+    other = write_model(
+        tmp_path / "other", embedded_model_dir(), SHAPES_TINY, max_pixels=128 * 128
+    )  # which cuts images otherwise
     with pytest.raises(DataError, match=r"row 8: the prompt of a step becomes \d+ tokens with 1 images.*Set engine\.model"):
         GRPO().tokenize(rows, open_tokenizer(str(other), run_dir))
     told = json.loads(json.dumps(rows[1]))

@@ -3,6 +3,7 @@
 import base64
 import io
 import json
+import os
 import struct
 import zlib
 from pathlib import Path
@@ -14,9 +15,13 @@ import pytest
 from PIL import Image
 
 from drag_ray import schemas
+from drag_ray.config import load
 from drag_ray.corpus.image_store import ImageStore
 from drag_ray.corpus.question_images import MAX_IMAGES, QuestionImages
 from drag_ray.corpus.questions import read_questions
+from drag_ray.pipeline import compute_identity
+from drag_ray.run_config import RunConfig
+from drag_ray.stages import STAGES
 from drag_ray.types import Question
 
 
@@ -120,3 +125,30 @@ def test_without_a_store_a_row_with_an_image_is_set_aside_and_not_read_without_i
     path.write_text(json.dumps({"id": "q", "question": "What?", "file": "a.pdf", "page": 1, "image": RED_URL}) + "\n")
     questions, [problem] = read_questions(path)
     assert (questions, "no store" in problem.reason) == ([], True)
+
+
+@pytest.mark.parametrize("suffix", [".jsonl", ".parquet"])
+def test_a_changed_image_beside_the_questions_is_another_index(tmp_path: Path, suffix: str) -> None:
+    documents, table = tmp_path / "documents", tmp_path / f"questions{suffix}"
+    documents.mkdir()
+    (documents / "a.md").write_text("The rotor turns.")
+    image, unnamed = tmp_path / "wing.png", tmp_path / "other.png"
+    image.write_bytes(RED)
+    unnamed.write_bytes(RED)
+    rows = [{"image": name} for name in ("wing.png", "../secret.png", RED_URL, "\0", 300 * "x")]
+    if suffix == ".parquet":
+        pq.write_table(pa.Table.from_pylist(rows), table)
+    else:
+        table.write_text(
+            "".join(json.dumps(row) + "\n" for row in [*rows, {"images": [None, 5, {"path": "wing.png"}]}]) + "no row"
+        )
+    arguments = ["--run-dir", str(tmp_path / "run"), "--corpus.documents", str(documents), "--corpus.questions", str(table)]
+
+    def identify() -> str:
+        return compute_identity(STAGES["index"], load(RunConfig, arguments)).fingerprint
+
+    before = identify()
+    os.utime(unnamed, ns=(1, 1))
+    assert identify() == before
+    os.utime(image, ns=(1, 1))
+    assert identify() != before

@@ -8,7 +8,7 @@ from PIL import Image
 from drag_ray import artifacts, schemas
 from drag_ray.corpus.image_store import ImageStore
 from drag_ray.corpus.page_images import DIR_NAME
-from drag_ray.evaluate.examples import Outcome, choose_examples, draw_pages
+from drag_ray.evaluate.examples import Outcome, choose_examples, draw_pictures
 from drag_ray.evaluate.results import compute_results
 from drag_ray.transcripts.thumbnails import PictureBook
 from drag_ray.types import Evidence
@@ -60,7 +60,7 @@ def test_pages_that_were_shown_have_pictures_where_the_index_has_them(tmp_path: 
     key = images.write(Image.new("RGB", (600, 800), "red"))
     pages = [build_page(file=shown[0].file, page_number=shown[0].page_number, image=key), build_page(file="never.pdf", image=key)]
     artifacts.write_parquet(tmp_path / "pages.parquet", schemas.to_table(pages, schemas.PAGES))
-    drawn = draw_pages(choose(8), PictureBook(tmp_path))
+    drawn = draw_pictures(choose(8), PictureBook(tmp_path))
     assert list(drawn) == shown[:1]
     assert drawn[shown[0]].startswith("data:image/jpeg;base64,")
-    assert draw_pages(choose(8), PictureBook(None)) == {}
+    assert draw_pictures(choose(8), PictureBook(None)) == {}
