@@ -49,6 +49,7 @@ _TURN = pa.struct(
         ("tool_error", pa.string()),
         ("tool_s", pa.float32()),
         ("hidden_images", pa.list_(pa.int32())),
+        ("hidden_messages", pa.list_(pa.int32())),
         ("prompt_digest", pa.string()),
     ]
 )
@@ -193,6 +194,7 @@ def _to_turn(row: dict[str, Any]) -> Turn:
         "completion_token_ids": tuple(row["completion_token_ids"]),
         "completion_logprobs": tuple(row["completion_logprobs"]),
         "hidden_images": tuple(row["hidden_images"]),
+        "hidden_messages": tuple(row["hidden_messages"]),
     }
     return Turn(**(row | parsed))
 

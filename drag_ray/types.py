@@ -136,7 +136,8 @@ class Turn:
     Where the reply was chosen of several, `num_drawn_tokens` are those of all of them, otherwise 0; `search_s` is then what it
     took to search for what they ask for and to choose, and `hits` may be fused with what the question finds.
     With `partial_search` the query would have cost more than `search.max_query_ms`, and parts of it were left out.
-    `hidden_images` are the places, among all images of those messages, of the ones that were not in the prompt any more.
+    `hidden_images` are the places, among all images of those messages, of the ones that were not in the prompt any more, and
+    `hidden_messages` those of messages whose text was left out (see `agent.shown_images`).
     Where the reply calls a tool, `tool` is its name, `arguments` are those of the call as JSON, `tool_s` is how long it ran, and
     `tool_error` says what went wrong with it, empty if nothing did.
     """
@@ -168,6 +169,7 @@ class Turn:
     tool_error: str = ""
     tool_s: float = 0.0
     hidden_images: tuple[int, ...] = ()
+    hidden_messages: tuple[int, ...] = ()
     prompt_digest: str = ""
 
 

@@ -79,6 +79,9 @@ class AgentConfig(BaseConfig):
     image_searches: int = Field(default=0, ge=0)
     """searches and calls whose images stay in the prompt, the latest; older ones leave behind what they were called; 0 keeps all.
     The images of a question always stay"""
+    text_searches: int = Field(default=0, ge=0)
+    """searches and calls whose text stays in the prompt, the latest; of older ones the lines stay that name pages, or the first
+    line; 0 keeps all"""
     max_images: int = Field(default=8, ge=1)
     """images that tools may return in a rollout; a call that would return more has failed"""
     page_chars: int = Field(default=2000, ge=1)

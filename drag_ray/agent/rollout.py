@@ -15,7 +15,7 @@ from drag_ray.agent.hints import QUOTE_PROBLEM, is_quotation, write_hint
 from drag_ray.agent.prompts import Prompts
 from drag_ray.agent.protocols.protocol import ActionProtocol
 from drag_ray.agent.protocols.registry import get_protocol
-from drag_ray.agent.shown_images import Content, leave_out_images, list_hidden_images
+from drag_ray.agent.shown_images import Content, Hidden, leave_out, list_hidden_images, list_hidden_messages
 from drag_ray.agent.task import Policy, RolloutTask
 from drag_ray.agent.tasks.task import Episode, Setting, load_task
 from drag_ray.agent.turn_record import record_turn, share_tokens
@@ -36,11 +36,11 @@ from drag_ray.types import ActionKind, Evidence, Page, StopReason, Trajectory, T
 @dataclass(frozen=True, slots=True)
 class _Prompt:
     """What the policy is asked with: the first `num_messages` of the conversation, with the opening that the task asks for, and
-    without the images at the places `hidden_images`."""
+    without what is `hidden`."""
 
     messages: tuple[Message, ...]
     num_messages: int
-    hidden_images: tuple[int, ...]
+    hidden: Hidden
 
 
 class Rollouts:
@@ -136,8 +136,8 @@ class Rollouts:
         hint_page = self._choose_hint(task)
         images = RolloutImages(self._images, self._config.max_images, task.question.images)
         for step in range(1, last_step + 1):
-            hidden = list_hidden_images(conversation, num_opening, self._config.image_searches, images.dismissed)
-            told = leave_out_images(conversation, hidden)[num_opening:]  # an image of the opening always stays
+            hidden = self._hide(conversation, num_opening, images)
+            told = leave_out(conversation, hidden)[num_opening:]  # the opening always stays
             prompt = _Prompt((*asked_with, *told), len(conversation), hidden)
             turn, observation = await self._take_turn(task, episode, prompt, step, hint_page, images)
             turns.append(share_tokens(turn, turns[-1]) if turns else turn)
@@ -154,6 +154,13 @@ class Rollouts:
                     observation = self._prompts.followed_by_final_request(observation)
                 conversation.append({"role": self._protocol.observation_role, "content": observation})
         return StopReason.MAX_ITERATIONS
+
+    def _hide(self, conversation: Sequence[Message], num_opening: int, images: RolloutImages) -> Hidden:
+        """What the next prompt is without."""
+        return Hidden(
+            list_hidden_images(conversation, num_opening, self._config.image_searches, images.dismissed),
+            list_hidden_messages(conversation, num_opening, self._config.text_searches),
+        )
 
     def _choose_hint(self, task: RolloutTask) -> Page | None:
         if not task.hinted:
@@ -203,7 +210,7 @@ class Rollouts:
         elif action.kind is ActionKind.INVALID:
             observation = episode.remind(action.problem)
         num_drawn_tokens = choice.num_drawn_tokens if choice else 0
-        asked = (step, prompt.num_messages, prompt.hidden_images)
+        asked = (step, prompt.num_messages, prompt.hidden)
         return record_turn(*asked, action, generation, found, called, generate_s, num_drawn_tokens), observation
 
     async def _call(self, action: Action, images: RolloutImages) -> CallOutcome:

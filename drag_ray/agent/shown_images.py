@@ -1,12 +1,31 @@
-"""Which images of a conversation are in the prompt: collection asks with these, and training learns from the very same."""
+"""What of a conversation is in the prompt: collection asks with it, and training learns from the very same.
 
+Old images leave the prompt whole (`agent.image_searches`). Of an old text (`agent.text_searches`) the lines stay that name pages,
+as `[1] manual.pdf#7`, or without any its first line, and one that says so.
+"""
+
+import re
 from collections.abc import Collection, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from drag_ray.engine.generate import Message, list_images
 
+_NAMES_PAGE = re.compile(r"\[\d{1,4}\] .{1,300}#\d+(, image_\d+)?")
+_LEFT_OUT = "[older result: its text is left out]"
+_KEPT_LINES = 50
+_KEPT_CHARS = 200
+
 Content = str | list[dict[str, str]]
 """A message's content: text, or parts, some of which are images."""
+
+
+@dataclass(frozen=True, slots=True)
+class Hidden:
+    """What of a conversation its prompt is without: places among all of its images, and of messages whose text is left out."""
+
+    images: tuple[int, ...] = ()
+    messages: tuple[int, ...] = ()
 
 
 def list_hidden_images(
@@ -25,6 +44,24 @@ def list_hidden_images(
     old = set(later[:-image_searches]) if image_searches else set[int]()
     owners = [place for place, count in enumerate(counts) for _ in range(count)]
     return tuple(number for number, owner in enumerate(owners) if owner in old or (owner >= num_opening and number in dismissed))
+
+
+def list_hidden_messages(messages: Sequence[Message], num_opening: int, text_searches: int) -> tuple[int, ...]:
+    """The places, in a conversation, of the messages whose text is left out of its prompt, as far as it is long.
+
+    Args:
+        messages: the conversation.
+        num_opening: messages before the first reply, which always stay.
+        text_searches: of so many messages after these that are no replies, the latest, the text stays; 0 is all.
+    """
+    later = [place for place, message in enumerate(messages) if place >= num_opening and message["role"] != "assistant"]
+    return tuple(later[:-text_searches]) if text_searches else ()
+
+
+def leave_out(messages: Sequence[Message], hidden: Hidden) -> list[Message]:
+    """A conversation as the model is shown it."""
+    shortened = [_shorten(message) if place in hidden.messages else message for place, message in enumerate(messages)]
+    return leave_out_images(shortened, hidden.images)
 
 
 def leave_out_images(messages: Sequence[Message], hidden: Collection[int]) -> list[Message]:
@@ -63,6 +100,24 @@ def join_text(parts: Sequence[dict[str, str]]) -> Content:
 def list_parts(content: Content) -> list[dict[str, str]]:
     """A content as parts."""
     return content if isinstance(content, list) else [text_part(content)]
+
+
+def _shorten(message: Message) -> Message:
+    """A message without its text, but for its images and what names pages."""
+    content = message["content"]
+    if isinstance(content, str):
+        return {**message, "content": _shorten_text(content)}
+    return {
+        **message,
+        "content": [text_part(_shorten_text(part["text"])) if part["type"] == "text" else part for part in content],
+    }
+
+
+def _shorten_text(text: str) -> str:
+    lines = text.split("\n")
+    kept = [line for line in lines if _NAMES_PAGE.fullmatch(line)][:_KEPT_LINES] or [lines[0][:_KEPT_CHARS]]
+    shortened = "\n".join([*kept, _LEFT_OUT])
+    return shortened if len(shortened) < len(text) else text
 
 
 def _without_images(message: Message, gone: Collection[int]) -> Message:

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 from drag_ray.agent.action import Action
 from drag_ray.agent.environment import SearchResult
+from drag_ray.agent.shown_images import Hidden
 from drag_ray.engine.generate import Generation
 from drag_ray.tools.calls import CallOutcome
 from drag_ray.types import Turn
@@ -12,7 +13,7 @@ from drag_ray.types import Turn
 def record_turn(
     step: int,
     num_prompt_messages: int,
-    hidden_images: tuple[int, ...],
+    hidden: Hidden,
     action: Action,
     generation: Generation,
     found: SearchResult,
@@ -20,7 +21,7 @@ def record_turn(
     generate_s: float,
     num_drawn_tokens: int,
 ) -> Turn:
-    """The turn of a reply to the first `num_prompt_messages` messages without `hidden_images`."""
+    """The turn of a reply to the first `num_prompt_messages` messages without what is `hidden`."""
     return Turn(
         step=step,
         num_prompt_messages=num_prompt_messages,
@@ -48,7 +49,8 @@ def record_turn(
         arguments=action.arguments,
         tool_error=called.error,
         tool_s=called.seconds,
-        hidden_images=hidden_images,
+        hidden_images=hidden.images,
+        hidden_messages=hidden.messages,
         prompt_digest=generation.prompt_digest,
     )
 

@@ -1,4 +1,5 @@
-"""The last step to a training row: the column `tools` where a protocol has some, images as parts and references."""
+"""The last step to a training row: the column `tools` where a protocol has some, images as parts and references, and none of what
+had left the prompt."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -6,16 +7,16 @@ from typing import Any
 import polars as pl
 import pyarrow as pa
 
-from drag_ray.agent.shown_images import leave_out_images
+from drag_ray.agent.shown_images import Hidden, leave_out
 from drag_ray.engine.generate import Message, list_images
 from drag_ray.format.columns import MESSAGES, MESSAGES_WITH_IMAGES, get_input_column
 from drag_ray.process.conversations import IMAGE_MARK
 
-SHOWN_COLUMNS = ("tools", "hidden_images")
+SHOWN_COLUMNS = ("tools", "hidden")
 """What of a trajectory says what its model was shown besides the messages."""
 
-HiddenImages = dict[str, Any]
-"""{"num_prompt_messages", "hidden_images"} of a reply."""
+HiddenParts = dict[str, Any]
+"""{"num_prompt_messages", "hidden_images", "hidden_messages"} of a reply."""
 
 
 @dataclass(frozen=True)
@@ -25,10 +26,12 @@ class Layout:
     Attributes:
         has_tools: the chat template showed functions to the model; the rows name them in `tools`, as JSON.
         has_images: the policy saw images; contents are lists of parts, and `images` names the images.
+        hides_text: texts had left some prompts.
     """
 
     has_tools: bool = False
     has_images: bool = False
+    hides_text: bool = False
 
     def extend(self, schema: pa.Schema) -> pa.Schema:
         """The schema of the rows of a format in this layout."""
@@ -38,72 +41,75 @@ class Layout:
         return schema.append(pa.field("tools", pa.string())) if self.has_tools else schema
 
     def apply(self, rows: pl.DataFrame, schema: pa.Schema, shown: pl.DataFrame) -> pa.Table:
-        """The rows as a table of `extend(schema)`, without those whose every learned turn was written with images in sight that
-        had left the prompt by the end.
+        """The rows as a table of `extend(schema)`, without those whose every learned turn was written with images or texts in
+        sight that had left the prompt by the end.
 
         Args:
             rows: with the columns of `schema`, images within the contents (see `IMAGE_MARK`).
             shown: `SHOWN_COLUMNS` of each trajectory_id: the functions that the model was shown, empty where there was none, and
-                the images that its prompts were without.
+                what its prompts were without.
         """
         if self.has_tools:
             tools = shown.select("trajectory_id", pl.when(pl.col("tools") != "").then("tools"))
             rows = rows.join(tools, on="trajectory_id", how="left", maintain_order="left")
-        if self.has_images:
-            hidden = shown.select("trajectory_id", "hidden_images")
-            rows = rows.join(hidden, on="trajectory_id", how="left", maintain_order="left")
+        if self.has_images or self.hides_text:
+            rows = rows.join(shown.select("trajectory_id", "hidden"), on="trajectory_id", how="left", maintain_order="left")
             columns = [field.name for field in schema if field.type == MESSAGES]
-            parted = [self._show_images(row, columns, row.pop("hidden_images")) for row in rows.iter_rows(named=True)]
+            parted = [self._show(row, columns, row.pop("hidden")) for row in rows.iter_rows(named=True)]
             learned = [row for row in parted if any(row.get("train_turns", [True]))]
             return pa.Table.from_pylist(learned, schema=self.extend(schema))
         extended = self.extend(schema)
         return rows.select(extended.names).to_arrow().cast(extended)
 
     def show_inputs(self, conversations: pl.Series, hidden: pl.Series) -> pl.Series:
-        """Conversations as the model sees them: for each its messages and the images in them.
+        """Conversations as the model sees them: for each its messages and, where there are any, the images in them.
 
         Args:
-            hidden: `hidden_images` of the trajectory of each.
+            hidden: that of the trajectory of each.
         """
         shown = [
-            leave_out_images([_split_parts(item) for item in messages], find_hidden(places, len(messages)))
-            for messages, places in zip(conversations.to_list(), hidden.to_list(), strict=True)
+            leave_out([_split_parts(item) for item in messages], find_hidden(parts, len(messages)))
+            for messages, parts in zip(conversations.to_list(), hidden.to_list(), strict=True)
         ]
+        if not self.has_images:
+            return pl.Series(conversations.name, shown, dtype=conversations.dtype)
         rows = [{"messages": [_as_parts(item) for item in messages], "images": list_images(messages)} for messages in shown]
         schema = pa.schema([("messages", MESSAGES_WITH_IMAGES), ("images", pa.list_(pa.string()))])
         frame = pl.from_arrow(pa.Table.from_pylist(rows, schema=schema))
         assert isinstance(frame, pl.DataFrame)
         return frame.to_struct()
 
-    def _show_images(self, row: dict[str, Any], columns: list[str], hidden: list[HiddenImages]) -> dict[str, Any]:
+    def _show(self, row: dict[str, Any], columns: list[str], hidden: list[HiddenParts]) -> dict[str, Any]:
         """A row of any format whose `columns` are messages."""
         parted = {name: [_split_parts(item) for item in row[name]] for name in columns}
         column = get_input_column(parted)
-        shown = leave_out_images(parted[column], find_hidden(hidden, len(parted[column])))
+        shown = leave_out(parted[column], find_hidden(hidden, len(parted[column])))
         row = {**row, **parted, column: shown, "images": list_images(shown)}
         if "train_turns" in row:
             row["train_turns"] = _keep_faithful(row["train_turns"], parted[column], shown, row["num_prompt_messages"], hidden)
+        if not self.has_images:
+            return row
         return {name: [_as_parts(item) for item in value] if name in parted else value for name, value in row.items()}
 
 
-def find_hidden(hidden: list[HiddenImages], num_messages: int) -> list[int]:
-    """The images that the last prompt within so many messages of a conversation was without, by their places.
+def find_hidden(hidden: list[HiddenParts], num_messages: int) -> Hidden:
+    """What the last prompt within so many messages of a conversation was without.
 
     Args:
-        hidden: the column `hidden_images`.
+        hidden: the column `hidden`.
         num_messages: those of a prompt, or of a prompt and its reply.
     """
-    within = [prompt["hidden_images"] for prompt in hidden if prompt["num_prompt_messages"] <= num_messages]
-    return within[-1] if within else []
+    within = [prompt for prompt in hidden if prompt["num_prompt_messages"] <= num_messages]
+    return Hidden(tuple(within[-1]["hidden_images"]), tuple(within[-1]["hidden_messages"])) if within else Hidden()
 
 
 def _keep_faithful(
-    train_turns: list[bool], messages: list[Message], shown: list[Message], start: int, hidden: list[HiddenImages]
+    train_turns: list[bool], messages: list[Message], shown: list[Message], start: int, hidden: list[HiddenParts]
 ) -> list[bool]:
-    """Train only the turns whose prompt looked as it does at the end: an earlier one may have had images that are gone."""
+    """Train only the turns whose prompt looked as it does at the end: an earlier one may have had what is gone."""
     replies = [place for place in range(start, len(messages)) if messages[place]["role"] == "assistant"]
     return [
-        wanted and leave_out_images(messages[:place], find_hidden(hidden, place)) == shown[:place]
+        wanted and leave_out(messages[:place], find_hidden(hidden, place)) == shown[:place]
         for wanted, place in zip(train_turns, replies, strict=True)
     ]
 

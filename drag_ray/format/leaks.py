@@ -98,7 +98,7 @@ class RowChecker:
     """
 
     def __init__(self, part: ScoredPart, sides: pl.DataFrame, layout: Layout) -> None:
-        self._recorded = part.trajectories.select("trajectory_id", "hidden_images", recorded="messages")
+        self._recorded = part.trajectories.select("trajectory_id", "hidden", recorded="messages")
         self._leaks = find_leaks(part.trajectories)
         self._sides = sides
         self._layout = layout
@@ -127,9 +127,11 @@ class RowChecker:
         if self._layout.has_images:
             # Structs whose fields have other names are never the same.
             shown = numbered.select(pl.struct(pl.col(column).alias("messages"), "images")).to_series()
-            differs = shown != self._layout.show_inputs(recorded, numbered["hidden_images"])
+            differs = shown != self._layout.show_inputs(recorded, numbered["hidden"])
             wrong = numbered.filter(differs.fill_null(True))
         else:
+            if self._layout.hides_text:
+                recorded = self._layout.show_inputs(recorded, numbered["hidden"])
             wrong = _filter_differing(numbered, numbered[column], recorded)
         _require_none(wrong, "its input is not what the policy was shown", place)
         _require_none(numbered.filter(pl.col("side").ne_missing(side)), f"its question is not on the {side} side", place)

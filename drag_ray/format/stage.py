@@ -58,7 +58,7 @@ def run(sections: FormatSections, inputs: Inputs, folder: StageFolder) -> dict[s
     sides = assign_sides(survey.questions, evaluation, options, near_duplicates)
     sides_path = target_dir / SIDES_NAME
     write_parquet(sides_path, pl.DataFrame({"question_id": list(sides), "side": list(sides.values())}).to_arrow())
-    layout = Layout(survey.has_tools, survey.has_images)
+    layout = Layout(survey.has_tools, survey.has_images, survey.hides_text)
     ImageStore(target_dir / IMAGES_DIR_NAME).take_over(process_dir / IMAGES_DIR_NAME)
     job = FormatJob(process_dir, sides_path, options, layout)
     files, num_set_aside = _write_rows(job, parts, target_dir)

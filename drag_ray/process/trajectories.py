@@ -26,7 +26,7 @@ _COLUMNS = (
 _TURN_COLUMNS = (
     *("step", "num_prompt_messages", "reasoning", "action", "query", "evidence_rank", "finish_reason", "error"),
     *("completion_token_ids", "completion_logprobs", "tool", "tool_error", "tool_s", "hidden_images"),
-    "prompt_digest",
+    *("hidden_messages", "prompt_digest"),
     "hits.list.element.rank",
 )
 _SETTINGS = {"agent_fingerprint": "agent configurations (prompt, protocol, pages shown)", "index_fingerprint": "search indexes"}
@@ -39,9 +39,9 @@ class TrainingTrajectories:
     `frame` has a row a trajectory, in the order of questions and samples, those of baselines and those with a hint after the
     policy's own. Its `messages` are decoded; its `turns` are structs of step, num_prompt_messages, reasoning, action, query,
     evidence_rank, finish_reason, error, completion_token_ids, completion_logprobs, tool, tool_error, tool_s, hidden_images,
-    prompt_digest and num_hits; its `states` say what each turn replied to (see `compute_states`), its `are_last` whether that
-    asked for the answer, and its `replies` what the model wrote; its `top_k` is the one to score with, its `answer_reward` the
-    ANLS* of the final answer.
+    hidden_messages, prompt_digest and num_hits; its `states` say what each turn replied to (see `compute_states`), its `are_last`
+    whether that asked for the answer, and its `replies` what the model wrote; its `top_k` is the one to score with, its
+    `answer_reward` the ANLS* of the final answer.
     """
 
     frame: pl.DataFrame

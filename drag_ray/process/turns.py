@@ -22,6 +22,7 @@ _TURN_COLUMNS = (
     *("step", "action", "query", "reasoning", "num_prompt_messages", "num_hits", "evidence_rank", "finish_reason"),
     *("completion_token_ids", "completion_logprobs", "prompt_digest", "tool", "tool_s"),
 )
+_HIDDEN = ("num_prompt_messages", "hidden_images", "hidden_messages")
 
 
 def explode_turns(trajectories: pl.DataFrame, config: ProcessConfig) -> pl.DataFrame:
@@ -106,7 +107,7 @@ def summarise_trajectories(trajectories: pl.DataFrame, turns: pl.DataFrame) -> p
     """One row a trajectory, with the outcome of its searches.
 
     Adds to the columns of `trajectories` (without turns): num_opening_messages (messages before the first reply), has_images,
-    hidden_images (for each reply the number of messages before it, and the places of the images that its prompt was without),
+    hidden (for each reply the number of messages before it, and what of them its prompt was without: `_HIDDEN`),
     num_turns, num_invalid (replies without a readable action), num_searches (those that ran), valid (one of them
     found evidence within top_k), first_success_step, best_step, best_query, best_rank, best_rank_score (the highest
     rank score, the earliest of equals; null unless valid), best_gain (of all searches; null without one), cumulative_effort and
@@ -119,9 +120,7 @@ def summarise_trajectories(trajectories: pl.DataFrame, turns: pl.DataFrame) -> p
             has_images=pl.col("messages")
             .list.eval(pl.element().struct.field("content").str.contains(IMAGE_MARK, literal=True))
             .list.any(),
-            hidden_images=pl.col("turns").list.eval(
-                pl.struct(pl.element().struct.field("num_prompt_messages"), pl.element().struct.field("hidden_images"))
-            ),
+            hidden=pl.col("turns").list.eval(pl.struct(*(pl.element().struct.field(name) for name in _HIDDEN))),
         )
         .drop("turns", "states", "are_last", "replies")
         .join(_summarise_turns(turns.lazy()), on="trajectory_id", how="left", maintain_order="left")

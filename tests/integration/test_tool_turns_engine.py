@@ -44,7 +44,7 @@ from drag_ray.finetune.methods.grpo import GRPO, StepCollator
 from drag_ray.finetune.methods.sft import SFT
 from drag_ray.finetune.tokenized_rows import RowTokenizer
 from drag_ray.format.config import FormatConfig
-from drag_ray.format.layout import Layout
+from drag_ray.format.layout import SHOWN_COLUMNS, Layout
 from drag_ray.format.row_format import load_format
 from drag_ray.format.tables import ScoredPart
 from drag_ray.process.config import ProcessConfig
@@ -161,7 +161,7 @@ def format_rows(trajectories: Sequence[Trajectory], kind: str, folder: Path) -> 
     turns = explode_turns(selected, ProcessConfig())
     part = ScoredPart(turns, summarise_trajectories(selected, turns))
     row_format = load_format(kind)
-    shown = part.trajectories.select("trajectory_id", "tools", "hidden_images")
+    shown = part.trajectories.select("trajectory_id", *SHOWN_COLUMNS)
     layout = Layout(has_tools=True, has_images=True)
     return layout.apply(row_format.build_rows(part, FormatConfig()), row_format.schema, shown).to_pylist()
 

@@ -60,9 +60,9 @@ def new_pages(environment: SearchEnvironment, monkeypatch: pytest.MonkeyPatch) -
     return environment
 
 
-def roll_out(environment: SearchEnvironment, num_turns: int) -> tuple[Trajectory, Engine]:
+def roll_out(environment: SearchEnvironment, num_turns: int, text_searches: int = 0) -> tuple[Trajectory, Engine]:
     engine = Engine()
-    config = AgentConfig(protocol="tools", query_mode="rewrite", max_iterations=num_turns)
+    config = AgentConfig(protocol="tools", query_mode="rewrite", max_iterations=num_turns, text_searches=text_searches)
     rollouts = Rollouts(config, Policy("model"), engine, environment, "index")
     trajectory = asyncio.run(rollouts.run(RolloutTask(QUESTION, 0, "default", 7)))
     assert (trajectory.error, len(trajectory.turns)) == ("", num_turns)
@@ -76,6 +76,20 @@ def test_what_prompts_have_in_common_is_in_memory_once(new_pages: SearchEnvironm
     num_objects = len({id(token) for turn in trajectory.turns for token in turn.prompt_token_ids})
     # What a turn adds to the prompt is made twice: it comes first as a reply, and then within a prompt.
     assert num_objects < 1.2 * len(last)
+
+
+def test_where_old_texts_leave_the_prompt_all_that_is_asked_grows_with_the_turns_and_not_with_their_square(
+    new_pages: SearchEnvironment,
+) -> None:
+    num_asked, num_objects = {}, {}
+    for num_turns in (25, 50):
+        trajectory, _ = roll_out(new_pages, num_turns, text_searches=3)
+        lengths = [len(turn.prompt_token_ids) for turn in trajectory.turns]
+        assert lengths[-1] < 2 * lengths[4]
+        num_asked[num_turns] = sum(lengths)
+        num_objects[num_turns] = len({id(token) for turn in trajectory.turns for token in turn.prompt_token_ids})
+    assert num_asked[50] < 3 * num_asked[25]  # 3.9 times as many without; the names of the pages stay
+    assert num_objects[50] < 2.2 * num_objects[25]
 
 
 def test_the_time_between_replies_does_not_grow_with_them(new_pages: SearchEnvironment) -> None:
