@@ -25,6 +25,7 @@ from drag_ray.serve.guard import Guard, Rules
 from drag_ray.serve.key import hash_key
 from drag_ray.serve.limits import Limits
 from drag_ray.serve.mcp_tools import add_mcp_route
+from drag_ray.serve.request_images import EndpointImages
 from drag_ray.serve.retrieval import Retrieval
 from drag_ray.serve.search_routes import add_search_routes
 from drag_ray.serve.search_service import SearchService
@@ -45,6 +46,7 @@ class Served:
         script: Callable[[Request], str],
         retrieval: Retrieval | None = None,
         run: RunFn = run_untraced,
+        images: EndpointImages | None = None,
     ) -> None:
         self.engine = ScriptedEngine(script)
         self.drawn_with: list[str] = []
@@ -59,7 +61,8 @@ class Served:
         models = ServedModels(self.adapters, "base", "tuned", OWN, self._use_model)
         self.service = None
         if searcher:
-            self.service = SearchService(searcher, retrieval or Retrieval(searcher), models, self._draw, LIMITS, self, run)
+            found_by = retrieval or Retrieval(searcher)
+            self.service = SearchService(searcher, found_by, models, self._draw, LIMITS, self, run, images)
         self.app.state.search_service = self.service
 
     def guard(self, key: str = "") -> Guard:

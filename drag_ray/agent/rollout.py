@@ -20,17 +20,18 @@ from drag_ray.agent.task import Policy, RolloutTask
 from drag_ray.agent.tasks.task import Episode, Setting, load_task
 from drag_ray.agent.turn_record import record_turn, share_tokens
 from drag_ray.artifacts import compute_fingerprint
-from drag_ray.corpus.image_store import ImageStores
 from drag_ray.engine.generate import GenerateFn, Generation, Message, Request
 from drag_ray.engine.reasoning import THINK
 from drag_ray.engine.sampling import PRESETS
 from drag_ray.errors import BudgetError, EngineDiedError, PromptTooLongError
 from drag_ray.tools.calls import CallLimits, CallOutcome
 from drag_ray.tools.function import Function
-from drag_ray.tools.rollout_images import RolloutImages
+from drag_ray.tools.rollout_images import ImageShelf, RolloutImages
 from drag_ray.tools.search import TOOL as SEARCH
 from drag_ray.tools.workspace import PageSource, Workspace
 from drag_ray.types import ActionKind, Evidence, Page, StopReason, Trajectory, Turn
+
+NoteTurn = Callable[[Turn, Content], object]
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +65,7 @@ class Rollouts:
         max_turns: int = 0,
         choose: ChooseFn | None = None,
         pages: PageSource | None = None,
-        images: ImageStores | None = None,
+        images: ImageShelf | None = None,
     ) -> None:
         self._config = config
         self._policy = policy
@@ -84,11 +85,11 @@ class Rollouts:
         self._setting = Setting(config, self._prompts, environment, max_turns or config.max_iterations)
         self._prompt_sets = [Prompts(config.ask_with(prompt_set), search_help) for prompt_set in prompt_sets]
 
-    async def run(self, task: RolloutTask, note_turn: Callable[[Turn], object] = lambda _: None) -> Trajectory:
+    async def run(self, task: RolloutTask, note_turn: NoteTurn = lambda *_: None) -> Trajectory:
         """Run one rollout. A failure is recorded on the trajectory and not raised, so that one question cannot end a run.
 
         Args:
-            note_turn: is told of each turn as soon as it is over.
+            note_turn: is told of each turn as soon as it is over, and of what the policy is told next.
 
         Raises:
             EngineDiedError: nothing can be said of the rollout, and no other could be run either.
@@ -129,7 +130,7 @@ class Rollouts:
         episode: Episode,
         conversation: list[Message],
         turns: list[Turn],
-        note_turn: Callable[[Turn], object],
+        note_turn: NoteTurn,
     ) -> StopReason:
         last_step, num_opening = episode.max_turns, len(conversation)
         asked_with = episode.open(self._prompt_sets[task.prompt_set - 1]) if task.prompt_set else conversation[:]
@@ -141,7 +142,7 @@ class Rollouts:
             prompt = _Prompt((*asked_with, *told), len(conversation), hidden)
             turn, observation = await self._take_turn(task, episode, prompt, step, hint_page, images)
             turns.append(share_tokens(turn, turns[-1]) if turns else turn)
-            note_turn(turn)
+            note_turn(turn, observation)
             conversation.append({"role": "assistant", "content": turn.raw_text})
             if turn.error:
                 return StopReason.ERROR

@@ -15,6 +15,7 @@ _NAMES_PAGE = re.compile(r"\[\d{1,4}\] .{1,300}#\d+(, image_\d+)?")
 _LEFT_OUT = "[older result: its text is left out]"
 _KEPT_LINES = 50
 _KEPT_CHARS = 200
+_LABEL_CHARS = 200
 
 Content = str | list[dict[str, str]]
 """A message's content: text, or parts, some of which are images."""
@@ -26,6 +27,14 @@ class Hidden:
 
     images: tuple[int, ...] = ()
     messages: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ShownImage:
+    """An image that the policy was shown: its key in the stores of the run, and the line before it, which names it."""
+
+    key: str
+    label: str
 
 
 def list_hidden_images(
@@ -100,6 +109,17 @@ def join_text(parts: Sequence[dict[str, str]]) -> Content:
 def list_parts(content: Content) -> list[dict[str, str]]:
     """A content as parts."""
     return content if isinstance(content, list) else [text_part(content)]
+
+
+def label_images(content: Content) -> tuple[ShownImage, ...]:
+    """The images of a content, each with the line before it, which names it."""
+    images: list[ShownImage] = []
+    label = ""
+    for part in content if isinstance(content, list) else ():
+        if part["type"] == "image":
+            images.append(ShownImage(str(part["image"]), label))
+        label = "" if part["type"] == "image" else part["text"].strip().rpartition("\n")[-1][:_LABEL_CHARS]
+    return tuple(images)
 
 
 def _shorten(message: Message) -> Message:

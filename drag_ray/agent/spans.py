@@ -10,7 +10,8 @@ import time
 from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, Protocol
 
-from drag_ray.agent.rollout import Rollouts
+from drag_ray.agent.rollout import NoteTurn, Rollouts
+from drag_ray.agent.shown_images import Content
 from drag_ray.agent.task import RolloutTask
 from drag_ray.corpus.text import to_encodable
 from drag_ray.engine.generate import join_text
@@ -22,18 +23,17 @@ AGENT_NAME = "drag_ray"
 
 _NS = 1_000_000_000
 _ERROR_NAME = re.compile(r"[A-Za-z_]\w{0,60}")
-NoteTurn = Callable[[Turn], object]
 
 
 class RunFn(Protocol):
     """Runs a rollout, as `Rollouts.run` does."""
 
-    async def __call__(self, rollouts: Rollouts, task: RolloutTask, note_turn: NoteTurn = lambda _: None) -> Trajectory:
+    async def __call__(self, rollouts: Rollouts, task: RolloutTask, note_turn: NoteTurn = lambda *_: None) -> Trajectory:
         """Run it. Raises what `Rollouts.run` does."""
         ...
 
 
-async def run_untraced(rollouts: Rollouts, task: RolloutTask, note_turn: NoteTurn = lambda _: None) -> Trajectory:
+async def run_untraced(rollouts: Rollouts, task: RolloutTask, note_turn: NoteTurn = lambda *_: None) -> Trajectory:
     """Run a rollout of which nothing is told."""
     return await rollouts.run(task, note_turn)
 
@@ -70,15 +70,15 @@ class RolloutTracer:
         self._provider = provider
         self._with_content = with_content
 
-    async def __call__(self, rollouts: Rollouts, task: RolloutTask, note_turn: NoteTurn = lambda _: None) -> Trajectory:
+    async def __call__(self, rollouts: Rollouts, task: RolloutTask, note_turn: NoteTurn = lambda *_: None) -> Trajectory:
         """Run a rollout. Raises what `Rollouts.run` does, whose span is then an error."""
         ends: list[int] = []
         turns: list[Turn] = []
 
-        def note(turn: Turn) -> None:
+        def note(turn: Turn, observation: Content) -> None:
             ends.append(time.time_ns())
             turns.append(turn)
-            note_turn(turn)
+            note_turn(turn, observation)
 
         started = time.time_ns()
         trajectory, error = None, "cancelled"

@@ -31,12 +31,9 @@ class ImageStore:
 
     def write(self, image: Image.Image) -> str:
         """Keep an image (RGB or grey) and return its key."""
-        buffer = io.BytesIO()
-        image.save(buffer, "JPEG", quality=_QUALITY)
-        digest = _compute_digest(buffer.getbuffer())
-        key = f"{digest[:2]}/{digest}.jpg"
+        key, data = encode(image)
         if not (self.root / key).exists():
-            artifacts.write_bytes(self.root / key, buffer.getvalue())
+            artifacts.write_bytes(self.root / key, data)
         return key
 
     def read(self, key: str) -> bytes:
@@ -123,6 +120,14 @@ def _name_remedy(root: Path) -> str:
     """What to run for a store that lacks an image: the stage in whose folder it is."""
     stage_dir = next((folder for folder in root.parents if (folder / artifacts.IDENTITY_NAME).exists()), root.parent)
     return f"Run: {artifacts.read_command(stage_dir)}"
+
+
+def encode(image: Image.Image) -> tuple[str, bytes]:
+    """The key of an image (RGB or grey), and its JPEG."""
+    buffer = io.BytesIO()
+    image.save(buffer, "JPEG", quality=_QUALITY)
+    digest = _compute_digest(buffer.getbuffer())
+    return f"{digest[:2]}/{digest}.jpg", buffer.getvalue()
 
 
 def is_key(key: str) -> bool:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from markupsafe import Markup
 
+from drag_ray.agent.shown_images import ShownImage
 from drag_ray.artifacts import write_text
 from drag_ray.evaluate.caption import write_caption, write_incidents, write_split
 from drag_ray.evaluate.comparison import Comparison
@@ -17,7 +18,7 @@ from drag_ray.evaluate.outline import build_effort_table, build_recalls_table, b
 from drag_ray.evaluate.plots import draw_hit_bars, draw_rank_changes, draw_rank_distribution, draw_training_curve
 from drag_ray.evaluate.verdict import write_room, write_verdict
 from drag_ray.transcripts.thumbnails import PictureBook
-from drag_ray.transcripts.transcript import ShownImage, to_page
+from drag_ray.transcripts.transcript import to_page
 from drag_ray.types import Evidence
 from drag_ray.webpage import render_page
 

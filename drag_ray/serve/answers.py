@@ -1,15 +1,26 @@
 """What the search routes answer with."""
 
+import base64
+import io
 from collections.abc import Sequence
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from pydantic import BaseModel, ConfigDict
 
 from drag_ray.agent.config import AgentConfig
+from drag_ray.agent.shown_images import ShownImage
 from drag_ray.search.config import RetrievalName
 from drag_ray.search.query import strip_weights
 from drag_ray.search.searcher import Searcher
+from drag_ray.tools.rollout_images import ImageShelf
 from drag_ray.types import ActionKind, Hit, Trajectory, Turn
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
+
+_PICTURE_EDGE = 640
+"""pixels of the longer edge of an image that is sent"""
+_PICTURE_QUALITY = 75
 
 
 class Answer(BaseModel):
@@ -68,10 +79,18 @@ class SearchAnswer(Answer):
     pages: list[FoundPage]
 
 
+class ShownPicture(Answer):
+    """An image that a tool showed: its name and what it is, and a small JPEG of it as a data: URL."""
+
+    label: str
+    url: str
+
+
 class TurnAnswer(Answer):
     """One turn of the agent: its action, the query that it searched for and the pages that it was shown.
 
-    Of a call of a tool there are its name, its arguments as JSON, and what went wrong with it, empty if nothing did.
+    Of a call of a tool there are its name, its arguments as JSON, and what went wrong with it, empty if nothing did; and what it
+    showed, where the request asks for that.
     """
 
     type: Literal["turn"] = "turn"
@@ -83,6 +102,7 @@ class TurnAnswer(Answer):
     tool: str = ""
     arguments: str = ""
     tool_error: str = ""
+    images: list[ShownPicture] = []
 
 
 class AskAnswer(Answer):
@@ -132,8 +152,13 @@ class Describer:
             pages=self._describe_pages(hits, turn.query),
         )
 
-    def describe_turn(self, turn: Turn) -> TurnAnswer:
-        """A turn of a rollout."""
+    def describe_turn(self, turn: Turn, shown: Sequence[ShownImage] = (), images: ImageShelf | None = None) -> TurnAnswer:
+        """A turn of a rollout.
+
+        Args:
+            shown: what its tool showed, to be sent.
+            images: where that is.
+        """
         return TurnAnswer(
             step=turn.step,
             action=turn.action,
@@ -143,6 +168,7 @@ class Describer:
             tool=turn.tool,
             arguments=turn.arguments,
             tool_error=turn.tool_error,
+            images=[ShownPicture(label=image.label, url=_draw(images.open(image.key))) for image in shown] if images else [],
         )
 
     def describe_answer(
@@ -184,3 +210,11 @@ class Describer:
             )
             for hit in hits
         ]
+
+
+def _draw(image: "Image") -> str:
+    """A small JPEG as a data: URL."""
+    image.thumbnail((_PICTURE_EDGE, _PICTURE_EDGE))
+    buffer = io.BytesIO()
+    image.convert("RGB").save(buffer, "JPEG", quality=_PICTURE_QUALITY)
+    return f"data:image/jpeg;base64,{base64.b64encode(buffer.getvalue()).decode()}"

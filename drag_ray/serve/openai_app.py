@@ -11,8 +11,6 @@ from typing import Any
 
 from drag_ray.agent.record import AgentRecord
 from drag_ray.agent.spans import open_tracer
-from drag_ray.corpus import page_images
-from drag_ray.corpus.image_store import ImageStore
 from drag_ray.engine.adapter import read_base_model
 from drag_ray.engine.config import EngineConfig
 from drag_ray.engine.image_inputs import ServedImageInputs
@@ -31,6 +29,7 @@ from drag_ray.serve.limits import Limits
 from drag_ray.serve.loading import AdapterFolders
 from drag_ray.serve.mcp_tools import add_mcp_route
 from drag_ray.serve.parsers import Parsers
+from drag_ray.serve.request_images import EndpointImages
 from drag_ray.serve.retrieval import open_retrieval
 from drag_ray.serve.search_routes import add_search_routes
 from drag_ray.serve.search_service import SearchService
@@ -119,13 +118,13 @@ def _build_search_service(
     default_name = next(iter(settings.adapters), settings.served_name)
     models = ServedModels(adapters, settings.served_name, default_name, settings.agent, use_model, settings.question_weights)
     index_dir = Path(settings.index_dir)
-    images_dir = index_dir.parent / page_images.DIR_NAME
-    images = ServedImageInputs(ImageStore(images_dir).open) if images_dir.is_dir() else None
-    client = VllmClient(engine, settings.engine.model_copy(update={"logprobs": False}), images)
+    images = EndpointImages(index_dir.parent) if engine.model_config.is_multimodal_model else None
+    image_inputs = ServedImageInputs(images.open) if images else None
+    client = VllmClient(engine, settings.engine.model_copy(update={"logprobs": False}), image_inputs)
     searcher = Searcher(index_dir)
     retrieval = open_retrieval(searcher, index_dir.parent / vectors.DIR_NAME, settings.retrieval, settings.rerank)
     run, _ = open_tracer(settings.telemetry, "vllm", {"drag_ray.stage": "serve"})
-    return SearchService(searcher, retrieval, models, client.draw, settings.limits, RayRequestRecorder(), run)
+    return SearchService(searcher, retrieval, models, client.draw, settings.limits, RayRequestRecorder(), run, images)
 
 
 def build_serving_args(settings: AppSettings) -> Any:

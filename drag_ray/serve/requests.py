@@ -45,6 +45,8 @@ class AskRequest(QuestionRequest):
 
     stream: bool = False
     """send each turn as soon as it is over, as server-sent events"""
+    show_images: bool = False
+    """send with each turn what its tool showed, small, as data: URLs"""
 
 
 RequestT = TypeVar("RequestT", bound=BaseModel)

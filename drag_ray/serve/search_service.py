@@ -5,15 +5,16 @@ import logging
 import time
 from collections import Counter
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from functools import partial
 from typing import Any
 
 from drag_ray.agent.config import AgentConfig
 from drag_ray.agent.environment import PageIndex, SearchEnvironment
-from drag_ray.agent.rollout import Rollouts
-from drag_ray.agent.spans import NoteTurn, RunFn, run_untraced
+from drag_ray.agent.rollout import NoteTurn, Rollouts
+from drag_ray.agent.shown_images import Content, ShownImage, label_images
+from drag_ray.agent.spans import RunFn, run_untraced
 from drag_ray.agent.task import Policy, RolloutTask
 from drag_ray.engine.generate import Generation, Request
 from drag_ray.errors import EngineDiedError
@@ -22,6 +23,7 @@ from drag_ray.search.config import SYNTAX_HELP
 from drag_ray.search.searcher import Searcher
 from drag_ray.serve.answers import AskAnswer, Describer, PageAnswer, SearchAnswer, TurnAnswer
 from drag_ray.serve.limits import ENGINE_HAS_DIED, Limits, RefusalError
+from drag_ray.serve.request_images import EndpointImages, RequestImages
 from drag_ray.serve.requests import AskRequest, QuestionRequest, SearchRequest
 from drag_ray.serve.retrieval import Retrieval
 from drag_ray.serve.served_models import ServedModel, ServedModels
@@ -47,6 +49,7 @@ class SearchService:
         limits: what a request may take.
         recorder: is told of each request.
         run: runs the rollout of a request.
+        images: what the engine and the tools of requests see; None where the model sees none.
     """
 
     def __init__(
@@ -58,6 +61,7 @@ class SearchService:
         limits: Limits,
         recorder: RequestRecorder | None = None,
         run: RunFn = run_untraced,
+        images: EndpointImages | None = None,
     ) -> None:
         self._searcher = searcher
         self._retrieval = retrieval
@@ -66,6 +70,7 @@ class SearchService:
         self._limits = limits
         self._recorder = recorder or NoRequestRecorder()
         self._run_rollout = run
+        self._images = images
 
     async def search(self, request: SearchRequest) -> SearchAnswer:
         """The pages that a model's first search finds.
@@ -82,12 +87,12 @@ class SearchService:
             depth = max(agent.depth, top_k, rerank_depth, order_depth)
             rollouts = self._build_rollouts(index, model, agent, depth=depth, max_turns=1)
             task = _build_task(request, model)
-            trajectory = _refuse_failed(await self._run(rollouts, task, partial(_count_turn, counts)))
+            trajectory = _refuse_failed(await self._run(rollouts, task, lambda turn, _: _count_turn(counts, turn)))
             hits = _list_hits(trajectory)
             if rerank_depth:
                 hits = await asyncio.to_thread(self._retrieval.rerank, request.question, hits[:rerank_depth])
             if order_depth:
-                hits = await self._order(request, index, hits[:depth], partial(_count_tokens, counts))
+                hits = await self._order(request, index, hits[:depth], lambda turn, _: _count_tokens(counts, turn))
             describer = Describer(self._searcher, agent, request.question)
             describe = partial(describer.describe_search, reranked=bool(rerank_depth or order_depth))
             answer = await asyncio.to_thread(describe, trajectory, hits[:top_k], retrieval)
@@ -123,21 +128,27 @@ class SearchService:
         Raises:
             RefusalError: as `search`, also after some turns.
         """
-        with self._record("ask") as counts, self._use_model(request) as (model, agent):
+        with ExitStack() as held, self._record("ask") as counts, self._use_model(request) as (model, agent):
             retrieval = request.retrieval or self._retrieval.default
             index, rerank_depth = self._retrieval.choose(retrieval), self._retrieval.choose_depth(request.rerank, agent.depth)
             if rerank_depth:
                 index = self._retrieval.order_by_question(index, request.question, rerank_depth)
             describer = Describer(self._searcher, agent, request.question)
-            taken: asyncio.Queue[Turn | None] = asyncio.Queue()
-            rollouts = self._build_rollouts(index, model, agent, agent.depth, agent.max_iterations)
-            running = asyncio.create_task(self._run(rollouts, _build_task(request, model), taken.put_nowait))
+            taken: asyncio.Queue[tuple[Turn, tuple[ShownImage, ...]] | None] = asyncio.Queue()
+            images = held.enter_context(self._images.begin()) if self._images else None
+            rollouts = self._build_rollouts(index, model, agent, agent.depth, agent.max_iterations, images)
+
+            def note_turn(turn: Turn, observation: Content) -> None:
+                is_shown = request.show_images and turn.action is ActionKind.TOOL
+                taken.put_nowait((turn, label_images(observation) if is_shown else ()))
+
+            running = asyncio.create_task(self._run(rollouts, _build_task(request, model), note_turn))
             running.add_done_callback(lambda _: taken.put_nowait(None))
             turns: list[TurnAnswer] = []
             try:
-                while turn := await taken.get():
-                    turns.append(await asyncio.to_thread(describer.describe_turn, turn))
-                    _count_turn(counts, turn)
+                while noted := await taken.get():
+                    turns.append(await asyncio.to_thread(describer.describe_turn, *noted, images))
+                    _count_turn(counts, noted[0])
                     counts["request_pages"] += len(turns[-1].pages)
                     yield turns[-1]
                 describe = partial(describer.describe_answer, retrieval=retrieval, reranked=bool(rerank_depth))
@@ -187,16 +198,24 @@ class SearchService:
                 changes["question_weight"] = request.question_weight
             yield model, agent.model_copy(update=changes)
 
-    def _build_rollouts(self, index: PageIndex, model: ServedModel, agent: AgentConfig, depth: int, max_turns: int) -> Rollouts:
+    def _build_rollouts(
+        self,
+        index: PageIndex,
+        model: ServedModel,
+        agent: AgentConfig,
+        depth: int,
+        max_turns: int,
+        images: RequestImages | None = None,
+    ) -> Rollouts:
         async def generate(request: Request) -> Generation:
             return await self._draw(request, model.adapter)
 
         record = self._searcher.record
         environment = SearchEnvironment(index, agent.top_k, depth)
         search = (environment, record.fingerprint, SYNTAX_HELP[record.syntax])
-        return Rollouts(agent, Policy(model.name), generate, *search, max_turns=max_turns, pages=self._searcher)
+        return Rollouts(agent, Policy(model.name), generate, *search, max_turns=max_turns, pages=self._searcher, images=images)
 
-    async def _run(self, rollouts: Rollouts, task: RolloutTask, note_turn: NoteTurn = lambda _: None) -> Trajectory:
+    async def _run(self, rollouts: Rollouts, task: RolloutTask, note_turn: NoteTurn = lambda *_: None) -> Trajectory:
         try:
             return await self._run_rollout(rollouts, task, note_turn)
         except EngineDiedError as error:

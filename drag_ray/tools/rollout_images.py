@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from drag_ray.errors import DataError, ToolError
 from drag_ray.tools.observation import ObservedImage
@@ -10,7 +10,6 @@ from drag_ray.tools.observation import ObservedImage
 if TYPE_CHECKING:
     from PIL.Image import Image
 
-    from drag_ray.corpus.image_store import ImageStores
 
 MAX_PIXELS = 4_000_000
 """of an image that a tool returns"""
@@ -21,6 +20,18 @@ MAX_RATIO = 100
 _CAPTION_CHARS = 200
 
 _logger = logging.getLogger(__name__)
+
+
+class ImageShelf(Protocol):
+    """Where the images of a rollout are: the stores of a run, or the memory of an endpoint."""
+
+    def open(self, key: str) -> "Image":
+        """An image, decoded. Raises DataError where there is none of this key."""
+        ...
+
+    def write(self, image: "Image") -> str:
+        """Keep an image (RGB or grey) and return its key, a hash of it. Raises ToolError where there is no room."""
+        ...
 
 
 class StoredImage(NamedTuple):
@@ -42,7 +53,7 @@ class RolloutImages:
         keys: those of the question.
     """
 
-    def __init__(self, stores: "ImageStores | None" = None, max_returned: int = 0, keys: Iterable[str] = ()) -> None:
+    def __init__(self, stores: ImageShelf | None = None, max_returned: int = 0, keys: Iterable[str] = ()) -> None:
         self._stores = stores
         self._max_returned = max_returned
         self._num_returned = 0

@@ -7,22 +7,14 @@ from pathlib import Path
 
 from drag_ray.agent.protocols.ranking import read_order
 from drag_ray.agent.scores import list_ranked_turns
-from drag_ray.engine.generate import Message, join_text
+from drag_ray.agent.shown_images import ShownImage, label_images
+from drag_ray.engine.generate import join_text
 from drag_ray.transcripts.thumbnails import Picture, PictureBook
 from drag_ray.types import ActionKind, Evidence, Hit, Trajectory, Turn
 from drag_ray.webpage import render_page
 
 _NOTEBOOK_BYTES = 2_000_000
 """of pictures in the output of a cell, which a notebook keeps in its file"""
-_LABEL_CHARS = 200
-
-
-@dataclass(frozen=True, slots=True)
-class ShownImage:
-    """An image that the policy was shown: its key in the stores of the run, and the line before it, which names it."""
-
-    key: str
-    label: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,16 +168,6 @@ def build_transcript(policy: str, trajectory: Trajectory, book: PictureBook | No
 
 def _read_messages(text: str) -> list[Shown]:
     try:
-        return [Shown(message["role"], join_text(message), _read_images(message)) for message in json.loads(text)]
+        return [Shown(message["role"], join_text(message), label_images(message["content"])) for message in json.loads(text)]
     except (ValueError, KeyError, TypeError):  # a record of a rollout that failed early, or from elsewhere
         return []
-
-
-def _read_images(message: Message) -> tuple[ShownImage, ...]:
-    images: list[ShownImage] = []
-    label = ""
-    for part in message["content"] if isinstance(message["content"], list) else ():
-        if part["type"] == "image":
-            images.append(ShownImage(str(part["image"]), label))
-        label = "" if part["type"] == "image" else part["text"].strip().rpartition("\n")[-1][:_LABEL_CHARS]
-    return tuple(images)
