@@ -66,6 +66,9 @@ def list_files(folder: Path, leave_out: Collection[str] = ()) -> list[str]:
 
     Args:
         leave_out: names of folders and files that are not listed, wherever they are.
+
+    Raises:
+        OSError: a folder cannot be listed.
     """
     return sorted(_walk(folder, leave_out))
 
@@ -128,8 +131,12 @@ def _plan_quick_look(checksums: Sequence[Checksum]) -> Iterator[tuple[Checksum, 
         yield checksum, look
 
 
+def _raise(error: OSError) -> None:
+    raise error  # `os.walk` takes a folder that it cannot list for an empty one
+
+
 def _walk(folder: Path, leave_out: Collection[str]) -> Iterator[str]:
-    for place, dir_names, file_names in os.walk(folder):
+    for place, dir_names, file_names in os.walk(folder, onerror=_raise):
         dir_names[:] = [name for name in dir_names if name not in leave_out and not name.startswith(".")]
         for name in file_names:
             if name not in leave_out and not name.startswith("."):

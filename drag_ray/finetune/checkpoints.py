@@ -1,8 +1,9 @@
 """Checkpoints of a training: what makes one whole, and which of them it goes on from.
 
 Ray Train copies what each process has written into one folder and then writes down that it is there. It never looks whether it
-still is what was written, and transformers goes on without the state of an optimizer that is missing, and says nothing. So each
-process seals what it has written, and training goes on from the last checkpoint whose seals are all there and true.
+still is what was written, nor waits until it is on the disk, and transformers goes on without the state of an optimizer that is
+missing, and says nothing. So each process seals its part once the disk has it, before Ray Train removes an earlier one, and
+training goes on from the last one whose seals are all there and true.
 """
 
 import contextlib
@@ -13,7 +14,7 @@ from collections.abc import Generator
 from pathlib import Path
 
 from drag_ray import checksums
-from drag_ray.artifacts import compute_bytes_fingerprint, list_folder, reading, writing
+from drag_ray.artifacts import compute_bytes_fingerprint, list_folder, reading, sync, sync_files, write_text, writing
 from drag_ray.errors import ArtifactError
 
 DIR_NAME = "checkpoints"
@@ -28,18 +29,24 @@ _IN_SCRATCH = (
 )
 
 
-def seal(folder: Path, rank: int, num_workers: int) -> None:
-    """Write down what one of the training processes has written as its part of a checkpoint, as the last of its files.
+def seal(written_dir: Path, folder: Path, rank: int, num_workers: int) -> None:
+    """Bring the part of a checkpoint that one of the training processes has written to the disk, and then write down what it is.
+
+    Args:
+        written_dir: where the process has written it.
+        folder: the checkpoint, where a copy of it is.
 
     Raises:
         ArtifactError: the disk refuses.
     """
-    with saving(folder, _IN_SCRATCH):
+    with reading(written_dir):
+        listed = checksums.compute_checksums(written_dir, checksums.list_files(written_dir), trust_names=False)
+    with writing(folder):
         folder.mkdir(exist_ok=True)
-        listed = checksums.compute_checksums(folder, checksums.list_files(folder), trust_names=False)
-        text = checksums.format_list(listed)
-        name = f"whole-{rank}-of-{num_workers}-{compute_bytes_fingerprint(text.encode())}.jsonl"
-        (folder / name).write_text(text, encoding="utf-8")
+        sync_files(folder, [checksum.path for checksum in listed])
+        sync(folder.parent)
+    text = checksums.format_list(listed)
+    write_text(folder / f"whole-{rank}-of-{num_workers}-{compute_bytes_fingerprint(text.encode())}.jsonl", text)
 
 
 def find_last(checkpoints_dir: Path) -> tuple[Path | None, list[str]]:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from drag_ray.agent.record import AgentRecord, write_record
-from drag_ray.artifacts import writing
+from drag_ray.artifacts import list_folder, writing
 from drag_ray.engine.adapter import read_base_model, write_base_model
 from drag_ray.engine.embedded import resolve_model
 from drag_ray.finetune.card import write_card
@@ -53,8 +53,8 @@ def publish_adapter(checkpoint_dir: Path, model: str, described: Description, st
             if leftover.exists():
                 shutil.rmtree(leftover)
         scratch_dir.mkdir()
-        for pattern in _ADAPTER_FILES:
-            for path in checkpoint_dir.glob(pattern):
+        for path in list_folder(checkpoint_dir):
+            if any(path.match(pattern) for pattern in _ADAPTER_FILES):
                 shutil.copy2(path, scratch_dir)
         check_weights(scratch_dir, start_dir)
         base, settings = read_base_model(base_dir, name=model), described.settings

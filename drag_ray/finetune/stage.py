@@ -189,10 +189,18 @@ def _train_loop(loop_config: dict[str, Any]) -> dict[str, Any] | DragRayError:
 
 
 def _report(checkpoints_dir: Path, metrics: dict[str, Any], checkpoint_dir: Path) -> None:
-    context = ray.train.get_context()
-    checkpoints.seal(checkpoint_dir, context.get_world_rank(), context.get_world_size())
+    checkpoint = ray.train.Checkpoint.from_directory(str(checkpoint_dir))
     with writing(checkpoints_dir):
-        ray.train.report(metrics, checkpoint=ray.train.Checkpoint.from_directory(str(checkpoint_dir)))
+        ray.train.report(metrics, checkpoint=checkpoint, checkpoint_upload_fn=_keep)
+
+
+def _keep(checkpoint: ray.train.Checkpoint, name: str) -> ray.train.Checkpoint:
+    """Copy a process's part of a checkpoint as Ray Train does, and seal the copy."""
+    context = ray.train.get_context()
+    storage: Any = context.get_storage()
+    kept = storage.persist_current_checkpoint(checkpoint, name)
+    checkpoints.seal(Path(checkpoint.path), Path(kept.path), context.get_world_rank(), context.get_world_size())
+    return kept
 
 
 def _find_trained(checkpoints_dir: Path, num_steps: int) -> Path:

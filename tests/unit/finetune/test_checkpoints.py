@@ -10,14 +10,17 @@ from typing import Any
 
 import pytest
 from file_layer import ERRORS, fail_each_access
+from lost_power import list_losses, record_states
 from ray.train.v2._internal.exceptions import UserExceptionWithTraceback
 from ray.train.v2.api.exceptions import ControllerError, TrainingFailedError, WorkerGroupError
 from safetensors import safe_open
 from training_cases import NUM_ROWS, write_job, write_model
 from transformers import Trainer
 
-from drag_ray.artifacts import writing
+from drag_ray import artifacts
+from drag_ray.artifacts import sync, writing
 from drag_ray.errors import ArtifactError, DamageError, TrainError
+from drag_ray.finetune import checkpoints
 from drag_ray.finetune.checkpoints import clear_unfinished, find_flaw, find_last, read_step, saving, seal
 from drag_ray.finetune.job import TrainJob
 from drag_ray.finetune.outcome import ADAPTER_DIR_NAME, MERGED_DIR_NAME
@@ -46,8 +49,9 @@ def trained(job: TrainJob, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def keep_in(folder: Path) -> Callable[[dict[str, Any], Path], None]:
     def report(metrics: dict[str, Any], checkpoint_dir: Path) -> None:
-        seal(checkpoint_dir, 0, 1)
-        shutil.copytree(checkpoint_dir, folder / f"checkpoint_{read_step(checkpoint_dir)}")
+        kept = folder / f"checkpoint_{read_step(checkpoint_dir)}"
+        shutil.copytree(checkpoint_dir, kept)
+        seal(checkpoint_dir, kept, 0, 1)
 
     return report
 
@@ -104,13 +108,56 @@ def test_a_training_that_passes_over_a_damaged_checkpoint_comes_to_the_same_end(
 
 
 def test_the_parts_of_all_processes_are_needed(tmp_path: Path) -> None:
+    folder = tmp_path / "checkpoint"
     for rank in range(2):
-        (tmp_path / f"rng_state_{rank}.pth").write_text("state")
-        assert find_flaw(tmp_path) == "was not written to its end"
-        seal(tmp_path, rank, 2)
-    assert find_flaw(tmp_path) == ""
-    (tmp_path / "rng_state_1.pth").unlink()
-    assert find_flaw(tmp_path) == "rng_state_1.pth: is missing, 5 bytes were written"
+        write_files({f"rng_state_{rank}.pth": b"state"}, tmp_path / f"of_{rank}")
+        write_files(read_files(tmp_path / f"of_{rank}"), folder)
+        assert find_flaw(folder) == "was not written to its end"
+        seal(tmp_path / f"of_{rank}", folder, rank, 2)
+    assert find_flaw(folder) == ""
+    (folder / "rng_state_1.pth").unlink()
+    assert find_flaw(folder) == "rng_state_1.pth: is missing, 5 bytes were written"
+
+
+def find_lie(checkpoints_dir: Path, new_name: str) -> str:
+    """What a new checkpoint that is sealed has not, or that no checkpoint is whole."""
+    found, _ = find_last(checkpoints_dir)
+    is_sealed = any((checkpoints_dir / new_name).glob("whole-*"))
+    return "no checkpoint is whole" if found is None else find_flaw(checkpoints_dir / new_name) if is_sealed else ""
+
+
+@pytest.mark.parametrize("forgotten", ["nothing", "files", "folders"])
+def test_a_loss_of_power_leaves_no_seal_without_its_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, forgotten: str) -> None:
+    written, kept, left = tmp_path / "checkpoint-2", tmp_path / "checkpoints", tmp_path / "left"
+    write_files({"trainer_state.json": b'{"global_step": 2}'}, written)
+    write_files({"weights.bin": b"shard"}, written / "global_step2")
+    kept.mkdir()
+    shutil.copytree(written, kept / "checkpoint_1")
+    seal(written, kept / "checkpoint_1", 0, 1)
+
+    def keep() -> None:
+        shutil.copytree(written, kept / "checkpoint_2")
+        seal(written, kept / "checkpoint_2", 0, 1)
+        shutil.rmtree(kept / "checkpoint_1")  # as Ray Train removes those that are too many
+
+    def sync_some(path: Path) -> None:  # the proof that the test would fail
+        if forgotten == "nothing" or path.is_dir() != (forgotten == "folders"):
+            sync(path)
+
+    for module in (artifacts, checkpoints):
+        monkeypatch.setattr(module, "sync", sync_some)
+
+    def find_lies() -> Iterator[str]:
+        for _, write in list_losses(record_states(kept, monkeypatch, keep), num_random=0):
+            write(left)
+            yield find_lie(left, "checkpoint_2")
+
+    if forgotten == "nothing":
+        lies = list(find_lies())
+        assert set(lies) == {""}
+        assert len(lies) > 100
+    else:
+        assert any(find_lies())
 
 
 def test_what_a_killed_training_leaves_is_cleared(trained: Path, tmp_path: Path) -> None:
@@ -146,10 +193,10 @@ def read_files(folder: Path) -> dict[str, bytes]:
 
 
 @every_error
-def test_a_checkpoint_that_is_sealed_and_copied(
+def test_a_checkpoint_that_is_copied_and_sealed(
     trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: str, step: int
 ) -> None:
-    """As a training process seals it, Ray Train copies it, and the next process looks for it."""
+    """As Ray Train copies it, a training process seals it, and the next process looks for it."""
     before, last = trained / f"checkpoint_{NUM_ROWS - 1}", trained / f"checkpoint_{NUM_ROWS}"
     sealed = read_files(last)
 
@@ -161,9 +208,9 @@ def test_a_checkpoint_that_is_sealed_and_copied(
         scratch = folder / f"checkpoint-{NUM_ROWS}"
         with saving(scratch):
             write_files({name: data for name, data in sealed.items() if not name.startswith("whole-")}, scratch)
-        seal(scratch, 0, 1)
         with writing(folder):
             write_files(read_files(scratch), folder / "checkpoints" / last.name)
+        seal(scratch, folder / "checkpoints" / last.name, 0, 1)
         find_last(folder / "checkpoints")
 
     def check(folder: Path) -> None:
