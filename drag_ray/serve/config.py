@@ -53,7 +53,9 @@ class ServeConfig(BaseConfig):
         default=RerankConfig(), description="the model that orders what searches find anew, if one is named"
     )
     max_queued_requests: int = Field(default=256, ge=1)
-    """requests that wait for an engine, once each has taken four times engine.max_num_seqs; more are told to come back later"""
+    """requests that wait for each engine, once it has taken four times engine.max_num_seqs; more are told to come back (429)"""
+    max_wait_s: float = Field(default=30, gt=0)
+    """seconds that a request waits for an engine to take it; then it is told to come back (503)"""
     num_replicas: int = Field(default=1, ge=1)
     """engines behind the endpoint; all of them have all adapters"""
     max_replicas: int = Field(default=0, ge=0)

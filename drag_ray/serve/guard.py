@@ -1,4 +1,4 @@
-"""What stands before vLLM's application: an allowlist of its routes, the key, and the limits of a request.
+"""What stands before vLLM's application: an allowlist of its routes, the key, the limits of a request, and the queue.
 
 vLLM guards some of its routes with a key and adds new ones with each version; what is not listed here is not there.
 Without a key only this machine is answered, and no web page: neither one that calls the loopback address, which browsers
@@ -7,7 +7,7 @@ mark with its origin, nor one whose name was made to point to it, which shows in
 
 import logging
 from collections.abc import Awaitable, Callable
-from contextlib import ExitStack, nullcontext
+from contextlib import AsyncExitStack, nullcontext
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
@@ -18,6 +18,7 @@ from starlette.routing import Route
 from starlette.types import Message, Receive, Scope, Send
 
 from drag_ray.serve.adapters import UseModel
+from drag_ray.serve.admission import Admission
 from drag_ray.serve.key import KeyHash, is_loopback
 from drag_ray.serve.limits import ENGINE_HAS_DIED, Limits, RefusalError, parse_body
 
@@ -67,6 +68,7 @@ class Guard:
         rules: what is let through.
         use_model: stands around requests that generate.
         has_died: whether the engine is gone for good.
+        admission: where requests that need an engine wait for it; None lets them all through. No other request waits.
     """
 
     def __init__(
@@ -75,12 +77,14 @@ class Guard:
         rules: Rules,
         use_model: UseModel = lambda _: nullcontext(),
         has_died: Callable[[], bool] = lambda: False,
+        admission: Admission | None = None,
     ) -> None:
         self.app = app
         self._has_died = has_died
         self._has_said_so = False
         self._rules = rules
         self._use_model = use_model
+        self._admission = admission
         loading_routes = LOADING_ROUTES if rules.loads_adapters else set[tuple[str, str]]()
         self._allowed = OPEN_ROUTES | LISTING_ROUTES | GENERATING_ROUTES | SEARCHING_ROUTES | loading_routes
         # Ray Serve names its metrics and log lines by these.
@@ -90,12 +94,15 @@ class Guard:
         if scope["type"] == "lifespan":
             await self.app(scope, receive, send)
         elif scope["type"] == "http":
-            with ExitStack() as until_answered:
+            async with AsyncExitStack() as until_answered:
                 try:
                     receive, model = await self._admit(scope, receive)
+                    if scope["path"] in _ENGINE_PATHS:
+                        self._refuse_without_engine()
+                        if self._admission:
+                            await until_answered.enter_async_context(self._admission.admit())
+                            self._refuse_without_engine()
                     until_answered.enter_context(self._use_model(model))
-                    if scope["path"] in _ENGINE_PATHS and self._has_died():
-                        raise self._note_death()
                 except RefusalError as refusal:
                     await build_answer(refusal)(scope, receive, send)
                     return
@@ -105,6 +112,10 @@ class Guard:
                     await self.app(scope, receive, send)
         elif scope["type"] == "websocket":
             await send({"type": "websocket.close", "code": 1008})
+
+    def _refuse_without_engine(self) -> None:
+        if self._has_died():
+            raise self._note_death()
 
     def _note_death(self) -> RefusalError:
         """What requests are answered with once the engine has died; the log says so once."""
@@ -213,7 +224,8 @@ def _replay(body: bytes, receive: Receive) -> Callable[[], Awaitable[Message]]:
 def build_answer(refusal: RefusalError) -> JSONResponse:
     """A refusal as a response with OpenAI's error object."""
     headers = {401: {"WWW-Authenticate": "Bearer"}, 503: {"Retry-After": str(_RETRY_AFTER_S)}}
-    return JSONResponse(build_error(refusal), status_code=refusal.status, headers=headers.get(refusal.status))
+    headers = headers.get(refusal.status, {}) | refusal.headers
+    return JSONResponse(build_error(refusal), status_code=refusal.status, headers=headers)
 
 
 def build_error(refusal: RefusalError) -> dict[str, Any]:

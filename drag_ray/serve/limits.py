@@ -1,8 +1,9 @@
 """What one request may take, checked before vLLM sees it."""
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 from drag_ray.errors import ServeError
@@ -16,11 +17,11 @@ _REPLY_TOKENS = ("max_tokens", "max_completion_tokens", "max_output_tokens")
 
 
 class RefusalError(ServeError):
-    """A request is answered with this status and message, and goes no further."""
+    """A request is answered with this status, message and headers, and goes no further."""
 
-    def __init__(self, status: int, message: str) -> None:
+    def __init__(self, status: int, message: str, headers: Mapping[str, str] = MappingProxyType({})) -> None:
         super().__init__(status, message)
-        self.status, self.message = status, message
+        self.status, self.message, self.headers = status, message, dict(headers)
 
     def __str__(self) -> str:
         return self.message

@@ -23,6 +23,7 @@ from drag_ray.search.searcher import Searcher
 from drag_ray.serve.adapter_registry import AdapterLoader
 from drag_ray.serve.adapter_routes import add_adapter_routes
 from drag_ray.serve.adapters import EngineAdapters, UseModel, build_table
+from drag_ray.serve.admission import REQUESTS_PER_SEQUENCE, Admission
 from drag_ray.serve.guard import Guard, Rules
 from drag_ray.serve.key import KeyHash
 from drag_ray.serve.limits import Limits
@@ -52,6 +53,8 @@ class AppSettings:
         adapter_places: adapters whose replies an engine writes at the same time.
         max_lora_rank: one of vLLM's ranks.
         agent: how the base model is asked, and adapters that do not say how they are.
+        max_queued_requests: that wait for the engine.
+        max_wait_s: seconds that one waits for it.
         key: recognises the key; None where requests need none.
         adapter_dirs: folders from which adapters may be loaded at run time, absolute and without symbolic links.
         index_dir: the search index; empty for an endpoint without one.
@@ -69,6 +72,8 @@ class AppSettings:
     max_lora_rank: int
     limits: Limits
     agent: AgentRecord
+    max_queued_requests: int = 256
+    max_wait_s: float = 30
     key: KeyHash | None = None
     adapter_dirs: tuple[str, ...] = ()
     index_dir: str = ""
@@ -172,7 +177,10 @@ def build_guarded_app(
     def has_died() -> bool:
         return app.state.engine_client.errored
 
-    return Guard(app, Rules(settings.key, settings.limits, loads_adapters=bool(settings.adapter_dirs)), adapters.use, has_died)
+    rules = Rules(settings.key, settings.limits, loads_adapters=bool(settings.adapter_dirs))
+    max_ongoing = REQUESTS_PER_SEQUENCE * settings.engine.max_num_seqs
+    admission = Admission(max_ongoing, settings.max_queued_requests, settings.max_wait_s)
+    return Guard(app, rules, adapters.use, has_died, admission)
 
 
 def _import_server() -> tuple[Any, Any, Any]:

@@ -16,6 +16,7 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from drag_ray.cluster import count_running_replicas
+from drag_ray.serve.admission import WAITED_HEADER
 from drag_ray.serve.guard import build_answer
 from drag_ray.serve.limits import RefusalError
 
@@ -25,7 +26,7 @@ _REFUSALS = {
     404: RefusalError(503, "the endpoint is starting. Ask again after the seconds of Retry-After."),
     408: RefusalError(408, "the request took too long."),
     429: RefusalError(
-        429, "as many requests wait as may (serve.max_queued_requests). Ask again after the seconds of Retry-After."
+        429, "more requests are on their way than the endpoint can refuse. Ask again after the seconds of Retry-After."
     ),
     500: RefusalError(500, "the request failed; the endpoint's log says how."),
     503: RefusalError(503, "no engine is there to answer at this moment. Ask again after the seconds of Retry-After."),
@@ -115,7 +116,7 @@ class _Rewording:
         if message["type"] == "http.response.start":
             headers = MutableHeaders(raw=list(message["headers"]))
             refusal = _REFUSALS.get(message["status"])
-            if message["status"] == 503:
+            if message["status"] == 503 and WAITED_HEADER not in headers:
                 self._note_death()
             if refusal and not headers.get("content-type", "").startswith("application/json"):
                 self._has_answered = True

@@ -11,12 +11,16 @@ from ray.serve.schema import LoggingConfig
 
 from drag_ray.serve.adapter_registry import AdapterRegistry
 from drag_ray.serve.adapters import Adapter, AdapterTable, EngineAdapters, build_table
+from drag_ray.serve.admission import REQUESTS_PER_SEQUENCE
 from drag_ray.serve.config import ServeConfig
+from drag_ray.serve.log_targets import keep_targets
 from drag_ray.serve.openai_app import AppSettings, build_openai_app
 
 APP_NAME, _DEPLOYMENT_NAME = "drag_ray", "openai"
 _REGISTRY_NAME = "adapters"
 _RETRY_AFTER_S = 1
+_NUM_BESIDE = 512
+"""Requests at a replica beside those that its engine has and those that wait for it: looks at its health, and what it refuses."""
 
 ReplicaT = TypeVar("ReplicaT")
 
@@ -40,7 +44,8 @@ class OpenAIDeployment:
 
     async def __serve_build_asgi_app__(self) -> Any:
         """Called by Ray Serve once the replica is there; the engine starts here, in the replica's event loop."""
-        asgi_app, self._engine = await build_openai_app(self._settings, self._adapters, _RemoteRegistry(), _count_replicas)
+        with keep_targets(logging.getLogger("ray.serve")):
+            asgi_app, self._engine = await build_openai_app(self._settings, self._adapters, _RemoteRegistry(), _count_replicas)
         return asgi_app
 
     async def check_health(self) -> None:
@@ -125,9 +130,9 @@ def build_application(settings: AppSettings, config: ServeConfig, use_gpu: bool)
         ray_actor_options={"num_gpus": engine.tensor_parallel_size} if use_gpu else {"num_cpus": 1},
         logging_config=LoggingConfig(log_level="INFO"),  # a line a request
         deployment_actors=[registry],
-        # The engine queues by itself, and better: it sees the tokens. Ray Serve would hold back all but five requests.
-        max_ongoing_requests=4 * engine.max_num_seqs,
-        max_queued_requests=config.max_queued_requests,
+        # Requests wait at the replica (`admission`), where looks at its health pass them: Ray Serve has one queue for all.
+        max_ongoing_requests=REQUESTS_PER_SEQUENCE * engine.max_num_seqs + config.max_queued_requests + _NUM_BESIDE,
+        max_queued_requests=_NUM_BESIDE,
         backpressure_config=BackpressureConfig(status_code=429, retry_after_s=_RETRY_AFTER_S),
         graceful_shutdown_timeout_s=config.drain_timeout_s,
     )

@@ -98,6 +98,8 @@ def _build_app_settings(sections: ServeSections, inputs: Inputs, key: str) -> Ap
         adapter_places=max(len(adapters), settings.adapter_places if settings.adapter_dirs else 1),
         max_lora_rank=compute_max_lora_rank(settings, adapters),
         limits=Limits(settings.max_body_mib, settings.max_tokens, settings.max_sequences, settings.max_question_chars),
+        max_queued_requests=settings.max_queued_requests,
+        max_wait_s=settings.max_wait_s,
         key=hash_key(key) if key else None,
         adapter_dirs=resolve_adapter_dirs(settings),
         agent=AgentRecord(agent=sections.agent),

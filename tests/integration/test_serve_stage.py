@@ -6,8 +6,9 @@ import re
 import shutil
 import threading
 import time
+from collections import Counter
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import Any, cast
 
@@ -104,6 +105,7 @@ def endpoint(run_dir: Path) -> Iterator[Endpoint]:
         "serve.max-tokens": 64,
         "serve.max-sequences": 4,
         "serve.max-queued-requests": 4,
+        "serve.max-wait-s": 0.05,  # less than replies of 64 tokens take: who has to wait is refused
         "serve.tool-call-parser": "hermes",
     }
     with serve_run(options, DRAG_RAY_API_KEY=API_KEY) as endpoint:
@@ -296,19 +298,28 @@ def test_a_request_for_too_much_is_told_the_limit(client: openai.OpenAI) -> None
     assert reply.usage.completion_tokens == 64  # where no length is asked for
 
 
-def test_more_requests_than_can_wait_are_told_to_come_back(client: openai.OpenAI) -> None:
-    def ask(_: int) -> str | None:
+def test_more_requests_than_can_wait_and_those_that_wait_too_long_are_told_to_come_back_and_health_waits_for_none(
+    endpoint: Endpoint, client: openai.OpenAI
+) -> None:
+    def ask(number: int) -> str:
         try:
-            client.completions.create(model="base", prompt="One", max_tokens=16, extra_body={"ignore_eos": True})
-        except openai.RateLimitError as error:
+            options: Any = {"max_tokens": 64, "stream": number % 2 == 1, "extra_body": {"ignore_eos": True}}
+            list(client.completions.create(model="base", prompt="One", **options))
+        except openai.APIStatusError as error:
             problem = error.response.json()["error"]
             return f"{problem['type']} {problem['code']}, {error.response.headers['retry-after']} s"
-        return None
+        return "answered"
 
     with ThreadPoolExecutor(64) as pool:
-        waits = list(pool.map(ask, range(64)))
-    assert waits.count(None) >= 16  # four for each that the engine decodes at a time
-    assert waits.count("RateLimitError 429, 1 s") == 64 - waits.count(None) > 0
+        asked = [pool.submit(ask, number) for number in range(64)]
+        wait(asked, return_when=FIRST_COMPLETED)  # who is refused is so before any reply is written: the engine has all it takes
+        is_healthy = [httpx.get(f"{endpoint.url}{path}").status_code for path in ("/health", "/live")]
+        is_busy = not all(future.done() for future in asked)
+    outcomes = Counter(future.result() for future in asked)
+    assert (is_healthy, is_busy) == ([200, 200], True)
+    assert outcomes.pop("answered") >= 16  # four for each that the engine decodes at a time
+    assert outcomes.keys() <= {"RateLimitError 429, 2 s", "ServiceUnavailableError 503, 5 s"}
+    assert outcomes["ServiceUnavailableError 503, 5 s"] > 0
 
 
 def test_an_adapter_of_a_named_folder_is_loaded_and_unloaded_while_the_endpoint_runs(
