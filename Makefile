@@ -59,7 +59,7 @@ gpu: setup ## what only an NVIDIA GPU shows; not part of CI
 bench: setup ## the benchmarks; results go to benchmarks/results
 	@for file in benchmarks/bench_*.py; do echo "== $$file"; $(BIN)/python $$file || exit 1; done
 
-figures: ## write the figures of README.md and docs/ from benchmarks/results
+figures: ## write the figures of README.md, SECURITY.md and docs/ from benchmarks/results
 	@$(PYTHON) benchmarks/figures.py
 
 docs: setup ## the documentation as a site, in dist/site; fails on a link that leads nowhere

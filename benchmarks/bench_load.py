@@ -6,9 +6,10 @@ python benchmarks/bench_load.py [--part serve] [--clients 500] [--seconds 1800]
 collect   rollouts of two turns on a scripted engine, which takes its time for each reply, so that so many run at once. Each
           has to search for the word of its own question, to find its page, to give the word as its answer, and to be kept once.
 serve     clients that ask one question after the other, in turns in a chat, in a chat that is streamed and with /v1/search, of
-          an endpoint with a real engine. A client that is refused (429) waits as long as it is told to and asks another one. A
+          an endpoint with a real engine. A client that is refused (429, 503) waits as long as it is told to and asks another. A
           chat must return the tokens of its own prompt, a search the page of its own question. A request is lost that has no
-          answer within `--limit-s`, or whose connection ends before.
+          answer within `--limit-s`, whose connection ends before, that fails, or is refused without a time to come back after.
+          One more client looks at `/health` all the time.
 
 All of it stays on this machine. Memory is that of the job and of all that it has started (Ray's own processes among them), looked
 at from the moment when all is warm (`--warm-up`, a share of the time). Results: `collect_load.json`, `serve_load.json`.
@@ -59,6 +60,7 @@ from drag_ray.search.index import build_index
 from drag_ray.stage_folder import StageFolder
 from drag_ray.types import Evidence, Page, Question
 
+_LOOK_EVERY_S = 5.0
 NUM_WORDS = 2000
 """pages, each with a word of its own, which the questions ask for"""
 SAMPLES = 4
@@ -202,6 +204,25 @@ class Asker:
         return "answered" if build_question(number) in self._tokenizer.decode(prompt_tokens) else "of another question"
 
 
+def judge_refusal(response: httpx2.Response) -> tuple[str, float]:
+    """What a status other than 200 means, and the seconds after which its client asks again."""
+    if response.status_code not in (429, 503) or "retry-after" not in response.headers:
+        return f"lost: {response.status_code} {response.text[:80]}", 1.0
+    return f"refused: {response.status_code}", float(response.headers["retry-after"])
+
+
+async def watch_health(url: str, end: float, certificates: ssl.SSLContext) -> dict[str, Any]:
+    """What `/health` answers, asked anew every few seconds until `end`, and how long it takes."""
+    statuses, taken = Counter[str](), list[float]()
+    async with httpx2.AsyncClient(base_url=url, timeout=None, verify=certificates) as client:
+        while (began := time.monotonic()) < end:
+            statuses[str((await client.get("/health")).status_code)] += 1
+            taken.append(time.monotonic() - began)
+            await asyncio.sleep(_LOOK_EVERY_S)
+    median, longest = np.quantile(taken, (0.5, 1)).round(2).tolist()
+    return {"statuses": dict(statuses), "seconds": {"p50": median, "max": longest}}
+
+
 async def ask_for(url: str, asker: Asker, arguments: argparse.Namespace) -> dict[str, Any]:
     """What all clients get until the time is over."""
     outcomes, seconds = Counter[str](), dict[str, list[float]]()
@@ -222,7 +243,7 @@ async def ask_for(url: str, asker: Asker, arguments: argparse.Namespace) -> dict
                     async with asyncio.timeout(arguments.limit_s):
                         outcome, response = await kind(client, number)
                     if not outcome:
-                        outcome, wait_s = f"refused: {response.status_code}", float(response.headers.get("retry-after", 1))
+                        outcome, wait_s = judge_refusal(response)
                 except TimeoutError:
                     outcome = f"lost: no answer in {arguments.limit_s:g} s"
                 except httpx2.HTTPError as error:
@@ -232,10 +253,14 @@ async def ask_for(url: str, asker: Asker, arguments: argparse.Namespace) -> dict
                     seconds.setdefault(kind.__name__, []).append(time.monotonic() - began)
                 await asyncio.sleep(wait_s)
 
-    await asyncio.gather(*(ask() for _ in range(arguments.clients)))
+    async with asyncio.TaskGroup() as clients:
+        health = clients.create_task(watch_health(url, end, certificates))
+        for _ in range(arguments.clients):
+            clients.create_task(ask())
     return {
         "requests": dict(outcomes),
         "unaccounted": 2 * outcomes["sent"] - outcomes.total(),
+        "health": health.result(),
         "answered_per_s": round(outcomes["answered"] / arguments.seconds, 2),
         "seconds_of_answers": {
             kind: dict(
@@ -260,6 +285,7 @@ def serve(arguments: argparse.Namespace, folder: Path) -> Generator[tuple[str, i
         "serve.port": arguments.port,
         "serve.device": "cpu",
         "serve.max-queued-requests": arguments.queued,
+        "serve.max-wait-s": arguments.max_wait_s,
         "engine.model": arguments.model,
         "engine.max-num-seqs": arguments.max_num_seqs,
         "engine.max-model-len": 1024,
@@ -302,6 +328,7 @@ def parse_arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
         "--max-num-seqs", type=int, default=32, help="as engine.max_num_seqs; the engine takes four times as many"
     )
     parser.add_argument("--queued", type=int, default=256, help="as serve.max_queued_requests")
+    parser.add_argument("--max-wait-s", type=float, default=30, help="as serve.max_wait_s")
     parser.add_argument("--reply-tokens", type=int, default=8)
     parser.add_argument("--port", type=int, default=8018)
     parser.add_argument("--warm-up", type=float, default=0.25, help="share of the time after which memory should be flat")

@@ -1,4 +1,4 @@
-"""Tables of what becomes of a collection and an endpoint under load, and of their memory."""
+"""Tables of what becomes of a collection and an endpoint under load, of their memory, and of damaged files."""
 
 from typing import Any
 
@@ -17,6 +17,52 @@ def write_collect_load() -> str:
         ["seconds", f"{results['seconds']:,.0f}"],
     ]
     return to_table(["", ""], kept + _describe_memory(results["memory"]))
+
+
+def write_serve_load() -> str:
+    """An endpoint that many clients ask."""
+    results = read_results("serve_load")
+    requests, health = results["requests"], results["health"]
+    lost = sum(count for outcome, count in requests.items() if outcome.startswith("lost"))
+    kept = [
+        ["clients, seconds", f"{results['options']['clients']:,}, {results['options']['seconds']:,}"],
+        ["requests", f"{requests['sent']:,}"],
+        ["answered, each with what it asked for", f"{requests['answered']:,}"],
+        ["told to come back: 429, 503", f"{requests.get('refused: 429', 0):,}, {requests.get('refused: 503', 0):,}"],
+        [
+            "lost, unaccounted for, of another question",
+            f"{lost}, {results['unaccounted']}, {requests.get('of another question', 0)}",
+        ],
+        ["`/health`: answers, of them 200, the slowest", _describe_health(health)],
+    ]
+    return to_table(["", ""], kept + _describe_memory(results["memory"]) + _list_slopes(results["memory"]))
+
+
+def _describe_health(health: dict[str, Any]) -> str:
+    statuses = health["statuses"]
+    return f"{sum(statuses.values()):,}, {statuses.get('200', 0):,}, {health['seconds']['max']:.1f} s"
+
+
+def _list_slopes(memory: dict[str, Any]) -> list[list[str]]:
+    slopes = ", ".join(f"`{name}` {slope:+.1f}" for name, slope in memory["slopes_of_processes"].items())
+    return [["kinds of processes above half a MiB a minute", slopes or "none"]]
+
+
+def write_reader_fuzz() -> str:
+    """What became of damaged files, by the reader."""
+    results = read_results("fuzz_readers")
+    return to_table(
+        ["damaged files", "kinds", "refused or set aside", "ended or held up their process", "failures"],
+        [
+            [
+                f"{results['inputs']:,}",
+                str(len(results["inputs_by_kind"])),
+                f"{results['refused']:,}",
+                str(sum(results["contained"].values())),
+                str(sum(results["failures"].values())),
+            ]
+        ],
+    )
 
 
 def _list_counts(results: dict[str, Any], *names: str) -> str:

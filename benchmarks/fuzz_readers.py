@@ -5,7 +5,7 @@ python benchmarks/fuzz_readers.py [--inputs 100000] [--seed 0] [--only .pdf .doc
 The files are small sound ones with random changes. A reader may raise an error of this project alone. The readers of documents
 work in limited processes wherever they are used, so that an input that ends the process, or takes it too long, is contained
 there: these are counted, and no failures. For all other readers they are. Failures are kept in FOLDER and counted by kind, and
-the first of each is printed. The exit status is 1 if there was any.
+the first of each is printed. The exit status is 1 if there was any. The counts are kept in `results/fuzz_readers.json`.
 """
 
 import argparse
@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from fuzz_seeds import build_seeds, damage
+from record import write_result
 
 from drag_ray import schemas
 from drag_ray.agent.config import AgentConfig
@@ -162,7 +163,9 @@ def main() -> None:
     options = parser.parse_args()
     started = time.monotonic()
     outcome = fuzz(options.inputs, options.seed, options.only, options.keep)
-    print(json.dumps({**outcome.to_dict(), "seconds": round(time.monotonic() - started, 1)}))
+    result = {**outcome.to_dict(), "seed": options.seed, "seconds": round(time.monotonic() - started, 1)}
+    print(json.dumps(result))
+    write_result("fuzz_readers", result)
     raise SystemExit(bool(outcome.failures))
 
 
