@@ -104,7 +104,7 @@ def test_files_grow_with_turns_and_not_with_their_square(new_pages: SearchEnviro
         trajectory, _ = roll_out(new_pages, num_turns)
         folder = tmp_path / str(num_turns)
         folder.mkdir()
-        journal._write(folder, schemas.to_table([trajectory], schemas.TRAJECTORIES))
+        journal._write(folder, schemas.to_table([trajectory], schemas.TRAJECTORIES), "0" * 8)
         [path] = folder.iterdir()
         num_bytes[num_turns] = path.stat().st_size
         [row] = schemas.read_table(path, schemas.TRAJECTORIES).to_pylist()

@@ -14,11 +14,14 @@ def build_reply(token_ids: list[int], logprob_token_ids: list[int] | None) -> Si
 
 
 def test_each_token_has_its_log_probability() -> None:
-    assert _to_generation(build_reply([5, 7], [5, 7]), [1], in_reasoning=False).completion_logprobs == (-0.5, -0.5)
-    assert _to_generation(build_reply([5, 7], None), [1], in_reasoning=False).completion_logprobs == ()
+    assert _to_generation(build_reply([5, 7], [5, 7]), [1], in_reasoning=False, prompt_digest="").completion_logprobs == (
+        -0.5,
+        -0.5,
+    )
+    assert _to_generation(build_reply([5, 7], None), [1], in_reasoning=False, prompt_digest="").completion_logprobs == ()
 
 
 @pytest.mark.parametrize("others", [[5], [5, 8], [5, 7, 9]])
 def test_log_probabilities_of_other_tokens_are_refused(others: list[int]) -> None:
     with pytest.raises(RolloutError, match="not those of the tokens"):
-        _to_generation(build_reply([5, 7], others), [1], in_reasoning=False)
+        _to_generation(build_reply([5, 7], others), [1], in_reasoning=False, prompt_digest="")

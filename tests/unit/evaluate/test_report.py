@@ -21,7 +21,7 @@ def build_side(policy, query, rank):
 
 SIDES = (build_side("base", "<script>alert(1)</script>", None), build_side("tuned", 'a "quoted" & query', 2))
 EXAMPLES = Examples((Example(QUESTION.id, QUESTION.question, Outcome.WON, SIDES),), {Outcome.WON: 7, Outcome.EVEN: 2})
-PICTURES = {Evidence("manual.pdf", 7): "data:image/jpeg;base64,AAAA"}
+PICTURES: dict[Evidence | str, str] = {Evidence("manual.pdf", 7): "data:image/jpeg;base64,AAAA"}
 
 
 class Page(HTMLParser):
