@@ -185,3 +185,15 @@ def write_serving() -> str:
     ]
     header = ["", "requests/s", "tokens/s", "time to the first token, median / p99", "a further token, median / p99"]
     return to_table(header, rows)
+
+
+def write_rerank() -> str:
+    """All windows of a list on one engine, beside an engine a window."""
+    results = read_results("rerank_engine")
+    of = f"{results['lists']} list of {results['candidates']} candidates in {results['windows_per_list']} windows"
+    rows = [
+        ["one engine for all windows", f"{results['one_engine_s']:.1f} s"],
+        ["an engine a window", f"{results['an_engine_a_window_s']:.1f} s"],
+        ["of it the start of an engine", f"{results['engine_start_s']:.1f} s"],
+    ]
+    return to_table([of, "seconds"], rows)

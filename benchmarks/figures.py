@@ -39,6 +39,7 @@ FIGURES: dict[str, Callable[[], str]] = {
     "collection-scaling-images": figure_speed.write_collection_scaling_images,
     "finetune": figure_speed.write_finetune,
     "serving": figure_speed.write_serving,
+    "rerank": figure_speed.write_rerank,
     "collect-load": figure_load.write_collect_load,
     "scaling-time": figure_scaling.write_scaling_time,
     "scaling-limits": figure_scaling.write_scaling_limits,
