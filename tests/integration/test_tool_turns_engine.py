@@ -90,7 +90,10 @@ class Rolled:
 
 
 def hash_pixels(pixels: torch.Tensor) -> str:
-    return hashlib.sha256(pixels.float().numpy().tobytes()).hexdigest()
+    """A hash of the bytes of a picture; vLLM hands them on as they are, the trainer around 0 (mean and deviation are .5)."""
+    if pixels.dtype is not torch.uint8:
+        pixels = ((pixels.double() * 0.5 + 0.5) * 255).round().to(torch.uint8)
+    return hashlib.sha256(pixels.numpy().tobytes()).hexdigest()
 
 
 def roll_out(model: str, index_dir: Path, images_dir: Path, results: Connection) -> None:
