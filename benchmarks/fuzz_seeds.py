@@ -134,9 +134,12 @@ def _write_trajectories() -> dict[str, list[bytes]]:
         source.write_text(json.dumps(_TRAJECTORY))
         [trajectory] = load_interchange("drag").read(source, AgentConfig(query_mode="rewrite"))
         assert isinstance(trajectory, Trajectory)
-        for name in (name for name in INTERCHANGES if not load_interchange(name).goes_out_alone):
+        formats = {name: load_interchange(name) for name in INTERCHANGES}
+        for name, interchange in formats.items():
+            if interchange.goes_out_alone or interchange.convert:  # what is converted holds questions
+                continue
             target = Path(folder, "written", name)
-            load_interchange(name).write([trajectory], target)
+            interchange.write([trajectory], target)
             file = next(path for path in (target, *target.rglob("*")) if path.is_file())
             seeds[f"trajectories/{name}{file.suffix or '.jsonl'}"] = [file.read_bytes()]
     return seeds

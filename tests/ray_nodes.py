@@ -43,15 +43,14 @@ def start_nodes(ports: Ports, token: Path, num_nodes: int, cpus_per_node: int = 
     environment = {**outside, "PATH": f"{RAY.parent}:{os.environ['PATH']}", "RAY_AUTH_TOKEN_PATH": str(token)}
     environment["RAY_AUTH_MODE"] = "token"
     head = [f"--port={ports.gcs}", f"--dashboard-port={ports.dashboard}", f"--ray-client-server-port={ports.client}"]
-    worker = [f"--address=127.0.0.1:{ports.gcs}", "--dashboard-agent-listen-port=0"]  # the head's agent has the usual port
+    worker = [f"--address=127.0.0.1:{ports.gcs}"]
     with ExitStack() as stack:
         for options in (["--head", "--dashboard-host=127.0.0.1", *head], *[worker] * (num_nodes - 1)):
-            command = [RAY, "start", "--block", f"--num-cpus={cpus_per_node}", *options]
+            # Another Ray of this machine may have the agents' usual port: no agent would then take a job.
+            command = [RAY, "start", "--block", "--dashboard-agent-listen-port=0", f"--num-cpus={cpus_per_node}", *options]
             process = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL)
             stack.callback(process.wait, timeout=60)
-            stack.callback(
-                process.kill
-            )  # its reaper ends the others at once; asked to end, it would wait half a minute for the jobs
+            stack.callback(process.kill)  # its reaper ends the others at once; asked to end, it would wait half a minute
             while not _is_up(ports):
                 assert process.poll() is None, "ray start has ended"
                 time.sleep(0.5)
