@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 import time
 import urllib.request
 from collections.abc import Iterator
@@ -44,8 +45,12 @@ def start_nodes(ports: Ports, token: Path, num_nodes: int, cpus_per_node: int = 
     environment["RAY_AUTH_MODE"] = "token"
     head = [f"--port={ports.gcs}", f"--dashboard-port={ports.dashboard}", f"--ray-client-server-port={ports.client}"]
     worker = [f"--address=127.0.0.1:{ports.gcs}"]
+    # Nodes of one host would share the folder into which each unpacks the working directory, and remove it from each other.
+    # Ray's sockets lie in it too, whose paths must be short.
     with ExitStack() as stack:
         for options in (["--head", "--dashboard-host=127.0.0.1", *head], *[worker] * (num_nodes - 1)):
+            own = stack.enter_context(tempfile.TemporaryDirectory(prefix="ray", ignore_cleanup_errors=True))
+            options = [*options, f"--temp-dir={own}"]
             # Another Ray of this machine may have the agents' usual port: no agent would then take a job.
             command = [RAY, "start", "--block", "--dashboard-agent-listen-port=0", f"--num-cpus={cpus_per_node}", *options]
             process = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL)

@@ -13,13 +13,34 @@ from drag_ray.damage import verify_stage
 pytestmark = pytest.mark.slow
 
 PORTS = Ports(gcs=6392, dashboard=8292, client=9892)
-OPTIONS = [
-    *("--config", "jobs/configs/demo.toml", "--corpus.documents", "manuals", "--corpus.questions", "manuals"),
-    *("--corpus.manual-packages", "numpy", "--corpus.limit-pages", "100"),
-    *("--agent.question-weight", "3", "--agent.max-tokens", "16", "--collect.proposals", '["question_keywords", "rm3"]'),
-    *("--collect.limit", "6", "--collect.samples-per-question", "2", "--format.validation-fraction", "0.3"),
-    *("--finetune.epochs", "1", "--evaluate.limit", "4", "--evaluate.baselines", "question"),
-]
+CONFIG = """
+[corpus]
+documents = "manuals"
+questions = "manuals"
+manual_packages = ["numpy"]
+limit_pages = 100
+[agent]
+question_weight = 3
+max_tokens = 16
+thinking = false
+[engine]
+dtype = "bfloat16"
+max_model_len = 2048
+enforce_eager = true
+[collect]
+limit = 6
+samples_per_question = 2
+proposals = ["question_keywords", "rm3"]
+[format]
+validation_fraction = 0.3
+[finetune]
+epochs = 1
+target_modules = ["q_proj", "v_proj"]
+[evaluate]
+limit = 4
+baselines = ["question"]
+question_weights = []
+"""
 STAGES = ["index", "collect", "process", "format", "finetune", "evaluate"]
 
 
@@ -30,16 +51,22 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]
         yield environment
 
 
+@pytest.fixture
+def options(tmp_path: Path) -> list[str]:
+    (tmp_path / "run.toml").write_text(CONFIG)
+    return ["--config", str(tmp_path / "run.toml"), "--storage.uri", f"file://{tmp_path}/store"]
+
+
 @pytest.mark.timeout(2400)
-def test_each_stage_runs_as_a_job_that_has_an_empty_run_folder_and_the_uri_alone(cluster: dict[str, str], tmp_path: Path) -> None:
-    uri = f"file://{tmp_path}/store"
+def test_each_stage_runs_as_a_job_that_has_an_empty_run_folder_and_the_uri_alone(
+    cluster: dict[str, str], options: list[str], tmp_path: Path
+) -> None:
     for number, stage in enumerate(STAGES):
         run_dir = tmp_path / f"run_of_{stage}"
-        options = [*OPTIONS, "--storage.uri", uri, "--run-dir", str(run_dir)]
-        done = submit_job(PORTS, cluster, f"jobs/{stage}.py", *options)
+        done = submit_job(PORTS, cluster, f"jobs/{stage}.py", *options, "--run-dir", str(run_dir))
         assert done.returncode == 0, done.stdout[-5000:] + done.stderr[-3000:]
         assert f"{stage}: done in" in done.stdout
-        assert f"{stage}: pushed to {uri}" in done.stdout
+        assert f"{stage}: pushed to {options[-1]}" in done.stdout
         pulled = set(re.findall(r"(\w+): pulled from", done.stdout))
         assert pulled <= set(STAGES[:number])
         assert bool(pulled) == (number > 0)
@@ -47,9 +74,11 @@ def test_each_stage_runs_as_a_job_that_has_an_empty_run_folder_and_the_uri_alone
     assert (tmp_path / "run_of_evaluate" / "evaluate" / "report.html").is_file()
 
 
-def test_a_job_that_was_stopped_goes_on_and_the_next_finds_its_work_in_the_store(cluster: dict[str, str], tmp_path: Path) -> None:
+def test_a_job_that_was_stopped_goes_on_and_the_next_finds_its_work_in_the_store(
+    cluster: dict[str, str], options: list[str], tmp_path: Path
+) -> None:
     """A job is stopped as the dashboard stops it; the next one goes on."""
-    options = [*OPTIONS, "--storage.uri", f"file://{tmp_path}/store", "--run-dir", str(tmp_path / "run")]
+    options = [*options, "--run-dir", str(tmp_path / "run")]
     assert submit_job(PORTS, cluster, "jobs/index.py", *options).returncode == 0
     more = ["--collect.samples-per-question", "12", "--rollout.flush-s", "0"]
     begun = submit_job(PORTS, cluster, "jobs/collect.py", *options, *more, no_wait=True)

@@ -48,7 +48,7 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
     curve = [{"step": 1, "loss": 2.0, "eval_loss": 2.1}, {"step": 2, "loss": 1.5}]
     config = {"evaluate": {"depth": 10, "models": [LONG]}}
     context = dataclasses.replace(CONTEXT, commit="abc1234", training_curve=curve, stage_times={"collect": 301.5}, config=config)
-    pictures = {Evidence("manual.pdf", 7): WIDE_PAGE}
+    pictures: dict[Evidence | str, str] = {Evidence("manual.pdf", 7): WIDE_PAGE}
     path = tmp_path_factory.mktemp("report") / "report.html"
     path.write_text(build_report(build_searching(), Examples(tuple(examples), OUTCOMES), context, pictures), encoding="utf-8")
     return path
