@@ -173,7 +173,7 @@ class Rollouts:
         self,
         task: RolloutTask,
         episode: Episode,
-        prompt: "_Prompt",
+        prompt: _Prompt,
         step: int,
         hint_page: Page | None,
         images: RolloutImages,

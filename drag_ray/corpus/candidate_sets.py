@@ -12,9 +12,6 @@ and of images. A candidate becomes a document of one page: its picture under the
 import hashlib
 import os
 import shutil
-import tempfile
-from collections.abc import Generator, Iterable
-from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -24,6 +21,7 @@ from drag_ray.corpus.picture import MAX_BYTES, check_picture
 from drag_ray.corpus.problems import Problem, count_problems, name_first
 from drag_ray.corpus.records import Record, get_field, read_name, read_records, read_text
 from drag_ray.errors import DataError
+from drag_ray.new_folder import new_folder
 from drag_ray.types import CAPTION, Evidence
 
 DOCUMENTS_NAME = "documents"
@@ -69,7 +67,7 @@ def import_candidate_set(path: Path, folder: Path) -> dict[str, int]:
         ArtifactError: the disk refuses.
     """
     problems: list[Problem] = []
-    with _new_folder(folder) as scratch:
+    with new_folder(folder, ". Take it away, or name another run.") as scratch:
         documents = _Documents(path.resolve().parent, scratch)
         questions: dict[str, dict[str, Any]] = {}
         category = path.name.split(".")[0]
@@ -272,25 +270,3 @@ class _Documents:
 
 def _hash(text: str) -> str:
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16]
-
-
-@contextmanager
-def _new_folder(folder: Path) -> Generator[Path]:
-    """A scratch folder, renamed to `folder` on success and removed on failure."""
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise DataError(f"{folder}: is there already. Take it away, or name another run.")
-    with artifacts.writing(folder):
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        scratch = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{folder.name}.", suffix=".unfinished"))
-        try:
-            (scratch / DOCUMENTS_NAME).mkdir()
-            yield scratch
-            artifacts.sync_files(scratch, list(_list_files(scratch)))
-            scratch.chmod(0o755)
-            scratch.replace(folder)
-        finally:
-            shutil.rmtree(scratch, ignore_errors=True)
-
-
-def _list_files(folder: Path) -> Iterable[str]:
-    return (path.relative_to(folder).as_posix() for path in sorted(folder.rglob("*")) if path.is_file())

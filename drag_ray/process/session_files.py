@@ -1,14 +1,12 @@
 """Folders with a file for each trajectory, the form in which viewers of agents' sessions want them."""
 
 import re
-import shutil
-import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
-from drag_ray.artifacts import sync_files, writing
 from drag_ray.corpus.problems import Problem, read_one
 from drag_ray.errors import DataError
+from drag_ray.new_folder import new_folder
 from drag_ray.types import Trajectory
 
 MAX_FILE_BYTES = 64 * 2**20
@@ -29,24 +27,12 @@ def write_sessions(trajectories: Iterable[Trajectory], folder: Path, suffix: str
         DataError: something is there already.
         ArtifactError: the disk refuses.
     """
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise DataError(
-            f"{folder}: is there already, and a file for each trajectory needs a new or empty folder. Name another one."
-        )
-    with writing(folder):
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        scratch = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{folder.name}.", suffix=".unfinished"))
-        names = []
-        try:
-            for number, trajectory in enumerate(trajectories):
-                names.append(_name_file(number, trajectory.id) + suffix)
-                (scratch / names[-1]).write_text(encode(trajectory), encoding="utf-8")
-            sync_files(scratch, names)
-            scratch.chmod(0o755)
-            scratch.replace(folder)
-        finally:
-            shutil.rmtree(scratch, ignore_errors=True)
-    return len(names)
+    num_files = 0
+    with new_folder(folder, ", and a file for each trajectory needs a new or empty folder. Name another one.") as scratch:
+        for num_files, trajectory in enumerate(trajectories, start=1):
+            name = _name_file(num_files - 1, trajectory.id) + suffix
+            (scratch / name).write_text(encode(trajectory), encoding="utf-8")
+    return num_files
 
 
 def read_sessions(

@@ -18,6 +18,7 @@ RECORDS = (
         "checksums",
         "address",
         "artifacts",
+        "new_folder",
         "appended_lines",
         "config",
         "damage",

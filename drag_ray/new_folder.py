@@ -1,0 +1,37 @@
+"""Folders that are written whole or not at all."""
+
+import shutil
+import tempfile
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
+
+from drag_ray import checksums
+from drag_ray.artifacts import sync_files, writing
+from drag_ray.errors import DataError
+
+
+@contextmanager
+def new_folder(folder: Path, remedy: str) -> Generator[Path]:
+    """A scratch folder to write into; on success it is brought to the disk and becomes `folder`, on failure it is removed.
+
+    Args:
+        folder: what is not there yet, or empty.
+        remedy: follows "is there already" where it is not.
+
+    Raises:
+        DataError: something is there.
+        ArtifactError: the disk refuses.
+    """
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise DataError(f"{folder}: is there already{remedy}")
+    with writing(folder):
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        scratch = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{folder.name}.", suffix=".unfinished"))
+        try:
+            yield scratch
+            sync_files(scratch, checksums.list_files(scratch))
+            scratch.chmod(0o755)
+            scratch.replace(folder)
+        finally:
+            shutil.rmtree(scratch, ignore_errors=True)
