@@ -167,6 +167,7 @@ def run_stages(stages: Sequence[Stage], config: RunConfig, start_ray: Callable[[
     """
     for stage in stages:
         config.take(stage.sections).check()
+    _check_rows(stages, config)
     try:
         manifests = [run_stage(stage, config, start_ray) for stage in stages]
     except DamageError as error:
@@ -175,6 +176,16 @@ def run_stages(stages: Sequence[Stage], config: RunConfig, start_ray: Callable[[
         _logger.warning(f"{error}\nLooking at every byte of the run, from the first stage on.")
         return run_stages(stages, config.model_copy(update={"verify": True}), start_ray)
     return {manifest.stage: manifest for manifest in manifests}
+
+
+def _check_rows(stages: Sequence[Stage], config: RunConfig) -> None:
+    """ConfigError where finetune would miss the rows that it reads, before they are collected."""
+    wanted = config.finetune.chosen_method.row_format
+    if {"format", "finetune"} <= {stage.name for stage in stages} and wanted not in config.format.formats:
+        raise ConfigError(
+            f"finetune.method {config.finetune.method} reads rows of the format {wanted}, and format.formats has "
+            f"{', '.join(config.format.formats)}. Name {wanted} there too, or have the method read another where it can."
+        )
 
 
 def run_stage(stage: Stage, config: RunConfig, start_ray: Callable[[], object] = lambda: None) -> Manifest:

@@ -42,9 +42,10 @@ def find_telling_openings(trajectories: pl.DataFrame) -> list[str]:
     """Ids of the trajectories whose opening names an evidence file or an answer of their own question.
 
     The question's own words may do so, and so may words that another question has in its opening as well: those are
-    instructions, not hints.
+    instructions, not hints. In the task `rerank` the candidates may too: the opening shows them, as it does when it is served.
     """
-    opening = pl.col("messages").list.head(pl.col("num_opening_messages"))
+    is_order = pl.col("task") == "rerank"
+    opening = pl.col("messages").list.head(pl.when(is_order).then(1).otherwise("num_opening_messages"))
     openings = (
         trajectories.select(
             *("question_id", "question", "answers", "trajectory_id"),

@@ -3,6 +3,7 @@
 import contextlib
 import logging
 from collections import Counter, defaultdict
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -61,7 +62,7 @@ def run(sections: FormatSections, inputs: Inputs, folder: StageFolder) -> dict[s
     layout = Layout(survey.has_tools, survey.has_images, survey.hides_text)
     ImageStore(target_dir / IMAGES_DIR_NAME).take_over(process_dir / IMAGES_DIR_NAME)
     job = FormatJob(process_dir, sides_path, options, layout)
-    files, num_set_aside = _write_rows(job, parts, target_dir)
+    files, num_set_aside = _write_rows(job, parts, target_dir, survey.tasks)
     num_checked = _check_files(job, files)
     _logger.info(f"{'rows':<16}{TRAIN:>9}{VALIDATION:>12}{'set aside':>11}")
     counts: dict[str, Any] = {"questions": len(sides)}
@@ -75,7 +76,7 @@ def run(sections: FormatSections, inputs: Inputs, folder: StageFolder) -> dict[s
     return counts
 
 
-def _write_rows(job: FormatJob, parts: list[str], folder: Path) -> tuple[Files, Counter[str]]:
+def _write_rows(job: FormatJob, parts: list[str], folder: Path, tasks: Collection[str]) -> tuple[Files, Counter[str]]:
     files: Files = {
         (name, side): RowFiles(folder / name, side, job.layout.extend(load_format(name).schema))
         for name in job.config.formats
@@ -98,14 +99,26 @@ def _write_rows(job: FormatJob, parts: list[str], folder: Path) -> tuple[Files, 
             totals.update(searches=formatted.num_searches, targets=formatted.num_targets)
             recorder.set_progress("parts", num_done, len(parts))
         if not totals["targets"]:
-            raise DataError(
-                f"{job.process_dir}: none of {totals['searches']} searches gained more than {job.config.min_gain} over its "
-                "question, so there is nothing to train towards. Collect more samples a question, at a higher temperature or "
-                "with collect.prompt_sets, take proposals (collect.proposals), or lower format.min_gain."
-            )
+            raise DataError(_describe_no_target(job, totals["searches"], tasks))
     for trainer in job.config.exports:
         describe_files(folder / "exports", trainer, exports)
     return files, totals
+
+
+def _describe_no_target(job: FormatJob, num_scored: int, tasks: Collection[str]) -> str:
+    """What is missing, and what helps with these tasks: only searches can be proposed by something else than a model."""
+    missing = f"none of {num_scored} orders gained more than {job.config.min_gain} over the order that its candidates had"
+    if "answer" in tasks:
+        missing = f"none of {num_scored} answers has an ANLS* of more than {job.config.min_gain}"
+    help_with_searches = ""
+    if "find_page" in tasks:
+        missing = f"none of {num_scored} searches gained more than {job.config.min_gain} over its question"
+        help_with_searches = "take proposals (collect.proposals), "
+    return (
+        f"{job.process_dir}: {missing}, so there is nothing to train towards. Collect more samples a question, at a higher "
+        f"temperature or with collect.prompt_sets, {help_with_searches}have a larger model write them (collect.teacher), or "
+        "lower format.min_gain."
+    )
 
 
 def _check_files(job: FormatJob, files: Files) -> int:

@@ -6,9 +6,9 @@ is matched. What that code gives a reply without a call, a redundancy of +.05, i
 """
 
 import math
-import re
 
 from drag_ray.agent.protocols.ranking import read_order
+from drag_ray.engine.reasoning import THINK, THINK_END
 
 FORMAT_WEIGHT, RANK_WEIGHT = 0.3, 0.7
 RANK_DEVIATION = 1.0
@@ -17,15 +17,30 @@ CURIOSITY_RATE = 0.6
 REDUNDANCY_COST = 0.05
 """what each call after the first one costs"""
 LOWEST, HIGHEST = -0.5, 1.5
-_FORM = re.compile(r"<think>.*?</think>.*<answer>(.*?)</answer>", re.DOTALL)
-_ANSWER = re.compile(r"<answer>(.*?)</answer>", re.DOTALL)
+_START, _END = "<answer>", "</answer>"
 
 
 def compute_format_term(reply: str) -> float:
-    """Half for reasoning and an answer in their tags, half for an answer that is a list of whole numbers."""
-    answer = _ANSWER.search(reply.rpartition("</think>")[2])
-    is_list = answer is not None and read_order(answer[1]) is not None
-    return 0.5 * bool(_FORM.search(reply)) + 0.5 * is_list
+    """Half for a reply that begins with reasoning and has an answer after it, each in its tags; half more if it has the form and
+    its first answer is a list of whole numbers.
+
+    A reply whose `<think>` ends the prompt, as in some chat templates, does not have the form, there as here.
+    """
+    if not _has_form(reply):
+        return 0.0
+    answer = reply.partition(_START)[2].partition(_END)[0]
+    return 0.5 + 0.5 * (read_order(answer) is not None)
+
+
+def _has_form(reply: str) -> bool:
+    """Whether its tags come in their order: as the published pattern says, and in one pass over a reply of any kind."""
+    place = len(THINK)
+    for tag in (THINK_END, _START, _END):
+        found = reply.find(tag, place)
+        if found < 0:
+            return False
+        place = found + len(tag)
+    return reply.startswith(THINK)
 
 
 def compute_rank_term(rank: int | None, deviation: float = RANK_DEVIATION) -> float:

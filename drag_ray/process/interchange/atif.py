@@ -8,8 +8,8 @@ https://harborframework.com/docs/trajectory-format
                 "tool_calls": [{"tool_call_id": "call_1", "function_name": "search_documents", "arguments": {"query": "rotor"}}],
                 "observation": {"results": [{"source_call_id": "call_1", "content": "Pages found: ..."}]}, "extra": {...}}], ...}
 
-A search is a call of `search_documents` whatever the protocol, as that of any other tool; an answer is a message; examples in
-the prompt are copied context.
+A search is a call of `search_documents` whatever the protocol, as that of any other tool; an answer is a message, and so is an
+order of candidates; examples in the prompt are copied context.
 The fields that the format has no place for are `extra.drag_ray` of the trajectory and of its replies.
 """
 
@@ -140,7 +140,7 @@ def _read(path: Path, _: AgentConfig) -> Iterator[Trajectory | Problem]:
 
 
 def _to_document(trajectory: Trajectory) -> _Document:
-    steps = [_to_step(number, step) for number, step in enumerate(list_steps(trajectory), start=1)]
+    steps = [_to_step(number, step, trajectory.task) for number, step in enumerate(list_steps(trajectory), start=1)]
     steps[0].timestamp = _to_timestamp(trajectory.started_at)
     return _Document(
         schema_version=SCHEMA_VERSION,
@@ -162,20 +162,20 @@ def _to_document(trajectory: Trajectory) -> _Document:
     )
 
 
-def _to_step(number: int, step: Step) -> _Step:
+def _to_step(number: int, step: Step, task: str) -> _Step:
     role, turn = step.message["role"], step.turn
     if turn is None:
         copied = True if role == "assistant" else None
         content = _to_content(step.message["content"])
         return _Step(step_id=number, source=_SOURCES.get(role, "user"), message=content, is_copied_context=copied)
-    called = describe_call(turn)
+    called = describe_call(turn, task)
     call_id = f"call_{turn.step}" if called else None
     call = _ToolCall(tool_call_id=f"call_{turn.step}", function_name=called.name, arguments=called.arguments) if called else None
     result = _Result(source_call_id=call_id, content=_to_content(step.observation["content"])) if step.observation else None
     return _Step(
         step_id=number,
         source="agent",
-        message=describe_words(turn),
+        message=describe_words(turn, task),
         reasoning_content=turn.reasoning or None,
         tool_calls=[call] if call else None,
         observation=_Observation(results=[result]) if result else None,
@@ -230,9 +230,10 @@ def _read_reply(step: _Step, own: Any, reader: StepReader) -> None:
     metrics = step.metrics or _Metrics()
     call = step.tool_calls[0] if step.tool_calls else None
     action = own.get("action") if isinstance(own, dict) else None
+    query = call.arguments.get("query") if call else step.message
     held = {
         "reasoning": step.reasoning_content or "",
-        "query": call.arguments.get("query") if call and action == ActionKind.SEARCH else "",
+        "query": query if action == ActionKind.SEARCH else "",
         "answer": step.message if action == ActionKind.ANSWER else "",
         "num_prompt_tokens": metrics.prompt_tokens,
         "num_completion_tokens": metrics.completion_tokens,

@@ -8,9 +8,9 @@ https://huggingface.co/docs/hub/session-traces-format
     {"type": "message", "message": {"role": "tool", "content": "Pages found: ...", "toolCallId": "call_1"}}
 
 The Hub shows a folder of such files as conversations. A search is a call of `search_documents` whatever the protocol, as that of
-any other tool; an answer is a message. What the format has no place for is in the first line, whose further keys it allows: the
-trajectory's own fields, those of its turns, and the parts of messages with page images. Token ids and log-probabilities are
-left out.
+any other tool; an answer is a message, and so is an order of candidates. What the format has no place for is in the first line,
+whose further keys it allows: the trajectory's own fields, those of its turns, and the parts of messages with page images. Token
+ids and log-probabilities are left out.
 """
 
 import json
@@ -100,8 +100,8 @@ def _encode(trajectory: Trajectory) -> str:
     parts: Record = {}
     messages: list[_Message] = []
     for step in list_steps(trajectory):
-        call_id = f"call_{step.turn.step}" if step.turn and describe_call(step.turn) else None
-        messages.append(_to_reply(step.turn, call_id, trajectory.model) if step.turn else _to_message(step.message))
+        call_id = f"call_{step.turn.step}" if step.turn and describe_call(step.turn, trajectory.task) else None
+        messages.append(_to_reply(step.turn, call_id, trajectory) if step.turn else _to_message(step.message))
         if step.turn:
             turns[str(len(messages) + 1)] = to_own_turn(step, _HELD_OF_TURN)
         if step.observation:
@@ -123,16 +123,16 @@ def _to_message(message: Record) -> _Message:
     return _Message(role=message["role"], content=join_text(message))
 
 
-def _to_reply(turn: Turn, call_id: str | None, model: str) -> _Message:
-    called = describe_call(turn)
+def _to_reply(turn: Turn, call_id: str | None, trajectory: Trajectory) -> _Message:
+    called = describe_call(turn, trajectory.task)
     arguments = json.dumps(called.arguments, ensure_ascii=False) if called else ""
     call = _ToolCall(id=call_id, function=_Function(name=called.name, arguments=arguments)) if called and call_id else None
     return _Message(
         role="assistant",
-        content=describe_words(turn),
+        content=describe_words(turn, trajectory.task),
         reasoning_content=turn.reasoning or None,
         tool_calls=[call] if call else None,
-        model=model or None,
+        model=trajectory.model or None,
     )
 
 
@@ -201,9 +201,10 @@ def _check_object(name: str, value: Any) -> Record:
 def _read_held(message: _Message, own_turn: Any) -> Record:
     action = own_turn.get("action") if isinstance(own_turn, dict) else None
     arguments = parse_json(message.tool_calls[0].function.arguments.encode()) if message.tool_calls else {}
+    query = arguments.get("query", "") if message.tool_calls else message.content
     return {
         "reasoning": message.reasoning_content or "",
-        "query": arguments.get("query", "") if action == ActionKind.SEARCH else "",
+        "query": query if action == ActionKind.SEARCH else "",
         "answer": message.content if action == ActionKind.ANSWER else "",
         **dict.fromkeys(("prompt_token_ids", "completion_token_ids", "completion_logprobs"), ()),
     }

@@ -100,6 +100,12 @@ def test_no_stage_of_a_pipeline_works_if_one_cannot(run_dir: Path) -> None:
         pipeline.run_stages(pipeline.list_pipeline(config), config, lambda: pytest.fail("Ray was started"))
 
 
+def test_rows_that_finetune_would_miss_are_missed_before_they_are_collected(run_dir: Path) -> None:
+    config = configure(run_dir, "--format.formats", '["dpo"]')
+    with pytest.raises(ConfigError, match=r"method sft reads rows of the format sft_query, and format\.formats has dpo"):
+        pipeline.run_stages(pipeline.list_pipeline(config), config, lambda: pytest.fail("Ray was started"))
+
+
 def test_placement_changes_nothing(run_dir: Path) -> None:
     assert changed_by(run_dir, "--rollout.num-engines", "8", "--engine.max-num-seqs", "512", "--cluster.num-cpus", "3") == set()
 

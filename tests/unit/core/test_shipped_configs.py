@@ -17,7 +17,9 @@ SMALL = sorted(ROOT.glob("benchmarks/effect/small/*.toml"))
 @pytest.mark.parametrize("path", [*PATHS, *MEASURED, *SMALL], ids=lambda path: f"{path.parent.name}/{path.stem}")
 def test_a_shipped_configuration_is_valid_in_each_of_its_rounds(path: Path) -> None:
     config = load(RunConfig, ["--config", str(path)], [], program="test", description="")
-    methods = [build_round(config, number).finetune.method for number in range(1, max(config.rounds, 1) + 1)]
+    rounds = [build_round(config, number) for number in range(1, max(config.rounds, 1) + 1)]
+    assert all(of_round.finetune.chosen_method.row_format in of_round.format.formats for of_round in rounds)
+    methods = [of_round.finetune.method for of_round in rounds]
     assert methods == (["sft", "dpo"] if path in MEASURED or path.stem == "recipe" else ["sft"])
 
 

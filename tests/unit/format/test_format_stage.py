@@ -7,7 +7,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import yaml
-from factories import build_question, build_search, build_trajectory
+from factories import build_answer, build_question, build_search, build_trajectory
 
 from drag_ray import schemas
 from drag_ray.artifacts import Identity, read_manifest
@@ -89,6 +89,15 @@ def test_only_the_chosen_formats_are_written(tmp_path: Path) -> None:
 def test_no_success_at_all_says_what_to_change(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"none of 1 searches.*higher temperature"):
         run_both(tmp_path, [build_trajectory(build_search("a"))])
+
+
+def test_what_helps_is_of_the_task(tmp_path: Path) -> None:
+    order = build_trajectory(build_search("[2, 1]"), task="rerank", protocol="ranking")
+    with pytest.raises(DataError, match=r"none of 1 orders.*collect\.teacher") as of_orders:
+        run_both(tmp_path / "rerank", [order])
+    with pytest.raises(DataError, match=r"none of 1 answers.*collect\.teacher") as of_answers:
+        run_both(tmp_path / "answer", [build_trajectory(build_answer("fuel"), task="answer")])
+    assert "collect.proposals" not in f"{of_orders.value} {of_answers.value}"
 
 
 def test_missing_tables_say_which_job_to_run(tmp_path: Path) -> None:

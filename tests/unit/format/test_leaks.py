@@ -1,4 +1,5 @@
 import json
+from dataclasses import replace
 
 import polars as pl
 import pytest
@@ -99,6 +100,12 @@ def test_what_the_policy_wrote_itself_is_no_leak(process) -> None:
 def test_an_opening_that_names_evidence_or_answer_sets_its_rows_aside(process, hint: str) -> None:
     part = process(change_message(build_trajectory(build_search("a", 1)), 0, hint))
     assert screen(build_rows(part, FormatConfig()), part) == 0
+
+
+def test_candidates_are_shown_as_they_are_and_instructions_tell_nothing_of_them(process) -> None:
+    shown = change_message(build_trajectory(build_search("[1]", 1), task="rerank"), 1, " Candidates: (1) It is 340 rpm.")
+    told = change_message(replace(shown, id="q1-1"), 0, " The answer may be 340 rpm.")
+    assert find_leaks(process(shown, told).trajectories)["has_telling_opening"].to_list() == [False, True]
 
 
 def test_words_of_the_question_and_of_the_common_instructions_are_no_hint(process) -> None:

@@ -68,6 +68,7 @@ def build_rollouts() -> list[Trajectory]:
         failed,
         called,
         build_trajectory(build_search(""), question=question, id="q 2/../ä/default/0", **weights),
+        build_trajectory(build_search("[2, 1]", 2), build_search("[]", 2), id="q1/default/4", task="rerank", protocol="ranking"),
     ]
 
 
@@ -144,6 +145,15 @@ def test_a_trace_is_a_session_and_its_messages_with_results_tied_to_calls(tmp_pa
     assert (messages[2]["content"], messages[2]["reasoningContent"]) == ("", "Because.")
     assert (messages[3]["toolCallId"], messages[3]["content"]) == ("call_1", "Results of step 1: 10 pages.")
     assert messages[0]["timestamp"] == 1767225600000
+
+
+def test_an_order_is_what_a_reply_says_and_no_search(tmp_path: Path) -> None:
+    atif = json.loads(write("atif", tmp_path / "atif", build_rollouts())[5].read_text())
+    replies = [step for step in atif["steps"] if step["source"] == "agent"]
+    assert [(step["message"], "tool_calls" in step) for step in replies] == [("[2, 1]", False), ("[]", False)]
+    lines = write("traces", tmp_path / "traces", build_rollouts())[5].read_text().splitlines()
+    said = [message for line in lines[1:] if (message := json.loads(line)["message"])["role"] == "assistant"]
+    assert [(message["content"], "toolCalls" in message) for message in said] == [("[2, 1]", False), ("[]", False)]
 
 
 @pytest.mark.parametrize("name", SUFFIXES)

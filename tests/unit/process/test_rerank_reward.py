@@ -1,6 +1,8 @@
 """V-Retrver's reward, against values computed by hand."""
 
+import itertools
 import math
+import re
 
 import pytest
 
@@ -13,7 +15,10 @@ GOOD = "<think>The second shows it.</think><answer>[2, 1]</answer>"
     ("reply", "term"),
     [
         (GOOD, 1.0),
-        ("<answer>[2, 1]</answer>", 0.5),
+        ("<answer>[2, 1]</answer>", 0.0),
+        ("So: <think>x</think><answer>[2, 1]</answer>", 0.0),
+        ("<think>x</think> so <answer>[2, 1]</answer> it is", 1.0),
+        ("<think><answer>second</answer></think><answer>[2, 1]</answer>", 0.5),
         ("<think>x</think><answer>second</answer>", 0.5),
         ("<think>x</think>[2, 1]", 0.0),
         ("<think>x</think><answer>[__import__('os')]</answer>", 0.5),
@@ -22,6 +27,15 @@ GOOD = "<think>The second shows it.</think><answer>[2, 1]</answer>"
 )
 def test_the_form_is_worth_half_and_the_list_the_other_half(reply: str, term: float) -> None:
     assert compute_format_term(reply) == term
+
+
+def test_the_form_is_the_published_one() -> None:
+    published = re.compile("<think>.*?</think>.*<answer>.*?</answer>.*", re.DOTALL)
+    pieces = ("<think>", "</think>", "<answer>", "</answer>", "[2, 1]", "\n")
+    for number in range(6):
+        for chosen in itertools.product(pieces, repeat=number):
+            reply = "".join(chosen)
+            assert (compute_format_term(reply) > 0) is bool(published.fullmatch(reply))
 
 
 def test_the_rank_is_worth_a_gaussian() -> None:
