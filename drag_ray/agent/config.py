@@ -69,7 +69,8 @@ class AgentConfig(BaseConfig):
     question_weight: float = Field(default=2.0, gt=0, le=100)
     """expand: how much a word of the question counts beside an added one"""
     max_iterations: int = Field(default=1, ge=1)
-    """model replies a rollout may take; the last of several is asked for the answer. One is a search and no answer"""
+    """model replies a rollout may take; the last of several is asked for the answer. One is a search and no answer. In the task
+    rerank with tools: replies that a window may take, the last of which is asked for the order"""
     top_k: int = Field(default=3, ge=1)
     """pages shown after a search"""
     depth: int = Field(default=10, ge=1)
@@ -89,8 +90,9 @@ class AgentConfig(BaseConfig):
     max_tokens: int = Field(default=4096, ge=1)
     """tokens of one reply"""
     tools: tuple[str, ...] = ("search",)
-    """what the model can call besides giving its answer, `search` among it; others than that need the protocol tools and several
-    iterations. Names of tools that ship (docs/tools.md), of those of tool_modules, and of mcp_servers"""
+    """what the model can call besides giving its answer, `search` among it but in the task rerank, which does not search; others
+    than that need the protocol tools, where the task has none of its own, and several iterations. Names of tools that ship
+    (docs/tools.md), of those of tool_modules, and of mcp_servers"""
     tool_modules: tuple[str, ...] = ()
     """modules of yours that declare a tool each, as Python imports them, in every process that calls the tool"""
     mcp_servers: tuple[McpServerConfig, ...] = ()
@@ -127,13 +129,13 @@ class AgentConfig(BaseConfig):
 
     @model_validator(mode="after")
     def _tools_can_be_called(self) -> "AgentConfig":
-        if "search" not in self.tools:
+        if "search" not in self.tools and self.task != "rerank":
             raise ValueError("tools lacks search, by which a rollout is measured; name it too")
         if twice := sorted({name for name in self.tools if self.tools.count(name) > 1}):
             raise ValueError(f"tools names {', '.join(twice)} twice")
-        if len(self.tools) > 1 and not get_protocol(self.protocol_name).shows_functions:
+        if self.called_tools and not get_protocol(self.protocol_name).shows_functions:
             raise ValueError(f"the protocol {self.protocol} knows no tools but search; set protocol to tools")
-        if len(self.tools) > 1 and self.max_iterations == 1:
+        if self.called_tools and self.max_iterations == 1:
             raise ValueError(
                 "with max_iterations 1 no reply could use what a tool returns; raise it, or name search alone in tools"
             )
@@ -155,6 +157,11 @@ class AgentConfig(BaseConfig):
             ConfigError: one cannot be imported, or declares no tool.
         """
         return [find_source(module) for module in self.tool_modules]
+
+    @property
+    def called_tools(self) -> tuple[str, ...]:
+        """The names in `tools` besides `search`."""
+        return tuple(name for name in self.tools if name != "search")
 
     @property
     def expands(self) -> bool:

@@ -15,7 +15,7 @@ from drag_ray.agent.hints import QUOTE_PROBLEM, is_quotation, write_hint
 from drag_ray.agent.prompts import Prompts
 from drag_ray.agent.protocols.protocol import ActionProtocol
 from drag_ray.agent.protocols.registry import get_protocol
-from drag_ray.agent.shown_images import Content, Hidden, leave_out, list_hidden_images, list_hidden_messages
+from drag_ray.agent.shown_images import Content, Hidden, leave_out, leave_out_images, list_hidden_images, list_hidden_messages
 from drag_ray.agent.task import Policy, RolloutTask
 from drag_ray.agent.tasks.task import Episode, Setting, load_task
 from drag_ray.agent.turn_record import record_turn, share_tokens
@@ -101,11 +101,13 @@ class Rollouts:
         error, asked = "", SearchResult()
         try:
             asked = await self._task.ask(self._setting, task.question)
-            episode = await self._task.begin(self._setting, task.question, asked)
+            images = RolloutImages(self._images, self._config.max_images, task.question.images)
+            name_image = images.add if self._tools.shows_images else None
+            episode = await self._task.begin(self._setting, task.question, asked, name_image)
             conversation += episode.open(self._prompts)
-            stop_reason = (
-                StopReason.ERROR if asked.error else await self._take_turns(task, episode, conversation, turns, note_turn)
-            )
+            stop_reason = StopReason.ERROR
+            if not asked.error:
+                stop_reason = await self._take_turns(task, episode, images, conversation, turns, note_turn)
             error = asked.error or (turns[-1].error if stop_reason is StopReason.ERROR else "")
         except PromptTooLongError as problem:
             stop_reason, error = StopReason.CONTEXT_LENGTH, "" if turns else str(problem)
@@ -128,6 +130,7 @@ class Rollouts:
         self,
         task: RolloutTask,
         episode: Episode,
+        images: RolloutImages,
         conversation: list[Message],
         turns: list[Turn],
         note_turn: NoteTurn,
@@ -135,11 +138,10 @@ class Rollouts:
         last_step, num_opening = episode.max_turns, len(conversation)
         asked_with = episode.open(self._prompt_sets[task.prompt_set - 1]) if task.prompt_set else conversation[:]
         hint_page = self._choose_hint(task)
-        images = RolloutImages(self._images, self._config.max_images, task.question.images)
         for step in range(1, last_step + 1):
             hidden = self._hide(conversation, num_opening, images)
-            told = leave_out(conversation, hidden)[num_opening:]  # the opening always stays
-            prompt = _Prompt((*asked_with, *told), len(conversation), hidden)
+            told = leave_out(conversation, hidden)[num_opening:]
+            prompt = _Prompt((*leave_out_images(asked_with, hidden.images), *told), len(conversation), hidden)
             turn, observation = await self._take_turn(task, episode, prompt, step, hint_page, images)
             turns.append(share_tokens(turn, turns[-1]) if turns else turn)
             note_turn(turn, observation)
@@ -203,11 +205,10 @@ class Rollouts:
         found, called = SearchResult(), CallOutcome("")
         observation: Content = ""
         if action.kind is ActionKind.SEARCH:
-            name_image = images.add if self._tools.shows_images else None
-            found, observation = await episode.search(action.query, choice, name_image)
+            found, observation = await episode.search(action.query, choice)
         elif action.kind is ActionKind.TOOL:
             called = await self._call(action, images)
-            observation = self._show(called, images)
+            observation = episode.follow_call(self._show(called, images))
         elif action.kind is ActionKind.INVALID:
             observation = episode.remind(action.problem)
         num_drawn_tokens = choice.num_drawn_tokens if choice else 0

@@ -44,15 +44,15 @@ def list_hidden_images(
 
     Args:
         messages: the conversation; what a page or image was called stays in it.
-        num_opening: messages before the first reply, whose images always stay.
+        num_opening: messages before the first reply, whose images stay unless they are dismissed.
         image_searches: of so many messages after these, the latest, images stay; 0 is all.
-        dismissed: places of images that the policy wants to see no longer.
+        dismissed: places of images that the policy wants to see no longer; those of a question are never among them.
     """
     counts = [len(list_images([message])) for message in messages]
     later = [place for place, count in enumerate(counts) if count and place >= num_opening]
     old = set(later[:-image_searches]) if image_searches else set[int]()
     owners = [place for place, count in enumerate(counts) for _ in range(count)]
-    return tuple(number for number, owner in enumerate(owners) if owner in old or (owner >= num_opening and number in dismissed))
+    return tuple(number for number, owner in enumerate(owners) if owner in old or number in dismissed)
 
 
 def list_hidden_messages(messages: Sequence[Message], num_opening: int, text_searches: int) -> tuple[int, ...]:

@@ -1,5 +1,8 @@
 """The rewards of other systems in place of this one's, reply by reply: `process.reward`."""
 
+from collections import defaultdict
+from dataclasses import dataclass
+
 import polars as pl
 
 from drag_ray.process.answer_reward import Step, compute_answer_reward
@@ -11,14 +14,20 @@ from drag_ray.types import ActionKind
 def take_published_rewards(turns: pl.DataFrame, name: RewardName) -> pl.DataFrame:
     """The turns with the column reward as that system has it, for the task that it has; those of other tasks stay as they are.
 
-    v_retrver: each order of the task rerank earns its own. opensearch_vl: the last reply of the task answer earns that of the
-    whole rollout, whose accuracy is the ANLS* of its answer; nobody judges its queries here.
+    v_retrver: each order of the task rerank earns its own, and so does each call before it, as part of the same window; the
+    windows of a question at the same place are a group. opensearch_vl: the last reply of the task answer earns that of the whole
+    rollout, whose accuracy is the ANLS* of its answer; nobody judges its queries here.
     """
     rewards = turns["reward"].to_list()
     if name == "v_retrver":
-        for place, row in enumerate(turns.select("task", "reply", "evidence_rank").iter_rows()):
-            if row[0] == "rerank":
-                rewards[place] = compute_rerank_reward(*row[1:])
+        windows = _list_windows(turns)
+        groups: dict[tuple[str, int], list[bool]] = defaultdict(list)
+        for window in windows:
+            groups[window.group].append(window.num_calls > 0)
+        for window in windows:
+            calling_share = sum(groups[window.group]) / len(groups[window.group])
+            reward = compute_rerank_reward(window.reply, window.rank, window.num_calls, calling_share)
+            rewards[window.start : window.stop] = [reward] * (window.stop - window.start)
     if name == "opensearch_vl":
         chosen = turns.with_row_index("place").filter(pl.col("task") == "answer")
         for rollout in chosen.partition_by("trajectory_id", maintain_order=True):
@@ -26,6 +35,41 @@ def take_published_rewards(turns: pl.DataFrame, name: RewardName) -> pl.DataFram
                 rewards[place] = 0.0
             rewards[rollout["place"][-1]] = _reward_rollout(rollout)
     return turns.with_columns(pl.Series("reward", rewards, dtype=pl.Float64))
+
+
+@dataclass(frozen=True)
+class _Window:
+    """Rows `start` to `stop` of a table of turns: calls of tools, and the reply after them, which orders or cannot be read.
+
+    A window that calls alone have used up counts to the one after it.
+    """
+
+    group: tuple[str, int]
+    start: int
+    stop: int
+    reply: str
+    rank: int | None
+    num_calls: int
+
+
+def _list_windows(turns: pl.DataFrame) -> list[_Window]:
+    """Those of all lists."""
+    is_call = (pl.col("action") == ActionKind.TOOL.value) & (pl.col("step") < pl.col("step").max().over("trajectory_id"))
+    number = (~is_call).cast(pl.Int32).cum_sum().over("trajectory_id") - (~is_call).cast(pl.Int32)
+    windows = (
+        turns.with_row_index("place")
+        .with_columns(window=number)
+        .filter(pl.col("task") == "rerank")
+        .group_by("question_id", "trajectory_id", "window", maintain_order=True)
+        .agg(
+            start=pl.col("place").first(),
+            stop=pl.col("place").last() + 1,
+            reply=pl.col("reply").str.join(""),
+            rank=pl.col("evidence_rank").last(),
+            num_calls=((pl.col("action") == ActionKind.TOOL.value) & ~pl.col("has_error")).sum(),
+        )
+    )
+    return [_Window((question_id, number), *row) for question_id, _, number, *row in windows.iter_rows()]
 
 
 def _reward_rollout(turns: pl.DataFrame) -> float:

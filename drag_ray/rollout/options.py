@@ -7,8 +7,8 @@ from pathlib import Path
 
 from drag_ray.agent.config import AgentConfig, PromptSet
 from drag_ray.agent.prompts import list_shown_functions
-from drag_ray.agent.protocols.registry import get_protocol
 from drag_ray.agent.task import Policy
+from drag_ray.agent.tasks.task import load_task
 from drag_ray.baselines.baseline import Baseline
 from drag_ray.corpus import page_images, question_images
 from drag_ray.corpus.image_store import ImageStores
@@ -66,11 +66,11 @@ def count_images(options: WorkerOptions) -> int:
     if not options.image_dirs:
         return 0
     agent = options.agent
-    searches = agent.image_searches or agent.max_iterations - 1
-    of_pages = searches * agent.top_k if agent.page_view == "image" else 0
+    num_pages, num_questions = load_task(agent.task).count_shown(agent)
+    of_pages = num_pages if agent.page_view == "image" else 0
     of_tools = agent.max_images if agent.load_tools().shows_images else 0
     of_question = question_images.MAX_IMAGES if any(map(_has_question_images, options.image_dirs)) else 0
-    return max(1, of_pages + of_tools + of_question)
+    return max(1, of_pages + of_tools + num_questions * of_question)
 
 
 def open_stores(options: WorkerOptions) -> ImageStores | None:
@@ -103,10 +103,10 @@ def build_options(
             show it.
     """
     check_adapter(engine)
-    if engine.backend == "openai" and get_protocol(agent.protocol).shows_functions:
+    if engine.backend == "openai" and list_shown_functions(agent):
         raise ConfigError(
-            f"agent.protocol {agent.protocol!r}: functions are shown by a chat template, and an endpoint's template is not known "
-            "here. Set agent.protocol to tags."
+            f"agent.protocol {agent.protocol!r}, agent.tools {', '.join(agent.tools)}: functions are shown by a chat template, "
+            "and an endpoint's template is not known here. Set agent.protocol to tags, and leave out agent.tools."
         )
     if engine.backend == "vllm":
         check_functions_shown(engine.model, list_shown_functions(agent))

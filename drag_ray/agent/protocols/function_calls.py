@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any, Literal
 
 from drag_ray.agent.action import Action, collapse_spaces
-from drag_ray.agent.protocols.written_call import CallError, WrittenCall, find_call, render_call, write_arguments
+from drag_ray.agent.protocols.written_call import CallError, WrittenCall, find_call, read_tool_call, render_call
 from drag_ray.engine.reasoning import UNFINISHED_REASONING, render_reasoning, split_reasoning
 from drag_ray.tools.answer import ANSWER
 from drag_ray.tools.function import Function
@@ -72,9 +72,7 @@ def _to_action(call: WrittenCall, reasoning: str, functions: Sequence[Function])
         if not isinstance(answer, str | int | float):
             raise CallError(f"{ANSWER.name} needs an answer, a text")
         return Action(ActionKind.ANSWER, reasoning, answer=collapse_spaces(str(answer)), citations=_read_citations(arguments))
-    if any(function.name == call.name for function in functions):
-        return Action(ActionKind.TOOL, reasoning, tool=call.name, arguments=write_arguments(arguments))
-    raise CallError(f"there is no function {str(call.name)[:80]!r}")
+    return read_tool_call(call, reasoning, functions)
 
 
 def _read_citations(arguments: dict[str, Any]) -> tuple[Evidence, ...]:

@@ -1,10 +1,14 @@
-"""The order of candidates in tags, as in V-Retrver: `<think>why</think><answer>[3, 1, 2]</answer>`."""
+"""The order of candidates in tags, as in V-Retrver: `<think>why</think><answer>[3, 1, 2]</answer>`.
+
+An agent with tools may call them before, a call a reply: `<think>why</think><tool_call>{"name": ...}</tool_call>`.
+"""
 
 import re
 from collections.abc import Sequence
 from typing import Any, Literal
 
 from drag_ray.agent.action import Action
+from drag_ray.agent.protocols.written_call import CallError, find_call, read_tool_call
 from drag_ray.engine.reasoning import UNFINISHED_REASONING, render_reasoning, split_reasoning
 from drag_ray.tools.function import Function
 from drag_ray.tools.search import TOOL as SEARCH
@@ -16,30 +20,35 @@ _NUMBER = re.compile(r"[0-9]+")
 
 
 class RankingProtocol:
-    """`<think>why</think>`, then the numbers of the candidates, best first, in `<answer>[3, 1, 2]</answer>`."""
+    """`<think>why</think>`, then the numbers of the candidates, best first, in `<answer>[3, 1, 2]</answer>`, or a call."""
 
     name: str = "ranking"
     summary: str = "<think>, and numbers in <answer>"
-    stop: tuple[str, ...] = ("</answer>",)
-    shows_functions: bool = False
+    stop: tuple[str, ...] = ("</answer>", "</tool_call>")
+    shows_functions: bool = True
     observation_role: Literal["user", "tool"] = "user"
     final_request: str = "This is your last reply: give the order of the candidates now, inside <answer></answer>."
 
     def list_functions(self, functions: Sequence[Function] = (SEARCH,)) -> tuple[dict[str, Any], ...]:
-        """None."""
-        return ()
+        """The agent's tools; none where it has none, as nothing is searched."""
+        return tuple(function.describe() for function in _list_tools(functions))
 
     def instructions(self, thinking: bool, wanted: str, *, may_answer: bool, functions: Sequence[Function] = (SEARCH,)) -> str:
-        """The form of an order."""
+        """The form of an order, and what may be called before."""
         think = "Think first, inside <think></think>. Then give" if thinking else "Reply with"
-        return f"{think} {wanted}, best first, in this form:\n<answer>[3, 1, 2]</answer>"
+        form = f"{think} {wanted}, best first, in this form:\n<answer>[3, 1, 2]</answer>"
+        names = [function.name for function in _list_tools(functions)]
+        return f"{form}\nTo look closer before you do, call one function a reply: {', '.join(names)}." if names else form
 
     def parse(self, text: str, functions: Sequence[Function] = (SEARCH,)) -> Action:
-        """Read a reply; never raises. Of several orders the first one counts. The query of the action is the order."""
+        """Read a reply; never raises. Of several orders and calls the first one counts. The query of the action is the order."""
         reasoning, rest = split_reasoning(text)
         if rest is None:
             return Action(ActionKind.INVALID, reasoning, problem=UNFINISHED_REASONING)
         found = _ANSWER.search(rest)
+        tools = _list_tools(functions)
+        if tools and "<tool_call>" in rest[: found.start() if found else len(rest)]:
+            return _read_call(rest, reasoning, tools)
         if found is None:
             problem = "<answer> is not closed" if "<answer>" in rest else "no <answer> in the reply"
             return Action(ActionKind.INVALID, reasoning, problem=problem)
@@ -56,6 +65,18 @@ class RankingProtocol:
     def render_answer(self, answer: str, citations: tuple[Evidence, ...] = (), reasoning: str = "") -> str:
         """The order is the answer."""
         return self.render_search(answer, reasoning)
+
+
+def _list_tools(functions: Sequence[Function]) -> list[Function]:
+    return [function for function in functions if function.name != SEARCH.name]
+
+
+def _read_call(text: str, reasoning: str, tools: Sequence[Function]) -> Action:
+    try:
+        call = find_call(text)
+        return read_tool_call(call, reasoning or text[: call.start].strip(), tools)
+    except CallError as error:
+        return Action(ActionKind.INVALID, reasoning, problem=str(error))
 
 
 def read_order(text: str) -> list[int] | None:

@@ -2,10 +2,14 @@
 
 import json
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from drag_ray.agent.action import Action
 from drag_ray.corpus.text import to_encodable
+from drag_ray.tools.function import Function
+from drag_ray.types import ActionKind
 
 _TAGGED = re.compile(r"<tool_call>(.*?)(?:</tool_call>|\Z)", re.DOTALL)
 _FENCED = re.compile(r"```(?:json|tool_call)?[ \t]*\n(.*?)(?:```|\Z)", re.DOTALL)
@@ -54,7 +58,18 @@ def render_call(name: str, arguments: dict[str, Any]) -> str:
     return f"<tool_call>\n{call}\n</tool_call>"
 
 
-def write_arguments(arguments: dict[str, Any]) -> str:
+def read_tool_call(call: WrittenCall, reasoning: str, functions: Sequence[Function]) -> Action:
+    """The action of a call of a tool.
+
+    Raises:
+        CallError: there is no such function, or its arguments cannot be written down.
+    """
+    if all(function.name != call.name for function in functions):
+        raise CallError(f"there is no function {str(call.name)[:80]!r}")
+    return Action(ActionKind.TOOL, reasoning, tool=call.name, arguments=_write_arguments(call.arguments))
+
+
+def _write_arguments(arguments: dict[str, Any]) -> str:
     """Arguments as JSON, without what no table can hold.
 
     Raises:

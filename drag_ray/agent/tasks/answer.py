@@ -1,7 +1,7 @@
 """Answer a question with the help of tools; the answer is what counts, whatever was found on the way."""
 
 from drag_ray.agent.config import AgentConfig
-from drag_ray.agent.tasks.find_page import ask, begin
+from drag_ray.agent.tasks.find_page import ask, begin, count_shown
 from drag_ray.agent.tasks.task import Task
 
 INSTRUCTIONS = (
@@ -25,4 +25,5 @@ TASK = Task(
     choose_instructions=lambda config: INSTRUCTIONS,
     choose_wanted=lambda config: "words to search for",
     check=check,
+    count_shown=count_shown,
 )

@@ -26,23 +26,28 @@ class SearchEpisode:
 
     asks_for_answer = True
 
-    def __init__(self, setting: Setting, question: Question) -> None:
+    def __init__(self, setting: Setting, question: Question, name_image: NameImage | None) -> None:
         self._setting = setting
         self._question = question
+        self._name_image = name_image
         self.max_turns = setting.max_turns
 
     def open(self, prompts: Prompts) -> list[Message]:
         """The task, the examples and the question."""
         return prompts.opening(self._question.question, self._question.images)
 
-    async def search(self, query: str, choice: Choice | None, name_image: NameImage | None) -> tuple[SearchResult, Content]:
+    async def search(self, query: str, choice: Choice | None) -> tuple[SearchResult, Content]:
         """The pages that it finds; those of a chosen reply are known."""
         environment, evidence = self._setting.environment, self._question.evidence
         if choice:
             found = await environment.take(choice.hits, evidence, choice.search_s)
         else:
             found = await environment.search(to_search(self._setting.config, self._question, query), evidence)
-        return found, self._setting.prompts.found_pages(found.shown, name_image)
+        return found, self._setting.prompts.found_pages(found.shown, self._name_image)
+
+    def follow_call(self, observation: Content) -> Content:
+        """That alone."""
+        return observation
 
     def remind(self, problem: str) -> Content:
         """The format."""
@@ -65,9 +70,14 @@ async def ask(setting: Setting, question: Question) -> SearchResult:
     return await setting.environment.search_question(to_search(setting.config, question), question.evidence)
 
 
-async def begin(setting: Setting, question: Question, asked: SearchResult) -> SearchEpisode:
+async def begin(setting: Setting, question: Question, asked: SearchResult, name_image: NameImage | None) -> SearchEpisode:
     """A rollout, whatever the question itself finds."""
-    return SearchEpisode(setting, question)
+    return SearchEpisode(setting, question, name_image)
+
+
+def count_shown(config: AgentConfig) -> tuple[int, int]:
+    """The pages of the searches that stay in the prompt, and the question once."""
+    return (config.image_searches or config.max_iterations - 1) * config.top_k, 1
 
 
 TASK = Task(
@@ -78,4 +88,5 @@ TASK = Task(
     choose_instructions=lambda config: EXPAND_INSTRUCTIONS if config.expands else DEFAULT_INSTRUCTIONS,
     choose_wanted=lambda config: "words to add" if config.expands else "words to search for",
     check=lambda config: None,
+    count_shown=count_shown,
 )

@@ -2,7 +2,7 @@
 
 The candidates are pages: those that the question names, or the first that the index finds for it. A rollout is one list, its
 turns are the windows, and after each turn stands the whole list in the order that it has then. A reply that cannot be read leaves
-the order as it was.
+the order as it was. An agent with tools may look closer before it orders a window: its calls are turns as well.
 """
 
 import json
@@ -19,6 +19,7 @@ from drag_ray.agent.tasks import find_page
 from drag_ray.agent.tasks.task import NameImage, Setting, Task
 from drag_ray.agent.tasks.windows import apply_order, plan_windows
 from drag_ray.engine.generate import Message
+from drag_ray.tools.rollout_images import name_image
 from drag_ray.types import Hit, Page, Question, Trajectory, Turn
 
 INSTRUCTIONS = (
@@ -28,66 +29,91 @@ INSTRUCTIONS = (
 
 
 _CANDIDATES = "\n\nCandidates:"
-_NUMBER = re.compile(r"\n\n\(\d+\) ")
+_NUMBER = re.compile(r"\n\n\(\d+\) (?:image_\d+\n)?")
 
 
 class RerankEpisode:
-    """One list, of which every reply orders a window.
+    """One list, of which every reply orders a window, or looks closer at it.
 
     Args:
         setting: of the policy.
         question: its query.
         asked: the candidates in the order that is to be improved, and what follows them.
         pages: those of the candidates that are ordered.
+        name: gives a picture that is shown its name; None where no tool takes pictures.
     """
 
     asks_for_answer = False
 
-    def __init__(self, setting: Setting, question: Question, asked: SearchResult, pages: Sequence[Page]) -> None:
+    def __init__(
+        self, setting: Setting, question: Question, asked: SearchResult, pages: Sequence[Page], name: NameImage | None
+    ) -> None:
         self._setting = setting
+        self._name_image = name
         self._question = question
         self._hits = asked.hits
         self._pages = list(pages)
         options = setting.config.rerank
         self._windows = plan_windows(len(pages), options.window, options.step) or [(0, len(pages))]
-        self._num_done = 0
-        self.max_turns = len(self._windows)
+        self._num_done = self._num_calls = 0
+        self._max_calls = setting.config.max_iterations - 1 if setting.config.called_tools else 0
+        self.max_turns = len(self._windows) * (self._max_calls + 1)
+        self._first = self._show()
 
     def open(self, prompts: Prompts) -> list[Message]:
         """The task and the first window."""
-        return [{"role": "system", "content": prompts.system}, {"role": "user", "content": self._show(0)}]
+        return [{"role": "system", "content": prompts.system}, {"role": "user", "content": self._first}]
 
-    async def search(self, query: str, choice: Choice | None, name_image: NameImage | None) -> tuple[SearchResult, Content]:
+    async def search(self, query: str, choice: Choice | None) -> tuple[SearchResult, Content]:
         """The whole list after the order of this window, and the next window."""
         order = read_order(query) or []
         window = self._windows[self._num_done]
         self._pages = apply_order(self._pages, window, order)
         found = rank_hits(apply_order(self._hits, window, order), self._question.evidence, self._setting.config.top_k)
         self._hits = found.hits
-        self._num_done += 1
-        return found, self._show(self._num_done)
+        return found, self._show_next()
+
+    def follow_call(self, observation: Content) -> Content:
+        """What it returned, with the request for the order before a window's last reply; the next window after one that called
+        again."""
+        self._num_calls += 1
+        if self._num_calls < self._max_calls:
+            return observation
+        if self._num_calls == self._max_calls:
+            return self._setting.prompts.followed_by_final_request(observation)
+        return join_text([*list_parts(observation), text_part("\n\n"), *list_parts(self._show_next())])
 
     def remind(self, problem: str) -> Content:
         """The format, with the next window."""
-        self._num_done += 1
         reminder = text_part(f"{self._setting.prompts.format_reminder(problem)}\n\n")
-        return join_text([reminder, *list_parts(self._show(self._num_done))])
+        return join_text([reminder, *list_parts(self._show_next())])
 
     def is_complete(self, turn: Turn) -> bool:
         """With the window at the front."""
         return self._num_done >= len(self._windows)
 
-    def _show(self, place: int) -> Content:
-        """The query with the candidates of a window, each as its page's text or picture, numbered from 1."""
-        if place == len(self._windows):
-            return ""  # nothing is told after the last one
-        start, stop = self._windows[place]
+    def _show_next(self) -> Content:
+        self._num_done += 1
+        self._num_calls = 0
+        return "" if self._num_done == len(self._windows) else self._show()  # nothing is told after the last one
+
+    def _show(self) -> Content:
+        """The query with the candidates of the window, each as its page's text or picture, numbered from 1."""
+        start, stop = self._windows[self._num_done]
         parts = [text_part("Query: ")]
-        parts += [image_part(key) for key in self._question.images]
+        for place, key in enumerate(self._question.images):
+            # The rollout has named these already, as they are first.
+            name = f"{name_image(place)}\n" if self._name_image and not self._num_done else self._name(key)
+            parts += [text_part(name), image_part(key)]
         parts.append(text_part(f"{self._question.question}{_CANDIDATES}"))
         for number, page in enumerate(self._pages[start:stop], start=1):
-            parts += [text_part(f"\n\n({number}) "), *self._setting.prompts.show_page(page)]
-        return join_text(parts)
+            shown = self._setting.prompts.show_page(page)
+            name = self._name(page.image) if shown[0]["type"] == "image" else ""
+            parts += [text_part(f"\n\n({number}) {name}"), *shown]
+        return join_text([part for part in parts if part.get("text") != ""])
+
+    def _name(self, key: str) -> str:
+        return f"{self._name_image(key)}\n" if self._name_image else ""
 
 
 def describe_modalities(trajectory: Trajectory) -> str:
@@ -123,14 +149,14 @@ async def ask(setting: Setting, question: Question) -> SearchResult:
     return rank_hits(hits[: setting.environment.depth], question.evidence, setting.config.top_k)
 
 
-async def begin(setting: Setting, question: Question, asked: SearchResult) -> RerankEpisode:
+async def begin(setting: Setting, question: Question, asked: SearchResult, name: NameImage | None) -> RerankEpisode:
     """A rollout, for which the pages of its candidates are read.
 
     Raises:
         SearchIndexError: the index does not have one of them.
     """
     pages = await setting.environment.read_pages(asked.hits[: setting.config.rerank.candidates])
-    return RerankEpisode(setting, question, asked, pages)
+    return RerankEpisode(setting, question, asked, pages, name)
 
 
 def check(config: AgentConfig) -> None:
@@ -139,10 +165,19 @@ def check(config: AgentConfig) -> None:
         raise ValueError(
             f"depth {config.depth} is below rerank.candidates {config.rerank.candidates}; it must be at least as large"
         )
-    if config.tools != ("search",):
-        raise ValueError("the task rerank has no tools; leave out agent.tools")
+    if config.called_tools and "search" in config.tools:
+        raise ValueError("the task rerank does not search; leave search out of agent.tools")
     if config.examples:
         raise ValueError("the task rerank has no examples; leave out agent.examples")
+
+
+def count_shown(config: AgentConfig) -> tuple[int, int]:
+    """The candidates of the windows that stay in the prompt, the first one among them, and the query with each."""
+    options = config.rerank
+    num_windows = len(plan_windows(options.candidates, options.window, options.step))
+    if config.image_searches:
+        num_windows = min(num_windows, config.image_searches + 1)
+    return num_windows * min(options.window, options.candidates), num_windows
 
 
 TASK = Task(
@@ -153,5 +188,6 @@ TASK = Task(
     choose_instructions=lambda config: INSTRUCTIONS,
     choose_wanted=lambda config: "the numbers of all candidates",
     check=check,
+    count_shown=count_shown,
     protocol=RankingProtocol.name,
 )

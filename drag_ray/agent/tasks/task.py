@@ -15,6 +15,7 @@ from drag_ray.types import Question, Turn
 from drag_ray.variants import load_variant
 
 NameImage = Callable[[str], str]
+"""Gives a picture that is shown, by its key, the name that tools know it by."""
 
 
 @dataclass(frozen=True)
@@ -39,14 +40,17 @@ class Episode(Protocol):
         """The conversation before the first reply, in the words of these prompts; asked for before any reply is told."""
         ...
 
-    async def search(self, query: str, choice: Choice | None, name_image: NameImage | None) -> tuple[SearchResult, Content]:
+    async def search(self, query: str, choice: Choice | None) -> tuple[SearchResult, Content]:
         """What a reply with a query leads to, and what the policy is told of it.
 
         Args:
             query: what it wrote.
             choice: the reply, where it was chosen of several.
-            name_image: gives a picture, by its key, the name that tools know it by; None where no tool takes pictures.
         """
+        ...
+
+    def follow_call(self, observation: Content) -> Content:
+        """What is told of a call, which returned this."""
         ...
 
     def remind(self, problem: str) -> Content:
@@ -67,19 +71,21 @@ class Task:
         scored_by: what success and reward are computed from: the ranks of the evidence, or the answer.
         protocol: how its replies are written; empty for `agent.protocol`.
         ask: the ranking that rollouts of a question begin with and are measured against.
-        begin: a rollout, from that ranking.
+        begin: a rollout, from that ranking; it names what it shows where a tool takes pictures.
         choose_instructions: the first paragraph of the system prompt.
         choose_wanted: what a reply is to hold, as `ActionProtocol.instructions` takes it.
         check: raises ValueError where the agent's options do not fit it.
+        count_shown: how many pages a prompt can show, and how often the question.
     """
 
     summary: str
     scored_by: Literal["ranking", "answer"]
     ask: Callable[[Setting, Question], Awaitable[SearchResult]]
-    begin: Callable[[Setting, Question, SearchResult], Awaitable[Episode]]
+    begin: Callable[[Setting, Question, SearchResult, NameImage | None], Awaitable[Episode]]
     choose_instructions: Callable[[AgentConfig], str]
     choose_wanted: Callable[[AgentConfig], str]
     check: Callable[[AgentConfig], None]
+    count_shown: Callable[[AgentConfig], tuple[int, int]]
     protocol: str = ""
 
 

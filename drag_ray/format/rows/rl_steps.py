@@ -10,7 +10,8 @@ Every reply counts, dropped and unreadable ones too, word for word and in the to
 did.  Replies to another opening (collect.prompt_sets) and those of baselines are not its own, and left out.  The rewards are
 those of the process stage.  The advantage is the reward above the mean of the question's replies at the same step, not divided by
 their deviation: that would blow up groups in which little is at stake (https://arxiv.org/abs/2503.20783).  A group whose searches
-are all worth the same has no advantage, whatever its replies looked like.  A rollout of the task answer that breaks down in the
+are all worth the same has no advantage, whatever its replies looked like; a call before an order is worth what that earns where
+`process.reward` says so.  A rollout of the task answer that breaks down in the
 errors of its tools is cut before them, and never has less advantage than none (see `process.fatal`).
 A trainer that samples its own replies, as TRL's GRPO
 does, reads the prompts alone.
@@ -26,6 +27,7 @@ from drag_ray.format.examples import RewardedExample
 from drag_ray.format.messages import as_reply, cut_conversation
 from drag_ray.format.row_format import RowFormat
 from drag_ray.format.tables import ScoredPart
+from drag_ray.types import ActionKind
 
 _TEMPERATURES = {name: sampling.temperature for name, sampling in PRESETS.items()}
 
@@ -57,7 +59,9 @@ class StepRow(Row):
 def build_rows(part: ScoredPart, config: FormatConfig) -> pl.DataFrame:
     """One row for each turn of the policy whose search, if it was one, did run."""
     is_past_fatal = (pl.col("step") >= pl.col("fatal_step")).fill_null(False)
-    advantage = group_advantage("reward", "utility", "question_id", "step")
+    is_look = (pl.col("task") == "rerank") & (pl.col("action") == ActionKind.TOOL.value)
+    outcome = pl.when(is_look).then("reward").otherwise("utility")
+    advantage = group_advantage("reward", outcome, "question_id", "step")
     whole = part.trajectories.select("trajectory_id", "num_turns", trajectory_reward="reward")
     steps = (
         part.turns.filter(~pl.col("has_error"), pl.col("prompt_set") == 0, ~is_past_fatal)
@@ -78,10 +82,10 @@ def build_rows(part: ScoredPart, config: FormatConfig) -> pl.DataFrame:
     )
 
 
-def group_advantage(reward: str, outcome: str, *group: str) -> pl.Expr:
+def group_advantage(reward: str, outcome: pl.Expr, *group: str) -> pl.Expr:
     """How much a reward is above the mean of its group; 0 where all outcomes of the group are the same."""
     above = pl.col(reward) - pl.col(reward).mean().over(*group)
-    return pl.when(pl.col(outcome).n_unique().over(*group) > 1).then(above).otherwise(0.0)
+    return pl.when(outcome.n_unique().over(*group) > 1).then(above).otherwise(0.0)
 
 
 def to_example(row: StepRow) -> RewardedExample:

@@ -6,15 +6,22 @@ from pathlib import Path
 
 import pytest
 from factories import build_question
+from PIL import Image
 from rollout_cases import script
 
 from drag_ray import artifacts, schemas
 from drag_ray.agent.config import AgentConfig, PromptSet
 from drag_ray.agent.environment import SearchEnvironment
+from drag_ray.agent.protocols.written_call import render_call
 from drag_ray.agent.rollout import Rollouts
+from drag_ray.agent.shown_images import list_parts
 from drag_ray.agent.task import Policy, RolloutTask
+from drag_ray.agent.tasks.rerank import describe_modalities
 from drag_ray.collect.config import CollectSections
 from drag_ray.config import load
+from drag_ray.corpus.image_store import ImageStore, ImageStores
+from drag_ray.corpus.page_images import DIR_NAME
+from drag_ray.engine.generate import list_images
 from drag_ray.engine.scripted import ScriptedEngine
 from drag_ray.errors import ConfigError
 from drag_ray.evaluate.config import EvaluateSections
@@ -109,6 +116,57 @@ def test_another_opening_shows_the_first_window_as_it_was_asked_about(environmen
     assert second[1:] == tuple(json.loads(trajectory.messages)[1:-1])
 
 
+KEEP, ZOOM = render_call("select_images", {"images": ["image_3"]}), render_call("zoom", {"image": "image_3"})
+LOST = render_call("zoom", {"image": "image_9"})
+
+
+def look_closer(folder: Path, *replies: str) -> tuple[Trajectory, list[list[str]], list[str]]:
+    """A rollout over three pages with pictures, in windows that take two calls each; the images and last texts of its prompts."""
+    store = ImageStore(folder / DIR_NAME)
+    ramp = Image.linear_gradient("L")
+    pages = [Page(name, 1, 1, "", "ocr", store.write(ramp.rotate(90 * turn))) for turn, name in enumerate("abc")]
+    artifacts.write_parquet(folder / "pages.parquet", schemas.to_table(pages, schemas.PAGES))
+    build_index(folder / "pages.parquet", folder / "index", SearchConfig())
+    candidates = tuple(Evidence(page.file, 1) for page in pages)
+    question = build_question(question="sea", images=(pages[2].image,), evidence=(Evidence("c", 1),), candidates=candidates)
+    config = AgentConfig(
+        task="rerank", top_k=1, rerank=PAIRS, page_view="image", tools=("select_images", "zoom"), max_iterations=3, thinking=False
+    )  # type: ignore[arg-type]
+    engine, searcher = ScriptedEngine(script(*replies)), Searcher(folder / "index")
+    environment = SearchEnvironment(searcher, top_k=1, depth=10)
+    images = ImageStores((folder / "new", folder / DIR_NAME))
+    rollouts = Rollouts(config, Policy("model"), engine, environment, "index", pages=searcher, images=images)
+    trajectory = asyncio.run(rollouts.run(RolloutTask(question, 0, "greedy", 7)))
+    assert trajectory.error == ""
+    names = {page.image: page.file for page in pages}
+    shown = [[names.get(key, "new") for key in list_images(request.messages)] for request in engine.requests]
+    last = [list_parts(request.messages[-1]["content"]) for request in engine.requests]
+    return trajectory, shown, [[part["text"] for part in parts if part["type"] == "text"][-1] for parts in last]
+
+
+def test_a_policy_with_tools_looks_closer_before_it_orders(tmp_path: Path) -> None:
+    trajectory, shown, _ = look_closer(tmp_path, ZOOM, KEEP, "<answer>[2, 1]</answer>", "<answer>[2, 1]</answer>")
+    assert [turn.action.value for turn in trajectory.turns] == ["tool", "tool", "search", "search"]
+    assert [turn.tool_error for turn in trajectory.turns] == [""] * 4
+    assert shown == [["c", "b", "c"], ["c", "b", "c", "new"], ["c", "c"], ["c", "c", "c", "a", "c"]]
+    assert [turn.hidden_images for turn in trajectory.turns] == [(), (), (1, 3), (1, 3)]
+    assert [turn.evidence_rank for turn in trajectory.turns] == [None, None, 2, 1]
+    assert (trajectory.stop_reason, describe_modalities(trajectory)) == (StopReason.ANSWER, "mixed to image")
+    opening = json.loads(trajectory.messages)[1]["content"]
+    texts = ["Query: image_1\n", "sea\n\nCandidates:\n\n(1) image_2\n", "\n\n(2) image_3\n"]
+    assert [part["text"] for part in opening if part["type"] == "text"] == texts
+    assert [function["function"]["name"] for function in json.loads(trajectory.tools)] == ["select_images", "zoom"]
+
+
+def test_a_window_ends_with_its_replies_and_the_last_is_asked_for_the_order(tmp_path: Path) -> None:
+    trajectory, _, told = look_closer(tmp_path, LOST, KEEP, ZOOM, "<answer>[2, 1]</answer>")
+    assert [bool(turn.tool_error) for turn in trajectory.turns] == [True, False, False, False]
+    assert [text.endswith("inside <answer></answer>.") for text in told] == [False, False, True, False]
+    assert told[3] == "\n\n(2) image_7\n"
+    assert [turn.evidence_rank for turn in trajectory.turns] == [None, None, None, 3]
+    assert trajectory.stop_reason is StopReason.ANSWER
+
+
 def test_in_one_go_all_candidates_are_one_window(environment: SearchEnvironment) -> None:
     trajectory = order(ScriptedEngine(script("<answer>[3, 3, 9, 0, 2]</answer>")), environment)
     assert list_files(trajectory) == ["bca"]
@@ -144,6 +202,8 @@ def test_a_candidate_that_the_index_lacks_is_an_error_of_the_rollout(environment
     [
         (["--agent.depth", "20"], r"depth 20 is below rerank\.candidates 50"),
         (["--agent.depth", "50", "--agent.rerank.step", "20"], r"step is 20, which must be less than window"),
+        (["--agent.depth", "50", "--agent.tools", '["search", "zoom"]', "--agent.max-iterations", "2"], "does not search; leave"),
+        (["--agent.depth", "50", "--agent.tools", '["zoom"]'], "no reply could use what a tool returns"),
     ],
 )
 def test_options_that_do_not_fit_are_refused_before_anything_runs(options: list[str], problem: str) -> None:

@@ -1,6 +1,7 @@
 """Turns of the tasks rerank and answer, as they are scored and become rows."""
 
 import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ import pytest
 from factories import asked_at, build_answer, build_call, build_question, build_search, build_trajectory, build_turn
 
 from drag_ray import schemas
+from drag_ray.agent.protocols.written_call import render_call
 from drag_ray.format.config import FormatConfig
 from drag_ray.format.rows import dpo, rejection, rl_steps, sft_trajectory
 from drag_ray.format.tables import ScoredPart
@@ -117,6 +119,24 @@ def test_the_reward_of_v_retrver_is_that_of_the_reply(process) -> None:
     good = build_list(build_search("[2, 1]", 1, raw_text=reply), build_turn())
     part = process(good, reward="v_retrver")
     assert part.turns["reward"].to_list() == pytest.approx([1.0, 0.0])
+
+
+LOOK = "<think>Which?</think>" + render_call("zoom", {"image": "image_1"})
+
+
+def test_a_look_before_an_order_earns_what_the_window_does(process) -> None:
+    def order(rank: int) -> Turn:
+        return build_search("[2, 1]", rank, raw_text="<think>2 fits</think><answer>[2, 1]</answer>")
+
+    looks = [build_call("zoom", raw_text=LOOK), build_call("zoom", "no such image", raw_text=LOOK)]
+    closer = build_list(*looks, order(2), build_call("zoom", raw_text=LOOK), build_call("zoom", raw_text=LOOK), order(1))
+    blind = [build_list(order(2), order(2), sample_index=number) for number in (1, 2)]
+    part = process(closer, *blind, reward="v_retrver")
+    second, curiosity = 0.3 + 0.7 * math.exp(-0.5), 0.6 * (0.6 - 1 / 3)
+    windows = [second + curiosity] * 3 + [1 + curiosity - 0.05] * 3
+    assert part.turns["reward"].to_list() == pytest.approx([*windows, *[second] * 4])
+    steps = rl_steps.build_rows(part, FormatConfig())
+    assert steps.filter(step=1)["advantage"].to_list() == pytest.approx([curiosity * 2 / 3, -curiosity / 3, -curiosity / 3])
 
 
 def test_the_reward_of_opensearch_vl_is_that_of_the_rollout(process) -> None:

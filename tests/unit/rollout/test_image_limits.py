@@ -1,0 +1,33 @@
+"""How many images a prompt can hold, which an engine is told when it starts."""
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from drag_ray.agent.config import AgentConfig
+from drag_ray.corpus import page_images, question_images
+from drag_ray.rollout.options import WorkerOptions, count_images
+
+RERANK = {"task": "rerank", "depth": 50, "rerank": {"candidates": 50, "window": 20, "step": 10}}
+ASKED = question_images.MAX_IMAGES
+
+
+@pytest.mark.parametrize(
+    ("agent", "num_images"),
+    [
+        ({"max_iterations": 4, "top_k": 2}, 3 * 2 + ASKED),
+        ({"max_iterations": 4, "top_k": 2, "image_searches": 1}, 2 + ASKED),
+        ({**RERANK, "tools": ("zoom",), "max_iterations": 3, "max_images": 5}, 4 * (20 + ASKED) + 5),
+        ({**RERANK, "image_searches": 1}, 2 * (20 + ASKED)),
+        ({**RERANK, "rerank": {"candidates": 6}}, 6 + ASKED),
+    ],
+)
+def test_a_prompt_can_hold_what_the_task_shows(
+    options: WorkerOptions, tmp_path: Path, agent: dict[str, Any], num_images: int
+) -> None:
+    stores = (tmp_path / page_images.DIR_NAME, tmp_path / question_images.DIR_NAME)
+    stores[1].mkdir()
+    agent_config = AgentConfig(**agent, page_view="image")
+    assert count_images(dataclasses.replace(options, agent=agent_config, image_dirs=stores)) == num_images
