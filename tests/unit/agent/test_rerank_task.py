@@ -10,7 +10,7 @@ from PIL import Image
 from rollout_cases import script
 
 from drag_ray import artifacts, schemas
-from drag_ray.agent.config import AgentConfig, PromptSet
+from drag_ray.agent.config import AgentConfig, PromptSet, RerankOptions
 from drag_ray.agent.environment import SearchEnvironment
 from drag_ray.agent.protocols.written_call import render_call
 from drag_ray.agent.rollout import Rollouts
@@ -129,9 +129,8 @@ def look_closer(folder: Path, *replies: str) -> tuple[Trajectory, list[list[str]
     build_index(folder / "pages.parquet", folder / "index", SearchConfig())
     candidates = tuple(Evidence(page.file, 1) for page in pages)
     question = build_question(question="sea", images=(pages[2].image,), evidence=(Evidence("c", 1),), candidates=candidates)
-    config = AgentConfig(
-        task="rerank", top_k=1, rerank=PAIRS, page_view="image", tools=("select_images", "zoom"), max_iterations=3, thinking=False
-    )  # type: ignore[arg-type]
+    tools, pairs = ("select_images", "zoom"), RerankOptions(**PAIRS)
+    config = AgentConfig(task="rerank", top_k=1, rerank=pairs, page_view="image", tools=tools, max_iterations=3)
     engine, searcher = ScriptedEngine(script(*replies)), Searcher(folder / "index")
     environment = SearchEnvironment(searcher, top_k=1, depth=10)
     images = ImageStores((folder / "new", folder / DIR_NAME))
