@@ -79,20 +79,21 @@ class SearchService:
             RefusalError: the question is too long, there is no such model, the index cannot be searched in this way, or the
                 search failed.
         """
-        with self._record("search") as counts, self._use_model(request) as (model, agent):
+        with ExitStack() as held, self._record("search") as counts, self._use_model(request) as (model, agent):
+            images = held.enter_context(self._images.begin()) if self._images else None
             top_k = request.top_k or agent.depth
             retrieval = request.retrieval or self._retrieval.default
             index, rerank_depth = self._retrieval.choose(retrieval), self._retrieval.choose_depth(request.rerank, top_k)
             order_depth = self._choose_order_depth(request.reranker)
             depth = max(agent.depth, top_k, rerank_depth, order_depth)
-            rollouts = self._build_rollouts(index, model, agent, depth=depth, max_turns=1)
+            rollouts = self._build_rollouts(index, model, agent, depth, max_turns=1, images=images)
             task = _build_task(request, model)
             trajectory = _refuse_failed(await self._run(rollouts, task, lambda turn, _: _count_turn(counts, turn)))
             hits = _list_hits(trajectory)
             if rerank_depth:
                 hits = await asyncio.to_thread(self._retrieval.rerank, request.question, hits[:rerank_depth])
             if order_depth:
-                hits = await self._order(request, index, hits[:depth], lambda turn, _: _count_tokens(counts, turn))
+                hits = await self._order(request, index, hits[:depth], images, lambda turn, _: _count_tokens(counts, turn))
             describer = Describer(self._searcher, agent, request.question)
             describe = partial(describer.describe_search, reranked=bool(rerank_depth or order_depth))
             answer = await asyncio.to_thread(describe, trajectory, hits[:top_k], retrieval)
@@ -113,11 +114,13 @@ class SearchService:
             raise RefusalError(400, f"reranker {reranker[:80]!r}: its task is {agent.task}, expected a model of the task rerank.")
         return agent.rerank.candidates
 
-    async def _order(self, request: SearchRequest, index: PageIndex, hits: Sequence[Hit], note: NoteTurn) -> list[Hit]:
+    async def _order(
+        self, request: SearchRequest, index: PageIndex, hits: Sequence[Hit], images: RequestImages | None, note: NoteTurn
+    ) -> list[Hit]:
         """The same pages, the first of them in the order that the reranker gives them window by window."""
         candidates = tuple(Evidence(hit.file, hit.page_number) for hit in hits)
         with self._use_model(request.model_copy(update={"model": request.reranker})) as (model, agent):
-            rollouts = self._build_rollouts(index, model, agent, depth=max(agent.depth, len(hits)), max_turns=0)
+            rollouts = self._build_rollouts(index, model, agent, max(agent.depth, len(hits)), max_turns=0, images=images)
             trajectory = _refuse_failed(await self._run(rollouts, _build_task(request, model, candidates), note))
         scores = {(hit.file, hit.page_number): hit.score for hit in hits}
         return [replace(hit, score=scores[hit.file, hit.page_number]) for hit in _list_hits(trajectory)]
@@ -205,7 +208,7 @@ class SearchService:
         agent: AgentConfig,
         depth: int,
         max_turns: int,
-        images: RequestImages | None = None,
+        images: RequestImages | None,
     ) -> Rollouts:
         async def generate(request: Request) -> Generation:
             return await self._draw(request, model.adapter)

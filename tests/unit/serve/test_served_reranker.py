@@ -2,12 +2,19 @@
 
 from pathlib import Path
 
+from PIL import Image
 from serve_cases import Serve, Served
+from small_index import write_index
 
 from drag_ray.agent.config import AgentConfig, RerankOptions
+from drag_ray.agent.protocols.written_call import render_call
 from drag_ray.agent.record import AgentRecord, write_record
-from drag_ray.engine.generate import Request
+from drag_ray.corpus.image_store import ImageStore
+from drag_ray.corpus.page_images import DIR_NAME
+from drag_ray.engine.generate import Request, list_images
 from drag_ray.search.searcher import Searcher
+from drag_ray.serve.request_images import EndpointImages
+from drag_ray.types import Page
 
 QUESTION = "How fast may the rotor turn?"
 AGENT = AgentConfig(task="rerank", depth=20, rerank=RerankOptions(candidates=20), max_tokens=20)
@@ -41,6 +48,30 @@ def test_a_reranker_orders_what_another_model_found(searcher: Searcher, tmp_path
 def test_a_reranker_by_itself_orders_what_the_question_finds(searcher: Searcher, tmp_path: Path) -> None:
     answer = serve_reranker(searcher, tmp_path).post("/v1/search", question=QUESTION, model="tuned", top_k=1).json()
     assert (list_pages(answer), answer["query"]) == ([(1, "a.pdf")], "[2, 1]")
+
+
+def test_a_reranker_looks_closer_by_itself_and_after_a_search(tmp_path: Path) -> None:
+    store = ImageStore(tmp_path / DIR_NAME)
+    keys = [store.write(Image.linear_gradient("L").rotate(90 * turn)) for turn in range(2)]
+    write_index(tmp_path, [Page(f"{key[:2]}.pdf", 1, 1, "rotor", image=key) for key in keys], [])
+    tools = {"page_view": "image", "tools": ("zoom",), "max_iterations": 2}
+    write_record(tmp_path, AgentRecord(agent=AgentConfig.model_validate(AGENT.model_dump() | tools)))
+    images = EndpointImages(tmp_path)
+    seen: list[int] = []
+
+    def look(request: Request) -> str:
+        if not request.tools:
+            return "<search>rotor</search>"
+        keys = list_images(request.messages)
+        seen.append(len([images.open(key) for key in keys]))
+        return render_call("zoom", {"image": "image_2"}) if len(keys) == 2 else "<answer>[2, 1]</answer>"
+
+    served = Served(Searcher(tmp_path / "search_index"), tmp_path, look, images=images)
+    found = list_pages(served.post("/v1/search", question=QUESTION, model="base").json())
+    for asked in ({"model": "tuned"}, {"model": "base", "reranker": "tuned"}):
+        ordered = list_pages(served.post("/v1/search", question=QUESTION, **asked).json())
+        assert [file for _, file in ordered] == [file for _, file in found][::-1]
+    assert seen == [2, 3, 2, 3]
 
 
 def test_a_model_of_another_task_and_one_that_is_not_there_are_refused(serve: Serve) -> None:
