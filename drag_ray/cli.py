@@ -19,7 +19,7 @@ EXTRAS = {
         *("anls_star", "matplotlib", "gepa", "openai", "mcp", "httpx2", "httpcore2", "opentelemetry", "pyseccomp", "trafilatura"),
     ),
     "serve": ("starlette",),
-    "ocr": ("rapidocr", "cv2"),
+    "ocr": ("rapidocr", "cv2", "onnxruntime"),
     "demo": ("botocore", "reportlab"),
     "cpu": ("vllm",),
 }

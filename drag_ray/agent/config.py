@@ -9,7 +9,15 @@ from drag_ray.agent import tasks
 from drag_ray.agent.protocols.registry import PROTOCOLS, ProtocolName, get_protocol
 from drag_ray.agent.tasks import TaskName
 from drag_ray.config import BaseConfig
-from drag_ray.tools.config import McpServerConfig, PythonInterpreterConfig, ToolOptions, VisitConfig, WebSearchConfig
+from drag_ray.errors import ConfigError
+from drag_ray.tools.config import (
+    McpServerConfig,
+    PythonInterpreterConfig,
+    SuperResolutionConfig,
+    ToolOptions,
+    VisitConfig,
+    WebSearchConfig,
+)
 from drag_ray.tools.registry import Toolset, find_source, load_toolset
 from drag_ray.variants import load_variant
 
@@ -103,6 +111,8 @@ class AgentConfig(BaseConfig):
     """characters that are shown of what a tool returns, from its beginning; pages of a search have page_chars"""
     python_interpreter: PythonInterpreterConfig = PythonInterpreterConfig()
     """limits of the tool of that name"""
+    super_resolution: SuperResolutionConfig = SuperResolutionConfig()
+    """the model of the tool of that name"""
     visit: VisitConfig = VisitConfig()
     """what the tool of that name may reach"""
     web_search: WebSearchConfig = WebSearchConfig()
@@ -147,16 +157,19 @@ class AgentConfig(BaseConfig):
         Raises:
             ConfigError: one of them cannot be had.
         """
-        options = ToolOptions(self.python_interpreter, self.visit, self.web_search)
+        options = ToolOptions(self.python_interpreter, self.super_resolution, self.visit, self.web_search)
         return load_toolset(self.tools, self.tool_modules, self.mcp_servers, options)
 
     def list_tool_sources(self) -> list[Path]:
-        """The files of the modules that declare the user's tools.
+        """The files of the modules that declare the user's tools, and of the model that one of ours runs.
 
         Raises:
-            ConfigError: one cannot be imported, or declares no tool.
+            ConfigError: one cannot be imported, or declares no tool; or the model is not there.
         """
-        return [find_source(module) for module in self.tool_modules]
+        model = Path(self.super_resolution.model)
+        if self.super_resolution.model and not model.is_file():
+            raise ConfigError(f"agent.super_resolution.model {self.super_resolution.model!r}: no such file.")
+        return [*map(find_source, self.tool_modules), *([model] if self.super_resolution.model else [])]
 
     @property
     def called_tools(self) -> tuple[str, ...]:

@@ -11,7 +11,7 @@ from drag_ray.engine.sampling import PresetName
 from drag_ray.errors import ConfigError, DataError
 
 RECORD_NAME = "drag_ray_agent.json"
-_OF_THE_HOST = ("tool_modules", "mcp_servers", "python_interpreter", "visit", "web_search")
+_OF_THE_HOST = ("tool_modules", "mcp_servers", "python_interpreter", "super_resolution", "visit", "web_search")
 """Options that say what runs, and what it may do."""
 
 

@@ -64,6 +64,14 @@ class PythonInterpreterConfig(BaseConfig):
     """calls that run at once in a process; more of them wait, in their own agent.tool_timeout_s"""
 
 
+class SuperResolutionConfig(BaseConfig):
+    """What enlarges images."""
+
+    model: str = ""
+    """ONNX file of a model that does: RGB from 0 to 1 as (1, 3, height, width), of any size, to 2, 3 or 4 times the height and
+    width; empty: interpolation. Every process that calls the tool loads it"""
+
+
 class VisitConfig(BaseConfig):
     """Which pages of the web a model may read, and what a call may take."""
 
@@ -136,5 +144,6 @@ class ToolOptions:
     """The options of the tools that ship."""
 
     python_interpreter: PythonInterpreterConfig = field(default_factory=PythonInterpreterConfig)
+    super_resolution: SuperResolutionConfig = field(default_factory=SuperResolutionConfig)
     visit: VisitConfig = field(default_factory=VisitConfig)
     web_search: WebSearchConfig = field(default_factory=WebSearchConfig)

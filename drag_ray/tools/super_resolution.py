@@ -1,8 +1,10 @@
-"""A small image with more pixels: Lanczos interpolation and an unsharp mask, without a model."""
+"""A small image with more pixels: by a model of the user's, or else by Lanczos interpolation and an unsharp mask."""
 
 from PIL import Image, ImageFilter
 from pydantic import Field
 
+from drag_ray.tools.config import ToolOptions
+from drag_ray.tools.enlarging_model import EnlargingModel, load_enlarging_model
 from drag_ray.tools.image_arguments import ImageArguments
 from drag_ray.tools.observation import Observation, ObservedImage
 from drag_ray.tools.rollout_images import check_size
@@ -21,25 +23,37 @@ class SuperResolutionArguments(ImageArguments):
     """How many times wider and higher the image becomes."""
 
 
-def super_resolve(arguments: SuperResolutionArguments, workspace: Workspace) -> Observation:
-    """The enlarged image.
+def make_tool(options: ToolOptions) -> Tool:
+    """The tool, with the model that the options name.
 
     Raises:
-        ToolError: there is no such image, or it would become too large.
+        ConfigError: it cannot be used.
     """
-    image = workspace.images.open(arguments.image)
-    size = (image.width * arguments.factor, image.height * arguments.factor)
-    check_size(*size)
-    enlarged = image.resize(size, Image.Resampling.LANCZOS)
-    sharp = enlarged.filter(ImageFilter.UnsharpMask(arguments.factor, _PERCENT, _THRESHOLD))
-    caption = f"{arguments.image} with {arguments.factor} times the resolution"
-    return Observation(f"{sharp.width} x {sharp.height} pixels.", (ObservedImage(sharp, caption),))
+    path = options.super_resolution.model
+    model = load_enlarging_model(path) if path else None
+
+    def super_resolve(arguments: SuperResolutionArguments, workspace: Workspace) -> Observation:
+        image = workspace.images.open(arguments.image)
+        size = (image.width * arguments.factor, image.height * arguments.factor)
+        check_size(*size)
+        larger = _enlarge(image, size, model) if model else _interpolate(image, size, arguments.factor)
+        caption = f"{arguments.image} with {arguments.factor} times the resolution"
+        return Observation(f"{larger.width} x {larger.height} pixels.", (ObservedImage(larger, caption),))
+
+    return Tool(
+        name="super_resolution",
+        description="See a small image with more pixels.",
+        arguments=SuperResolutionArguments,
+        run=super_resolve,
+        shows_images=True,
+    )
 
 
-TOOL = Tool(
-    name="super_resolution",
-    description="See a small image with more pixels.",
-    arguments=SuperResolutionArguments,
-    run=super_resolve,
-    shows_images=True,
-)
+def _enlarge(image: Image.Image, size: tuple[int, int], model: EnlargingModel) -> Image.Image:
+    """What the model makes of the image, in another size where it has another scale."""
+    made = model.enlarge(image)
+    return made if made.size == size else made.resize(size, Image.Resampling.LANCZOS)
+
+
+def _interpolate(image: Image.Image, size: tuple[int, int], factor: int) -> Image.Image:
+    return image.resize(size, Image.Resampling.LANCZOS).filter(ImageFilter.UnsharpMask(factor, _PERCENT, _THRESHOLD))

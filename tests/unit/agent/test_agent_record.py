@@ -48,10 +48,12 @@ def test_an_adapter_brings_no_code_and_is_refused_where_its_tools_are_not_to_be_
     }
     agent["mcp_servers"] = [{"name": "hostile", "command": ["touch", str(tmp_path / "hostile_tool.ran")]}]
     agent["python_interpreter"] = {"memory_mib": 60000}
+    agent["super_resolution"] = {"model": str(tmp_path / "hostile.onnx")}
     (tmp_path / RECORD_NAME).write_text(json.dumps({"agent": agent}))
     record = read_record(tmp_path)
     assert record
     assert record.agent.python_interpreter == AgentConfig().python_interpreter
+    assert record.agent.super_resolution == AgentConfig().super_resolution
     assert (record.agent.tools, record.agent.tool_modules, record.agent.mcp_servers) == (("search", "grep"), (), ())
     (tmp_path / RECORD_NAME).write_text(json.dumps({"agent": {**agent, "tools": ["search", "hostile"]}}))
     with pytest.raises(DataError, match="not to be had here"):

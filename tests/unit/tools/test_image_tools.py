@@ -8,14 +8,13 @@ import pytest
 from PIL import Image, ImageDraw
 from tool_cases import Pages
 
-from drag_ray import tools
 from drag_ray.agent.config import AgentConfig
 from drag_ray.corpus.image_store import ImageStore, ImageStores
 from drag_ray.corpus.page_images import DIR_NAME
-from drag_ray.tools.calls import CallLimits, CallOutcome, ToolCaller
+from drag_ray.tools.calls import CallLimits, CallOutcome
+from drag_ray.tools.registry import load_toolset
 from drag_ray.tools.rollout_images import MAX_PIXELS, RolloutImages
 from drag_ray.tools.workspace import Workspace
-from drag_ray.variants import load_variant
 
 IMAGE_TOOLS = (*("view_page", "crop", "zoom", "rotate", "perspective_correct", "sharpen", "super_resolution", "select_images"),)
 COLOURS = {"red": (255, 0, 0), "green": (0, 128, 0), "blue": (0, 0, 255), "black": (0, 0, 0), "white": (255, 255, 255)}
@@ -50,7 +49,7 @@ def workspace(tmp_path: Path) -> Workspace:
 
 
 async def call(workspace: Workspace, tool: str, **arguments: object) -> CallOutcome:
-    caller = ToolCaller(load_variant(tools, tool).TOOL)
+    caller = load_toolset((tool,)).callers[tool]
     return await caller.call(json.dumps(arguments), workspace, CallLimits(10, 1000))
 
 
