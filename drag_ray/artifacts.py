@@ -164,15 +164,15 @@ def reading(path: Path) -> Generator[None]:
         raise ArtifactError(f"{path}: cannot be read ({error.strerror or error}). Check its permissions and its disk.") from error
 
 
-def list_folder(folder: Path) -> list[Path]:
-    """What lies in a folder, in order of the names; nothing where there is none.
+def list_folder(folder: Path, pattern: str = "*") -> list[Path]:
+    """What lies in a folder and has a name of this pattern, in order of the names; nothing where there is no such folder.
 
     Raises:
         ArtifactError: it cannot be listed. `Path.glob` takes a folder that is closed to it for an empty one.
     """
     with reading(folder):
         try:
-            return sorted(folder.iterdir())
+            return sorted(path for path in folder.iterdir() if path.match(pattern))
         except FileNotFoundError:
             return []
 

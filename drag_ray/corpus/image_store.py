@@ -56,9 +56,9 @@ class ImageStore:
         """Have all images of another store as well, without a copy where both are on one file system.
 
         Raises:
-            ArtifactError: an image cannot be written.
+            ArtifactError: a folder of the other store cannot be listed, or an image cannot be written.
         """
-        for path in sorted(other.glob("*/*.jpg")):
+        for path in (path for folder in artifacts.list_folder(other, "[0-9a-f]" * 2) for path in artifacts.list_folder(folder)):
             target = self.root / path.relative_to(other)
             if target.exists() or not _KEY.fullmatch(path.relative_to(other).as_posix()):
                 continue

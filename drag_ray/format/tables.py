@@ -8,6 +8,7 @@ import polars as pl
 
 from drag_ray.agent.degeneration import to_query_key
 from drag_ray.agent.scores import rank_score
+from drag_ray.artifacts import list_folder
 from drag_ray.baselines.question import RawQuestion
 from drag_ray.errors import DataError
 from drag_ray.process.parts import TRAJECTORIES_DIR_NAME, TURNS_DIR_NAME
@@ -76,8 +77,9 @@ def list_parts(process_dir: Path) -> list[str]:
 
     Raises:
         DataError: there is none.
+        ArtifactError: the folder cannot be listed.
     """
-    names = sorted(path.name for path in (process_dir / TRAJECTORIES_DIR_NAME).glob("*.parquet"))
+    names = [path.name for path in list_folder(process_dir / TRAJECTORIES_DIR_NAME, "*.parquet")]
     if not names:
         raise DataError(f"{process_dir / TRAJECTORIES_DIR_NAME}: no part-*.parquet. Run: python jobs/process.py")
     return names

@@ -7,7 +7,7 @@ from typing import Any
 
 import polars as pl
 
-from drag_ray.artifacts import write_parquet
+from drag_ray.artifacts import list_folder, write_parquet
 from drag_ray.process.config import ProcessConfig
 from drag_ray.process.statistics import count_part
 from drag_ray.process.trajectories import read_records, select_trajectories
@@ -32,8 +32,12 @@ def deal_out(paths: Sequence[Path], num_parts: int, target_dir: Path) -> None:
 
 
 def read_dealt(part_dir: Path) -> pl.DataFrame:
-    """The records that `deal_out` wrote for one part."""
-    return pl.concat([pl.read_ipc(path) for path in sorted(part_dir.glob("*.arrow"))])
+    """The records that `deal_out` wrote for one part.
+
+    Raises:
+        ArtifactError: the folder cannot be listed.
+    """
+    return pl.concat([pl.read_ipc(path) for path in list_folder(part_dir, "*.arrow")])
 
 
 def process_part(records: pl.DataFrame, part: int, config: ProcessConfig, folder: Path) -> Counter[Any]:

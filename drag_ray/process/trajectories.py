@@ -9,7 +9,7 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from drag_ray import schemas
+from drag_ray import artifacts, schemas
 from drag_ray.agent.protocols.registry import PROTOCOLS
 from drag_ray.errors import DataError
 from drag_ray.process.conversations import compute_states, decode_conversations
@@ -61,8 +61,9 @@ def check_files(folder: Path) -> dict[Path, FileSize]:
 
     Raises:
         DataError: there is none, or one of them is unreadable or of another schema.
+        ArtifactError: the folder cannot be listed.
     """
-    paths = sorted(folder.glob("*.parquet"))
+    paths = artifacts.list_folder(folder, "*.parquet")
     if not paths:
         raise DataError(f"{folder}: no *.parquet file with trajectories. Run: python jobs/collect.py")
     sizes = {}
