@@ -47,11 +47,11 @@ def list_finished(path: Path) -> list[Path]:
     """The finished stages of a run, or the one that `path` is.
 
     Raises:
-        ArtifactError: there is none.
+        ArtifactError: there is none, or a folder cannot be listed.
     """
     if (path / MANIFEST_NAME).exists():
         return [path]
-    found = sorted(_walk_finished(path))
+    found = sorted(_walk_finished(path)) if path.is_dir() else []
     if not found:
         raise ArtifactError(f"{path}: neither a run with a finished stage nor a stage. Give a run's folder.")
     return found
@@ -59,7 +59,7 @@ def list_finished(path: Path) -> list[Path]:
 
 def _walk_finished(folder: Path) -> Iterator[Path]:
     """The finished stages below a folder that is none, those that were set aside left out."""
-    for path in folder.iterdir() if folder.is_dir() else ():
+    for path in artifacts.list_folder(folder):
         if path.is_dir() and not path.name.startswith((".", PREVIOUS_DIR_NAME)):
             if (path / MANIFEST_NAME).exists():
                 yield path

@@ -25,7 +25,7 @@ ERRORS: dict[str, Callable[[], BaseException]] = {
     "EACCES": lambda: PermissionError(errno.EACCES, os.strerror(errno.EACCES)),
     "MemoryError": MemoryError,
 }
-_OS_CALLS = ("open", "fsync", "replace", "rename", "mkdir", "unlink", "truncate", "scandir")
+_OS_CALLS = ("open", "fsync", "replace", "rename", "mkdir", "unlink", "truncate", "scandir", "listdir")
 _PARQUET_CALLS = ("read_table", "read_schema", "ParquetFile")
 _WRITING = ("os.open", "os.mkdir", "write", "torn write")
 """What a full disk refuses."""

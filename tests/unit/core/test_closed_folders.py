@@ -10,6 +10,7 @@ import pytest
 
 from drag_ray.artifacts import list_folder
 from drag_ray.corpus.image_store import ImageStore
+from drag_ray.damage import list_finished
 from drag_ray.errors import ArtifactError
 from drag_ray.format.tables import list_parts
 from drag_ray.process.parts import read_dealt
@@ -20,6 +21,7 @@ READERS: dict[str, Callable[[Path], object]] = {
     "part-00000": lambda root: read_dealt(root / "part-00000"),
     "process/trajectories": lambda root: list_parts(root / "process"),
     "images": lambda root: ImageStore(root / "own").take_over(root / "images"),
+    "rounds": list_finished,
     "images/3f": lambda root: ImageStore(root / "own").take_over(root / "images"),
 }
 
