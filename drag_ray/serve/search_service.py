@@ -5,7 +5,7 @@ import logging
 import time
 from collections import Counter
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -79,8 +79,7 @@ class SearchService:
             RefusalError: the question is too long, there is no such model, the index cannot be searched in this way, or the
                 search failed.
         """
-        with ExitStack() as held, self._record("search") as counts, self._use_model(request) as (model, agent):
-            images = held.enter_context(self._images.begin()) if self._images else None
+        with self._begin_images() as images, self._record("search") as counts, self._use_model(request) as (model, agent):
             top_k = request.top_k or agent.depth
             retrieval = request.retrieval or self._retrieval.default
             index, rerank_depth = self._retrieval.choose(retrieval), self._retrieval.choose_depth(request.rerank, top_k)
@@ -131,14 +130,13 @@ class SearchService:
         Raises:
             RefusalError: as `search`, also after some turns.
         """
-        with ExitStack() as held, self._record("ask") as counts, self._use_model(request) as (model, agent):
+        with self._begin_images() as images, self._record("ask") as counts, self._use_model(request) as (model, agent):
             retrieval = request.retrieval or self._retrieval.default
             index, rerank_depth = self._retrieval.choose(retrieval), self._retrieval.choose_depth(request.rerank, agent.depth)
             if rerank_depth:
                 index = self._retrieval.order_by_question(index, request.question, rerank_depth)
             describer = Describer(self._searcher, agent, request.question)
             taken: asyncio.Queue[tuple[Turn, tuple[ShownImage, ...]] | None] = asyncio.Queue()
-            images = held.enter_context(self._images.begin()) if self._images else None
             rollouts = self._build_rollouts(index, model, agent, agent.depth, agent.max_iterations, images)
 
             def note_turn(turn: Turn, observation: Content) -> None:
@@ -170,6 +168,10 @@ class SearchService:
             if page is None:
                 raise RefusalError(404, f"{file[:200]!r}, page {page_number}: not in the index. Pages are counted from 1.")
         return PageAnswer(file=page.file, page_number=page.page_number, total_pages=page.total_pages, text=page.text)
+
+    def _begin_images(self) -> AbstractContextManager[RequestImages | None]:
+        """The images of a request, until its end; None where the endpoint has none."""
+        return self._images.begin() if self._images else nullcontext()
 
     @contextmanager
     def _record(self, tool: str) -> Generator[Counter[str]]:
