@@ -66,12 +66,12 @@ def write_effect() -> str:
         ("`neighbours`", "neighbours", ""),
         ("`templates`", "templates", ""),
         ("question + what SmolLM2-135M adds", "base", "embedded"),
-        ("question + what it adds when tuned: SFT", "tuned", "embedded"),
-        ("the best of that, of draws and of the question, chosen by their lists", "tuned+best_of", "embedded"),
+        ("question + what SmolLM2-135M adds when tuned: SFT", "tuned", "embedded"),
+        ("the best of that, of its draws and of the question, chosen by their lists", "tuned+best_of", "embedded"),
         (f"HyDE, {_LARGE}", "hyde", _LARGE),
         ("Query2doc, the same model", "query2doc", _LARGE),
         ("question + what the same model adds", "base", _LARGE),
-        ("question + what it adds when tuned: SFT", "round1", _LARGE),
+        ("question + what the larger one adds when tuned: SFT", "round1", _LARGE),
         ("SFT, then DPO", "round2", _LARGE),
     )
     sets = ("medquad", "fairytaleqa", "manuals")
