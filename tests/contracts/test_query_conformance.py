@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from whoosh import fields, qparser
-from whoosh.filedb.filestore import RamStorage
+from whoosh.filedb.filestore import FileStorage
 
 from drag_ray import artifacts, schemas
 from drag_ray.search.config import SearchConfig
@@ -269,7 +269,9 @@ class Engines:
             Searcher(folder / "english", operator, syntax) for syntax in ("words", "query") for operator in ("or", "and")
         ]
         self.ours.append(Searcher(folder / "whoosh"))
-        index = RamStorage().create_index(fields.Schema(name=fields.STORED, text=fields.TEXT))
+        # Its index in memory writes to one temporary folder for all processes of the machine.
+        peer = FileStorage(str(folder / "peer")).create()
+        index = peer.create_index(fields.Schema(name=fields.STORED, text=fields.TEXT))
         writer = index.writer()
         for name, text in PAGES.items():
             writer.add_document(name=name, text=text)
