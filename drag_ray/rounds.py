@@ -16,7 +16,6 @@ from drag_ray.config import override
 from drag_ray.errors import ConfigError
 from drag_ray.evaluate.config import VALIDATION
 from drag_ray.evaluate.history import (
-    CHOSEN_BY,
     RoundEvaluation,
     RoundResult,
     build_page,
@@ -65,7 +64,7 @@ def run_rounds(config: RunConfig, start_ray: Callable[[], object] = lambda: None
         write_text(config.run_dir / _SCOPE / f"{HISTORY_NAME}.html", build_page(history))
     _logger.info(format_history(history))
     best = choose_best(history)
-    _logger.info(f"round {best.number} has the best {CHOSEN_BY} on the validation questions; it is evaluated")
+    _logger.info(f"round {best.number} has the best {best.chosen_by} on the validation questions; it is evaluated")
     final = build_final(config, best.number)
     return finished | run_stages([stage for stage in list_pipeline(final) if stage.name in _COMPARED], final, start_ray)
 

@@ -46,6 +46,19 @@ def build_rollouts(ranks: Ranks, num_documents: int | None = None) -> dict[str, 
     }
 
 
+def build_answering(answers: Mapping[str, Sequence[str]], ranks: Sequence[int | None] = (), task: str = "answer") -> Comparison:
+    """Policies that find the same, at `ranks` or else first, and answer so; the right answer is 340 rpm."""
+    num_questions = len(next(iter(answers.values())))
+    questions = build_questions(num_questions)
+    rollouts = {
+        policy: [replace(rollout, final_answer=answer, task=task) for rollout, answer in zip(policy_rollouts, given, strict=True)]
+        for (policy, policy_rollouts), given in zip(
+            build_rollouts(dict.fromkeys(answers, ranks or [1] * num_questions)).items(), answers.values(), strict=True
+        )
+    }
+    return compare(compute_results(rollouts, questions), next(iter(answers)), num_resamples=500)
+
+
 def build_comparison(
     ranks: Ranks, baseline: str = "base", num_resamples: int = 500, num_documents: int | None = None
 ) -> Comparison:

@@ -69,6 +69,8 @@ def _describe_clusters(comparison: Comparison) -> list[str]:
 
 def _describe_tests(comparison: Comparison) -> str:
     rows = [row for row in comparison.rows if any(d.adjusted_p_value is not None for d in row.differences)]
+    if not rows:
+        return f"Nothing is tested: no other policy has what {comparison.subject} is judged by, or none has it."
     references = [d.reference for d in rows[0].differences if d.adjusted_p_value is not None]
     tests = {difference.test for row in rows for difference in row.differences}
     kind = "sign flips of whole clusters" if tests == {SIGN_FLIP} else "exact McNemar for shares, sign flips for the rest"

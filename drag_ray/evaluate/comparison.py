@@ -2,12 +2,13 @@
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from drag_ray.errors import DataError
 from drag_ray.evaluate.clusters import ClusterSizes, compute_cluster_sizes, compute_clusters
 from drag_ray.evaluate.config import TEST
+from drag_ray.evaluate.criterion import ANSWER_ACCURACY, Criterion, choose_criterion, find_task
 from drag_ray.evaluate.effort import NO_PRICES, Effort, Prices, compute_efforts
 from drag_ray.evaluate.family import correct_rows
 from drag_ray.evaluate.intervals import Ints
@@ -37,6 +38,7 @@ class Incidents:
 class Comparison:
     """Everything that the console and the report show in numbers.
 
+    `task` is that of the subject; what the verdict rests on follows from it.
     `strata` holds the primary measure on parts of the questions, `recalls` the recall of lists that were put in order, both of
     differences that of the subject to the baseline alone.
     `subject` is the policy whose gain is in question, `split` what the questions are of (see `questions`). `turns` has those that
@@ -44,6 +46,7 @@ class Comparison:
     None beyond `depth`.
     """
 
+    task: str
     split: str
     baseline: str
     subject: str
@@ -64,6 +67,16 @@ class Comparison:
     question_ids: tuple[str, ...]
     first_search_ranks: dict[str, tuple[int | None, ...]]
     prices: Prices = NO_PRICES
+
+    @property
+    def criterion(self) -> Criterion:
+        """What the task is judged by."""
+        return choose_criterion(self.task)
+
+    @property
+    def primary(self) -> Row:
+        """The measure that the verdict rests on."""
+        return self.row(self.criterion.primary)
 
     @property
     def num_questions(self) -> int:
@@ -108,19 +121,25 @@ def compare(
 
     Raises:
         DataError: a policy is unknown, there is nothing to compare, a policy has no or two results for a question,
-            or top_k and depth differ.
+            or top_k and depth differ; there is no such task as the subject's.
     """
     subject = subject or next((name for name in reversed(list(results)) if name != baseline), "")
     _check_names(results, baseline, subject)
     aligned = _align(results)
+    task = find_task(aligned[subject])
+    criterion = choose_criterion(task)
+    aligned = {policy: _leave_unasked(rows, criterion) for policy, rows in aligned.items()}
     some = aligned[baseline]
     pairs = [(policy, baseline) for policy in aligned if policy != baseline]
     pairs += [(subject, policy) for policy in aligned if policy not in (subject, baseline)]
     clusters, question_ranks = compute_clusters(some), find_question_ranks(aligned)
     sizes = compute_cluster_sizes(clusters)
     drawn: tuple[Ints, float, int, int] = (clusters, confidence, num_resamples, seed)
-    rows = build_rows(aligned, pairs, build_measures(aligned), *drawn)
+    measures = build_measures(aligned, criterion.primary)
+    [primary] = [measure for measure in measures if measure.name == criterion.primary]
+    rows = build_rows(aligned, pairs, measures, *drawn)
     return Comparison(
+        task=task,
         split=split,
         baseline=baseline,
         subject=subject,
@@ -131,11 +150,11 @@ def compare(
         num_resamples=num_resamples,
         seed=seed,
         clusters=sizes,
-        rows=correct_rows(rows, subject, some[0].top_k, confidence=confidence, clusters=sizes, num_questions=len(some)),
-        strata=build_rows(aligned, [(subject, baseline)], build_strata(aligned), *drawn),
+        rows=correct_rows(rows, criterion, subject, some[0].top_k, confidence=confidence, clusters=sizes),
+        strata=build_rows(aligned, [(subject, baseline)], build_strata(aligned, primary), *drawn),
         recalls=build_rows(aligned, [(subject, baseline)], build_recalls(aligned), *drawn),
         turns=compute_turns(aligned, question_ranks, *drawn),
-        efforts=compute_efforts(aligned, prices, *drawn),
+        efforts=compute_efforts(aligned, criterion, prices, *drawn),
         room=compute_room(aligned, question_ranks),
         incidents={policy: _count_incidents(policy_results) for policy, policy_results in aligned.items()},
         question_ids=tuple(result.question_id for result in some),
@@ -176,6 +195,17 @@ def _align(results: Mapping[str, Sequence[QuestionResult]]) -> dict[str, list[Qu
     if len(settings) != 1:
         raise DataError(f"results of several (top_k, depth): {sorted(settings)}, expected one for all policies.")
     return aligned
+
+
+def _leave_unasked(results: list[QuestionResult], criterion: Criterion) -> list[QuestionResult]:
+    """The same, where answers are judged without those of a policy that was to search alone, as most baselines are: it has none,
+    rather than wrong ones."""
+    tasks = {result.task for result in results if result.task}
+    if criterion.primary != ANSWER_ACCURACY or not tasks or any(choose_criterion(task) is criterion for task in tasks):
+        return results
+    if any(result.anls for result in results):
+        return results
+    return [replace(result, anls=None, semantic=None) for result in results]
 
 
 def _count_incidents(results: Sequence[QuestionResult]) -> Incidents:

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, fields
 
 import numpy as np
 
+from drag_ray.evaluate.criterion import Criterion
 from drag_ray.evaluate.intervals import Floats, Ints, bootstrap_means, compute_interval, compute_means
 from drag_ray.evaluate.question_result import QuestionResult
 
@@ -47,7 +48,7 @@ class Ratio:
 
 @dataclass(frozen=True, slots=True)
 class Effort:
-    """The effort of a policy. A question is solved when a search shows evidence of it; a failed rollout is one that is not.
+    """The effort of a policy. When a question is solved, `criterion.Criterion` says; by a failed rollout it is not.
 
     Attributes:
         tokens_per_solved: tokens written in all rollouts, over the questions solved.
@@ -81,6 +82,7 @@ EFFORT_LABELS = {
 
 def compute_efforts(
     results: Mapping[str, Sequence[QuestionResult]],
+    criterion: Criterion,
     prices: Prices,
     clusters: Ints,
     confidence: float,
@@ -94,14 +96,16 @@ def compute_efforts(
 
     Args:
         results: the results of each policy, for the same questions in the same order.
+        criterion: says what is solved.
         prices: of tokens.
         clusters: as in `intervals`.
         confidence: coverage of the intervals.
         num_resamples: bootstrap resamples.
         seed: of these.
     """
+    solved = {policy: [criterion.solved_at(row) is not None for row in rows] for policy, rows in results.items()}
     tables = {
-        policy: _tabulate(rows, prices.find(policy))
+        policy: _tabulate(rows, solved[policy], prices.find(policy))
         for policy, rows in results.items()
         if any(row.num_completion_tokens for row in rows)
     }
@@ -110,7 +114,7 @@ def compute_efforts(
     samples = bootstrap_means(np.hstack(list(tables.values())), clusters, num_resamples, seed)
     drawn = np.split(samples, len(tables), axis=1)
     return {
-        policy: _build_effort(results[policy], table, sample, confidence, prices.find(policy))
+        policy: _build_effort(results[policy], solved[policy], table, sample, confidence, prices.find(policy))
         for (policy, table), sample in zip(tables.items(), drawn, strict=True)
     }
 
@@ -136,7 +140,7 @@ def compute_kuiper(turns: Sequence[int], is_solved: Sequence[bool]) -> float | N
 _COLUMNS = ("tokens", "seconds", "cost", "solved", "turns_solved", "turns_unsolved")
 
 
-def _tabulate(rows: Sequence[QuestionResult], prices: Prices) -> Floats:
+def _tabulate(rows: Sequence[QuestionResult], solved: Sequence[bool], prices: Prices) -> Floats:
     """The columns `_COLUMNS`; turns stand in that of their outcome alone, and nowhere for rollouts without one."""
     return np.array(
         [
@@ -144,17 +148,24 @@ def _tabulate(rows: Sequence[QuestionResult], prices: Prices) -> Floats:
                 row.num_completion_tokens,
                 row.duration_s,
                 (row.num_prompt_tokens * prices.prompt + row.num_completion_tokens * prices.completion) / 1e6,
-                float(row.is_found),
-                row.num_iterations if row.num_iterations and row.is_found else np.nan,
-                row.num_iterations if row.num_iterations and not row.is_found else np.nan,
+                float(is_solved),
+                row.num_iterations if row.num_iterations and is_solved else np.nan,
+                row.num_iterations if row.num_iterations and not is_solved else np.nan,
             ]
-            for row in rows
+            for row, is_solved in zip(rows, solved, strict=True)
         ],
         dtype=np.float64,
     )
 
 
-def _build_effort(rows: Sequence[QuestionResult], table: Floats, samples: Floats, confidence: float, prices: Prices) -> Effort:
+def _build_effort(
+    rows: Sequence[QuestionResult],
+    solved: Sequence[bool],
+    table: Floats,
+    samples: Floats,
+    confidence: float,
+    prices: Prices,
+) -> Effort:
     means = compute_means(table)[None, :]
 
     def build_ratio(numerator: str, denominator: str) -> Ratio:
@@ -163,14 +174,14 @@ def _build_effort(rows: Sequence[QuestionResult], table: Floats, samples: Floats
         interval = compute_interval(_divide(samples[:, over], samples[:, under]), confidence)
         return Ratio() if np.isnan(value) or interval is None else Ratio(float(value), *interval)
 
-    taken = [row for row in rows if row.num_iterations]
-    varies = len({row.num_iterations for row in taken}) > 1
+    taken = [(row.num_iterations, is_solved) for row, is_solved in zip(rows, solved, strict=True) if row.num_iterations]
+    turns, are_solved = [num_turns for num_turns, _ in taken], [is_solved for _, is_solved in taken]
     return Effort(
         tokens_per_solved=build_ratio("tokens", "solved"),
         seconds_per_solved=build_ratio("seconds", "solved"),
         cost_per_solved=build_ratio("cost", "solved") if prices.are_known else Ratio(),
-        wasted_effort=build_ratio("turns_unsolved", "turns_solved") if varies else Ratio(),
-        kuiper=compute_kuiper([row.num_iterations for row in taken], [row.is_found for row in taken]),
+        wasted_effort=build_ratio("turns_unsolved", "turns_solved") if len(set(turns)) > 1 else Ratio(),
+        kuiper=compute_kuiper(turns, are_solved),
     )
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 
+from drag_ray.evaluate.criterion import ANSWER_ACCURACY, Criterion
 from drag_ray.evaluate.question_result import QuestionResult
 from drag_ray.transcripts.thumbnails import PictureBook
 from drag_ray.transcripts.transcript import Transcript, build_transcript, to_page
@@ -17,21 +18,22 @@ _PICTURE_BYTES = 10_000_000
 
 
 class Outcome(StrEnum):
-    """How the subject's first search compares with the baseline's, by the rank of the evidence."""
+    """How the subject compares with the baseline, by what the task is judged by: the rank of the evidence, or the answer."""
 
     WON = "won"
-    """The subject has it higher, or alone."""
+    """The subject is better."""
     LOST = "lost"
-    """The baseline has."""
+    """The baseline is."""
     BOTH_FAILED = "both failed"
-    """Neither has it within the depth."""
+    """Neither has evidence within the depth, or answers at all like what is known."""
     EVEN = "even"
-    """Both have it at the same rank."""
+    """Both are as good."""
 
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """What one policy did: the rank of the evidence in its first search, and its transcript, None without a rollout.
+    """What one policy did: the rank of the evidence in its first search, its transcript, None without a rollout, and the ANLS* of
+    its answer where that is judged.
 
     A policy that did not search, but `falls_back` on the question, has the rank of that.
     """
@@ -40,6 +42,18 @@ class Side:
     rank: int | None
     falls_back: bool
     transcript: Transcript | None
+    anls: float | None = None
+
+    def describe(self) -> str:
+        """How good it is."""
+        if self.anls is not None:
+            return f"ANLS* {self.anls:.3f}"
+        return f"rank {self.rank}" if self.rank else "absent"
+
+    @property
+    def is_good(self) -> bool:
+        """True if that is worth anything."""
+        return bool(self.rank if self.anls is None else self.anls)
 
     def list_hits(self) -> Iterator[Hit]:
         """All that it was shown, search by search, and at last what it fell back on."""
@@ -102,6 +116,7 @@ EXAMPLE_RULE = "Not picked by hand or by size: of each outcome, the questions wh
 def choose_examples(
     trajectories: Mapping[str, Sequence[Trajectory]],
     results: Mapping[str, Sequence[QuestionResult]],
+    criterion: Criterion,
     baseline: str,
     subject: str,
     num_each: int,
@@ -111,12 +126,16 @@ def choose_examples(
     Args:
         trajectories: of each policy.
         results: of each policy, for the same questions in any order.
+        criterion: what they are judged by.
         baseline: the policy on the left.
         subject: the policy on the right.
         num_each: questions of each outcome.
     """
     after = {result.question_id: result for result in results[subject]}
-    judged = {before.question_id: _judge(before, after[before.question_id]) for before in results[baseline]}
+    judged = {
+        before.question_id: _judge(criterion.grade(before), criterion.grade(after[before.question_id]))
+        for before in results[baseline]
+    }
     order = sorted(judged, key=lambda id: hashlib.sha256(id.encode()).digest())
     chosen = [id for outcome in Outcome for id in [id for id in order if judged[id] is outcome][:num_each]]
     by_id = {policy: {result.question_id: result for result in results[policy]} for policy in (baseline, subject)}
@@ -125,7 +144,8 @@ def choose_examples(
     def build_side(policy: str, id: str) -> Side:
         result, rollout = by_id[policy][id], rollouts[policy].get(id)
         transcript = build_transcript(policy, rollout) if rollout else None
-        return Side(policy, result.first_search_rank, result.falls_back, transcript)
+        anls = result.anls if criterion.primary == ANSWER_ACCURACY else None
+        return Side(policy, result.first_search_rank, result.falls_back, transcript, anls)
 
     def find_question(id: str) -> str:
         return next((some[id].question for some in rollouts.values() if id in some), id)
@@ -135,7 +155,7 @@ def choose_examples(
     return Examples(shown, {outcome: counts[outcome] for outcome in Outcome if counts[outcome]})
 
 
-def _judge(before: QuestionResult, after: QuestionResult) -> Outcome:
-    if before.reciprocal_rank == after.reciprocal_rank:
-        return Outcome.EVEN if before.reciprocal_rank else Outcome.BOTH_FAILED
-    return Outcome.WON if after.reciprocal_rank > before.reciprocal_rank else Outcome.LOST
+def _judge(before: float, after: float) -> Outcome:
+    if before == after:
+        return Outcome.EVEN if before else Outcome.BOTH_FAILED
+    return Outcome.WON if after > before else Outcome.LOST

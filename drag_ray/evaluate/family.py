@@ -4,25 +4,25 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from drag_ray.evaluate.clusters import ClusterSizes
+from drag_ray.evaluate.criterion import FIRST_HIT_RATE, Criterion
 from drag_ray.evaluate.differences import Difference, Finding
-from drag_ray.evaluate.measures import PRIMARY_MEASURE, TESTED_MEASURES
 from drag_ray.evaluate.rows import Row
 from drag_ray.evaluate.significance import compute_detectable_difference, compute_holm_levels, compute_num_needed, holm
 
 
 def correct_rows(
-    rows: Sequence[Row], subject: str, top_k: int, *, confidence: float, clusters: ClusterSizes, num_questions: int
+    rows: Sequence[Row], criterion: Criterion, subject: str, top_k: int, *, confidence: float, clusters: ClusterSizes
 ) -> tuple[Row, ...]:
-    """The rows with Holm's correction over the family, in the differences of `subject` and the measures of `TESTED_MEASURES`:
-    what they come to, and what would have been detected at the level that the correction leaves them.
+    """The rows with Holm's correction over the family, in the differences of `subject` and the measures that `criterion` has
+    tested: what they come to, and what would have been detected at the level that the correction leaves them.
 
-    Hit@top_k is the first-hit rate by another name: it has that p-value and counts once.
+    Hit@top_k is the first-hit rate by another name: where that is tested, it has that p-value and counts once.
     """
-    same = f"hit_at_{top_k}"
+    same = f"hit_at_{top_k}" if FIRST_HIT_RATE in criterion.tested else ""
     tests = {
         (row.name, difference.reference): difference.p_value
         for row in rows
-        if row.name in TESTED_MEASURES and row.name != same
+        if row.name in criterion.tested and row.name != same
         for difference in row.differences
         if difference.policy == subject and difference.p_value is not None
     }
@@ -30,10 +30,10 @@ def correct_rows(
     corrected = dict(zip(tests, zip(holm(p_values), compute_holm_levels(p_values, 1 - confidence), strict=True), strict=True))
 
     def correct(row: Row, difference: Difference) -> Difference:
-        found = corrected.get((PRIMARY_MEASURE if row.name == same else row.name, difference.reference))
+        found = corrected.get((FIRST_HIT_RATE if row.name == same else row.name, difference.reference))
         if difference.policy != subject or found is None:
             return difference
-        return _correct_difference(difference, *found, clusters.num_clusters, num_questions, confidence)
+        return _correct_difference(difference, *found, clusters.num_clusters, row.metrics[subject].n, confidence)
 
     return tuple(replace(row, differences=tuple(correct(row, difference) for difference in row.differences)) for row in rows)
 

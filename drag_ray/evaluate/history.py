@@ -12,6 +12,7 @@ from markupsafe import Markup
 
 from drag_ray.baselines.question import RawQuestion
 from drag_ray.errors import DataError
+from drag_ray.evaluate.criterion import ANSWER_ACCURACY, choose_criterion, find_task
 from drag_ray.evaluate.measure import Measure
 from drag_ray.evaluate.measures import build_measures
 from drag_ray.evaluate.plots import SERIES_COLOURS, render_figure
@@ -23,8 +24,10 @@ from drag_ray.webpage import render_page
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-CHOSEN_BY = "MRR"
-_MEASURES = {"hit1": "hit_at_1", "hit3": "hit_at_3", "hit10": "hit_at_10", "mrr": "mrr"}
+_FOUND = {"hit1": "hit_at_1", "hit3": "hit_at_3", "hit10": "hit_at_10", "mrr": "mrr"}
+_ANSWERED = {"accuracy": ANSWER_ACCURACY, "anls": "anls"}
+_DRAWN = {"mrr": {"hit3": "Hit@3", "mrr": "MRR"}, "anls": {"accuracy": "answer accuracy", "anls": "ANLS*"}}
+"""What is drawn, with its label, by the measure that rounds are chosen by."""
 
 
 @dataclass(frozen=True)
@@ -48,7 +51,9 @@ class RoundEvaluation:
 class RoundResult:
     """A round's policy on the validation questions, with the base model and the question itself beside it.
 
-    Each of the three holds hit1, hit3, hit10 and mrr of the first search as fractions, None where the depth does not reach.
+    Each of the three holds hit1, hit3, hit10 and mrr of the first search as fractions, None where the depth does not reach; where
+    the task is judged by answers, accuracy and anls before them, None for the question, which does not answer. `ranked_by` is the
+    one of them by which the best round is chosen.
     """
 
     number: int
@@ -57,6 +62,12 @@ class RoundResult:
     tuned: dict[str, float | None]
     base: dict[str, float | None]
     question: dict[str, float | None]
+    ranked_by: str = "mrr"
+
+    @property
+    def chosen_by(self) -> str:
+        """The label of that measure."""
+        return _DRAWN[self.ranked_by][self.ranked_by]
 
 
 def compare_rounds(evaluations: Sequence[RoundEvaluation]) -> list[RoundResult]:
@@ -80,28 +91,31 @@ def _describe(evaluation: RoundEvaluation, common: Collection[str]) -> RoundResu
     kept = {
         policy: [result for result in results if result.question_id in common] for policy, results in evaluation.results.items()
     }
-    measures = {measure.name: measure for measure in build_measures(kept)}
+    criterion = choose_criterion(find_task(kept[TUNED_NAME]))
+    measures = {measure.name: measure for measure in build_measures(kept, criterion.primary)}
+    names = (_ANSWERED if criterion.primary == ANSWER_ACCURACY else {}) | _FOUND
 
     def read(policy: str) -> dict[str, float | None]:
-        return {key: _average(measures[name], kept[policy]) if name in measures else None for key, name in _MEASURES.items()}
+        known = {name for name in measures if policy != RawQuestion.name or not measures[name].needs_model}
+        return {key: _average(measures[name], kept[policy]) if name in known else None for key, name in names.items()}
 
-    policies = (TUNED_NAME, BASE_NAME, RawQuestion.name)
-    return RoundResult(evaluation.number, evaluation.method, len(common), *(read(policy) for policy in policies))
+    read_all = (read(policy) for policy in (TUNED_NAME, BASE_NAME, RawQuestion.name))
+    return RoundResult(evaluation.number, evaluation.method, len(common), *read_all, ranked_by=criterion.ranked_by)
 
 
-def _average(measure: Measure, results: Sequence[QuestionResult]) -> float:
+def _average(measure: Measure, results: Sequence[QuestionResult]) -> float | None:
     values = [value for result in results if (value := measure.compute(result)) is not None]
-    return sum(values) / len(values)
+    return sum(values) / len(values) if values else None
 
 
 def choose_best(history: Sequence[RoundResult]) -> RoundResult:
-    """The round whose policy has the highest MRR, of equals the first, which cost less."""
-    return max(history, key=lambda result: (result.tuned["mrr"] or 0.0, -result.number))
+    """The round whose policy has the highest MRR, or ANLS* of its answers, of equals the first, which cost less."""
+    return max(history, key=lambda result: (result.tuned[result.ranked_by] or 0.0, -result.number))
 
 
 def format_history(history: Sequence[RoundResult]) -> str:
     """The history as a table to print, with the base model and the question first."""
-    head = f"{'':<12}{'method':<8}" + "".join(f"{name:>9}" for name in _MEASURES)
+    head = f"{'':<12}{'method':<8}" + "".join(f"{name:>9}" for name in history[0].tuned)
     lines = [f"{history[0].num_questions} validation questions", head]
     for label, method, values in _list_rows(history):
         lines.append(f"{label:<12}{method:<8}" + "".join(f"{value:>9}" for value in values))
@@ -114,8 +128,6 @@ def build_page(history: Sequence[RoundResult]) -> str:
         "evaluate/history.html.j2",
         history=history,
         best=choose_best(history),
-        chosen_by=CHOSEN_BY,
-        measures=list(_MEASURES),
         rows=_list_rows(history),
         figure=Markup(_draw(history)),
     )
@@ -126,17 +138,17 @@ def _list_rows(history: Sequence[RoundResult]) -> list[tuple[str, str, list[str]
     policies = [("question", "", history[0].question), ("base", "", history[0].base)]
     policies += [(f"round {result.number}", result.method, result.tuned) for result in history]
     return [
-        (label, method, ["-" if metrics[name] is None else f"{metrics[name]:.3f}" for name in _MEASURES])
+        (label, method, ["-" if metrics[name] is None else f"{metrics[name]:.3f}" for name in history[0].tuned])
         for label, method, metrics in policies
     ]
 
 
 def _draw(history: Sequence[RoundResult]) -> str:
-    """MRR and Hit@3 of each round's policy as a line each, those of the question itself as dashed lines; an SVG."""
+    """What is drawn of each round's policy as a line each, of the question itself as dashed lines; an SVG."""
     numbers = [result.number for result in history]
 
     def draw(axes: "Axes") -> None:
-        for colour, (key, label) in zip(SERIES_COLOURS, (("hit3", "Hit@3"), ("mrr", "MRR")), strict=False):
+        for colour, (key, label) in zip(SERIES_COLOURS, _DRAWN[history[0].ranked_by].items(), strict=False):
             values = [result.tuned[key] for result in history]
             axes.plot(
                 numbers, [float("nan") if value is None else value for value in values], color=colour, marker="o", label=label
@@ -150,6 +162,5 @@ def _draw(history: Sequence[RoundResult]) -> str:
         axes.legend()
 
     best = choose_best(history)
-    return render_figure(
-        draw, f"Line chart of {len(history)} rounds; the best MRR is {best.tuned['mrr']} in round {best.number}."
-    )
+    reached = f"the best {best.chosen_by} is {best.tuned[best.ranked_by]} in round {best.number}"
+    return render_figure(draw, f"Line chart of {len(history)} rounds; {reached}.")

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
+from drag_ray.evaluate.criterion import ANSWER_ACCURACY, FIRST_HIT_RATE
 from drag_ray.evaluate.measure import Measure, Unit
 from drag_ray.evaluate.question_result import QuestionResult
 from drag_ray.evaluate.rollout_measures import (
@@ -12,42 +13,45 @@ from drag_ray.evaluate.rollout_measures import (
     build_tool_measures,
 )
 
-PRIMARY_MEASURE = "first_hit_rate"
-"""The one measure on which the verdict rests; it is fixed beforehand, the others are there to explain it."""
-
 HIT_CUTOFFS = (1, 3, 5, 10)
 
-TESTED_MEASURES = (PRIMARY_MEASURE, "hit_at_1", "hit_at_3", "hit_at_10", "mrr")
-"""The measures on which the subject is tested against every other policy; they share one correction (see `family`)."""
 
-
-def build_measures(results: Mapping[str, Sequence[QuestionResult]]) -> list[Measure]:
-    """The measures that say something of these results.
+def build_measures(results: Mapping[str, Sequence[QuestionResult]], primary: str = FIRST_HIT_RATE) -> list[Measure]:
+    """The measures that say something of these results, beginning with those of the kind of `primary`.
 
     Those of recall need questions with several evidence pages, that of choosing a policy that chooses among several replies,
     those of tools a policy that calls one,
-    those of answers questions with gold answers, of which one needs a judge, those of citations a policy that cites at all.
+    those of answers questions with gold answers, of which one needs a judge, those of citations a policy that cites at all. That
+    which is primary is there in any case.
     """
     everything = [result for policy_results in results.values() for result in policy_results]
     top_k, depth = everything[0].top_k, everything[0].depth
     has_judge = any(result.semantic is not None for result in everything)
-    return [
+    has_answers = primary == ANSWER_ACCURACY or any(result.anls is not None for result in everything)
+    of_searches = [
         *_build_success_measures(top_k, depth),
         *_build_rank_measures(depth),
         *_build_conditional_measures(),
         *(_build_recall_measures(depth) if any(result.num_evidence > 1 for result in everything) else []),
+    ]
+    of_rollouts = [
         *build_effort_measures(has_choices=any(result.choosing_ms is not None for result in everything)),
         *build_query_measures(),
         *build_tool_measures(sorted({use.tool for result in everything for use in result.tool_uses})),
-        *(build_answer_measures(has_judge=has_judge) if any(result.anls is not None for result in everything) else []),
+    ]
+    of_answers = [
+        *(build_answer_measures(has_judge=has_judge) if has_answers else []),
         *(build_citation_measures() if any(result.document_citation.f1 > 0 for result in everything) else []),
     ]
+    kinds = [of_searches, of_rollouts, of_answers]
+    kinds.sort(key=lambda kind: all(measure.name != primary for measure in kind))
+    return [measure for kind in kinds for measure in kind]
 
 
 def _build_success_measures(top_k: int, depth: int) -> list[Measure]:
     return [
         Measure(
-            PRIMARY_MEASURE,
+            FIRST_HIT_RATE,
             "First-hit rate",
             f"first search shows evidence within its top {top_k}",
             Unit.SHARE,

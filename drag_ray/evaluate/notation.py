@@ -2,6 +2,7 @@
 
 import math
 
+from drag_ray.evaluate.criterion import Criterion
 from drag_ray.evaluate.differences import Difference, Finding
 from drag_ray.evaluate.effort import Ratio
 from drag_ray.evaluate.measure import Unit
@@ -69,12 +70,12 @@ def write_num_needed(num_needed: int) -> str:
     return f"about {math.ceil(num_needed / step) * step:,}"
 
 
-def write_finding(difference: Difference) -> str:
+def write_finding(difference: Difference, criterion: Criterion) -> str:
     """What a difference of the family comes to, empty for others."""
     if difference.finding is None:
         return ""
     if difference.finding is not Finding.UNSURE:
-        return f"finds {difference.finding.value}, surely"
+        return f"{criterion.more if difference.finding is Finding.MORE else criterion.less}, surely"
     if difference.value == 0:
         return "cannot tell: no difference was seen"
     if difference.num_needed is None:

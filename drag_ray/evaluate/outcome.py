@@ -113,7 +113,8 @@ def write_comparison(
     said = {"verdict": write_verdict(comparison), "context": context.to_dict()}
     artifacts.write_json(folder / COMPARISON_NAME, {**comparison.to_dict(), **said})
     artifacts.write_text(folder / MARKDOWN_NAME, format_markdown(comparison, context))
-    examples = choose_examples(trajectories, results, comparison.baseline, comparison.subject, num_examples)
+    sides = (comparison.baseline, comparison.subject)
+    examples = choose_examples(trajectories, results, comparison.criterion, *sides, num_examples)
     write_report(folder / REPORT_NAME, comparison, examples, context, book)
 
 

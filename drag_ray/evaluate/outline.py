@@ -78,7 +78,13 @@ def _write_difference(difference: Difference, row: Row) -> str:
 def build_tests_table(comparison: Comparison) -> list[list[str]]:
     """The differences on which the verdict may rest, what would have been detected, and what they come to; empty without any."""
     rows = [
-        [write_label(row), d.reference, write_finding(d), _write_difference(d, row), write_number(d.detectable, row.unit)]
+        [
+            write_label(row),
+            d.reference,
+            write_finding(d, comparison.criterion),
+            _write_difference(d, row),
+            write_number(d.detectable, row.unit),
+        ]
         for row in comparison.rows
         for d in row.differences
         if d.finding
@@ -88,7 +94,7 @@ def build_tests_table(comparison: Comparison) -> list[list[str]]:
 
 def build_strata_table(comparison: Comparison) -> list[list[str]]:
     """The primary measure on each part of the questions; empty without parts."""
-    return _build_parts_table("first-hit rate", comparison.strata, comparison)
+    return _build_parts_table(comparison.primary.label.lower(), comparison.strata, comparison)
 
 
 def build_recalls_table(comparison: Comparison) -> list[list[str]]:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from drag_ray.evaluate.clusters import compute_clusters
+from drag_ray.evaluate.criterion import Criterion
 from drag_ray.evaluate.differences import or_none
 from drag_ray.evaluate.intervals import bootstrap_means, compute_interval, compute_means
 from drag_ray.evaluate.question_result import QuestionResult
@@ -38,7 +39,7 @@ def compute_pass_at_k(num_samples: int, num_correct: int, k: int) -> float:
 
 
 def compute_pass_rates(
-    samples: Sequence[QuestionResult], confidence: float, num_resamples: int, seed: int
+    samples: Sequence[QuestionResult], criterion: Criterion, confidence: float, num_resamples: int, seed: int
 ) -> tuple[PassRate, ...]:
     """pass@(k, n) for k of 1, 2, 4, ... samples and each number of turns, of rollouts with several samples a question.
 
@@ -47,6 +48,7 @@ def compute_pass_rates(
 
     Args:
         samples: one result a rollout, several a question; at least one.
+        criterion: says what is solved, and at which turn.
         confidence: coverage of the intervals, over clusters of questions.
         num_resamples: bootstrap resamples.
         seed: of these.
@@ -56,11 +58,10 @@ def compute_pass_rates(
         by_question[sample.question_id].append(sample)
     fewest = min(map(len, by_question.values()))
     sizes = [2**power for power in range(fewest.bit_length())]
-    turns = range(1, max((sample.iterations_to_success or 1 for sample in samples), default=1) + 1)
+    turns = range(1, max((criterion.solved_at(sample) or 1 for sample in samples), default=1) + 1)
+    solved = [[criterion.solved_at(rollout) for rollout in rollouts] for rollouts in by_question.values()]
     columns = [(k, num_turns) for num_turns in turns for k in sizes]
-    values = np.array(
-        [[_estimate(rollouts, k, num_turns) for k, num_turns in columns] for rollouts in by_question.values()], dtype=np.float64
-    )
+    values = np.array([[_estimate(turns, k, num_turns) for k, num_turns in columns] for turns in solved], dtype=np.float64)
     clusters = compute_clusters([rollouts[0] for rollouts in by_question.values()])
     drawn = bootstrap_means(values, clusters, num_resamples, seed)
     return tuple(
@@ -69,6 +70,6 @@ def compute_pass_rates(
     )
 
 
-def _estimate(rollouts: Sequence[QuestionResult], k: int, num_turns: int) -> float:
-    num_correct = sum(r.iterations_to_success is not None and r.iterations_to_success <= num_turns for r in rollouts)
-    return compute_pass_at_k(len(rollouts), num_correct, k)
+def _estimate(solved_at: Sequence[int | None], k: int, num_turns: int) -> float:
+    num_correct = sum(turn is not None and turn <= num_turns for turn in solved_at)
+    return compute_pass_at_k(len(solved_at), num_correct, k)

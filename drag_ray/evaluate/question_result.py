@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from drag_ray.agent.answers import NO_CITATION, CitationScore
+from drag_ray.agent.answers import NO_CITATION, RIGHT_ANLS, CitationScore
 from drag_ray.types import Evidence
 
 NO_TRAJECTORY = "no trajectory"
@@ -52,6 +52,7 @@ class QuestionResult:
     first evidence page, `group` and `category` the question's.
     `tool_uses` has the tools other than search that were called, by name.
     `modalities` are those of the query and the candidates of a list that was put in order, empty in other tasks.
+    `task` is what was asked of the policy, empty without a rollout.
     A rollout in the query mode `expand` that did not search `falls_back` on the question: it has found what that finds.
     A rollout with an `error` has found nothing: every quality value is 0 or None, whatever it did before it failed.
     """
@@ -92,6 +93,7 @@ class QuestionResult:
     page_citation: CitationScore = NO_CITATION
     document_citation: CitationScore = NO_CITATION
     modalities: str = ""
+    task: str = ""
 
     @property
     def is_found(self) -> bool:
@@ -111,6 +113,11 @@ class QuestionResult:
     def reciprocal_rank(self) -> float:
         """1 / rank of the evidence in the first search, 0 when it is not within `depth`."""
         return compute_reciprocal_rank(self.first_search_rank)
+
+    @property
+    def is_right(self) -> bool:
+        """True if the answer is taken for right; False where no answer is known."""
+        return self.anls is not None and self.anls >= RIGHT_ANLS
 
     def compute_recall(self, k: int) -> float:
         """The share of the evidence pages that are among the first `k` of the first search."""

@@ -12,7 +12,6 @@ from drag_ray.evaluate.caption import write_caption, write_incidents, write_spli
 from drag_ray.evaluate.comparison import Comparison
 from drag_ray.evaluate.context import ReportContext
 from drag_ray.evaluate.examples import EXAMPLE_RULE, Examples, draw_pictures
-from drag_ray.evaluate.measures import PRIMARY_MEASURE
 from drag_ray.evaluate.notation import write_finding, write_interval, write_number, write_test
 from drag_ray.evaluate.outline import build_effort_table, build_recalls_table, build_strata_table, build_tests_table
 from drag_ray.evaluate.plots import draw_hit_bars, draw_rank_changes, draw_rank_distribution, draw_training_curve
@@ -50,7 +49,8 @@ def build_report(
         split=write_split(comparison),
         verdict=write_verdict(comparison),
         room=write_room(comparison),
-        primary=comparison.row(PRIMARY_MEASURE),
+        criterion=comparison.criterion,
+        primary=comparison.primary,
         caption=write_caption(comparison, context),
         incidents=write_incidents(comparison),
         figures=_draw_figures(comparison, context),
@@ -65,7 +65,7 @@ def build_report(
         number=write_number,
         interval=write_interval,
         test=write_test,
-        finding=write_finding,
+        finding=lambda difference: write_finding(difference, comparison.criterion),
     )
 
 

@@ -57,6 +57,7 @@ def compute_result(trajectory: Trajectory) -> QuestionResult:
         page_citation=page_citation,
         document_citation=document_citation,
         modalities=describe_modalities(trajectory) if trajectory.task == "rerank" else "",
+        task=trajectory.task,
     )
 
 

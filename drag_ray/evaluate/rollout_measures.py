@@ -2,6 +2,8 @@
 
 from collections.abc import Callable, Iterable
 
+from drag_ray.agent.answers import RIGHT_ANLS
+from drag_ray.evaluate.criterion import ANSWER_ACCURACY
 from drag_ray.evaluate.measure import Measure, Unit
 from drag_ray.evaluate.question_result import QuestionResult, ToolUse
 
@@ -163,11 +165,11 @@ def build_answer_measures(*, has_judge: bool) -> list[Measure]:
             needs_model=True,
         ),
         Measure(
-            "anls_accuracy",
+            ANSWER_ACCURACY,
             "Answer accuracy",
-            "answers with ANLS* of at least 0.5",
+            f"answers with ANLS* of at least {RIGHT_ANLS}",
             Unit.SHARE,
-            lambda r: None if r.anls is None else float(r.anls >= 0.5),
+            lambda r: None if r.anls is None else float(r.is_right),
             needs_model=True,
         ),
         *([semantic] if has_judge else []),

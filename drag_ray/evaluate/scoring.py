@@ -8,6 +8,7 @@ from drag_ray.errors import ConfigError, DataError
 from drag_ray.evaluate.clusters import compute_clusters
 from drag_ray.evaluate.comparison import Comparison, compare
 from drag_ray.evaluate.config import JudgeConfig
+from drag_ray.evaluate.criterion import choose_criterion, find_task
 from drag_ray.evaluate.effort import Prices
 from drag_ray.evaluate.judgements import JUDGE_DIR_NAME, apply_judgements, judge_answers
 from drag_ray.evaluate.measure import Unit
@@ -131,16 +132,20 @@ def _score_group(
     name: str, rollouts: Sequence[Trajectory], terms: Terms, measures: Sequence[str], num_resamples: int, seed: int
 ) -> list[Part]:
     old = {name: [compute_result(rollout) for rollout in rollouts]}
+    criterion = choose_criterion(find_task(old[name]))
     new = {name: [compute_result(rescore(rollout, terms)) for rollout in rollouts]}
     drawn = (compute_clusters(new[name]), CONFIDENCE, num_resamples, seed)
     old_values = {row.name: {name: row.metrics[name].value} for row in build_rows(old, [], build_measures(old), *drawn)}
-    rows = _choose_rows(build_rows(new, [], build_measures(new), *drawn), measures)
+    rows = _choose_rows(build_rows(new, [], build_measures(new, criterion.primary), *drawn), measures)
     num_questions = len({result.question_id for result in new[name]})
     is_repeated = num_questions < len(rollouts)
     counted = f"{name}: {len(rollouts):,} rollouts of {num_questions:,} questions; every rollout counts as much as any other."
     return [
         Part(name, [counted], _build_table(rows, old_values)),
-        Part("Several samples", table=_build_pass_table(compute_pass_rates(new[name], *drawn[1:])) if is_repeated else ()),
+        Part(
+            "Several samples",
+            table=_build_pass_table(compute_pass_rates(new[name], criterion, *drawn[1:])) if is_repeated else (),
+        ),
     ]
 
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from drag_ray.cluster import free_gpus, run_task, takes_gpus
-from drag_ray.evaluate.comparison import compare
+from drag_ray.evaluate.comparison import Comparison, compare
 from drag_ray.evaluate.config import EvaluateSections
 from drag_ray.evaluate.console import format_console
 from drag_ray.evaluate.context import build_context
@@ -38,7 +38,7 @@ def run(sections: EvaluateSections, inputs: Inputs, folder: StageFolder) -> dict
 
     Returns:
         Counts: questions, policies, rollouts that are unfinished or set aside, what endpoints cost, answers that were judged and
-        results without a verdict, and the first hits of each policy.
+        results without a verdict, and the first hits, or right answers, of each policy.
 
     Raises:
         DataError: there is no such question.
@@ -79,8 +79,20 @@ def run(sections: EvaluateSections, inputs: Inputs, folder: StageFolder) -> dict
     book = PictureBook(inputs["index"], sorted(folder.path.glob(f"{ROLLOUTS_DIR_NAME}/*/{IMAGES_DIR_NAME}")))
     write_comparison(folder.path, comparison, results, trajectories, context, settings.num_examples, book)
     _logger.info(f"report: {(folder.path / REPORT_NAME).resolve()}")
-    first_hits = {f"first_hits_{name}": sum(result.is_first_hit for result in rows) for name, rows in results.items()}
-    return {"questions": len(questions), "policies": len(trajectories), **rolled_out.summed, **judged, **first_hits}
+    return {
+        "questions": len(questions),
+        "policies": len(trajectories),
+        **rolled_out.summed,
+        **judged,
+        **_count(comparison, results),
+    }
+
+
+def _count(comparison: Comparison, results: Mapping[str, Sequence[QuestionResult]]) -> dict[str, int]:
+    """The questions of each policy that its task counts."""
+    criterion = comparison.criterion
+    counted = f"{criterion.counted}s".replace(" ", "_")
+    return {f"{counted}_{name}": sum(map(criterion.is_counted, rows)) for name, rows in results.items()}
 
 
 def _apply_judge(

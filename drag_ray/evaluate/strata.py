@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 
 from drag_ray.evaluate.measure import Measure, Unit
 from drag_ray.evaluate.question_result import QuestionResult
@@ -10,20 +11,19 @@ MAX_CATEGORIES = 20
 RECALL_CUTOFFS = (1, 5, 10)
 
 
-def build_strata(results: Mapping[str, Sequence[QuestionResult]]) -> list[Measure]:
-    """The first-hit rate on each part of the questions, as a measure that does not apply to the others.
+def build_strata(results: Mapping[str, Sequence[QuestionResult]], primary: Measure) -> list[Measure]:
+    """The primary measure on each part of the questions, as a measure that does not apply to the others.
 
     A set of questions without categories, or of one, has no parts of this kind, and so for hops.  The `MAX_CATEGORIES` largest
     categories are told apart; the others are one part.
 
     Args:
         results: the results of each policy, for the same questions in the same order.
+        primary: what the verdict rests on.
     """
     some = next(iter(results.values()))
-    return [
-        *_build_parts("category", some, _classify_category(some)),
-        *_build_parts("hops", some, lambda result: result.hops.value),
-    ]
+    kinds = {"category": _classify_category(some), "hops": lambda result: result.hops.value}
+    return [part for kind, classify in kinds.items() for part in _build_parts(kind, some, classify, primary)]
 
 
 def build_recalls(results: Mapping[str, Sequence[QuestionResult]]) -> list[Measure]:
@@ -64,17 +64,19 @@ def _classify_category(results: Sequence[QuestionResult]) -> Callable[[QuestionR
     return lambda result: result.category if result.category in large else "(others)"
 
 
-def _build_parts(kind: str, results: Sequence[QuestionResult], classify: Callable[[QuestionResult], str]) -> list[Measure]:
+def _build_parts(
+    kind: str, results: Sequence[QuestionResult], classify: Callable[[QuestionResult], str], primary: Measure
+) -> list[Measure]:
     parts = Counter(map(classify, results))
     if len(parts) < 2:
         return []
     return [
-        Measure(
-            f"{kind}:{part}",
-            f"{kind} {part or '(none)'}",
-            f"first-hit rate on the {count} questions of {kind} {part or '(none)'}",
-            Unit.SHARE,
-            lambda result, part=part: float(result.is_first_hit) if classify(result) == part else None,
+        replace(
+            primary,
+            name=f"{kind}:{part}",
+            label=f"{kind} {part or '(none)'}",
+            definition=f"{primary.label.lower()} on the {count} questions of {kind} {part or '(none)'}",
+            compute=lambda result, part=part: primary.compute(result) if classify(result) == part else None,
         )
         for part, count in parts.most_common()
     ]

@@ -4,9 +4,9 @@ from drag_ray.baselines.best_of import BestOf
 from drag_ray.evaluate.comparison import Comparison
 from drag_ray.evaluate.differences import Difference, Finding
 from drag_ray.evaluate.measure import Unit
-from drag_ray.evaluate.measures import PRIMARY_MEASURE
 from drag_ray.evaluate.notation import write_interval, write_num_needed, write_number, write_test
 from drag_ray.evaluate.policies import name_beside
+from drag_ray.evaluate.rows import Row
 from drag_ray.evaluate.significance import POWER
 
 
@@ -17,8 +17,7 @@ def write_verdict(comparison: Comparison) -> list[str]:
     """
     others = [policy for policy in comparison.policies if policy not in (comparison.baseline, comparison.subject)]
     references = [comparison.baseline, *others]
-    row = comparison.row(PRIMARY_MEASURE)
-    sentences = [_write_sentence(row.difference(comparison.subject, reference), comparison) for reference in references]
+    sentences = [_write_sentence(comparison.primary, reference, comparison) for reference in references]
     if comparison.subject in comparison.turns:
         sentences += [_write_equal_pages(comparison, reference) for reference in references]
     choosing = [(policy, name_beside(policy, BestOf.name)) for policy in comparison.policies]
@@ -42,18 +41,31 @@ def _write_value(value: float | None, unit: Unit) -> str:
     return f"{write_number(value, unit)}{' %' if unit.is_percent else ''}"
 
 
-def _write_sentence(difference: Difference, comparison: Comparison) -> str:
+def _write_sentence(row: Row, reference: str, comparison: Comparison) -> str:
+    difference, criterion = row.difference(comparison.subject, reference), comparison.criterion
+    policy = difference.policy
+    if difference.value is None:
+        return f"Cannot tell whether {policy} {criterion.more} than {reference}: {_write_missing(row, difference)}."
     gained = difference.num_higher - difference.num_lower
-    count = f"{abs(gained)} {'more' if gained > 0 else 'fewer'} first {'hit' if abs(gained) == 1 else 'hits'}"
-    amount = count if gained else "as many first hits"
-    seen = f"{amount} over {comparison.num_questions} {comparison.split} questions {_write_facts(difference, comparison)}"
-    policy, reference = difference.policy, difference.reference
+    count = f"{abs(gained)} {'more' if gained > 0 else 'fewer'} {criterion.counted}{'' if abs(gained) == 1 else 's'}"
+    amount = count if gained else f"as many {criterion.counted}s"
+    seen = f"{amount} over {row.metrics[policy].n} {comparison.split} questions {_write_facts(difference, comparison)}"
     if difference.finding is Finding.MORE:
-        return f"{policy} finds more than {reference}, surely: {seen}."
+        return f"{policy} {criterion.more} than {reference}, surely: {seen}."
     if difference.finding is Finding.LESS:
-        return f"{policy} finds less than {reference}, surely: {seen}."
+        return f"{policy} {criterion.less} than {reference}, surely: {seen}."
     reason = ", a difference that chance alone can make" if gained else ""
-    return f"Cannot tell whether {policy} finds more than {reference}: {seen}{reason}{_write_power(difference)}."
+    return f"Cannot tell whether {policy} {criterion.more} than {reference}: {seen}{reason}{_write_power(difference)}."
+
+
+def _write_missing(row: Row, difference: Difference) -> str:
+    """Why the two have no difference, as where a baseline that needs no model does not answer."""
+    values = {name: row.metrics[name] for name in (difference.policy, difference.reference)}
+    return " and ".join(
+        f"{name} has {'no' if metric.value is None else 'an'} {row.label.lower()}"
+        + ("" if metric.value is None else f" of {_write_value(metric.value, row.unit)} over {metric.n} questions")
+        for name, metric in values.items()
+    )
 
 
 def _write_facts(difference: Difference, comparison: Comparison) -> str:
@@ -87,14 +99,15 @@ def _write_equal_pages(comparison: Comparison, reference: str) -> str:
 
 def _write_price(comparison: Comparison, policy: str, chosen: str) -> str:
     """What choosing among the replies of a policy finds and takes."""
+    primary = comparison.primary
 
     def write(name: str, of: str) -> str:
         row = comparison.row(name)
         return _write_value(row.metrics[of].value, row.unit)
 
     return (
-        f"{chosen} chooses among replies of {policy}: first-hit rate {write(PRIMARY_MEASURE, chosen)} beside "
-        f"{write(PRIMARY_MEASURE, policy)}, MRR {write('mrr', chosen)} beside {write('mrr', policy)}, for "
+        f"{chosen} chooses among replies of {policy}: {primary.label.lower()} {write(primary.name, chosen)} beside "
+        f"{write(primary.name, policy)}, MRR {write('mrr', chosen)} beside {write('mrr', policy)}, for "
         f"{write('num_completion_tokens', chosen)} tokens a question instead of {write('num_completion_tokens', policy)} and "
         f"{write('choosing_ms', chosen)} ms for searching and choosing."
     )

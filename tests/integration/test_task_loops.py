@@ -93,14 +93,17 @@ def read_actions(run_dir: Path, policy: str) -> set[str]:
     return set(rollouts.explode("turns")["turns"].struct.field("action"))
 
 
-def check_report(run_dir: Path) -> None:
-    """All rows of the policy that were written, and its report."""
+def check_report(run_dir: Path, counted: str) -> None:
+    """All rows of the policy that were written, and its report, whose verdict is about what the task counts."""
     counts = json.loads((run_dir / "format" / "manifest.json").read_text())["counts"]
     assert all(counts[f"{name}_train"] for name in ("sft_trajectory", "rejection", "dpo"))
     assert not any(counts[f"{name}_set_aside"] for name in ("sft_trajectory", "rejection", "dpo"))
     results = pl.read_ndjson(run_dir / "evaluate" / "results.jsonl")
     assert results["policy"].unique(maintain_order=True).to_list() == ["question", "base", "tuned"]
-    assert "tuned" in (run_dir / "evaluate" / "report.html").read_text()
+    verdict = json.loads((run_dir / "evaluate" / "comparison.json").read_text())["verdict"]
+    assert "tuned" in verdict[0]
+    assert f" {counted}" in verdict[0]
+    assert verdict[0].split(":")[0] in (run_dir / "evaluate" / "report.html").read_text()
 
 
 @pytest.mark.slow
@@ -108,7 +111,7 @@ def test_a_model_learns_to_put_candidates_in_order(tmp_path: Path) -> None:
     windows = json.dumps({"candidates": 4, "window": 3, "step": 1})
     agent = ("--agent.task", "rerank", "--agent.depth", "4", "--agent.top-k", "1", "--agent.rerank", windows)
     run_dir = run_loop(tmp_path, order, *agent)
-    check_report(run_dir)
+    check_report(run_dir, "first hit")
     assert read_actions(run_dir, "base") == {"invalid"}
     assert read_actions(run_dir, "tuned") == {"search"}  # an order each
 
@@ -117,5 +120,5 @@ def test_a_model_learns_to_put_candidates_in_order(tmp_path: Path) -> None:
 def test_a_model_learns_to_search_and_then_to_answer(tmp_path: Path) -> None:
     agent = ("--agent.task", "answer", "--agent.max-iterations", "2", "--agent.top-k", "1", "--process.reward", "opensearch_vl")
     run_dir = run_loop(tmp_path, answer, *agent)
-    check_report(run_dir)
+    check_report(run_dir, "right answer")
     assert read_actions(run_dir, "tuned") == {"search", "answer"}

@@ -7,6 +7,7 @@ from evaluation_cases import build_questions, build_search_for
 from factories import build_answer, build_trajectory, build_turn
 from scipy import stats
 
+from drag_ray.evaluate.criterion import CRITERIA
 from drag_ray.evaluate.effort import NO_PRICES, Prices, Ratio, compute_efforts, compute_kuiper
 from drag_ray.evaluate.results import compute_results
 
@@ -19,7 +20,7 @@ def compute(outcomes, prices=NO_PRICES):
         for question, (num_before, found) in zip(questions, outcomes, strict=True)
     ]
     results = compute_results({"base": rollouts}, questions)
-    return compute_efforts(results, prices, np.arange(len(outcomes)), 0.95, 5_000, 0)["base"]
+    return compute_efforts(results, CRITERIA["ranking"], prices, np.arange(len(outcomes)), 0.95, 5_000, 0)["base"]
 
 
 def test_what_a_solved_question_costs_is_all_that_was_spent_over_what_was_solved():
@@ -51,7 +52,10 @@ def test_nothing_solved_costs_nothing_that_can_be_said_and_no_price_no_cost():
 def test_a_policy_without_a_model_has_no_effort():
     questions = build_questions(2)
     rollouts = [build_trajectory(build_search_for(question, "q", 1), question=question, turns=()) for question in questions]
-    assert compute_efforts(compute_results({"q": rollouts}, questions), NO_PRICES, np.arange(2), 0.95, 100, 0) == {}
+    assert (
+        compute_efforts(compute_results({"q": rollouts}, questions), CRITERIA["ranking"], NO_PRICES, np.arange(2), 0.95, 100, 0)
+        == {}
+    )
 
 
 def reference_kuiper(turns, is_solved):
@@ -92,7 +96,9 @@ def test_rollouts_that_never_began_have_no_turns_to_waste():
         build_trajectory(build_search_for(questions[0], "q", 1), build_answer(), question=questions[0]),
         build_trajectory(build_search_for(questions[1], "q", None), question=questions[1]),
     ]
-    effort = compute_efforts(compute_results({"base": rollouts}, questions), NO_PRICES, np.arange(3), 0.95, 100, 0)["base"]
+    effort = compute_efforts(
+        compute_results({"base": rollouts}, questions), CRITERIA["ranking"], NO_PRICES, np.arange(3), 0.95, 100, 0
+    )["base"]
     assert effort.wasted_effort.value == 1 / 2
     assert effort.tokens_per_solved.value == 6.0
     assert math.isclose(effort.kuiper or 0, 0.5)  # unsolved after one turn: -1/2, then 0

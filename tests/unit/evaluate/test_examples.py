@@ -8,6 +8,7 @@ from PIL import Image
 from drag_ray import artifacts, schemas
 from drag_ray.corpus.image_store import ImageStore
 from drag_ray.corpus.page_images import DIR_NAME
+from drag_ray.evaluate.criterion import CRITERIA
 from drag_ray.evaluate.examples import Outcome, choose_examples, draw_pictures
 from drag_ray.evaluate.results import compute_results
 from drag_ray.transcripts.thumbnails import PictureBook
@@ -19,7 +20,9 @@ RANKS = {"base": [1, 2, None, 4, None, 3, 1, None], "tuned": [2, 1, 3, 4, None, 
 def choose(num_each, without=""):
     rollouts = build_rollouts(RANKS)
     rollouts["tuned"] = [rollout for rollout in rollouts["tuned"] if rollout.question_id != without]
-    return choose_examples(rollouts, compute_results(rollouts, build_questions(8)), "base", "tuned", num_each)
+    return choose_examples(
+        rollouts, compute_results(rollouts, build_questions(8)), CRITERIA["ranking"], "base", "tuned", num_each
+    )
 
 
 def test_every_question_has_an_outcome_and_all_outcomes_are_shown():

@@ -1,4 +1,5 @@
 from collections.abc import Collection, Sequence
+from dataclasses import replace
 
 import pytest
 
@@ -65,3 +66,28 @@ def test_the_page_shows_the_figure_and_the_same_numbers() -> None:
     assert "<svg" in page
     assert "0.500" in page
     assert "Round 2 has the" in page
+
+
+def test_rounds_of_a_task_that_answers_are_chosen_by_their_answers() -> None:
+    tasks = {"tuned": "answer", "base": "answer", "question": "find_page"}
+    evaluations = []
+    for number, rank, anls in ((1, 1, 0.25), (2, 3, 0.75)):
+        found, scores = build_evaluation(number, [rank]), {"tuned": anls, "base": 0.5, "question": 0.0}
+        answered = {
+            policy: [replace(row, anls=scores[policy], task=tasks[policy]) for row in rows]
+            for policy, rows in found.results.items()
+        }
+        evaluations.append(replace(found, results=answered))
+    history = compare_rounds(evaluations)
+    assert choose_best(history).number == 2  # the first has found more
+    assert history[1].tuned | {"mrr": None} == {
+        "accuracy": 1.0,
+        "anls": 0.75,
+        "hit1": 0.0,
+        "hit3": 1.0,
+        "hit10": None,
+        "mrr": None,
+    }
+    assert history[1].question["anls"] is None  # it does not answer
+    assert "best ANLS*" in build_page(history)
+    assert format_history(history).splitlines()[-1].split()[:5] == ["round", "2", "sft", "1.000", "0.750"]

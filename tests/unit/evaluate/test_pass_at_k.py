@@ -5,6 +5,7 @@ import pytest
 from evaluation_cases import build_questions, build_search_for
 from factories import build_trajectory
 
+from drag_ray.evaluate.criterion import CRITERIA
 from drag_ray.evaluate.pass_at_k import compute_pass_at_k, compute_pass_rates
 from drag_ray.evaluate.results import compute_result
 
@@ -45,6 +46,8 @@ def test_rates_are_by_samples_and_by_turns_over_questions():
         roll_out(second, [None, 9], 1),
         roll_out(second, [None], 2),
     ]
-    rates = {(rate.num_samples, rate.num_turns): rate.value for rate in compute_pass_rates(samples, 0.95, 200, 0)}
+    rates = {
+        (rate.num_samples, rate.num_turns): rate.value for rate in compute_pass_rates(samples, CRITERIA["ranking"], 0.95, 200, 0)
+    }
     # Two of the first question's samples, three of the second's, so k goes to 2.
     assert rates == pytest.approx({(1, 1): (1 / 2 + 0) / 2, (2, 1): 1 / 2, (1, 2): (1 / 2 + 1 / 3) / 2, (2, 2): (1 + 2 / 3) / 2})

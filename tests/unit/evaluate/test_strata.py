@@ -6,7 +6,7 @@ from evaluation_cases import build_questions, build_rollouts
 from drag_ray.agent.shown_images import join_text
 from drag_ray.evaluate.comparison import compare
 from drag_ray.evaluate.results import compute_results
-from drag_ray.evaluate.strata import MAX_CATEGORIES, build_recalls, build_strata
+from drag_ray.evaluate.strata import MAX_CATEGORIES, build_recalls
 from drag_ray.types import Evidence
 
 RANKS = {"base": [1, None, 1, None], "tuned": [1, 1, None, None]}
@@ -46,11 +46,12 @@ def test_questions_are_parted_by_how_far_apart_their_evidence_lies():
 
 
 def test_a_set_of_one_kind_has_no_parts():
-    assert build_strata(compute(["", "", ""])) == []
+    assert compare(compute(["", "", ""]), "base", num_resamples=50).strata == ()
 
 
 def test_small_categories_of_many_are_one_part():
-    labels = [measure.label for measure in build_strata(compute([f"c{number}" for number in range(MAX_CATEGORIES + 3)]))]
+    results = compute([f"c{number}" for number in range(MAX_CATEGORIES + 3)])
+    labels = [row.label for row in compare(results, "base", num_resamples=50).strata]
     assert len(labels) == MAX_CATEGORIES + 1
     assert labels[0] == "category (others)"
 

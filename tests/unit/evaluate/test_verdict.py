@@ -58,7 +58,7 @@ def test_what_would_have_been_found_and_what_is_needed_is_said_where_nothing_was
     assert difference.num_needed == pytest.approx(40 * (expected / 0.075) ** 2, rel=0.06)
     needed = write_num_needed(difference.num_needed or 0)
     assert sentence.endswith(f" points would be found with 80% power, one as small as that seen with {needed} questions.")
-    assert write_finding(difference) == f"cannot tell: would need {needed} questions"
+    assert write_finding(difference, comparison.criterion) == f"cannot tell: would need {needed} questions"
 
 
 def test_a_gain_is_not_sure_before_it_is_corrected():
