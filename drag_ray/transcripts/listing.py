@@ -11,6 +11,7 @@ import pyarrow.parquet as pq
 
 from drag_ray import schemas
 from drag_ray.agent.scores import utility
+from drag_ray.artifacts import list_folder
 from drag_ray.damage import refuse_damage
 from drag_ray.errors import ConfigError, DataError
 from drag_ray.types import ActionKind, Trajectory
@@ -68,6 +69,7 @@ def list_files(path: Path) -> list[Path]:
 
     Raises:
         DataError: there are none.
+        ArtifactError: a folder cannot be listed.
         DamageError: they are of a finished stage, and not what it has written.
     """
     if path.is_file():
@@ -76,12 +78,12 @@ def list_files(path: Path) -> list[Path]:
         raise DataError(f"{path}: no such file or folder. Give a run, its collect or evaluate folder, or one parquet file.")
     root = path / "collect" if (path / "collect").is_dir() else path
     refuse_damage(root)
-    engines = sorted((root / "rollouts").iterdir()) if (root / "rollouts").is_dir() else []
+    engines = [place for place in list_folder(root / "rollouts") if place.is_dir()]
     # An evaluation that has finished keeps beside its engines' rollouts what was scored, which is of all policies.
     scored = [root] if (root / "trajectories").is_dir() else engines
     folders = [*(place / "trajectories" for place in scored), *(place / "failures" for place in (root, *engines))]
-    files = [file for folder in folders for file in sorted(folder.glob("*.parquet"))]
-    files = files or sorted(path.glob("*.parquet"))
+    files = [file for folder in folders for file in list_folder(folder, "*.parquet")]
+    files = files or list_folder(path, "*.parquet")
     if not files:
         raise DataError(f"{path}: no trajectories there, nor in trajectories/. Run: python jobs/collect.py")
     return files
@@ -96,6 +98,7 @@ def read_listing(path: Path) -> pl.DataFrame:
 
     Raises:
         DataError: there are no trajectories, or a file does not hold any.
+        ArtifactError: a folder cannot be listed.
     """
     listing = pl.concat([_read_file(file) for file in list_files(path)])
     if listing.is_empty():

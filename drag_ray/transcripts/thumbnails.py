@@ -11,6 +11,7 @@ from pathlib import Path
 import polars as pl
 from PIL import Image
 
+from drag_ray.artifacts import list_folder
 from drag_ray.corpus import page_images, question_images
 from drag_ray.corpus.image_store import ImageStores
 from drag_ray.errors import DataError
@@ -101,7 +102,11 @@ def find_index(path: Path) -> Path | None:
 
 
 def open_book(*paths: Path) -> PictureBook:
-    """The pictures of the runs that these paths lie in: a run, a stage, a folder of rollouts or one file each."""
+    """The pictures of the runs that these paths lie in: a run, a stage, a folder of rollouts or one file each.
+
+    Raises:
+        ArtifactError: a folder of rollouts cannot be listed.
+    """
     index_dirs = [find_index(path) for path in paths]
     image_dirs = [found for path, index_dir in zip(paths, index_dirs, strict=True) for found in _list_stores(path, index_dir)]
     return PictureBook(next(filter(None, index_dirs), None), list(dict.fromkeys(image_dirs)))
@@ -113,7 +118,8 @@ def _list_stores(path: Path, index_dir: Path | None) -> list[Path]:
     run_dir = index_dir.parent if index_dir else path.parent
     above = [folder for folder in path.parents if folder.is_relative_to(run_dir)]
     stages = [path / name for name in ("collect", "evaluate")]
-    rollouts = [folder for place in (path, *stages, *above) for folder in (place, *sorted((place / "rollouts").glob("*")))]
+    places = [place for place in (path, *stages, *above) if place.is_dir()]
+    rollouts = [folder for place in places for folder in (place, *list_folder(place / "rollouts"))]
     return [folder / "images" for folder in rollouts if (folder / "images").is_dir()]
 
 

@@ -15,6 +15,8 @@ from drag_ray.errors import ArtifactError
 from drag_ray.format.tables import list_parts
 from drag_ray.process.parts import read_dealt
 from drag_ray.process.trajectories import check_files
+from drag_ray.transcripts.listing import list_files
+from drag_ray.transcripts.thumbnails import open_book
 
 READERS: dict[str, Callable[[Path], object]] = {
     "trajectories": lambda root: check_files(root / "trajectories"),
@@ -22,6 +24,12 @@ READERS: dict[str, Callable[[Path], object]] = {
     "process/trajectories": lambda root: list_parts(root / "process"),
     "images": lambda root: ImageStore(root / "own").take_over(root / "images"),
     "rounds": list_finished,
+    "run/collect/trajectories": lambda root: list_files(root / "run"),
+    "run/collect/failures": lambda root: list_files(root / "run"),
+    "run/evaluate/rollouts": lambda root: list_files(root / "run" / "evaluate"),
+    "run/evaluate/rollouts/base/trajectories": lambda root: list_files(root / "run" / "evaluate"),
+    "export": lambda root: list_files(root / "export"),
+    "run/rollouts": lambda root: open_book(root / "run"),
     "images/3f": lambda root: ImageStore(root / "own").take_over(root / "images"),
 }
 
