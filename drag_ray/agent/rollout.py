@@ -67,6 +67,7 @@ class Rollouts:
         pages: PageSource | None = None,
         images: ImageShelf | None = None,
     ) -> None:
+        self.orders = config.task == "rerank"  # as `Trajectory.orders` says it of each
         self._config = config
         self._policy = policy
         self._generate = generate

@@ -45,7 +45,7 @@ def utility(rank: "pl.Expr", depth: "pl.Expr") -> "pl.Expr":
 def list_ranked_turns(trajectory: Trajectory) -> list[Turn]:
     """The turns whose ranking counts: all that search, and of a list that was put in order window by window the last."""
     ranked = [turn for turn in trajectory.turns if turn.action is ActionKind.SEARCH]
-    return ranked[-1:] if trajectory.task == "rerank" else ranked
+    return ranked[-1:] if trajectory.orders else ranked
 
 
 def _credit(rank: _Number, top_k: _Number) -> _Number:

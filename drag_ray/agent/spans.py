@@ -1,7 +1,8 @@
 """Rollouts as spans of OpenTelemetry, by its GenAI conventions.
 
-An `invoke_agent` a rollout, and in it a `chat` a reply, a `retrieval` a search and an `execute_tool` a call of another tool; what
-the conventions have no name for begins with `drag_ray.`. https://opentelemetry.io/docs/specs/semconv/gen-ai/
+An `invoke_agent` a rollout, and in it a `chat` a reply, a `retrieval` a search and an `execute_tool` a call of another tool; an
+order of candidates is a `chat` alone. What the conventions have no name for begins with `drag_ray.`.
+https://opentelemetry.io/docs/specs/semconv/gen-ai/
 """
 
 import json
@@ -11,6 +12,7 @@ from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, Protocol
 
 from drag_ray.agent.rollout import NoteTurn, Rollouts
+from drag_ray.agent.scores import list_ranked_turns
 from drag_ray.agent.shown_images import Content
 from drag_ray.agent.task import RolloutTask
 from drag_ray.corpus.text import to_encodable
@@ -90,10 +92,17 @@ class RolloutTracer:
             error = type(problem).__name__
             raise
         finally:
-            self._send(task, trajectory, turns, ends, started, error)
+            self._send(rollouts, task, trajectory, turns, ends, started, error)
 
     def _send(
-        self, task: RolloutTask, trajectory: Trajectory | None, turns: list[Turn], ends: list[int], started: int, error: str
+        self,
+        rollouts: Rollouts,
+        task: RolloutTask,
+        trajectory: Trajectory | None,
+        turns: list[Turn],
+        ends: list[int],
+        started: int,
+        error: str,
     ) -> None:
         from opentelemetry.trace import SpanKind, set_span_in_context
 
@@ -104,13 +113,16 @@ class RolloutTracer:
         messages = json.loads(trajectory.messages) if trajectory and self._with_content else []
         model = trajectory.model if trajectory else ""
         for turn, ended in zip(turns, ends, strict=True):
+            is_order = rollouts.orders and turn.action is ActionKind.SEARCH  # which reads no index
             acted_s = {ActionKind.SEARCH: turn.search_s, ActionKind.TOOL: turn.tool_s}.get(turn.action, 0.0)
             acted_from = ended - int(acted_s * _NS)
             asked_from = max(started, acted_from - int(turn.generate_s * _NS))
             chat = self._tracer.start_span(f"chat {model}".strip(), context, SpanKind.CLIENT, start_time=asked_from)
             chat.set_attributes(self._describe_reply(task, model, turn, messages))
+            if is_order:
+                chat.set_attribute("drag_ray.action", "order")
             chat.end(acted_from)
-            if turn.action is ActionKind.SEARCH:
+            if turn.action is ActionKind.SEARCH and not is_order:
                 index = trajectory.index_fingerprint if trajectory else ""
                 search = self._tracer.start_span(f"retrieval {index}".strip(), context, SpanKind.CLIENT, start_time=acted_from)
                 search.set_attributes(self._describe_search(index, turn))
@@ -140,7 +152,8 @@ class RolloutTracer:
         if task.question.evidence:  # of a collection; what an endpoint is asked has neither an id nor an evidence page
             described["gen_ai.conversation.id"] = task.id
             described["drag_ray.question.id"] = task.question.id
-            described["drag_ray.best_rank_score"] = max((turn.rank_score for turn in turns), default=0.0)
+            ranked = list_ranked_turns(trajectory) if trajectory else turns
+            described["drag_ray.best_rank_score"] = max((turn.rank_score for turn in ranked), default=0.0)
         return described
 
     def _describe_reply(self, task: RolloutTask, model: str, turn: Turn, messages: list[Any]) -> dict[str, Any]:

@@ -25,7 +25,7 @@ def compute_result(trajectory: Trajectory) -> QuestionResult:
             "Evaluate questions with known pages only."
         )
     searches = _list_searches(trajectory)
-    starts_ranked = trajectory.query_mode == "expand" or trajectory.task == "rerank"
+    starts_ranked = trajectory.query_mode == "expand" or trajectory.orders
     falls_back = starts_ranked and not searches and not trajectory.error
     ranks = [trajectory.question_rank] if falls_back else [turn.evidence_rank for turn in searches]
     rankings = [trajectory.question_hits] if falls_back else _list_rankings(trajectory, searches)
@@ -56,7 +56,7 @@ def compute_result(trajectory: Trajectory) -> QuestionResult:
         anls=anls,
         page_citation=page_citation,
         document_citation=document_citation,
-        modalities=describe_modalities(trajectory) if trajectory.task == "rerank" else "",
+        modalities=describe_modalities(trajectory) if trajectory.orders else "",
         task=trajectory.task,
     )
 

@@ -15,7 +15,7 @@ from drag_ray.corpus.problems import Problem, count_problems
 from drag_ray.corpus.text import to_printable
 from drag_ray.damage import find_damage
 from drag_ray.errors import DataError
-from drag_ray.process.interchange import InterchangeName
+from drag_ray.process.interchange import INTERCHANGES, InterchangeName
 from drag_ray.process.interchange_format import load_interchange
 from drag_ray.process.trajectories import check_files
 from drag_ray.search.searcher import Searcher
@@ -90,12 +90,26 @@ def export_trajectories(
     """
     interchange = load_interchange(format_name)
     read = _read_policy(source, policy) if policy else _read_all(source)
+    if not interchange.has_orders:
+        read = _refuse_orders(read, format_name)
     if not interchange.reads_pages:
         return interchange.write(read, path)
     if index_dir is None:
         raise DataError(f"{path}: the format {format_name} says what is on a page; name the run with its index.")
     searcher = Searcher(index_dir / "search_index")
     return interchange.write(read, path, searcher.page)
+
+
+def _refuse_orders(read: Iterator[Trajectory], format_name: InterchangeName) -> Iterator[Trajectory]:
+    """The same; an order of candidates would pass for a search there."""
+    for trajectory in read:
+        if trajectory.orders:
+            fitting = ", ".join(name for name in INTERCHANGES if load_interchange(name).has_orders)
+            raise DataError(
+                f"trajectory {trajectory.id!r} puts candidates in order, for which the format {format_name} has no place; it "
+                f"holds searches and answers. Export it with --to {fitting}."
+            )
+        yield trajectory
 
 
 def _read_policy(source: Path, policy: str) -> Iterator[Trajectory]:

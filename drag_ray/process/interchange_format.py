@@ -25,6 +25,7 @@ class Interchange:
             it is also given what reads a page of the run's index.
         rebuilds: its records have no conversation; it is rebuilt for the agent of the options.
         goes_out_alone: `read` refuses whatever it is given, with the reason.
+        has_orders: has a place for candidates that were put in order; without one, such rollouts are refused.
         convert: what comes in are no trajectories but questions with candidates; it writes documents and questions into a new
             folder, and returns counts.
     """
@@ -33,6 +34,7 @@ class Interchange:
     write: Callable[..., int]
     rebuilds: bool = False
     goes_out_alone: bool = False
+    has_orders: bool = True
     reads_pages: bool = False
     convert: Callable[[Path, Path], dict[str, int]] | None = None
 

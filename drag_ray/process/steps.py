@@ -71,18 +71,18 @@ class Call:
     arguments: Record
 
 
-def describe_call(turn: Turn, task: str) -> Call | None:
+def describe_call(turn: Turn, trajectory: Trajectory) -> Call | None:
     """What a reply calls; None where it calls nothing, as one that orders candidates."""
     if turn.action is ActionKind.SEARCH:
-        if task == "rerank":
+        if trajectory.orders:
             return None
         return Call(SEARCH.name, {"query": turn.query})
     return Call(turn.tool, json.loads(turn.arguments)) if turn.action is ActionKind.TOOL else None
 
 
-def describe_words(turn: Turn, task: str) -> str:
+def describe_words(turn: Turn, trajectory: Trajectory) -> str:
     """What a reply says besides its reasoning and its call: an answer, an order, or what could not be read."""
-    order = turn.query if task == "rerank" else ""
+    order = turn.query if trajectory.orders else ""
     return {ActionKind.ANSWER: turn.answer, ActionKind.INVALID: turn.raw_text, ActionKind.SEARCH: order}.get(turn.action, "")
 
 

@@ -240,7 +240,7 @@ def _count_tokens(counts: Counter[str], turn: Turn) -> None:
 
 def _list_hits(trajectory: Trajectory) -> Sequence[Hit]:
     """What a first search found, or the last order of candidates; what the question finds where no reply held any."""
-    turns = trajectory.turns[::-1] if trajectory.task == "rerank" else trajectory.turns[:1]
+    turns = trajectory.turns[::-1] if trajectory.orders else trajectory.turns[:1]
     return next((turn.hits for turn in turns if turn.action is ActionKind.SEARCH), trajectory.question_hits)
 
 

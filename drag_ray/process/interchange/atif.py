@@ -140,7 +140,7 @@ def _read(path: Path, _: AgentConfig) -> Iterator[Trajectory | Problem]:
 
 
 def _to_document(trajectory: Trajectory) -> _Document:
-    steps = [_to_step(number, step, trajectory.task) for number, step in enumerate(list_steps(trajectory), start=1)]
+    steps = [_to_step(number, step, trajectory) for number, step in enumerate(list_steps(trajectory), start=1)]
     steps[0].timestamp = _to_timestamp(trajectory.started_at)
     return _Document(
         schema_version=SCHEMA_VERSION,
@@ -162,20 +162,20 @@ def _to_document(trajectory: Trajectory) -> _Document:
     )
 
 
-def _to_step(number: int, step: Step, task: str) -> _Step:
+def _to_step(number: int, step: Step, trajectory: Trajectory) -> _Step:
     role, turn = step.message["role"], step.turn
     if turn is None:
         copied = True if role == "assistant" else None
         content = _to_content(step.message["content"])
         return _Step(step_id=number, source=_SOURCES.get(role, "user"), message=content, is_copied_context=copied)
-    called = describe_call(turn, task)
+    called = describe_call(turn, trajectory)
     call_id = f"call_{turn.step}" if called else None
     call = _ToolCall(tool_call_id=f"call_{turn.step}", function_name=called.name, arguments=called.arguments) if called else None
     result = _Result(source_call_id=call_id, content=_to_content(step.observation["content"])) if step.observation else None
     return _Step(
         step_id=number,
         source="agent",
-        message=describe_words(turn, task),
+        message=describe_words(turn, trajectory),
         reasoning_content=turn.reasoning or None,
         tool_calls=[call] if call else None,
         observation=_Observation(results=[result]) if result else None,

@@ -274,4 +274,4 @@ def _join_answers(answer: Any) -> str:
     return to_encodable(", ".join(str(item) for item in answer) if isinstance(answer, list) else str(answer or ""))
 
 
-INTERCHANGE = Interchange(read_trajectories, write_trajectories, rebuilds=True)
+INTERCHANGE = Interchange(read_trajectories, write_trajectories, rebuilds=True, has_orders=False)

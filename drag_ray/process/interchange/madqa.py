@@ -58,4 +58,4 @@ def _refuse(path: Path, config: AgentConfig) -> Iterator[Trajectory | Problem]:
     raise DataError(f"{path}: predictions of MADQA name no pages that were found, so nothing can be learned from them.")
 
 
-INTERCHANGE = Interchange(_refuse, write_predictions, goes_out_alone=True)
+INTERCHANGE = Interchange(_refuse, write_predictions, goes_out_alone=True, has_orders=False)

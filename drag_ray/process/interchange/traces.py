@@ -100,7 +100,7 @@ def _encode(trajectory: Trajectory) -> str:
     parts: Record = {}
     messages: list[_Message] = []
     for step in list_steps(trajectory):
-        call_id = f"call_{step.turn.step}" if step.turn and describe_call(step.turn, trajectory.task) else None
+        call_id = f"call_{step.turn.step}" if step.turn and describe_call(step.turn, trajectory) else None
         messages.append(_to_reply(step.turn, call_id, trajectory) if step.turn else _to_message(step.message))
         if step.turn:
             turns[str(len(messages) + 1)] = to_own_turn(step, _HELD_OF_TURN)
@@ -124,12 +124,12 @@ def _to_message(message: Record) -> _Message:
 
 
 def _to_reply(turn: Turn, call_id: str | None, trajectory: Trajectory) -> _Message:
-    called = describe_call(turn, trajectory.task)
+    called = describe_call(turn, trajectory)
     arguments = json.dumps(called.arguments, ensure_ascii=False) if called else ""
     call = _ToolCall(id=call_id, function=_Function(name=called.name, arguments=arguments)) if called and call_id else None
     return _Message(
         role="assistant",
-        content=describe_words(turn, trajectory.task),
+        content=describe_words(turn, trajectory),
         reasoning_content=turn.reasoning or None,
         tool_calls=[call] if call else None,
         model=trajectory.model or None,

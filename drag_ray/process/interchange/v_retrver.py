@@ -62,7 +62,7 @@ def to_row(trajectory: Trajectory, read_page: ReadPage) -> dict[str, Any]:
     Raises:
         DataError: the rollout is of another task.
     """
-    if trajectory.task != "rerank" and not trajectory.baseline:
+    if not trajectory.orders and not trajectory.baseline:
         raise DataError(f"trajectory {trajectory.id!r} is of the task {trajectory.task}, which orders nothing; expected rerank.")
     ordered = [] if trajectory.error else list_ranked_turns(trajectory)
     hits = ordered[-1].hits if ordered else trajectory.question_hits

@@ -3,6 +3,7 @@
 import json
 import logging
 import time
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -11,7 +12,7 @@ from otlp_receiver import Receiver, read_attributes, receive_spans
 from pydantic import ValidationError
 from rollout_cases import QUESTION, script
 
-from drag_ray.agent.config import AgentConfig
+from drag_ray.agent.config import AgentConfig, RerankOptions
 from drag_ray.agent.environment import SearchEnvironment
 from drag_ray.agent.protocols.written_call import render_call
 from drag_ray.agent.rollout import Rollouts
@@ -20,7 +21,7 @@ from drag_ray.agent.task import Policy, RolloutTask
 from drag_ray.engine.scripted import ScriptedEngine
 from drag_ray.errors import EngineDiedError, RolloutError
 from drag_ray.telemetry import TelemetryConfig
-from drag_ray.types import Trajectory
+from drag_ray.types import Evidence, Trajectory
 
 TASK = RolloutTask(QUESTION, 0, "default", 7)
 REPLIES = ("<search>rotor limit</search>", "What?", "<answer>340 rpm <cite>b.pdf#2</cite></answer>")
@@ -132,6 +133,22 @@ async def test_calls_of_tools_are_spans_and_their_arguments_texts(environment: S
         assert (told["gen_ai.operation.name"], told["gen_ai.tool.name"]) == ("execute_tool", "grep")
         assert ("340" in list_told(receiver)) == content
         assert ("gen_ai.tool.call.arguments" in told) == content
+
+
+async def test_an_order_of_candidates_is_a_reply_and_no_search(environment: SearchEnvironment) -> None:
+    agent = AgentConfig(task="rerank", top_k=1, rerank=RerankOptions(candidates=3, window=2, step=1))
+    question = replace(QUESTION, candidates=(Evidence("a.pdf", 1), Evidence("c.pdf", 1), Evidence("b.pdf", 2)))
+    rollouts = Rollouts(agent, Policy("model"), ScriptedEngine(script(*["<answer>[2, 1]</answer>"] * 2)), environment, "index")
+    with receive_spans() as receiver:
+        run, deliver = open_tracer(TelemetryConfig(endpoint=receiver.url, content=True), "vllm", {})
+        await run(rollouts, RolloutTask(question, 0, "greedy", 7))
+        await deliver()
+    [root] = receiver.list_roots()
+    children = receiver.list_children(root)
+    assert [child.name for child in children] == ["chat model", "chat model"]
+    assert [read_attributes(child)["drag_ray.action"] for child in children] == ["order", "order"]
+    assert "gen_ai.retrieval" not in list_told(receiver)
+    assert read_attributes(root)["drag_ray.best_rank_score"] == 1.0
 
 
 async def test_without_an_endpoint_nothing_is_told(environment: SearchEnvironment) -> None:

@@ -374,6 +374,15 @@ def test_ordered_lists_go_out_with_what_the_candidates_show(tmp_path: Path) -> N
         list(load_interchange("v_retrver").read(tmp_path / "lists.jsonl", CONFIG))
 
 
+@pytest.mark.parametrize("name", ["drag", "madqa"])
+def test_an_order_of_candidates_goes_out_only_where_it_has_a_place(name: str, tmp_path: Path) -> None:
+    ordered = build_trajectory(build_search("[2, 1]", 2), id="q1/greedy/0", task="rerank")
+    artifacts.write_parquet(tmp_path / "trajectories" / "1.parquet", schemas.to_table([ordered], schemas.TRAJECTORIES))
+    with pytest.raises(DataError, match=rf"'q1/greedy/0' puts .* format {name} has no place; .* --to atif, traces, v_retrver\."):
+        export_trajectories(tmp_path / "trajectories", tmp_path / "out.jsonl", name)
+    assert [path.name for path in tmp_path.iterdir()] == ["trajectories"]
+
+
 def test_what_orders_nothing_or_twice_is_no_list(tmp_path: Path) -> None:
     write = load_interchange("v_retrver").write
     question = build_question()
