@@ -73,21 +73,19 @@ class EnlargingModel:
                 right, bottom = min(image.width, left + _PIECE), min(image.height, top + _PIECE)
                 seen = image.crop((x, y, min(image.width, right + _MARGIN), min(image.height, bottom + _MARGIN)))
                 try:
-                    made = self._run(np.asarray(seen))
+                    made = self._run(np.asarray(seen), self.scale)
                 except Exception as error:
                     raise ToolError("the model cannot enlarge this image") from error
-                if made.shape != (seen.height * self.scale, seen.width * self.scale, 3):
-                    raise ToolError("the model cannot enlarge this image")
                 box = (left - x, top - y, right - x, bottom - y)
                 piece = Image.fromarray(made).crop(tuple(self.scale * edge for edge in box))
                 enlarged.paste(piece, (left * self.scale, top * self.scale))
         return enlarged
 
-    def _run(self, pixels: Any) -> Any:
-        """What the model makes of pixels (height, width, 3), as such.
+    def _run(self, pixels: Any, scale: int = 0) -> Any:
+        """What the model makes of pixels (height, width, 3), as such; with a `scale` as many times as high and wide.
 
         Raises:
-            ValueError: it makes no picture of them.
+            ValueError: it makes no picture of them, or one of another size.
         """
         import numpy as np
 
@@ -95,6 +93,8 @@ class EnlargingModel:
         made: Any = self._session.run(None, {self._name: given})[0]
         if made.ndim != 4 or made.shape[:2] != (1, 3) or not np.isfinite(made).all():
             raise ValueError(f"it returns no picture but {made.shape} numbers")
+        if scale and made.shape[2:] != (scale * pixels.shape[0], scale * pixels.shape[1]):
+            raise ValueError(f"it returns {made.shape[2:]} pixels of {pixels.shape[:2]}, not {scale} times as many each way")
         return (made[0].transpose(1, 2, 0).clip(0, 1) * 255).round().astype(np.uint8)
 
 
