@@ -9,7 +9,8 @@ import pytest
 from ray.exceptions import RayActorError
 
 from drag_ray.engine.config import EngineConfig
-from drag_ray.rollout.kept_engines import EngineKeeper, EngineSpec
+from drag_ray.rollout.engine_actor import EngineSpec
+from drag_ray.rollout.kept_engines import EngineKeeper
 
 SPEC = EngineSpec(EngineConfig(), image_dirs=(), images_per_prompt=0, adapter_places=0, num_gpus=0)
 
