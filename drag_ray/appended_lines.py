@@ -6,7 +6,8 @@ import os
 from pathlib import Path
 from typing import Any
 
-from drag_ray.artifacts import reading, sync, writing
+from drag_ray.artifacts import sync
+from drag_ray.file_access import reading, writing
 
 
 def append_line(path: Path, value: Any) -> None:

@@ -23,6 +23,7 @@ import pyarrow.parquet as pq
 from drag_ray import checksums
 from drag_ray.checksums import Checksum
 from drag_ray.errors import ArtifactError, DamageError
+from drag_ray.file_access import writing
 
 MANIFEST_NAME = "manifest.json"
 IDENTITY_NAME = "identity.json"
@@ -45,21 +46,6 @@ def compute_file_fingerprint(path: Path) -> str:
 def compute_bytes_fingerprint(data: bytes) -> str:
     """16 hexadecimal digits that stand for these bytes: `compute_file_fingerprint` of a file that holds them."""
     return hashlib.sha256(data).hexdigest()[:16]
-
-
-def create_mark(path: Path) -> bool:
-    """Create an empty file. False if it is there already.
-
-    Raises:
-        ArtifactError: no space is left, or the folder cannot be written.
-    """
-    try:
-        path.touch(exist_ok=False)
-    except FileExistsError:
-        return False
-    except OSError as error:
-        raise _unwritable(path, error) from error
-    return True
 
 
 def write_text(path: Path, text: str) -> None:
@@ -144,41 +130,6 @@ def remove_scratch(folder: Path) -> None:
     for path in folder.rglob(f".*{_SCRATCH_SUFFIX}"):
         if path.is_file():
             path.unlink(missing_ok=True)
-
-
-@contextlib.contextmanager
-def writing(path: Path) -> Generator[None]:
-    """Errors of the disk as ArtifactErrors that name what was to be written."""
-    try:
-        yield
-    except OSError as error:
-        raise _unwritable(path, error) from error
-
-
-@contextlib.contextmanager
-def reading(path: Path) -> Generator[None]:
-    """Errors of the disk as ArtifactErrors that name what was to be read."""
-    try:
-        yield
-    except OSError as error:
-        raise ArtifactError(f"{path}: cannot be read ({error.strerror or error}). Check its permissions and its disk.") from error
-
-
-def list_folder(folder: Path, pattern: str = "*") -> list[Path]:
-    """What lies in a folder and has a name of this pattern, in order of the names; nothing where there is no such folder.
-
-    Raises:
-        ArtifactError: it cannot be listed. `Path.glob` takes a folder that is closed to it for an empty one.
-    """
-    with reading(folder):
-        try:
-            return sorted(path for path in folder.iterdir() if path.match(pattern))
-        except FileNotFoundError:
-            return []
-
-
-def _unwritable(path: Path, error: OSError) -> ArtifactError:
-    return ArtifactError(f"{path}: cannot be written ({error.strerror or error}). Free some space or choose another --run-dir.")
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ from drag_ray import artifacts, checksums
 from drag_ray.artifacts import IDENTITY_NAME, MANIFEST_NAME, PREVIOUS_DIR_NAME, Manifest
 from drag_ray.checksums import LIST_NAME, Checksum, Damage
 from drag_ray.errors import ArtifactError, DamageError
+from drag_ray.file_access import list_folder
 
 
 def find_damage(stage_dir: Path, whole: bool = False, but: Collection[str] = ()) -> list[Damage]:
@@ -59,7 +60,7 @@ def list_finished(path: Path) -> list[Path]:
 
 def _walk_finished(folder: Path) -> Iterator[Path]:
     """The finished stages below a folder that is none, those that were set aside left out."""
-    for path in artifacts.list_folder(folder):
+    for path in list_folder(folder):
         if path.is_dir() and not path.name.startswith((".", PREVIOUS_DIR_NAME)):
             if (path / MANIFEST_NAME).exists():
                 yield path

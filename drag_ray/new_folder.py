@@ -7,8 +7,9 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from drag_ray import checksums
-from drag_ray.artifacts import sync_files, writing
+from drag_ray.artifacts import sync_files
 from drag_ray.errors import DataError
+from drag_ray.file_access import writing
 
 
 @contextmanager

@@ -14,9 +14,10 @@ from urllib.parse import parse_qs, urlsplit
 from pydantic import Field, field_validator
 from pydantic_core import PydanticCustomError
 
-from drag_ray.artifacts import reading, whole_or_absent, write_bytes
+from drag_ray.artifacts import whole_or_absent, write_bytes
 from drag_ray.config import SECRET_ERROR, BaseConfig
 from drag_ray.errors import ConfigError, DamageError, StorageError
+from drag_ray.file_access import reading
 
 _SCHEMES = ("s3", "gs", "abfs", "abfss", "hdfs", "file")
 _OPTIONS = ("region", "endpoint_override", "scheme", "retry_limit_seconds", "enable_tls", "replication")

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from drag_ray.artifacts import IDENTITY_NAME, PREVIOUS_DIR_NAME, is_begun, list_folder, read_manifest
+from drag_ray.artifacts import IDENTITY_NAME, PREVIOUS_DIR_NAME, is_begun, read_manifest
 from drag_ray.errors import ArtifactError, DamageError
+from drag_ray.file_access import list_folder
 from drag_ray.rollout import journal
 from drag_ray.rollout.failures import read_failures
 

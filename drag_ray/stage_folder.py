@@ -25,10 +25,10 @@ from drag_ray.artifacts import (
     sync,
     write_json,
     write_list,
-    writing,
 )
 from drag_ray.checksums import Damage, describe_damage
 from drag_ray.errors import ArtifactError, DamageError
+from drag_ray.file_access import writing
 
 _logger = logging.getLogger(__name__)
 

@@ -23,6 +23,7 @@ from drag_ray.artifacts import MANIFEST_NAME, Manifest, is_begun
 from drag_ray.checksums import LIST_NAME, Checksum
 from drag_ray.damage import read_list, refuse_damage
 from drag_ray.errors import ArtifactError, DamageError, StorageError
+from drag_ray.file_access import writing
 from drag_ray.object_store import ObjectStore, StorageConfig
 
 _LISTED_AT_ONCE = 1000
@@ -125,7 +126,7 @@ class StageStore:
                 f"{self._objects.uri}: no finished stage {address}. It has {', '.join(self.list_addresses()) or 'none'}."
             )
         stage_dir = run_dir / address
-        with artifacts.writing(stage_dir):
+        with writing(stage_dir):
             stage_dir.parent.mkdir(parents=True, exist_ok=True)
         with FileLock(stage_dir.parent / f".pulling-{stage_dir.name}.lock"):
             if is_begun(stage_dir):
@@ -185,7 +186,7 @@ class StageStore:
         def fetch(path: str) -> None:
             self._objects.fetch(_name_object(by_path[path]), scratch / path, by_path[path].bytes, by_path[path].sha256)
 
-        with artifacts.writing(stage_dir):
+        with writing(stage_dir):
             scratch.mkdir(exist_ok=True)
             self._run_each(fetch, missing)
             artifacts.remove_scratch(scratch)

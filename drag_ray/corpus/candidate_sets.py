@@ -21,6 +21,7 @@ from drag_ray.corpus.picture import MAX_BYTES, check_picture
 from drag_ray.corpus.problems import Problem, count_problems, name_first
 from drag_ray.corpus.records import Record, get_field, read_name, read_records, read_text
 from drag_ray.errors import DataError
+from drag_ray.file_access import writing
 from drag_ray.new_folder import new_folder
 from drag_ray.types import CAPTION, Evidence
 
@@ -260,7 +261,7 @@ class _Documents:
     def _link(self, path: Path, target: Path) -> None:
         if target.exists():
             return
-        with artifacts.writing(target):
+        with writing(target):
             target.parent.mkdir(parents=True, exist_ok=True)
             try:
                 os.link(path, target)

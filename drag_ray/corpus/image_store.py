@@ -14,6 +14,7 @@ from PIL import Image
 
 from drag_ray import artifacts
 from drag_ray.errors import DataError
+from drag_ray.file_access import list_folder, writing
 
 _QUALITY = 90
 _KEY = re.compile(r"[0-9a-f]{2}/[0-9a-f]{32}\.jpg")
@@ -58,11 +59,11 @@ class ImageStore:
         Raises:
             ArtifactError: a folder of the other store cannot be listed, or an image cannot be written.
         """
-        for path in (path for folder in artifacts.list_folder(other, "[0-9a-f]" * 2) for path in artifacts.list_folder(folder)):
+        for path in (path for folder in list_folder(other, "[0-9a-f]" * 2) for path in list_folder(folder)):
             target = self.root / path.relative_to(other)
             if target.exists() or not _KEY.fullmatch(path.relative_to(other).as_posix()):
                 continue
-            with artifacts.writing(target):
+            with writing(target):
                 target.parent.mkdir(parents=True, exist_ok=True)
                 try:
                     target.hardlink_to(path)

@@ -14,8 +14,9 @@ from collections.abc import Generator
 from pathlib import Path
 
 from drag_ray import checksums
-from drag_ray.artifacts import compute_bytes_fingerprint, list_folder, reading, sync, sync_files, write_text, writing
+from drag_ray.artifacts import compute_bytes_fingerprint, sync, sync_files, write_text
 from drag_ray.errors import ArtifactError
+from drag_ray.file_access import list_folder, reading, writing
 
 DIR_NAME = "checkpoints"
 _SNAPSHOT_NAME = "checkpoint_manager_snapshot.json"

@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from drag_ray.agent.record import AgentRecord, write_record
-from drag_ray.artifacts import list_folder, writing
 from drag_ray.engine.adapter import read_base_model, write_base_model
 from drag_ray.engine.embedded import resolve_model
+from drag_ray.file_access import list_folder, writing
 from drag_ray.finetune.card import write_card
 from drag_ray.finetune.config import FinetuneConfig
 from drag_ray.finetune.outcome import ADAPTER_DIR_NAME, MERGED_DIR_NAME

@@ -17,12 +17,13 @@ from ray.train.v2.api.exceptions import ControllerError, TrainingFailedError, Wo
 
 from drag_ray.agent.config import AgentConfig
 from drag_ray.agent.record import AgentRecord
-from drag_ray.artifacts import write_jsonl, writing
+from drag_ray.artifacts import write_jsonl
 from drag_ray.cluster import count_gpus, free_gpus, takes_gpus
 from drag_ray.corpus import page_images, question_images
 from drag_ray.engine.adapter import check_adapter
 from drag_ray.engine.embedded import resolve_model
 from drag_ray.errors import ArtifactError, DamageError, DataError, DragRayError, NotFiniteError, TrainError
+from drag_ray.file_access import writing
 from drag_ray.finetune import checkpoints
 from drag_ray.finetune.config import FinetuneConfig, FinetuneSections
 from drag_ray.finetune.job import TrainJob

@@ -8,9 +8,9 @@ import polars as pl
 
 from drag_ray.agent.degeneration import to_query_key
 from drag_ray.agent.scores import rank_score
-from drag_ray.artifacts import list_folder
 from drag_ray.baselines.question import RawQuestion
 from drag_ray.errors import DataError
+from drag_ray.file_access import list_folder
 from drag_ray.process.parts import TRAJECTORIES_DIR_NAME, TURNS_DIR_NAME
 from drag_ray.types import ActionKind
 

@@ -7,7 +7,8 @@ from typing import Any
 
 import polars as pl
 
-from drag_ray.artifacts import list_folder, write_parquet
+from drag_ray.artifacts import write_parquet
+from drag_ray.file_access import list_folder
 from drag_ray.process.config import ProcessConfig
 from drag_ray.process.statistics import count_part
 from drag_ray.process.trajectories import read_records, select_trajectories

@@ -9,9 +9,10 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from drag_ray import artifacts, schemas
+from drag_ray import schemas
 from drag_ray.agent.protocols.registry import PROTOCOLS
 from drag_ray.errors import DataError
+from drag_ray.file_access import list_folder
 from drag_ray.process.conversations import compute_states, decode_conversations
 from drag_ray.process.rewards import compute_answer_rewards
 
@@ -63,7 +64,7 @@ def check_files(folder: Path) -> dict[Path, FileSize]:
         DataError: there is none, or one of them is unreadable or of another schema.
         ArtifactError: the folder cannot be listed.
     """
-    paths = artifacts.list_folder(folder, "*.parquet")
+    paths = list_folder(folder, "*.parquet")
     if not paths:
         raise DataError(f"{folder}: no *.parquet file with trajectories. Run: python jobs/collect.py")
     sizes = {}

@@ -17,6 +17,7 @@ import pyarrow.parquet as pq
 
 from drag_ray import artifacts, schemas
 from drag_ray.corpus.image_store import ImageStore
+from drag_ray.file_access import create_mark, list_folder, reading, writing
 from drag_ray.rollout.folder import (
     BEGUN_DIR_NAME,
     CORRUPT_DIR_NAME,
@@ -48,7 +49,7 @@ def begin_attempt(run_dir: Path) -> None:
     Raises:
         ArtifactError: the folder cannot be read or written.
     """
-    with artifacts.writing(run_dir):
+    with writing(run_dir):
         _begin_attempt(run_dir)
 
 
@@ -74,14 +75,14 @@ def reset_failures(run_dir: Path) -> None:
 
     They are not removed at once, because engines that are being stopped may still write some.
     """
-    artifacts.create_mark(run_dir / RESET_NAME)
+    create_mark(run_dir / RESET_NAME)
 
 
 def forget_begun(run_dir: Path) -> None:
     """Forget which chunks and rollouts are begun. That no rollout is running any more is for the caller to know."""
     for name in (BEGUN_DIR_NAME, RUNNING_DIR_NAME):
-        for path in artifacts.list_folder(run_dir / name):
-            with artifacts.writing(path):
+        for path in list_folder(run_dir / name):
+            with writing(path):
                 path.unlink()
 
 
@@ -93,7 +94,7 @@ def drop_repeated(run_dir: Path) -> None:
     """
     seen: set[str] = set()
     paths = list_files(run_dir, TRAJECTORIES_DIR_NAME)
-    with artifacts.reading(run_dir):
+    with reading(run_dir):
         paths.sort(key=lambda path: path.stat().st_mtime_ns)
     for path in paths:
         ids = _read_ids(path)
@@ -117,7 +118,7 @@ def _keep(path: Path, is_kept: Sequence[bool]) -> None:
     rest = schemas.read_table(path, schemas.TRAJECTORIES).filter(pa.array(is_kept))
     if rest.num_rows:
         _write(path.parent, rest, read_engine(path))
-    with artifacts.writing(path):
+    with writing(path):
         path.unlink()
 
 
@@ -127,7 +128,7 @@ def list_files(run_dir: Path, name: str) -> list[Path]:
     Raises:
         ArtifactError: the folder cannot be listed.
     """
-    paths = artifacts.list_folder(run_dir / name)
+    paths = list_folder(run_dir / name)
     return [path for path in paths if path.suffix == _SUFFIX and not path.name.startswith(".")]
 
 
@@ -142,7 +143,7 @@ def read_successes(run_dir: Path) -> dict[str, frozenset[str]]:
     columns = ["id", "top_k", "question_rank", "question_hits.list.element.rank", *searches]
     successes: dict[str, frozenset[str]] = {}
     for path in list_files(run_dir, TRAJECTORIES_DIR_NAME):
-        with artifacts.reading(path):
+        with reading(path):
             rows = pq.ParquetFile(path).read(columns=columns).to_pylist()
         for row in rows:
             bar = find_bar(row["top_k"], bool(row["question_hits"]), row["question_rank"])
@@ -177,7 +178,7 @@ def begin_chunk(run_dir: Path, chunk: int) -> bool:
     Raises:
         ArtifactError: nothing can be written.
     """
-    return artifacts.create_mark(run_dir / BEGUN_DIR_NAME / str(chunk))
+    return create_mark(run_dir / BEGUN_DIR_NAME / str(chunk))
 
 
 def begin_rollout(run_dir: Path, rollout_id: str) -> None:
@@ -186,13 +187,13 @@ def begin_rollout(run_dir: Path, rollout_id: str) -> None:
     Raises:
         ArtifactError: nothing can be written.
     """
-    artifacts.create_mark(_running_path(run_dir, rollout_id))
+    create_mark(_running_path(run_dir, rollout_id))
 
 
 def end_rollout(run_dir: Path, rollout_id: str) -> bool:
     """Note that a rollout is not being run any more. True if it was."""
     path = _running_path(run_dir, rollout_id)
-    with artifacts.writing(path):
+    with writing(path):
         was_running = path.exists()
         path.unlink(missing_ok=True)
     return was_running
@@ -214,7 +215,7 @@ def read_engine(path: Path) -> str:
 
 def _is_whole(path: Path) -> bool:
     """Whether a file is what was written: its name says so."""
-    with artifacts.reading(path):
+    with reading(path):
         return path.is_file() and path.stem.rpartition("-")[2] == artifacts.compute_file_fingerprint(path)
 
 
@@ -223,7 +224,7 @@ def _running_path(run_dir: Path, rollout_id: str) -> Path:
 
 
 def _read_ids(path: Path) -> list[str]:
-    with artifacts.reading(path):
+    with reading(path):
         return pq.read_table(path, columns=["id"])["id"].to_pylist()
 
 

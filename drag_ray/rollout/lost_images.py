@@ -7,9 +7,9 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from drag_ray import artifacts
 from drag_ray.corpus.image_store import ImageStore, is_key
 from drag_ray.errors import DataError
+from drag_ray.file_access import reading, writing
 from drag_ray.rollout import journal
 from drag_ray.rollout.folder import CORRUPT_DIR_NAME, IMAGES_DIR_NAME, TRAJECTORIES_DIR_NAME
 
@@ -48,7 +48,7 @@ def drop_rollouts_without_images(run_dir: Path, image_dirs: Sequence[Path]) -> i
 
 def _read_shown(path: Path) -> Mapping[str, frozenset[str]]:
     """The keys of the images that each rollout was shown which called a tool, by its id."""
-    with artifacts.reading(path):
+    with reading(path):
         file = pq.ParquetFile(path)
         tools = file.read(columns=["turns.list.element.tool"])["turns"].to_pylist()
         has_called = [any(turn["tool"] for turn in turns) for turns in tools]
@@ -65,7 +65,7 @@ def _is_whole(run_dir: Path, key: str) -> bool:
         store.read(key)
     except DataError:
         damaged = store.root / key
-        with artifacts.writing(damaged):
+        with writing(damaged):
             if is_key(key) and damaged.exists():
                 (run_dir / CORRUPT_DIR_NAME).mkdir(exist_ok=True)
                 damaged.rename(run_dir / CORRUPT_DIR_NAME / damaged.name)

@@ -13,8 +13,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow.parquet as pq
 
-from drag_ray import artifacts
 from drag_ray.errors import DataError
+from drag_ray.file_access import reading
 from drag_ray.rollout.folder import FAILURES_DIR_NAME, TRAJECTORIES_DIR_NAME
 from drag_ray.rollout.journal import list_files, read_engine
 
@@ -140,7 +140,7 @@ def format_json(timelines: Sequence[EngineTimeline]) -> str:
 def _read_intervals(path: Path) -> tuple[Intervals, Intervals]:
     """When the rollouts of a file ran, and when replies were written in them: a turn's times follow one another."""
     columns = ["started_at", "duration_s", *(f"turns.list.element.{name}" for name in _TIMES)]
-    with artifacts.reading(path):
+    with reading(path):
         rows = pq.ParquetFile(path).read(columns=columns).to_pylist()
     rollouts: list[tuple[float, float]] = []
     replies: list[tuple[float, float]] = []

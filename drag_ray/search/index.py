@@ -22,6 +22,7 @@ import numpy as np
 
 from drag_ray import artifacts, checksums
 from drag_ray.errors import DataError, DragRayError, SearchIndexError
+from drag_ray.file_access import writing
 from drag_ray.search.config import SearchConfig
 from drag_ray.search.page_table import compute_order, map_texts, write_pages
 from drag_ray.search.shards import build_tantivy
@@ -99,7 +100,7 @@ def _build_index(pages_path: Path, index_dir: Path, config: SearchConfig, order:
 @contextmanager
 def _writing(index_dir: Path) -> Generator[None]:
     """Errors of the disk as ArtifactErrors. Tantivy raises its own as ValueErrors."""
-    with artifacts.writing(index_dir):
+    with writing(index_dir):
         try:
             yield
         except DragRayError:

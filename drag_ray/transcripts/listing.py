@@ -11,9 +11,9 @@ import pyarrow.parquet as pq
 
 from drag_ray import schemas
 from drag_ray.agent.scores import utility
-from drag_ray.artifacts import list_folder
 from drag_ray.damage import refuse_damage
 from drag_ray.errors import ConfigError, DataError
+from drag_ray.file_access import list_folder
 from drag_ray.types import ActionKind, Trajectory
 
 Outcome = Literal["found", "not-found", "errors"]

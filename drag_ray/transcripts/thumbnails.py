@@ -11,10 +11,10 @@ from pathlib import Path
 import polars as pl
 from PIL import Image
 
-from drag_ray.artifacts import list_folder
 from drag_ray.corpus import page_images, question_images
 from drag_ray.corpus.image_store import ImageStores
 from drag_ray.errors import DataError
+from drag_ray.file_access import list_folder
 from drag_ray.types import Evidence
 
 _SIZE = (240, 320)

@@ -17,6 +17,7 @@ RECORDS = (
         "schemas",
         "checksums",
         "address",
+        "file_access",
         "artifacts",
         "new_folder",
         "appended_lines",

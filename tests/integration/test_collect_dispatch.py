@@ -26,6 +26,7 @@ from drag_ray.cluster_token import ensure_token
 from drag_ray.engine.config import EngineConfig
 from drag_ray.engine.generate import Generation, ImageSource, Request
 from drag_ray.engine.scripted import ScriptedEngine
+from drag_ray.file_access import create_mark
 from drag_ray.rollout import journal
 from drag_ray.rollout.config import RolloutConfig
 from drag_ray.rollout.folder import TRAJECTORIES_DIR_NAME
@@ -52,7 +53,7 @@ class SlowEngine:
 
     def __init__(self, folder: Path, num_awaited: int, first_slower: float) -> None:
         self._folder, self._num_awaited = folder, num_awaited
-        self._slowdown = first_slower if artifacts.create_mark(folder / "first") else 1.0
+        self._slowdown = first_slower if create_mark(folder / "first") else 1.0
         self._log = (folder / f"spans-{os.getpid()}.jsonl").open("w", buffering=1)
 
     async def __call__(self, request: Request) -> Generation:

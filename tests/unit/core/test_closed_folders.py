@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from drag_ray.artifacts import list_folder
 from drag_ray.corpus.image_store import ImageStore
 from drag_ray.damage import list_finished
 from drag_ray.errors import ArtifactError
+from drag_ray.file_access import list_folder
 from drag_ray.format.tables import list_parts
 from drag_ray.process.parts import read_dealt
 from drag_ray.process.trajectories import check_files

@@ -18,8 +18,9 @@ from training_cases import NUM_ROWS, write_job, write_model
 from transformers import Trainer
 
 from drag_ray import artifacts
-from drag_ray.artifacts import sync, writing
+from drag_ray.artifacts import sync
 from drag_ray.errors import ArtifactError, DamageError, TrainError
+from drag_ray.file_access import writing
 from drag_ray.finetune import checkpoints
 from drag_ray.finetune.checkpoints import clear_unfinished, find_flaw, find_last, read_step, saving, seal
 from drag_ray.finetune.job import TrainJob
