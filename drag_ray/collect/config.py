@@ -9,6 +9,7 @@ from pydantic import Field
 from drag_ray.agent.config import AgentConfig, PromptSet
 from drag_ray.baselines.registry import BaselineSections, ProposerName
 from drag_ray.config import Sections
+from drag_ray.corpus.image_degradation import DegradationConfig
 from drag_ray.engine.config import EngineConfig
 from drag_ray.engine.sampling import PresetName
 from drag_ray.errors import ConfigError
@@ -40,6 +41,8 @@ class CollectConfig(BaselineSections):
     teacher: EngineConfig | None = None
     """engine that writes in place of the policy, for example {backend = "openai", model = "...", endpoint = {address = "..."}};
     engine.model then learns from its trajectories. Reinforcement learning cannot: it needs the policy's own tokens"""
+    degradation: DegradationConfig = DegradationConfig()
+    """pictures that are made worse, so that the policy learns to restore what it cannot read"""
     hinted_samples: int = Field(default=0, ge=0)
     """further rollouts of a question that no sample found the evidence of, which are shown the page (STaR); what is trained
     on is the query, as if the page had not been shown, see format.hinted"""

@@ -8,7 +8,7 @@ from drag_ray.baselines.registry import BASELINES
 from drag_ray.collect.config import CollectSections
 from drag_ray.corpus.question_table import draw_split
 from drag_ray.inputs import Inputs
-from drag_ray.rollout.options import build_options
+from drag_ray.rollout.options import build_options, with_degradation
 from drag_ray.rollout.plan import build_plan
 from drag_ray.rollout.runner import prepare_engines, run_plan
 from drag_ray.stage_folder import StageFolder
@@ -27,6 +27,7 @@ def run(sections: CollectSections, inputs: Inputs, folder: StageFolder) -> dict[
     """
     settings = sections.collect
     options = build_options(sections.agent, sections.writer, sections.rollout, inputs["index"], folder.path)
+    options = with_degradation(options, settings.degradation, "collect.degradation")
     prepare_engines(options, sections.rollout)  # which start while proposers are prepared
     questions = draw_split(inputs["index"], "train", settings.limit, sections.seed)
     sources = Sources(settings, inputs["index"], sections.seed)

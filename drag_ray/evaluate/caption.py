@@ -32,6 +32,7 @@ def write_caption(comparison: Comparison, context: ReportContext) -> str:
             f"search operator {context.search_operator}, analyzer {context.analyzer};",
             f"sampling {context.sampling}, seeds {seeds}.",
             *_describe_weights(context),
+            *([f"Pictures: {context.pictures}."] if context.pictures else []),
             *([context.judge] if context.judge else []),
             *_describe_clusters(comparison),
             _describe_tests(comparison),

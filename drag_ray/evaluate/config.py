@@ -12,6 +12,7 @@ from drag_ray.baselines.question import RawQuestion
 from drag_ray.baselines.registry import BASELINES, BaselineName, BaselineSections, describe_baselines
 from drag_ray.baselines.rerank import Rerank
 from drag_ray.config import BaseConfig, Sections
+from drag_ray.corpus.image_degradation import DegradationConfig
 from drag_ray.engine.config import EngineConfig
 from drag_ray.errors import ConfigError
 from drag_ray.rollout.config import RolloutConfig
@@ -52,6 +53,8 @@ class EvaluateConfig(BaselineSections):
     """adapters to compare with the base model, as name=folder; when empty, that of this run's finetune stage, as `tuned`"""
     judge: JudgeConfig = JudgeConfig()
     """who judges answers"""
+    degradation: DegradationConfig = DegradationConfig()
+    """pictures that are made worse, to see what that costs each policy"""
     models: dict[str, EngineConfig] = Field(default_factory=dict)
     """other models to compare with, by name, each on an engine of its own; an endpoint for example is {teacher = {backend =
     "openai", model = "...", endpoint = {address = "..."}}}. What its replies cost is reckoned at its own prices"""

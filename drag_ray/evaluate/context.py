@@ -23,7 +23,8 @@ class ReportContext:
 
     `search_operator` and `analyzer` name the search, `sampling` how the policies decode; `training_curve` holds
     {"step", "loss", "eval_loss"} with either loss None or absent; `stage_times` are seconds; `question_weights` are those that
-    were found for policies on validation questions; `judge` says who judged the answers, and what that took.
+    were found for policies on validation questions; `judge` says who judged the answers, and what that took;
+    `pictures` which of those that policies see are made worse.
     """
 
     search_operator: str
@@ -41,6 +42,7 @@ class ReportContext:
     config: Mapping[str, Any] = field(default_factory=dict)
     question_weights: Mapping[str, FoundWeight] = field(default_factory=dict)
     judge: str = ""
+    pictures: str = ""
 
     def to_dict(self) -> dict[str, Any]:
         """The fields as JSON-serialisable data, without the options and the training curve, which other stages keep."""
@@ -67,6 +69,7 @@ def join_contexts(contexts: Mapping[str, ReportContext], title: str, summary: st
         analyzer=join("analyzer"),
         sampling=join("sampling"),
         judge=" ".join(context.judge for context in contexts.values() if context.judge),
+        pictures=join("pictures"),
         seeds=sorted({seed for context in contexts.values() for seed in context.seeds}),
         title=title,
         summary=summary,
@@ -79,7 +82,7 @@ def join_contexts(contexts: Mapping[str, ReportContext], title: str, summary: st
 
 
 def _list_values(values: Mapping[str, str]) -> str:
-    return ", ".join(f"{value} ({label})" for label, value in values.items())
+    return ", ".join(f"{value or 'as they are'} ({label})" for label, value in values.items())
 
 
 def build_context(
@@ -114,6 +117,7 @@ def build_context(
         config=_gather_options(manifests) | sections.dump(),
         question_weights=question_weights,
         judge=judge,
+        pictures=sections.evaluate.degradation.describe(),
     )
 
 

@@ -32,7 +32,7 @@ def fingerprint_policy(model: ModelPolicy, identity: Identity, gain_model: GainM
     inputs = {name: identity.inputs.get(name) for name in ("index", "engine.adapter", model.source)}
     if gain_model and REWARD_FEATURE in gain_model.features:
         inputs["finetune"] = identity.inputs.get("finetune")
-    sections = [options["evaluate"][section] for section in list_engine_sections()]
+    sections = [options["evaluate"][section] for section in (*list_engine_sections(), "degradation")]
     agent = options["agent"] | ({"instructions": model.instructions} if model.instructions else {})
     chooser = asdict(gain_model) if gain_model else {}
     return artifacts.compute_fingerprint(options["seed"], agent, engine, *sections, chooser, inputs, identity.code)

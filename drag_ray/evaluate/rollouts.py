@@ -26,7 +26,7 @@ from drag_ray.evaluate.reuse import ROLLOUTS_DIR_NAME, fingerprint_policy, list_
 from drag_ray.finetune.outcome import find_reward_model
 from drag_ray.inputs import Inputs
 from drag_ray.rollout import journal
-from drag_ray.rollout.options import WorkerOptions, build_options
+from drag_ray.rollout.options import WorkerOptions, build_options, with_degradation
 from drag_ray.rollout.plan import build_plan
 from drag_ray.rollout.runner import prepare_engines, run_plan
 from drag_ray.search.searcher import Searcher
@@ -193,7 +193,7 @@ def _build_options(
         check_adapter(model.engine)
     policies = {model.name: Policy(model.engine.model, model.engine.adapter, model.instructions) for model in models}
     options = build_options(sections.agent, models[0].engine, sections.rollout, index_dir, rollouts_dir)
-    return replace(options, policies=policies)
+    return replace(with_degradation(options, sections.evaluate.degradation, "evaluate.degradation"), policies=policies)
 
 
 def _take_earlier(

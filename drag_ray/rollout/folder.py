@@ -7,7 +7,7 @@ corrupt/         files whose bytes are no longer those that were written; their 
 begun/           one empty file for each chunk that an engine began in this attempt
 running/         one empty file for each rollout that is being run; one that stays behind ran when its engine died
 reset_failures   an empty file that says that the next attempt forgets all failures
-images/          what tools showed, by the hash of its bytes (see `corpus.image_store`)
+images/          what tools showed, and pictures that were made worse, by the hash of its bytes (see `corpus.image_store`)
 logs/            what the engines print
 spending.jsonl   the tokens of each reply of an endpoint
 """

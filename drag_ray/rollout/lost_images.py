@@ -1,4 +1,4 @@
-"""Images that tools have shown and that are gone or damaged: the rollouts that need them have not finished, and run again."""
+"""Images of a run's own that are gone or damaged: the rollouts that have shown them have not finished, and run again."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -17,14 +17,15 @@ _SHOWN = re.compile(r'(?<!\\)"image": ?"([^"\\]{1,80})"')
 """An image part in a conversation that is JSON; within a text every quotation mark has a backslash before it."""
 
 
-def drop_rollouts_without_images(run_dir: Path, image_dirs: Sequence[Path]) -> int:
+def drop_rollouts_without_images(run_dir: Path, image_dirs: Sequence[Path], *, shows_degraded: bool = False) -> int:
     """Set damaged images aside, and take out of the journal the rollouts that were shown an image which no store has.
 
-    Only rollouts that have called a tool are looked at, and of their images those that lie in no store of the index: what is
-    missing there the index stage makes again.
+    Only rollouts that have called a tool are looked at, or all where pictures of the index were made worse, and of their images
+    those that lie in no store of the index: what is missing there the index stage makes again.
 
     Args:
         image_dirs: the stores of the index.
+        shows_degraded: whether rollouts were shown such pictures.
 
     Returns:
         How many rollouts will run again.
@@ -35,7 +36,7 @@ def drop_rollouts_without_images(run_dir: Path, image_dirs: Sequence[Path]) -> i
     is_there: dict[str, bool] = {}
     num_dropped = 0
     for path in journal.list_files(run_dir, TRAJECTORIES_DIR_NAME):
-        shown = _read_shown(path)
+        shown = _read_shown(path, of_all=shows_degraded)
         for key in {key for keys in shown.values() for key in keys} - is_there.keys():
             is_of_index = is_key(key) and any((root / key).is_file() for root in image_dirs)
             is_there[key] = _is_whole(run_dir, key) or is_of_index
@@ -46,12 +47,12 @@ def drop_rollouts_without_images(run_dir: Path, image_dirs: Sequence[Path]) -> i
     return num_dropped
 
 
-def _read_shown(path: Path) -> Mapping[str, frozenset[str]]:
-    """The keys of the images that each rollout was shown which called a tool, by its id."""
+def _read_shown(path: Path, *, of_all: bool) -> Mapping[str, frozenset[str]]:
+    """The keys of the images that each rollout was shown which called a tool, or each one, by its id."""
     with reading(path):
         file = pq.ParquetFile(path)
         tools = file.read(columns=["turns.list.element.tool"])["turns"].to_pylist()
-        has_called = [any(turn["tool"] for turn in turns) for turns in tools]
+        has_called = [of_all or any(turn["tool"] for turn in turns) for turns in tools]
         if not any(has_called):
             return {}
         rows = file.read(columns=["id", "messages"]).filter(pa.array(has_called))

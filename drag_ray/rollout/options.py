@@ -1,7 +1,7 @@
 """What the workers of a run are made from."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
@@ -11,6 +11,7 @@ from drag_ray.agent.task import Policy
 from drag_ray.agent.tasks.task import load_task
 from drag_ray.baselines.baseline import Baseline
 from drag_ray.corpus import page_images, question_images
+from drag_ray.corpus.image_degradation import DegradationConfig
 from drag_ray.corpus.image_store import ImageStores
 from drag_ray.engine.adapter import check_adapter
 from drag_ray.engine.chat_template import check_functions_shown
@@ -33,7 +34,7 @@ class WorkerOptions:
 
     `policies` are those that write on the engine, by the names in the tasks; where there is but one, that is empty. Rollouts of a
     baseline need `baselines`, prepared and by name, or `proposers` where they are examples for the policy; an agent that is shown
-    images needs `image_dirs`, the stores of the index, beside which the rollouts' own is used.
+    images needs `image_dirs`, the stores of the index, beside which the rollouts' own is used; `degradation` makes them worse.
     `build_engine` makes the engine in the worker's own process, with the adapters of these folders.
     """
 
@@ -50,6 +51,7 @@ class WorkerOptions:
     proposers: Mapping[str, Baseline] | None = None
     prompt_sets: tuple[PromptSet, ...] = ()
     image_dirs: tuple[Path, ...] = ()
+    degradation: DegradationConfig = field(default_factory=DegradationConfig)
     telemetry: TelemetryConfig = field(default_factory=TelemetryConfig)
     build_engine: BuildEngine = VllmEngine
 
@@ -122,6 +124,24 @@ def build_options(
         image_dirs=_find_images(agent, index_dir.resolve()),
         build_engine=_choose_builder(engine, run_dir),
     )
+
+
+def with_degradation(options: WorkerOptions, config: DegradationConfig, option: str) -> WorkerOptions:
+    """The same for an agent that is shown worse pictures.
+
+    Args:
+        config: which, and how.
+        option: where that is set, such as `collect.degradation`.
+
+    Raises:
+        ConfigError: the agent is shown none.
+    """
+    if config.share and not options.image_dirs:
+        raise ConfigError(
+            f"{option}.share {config.share:g}: the agent is shown no pictures that could be worse. Set agent.page_view to image, "
+            "name a tool that shows images, ask questions with images, or leave the share 0."
+        )
+    return replace(options, degradation=config)
 
 
 def _find_images(agent: AgentConfig, index_dir: Path) -> tuple[Path, ...]:

@@ -67,9 +67,9 @@ def run_plan(plan: Sequence[RolloutTask], options: WorkerOptions, settings: Roll
     num_corrupt = len(journal.list_files(run_dir, CORRUPT_DIR_NAME))
     if num_corrupt:
         _logger.warning(f"{label}: {num_corrupt} damaged files set aside in {run_dir / CORRUPT_DIR_NAME}")
-    num_lost = drop_rollouts_without_images(run_dir, options.image_dirs)
+    num_lost = drop_rollouts_without_images(run_dir, options.image_dirs, shows_degraded=options.degradation.share > 0)
     if num_lost:
-        _logger.warning(f"{label}: {num_lost} rollouts run again: images that their tools have shown are missing or damaged")
+        _logger.warning(f"{label}: {num_lost} rollouts run again: images that they have shown are missing or damaged")
     ended = _read_ended(options)
     pending = choose_pending(plan, ended, options.enough_successes)
     counts = count_plan(plan, ended, pending)

@@ -17,6 +17,7 @@ from drag_ray.errors import BudgetError, EngineDiedError
 from drag_ray.messages import about
 from drag_ray.metrics import NoRecorder, Recorder, name_tags
 from drag_ray.rollout.counts import COUNTS, WORKER_COUNTS, count_chunk
+from drag_ray.rollout.degraded_images import DegradedSearcher, open_degraded_images
 from drag_ray.rollout.failures import ENGINE_DIED, find_exhausted, read_failures
 from drag_ray.rollout.journal import Journal, begin_chunk, begin_rollout, end_rollout, read_finished
 from drag_ray.rollout.options import WorkerOptions, open_stores, start_engine
@@ -64,7 +65,9 @@ class RolloutWorker:
         options.agent.load_tools()  # what they lack here is known before an engine starts
         self._generate = start_engine(options)
         self._searcher = Searcher(options.index_dir)
-        self._environment = SearchEnvironment(self._searcher, options.agent.top_k, options.agent.depth)
+        self._degraded = open_degraded_images(options)
+        self._pages = DegradedSearcher(options.index_dir, self._degraded) if self._degraded else self._searcher
+        self._environment = SearchEnvironment(self._pages, options.agent.top_k, options.agent.depth)
         self._rollouts: dict[tuple[str, str], Rollouts] = {}
         self._subject = name_tags(options.run_dir)
         tags = {f"drag_ray.{name}": value for name, value in self._subject.items()}
@@ -152,9 +155,9 @@ class RolloutWorker:
         agent = options.agent.instruct(policy.instructions)
         if not baseline:
             record = self._searcher.record
-            search = (self._environment, record.fingerprint, SYNTAX_HELP[record.syntax], self._searcher.page)
+            search = (self._environment, record.fingerprint, SYNTAX_HELP[record.syntax], self._pages.page)
             images = open_stores(options)
-            return Rollouts(agent, policy, self._generate, *search, options.prompt_sets, pages=self._searcher, images=images)
+            return Rollouts(agent, policy, self._generate, *search, options.prompt_sets, pages=self._pages, images=images)
         build, baselines = (build_rollouts, options.baselines) if options.baselines else (build_proposals, options.proposers)
         assert baselines, "rollouts of a baseline need its options"
         return build(baseline, BaselineOptions(agent, baselines), self._searcher, self._generate, policy)
@@ -178,7 +181,8 @@ class RolloutWorker:
             try:
                 await asyncio.to_thread(begin_rollout, self._options.run_dir, task.id)
                 with about(**self._subject, question=task.question.id):
-                    trajectory = await self._run_rollout(self._choose_rollouts(task), task)
+                    asked = await asyncio.to_thread(self._degraded.replace_asked, task) if self._degraded else task
+                    trajectory = await self._run_rollout(self._choose_rollouts(task), asked)
                     if trajectory.error:
                         _logger.warning("the rollout %s failed: %s", trajectory.id, trajectory.error)
             except (EngineDiedError, BudgetError) as error:

@@ -59,7 +59,10 @@ class Workspace:
             raise ToolError(f"{page.file}#{page.page_number} has no picture")
         from drag_ray.corpus.image_store import ImageStores
 
+        root = self.pages.index_dir.parent / DIR_NAME
+        # What the rollout is shown in place of the index's picture lies in its own store.
+        images = RolloutImages(ImageStores([root])) if (root / page.image).is_file() else self.images
         try:
-            return RolloutImages(ImageStores([self.pages.index_dir.parent / DIR_NAME])).open_key(page.image)
+            return images.open_key(page.image)
         except ToolError as error:
             raise ToolError(f"the picture of {page.file}#{page.page_number} cannot be read") from error

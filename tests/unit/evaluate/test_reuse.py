@@ -152,3 +152,7 @@ def test_a_mark_that_cannot_be_read_is_nobodys(tmp_path: Path, mark: str | None)
         artifacts.write_text(other / "policies.json", mark)
     earlier = list_earlier(tmp_path / "evaluate")
     assert prepare_rollouts(tmp_path / "evaluate" / "rollouts" / "engine1", {"base": "same"}, earlier) == {}
+
+
+def test_worse_pictures_are_another_rollout(run_dir: Path) -> None:
+    assert fingerprint_all(run_dir)["base"] != fingerprint_all(run_dir, "--evaluate.degradation.share", "0.5")["base"]

@@ -7,8 +7,9 @@ import json
 import pytest
 from factories import build_question, build_search, build_trajectory
 from otlp_receiver import read_attributes, receive_spans
+from rollout_workers import build_worker, run_chunks
 
-from drag_ray.engine.generate import GenerateFn, Generation, Request
+from drag_ray.engine.generate import Generation, Request
 from drag_ray.engine.scripted import ScriptedEngine
 from drag_ray.errors import BudgetError, RolloutError
 from drag_ray.messages import JsonFormatter
@@ -17,27 +18,12 @@ from drag_ray.rollout import journal
 from drag_ray.rollout.failures import read_failures
 from drag_ray.rollout.options import WorkerOptions
 from drag_ray.rollout.plan import build_plan, choose_pending, cut_chunks
-from drag_ray.rollout.worker import RolloutWorker
 from drag_ray.search.config import SearchConfig
 from drag_ray.search.index import build_index
 from drag_ray.telemetry import TelemetryConfig
 from drag_ray.types import Evidence, Question
 
 QUESTIONS = [build_question(id=f"q{number}", question=f"question {number}?") for number in range(6)]
-
-
-def build_worker(options: WorkerOptions, engine: GenerateFn) -> RolloutWorker:
-    return RolloutWorker(dataclasses.replace(options, build_engine=lambda config, images, adapters: engine))
-
-
-def run_chunks(worker: RolloutWorker, chunks: list) -> list[dict]:
-    async def run_chunk(chunk: object) -> list[dict]:
-        return [row async for table in worker(chunk) for row in table.to_pylist()]  # type: ignore[arg-type]
-
-    async def run_all() -> list[dict]:
-        return [row for rows in await asyncio.gather(*(run_chunk(chunk) for chunk in chunks)) for row in rows]
-
-    return asyncio.run(run_all())
 
 
 def test_every_rollout_is_written_once(options: WorkerOptions) -> None:
