@@ -11,6 +11,8 @@ from drag_ray.artifacts import sync_files
 from drag_ray.errors import DataError
 from drag_ray.file_access import writing
 
+_SCRATCH_SUFFIX = ".unfinished"
+
 
 @contextmanager
 def new_folder(folder: Path, remedy: str) -> Generator[Path]:
@@ -28,7 +30,7 @@ def new_folder(folder: Path, remedy: str) -> Generator[Path]:
         raise DataError(f"{folder}: is there already{remedy}")
     with writing(folder):
         folder.parent.mkdir(parents=True, exist_ok=True)
-        scratch = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{folder.name}.", suffix=".unfinished"))
+        scratch = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{folder.name}.", suffix=_SCRATCH_SUFFIX))
         try:
             yield scratch
             sync_files(scratch, checksums.list_files(scratch))
@@ -36,3 +38,28 @@ def new_folder(folder: Path, remedy: str) -> Generator[Path]:
             scratch.replace(folder)
         finally:
             shutil.rmtree(scratch, ignore_errors=True)
+
+
+@contextmanager
+def replaced_folder(folder: Path) -> Generator[Path]:
+    """A scratch folder to write into; on success it takes the place of `folder`, on failure it is removed.
+
+    Writers of one folder take turns, and what one that was killed has left is removed.
+
+    Raises:
+        ArtifactError: the disk refuses.
+    """
+    from filelock import FileLock
+
+    scratch = folder.with_name(f".{folder.name}{_SCRATCH_SUFFIX}")
+    with writing(folder):
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with FileLock(folder.with_name(f".lock-{folder.name}")):
+            shutil.rmtree(scratch, ignore_errors=True)
+            scratch.mkdir()
+            try:
+                yield scratch
+                shutil.rmtree(folder, ignore_errors=True)
+                scratch.rename(folder)
+            finally:
+                shutil.rmtree(scratch, ignore_errors=True)

@@ -40,7 +40,7 @@ def embedded_model_dir() -> Path:
         with (model_dir.parent / ".lock").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)  # several processes may want the model at the same moment
             if not model_dir.is_dir():
-                _unpack(_gguf_path(), model_dir)
+                _unpack(_gguf_path(), model_dir, lock.fileno())
     return model_dir
 
 
@@ -64,13 +64,14 @@ def _gguf_path() -> Path:
     return next(path for folder in folders for path in Path(folder).glob("*.gguf"))
 
 
-def _unpack(gguf_path: Path, model_dir: Path) -> None:
+def _unpack(gguf_path: Path, model_dir: Path, lock: int) -> None:
+    """Unpack in a process that holds the lock too: where this one is killed, nobody else begins before that has ended."""
     _logger.info(f"unpacking the embedded model into {model_dir}")
     scratch = model_dir.with_name(f".{model_dir.name}.unfinished")
     shutil.rmtree(scratch, ignore_errors=True)
     command = [sys.executable, "-m", "drag_ray.engine.unpacking", str(gguf_path), str(scratch)]
     try:
-        subprocess.run(command, check=True, env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)})
+        subprocess.run(command, check=True, env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}, pass_fds=(lock,))
     except subprocess.CalledProcessError:
         raise ConfigError(
             f"engine.model 'embedded': {gguf_path} could not be unpacked into {scratch}, which needs 270 MB; the reason is above."

@@ -11,7 +11,6 @@ The file name is not part of the searchable text: a query cannot ask for the pag
 
 import json
 import os
-import shutil
 from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
@@ -22,7 +21,7 @@ import numpy as np
 
 from drag_ray import artifacts, checksums
 from drag_ray.errors import DataError, DragRayError, SearchIndexError
-from drag_ray.file_access import writing
+from drag_ray.new_folder import replaced_folder
 from drag_ray.search.config import SearchConfig
 from drag_ray.search.page_table import compute_order, map_texts, write_pages
 from drag_ray.search.shards import build_tantivy
@@ -69,14 +68,11 @@ def build_index(pages_path: Path, index_dir: Path, config: SearchConfig) -> Inde
     order = compute_order(pages_path)
     if not len(order):
         raise DataError(f"{pages_path}: holds no page, so there is nothing to search. Check the documents of the index stage.")
-    with _writing(index_dir):
-        return _build_index(pages_path, index_dir, config, order)
+    with replaced_folder(index_dir) as scratch, _building():
+        return _write_index(pages_path, index_dir, scratch, config, order)
 
 
-def _build_index(pages_path: Path, index_dir: Path, config: SearchConfig, order: np.ndarray) -> IndexRecord:
-    scratch = index_dir.with_name(f".{index_dir.name}.unfinished")
-    shutil.rmtree(scratch, ignore_errors=True)
-    scratch.mkdir(parents=True)
+def _write_index(pages_path: Path, index_dir: Path, scratch: Path, config: SearchConfig, order: np.ndarray) -> IndexRecord:
     write_pages(pages_path, order, scratch / PAGES_NAME)
     build_tantivy(map_texts(scratch / PAGES_NAME), scratch / TANTIVY_DIR_NAME, config.analyzer, config.num_shards)
     record = IndexRecord(
@@ -92,21 +88,18 @@ def _build_index(pages_path: Path, index_dir: Path, config: SearchConfig, order:
     )
     artifacts.write_json(scratch / INDEX_NAME, asdict(record))
     write_checksums(scratch)
-    shutil.rmtree(index_dir, ignore_errors=True)
-    scratch.rename(index_dir)
     return record
 
 
 @contextmanager
-def _writing(index_dir: Path) -> Generator[None]:
-    """Errors of the disk as ArtifactErrors. Tantivy raises its own as ValueErrors."""
-    with writing(index_dir):
-        try:
-            yield
-        except DragRayError:
-            raise
-        except ValueError as error:
-            raise OSError(str(error)) from error
+def _building() -> Generator[None]:
+    """Errors of the disk as such: Tantivy raises its own as ValueErrors."""
+    try:
+        yield
+    except DragRayError:
+        raise
+    except ValueError as error:
+        raise OSError(str(error)) from error
 
 
 def read_record(index_dir: Path) -> IndexRecord:

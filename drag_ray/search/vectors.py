@@ -12,7 +12,6 @@ and 180 ms over a million; for many more an approximate index would be the bette
 """
 
 import json
-import shutil
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -22,6 +21,7 @@ import numpy as np
 
 from drag_ray import artifacts
 from drag_ray.errors import SearchIndexError
+from drag_ray.new_folder import replaced_folder
 from drag_ray.search.index import REBUILD, check_files, write_checksums
 from drag_ray.search.ranker import Ranking
 
@@ -63,11 +63,17 @@ def write_vectors(parts: Iterable[tuple[np.ndarray, np.ndarray]], vectors_dir: P
             the record says.
         vectors_dir: their folder.
         record: what made them.
+
+    Raises:
+        ArtifactError: no space is left, or the folder cannot be written.
     """
-    scratch = vectors_dir.with_name(f".{vectors_dir.name}.unfinished")
-    shutil.rmtree(scratch, ignore_errors=True)
-    scratch.mkdir(parents=True)
-    shape = (record.num_windows, record.dimensions)
+    with replaced_folder(vectors_dir) as scratch:
+        _write_parts(parts, scratch, (record.num_windows, record.dimensions))
+        artifacts.write_json(scratch / _RECORD_NAME, asdict(record))
+        write_checksums(scratch)
+
+
+def _write_parts(parts: Iterable[tuple[np.ndarray, np.ndarray]], scratch: Path, shape: tuple[int, int]) -> None:
     all_rows = np.lib.format.open_memmap(scratch / _ROWS_NAME, "w+", np.int64, shape[:1])
     all_vectors = np.lib.format.open_memmap(scratch / _VECTORS_NAME, "w+", np.float32, shape)
     start = 0
@@ -77,10 +83,6 @@ def write_vectors(parts: Iterable[tuple[np.ndarray, np.ndarray]], vectors_dir: P
         start = stop
     all_rows.flush()
     all_vectors.flush()
-    artifacts.write_json(scratch / _RECORD_NAME, asdict(record))
-    write_checksums(scratch)
-    shutil.rmtree(vectors_dir, ignore_errors=True)
-    scratch.rename(vectors_dir)
 
 
 class PageVectors:

@@ -157,7 +157,7 @@ def test_a_new_index_takes_the_place_of_the_old_one(tmp_path: Path, write_index:
     write_index(tmp_path, TEXTS)
     searcher = Searcher(write_index(tmp_path, ["fuel"]))
     assert searcher.num_pages == 1
-    assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".")] == []
+    assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".") and path.is_dir()] == []
 
 
 def test_a_full_disk_is_named_and_leaves_no_index(tmp_path: Path, write_index: WriteIndex) -> None:
