@@ -1,5 +1,6 @@
 """What of a finished stage is not as it was written: how it is found, what its readers are told, and how a change is accepted."""
 
+import logging
 from collections.abc import Collection, Iterator
 from pathlib import Path
 
@@ -8,6 +9,8 @@ from drag_ray.artifacts import IDENTITY_NAME, MANIFEST_NAME, PREVIOUS_DIR_NAME, 
 from drag_ray.checksums import LIST_NAME, Checksum, Damage
 from drag_ray.errors import ArtifactError, DamageError
 from drag_ray.file_access import list_folder
+
+_logger = logging.getLogger(__name__)
 
 
 def find_damage(stage_dir: Path, whole: bool = False, but: Collection[str] = ()) -> list[Damage]:
@@ -80,6 +83,29 @@ def verify_stage(stage_dir: Path) -> tuple[int, int]:
     refuse_damage(stage_dir, whole=True)
     listed = read_list(stage_dir, artifacts.require_manifest(stage_dir)) or []
     return len(listed), sum(checksum.bytes for checksum in listed)
+
+
+def verify_stages(path: Path) -> dict[str, tuple[int, int]]:
+    """Compare every byte of the finished stages of a run, or of the one that `path` is, with what was written.
+
+    Returns:
+        How many files and bytes each has, by its folder.
+
+    Raises:
+        ArtifactError: there is no finished stage, or a folder cannot be listed.
+        DamageError: names the damaged files of all stages, what was found and expected, and what to run.
+    """
+    sound: dict[str, tuple[int, int]] = {}
+    problems: list[str] = []
+    for stage_dir in list_finished(path):
+        try:
+            num_files, num_bytes = sound[str(stage_dir)] = verify_stage(stage_dir)
+            _logger.info(f"{stage_dir}: {num_files} files, {num_bytes:,} bytes, as they were written")
+        except DamageError as error:
+            problems.append(str(error))
+    if problems:
+        raise DamageError("\n".join(problems))
+    return sound
 
 
 def accept_changes(stage_dir: Path) -> list[Damage]:

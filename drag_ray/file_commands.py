@@ -5,7 +5,7 @@ import math
 import os
 import shutil
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import get_args
 
@@ -100,9 +100,8 @@ def _inspect(argv: Sequence[str]) -> None:
 
 def _import(argv: Sequence[str]) -> None:
     path, format_name, rest = _take_interchange("import", "from", argv)
+    from drag_ray.api.run import Run
     from drag_ray.config import load
-    from drag_ray.pipeline import find_own
-    from drag_ray.process.exchange import import_trajectories
     from drag_ray.process.interchange_format import load_interchange
     from drag_ray.run_config import RunConfig
 
@@ -110,20 +109,16 @@ def _import(argv: Sequence[str]) -> None:
     # Who reads whole conversations asks for no agent: an option that counts for nothing is refused.
     sections = ("run_dir", "scope", "name", *(("agent",) if interchange.rebuilds else ()))
     config = load(RunConfig, rest, sections, program="drag-ray import PATH", description=_describe("import", "from"))
+    run = Run(config)
     if interchange.convert:
-        _convert(interchange.convert, path, config.run_dir / format_name)
-        return
-    address = find_own("collect", config)
-    counts = import_trajectories(path, config.run_dir, address, config.agent, format_name)
-    num_finished = counts.pop("finished")
-    print(f"import: {num_finished} trajectories, {_tell_set_aside(counts)}, in {address.locate(config.run_dir)}")
-
-
-def _convert(convert: Callable[[Path, Path], dict[str, int]], path: Path, folder: Path) -> None:
-    counts = convert(path, folder)
-    num_questions, num_candidates = counts.pop("questions"), counts.pop("candidates")
-    print(f"import: {num_questions} questions, {num_candidates} candidates, {_tell_set_aside(counts)}, in {folder}")
-    print(f"Go on with --corpus.documents {folder / 'documents'} --corpus.questions {folder / 'questions.jsonl'}")
+        counts, folder = run.import_questions(path, format_name), config.run_dir / format_name
+        num_questions, num_candidates = counts.pop("questions"), counts.pop("candidates")
+        print(f"import: {num_questions} questions, {num_candidates} candidates, {_tell_set_aside(counts)}, in {folder}")
+        print(f"Go on with --corpus.documents {folder / 'documents'} --corpus.questions {folder / 'questions.jsonl'}")
+    else:
+        counts = run.import_trajectories(path, format_name)
+        num_finished = counts.pop("finished")
+        print(f"import: {num_finished} trajectories, {_tell_set_aside(counts)}, in {run.locate('collect')}")
 
 
 def _tell_set_aside(counts: dict[str, int]) -> str:
@@ -137,18 +132,13 @@ def _export(argv: Sequence[str]) -> None:
     parser.add_argument("--policy", default="")
     chosen, argv = _parse_some(parser, argv)
     path, format_name, rest = _take_interchange("export", "to", argv)
+    from drag_ray.api.run import Run
     from drag_ray.config import load
-    from drag_ray.damage import refuse_damage
-    from drag_ray.pipeline import find_own
-    from drag_ray.process.exchange import export_trajectories
     from drag_ray.run_config import RunConfig
 
     sections = ("run_dir", "scope", "name")
     config = load(RunConfig, rest, sections, program="drag-ray export PATH", description=_describe("export", "to"))
-    stage_dir = find_own("evaluate" if chosen.policy else "collect", config).locate(config.run_dir)
-    refuse_damage(stage_dir, whole=True)
-    index_dir = config.run_dir / "index"
-    num_exported = export_trajectories(stage_dir / "trajectories", path, format_name, chosen.policy, index_dir)
+    num_exported = Run(config).export_trajectories(path, format_name, chosen.policy)
     print(f"export: {num_exported} trajectories in {path}")
 
 
@@ -211,24 +201,15 @@ def _verify(argv: Sequence[str]) -> None:
     parser.add_argument("path", type=Path, help="a run, or the folder of one of its stages")
     parser.add_argument("--accept", action="store_true", help="take the files of the stage as they are now for what was written")
     options = parser.parse_args(argv)
-    from drag_ray.damage import accept_changes, list_finished, verify_stage
-    from drag_ray.errors import ConfigError, DamageError
+    from drag_ray.damage import accept_changes, list_finished, verify_stages
+    from drag_ray.errors import ConfigError
 
-    stage_dirs = list_finished(options.path)
-    if options.accept and stage_dirs != [options.path]:
+    if options.accept and list_finished(options.path) != [options.path]:
         raise ConfigError(f"--accept {options.path}: name the folder of the one stage whose files were changed.")
     if options.accept:
         changes = accept_changes(options.path)
         print("\n".join([f"accepted: {change.path}" for change in changes]) or "nothing has changed")
-    problems = []
-    for stage_dir in stage_dirs:
-        try:
-            num_files, num_bytes = verify_stage(stage_dir)
-            print(f"{stage_dir}: {num_files} files, {num_bytes:,} bytes, as they were written")
-        except DamageError as error:
-            problems.append(str(error))
-    if problems:
-        raise DamageError("\n".join(problems))
+    verify_stages(options.path)
 
 
 def _describe(command: str, preposition: str) -> str:

@@ -49,18 +49,9 @@ def _push(argv: Sequence[str]) -> None:
     parser.add_argument("run", type=Path, metavar="RUN", help="the folder of a run")
     parser.add_argument("uri", metavar="URI", help="a place for this run alone, as s3://BUCKET/runs/mine")
     options = parser.parse_args(argv)
-    from drag_ray.artifacts import require_manifest
-    from drag_ray.damage import list_finished
-    from drag_ray.errors import ConfigError
-    from drag_ray.object_store import StorageConfig, check_uri
-    from drag_ray.stage_store import StageStore
+    from drag_ray.api.run import open_run
 
-    store = StageStore(StorageConfig(uri=check_uri(options.uri)))
-    for stage_dir in list_finished(options.run):
-        address = require_manifest(stage_dir).stage
-        if options.run / address != stage_dir:
-            raise ConfigError(f"{options.run}: {stage_dir} is the stage {address} of a run. Give the run's folder.")
-        print(f"{address}: {store.push(options.run, address) or 'is there'}", flush=True)
+    open_run(options.run).push(options.uri)
 
 
 def _pull(argv: Sequence[str]) -> None:
@@ -70,15 +61,6 @@ def _pull(argv: Sequence[str]) -> None:
     help_text = "stages to fetch with what they were made from, as finetune or finetune/dpo; all without"
     parser.add_argument("--stages", nargs="+", default=[], metavar="STAGE", help=help_text)
     options = parser.parse_args(argv)
-    from drag_ray.errors import StorageError
-    from drag_ray.object_store import StorageConfig, check_uri
-    from drag_ray.stage_store import StageStore
+    from drag_ray.api.run import open_run
 
-    store = StageStore(StorageConfig(uri=check_uri(options.uri)))
-    there = store.list_addresses()
-    if not there:
-        raise StorageError(f"{options.uri}: no finished stage lies there. Give the URI that a run was pushed to.")
-    for address in options.stages or there:
-        print(f"{address}: {store.pull(address, options.run) or 'is there'}", flush=True)
-        for pulled, transfer in store.pull_lineage(address, options.run):
-            print(f"{pulled}: {transfer}", flush=True)
+    open_run(options.run).pull(options.uri, options.stages)

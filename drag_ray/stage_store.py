@@ -9,6 +9,8 @@ An object is named by what it holds and never changed, so a file that is there i
 on, and pushes that run at the same time do not mix: a manifest names a list, and the list objects, that were there before it.
 """
 
+import itertools
+import logging
 import re
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -21,10 +23,12 @@ from drag_ray import artifacts, checksums
 from drag_ray.address import is_name
 from drag_ray.artifacts import MANIFEST_NAME, Manifest, is_begun
 from drag_ray.checksums import LIST_NAME, Checksum
-from drag_ray.damage import read_list, refuse_damage
-from drag_ray.errors import ArtifactError, DamageError, StorageError
+from drag_ray.damage import list_finished, read_list, refuse_damage
+from drag_ray.errors import ArtifactError, ConfigError, DamageError, StorageError
 from drag_ray.file_access import writing
 from drag_ray.object_store import ObjectStore, StorageConfig
+
+_logger = logging.getLogger(__name__)
 
 _LISTED_AT_ONCE = 1000
 """files from which on the store is asked what it has, and not for each of them"""
@@ -211,6 +215,47 @@ class StageStore:
         except (ValueError, TypeError) as error:
             raise DamageError(f"{self._objects.uri}/{key}: not a list of files ({error}). Push the stage again.") from None
         return data, listed
+
+
+def push_run(run_dir: Path, config: StorageConfig) -> dict[str, Transfer | None]:
+    """Send the finished stages of a run.
+
+    Returns:
+        What was moved of each by its address; None where it was there.
+
+    Raises:
+        ConfigError: the folder is that of a stage.
+        ArtifactError: no stage has finished; otherwise as `StageStore.push`.
+    """
+    store, moved = StageStore(config), dict[str, Transfer | None]()
+    for stage_dir in list_finished(run_dir):
+        address = artifacts.require_manifest(stage_dir).stage
+        if run_dir / address != stage_dir:
+            raise ConfigError(f"{run_dir}: {stage_dir} is the stage {address} of a run. Give the run's folder.")
+        moved[address] = store.push(run_dir, address)
+        _logger.info(f"{address}: {moved[address] or 'is there'}")
+    return moved
+
+
+def pull_run(config: StorageConfig, run_dir: Path, addresses: Sequence[str] = ()) -> dict[str, Transfer | None]:
+    """Fetch finished stages into the folder of a run, with what they were made from; all that are there where none are named.
+
+    Returns:
+        What was moved of each by its address; None where it was there.
+
+    Raises:
+        StorageError: no stage lies there; otherwise as `StageStore.pull`.
+    """
+    store, moved = StageStore(config), dict[str, Transfer | None]()
+    there = store.list_addresses()
+    if not there:
+        raise StorageError(f"{config.uri}: no finished stage lies there. Give the URI that a run was pushed to.")
+    for address in addresses or there:
+        own = [(address, store.pull(address, run_dir))] if address not in moved else []
+        for pulled, transfer in itertools.chain(own, store.pull_lineage(address, run_dir)):
+            moved[pulled] = transfer
+            _logger.info(f"{pulled}: {transfer or 'is there'}")
+    return moved
 
 
 def _check_paths(listed: Sequence[Checksum]) -> None:

@@ -21,7 +21,7 @@ def read_trajectories(path: str | Path) -> pl.DataFrame:
         DamageError: they are of a finished stage, and not what it has written.
 
     Examples:
-        >>> drag_ray.read_trajectories("runs/demo").filter(error="").is_empty()
+        >>> drag_ray.read_trajectories("runs/small").filter(error="").is_empty()
         False
     """
     tables = [schemas.read_table(file, schemas.TRAJECTORIES) for file in list_files(Path(path))]
@@ -39,7 +39,7 @@ def read_results(path: str | Path) -> pl.DataFrame:
         DamageError: its files are not what was written.
 
     Examples:
-        >>> results = drag_ray.read_results("runs/demo")
+        >>> results = drag_ray.read_results("runs/small")
         >>> results["policy"].unique().sort().to_list()
         ['base', 'question', 'tuned']
     """

@@ -15,6 +15,7 @@ from drag_ray.evaluate.outcome import find_evaluation
 from drag_ray.evaluate.outline import Part, build_outline
 from drag_ray.evaluate.pairing import Side, compare_evaluations
 from drag_ray.evaluate.rescoring import Terms
+from drag_ray.evaluate.rows import Row
 from drag_ray.evaluate.scoring import score_collection, score_evaluation
 from drag_ray.run_config import RunConfig
 from drag_ray.webpage import render_page
@@ -31,11 +32,13 @@ class Report:
         parts: in the order in which they explain each other.
         summary: what is compared, empty where the first part says so.
         comparison: the numbers of two evaluations that were compared.
+        rows: the measures, with the values of each policy.
     """
 
     parts: Sequence[Part]
     summary: str = ""
     comparison: Comparison | None = None
+    rows: Sequence[Row] = ()
 
     def __str__(self) -> str:
         return (f"{self.summary}\n\n" if self.summary else "") + format_parts(self.parts)
@@ -47,16 +50,18 @@ class Report:
         return render_page("api/report.html.j2", report=self)
 
     def to_frame(self) -> "pl.DataFrame":
-        """The measures of policies that were compared: columns as those of `Run.read_measures`; empty for a `score`.
+        """The measures of the policies, or of the parts of a collection: columns as those of `Run.read_measures`.
 
         Examples:
-            >>> both = drag_ray.compare("runs/demo", "runs/demo", a_policies=["base"], b_policies=["tuned"])
+            >>> drag_ray.score("runs/small", top_k=1, measures=["mrr"]).to_frame()["policy"].to_list()
+            ['question', 'base', 'tuned']
+            >>> both = drag_ray.compare("runs/small", "runs/small", a_policies=["base"], b_policies=["tuned"])
             >>> both.to_frame().filter(measure="mrr")["policy"].to_list()
             ['A:base', 'B:tuned']
         """
         from drag_ray.api.frames import to_measures
 
-        return to_measures([asdict(row) for row in self.comparison.rows] if self.comparison else [])
+        return to_measures([asdict(row) for row in self.rows])
 
 
 def compare(
@@ -87,13 +92,13 @@ def compare(
         ConfigError: a price is no price.
 
     Examples:
-        >>> drag_ray.compare("runs/demo", "runs/demo", a_policies=["question"]).comparison.policies
+        >>> drag_ray.compare("runs/small", "runs/small", a_policies=["question"]).comparison.policies
         ('A:question', 'B:tuned')
     """
     first, second = Side(Path(a), tuple(a_policies)), Side(Path(b), tuple(b_policies))
     prices = _build_prices(prompt_price, completion_price)
     comparison, context = compare_evaluations(first, second, prices, report_dir=Path(report) if report else None)
-    return Report(build_outline(comparison, context), context.summary, comparison)
+    return Report(build_outline(comparison, context), context.summary, comparison, comparison.rows)
 
 
 def score(
@@ -123,16 +128,17 @@ def score(
         DragRayError: those of `score_evaluation` and `score_collection`.
 
     Examples:
-        >>> print(drag_ray.score("runs/demo/evaluate", top_k=1, measures=["mrr"]))
-        runs/demo/evaluate: scored again: top_k 3 -> 1, ...
+        >>> print(drag_ray.score("runs/small/evaluate", top_k=1, measures=["mrr"]))
+        runs/small/evaluate: scored again: top_k 3 -> 1, ...
     """
     path, terms = Path(path), Terms(max(0, top_k), max(0, depth))
     if find_evaluation(path):
         prices, report_dir = _build_prices(prompt_price, completion_price), Path(report) if report else None
         judged_by = build(RunConfig, {}, Path(judge)).evaluate.judge if judge else None
-        return Report(score_evaluation(path, terms, prices, measures, report_dir, judged_by))
-    collect_dir = path / "collect" if (path / "collect").is_dir() else path
-    return Report(score_collection(collect_dir, terms, measures))
+        scored = score_evaluation(path, terms, prices, measures, report_dir, judged_by)
+    else:
+        scored = score_collection(path / "collect" if (path / "collect").is_dir() else path, terms, measures)
+    return Report(scored.parts, rows=scored.rows)
 
 
 def _build_prices(prompt: float, completion: float) -> Prices:

@@ -17,9 +17,9 @@ def load_reward_model(folder: str | Path) -> "RewardModel":
         TrainError: there is no reward model.
 
     Examples:
-        >>> drag_ray.load_reward_model("runs/demo/finetune/merged")
+        >>> drag_ray.load_reward_model("runs/small/finetune/merged")
         Traceback (most recent call last):
-        drag_ray.errors.TrainError: runs/demo/finetune/merged: no reward model. Run: python jobs/finetune.py ...
+        drag_ray.errors.TrainError: runs/small/finetune/merged: no reward model. Run: python jobs/finetune.py ...
     """
     from drag_ray.engine.reward_model import RewardModel
 

@@ -5,7 +5,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Self
 
-from drag_ray.api.run_folder import RunFolder
+from drag_ray.api.run_exchange import RunExchange
 from drag_ray.api.sections import OF_THE_RUN, PIPELINE, find_stage, list_sections
 from drag_ray.artifacts import Manifest
 from drag_ray.config import build, override
@@ -27,14 +27,14 @@ def open_run(run_dir: str | Path, config: str | Path | None = None, **options: A
         ConfigError: an option is unknown or wrong, or the file cannot be read.
 
     Examples:
-        >>> run = drag_ray.open_run("runs/demo", config="jobs/configs/demo.toml", agent={"top_k": 5})
-        >>> run.config.agent.top_k
-        5
+        >>> run = drag_ray.open_run("runs/small", config="jobs/configs/small.toml", evaluate={"limit": 6})
+        >>> run.config.agent.max_iterations
+        3
     """
     return Run(build(RunConfig, {"run_dir": run_dir, **options}, Path(config) if config else None))
 
 
-class Run(RunFolder):
+class Run(RunExchange):
     """A run: its stages are run or skipped, and what they left is read.
 
     A stage that is unchanged is skipped, one that was interrupted goes on, as on the command line. Options that several stages
@@ -45,7 +45,7 @@ class Run(RunFolder):
         config: the options of all stages.
 
     Examples:
-        >>> with drag_ray.open_run("runs/demo", config="jobs/configs/demo.toml") as run:
+        >>> with drag_ray.open_run("runs/small", config="jobs/configs/small.toml") as run:
         ...     run.read_questions().is_empty()
         False
     """

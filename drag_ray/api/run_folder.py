@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     from drag_ray.api.agent import Agent
     from drag_ray.api.report import Report
+    from drag_ray.run_status import StageStatus
     from drag_ray.search.searcher import Searcher
     from drag_ray.transcripts.listing import Outcome, SortKey
     from drag_ray.transcripts.transcript import Transcript
@@ -41,6 +42,39 @@ class RunFolder:
     def __repr__(self) -> str:
         return f"{type(self).__name__}({str(self.folder)!r})"
 
+    def locate(self, stage: str, name: str = "", scope: str = "") -> Path:
+        """The folder of a stage, whether it has begun or not.
+
+        Args:
+            stage: its name, as `finetune`.
+            name: of the instance, where the run has several.
+            scope: where in the run it is, as `rounds/2`.
+
+        Raises:
+            ConfigError: there is no such stage, or the run has it both with and without a name.
+
+        Examples:
+            >>> run.locate("finetune").as_posix()
+            'runs/small/finetune'
+        """
+        chosen = {key: value for key, value in (("name", name), ("scope", scope)) if value}
+        config = override(self.config, chosen)
+        return find_own(find_stage(stage).name, config).locate(config.run_dir)
+
+    def read_status(self) -> "list[StageStatus]":
+        """How far the run is: its stages in the order in which something was last written, as by `drag-ray status`.
+
+        Raises:
+            ArtifactError: no stage was begun, or the folder cannot be read.
+
+        Examples:
+            >>> [status.state for status in run.read_status() if status.address == "collect"]
+            ['finished']
+        """
+        from drag_ray.run_status import read_status
+
+        return read_status(self.folder)
+
     def read_trajectories(self, stage: str = "collect", name: str = "", scope: str = "") -> "pl.DataFrame":
         """The trajectories that a stage has kept so far, a row each, with their turns as lists of structs.
 
@@ -59,7 +93,7 @@ class RunFolder:
         """
         from drag_ray.api.frames import read_trajectories
 
-        return read_trajectories(self._locate(stage, name, scope))
+        return read_trajectories(self.locate(stage, name, scope))
 
     def read_results(self, name: str = "", scope: str = "") -> "pl.DataFrame":
         """What each policy reached on each question of the evaluation, a row each.
@@ -78,7 +112,7 @@ class RunFolder:
         """
         from drag_ray.api.frames import read_results
 
-        return read_results(self._locate("evaluate", name, scope))
+        return read_results(self.locate("evaluate", name, scope))
 
     def read_measures(self, name: str = "", scope: str = "") -> "pl.DataFrame":
         """What the evaluation recorded of each measure for each policy, a row each.
@@ -99,7 +133,7 @@ class RunFolder:
         """
         from drag_ray.api.frames import read_measures
 
-        return read_measures(self._locate("evaluate", name, scope))
+        return read_measures(self.locate("evaluate", name, scope))
 
     def read_questions(self) -> "pl.DataFrame":
         """The questions of the index with their evidence, answers and side of the split, a row each.
@@ -120,11 +154,11 @@ class RunFolder:
 
         Examples:
             >>> print(run.score(top_k=1, measures=["mrr"]))
-            runs/demo/evaluate: scored again: top_k 3 -> 1, ...
+            runs/small/evaluate: scored again: top_k 3 -> 1, ...
         """
         from drag_ray.api.report import score
 
-        return score(self._locate("evaluate", name, scope), **terms)
+        return score(self.locate("evaluate", name, scope), **terms)
 
     def open_searcher(self) -> "Searcher":
         """The index of the run, open for search. It is cheap to open, and safe to share between threads.
@@ -145,8 +179,10 @@ class RunFolder:
     def open_agent(self, adapter: str | Path | None = None, **options: Any) -> "Agent":
         """The policy of this run, to be asked questions, with an engine in this process.
 
+        Without a GPU an adapter takes an engine tens of times as long as the model that it is merged into.
+
         Args:
-            adapter: a folder, as `run.folder / "finetune/adapter"`; that of `engine.adapter` where nothing is said.
+            adapter: a folder, as `run.locate("finetune") / "adapter"`; that of `engine.adapter` where nothing is said.
             options: of `agent` and `engine`, with a mapping for each, for this call.
 
         Raises:
@@ -155,7 +191,7 @@ class RunFolder:
             EngineDiedError: the engine does not start.
 
         Examples:
-            >>> agent = run.open_agent(adapter=run.folder / "finetune/adapter")
+            >>> agent = run.open_agent(engine={"model": str(run.locate("finetune") / "merged")})
         """
         from drag_ray.api.agent import Agent
         from drag_ray.rollout.options import build_options
@@ -202,17 +238,11 @@ class RunFolder:
         from drag_ray.transcripts.listing import Selection
         from drag_ray.transcripts.show import read_transcripts
 
-        return read_transcripts(self._locate(stage, name, scope), Selection(outcome, question, id, sort, limit))
-
-    def _locate(self, stage: str, name: str = "", scope: str = "") -> Path:
-        """The folder of a stage, whether it has begun or not."""
-        chosen = {key: value for key, value in (("name", name), ("scope", scope)) if value}
-        config = override(self.config, chosen)
-        return find_own(find_stage(stage).name, config).locate(config.run_dir)
+        return read_transcripts(self.locate(stage, name, scope), Selection(outcome, question, id, sort, limit))
 
     def _require(self, stage: str) -> Path:
         """The folder of a stage that has finished, and whose files are as it left them."""
-        folder = self._locate(stage)
+        folder = self.locate(stage)
         require_manifest(folder, f"python jobs/{stage}.py")
         refuse_damage(folder)
         return folder

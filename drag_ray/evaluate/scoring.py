@@ -1,7 +1,7 @@
 """What `drag-ray score` does: stored rollouts scored again, the values under today's terms beside those of then."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from drag_ray.errors import ConfigError, DataError
@@ -32,6 +32,19 @@ Values = Mapping[str, Mapping[str, float | None]]
 """The value of each measure for each policy."""
 
 
+@dataclass(frozen=True, slots=True)
+class Scored:
+    """What rollouts come to under other terms.
+
+    Attributes:
+        parts: to be read.
+        rows: the measures that were asked for, with the values of each policy, or of each group of a collection.
+    """
+
+    parts: Sequence[Part]
+    rows: Sequence[Row]
+
+
 def score_evaluation(
     path: Path,
     terms: Terms,
@@ -39,7 +52,7 @@ def score_evaluation(
     measures: Sequence[str] = (),
     report_dir: Path | None = None,
     judge: JudgeConfig | None = None,
-) -> list[Part]:
+) -> Scored:
     """A finished evaluation under other terms: a table of what was recorded beside what is found now, and the new verdict.
 
     Args:
@@ -80,23 +93,23 @@ def score_evaluation(
         num_resamples=recorded["num_resamples"],
         seed=recorded["seed"],
     )
-    table = _build_table(_choose_rows(comparison.rows, measures), outcome.list_values())
+    rows = _choose_rows(comparison.rows, measures)
     said = _write_terms(outcome, comparison)
     if report_dir:
         context = replace(context, title="Scored again", summary=" ".join(said))
         write_comparison(report_dir, comparison, results, trajectories, context, NUM_EXAMPLES, open_book(outcome.path))
-    parts = build_outline(comparison, context)
-    return [
+    parts = [
         Part("Terms", said),
-        Part("Measures", table=table),
-        *(part for part in parts if part.heading not in ("Questions", "Measures", "Differences")),
+        Part("Measures", table=_build_table(rows, outcome.list_values())),
+        *(part for part in build_outline(comparison, context) if part.heading not in ("Questions", "Measures", "Differences")),
         Part("The verdict that was recorded", ["Recorded then: " + " ".join(recorded["verdict"])]),
     ]
+    return Scored(parts, rows)
 
 
 def score_collection(
     path: Path, terms: Terms, measures: Sequence[str] = (), num_resamples: int = 10_000, seed: int = 0
-) -> list[Part]:
+) -> Scored:
     """The rollouts of a collection under other terms, and pass@(k, n) where its questions have several samples.
 
     Those of baselines and of other openings stand apart from the policy's own; those with a hint say nothing of a policy, and are
@@ -119,9 +132,8 @@ def score_collection(
             groups.setdefault(_name_group(rollout), []).append(rollout)
     if not groups:
         raise DataError(f"{path}: no rollout of a question with evidence, expected at least one. Run: python jobs/collect.py")
-    return [
-        part for name, rollouts in groups.items() for part in _score_group(name, rollouts, terms, measures, num_resamples, seed)
-    ]
+    scored = [_score_group(name, rollouts, terms, measures, num_resamples, seed) for name, rollouts in groups.items()]
+    return Scored([part for group in scored for part in group.parts], [row for group in scored for row in group.rows])
 
 
 def _name_group(rollout: Trajectory) -> str:
@@ -130,7 +142,7 @@ def _name_group(rollout: Trajectory) -> str:
 
 def _score_group(
     name: str, rollouts: Sequence[Trajectory], terms: Terms, measures: Sequence[str], num_resamples: int, seed: int
-) -> list[Part]:
+) -> Scored:
     old = {name: [compute_result(rollout) for rollout in rollouts]}
     criterion = choose_criterion(find_task(old[name]))
     new = {name: [compute_result(rescore(rollout, terms)) for rollout in rollouts]}
@@ -140,13 +152,8 @@ def _score_group(
     num_questions = len({result.question_id for result in new[name]})
     is_repeated = num_questions < len(rollouts)
     counted = f"{name}: {len(rollouts):,} rollouts of {num_questions:,} questions; every rollout counts as much as any other."
-    return [
-        Part(name, [counted], _build_table(rows, old_values)),
-        Part(
-            "Several samples",
-            table=_build_pass_table(compute_pass_rates(new[name], criterion, *drawn[1:])) if is_repeated else (),
-        ),
-    ]
+    passed = _build_pass_table(compute_pass_rates(new[name], criterion, *drawn[1:])) if is_repeated else ()
+    return Scored([Part(name, [counted], _build_table(rows, old_values)), Part("Several samples", table=passed)], rows)
 
 
 def _choose_rows(rows: Sequence[Row], names: Sequence[str]) -> Sequence[Row]:

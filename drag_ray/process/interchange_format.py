@@ -6,6 +6,7 @@ from pathlib import Path
 
 from drag_ray.agent.config import AgentConfig
 from drag_ray.corpus.problems import Problem
+from drag_ray.errors import ConfigError
 from drag_ray.process import interchange
 from drag_ray.process.interchange import InterchangeName
 from drag_ray.types import Evidence, Page, Trajectory
@@ -40,5 +41,11 @@ class Interchange:
 
 
 def load_interchange(name: InterchangeName) -> Interchange:
-    """The format of a name."""
+    """The format of a name.
+
+    Raises:
+        ConfigError: there is none.
+    """
+    if name not in interchange.INTERCHANGES:
+        raise ConfigError(f"format {name!r}: expected one of {', '.join(interchange.INTERCHANGES)}.")
     return load_variant(interchange, name).INTERCHANGE

@@ -13,6 +13,8 @@ import polars as pl
 import psutil
 import pytest
 from ports import list_ports
+from python_examples import list_documented, run_examples
+from small_run import write_candidates
 
 from drag_ray import schemas
 from drag_ray.agent.record import AgentRecord, read_record
@@ -28,17 +30,8 @@ from drag_ray.types import Trajectory
 ROOT = Path(__file__).parents[2]
 LOOP = [name for name, stage in STAGES.items() if not stage.switch]
 NUM_ROLLOUTS = 8 * (3 + 4 + 1 + 4)  # samples, draws of key words, RM3 and draws of neighbours
-OPTIONS = [
-    *("--config", "jobs/configs/demo.toml"),
-    *("--corpus.documents", "manuals", "--corpus.questions", "manuals"),
-    *("--corpus.manual-packages", "numpy", "--corpus.limit-pages", "150"),
-    *("--agent.question-weight", "3", "--agent.max-iterations", "3", "--agent.max-tokens", "16", "--engine.logprobs"),
-    *("--collect.proposals", '["question_keywords", "rm3", "neighbours"]'),
-    *("--collect.limit", "8", "--collect.samples-per-question", "3", "--rollout.chunk-rollouts", "4"),
-    *("--rollout.concurrent-rollouts", "4", "--rollout.flush-s", "0"),
-    *("--format.validation-fraction", "0.3", "--finetune.epochs", "2", "--evaluate.limit", "6"),
-    *("--evaluate.baselines", "question", "--evaluate.question-weights", "[]"),
-]
+OPTIONS = ["--config", "jobs/configs/small.toml"]
+DEMO = ["--config", "jobs/configs/demo.toml"]
 
 
 def start(run_dir: Path, log: Path) -> subprocess.Popen[bytes]:
@@ -210,7 +203,7 @@ def test_validation_questions_are_asked_without_the_test_questions(
     for name in ("index", "format", "finetune"):
         (tmp_path / name).symlink_to(finished_run[0] / name)
     options = ["--evaluate.split", "validation", "--evaluate.baselines", "question", "--evaluate.question-weights", "[]"]
-    command = [sys.executable, "jobs/evaluate.py", *OPTIONS[:2], "--run-dir", str(tmp_path), *options]
+    command = [sys.executable, "jobs/evaluate.py", *DEMO, "--run-dir", str(tmp_path), *options]
     finished = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=600, check=False)
     assert finished.returncode == 0, finished.stderr[-3000:]
     assert "VALIDATION questions" in finished.stdout
@@ -228,6 +221,18 @@ def test_a_second_start_skips_everything(finished_run: tuple[Path, pl.DataFrame,
     assert [f"{name}: unchanged, skipped" in log for name in LOOP] == [True] * len(LOOP)
 
 
+def test_the_examples_of_the_python_api_do_what_they_say(
+    finished_run: tuple[Path, pl.DataFrame, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for folder in ("runs", "jobs"):
+        (tmp_path / folder).mkdir()
+    (tmp_path / "runs" / "small").symlink_to(finished_run[0])
+    (tmp_path / "jobs" / "configs").symlink_to(ROOT / "jobs" / "configs")
+    write_candidates(tmp_path / "candidates.jsonl")
+    monkeypatch.chdir(tmp_path)
+    assert run_examples(list_documented()) == {}
+
+
 CHOOSING = [
     *("--evaluate.limit", "4", "--evaluate.best-of.samples", "3", "--evaluate.best-of.preset", "high_temp"),
     *("--evaluate.baselines", '["question", "best_of"]'),
@@ -236,7 +241,7 @@ CHOOSING = [
 
 def evaluate_choices(run_dir: Path) -> tuple[pl.DataFrame, str]:
     """The results of an evaluation with best_of, and what it says."""
-    command = [sys.executable, "jobs/evaluate.py", *OPTIONS[:2], "--run-dir", str(run_dir), *CHOOSING]
+    command = [sys.executable, "jobs/evaluate.py", *DEMO, "--run-dir", str(run_dir), *CHOOSING]
     finished = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=600, check=False)
     assert finished.returncode == 0, finished.stderr[-3000:]
     return pl.read_ndjson(run_dir / "evaluate" / "results.jsonl"), finished.stdout

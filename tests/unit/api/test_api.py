@@ -11,8 +11,9 @@ import polars as pl
 import pytest
 from factories import build_search, build_trajectory, build_turn
 from finished_cases import write_evaluation
-from python_examples import list_documented
+from python_examples import list_documented, list_reading, run_examples
 from small_index import finish_index
+from small_run import write_small_run
 
 import drag_ray
 from drag_ray import artifacts, schemas
@@ -226,6 +227,34 @@ def test_a_report_in_a_notebook_escapes_what_others_have_written(tmp_path: Path)
     assert "A:&lt;script&gt;alert(1)&lt;/script&gt;" in shown
 
 
+def test_what_a_format_or_a_store_is_not_is_said_and_nothing_is_written(tmp_path: Path) -> None:
+    run, source = drag_ray.open_run(tmp_path / "run"), tmp_path / "records"
+    source.mkdir()
+    with pytest.raises(ConfigError, match="format 'drga': expected one of drag, atif"):
+        run.import_trajectories(source, format="drga")
+    with pytest.raises(ConfigError, match="'v_retrver': holds questions with candidates and no trajectories: import_questions"):
+        run.import_trajectories(source, format="v_retrver")
+    with pytest.raises(ConfigError, match="'drag': holds trajectories and no questions with candidates: import_trajectories"):
+        run.import_questions(source, format="drag")
+    with pytest.raises(ConfigError, match=r"unknown key 'agent'\. Allowed here: name, scope"):
+        run.import_trajectories(source, format="atif", agent={"top_k": 5})
+    with pytest.raises(ConfigError, match=r"the run has no storage\.uri"):
+        run.push()
+    with pytest.raises(ConfigError, match="takes region") as error:
+        run.pull("s3://key:secret@bucket/x")
+    assert "secret" not in str(error.value)
+    assert not run.folder.exists()
+
+
 def test_everything_that_is_offered_has_an_example() -> None:
+    assert {item.__qualname__ for item in (drag_ray.compare, drag_ray.Run.push, Agent.roll_out)} <= {
+        item.__qualname__ for item in list_documented()
+    }
     lacking = [item.__qualname__ for item in list_documented() if ">>> " not in (item.__doc__ or "")]
     assert lacking == []
+
+
+def test_the_examples_do_what_they_say(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_small_run(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    assert run_examples(list_reading()) == {}

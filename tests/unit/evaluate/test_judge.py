@@ -193,7 +193,7 @@ def test_verdicts_want_a_place_to_be_kept(evaluation: Path) -> None:
 def test_recorded_verdicts_count_when_it_is_scored_again(tmp_path: Path) -> None:
     with serve_chat(answer) as served:
         path = finish_evaluation(tmp_path / "evaluate", build_rollouts(), QUESTIONS, build_judge(served))
-    [table] = [part.table for part in score_evaluation(path, Terms(), NO_PRICES) if part.heading == "Measures"]
+    [table] = [part.table for part in score_evaluation(path, Terms(), NO_PRICES).parts if part.heading == "Measures"]
     assert [row[0] for row in table if row[0].startswith("Semantic")]
 
 

@@ -64,7 +64,7 @@ def test_results_are_read_as_they_were_scored(tmp_path):
 
 
 def test_old_values_stand_beside_new_ones(tmp_path):
-    parts = score_evaluation(write_evaluation(tmp_path / "evaluate", RANKS), Terms(top_k=5), NO_PRICES)
+    parts = score_evaluation(write_evaluation(tmp_path / "evaluate", RANKS), Terms(top_k=5), NO_PRICES).parts
     values = read_table(parts, "Measures")
     assert [cell.split(" [")[0] for cell in values["First-hit rate %"]] == ["25.0 -> 50.0", "25.0 -> 75.0"]
     assert [cell.split(" [")[0] for cell in values["Hit@10 %"]] == ["75.0 -> 75.0", "100.0 -> 100.0"]
@@ -73,7 +73,7 @@ def test_old_values_stand_beside_new_ones(tmp_path):
 
 def test_only_named_measures_are_shown_and_unknown_ones_refused(tmp_path):
     path = write_evaluation(tmp_path / "evaluate", RANKS)
-    assert list(read_table(score_evaluation(path, Terms(), NO_PRICES, ["mrr"]), "Measures")) == ["measure", "MRR"]
+    assert list(read_table(score_evaluation(path, Terms(), NO_PRICES, ["mrr"]).parts, "Measures")) == ["measure", "MRR"]
     with pytest.raises(ConfigError, match="--measures mmr: no such measure here, expected some of first_hit_rate"):
         score_evaluation(path, Terms(), NO_PRICES, ["mmr"])
 
@@ -112,12 +112,15 @@ def test_samples_of_a_collection_give_pass_at_k_and_baselines_stand_apart(tmp_pa
     proposed = replace(rollouts[0], id="q0/default/0/rm3", baseline="rm3")
     hinted = replace(rollouts[2], id="q1/default/0/hinted", hinted=True)
     write_collection(tmp_path, [*rollouts, proposed, hinted])
-    parts = score_collection(tmp_path, Terms(top_k=5), num_resamples=200)
+    scored = score_collection(tmp_path, Terms(top_k=5), num_resamples=200)
+    parts = scored.parts
     assert [part.heading for part in parts] == ["collected", "Several samples", "rm3", "Several samples"]
     values = {row[0]: row[1].split(" [")[0] for row in parts[0].table}
     assert values["First-hit rate %"] == "25.0 -> 50.0"
     assert [cell.split(" [")[0] for cell in parts[1].table[1]] == ["turn 1", "50.0", "100.0"]  # k of 1 and of 2
     assert "1 rollouts of 1 questions" in parts[2].sentences[0]
+    rates = [row.metrics for row in scored.rows if row.name == "first_hit_rate"]
+    assert [(name, metric.value) for metrics in rates for name, metric in metrics.items()] == [("collected", 0.5), ("rm3", 1.0)]
 
 
 def test_the_command_scores_a_run_and_writes_a_report(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -144,8 +147,7 @@ def test_costs_are_reckoned_at_the_prices_that_were_recorded_and_an_endpoint_kee
     assert read_outcome(path).prices == recorded
 
     def find_costs(prices: Prices) -> dict[str, float]:
-        parts = score_evaluation(path, Terms(), prices, report_dir=tmp_path / "again")
-        assert parts
+        assert score_evaluation(path, Terms(), prices, report_dir=tmp_path / "again").parts
         efforts = json.loads((tmp_path / "again" / "comparison.json").read_text())["efforts"]
         return {policy: effort["cost_per_solved"]["value"] for policy, effort in efforts.items()}
 

@@ -1,0 +1,197 @@
+"""What comes into a run from elsewhere, what goes out of it, and whether it is what was written."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from drag_ray.api.run_folder import RunFolder
+from drag_ray.checksums import Damage
+from drag_ray.config import override
+from drag_ray.damage import accept_changes, refuse_damage, verify_stages
+from drag_ray.errors import ConfigError
+from drag_ray.object_store import StorageConfig, check_uri
+from drag_ray.pipeline import find_own
+from drag_ray.stage_store import Transfer, pull_run, push_run
+
+
+class RunExchange(RunFolder):
+    """A run and the world around it: other programs, an object store, and the disk that it lies on."""
+
+    def export_trajectories(
+        self, path: str | Path, format: str = "drag", policy: str = "", name: str = "", scope: str = ""
+    ) -> int:
+        """Write the collected trajectories for another program, or those of a policy of the evaluation.
+
+        Args:
+            path: the file or folder to write.
+            format: how they are written, as `drag-ray export --to`.
+            policy: of the evaluation; those of the collection where nothing is said.
+            name: of the instance of the stage, where the run has several.
+            scope: where in the run it is, as `rounds/2`.
+
+        Returns:
+            How many there are.
+
+        Raises:
+            ConfigError: there is no such format.
+            DataError: there are no such trajectories, the format wants others, or a folder to write stands there already.
+            DamageError: they are not what was written.
+            SearchIndexError: the format says what is on a page, and the index does not have it.
+
+        Examples:
+            >>> run.export_trajectories("trajectories.jsonl") == run.read_trajectories().height
+            True
+        """
+        from drag_ray.process.exchange import export_trajectories
+
+        stage_dir = self.locate("evaluate" if policy else "collect", name, scope)
+        refuse_damage(stage_dir, whole=True)
+        return export_trajectories(stage_dir / "trajectories", Path(path), format, policy, self.folder / "index")
+
+    def import_trajectories(self, path: str | Path, format: str = "drag", **options: Any) -> dict[str, int]:
+        """Make trajectories of another program the finished collect stage of this run; what is none goes to `problems.jsonl`.
+
+        Args:
+            path: a file or a folder.
+            format: how they are written, as `drag-ray import --from`.
+            options: `name` and `scope` of the stage; `agent`, for which a format without conversations has them rebuilt.
+
+        Returns:
+            Counts: finished (trajectories that were taken), set_aside, and of what kinds.
+
+        Raises:
+            ConfigError: there is no such format or option, or it holds no trajectories.
+            DataError: there is nothing at `path`, or no trajectory that can be read.
+            ArtifactError: the disk refuses.
+
+        Examples:
+            >>> other = drag_ray.open_run("runs/imported")
+            >>> other.import_trajectories("trajectories.jsonl")["set_aside"]
+            0
+            >>> other.read_trajectories().height == run.read_trajectories().height
+            True
+        """
+        from drag_ray.process.exchange import import_trajectories
+        from drag_ray.process.interchange_format import load_interchange
+
+        interchange = load_interchange(format)
+        if interchange.convert:
+            raise ConfigError(f"format {format!r}: holds questions with candidates and no trajectories: import_questions.")
+        config = override(self.config, options, sections=("name", "scope", *(("agent",) if interchange.rebuilds else ())))
+        return import_trajectories(Path(path), self.folder, find_own("collect", config), config.agent, format)
+
+    def import_questions(self, path: str | Path, format: str = "v_retrver") -> dict[str, int]:
+        """Take questions with candidates of their own from another program, as documents and questions for `corpus`.
+
+        They are in the folder of the format in that of the run: `documents/`, `questions.jsonl`, and `problems.jsonl` with what
+        was set aside.
+
+        Args:
+            path: a file.
+            format: how they are written, as `drag-ray import --from`.
+
+        Returns:
+            Counts: questions, candidates (distinct ones), set_aside, and of what kinds.
+
+        Raises:
+            ConfigError: there is no such format, or it holds no questions.
+            DataError: there is no such file, no row of it can be read, or the folder is there already.
+            ArtifactError: the disk refuses.
+
+        Examples:
+            >>> other.import_questions("candidates.jsonl")
+            {'questions': 1, 'candidates': 2, 'set_aside': 0}
+        """
+        from drag_ray.process.interchange_format import load_interchange
+
+        convert = load_interchange(format).convert
+        if convert is None:
+            raise ConfigError(f"format {format!r}: holds trajectories and no questions with candidates: import_trajectories.")
+        return convert(Path(path), self.folder / format)
+
+    def verify(self) -> dict[str, tuple[int, int]]:
+        """Compare every byte of the finished stages with what was written.
+
+        Returns:
+            How many files and bytes each stage has, by its folder.
+
+        Raises:
+            ArtifactError: no stage has finished, or a folder cannot be read.
+            DamageError: names all that is damaged, with what was found and expected, and what to run.
+
+        Examples:
+            >>> num_files, num_bytes = run.verify()["runs/small/index"]
+        """
+        return verify_stages(self.folder)
+
+    def accept_changes(self, stage: str, name: str = "", scope: str = "") -> list[Damage]:
+        """Take the files of a finished stage as they are now for what was written; stages that read it will run again.
+
+        Args:
+            stage: as `format`, whose rows may have been filtered by hand.
+            name: of the instance, where the run has several.
+            scope: where in the run it is, as `rounds/2`.
+
+        Returns:
+            What had changed.
+
+        Raises:
+            ArtifactError: the stage has not finished, or its manifest or the list of its files are damaged themselves.
+
+        Examples:
+            >>> run.accept_changes("collect")
+            []
+        """
+        return accept_changes(self.locate(stage, name, scope))
+
+    def push(self, uri: str = "") -> dict[str, Transfer | None]:
+        """Send the finished stages to an object store; what is there is not sent again.
+
+        Args:
+            uri: a place for this run alone, as s3://BUCKET/runs/mine; that of `storage.uri` where nothing is said.
+
+        Returns:
+            What was moved of each stage, by its address in the run; None where it was there.
+
+        Raises:
+            ConfigError: the URI is none, or holds what may be a secret.
+            ArtifactError: no stage has finished, or one is not what was written.
+            StorageError: the store refuses; what was sent is kept, and not sent again.
+
+        Examples:
+            >>> from pathlib import Path
+            >>> moved = run.push(Path("store").absolute().as_uri())
+            >>> "index" in moved
+            True
+        """
+        return push_run(self.folder, self._find_store(uri))
+
+    def pull(self, uri: str = "", stages: Sequence[str] = ()) -> dict[str, Transfer | None]:
+        """Fetch finished stages from an object store into this run; what is there is not fetched again.
+
+        Args:
+            uri: where the run was pushed to; `storage.uri` where nothing is said.
+            stages: those to fetch with what they were made from, as `finetune` or `finetune/dpo`; all where none are named.
+
+        Returns:
+            What was moved of each stage, by its address in the run; None where it was there.
+
+        Raises:
+            ConfigError: the URI is none, or holds what may be a secret.
+            ArtifactError: the run has a stage of other work, or an unfinished one, in the place of one of these.
+            StorageError: there is no such stage, or the store refuses; what was fetched is kept, and not fetched again.
+            DamageError: a stage is not what was pushed.
+
+        Examples:
+            >>> other = drag_ray.open_run("runs/fetched")
+            >>> other.pull(Path("store").absolute().as_uri(), stages=["collect"])["collect"] is None
+            False
+            >>> other.read_trajectories().equals(run.read_trajectories())
+            True
+        """
+        return pull_run(self._find_store(uri), self.folder, stages)
+
+    def _find_store(self, uri: str) -> StorageConfig:
+        if not uri and not self.config.storage.uri:
+            raise ConfigError("no URI was given, and the run has no storage.uri. Give one, for example s3://BUCKET/runs/mine.")
+        return self.config.storage.model_copy(update={"uri": check_uri(uri or self.config.storage.uri)})

@@ -1,0 +1,49 @@
+"""A run like that of jobs/configs/small.toml, finished in a moment: its stages have left what they leave, without a model."""
+
+import json
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+from evaluation_cases import build_questions, build_rollouts
+from finished_cases import write_evaluation
+from small_index import finish_index
+
+import drag_ray
+from drag_ray import artifacts, schemas
+from drag_ray.artifacts import Identity
+from drag_ray.stage_folder import StageFolder
+from drag_ray.types import Page
+
+_ROOT = Path(drag_ray.__file__).parents[1]
+_RANKS = {"question": [2, 4, None, 9, 1, 1], "base": [1, 4, None, 9, 1, 2], "tuned": [1, 3, 2, 8, 1, 1]}
+_TEXTS = ("Sort the rows of an array by its first column.", "The rows of an array are sorted in place.", "An array has rows.")
+
+
+def write_small_run(folder: Path) -> None:
+    """What the examples of the API name, below a folder that becomes the working directory.
+
+    Its policies are `question`, `base` and `tuned`, as those of a real one, and its collection has found something and missed
+    something.
+    """
+    run_dir = folder / "runs" / "small"
+    config = Path("jobs", "configs", "small.toml")
+    (folder / config).parent.mkdir(parents=True)
+    shutil.copyfile(_ROOT / config, folder / config)
+    asked = build_questions(6)
+    questions = [replace(question, split="test" if number % 2 else "train") for number, question in enumerate(asked)]
+    finish_index(run_dir, [Page("array.pdf", number, 3, text) for number, text in enumerate(_TEXTS, start=1)], questions)
+    rollouts = build_rollouts({"base": _RANKS["base"]})["base"]
+    with StageFolder(run_dir / "collect", Identity("collect", {}, {}, "test")) as stage:
+        table = schemas.to_table([replace(rollout, query_mode="expand") for rollout in rollouts], schemas.TRAJECTORIES)
+        artifacts.write_parquet(stage.path / "trajectories" / "part-00000.parquet", table)
+        stage.finish({"finished": len(rollouts)})
+    write_evaluation(run_dir / "evaluate", _RANKS)
+    write_candidates(folder / "candidates.jsonl")
+
+
+def write_candidates(path: Path) -> None:
+    """A question with candidates, in the form of V-Retrver."""
+    hits = [{"candidate_texts": text, "candidate_images": ""} for text in ("sort rows", "sort columns")]
+    asked = {"qid": "1", "query_text": "How do I sort rows?", "query_image": "", "ground_truth_position": 1}
+    path.write_text(json.dumps({"extra_info": asked, "hit": hits}) + "\n")
