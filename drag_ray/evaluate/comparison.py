@@ -2,13 +2,13 @@
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from drag_ray.errors import DataError
 from drag_ray.evaluate.clusters import ClusterSizes, compute_cluster_sizes, compute_clusters
 from drag_ray.evaluate.config import TEST
-from drag_ray.evaluate.criterion import ANSWER_ACCURACY, Criterion, choose_criterion, find_task
+from drag_ray.evaluate.criterion import Criterion, choose_criterion, find_task, leave_unasked
 from drag_ray.evaluate.effort import NO_PRICES, Effort, Prices, compute_efforts
 from drag_ray.evaluate.family import correct_rows
 from drag_ray.evaluate.intervals import Ints
@@ -128,7 +128,7 @@ def compare(
     aligned = _align(results)
     task = find_task(aligned[subject])
     criterion = choose_criterion(task)
-    aligned = {policy: _leave_unasked(rows, criterion) for policy, rows in aligned.items()}
+    aligned = {policy: leave_unasked(rows, criterion) for policy, rows in aligned.items()}
     some = aligned[baseline]
     pairs = [(policy, baseline) for policy in aligned if policy != baseline]
     pairs += [(subject, policy) for policy in aligned if policy not in (subject, baseline)]
@@ -195,17 +195,6 @@ def _align(results: Mapping[str, Sequence[QuestionResult]]) -> dict[str, list[Qu
     if len(settings) != 1:
         raise DataError(f"results of several (top_k, depth): {sorted(settings)}, expected one for all policies.")
     return aligned
-
-
-def _leave_unasked(results: list[QuestionResult], criterion: Criterion) -> list[QuestionResult]:
-    """The same, where answers are judged without those of a policy that was to search alone, as most baselines are: it has none,
-    rather than wrong ones."""
-    tasks = {result.task for result in results if result.task}
-    if criterion.primary != ANSWER_ACCURACY or not tasks or any(choose_criterion(task) is criterion for task in tasks):
-        return results
-    if any(result.anls for result in results):
-        return results
-    return [replace(result, anls=None, semantic=None) for result in results]
 
 
 def _count_incidents(results: Sequence[QuestionResult]) -> Incidents:

@@ -1,7 +1,7 @@
 """What a task is judged by: the measure that the verdict rests on, those that are tested beside it, and how both are said."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from drag_ray.agent.tasks import TASKS
 from drag_ray.agent.tasks.task import load_task
@@ -88,3 +88,14 @@ def choose_criterion(task: str) -> Criterion:
     if task not in TASKS:
         raise DataError(f"rollouts of the task {task[:80]!r}, expected one of {', '.join(TASKS)}. They are of another version.")
     return CRITERIA[load_task(task).scored_by]
+
+
+def leave_unasked(results: Sequence[QuestionResult], criterion: Criterion) -> Sequence[QuestionResult]:
+    """The same, where answers are judged without those of a policy that was to search alone, as most baselines are: it has none,
+    rather than wrong ones."""
+    tasks = {result.task for result in results if result.task}
+    if criterion.primary != ANSWER_ACCURACY or not tasks or any(choose_criterion(task) is criterion for task in tasks):
+        return results
+    if any(result.anls for result in results):
+        return results
+    return [replace(result, anls=None, semantic=None) for result in results]

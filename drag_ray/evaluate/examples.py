@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 
-from drag_ray.evaluate.criterion import ANSWER_ACCURACY, Criterion
+from drag_ray.evaluate.criterion import ANSWER_ACCURACY, Criterion, leave_unasked
 from drag_ray.evaluate.question_result import QuestionResult
 from drag_ray.transcripts.thumbnails import PictureBook
 from drag_ray.transcripts.transcript import Transcript, build_transcript, to_page
@@ -32,8 +32,8 @@ class Outcome(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """What one policy did: the rank of the evidence in its first search, its transcript, None without a rollout, and the ANLS* of
-    its answer where that is judged.
+    """What one policy did: the rank of the evidence in its first search, its transcript, None without a rollout, and where it
+    `is_answer` that is judged, the ANLS* of that, None for a policy that was never to answer.
 
     A policy that did not search, but `falls_back` on the question, has the rank of that.
     """
@@ -42,18 +42,19 @@ class Side:
     rank: int | None
     falls_back: bool
     transcript: Transcript | None
+    is_answer: bool = False
     anls: float | None = None
 
     def describe(self) -> str:
         """How good it is."""
-        if self.anls is not None:
-            return f"ANLS* {self.anls:.3f}"
+        if self.is_answer:
+            return "no answer" if self.anls is None else f"ANLS* {self.anls:.3f}"
         return f"rank {self.rank}" if self.rank else "absent"
 
     @property
     def is_good(self) -> bool:
         """True if that is worth anything."""
-        return bool(self.rank if self.anls is None else self.anls)
+        return bool(self.anls if self.is_answer else self.rank)
 
     def list_hits(self) -> Iterator[Hit]:
         """All that it was shown, search by search, and at last what it fell back on."""
@@ -138,14 +139,15 @@ def choose_examples(
     }
     order = sorted(judged, key=lambda id: hashlib.sha256(id.encode()).digest())
     chosen = [id for outcome in Outcome for id in [id for id in order if judged[id] is outcome][:num_each]]
-    by_id = {policy: {result.question_id: result for result in results[policy]} for policy in (baseline, subject)}
+    sides = {policy: leave_unasked(results[policy], criterion) for policy in (baseline, subject)}
+    by_id = {policy: {result.question_id: result for result in rows} for policy, rows in sides.items()}
     rollouts = {policy: {t.question_id: t for t in trajectories[policy] if t.question_id in judged} for policy in by_id}
 
     def build_side(policy: str, id: str) -> Side:
         result, rollout = by_id[policy][id], rollouts[policy].get(id)
         transcript = build_transcript(policy, rollout) if rollout else None
-        anls = result.anls if criterion.primary == ANSWER_ACCURACY else None
-        return Side(policy, result.first_search_rank, result.falls_back, transcript, anls)
+        is_answer = criterion.primary == ANSWER_ACCURACY
+        return Side(policy, result.first_search_rank, result.falls_back, transcript, is_answer, result.anls)
 
     def find_question(id: str) -> str:
         return next((some[id].question for some in rollouts.values() if id in some), id)

@@ -75,6 +75,8 @@ def test_what_does_not_answer_has_no_answers_rather_than_wrong_ones() -> None:
     alone = compare(compute_results({n: rollouts[n] for n in ("query2doc", "tuned")}, questions), "query2doc", num_resamples=99)
     assert "Nothing is tested: no other policy has what tuned is judged by" in write_caption(alone, CONTEXT)
     assert "-</b>" in build_report(alone, Examples(), CONTEXT, {})
+    examples = choose_examples(rollouts, compute_results(rollouts, questions), CRITERIA["answer"], "query2doc", "tuned", 1)
+    assert [side.describe() for side in examples.shown[0].sides] == ["no answer", "ANLS* 1.000"]
 
 
 def test_the_report_of_answers_speaks_of_answers() -> None:
