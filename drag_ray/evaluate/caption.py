@@ -6,6 +6,7 @@ from drag_ray.evaluate.clusters import FEW_CLUSTERS
 from drag_ray.evaluate.comparison import Comparison
 from drag_ray.evaluate.config import TEST
 from drag_ray.evaluate.context import ReportContext
+from drag_ray.evaluate.criterion import FIRST_HIT_RATE
 from drag_ray.evaluate.differences import SIGN_FLIP
 from drag_ray.evaluate.family import count_tests
 from drag_ray.evaluate.rows import Row
@@ -75,10 +76,11 @@ def _describe_tests(comparison: Comparison) -> str:
     references = [d.reference for d in rows[0].differences if d.adjusted_p_value is not None]
     tests = {difference.test for row in rows for difference in row.differences}
     kind = "sign flips of whole clusters" if tests == {SIGN_FLIP} else "exact McNemar for shares, sign flips for the rest"
+    repeated = ", of which equal ones count once" if FIRST_HIT_RATE in comparison.criterion.tested else ""
     num_tests = count_tests(comparison.rows, comparison.top_k)
     return (
         f"p-values are of paired tests ({kind}), corrected together (Holm) over {num_tests} tests: {comparison.subject} against "
-        f"{', '.join(references)} on {', '.join(row.label for row in rows)}, of which equal ones count once. Those marked raw "
+        f"{', '.join(references)} on {', '.join(row.label for row in rows)}{repeated}. Those marked raw "
         "are not corrected and decide nothing. Detectable is the true difference that the test would find with "
         f"{POWER:.0%} power, by the error of the intervals, at the level that the correction leaves it beside the others "
         f"({_describe_levels(rows)}; raw {1 - comparison.confidence:.2g}). The questions that would be needed are for a true "

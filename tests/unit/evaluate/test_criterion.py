@@ -88,6 +88,9 @@ def test_the_report_of_answers_speaks_of_answers() -> None:
     assert "finds" not in html.split("<h2>Measures</h2>")[0].split("</header>")[1]
     text = format_console(comparison, CONTEXT)
     assert "Answer accuracy %" in text.split("First-hit rate")[0]  # the first measure is what the task is about
+    assert "corrected together (Holm) over 2 tests: tuned against base on ANLS*, Answer accuracy. Those" in write_caption(
+        comparison, CONTEXT
+    )
     assert comparison.efforts["tuned"].tokens_per_solved.value == 4.0  # of two turns
     assert comparison.efforts["base"].tokens_per_solved.value is None
 
