@@ -197,3 +197,83 @@ def write_rerank() -> str:
         ["of it the start of an engine", f"{results['engine_start_s']:.1f} s"],
     ]
     return to_table([of, "seconds"], rows)
+
+
+def write_search_scale() -> str:
+    """What a million pages take."""
+    results = read_results("search_scale")
+    build, search = results["build"], results["search"]
+    return to_paragraph(
+        f"""{results["pages"]:,} pages are {build["index_mb"] / 1000:.1f} GB, take {build["wall_s"]:.0f} s to build on two cores,
+        {search["memory_after_queries_mb"]} MB of memory and {search["p50_ms"]:.1f} ms a query (`search_scale.json`)."""
+    )
+
+
+def write_collection_words() -> str:
+    """What a collection costs beside the model, and an engine's extras."""
+    overhead, small = read_results("collect_overhead"), read_results("collect_throughput_smollm2")["earliest"]
+    options, ours, offline = overhead["options"], overhead["collect"], overhead["offline"]
+    return to_paragraph(
+        f"""What a collection costs beside the model can be measured without a GPU (`collect_overhead.json`): with a model whose
+        step takes {options["step_ms"]:.0f} ms and {options["token_us"]:.0f} µs a token, on two CPU cores,
+        {ours["rollouts"]:,} rollouts write {ours["output_tokens_per_s"]:,.0f} tokens/s, and
+        {offline["output_tokens_per_s"]:,.0f} offline. For a small model the engine's extras cost more than the rollouts: offline,
+        SmolLM2 wrote {small["offline"]["output_tokens_per_s"]:,.0f} tokens/s with both,
+        {small["offline_without_seeds"]["output_tokens_per_s"]:,.0f} without seeds (`--no-engine.seeds`) and
+        {small["offline_without_seeds_and_logprobs"]["output_tokens_per_s"]:,.0f} also without log-probabilities
+        (`--no-engine.logprobs`), in an earlier version (`collect_throughput_smollm2.json`)."""
+    )
+
+
+def write_image_cores() -> str:
+    """What page images cost on few CPU cores."""
+    cores = read_results("collect_images")["ours"]["cores"]
+    numbers, last = list(cores), [f"{found['cold']['requests_per_s']:.2f}" for found in cores.values()]
+    return to_paragraph(
+        f"""New pages on {", ".join(numbers[:-1])} and {numbers[-1]} CPU cores: {", ".join(last[:-1])} and {last[-1]} requests/s
+        ({cores["1"]["cold"]["requests"]} requests each); pages seen before on one core:
+        {cores["1"]["warm"]["requests_per_s"]:.2f}. Four cores a GPU are enough for most of the speed."""
+    )
+
+
+def write_scaling_words() -> str:
+    """What handing out everything at the start cost."""
+    before = read_results("collect_scaling_text")["before_engines_took_chunks_as_they_have_room"]
+    idle = max(share for run in before["gpus"].values() for share in run["idle_share_of_engines"])
+    four = read_results("collect_scaling_text")["gpus"]["4"]
+    ready = four["engines_ready_after_s"]
+    return to_paragraph(
+        f"""Engines take the next questions when they have room for them. When everything was handed out at the start instead, in
+        chunks of 32 rollouts where it is 8 now, two GPUs reached {short(before["efficiency"]["2"])} and four
+        {short(before["efficiency"]["4"])}, and an engine was idle for up to {100 * idle:.0f} % of the time, at the end. The
+        efficiency of the last row is that beside one GPU of its version. Efficiency counts from the moment when all engines have
+        loaded the model, which they did within {max(ready) - min(ready):.1f} s of each other. An engine a GPU beats one over two
+        GPUs wherever the model fits into one. Driver and raylet take
+        {short(four["driver_cpu_cores"] + four["raylet_cpu_cores"], 2)} of a core, the object store
+        {four["object_store_peak_mb"]:.0f} MB. Eight GPUs were not measured."""
+    )
+
+
+def write_engine_killed() -> str:
+    """How the endpoint stands beside vLLM's server, and what is lost when an engine is killed under load."""
+    results = read_results("serve_speed")
+    kill, clients = results["kill"], results["options"]["concurrency"]
+    return to_paragraph(
+        f"""That was {short(results["throughput_of_vllm"], 2)} of vLLM's throughput, where we want .97: each token of each stream
+        was a message of its own to Ray Serve's proxy, which is one process. When the engine is killed under this load, requests
+        are answered again after {kill["answers_again_after_s"]:.0f} s, which is how long a new engine takes to start;
+        {kill["requests"]["InternalServerError 500"]:,} requests failed until then ({clients} clients that tried again twice a
+        second), and {kill["requests"]["APITimeoutError"]:,} ran into their own time limit of a minute."""
+    )
+
+
+def write_stream_pacing() -> str:
+    """What one message for several tokens saves."""
+    results = read_results("serve_streams")
+    options, plain, paced = results["options"], results["plain"], results["paced"]
+    return to_paragraph(
+        f"""With {options["streams"]} streams of {options["output_tokens"]} tokens at once, from a model of a set step time of
+        {options["step_ms"]:.0f} ms on two cores that other work shared, a request came to {paced["messages_per_request"]:.0f}
+        messages instead of {plain["messages_per_request"]:.0f}, and to {paced["cpu_ms_per_request"]:.0f} ms of CPU time in the
+        replica's application instead of {plain["cpu_ms_per_request"]:.0f}."""
+    )

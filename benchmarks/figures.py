@@ -3,8 +3,7 @@
     python benchmarks/figures.py            # writes them
     python benchmarks/figures.py --check    # says which files are not as this would write them
 
-A figure is a function of `figure_quality`, `figure_speed`, `figure_load` or `figure_scaling` that reads what was measured and
-returns Markdown; FIGURES names it.
+A figure is a function of one of the `figure_` modules that reads what was measured and returns Markdown; FIGURES names it.
 """
 
 import argparse
@@ -16,6 +15,7 @@ import figure_load
 import figure_quality
 import figure_scaling
 import figure_speed
+import figure_words
 
 ROOT = Path(__file__).parents[1]
 _FIGURE = re.compile(r"(?<=<!-- figures: )([\w-]+)( -->\n\n)(.*?)(?=\n\n<!-- end -->)", re.DOTALL)
@@ -46,6 +46,24 @@ FIGURES: dict[str, Callable[[], str]] = {
     "scaling-bend": figure_scaling.write_scaling_bend,
     "serve-load": figure_load.write_serve_load,
     "reader-fuzz": figure_load.write_reader_fuzz,
+    "demo-terms": figure_words.write_demo_terms,
+    "demo-room": figure_words.write_demo_room,
+    "manuals-item": figure_words.write_manuals_item,
+    "fairytaleqa-item": figure_words.write_fairytaleqa_item,
+    "judge-cost": figure_words.write_judge_cost,
+    "search-scale": figure_speed.write_search_scale,
+    "demo-words": figure_words.write_demo_words,
+    "effect-large": figure_words.write_effect_large,
+    "effect-small": figure_words.write_effect_small,
+    "effect-fairytaleqa": figure_words.write_effect_fairytaleqa,
+    "methods-words": figure_words.write_methods_words,
+    "recipe-words": figure_words.write_recipe_words,
+    "recipe-times": figure_words.write_recipe_times,
+    "collection-words": figure_speed.write_collection_words,
+    "image-cores": figure_speed.write_image_cores,
+    "scaling-words": figure_speed.write_scaling_words,
+    "engine-killed": figure_speed.write_engine_killed,
+    "stream-pacing": figure_speed.write_stream_pacing,
 }
 """Every figure by its name."""
 

@@ -1,0 +1,236 @@
+"""Sentences about what was found and how long it took, with the numbers of the results in them."""
+
+from typing import Any
+
+from figure_cells import percent, read_results, short, to_item, to_paragraph
+from figure_quality import find_effect, take_value
+
+_LARGE = "Qwen2.5-Coder-1.5B-Instruct"
+
+
+def take_difference(results: Any, measure: str, policy: str, reference: str) -> Any:
+    """The difference of two policies in a comparison."""
+    differences = results["measures"][measure]["differences"]
+    return next(one for one in differences if (one["policy"], one["reference"]) == (policy, reference))
+
+
+def points(value: float) -> str:
+    """A difference of shares in points, for example +29.6."""
+    return f"{100 * value:+.1f}".replace("+0.", "+.").replace("-0.", "-.")
+
+
+def signed(value: float) -> str:
+    """A difference of scores, for example +.013."""
+    return f"{value:+.3f}".replace("0.", ".", 1)
+
+
+def p_value(value: float) -> str:
+    """A p-value in the style of the text, for example .0009."""
+    if round(value, 2) >= 1:
+        return "1"
+    return f"{value:.{1 if value < 0.01 else 2}g}".removeprefix("0")
+
+
+def write_demo_terms() -> str:
+    """What the demo's report is of."""
+    results = read_results("demo")
+    pages = results["stage_counts"]["index"]["pages"]
+    return to_paragraph(
+        f"""What the demo's report said on 2 cores of an AMD EPYC with 24 GiB (all {results["questions"]:,} held-out questions,
+        {pages:,} pages, greedy, one seed; 95 % bootstrap intervals over documents, p after Holm;
+        `benchmarks/results/demo.json`):"""
+    )
+
+
+def write_demo_room() -> str:
+    """What the demo had to learn from."""
+    counts = read_results("demo")["stage_counts"]
+    return to_paragraph(
+        f"""{counts["process"]["questions_with_win"]} of {counts["process"]["questions"]:,} training questions had a sample that
+        beat the question, which came to {counts["finetune"]["rows"]} training rows."""
+    )
+
+
+def write_manuals_item() -> str:
+    """The demo on the manuals, as an item of a list."""
+    results = read_results("demo_manuals")
+    hits, ranks = (
+        [short(take_value(results, measure, name)) for name in ("tuned", "question")] for measure in ("hit_at_3", "mrr")
+    )
+    above = take_difference(results, "hit_at_10", "tuned", "question")
+    return to_item(
+        f"""**The manuals as the demo's corpus** (`benchmarks/results/demo_manuals.json`; question weight 3,
+        {results["stage_counts"]["collect"]["questions"]:,} questions, samples at temperature 1 with proposals of three baselines,
+        {results["stage_counts"]["finetune"]["rows"]} rows): over {results["questions"]} test questions tuned and question are the
+        same at ranks 1 and 3 (Hit@3 {hits[0]} and {hits[1]}, MRR {ranks[0]} and {ranks[1]}), and tuned is above at rank 10 alone
+        ({points(above["value"])} points [{points(above["low"])}, {points(above["high"])}], p =
+        {p_value(above["adjusted_p_value"])}). The questions are sentences of the pages."""
+    )
+
+
+def write_fairytaleqa_item() -> str:
+    """Fairytaleqa, as an item of a list."""
+    counts = read_results("recipe_fairytaleqa")["counts"]["rounds/1/process"]
+    named = (("round2", _LARGE), ("base", _LARGE), ("question", ""), ("question_keywords", ""))
+    found = [find_effect("fairytaleqa", policy, model) for policy, model in named]
+    tuned, base, question, keywords = (short(row["mrr"]) for row in found)
+    own, proposed = (
+        f"{100 * counts[name] / counts['questions']:.0f} %" for name in ("questions_with_win", "questions_with_proposed_win")
+    )
+    return to_item(
+        f"""**fairytaleqa** (`recipe_fairytaleqa.json`, `effect.json`; the 1.5B model, proposals of `question_keywords`, which
+        weights some of the question's words): MRR {tuned} after two rounds, {base} untrained, {question} the question, {keywords}
+        without the stop words. {own} of the training questions had a sample that beat the question, {proposed} a proposal. The
+        report's verdict is that nobody can tell: train where the room, and what wins in it, has a pattern. The weight of the
+        question found best was {found[0]["question_weight"]:.0f}, the largest tried."""
+    )
+
+
+def write_judge_cost() -> str:
+    """What a verdict costs."""
+    results = read_results("judge_cost")
+    return to_paragraph(
+        f"""What a verdict costs: {results["prompt_tokens_per_answer"]:.0f} tokens read and
+        {results["completion_tokens_per_answer"]:.0f} written an answer, on average over {results["answers_judged"]} answers to
+        questions of fairytaleqa, so {short(results["cost_per_thousand_answers"], 2)} for a thousand answers at
+        {short(results["prompt_price"], 2)} and {short(results["completion_price"], 1)} a million tokens
+        (`benchmarks/results/judge_cost.json`)."""
+    )
+
+
+def write_demo_words() -> str:
+    """What the demo's table says, beside what a larger model reaches."""
+    rows = read_results("demo")["stage_counts"]["finetune"]["rows"]
+    question, base, tuned = (
+        short(find_effect("medquad", policy, model)["hit1"])
+        for policy, model in (("question", ""), ("base", _LARGE), ("round2", _LARGE))
+    )
+    return to_paragraph(
+        f"""The tuned model has learned from {rows} additions of its own that beat the question. What it adds finds more than the
+        question alone and more than what needs no model. Most of the gain is there before training, in the prompt with three
+        examples: how far training goes beyond it is not sure with so few rows. With a model of 1.5B parameters on a GPU, on
+        questions that come in a few forms (medquad), Hit@1 was {question} for the question, {base} with the model untrained and
+        {tuned} after two rounds; on the manuals of packages, with the small one, tuned and question are the same at ranks 1 and
+        3."""
+    )
+
+
+def write_effect_large() -> str:
+    """A model of 1.5B parameters on medquad."""
+    question, base, templates = (
+        find_effect("medquad", policy, model) for policy, model in (("question", ""), ("base", _LARGE), ("templates", ""))
+    )
+    tuned, seconds = find_effect("medquad", "round2", _LARGE), read_results("recipe_medquad_all_questions")["stages_s"]
+
+    def above(other: Any, measure: str) -> str:
+        return points(tuned[measure] - other[measure])
+
+    against = tuned["vs_best_untrained"]["hit3"]
+    return to_paragraph(
+        f"""The 1.5B model, tuned in two rounds on one H200 ({sum(seconds.values()) / 60:.0f} minutes, evaluation included,
+        `recipe_medquad_all_questions.json`), finds far more than the question (Hit@1 {above(question, "hit1")} points, Hit@10
+        {above(question, "hit10")}) and than itself untrained ({above(base, "hit1")} and {above(base, "hit10")}). It has learned
+        what `templates` knows, and draws level with it: {above(templates, "hit1")} at Hit@1, {above(templates, "hit3")} at Hit@3
+        (p = {p_value(against[3])}, {p_value(against[4])} after Holm), {above(templates, "hit10")} at Hit@10."""
+    )
+
+
+def write_effect_small() -> str:
+    """A model of 135M parameters on medquad."""
+    counts = read_results("recipe_medquad_smollm2")["counts"]
+    question, templates = find_effect("medquad", "question"), find_effect("medquad", "templates")
+    tuned, best = (find_effect("medquad", policy, "embedded") for policy in ("tuned", "tuned+best_of"))
+    return to_paragraph(
+        f"""SmolLM2-135M, which learned by SFT from {counts["rounds/1/finetune"]["rows"]:,} rows, most of which they proposed (one
+        H100, all {counts["rounds/1/collect"]["questions"]:,} training questions, `recipe_medquad_smollm2.json`), finds more than
+        the question (Hit@1 {points(tuned["hit1"] - question["hit1"])} points, Hit@10
+        {points(tuned["hit10"] - question["hit10"])}), and draws level with `templates` too (MRR {short(tuned["mrr"])} and
+        {short(templates["mrr"])}). Choosing among its draws, its first reply and the question by their result lists finds a
+        little more (MRR {signed(best["mrr"] - tuned["mrr"])}) for {best["tokens_per_question"]:.0f} tokens a question instead of
+        {tuned["tokens_per_question"]:.0f}."""
+    )
+
+
+def write_effect_fairytaleqa() -> str:
+    """A model of 1.5B parameters on fairytaleqa."""
+    rows = read_results("recipe_fairytaleqa")["counts"]["rounds/1/finetune"]["rows"]
+    tuned = find_effect("fairytaleqa", "round2", _LARGE)
+    value, low, high, alone, corrected = tuned["vs_question"]["mrr"]
+    less = tuned["vs_best_untrained"]["hit3"]
+    return to_paragraph(
+        f"""On fairytaleqa nobody's additions help much. The 1.5B model was trained on {rows:,} rows of its own samples and of
+        proposed weights for the question's own words, then by DPO (`recipe_fairytaleqa.json`): MRR {signed(value)} above the
+        question [{signed(low)}, {signed(high)}], p = {p_value(alone)}, which is {p_value(corrected)} after Holm over the file. It
+        cannot be told from its base, nor from leaving out the stop words, which is {points(-less[0]).removeprefix("+")} points
+        above it at Hit@3 (p = {p_value(less[3])} before Holm). Training does not pay there: what the answers need is in single
+        questions."""
+    )
+
+
+def write_methods_words() -> str:
+    """What DPO, the reward model and GRPO came to beside the table of the methods."""
+    dpo, reward, small_rl, small_reward = (
+        read_results(name) for name in ("dpo_round_gpus", "reward_model_round_gpus", "rl_round", "reward_model_round")
+    )
+    without = {name: counts["questions_without_search"] for name, counts in dpo["incidents"].items()}
+    second, collected = dpo["second_round"], [run["stage_counts"]["collect"] for run in (dpo, dpo["second_round"])]
+    found = [f"{100 * counts['found'] / counts['rollouts']:.0f} %" for counts in collected]
+    again = take_difference(second, "hit_at_3", "tuned", "base")["p_value"]
+    steps = small_rl["stage_counts"]["finetune"]["steps"]
+    unreadable = [round(take_value(small_rl, "num_format_errors", name) * small_rl["questions"]) for name in ("base", "tuned")]
+
+    def hit(results: Any, measure: str, policy: str) -> str:
+        return percent(take_value(results, measure, policy)).removesuffix(" %")
+
+    return to_paragraph(
+        f"""DPO learns most here, and in one way it makes worse replies: {without["tuned"]} questions are left without any search
+        instead of {without["base"]}, but of the two replies to each more cannot be read. A second round of it, on what the tuned
+        model collected, changed nothing that could be told from chance (Hit@3 {hit(second, "hit_at_3", "base")} ->
+        {hit(second, "hit_at_3", "tuned")} %, p = {p_value(again)}), though its rollouts had found the page in {found[1]} of the
+        cases instead of {found[0]}. The greedy base model itself differs by half a point between these evaluations, as it does
+        when other requests share its batches. Of the pairs of questions that it had not seen the reward model gets
+        {100 * reward["stage_counts"]["finetune"]["eval_pair_accuracy"]:.0f} % right; a single draw at temperature 0.7 has Hit@3
+        {hit(reward, "hit_at_3", "drawn")} %. On two CPU cores, with less of everything, `rl_round.json`: {steps} steps of 8
+        replies, Hit@10 {hit(small_rl, "hit_at_10", "base")} -> {hit(small_rl, "hit_at_10", "tuned")} % of
+        {small_rl["questions"]} questions (p = {p_value(take_difference(small_rl, "hit_at_10", "tuned", "base")["p_value"])}),
+        unreadable replies {unreadable[0]} -> {unreadable[1]}; `reward_model_round.json`: best of 8 Hit@3
+        {hit(small_reward, "hit_at_3", "best_of")} %, base {hit(small_reward, "hit_at_3", "base")} %
+        (p = {p_value(take_difference(small_reward, "hit_at_3", "best_of", "base")["p_value"])})."""
+    )
+
+
+def write_recipe_words() -> str:
+    """What the two rounds came to beside their table."""
+    results = read_results("recipe_medquad_rounds")
+    rows = results["stages"]["rounds/1/finetune counts"]["rows"]
+    after = [short(one["tuned"]["mrr"]) for one in results["rounds"]]
+    return to_paragraph(
+        f"""The model has learned from proposals what `templates` knows. What is left is in single questions, and neither round
+        found it. DPO with a learning rate of 1e-5 changed little; with 5e-5 it lost on the validation questions what SFT had
+        gained (`recipe_medquad_rounds.json`, 4,000 training questions, {rows:,} rows: MRR {after[0]} after SFT, {after[1]} after
+        DPO). More questions of the same few forms taught nothing new, so the recipe collects from 4,000."""
+    )
+
+
+def write_recipe_times() -> str:
+    """How long the two rounds took, and how busy the GPU was."""
+    results = read_results("recipe_medquad_all_questions")
+    seconds, busy, counts = results["stages_s"], results["gpu_utilization_by_stage"], results["counts"]
+    whole = "gpu_utilization_from_first_rollout_to_report"
+    beside = [read_results(f"recipe_{name}")[whole] for name in ("fairytaleqa", "medquad_smollm2")]
+    return to_paragraph(
+        f"""The times: collection {seconds["rounds/1/collect"]:.0f} s (of which
+        {results["first_rollouts_after_s"]["rounds/1/collect"]} s until the first rollouts ended;
+        {counts["rounds/1/collect"]["rollouts"]:,} rollouts), SFT {seconds["rounds/1/finetune"]:.0f} s for
+        {counts["rounds/1/finetune"]["steps"]:,} steps, second collection {seconds["rounds/2/collect"]:.0f} s for
+        {counts["rounds/2/collect"]["rollouts"]:,} rollouts, DPO {seconds["rounds/2/finetune"]:.0f} s, evaluation of ten policies
+        {seconds["evaluate"]:.0f} s. From the first finished rollout to the report the GPU was
+        {100 * results[whole]:.0f} % busy:
+        {100 * busy["rounds/1/finetune"]:.0f} % in SFT, {100 * busy["rounds/2/finetune"]:.0f} % in DPO,
+        {100 * busy["rounds/1/collect"]:.0f} % in collections, whose replies are short and whose searches keep the CPUs busy, and
+        {100 * busy["evaluate"]:.0f} % in the last evaluation, most of which `templates`, searches and statistics take. Since then
+        baselines without an engine are prepared and searched beside those that the GPU writes for, which was measured once more,
+        with two pipelines side by side on the two GPUs of a host: {100 * beside[0]:.0f} % busy on fairytaleqa with the 1.5B
+        model, {100 * beside[1]:.0f} % on medquad with SmolLM2 (`recipe_fairytaleqa.json`, `recipe_medquad_smollm2.json`): the
+        smaller the model, the more the searches, the proposals and the last evaluation's baselines decide."""
+    )
