@@ -68,6 +68,13 @@ def count_part(turns: pl.DataFrame, trajectories: pl.DataFrame) -> Counter[Any]:
         usable_wins=wins.filter(pl.col("drop_reason") == "").height,
         **sums,
     )
+    counts.update(_count_values(valid, searches, calls))
+    return counts
+
+
+def _count_values(valid: pl.DataFrame, searches: pl.DataFrame, calls: pl.DataFrame) -> Counter[Any]:
+    """How often each value of the distributions is there, and the seconds of each tool."""
+    counts: Counter[Any] = Counter()
     for name, values in (
         ("first_success_step", valid["first_success_step"]),
         ("best_rank", valid["best_rank"]),

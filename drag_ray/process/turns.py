@@ -24,6 +24,9 @@ _TURN_COLUMNS = (
 )
 _HIDDEN = ("num_prompt_messages", "hidden_images", "hidden_messages")
 
+_IS_SEARCH = pl.col("action") == ActionKind.SEARCH.value
+_WANTS_ANSWER = pl.col("task") == "answer"
+
 
 def explode_turns(trajectories: pl.DataFrame, config: ProcessConfig) -> pl.DataFrame:
     """One row a turn, in the order of trajectories and steps.
@@ -39,46 +42,45 @@ def explode_turns(trajectories: pl.DataFrame, config: ProcessConfig) -> pl.DataF
     ANLS*), gain (of a search: its utility above the question's; of an answer all of it), improvement (its utility above the
     highest before, the question's among them), reward (see `rewards`) and fatal_step (see `fatal`).
     """
-    action = pl.col("action")
-    is_search = action == ActionKind.SEARCH.value
-    is_tool = action == ActionKind.TOOL.value
-    wants_answer = pl.col("task") == "answer"
-    is_scored = pl.when(wants_answer).then(action == ActionKind.ANSWER.value).otherwise(is_search)
-    asked = pl.when(wants_answer).then(0.0).otherwise(utility(pl.col("question_rank"), pl.col("depth")))
-    before = pl.col("utility").cum_max().shift().over("trajectory_id")
-    latest = pl.when(is_search).then("utility").shift().forward_fill().over("trajectory_id")
-    turns = (
-        _list_turns(trajectories.lazy())
-        .with_columns(
-            rank_score=rank_score(pl.col("evidence_rank"), pl.col("top_k")),
-            is_scored=is_scored,
-            utility=pl.when(is_scored & wants_answer)
-            .then("answer_reward")
-            .when(is_scored & ~pl.col("has_error"))
-            .then(utility(pl.col("evidence_rank"), pl.col("depth")))
-            .otherwise(0.0),
-            is_truncated=pl.col("finish_reason") == "length",
-            is_later_search=is_search & (is_search.cast(pl.Int32).cum_sum().over("trajectory_id") > 1),
-            is_late=(is_search | is_tool) & pl.col("is_last"),
-        )
-        .with_columns(
-            found=pl.when(wants_answer)
-            .then(is_scored & (pl.col("answer_reward") >= RIGHT_ANLS))
-            .otherwise(is_search & (pl.col("rank_score") > 0) & ~pl.col("has_error")),
-            is_repeated=is_search & ~pl.struct("trajectory_id", "action", "query_key").is_first_distinct(),
-            is_unfit=(action == ActionKind.INVALID.value) | pl.col("is_truncated") | pl.col("is_late"),
-            gain=pl.when(is_scored).then(pl.col("utility") - asked).otherwise(0.0),
-            improvement=pl.when(is_scored)
-            .then(pl.col("utility") - pl.max_horizontal(asked, before.fill_null(0.0)))
-            .otherwise(0.0),
-            change=pl.when(is_search).then(pl.col("utility") - latest.fill_null(asked)).otherwise(0.0),
-        )
-        .with_columns(reward=turn_reward(config))
-        .collect()
-    )
+    turns = _compare_turns(_score_turns(_list_turns(trajectories.lazy()))).with_columns(reward=turn_reward(config)).collect()
     turns = take_published_rewards(add_fatal_steps(turns), config.reward)
     unneeded = ("evidence_files", "answers", "answer_reward", "finish_reason", "is_last", "is_unfit", "is_later_search", "change")
     return add_drop_reasons(turns, config.filters).drop(unneeded)
+
+
+def _score_turns(turns: pl.LazyFrame) -> pl.LazyFrame:
+    """What each turn is worth by itself."""
+    is_scored = pl.when(_WANTS_ANSWER).then(pl.col("action") == ActionKind.ANSWER.value).otherwise(_IS_SEARCH)
+    return turns.with_columns(
+        rank_score=rank_score(pl.col("evidence_rank"), pl.col("top_k")),
+        is_scored=is_scored,
+        utility=pl.when(is_scored & _WANTS_ANSWER)
+        .then("answer_reward")
+        .when(is_scored & ~pl.col("has_error"))
+        .then(utility(pl.col("evidence_rank"), pl.col("depth")))
+        .otherwise(0.0),
+        is_truncated=pl.col("finish_reason") == "length",
+        is_later_search=_IS_SEARCH & (_IS_SEARCH.cast(pl.Int32).cum_sum().over("trajectory_id") > 1),
+        is_late=(_IS_SEARCH | (pl.col("action") == ActionKind.TOOL.value)) & pl.col("is_last"),
+    )
+
+
+def _compare_turns(turns: pl.LazyFrame) -> pl.LazyFrame:
+    """What each turn is worth beside the question and the turns before it."""
+    is_scored = pl.col("is_scored")
+    asked = pl.when(_WANTS_ANSWER).then(0.0).otherwise(utility(pl.col("question_rank"), pl.col("depth")))
+    before = pl.col("utility").cum_max().shift().over("trajectory_id")
+    latest = pl.when(_IS_SEARCH).then("utility").shift().forward_fill().over("trajectory_id")
+    return turns.with_columns(
+        found=pl.when(_WANTS_ANSWER)
+        .then(is_scored & (pl.col("answer_reward") >= RIGHT_ANLS))
+        .otherwise(_IS_SEARCH & (pl.col("rank_score") > 0) & ~pl.col("has_error")),
+        is_repeated=_IS_SEARCH & ~pl.struct("trajectory_id", "action", "query_key").is_first_distinct(),
+        is_unfit=(pl.col("action") == ActionKind.INVALID.value) | pl.col("is_truncated") | pl.col("is_late"),
+        gain=pl.when(is_scored).then(pl.col("utility") - asked).otherwise(0.0),
+        improvement=pl.when(is_scored).then(pl.col("utility") - pl.max_horizontal(asked, before.fill_null(0.0))).otherwise(0.0),
+        change=pl.when(_IS_SEARCH).then(pl.col("utility") - latest.fill_null(asked)).otherwise(0.0),
+    )
 
 
 def _list_turns(trajectories: pl.LazyFrame) -> pl.LazyFrame:
