@@ -1,7 +1,7 @@
 # Every target does its own set-up; a second run skips what is done.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help setup demo serve test check lint unit integration slow gpu bench figures docs lock audit sbom clean
+.PHONY: help setup demo serve test check lint unit integration slow gpu bench figures notebook docs lock audit sbom clean
 
 # Without compiled bytecode each of the many processes would spend most of a minute on imports.
 unexport PYTHONDONTWRITEBYTECODE
@@ -62,9 +62,17 @@ bench: setup ## the benchmarks; results go to benchmarks/results
 figures: ## write the figures of README.md, SECURITY.md and docs/ from benchmarks/results
 	@$(PYTHON) benchmarks/figures.py
 
+notebook: setup ## run docs/notebook.ipynb again, on a run of jobs/configs/small.toml
+	$(BIN)/python jobs/pipeline.py --config jobs/configs/small.toml
+	@PYTHONPATH=. VIRTUAL_ENV=.venv $(BIN)/python -m uv run --quiet --no-project --with-requirements runtime_env/docs.txt \
+	  python docs/execute_notebook.py
+
 docs: setup ## the documentation as a site, in dist/site; fails on a link that leads nowhere
 	@rm -rf dist/docs dist/site && mkdir -p dist && cp -r docs dist/docs && rm -rf dist/docs/*.py dist/docs/__pycache__
 	@PYTHONPATH=. $(BIN)/python docs/generated_pages.py dist/docs
+	@$(BIN)/python -m uv run --quiet --no-project --isolated --with-requirements runtime_env/docs.txt \
+	  jupyter nbconvert --log-level WARN --to markdown dist/docs/notebook.ipynb
+	@sed -i 's/(notebook.ipynb)/(notebook.md)/' dist/docs/*.md
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m uv run --quiet --no-project --isolated --with-requirements runtime_env/docs.txt \
 	  mkdocs build --strict
 	@echo dist/site/index.html

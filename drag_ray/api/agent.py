@@ -1,6 +1,7 @@
 """One rollout at a time, in this process: a policy with its engine, its tools and the index of its run."""
 
 import asyncio
+import os
 from collections.abc import Coroutine, Sequence
 from threading import Thread
 from typing import Any, Self, TypeVar
@@ -86,20 +87,25 @@ class Agent:
             >>> agent.close()
         """
         if self._loop.is_running():
-            close = getattr(self._engine, "close", None)
-            if close:
-                close()
+            self._wait_for(self._end())
             self._loop.call_soon_threadsafe(self._loop.stop)
             self._thread.join()
 
     def _wait_for(self, work: Coroutine[Any, Any, _Result]) -> _Result:
         return asyncio.run_coroutine_threadsafe(work, self._loop).result()
 
+    async def _end(self) -> None:
+        """Within the loop, so that what listens to the engine there does not take its end for a failure."""
+        close = getattr(self._engine, "close", None)
+        if close:
+            close()
+
     async def _open(self, options: WorkerOptions) -> Rollouts:
         """Within the loop, as an engine keeps the one that it was made in."""
         agent = options.agent
         agent.load_tools()  # what they lack is known before an engine starts
         searcher = Searcher(options.index_dir)
+        os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")  # an engine in this process says a hundred lines else
         self._engine = start_engine(options)
         record, environment = searcher.record, SearchEnvironment(searcher, agent.top_k, agent.depth)
         search = (environment, record.fingerprint, SYNTAX_HELP[record.syntax])

@@ -27,7 +27,7 @@ def open_run(run_dir: str | Path, config: str | Path | None = None, **options: A
         ConfigError: an option is unknown or wrong, or the file cannot be read.
 
     Examples:
-        >>> run = drag_ray.open_run("runs/small", config="jobs/configs/small.toml", evaluate={"limit": 6})
+        >>> run = drag_ray.open_run("runs/small", config="jobs/configs/small.toml", evaluate={"limit": 12})
         >>> run.config.agent.max_iterations
         3
     """
@@ -138,7 +138,7 @@ class Run(RunExchange):
 
         Examples:
             >>> run.evaluate().counts["questions"]
-            6
+            12
         """
         return self.run_stage("evaluate", **options)
 

@@ -46,7 +46,7 @@ class Exchange:
         return f"{where}{left_out}, reward {turn.rank_score:.2f}"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Transcript:
     """One trajectory with its policy's name, its opening messages and its exchanges."""
 
@@ -54,7 +54,11 @@ class Transcript:
     trajectory: Trajectory
     opening: tuple[Shown, ...]
     exchanges: tuple[Exchange, ...]
-    book: PictureBook | None = field(default=None, repr=False, compare=False)
+    book: PictureBook | None = field(default=None, compare=False)
+
+    def __repr__(self) -> str:
+        """Short, as lists of them are looked at; a notebook shows them whole."""
+        return f"Transcript({self.trajectory.id!r}, {self.describe_outcome()})"
 
     def _repr_html_(self) -> str:
         """As a notebook shows it, with small pictures, as many as `_NOTEBOOK_BYTES` hold."""

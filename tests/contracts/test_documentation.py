@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 import yaml
 from generated_pages import OPTIONS_PAGE, ROOT_FILES, write_options_page, write_root_page
+from notebook_cells import read_cells
 from pydantic import BaseModel
 
 from drag_ray.run_config import RunConfig
@@ -15,6 +16,7 @@ PAGES = sorted((ROOT / "docs").rglob("*.md"))
 WRITTEN = [*PAGES, *sorted(ROOT.glob("*.md")), ROOT / "benchmarks" / "README.md"]
 GENERATED = {ROOT / "docs" / name: write_root_page(name) for name in ROOT_FILES}
 GENERATED[ROOT / "docs" / OPTIONS_PAGE] = write_options_page()
+GENERATED[ROOT / "docs" / "notebook.md"] = "\n\n".join("".join(cell["source"]) for cell in read_cells("markdown"))
 
 
 def read(path: Path) -> str:

@@ -12,6 +12,7 @@ from pathlib import Path
 import polars as pl
 import psutil
 import pytest
+from notebook_cells import run_cells
 from ports import list_ports
 from python_examples import list_documented, run_examples
 from small_run import write_candidates
@@ -25,6 +26,7 @@ from drag_ray.evaluate.results import compute_results
 from drag_ray.rollout.journal import read_trajectories
 from drag_ray.run_config import RunConfig
 from drag_ray.stages import STAGES
+from drag_ray.transcripts.transcript import Transcript
 from drag_ray.types import Trajectory
 
 ROOT = Path(__file__).parents[2]
@@ -167,7 +169,7 @@ def test_the_report_compares_all_policies_on_the_same_questions(finished_run: tu
     evaluate_dir = finished_run[0] / "evaluate"
     results = pl.read_ndjson(evaluate_dir / "results.jsonl")
     assert set(results["policy"]) == {"question", "base", "tuned"}
-    assert results.group_by("policy").agg(pl.col("question_id").n_unique())["question_id"].to_list() == [6, 6, 6]
+    assert results.group_by("policy").agg(pl.col("question_id").n_unique())["question_id"].to_list() == [12, 12, 12]
     questions = pl.read_parquet(finished_run[0] / "index" / "questions.parquet")
     test_ids = set(questions.filter(pl.col("split") == "test")["id"])
     assert set(results["question_id"]) <= test_ids
@@ -221,16 +223,26 @@ def test_a_second_start_skips_everything(finished_run: tuple[Path, pl.DataFrame,
     assert [f"{name}: unchanged, skipped" in log for name in LOOP] == [True] * len(LOOP)
 
 
-def test_the_examples_of_the_python_api_do_what_they_say(
-    finished_run: tuple[Path, pl.DataFrame, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def beside_the_run(finished_run: tuple[Path, pl.DataFrame, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A working directory in which the run has the name that the documentation gives it."""
     for folder in ("runs", "jobs"):
         (tmp_path / folder).mkdir()
     (tmp_path / "runs" / "small").symlink_to(finished_run[0])
     (tmp_path / "jobs" / "configs").symlink_to(ROOT / "jobs" / "configs")
     write_candidates(tmp_path / "candidates.jsonl")
     monkeypatch.chdir(tmp_path)
+
+
+@pytest.mark.usefixtures("beside_the_run")
+def test_the_examples_of_the_python_api_do_what_they_say() -> None:
     assert run_examples(list_documented()) == {}
+
+
+@pytest.mark.usefixtures("beside_the_run")
+def test_the_cells_of_the_notebook_run() -> None:
+    transcripts = [item for item in run_cells(with_engine=True) if isinstance(item, Transcript)]
+    assert [transcript.trajectory.error for transcript in transcripts] == ["", ""]
 
 
 CHOOSING = [
