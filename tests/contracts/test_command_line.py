@@ -21,6 +21,7 @@ def test_there_is_a_job_for_each_command() -> None:
     assert set(JOBS) == {*STAGES, "serve", "pipeline"}
 
 
+@pytest.mark.seconds
 @pytest.mark.parametrize("job", JOBS)
 def test_help_is_quick_and_every_option_has_a_text(job: str) -> None:
     before = resource.getrusage(resource.RUSAGE_CHILDREN)

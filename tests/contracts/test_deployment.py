@@ -70,6 +70,7 @@ def test_work_without_gpus_starts_no_gpu_node_and_where_there_are_no_spot_machin
     assert "RAY_enable_autoscaler_v2=1 " in " ".join(cluster_file["head_start_ray_commands"])
 
 
+@pytest.mark.seconds
 def test_rays_launcher_starts_the_machines_of_the_cluster_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Against moto's EC2 and IAM: the machines, spot and on demand, with the image, and a network that SSH alone enters."""
     import boto3
@@ -121,6 +122,7 @@ def test_every_ray_of_the_cluster_file_asks_for_the_token(cluster_file: dict[str
     assert cluster_file["file_mounts"]["/home/ubuntu/.ray/auth_token"] == "~/.ray/auth_token"
 
 
+@pytest.mark.seconds
 def test_the_configuration_for_gpus_shows_the_model_page_images_and_waits_for_gpus() -> None:
     config = load(RunConfig, ["--config", str(ROOT / "jobs" / "configs" / "qwen3_vl_8b.toml")])
     assert (config.agent.page_view, config.corpus.page_images) == ("image", True)

@@ -127,6 +127,7 @@ def test_of_a_split_that_is_given_in_part_nothing_is_on_both_sides_and_the_given
     assert not set(left_out) & {name for name, split in given_splits.items() if split == "test"}
 
 
+@pytest.mark.seconds
 @corpora
 @given(st.integers(0, 2**32))
 def test_training_validation_and_evaluation_have_nothing_in_common(seed: int) -> None:

@@ -94,6 +94,7 @@ print(json.dumps(loaded))
 """
 
 
+@pytest.mark.seconds
 def test_what_a_stage_loads_of_the_package_is_in_its_identity() -> None:
     """By Python's own account of what it has loaded, which knows nothing of how the sources were found."""
     command = [sys.executable, "-c", _LOAD_EACH, *(stage.module for stage in ALL)]

@@ -12,6 +12,7 @@ from otlp_receiver import Receiver, read_attributes, receive_spans
 from pydantic import ValidationError
 from rollout_cases import QUESTION, script
 
+from drag_ray import telemetry
 from drag_ray.agent.config import AgentConfig, RerankOptions
 from drag_ray.agent.environment import SearchEnvironment
 from drag_ray.agent.protocols.written_call import render_call
@@ -116,6 +117,7 @@ async def test_a_failure_is_told_by_its_kind_and_what_went_before_it(
     assert "secret" not in list_told(receiver)
 
 
+@pytest.mark.seconds
 async def test_calls_of_tools_are_spans_and_their_arguments_texts(environment: SearchEnvironment) -> None:
     replies = [render_call("grep", {"file": "b.pdf", "text": "340"}), render_call("read_page", {"file": "b.pdf", "page": 99})]
     agent = AgentConfig(query_mode="rewrite", protocol="tools", tools=("search", "read_page", "grep"), max_iterations=2)
@@ -157,9 +159,11 @@ async def test_without_an_endpoint_nothing_is_told(environment: SearchEnvironmen
     await deliver()
 
 
+@pytest.mark.seconds
 async def test_a_collector_that_is_away_stops_nothing_and_is_complained_of_once(
-    environment: SearchEnvironment, caplog: pytest.LogCaptureFixture
+    environment: SearchEnvironment, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(telemetry, "_TIMEOUT_S", 1)
     with receive_spans() as receiver:
         config = TelemetryConfig(endpoint=receiver.url)
     agent = AgentConfig(query_mode="rewrite", top_k=2, max_iterations=3)

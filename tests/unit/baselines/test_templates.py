@@ -142,6 +142,7 @@ def templates(questions: list[Question], index_dir: Path) -> Templates:
     return Templates(OPTIONS, words, find_templates(questions, words, index_dir, OPTIONS, seed=0))
 
 
+@pytest.mark.seconds
 def test_words_are_found_that_lift_the_pages_of_a_kind(templates: Templates) -> None:
     assert set(templates.templates) == {TREATED, SEEN}
     # The pages of signs are shorter, so they come first without a word: nothing is to be gained there.

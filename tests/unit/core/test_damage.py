@@ -127,6 +127,7 @@ def test_a_finished_run_is_skipped(run_dir: Path, capsys: pytest.CaptureFixture[
     assert not (run_dir / "_previous").exists()
 
 
+@pytest.mark.seconds
 def test_every_damage_to_every_file_is_noticed_and_mended(
     finished_run: Path, run_dir: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

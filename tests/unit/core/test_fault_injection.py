@@ -25,6 +25,8 @@ from drag_ray.search.searcher import Searcher
 from drag_ray.stage_folder import StageFolder
 from drag_ray.types import Page
 
+pytestmark = pytest.mark.seconds
+
 IDENTITY = Identity("format", {"value": 1}, {}, "code")
 OTHER = Identity("format", {"value": 2}, {}, "code")
 

@@ -16,6 +16,8 @@ from drag_ray.search.index import build_index, check_files, read_record
 from drag_ray.stage_folder import StageFolder
 from drag_ray.types import Page
 
+pytestmark = pytest.mark.seconds
+
 
 def run_stage(run_dir: Path, text: str = "row", value: int = 1) -> None:
     with StageFolder(run_dir / "format", Identity("format", {"value": value}, {}, "code")) as folder:

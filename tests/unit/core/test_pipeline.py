@@ -43,6 +43,7 @@ def changed_by(run_dir: Path, *options: str) -> set[str]:
     }
 
 
+@pytest.mark.seconds
 def test_an_option_changes_the_stages_that_depend_on_it(run_dir: Path) -> None:
     assert changed_by(run_dir, "--search.operator", "and") == {"index"}
     assert changed_by(run_dir, "--agent.top-k", "5") == {"collect", "prompt", "evaluate"}
@@ -74,6 +75,7 @@ def test_the_code_of_a_users_tool_counts_where_the_tool_is_called(run_dir: Path,
 TEACHER = ("--collect.teacher", '{"backend": "openai", "model": "large", "endpoint": {"address": "http://a"}}')
 
 
+@pytest.mark.seconds
 def test_a_teacher_writes_in_the_policys_place_and_another_student_leaves_its_rollouts(run_dir: Path) -> None:
     assert changed_by(run_dir, *TEACHER) == {"collect"}
     first, other = configure(run_dir, *TEACHER), configure(run_dir, *TEACHER, "--engine.model", "other")
@@ -110,6 +112,7 @@ def test_placement_changes_nothing(run_dir: Path) -> None:
     assert changed_by(run_dir, "--rollout.num-engines", "8", "--engine.max-num-seqs", "512", "--cluster.num-cpus", "3") == set()
 
 
+@pytest.mark.seconds
 def test_options_of_a_training_method_count_where_it_is_chosen(run_dir: Path) -> None:
     assert changed_by(run_dir, "--finetune.dpo.beta", "0.3", "--finetune.grpo.kl-weight", "0") == set()
     assert changed_by(run_dir, "--finetune.sft.mask", "search_only") == {"finetune"}

@@ -15,6 +15,8 @@ from drag_ray.damage import accept_changes, find_damage, refuse_damage
 from drag_ray.errors import ArtifactError, DamageError
 from drag_ray.stage_folder import StageFolder
 
+pytestmark = pytest.mark.seconds
+
 _NAMES = st.sampled_from(["a", "rows/b", "rows/deep/c"])
 
 

@@ -276,6 +276,7 @@ def loop(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 LOOP = ("index", "collect", "process", "format", "finetune")
 
 
+@pytest.mark.seconds
 def test_a_run_goes_on_in_an_empty_folder_with_what_was_pushed(loop: list[str], uri: str, tmp_path: Path) -> None:
     for name in LOOP[:3]:
         run_stage(STAGES[name], configure(tmp_path / "a", uri))

@@ -21,6 +21,8 @@ from drag_ray.corpus.split import assign_splits
 from drag_ray.process.interchange.drag import read_trajectories
 from drag_ray.types import Question, Trajectory
 
+pytestmark = pytest.mark.seconds
+
 PAGE = {"file": "a.pdf", "page_number": 1, "page": 1, "total_pages": 3, "text": "x", "service": "ocr", "other": 1}
 QUESTION = {
     "id": "q",

@@ -74,6 +74,7 @@ def test_a_limit_leaves_out_the_questions_of_the_pages_that_are_not_there(packag
     assert [row["question"] for row in rows] == ["To throw a lamp away (Lamp)"]
 
 
+@pytest.mark.seconds
 def test_the_installed_reference_has_thousands_of_tasks_in_words_of_their_own():
     commands, tasks = read_reference()
     names = {entry.name for entry in commands}

@@ -15,6 +15,8 @@ from drag_ray.corpus.documents import Span
 from drag_ray.corpus.image_store import ImageStore
 from drag_ray.corpus.page_reader import PageReader
 
+pytestmark = pytest.mark.seconds
+
 CONFIG = CorpusConfig(ocr="off", page_images=True)
 
 

@@ -16,6 +16,7 @@ def draw_page(lines=LINES):
     return page
 
 
+@pytest.mark.seconds
 def test_drawn_text_is_read_line_by_line():
     assert ocr.recognise(draw_page()).split() == " ".join(LINES).split()
 

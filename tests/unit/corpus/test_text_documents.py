@@ -55,6 +55,7 @@ def test_pages_end_at_breaks_or_after_so_many_words(text: str, pages: list[str])
     assert list(cut_pages(text, 2)) == pages
 
 
+@pytest.mark.seconds
 @given(st.text(st.sampled_from("ab \n\t\u3000東京\r\x1c")), st.integers(1, 5))
 def test_without_breaks_nothing_is_lost(text: str, page_words: int) -> None:
     assert "".join(cut_pages(text, page_words)) == text
@@ -194,6 +195,7 @@ def process() -> Generator[DocumentProcess]:
         yield process
 
 
+@pytest.mark.seconds
 def test_a_text_that_takes_too_much_of_a_process_is_set_aside(process: DocumentProcess, tmp_path: Path) -> None:
     bomb, good = tmp_path / "a.html", tmp_path / "b.txt"
     bomb.write_bytes(b"<p>x" * 2**23)  # an element of some hundred bytes for each four

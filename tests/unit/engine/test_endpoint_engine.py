@@ -105,6 +105,7 @@ def test_a_reply_that_was_cut_stays_open_and_reasoning_stands_before_it(tmp_path
     assert thought.text == "<think>Hm.</think>\n<search>a</search>"
 
 
+@pytest.mark.seconds
 def test_a_429_is_waited_for_as_long_as_it_says_and_a_5xx_is_repeated(tmp_path: Path) -> None:
     refusals = [Answer(status=429, headers={"Retry-After": "1"}), Answer(status=503), Answer()]
     with serve_chat(lambda body, number: refusals[number]) as served:
@@ -114,6 +115,7 @@ def test_a_429_is_waited_for_as_long_as_it_says_and_a_5xx_is_repeated(tmp_path: 
     assert (len(served.asked), generation.text) == (3, "<search>rotor</search>")
 
 
+@pytest.mark.seconds
 def test_what_repeating_does_not_mend_is_an_error_of_the_rollout(tmp_path: Path) -> None:
     too_long = Answer(status=400, error="This model's maximum context length is 10 tokens")
     cases = [(too_long, PromptTooLongError, "10 tokens"), (Answer(status=401, error="who?"), RolloutError, "answered 401.*who")]

@@ -6,6 +6,8 @@ import pytest
 
 from drag_ray.engine.frontend import calm_garbage_collector, skip_token_texts
 
+pytestmark = pytest.mark.seconds
+
 
 @pytest.fixture
 def collector() -> Iterator[None]:

@@ -49,6 +49,7 @@ def test_a_page_without_text_has_a_score_and_no_pages_have_none(tmp_path: Path) 
     assert reranker.score(QUESTION, []) == []
 
 
+@pytest.mark.seconds
 def test_a_causal_model_scores_by_its_log_odds_of_yes_and_no() -> None:
     config = RerankConfig(model=str(embedded_model_dir()), batch_size=2)
     reranker: Any = load_reranker(config)

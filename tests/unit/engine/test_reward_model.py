@@ -15,6 +15,8 @@ from drag_ray.engine.pretrained import load_reward_model
 from drag_ray.engine.reward_model import RewardModel
 from drag_ray.errors import TrainError
 
+pytestmark = pytest.mark.seconds
+
 PROMPT = [{"role": "system", "content": "Search."}, {"role": "user", "content": "Where is the pump?"}]
 REPLIES = ["<search>pump</search>", "<search>fuel pump location</search>", "<search>where</search>"]
 SHAPES: dict[str, Any] = {

@@ -127,6 +127,7 @@ def test_without_a_judge_nothing_is_said_of_meaning() -> None:
     assert "semantic_accuracy" not in [row.name for row in rows]
 
 
+@pytest.mark.seconds
 def test_requests_that_fail_have_no_verdict_and_are_made_again(tmp_path: Path) -> None:
     def refuse(body: dict[str, Any], number: int) -> Answer:
         return Answer(status=500) if number == 0 else answer(body, number)
@@ -163,6 +164,7 @@ def write_config(served: ChatServer, path: Path) -> Path:
     return path
 
 
+@pytest.mark.seconds
 def test_a_judge_is_added_to_a_finished_evaluation(evaluation: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     report = tmp_path / "judged"
     with serve_chat(answer) as served:
@@ -197,6 +199,7 @@ def test_recorded_verdicts_count_when_it_is_scored_again(tmp_path: Path) -> None
     assert [row[0] for row in table if row[0].startswith("Semantic")]
 
 
+@pytest.mark.seconds
 def test_two_evaluations_share_the_measure_if_they_share_the_judge(evaluation: Path, tmp_path: Path) -> None:
     with serve_chat(answer) as served:
         judge = build_judge(served)

@@ -49,6 +49,7 @@ def test_training_again_changes_the_tuned_policy_alone(run_dir: Path) -> None:
     assert after["tuned"] != before["tuned"]
 
 
+@pytest.mark.seconds
 def test_another_model_of_gain_or_reward_model_chooses_anew(run_dir: Path) -> None:
     lists = GainModel(("rbo",), (0.5,), (0.2,), (0.1, 0.0), 0.01)
     rewards = replace(lists, features=(REWARD_FEATURE,))

@@ -141,6 +141,7 @@ def test_the_command_scores_a_collection(tmp_path: Path, capsys: pytest.CaptureF
     assert "no rollout of a question with evidence" in capsys.readouterr().err
 
 
+@pytest.mark.seconds
 def test_costs_are_reckoned_at_the_prices_that_were_recorded_and_an_endpoint_keeps_its_own(tmp_path: Path) -> None:
     recorded = Prices(1.0, 2.0, own={"tuned": Prices(10.0, 40.0)})
     path = write_evaluation(tmp_path / "evaluate", RANKS, prices=recorded)

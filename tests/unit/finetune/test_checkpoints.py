@@ -29,6 +29,8 @@ from drag_ray.finetune.publication import Description, publish_adapter
 from drag_ray.finetune.stage import _find_trained, describe_failure
 from drag_ray.finetune.trainer import train
 
+pytestmark = pytest.mark.seconds
+
 SNAPSHOT = "checkpoint_manager_snapshot.json"
 
 

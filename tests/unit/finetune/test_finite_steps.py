@@ -17,6 +17,8 @@ from drag_ray.finetune.config import FinetuneConfig
 from drag_ray.finetune.finite_steps import FiniteSteps
 from drag_ray.finetune.trained_tokens import SupervisedTrainer, TrainedTokensTrainer
 
+pytestmark = pytest.mark.seconds
+
 
 @pytest.mark.parametrize("rate", [float("inf"), float("nan")])
 def test_a_learning_rate_that_is_not_finite_is_refused(rate: float) -> None:

@@ -17,6 +17,8 @@ from drag_ray.finetune.job import TrainJob
 from drag_ray.finetune.methods.sft import SFT
 from drag_ray.finetune.trainer import train
 
+pytestmark = pytest.mark.seconds
+
 
 class Parrot(SFT):
     """Learns the prompts, so often."""

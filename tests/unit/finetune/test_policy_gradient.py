@@ -23,6 +23,8 @@ from drag_ray.finetune.policy_gradient import (
     is_clipped,
 )
 
+pytestmark = pytest.mark.seconds
+
 STEPS = [
     {"input_ids": [5, 6, 7, 8, 9], "labels": [-100, -100, 7, 8, 9], "advantage": 1.5},
     {"input_ids": [9, 8, 7], "labels": [-100, 8, -100], "advantage": -0.5},

@@ -16,6 +16,8 @@ from drag_ray.engine.embedded import embedded_model_dir
 from drag_ray.finetune.collator import RowCollator
 from drag_ray.finetune.trained_tokens import TrainedTokensTrainer, compute_log_probabilities, compute_trained_loss
 
+pytestmark = pytest.mark.seconds
+
 ROWS = [
     {"input_ids": [5, 6, 7, 8, 9], "labels": [-100, -100, 7, 8, 9], "weight": 0.5},
     {"input_ids": [9, 8, 7], "labels": [-100, 8, -100], "weight": 2.0},

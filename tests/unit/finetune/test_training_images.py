@@ -21,6 +21,8 @@ from drag_ray.finetune.methods.method import Method
 from drag_ray.finetune.methods.sft import SFT
 from drag_ray.finetune.tokenized_rows import RowTokenizer, TokenizedRows
 
+pytestmark = pytest.mark.seconds
+
 SIZES = ((300, 400), (640, 320), (300, 400))
 SEARCH = "<search>rotor</search>"
 

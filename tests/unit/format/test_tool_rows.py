@@ -64,6 +64,7 @@ def test_calls_that_worked_are_learned_with_the_search_that_rests_on_them(part, 
     assert learned[:4] == ([False, True, False, True] if name == "sft_trajectory" else [True, True, False, True])
 
 
+@pytest.mark.seconds
 @pytest.mark.parametrize("mask", ["search_only", "search_think"])
 def test_masks_of_searches_let_calls_through(part, mask: Mask) -> None:
     (row,) = (row for row in build(part, "sft_trajectory") if row["trajectory_id"] == "q1-0")

@@ -292,6 +292,7 @@ def test_nothing_is_left_where_an_export_fails(tmp_path: Path) -> None:
         export_trajectories(tmp_path / "none", tmp_path / "out", "traces")
 
 
+@pytest.mark.seconds
 @pytest.mark.parametrize("name", SUFFIXES)
 @settings(max_examples=60, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())

@@ -27,6 +27,7 @@ def index_dir(tmp_path_factory: pytest.TempPathFactory, write_index: WriteIndex)
     return write_index(folder, [*texts, "zebra 0815"], analyzer="plain", syntax="query", max_query_ms=60)
 
 
+@pytest.mark.seconds
 def test_many_patterns_stay_within_the_budget_and_say_that_they_are_cut(index_dir: Path) -> None:
     searcher = Searcher(index_dir)
     started = time.process_time()
@@ -41,6 +42,7 @@ def test_equal_queries_are_cut_alike(index_dir: Path) -> None:
     assert Searcher(index_dir).search(HOSTILE, 50) == Searcher(index_dir).search(HOSTILE, 50)
 
 
+@pytest.mark.seconds
 @pytest.mark.parametrize(
     "query", [f"{HOSTILE} zebra", f"zebra AND {' AND '.join(['*a*'] * 30)}", f"0815 NOT ({' OR '.join(['*u*'] * 30)})"]
 )

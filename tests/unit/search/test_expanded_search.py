@@ -99,6 +99,7 @@ def test_no_page_needs_all_words_of_a_question_whatever_the_operator(index_dir: 
     ]
 
 
+@pytest.mark.seconds
 @settings(max_examples=200, deadline=None)
 @given(
     st.text(max_size=60),

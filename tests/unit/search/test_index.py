@@ -40,6 +40,7 @@ def sharded(tmp_path_factory: pytest.TempPathFactory, write_index: WriteIndex) -
     return {number: write_index(folder / str(number), texts, num_shards=number) for number in (1, 2, 8, 11)}
 
 
+@pytest.mark.seconds
 def test_shards_from_eight_on_are_merged(sharded: dict[int, Path]) -> None:
     num_segments = {
         number: open_index(index_dir / TANTIVY_DIR_NAME, "english").searcher().num_segments

@@ -12,6 +12,8 @@ from drag_ray.errors import SearchIndexError
 from drag_ray.search.processes import IndexView, rank_chunk
 from drag_ray.search.searcher import Searcher
 
+pytestmark = pytest.mark.seconds
+
 WriteIndex = Callable[..., Path]
 SEARCH_AND_DIE = """
 import os, signal, sys

@@ -92,6 +92,7 @@ def test_syntax_in_model_text_is_only_words(index_dir: Path, query: str) -> None
     assert "file00.pdf" in files(Searcher(index_dir), query)
 
 
+@pytest.mark.seconds
 @settings(max_examples=200, deadline=None)
 @given(st.text(max_size=300))
 def test_no_text_raises(index_dir: Path, query: str) -> None:
@@ -148,6 +149,7 @@ def test_a_filter_takes_all_pages_of_a_file_and_no_neighbour(tmp_path: Path, wri
     assert [(hit.file, hit.page_number) for hit in hits] == [("b", 1), ("b", 2), ("b", 3)]
 
 
+@pytest.mark.seconds
 def test_a_batch_finds_what_its_searches_find(index_dir: Path) -> None:
     searcher = Searcher(index_dir, syntax="query")
     queries = ["rotor", "", "oil hatch", "batteries", "\ud800", "tail NOT boom", "oil"]

@@ -129,6 +129,7 @@ def server() -> Iterator[tuple[str, type[_Handler]]]:
         listening.shutdown()
 
 
+@pytest.mark.seconds
 def test_waiting_ends_when_the_endpoint_listens_whoever_waits_for_its_engine(server: tuple[str, type[_Handler]]) -> None:
     url, handler = server
     handler.ready_at = time.monotonic() + 0.6

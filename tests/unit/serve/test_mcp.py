@@ -59,6 +59,7 @@ async def over_stdio(url: str) -> AsyncGenerator[Client]:
 by_transport = pytest.mark.parametrize("connect", [over_http, over_http_with_a_handshake, over_stdio])
 
 
+@pytest.mark.seconds
 @by_transport
 async def test_the_tools_search_read_and_answer(serve: Serve, connect: Connect) -> None:
     with serve(reply).listen(KEY) as url:
@@ -89,6 +90,7 @@ def read_text(result: CallToolResult) -> str:
     return content.text
 
 
+@pytest.mark.seconds
 @by_transport
 async def test_what_cannot_be_done_is_said_to_the_model_that_called(serve: Serve, connect: Connect) -> None:
     with serve(reply).listen(KEY) as url:

@@ -31,6 +31,7 @@ def parse(folder: Path, *images: Image.Image | str, page: int = 1) -> str:
     return TOOL.run(TOOL.read_arguments(json.dumps({"file": "manual.pdf", "page": page})), workspace).text
 
 
+@pytest.mark.seconds
 @pytest.mark.parametrize("scale", [1, 4])
 def test_cells_side_by_side_are_a_row_with_their_boxes_whatever_the_pixels(tmp_path: Path, scale: int) -> None:
     heading, *rows = parse(tmp_path, draw_table(scale)).splitlines()

@@ -22,6 +22,7 @@ def caller() -> ToolCaller:
     return ToolCaller(make_tool(ToolOptions(PythonInterpreterConfig(timeout_s=2, memory_mib=128))))
 
 
+@pytest.mark.seconds
 @needs_sandbox
 @pytest.mark.parametrize(
     ("code", "text", "error"),

@@ -119,6 +119,7 @@ def run(instructions):
         assert set(ending.stdout.strip("[]\n").split(", ")) == {"-1"}
 
 
+@pytest.mark.seconds
 @pytest.mark.parametrize(
     "code",
     [
@@ -159,6 +160,7 @@ def test_memory_ends_the_program_alone(sandbox: Sandbox, code: str) -> None:
     assert "MemoryError" in ending.stderr
 
 
+@pytest.mark.seconds
 def test_a_program_that_is_ended_leaves_no_process(sandbox: Sandbox) -> None:
     del sandbox  # it has been attacked
     # Of all processes here it is told by its limit of memory.
@@ -205,6 +207,7 @@ def test_code_that_is_too_long_is_not_run(sandbox: Sandbox) -> None:
         sandbox.run("#" * (MAX_CODE_CHARS + 1))
 
 
+@pytest.mark.seconds
 def test_no_more_run_at_once_than_may(sandbox: Sandbox) -> None:
     del sandbox
     one = Sandbox(PythonInterpreterConfig(memory_mib=128, num_parallel=1))

@@ -213,6 +213,7 @@ def flood(head: bytes):
 BOMB = gzip.compress(bytes(50_000_000), 9)
 
 
+@pytest.mark.seconds
 @pytest.mark.parametrize(
     ("answer", "problem"),
     [
