@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 from drag_ray.errors import DataError
 from drag_ray.types import ActionKind, Evidence, Hit, Page, Question, StopReason, Trajectory, Turn
 
-SCHEMA_VERSION = "8"
+SCHEMA_VERSION = "9"
 
 _EVIDENCE = pa.struct([("file", pa.string()), ("page_number", pa.int32())])
 _HIT = pa.struct([("file", pa.string()), ("page_number", pa.int32()), ("rank", pa.int32()), ("score", pa.float32())])
@@ -123,6 +123,7 @@ TRAJECTORIES = _versioned(
         ("hinted", pa.bool_()),
         ("query_mode", pa.string()),
         ("question_weight", pa.float32()),
+        ("question_words", pa.string()),
         ("question_hits", pa.list_(_HIT)),
         ("question_rank", pa.int32()),
         ("baseline", pa.string()),

@@ -180,7 +180,7 @@ class Trajectory:
     `messages` is the whole conversation as JSON, a list of {"role", "content"}; `started_at` is ISO 8601 in UTC.
     `question_hits` is the ranking to `depth` of the question itself, and `question_rank` the best rank of an evidence page in it;
     both are empty where it was not searched.  With the query mode `expand` the turns' queries are what was searched together
-    with the question, whose words weighed `question_weight` each.
+    with the question, whose words weighed `question_weight` each: all of them or, where `question_words` is "key", its key words.
     `tools` are the functions that the chat template showed to the policy, as JSON, empty where there were none.
     `task` is what was asked of the policy. In the task `rerank` a turn's query is the order of a window, its hits are the whole
     list after it, and `question_hits` are the candidates in the order that they had.
@@ -219,6 +219,7 @@ class Trajectory:
     hinted: bool = False
     query_mode: str = "rewrite"
     question_weight: float = 1.0
+    question_words: str = "all"
     question_hits: tuple[Hit, ...] = ()
     question_rank: int | None = None
     baseline: str = ""

@@ -268,6 +268,7 @@ class Rollouts:
             hinted=task.hinted,
             query_mode="expand" if self._config.expands else "rewrite",
             question_weight=self._config.question_weight if self._config.expands else 1.0,
+            question_words=self._config.question_words if self._config.expands else "all",
             question_hits=asked.hits,
             question_rank=asked.evidence_rank,
             baseline=task.baseline,

@@ -9,6 +9,7 @@ from statistics import fmean
 from typing import Any
 
 from drag_ray.agent.config import AgentConfig
+from drag_ray.agent.keywords import choose_words
 from drag_ray.agent.prompts import Prompts
 from drag_ray.agent.protocols.registry import get_protocol
 from drag_ray.baselines.weights import expand_terms
@@ -151,14 +152,16 @@ class CandidateReader:
     def _search(self, question: str, query: str) -> tuple[Hit, ...]:
         agent = self._agent
         if agent.expands:
-            return tuple(self._searcher.search_expanded(question, query, agent.question_weight, agent.depth))
+            words = choose_words(question, agent.question_words)
+            return tuple(self._searcher.search_expanded(words, query, agent.question_weight, agent.depth))
         return tuple(self._searcher.search(query, agent.depth))
 
     def _weigh(self, question: str, query: str) -> dict[str, float]:
         """The terms that are searched, with their weights."""
         weights = self._searcher.read_additions(query)
         if self._agent.expands:
-            return expand_terms(self._searcher.analyze(question), self._agent.question_weight, weights)
+            words = choose_words(question, self._agent.question_words)
+            return expand_terms(self._searcher.analyze(words), self._agent.question_weight, weights)
         return weights
 
     def _describe_list(self, hits: Sequence[Hit], weights: dict[str, float], words: set[str]) -> list[float]:

@@ -10,10 +10,10 @@ from typing import Self
 
 from pydantic import Field
 
+from drag_ray.agent.keywords import write_keywords
 from drag_ray.agent.prompts import Prompts
 from drag_ray.agent.protocols.registry import get_protocol
 from drag_ray.baselines.baseline import BaselineContext, Need, Sources, TermBaseline, WriteAdditions
-from drag_ray.baselines.keywords import write_keywords
 from drag_ray.baselines.weights import write_weights
 from drag_ray.config import BaseConfig
 from drag_ray.engine.generate import GenerateFn, Generation, Message, Request

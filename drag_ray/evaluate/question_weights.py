@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from drag_ray.agent.environment import PageIndex, compute_evidence_rank
+from drag_ray.agent.keywords import choose_words
 from drag_ray.agent.scores import compute_rank_score
 from drag_ray.evaluate.results import compute_result
 from drag_ray.types import ActionKind, Question, Trajectory
@@ -71,7 +72,8 @@ def weigh_question(trajectory: Trajectory, weight: float, index: PageIndex) -> T
     if not _expands(trajectory) or trajectory.question_weight == weight:
         return trajectory
     [turn] = trajectory.turns
-    hits = tuple(index.search_expanded(trajectory.question, turn.query, weight, trajectory.depth))
+    words = choose_words(trajectory.question, trajectory.question_words)
+    hits = tuple(index.search_expanded(words, turn.query, weight, trajectory.depth))
     rank = compute_evidence_rank(hits, trajectory.evidence)
     turn = replace(turn, hits=hits, evidence_rank=rank, rank_score=compute_rank_score(rank, trajectory.top_k))
     return replace(trajectory, turns=(turn,), question_weight=weight)

@@ -114,7 +114,8 @@ class Transcript:
             return f"the window in the order {order}" if order else "the window as it was"
         if self.trajectory.query_mode != "expand":
             return turn.query
-        return f"question^{self.trajectory.question_weight:g} + {turn.query or 'nothing'}"
+        words = "question" if self.trajectory.question_words == "all" else "key words"
+        return f"{words}^{self.trajectory.question_weight:g} + {turn.query or 'nothing'}"
 
     def describe_call(self, turn: Turn) -> str:
         """What was called: the tool with its arguments."""

@@ -3,6 +3,7 @@
 from drag_ray.agent.choice import Choice
 from drag_ray.agent.config import AgentConfig
 from drag_ray.agent.environment import ExpandedQuestion, SearchResult
+from drag_ray.agent.keywords import choose_words
 from drag_ray.agent.prompts import Prompts
 from drag_ray.agent.shown_images import Content
 from drag_ray.agent.tasks.task import NameImage, Setting, Task
@@ -15,7 +16,7 @@ DEFAULT_INSTRUCTIONS = (
     "read the pages that come back, and search again with better words if they do not hold the answer."
 )
 EXPAND_INSTRUCTIONS = (
-    "You help to find the page of a collection of documents that answers a question. All words of the question are searched in "
+    "You help to find the page of a collection of documents that answers a question. {} words of the question are searched in "
     "any case. Write what to add to them: words that the right page is likely to contain and the question does not. "
     "A word may count more than others, as in word^2. If no word would help, add nothing."
 )
@@ -61,7 +62,8 @@ class SearchEpisode:
 def to_search(config: AgentConfig, question: Question, query: str = "") -> str | ExpandedQuestion:
     """What is searched when the policy writes `query`; without one, the question itself."""
     if config.expands:
-        return ExpandedQuestion(question.question, query, config.question_weight)
+        words = choose_words(question.question, config.question_words)
+        return ExpandedQuestion(words, query, config.question_weight)
     return query or question.question
 
 
@@ -75,6 +77,13 @@ async def begin(setting: Setting, question: Question, asked: SearchResult, name_
     return SearchEpisode(setting, question, name_image)
 
 
+def choose_instructions(config: AgentConfig) -> str:
+    """What the mode asks for, with the words of the question that need not be added."""
+    if not config.expands:
+        return DEFAULT_INSTRUCTIONS
+    return EXPAND_INSTRUCTIONS.format("All" if config.question_words == "all" else "The key")
+
+
 def count_shown(config: AgentConfig) -> tuple[int, int]:
     """The pages of the searches that stay in the prompt, and the question once."""
     return (config.image_searches or config.max_iterations - 1) * config.top_k, 1
@@ -85,7 +94,7 @@ TASK = Task(
     scored_by="ranking",
     ask=ask,
     begin=begin,
-    choose_instructions=lambda config: EXPAND_INSTRUCTIONS if config.expands else DEFAULT_INSTRUCTIONS,
+    choose_instructions=choose_instructions,
     choose_wanted=lambda config: "words to add" if config.expands else "words to search for",
     check=lambda config: None,
     count_shown=count_shown,

@@ -12,7 +12,7 @@ The tutorial of the reference prints another form, which is read too: the page i
 
 Such a record has no conversation and no page text.  Reading it rebuilds the conversation as this agent would have had it, in the
 protocol and prompt of its configuration, pages by file and number alone.  All evidence pages count, not only the first.
-What this project adds to a record (hinted, baseline, query_mode) is read again, and may be missing.
+What this project adds to a record (hinted, baseline, query_mode, question_words) is read again, and may be missing.
 """
 
 import json
@@ -107,6 +107,7 @@ class _RecordReader:
             "tools": json.dumps(shown) if (shown := self._prompts.shown_functions) else "",
             **{"protocol": config.protocol, "query_mode": config.query_mode, "top_k": config.top_k, "depth": config.top_k},
             "question_weight": config.question_weight if config.expands else 1.0,
+            "question_words": config.question_words if config.expands else "all",
             "agent_fingerprint": compute_fingerprint("drag", config.model_dump(mode="json")),
         }
 
@@ -119,9 +120,10 @@ class _RecordReader:
         Raises:
             DataError: the record is not of the format.
         """
-        mode = record.get("query_mode", "rewrite")
-        if mode != self._query_mode:
-            raise DataError(f"column 'query_mode': got {mode!r:.80}, expected {self._query_mode!r}. Set agent.query_mode to it")
+        for name, default in (("query_mode", "rewrite"), ("question_words", "all")):
+            got, expected = record.get(name, default), self._of_all_records[name]
+            if got != expected:
+                raise DataError(f"column {name!r}: got {got!r:.80}, expected {expected!r}. Set agent.{name} to it")
         truth = _require(record, "ground_truth", dict)
         is_printed = "answer_locations" not in truth and "file" in truth
         evidence = (parse_location(truth, "ground_truth"),) if is_printed else _read_pages(truth, "answer_locations")
@@ -187,7 +189,7 @@ class _RecordReader:
 
 
 def to_record(trajectory: Trajectory) -> Record:
-    """The record of one trajectory, with every field of the reference, and hinted, baseline and query_mode, which it lacks."""
+    """The record of one trajectory: every field of the reference, and hinted, baseline and how it searched, which it lacks."""
     ranks = {turn.step: turn.evidence_rank for turn in trajectory.turns if turn.rank_score > 0}
     searches = [turn for turn in trajectory.turns if turn.action is ActionKind.SEARCH]
     locations = [{"document": page.file, "page": page.page_number} for page in trajectory.evidence]
@@ -215,6 +217,7 @@ def to_record(trajectory: Trajectory) -> Record:
         "hinted": trajectory.hinted,
         "baseline": trajectory.baseline,
         "query_mode": trajectory.query_mode,
+        "question_words": trajectory.question_words,
         "model": trajectory.model,
         "timestamp": trajectory.started_at,
         "error": trajectory.error or (_OUT_OF_ITERATIONS if trajectory.stop_reason is StopReason.MAX_ITERATIONS else None),

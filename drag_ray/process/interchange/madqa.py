@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from drag_ray.agent.config import AgentConfig
+from drag_ray.agent.keywords import choose_words
 from drag_ray.artifacts import whole_or_absent
 from drag_ray.corpus.problems import Problem
 from drag_ray.errors import DataError
@@ -41,7 +42,8 @@ def write_predictions(trajectories: Iterable[Trajectory], path: Path) -> int:
 def to_prediction(trajectory: Trajectory) -> dict[str, Any]:
     """The prediction of one trajectory; the answer is empty where the policy gave none."""
     searches = [turn for turn in trajectory.turns if turn.action is ActionKind.SEARCH]
-    asked = f"{trajectory.question} " if trajectory.query_mode == "expand" else ""
+    words = choose_words(trajectory.question, trajectory.question_words)
+    asked = f"{words} " if trajectory.query_mode == "expand" else ""
     return {
         "id": trajectory.question_id,
         "question": trajectory.question,

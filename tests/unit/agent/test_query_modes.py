@@ -71,3 +71,17 @@ def test_what_an_expanding_agent_is_told_is_to_add_words(environment: SearchEnvi
     assert "<answer>" in several[0]["content"]
     own = roll_out_rotor("<search></search>", environment, **EXPAND, instructions="Add words.")
     assert json.loads(own.messages)[0]["content"].startswith("Add words.\n")
+
+
+def test_an_agent_of_key_words_starts_from_what_they_find_and_says_so(tmp_path: Path) -> None:
+    pages = [Page("a.pdf", 1, 1, "rotor speed"), Page("b.pdf", 2, 2, "which"), Page("c.pdf", 3, 3, "flight")]
+    artifacts.write_parquet(tmp_path / "pages.parquet", schemas.to_table(pages, schemas.PAGES))
+    build_index(tmp_path / "pages.parquet", tmp_path / "index", SearchConfig())
+    environment = SearchEnvironment(Searcher(tmp_path / "index"), top_k=3, depth=10)
+    of_all, of_key = (
+        roll_out_rotor("<search>flight</search>", environment, **EXPAND, question_words=words) for words in ("all", "key")
+    )
+    assert [sorted(hit.file for hit in rollout.question_hits) for rollout in (of_all, of_key)] == [["a.pdf", "b.pdf"], ["a.pdf"]]
+    assert sorted(hit.file for hit in of_key.turns[0].hits) == ["a.pdf", "c.pdf"]
+    assert (of_key.question, of_key.question_words) == (ROTOR.question, "key")
+    assert "The key words of the question are searched" in json.loads(of_key.messages)[0]["content"]

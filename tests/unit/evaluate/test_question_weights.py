@@ -16,7 +16,7 @@ from drag_ray.search.index import build_index
 from drag_ray.search.searcher import Searcher
 from drag_ray.types import Evidence, Question, Trajectory
 
-TEXTS = ["rotor speed limits", "rotor rotor overhaul", "tail boom bolts", "speed of sound", "boom microphones and sound"]
+TEXTS = ["rotor speed limits", "rotor rotor overhaul", "tail boom bolts", "speed over sound", "boom microphones and sound"]
 """Pages 1 to 5."""
 LIGHT, HEAVY = 0.25, 8.0
 
@@ -34,10 +34,10 @@ def ask(name: str, evidence_page: int) -> Question:
     return build_question(id=name, question="rotor", evidence=(Evidence("a.pdf", evidence_page),))
 
 
-def expand(question: Question, addition: str | None, weight: float = 1.0) -> Trajectory:
+def expand(question: Question, addition: str | None, weight: float = 1.0, **fields: Any) -> Trajectory:
     """A rollout that added some words, or left it at the question."""
     turns = [] if addition is None else [build_search(addition, evidence_rank=None, hits=())]
-    return build_trajectory(*turns, question=question, query_mode="expand", question_weight=weight, question_rank=1)
+    return build_trajectory(*turns, question=question, query_mode="expand", question_weight=weight, question_rank=1, **fields)
 
 
 def rank_of(trajectory: Trajectory) -> int | None:
@@ -52,6 +52,13 @@ def test_the_search_is_made_anew_with_the_weight_and_all_else_stays(index: Searc
     assert rank_of(heavy) == 3
     assert light.turns[0].query == "boom"
     assert light.messages == rollout.messages
+
+
+def test_the_search_made_anew_is_of_the_words_that_were_searched(index: Searcher) -> None:
+    question = build_question(id="q", question="What is over a rotor?", evidence=(Evidence("a.pdf", 3),))
+    again = weigh_question(expand(question, "boom", question_words="key"), LIGHT, index)
+    assert again.turns[0].hits == tuple(index.search_expanded("rotor", "boom", LIGHT, again.depth))
+    assert again.turns[0].hits != tuple(index.search_expanded(question.question, "boom", LIGHT, again.depth))
 
 
 def test_each_policy_gets_the_weight_that_finds_most_of_its_validation_questions(index: Searcher) -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from drag_ray.baselines.keywords import STOP_WORDS, write_keywords
+from drag_ray.agent.keywords import STOP_WORDS, write_keywords
 
 
 @pytest.mark.parametrize(
