@@ -35,5 +35,5 @@ def test_what_is_measured_is_the_recipe(path: Path) -> None:
         for option, value in recipe[section].items()
         if value != measured[section][option]
     }
-    assert changed <= {"agent.examples", "agent.question_weight", "engine.model"}
+    assert changed <= {"agent.examples", "agent.question_weight", "agent.question_words", "engine.model"}
     assert recipe["curriculum"] == measured["curriculum"]
