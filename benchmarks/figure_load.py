@@ -16,7 +16,7 @@ def write_collect_load() -> str:
         ],
         ["seconds", f"{results['seconds']:,.0f}"],
     ]
-    return to_table(["", ""], kept + _describe_memory(results["memory"]))
+    return to_table(["", ""], kept + _describe_memory(results["memory"]) + _list_slopes(results["memory"]))
 
 
 def write_serve_load() -> str:

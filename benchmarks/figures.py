@@ -56,6 +56,7 @@ FIGURES: dict[str, Callable[[], str]] = {
     "effect-large": figure_words.write_effect_large,
     "effect-small": figure_words.write_effect_small,
     "effect-fairytaleqa": figure_words.write_effect_fairytaleqa,
+    "effect-manuals": figure_words.write_effect_manuals,
     "methods-words": figure_words.write_methods_words,
     "recipe-words": figure_words.write_recipe_words,
     "recipe-times": figure_words.write_recipe_times,
