@@ -9,7 +9,7 @@ from pathlib import Path
 from drag_ray import checksums
 from drag_ray.artifacts import sync_files
 from drag_ray.errors import DataError
-from drag_ray.file_access import writing
+from drag_ray.file_access import list_folder, writing
 
 _SCRATCH_SUFFIX = ".unfinished"
 
@@ -26,7 +26,7 @@ def new_folder(folder: Path, remedy: str) -> Generator[Path]:
         DataError: something is there.
         ArtifactError: the disk refuses.
     """
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+    if folder.exists() and (not folder.is_dir() or list_folder(folder)):
         raise DataError(f"{folder}: is there already{remedy}")
     with writing(folder):
         folder.parent.mkdir(parents=True, exist_ok=True)

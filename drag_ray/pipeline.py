@@ -19,6 +19,7 @@ from drag_ray.address import Address, parse_address
 from drag_ray.artifacts import Identity, Manifest, is_begun, require_manifest
 from drag_ray.damage import find_damage, refuse_damage
 from drag_ray.errors import ConfigError, DamageError
+from drag_ray.file_access import list_folder
 from drag_ray.inputs import Inputs
 from drag_ray.messages import about
 from drag_ray.metrics import name_tags, open_stage_recorder
@@ -122,7 +123,7 @@ def _list_names(folder: Path) -> list[str]:
     """The names of the instances in a folder that is no stage itself."""
     if is_begun(folder) or not folder.is_dir():
         return []
-    return sorted(path.name for path in folder.iterdir() if not path.name.startswith((".", "_")) and is_begun(path))
+    return [path.name for path in list_folder(folder) if not path.name.startswith((".", "_")) and is_begun(path)]
 
 
 def compute_identity(stage: Stage, config: RunConfig) -> Identity:

@@ -15,6 +15,7 @@ from drag_ray.corpus.problems import Problem, count_problems
 from drag_ray.corpus.text import to_printable
 from drag_ray.damage import find_damage
 from drag_ray.errors import DataError
+from drag_ray.file_access import list_folder
 from drag_ray.process.interchange import INTERCHANGES, InterchangeName
 from drag_ray.process.interchange_format import load_interchange
 from drag_ray.process.trajectories import check_files
@@ -131,7 +132,7 @@ def _read_all(source: Path) -> Iterator[Trajectory]:
 
 def _fingerprint(path: Path) -> dict[str, str]:
     """The fingerprint of the file, or of each regular file in the folder."""
-    files = sorted(file for file in path.iterdir() if file.is_file() and not file.is_symlink()) if path.is_dir() else [path]
+    files = [file for file in list_folder(path) if file.is_file() and not file.is_symlink()] if path.is_dir() else [path]
     return {to_printable(file.name): compute_file_fingerprint(file) for file in files if file.is_file()}
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from drag_ray.corpus.problems import Problem, read_one
 from drag_ray.errors import DataError
+from drag_ray.file_access import list_folder
 from drag_ray.new_folder import new_folder
 from drag_ray.types import Trajectory
 
@@ -44,11 +45,12 @@ def read_sessions(
 
     Raises:
         DataError: there is nothing at `path`.
+        ArtifactError: the folder cannot be listed.
     """
     if not path.exists():
         raise DataError(f"{path}: no such file or folder. Give what drag-ray export has written, or one file of it.")
     seen: set[str] = set()
-    for file in sorted(path.iterdir()) if path.is_dir() else [path]:
+    for file in list_folder(path) if path.is_dir() else [path]:
         if file.name.startswith(".") and file != path:
             continue
         item = read_one("broken_file", str(file), _read_file, file, suffix, decode)

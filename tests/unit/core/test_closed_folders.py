@@ -9,11 +9,14 @@ from typing import Any
 import pytest
 
 from drag_ray.corpus.image_store import ImageStore
+from drag_ray.corpus.problems import Problem
 from drag_ray.damage import list_finished
 from drag_ray.errors import ArtifactError
 from drag_ray.file_access import list_folder
 from drag_ray.format.tables import list_parts
+from drag_ray.new_folder import new_folder
 from drag_ray.process.parts import read_dealt
+from drag_ray.process.session_files import read_sessions
 from drag_ray.process.trajectories import check_files
 from drag_ray.transcripts.listing import list_files
 from drag_ray.transcripts.thumbnails import open_book
@@ -30,6 +33,10 @@ READERS: dict[str, Callable[[Path], object]] = {
     "run/evaluate/rollouts/base/trajectories": lambda root: list_files(root / "run" / "evaluate"),
     "export": lambda root: list_files(root / "export"),
     "run/rollouts": lambda root: open_book(root / "run"),
+    "sessions": lambda root: list(
+        read_sessions(root / "sessions", ".json", lambda file, data: Problem(str(file), "", "broken_file"))
+    ),
+    "store": lambda root: new_folder(root / "store", "").__enter__(),
     "images/3f": lambda root: ImageStore(root / "own").take_over(root / "images"),
 }
 
