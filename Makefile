@@ -22,7 +22,7 @@ setup: $(STAMP) ## make .venv, install the pinned packages, unpack the embedded 
 $(STAMP): runtime_env/$(ACCELERATOR).txt runtime_env/dev.txt pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "drag_ray needs Python 3.11 or newer, $(PYTHON) is $$($(PYTHON) -V). Try: make PYTHON=python3.11"; exit 1; }
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
-	@$(BIN)/python -m uv --version >/dev/null 2>&1 || $(BIN)/python -m pip install --quiet uv==$(UV_VERSION)
+	@$(BIN)/python -m uv --version 2>/dev/null | grep -qw "uv $(UV_VERSION)" || $(BIN)/python -m pip install --quiet uv==$(UV_VERSION)
 	$(BIN)/python -m uv pip install --quiet --python $(BIN)/python --no-deps --require-hashes --compile-bytecode -r runtime_env/$(ACCELERATOR).txt -r runtime_env/dev.txt
 	$(BIN)/python -m uv pip install --quiet --python $(BIN)/python --no-deps --no-build-isolation -e .
 	$(BIN)/python -m drag_ray.engine.embedded

@@ -47,7 +47,22 @@ def test_every_pinned_list_is_looked_up_and_pins_by_hash() -> None:
 
 
 def test_the_installer_is_pinned_to_one_version() -> None:
-    makefile, cluster = ((ROOT.parent / name).read_text() for name in ("Makefile", "cluster.yaml"))
+    makefile = (ROOT.parent / "Makefile").read_text()
     [version] = re.findall(r"^UV_VERSION := (\d+\.\d+\.\d+)$", makefile, re.MULTILINE)
-    asked = re.findall(r"pip install --quiet (uv\S*)", makefile + cluster)
-    assert {name.replace("$(UV_VERSION)", version) for name in asked} == {f"uv=={version}"}
+    for text in (makefile, *_read_clusters()):
+        asked = re.findall(r"pip install --quiet (uv\S*)", text)
+        assert {name.replace("$(UV_VERSION)", version) for name in asked} == {f"uv=={version}"}
+
+
+def test_what_a_cluster_installs_besides_the_lists_is_pinned() -> None:
+    for text in _read_clusters():
+        for command in re.findall(r"uv pip install (.*)", text):
+            names = [word for word in command.partition(" #")[0].split() if re.match(r"[a-z]", word)]
+            assert "--require-hashes" in command or all("==" in name for name in names), command
+
+
+def _read_clusters() -> list[str]:
+    """Of each way to have a cluster, what is installed on its machines."""
+    folder = ROOT / "clusters"
+    paths = [ROOT.parent / "cluster.yaml", *sorted(folder.glob("*.yaml")), folder / "kuberay" / "Dockerfile"]
+    return [path.read_text() for path in paths]

@@ -8,8 +8,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from factories import build_question
 
+from drag_ray.agent.config import AgentConfig
 from drag_ray.agent.environment import SearchEnvironment
+from drag_ray.agent.rollout import Rollouts
+from drag_ray.agent.task import Policy, RolloutTask
+from drag_ray.engine.scripted import ScriptedEngine
 from drag_ray.search.searcher import Searcher
 
 WriteIndex = Callable[..., Path]
@@ -76,3 +81,12 @@ def test_the_outcome_of_a_search_says_that_it_was_cut(index_dir: Path) -> None:
     environment = SearchEnvironment(Searcher(index_dir), top_k=2, depth=10)
     assert asyncio.run(environment.search(HOSTILE, ())).is_partial
     assert not asyncio.run(environment.search("zebra", ())).is_partial
+
+
+def test_a_turn_says_that_its_search_was_cut(index_dir: Path) -> None:
+    environment = SearchEnvironment(Searcher(index_dir), top_k=2, depth=10)
+    config, task = AgentConfig(query_mode="rewrite", max_iterations=1), RolloutTask(build_question(), 0, "default", 7)
+    for query, is_cut in ((HOSTILE, True), ("zebra", False)):
+        engine = ScriptedEngine(lambda _, query=query: f"<search>{query}</search>")
+        [turn] = asyncio.run(Rollouts(config, Policy("model"), engine, environment, "index").run(task)).turns
+        assert (turn.query, turn.partial_search) == (query, is_cut)
