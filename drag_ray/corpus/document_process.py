@@ -25,6 +25,13 @@ from drag_ray.types import Page
 
 _OUT_OF_MEMORY = 3
 """Exit status of a process in which Python, and not a library, has found its memory used up."""
+_START_S = 120.0
+"""until a process has started, on a slow machine"""
+_STRETCH = 10
+"""times the CPU seconds of a document that it may take by the clock: a process that only waits, as for a disk that does not
+answer, would not come to its end; one that shares its core with many others gets there"""
+_KILL_S = 5.0
+"""until a process that is killed has ended, if the kernel can end it"""
 
 
 class DocumentProcess:
@@ -66,14 +73,15 @@ class DocumentProcess:
         """What a function returns in the process; what it raises passes through.
 
         Raises:
-            DataError: it ended the process.
+            DataError: it ended the process, or did not come to an end.
         """
         if self._connection is None:
             self._start()
         assert self._connection is not None
         try:
             self._connection.send((function, args))
-            value, error = self._connection.recv()
+            has_ended = self._connection.poll(_START_S + _STRETCH * self._cpu_s)
+            value, error = self._connection.recv() if has_ended else (None, self._give_up())
         except (EOFError, OSError):
             self._process.join()
             self._connection.close()
@@ -89,6 +97,18 @@ class DocumentProcess:
         self._process = context.Process(target=_serve, args=(other, self._memory_gib, self._cpu_s), daemon=True)
         self._process.start()
         other.close()  # so that its end is seen here
+
+    def _give_up(self) -> DataError:
+        """Kill the process, which waits for something, and say so."""
+        assert self._connection is not None
+        self._process.kill()
+        self._process.join(_KILL_S)
+        self._connection.close()
+        self._connection = None
+        seconds = _START_S + _STRETCH * self._cpu_s
+        return DataError(
+            f"reading it has not ended after {seconds:g} seconds, in which it was waiting. Look at the disk that it is on."
+        )
 
     def _explain(self, status: int) -> str:
         if status == -signal.SIGXCPU:

@@ -9,11 +9,13 @@ import pytest
 from pdf_bombs import build_nested_forms, build_page_count, build_self_reference, build_strokes
 from reportlab.pdfgen.canvas import Canvas
 
+from drag_ray.corpus import document_process
 from drag_ray.corpus.config import CorpusConfig
 from drag_ray.corpus.document_process import DocumentProcess
 from drag_ray.corpus.documents import Span
 from drag_ray.corpus.image_store import ImageStore
 from drag_ray.corpus.page_reader import PageReader
+from drag_ray.errors import DataError
 
 pytestmark = pytest.mark.seconds
 
@@ -81,3 +83,15 @@ def test_the_pages_of_a_bomb_are_counted_within_the_limits(process: DocumentProc
     (tmp_path / "none.pdf").write_bytes(b"no")
     assert process.count_pages(tmp_path / "none.pdf") == 1
     assert process.count_pages(write_good(tmp_path / "good.pdf")) == 1
+
+
+def test_a_process_that_waits_for_ever_is_ended_and_the_next_document_is_read(
+    process: DocumentProcess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    process.run(time.sleep, 0)  # it has started
+    with monkeypatch.context() as patch:
+        patch.setattr(document_process, "_START_S", 0.5)
+        patch.setattr(document_process, "_STRETCH", 0)
+        with pytest.raises(DataError, match=r"has not ended after 0\.5 seconds, in which it was waiting"):
+            process.run(time.sleep, 600)
+    assert read(process, write_good(tmp_path / "good.pdf")) == (["the rotor"], [])
