@@ -64,10 +64,7 @@ class DocumentProcess:
 
     def close(self) -> None:
         """End the process."""
-        if self._connection is not None:
-            self._connection.close()
-            self._process.join()
-            self._connection = None
+        self._end()
 
     def run(self, function: Callable[..., Any], *args: Any) -> Any:
         """What a function returns in the process; what it raises passes through.
@@ -80,12 +77,15 @@ class DocumentProcess:
         assert self._connection is not None
         try:
             self._connection.send((function, args))
-            has_ended = self._connection.poll(_START_S + _STRETCH * self._cpu_s)
-            value, error = self._connection.recv() if has_ended else (None, self._give_up())
+            clock_s = _START_S + _STRETCH * self._cpu_s
+            if not self._connection.poll(clock_s):
+                self._process.kill()
+                self._end(_KILL_S)
+                waited = f"reading it has not ended after {clock_s:g} seconds, in which it was waiting"
+                raise DataError(f"{waited}. Look at the disk that it is on.")
+            value, error = self._connection.recv()
         except (EOFError, OSError):
-            self._process.join()
-            self._connection.close()
-            self._connection = None
+            self._end()
             raise DataError(self._explain(self._process.exitcode)) from None
         if error is not None:
             raise error
@@ -98,17 +98,12 @@ class DocumentProcess:
         self._process.start()
         other.close()  # so that its end is seen here
 
-    def _give_up(self) -> DataError:
-        """Kill the process, which waits for something, and say so."""
-        assert self._connection is not None
-        self._process.kill()
-        self._process.join(_KILL_S)
-        self._connection.close()
-        self._connection = None
-        seconds = _START_S + _STRETCH * self._cpu_s
-        return DataError(
-            f"reading it has not ended after {seconds:g} seconds, in which it was waiting. Look at the disk that it is on."
-        )
+    def _end(self, timeout_s: float | None = None) -> None:
+        """Close the connection, at whose end the process ends, and wait for that."""
+        if self._connection is not None:
+            self._connection.close()
+            self._process.join(timeout_s)
+            self._connection = None
 
     def _explain(self, status: int) -> str:
         if status == -signal.SIGXCPU:
