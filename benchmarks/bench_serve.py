@@ -27,7 +27,7 @@ import tempfile
 import time
 import urllib.request
 from collections import Counter
-from collections.abc import Collection, Generator, Sequence
+from collections.abc import Generator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -64,14 +64,13 @@ def main() -> None:
     arguments = parse_arguments()
     arguments.model = resolve_model(arguments.model)
     results: dict[str, Any] = {"options": vars(arguments) | {"model": Path(arguments.model).name}}
-    others = {process.pid for process in find_engines()}
     for server in SERVERS:
         with run_server(server, arguments) as (url, process_id):
             run_clients(url, arguments, arguments.concurrency)
             results[server] = measure(url, process_id, arguments)
             print(server, json.dumps(results[server]), flush=True)
             if server == "drag_ray" and arguments.kill:
-                results["kill"] = asyncio.run(kill_under_load(url, arguments, others))
+                results["kill"] = asyncio.run(kill_under_load(url, process_id, arguments))
     ours, theirs = results["drag_ray"], results["vllm"]
     results["throughput_of_vllm"] = round(ours["request_throughput"] / theirs["request_throughput"], 4)
     results["median_ttft_ms_above_vllm"] = round(ours["median_ttft_ms"] - theirs["median_ttft_ms"], 1)
@@ -192,17 +191,14 @@ def summarize(results: Sequence[dict[str, Any]]) -> dict[str, Any]:
     return counts | {name: round(float(value), 3) for name, value in numbers.items()}
 
 
-def find_engines() -> list[psutil.Process]:
-    """vLLM's engine processes on this machine."""
-    return [process for process in psutil.process_iter(["cmdline"]) if "EngineCore" in "".join(process.info["cmdline"] or [])]
+def find_engines(server_id: int) -> list[psutil.Process]:
+    """The processes of vLLM's engine that a server has begun; another server's beside it are not among them."""
+    begun = psutil.Process(server_id).children(recursive=True)
+    return [process for process in begun if "EngineCore" in "".join(process.cmdline())]
 
 
-async def kill_under_load(url: str, arguments: argparse.Namespace, others: Collection[int]) -> dict[str, Any]:
-    """Kill the engine's process while all clients ask, and see what they get until one is answered again.
-
-    Args:
-        others: process ids of engines that were there before, which are let live.
-    """
+async def kill_under_load(url: str, server_id: int, arguments: argparse.Namespace) -> dict[str, Any]:
+    """Kill the engine's process while all clients ask, and see what they get until one is answered again."""
     client = openai.AsyncOpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0, timeout=60)
     outcomes: Counter[str] = Counter()
     killed_at, answered_at, give_up_at = 0.0, 0.0, time.monotonic() + ANSWER_LIMIT_S
@@ -223,7 +219,7 @@ async def kill_under_load(url: str, arguments: argparse.Namespace, others: Colle
 
     clients = [asyncio.create_task(ask()) for _ in range(arguments.concurrency)]
     await asyncio.sleep(KILL_AFTER_S)
-    killed = [process for process in find_engines() if process.pid not in others]
+    killed = find_engines(server_id)
     killed_at = time.monotonic()
     for process in killed:
         process.kill()
