@@ -13,6 +13,8 @@ BIN := .venv/bin
 UV_VERSION := 0.13.9
 STAMP := .venv/.installed-$(ACCELERATOR)
 CONFIG ?= jobs/configs/demo.toml
+SBOM_LISTS ?= cpu gpu dev audit docs
+SBOM_DIR ?= dist
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -94,11 +96,11 @@ audit: setup ## look the pinned packages up among known vulnerabilities; fails t
 	@$(BIN)/python runtime_env/audit.py
 
 sbom: setup ## a bill of materials (CycloneDX) of each pinned list, in dist/
-	@mkdir -p dist
-	@for name in cpu gpu dev; do \
+	@mkdir -p $(SBOM_DIR)
+	@for name in $(SBOM_LISTS); do \
 	  $(BIN)/python -m uv run --quiet --no-project --isolated --with-requirements runtime_env/audit.txt \
-	    cyclonedx-py requirements runtime_env/$$name.txt --output-reproducible --output-file dist/sbom-$$name.json || exit 1; \
-	  echo dist/sbom-$$name.json; \
+	    cyclonedx-py requirements runtime_env/$$name.txt --output-reproducible --output-file $(SBOM_DIR)/sbom-$$name.json || exit 1; \
+	  echo $(SBOM_DIR)/sbom-$$name.json; \
 	done
 
 clean: ## remove .venv and caches; runs/ stays
