@@ -27,10 +27,15 @@ from drag_ray.baselines.question import RawQuestion
 from drag_ray.baselines.registry import BASELINES
 from drag_ray.baselines.rollouts import BaselineOptions, build_rollouts
 from drag_ray.corpus.question_table import draw_split
-from drag_ray.evaluate.comparison import compare
+from drag_ray.evaluate.clusters import compute_clusters
 from drag_ray.evaluate.config import EvaluateConfig
+from drag_ray.evaluate.measures import build_measures
+from drag_ray.evaluate.outcome import read_question_weights, read_results
 from drag_ray.evaluate.policies import BASE_NAME
+from drag_ray.evaluate.question_result import QuestionResult
 from drag_ray.evaluate.results import compute_results
+from drag_ray.evaluate.rows import Row as Comparison
+from drag_ray.evaluate.rows import build_rows as compare_pairs
 from drag_ray.evaluate.significance import holm
 from drag_ray.prompt.outcome import PROMPTED_NAME
 from drag_ray.rollout.plan import build_plan
@@ -40,7 +45,11 @@ from drag_ray.types import Trajectory
 NAME = "effect"
 SEED = 0
 MEASURES = {"hit1": "hit_at_1", "hit3": "hit_at_3", "hit10": "hit_at_10", "mrr": "mrr"}
-COMPARED = ("hit1", "hit3", "mrr")
+COMPARED = tuple(MEASURES)
+PAGES, TOKENS = "pages_shown", "num_completion_tokens"
+CONFIDENCE = 0.95
+NUM_RESAMPLES = 100_000
+"""No p-value is below one in that many, and Holm's correction multiplies it by the number of differences in the file."""
 WITHOUT_MODEL = [name for name, kind in BASELINES.items() if not kind.uses_engine() and not issubclass(kind, Dense)]
 UNTRAINED = {*BASELINES, BASE_NAME, PROMPTED_NAME}
 KEY = ("set", "split", "model", "policy", "seed")
@@ -82,60 +91,69 @@ def measure_without_model(name: str, split: str, index_dir: Path) -> list[Row]:
         return [await rollouts.run(task) for task in plan]
 
     results = compute_results({policy: asyncio.run(roll_out(policy)) for policy in WITHOUT_MODEL}, questions)
-    comparison = compare(results, RawQuestion.name, seed=SEED)
-    return [to_row(name, split, "", policy, comparison.to_dict()) for policy in comparison.policies]
+    return build_rows(name, split, "", results, {}, list(results))
 
 
 def read_evaluation(name: str, split: str, folder: Path) -> list[Row]:
-    """The rows of the policies with a model in a finished evaluation that compares with the question."""
-    manifest = require_manifest(folder, "python jobs/evaluate.py")
-    comparison = json.loads((folder / "comparison.json").read_text())
-    model = Path(manifest.origin["config"]["engine"]["model"]).name
-    return [to_row(name, split, model, policy, comparison) for policy in comparison["policies"] if policy not in WITHOUT_MODEL]
+    """The rows of the policies with a model in a finished evaluation that has asked the question too."""
+    model = Path(require_manifest(folder, "python jobs/evaluate.py").origin["config"]["engine"]["model"]).name
+    results = read_results(folder)
+    policies = [policy for policy in results if policy not in WITHOUT_MODEL]
+    return build_rows(name, split, model, results, read_question_weights(folder), policies)
 
 
-def to_row(name: str, split: str, model: str, policy: str, comparison: Mapping[str, Any]) -> Row:
-    """What a comparison says of one policy, its p-values not yet corrected."""
-    measured = {row["name"]: row for row in comparison["rows"]}
-    values = {key: _read(measured, measure, policy) for key, measure in MEASURES.items()}
-    return {
-        **{"set": name, "split": split, "model": model, "policy": policy, "seed": comparison["seed"]},
-        "n": comparison["num_questions"],
-        **values,
-        "question_weight": comparison.get("context", {}).get("question_weights", {}).get(policy, {}).get("weight"),
-        "vs_question": compare_with(measured, policy, RawQuestion.name),
-        **compare_with_best_untrained(measured, policy, comparison),
-        "pages_shown": _read(measured, "pages_shown", policy),
-        "tokens_per_question": _read(measured, "num_completion_tokens", policy) or 0.0,
-    }
+def build_rows(
+    name: str,
+    split: str,
+    model: str,
+    results: Mapping[str, Sequence[QuestionResult]],
+    question_weights: Mapping[str, float],
+    policies: Sequence[str],
+) -> list[Row]:
+    """The rows of some of the policies, their p-values not yet corrected."""
+    aligned = {policy: sorted(rows, key=lambda row: row.question_id) for policy, rows in results.items()}
+    measures = [measure for measure in build_measures(aligned) if measure.name in (*MEASURES.values(), PAGES, TOKENS)]
+    best = find_best_untrained(aligned)
+    pairs = [(policy, RawQuestion.name) for policy in policies if policy != RawQuestion.name]
+    pairs += [(policy, best) for policy in policies if policy not in UNTRAINED and best != RawQuestion.name]
+    clusters = compute_clusters(aligned[RawQuestion.name])
+    found = compare_pairs(aligned, pairs, measures, clusters, CONFIDENCE, NUM_RESAMPLES, SEED)
+    measured = {row.name: row for row in found}
+    rows: list[Row] = []
+    for policy in policies:
+        is_trained = policy not in UNTRAINED
+        rows.append(
+            {
+                **{"set": name, "split": split, "model": model, "policy": policy, "seed": SEED, "n": len(clusters)},
+                **{key: take_value(measured[measure], policy) for key, measure in MEASURES.items()},
+                "question_weight": question_weights.get(policy),
+                "vs_question": take_differences(measured, policy, RawQuestion.name),
+                "best_untrained": best if is_trained else None,
+                "vs_best_untrained": take_differences(measured, policy, best) if is_trained else None,
+                "pages_shown": take_value(measured[PAGES], policy),
+                "tokens_per_question": take_value(measured[TOKENS], policy) or 0.0,
+            }
+        )
+    return rows
 
 
-def compare_with_best_untrained(
-    measured: Mapping[str, Any], policy: str, comparison: Mapping[str, Any]
-) -> dict[str, str | dict[str, list[float]] | None]:
-    """How a trained policy compares with the untrained one of the highest MRR, and which that is."""
-    untrained = [name for name in comparison["policies"] if name in UNTRAINED]
-    if policy in UNTRAINED or not untrained:
-        return {"best_untrained": None, "vs_best_untrained": None}
-    best = max(untrained, key=lambda name: measured[MEASURES["mrr"]]["metrics"][name]["value"])
-    return {"best_untrained": best, "vs_best_untrained": compare_with(measured, policy, best)}
+def find_best_untrained(results: Mapping[str, Sequence[QuestionResult]]) -> str:
+    """The untrained policy with the highest mean reciprocal rank; the question is one."""
+    untrained = {policy: rows for policy, rows in results.items() if policy in UNTRAINED}
+    return max(untrained, key=lambda policy: sum(row.reciprocal_rank for row in untrained[policy]))
 
 
-def compare_with(measured: Mapping[str, Any], policy: str, reference: str) -> dict[str, list[float]] | None:
-    """[difference, low, high, p] of each compared measure; None of a policy with itself, or where it was not compared."""
-    pairs = {}
-    for key in COMPARED:
-        for found in measured[MEASURES[key]]["differences"]:
-            ends = (found["policy"], found["reference"])
-            if ends in ((policy, reference), (reference, policy)):
-                sign = 1 if ends == (policy, reference) else -1
-                low, high = sorted((sign * found["low"], sign * found["high"]))
-                pairs[key] = [round(sign * found["value"], 4), round(low, 4), round(high, 4), found["p_value"]]
-    return pairs or None
+def take_differences(measured: Mapping[str, Comparison], policy: str, reference: str) -> dict[str, list[float]] | None:
+    """[difference, low, high, p] of each compared measure; None of a policy with itself."""
+    if policy == reference:
+        return None
+    found = {key: measured[MEASURES[key]].difference(policy, reference) for key in COMPARED}
+    return {key: [*(round(value, 4) for value in (row.value, row.low, row.high)), row.p_value] for key, row in found.items()}
 
 
-def _read(measured: Mapping[str, Any], measure: str, policy: str) -> float | None:
-    value = measured.get(measure, {}).get("metrics", {}).get(policy, {}).get("value")
+def take_value(row: Comparison, policy: str) -> float | None:
+    """The value of a measure, None where it has none for this policy."""
+    value = row.metrics[policy].value
     return None if value is None else round(value, 4)
 
 
