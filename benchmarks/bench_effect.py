@@ -148,7 +148,9 @@ def take_differences(measured: Mapping[str, Comparison], policy: str, reference:
     if policy == reference:
         return None
     found = {key: measured[MEASURES[key]].difference(policy, reference) for key in COMPARED}
-    return {key: [*(round(value, 4) for value in (row.value, row.low, row.high)), row.p_value] for key, row in found.items()}
+    # Each applies to every question, so none is without a value.
+    ends = {key: (row.value or 0.0, row.low or 0.0, row.high or 0.0) for key, row in found.items()}
+    return {key: [*(round(value, 4) for value in ends[key]), row.p_value] for key, row in found.items()}
 
 
 def take_value(row: Comparison, policy: str) -> float | None:
