@@ -19,8 +19,6 @@ import argparse
 import asyncio
 import json
 import os
-import random
-import re
 import signal
 import ssl
 import subprocess
@@ -36,97 +34,40 @@ from typing import Any
 
 import httpx2
 import numpy as np
-import polars as pl
 from bench_serve import SERVE_JOB, STOP_LIMIT_S, wait_until_ready
 from memory_watch import MemoryWatch
 from record import write_result
+from scripted_collection import (
+    PatientEngine,
+    build_options,
+    build_question,
+    build_word,
+    count_rollouts,
+    plan_rollouts,
+    write_index,
+)
 
-from drag_ray import artifacts, schemas
-from drag_ray.agent.config import AgentConfig
-from drag_ray.agent.task import Policy
 from drag_ray.artifacts import Identity
 from drag_ray.cluster import ClusterConfig, connect
-from drag_ray.engine.config import EngineConfig
 from drag_ray.engine.embedded import resolve_model
-from drag_ray.engine.generate import Generation, Request
 from drag_ray.engine.pretrained import load_tokenizer
 from drag_ray.rollout.config import RolloutConfig
-from drag_ray.rollout.folder import TRAJECTORIES_DIR_NAME
-from drag_ray.rollout.options import WorkerOptions
-from drag_ray.rollout.plan import build_plan
 from drag_ray.rollout.runner import run_plan
-from drag_ray.search.config import SearchConfig
-from drag_ray.search.index import build_index
 from drag_ray.stage_folder import StageFolder
-from drag_ray.types import Evidence, Page, Question
 
 _LOOK_EVERY_S = 5.0
-NUM_WORDS = 2000
-"""pages, each with a word of its own, which the questions ask for"""
-SAMPLES = 4
 DRAIN_SHARE = 0.15
 """of a collection's time, in which fewer and fewer rollouts are left at its end"""
 MOST = {"rollouts": 1_000_000, "concurrent": 50_000, "clients": 5000, "seconds": 7200}
 """of each option: the benchmark is for one machine"""
 
 
-def build_word(number: int) -> str:
-    """The word of a page, which no other page has."""
-    return f"valve{number % NUM_WORDS}"
-
-
-def build_question(number: int) -> str:
-    return f"Which page describes {build_word(number)}?"
-
-
-def write_index(folder: Path) -> None:
-    """The search index of the pages, as the index stage names it."""
-    pages = [Page(f"{build_word(number)}.pdf", 1, 1, f"The {build_word(number)} of the pump.") for number in range(NUM_WORDS)]
-    artifacts.write_parquet(folder / "pages.parquet", schemas.to_table(pages, schemas.PAGES))
-    build_index(folder / "pages.parquet", folder / "search_index", SearchConfig())
-
-
-class PatientEngine:
-    """Writes the word of the question, at first as a search and then as the answer, after about `delay_s`.
-
-    When it has nothing to do it notes in `path` how many requests it has had at once.
-    """
-
-    def __init__(self, path: Path, delay_s: float) -> None:
-        self._path, self._delay_s = path, delay_s
-        self._running = self._peak = 0
-
-    async def __call__(self, request: Request) -> Generation:
-        self._running += 1
-        self._peak = max(self._peak, self._running)
-        await asyncio.sleep(self._delay_s * random.Random(request.seed).uniform(0.5, 1.5))
-        self._running -= 1
-        if not self._running:
-            self._path.write_text(str(self._peak))
-        [word] = set(re.findall(r"valve\d+", str(request.messages[1]["content"])))
-        is_first = all(message["role"] != "assistant" for message in request.messages)
-        return Generation(f"<search>{word}</search>" if is_first else f"<answer>{word}</answer>", (1, 2), (3,), "stop")
-
-
 def run_collect(arguments: argparse.Namespace, folder: Path) -> dict[str, Any]:
     """A collection, and what its folder holds then."""
     write_index(folder)
-    questions = [
-        Question(f"q{number}", build_question(number), (Evidence(f"{build_word(number)}.pdf", 1),), split="train")
-        for number in range(arguments.rollouts // SAMPLES)
-    ]
-    plan = build_plan(questions, ("default",), SAMPLES, run_seed=0)
+    plan = plan_rollouts(arguments.rollouts)
     peak_path, delay_s = folder / "peak", arguments.delay_s
-    options = WorkerOptions(
-        run_dir=folder / "run",
-        index_dir=folder / "search_index",
-        agent=AgentConfig(query_mode="rewrite", max_iterations=2),
-        engine=EngineConfig(device="cpu"),
-        policies={"": Policy("scripted")},
-        concurrent_rollouts=arguments.concurrent,
-        flush_s=5,
-        build_engine=lambda config, images, adapters: PatientEngine(peak_path, delay_s),
-    )
+    options = build_options(folder, arguments.concurrent, lambda config, images, adapters: PatientEngine(peak_path, delay_s))
     settings = RolloutConfig(num_engines=1, concurrent_rollouts=arguments.concurrent, max_failure_rate=0)
     with connect(ClusterConfig()), MemoryWatch(os.getpid(), interval_s=2) as watch:
         began = time.monotonic()
@@ -138,23 +79,6 @@ def run_collect(arguments: argparse.Namespace, folder: Path) -> dict[str, Any]:
         "seconds": round(seconds, 1),
         "rollouts_per_s": round(len(plan) / seconds, 1),
         "memory": watch.describe(arguments.warm_up * seconds, (1 - DRAIN_SHARE) * seconds),
-    }
-
-
-def count_rollouts(run_dir: Path, planned: set[str]) -> dict[str, int]:
-    """What became of the rollouts of a plan."""
-    rows = pl.read_parquet(run_dir / TRAJECTORIES_DIR_NAME / "*.parquet", columns=["id", "question", "turns", "error"])
-    words = pl.col("question").str.extract(r"(valve\d+)")
-    first, last = pl.col("turns").list.first().struct, pl.col("turns").list.last().struct
-    is_own = (first.field("query") == words) & (first.field("evidence_rank") == 1) & (last.field("answer") == words)
-    kept = rows["id"].to_list()
-    return {
-        "rollouts": len(planned),
-        "kept": len(kept),
-        "lost": len(planned - set(kept)),
-        "kept_twice": len(kept) - len(set(kept)),
-        "failed": rows.filter(pl.col("error") != "").height,
-        "of_another_question": rows.filter(~is_own.fill_null(False)).height,
     }
 
 

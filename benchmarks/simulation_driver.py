@@ -1,0 +1,142 @@
+"""The driver of a simulated cluster: the collection itself, and what it notes while it goes on (see `simulate_cluster.py`).
+
+Everything is noted in files of the folder as it happens (`simulation_notes.py`), so that it is there when something fails.
+"""
+
+import argparse
+import json
+import os
+import threading
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import ray
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+from scripted_collection import PatientEngine, build_options, count_rollouts, plan_rollouts, write_index
+from simulation_notes import BEGUN_NAME, COLLECTED_NAME, ENGINES_DIR_NAME, LOOKS_NAME, QUEUE_NAME
+from watch import Watch
+
+from drag_ray.cluster import ClusterConfig, connect
+from drag_ray.messages import show_messages
+from drag_ray.rollout import runner
+from drag_ray.rollout.config import RolloutConfig
+from drag_ray.rollout.plan import Chunk, cut_chunks
+from drag_ray.rollout.runner import run_plan
+from drag_ray.rollout.work_queue import WorkQueue
+
+_ASKERS, _CLAIMS = 4, 3000
+
+
+class NotingEngine(PatientEngine):
+    """Notes when it was made, and how long it waits for each chunk that its worker claims."""
+
+    def __init__(self, folder: Path, delay_s: float) -> None:
+        own = folder / f"{os.getpid()}"
+        super().__init__(own.with_suffix(".peak"), delay_s)
+        self._claims_path = own.with_suffix(".claims")
+        claim_chunk = runner.claim_chunk  # of this process, which has one worker
+        runner.claim_chunk = lambda claim, ask, *rest: claim_chunk(claim, partial(self._claim, ask), *rest)
+        own.with_suffix(".made").write_text(str(time.time()))
+
+    async def _claim(self, ask: Callable[[int], Awaitable[Chunk | None]], claim: int) -> Chunk | None:
+        asked_at, began = time.time(), time.monotonic()
+        chunk = await ask(claim)
+        with self._claims_path.open("a") as notes:
+            notes.write(f"{asked_at:.3f} {time.monotonic() - began:.5f} {len(chunk.tasks) if chunk else 0}\n")
+        return chunk
+
+
+class Looks(Watch):
+    """What the driver sees while it works: nodes that count as alive, the object store, how long a call to an actor takes."""
+
+    interval_s = 0.2
+    _STORE = "object_store_memory"
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        # Where the driver is, as the work queue: one on a node that is lost would not answer.
+        here: Any = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
+        actor: Any = ray.remote(num_cpus=0, scheduling_strategy=here)(_Echo)
+        self._actor = actor.remote()
+        ray.get(self._actor.echo.remote())
+
+    def look(self) -> None:
+        """A line of JSON."""
+        began = time.monotonic()
+        ray.get(self._actor.echo.remote())
+        call_s = time.monotonic() - began
+        num_alive = sum(node["Alive"] for node in ray.nodes())
+        used_bytes = ray.cluster_resources().get(self._STORE, 0) - ray.available_resources().get(self._STORE, 0)
+        line = {"at": time.time(), "call_s": call_s, "nodes": num_alive, "store_bytes": used_bytes}
+        with self._path.open("a") as looks:
+            looks.write(json.dumps(line) + "\n")
+
+
+class _Echo:
+    def echo(self) -> None:
+        """Answer."""
+
+
+def collect(folder: Path, arguments: argparse.Namespace) -> None:
+    """The collection; what came of it goes to `COLLECTED_NAME`."""
+    plan = plan_rollouts(arguments.rollouts)
+    engines_dir, delay_s = folder / ENGINES_DIR_NAME, arguments.delay_s
+    options = build_options(folder, arguments.concurrent, lambda config, images, adapters: NotingEngine(engines_dir, delay_s))
+    settings = RolloutConfig(num_engines=arguments.actors, chunk_rollouts=arguments.chunk_rollouts)
+    _write(folder / BEGUN_NAME, {"at": time.time()})
+    run_plan(plan, replace(options, max_tries=settings.max_tries), settings, "collecting")
+    ended_at = time.time()
+    _write(folder / COLLECTED_NAME, {"at": ended_at} | count_rollouts(folder / "run", {task.id for task in plan}))
+
+
+def measure_queue(folder: Path, chunk_rollouts: int) -> None:
+    """Chunks a second that one work queue gives to askers that do nothing else."""
+    chunks = list(cut_chunks(plan_rollouts(_ASKERS * _CLAIMS * chunk_rollouts), chunk_rollouts))
+    queue_actor: Any = ray.remote(num_cpus=0)(WorkQueue)
+    queue = queue_actor.remote(chunks)
+    asker: Any = ray.remote(num_cpus=1)(_ask)
+    ray.get([asker.remote(queue, [0]) for _ in range(_ASKERS)])  # so that the askers' processes are there
+    began = time.monotonic()
+    num_given = sum(ray.get([asker.remote(queue, range(1 + n, len(chunks), _ASKERS)) for n in range(_ASKERS)]))
+    seconds = time.monotonic() - began
+    _write(folder / QUEUE_NAME, {"askers": _ASKERS, "claims": num_given, "claims_per_s": round(num_given / seconds, 1)})
+
+
+def _ask(queue: Any, claims: range) -> int:
+    """Claim, some at a time, as many engines do together."""
+    batches = [claims[begin : begin + 20] for begin in range(0, len(claims), 20)]
+    chunks = [chunk for batch in batches for chunk in ray.get([queue.claim.remote(number) for number in batch])]
+    return sum(chunk is not None for chunk in chunks)
+
+
+def _write(path: Path, content: dict[str, Any]) -> None:
+    """Whole at once: another process waits for it."""
+    scratch = path.with_suffix(".part")
+    scratch.write_text(json.dumps(content))
+    scratch.rename(path)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", type=Path)
+    for name in ("actors", "rollouts", "concurrent", "chunk-rollouts"):
+        parser.add_argument(f"--{name}", type=int, required=True)
+    parser.add_argument("--delay-s", type=float, required=True)
+    parser.add_argument("--address", required=True)
+    arguments = parser.parse_args()
+    show_messages()
+    folder = arguments.folder
+    (folder / ENGINES_DIR_NAME).mkdir()
+    write_index(folder)
+    with connect(ClusterConfig(address=arguments.address)), Looks(folder / LOOKS_NAME):
+        collect(folder, arguments)
+        measure_queue(folder, arguments.chunk_rollouts)
+        threading.Event().wait()  # it goes on looking until it is ended
+
+
+if __name__ == "__main__":
+    main()

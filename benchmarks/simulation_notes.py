@@ -1,0 +1,80 @@
+"""What a simulated cluster's engines and driver note in a folder while they work, and the figures that come of it."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+ENGINES_DIR_NAME = "engines"
+"""`PID.made` holds when an engine was there, `PID.claims` a line `asked_at seconds rollouts` for each chunk that it claimed"""
+LOOKS_NAME = "looks.jsonl"
+"""what the driver sees every moment: `{"at", "call_s", "nodes", "store_bytes"}`"""
+BEGUN_NAME, COLLECTED_NAME, QUEUE_NAME = "begun.json", "collected.json", "queue.json"
+"""written when the collection begins, when it has ended, and when the queue was measured"""
+
+
+class Notes:
+    """The notes in a folder; whoever writes them may still be at it. All moments are seconds since the epoch."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def read_json(self, name: str) -> dict[str, Any] | None:
+        """What is written when a part has ended; None before."""
+        path = self._folder / name
+        return json.loads(path.read_text()) if path.exists() else None
+
+    def read_made(self) -> list[float]:
+        """When engines were there, in the order of time; those that have ended since among them."""
+        texts = [path.read_text() for path in (self._folder / ENGINES_DIR_NAME).glob("*.made")]
+        return sorted(float(text) for text in texts if text)
+
+    def describe_claims(self, begin: float, end: float) -> dict[str, Any]:
+        """Chunks and rollouts a second that engines were given between two moments, and how long they waited for a chunk."""
+        given = [
+            (float(seconds), int(rollouts))
+            for path in (self._folder / ENGINES_DIR_NAME).glob("*.claims")
+            for asked_at, seconds, rollouts in (line.split() for line in _read_lines(path))
+            if begin <= float(asked_at) < end and int(rollouts)
+        ]
+        return {
+            "seconds": round(end - begin, 1),
+            "rollouts": sum(rollouts for _, rollouts in given),
+            "claims_per_s": round(len(given) / (end - begin), 1),
+            "rollouts_per_s": round(sum(rollouts for _, rollouts in given) / (end - begin), 1),
+            "claim_s": describe([seconds for seconds, _ in given], 4),
+        }
+
+    def describe_looks(self, begin: float, end: float) -> dict[str, Any]:
+        """Calls of the driver to another node's actor, and what the object store held, between two moments."""
+        looks = [look for look in self._read_looks() if begin <= look["at"] < end]
+        return {
+            "call_s": describe([look["call_s"] for look in looks], 4),
+            "object_store_peak_mb": round(max((look["store_bytes"] for look in looks), default=0) / 1e6, 1),
+        }
+
+    def find_notice(self, lost_at: float) -> float | None:
+        """Seconds after which the driver saw fewer nodes than at the moment when one was lost; None while it has not."""
+        looks = self._read_looks()
+        before = [look["nodes"] for look in looks if look["at"] < lost_at]
+        seen = [look["at"] for look in looks if look["at"] >= lost_at and look["nodes"] < before[-1]]
+        return round(seen[0] - lost_at, 2) if seen else None
+
+    def _read_looks(self) -> list[dict[str, Any]]:
+        path = self._folder / LOOKS_NAME
+        return [json.loads(line) for line in _read_lines(path)] if path.exists() else []
+
+
+def describe(values: Sequence[float], digits: int = 1) -> dict[str, float]:
+    """How many there are, their median, 99th percentile and most."""
+    if not values:
+        return {"num": 0}
+    median, late, most = np.quantile(values, (0.5, 0.99, 1)).round(digits).tolist()
+    return {"num": len(values), "p50": median, "p99": late, "max": most}
+
+
+def _read_lines(path: Path) -> list[str]:
+    """Whole lines: the last may still be on its way."""
+    return path.read_text().split("\n")[:-1]
