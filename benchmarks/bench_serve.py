@@ -43,7 +43,7 @@ from drag_ray.engine.embedded import resolve_model
 SERVED_NAME = "base"
 SERVERS = ("vllm", "drag_ray")
 START_LIMIT_S = 600
-STOP_LIMIT_S = 90
+STOP_LIMIT_S = 30
 KILL_AFTER_S = 5.0
 ANSWER_LIMIT_S = 300.0
 SERVE_JOB = Path(__file__).parent.parent / "jobs/serve.py"
@@ -69,12 +69,19 @@ def main() -> None:
             run_clients(url, arguments, arguments.concurrency)
             results[server] = measure(url, process_id, arguments)
             print(server, json.dumps(results[server]), flush=True)
+            if server == "drag_ray":
+                compare(results)
+            write_result(arguments.name, results)  # what was measured is kept, whatever comes after it
             if server == "drag_ray" and arguments.kill:
                 results["kill"] = asyncio.run(kill_under_load(url, process_id, arguments))
+                write_result(arguments.name, results)
+
+
+def compare(results: dict[str, Any]) -> None:
+    """Add how the endpoint does beside vLLM's own server."""
     ours, theirs = results["drag_ray"], results["vllm"]
     results["throughput_of_vllm"] = round(ours["request_throughput"] / theirs["request_throughput"], 4)
     results["median_ttft_ms_above_vllm"] = round(ours["median_ttft_ms"] - theirs["median_ttft_ms"], 1)
-    write_result(arguments.name, results)
 
 
 @contextlib.contextmanager
@@ -92,10 +99,23 @@ def run_server(server: str, arguments: argparse.Namespace) -> Generator[tuple[st
             wait_until_ready(url, process, log)
             yield url, process.pid
         finally:
-            process.send_signal(signal.SIGINT)
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                process.wait(STOP_LIMIT_S)
-            process.kill()
+            stop(process)
+
+
+def stop(process: subprocess.Popen[bytes]) -> None:
+    """End a server, and after `STOP_LIMIT_S` all that it has started, whatever it waits for."""
+    try:
+        parts = psutil.Process(process.pid).children(recursive=True)
+    except psutil.NoSuchProcess:
+        parts = []
+    process.send_signal(signal.SIGINT)
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        process.wait(STOP_LIMIT_S)
+    for part in parts:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            part.kill()
+    process.kill()
+    process.wait()
 
 
 def build_command(server: str, arguments: argparse.Namespace, folder: str) -> list[str]:

@@ -18,7 +18,7 @@ EXTRAS = {
         *("ray", "torch", "transformers", "peft", "trl", "accelerate", "deepspeed", "datasets", "safetensors", "huggingface_hub"),
         *("anls_star", "matplotlib", "gepa", "openai", "mcp", "httpx2", "httpcore2", "opentelemetry", "pyseccomp", "trafilatura"),
     ),
-    "serve": ("starlette",),
+    "serve": ("starlette", "aiohttp", "yarl"),
     "ocr": ("rapidocr", "cv2", "onnxruntime"),
     "demo": ("botocore", "reportlab"),
     "cpu": ("vllm",),

@@ -7,6 +7,7 @@ import socket
 import sys
 from collections import deque
 from collections.abc import Callable, Generator, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from pydantic import Field
@@ -75,6 +76,11 @@ _WORKER_ENVIRONMENT = {
     "DS_LOG_LEVEL": "error",
     # Ray Serve's proxy asks this function what to wrap itself in.
     "RAY_SERVE_HTTP_PROXY_CALLBACK_IMPORT_PATH": "drag_ray.serve.proxy.build_middlewares",
+    # Engines listen for themselves, and answer in the thread that listens; the proxy passes requests on (`serve.relay`).
+    "RAY_SERVE_ENABLE_DIRECT_INGRESS": "1",
+    "RAY_SERVE_DIRECT_INGRESS_MIN_DRAINING_PERIOD_S": "5",
+    "RAY_SERVE_RUN_USER_CODE_IN_SEPARATE_THREAD": "0",
+    "RAY_SERVE_RUN_ROUTER_IN_SEPARATE_LOOP": "0",
 }
 """Defaults for the processes that Ray starts. A variable that is set where the job starts goes before."""
 
@@ -273,14 +279,51 @@ def run_tasks(function: Callable[..., _Result], calls: Sequence[tuple[Any, ...]]
         raise error.cause from error
 
 
-def count_running_replicas() -> int | None:
-    """How many replicas of Ray Serve's applications take requests; None where there is no application. Asks the controller."""
-    from ray import serve
+@dataclass(frozen=True)
+class RunningReplicas:
+    """Replicas of Ray Serve's applications that take requests.
 
+    Attributes:
+        addresses: `HOST:PORT` of those among them that listen for themselves.
+    """
+
+    number: int
+    addresses: tuple[str, ...] = ()
+
+
+def find_running_replicas() -> RunningReplicas | None:
+    """The replicas that run; None where there is no application. Asks Ray Serve's controller, and waits for it."""
+    from ray.serve.context import _get_global_client  # pyright: ignore[reportPrivateUsage]
+
+    client = _get_global_client()
+    if client is None:
+        return None
+    details = client.get_serve_details()
     deployments = [
-        deployment for application in serve.status().applications.values() for deployment in application.deployments.values()
+        deployment for application in details["applications"].values() for deployment in application["deployments"].values()
     ]
     if not deployments:
         return None
-    states = [states for deployment in deployments for states in deployment.replica_states.items()]
-    return sum(number for state, number in states if state == "RUNNING")
+    running = {
+        replica["actor_name"] for deployment in deployments for replica in deployment["replicas"] if replica["state"] == "RUNNING"
+    }
+    targets = [target for group in details["target_groups"] for target in group["targets"] if group["protocol"] == "HTTP"]
+    # Where no replica listens for itself, the targets are Ray Serve's proxies.
+    return RunningReplicas(len(running), tuple(_join_address(target) for target in targets if target["name"] in running))
+
+
+def _join_address(target: dict[str, Any]) -> str:
+    host, port = target["ip"], target["port"]
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def is_in_replica() -> bool:
+    """Whether this process is a replica of a deployment of Ray Serve."""
+    from ray import serve
+    from ray.serve.exceptions import RayServeException
+
+    try:
+        serve.get_replica_context()
+    except RayServeException:
+        return False
+    return True

@@ -6,6 +6,7 @@ The one place that knows how vLLM builds it.
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -111,8 +112,14 @@ async def build_openai_app(
     adapters.start(engine, by_name)
     await adapters.hold(build_table(settings.adapters), needs_all=True)
     state.search_service = _build_search_service(settings, engine, by_name, adapters.use)
-    guard.app = StreamPacing(guard.app, count_replicas)
+    guard.app = StreamPacing(guard.app, count_replicas, partial(_pack_events, engine))
     return guard, engine
+
+
+def _pack_events(engine: Any, num_tokens: int) -> None:
+    """Have events of streams that begin from now on hold so many tokens, but for their first and last: vLLM's option
+    `stream_interval`, which it reads for each request."""
+    engine.output_processor.stream_interval = num_tokens
 
 
 def _build_search_service(

@@ -15,10 +15,11 @@ from starlette.middleware import Middleware
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from drag_ray.cluster import count_running_replicas
+from drag_ray.cluster import RunningReplicas, find_running_replicas, is_in_replica
 from drag_ray.serve.admission import WAITED_HEADER
 from drag_ray.serve.guard import build_answer
-from drag_ray.serve.limits import RefusalError
+from drag_ray.serve.limits import ENGINE_HAS_DIED, RefusalError
+from drag_ray.serve.relay import LostEngineError, Relay
 
 LIVE_PATH = "/live"
 _OWN_ROUTES = "/-/"
@@ -34,6 +35,7 @@ _REFUSALS = {
 """What an answer of the proxy's own means, by its status; an application that covers all paths leaves it none to miss."""
 
 _LOOK_EVERY_S = 2.0
+_TRUST_S = 10.0
 _DISTRUST_S = 120.0
 """After an engine has died, in which Ray Serve takes it for running until it has failed some looks of its own."""
 
@@ -41,17 +43,18 @@ _logger = logging.getLogger(__name__)
 
 
 class EngineWatch:
-    """Whether engines run, looked up while requests come.
+    """Which engines run, looked up while requests come.
 
-    A request waits for the answer only where none ran the last time, or an engine has died; otherwise it costs nothing.
+    A request waits for the answer only where none ran the last time, where that was long ago, or an engine has died; otherwise it
+    costs nothing.
 
     Args:
-        count_engines: how many engines can answer; None where that is not known. May block.
+        find_engines: the engines that can answer; None where that is not known. May block.
     """
 
-    def __init__(self, count_engines: Callable[[], int | None]) -> None:
-        self._count_engines = count_engines
-        self._num_engines: int | None = None
+    def __init__(self, find_engines: Callable[[], RunningReplicas | None]) -> None:
+        self._find_engines = find_engines
+        self._engines: RunningReplicas | None = None
         self._looked_at = 0.0
         self._look: asyncio.Task[None] | None = None
         self._distrusted_until = 0.0
@@ -60,55 +63,82 @@ class EngineWatch:
         """An engine has died: whether others run is looked up before each request, for a while."""
         self._distrusted_until = time.monotonic() + _DISTRUST_S
 
-    async def has_engine(self) -> bool:
-        """False where none runs; true where that is not known."""
+    async def find(self) -> RunningReplicas | None:
+        """The engines that run; None where that is not known."""
         now = time.monotonic()
-        is_distrusted = now < self._distrusted_until
-        if is_distrusted or now - self._looked_at > _LOOK_EVERY_S:
+        is_distrusted, age_s = now < self._distrusted_until, now - self._looked_at
+        if is_distrusted or age_s > _LOOK_EVERY_S:
             if self._look is None or self._look.done():
                 self._look = asyncio.create_task(self._look_up())
-            if is_distrusted or self._num_engines == 0:
+            # The port of an engine that has been gone for a while may be anybody's.
+            is_old = self._engines is not None and age_s > _TRUST_S
+            if is_distrusted or is_old or (self._engines and not self._engines.number):
                 await asyncio.shield(self._look)
-        return self._num_engines != 0
+        return self._engines
 
     async def _look_up(self) -> None:
+        before = self._engines
         try:
-            found = await asyncio.to_thread(self._count_engines)
+            found = await asyncio.to_thread(self._find_engines)
         except Exception as error:  # whatever Ray raises while its controller is away: requests go on as without a watch
-            _logger.warning("the number of engines cannot be had at this moment: %s", error)
+            _logger.warning("the engines that run cannot be had at this moment: %s", error)
             found = None
-        if found == 0 and self._num_engines != 0:
+        if found and not found.number and (before is None or before.number):
             _logger.error("no engine runs: requests are told to come back (503) until one does")
-        elif found and self._num_engines == 0:
-            _logger.warning("%d engine(s) run again", found)
-        self._num_engines, self._looked_at = found, time.monotonic()
+        elif found and found.number and before and not before.number:
+            _logger.warning("%d engine(s) run again", found.number)
+        self._engines, self._looked_at = found, time.monotonic()
 
 
 class ProxyAnswers:
-    """ASGI middleware: the proxy's answers, in the endpoint's words."""
+    """ASGI middleware: the proxy's answers, in the endpoint's words, and the engines' from where they listen for themselves.
 
-    def __init__(self, app: ASGIApp, count_engines: Callable[[], int | None] = count_running_replicas) -> None:
+    Args:
+        app: Ray Serve's proxy, or what a replica of it serves by itself.
+        find_engines: as of `EngineWatch`; None in a replica.
+    """
+
+    def __init__(self, app: ASGIApp, find_engines: Callable[[], RunningReplicas | None] | None = find_running_replicas) -> None:
         self._app = app
-        self._watch = EngineWatch(count_engines)
+        self._watch = EngineWatch(find_engines) if find_engines else None
+        self._relay = Relay()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http" and scope["path"].startswith(_OWN_ROUTES):
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+        elif scope["path"].startswith(_OWN_ROUTES):
             refusal = RefusalError(404, f"{scope['path'][:200]} is not a route of this endpoint.")
             await build_answer(refusal)(scope, receive, send)
-        elif scope["type"] == "http" and scope["path"] == LIVE_PATH:
+        elif scope["path"] == LIVE_PATH:
             await Response()(scope, receive, send)
-        elif scope["type"] == "http" and not await self._watch.has_engine():
-            await build_answer(_REFUSALS[503])(scope, receive, send)
+        elif self._watch:
+            await self._answer(self._watch, scope, receive, send)
         else:
-            await self._app(
-                scope, receive, _Rewording(scope, receive, send, self._watch.distrust) if scope["type"] == "http" else send
-            )
+            await self._app(scope, receive, _Rewording(scope, receive, send))
+
+    async def _answer(self, watch: EngineWatch, scope: Scope, receive: Receive, send: Send) -> None:
+        engines = await watch.find()
+        if engines and not engines.number:
+            await build_answer(_REFUSALS[503])(scope, receive, send)
+            return
+        send_on = _Rewording(scope, receive, send, watch.distrust)
+        if engines and engines.addresses:
+            try:
+                if await self._relay.pass_on(engines.addresses, scope, receive, send_on):
+                    return
+            except LostEngineError as error:
+                _logger.error("an engine has not answered: %s", error)
+                watch.distrust()
+                await build_answer(RefusalError(503, ENGINE_HAS_DIED))(scope, receive, send)
+                return
+            watch.distrust()
+        await self._app(scope, receive, send_on)
 
 
 class _Rewording:
     """A `send` that puts the endpoint's words in place of the proxy's plain text; applications refuse in JSON."""
 
-    def __init__(self, scope: Scope, receive: Receive, send: Send, note_death: Callable[[], None]) -> None:
+    def __init__(self, scope: Scope, receive: Receive, send: Send, note_death: Callable[[], None] = lambda: None) -> None:
         self._scope, self._receive, self._send, self._note_death = scope, receive, send, note_death
         self._has_answered = False
 
@@ -128,5 +158,5 @@ class _Rewording:
 
 
 def build_middlewares() -> list[Middleware]:
-    """What the proxy is wrapped in."""
-    return [Middleware(ProxyAnswers)]
+    """What the proxy is wrapped in, or a replica that listens for itself, whose own routes are closed, too."""
+    return [Middleware(ProxyAnswers, find_engines=None if is_in_replica() else find_running_replicas)]

@@ -1,13 +1,17 @@
 """Server-sent events of many streams, sent in as few messages as the way to the clients can take.
 
-Each message from a replica to Ray Serve's proxy costs both of them a third of a millisecond, however short it is, and the proxy
-is one process. Two hundred replies that are streamed token by token would fill it, and the requests that come next would wait
-behind them. So events of a stream wait for one another, the longer the more streams there are; those of one stream alone wait for
-nothing. No event is changed, and none overtakes another of its stream.
+Each message from a replica to the proxy costs both of them some time, however short it is, and the proxy is one process. Two
+hundred replies that are streamed token by token would fill it, and the requests that come next would wait behind them. So events
+of a stream wait for one another, the longer the more streams there are; those of one stream alone wait for nothing. No event is
+changed, and none overtakes another of its stream.
+
+To make an event costs the engine's application most of its time, so where events wait for one another anyway, the engine is asked
+for as many tokens an event as it writes meanwhile.
 """
 
 import asyncio
 import random
+import time
 from collections.abc import Callable
 
 from starlette.datastructures import Headers
@@ -19,6 +23,47 @@ _SPREAD = 0.5
 """of an interval, by which it varies at random: streams that begin together would otherwise go on sending together"""
 
 
+_MAX_EVENT_TOKENS = 64
+_MIN_STEP_S = 0.001
+"""Events that follow one another faster were not waiting for the engine."""
+_STEP_GAIN = 1.01
+
+PackFn = Callable[[int], None]
+"""Is told how many tokens an event of a stream that begins is to hold."""
+
+
+class EventSize:
+    """How many tokens an event holds: as many as the engine writes for a stream from one of its messages to the next.
+
+    Args:
+        pack: is told when that changes.
+
+    Attributes:
+        num_tokens: of an event of a stream that begins now.
+    """
+
+    def __init__(self, pack: PackFn) -> None:
+        self._pack = pack
+        self._step_s = 0.0
+        self.num_tokens = 1
+
+    def note_gap(self, gap_s: float, num_tokens: int) -> None:
+        """Learn from the time between two events of a stream; of all that are seen the median counts, whatever some wait for."""
+        step_s = gap_s / num_tokens
+        if step_s < _MIN_STEP_S:
+            return
+        self._step_s = self._step_s or step_s
+        self._step_s *= _STEP_GAIN if step_s > self._step_s else 1 / _STEP_GAIN
+
+    def choose(self, interval_s: float) -> None:
+        """Fit the size to the seconds between two messages of a stream."""
+        fitting = int(interval_s / self._step_s) if self._step_s else 1
+        num_tokens = min(max(1, fitting), _MAX_EVENT_TOKENS)
+        if num_tokens != self.num_tokens:
+            self.num_tokens = num_tokens
+            self._pack(num_tokens)
+
+
 class StreamPacing:
     """ASGI middleware: what a stream sends between its first events and its last waits until it is the stream's turn again.
 
@@ -28,17 +73,19 @@ class StreamPacing:
     Args:
         app: what is wrapped.
         count_replicas: how many replicas share the proxy.
+        pack: as of `EventSize`.
     """
 
-    def __init__(self, app: ASGIApp, count_replicas: Callable[[], int] = lambda: 1) -> None:
+    def __init__(self, app: ASGIApp, count_replicas: Callable[[], int] = lambda: 1, pack: PackFn = lambda _: None) -> None:
         self.app, self._count_replicas = app, count_replicas
         self._num_streams = 0
+        self._event_size = EventSize(pack)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
-        stream = _Stream(send, self._draw_interval)
+        stream = _Stream(send, self._draw_interval, self._event_size)
         try:
             await self.app(scope, receive, stream)
         except Exception:
@@ -46,12 +93,17 @@ class StreamPacing:
             raise
         finally:
             self._num_streams -= stream.end()
+            self._event_size.choose(self._compute_interval())
 
     def _draw_interval(self, num_new: int) -> float:
         """Seconds from one message of a stream to its next, once there are so many more streams."""
         self._num_streams += num_new
-        interval_s = self._num_streams * self._count_replicas() / _MESSAGES_PER_S
+        interval_s = self._compute_interval()
+        self._event_size.choose(interval_s)
         return interval_s * random.uniform(1 - _SPREAD, 1 + _SPREAD)
+
+    def _compute_interval(self) -> float:
+        return self._num_streams * self._count_replicas() / _MESSAGES_PER_S
 
 
 class _Stream:
@@ -59,10 +111,13 @@ class _Stream:
 
     Args:
         draw_interval: the seconds between two messages, given the number of streams that are new.
+        event_size: is told how events follow one another.
     """
 
-    def __init__(self, send: Send, draw_interval: Callable[[int], float]) -> None:
-        self._send, self._draw_interval = send, draw_interval
+    def __init__(self, send: Send, draw_interval: Callable[[int], float], event_size: EventSize) -> None:
+        self._send, self._draw_interval, self._event_size = send, draw_interval, event_size
+        self._num_event_tokens = event_size.num_tokens
+        self._event_at = 0.0
         self._is_paced = False
         self._events: list[bytes] = []
         self._has_events = asyncio.Event()
@@ -78,6 +133,10 @@ class _Stream:
             return
         if self._turns and self._turns.done():
             self._turns.result()  # raises what sending has raised
+        now = time.monotonic()
+        if self._event_at:
+            self._event_size.note_gap(now - self._event_at, self._num_event_tokens)
+        self._event_at = now
         self._events.append(message.get("body", b""))
         if not message.get("more_body", False):
             await self.flush(is_last=True)

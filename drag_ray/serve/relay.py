@@ -1,0 +1,162 @@
+"""From Ray Serve's proxy to the HTTP server of an engine's replica, and back.
+
+Ray Serve's own way between the two, through calls of actors, costs each of them about ten milliseconds of CPU time for a
+streamed answer. A replica that listens for itself (direct ingress) is reached by HTTP, which costs a part of that.
+"""
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncGenerator, Sequence
+from typing import Any
+
+from starlette.types import Receive, Scope, Send
+
+_CONNECT_LIMIT_S = 2.0
+_KEEP_CONNECTION_S = 30.0
+"""Below Ray Serve's own limit, so that no request goes into a connection that is being closed."""
+_HOP_BY_HOP = {
+    b"connection",
+    b"keep-alive",
+    b"proxy-authenticate",
+    b"proxy-authorization",
+    b"proxy-connection",
+    b"te",
+    b"trailer",
+    b"transfer-encoding",
+    b"upgrade",
+}
+_BODY_HEADERS = (b"content-length", b"transfer-encoding")
+_NOT_SENT = _HOP_BY_HOP | {b"x-forwarded-for", b"x-forwarded-proto", b"forwarded", b"expect"}
+_NOT_RETURNED = _HOP_BY_HOP | {b"date", b"server"}
+"""The proxy's own server adds the last two."""
+
+
+class LostEngineError(Exception):
+    """The engine's server has ended the connection before it answered."""
+
+
+class Relay:
+    """Passes requests on to the least busy of some servers. For one event loop."""
+
+    def __init__(self) -> None:
+        self._num_ongoing: Counter[str] = Counter()
+        self._session: Any = None
+
+    async def pass_on(self, addresses: Sequence[str], scope: Scope, receive: Receive, send: Send) -> bool:
+        """Have one of the servers answer. Who hangs up ends the request there, too.
+
+        Args:
+            addresses: `HOST:PORT` of each server, at least one.
+
+        Returns:
+            False if the server cannot be reached; then nothing of the request is used up.
+
+        Raises:
+            LostEngineError: it was reached, and has not answered.
+            aiohttp.ClientError: it has begun an answer, and not ended it.
+        """
+        if not scope["raw_path"].startswith(b"/"):  # as of `OPTIONS *`
+            return False
+        address = min(addresses, key=self._num_ongoing.__getitem__)
+        self._num_ongoing[address] += 1
+        body = _Body(receive, any(name in _BODY_HEADERS for name, _ in scope["headers"]))
+        answering = asyncio.create_task(self._answer(address, scope, body, send))
+        leaving = asyncio.create_task(body.wait_for_disconnect())
+        try:
+            await asyncio.wait((answering, leaving), return_when=asyncio.FIRST_COMPLETED)
+            return answering.result() if answering.done() else True
+        finally:
+            for task in (answering, leaving):
+                task.cancel()
+            await asyncio.wait((answering, leaving))
+            self._num_ongoing[address] -= 1
+
+    async def close(self) -> None:
+        """Close the connections."""
+        if self._session:
+            await self._session.close()
+
+    async def _answer(self, address: str, scope: Scope, body: "_Body", send: Send) -> bool:
+        import aiohttp
+        from yarl import URL
+
+        target = {"path": scope["raw_path"].decode("ascii"), "query_string": scope["query_string"].decode("ascii")}
+        url = URL.build(scheme="http", authority=address, encoded=True, **target)
+        headers = [(_to_text(name), _to_text(value)) for name, value in scope["headers"] if name not in _NOT_SENT]
+        if scope.get("client"):
+            headers.append(("x-forwarded-for", scope["client"][0]))
+        data = body.read() if body.is_there else None
+        has_begun = False
+        try:
+            async with self._open_session().request(
+                scope["method"], url, headers=headers, data=data, allow_redirects=False
+            ) as response:
+                has_begun = True
+                await send({"type": "http.response.start", "status": response.status, "headers": _list_headers(response)})
+                async for chunk in response.content.iter_any():
+                    await send({"type": "http.response.body", "body": chunk, "more_body": True})
+                await send({"type": "http.response.body", "body": b"", "more_body": False})
+        except aiohttp.ClientConnectorError:
+            return False
+        except (aiohttp.ClientError, TimeoutError) as error:
+            if has_begun:
+                raise
+            if not body.has_begun and isinstance(error, TimeoutError):
+                return False
+            raise LostEngineError(str(error)) from error
+        return True
+
+    def _open_session(self) -> Any:
+        import aiohttp
+
+        if self._session is None:
+            self._session = aiohttp.ClientSession(
+                connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=_KEEP_CONNECTION_S),
+                timeout=aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT_LIMIT_S),
+                cookie_jar=aiohttp.DummyCookieJar(),
+                auto_decompress=False,
+                skip_auto_headers=("Accept", "Accept-Encoding", "User-Agent", "Content-Type"),
+            )
+        return self._session
+
+
+class _Body:
+    """A request's body, which is passed on as it comes, and the client's end after it."""
+
+    def __init__(self, receive: Receive, is_there: bool) -> None:
+        self._receive, self.is_there = receive, is_there
+        self._is_over = asyncio.Event()
+        self.has_begun = False
+        if not is_there:
+            self._is_over.set()
+
+    async def read(self) -> AsyncGenerator[bytes]:
+        """The parts of the body."""
+        self.has_begun = True
+        try:
+            more_body = True
+            while more_body:
+                message = await self._receive()
+                if message["type"] == "http.disconnect":
+                    raise ConnectionResetError("the client hung up before its request was complete")
+                yield message.get("body", b"")
+                more_body = message.get("more_body", False)
+        finally:
+            self._is_over.set()
+
+    async def wait_for_disconnect(self) -> None:
+        """Return once the client has hung up, or has its answer."""
+        await self._is_over.wait()
+        while (await self._receive())["type"] != "http.disconnect":
+            pass
+
+
+def _to_text(value: bytes) -> str:
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        return value.decode("latin-1")
+
+
+def _list_headers(response: Any) -> list[tuple[bytes, bytes]]:
+    return [(name.lower(), value) for name, value in response.raw_headers if name.lower() not in _NOT_RETURNED]
