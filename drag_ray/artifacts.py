@@ -23,7 +23,7 @@ import pyarrow.parquet as pq
 from drag_ray import checksums
 from drag_ray.checksums import Checksum
 from drag_ray.errors import ArtifactError, DamageError
-from drag_ray.file_access import writing
+from drag_ray.file_access import reading, writing
 
 MANIFEST_NAME = "manifest.json"
 IDENTITY_NAME = "identity.json"
@@ -38,8 +38,12 @@ def compute_fingerprint(*parts: Any) -> str:
 
 
 def compute_file_fingerprint(path: Path) -> str:
-    """16 hexadecimal digits that stand for the bytes of the file."""
-    with path.open("rb") as stream:
+    """16 hexadecimal digits that stand for the bytes of the file.
+
+    Raises:
+        ArtifactError: it cannot be read.
+    """
+    with reading(path), path.open("rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()[:16]
 
 
@@ -222,17 +226,19 @@ def read_manifest(stage_dir: Path) -> Manifest | None:
 
     Raises:
         DamageError: the manifest is there but cannot be read, or is not what was written.
+        ArtifactError: memory is used up.
     """
     path = stage_dir / MANIFEST_NAME
-    try:
-        return parse_manifest(path.read_bytes())
-    except FileNotFoundError:
-        return None
-    except KeyError as error:
-        problem = f"has no {error}, as one of an earlier version"
-    except (OSError, ValueError, TypeError, AttributeError) as error:
-        problem = f"not a manifest ({error})"
-    raise DamageError(f"{path}: {problem}. Run: {read_command(stage_dir)}")
+    with reading(path):
+        try:
+            return parse_manifest(path.read_bytes())
+        except FileNotFoundError:
+            return None
+        except KeyError as error:
+            problem = f"has no {error}, as one of an earlier version"
+        except (OSError, ValueError, TypeError, AttributeError) as error:
+            problem = f"not a manifest ({error})"
+        raise DamageError(f"{path}: {problem}. Run: {read_command(stage_dir)}")
 
 
 def parse_manifest(data: bytes) -> Manifest:

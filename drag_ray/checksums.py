@@ -20,6 +20,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import BinaryIO, Literal, NamedTuple
 
+from drag_ray.file_access import reading
+
 LIST_NAME = "checksums.jsonl"
 Look = Literal["size", "sample", "whole"]
 
@@ -166,23 +168,24 @@ def _look_at(folder: Path, checksum: Checksum, look: Look) -> Damage | None:
 
 
 def _compare(path: Path, checksum: Checksum, look: Look) -> str:
-    """What is wrong with a file; empty if nothing is."""
+    """What is wrong with a file; empty if nothing is. ArtifactError where memory does not suffice to tell."""
     expected = f"{checksum.bytes:,} bytes were written"
-    try:
-        found = path.stat()
-        if not stat.S_ISREG(found.st_mode):
-            return f"is no file, {expected}"
-        if found.st_size != checksum.bytes:
-            return f"has {found.st_size:,} bytes, {expected}"
-        if look == "size":
-            return ""
-        with path.open("rb") as stream:
-            if look == "sample" and checksum.sample:
-                wanted, digest = checksum.sample, _hash_sample(stream, checksum.bytes)
-            else:
-                wanted, digest = checksum.sha256, hashlib.file_digest(stream, "sha256").hexdigest()
-    except (FileNotFoundError, NotADirectoryError):
-        return f"is missing, {expected}"
-    except OSError as error:
-        return f"cannot be read ({error.strerror or error}), {expected}"
+    with reading(path):
+        try:
+            found = path.stat()
+            if not stat.S_ISREG(found.st_mode):
+                return f"is no file, {expected}"
+            if found.st_size != checksum.bytes:
+                return f"has {found.st_size:,} bytes, {expected}"
+            if look == "size":
+                return ""
+            with path.open("rb") as stream:
+                if look == "sample" and checksum.sample:
+                    wanted, digest = checksum.sample, _hash_sample(stream, checksum.bytes)
+                else:
+                    wanted, digest = checksum.sha256, hashlib.file_digest(stream, "sha256").hexdigest()
+        except (FileNotFoundError, NotADirectoryError):
+            return f"is missing, {expected}"
+        except OSError as error:
+            return f"cannot be read ({error.strerror or error}), {expected}"
     return "" if digest.startswith(wanted) else f"holds other bytes than were written (SHA-256 {digest[:16]}, was {wanted[:16]})"

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from drag_ray.corpus.text import to_displayable
 from drag_ray.endpoint_commands import ENDPOINT_COMMANDS, run_endpoint_command
 from drag_ray.errors import ConfigError, DragRayError
+from drag_ray.file_access import explain_memory
 from drag_ray.file_commands import FILE_COMMANDS, run_file_command
 from drag_ray.messages import show_messages
 from drag_ray.run_commands import RUN_COMMANDS, run_command_of_a_run
@@ -67,6 +68,9 @@ def run_command(command: str, argv: Sequence[str]) -> int:
         return _FAILED
     except ModuleNotFoundError as error:
         print(f"drag-ray {command}: {_explain_missing(error)}", file=sys.stderr)
+        return _FAILED
+    except MemoryError as error:
+        print(f"drag-ray {command}: {explain_memory(error)}", file=sys.stderr)
         return _FAILED
     except KeyboardInterrupt:
         print(f"drag-ray {command}: stopped. What is finished is kept; the same command goes on from here.", file=sys.stderr)

@@ -8,7 +8,7 @@ from drag_ray import artifacts, checksums
 from drag_ray.artifacts import IDENTITY_NAME, MANIFEST_NAME, PREVIOUS_DIR_NAME, Manifest
 from drag_ray.checksums import LIST_NAME, Checksum, Damage
 from drag_ray.errors import ArtifactError, DamageError
-from drag_ray.file_access import list_folder
+from drag_ray.file_access import list_folder, reading
 
 _logger = logging.getLogger(__name__)
 
@@ -133,8 +133,11 @@ def accept_changes(stage_dir: Path) -> list[Damage]:
 
 def read_list(stage_dir: Path, manifest: Manifest) -> list[Checksum] | None:
     """The checksums of the files; None if the list is not the one that the manifest knows."""
-    try:
-        data = (stage_dir / LIST_NAME).read_bytes()
-        return checksums.parse_list(data.decode()) if artifacts.compute_bytes_fingerprint(data) == manifest.checksums else None
-    except (OSError, ValueError):
-        return None
+    with reading(stage_dir / LIST_NAME):
+        try:
+            data = (stage_dir / LIST_NAME).read_bytes()
+            return (
+                checksums.parse_list(data.decode()) if artifacts.compute_bytes_fingerprint(data) == manifest.checksums else None
+            )
+        except (OSError, ValueError):
+            return None

@@ -1,28 +1,60 @@
-"""Access to files and folders, with what the disk refuses as an ArtifactError that names it."""
+"""Access to files and folders: what the disk refuses, and memory that does not suffice, as an ArtifactError that names them."""
 
 import contextlib
+import os
 from collections.abc import Generator
 from pathlib import Path
 
-from drag_ray.errors import ArtifactError
+from drag_ray.errors import ArtifactError, DragRayError
+
+_VERIFY = "`drag-ray verify` on its run says what does it again."
+_DECODERS = ("pyarrow", "polars", "pyo3_runtime", "safetensors", "zipfile")
+"""Modules whose errors say that a file is not what was written and are no ValueErrors; the third has the panics of Rust."""
 
 
 @contextlib.contextmanager
 def writing(path: Path) -> Generator[None]:
-    """Errors of the disk as ArtifactErrors that name what was to be written."""
+    """Errors of the disk and of memory as ArtifactErrors that name what was to be written."""
     try:
         yield
     except OSError as error:
-        raise _unwritable(path, error) from error
+        raise ArtifactError(
+            f"{path}: cannot be written ({error.strerror or error}). Free some space or choose another --run-dir."
+        ) from error
+    except MemoryError as error:
+        raise ArtifactError(f"{path}: cannot be written: {explain_memory(error)}") from error
 
 
 @contextlib.contextmanager
-def reading(path: Path) -> Generator[None]:
-    """Errors of the disk as ArtifactErrors that name what was to be read."""
+def reading(path: Path, remedy: str = _VERIFY) -> Generator[None]:
+    """Errors of the disk, of memory and of what decodes a file as ArtifactErrors that name what was to be read.
+
+    Args:
+        path: what is read.
+        remedy: what to do where it is not there, or not what was written.
+    """
     try:
         yield
+    except DragRayError:
+        raise
+    except MemoryError as error:
+        raise ArtifactError(f"{path}: cannot be read: {explain_memory(error)}") from error
     except OSError as error:
-        raise ArtifactError(f"{path}: cannot be read ({error.strerror or error}). Check its permissions and its disk.") from error
+        # A decoder's own have no number, and what Arrow says of the disk has no text.
+        is_of_disk = error.errno and not isinstance(error, FileNotFoundError)
+        problem = _first_line(error.strerror or (error.errno and os.strerror(error.errno)) or error)
+        advice = "Check its permissions and its disk." if is_of_disk else remedy
+        raise ArtifactError(f"{path}: cannot be read ({problem}). {advice}") from error
+    except BaseException as error:
+        if not _is_of_decoder(error):
+            raise
+        raise ArtifactError(f"{path}: not what was written ({_first_line(error)}). {remedy}") from error
+
+
+def explain_memory(error: MemoryError) -> str:
+    """That memory is used up, and what to do."""
+    asked = _first_line(error)
+    return f"memory is used up{f' ({asked})' if asked else ''}. End other programs, or take a machine with more."
 
 
 def list_folder(folder: Path, pattern: str = "*") -> list[Path]:
@@ -44,14 +76,17 @@ def create_mark(path: Path) -> bool:
     Raises:
         ArtifactError: no space is left, or the folder cannot be written.
     """
-    try:
-        path.touch(exist_ok=False)
-    except FileExistsError:
-        return False
-    except OSError as error:
-        raise _unwritable(path, error) from error
+    with writing(path):
+        try:
+            path.touch(exist_ok=False)
+        except FileExistsError:
+            return False
     return True
 
 
-def _unwritable(path: Path, error: OSError) -> ArtifactError:
-    return ArtifactError(f"{path}: cannot be written ({error.strerror or error}). Free some space or choose another --run-dir.")
+def _is_of_decoder(error: BaseException) -> bool:
+    return isinstance(error, ValueError | EOFError) or type(error).__module__.partition(".")[0] in _DECODERS
+
+
+def _first_line(said: object) -> str:
+    return str(said).partition("\n")[0]

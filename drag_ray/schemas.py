@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from drag_ray.errors import DataError
+from drag_ray.file_access import reading
 from drag_ray.types import ActionKind, Evidence, Hit, Page, Question, StopReason, Trajectory, Turn
 
 SCHEMA_VERSION = "9"
@@ -233,11 +234,16 @@ def read_table(path: Path, schema: pa.Schema, columns: list[str] | None = None) 
 
     Raises:
         DataError: the file is missing, is not Parquet, or does not have the schema.
+        ArtifactError: memory is used up.
     """
-    try:
-        check(pq.read_schema(path), schema, path)
-        return pq.read_table(path, columns=columns or schema.names).replace_schema_metadata(schema.metadata)
-    except FileNotFoundError as error:
-        raise DataError(f"{path}: no such file. Run the stage that writes it first.") from error
-    except (pa.ArrowException, OSError) as error:
-        raise DataError(f"{path}: not a readable Parquet file ({error}). Remove it and write it again.") from error
+    with reading(path):
+        try:
+            check(pq.read_schema(path), schema, path)
+            return pq.read_table(path, columns=columns or schema.names).replace_schema_metadata(schema.metadata)
+        except MemoryError:
+            raise
+        except FileNotFoundError as error:
+            raise DataError(f"{path}: no such file. Run the stage that writes it first.") from error
+        except (pa.ArrowException, OSError) as error:
+            problem = str(error).partition("\n")[0]
+            raise DataError(f"{path}: not a readable Parquet file ({problem}). Remove it and write it again.") from error

@@ -13,6 +13,7 @@ from drag_ray.baselines.baseline import Sources
 from drag_ray.baselines.passages import Analyze, PassageBaseline, PassageConfig
 from drag_ray.baselines.weights import expand_terms
 from drag_ray.engine.generate import Message
+from drag_ray.file_access import reading
 
 _REQUEST = "Write a passage that answers the given query.\n\nQuery: {question}\nPassage:"
 
@@ -58,7 +59,8 @@ def read_examples(index_dir: Path, num_examples: int, passage_chars: int, seed: 
     """Training questions of an index stage, drawn at random, each with the beginning of its first evidence page.
 
     Raises:
-        DataError: the questions or the pages cannot be read.
+        DataError: the questions cannot be read.
+        ArtifactError: the pages cannot be read.
     """
     import polars as pl
 
@@ -69,9 +71,11 @@ def read_examples(index_dir: Path, num_examples: int, passage_chars: int, seed: 
     rows = schemas.read_table(index_dir / "questions.parquet", schemas.QUESTIONS).to_pylist()
     train = [schemas.to_question(row) for row in rows if row["split"] == "train"]
     examples: list[PassageExample] = []
+    pages_path = index_dir / "pages.parquet"
     for question in draw_questions(train, num_examples, seed) if train else []:
         page = question.evidence[0]
         is_page = (pl.col("file") == page.file) & (pl.col("page_number") == page.page_number)
-        [text] = pl.scan_parquet(index_dir / "pages.parquet").filter(is_page).select("text").collect()["text"]
+        with reading(pages_path):
+            [text] = pl.scan_parquet(pages_path, glob=False).filter(is_page).select("text").collect()["text"]
         examples.append(PassageExample(question.question, " ".join(text.split())[:passage_chars]))
     return tuple(examples)

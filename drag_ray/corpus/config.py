@@ -41,8 +41,9 @@ class CorpusConfig(BaseConfig):
     document_memory_gib: float = Field(default=4.0, ge=0.5)
     """GiB of memory for a process that reads documents; a document that needs more is set aside"""
     document_cpu_s: float = Field(default=600.0, gt=0)
-    """CPU seconds for a document, or for 32 pages of a large one; with OCR a page takes 9. By the clock it may take ten times as
-    long, and two minutes to start"""
+    """CPU seconds for a document of up to 32 pages, and for each 32 pages of a larger one; with OCR a page takes 9. A document of
+    which three such parts go beyond a limit is read no further. By the clock it may take ten times as long, and two minutes to
+    start"""
     document_pages: int = Field(default=10_000, ge=1)
     """pages of a PDF, TIFF or text; one that says that it has more is set aside"""
     document_text_mib: int = Field(default=64, ge=1)

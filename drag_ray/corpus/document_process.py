@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from drag_ray.corpus.documents import Span, count_pages, read_document
+from drag_ray.corpus.overruns import MAX_OVERRUNS, Overruns
 from drag_ray.corpus.page_reader import PageReader
 from drag_ray.corpus.problems import Problem
 from drag_ray.errors import DataError
@@ -48,11 +49,15 @@ class DocumentProcess:
         self._process: Any = None
         self._connection: Connection | None = None
 
-    def read(self, span: Span, root: Path, reader: PageReader) -> tuple[list[Page], list[Problem]]:
-        """`read_document`, and a problem where the document goes beyond a limit."""
+    def read(self, span: Span, root: Path, reader: PageReader, overruns: Overruns) -> tuple[list[Page], list[Problem]]:
+        """`read_document`, and a problem where the document goes beyond a limit, or did so too often before (see `Overruns`)."""
+        if overruns.is_exhausted(span):
+            reason = f"not read: {MAX_OVERRUNS} parts of this document went beyond a limit. Print it to a new PDF or remove it."
+            return [], [Problem(span.name, reason, "broken_file")]
         try:
             return self.run(read_document, span, root, reader)
         except DataError as error:
+            overruns.add(span)
             return [], [Problem(span.name, str(error), "broken_file")]
 
     def count_pages(self, path: Path) -> int:

@@ -16,6 +16,7 @@ from drag_ray import artifacts, schemas
 from drag_ray.corpus.documents import Span
 from drag_ray.corpus.problems import Problem, read_one
 from drag_ray.corpus.text import to_printable
+from drag_ray.file_access import reading
 from drag_ray.types import CAPTION, Page
 
 DIR_NAME = "parts"
@@ -99,7 +100,18 @@ def merge_parts(part_paths: list[Path], limit: int = 0) -> tuple[pa.Table, list[
     Args:
         part_paths: the files of all parts, in the documents' order.
         limit: pages to keep at most; 0 keeps all.
+
+    Raises:
+        ArtifactError: a file cannot be read.
     """
+    if not part_paths:
+        return schemas.PAGES.empty_table(), []
+    folder = part_paths[0].parent
+    with reading(folder, f"Run: rm -r {folder}, and the same command again: it reads the documents anew."):
+        return _merge_parts(part_paths, limit)
+
+
+def _merge_parts(part_paths: list[Path], limit: int) -> tuple[pa.Table, list[Problem]]:
     rows = pl.scan_parquet(part_paths, include_file_paths="part", row_index_name="order", glob=False)
     problems = [Problem(*row) for row in rows.filter(pl.col("reason") != "").select(_PROBLEM).collect().iter_rows()]
     found = rows.filter(pl.col("reason") == "").select(*_KEY, "total_pages", "image", "text_source", "place", "part", "order")

@@ -16,7 +16,7 @@ from pathlib import Path
 from drag_ray import checksums
 from drag_ray.artifacts import compute_bytes_fingerprint, sync, sync_files, write_text
 from drag_ray.errors import ArtifactError
-from drag_ray.file_access import list_folder, reading, writing
+from drag_ray.file_access import explain_memory, list_folder, reading, writing
 
 DIR_NAME = "checkpoints"
 _SNAPSHOT_NAME = "checkpoint_manager_snapshot.json"
@@ -71,10 +71,11 @@ def find_flaw(folder: Path) -> str:
     if not seals or sorted(int(found["rank"]) for found in seals) != list(range(int(seals[0]["number"]))):
         return "was not written to its end"
     for found in seals:
-        try:
-            data = (folder / found[0]).read_bytes()
-        except OSError as error:
-            return f"{found[0]}: cannot be read ({error.strerror or error})"
+        with reading(folder / found[0]):
+            try:
+                data = (folder / found[0]).read_bytes()
+            except OSError as error:
+                return f"{found[0]}: cannot be read ({error.strerror or error})"
         if compute_bytes_fingerprint(data) != found["hash"]:
             return f"{found[0]}: holds other bytes than were written"
         damage = checksums.find_damage(folder, checksums.parse_list(data.decode()), whole=True)
@@ -85,10 +86,11 @@ def find_flaw(folder: Path) -> str:
 
 def read_step(folder: Path) -> int:
     """The step after which a checkpoint was written; -1 where it does not say."""
-    try:
-        return int(json.loads((folder / _STATE_NAME).read_text(encoding="utf-8"))["global_step"])
-    except (OSError, ValueError, KeyError, TypeError):
-        return -1
+    with reading(folder / _STATE_NAME):
+        try:
+            return int(json.loads((folder / _STATE_NAME).read_text(encoding="utf-8"))["global_step"])
+        except (OSError, ValueError, KeyError, TypeError):
+            return -1
 
 
 def clear_unfinished(checkpoints_dir: Path) -> None:
@@ -129,6 +131,8 @@ def saving(folder: Path, remedy: str = _IN_SCRATCH) -> Generator[None]:
     """
     try:
         yield
+    except MemoryError as error:
+        raise ArtifactError(f"{folder}: cannot be written: {explain_memory(error)}") from error
     except Exception as error:
         if not isinstance(error, OSError) and not _CANNOT_WRITE.search(str(error)):
             raise

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import polars as pl
 
+from drag_ray.file_access import reading
 from drag_ray.format.config import FormatConfig
 from drag_ray.format.layout import SHOWN_COLUMNS, Layout
 from drag_ray.format.leaks import CHECKED_COLUMNS, RowChecker, find_leaks, screen_rows
@@ -82,9 +83,10 @@ def check_part(job: FormatJob, part_name: str, places: dict[Path, range]) -> int
     checker = RowChecker(part, _read_sides(job, part), job.layout)
     num_rows = 0
     for path, place in places.items():
-        written = pl.scan_parquet(path, glob=False)
-        columns = [column for column in written.collect_schema() if column in CHECKED_COLUMNS]
-        rows = written.select(columns).slice(place.start, len(place)).collect()
+        with reading(path, "Run: python jobs/format.py"):
+            written = pl.scan_parquet(path, glob=False)
+            columns = [column for column in written.collect_schema() if column in CHECKED_COLUMNS]
+            rows = written.select(columns).slice(place.start, len(place)).collect()
         checker.check(rows, path.stem, str(path), place.start)
         num_rows += rows.height
     return num_rows

@@ -10,7 +10,7 @@ from drag_ray.agent.degeneration import to_query_key
 from drag_ray.agent.scores import rank_score
 from drag_ray.baselines.question import RawQuestion
 from drag_ray.errors import DataError
-from drag_ray.file_access import list_folder
+from drag_ray.file_access import list_folder, reading
 from drag_ray.process.parts import TRAJECTORIES_DIR_NAME, TURNS_DIR_NAME
 from drag_ray.types import ActionKind
 
@@ -89,7 +89,7 @@ def read_part(process_dir: Path, name: str) -> ScoredPart:
     """The tables of one part.
 
     Raises:
-        DataError: a file is missing or unreadable.
+        ArtifactError: a file is missing or unreadable.
     """
     return ScoredPart(
         read_table(process_dir / TURNS_DIR_NAME / name),
@@ -101,11 +101,7 @@ def read_table(path: Path, columns: list[str] | None = None) -> pl.DataFrame:
     """A table that the process stage wrote.
 
     Raises:
-        DataError: the file is missing or unreadable.
+        ArtifactError: the file is missing or unreadable.
     """
-    try:
+    with reading(path, "Run: python jobs/process.py"):
         return pl.read_parquet(path, columns=columns, glob=False)
-    except FileNotFoundError:
-        raise DataError(f"{path}: no such file. Run: python jobs/process.py") from None
-    except pl.exceptions.PolarsError as error:
-        raise DataError(f"{path}: not a readable Parquet file ({error}). Run: python jobs/process.py") from error

@@ -26,6 +26,7 @@ from drag_ray.corpus.image_store import ImageStore
 from drag_ray.corpus.manual_chapters import QUESTIONS_NAME
 from drag_ray.corpus.manuals import build_manuals
 from drag_ray.corpus.near_duplicates import count_near_duplicates, find_near_duplicates, list_evidence, write_near_duplicates
+from drag_ray.corpus.overruns import Overruns
 from drag_ray.corpus.page_reader import PageReader
 from drag_ray.corpus.problems import Problem, count_problems, name_first
 from drag_ray.corpus.question_images import QuestionImages
@@ -151,10 +152,11 @@ def _read_documents(documents: list[Path], root: Path, corpus: CorpusConfig, fol
     if not left:
         return list(plan)
     reader = PageReader(corpus, ImageStore(stage_dir / page_images.DIR_NAME))
+    overruns = Overruns(stage_dir / parts.DIR_NAME / "overruns")
 
     def read(row: dict[str, str]) -> dict[str, int]:
         path = Path(row["path"])
-        read_document = partial(open_process(*limits).read, root=root, reader=reader)
+        read_document = partial(open_process(*limits).read, root=root, reader=reader, overruns=overruns)
         num_pages, num_problems = parts.write_part(path, plan[path], read_document)
         return {"pages": num_pages, "problems": num_problems}
 

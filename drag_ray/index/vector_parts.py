@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from drag_ray import artifacts
 from drag_ray.errors import ConfigError
+from drag_ray.file_access import reading
 from drag_ray.search.config import EmbeddingConfig
 from drag_ray.search.page_table import map_texts
 from drag_ray.search.vectors import PROBE, VectorsRecord, write_vectors
@@ -91,8 +92,12 @@ class PartEmbedder:
 
 
 def read_part(path: Path) -> VectorPart:
-    """Read what `PartEmbedder.write` wrote."""
-    with np.load(path) as arrays:
+    """Read what `PartEmbedder.write` wrote.
+
+    Raises:
+        ArtifactError: the file cannot be read.
+    """
+    with reading(path, f"Run: rm {path}, and the same command again."), np.load(path) as arrays:
         return VectorPart(**arrays)
 
 

@@ -15,7 +15,7 @@ from drag_ray.corpus.problems import Problem, count_problems
 from drag_ray.corpus.text import to_printable
 from drag_ray.damage import find_damage
 from drag_ray.errors import DataError
-from drag_ray.file_access import list_folder
+from drag_ray.file_access import list_folder, reading
 from drag_ray.process.interchange import INTERCHANGES, InterchangeName
 from drag_ray.process.interchange_format import load_interchange
 from drag_ray.process.trajectories import check_files
@@ -125,7 +125,7 @@ def _read_policy(source: Path, policy: str) -> Iterator[Trajectory]:
 
 def _read_all(source: Path) -> Iterator[Trajectory]:
     for part in check_files(source):
-        with pq.ParquetFile(part) as file:
+        with reading(part), pq.ParquetFile(part) as file:
             for batch in file.iter_batches(_BATCH_RECORDS, columns=schemas.TRAJECTORIES.names):
                 yield from map(schemas.to_trajectory, batch.to_pylist())
 

@@ -8,7 +8,7 @@ from typing import Any
 import polars as pl
 
 from drag_ray.artifacts import write_parquet
-from drag_ray.file_access import list_folder
+from drag_ray.file_access import list_folder, reading
 from drag_ray.process.config import ProcessConfig
 from drag_ray.process.statistics import count_part
 from drag_ray.process.trajectories import read_records, select_trajectories
@@ -36,9 +36,10 @@ def read_dealt(part_dir: Path) -> pl.DataFrame:
     """The records that `deal_out` wrote for one part.
 
     Raises:
-        ArtifactError: the folder cannot be listed.
+        ArtifactError: the folder or a file in it cannot be read.
     """
-    return pl.concat([pl.read_ipc(path) for path in list_folder(part_dir, "*.arrow")])
+    with reading(part_dir, "Run: python jobs/process.py"):
+        return pl.scan_ipc(list_folder(part_dir, "*.arrow"), glob=False).collect()
 
 
 def process_part(records: pl.DataFrame, part: int, config: ProcessConfig, folder: Path) -> Counter[Any]:

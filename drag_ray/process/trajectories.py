@@ -12,11 +12,12 @@ import pyarrow.parquet as pq
 from drag_ray import schemas
 from drag_ray.agent.protocols.registry import PROTOCOLS
 from drag_ray.errors import DataError
-from drag_ray.file_access import list_folder
+from drag_ray.file_access import list_folder, reading
 from drag_ray.process.conversations import compute_states, decode_conversations
 from drag_ray.process.rewards import compute_answer_rewards
 
 TRAIN_SPLIT = "train"
+_VERIFY = "Run: python jobs/collect.py --verify"
 
 _COLUMNS = (
     *("id", "question_id", "question", "evidence", "answers", "category", "group", "split", "sample_index", "preset"),
@@ -61,20 +62,17 @@ def check_files(folder: Path) -> dict[Path, FileSize]:
     """The Parquet files of `folder`, each of which holds `schemas.TRAJECTORIES`, and their sizes.
 
     Raises:
-        DataError: there is none, or one of them is unreadable or of another schema.
-        ArtifactError: the folder cannot be listed.
+        DataError: there is none, or one of them is of another schema.
+        ArtifactError: the folder or a file cannot be read.
     """
     paths = list_folder(folder, "*.parquet")
     if not paths:
         raise DataError(f"{folder}: no *.parquet file with trajectories. Run: python jobs/collect.py")
     sizes = {}
     for path in paths:
-        try:
-            with pq.ParquetFile(path) as file:
-                schemas.check(file.schema_arrow, schemas.TRAJECTORIES, path)
-                sizes[path] = FileSize(file.metadata.num_rows, _count_bytes(file.metadata))
-        except (pa.ArrowInvalid, OSError) as error:
-            raise DataError(f"{path}: not a readable Parquet file ({error}). Run: python jobs/collect.py --verify") from error
+        with reading(path, _VERIFY), pq.ParquetFile(path) as file:
+            schemas.check(file.schema_arrow, schemas.TRAJECTORIES, path)
+            sizes[path] = FileSize(file.metadata.num_rows, _count_bytes(file.metadata))
     return sizes
 
 
@@ -104,7 +102,7 @@ def check_settings(paths: Sequence[Path]) -> None:
 
 def _list_settings(path: Path) -> Iterator[tuple[str, str]]:
     """The settings of a file and their values, from its statistics where these tell that there is one value."""
-    with pq.ParquetFile(path) as file:
+    with reading(path, _VERIFY), pq.ParquetFile(path) as file:
         for group in range(file.metadata.num_row_groups):
             columns = (file.metadata.row_group(group).column(place) for place in range(file.metadata.num_columns))
             for name, bounds in ((column.path_in_schema, column.statistics) for column in columns):
@@ -117,9 +115,11 @@ def read_records(paths: Sequence[Path]) -> pl.DataFrame:
     """The records of the files, with the columns that the stage needs.
 
     `knows_question` says whether the question itself was searched, and found anything.
+
+    Raises:
+        ArtifactError: a file cannot be read.
     """
-    columns = [*_COLUMNS, *(f"turns.list.element.{name}" for name in _TURN_COLUMNS)]
-    records = pl.from_arrow(pa.concat_tables([pq.ParquetFile(path).read(columns=columns) for path in paths]))
+    records = pl.from_arrow(pa.concat_tables([_read_columns(path) for path in paths]))
     assert isinstance(records, pl.DataFrame)
     turn = pl.element().struct
     return records.with_columns(
@@ -128,6 +128,12 @@ def read_records(paths: Sequence[Path]) -> pl.DataFrame:
             pl.struct(*(turn.field(name) for name in _TURN_COLUMNS[:-1]), turn.field("hits").list.len().alias("num_hits"))
         ),
     ).rename({"id": "trajectory_id", "question_hits": "knows_question"})
+
+
+def _read_columns(path: Path) -> pa.Table:
+    columns = [*_COLUMNS, *(f"turns.list.element.{name}" for name in _TURN_COLUMNS)]
+    with reading(path, _VERIFY):
+        return pq.ParquetFile(path).read(columns=columns)
 
 
 def select_trajectories(records: pl.DataFrame, top_k: int = 0) -> TrainingTrajectories:

@@ -9,6 +9,7 @@ import polars as pl
 import pyarrow.parquet as pq
 
 from drag_ray.agent.degeneration import copies_file_name, copies_question, find_repetitive, to_query_key
+from drag_ray.file_access import reading
 from drag_ray.rollout.yields import count_yields
 from drag_ray.types import ActionKind, Trajectory
 
@@ -158,7 +159,8 @@ def _read_turns(path: Path) -> pl.DataFrame:
     fields = (*_TURN_COLUMNS, _HITS_COLUMN)
     columns = ["id", "question_id", "question", "hinted", "baseline", "evidence.list.element.file"]
     columns += [f"turns.list.element.{name}" for name in fields]
-    records = pl.DataFrame(pq.ParquetFile(path).read(columns=columns)).filter(~pl.col("hinted"), pl.col("baseline") == "")
+    with reading(path):
+        records = pl.DataFrame(pq.ParquetFile(path).read(columns=columns)).filter(~pl.col("hinted"), pl.col("baseline") == "")
     turn = pl.col("turns").struct
     return (
         records.explode("turns", empty_as_null=False)

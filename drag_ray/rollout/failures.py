@@ -9,6 +9,7 @@ import polars as pl
 
 from drag_ray import artifacts
 from drag_ray.errors import TooManyFailuresError
+from drag_ray.file_access import reading
 from drag_ray.rollout import journal
 from drag_ray.rollout.folder import CORRUPT_DIR_NAME, FAILURES_DIR_NAME, PROBLEMS_NAME
 from drag_ray.rollout.plan import Ended
@@ -35,15 +36,24 @@ class RolloutProblem:
 
 
 def read_failures(run_dir: Path) -> dict[str, Failures]:
-    """For the id of each rollout that ever failed its failures, over all attempts."""
+    """For the id of each rollout that ever failed its failures, over all attempts.
+
+    Raises:
+        ArtifactError: a file cannot be read.
+    """
     paths = journal.list_files(run_dir, FAILURES_DIR_NAME)
     if not paths:
         return {}
-    rows = pl.concat([pl.read_parquet(path, columns=["id", "error", "started_at"]) for path in paths]).sort("started_at", "error")
+    rows = pl.concat([_read_tries(path) for path in paths]).sort("started_at", "error")
     totals = rows.group_by("id").agg(
         tries=pl.len(), engine_died=(pl.col("error") == ENGINE_DIED).any(), error=pl.col("error").last()
     )
     return {row["id"]: Failures(row["tries"], row["engine_died"], row["error"]) for row in totals.iter_rows(named=True)}
+
+
+def _read_tries(path: Path) -> pl.DataFrame:
+    with reading(path):
+        return pl.read_parquet(path, columns=["id", "error", "started_at"], glob=False)
 
 
 def find_exhausted(failures: Mapping[str, Failures], max_tries: int) -> set[str]:

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Concatenate, ParamSpec, Protocol, TypeVar
 
 from drag_ray.errors import DragRayError, SearchIndexError
+from drag_ray.file_access import explain_memory
 
 _PANIC = "PanicException"
 """Rust's panic in Python. It derives from BaseException, and its class cannot be imported."""
@@ -23,12 +24,14 @@ Result = TypeVar("Result")
 def guard(
     method: Callable[Concatenate[Index, Arguments], Result],
 ) -> Callable[Concatenate[Index, Arguments], Result]:
-    """A method that reads an index, with its errors over damaged files as SearchIndexErrors."""
+    """A method that reads an index, with its errors over damaged files, and of memory, as SearchIndexErrors."""
 
     @wraps(method)
     def guarded(index: Index, *args: Arguments.args, **kwargs: Arguments.kwargs) -> Result:
         try:
             return method(index, *args, **kwargs)
+        except MemoryError as error:
+            raise SearchIndexError(f"{index.index_dir}: cannot be read: {explain_memory(error)}") from error
         except BaseException as error:
             if not _may_be_damage(error):
                 raise

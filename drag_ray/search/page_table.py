@@ -16,9 +16,11 @@ import pyarrow.parquet as pq
 
 from drag_ray import schemas
 from drag_ray.errors import SearchIndexError
+from drag_ray.file_access import reading
 from drag_ray.types import Page
 
 BATCH_ROWS = 8_192
+_REBUILD = "Build the index again: python jobs/index.py --verify"
 _LARGE = {pa.string(): pa.large_string()}
 _SCHEMA = pa.schema([pa.field(field.name, _LARGE.get(field.type, field.type)) for field in schemas.PAGES])
 
@@ -38,7 +40,7 @@ def write_pages(source: Path, order: np.ndarray, path: Path) -> None:
 
     One batch of pages is in memory at a time: pages that are to be put in order go through a file beside `path`.
     """
-    batches = pq.ParquetFile(source).iter_batches(BATCH_ROWS, columns=schemas.PAGES.names)
+    batches = _read_batches(source)
     if (order == np.arange(len(order))).all():
         _write_batches(batches, path)
         return
@@ -48,14 +50,25 @@ def write_pages(source: Path, order: np.ndarray, path: Path) -> None:
     unordered_path.unlink()
 
 
+def _read_batches(source: Path) -> Iterator[pa.RecordBatch]:
+    with reading(source), pq.ParquetFile(source) as file:
+        yield from file.iter_batches(BATCH_ROWS, columns=schemas.PAGES.names)
+
+
 def map_texts(path: Path) -> pa.ChunkedArray:
-    """The texts of a page table by row, in the mapped file."""
-    return pa.ipc.open_file(pa.memory_map(str(path))).read_all()["text"]
+    """The texts of a page table by row, in the mapped file.
+
+    Raises:
+        ArtifactError: the file cannot be read.
+    """
+    with reading(path, _REBUILD):
+        return pa.ipc.open_file(pa.memory_map(str(path))).read_all()["text"]
 
 
 def _take_batches(path: Path, order: np.ndarray) -> Iterator[pa.RecordBatch]:
     """Polars, since Arrow copies the whole table to take a row of it."""
-    pages = pl.DataFrame(pa.ipc.open_file(pa.memory_map(str(path))).read_all())
+    with reading(path):
+        pages = pl.DataFrame(pa.ipc.open_file(pa.memory_map(str(path))).read_all())
     for start in range(0, len(order), BATCH_ROWS):
         taken = pages[order[start : start + BATCH_ROWS]].to_arrow(compat_level=pl.CompatLevel.oldest())
         yield taken.combine_chunks().to_batches()[0]
@@ -103,10 +116,10 @@ class PageTable:
             self._texts, self._text_sources, self._images = (
                 [_Strings(batch.column(name)) for batch in batches] for name in ("text", "text_source", "image")
             )
+        except MemoryError:
+            raise
         except (OSError, pa.ArrowException, KeyError, ValueError, TypeError) as error:
-            raise SearchIndexError(
-                f"{path}: cannot be read ({error}). Build the index again: python jobs/index.py --verify"
-            ) from None
+            raise SearchIndexError(f"{path}: cannot be read ({error}). {_REBUILD}") from None
         # Value counts come in order of first appearance, and the table is sorted: each file is a range of rows.
         self._files: list[str] = counts.field("values").to_pylist()
         self._starts: list[int] = [0, *accumulate(counts.field("counts").to_pylist())]

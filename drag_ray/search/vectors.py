@@ -21,6 +21,7 @@ import numpy as np
 
 from drag_ray import artifacts
 from drag_ray.errors import SearchIndexError
+from drag_ray.file_access import reading
 from drag_ray.new_folder import replaced_folder
 from drag_ray.search.index import REBUILD, check_files, write_checksums
 from drag_ray.search.ranker import Ranking
@@ -104,13 +105,15 @@ class PageVectors:
                 f"{vectors_dir}: vectors of the index {self.record.index_fingerprint}, this one is {index_fingerprint}. {REBUILD}"
             )
         check_files(vectors_dir, _VECTORS_NAME)
-        try:
-            self._vectors = np.load(vectors_dir / _VECTORS_NAME, mmap_mode="r")
-            rows = np.load(vectors_dir / _ROWS_NAME)
-            if (self._vectors.shape, len(rows)) != ((self.record.num_windows, self.record.dimensions), self.record.num_windows):
-                raise ValueError(f"vectors of shape {self._vectors.shape} and {len(rows)} rows")
-        except (OSError, ValueError, EOFError) as error:
-            raise SearchIndexError(f"{vectors_dir}: cannot be read ({error}). {REBUILD}") from None
+        expected = (self.record.num_windows, self.record.dimensions)
+        with reading(vectors_dir):
+            try:
+                self._vectors = np.load(vectors_dir / _VECTORS_NAME, mmap_mode="r")
+                rows = np.load(vectors_dir / _ROWS_NAME)
+                if (self._vectors.shape, rows.shape) != (expected, expected[:1]):
+                    raise ValueError(f"vectors of shape {self._vectors.shape} and {len(rows)} rows")
+            except (OSError, ValueError, EOFError) as error:
+                raise SearchIndexError(f"{vectors_dir}: cannot be read ({error}). {REBUILD}") from None
         self._rows, self._starts = np.unique(rows, return_index=True)
 
     def rank(self, query: np.ndarray, top_k: int) -> Ranking:

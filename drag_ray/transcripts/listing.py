@@ -6,14 +6,13 @@ from pathlib import Path
 from typing import Literal, get_args
 
 import polars as pl
-import pyarrow as pa
 import pyarrow.parquet as pq
 
 from drag_ray import schemas
 from drag_ray.agent.scores import utility
 from drag_ray.damage import refuse_damage
 from drag_ray.errors import ConfigError, DataError
-from drag_ray.file_access import list_folder
+from drag_ray.file_access import list_folder, reading
 from drag_ray.types import ActionKind, Trajectory
 
 Outcome = Literal["found", "not-found", "errors"]
@@ -145,13 +144,10 @@ def read_trajectories(chosen: pl.DataFrame) -> Iterator[tuple[str, Trajectory]]:
 
 
 def _read_file(file: Path) -> pl.DataFrame:
-    try:
-        with pq.ParquetFile(file) as parquet:
-            schemas.check(parquet.schema_arrow, schemas.TRAJECTORIES, file)
-            columns = [*_COLUMNS, *(f"turns.list.element.{name}" for name in _TURN_COLUMNS)]
-            records = pl.DataFrame(parquet.read(columns=columns)).with_row_index("row")
-    except (pa.ArrowInvalid, OSError) as error:
-        raise DataError(f"{file}: not a readable Parquet file ({error}). Remove it and collect again.") from error
+    with reading(file, "Remove it and collect again."), pq.ParquetFile(file) as parquet:
+        schemas.check(parquet.schema_arrow, schemas.TRAJECTORIES, file)
+        columns = [*_COLUMNS, *(f"turns.list.element.{name}" for name in _TURN_COLUMNS)]
+        records = pl.DataFrame(parquet.read(columns=columns)).with_row_index("row")
     return (
         records.drop("turns")
         .join(_summarise_turns(records), on="row", how="left", maintain_order="left")

@@ -14,7 +14,7 @@ from PIL import Image
 from drag_ray.corpus import page_images, question_images
 from drag_ray.corpus.image_store import ImageStores
 from drag_ray.errors import DataError
-from drag_ray.file_access import list_folder
+from drag_ray.file_access import list_folder, reading
 from drag_ray.types import Evidence
 
 _SIZE = (240, 320)
@@ -40,8 +40,7 @@ class PictureBook:
     """
 
     def __init__(self, index_dir: Path | None, image_dirs: Sequence[Path] = ()) -> None:
-        pages = index_dir / "pages.parquet" if index_dir else None
-        self._pages = pl.scan_parquet(pages) if pages and pages.is_file() else None
+        self._pages_path = index_dir / "pages.parquet" if index_dir else None
         of_index = [index_dir / name for name in (page_images.DIR_NAME, question_images.DIR_NAME)] if index_dir else []
         self._images = ImageStores((*of_index, *image_dirs))
 
@@ -51,12 +50,17 @@ class PictureBook:
         Args:
             pages: pages of the collection, or not.
             seen_from: the folder that the paths of the pictures are relative to.
+
+        Raises:
+            ArtifactError: the pages cannot be read.
         """
-        if self._pages is None:
+        if self._pages_path is None or not os.path.lexists(self._pages_path):
             return {}
         wanted = pl.DataFrame([(page.file, page.page_number) for page in set(pages)], _KEY_SCHEMA, orient="row")
-        found = self._pages.select("file", "page_number", "image").join(wanted.lazy(), on=["file", "page_number"])
-        rows = found.filter(pl.col("image") != "").collect(engine="streaming").iter_rows()
+        with reading(self._pages_path):
+            known = pl.scan_parquet(self._pages_path, glob=False).select("file", "page_number", "image")
+            found = known.join(wanted.lazy(), on=["file", "page_number"]).filter(pl.col("image") != "")
+            rows = found.collect(engine="streaming").iter_rows()
         root = os.path.relpath(self._images.roots[0], seen_from)
         return {Evidence(file, number): Picture(key, f"{root}/{key}") for file, number, key in rows}
 

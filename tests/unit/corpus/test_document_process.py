@@ -14,6 +14,7 @@ from drag_ray.corpus.config import CorpusConfig
 from drag_ray.corpus.document_process import DocumentProcess
 from drag_ray.corpus.documents import Span
 from drag_ray.corpus.image_store import ImageStore
+from drag_ray.corpus.overruns import Overruns
 from drag_ray.corpus.page_reader import PageReader
 from drag_ray.errors import DataError
 
@@ -30,7 +31,13 @@ def process() -> Generator[DocumentProcess]:
 
 def read(process: DocumentProcess, path: Path) -> tuple[list[str], list[str]]:
     """The texts of a document and the reasons of its problems."""
-    pages, problems = process.read(Span(path), path.parent, PageReader(CONFIG, ImageStore(path.parent / "images")))
+    return read_span(process, Span(path))
+
+
+def read_span(process: DocumentProcess, span: Span) -> tuple[list[str], list[str]]:
+    root = span.path.parent
+    reader, overruns = PageReader(CONFIG, ImageStore(root / "images")), Overruns(root / "overruns")
+    pages, problems = process.read(span, root, reader, overruns)
     return [page.text for page in pages], [problem.reason for problem in problems]
 
 
@@ -70,6 +77,22 @@ def test_a_document_has_its_time_for_itself(tmp_path: Path) -> None:
         assert read(process, write_good(tmp_path / "good.pdf"))[1] == []
         [reason] = read(process, endless)[1]
     assert "takes more than 2 CPU seconds (corpus.document_cpu_s)" in reason
+
+
+def test_a_document_that_goes_beyond_its_limits_again_and_again_is_read_no_further(
+    process: DocumentProcess, tmp_path: Path
+) -> None:
+    """Its parts cost three limits, however many they are; what else is read is not held up."""
+    bomb = tmp_path / "bomb.pdf"
+    bomb.write_bytes(build_self_reference())
+    reasons: list[str] = []
+    for first in range(1, 6 * 32, 32):
+        found = read_span(process, Span(bomb, 1, first))  # parts of the one page that it has
+        assert (found[0], len(found[1])) == ([], 1)
+        reasons += found[1]
+    assert ["ended (SIG" in reason for reason in reasons] == [True] * 3 + [False] * 3
+    assert reasons[3:] == ["not read: 3 parts of this document went beyond a limit. Print it to a new PDF or remove it."] * 3
+    assert read_span(process, Span(write_good(tmp_path / "good.pdf"), 1, 1)) == (["the rotor"], [])
 
 
 def test_documents_share_a_process(process: DocumentProcess, tmp_path: Path) -> None:

@@ -74,7 +74,7 @@ def test_without_any_of_them_it_says_how_many_were_looked_for(inputs: Inputs) ->
 
 def test_a_table_that_cannot_be_read_is_named(inputs: Inputs) -> None:
     (inputs["format"] / "questions.parquet").write_text("nothing")
-    with pytest.raises(DataError, match=r"format/questions\.parquet: no readable table.*jobs/format\.py"):
+    with pytest.raises(ArtifactError, match=r"format/questions\.parquet: not what was written.*jobs/format\.py"):
         draw(VALIDATION, inputs)
 
 

@@ -10,7 +10,7 @@ from factories import ask_for_answer, asked_at, build_answer, build_question, bu
 
 from drag_ray import schemas
 from drag_ray.agent.protocols.registry import get_protocol
-from drag_ray.errors import DataError
+from drag_ray.errors import ArtifactError, DataError
 from drag_ray.process.conversations import IMAGE_MARK
 from drag_ray.process.trajectories import TrainingTrajectories, check_files, check_settings, read_records, select_trajectories
 from drag_ray.types import StopReason, Trajectory
@@ -65,7 +65,9 @@ def test_an_empty_folder_says_which_job_to_run(tmp_path: Path) -> None:
 
 def test_a_file_that_is_not_parquet_is_named(tmp_path: Path) -> None:
     (tmp_path / "part-0.parquet").write_text("half a file")
-    with pytest.raises(DataError, match=r"part-0\.parquet: not a readable Parquet"):
+    with pytest.raises(
+        ArtifactError, match=r"part-0\.parquet: not what was written \(.*\)\. Run: python jobs/collect\.py --verify"
+    ):
         load_trajectories(tmp_path)
 
 

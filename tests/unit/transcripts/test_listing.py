@@ -6,7 +6,7 @@ import pytest
 from transcript_cases import BY_FIRST, FAILED, FOUND, MISSED, ORDERED, write
 
 from drag_ray import schemas
-from drag_ray.errors import DataError
+from drag_ray.errors import ArtifactError, DataError
 from drag_ray.transcripts.listing import Selection, choose, read_listing, read_trajectories
 
 
@@ -83,7 +83,7 @@ def test_where_nothing_is_to_be_read_the_error_says_so(run_dir: Path, tmp_path: 
     with pytest.raises(DataError, match="its files hold no trajectory"):
         read_listing(write(tmp_path / "empty.parquet"))
     (tmp_path / "cut.parquet").write_bytes(b"PAR1")
-    with pytest.raises(DataError, match=r"cut\.parquet: not a readable Parquet file"):
+    with pytest.raises(ArtifactError, match=r"cut\.parquet: not what was written \(.*\)\. Remove it and collect again"):
         read_listing(tmp_path / "cut.parquet")
 
 
