@@ -4,7 +4,8 @@ python benchmarks/fuzz_queries.py [--queries 1000000] [--seed 0]
 
 Half of the queries are random characters of many scripts, half are made from the grammars: words of the pages, operators,
 quotes, brackets, wildcards, ranges, field names and their broken forms. Each goes through one of the five ways to read it.
-Failures are counted by kind and the first one is printed. The exit status is 1 if there was any, or the child died.
+Failures are counted by kind and the first one is printed. The exit status is 1 if there was any, or the child died. The counts
+are kept in `results/fuzz_queries.json`.
 """
 
 import argparse
@@ -17,6 +18,9 @@ import time
 from collections import Counter
 from multiprocessing.connection import Connection
 from pathlib import Path
+from typing import Any
+
+from record import write_result
 
 from drag_ray import artifacts, schemas
 from drag_ray.search.config import Operator, SearchConfig, Syntax
@@ -102,13 +106,10 @@ def search_all(num_queries: int, seed: int, reports: Connection) -> None:
                 reports.send((number, dict(failures), slowest))
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--queries", type=int, default=1_000_000, help="how many")
-    parser.add_argument("--seed", type=int, default=0)
-    options = parser.parse_args()
+def fuzz(num_queries: int, seed: int) -> dict[str, Any]:
+    """Run so many queries in a child process: how many it got through, what failed, its exit code, and the slowest."""
     reports, far_end = multiprocessing.Pipe(duplex=False)
-    child = multiprocessing.get_context("spawn").Process(target=search_all, args=(options.queries, options.seed, far_end))
+    child = multiprocessing.get_context("spawn").Process(target=search_all, args=(num_queries, seed, far_end))
     started = time.perf_counter()
     child.start()
     far_end.close()
@@ -119,16 +120,26 @@ def main() -> None:
         except EOFError:
             break
     child.join()
-    result = {
+    return {
         "queries": number,
         "failures": failures,
         "exit_code": child.exitcode,
         "slowest_ms": round(slowest[0] * 1000, 1),
         "slowest_query": slowest[1][:80],
+        "seed": seed,
         "seconds": round(time.perf_counter() - started, 1),
     }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--queries", type=int, default=1_000_000, help="how many")
+    parser.add_argument("--seed", type=int, default=0)
+    options = parser.parse_args()
+    result = fuzz(options.queries, options.seed)
     print(json.dumps(result))
-    raise SystemExit(bool(failures or child.exitcode or number < options.queries))
+    write_result("fuzz_queries", result)
+    raise SystemExit(bool(result["failures"] or result["exit_code"] or result["queries"] < options.queries))
 
 
 if __name__ == "__main__":

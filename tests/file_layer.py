@@ -9,6 +9,7 @@ import io
 import os
 import shutil
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -28,6 +29,8 @@ ERRORS: dict[str, Callable[[], BaseException]] = {
     "EACCES": lambda: PermissionError(errno.EACCES, os.strerror(errno.EACCES)),
     "MemoryError": MemoryError,
 }
+INJECTED: Counter[str] = Counter()
+"""How many faults of each kind were injected so far; `benchmarks/inject_faults.py` keeps them."""
 _OS_CALLS = ("open", "fsync", "replace", "rename", "mkdir", "unlink", "truncate", "scandir", "listdir")
 _NATIVE_CALLS = {
     pq: ("read_table", "read_schema", "ParquetFile"),
@@ -190,6 +193,7 @@ def fail_each_access(
             except BaseException as raised:
                 raise AssertionError(f"{error} at {layer.accesses[number]}: {raised!r}") from raised
             failed = layer.accesses[number]
+            INJECTED[error] += 1
         try:
             check(folder)
             act(folder)

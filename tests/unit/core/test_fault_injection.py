@@ -11,7 +11,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from factories import build_search, build_trajectory
-from file_layer import ERRORS, FileLayer, fail_each_access
+from file_layer import ERRORS, INJECTED, FileLayer, fail_each_access
 
 from drag_ray import artifacts, checksums, damage, schemas
 from drag_ray.appended_lines import append_line, read_lines
@@ -215,6 +215,7 @@ def test_an_index_whose_native_writers_are_refused(tmp_path: Path, monkeypatch: 
                     raise
 
         monkeypatch.setattr(index, part, write_limited)
+        INJECTED["no room for native code"] += 1
         with suppress(ArtifactError):
             build(tmp_path)
         assert (tmp_path / "index").exists() == (not refused)

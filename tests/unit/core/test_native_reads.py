@@ -17,6 +17,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from factories import build_page, build_question, build_search, build_trajectory
+from file_layer import INJECTED
 from small_index import write_index
 
 from drag_ray import schemas
@@ -207,6 +208,7 @@ def test_a_read_that_fails_names_the_file_and_what_to_do(root: Path, name: str) 
             continue
         if fault == "other bytes" and read is search and "tantivy" in pattern:
             continue  # these are for the look at the files, see test_damaged_index.py
+        INJECTED[fault] += 1
         try:
             with damaged(path, fault):
                 found = read(root)
@@ -254,3 +256,4 @@ def test_a_read_that_memory_does_not_suffice_for_says_so(tmp_path: Path, kind: s
     finished = subprocess.run(command, capture_output=True, text=True, check=False)
     assert finished.returncode == 0, finished.stderr[-2_000:]
     assert f"{path}: cannot be read: memory is used up" in finished.stdout
+    INJECTED["no memory"] += 1
