@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from factories import build_question
+from hostile_queries import QUERIES, build_pages, measure_queries
 
 from drag_ray.agent.config import AgentConfig
 from drag_ray.agent.environment import SearchEnvironment
@@ -41,6 +42,15 @@ def test_many_patterns_stay_within_the_budget_and_say_that_they_are_cut(index_di
     assert hits.is_partial
     assert len(hits) == 10
     assert spent_s < 0.4  # 60 ms by estimate; automata over the dictionary take 2 s and more
+
+
+@pytest.mark.slow
+def test_hostile_queries_over_100_000_pages_stay_within_the_budget(tmp_path: Path) -> None:
+    measured = measure_queries(build_pages(tmp_path, 100_000))
+    assert len(QUERIES["patterns that match most words"]) == 63
+    assert [name for name, query in measured.items() if not query["is_partial"]] == []
+    # 300 ms by estimate, and five times as much on a slower or busy machine; without a budget the first take 5 to 19 s.
+    assert {name: query["cpu_ms"] for name, query in measured.items() if query["cpu_ms"] > 1_500} == {}
 
 
 def test_equal_queries_are_cut_alike(index_dir: Path) -> None:
