@@ -182,7 +182,7 @@ def write_effect_manuals() -> str:
         machine that it ran on, {counts["index"]["pages"]:,} pages, {test["num_questions"]:,} test questions): with two examples
         in its prompt its additions come to an MRR of {mrr["base"]}, the question to {mrr["question"]}, its key words to
         {mrr["question_keywords"]}, the difference from the question is {signed(-base["value"])} [{signed(-base["high"])},
-        {signed(-base["low"])}] (p = {p_value(base["p_value"])} before Holm). Training takes some of that away. After SFT on
+        {signed(-base["low"])}] (p = {p_value(base["p_value"])} before Holm). SFT takes some of that away. After it, on
         {counts["rounds/1/finetune"]["rows"]:,} rows the MRR is {mrr["round1"]}, above the question by
         {signed(tuned["mrr"]["value"])} (p = {p_value(tuned["mrr"]["adjusted_p_value"])} after Holm over the report; Hit@10
         {points(tuned["hit10"]["value"])} points, p = {p_value(tuned["hit10"]["adjusted_p_value"])}) and below its base by
@@ -191,6 +191,26 @@ def write_effect_manuals() -> str:
         {p_value(dpo["adjusted_p_value"])}). The validation questions did not foresee it (MRR {validation["base"]} of the base,
         {validation["round 1, sft"]} after SFT, at the weight of the collection). The base does best where a word of the question
         weighs {test["question_weights"]["base"]:.0f}, and its replies were collected and chosen at 3."""
+    )
+
+
+def write_effect_manuals_rl() -> str:
+    """The same model after reinforcement learning."""
+    results = read_results("recipe_manuals_grpo")
+    test, counts = results["test"], results["counts"]
+    mrr = {name: short(found["mrr"]) for name, found in test["first_search"].items()}
+    above, beside = (test["differences"][f"grpo - {name}"] for name in ("question", "base"))
+    hit = beside["hit3"]
+    return to_paragraph(
+        f"""Reinforcement learning keeps that and adds to it, when the rollouts are searched at the weight that serves the base
+        (`recipe_manuals_grpo.json`, `benchmarks/effect/rl/manuals.toml`; one round, {counts["rollouts"]:,} rollouts, stopped at
+        step {counts["steps"]} of {counts["steps_planned"]} because the time on the machine was up). The MRR is {mrr["grpo"]},
+        that of the base in the same evaluation {mrr["base"]}. Above the question: Hit@3 {points(above["hit3"]["value"])} points,
+        p = {p_value(above["hit3"]["adjusted_p_value"])}, MRR {signed(above["mrr"]["value"])}, p =
+        {p_value(above["mrr"]["adjusted_p_value"])}, both after Holm over the report. Above its base, by what chance alone can
+        make: Hit@3 {points(hit["value"])} points [{points(hit["low"])}, {points(hit["high"])}], p = {p_value(hit["p_value"])}
+        before Holm and {p_value(hit["adjusted_p_value"])} after, MRR {signed(beside["mrr"]["value"])}, p =
+        {p_value(beside["mrr"]["p_value"])} before Holm."""
     )
 
 

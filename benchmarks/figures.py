@@ -57,6 +57,7 @@ FIGURES: dict[str, Callable[[], str]] = {
     "effect-small": figure_words.write_effect_small,
     "effect-fairytaleqa": figure_words.write_effect_fairytaleqa,
     "effect-manuals": figure_words.write_effect_manuals,
+    "effect-manuals-rl": figure_words.write_effect_manuals_rl,
     "methods-words": figure_words.write_methods_words,
     "recipe-words": figure_words.write_recipe_words,
     "recipe-times": figure_words.write_recipe_times,

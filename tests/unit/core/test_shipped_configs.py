@@ -12,15 +12,17 @@ ROOT = Path(__file__).parents[3]
 PATHS = sorted(ROOT.glob("jobs/configs/*.toml"))
 MEASURED = sorted(ROOT.glob("benchmarks/effect/*.toml"))
 SMALL = sorted(ROOT.glob("benchmarks/effect/small/*.toml"))
+RL = sorted(ROOT.glob("benchmarks/effect/rl/*.toml"))
 
 
-@pytest.mark.parametrize("path", [*PATHS, *MEASURED, *SMALL], ids=lambda path: f"{path.parent.name}/{path.stem}")
+@pytest.mark.parametrize("path", [*PATHS, *MEASURED, *SMALL, *RL], ids=lambda path: f"{path.parent.name}/{path.stem}")
 def test_a_shipped_configuration_is_valid_in_each_of_its_rounds(path: Path) -> None:
     config = load(RunConfig, ["--config", str(path)], [], program="test", description="")
     rounds = [build_round(config, number) for number in range(1, max(config.rounds, 1) + 1)]
     assert all(of_round.finetune.chosen_method.row_format in of_round.format.formats for of_round in rounds)
     methods = [of_round.finetune.method for of_round in rounds]
-    assert methods == (["sft", "dpo"] if path in MEASURED or path.stem == "recipe" else ["sft"])
+    two_rounds = ["grpo", "grpo"] if path in RL else ["sft", "dpo"]
+    assert methods == (two_rounds if path in [*MEASURED, *RL] or path.stem == "recipe" else ["sft"])
 
 
 @pytest.mark.parametrize("path", MEASURED, ids=lambda path: path.stem)
