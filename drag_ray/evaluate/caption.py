@@ -48,7 +48,8 @@ def _describe_weights(context: ReportContext) -> list[str]:
         return []
     weights = ", ".join(f"{policy} {weight.weight:g}" for policy, weight in found.items())
     num_questions = next(iter(found.values())).num_questions
-    return [f"A word of the question counts as found best on {num_questions} validation questions for each policy: {weights}."]
+    found_on = f"{num_questions} questions of the train part"
+    return [f"A word of the question counts as found best on {found_on} for each policy: {weights}."]
 
 
 def _describe_clusters(comparison: Comparison) -> list[str]:

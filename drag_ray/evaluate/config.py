@@ -47,8 +47,8 @@ class EvaluateConfig(BaselineSections):
     )
     question_weights: tuple[float, ...] = ()
     """weights of the question (see agent.question_weight) of which each policy that expands it gets that which finds most on the
-    validation questions; those are asked beside the others then; agent.question_weight for all when empty, and for best_of, which
-    chooses among searches with that weight"""
+    validation questions, or on 500 of the train split while nothing is trained; those are asked beside the others then;
+    agent.question_weight for all when empty, and for best_of, which chooses among searches with that weight"""
     adapters: tuple[str, ...] = ()
     """adapters to compare with the base model, as name=folder; when empty, that of this run's finetune stage, as `tuned`"""
     judge: JudgeConfig = JudgeConfig()

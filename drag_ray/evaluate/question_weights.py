@@ -1,7 +1,8 @@
 """What a word of the question counts beside an added one, found for each policy on questions that are not evaluated.
 
 With the query mode `expand` and one turn a reply does not depend on that weight, so every one of the weights to choose among
-costs a search and no token.  The questions are those that the format stage keeps for validation: no row is trained on them.
+costs a search and no token.  The questions are those that the format stage keeps for validation, of which no row is trained
+on, or some of the train split before anything is trained (see `questions`).
 """
 
 from collections.abc import Mapping, Sequence

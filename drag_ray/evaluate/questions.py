@@ -7,11 +7,14 @@ from drag_ray.artifacts import read_manifest
 from drag_ray.corpus.question_table import draw_split, read_split
 from drag_ray.corpus.questions import draw_questions
 from drag_ray.errors import ArtifactError, ConfigError, DataError
-from drag_ray.evaluate.config import TEST, EvaluateConfig
+from drag_ray.evaluate.config import TEST, EvaluateConfig, EvaluateSections
 from drag_ray.format.sides import SIDES_NAME, read_side
 from drag_ray.format.split import VALIDATION
 from drag_ray.inputs import Inputs
 from drag_ray.types import Question
+
+_NUM_BEFORE_TRAINING = 500
+"""Questions of the train split that weights are found on while nothing is trained; each costs a reply of every policy."""
 
 
 def draw_held_out(settings: EvaluateConfig, inputs: Inputs, seed: int) -> list[Question]:
@@ -49,6 +52,32 @@ def check_weighable(settings: EvaluateConfig, agent: AgentConfig) -> bool:
             "Set evaluate.split to 'test', or leave evaluate.question_weights empty."
         )
     return True
+
+
+def draw_weighed(sections: EvaluateSections, inputs: Inputs) -> list[Question]:
+    """The questions that weights of the question are found on: those on the validation side, of which nothing was trained.
+
+    While nothing is trained all questions of the train split are such, and no format stage has to have divided them: then some of
+    them are drawn. So a weight can be found before rollouts are collected with it.
+
+    Returns:
+        None where no weights are to be found.
+
+    Raises what `check_weighable` and `draw_validation` do.
+    """
+    settings = sections.evaluate
+    if not check_weighable(settings, sections.agent):
+        return []
+    adapters = [sections.engine.adapter, *settings.adapters, *(model.adapter for model in settings.models.values())]
+    if any(adapters) or any(inputs.find(stage) for stage in ("format", "finetune", "prompt")):
+        return draw_validation(inputs)
+    questions = [question for question in read_split(inputs["index"], "train") if question.evidence]
+    if not questions:
+        raise DataError(
+            f"{inputs['index']}: no train question with evidence to find the weight of the question on, expected at least one. "
+            "Leave evaluate.question_weights empty."
+        )
+    return draw_questions(questions, _NUM_BEFORE_TRAINING, sections.seed)
 
 
 def draw_validation(inputs: Inputs) -> list[Question]:

@@ -17,7 +17,7 @@ from drag_ray.evaluate.outcome import REPORT_NAME, write_comparison, write_rollo
 from drag_ray.evaluate.policies import BASE_NAME, choose_models, choose_subject, find_prices
 from drag_ray.evaluate.question_result import QuestionResult
 from drag_ray.evaluate.question_weights import FoundWeight, apply_found_weights
-from drag_ray.evaluate.questions import check_weighable, draw_held_out, draw_validation
+from drag_ray.evaluate.questions import draw_held_out, draw_weighed
 from drag_ray.evaluate.results import compute_results
 from drag_ray.evaluate.reuse import ROLLOUTS_DIR_NAME, list_earlier_judgements
 from drag_ray.evaluate.rollouts import open_sources, roll_out, start_engines
@@ -50,7 +50,7 @@ def run(sections: EvaluateSections, inputs: Inputs, folder: StageFolder) -> dict
     settings, finetune_dir, prompt_dir = sections.evaluate, inputs.find("finetune"), inputs.find("prompt")
     models = choose_models(sections, finetune_dir, prompt_dir, has_gpu=takes_gpus(sections.engine.device))
     questions = draw_held_out(settings, inputs, sections.seed)
-    weighed = draw_validation(inputs) if check_weighable(settings, sections.agent) else []
+    weighed = draw_weighed(sections, inputs)
     start_engines(models, sections, inputs, folder)
     rolled_out = roll_out(models, open_sources(sections, inputs, folder), [*questions, *weighed], sections, folder)
     trajectories, baselines = rolled_out.trajectories, rolled_out.baselines

@@ -1,17 +1,21 @@
 """Which questions an evaluation asks."""
 
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 import pytest
 from factories import build_question
 
 from drag_ray import artifacts, schemas
+from drag_ray.agent.config import AgentConfig
 from drag_ray.artifacts import Identity
+from drag_ray.engine.config import EngineConfig
 from drag_ray.errors import ArtifactError, ConfigError, DataError
-from drag_ray.evaluate.config import EvaluateConfig
-from drag_ray.evaluate.questions import draw_held_out
+from drag_ray.evaluate.config import EvaluateConfig, EvaluateSections
+from drag_ray.evaluate.questions import draw_held_out, draw_weighed
 from drag_ray.inputs import Inputs
+from drag_ray.run_config import RunConfig
 from drag_ray.stage_folder import StageFolder
 
 VALIDATION = EvaluateConfig(split="validation")
@@ -101,3 +105,20 @@ def test_instructions_must_have_been_optimised_without_the_questions_that_are_as
         assert draw(EvaluateConfig(), seen) == ["test0", "test1", "test2"]
         with pytest.raises(ConfigError, match=r"prompt: its instructions may have been optimised on validation.*jobs/prompt\.py"):
             draw(VALIDATION, seen)
+
+
+def weigh(inputs: Inputs, **settings: Any) -> list[str]:
+    config = RunConfig(agent=AgentConfig(max_iterations=1), evaluate=EvaluateConfig(question_weights=(1, 2), **settings))
+    return [question.id for question in draw_weighed(config.take(EvaluateSections), inputs)]
+
+
+def test_weights_are_found_on_validation_questions_and_on_train_questions_while_nothing_is_trained(inputs: Inputs) -> None:
+    assert weigh(inputs) == ["train1", "train3", "train5"]
+    untrained = Inputs({**inputs.folders, "format": None})
+    assert weigh(untrained) == [f"train{number}" for number in range(8)]
+
+
+@pytest.mark.parametrize("settings", [{"adapters": ("other=runs/other/adapter",)}, {"models": {"b": EngineConfig(adapter="b")}}])
+def test_weights_are_not_found_on_what_an_adapter_may_have_been_trained_on(inputs: Inputs, settings: Any) -> None:
+    with pytest.raises(ArtifactError, match="no format stage"):
+        weigh(Inputs({**inputs.folders, "format": None}), **settings)

@@ -46,4 +46,4 @@ def test_weights_that_were_found_are_named_with_the_questions_they_were_found_on
     weights = {"base": FoundWeight(4.0, 90, {4.0: 0.5}), "tuned": FoundWeight(1.5, 90, {1.5: 0.6})}
     context = dataclasses.replace(CONTEXT, question_weights=weights)
     caption = write_caption(build_comparison({"base": [1, 2], "tuned": [1, 1]}), context)
-    assert "as found best on 90 validation questions for each policy: base 4, tuned 1.5." in caption
+    assert "as found best on 90 questions of the train part for each policy: base 4, tuned 1.5." in caption
