@@ -4,6 +4,10 @@ from pydantic import Field, model_validator
 
 from drag_ray.config import BaseConfig
 
+_LEAST_CHUNK = 8
+_CLAIMS_AT_ONCE = 100
+"""Claims that fill an engine's slots with their first rollouts."""
+
 
 class RolloutConfig(BaseConfig):
     """How rollouts are spread over engines. None of it changes what comes out, unless rollouts fail."""
@@ -22,9 +26,9 @@ class RolloutConfig(BaseConfig):
     them; 0 takes one for every 4 CPU cores that there are for an engine, 4 at most"""
     concurrent_rollouts: int = Field(default=256, ge=1)
     """rollouts that an engine works on at the same time"""
-    chunk_rollouts: int = Field(default=8, ge=1)
+    chunk_rollouts: int = Field(default=0, ge=0)
     """rollouts that an engine claims at once when it has a slot free; the samples of a question stay together, whatever their
-    number"""
+    number; 0 takes 8, or a hundredth of concurrent_rollouts where that is more: every claim that is held costs memory"""
     flush_s: float = Field(default=5.0, ge=0)
     """seconds between writes of finished trajectories; what is not yet written is done again after a kill"""
     max_tries: int = Field(default=3, ge=1)
@@ -32,6 +36,11 @@ class RolloutConfig(BaseConfig):
     max_failure_rate: float = Field(default=0.2, ge=0, le=1)
     """the run stops when more than this share of 20 rollouts or more fails, and does not count as done when more than this share
     of all failed"""
+
+    @property
+    def chunk_size(self) -> int:
+        """Rollouts of a claim."""
+        return self.chunk_rollouts or max(_LEAST_CHUNK, self.concurrent_rollouts // _CLAIMS_AT_ONCE)
 
     @model_validator(mode="after")
     def _most_is_no_less(self) -> "RolloutConfig":

@@ -142,7 +142,7 @@ def _stream(
 ) -> Iterator[dict[str, Any]]:
     """Chunk summaries as they come."""
     earlier = engine_logs.read_changes(options.run_dir)
-    chunks = list(cut_chunks(tasks, settings.chunk_rollouts, ended))
+    chunks = list(cut_chunks(tasks, settings.chunk_size, ended))
     # Where the driver is: whatever other node is lost, the run goes on. Ray's annotation has forgotten this strategy.
     here: Any = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
     queue_actor: Any = ray.remote(num_cpus=0, scheduling_strategy=here)(WorkQueue)

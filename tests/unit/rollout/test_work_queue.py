@@ -2,6 +2,7 @@
 
 import asyncio
 
+from drag_ray.rollout.config import RolloutConfig
 from drag_ray.rollout.plan import Chunk
 from drag_ray.rollout.work_queue import AdmissionControl, WorkQueue, claim_chunk, count_claims
 
@@ -121,3 +122,8 @@ def test_an_engine_claims_as_many_chunks_as_fill_it() -> None:
     # A chunk of 4 is open for 1 + 1/2 + 1/3 + 1/4 = 25/12 rollouts, so 16 slots take 4 * 25/12 chunks; and one more waits.
     assert count_claims(chunk_rollouts=4, concurrent_rollouts=16) == 10
     assert count_claims(chunk_rollouts=1, concurrent_rollouts=16) == 17
+
+
+def test_an_engine_with_many_slots_claims_more_at_once() -> None:
+    assert [RolloutConfig(concurrent_rollouts=slots).chunk_size for slots in (1, 256, 800, 10_000)] == [8, 8, 8, 100]
+    assert RolloutConfig(concurrent_rollouts=10_000, chunk_rollouts=3).chunk_size == 3
