@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 
+import figure_collection
 import figure_load
 import figure_quality
 import figure_scaling
@@ -33,10 +34,10 @@ FIGURES: dict[str, Callable[[], str]] = {
     "search-ratios": figure_speed.write_search_ratios,
     "process-format": figure_speed.write_process_format,
     "yields": figure_quality.write_yields,
-    "collection": figure_speed.write_collection,
-    "collection-images": figure_speed.write_collection_images,
-    "collection-scaling": figure_speed.write_collection_scaling,
-    "collection-scaling-images": figure_speed.write_collection_scaling_images,
+    "collection": figure_collection.write_collection,
+    "collection-images": figure_collection.write_collection_images,
+    "collection-scaling": figure_collection.write_collection_scaling,
+    "collection-scaling-images": figure_collection.write_collection_scaling_images,
     "finetune": figure_speed.write_finetune,
     "serving": figure_speed.write_serving,
     "rerank": figure_speed.write_rerank,
@@ -61,9 +62,9 @@ FIGURES: dict[str, Callable[[], str]] = {
     "methods-words": figure_words.write_methods_words,
     "recipe-words": figure_words.write_recipe_words,
     "recipe-times": figure_words.write_recipe_times,
-    "collection-words": figure_speed.write_collection_words,
-    "image-cores": figure_speed.write_image_cores,
-    "scaling-words": figure_speed.write_scaling_words,
+    "collection-words": figure_collection.write_collection_words,
+    "image-cores": figure_collection.write_image_cores,
+    "scaling-words": figure_collection.write_scaling_words,
     "engine-killed": figure_speed.write_engine_killed,
     "stream-pacing": figure_speed.write_stream_pacing,
 }
