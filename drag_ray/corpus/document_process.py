@@ -60,12 +60,14 @@ class DocumentProcess:
             overruns.add(span)
             return [], [Problem(span.name, str(error), "broken_file")]
 
-    def count_pages(self, path: Path) -> int:
-        """`count_pages`, and 1 where the document goes beyond a limit; reading it says what is wrong."""
+    def count_pages(self, path: Path, max_pages: int) -> int:
+        """`count_pages`, and 1 where the document says that it has more than `max_pages`, or goes beyond a limit: it is read at
+        once then, which says what is wrong once, and not for each part of what is not there."""
         try:
-            return self.run(count_pages, path)
+            num_pages: int = self.run(count_pages, path)
         except DataError:
             return 1
+        return num_pages if num_pages <= max_pages else 1
 
     def close(self) -> None:
         """End the process."""

@@ -146,7 +146,7 @@ def _read_documents(documents: list[Path], root: Path, corpus: CorpusConfig, fol
     stage_dir = folder.path.resolve()
     limits = (corpus.document_memory_gib, corpus.document_cpu_s)
     with closing(DocumentProcess(*limits)) as process:
-        planned = list(parts.plan_parts(documents, process.count_pages))
+        planned = list(parts.plan_parts(documents, partial(process.count_pages, max_pages=corpus.document_pages)))
     plan = {parts.build_part_path(stage_dir / parts.DIR_NAME, part): part for part in planned}
     left = [path for path in plan if not path.exists()]
     if not left:

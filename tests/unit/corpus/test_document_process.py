@@ -9,7 +9,7 @@ import pytest
 from pdf_bombs import build_nested_forms, build_page_count, build_self_reference, build_strokes
 from reportlab.pdfgen.canvas import Canvas
 
-from drag_ray.corpus import document_process
+from drag_ray.corpus import document_process, parts
 from drag_ray.corpus.config import CorpusConfig
 from drag_ray.corpus.document_process import DocumentProcess
 from drag_ray.corpus.documents import Span
@@ -104,8 +104,20 @@ def test_documents_share_a_process(process: DocumentProcess, tmp_path: Path) -> 
 
 def test_the_pages_of_a_bomb_are_counted_within_the_limits(process: DocumentProcess, tmp_path: Path) -> None:
     (tmp_path / "none.pdf").write_bytes(b"no")
-    assert process.count_pages(tmp_path / "none.pdf") == 1
-    assert process.count_pages(write_good(tmp_path / "good.pdf")) == 1
+    assert process.count_pages(tmp_path / "none.pdf", 10) == 1
+    assert process.count_pages(write_good(tmp_path / "good.pdf"), 10) == 1
+
+
+def test_a_document_that_says_that_it_has_too_many_pages_is_not_cut_into_parts_of_them(
+    process: DocumentProcess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A million pages would be 31,250 parts, each with the same problem."""
+    monkeypatch.setattr(parts, "_MAX_BYTES", 0)
+    path = tmp_path / "bomb.pdf"
+    path.write_bytes(build_page_count(1_000_000))
+    assert list(parts.plan_parts([path], lambda path: process.count_pages(path, 1_000_000)))[-1][0].last_page == 1_000_000
+    assert list(parts.plan_parts([path], lambda path: process.count_pages(path, 10_000))) == [(Span(path),)]
+    assert "says that it has 1,000,000 pages" in read(process, path)[1][0]
 
 
 def test_a_process_that_waits_for_ever_is_ended_and_the_next_document_is_read(

@@ -52,6 +52,14 @@ def test_a_range_of_frames_is_read(tmp_path, images):
     assert pages == [Page("scan.tiff", 2, 3, "", "none"), Page("scan.tiff", 3, 3, "", "none")]
 
 
+def test_a_tiff_of_too_many_frames_is_set_aside(tmp_path, images):
+    path = write_tiff(tmp_path / "scan.tif", 0, 100, 250)
+    reader = build_reader(images, document_pages=2)
+    pages, (problem,) = read_document(Span(path), tmp_path, reader)
+    assert (pages, problem.kind) == ([], "broken_file")
+    assert "says that it has 3 pages, at most 2 are read" in problem.reason
+
+
 def read_broken(path, images):
     """Why the image as a whole is set aside."""
     pages, (problem,) = read_document(Span(path), path.parent, build_reader(images))
