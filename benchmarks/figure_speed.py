@@ -1,6 +1,5 @@
 """Tables of how fast it is: search, process and format, training, serving."""
 
-
 from figure_cells import read_results, short, to_paragraph, to_table
 
 

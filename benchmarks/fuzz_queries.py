@@ -93,7 +93,7 @@ def search_all(num_queries: int, seed: int, reports: Connection) -> None:
         for number in range(1, num_queries + 1):
             query = make_query(rng)
             way = rng.randrange(len(WAYS))
-            started = time.perf_counter()
+            started = time.process_time()
             try:
                 hits = searchers[way].search(query, 3)
                 assert len(hits) <= 3
@@ -101,7 +101,7 @@ def search_all(num_queries: int, seed: int, reports: Connection) -> None:
                 if not failures:
                     print(f"{WAYS[way]}: {error!r} for {query!r}", flush=True)
                 failures[type(error).__name__] += 1
-            slowest = max(slowest, (time.perf_counter() - started, query))
+            slowest = max(slowest, (time.process_time() - started, query))
             if number % _REPORT_EVERY == 0 or number == num_queries:
                 reports.send((number, dict(failures), slowest))
 
@@ -124,7 +124,7 @@ def fuzz(num_queries: int, seed: int) -> dict[str, Any]:
         "queries": number,
         "failures": failures,
         "exit_code": child.exitcode,
-        "slowest_ms": round(slowest[0] * 1000, 1),
+        "slowest_cpu_ms": round(slowest[0] * 1000, 1),
         "slowest_query": slowest[1][:80],
         "seed": seed,
         "seconds": round(time.perf_counter() - started, 1),
