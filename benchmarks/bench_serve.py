@@ -11,8 +11,9 @@ Both servers run on this machine, one after the other, and answer the same reque
 `openai-chat` with random prompts, streamed), in several processes, which warms each of them up first. What counts is the time in
 which all processes of the client were at work. Each part's CPU time stands beside: a process whose peak is near one core is what
 holds the others up. With `--step-ms` the model is one whose steps take a set time and no GPU (`timed_model.py`), and what is
-compared is what is around it. With `--kill` the endpoint's engine process is killed under load afterwards: how many requests fail
-then, how, and after how many seconds it answers again.
+compared is what is around it. `--actors` measures the endpoint a second time, without engines that listen for themselves. With
+`--kill` the endpoint's engine process is killed under load: how many requests fail then, how, and after how many seconds it
+answers again. Results are written as they come.
 """
 
 import argparse
@@ -42,6 +43,9 @@ from drag_ray.engine.embedded import resolve_model
 
 SERVED_NAME = "base"
 SERVERS = ("vllm", "drag_ray")
+BY_ACTORS = "drag_ray_by_actors"
+ACTORS_ONLY = {"RAY_SERVE_ENABLE_DIRECT_INGRESS": "0", "RAY_SERVE_RUN_USER_CODE_IN_SEPARATE_THREAD": "1"}
+"""Environment variables with which the proxy reaches engines by Ray's calls of actors alone."""
 START_LIMIT_S = 600
 STOP_LIMIT_S = 30
 KILL_AFTER_S = 5.0
@@ -64,7 +68,7 @@ def main() -> None:
     arguments = parse_arguments()
     arguments.model = resolve_model(arguments.model)
     results: dict[str, Any] = {"options": vars(arguments) | {"model": Path(arguments.model).name}}
-    for server in SERVERS:
+    for server in (*SERVERS, *([BY_ACTORS] if arguments.actors else [])):
         with run_server(server, arguments) as (url, process_id):
             run_clients(url, arguments, arguments.concurrency)
             results[server] = measure(url, process_id, arguments)
@@ -91,6 +95,7 @@ def run_server(server: str, arguments: argparse.Namespace) -> Generator[tuple[st
     with tempfile.TemporaryDirectory(dir="/tmp") as folder:
         log = Path(folder) / "log"
         variables = make_plugin(Path(folder), arguments.step_ms, arguments.token_us) if arguments.step_ms else {}
+        variables |= ACTORS_ONLY if server == BY_ACTORS else {}
         with log.open("w") as output:
             process = subprocess.Popen(
                 build_command(server, arguments, folder), stdout=output, stderr=subprocess.STDOUT, env=os.environ | variables
@@ -267,6 +272,9 @@ def parse_arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--token-us", type=float, default=0.0, help="of such a step, microseconds for each token")
     parser.add_argument("--port", type=int, default=8017)
     parser.add_argument("--kill", action="store_true", help="kill the endpoint's engine under load, too")
+    parser.add_argument(
+        "--actors", action="store_true", help="measure the endpoint also where Ray's calls of actors carry what clients read"
+    )
     parser.add_argument("--name", default="serve_speed", help="of the result")
     return parser.parse_args(argv)
 

@@ -75,6 +75,10 @@ def write_finetune() -> str:
     return to_table(["", "tokens/s", "memory a GPU"], rows)
 
 
+PARTS = ("server", "proxy")
+"""Processes between a client and an engine."""
+
+
 def write_serving() -> str:
     """The endpoint beside vLLM's own server."""
     results = read_results("serve_speed")
@@ -137,3 +141,34 @@ def write_stream_pacing() -> str:
         messages instead of {plain["messages_per_request"]:.0f}, and to {paced["cpu_ms_per_request"]:.0f} ms of CPU time in the
         replica's application instead of {plain["cpu_ms_per_request"]:.0f}."""
     )
+
+
+def write_serving_parts() -> str:
+    """What a streamed chat costs in each process between client and engine."""
+    results = read_results("serve_parts")
+    options = results["options"]
+    names = {
+        "vllm": "`vllm serve`",
+        "drag_ray_by_actors": "the endpoint, by Ray's calls of actors",
+        "drag_ray": "the endpoint",
+    }
+    rows = [
+        [
+            text,
+            *(
+                f"{results[name]['cpu'][part]['cpu_ms_per_request']:.1f} ms" if part in results[name]["cpu"] else ""
+                for part in PARTS
+            ),
+            f"{results[name]['request_throughput']:.1f}",
+            f"{results[name]['median_ttft_ms']:,.0f} ms",
+        ]
+        for name, text in names.items()
+    ]
+    table = to_table(["", "CPU a request: server", "proxy", "requests/s", "time to the first token, median"], rows)
+    words = to_paragraph(
+        f"""Two cores that other work shared, clients among it, a model of a set step time of {options["step_ms"]:.0f} ms,
+        {options["concurrency"]} clients, {options["output_tokens"]} tokens a reply (`benchmarks/bench_serve.py --actors`,
+        `benchmarks/results/serve_parts.json`). A process does at most one core's work: a thousand milliseconds of these a
+        second."""
+    )
+    return f"{table}\n\n{words}"

@@ -67,6 +67,7 @@ FIGURES: dict[str, Callable[[], str]] = {
     "scaling-words": figure_collection.write_scaling_words,
     "engine-killed": figure_speed.write_engine_killed,
     "stream-pacing": figure_speed.write_stream_pacing,
+    "serving-parts": figure_speed.write_serving_parts,
 }
 """Every figure by its name."""
 

@@ -355,6 +355,21 @@ def test_the_port_of_a_replica_is_the_only_one_beyond_this_machine_and_asks_for_
     assert ask_grpc(reachable[0].number, ask, RAY_TOKEN) != grpc.StatusCode.UNAUTHENTICATED
 
 
+def test_the_port_of_an_engine_keeps_the_rules_of_the_endpoint(endpoint: Endpoint, client: openai.OpenAI) -> None:
+    client.models.list()
+    ports = list_ports(endpoint.driver)
+    [port] = [
+        port.number for port in ports if port.process.name().startswith("ray::ServeRepl") and 30_000 <= port.number <= 31_000
+    ]
+    [proxy] = [one for one in endpoint.driver.children(recursive=True) if one.name().startswith("ray::ProxyActor")]
+    # The proxy passes requests on to the engine by HTTP.
+    assert port in [link.raddr.port for link in proxy.net_connections("tcp") if link.raddr]
+    answers = {path: httpx.get(f"http://127.0.0.1:{port}{path}").status_code for path in ("/health", "/v1/models")}
+    assert answers == {"/health": 200, "/v1/models": 401}
+    for path in ("/-/routes", "/-/healthz", "/metrics", "/docs"):
+        assert httpx.get(f"http://127.0.0.1:{port}{path}").status_code == 404
+
+
 def test_the_key_stands_in_nothing_that_the_run_leaves_or_shows(endpoint: Endpoint, run_dir: Path) -> None:
     assert API_KEY not in endpoint.output
     assert "$DRAG_RAY_API_KEY" in endpoint.output
