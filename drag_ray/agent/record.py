@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from pydantic import ValidationError
+from pydantic import Field, ValidationError
 
 from drag_ray.agent.config import AgentConfig
 from drag_ray.artifacts import write_json
@@ -22,6 +22,8 @@ class AgentRecord(BaseConfig):
     """prompts, action format and query mode, as the policy was collected with and learned from"""
     preset: PresetName = "greedy"
     """sampling preset; greedy is how the evaluation asks, so that its numbers hold where the policy is served"""
+    index_fingerprint: str = Field(default="", pattern="^[0-9a-f]{0,64}$")
+    """of the search index that it was trained for; empty where that is not known"""
 
     def weigh(self, question_weight: float) -> "AgentRecord":
         """The same with another weight of the question."""

@@ -4,11 +4,13 @@ It stands beside every policy that a model writes for, and chooses among what th
 """
 
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 from pydantic import Field
 
+from drag_ray.agent.config import AgentConfig
 from drag_ray.baselines.baseline import Baseline, BaselineContext, Need, Sources
 from drag_ray.baselines.gain_model import GainModel, read_gain_model
 from drag_ray.config import BaseConfig
@@ -17,7 +19,8 @@ from drag_ray.engine.sampling import PresetName
 
 if TYPE_CHECKING:
     from drag_ray.agent.choice import ChooseFn
-    from drag_ray.baselines.candidates import ScoreFn
+    from drag_ray.baselines.candidates import CandidateReader, ScoreFn
+    from drag_ray.search.searcher import Searcher
 
 
 class BestOfConfig(BaseConfig):
@@ -75,17 +78,27 @@ class BestOf(Baseline):
     def build_choose(self, context: BaselineContext) -> "ChooseFn":
         """The best of these replies and of the question."""
         from drag_ray.baselines.best_reply import BestReply
-        from drag_ray.baselines.candidates import REWARD_FEATURE, CandidateReader
 
-        build_score = self._load_score if REWARD_FEATURE in self.gain_model.features else None
-        reader = CandidateReader(context.searcher, context.agent, build_score)
+        reader = self.build_reader(context.searcher, context.agent)
         return BestReply(context.require_engine(), context.agent, reader, self.options.samples, self.gain_model)
 
-    def _load_score(self) -> "ScoreFn":
-        from drag_ray.engine.reward_model import RewardModel
+    def build_reader(self, searcher: "Searcher", agent: AgentConfig) -> "CandidateReader":
+        """What searches for replies of an agent and describes what is found."""
+        from drag_ray.baselines.candidates import REWARD_FEATURE, CandidateReader
 
+        return CandidateReader(searcher, agent, self._load_score if REWARD_FEATURE in self.gain_model.features else None)
+
+    def _load_score(self) -> "ScoreFn":
         assert self.reward_model, "a model of gain that reads rewards needs a reward model"
-        return RewardModel(self.reward_model).score
+        return _load_reward_model(self.reward_model)
+
+
+@lru_cache(1)
+def _load_reward_model(folder: Path) -> "ScoreFn":
+    """One for all readers of a process."""
+    from drag_ray.engine.reward_model import RewardModel
+
+    return RewardModel(folder).score
 
 
 def describe_figures(model: GainModel) -> str:

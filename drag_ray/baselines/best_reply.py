@@ -3,7 +3,7 @@
 import asyncio
 import time
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import replace
 
 from drag_ray.agent.action import collapse_spaces
@@ -28,10 +28,17 @@ class BestReply:
         reader: searches for them, and describes what is found by the features of `gain_model`.
         num_samples: replies: one is greedy, the others are drawn.
         gain_model: says what to expect of a search.
+        choosing: searches and chooses beside the event loop; one thread of its own, unless it is shared.
     """
 
     def __init__(
-        self, generate: GenerateFn, agent: AgentConfig, reader: CandidateReader, num_samples: int, gain_model: GainModel
+        self,
+        generate: GenerateFn,
+        agent: AgentConfig,
+        reader: CandidateReader,
+        num_samples: int,
+        gain_model: GainModel,
+        choosing: Executor | None = None,
     ) -> None:
         self._generate = generate
         self._may_be_empty = agent.expands
@@ -39,7 +46,7 @@ class BestReply:
         self._reader = reader
         self._num_samples = num_samples
         self._gain_model = gain_model
-        self._choosing = ThreadPoolExecutor(1, "choose")  # beside the event loop, one question after the other
+        self._choosing = choosing or ThreadPoolExecutor(1, "choose")  # one question after the other
 
     async def __call__(self, request: Request, question: str) -> Choice:
         """Draw, search and choose.

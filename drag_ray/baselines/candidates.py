@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cache, cached_property, lru_cache
+from functools import cached_property, lru_cache
 from math import fsum
 from statistics import fmean
 from typing import Any
@@ -29,6 +29,7 @@ from drag_ray.search.predictors import (
 from drag_ray.search.searcher import Searcher
 from drag_ray.types import Evidence, Hit
 
+_KEPT_TERMS = 2**17
 _RANKING_FEATURES = (
     *("top_score", "gap_2", "gap_k", "mean_score", "nqc", "wig", "clarity", "num_terms", "mean_idf", "coverage"),
 )
@@ -92,7 +93,7 @@ class CandidateReader:
         self._agent = agent
         self._build_score = build_score
         self._prompts = Prompts(agent, SYNTAX_HELP[searcher.record.syntax])
-        self._doc_freq = cache(searcher.doc_freq)
+        self._doc_freq = lru_cache(_KEPT_TERMS)(searcher.doc_freq)  # who asks an endpoint chooses the terms
         self._count_terms = lru_cache(4096)(self._read_terms)
 
     @staticmethod

@@ -138,7 +138,13 @@ def read_question_weights(path: Path) -> dict[str, float]:
     return {policy: found.weight for policy, found in context.question_weights.items()}
 
 
-def _open_evaluation(path: Path) -> Path:
+def read_index_fingerprint(path: Path) -> str:
+    """The fingerprint of the search index of an evaluation; empty in one of an earlier version. Arguments and errors are those of
+    `read_question_weights`."""
+    return read_context(read_comparison(path)["context"]).fingerprints.get("search index", "")
+
+
+def open_evaluation(path: Path) -> Path:
     """The folder of a finished evaluation, which is as it was written. Errors are those of `read_outcome`."""
     stage_dir = find_evaluation(path) or path
     artifacts.require_manifest(stage_dir, "python jobs/evaluate.py")
@@ -148,7 +154,7 @@ def _open_evaluation(path: Path) -> Path:
 
 def read_comparison(path: Path) -> dict[str, Any]:
     """The content of `comparison.json`. Arguments and errors are those of `read_results`."""
-    return json.loads((_open_evaluation(path) / COMPARISON_NAME).read_text(encoding="utf-8"))
+    return json.loads((open_evaluation(path) / COMPARISON_NAME).read_text(encoding="utf-8"))
 
 
 def read_results(path: Path) -> dict[str, list[QuestionResult]]:
@@ -162,7 +168,7 @@ def read_results(path: Path) -> dict[str, list[QuestionResult]]:
         DamageError: its files are not what was written.
     """
     results: dict[str, list[QuestionResult]] = {}
-    with (_open_evaluation(path) / RESULTS_NAME).open(encoding="utf-8") as lines:
+    with (open_evaluation(path) / RESULTS_NAME).open(encoding="utf-8") as lines:
         for row in map(json.loads, lines):
             results.setdefault(row.pop("policy"), []).append(to_result(row))
     return results
@@ -179,7 +185,7 @@ def read_outcome(path: Path) -> Outcome:
         DamageError: its files are not what was written.
         DataError: it is of an earlier version, which kept no trajectories, or they cannot be read.
     """
-    stage_dir = _open_evaluation(path)
+    stage_dir = open_evaluation(path)
     if not (stage_dir / TRAJECTORIES_PATH).is_file():
         raise DataError(f"{stage_dir}: no {TRAJECTORIES_PATH}, as of an earlier version. Evaluate again: python jobs/evaluate.py")
     questions = schemas.read_table(stage_dir / QUESTIONS_NAME, schemas.QUESTIONS).to_pylist()

@@ -33,6 +33,7 @@ from drag_ray.inputs import Inputs
 from drag_ray.messages import about, show_messages
 from drag_ray.metrics import name_tags, open_stage_recorder
 from drag_ray.rollout.folder import IMAGES_DIR_NAME
+from drag_ray.search.index import read_fingerprint
 from drag_ray.stage_folder import StageFolder
 
 _logger = logging.getLogger(__name__)
@@ -60,6 +61,7 @@ def run(sections: FinetuneSections, inputs: Inputs, folder: StageFolder) -> dict
         ArtifactError: no space is left, or a folder cannot be read or written.
         ConfigError: the adapter that training is to start from cannot be used.
         DataError: there are no training rows, or they cannot be read.
+        SearchIndexError: the index that the rows were collected with is not there as it was.
         NotFiniteError: loss, gradient or weights were not finite, twice.
         TrainError: the model cannot be trained so, has learned nothing, or workers died more than `max_failures` times.
     """
@@ -69,7 +71,7 @@ def run(sections: FinetuneSections, inputs: Inputs, folder: StageFolder) -> dict
     if not (rows_dir / "train.jsonl").exists():
         raise DataError(f"{rows_dir}: no train.jsonl. Run: python jobs/format.py --format.formats {row_format}")
     stage_dir = folder.path.resolve()
-    index_dir = inputs.find("index")
+    index_dir, record = inputs.find("index"), _build_record(inputs)
     of_index = [index_dir.resolve() / name for name in (page_images.DIR_NAME, question_images.DIR_NAME)] if index_dir else []
     of_tools = rows_dir.parent / IMAGES_DIR_NAME
     image_dirs = (*([of_tools] if of_tools.is_dir() else []), *of_index)
@@ -84,7 +86,7 @@ def run(sections: FinetuneSections, inputs: Inputs, folder: StageFolder) -> dict
     write_jsonl(stage_dir / CURVE_NAME, outcome["curve"])
     counts = {**_summarise(outcome["counts"], outcome["curve"]), "attention": outcome["attention"]}
     fingerprints = {stage: manifest.fingerprint for stage, manifest in inputs.read_lineage().items()}
-    described = Description(settings, counts, fingerprints, _build_record(inputs))
+    described = Description(settings, counts, fingerprints, record)
     _publish(_find_trained(stage_dir / checkpoints.DIR_NAME, counts["steps"]), model, described, start_dir, stage_dir)
     return counts
 
@@ -257,9 +259,12 @@ def _build_record(inputs: Inputs) -> AgentRecord | None:
 
     The options of the collection are part of what the rows are known by, so another agent means another training.
     """
-    collected = inputs.read_lineage().get("collect")
+    collected, index_dir = inputs.read_lineage().get("collect"), inputs.find("index")
     agent = collected.origin["config"].get("agent") if collected else None
-    return AgentRecord(agent=AgentConfig.model_validate(agent)) if agent else None
+    if not agent:
+        return None
+    fingerprint = read_fingerprint(index_dir / "search_index") if index_dir else ""
+    return AgentRecord(agent=AgentConfig.model_validate(agent), index_fingerprint=fingerprint)
 
 
 def _summarise(counts: dict[str, int], curve: list[dict[str, Any]]) -> dict[str, Any]:

@@ -119,6 +119,15 @@ def read_record(index_dir: Path) -> IndexRecord:
     return record
 
 
+def read_fingerprint(index_dir: Path) -> str:
+    """The fingerprint of an index, whose pages are not looked at.
+
+    Raises:
+        SearchIndexError: there is no finished index, or its layout is another.
+    """
+    return _read_record(index_dir).fingerprint
+
+
 def write_checksums(folder: Path) -> None:
     """List the files of a folder, complete but for the list, in the list that `check_files` reads."""
     paths = checksums.list_files(folder)

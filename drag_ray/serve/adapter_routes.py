@@ -26,7 +26,7 @@ def add_adapter_routes(app: Any, folders: AdapterFolders, loader: AdapterLoader)
     async def load(request: Request) -> Response:
         wanted = folders.check(parse_body(await request.body()))
         await loader.load(wanted.name, wanted.path, wanted.replaces)
-        return PlainTextResponse(f"Success: LoRA adapter '{wanted.name}' added successfully.")
+        return PlainTextResponse(f"Success: LoRA adapter '{wanted.name}' added successfully.{wanted.warning}")
 
     async def unload(request: Request) -> Response:
         name = parse_body(await request.body()).get("lora_name")

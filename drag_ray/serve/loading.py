@@ -10,6 +10,7 @@ from drag_ray.agent.record import read_record
 from drag_ray.engine.adapter import BaseModel, check_adapter_fits, check_adapter_writes
 from drag_ray.errors import DataError, TrainError
 from drag_ray.serve.config import ADAPTER_NAME
+from drag_ray.serve.index_origin import describe_other_index
 from drag_ray.serve.limits import RefusalError
 
 
@@ -19,11 +20,13 @@ class LoadRequest:
 
     Attributes:
         replaces: whether it may take the place of another one of its name.
+        warning: what is to be said of it.
     """
 
     name: str
     path: str
     replaces: bool
+    warning: str = ""
 
 
 @dataclass(frozen=True)
@@ -35,12 +38,14 @@ class AdapterFolders:
         base: the model that the adapters must be made for.
         base_name: its name in requests, which no adapter may take.
         host: the endpoint's own agent.
+        index_fingerprint: of the index that is served; empty where there is none.
     """
 
     folders: tuple[str, ...]
     base: BaseModel
     base_name: str
     host: AgentConfig | None = None
+    index_fingerprint: str = ""
 
     def check(self, body: dict[str, Any]) -> LoadRequest:
         """What a request to load an adapter asks for.
@@ -60,10 +65,11 @@ class AdapterFolders:
         try:
             check_adapter_writes(folder)
             check_adapter_fits(self.base, folder)
-            read_record(folder, self.host)
+            record = read_record(folder, self.host)
         except (TrainError, DataError) as error:
             raise RefusalError(400, str(error)) from None
-        return LoadRequest(name, str(folder), replaces)
+        other = describe_other_index(record.index_fingerprint, self.index_fingerprint) if record else ""
+        return LoadRequest(name, str(folder), replaces, f" It was trained with {other}." if other else "")
 
     def _resolve(self, path: str) -> Path:
         try:

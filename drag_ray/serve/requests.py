@@ -36,6 +36,9 @@ class SearchRequest(QuestionRequest):
 
     reranker: str = ""
     """name of a served model that was trained to put candidates in order (agent.task rerank), which orders what was found anew"""
+    best_of: bool | None = None
+    """whether the best of several replies is taken (serve.best_of); it is wherever that is set, where nothing is said and the
+    request asks for no other retrieval, order or number of pages than the evaluation looks at"""
     top_k: int | None = Field(default=None, ge=1, le=MAX_TOP_K)
     """pages to return; as many as the evaluation looks at (agent.depth) where nothing is said"""
 

@@ -15,6 +15,7 @@ from drag_ray.engine.chat_template import check_functions_shown
 from drag_ray.engine.embedded import resolve_model
 from drag_ray.errors import ServeError
 from drag_ray.inputs import Inputs
+from drag_ray.serve.best_of import resolve_best_of
 from drag_ray.serve.config import ServeConfig, ServeSections
 from drag_ray.serve.endpoint import (
     build_curl_line,
@@ -27,6 +28,7 @@ from drag_ray.serve.endpoint import (
     resolve_index,
     wait_until_ready,
 )
+from drag_ray.serve.index_origin import say_other_origins
 from drag_ray.serve.key import hash_key, read_key
 from drag_ray.serve.limits import Limits
 from drag_ray.serve.openai_app import AppSettings
@@ -50,7 +52,8 @@ def run(sections: ServeSections, inputs: Inputs, block: bool = True, start_ray: 
         ConfigError: the model is behind an endpoint, or its chat template does not show the tools of an agent.
         ServeError: other machines are let in without a key, the port is in use, an adapter does not fit the base model (all
             before an engine starts), or the endpoint does not come up.
-        ArtifactError: the run's index is unfinished or damaged.
+        SearchIndexError: the run's index is of another layout.
+        ArtifactError: the run's index is unfinished or damaged, or what searches are chosen by is.
     """
     sections.check()
     settings = sections.serve
@@ -88,9 +91,12 @@ def _build_app_settings(sections: ServeSections, inputs: Inputs, key: str) -> Ap
     model_dir = resolve_model(engine.model)
     check_adapters_fit(adapters, model_dir, engine.model, sections.agent)
     template, reasons = read_template(model_dir)
-    records = [record for path in adapters.values() if (record := read_record(path, sections.agent))]
-    for agent in (sections.agent, *(record.agent for record in records)):
+    read = {name: read_record(path, sections.agent) for name, path in adapters.items()}
+    records = {name: record for name, record in read.items() if record}
+    for agent in (sections.agent, *(record.agent for record in records.values())):
         check_functions_shown(engine.model, list_shown_functions(agent))
+    index_dir = resolve_index(inputs.find("index"), settings.retrieval)
+    say_other_origins(index_dir, records, settings.evaluation)
     return AppSettings(
         engine=engine,
         served_name=settings.served_name,
@@ -103,12 +109,13 @@ def _build_app_settings(sections: ServeSections, inputs: Inputs, key: str) -> Ap
         key=hash_key(key) if key else None,
         adapter_dirs=resolve_adapter_dirs(settings),
         agent=AgentRecord(agent=sections.agent),
-        index_dir=resolve_index(inputs.find("index"), settings.retrieval),
-        parsers=choose_parsers(settings, template, reasons, records),
+        index_dir=index_dir,
+        parsers=choose_parsers(settings, template, reasons, list(records.values())),
         retrieval=settings.retrieval,
         rerank=settings.rerank,
         telemetry=sections.telemetry,
         question_weights=resolve_question_weights(settings, adapters),
+        best_of=resolve_best_of(settings, inputs.find("finetune")),
     )
 
 

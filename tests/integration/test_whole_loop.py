@@ -25,6 +25,7 @@ from drag_ray.evaluate.question_result import to_result
 from drag_ray.evaluate.results import compute_results
 from drag_ray.rollout.journal import read_trajectories
 from drag_ray.run_config import RunConfig
+from drag_ray.search.index import read_fingerprint
 from drag_ray.stages import STAGES
 from drag_ray.transcripts.transcript import Transcript
 from drag_ray.types import Trajectory
@@ -125,7 +126,8 @@ def test_the_adapter_says_how_it_is_asked_as_the_collection_did(finished_run: tu
     adapter_dir = finished_run[0] / "finetune" / "adapter"
     agent = load(RunConfig, [*OPTIONS, "--run-dir", str(finished_run[0])]).agent
     assert (agent.question_weight, agent.max_iterations, len(agent.examples)) == (3, 3, 3)
-    assert read_record(adapter_dir) == AgentRecord(agent=agent, preset="greedy")
+    fingerprint = read_fingerprint(finished_run[0] / "index" / "search_index")
+    assert read_record(adapter_dir) == AgentRecord(agent=agent, preset="greedy", index_fingerprint=fingerprint)
 
 
 def test_trajectories_hold_what_the_engine_saw(finished_run: tuple[Path, pl.DataFrame, str]) -> None:

@@ -1,11 +1,14 @@
 """Which adapters a request may load."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from drag_ray.agent.config import AgentConfig
+from drag_ray.agent.record import AgentRecord, write_record
 from drag_ray.engine.adapter import read_base_model, write_base_model
 from drag_ray.serve.limits import RefusalError
 from drag_ray.serve.loading import AdapterFolders, LoadRequest
@@ -48,6 +51,18 @@ def test_an_adapter_in_the_folder_is_loaded_from_where_it_really_lies(
     assert (
         ask(folders, str(adapter)) == ask(folders, str(allowed / "newest")) == ask(folders, f"{allowed}/../allowed/v2") == wanted
     )
+
+
+def test_an_adapter_of_another_index_is_loaded_and_its_answer_says_so(
+    tmp_path: Path, allowed: Path, folders: AdapterFolders
+) -> None:
+    adapter = make_adapter(allowed / "v2", str(tmp_path / "base"))
+    write_record(adapter, AgentRecord(agent=AgentConfig(), index_fingerprint="0123456789abcdef"))
+    warnings = [
+        ask(replace(folders, index_fingerprint=served), str(adapter)).warning for served in ("0123456789abcdef", "", "ff")
+    ]
+    assert warnings[:2] == ["", ""]
+    assert warnings[2].startswith(" It was trained with another index (0123456789abcdef) than is served (ff)")
 
 
 def test_what_lies_outside_gets_one_answer_whether_it_is_there_or_not(
