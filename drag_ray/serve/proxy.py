@@ -35,7 +35,8 @@ _REFUSALS = {
 """What an answer of the proxy's own means, by its status; an application that covers all paths leaves it none to miss."""
 
 _LOOK_EVERY_S = 2.0
-_TRUST_S = 10.0
+_TRUST_S = 4.0
+"""Less than an engine goes on listening after it was told to end."""
 _DISTRUST_S = 120.0
 """After an engine has died, in which Ray Serve takes it for running until it has failed some looks of its own."""
 

@@ -25,7 +25,8 @@ _HOP_BY_HOP = {
     b"transfer-encoding",
     b"upgrade",
 }
-_BODY_HEADERS = (b"content-length", b"transfer-encoding")
+_MAX_HEADER_BYTES = 2**17
+"""Above what the engine's server takes of a request, part of which its answer repeats."""
 _NOT_SENT = _HOP_BY_HOP | {b"x-forwarded-for", b"x-forwarded-proto", b"forwarded", b"expect"}
 _NOT_RETURNED = _HOP_BY_HOP | {b"date", b"server"}
 """The proxy's own server adds the last two."""
@@ -55,11 +56,11 @@ class Relay:
             LostEngineError: it was reached, and has not answered.
             aiohttp.ClientError: it has begun an answer, and not ended it.
         """
-        if not scope["raw_path"].startswith(b"/"):  # as of `OPTIONS *`
-            return False
+        if not scope["raw_path"].startswith(b"/") or not (scope["raw_path"] + scope["query_string"]).isascii():
+            return False  # as of `OPTIONS *`: no route of an engine is called so
         address = min(addresses, key=self._num_ongoing.__getitem__)
         self._num_ongoing[address] += 1
-        body = _Body(receive, any(name in _BODY_HEADERS for name, _ in scope["headers"]))
+        body = _Body(receive, {name for name, _ in scope["headers"]})
         answering = asyncio.create_task(self._answer(address, scope, body, send))
         leaving = asyncio.create_task(body.wait_for_disconnect())
         try:
@@ -68,7 +69,7 @@ class Relay:
         finally:
             for task in (answering, leaving):
                 task.cancel()
-            await asyncio.wait((answering, leaving))
+            await asyncio.gather(answering, leaving, return_exceptions=True)
             self._num_ongoing[address] -= 1
 
     async def close(self) -> None:
@@ -82,7 +83,8 @@ class Relay:
 
         target = {"path": scope["raw_path"].decode("ascii"), "query_string": scope["query_string"].decode("ascii")}
         url = URL.build(scheme="http", authority=address, encoded=True, **target)
-        headers = [(_to_text(name), _to_text(value)) for name, value in scope["headers"] if name not in _NOT_SENT]
+        not_sent = _NOT_SENT | ({b"content-length"} if body.is_chunked else set())
+        headers = [(_to_text(name), _to_text(value)) for name, value in scope["headers"] if name not in not_sent]
         if scope.get("client"):
             headers.append(("x-forwarded-for", scope["client"][0]))
         data = body.read() if body.is_there else None
@@ -99,6 +101,8 @@ class Relay:
         except aiohttp.ClientConnectorError:
             return False
         except (aiohttp.ClientError, TimeoutError) as error:
+            if body.is_cut:
+                return True
             if has_begun:
                 raise
             if not body.has_begun and isinstance(error, TimeoutError):
@@ -115,6 +119,8 @@ class Relay:
                 timeout=aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT_LIMIT_S),
                 cookie_jar=aiohttp.DummyCookieJar(),
                 auto_decompress=False,
+                max_line_size=_MAX_HEADER_BYTES,
+                max_field_size=_MAX_HEADER_BYTES,
                 skip_auto_headers=("Accept", "Accept-Encoding", "User-Agent", "Content-Type"),
             )
         return self._session
@@ -123,11 +129,13 @@ class Relay:
 class _Body:
     """A request's body, which is passed on as it comes, and the client's end after it."""
 
-    def __init__(self, receive: Receive, is_there: bool) -> None:
-        self._receive, self.is_there = receive, is_there
+    def __init__(self, receive: Receive, headers: set[bytes]) -> None:
+        self._receive = receive
         self._is_over = asyncio.Event()
-        self.has_begun = False
-        if not is_there:
+        self.is_chunked = b"transfer-encoding" in headers
+        self.is_there = self.is_chunked or b"content-length" in headers
+        self.has_begun = self.is_cut = False
+        if not self.is_there:
             self._is_over.set()
 
     async def read(self) -> AsyncGenerator[bytes]:
@@ -138,6 +146,7 @@ class _Body:
             while more_body:
                 message = await self._receive()
                 if message["type"] == "http.disconnect":
+                    self.is_cut = True
                     raise ConnectionResetError("the client hung up before its request was complete")
                 yield message.get("body", b"")
                 more_body = message.get("more_body", False)

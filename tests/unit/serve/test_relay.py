@@ -94,6 +94,15 @@ async def test_a_body_that_comes_in_parts_is_passed_on_in_parts() -> None:
         assert (await client.post("/", content=parts())).json()["num_bytes"] == 1_000_000
 
 
+async def test_headers_may_be_as_long_as_the_engine_takes_them() -> None:
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        await Response(headers={"x-request-id": Request(scope).headers["x-request-id"]})(scope, receive, send)
+
+    async with serve(app) as address, open_relay() as relay, open_client(relay, address) as client:
+        long = "x" * 50_000
+        assert (await client.get("/", headers={"x-request-id": long})).headers["x-request-id"] == long
+
+
 async def call(relay: Relay, address: str, receive: Receive, send: Callable[[Message], Any]) -> bool:
     scope = {"type": "http", "method": "POST", "raw_path": b"/", "query_string": b"", "headers": [(b"content-length", b"2")]}
     return await relay.pass_on([address], scope, receive, send)
@@ -132,6 +141,16 @@ async def test_a_stream_is_passed_on_while_it_is_written_and_ends_when_the_clien
     assert [message.get("body") for message in seen] == [None, b"data: 1\n\n"]
 
 
+async def test_who_hangs_up_within_the_request_is_no_reason_to_doubt_the_engine() -> None:
+    messages: list[Message] = [{"type": "http.request", "body": b"{", "more_body": True}]
+
+    async def receive() -> Message:
+        return messages.pop() if messages else {"type": "http.disconnect"}
+
+    async with serve(echo) as address, open_relay() as relay:
+        assert await call(relay, address, receive, send_nothing)
+
+
 async def never() -> Message:
     raise AssertionError("the request is used up")
 
@@ -147,6 +166,13 @@ def ask_once() -> Receive:
 
 async def send_nothing(message: Message) -> None:
     raise AssertionError(f"nothing has answered, and {message} was sent")
+
+
+@pytest.mark.parametrize("target", [b"*", "/é".encode(), b"localhost:22"])
+async def test_what_is_no_path_is_left_to_ray_serve(target: bytes) -> None:
+    scope = {"type": "http", "method": "OPTIONS", "raw_path": target, "query_string": b"", "headers": []}
+    async with open_relay() as relay:
+        assert not await relay.pass_on(["127.0.0.1:1"], scope, never, send_nothing)
 
 
 async def test_a_server_that_is_not_there_leaves_the_request_whole() -> None:
