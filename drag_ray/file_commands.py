@@ -85,13 +85,9 @@ def _inspect(argv: Sequence[str]) -> None:
     parser.add_argument("--model", default="embedded", help="model whose tokenizer and chat template are used")
     parser.add_argument("--html", type=Path, default=None, help="also write a page for the browser")
     options = parser.parse_args(argv)
-    from transformers import AutoTokenizer
+    from drag_ray.format.inspection import format_inspection, inspect_file, load_tokenizer, write_page
 
-    from drag_ray.engine.embedded import resolve_model
-    from drag_ray.format.inspection import format_inspection, inspect_file, write_page
-
-    tokenizer = AutoTokenizer.from_pretrained(resolve_model(options.model))
-    inspection = inspect_file(options.file, tokenizer, options.mask, options.samples, options.rows)
+    inspection = inspect_file(options.file, load_tokenizer(options.model), options.mask, options.samples, options.rows)
     print(format_inspection(inspection, use_color=_wants_color()))
     if options.html:
         write_page(inspection, options.html)

@@ -13,8 +13,8 @@ from drag_ray.api.run import Run
 from drag_ray.stages import SERVE, STAGES
 
 _FLAGS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
-_WORKING = (*STAGES, SERVE.name, "run_stage", "pipeline", "open_agent")
-"""Methods of a run that look at the identity of its stages, or start an engine."""
+_WORKING = (*STAGES, SERVE.name, "run_stage", "pipeline", "open_agent", "inspect_rows")
+"""Methods of a run that look at the identity of its stages, start an engine, or need its model's tokenizer."""
 
 
 def list_documented() -> list[Any]:

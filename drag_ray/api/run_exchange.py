@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from drag_ray.api.run_folder import RunFolder
+from drag_ray.api.run_records import RunRecords
 from drag_ray.checksums import Damage
 from drag_ray.config import override
 from drag_ray.damage import accept_changes, refuse_damage, verify_stages
@@ -14,7 +14,7 @@ from drag_ray.pipeline import find_own
 from drag_ray.stage_store import Transfer, pull_run, push_run
 
 
-class RunExchange(RunFolder):
+class RunExchange(RunRecords):
     """A run and the world around it: other programs, an object store, and the disk that it lies on."""
 
     def export_trajectories(

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from drag_ray.api.report import Report
     from drag_ray.run_status import StageStatus
     from drag_ray.search.searcher import Searcher
-    from drag_ray.transcripts.listing import Outcome, SortKey
-    from drag_ray.transcripts.transcript import Transcript
 
 _ASKED = "_asked"
 """In the run's folder: what an endpoint's replies to an open agent have cost"""
@@ -201,48 +199,9 @@ class RunFolder:
             config = override(config, {"engine": {"adapter": str(adapter)}})
         return Agent(build_options(config.agent, config.engine, config.rollout, self._require("index"), self.folder / _ASKED))
 
-    def read_transcripts(
-        self,
-        stage: str = "collect",
-        *,
-        outcome: "Outcome | None" = None,
-        question: str = "",
-        id: str = "",
-        sort: "SortKey" = "id",
-        limit: int = 50,
-        name: str = "",
-        scope: str = "",
-    ) -> "list[Transcript]":
-        """Trajectories to be read turn by turn; a notebook shows each as HTML. They are chosen as by `drag-ray show`.
-
-        Args:
-            stage: `collect` or `evaluate`.
-            outcome: `found`, `not-found` or `errors`; all where nothing is said.
-            question: a part of its text, whatever its case.
-            id: of a trajectory, or its first part, as of a question.
-            sort: `id`, `gain`, `rank`, `turns`, `tokens` or `seconds`.
-            limit: how many.
-            name: of the instance, where the run has several.
-            scope: where in the run it is, as `rounds/2`.
-
-        Raises:
-            ConfigError: there is no such outcome or order.
-            DataError: there are no such trajectories.
-            DamageError: they are of a finished stage, and not what it has written.
-
-        Examples:
-            >>> [transcript] = run.read_transcripts("evaluate", sort="rank", limit=1)
-            >>> transcript.describe_outcome()
-            'found, best rank 1'
-        """
-        from drag_ray.transcripts.listing import Selection
-        from drag_ray.transcripts.show import read_transcripts
-
-        return read_transcripts(self.locate(stage, name, scope), Selection(outcome, question, id, sort, limit))
-
-    def _require(self, stage: str) -> Path:
+    def _require(self, stage: str, name: str = "", scope: str = "") -> Path:
         """The folder of a stage that has finished, and whose files are as it left them."""
-        folder = self.locate(stage)
+        folder = self.locate(stage, name, scope)
         require_manifest(folder, f"python jobs/{stage}.py")
         refuse_damage(folder)
         return folder

@@ -11,6 +11,7 @@ from drag_ray.corpus.problems import Problem, name_first, read_one
 from drag_ray.corpus.records import read_records
 from drag_ray.corpus.text import to_displayable, to_printable
 from drag_ray.engine.conversation import read_conversation
+from drag_ray.engine.embedded import resolve_model
 from drag_ray.engine.generate import join_text
 from drag_ray.engine.masks import Mask
 from drag_ray.engine.tokens import IGNORED_LABEL, LabelledTokens, tokenize_conversation
@@ -67,6 +68,16 @@ class Inspection:
     num_learned: int
     samples: list[Sample]
     problems: list[Problem]
+
+    def __str__(self) -> str:
+        return format_inspection(self, use_color=False)
+
+
+def load_tokenizer(model: str) -> Any:
+    """The tokenizer, with its chat template, of a model as `engine.model` names it."""
+    from transformers import AutoTokenizer
+
+    return AutoTokenizer.from_pretrained(resolve_model(model))
 
 
 def inspect_file(path: Path, tokenizer: Any, mask: Mask, num_samples: int, max_tokenized: int) -> Inspection:
