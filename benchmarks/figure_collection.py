@@ -141,3 +141,55 @@ def write_speed(run: Any) -> str:
 def write_idle(run: Any) -> str:
     """The longest share of its time that an engine had nothing to do."""
     return f"{percent(max(run['idle_share_of_engines']))} of {run['seconds']:.0f} s"
+
+
+def write_collection_images_terms() -> str:
+    """What the table of page images is of."""
+    options = read_results("collect_images")["options"]
+    return to_paragraph(
+        f"""With three page images of 960 x 1280 pixels a prompt and replies of {options["reply_tokens"]} tokens, Qwen3-VL-8B
+        shapes (`collect_images.json`):"""
+    )
+
+
+def write_collection_scaling_terms() -> str:
+    """What the table of several GPUs is of."""
+    options = read_results("collect_scaling_text")["options"]
+    return to_paragraph(
+        f"""Over the GPUs of one host (Qwen3-VL-8B shapes, {options["rollouts"]:,} rollouts of text a GPU,
+        {options["cores_per_gpu"]} cores a GPU, `collect_scaling_text.json`):"""
+    )
+
+
+def write_collection_scaling_images_terms() -> str:
+    """What the table of several GPUs and page images is of."""
+    rollouts = read_results("collect_scaling_images")["gpus"]["1"]["rollouts"]
+    return to_paragraph(
+        f"""With up to six page images a request, {rollouts:,} rollouts a GPU, 8 of each question
+        (`collect_scaling_images.json`):"""
+    )
+
+
+def write_collection_scaling_shorter() -> str:
+    """What becomes of the efficiency where the end is a good part of the whole."""
+    shorter = read_results("collect_scaling_images")["four_gpus_shorter"]
+    runs, efficiency = shorter["gpus"], shorter["efficiency"]
+    waits = [f"{100 * max(runs[gpus]['idle_share_of_engines']):.0f} % of {runs[gpus]['seconds']:.0f} s" for gpus in ("2", "4")]
+    return to_paragraph(
+        f"""A shorter run, {runs["1"]["rollouts"]} rollouts a GPU, reached {short(efficiency["2"])} on two GPUs and
+        {short(efficiency["4"])} on four: the last rollout of an engine takes up to three replies, while engines that had shorter
+        ones wait, and that was up to {waits[0]} and {waits[1]}."""
+    )
+
+
+def write_engines_sharing() -> str:
+    """What several engines of a small model gain on one GPU, and how soon an engine that stays up writes again."""
+    small, kept = read_results("collect_throughput_smollm2"), read_results("recipe_medquad_all_questions")
+    gain = small["collect_two_engines_a_gpu"]["output_tokens_per_s"] / small["collect"]["output_tokens_per_s"]
+    first, *later = kept["first_rollouts_after_s"].values()
+    return to_paragraph(
+        f"""On one H200 two engines of SmolLM2 collected {gain:.1f} times as fast as one
+        (`benchmarks/results/collect_throughput_smollm2.json`). The first rollouts of a 1.5B model ended {first} s after a
+        pipeline had begun to collect with it, and {min(later)} to {max(later)} s after each later stage had begun
+        (`recipe_medquad_all_questions.json`)."""
+    )

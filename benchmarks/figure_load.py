@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from figure_cells import read_results, to_table
+from figure_cells import read_results, to_paragraph, to_table
 
 
 def write_collect_load() -> str:
@@ -79,3 +79,43 @@ def _describe_memory(memory: dict[str, Any]) -> list[list[str]]:
         ["its slope", f"{memory['slope_mib_per_minute']:+.1f} MiB a minute"],
         ["open files at both ends", ", ".join(f"{number:,}" for number in memory["open_files"])],
     ]
+
+
+def write_collect_load_terms() -> str:
+    """What the table of a large collection is of."""
+    options = read_results("collect_load")["options"]
+    return to_paragraph(
+        f"""A collection of many rollouts at once on a scripted engine whose replies take {options["delay_s"]:.0f} s on average
+        (`benchmarks/bench_load.py --part collect`, `benchmarks/results/collect_load.json`, 2 cores of an AMD EPYC that had little
+        other work). Each rollout has to find the page of its own question, to answer with its word and to be kept once. Memory is
+        that of the driver, the workers and Ray's own processes; what they share counts in each."""
+    )
+
+
+def write_serve_load_terms() -> str:
+    """What the table of an endpoint under load is of."""
+    options = read_results("serve_load")["options"]
+    return to_paragraph(
+        f"""An endpoint with the embedded model that {options["clients"]} clients ask for {options["seconds"] / 60:.0f} minutes,
+        in turns in a chat, in a chat that is streamed and with a search (`--part serve --warm-up 0.3334`,
+        `benchmarks/results/serve_load.json`, the same two cores, beside which unit tests ran now and then). That is far more than
+        it can do: it writes {options["max_num_seqs"]} replies at a time, is given {4 * options["max_num_seqs"]} and lets
+        {options["queued"]} wait, for {options["max_wait_s"]} s (`serve.max_wait_s`). A client that is told to come back does. A
+        request would be lost that has no answer within {options["limit_s"]} s, fails, or is refused without a time to come back
+        after."""
+    )
+
+
+def write_serve_load_words() -> str:
+    """How the endpoint's memory goes, and what made it grow before."""
+    memory, earlier = read_results("serve_load")["memory"], read_results("serve_load_earlier")["memory"]
+    slopes = earlier["slopes_of_processes"]
+    _, start_mib = memory["mib_over_time"][0]
+    replica, worker = slopes["ray::ServeReplica:drag_ray:openai"], slopes["VLLM::Worker"]
+    return to_paragraph(
+        f"""Memory is flat after {memory["from_s"] / 60:.0f} minutes. Until then it rises by
+        {memory["first_mib"] - start_mib:,} MiB: caches of the engine and of the allocators fill. (An earlier run rose by
+        {earlier["slope_mib_per_minute"]:.0f} MiB a minute, `serve_load_earlier.json`. {replica:.0f} of them were Ray Serve's log,
+        which a replica kept in its memory: `drag_ray/serve/log_targets.py`; {worker:.0f}, in vLLM's worker, were not seen again
+        with a third of the other work on the machine, and their cause is not known.)"""
+    )

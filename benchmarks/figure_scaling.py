@@ -51,6 +51,40 @@ def write_scaling_bend() -> str:
     )
 
 
+def write_scaling_terms() -> str:
+    """What the table of hours is reckoned from."""
+    run = _read_most("collect_scaling_text")
+    return to_paragraph(
+        f"""An 8B model (the shapes of Qwen3-VL-8B, {run["output_tokens"] / run["turns"]:.0f} tokens a reply, about
+        {run["turns"] / run["rollouts"]:.1f} turns a rollout on text; three page images a search; `collect_scaling_text.json`,
+        `collect_scaling_images.json`), at the efficiency that the most GPUs of each run had:"""
+    )
+
+
+def write_scaling_start() -> str:
+    """What the start of the engines comes to."""
+    ready_s = [s for run in read_results("collect_scaling_text")["gpus"].values() for s in run["engines_ready_after_s"]]
+    return to_paragraph(
+        f"""GPU hours do not depend on how many GPUs there are, as long as the efficiency holds; times the price of an hour they
+        are the cost. What comes on top is the start of the engines, {min(ready_s):.0f} to {max(ready_s):.0f} s each time
+        (`engines_ready_after_s`), which on {GPUS[-1]} GPUs is a good part of the whole: fewer GPUs for longer are cheaper
+        there."""
+    )
+
+
+def write_scaling_process() -> str:
+    """What process and format would take."""
+    million = read_results("process_format")["stages"][-1]
+    rollouts, cpu_us = QUESTIONS * SAMPLES, million["cpu_us_per_trajectory"]
+    size = million["written_gib"] / million["trajectories"]
+    return to_paragraph(
+        f"""Process and format are small beside it: {cpu_us:.0f} µs of CPU a trajectory (`process_format.json`),
+        {rollouts * cpu_us / 1e6 / 60:.0f} minutes of one core for all four million, and their folders hold
+        {size * 2**30 / 1000:.1f} kB a trajectory, {rollouts * size:.0f} GiB. What collect writes was not measured by itself.
+        Training runs on as many workers as `finetune.num_workers` says; it was measured on one host alone."""
+    )
+
+
 def _read_rate(name: str) -> float:
     """Rollouts a second and GPU, at the efficiency that the most GPUs of the run had."""
     results = read_results(name)

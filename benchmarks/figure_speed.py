@@ -114,7 +114,8 @@ def write_search_scale() -> str:
     build, search = results["build"], results["search"]
     return to_paragraph(
         f"""{results["pages"]:,} pages are {build["index_mb"] / 1000:.1f} GB, take {build["wall_s"]:.0f} s to build on two cores,
-        {search["memory_after_queries_mb"]} MB of memory and {search["p50_ms"]:.1f} ms a query (`search_scale.json`)."""
+        {search["memory_after_queries_mb"]} MB of memory and {search["p50_ms"]:.1f} ms a query (`search_scale.json`). Ten times as
+        many would be {10 * build["index_mb"] / 1000:.0f} GB on the shared disk and in the page cache of each node."""
     )
 
 
@@ -139,7 +140,40 @@ def write_stream_pacing() -> str:
         f"""With {options["streams"]} streams of {options["output_tokens"]} tokens at once, from a model of a set step time of
         {options["step_ms"]:.0f} ms on two cores that other work shared, a request came to {paced["messages_per_request"]:.0f}
         messages instead of {plain["messages_per_request"]:.0f}, and to {paced["cpu_ms_per_request"]:.0f} ms of CPU time in the
-        replica's application instead of {plain["cpu_ms_per_request"]:.0f}."""
+        replica's application instead of {plain["cpu_ms_per_request"]:.0f}. One stream alone comes to
+        {results["paced_alone"]["messages_per_request"]:.0f} messages, one a token (`benchmarks/bench_serve_streams.py`,
+        `benchmarks/results/serve_streams.json`)."""
+    )
+
+
+def write_search_speed_terms() -> str:
+    """What the table of search engines is of."""
+    results = read_results("search_speed")
+    return to_paragraph(
+        f"""Search on medquad's {results["pages"]:,} pages, one thread, top {results["top_k"]} with file, number and text of each
+        page, engines in turns in one process (`benchmarks/results/search_speed.json`, 2 cores of an AMD EPYC; equal Hit@3):"""
+    )
+
+
+def write_finetune_terms() -> str:
+    """What the table of training speed is of."""
+    results = read_results("finetune_speed")
+    images, reward = results["2 workers, zero2"], results["2 workers, zero2, reward model"]
+    return to_paragraph(
+        f"""Two H200s, LoRA on Qwen3-VL-8B shapes (`finetune_speed.json`). Page images: rows of three of 960 x 1280 pixels
+        ({images["tokens"] / images["rows"]:,.0f} tokens), two rows a GPU and step, gradient checkpointing. Reward model: eight
+        pairs of texts of {reward["tokens"] / reward["rows"] / 2:.0f} tokens a GPU and step."""
+    )
+
+
+def write_serving_terms() -> str:
+    """What the table of the endpoint is of."""
+    results = read_results("serve_speed")
+    options = results["options"]
+    return to_paragraph(
+        f"""Beside vLLM's own server, on one H200 (vLLM 0.26, {options["model"]}, {options["concurrency"]} clients,
+        {options["requests"]:,} streamed chats of {options["input_tokens"]} tokens in and {options["output_tokens"]} out, the same
+        engine options; `benchmarks/bench_serve.py --kill`, `benchmarks/results/serve_speed.json`):"""
     )
 
 

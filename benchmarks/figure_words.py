@@ -234,8 +234,8 @@ def write_methods_words() -> str:
         instead of {without["base"]}, but of the two replies to each more cannot be read. A second round of it, on what the tuned
         model collected, changed nothing that could be told from chance (Hit@3 {hit(second, "hit_at_3", "base")} ->
         {hit(second, "hit_at_3", "tuned")} %, p = {p_value(again)}), though its rollouts had found the page in {found[1]} of the
-        cases instead of {found[0]}. The greedy base model itself differs by half a point between these evaluations, as it does
-        when other requests share its batches. Of the pairs of questions that it had not seen the reward model gets
+        cases instead of {found[0]}. The greedy base model itself differs a little between these evaluations, as it does when
+        other requests share its batches. Of the pairs of questions that it had not seen the reward model gets
         {100 * reward["stage_counts"]["finetune"]["eval_pair_accuracy"]:.0f} % right; a single draw at temperature 0.7 has Hit@3
         {hit(reward, "hit_at_3", "drawn")} %. On two CPU cores, with less of everything, `rl_round.json`: {steps} steps of 8
         replies, Hit@10 {hit(small_rl, "hit_at_10", "base")} -> {hit(small_rl, "hit_at_10", "tuned")} % of

@@ -14,8 +14,10 @@ from pathlib import Path
 import figure_collection
 import figure_load
 import figure_quality
+import figure_recipe
 import figure_scaling
 import figure_speed
+import figure_terms
 import figure_words
 
 ROOT = Path(__file__).parents[1]
@@ -68,6 +70,27 @@ FIGURES: dict[str, Callable[[], str]] = {
     "engine-killed": figure_speed.write_engine_killed,
     "stream-pacing": figure_speed.write_stream_pacing,
     "serving-parts": figure_speed.write_serving_parts,
+    "effect-terms": figure_terms.write_effect_terms,
+    "methods-terms": figure_terms.write_methods_terms,
+    "embedded-terms": figure_terms.write_embedded_terms,
+    "model-baselines-terms": figure_terms.write_model_baselines_terms,
+    "recipe-terms": figure_terms.write_recipe_terms,
+    "search-speed-terms": figure_speed.write_search_speed_terms,
+    "finetune-terms": figure_speed.write_finetune_terms,
+    "serving-terms": figure_speed.write_serving_terms,
+    "collection-images-terms": figure_collection.write_collection_images_terms,
+    "collection-scaling-terms": figure_collection.write_collection_scaling_terms,
+    "collection-scaling-images-terms": figure_collection.write_collection_scaling_images_terms,
+    "collection-scaling-shorter": figure_collection.write_collection_scaling_shorter,
+    "engines-sharing": figure_collection.write_engines_sharing,
+    "collect-load-terms": figure_load.write_collect_load_terms,
+    "serve-load-terms": figure_load.write_serve_load_terms,
+    "serve-load-words": figure_load.write_serve_load_words,
+    "recipe-room": figure_recipe.write_recipe_room,
+    "few-rows-item": figure_recipe.write_few_rows_item,
+    "scaling-terms": figure_scaling.write_scaling_terms,
+    "scaling-start": figure_scaling.write_scaling_start,
+    "scaling-process": figure_scaling.write_scaling_process,
 }
 """Every figure by its name."""
 

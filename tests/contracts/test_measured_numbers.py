@@ -1,0 +1,103 @@
+"""Numbers that were measured stand in README.md, SECURITY.md and docs/ as figures alone: written from a file, between markers."""
+
+import re
+from functools import reduce
+from pathlib import Path
+
+import pytest
+from figures import ROOT, list_files
+
+from drag_ray.run_config import RunConfig
+
+_UNITS = (
+    *("%", "µs", "ms", "s", "min", "h", "kB", "MB", "GB", "TB", "KiB", "MiB", "GiB", "seconds?", "minutes?", "hours?", "points?"),
+    *("tokens?", "requests?", "rollouts?", "questions?", "queries", "pages?", "rows?", "pairs?", "replies", "trajectories"),
+    *("clients?", "streams?", "messages?", "packages?", "CPUs?", "cores?"),
+)
+_MEASURED = re.compile(
+    rf"""(?<![\w.,*^=/-])(?:
+        \.\d+                                                  # a score or a p-value: .592
+        | \d[\d.,]*(?:\s(?:to|and)\s\d[\d.,]*)?\s?(?:CPU\s|GPU\s)?(?:{"|".join(_UNITS)})(?!\w)
+        | \d{{1,3}}(?:,\d{{3}})+                               # 2,298
+        | \d[\d.]*\stimes\sas
+    )""",
+    re.VERBOSE,
+)
+ALLOWED = (
+    ("SECURITY.md", "more than 32 pages", "a limit"),
+    ("SECURITY.md", "on 100,000 pages:", "what a test is run on"),
+    ("docs/architecture.md", "at least .8;", "a limit"),
+    ("docs/architecture.md", "under 20 words", "a limit"),
+    ("docs/cluster.md", "idle for 2 and 10 minutes", "a choice in the cluster files"),
+    ("docs/endpoints.md", "up to 8 s,", "a limit"),
+    ("docs/evaluation.md", "ANLS* of at least .5", "a limit"),
+    ("docs/evaluation.md", "about 7,400 questions", "an example of a report's words"),
+    ("docs/evaluation.md", "80 % power", "a convention"),
+    ("docs/evaluation.md", ".05 for those", "a convention"),
+    ("docs/evaluation.md", "worth 1, .5 and 0", "a rule of MADQA"),
+    ("docs/interchange.md", "larger than 64 MiB", "a limit"),
+    ("docs/methods/index.md", "1,200 tokens", "follows from the size of the picture"),
+    ("docs/serve.md", "1 GB of all requests", "a limit"),
+    ("docs/serve.md", "with 200 streams for", "follows from the messages a second, which are a choice"),
+    ("docs/tasks.md", "added: .6 times", "a rule of V-Retrver"),
+    ("docs/tasks.md", "short of .6", "a rule of V-Retrver"),
+    ("docs/tasks.md", "ANLS* of at least .5", "a limit"),
+    ("docs/tools.md", "10 s, 512 MiB", "limits"),
+    ("docs/tools.md", "4,000,000 pixels", "a limit"),
+    ("docs/tools.md", "1,000,000 bytes", "a limit"),
+)
+"""File, phrase, and what it is in place of a figure."""
+
+
+def take_out_figures(text: str) -> str:
+    """A text without its figures, its code and the targets of its links, in one line."""
+    figures, fenced, indented = r"<!-- figures: .*?<!-- end -->", r"^```.*?^```", r"(?<=\n\n)(?: {4}.*\n)+"
+    text = re.sub(rf"{figures}|{fenced}", "", text, flags=re.DOTALL | re.MULTILINE)
+    text = re.sub(r"\]\([^)]*\)", "]", re.sub(indented, "", text))
+    return " ".join(re.sub(r"`[^`]*`", "`...`", text).split())
+
+
+def list_measured(text: str) -> list[str]:
+    """The numbers of a text that look as if they had been measured, with the words around them."""
+    text = take_out_figures(text)
+    return [text[max(0, found.start() - 30) : found.end() + 30] for found in _MEASURED.finditer(text)]
+
+
+@pytest.mark.parametrize("path", list_files(), ids=lambda path: str(path.relative_to(ROOT)))
+def test_measured_numbers_stand_between_markers(path: Path) -> None:
+    text = take_out_figures(path.read_text(encoding="utf-8"))
+    for file, phrase, _ in ALLOWED:
+        if file == str(path.relative_to(ROOT)):
+            assert phrase in text, "no longer said: take it out of ALLOWED"
+            text = text.replace(phrase, "")
+    assert not list_measured(text), (
+        "Write it by a function of benchmarks/figure_*.py from a file of benchmarks/results/, or say it without the number. "
+        "A limit, a choice or an example goes into ALLOWED."
+    )
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        *("56.8 % of the questions", "took 7 ms a question", "(64 s)", "of 18 MiB", "120 µs of CPU", "5.4 kB", "9 CPU seconds"),
+        *("1.4 times as fast as one", "on 10,932 of them", "300 requests at once", "an MRR of .592", "6 to 9 s after", "at 20 %"),
+    ],
+)
+def test_a_measured_number_is_seen(said: str) -> None:
+    assert list_measured(said)
+    assert not list_measured(f"<!-- figures: any -->\n\n{said}\n\n<!-- end -->\n")
+    assert not list_measured(f"see\n\n    {said}\n\nand `{said}`")
+
+
+@pytest.mark.parametrize(
+    "said", ["Python 3.11", "Hit@10", "SmolLM2-135M", "section 4.1", "the first of 3", "2 to 8 degrees", "H200"]
+)
+def test_names_and_versions_are_not_taken_for_measured(said: str) -> None:
+    assert not list_measured(said)
+
+
+@pytest.mark.parametrize("path", list_files(), ids=lambda path: str(path.relative_to(ROOT)))
+def test_defaults_that_are_told_are_those_of_the_options(path: Path) -> None:
+    text = " ".join(path.read_text(encoding="utf-8").split())
+    for option, told in re.findall(r"`([a-z_]+(?:\.[a-z_]+)+)`(?: \w+)? \((\d[\d,.]*)\)", text):
+        assert reduce(getattr, option.split("."), RunConfig()) == float(told.replace(",", "")), option
