@@ -15,7 +15,7 @@ import json
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 
@@ -75,15 +75,18 @@ def write_vectors(parts: Iterable[tuple[np.ndarray, np.ndarray]], vectors_dir: P
 
 
 def _write_parts(parts: Iterable[tuple[np.ndarray, np.ndarray]], scratch: Path, shape: tuple[int, int]) -> None:
-    all_rows = np.lib.format.open_memmap(scratch / _ROWS_NAME, "w+", np.int64, shape[:1])
-    all_vectors = np.lib.format.open_memmap(scratch / _VECTORS_NAME, "w+", np.float32, shape)
-    start = 0
-    for rows, vectors in parts:
-        stop = start + len(rows)
-        all_rows[start:stop], all_vectors[start:stop] = rows, vectors
-        start = stop
-    all_rows.flush()
-    all_vectors.flush()
+    """By writes, of which a disk that is full refuses one; under a mapped file it would end the process."""
+    with (scratch / _ROWS_NAME).open("wb") as all_rows, (scratch / _VECTORS_NAME).open("wb") as all_vectors:
+        _write_header(all_rows, np.dtype(np.int64), shape[:1])
+        _write_header(all_vectors, np.dtype(np.float32), shape)
+        for rows, vectors in parts:
+            all_rows.write(rows.astype(np.int64).tobytes())
+            all_vectors.write(vectors.astype(np.float32).tobytes())
+
+
+def _write_header(stream: BinaryIO, dtype: np.dtype[Any], shape: tuple[int, ...]) -> None:
+    header = {"descr": np.lib.format.dtype_to_descr(dtype), "fortran_order": False, "shape": shape}
+    np.lib.format.write_array_header_1_0(stream, header)
 
 
 class PageVectors:
@@ -95,25 +98,18 @@ class PageVectors:
 
     Raises:
         SearchIndexError: there are none, they are damaged, or they are of another index.
+        ArtifactError: memory is used up.
     """
 
     def __init__(self, vectors_dir: Path, index_fingerprint: str) -> None:
         self.vectors_dir = vectors_dir
-        self.record = _read_record(vectors_dir)
-        if self.record.index_fingerprint != index_fingerprint:
-            raise SearchIndexError(
-                f"{vectors_dir}: vectors of the index {self.record.index_fingerprint}, this one is {index_fingerprint}. {REBUILD}"
-            )
-        check_files(vectors_dir, _VECTORS_NAME)
-        expected = (self.record.num_windows, self.record.dimensions)
         with reading(vectors_dir):
-            try:
-                self._vectors = np.load(vectors_dir / _VECTORS_NAME, mmap_mode="r")
-                rows = np.load(vectors_dir / _ROWS_NAME)
-                if (self._vectors.shape, rows.shape) != (expected, expected[:1]):
-                    raise ValueError(f"vectors of shape {self._vectors.shape} and {len(rows)} rows")
-            except (OSError, ValueError, EOFError) as error:
-                raise SearchIndexError(f"{vectors_dir}: cannot be read ({error}). {REBUILD}") from None
+            self.record = _read_record(vectors_dir)
+            if self.record.index_fingerprint != index_fingerprint:
+                of_others = f"vectors of the index {self.record.index_fingerprint}, this one is {index_fingerprint}"
+                raise SearchIndexError(f"{vectors_dir}: {of_others}. {REBUILD}")
+            check_files(vectors_dir, _VECTORS_NAME)
+            self._vectors, rows = _open_files(vectors_dir, (self.record.num_windows, self.record.dimensions))
         self._rows, self._starts = np.unique(rows, return_index=True)
 
     def rank(self, query: np.ndarray, top_k: int) -> Ranking:
@@ -132,6 +128,18 @@ class PageVectors:
         candidates = np.flatnonzero(scores >= worst)
         best = candidates[np.argsort(-scores[candidates], kind="stable")][:top_k]
         return Ranking(zip(scores[best].tolist(), self._rows[best].tolist(), strict=True))
+
+
+def _open_files(vectors_dir: Path, shape: tuple[int, int]) -> tuple[np.ndarray, np.ndarray]:
+    """The vectors, mapped, and the rows of their pages."""
+    try:
+        vectors = np.load(vectors_dir / _VECTORS_NAME, mmap_mode="r")
+        rows = np.load(vectors_dir / _ROWS_NAME)
+        if (vectors.shape, rows.shape) != (shape, shape[:1]):
+            raise ValueError(f"vectors of shape {vectors.shape} and {len(rows)} rows")
+    except (OSError, ValueError, EOFError) as error:
+        raise SearchIndexError(f"{vectors_dir}: cannot be read ({error}). {REBUILD}") from None
+    return vectors, rows
 
 
 def _read_record(vectors_dir: Path) -> VectorsRecord:

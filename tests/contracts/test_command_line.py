@@ -89,6 +89,18 @@ def test_a_module_of_no_extra_is_an_error_of_its_own(monkeypatch: pytest.MonkeyP
         main(["collect"])
 
 
+def test_memory_that_is_used_up_anywhere_is_a_sentence(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def run(*_: object) -> None:
+        raise MemoryError("Unable to allocate 8 GiB\nTraceback")
+
+    monkeypatch.setattr("drag_ray.cli._run", run)
+    assert main(["process"]) == 1
+    told = "memory is used up (Unable to allocate 8 GiB). End other programs, or take a machine with more."
+    assert capsys.readouterr().err == f"drag-ray process: {told}\n"
+
+
 def test_a_wrong_option_ends_with_status_two_and_no_traceback(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["collect", "--agent.top-k", "0"]) == 2
     error = capsys.readouterr().err

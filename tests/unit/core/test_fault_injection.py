@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from factories import build_search, build_trajectory
@@ -22,6 +23,7 @@ from drag_ray.search import index
 from drag_ray.search.config import SearchConfig
 from drag_ray.search.index import build_index
 from drag_ray.search.searcher import Searcher
+from drag_ray.search.vectors import PageVectors, VectorsRecord, write_vectors
 from drag_ray.stage_folder import StageFolder
 from drag_ray.types import Page
 
@@ -124,6 +126,32 @@ def test_an_index_that_is_opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         build(folder)
 
     fail_each_access(tmp_path, monkeypatch, error, prepare, lambda folder: Searcher(folder / "index"), check_index, step)
+
+
+def embed(folder: Path) -> None:
+    parts = [(np.array([0, 1]), np.array([[1, 0], [0, 1]])), (np.array([1]), np.array([[0.5, 0.5]]))]
+    write_vectors(parts, folder / "vectors", VectorsRecord("0123456789abcdef", 3, 2, {}, [1, 0]))
+
+
+def check_vectors(folder: Path) -> None:
+    """Vectors that can be opened are whole, and those that were written last."""
+    try:
+        vectors = PageVectors(folder / "vectors", "0123456789abcdef")
+    except SearchIndexError:
+        return
+    assert vectors.rank(np.array([1.0, 0.25], np.float32), 2) == [(1.0, 0), (0.625, 1)]
+
+
+@every_error
+def test_an_indexs_vectors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: str, step: int) -> None:
+    def write_and_open(folder: Path) -> None:
+        embed(folder)
+        PageVectors(folder / "vectors", "0123456789abcdef")
+
+    def prepare(folder: Path) -> None:
+        folder.mkdir()
+
+    fail_each_access(tmp_path, monkeypatch, error, prepare, write_and_open, check_vectors, step)
 
 
 def collect(folder: Path) -> None:
