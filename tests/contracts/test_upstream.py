@@ -43,6 +43,8 @@ CALLED = {
     ("vllm/v1/engine/async_llm.py", "AsyncLLM.remove_lora"): ("lora_id",),
     ("ray/serve/api.py", "get_deployment_actor"): ("actor_name",),
     ("ray/serve/handle.py", "DeploymentHandle.broadcast"): ("method_name",),
+    ("ray/serve/context.py", "_get_global_client"): (),
+    ("ray/serve/_private/client.py", "ServeControllerClient.get_serve_details"): (),
 }
 """Functions that no documentation names, with the parameters that we pass."""
 NAMED = {
@@ -60,10 +62,18 @@ NAMED = {
     "vllm/config/parallel.py": ("worker_extension_cls",),
     "vllm/config/scheduler.py": ("encoder_cache_size",),
     "vllm/v1/worker/gpu_model_runner.py": ("self.encoder_cache",),
-    "vllm/v1/engine/output_processor.py": ("logprobs_processor", "request_states"),
+    "vllm/v1/engine/output_processor.py": ("logprobs_processor", "request_states", "stream_interval=self.stream_interval"),
     "vllm/v1/engine/logprobs.py": ("self.tokenizer",),
     "vllm/entrypoints/openai/models/serving.py": ("self.lora_requests",),
     "ray/_private/ray_constants.py": ("ENABLE_RAY_CLUSTER =", "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"),
+    # serve/relay.py, for which cluster.py sets these
+    "ray/serve/_private/constants.py": (
+        '"RAY_SERVE_ENABLE_DIRECT_INGRESS"',
+        '"RAY_SERVE_DIRECT_INGRESS_MIN_DRAINING_PERIOD_S"',
+        '"RAY_SERVE_RUN_USER_CODE_IN_SEPARATE_THREAD"',
+        '"RAY_SERVE_RUN_ROUTER_IN_SEPARATE_LOOP"',
+    ),
+    "ray/serve/schema.py": ("target_groups: ", "class Target(", "ip: str", "port: int", "actor_name: "),
     "ray/serve/config.py": ("class BackpressureConfig", "class DeploymentActorConfig"),
 }
 """Attributes and names that we read or set, by the file that has them."""
