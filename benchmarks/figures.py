@@ -16,6 +16,7 @@ import figure_load
 import figure_quality
 import figure_recipe
 import figure_scaling
+import figure_sizes
 import figure_speed
 import figure_terms
 import figure_words
@@ -91,6 +92,7 @@ FIGURES: dict[str, Callable[[], str]] = {
     "scaling-terms": figure_scaling.write_scaling_terms,
     "scaling-start": figure_scaling.write_scaling_start,
     "scaling-process": figure_scaling.write_scaling_process,
+    "install-size": figure_sizes.write_install_size,
 }
 """Every figure by its name."""
 

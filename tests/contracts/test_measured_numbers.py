@@ -98,6 +98,9 @@ def test_names_and_versions_are_not_taken_for_measured(said: str) -> None:
 
 @pytest.mark.parametrize("path", list_files(), ids=lambda path: str(path.relative_to(ROOT)))
 def test_defaults_that_are_told_are_those_of_the_options(path: Path) -> None:
-    text = " ".join(path.read_text(encoding="utf-8").split())
-    for option, told in re.findall(r"`([a-z_]+(?:\.[a-z_]+)+)`(?: \w+)? \((\d[\d,.]*)\)", text):
+    text = path.read_text(encoding="utf-8")
+    found = re.findall(r"`([a-z_]+(?:\.[a-z_]+)+)`(?:\s\w+)?\s\((\d[\d,.]*)\)", text)
+    for section, rows in re.findall(r"^\| option of `([a-z_.]+)` \| default \|.*\n((?:\|.*\n)+)", text, re.MULTILINE):
+        found += [(f"{section}.{name}", told) for name, told in re.findall(r"^\| `(\w+)` \| (\d+) \|", rows, re.MULTILINE)]
+    for option, told in found:
         assert reduce(getattr, option.split("."), RunConfig()) == float(told.replace(",", "")), option
