@@ -1,4 +1,4 @@
-"""What an installation takes on the disk: the search core alone, and what `make setup` installs without a GPU, but for tests and linters.
+"""What an installation takes on the disk: the search core alone, and what `runtime_env/cpu.txt` pins.
 
     python benchmarks/install_size.py
 
