@@ -182,7 +182,9 @@ def _hand_out(
     context.autoscaling_config.actor_pool_util_upscaling_threshold = 1.0
     # Every worker has a claim at hand until the queue is empty, however many of them wait with the others.
     num_claims = num_chunks + pool.max_workers * max_claims
-    return ray.data.from_arrow([pa.table({"claim": [number]}) for number in range(num_claims)]).map_batches(
+    # Made here: `from_arrow` looks at each table in a task of its own, for whose CPUs a cluster would grow.
+    claims = ray.data.from_items([{"claim": number} for number in range(num_claims)], override_num_blocks=num_claims)
+    return claims.map_batches(
         _WorkerActor,
         fn_constructor_args=(options, queue, chunk_rollouts, name_tags(options.run_dir)),
         batch_format="pyarrow",

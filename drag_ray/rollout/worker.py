@@ -22,6 +22,7 @@ from drag_ray.rollout.failures import ENGINE_DIED, find_exhausted, read_failures
 from drag_ray.rollout.journal import Journal, begin_chunk, begin_rollout, end_rollout, read_finished
 from drag_ray.rollout.options import WorkerOptions, open_stores, start_engine
 from drag_ray.rollout.plan import Chunk, Successes, choose_next, group_by_question, list_successes
+from drag_ray.rollout.quarantine import Quarantine
 from drag_ray.rollout.work_queue import AdmissionControl
 from drag_ray.search.config import SYNTAX_HELP
 from drag_ray.search.searcher import Searcher
@@ -50,7 +51,7 @@ class RolloutWorker:
     it. One that failed is tried again when it is its turn.
 
     A chunk that is given out again has lost its engine. The rollouts that were running then are quarantined: one try of
-    theirs has failed, and they go on one at a time, so that the one that kills engines is soon found.
+    theirs has failed, and they go on a few at a time, so that the one that kills engines is soon found.
 
     Args:
         options: what to run with.
@@ -75,7 +76,7 @@ class RolloutWorker:
         self._journal = Journal(options.run_dir, options.flush_s)
         self._disk = ThreadPoolExecutor(1, "journal")  # a write must not hold up the rollouts, and writes keep their order
         self._slots = asyncio.Semaphore(options.concurrent_rollouts)
-        self._quarantine = asyncio.Semaphore(1)
+        self._quarantine = Quarantine(options.concurrent_rollouts)
         self._end: EngineDiedError | BudgetError | None = None
         self._failures = read_failures(options.run_dir)
         self._recorder = recorder or NoRecorder()
@@ -164,17 +165,18 @@ class RolloutWorker:
 
     async def _run(self, task: RolloutTask) -> Trajectory:
         failed = self._failures.get(task.id)
-        tries = failed.tries if failed else 0
-        trajectory = await self._try(task)
-        while trajectory.error and (tries := tries + 1) < self._options.max_tries:
-            trajectory = await self._try(task)
+        tries = failed.tries + 1 if failed else 1
+        trajectory = await self._try(task, is_last=tries >= self._options.max_tries)
+        while trajectory.error and tries < self._options.max_tries:
+            tries += 1
+            trajectory = await self._try(task, is_last=tries >= self._options.max_tries)
         self._num_pending -= 1
         self._note_load()
         self.admission.remove([task.id])
         return trajectory
 
-    async def _try(self, task: RolloutTask) -> Trajectory:
-        async with self._quarantine if self._is_quarantined(task) else self._slots:
+    async def _try(self, task: RolloutTask, is_last: bool) -> Trajectory:
+        async with self._quarantine.enter(is_last) if self._is_quarantined(task) else self._slots:
             if self._end:
                 raise self._end
             self._note_load(started=1)
