@@ -178,7 +178,7 @@ class Manifest:
     `counts` are the figures of its summary line. A count named `unfinished` is the work that was lost and is tried again
     when the stage is started again, one named `set_aside` the work that failed `max_tries` times and is tried again when more
     tries are allowed; readers can use what there is. `checksums` is the hash of the list of its files, and `accepted` the same
-    where the files were changed by hand and that was accepted.
+    where the files were changed by hand and that was accepted. `spent` is what its machines have cost, where that is known.
     """
 
     stage: str
@@ -191,6 +191,7 @@ class Manifest:
     checksums: str = ""
     accepted: str = ""
     finished_at: str = ""
+    spent: dict[str, float] = field(default_factory=dict)
 
     def is_settled(self, max_tries: int) -> bool:
         """True if nothing is left to try with so many tries."""

@@ -209,6 +209,11 @@ def count_cpus() -> int:
     return int(ray.cluster_resources().get("CPU", 0))
 
 
+def count_machines() -> tuple[int, int]:
+    """GPUs and CPU cores that a stage could use at this moment: those of the cluster, or this machine's cores without Ray."""
+    return (count_gpus(), count_cpus()) if is_connected() else (0, os.cpu_count() or 1)
+
+
 def takes_gpus(device: str) -> bool:
     """What a `device` option (auto, cpu, gpu) means on this cluster: auto takes GPUs if there is one at this moment."""
     return device == "gpu" or (device == "auto" and count_gpus() > 0)

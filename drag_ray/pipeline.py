@@ -17,10 +17,12 @@ from typing import Any
 from drag_ray import artifacts
 from drag_ray.address import Address, parse_address
 from drag_ray.artifacts import Identity, Manifest, is_begun, require_manifest
+from drag_ray.cluster import count_machines
 from drag_ray.damage import find_damage, refuse_damage
 from drag_ray.errors import ConfigError, DamageError
 from drag_ray.file_access import list_folder
 from drag_ray.inputs import Inputs
+from drag_ray.ledger import LEDGER_NAME, Ledger
 from drag_ray.messages import about
 from drag_ray.metrics import name_tags, open_stage_recorder
 from drag_ray.run_config import RunConfig
@@ -215,10 +217,13 @@ def run_stage(stage: Stage, config: RunConfig, start_ray: Callable[[], object] =
         recorder = open_stage_recorder(folder.path)
         recorder.set_running(True)
         try:
-            manifest = folder.finish(run_code(stage, config, folder), stage.own_files)
+            with Ledger(folder.path / LEDGER_NAME, config.cost, count_machines) as ledger:
+                counts = run_code(stage, config, folder)
+            manifest = folder.finish(counts, (*stage.own_files, LEDGER_NAME), ledger.summarise())
         finally:
             recorder.set_running(False)
-    said = ", ".join(f"{name} {_format_count(value)}" for name, value in manifest.counts.items() if value is not None)
+    figures = manifest.counts | {f"machines_{name}": value for name, value in manifest.spent.items()}
+    said = ", ".join(f"{name} {_format_count(value)}" for name, value in figures.items() if value is not None)
     _logger.info(f"{identity.address}: done in {manifest.duration_s:.0f} s: {said}")
     _push_own(identity, config)
     return manifest

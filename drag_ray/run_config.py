@@ -15,6 +15,7 @@ from drag_ray.engine.config import EngineConfig
 from drag_ray.evaluate.config import EvaluateConfig
 from drag_ray.finetune.config import FinetuneConfig
 from drag_ray.format.config import FormatConfig
+from drag_ray.ledger import CostConfig
 from drag_ray.object_store import StorageConfig
 from drag_ray.process.config import ProcessConfig
 from drag_ray.prompt.config import PromptConfig
@@ -54,6 +55,7 @@ class RunConfig(BaseConfig):
     """seed of sampling and resampling"""
     cluster: ClusterConfig = ClusterConfig()
     storage: StorageConfig = StorageConfig()
+    cost: CostConfig = CostConfig()
     telemetry: TelemetryConfig = TelemetryConfig()
     corpus: CorpusConfig = CorpusConfig()
     search: SearchConfig = SearchConfig()

@@ -102,7 +102,8 @@ def _read_stage(stage_dir: Path, run_dir: Path, now: float) -> StageStatus:
     if manifest is None:
         return StageStatus(address, "unfinished", changed_s, None, _count_rollouts(stage_dir))
     state = "in part" if manifest.counts.get("unfinished") or manifest.counts.get("set_aside") else "finished"
-    return StageStatus(address, state, changed_s, manifest.duration_s, manifest.counts)
+    figures = manifest.counts | {f"machines_{name}": value for name, value in manifest.spent.items()}
+    return StageStatus(address, state, changed_s, manifest.duration_s, figures)
 
 
 def _find_last_write(stage_dir: Path) -> float:

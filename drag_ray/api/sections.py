@@ -20,7 +20,7 @@ def list_sections(command: str) -> tuple[str, ...]:
         return tuple(name for name in RunConfig.model_fields if name != "name")
     if command == SERVE.name:
         return (*_OF_EVERY_STAGE, *SERVE.sections.list_names())
-    return (*_OF_EVERY_STAGE, "name", *find_stage(command).sections.list_names())
+    return (*_OF_EVERY_STAGE, "name", "cost", *find_stage(command).sections.list_names())
 
 
 def find_stage(name: str) -> Stage:

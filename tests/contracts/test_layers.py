@@ -27,7 +27,7 @@ RECORDS = (
         "stage_store",
         "stage_folder",
     ),
-    *("inputs", "provenance", "source_code", "variants", "webpage", "cluster_token", "cluster", "metrics", "telemetry"),
+    *("inputs", "provenance", "source_code", "variants", "webpage", "cluster_token", "cluster", "metrics", "telemetry", "ledger"),
 )
 SURFACE = (
     "stages",

@@ -95,7 +95,7 @@ def test_a_wrong_option_is_refused_with_the_sentence_of_the_command_line(
     [
         ({"colect": {"limit": 3}}, r"options: unknown key 'colect'\. Did you mean 'collect'\? Allowed here: agent, .*telemetry"),
         ({"collect": {"limt": 3}}, r"options: unknown key 'collect\.limt'. Did you mean 'limit'\?"),
-        ({"finetune": {"epochs": 3}}, "options: unknown key 'finetune'. Allowed here: agent, collect, engine, name, reads"),
+        ({"finetune": {"epochs": 3}}, "options: unknown key 'finetune'. Allowed here: agent, collect, cost, engine, name, reads"),
         ({"run_dir": "elsewhere"}, "options: unknown key 'run_dir'"),
     ],
 )

@@ -2,22 +2,24 @@
 
 import contextlib
 import shutil
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from drag_ray import artifacts, cluster, pipeline
+from drag_ray import artifacts, cluster, ledger, pipeline
 from drag_ray.artifacts import Identity
 from drag_ray.cli import main
 from drag_ray.cluster import ClusterConfig
 from drag_ray.config import load
-from drag_ray.damage import list_finished
-from drag_ray.errors import ArtifactError, ConfigError, DragRayError
+from drag_ray.damage import find_damage, list_finished
+from drag_ray.errors import ArtifactError, BudgetError, ConfigError, DragRayError
 from drag_ray.pipeline import compute_identity, run_stage
 from drag_ray.rollout import kept_engines
 from drag_ray.run_config import RunConfig
+from drag_ray.run_status import format_status, read_status
 from drag_ray.stage_folder import StageFolder
 from drag_ray.stages import STAGES, Stage
 
@@ -110,6 +112,41 @@ def test_rows_that_finetune_would_miss_are_missed_before_they_are_collected(run_
 
 def test_placement_changes_nothing(run_dir: Path) -> None:
     assert changed_by(run_dir, "--rollout.num-engines", "8", "--engine.max-num-seqs", "512", "--cluster.num-cpus", "3") == set()
+
+
+def test_what_machines_cost_is_noted_beside_the_outcome(run_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pipeline, "run_code", lambda stage, config, folder: time.sleep(0.05) or {"rows": 1})
+    monkeypatch.setattr(pipeline, "count_machines", lambda: (8, 64))
+    free, priced = configure(run_dir), configure(run_dir, "--cost.gpu-hour", "3600000", "--cost.budget", "1e9")
+    manifest = run_stage(STAGES["process"], priced)
+    assert manifest.spent["cost"] == pytest.approx(manifest.spent["gpu_hours"] * 3.6e6, rel=0.05)
+    assert manifest.spent["cost"] >= 0.05 * 8000
+    assert manifest.counts == {"rows": 1}
+    assert run_stage(STAGES["process"], free) == manifest  # skipped: prices change nothing
+    assert find_damage(run_dir / "process", whole=True) == []
+    assert "machines_gpu_hours" in format_status(read_status(run_dir))
+
+
+def test_a_budget_that_is_spent_stops_a_stage_which_goes_on_with_a_larger_one(
+    run_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    resumed = list[bool]()
+
+    def run(stage: Stage, config: RunConfig, folder: StageFolder) -> dict[str, Any]:
+        resumed.append(folder.resumed)
+        if len(resumed) == 1:
+            time.sleep(60)
+        return {}
+
+    monkeypatch.setattr(pipeline, "run_code", run)
+    monkeypatch.setattr(pipeline, "count_machines", lambda: (8, 64))
+    monkeypatch.setattr(ledger, "INTERVAL_S", 0.01)
+    little, more = (configure(run_dir, "--cost.gpu-hour", "1e6", "--cost.budget", budget) for budget in ("1", "1e9"))
+    for _ in range(2):
+        with pytest.raises(BudgetError, match=r"larger budget"):
+            run_stage(STAGES["collect"], little)
+    run_stage(STAGES["collect"], more)
+    assert resumed == [False, True]
 
 
 @pytest.mark.seconds
