@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 
+import figure_cluster
 import figure_collection
 import figure_load
 import figure_quality
@@ -48,6 +49,7 @@ FIGURES: dict[str, Callable[[], str]] = {
     "scaling-time": figure_scaling.write_scaling_time,
     "scaling-limits": figure_scaling.write_scaling_limits,
     "scaling-bend": figure_scaling.write_scaling_bend,
+    "simulation": figure_cluster.write_simulation,
     "serve-load": figure_load.write_serve_load,
     "reader-fuzz": figure_load.write_reader_fuzz,
     "demo-terms": figure_words.write_demo_terms,

@@ -86,7 +86,8 @@ def collect(folder: Path, arguments: argparse.Namespace) -> None:
     plan = plan_rollouts(arguments.rollouts)
     engines_dir, delay_s = folder / ENGINES_DIR_NAME, arguments.delay_s
     options = build_options(folder, arguments.concurrent, lambda config, images, adapters: NotingEngine(engines_dir, delay_s))
-    settings = RolloutConfig(num_engines=arguments.actors, chunk_rollouts=arguments.chunk_rollouts)
+    num_engines = 1 if arguments.grow else arguments.actors
+    settings = RolloutConfig(num_engines=num_engines, max_engines=arguments.actors, chunk_rollouts=arguments.chunk_rollouts)
     _write(folder / BEGUN_NAME, {"at": time.time()})
     run_plan(plan, replace(options, max_tries=settings.max_tries), settings, "collecting")
     ended_at = time.time()
@@ -127,6 +128,7 @@ def main() -> None:
         parser.add_argument(f"--{name}", type=int, required=True)
     parser.add_argument("--delay-s", type=float, required=True)
     parser.add_argument("--address", required=True)
+    parser.add_argument("--grow", action="store_true", help="from one engine to --actors; the queue is not measured")
     arguments = parser.parse_args()
     show_messages()
     folder = arguments.folder
@@ -134,7 +136,8 @@ def main() -> None:
     write_index(folder)
     with connect(ClusterConfig(address=arguments.address)), Looks(folder / LOOKS_NAME):
         collect(folder, arguments)
-        measure_queue(folder, arguments.chunk_rollouts)
+        if not arguments.grow:
+            measure_queue(folder, arguments.chunk_rollouts)
         threading.Event().wait()  # it goes on looking until it is ended
 
 

@@ -62,6 +62,10 @@ class Notes:
         seen = [look["at"] for look in looks if look["at"] >= lost_at and look["nodes"] < before[-1]]
         return round(seen[0] - lost_at, 2) if seen else None
 
+    def read_nodes(self) -> list[tuple[float, int]]:
+        """Moments, with the nodes that the driver saw alive then, the head among them."""
+        return [(look["at"], look["nodes"]) for look in self._read_looks()]
+
     def _read_looks(self) -> list[dict[str, Any]]:
         path = self._folder / LOOKS_NAME
         return [json.loads(line) for line in _read_lines(path)] if path.exists() else []

@@ -1,0 +1,51 @@
+"""Tables of what was seen on clusters whose nodes are processes of one machine."""
+
+from typing import Any
+
+from figure_cells import read_results, to_table
+
+
+def write_simulation() -> str:
+    """What was seen on a cluster of scripted engines; of a simulation that was stopped what it had measured."""
+    results = read_results("simulation")
+    options, rows = results["options"], list[list[str]]()
+    if start := results.get("starting"):
+        rows.append(["until the first, half, all of them were there", _write_seconds(start["first_after_s"], start["after_s"])])
+    if part := results.get("collecting"):
+        rows += _describe_collecting(part)
+    if killed := results.get("killed", {}).get("noticed_after_s"):
+        replaced = results["killed"]["engines_replaced_after_s"]
+        rows.append(["a node with that many engines is killed", str(results["killed"]["engines"])])
+        rows.append(["until the driver knows it, until its engines are replaced", f"{killed:.0f} s, {replaced['max']:.0f} s"])
+    if silent := results.get("silent", {}).get("noticed_after_s"):
+        rows.append(["until the driver knows of a node that answers no more", f"{silent:.0f} s"])
+    if kept := results.get("kept"):
+        counts = [kept[name] for name in ("rollouts", "lost", "failed", "kept_twice", "of_another_question")]
+        rows.append(
+            ["rollouts; lost, failed, there twice, of another question", f"{counts[0]:,}; {', '.join(map(str, counts[1:]))}"]
+        )
+    if queue := results.get("queue"):
+        rows.append(["chunks a second of one work queue, asked without a pause", f"{queue['claims_per_s']:,.0f}"])
+    return to_table([f"{options['actors']} engines on {options['nodes']} nodes", ""], rows)
+
+
+def _describe_collecting(part: dict[str, Any]) -> list[list[str]]:
+    parts = ("driver", "work queue", "controller", "raylets", "dashboard and agents")
+    used_ms = [f"{part['cpu'].get(name, {'cpu_ms_per_request': 0})['cpu_ms_per_request']:.1f}" for name in parts]
+    memory = [f"{part['memory'][name]['mib'] / part['memory'][name]['processes']:,.0f}" for name in ("engines", *parts[:3])]
+    return [
+        ["rollouts a second", f"{part['rollouts_per_s']:,.0f}"],
+        ["an engine waits for a chunk: median, 99th percentile, longest", _write_milliseconds(part["claim_s"])],
+        ["the driver waits for an actor", _write_milliseconds(part["call_s"])],
+        ["ms of CPU a rollout: driver, work queue, controller, raylets, agents", ", ".join(used_ms)],
+        ["MiB: an engine, driver, work queue, controller", ", ".join(memory)],
+        ["MB in the object store, at most", f"{part['object_store_peak_mb']:,.1f}"],
+    ]
+
+
+def _write_seconds(first: float, others: dict[str, float]) -> str:
+    return ", ".join(f"{seconds:.0f} s" for seconds in (first, others["p50"], others["max"]))
+
+
+def _write_milliseconds(waits: dict[str, float]) -> str:
+    return ", ".join(f"{1e3 * waits[name]:,.0f} ms" for name in ("p50", "p99", "max"))
