@@ -1,4 +1,4 @@
-"""Tables of what becomes of a collection and an endpoint under load, of their memory, and of damaged files."""
+"""What becomes of a collection and an endpoint under load, of their memory, of damaged files, faults and hostile queries."""
 
 from typing import Any
 
@@ -63,6 +63,40 @@ def write_reader_fuzz() -> str:
             ]
         ],
     )
+
+
+def write_query_fuzz() -> str:
+    """What became of hostile queries."""
+    results = read_results("fuzz_queries")
+    return to_paragraph(
+        f"""Of {results["queries"]:,} hostile queries, read in each of the ways that there are,
+        {sum(results["failures"].values())} raised an error, panicked or ended their process; the dearest took
+        {results["slowest_cpu_ms"]:.0f} ms of CPU time (`benchmarks/results/fuzz_queries.json`)."""
+    )
+
+
+def write_hostile_queries() -> str:
+    """What queries take that are made to be dear."""
+    results = read_results("hostile_queries")
+    queries = results["queries"].values()
+    return to_paragraph(
+        f"""On {results["pages"]:,} pages each of {len(queries)} queries that are made to be dear, the shortest of them
+        {min(query["chars"] for query in queries)} characters of patterns, takes at most
+        {max(query["cpu_ms"] for query in queries):.0f} ms of CPU time, where `search.max_query_ms` is {results["max_query_ms"]}.
+        {sum(query["is_partial"] for query in queries)} of the {len(queries)} answers say that something was left out
+        (`benchmarks/results/hostile_queries.json`)."""
+    )
+
+
+def write_fault_injection() -> str:
+    """How many faults were injected, by what they hit, and what was not answered as it should."""
+    results = read_results("inject_faults")
+    rows = [
+        [area, f"{counts['accesses']:,}", str(counts["kinds"]), f"{counts['faults']:,}"]
+        for area, counts in results["areas"].items()
+    ]
+    failed = f"{results['faults']:,}; tests that found fault with an answer: {len(results['failures'])}"
+    return to_table(["files of", "accesses", "kinds of faults", "faults"], [*rows, ["all", "", "", failed]])
 
 
 def _list_counts(results: dict[str, Any], *names: str) -> str:

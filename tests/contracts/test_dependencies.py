@@ -169,3 +169,10 @@ def test_extras_are_those_that_the_documentation_names() -> None:
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
     text = (ROOT / "docs" / "install.md").read_text()
     assert set(extras) == set(re.findall(r"^\| `(\w+)` \|", text, re.MULTILINE))
+
+
+def test_code_in_a_models_folder_is_never_run() -> None:
+    """Of transformers and vLLM that is the default."""
+    sources = [*(ROOT / "drag_ray").rglob("*.py"), *(ROOT / "jobs").rglob("*.py")]
+    assert len(sources) > 300
+    assert [path for path in sources if "trust_remote_code" in path.read_text(encoding="utf-8")] == []

@@ -23,6 +23,10 @@ def run_stage(run_dir: Path, records: list[Trajectory], **options: Any) -> dict[
     source = run_dir / "collect" / "trajectories"
     source.mkdir(parents=True)
     pq.write_table(schemas.to_table(records, schemas.TRAJECTORIES), source / "part-0.parquet")
+    return start_stage(run_dir, **options)
+
+
+def start_stage(run_dir: Path, **options: Any) -> dict[str, Any]:
     with StageFolder(run_dir / "process", Identity("process", {}, {}, "")) as folder:
         return run_code(STAGES["process"], RunConfig(run_dir=run_dir, process=ProcessConfig(**options)), folder)
 
@@ -91,6 +95,21 @@ def test_wins_over_the_question_are_counted_for_the_policy_and_for_proposals(
 def test_without_proposals_nothing_is_said_of_them(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run_stage(tmp_path, [build_trajectory(build_search("a", 1))])
     assert "Proposals" not in capsys.readouterr().out
+
+
+def test_a_stage_that_was_killed_starts_again_from_its_input_whatever_it_has_left(tmp_path: Path) -> None:
+    records = [build_trajectory(build_search("a", 1)), build_trajectory(build_search("b"), sample_index=1)]
+    counts, process_dir = run_stage(tmp_path, records), tmp_path / "process"
+    written = {path: path.read_bytes() for path in sorted(process_dir.rglob("*")) if path.is_file()}
+    for path in written:
+        if path.name != "identity.json":
+            path.write_bytes(written[path][: len(written[path]) // 2])
+    (process_dir / "turns" / ".part-00000.parquet.abc.unfinished").write_bytes(b"half")
+    (process_dir / "dealt" / "part-00000").mkdir(parents=True)
+    (process_dir / "dealt" / "part-00000" / "part-0.arrow").write_bytes(b"half")
+    assert start_stage(tmp_path) == counts
+    for path, data in written.items():
+        assert path.read_bytes() == data, path
 
 
 def test_nothing_but_test_questions_is_refused_with_the_counts(tmp_path: Path) -> None:
