@@ -39,8 +39,6 @@ ALLOWED = (
     ("docs/methods/index.md", "1,200 tokens", "follows from the size of the picture"),
     ("docs/scaling.md", "every 3 s whether", "a default of Ray"),
     ("docs/scaling.md", "waits 10 s each", "a default of Ray"),
-    ("docs/scaling.md", "every 3 s", "a setting of Ray"),
-    ("docs/scaling.md", "it waits 10 s", "a setting of Ray"),
     ("docs/serve.md", "1 GB of all requests", "a limit"),
     ("docs/serve.md", "with 200 streams for", "follows from the messages a second, which are a choice"),
     ("docs/tasks.md", "added: .6 times", "a rule of V-Retrver"),
