@@ -123,9 +123,10 @@ class ProxyAnswers:
             await build_answer(_REFUSALS[503])(scope, receive, send)
             return
         send_on = _Rewording(scope, receive, send, watch.distrust)
-        if engines and engines.addresses:
+        address = self._relay.choose(engines.addresses) if engines else None
+        if address:
             try:
-                if await self._relay.pass_on(engines.addresses, scope, receive, send_on):
+                if await self._relay.pass_on(address, scope, receive, send_on):
                     return
             except LostEngineError as error:
                 _logger.error("an engine has not answered: %s", error)

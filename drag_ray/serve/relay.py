@@ -5,6 +5,7 @@ streamed answer. A replica that listens for itself (direct ingress) is reached b
 """
 
 import asyncio
+import time
 from collections import Counter
 from collections.abc import AsyncGenerator, Sequence
 from typing import Any
@@ -12,6 +13,7 @@ from typing import Any
 from starlette.types import Receive, Scope, Send
 
 _CONNECT_LIMIT_S = 2.0
+_LEAVE_OUT_S = 60.0
 _KEEP_CONNECTION_S = 30.0
 """Below Ray Serve's own limit, so that no request goes into a connection that is being closed."""
 _HOP_BY_HOP = {
@@ -41,16 +43,20 @@ class Relay:
 
     def __init__(self) -> None:
         self._num_ongoing: Counter[str] = Counter()
+        self._left_out_until: dict[str, float] = {}
         self._session: Any = None
 
-    async def pass_on(self, addresses: Sequence[str], scope: Scope, receive: Receive, send: Send) -> bool:
-        """Have one of the servers answer. Who hangs up ends the request there, too.
+    def choose(self, addresses: Sequence[str]) -> str | None:
+        """The server, as `HOST:PORT`, with the fewest requests under way; None where none of them can be reached."""
+        now = time.monotonic()
+        reachable = [address for address in addresses if self._left_out_until.get(address, 0.0) <= now]
+        return min(reachable, key=self._num_ongoing.__getitem__, default=None)
 
-        Args:
-            addresses: `HOST:PORT` of each server, at least one.
+    async def pass_on(self, address: str, scope: Scope, receive: Receive, send: Send) -> bool:
+        """Have a server answer. Who hangs up ends the request there, too.
 
         Returns:
-            False if the server cannot be reached; then nothing of the request is used up.
+            False if it cannot be reached; then nothing of the request is used up, and the server is left out for a while.
 
         Raises:
             LostEngineError: it was reached, and has not answered.
@@ -58,7 +64,6 @@ class Relay:
         """
         if not scope["raw_path"].startswith(b"/") or not (scope["raw_path"] + scope["query_string"]).isascii():
             return False  # as of `OPTIONS *`: no route of an engine is called so
-        address = min(addresses, key=self._num_ongoing.__getitem__)
         self._num_ongoing[address] += 1
         body = _Body(receive, {name for name, _ in scope["headers"]})
         answering = asyncio.create_task(self._answer(address, scope, body, send))
@@ -99,16 +104,21 @@ class Relay:
                     await send({"type": "http.response.body", "body": chunk, "more_body": True})
                 await send({"type": "http.response.body", "body": b"", "more_body": False})
         except aiohttp.ClientConnectorError:
-            return False
+            return self._leave_out(address)
         except (aiohttp.ClientError, TimeoutError) as error:
             if body.is_cut:
                 return True
             if has_begun:
                 raise
             if not body.has_begun and isinstance(error, TimeoutError):
-                return False
+                return self._leave_out(address)
             raise LostEngineError(str(error)) from error
         return True
+
+    def _leave_out(self, address: str) -> bool:
+        """A firewall may lie between: each request would wait for it."""
+        self._left_out_until[address] = time.monotonic() + _LEAVE_OUT_S
+        return False
 
     def _open_session(self) -> Any:
         import aiohttp

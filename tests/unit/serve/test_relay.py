@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import socket
+import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from typing import Any
 
@@ -41,7 +42,9 @@ def open_client(relay: Relay, *addresses: str) -> httpx2.AsyncClient:
     """A client of a proxy that does nothing but pass requests on."""
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
-        assert await relay.pass_on(addresses, scope, receive, send)
+        address = relay.choose(addresses)
+        assert address
+        assert await relay.pass_on(address, scope, receive, send)
 
     transport = httpx2.ASGITransport(app, client=("10.1.2.3", 1))
     return httpx2.AsyncClient(transport=transport, base_url="http://endpoint.example")
@@ -105,7 +108,7 @@ async def test_headers_may_be_as_long_as_the_engine_takes_them() -> None:
 
 async def call(relay: Relay, address: str, receive: Receive, send: Callable[[Message], Any]) -> bool:
     scope = {"type": "http", "method": "POST", "raw_path": b"/", "query_string": b"", "headers": [(b"content-length", b"2")]}
-    return await relay.pass_on([address], scope, receive, send)
+    return await relay.pass_on(address, scope, receive, send)
 
 
 async def test_a_stream_is_passed_on_while_it_is_written_and_ends_when_the_client_hangs_up() -> None:
@@ -172,14 +175,21 @@ async def send_nothing(message: Message) -> None:
 async def test_what_is_no_path_is_left_to_ray_serve(target: bytes) -> None:
     scope = {"type": "http", "method": "OPTIONS", "raw_path": target, "query_string": b"", "headers": []}
     async with open_relay() as relay:
-        assert not await relay.pass_on(["127.0.0.1:1"], scope, never, send_nothing)
+        assert not await relay.pass_on("127.0.0.1:1", scope, never, send_nothing)
 
 
-async def test_a_server_that_is_not_there_leaves_the_request_whole() -> None:
+async def test_a_server_that_is_not_there_leaves_the_request_whole_and_is_left_out_for_a_while(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     with socket.create_server(("127.0.0.1", 0)) as gone:
         address = f"127.0.0.1:{gone.getsockname()[1]}"
     async with open_relay() as relay:
+        assert relay.choose([address]) == address
         assert not await call(relay, address, never, send_nothing)
+        assert relay.choose([address]) is None
+        assert relay.choose([address, "127.0.0.1:1"]) == "127.0.0.1:1"
+        monkeypatch.setattr(time, "monotonic", lambda now=time.monotonic: now() + 61)
+        assert relay.choose([address]) == address
 
 
 @pytest.mark.parametrize("answer", [b"", b"HTTP/1.1 2", b"SSH-2.0-OpenSSH_9.6\r\n"])
