@@ -29,6 +29,15 @@ def write_simulation() -> str:
     return to_table([f"{options['actors']} engines on {options['nodes']} nodes", ""], rows)
 
 
+def write_autoscaling() -> str:
+    """When nodes and engines came and went."""
+    results = read_results("autoscaling")
+    rows = [[f"{moment['at_s']:.0f}", str(moment["nodes"]), str(moment["engines"])] for moment in results["moments"]]
+    end = [f"{results['collected_after_s']:.0f}", "", f"all {results['kept']} rollouts are kept"]
+    rows.insert(sum(moment["at_s"] <= results["collected_after_s"] for moment in results["moments"]), end)
+    return to_table(["s", "nodes beside the head", "engines that have come"], rows)
+
+
 def _describe_collecting(part: dict[str, Any]) -> list[list[str]]:
     parts = ("driver", "work queue", "controller", "raylets", "dashboard and agents")
     used_ms = [f"{part['cpu'].get(name, {'cpu_ms_per_request': 0})['cpu_ms_per_request']:.1f}" for name in parts]

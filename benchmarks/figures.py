@@ -49,6 +49,7 @@ FIGURES: dict[str, Callable[[], str]] = {
     "scaling-time": figure_scaling.write_scaling_time,
     "scaling-limits": figure_scaling.write_scaling_limits,
     "scaling-bend": figure_scaling.write_scaling_bend,
+    "autoscaling": figure_cluster.write_autoscaling,
     "simulation": figure_cluster.write_simulation,
     "serve-load": figure_load.write_serve_load,
     "reader-fuzz": figure_load.write_reader_fuzz,
