@@ -6,6 +6,7 @@ from pathlib import Path
 
 RUN_COMMANDS = {
     "status": "Tell how far a run is: its stages, their figures, and when something was last written.",
+    "cost": "Tell what the stages of a run have cost, a question of a collection, and what more of them would cost.",
     "timeline": "Tell when each engine of a collection worked, and when it was idle and why.",
     "push": "Send the finished stages of a run to an object store, by its URI; what is there is not sent again.",
     "pull": "Fetch finished stages from an object store into a run's folder; what is there is not fetched again.",
@@ -18,7 +19,7 @@ def run_command_of_a_run(command: str, argv: Sequence[str]) -> None:
     Raises:
         DragRayError: the folder is no run, the URI is none, the store refuses, or a stage is not what was written.
     """
-    {"status": _status, "timeline": _timeline, "push": _push, "pull": _pull}[command](argv)
+    {"status": _status, "cost": _cost, "timeline": _timeline, "push": _push, "pull": _pull}[command](argv)
 
 
 def _status(argv: Sequence[str]) -> None:
@@ -31,6 +32,28 @@ def _status(argv: Sequence[str]) -> None:
 
     stages = read_status(options.run)
     print(format_json(stages) if options.json else to_displayable(format_status(stages)))
+
+
+def _cost(argv: Sequence[str]) -> None:
+    parser = argparse.ArgumentParser(prog="drag-ray cost", description=RUN_COMMANDS["cost"])
+    parser.add_argument("run", type=Path, metavar="RUN", help="the folder of a run whose stages were started with prices")
+    parser.add_argument(
+        "--questions", type=_parse_number, default=0, metavar="N", help="what a collection of so many would cost, at its rate"
+    )
+    parser.add_argument("--json", action="store_true", help="the same for programs")
+    options = parser.parse_args(argv)
+    from drag_ray.corpus.text import to_displayable
+    from drag_ray.run_cost import format_costs, format_json, read_costs
+
+    costs = read_costs(options.run)
+    print(format_json(costs, options.questions) if options.json else to_displayable(format_costs(costs, options.questions)))
+
+
+def _parse_number(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"{number} questions; expected 1 or more")
+    return number
 
 
 def _timeline(argv: Sequence[str]) -> None:

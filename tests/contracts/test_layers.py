@@ -35,6 +35,7 @@ SURFACE = (
     "pipeline",
     "rounds",
     "run_status",
+    "run_cost",
     "api",
     "file_commands",
     "run_commands",
