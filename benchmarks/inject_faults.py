@@ -23,6 +23,7 @@ FILES = (
 AREAS = {
     "test_a_stage": "artifacts",
     "test_lines": "artifacts",
+    "test_tables": "artifacts",
     "test_an_index": "index",
     "test_a_journal": "journal",
     "test_a_checkpoint_that_is_copied": "checkpoints",

@@ -1,5 +1,6 @@
 """What the replies of an endpoint cost, and the end of it."""
 
+import errno
 import json
 import os
 from pathlib import Path
@@ -7,6 +8,7 @@ from pathlib import Path
 from drag_ray.engine.config import EndpointConfig
 from drag_ray.engine.generate import Usage
 from drag_ray.errors import BudgetError
+from drag_ray.file_access import reading, writing
 
 SPENDING_NAME = "spending.jsonl"
 
@@ -33,14 +35,21 @@ class Spending:
         return self._terms.compute_cost(self._num_prompt_tokens, self._num_completion_tokens)
 
     def add(self, usage: Usage) -> None:
-        """Write down a reply."""
+        """Write down a reply.
+
+        Raises:
+            ArtifactError: it cannot be written.
+        """
         line = json.dumps({"prompt_tokens": usage.num_prompt_tokens, "completion_tokens": usage.num_completion_tokens}) + "\n"
-        self._path.parent.mkdir(parents=True, exist_ok=True)
-        handle = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
-        try:
-            os.write(handle, line.encode())  # at once, so that no other process writes within it
-        finally:
-            os.close(handle)
+        with writing(self._path):
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            handle = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+            try:
+                num_written = os.write(handle, line.encode())  # at once, so that no other process writes within it
+            finally:
+                os.close(handle)
+            if num_written < len(line):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     def check(self) -> None:
         """Refuse another request once the budget is spent.
@@ -60,12 +69,13 @@ class Spending:
     def _read_on(self) -> None:
         if not self._path.is_file():
             return
-        with self._path.open("rb") as stream:
-            stream.seek(self._num_read_bytes)
-            added = stream.read()
-        whole = added[: added.rfind(b"\n") + 1]
+        with reading(self._path, "Remove the line that is none; what the reply cost is not known then."):
+            with self._path.open("rb") as stream:
+                stream.seek(self._num_read_bytes)
+                added = stream.read()
+            whole = added[: added.rfind(b"\n") + 1]
+            replies = [json.loads(line) for line in whole.splitlines()]
         self._num_read_bytes += len(whole)
-        for line in whole.splitlines():
-            reply = json.loads(line)
+        for reply in replies:
             self._num_prompt_tokens += reply["prompt_tokens"]
             self._num_completion_tokens += reply["completion_tokens"]

@@ -1,5 +1,6 @@
 """Files of training rows for another trainer, one JSON object a line."""
 
+import contextlib
 import json
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -52,15 +53,17 @@ class ExportFile:
         self.columns: set[str] = set()
         self._to_example = load_format(format_name).to_example
         self._convert = load_exporter(trainer).convert
-        self._scratch = whole_or_absent(self.path)
+        self._open_files = contextlib.ExitStack()
 
     def __enter__(self) -> Self:
-        self._lines = self._scratch.__enter__().open("w", encoding="utf-8")
+        with contextlib.ExitStack() as opened:
+            scratch = opened.enter_context(whole_or_absent(self.path))
+            self._lines = opened.enter_context(scratch.open("w", encoding="utf-8"))
+            self._open_files = opened.pop_all()
         return self
 
     def __exit__(self, *exception: Any) -> None:
-        self._lines.close()
-        self._scratch.__exit__(*exception)
+        self._open_files.__exit__(*exception)
 
     def write(self, table: pa.Table) -> None:
         """Append the rows of a table of the file's format."""

@@ -47,10 +47,12 @@ class RowFiles:
         self._open_files = contextlib.ExitStack()
 
     def __enter__(self) -> Self:
-        parquet_scratch = self._open_files.enter_context(whole_or_absent(self.parquet_path))
-        jsonl_scratch = self._open_files.enter_context(whole_or_absent(self._jsonl_path))
-        self._parquet = self._open_files.enter_context(pq.ParquetWriter(parquet_scratch, self._schema, compression="zstd"))
-        self._jsonl = self._open_files.enter_context(jsonl_scratch.open("wb"))
+        with contextlib.ExitStack() as opened:  # which closes what is open where the next cannot be opened
+            parquet_scratch = opened.enter_context(whole_or_absent(self.parquet_path))
+            jsonl_scratch = opened.enter_context(whole_or_absent(self._jsonl_path))
+            self._parquet = opened.enter_context(pq.ParquetWriter(parquet_scratch, self._schema, compression="zstd"))
+            self._jsonl = opened.enter_context(jsonl_scratch.open("wb"))
+            self._open_files = opened.pop_all()
         return self
 
     def __exit__(self, *exception: Any) -> None:

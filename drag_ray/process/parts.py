@@ -8,7 +8,7 @@ from typing import Any
 import polars as pl
 
 from drag_ray.artifacts import write_parquet
-from drag_ray.file_access import list_folder, reading
+from drag_ray.file_access import list_folder, reading, writing
 from drag_ray.process.config import ProcessConfig
 from drag_ray.process.statistics import count_part
 from drag_ray.process.trajectories import read_records, select_trajectories
@@ -24,12 +24,17 @@ def part_name(part: int) -> str:
 
 
 def deal_out(paths: Sequence[Path], num_parts: int, target_dir: Path) -> None:
-    """Write the records of `paths` to `target_dir/part-*/`, so that all records of a question go to the same part."""
+    """Write the records of `paths` to `target_dir/part-*/`, so that all records of a question go to the same part.
+
+    Raises:
+        ArtifactError: a file cannot be read or written.
+    """
     records = read_records(paths).with_columns(part=pl.col("question_id").hash() % num_parts)
     for (part,), dealt in records.partition_by("part", as_dict=True, include_key=False).items():
-        part_dir = target_dir / part_name(part)
-        part_dir.mkdir(parents=True, exist_ok=True)
-        dealt.write_ipc(part_dir / f"{paths[0].stem}.arrow", compression="lz4")
+        path = target_dir / part_name(part) / f"{paths[0].stem}.arrow"
+        with writing(path):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            dealt.write_ipc(path, compression="lz4")
 
 
 def read_dealt(part_dir: Path) -> pl.DataFrame:

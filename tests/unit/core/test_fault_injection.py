@@ -18,6 +18,10 @@ from drag_ray import artifacts, checksums, damage, schemas
 from drag_ray.appended_lines import append_line, read_lines
 from drag_ray.artifacts import Identity
 from drag_ray.errors import ArtifactError, DragRayError, SearchIndexError
+from drag_ray.format.row_files import RowFiles, encode_rows
+from drag_ray.process.config import ProcessConfig
+from drag_ray.process.parts import deal_out, process_part
+from drag_ray.process.trajectories import read_records
 from drag_ray.rollout import journal
 from drag_ray.search import index
 from drag_ray.search.config import SearchConfig
@@ -31,6 +35,7 @@ pytestmark = pytest.mark.seconds
 
 IDENTITY = Identity("format", {"value": 1}, {}, "code")
 OTHER = Identity("format", {"value": 2}, {}, "code")
+ROWS = pa.table({"prompt": [f"question {number}" for number in range(99)]})
 
 every_error = pytest.mark.parametrize(
     ("error", "step"),
@@ -253,3 +258,33 @@ def test_an_index_whose_native_writers_are_refused(tmp_path: Path, monkeypatch: 
     monkeypatch.setattr(index, part, write)
     build(tmp_path)
     assert Searcher(tmp_path / "index").search("spar1", 1)
+
+
+def deal(folder: Path) -> None:
+    deal_out([folder.parent / "trajectories.parquet"], 2, folder / "dealt")
+
+
+def process(folder: Path) -> None:
+    process_part(read_records([folder.parent / "trajectories.parquet"]), 0, ProcessConfig(), folder)
+
+
+def write_rows(folder: Path) -> None:
+    with RowFiles(folder, "train", ROWS.schema) as files:
+        files.write(encode_rows(ROWS), "part-0")
+
+
+@pytest.mark.parametrize("write", [deal, process, write_rows])
+def test_tables_whose_native_writers_are_refused(tmp_path: Path, write: Callable[[Path], None]) -> None:
+    records = [build_trajectory(build_search(f"rotor {number}", 1), id=str(number)) for number in range(9)]
+    artifacts.write_parquet(tmp_path / "trajectories.parquet", schemas.to_table(records, schemas.TRAJECTORIES))
+    write(tmp_path / "sound")
+    sizes = {path.relative_to(tmp_path / "sound"): path.stat().st_size for path in (tmp_path / "sound").rglob("*.*")}
+    assert sizes
+    for num_bytes in sorted({0, *(size - 1 for size in sizes.values())}):
+        folder = tmp_path / str(num_bytes)
+        INJECTED["no room for native code"] += 1
+        with limit_files(num_bytes), pytest.raises(ArtifactError, match=rf"{folder}/.+: cannot be written .+ Free some space"):
+            write(folder)
+        if write is not deal:  # which starts anew when its stage is started again
+            left = {path.relative_to(folder): path.stat().st_size for path in folder.rglob("*.*")}
+            assert left.items() <= sizes.items()
