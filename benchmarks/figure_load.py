@@ -120,9 +120,21 @@ def write_collect_load_terms() -> str:
     options = read_results("collect_load")["options"]
     return to_paragraph(
         f"""A collection of many rollouts at once on a scripted engine whose replies take {options["delay_s"]:.0f} s on average
-        (`benchmarks/bench_load.py --part collect`, `benchmarks/results/collect_load.json`, 2 cores of an AMD EPYC that had little
-        other work). Each rollout has to find the page of its own question, to answer with its word and to be kept once. Memory is
+        (`benchmarks/bench_load.py --part collect`, `benchmarks/results/collect_load.json`, 2 cores of an AMD EPYC that had other
+        work). Each rollout has to find the page of its own question, to answer with its word and to be kept once. Memory is
         that of the driver, the workers and Ray's own processes; what they share counts in each."""
+    )
+
+
+def write_collect_load_words() -> str:
+    """What the memory of a large collection does, and did with smaller chunks."""
+    now, earlier = read_results("collect_load"), read_results("collect_load_earlier")
+    return to_paragraph(
+        f"""Memory rises for some minutes, while the threads fill in which Ray Data's actor holds claims, one each, and is flat
+        then. An engine with many slots claims more rollouts at once (`rollout.chunk_rollouts`), so that it holds fewer. With eight at a
+        time a collection of {earlier["rollouts"]:,} came to {earlier["memory"]["peak_mib"]:,} MiB in place of
+        {now["memory"]["peak_mib"]:,}, and went on to grow by {earlier["memory"]["slope_mib_per_minute"]:.0f} MiB a minute, in
+        Ray's GCS above all (`collect_load_earlier.json`)."""
     )
 
 

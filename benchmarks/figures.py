@@ -90,6 +90,7 @@ FIGURES: dict[str, Callable[[], str]] = {
     "collection-scaling-images-terms": figure_collection.write_collection_scaling_images_terms,
     "collection-scaling-shorter": figure_collection.write_collection_scaling_shorter,
     "engines-sharing": figure_collection.write_engines_sharing,
+    "collect-load-words": figure_load.write_collect_load_words,
     "collect-load-terms": figure_load.write_collect_load_terms,
     "serve-load-terms": figure_load.write_serve_load_terms,
     "serve-load-words": figure_load.write_serve_load_words,
