@@ -11,9 +11,14 @@ RESULTS_DIR = Path(__file__).parent / "results"
 
 
 @cache
+def read_record(name: str) -> Any:
+    """`results/NAME.json`: the numbers with the machine that gave them."""
+    return json.loads((RESULTS_DIR / f"{name}.json").read_text(encoding="utf-8"))
+
+
 def read_results(name: str) -> Any:
     """The numbers of `results/NAME.json`."""
-    return json.loads((RESULTS_DIR / f"{name}.json").read_text(encoding="utf-8"))["results"]
+    return read_record(name)["results"]
 
 
 def to_table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from figure_cells import read_results, to_table
+from figure_cells import read_record, read_results, to_table
 
 
 def write_simulation() -> str:
@@ -26,7 +26,9 @@ def write_simulation() -> str:
         )
     if queue := results.get("queue"):
         rows.append(["chunks a second of one work queue, asked without a pause", f"{queue['claims_per_s']:,.0f}"])
-    return to_table([f"{options['actors']} engines on {options['nodes']} nodes", ""], rows)
+    machine = read_record("simulation")["machine"]
+    place = f"on {machine['cores']} cores with {machine['memory_gib']:.0f} GiB, {options['chunk_rollouts']} rollouts a chunk"
+    return to_table([f"{options['actors']} engines on {options['nodes']} nodes", place], rows)
 
 
 def write_autoscaling() -> str:
