@@ -101,6 +101,8 @@ class ServeConfig(BaseConfig):
     def _check_best_of(self) -> "ServeConfig":
         if self.best_of and self.evaluation is None:
             raise ValueError(f"best_of {self.best_of} needs the evaluation that has fitted what to choose by (evaluation)")
+        if self.best_of > self.max_sequences:
+            raise ValueError(f"best_of {self.best_of} is above max_sequences {self.max_sequences}; lower it, or raise the other")
         return self
 
     @model_validator(mode="after")

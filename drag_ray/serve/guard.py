@@ -21,6 +21,7 @@ from drag_ray.serve.adapters import UseModel
 from drag_ray.serve.admission import Admission
 from drag_ray.serve.key import KeyHash, is_loopback
 from drag_ray.serve.limits import ENGINE_HAS_DIED, Limits, RefusalError, parse_body
+from drag_ray.serve.stream_pacing import STREAMED
 
 OPEN_ROUTES = {("GET", "/health")}
 """Answered without a key: a status, and nothing else."""
@@ -169,6 +170,7 @@ class Guard:
         if route not in GENERATING_ROUTES:
             return _replay(body, receive), ""
         self._rules.limits.check_generation(parsed)
+        scope[STREAMED] = parsed.get("stream") is True
         model = parsed.get("model")
         return _replay(body, receive), model if isinstance(model, str) else ""  # vLLM says what is wrong with another
 

@@ -28,6 +28,8 @@ _MIN_STEP_S = 0.001
 """Events that follow one another faster were not waiting for the engine."""
 _STEP_GAIN = 1.01
 
+STREAMED = "drag_ray.streamed"
+"""The key of a request's scope that says whether its answer is to be a stream, where that is known."""
 PackFn = Callable[[int], None]
 """Is told how many tokens an event of a stream that begins is to hold."""
 
@@ -78,13 +80,16 @@ class StreamPacing:
 
     def __init__(self, app: ASGIApp, count_replicas: Callable[[], int] = lambda: 1, pack: PackFn = lambda _: None) -> None:
         self.app, self._count_replicas = app, count_replicas
-        self._num_streams = 0
+        self._num_streams = self._num_expected = 0
         self._event_size = EventSize(pack)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
+        is_expected = bool(scope.get(STREAMED))
+        self._num_expected += is_expected
+        self._choose_size()
         stream = _Stream(send, self._draw_interval, self._event_size)
         try:
             await self.app(scope, receive, stream)
@@ -93,17 +98,21 @@ class StreamPacing:
             raise
         finally:
             self._num_streams -= stream.end()
-            self._event_size.choose(self._compute_interval())
+            self._num_expected -= is_expected
+            self._choose_size()
 
     def _draw_interval(self, num_new: int) -> float:
         """Seconds from one message of a stream to its next, once there are so many more streams."""
         self._num_streams += num_new
-        interval_s = self._compute_interval()
-        self._event_size.choose(interval_s)
+        interval_s = self._compute_interval(self._num_streams)
         return interval_s * random.uniform(1 - _SPREAD, 1 + _SPREAD)
 
-    def _compute_interval(self) -> float:
-        return self._num_streams * self._count_replicas() / _MESSAGES_PER_S
+    def _choose_size(self) -> None:
+        """As it will be once the streams have begun that are expected: the engine asks for it before they do."""
+        self._event_size.choose(self._compute_interval(max(self._num_streams, self._num_expected)))
+
+    def _compute_interval(self, num_streams: int) -> float:
+        return num_streams * self._count_replicas() / _MESSAGES_PER_S
 
 
 class _Stream:
@@ -117,7 +126,7 @@ class _Stream:
     def __init__(self, send: Send, draw_interval: Callable[[int], float], event_size: EventSize) -> None:
         self._send, self._draw_interval, self._event_size = send, draw_interval, event_size
         self._num_event_tokens = event_size.num_tokens
-        self._event_at = 0.0
+        self._event_at, self._teaches = 0.0, False
         self._is_paced = False
         self._events: list[bytes] = []
         self._has_events = asyncio.Event()
@@ -134,7 +143,10 @@ class _Stream:
         if self._turns and self._turns.done():
             self._turns.result()  # raises what sending has raised
         now = time.monotonic()
-        if self._event_at:
+        if not self._event_at:
+            # Where sizes change while the request is read, nobody knows which of them the engine has taken.
+            self._teaches = abs(self._event_size.num_tokens - self._num_event_tokens) <= 1
+        elif self._teaches:
             self._event_size.note_gap(now - self._event_at, self._num_event_tokens)
         self._event_at = now
         self._events.append(message.get("body", b""))

@@ -131,6 +131,8 @@ def test_an_endpoint_takes_what_the_evaluation_has_fitted(tmp_path: Path) -> Non
 def test_an_evaluation_that_has_fitted_nothing_or_other_things_is_refused_before_an_engine_starts(tmp_path: Path) -> None:
     with pytest.raises(ValidationError, match="best_of 2 needs the evaluation"):
         ServeConfig(best_of=2)
+    with pytest.raises(ValidationError, match="best_of 9 is above max_sequences 8"):
+        ServeConfig(best_of=9, max_sequences=8, evaluation=tmp_path)
     with pytest.raises(ArtifactError, match=r"python jobs/evaluate\.py"):
         resolve_best_of(ServeConfig(best_of=2, evaluation=tmp_path / "nowhere"), None)
     nothing = ServeConfig(best_of=2, evaluation=evaluate(tmp_path / "nothing", None))

@@ -4,10 +4,13 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+import httpx2
 import pytest
 from starlette.types import Message, Receive, Send
 
-from drag_ray.serve.stream_pacing import EventSize, StreamPacing
+from drag_ray.serve.guard import Guard, Rules
+from drag_ray.serve.limits import Limits
+from drag_ray.serve.stream_pacing import STREAMED, EventSize, StreamPacing, _Stream  # pyright: ignore[reportPrivateUsage]
 
 EVENTS = [f"data: {number}\n\n".encode() for number in range(40)]
 LONG = 100_000
@@ -229,22 +232,62 @@ def test_an_event_holds_the_tokens_that_are_written_between_two_messages_and_one
     assert size.num_tokens == pytest.approx(12, abs=1)
 
 
-async def test_the_engine_is_asked_for_larger_events_while_there_are_many_streams_and_for_tokens_again_after_them() -> None:
+async def test_the_engine_is_asked_for_larger_events_before_many_streams_begin_and_for_tokens_again_after_them() -> None:
     sizes: list[int] = []
-    goes_on = asyncio.Event()
+    begins, ends = asyncio.Event(), asyncio.Event()
 
     async def app(scope: Any, receive: Receive, send: Send) -> None:
+        await begins.wait()
         await start(send)
-        await write(send, EVENTS[:5], lambda: asyncio.sleep(0.005))
-        await goes_on.wait()
+        await write(send, EVENTS[:20], lambda: asyncio.sleep(0.005))
+        await ends.wait()
         await end(send)
 
     pacing = StreamPacing(app, lambda: 1000, sizes.append)
-    streams = [asyncio.create_task(pacing({"type": "http"}, receive, Client())) for _ in range(5)]
-    while not sizes:
-        await asyncio.sleep(0.005)
-        streams.append(asyncio.create_task(pacing({"type": "http"}, receive, Client())))
-    goes_on.set()
-    await asyncio.gather(*streams)
-    assert sizes[0] > 1
+    first = asyncio.create_task(pacing({"type": "http", STREAMED: True}, receive, Client()))
+    begins.set()
+    ends.set()
+    await first
+    assert sizes == []  # of how fast the engine is nothing was known
+    begins.clear()
+    streams = [asyncio.create_task(pacing({"type": "http", STREAMED: True}, receive, Client())) for _ in range(40)]
+    others = [asyncio.create_task(pacing({"type": "http", STREAMED: False}, receive, Client())) for _ in range(40)]
+    await breathe()
+    before = list(sizes)
+    begins.set()
+    await asyncio.gather(*streams, *others)
+    assert before == sorted(before)
+    assert before[-1] > 10
     assert sizes[-1] == 1
+
+
+async def test_a_stream_whose_events_are_of_a_size_that_is_not_known_teaches_nothing() -> None:
+    size = EventSize(lambda _: None)
+    size.note_gap(0.01, 1)
+    size.choose(0.01)
+    stream = _Stream(Client(), lambda _: 0.0, size)
+    size.choose(0.2)  # while its request is read
+    await start(stream)
+    await write(stream, EVENTS[:10], lambda: asyncio.sleep(0.03))
+    await end(stream)
+    stream.end()
+    size.choose(0.2)
+    assert size.num_tokens == 20
+
+
+@pytest.mark.parametrize(
+    ("body", "streamed"), [({"stream": True}, True), ({"stream": False}, False), ({}, False), ({"stream": 1}, False)]
+)
+async def test_the_guard_says_whether_an_answer_is_to_be_a_stream(body: dict[str, Any], streamed: bool) -> None:
+    seen: list[Any] = []
+
+    async def app(scope: Any, receive: Receive, send: Send) -> None:
+        seen.append(scope[STREAMED])
+        await start(send)
+        await end(send)
+
+    guard = Guard(app, Rules(None, Limits(max_body_mib=1, max_tokens=9, max_sequences=1, max_question_chars=9)))
+    transport = httpx2.ASGITransport(guard, client=("127.0.0.1", 1))
+    async with httpx2.AsyncClient(transport=transport, base_url="http://localhost") as client:
+        await client.post("/v1/chat/completions", json={"model": "base", **body})
+    assert seen == [streamed]
