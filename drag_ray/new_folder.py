@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from drag_ray import checksums
-from drag_ray.artifacts import sync_files
+from drag_ray.artifacts import sync, sync_files
 from drag_ray.errors import DataError
 from drag_ray.file_access import list_folder, writing
 
@@ -36,6 +36,7 @@ def new_folder(folder: Path, remedy: str) -> Generator[Path]:
             sync_files(scratch, checksums.list_files(scratch))
             scratch.chmod(0o755)
             scratch.replace(folder)
+            sync(folder.parent)
         finally:
             shutil.rmtree(scratch, ignore_errors=True)
 
@@ -61,5 +62,6 @@ def replaced_folder(folder: Path) -> Generator[Path]:
                 yield scratch
                 shutil.rmtree(folder, ignore_errors=True)
                 scratch.rename(folder)
+                sync(folder.parent)
             finally:
                 shutil.rmtree(scratch, ignore_errors=True)

@@ -13,6 +13,7 @@ import subprocess
 import sys
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from typing import TextIO
 
 from drag_ray.errors import ConfigError
 from drag_ray.messages import show_messages
@@ -27,7 +28,7 @@ def resolve_model(name: str) -> str:
     """What vLLM and transformers are given for a configured model: `embedded` becomes its folder, unpacked if need be.
 
     Raises:
-        ConfigError: the embedded model is asked for and its package is not installed.
+        ConfigError: the embedded model is asked for and its package is not installed, or it cannot be unpacked.
     """
     return str(embedded_model_dir()) if name == EMBEDDED else name
 
@@ -36,12 +37,22 @@ def embedded_model_dir() -> Path:
     """The Hugging Face folder of the embedded model; the first call makes it (about half a minute)."""
     model_dir = _cache_dir() / f"SmolLM2-135M-Instruct-{_package_version()}"
     if not model_dir.is_dir():
-        model_dir.parent.mkdir(parents=True, exist_ok=True)
-        with (model_dir.parent / ".lock").open("w") as lock:
+        with _open_lock(model_dir.parent) as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)  # several processes may want the model at the same moment
             if not model_dir.is_dir():
                 _unpack(_gguf_path(), model_dir, lock.fileno())
     return model_dir
+
+
+def _open_lock(cache_dir: Path) -> TextIO:
+    try:
+        cache_dir.mkdir(parents=True, exist_ok=True)
+        return (cache_dir / ".lock").open("w")
+    except OSError as error:
+        raise ConfigError(
+            f"engine.model 'embedded': {cache_dir}, where the model is unpacked to, cannot be written "
+            f"({error.strerror or error}). Set XDG_CACHE_HOME to a folder that can."
+        ) from error
 
 
 def _cache_dir() -> Path:

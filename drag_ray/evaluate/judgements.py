@@ -25,6 +25,7 @@ from drag_ray.errors import RolloutError, TooManyFailuresError
 from drag_ray.evaluate.config import JudgeConfig
 from drag_ray.evaluate.judge import PROMPT, Verdict, parse_verdict, write_request
 from drag_ray.evaluate.question_result import QuestionResult
+from drag_ray.file_access import writing
 from drag_ray.types import Trajectory
 
 _logger = logging.getLogger(__name__)
@@ -129,7 +130,8 @@ def judge_answers(
     judge = fingerprint_judge(config)
     known = {one.case: one for path in (*earlier, folder) for one in _read_all(path) if one.judge == judge}
     pending = [case for key, case in cases.items() if key not in known]
-    folder.mkdir(parents=True, exist_ok=True)
+    with writing(folder):
+        folder.mkdir(parents=True, exist_ok=True)
     for taken in known.keys() & cases.keys() - {one.case for one in _read_all(folder)}:
         append_line(folder / JUDGEMENTS_NAME, asdict(known[taken]))
     if pending:

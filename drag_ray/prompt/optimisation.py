@@ -11,6 +11,7 @@ from typing import Any
 
 from gepa.api import optimize
 
+from drag_ray.file_access import writing
 from drag_ray.prompt.adapter import COMPONENT, InstructionsAdapter
 from drag_ray.prompt.budget import compute_metric_calls
 from drag_ray.prompt.candidates import CandidateLog
@@ -47,7 +48,7 @@ class _LogFile:
         self._path = path
 
     def log(self, message: str) -> None:
-        with self._path.open("a", encoding="utf-8") as stream:
+        with writing(self._path), self._path.open("a", encoding="utf-8") as stream:
             stream.write(f"{message}\n")
 
 

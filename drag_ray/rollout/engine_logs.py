@@ -5,6 +5,7 @@ import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from drag_ray.file_access import writing
 from drag_ray.rollout.folder import LOGS_DIR_NAME
 
 _ERROR = re.compile(r"\b[\w.]*(?:Error|Exception): \S.*")
@@ -13,10 +14,15 @@ _REFERENCE = "See root cause above"
 
 
 def log_to_file(run_dir: Path) -> None:
-    """Send what this process and those that it starts print to a file of the run instead of the driver's console."""
+    """Send what this process and those that it starts print to a file of the run instead of the driver's console.
+
+    Raises:
+        ArtifactError: the disk refuses the file.
+    """
     path = run_dir / LOGS_DIR_NAME / f"engine-{os.getpid()}.log"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    log = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    with writing(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        log = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
     os.dup2(log, 1)
     os.dup2(log, 2)
     os.close(log)

@@ -221,12 +221,12 @@ class _WorkerActor:
     """`RolloutWorker` as Ray Data calls it, with claims on the chunks of a queue."""
 
     def __init__(self, options: WorkerOptions, queue: Any, chunk_rollouts: int, tags: dict[str, str]) -> None:
-        engine_logs.log_to_file(options.run_dir)
-        show_messages()
         self._queue = queue
         self._chunk_rollouts = chunk_rollouts
         self._refusal: DragRayError | None = None
         try:
+            engine_logs.log_to_file(options.run_dir)
+            show_messages()
             self._worker = RolloutWorker(options, RayRecorder(tags, COUNTS | WORKER_COUNTS))
         except DragRayError as error:  # of an actor that does not start Ray would hand on the text alone, in a long report
             self._refusal = error

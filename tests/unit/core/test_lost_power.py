@@ -11,6 +11,7 @@ from drag_ray import artifacts, checksums, damage, schemas
 from drag_ray.appended_lines import append_line, read_lines
 from drag_ray.artifacts import Identity
 from drag_ray.errors import DragRayError, SearchIndexError
+from drag_ray.new_folder import new_folder
 from drag_ray.search.config import SearchConfig
 from drag_ray.search.index import build_index, check_files, read_record
 from drag_ray.stage_folder import StageFolder
@@ -150,3 +151,16 @@ def test_what_is_not_synced_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(artifacts, "sync", lambda path: None if path.is_dir() == (forgotten == "folders") else sync(path))
     make_run(tmp_path)
     assert lose_power(tmp_path, monkeypatch, run_stage, find_lies)[1]
+
+
+def test_a_folder_that_was_finished_is_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    make_run(tmp_path)
+
+    def act() -> None:
+        with new_folder(tmp_path / "run" / "store", "") as scratch:
+            (scratch / "table").write_text("rows")
+
+    states = record_states(tmp_path / "run", monkeypatch, act)
+    for _, write in list_losses(states[-1:], num_random=3):
+        write(tmp_path / "left")
+        assert (tmp_path / "left" / "store" / "table").read_text() == "rows"

@@ -8,6 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from drag_ray.engine.embedded import embedded_model_dir
+from drag_ray.errors import ConfigError
+
 UNPACK = """
 import fcntl, sys
 from pathlib import Path
@@ -36,3 +39,10 @@ def test_nobody_unpacks_beside_the_child_of_a_killed_process(tmp_path: Path) -> 
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         (tmp_path / "end").write_text("\n")
         fcntl.flock(lock, fcntl.LOCK_EX)
+
+
+def test_a_cache_that_cannot_be_written_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "drag_ray").write_text("a file where the folder should be")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    with pytest.raises(ConfigError, match=r"drag_ray, where the model is unpacked to, cannot be written.*XDG_CACHE_HOME"):
+        embedded_model_dir()

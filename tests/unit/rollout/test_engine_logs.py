@@ -3,7 +3,10 @@
 import os
 from pathlib import Path
 
-from drag_ray.rollout.engine_logs import find_last_error, list_changed, read_changes
+import pytest
+
+from drag_ray.errors import ArtifactError
+from drag_ray.rollout.engine_logs import find_last_error, list_changed, log_to_file, read_changes
 
 REPORT = """INFO 11-22 01:54:30 [core.py:99] Initializing a V1 LLM engine
 (EngineCore pid=9) ERROR 11-22 01:54:50 [core.py:864] Traceback (most recent call last):
@@ -47,3 +50,9 @@ def test_logs_of_an_earlier_start_do_not_count_unless_they_grew(tmp_path: Path) 
     write_log(tmp_path, 20, REPORT)
     os.utime(tmp_path / "logs" / "engine-2.log", (25, 25))
     assert [path.stem for path in list_changed(tmp_path, earlier)] == ["engine-20", "engine-2", "engine-30"]
+
+
+def test_a_log_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    (tmp_path / "logs").write_text("a file where the folder should be")
+    with pytest.raises(ArtifactError, match=r"logs/engine-\d+\.log: cannot be written"):
+        log_to_file(tmp_path)
