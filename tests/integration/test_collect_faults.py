@@ -307,7 +307,7 @@ def test_a_driver_that_keeps_an_error_has_its_cpus_again(tmp_path: Path) -> None
 
 
 def test_a_killed_driver_leaves_what_is_finished_and_is_gone_on_with(expected: dict[str, list], tmp_path: Path) -> None:
-    child = start_child("collect", tmp_path)
+    child = start_child("collect_in_child", tmp_path)
     try:
         wait_until(lambda: len(list(tmp_path.glob("run/trajectories/*.parquet"))) >= 3)
     finally:
@@ -328,10 +328,21 @@ def test_a_node_that_is_lost_takes_nothing_with_it(expected: dict[str, list], tm
     assert {problem["reason"] for problem in problems} == {f"{ENGINE_DIED}; finished in a later try"}
 
 
-def start_child(name: str, folder: Path) -> subprocess.Popen:
+@pytest.mark.slow
+def test_a_node_that_is_cut_off_and_writes_on_leaves_each_rollout_once(expected: dict[str, list], tmp_path: Path) -> None:
+    # Ray asks each second, and gives a node up after the third answer that has not come within 3 s.
+    asked = {"period_ms": "1000", "timeout_ms": "3000", "failure_threshold": "3", "initial_delay_ms": "1000"}
+    child = start_child("cut_off_a_node", tmp_path, {f"RAY_health_check_{name}": value for name, value in asked.items()})
+    assert child.wait(timeout=300) == 0
+    cut = json.loads((tmp_path / "cut.json").read_text())
+    assert cut["at"] < cut["wrote_last_at"]
+    check_whole(tmp_path, expected, json.loads((tmp_path / "counts.json").read_text()))
+
+
+def start_child(name: str, folder: Path, environment: dict[str, str] | None = None) -> subprocess.Popen:
     """Run one of the functions below in a driver of its own, all of whose Rays ask for the token."""
     ensure_token(may_create=True)
-    environment = {**os.environ, "RAY_AUTH_MODE": "token"}
+    environment = {**os.environ, "RAY_AUTH_MODE": "token", **(environment or {})}
     return subprocess.Popen([sys.executable, __file__, name, str(folder)], start_new_session=True, env=environment)
 
 
@@ -380,5 +391,36 @@ def lose_a_node(folder: Path) -> None:
     cluster.shutdown()
 
 
+def cut_off_a_node(folder: Path) -> None:
+    """Collect on two nodes, of which one answers Ray no more when some rollouts are finished, while its engine writes on."""
+    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 0})
+    nodes = [cluster.add_node(num_cpus=2) for _ in range(2)]
+    ray.init(address=cluster.address)
+    raylet = nodes[0].all_processes["raylet"][0].process
+    cut = dict[str, float | str]()
+
+    def note_node(request: Request) -> None:
+        (folder / f"node-{ray.get_runtime_context().get_node_id()}").write_text(str(time.time()))
+
+    def cut_off_one() -> None:
+        wait_until(lambda: len(list(folder.glob("run/trajectories/*.parquet"))) >= 3 and len(list(folder.glob("node-*"))) == 2)
+        cut["at"] = time.time()
+        os.kill(raylet.pid, signal.SIGSTOP)
+        wait_until(lambda: not all(node["Alive"] for node in ray.nodes()))
+        cut["noticed_at"] = time.time()
+        cut["node"] = next(node["NodeID"] for node in ray.nodes() if not node["Alive"])
+
+    cutting = threading.Thread(target=cut_off_one)
+    cutting.start()
+    counts = collect(build_options(folder, note_node, delay_s=3))
+    cutting.join()
+    (folder / "cut.json").write_text(json.dumps(cut | {"wrote_last_at": float((folder / f"node-{cut['node']}").read_text())}))
+    (folder / "counts.json").write_text(json.dumps(counts))
+    ray.shutdown()
+    os.kill(raylet.pid, signal.SIGCONT)
+    cluster.shutdown()
+
+
 if __name__ == "__main__":
-    {"collect": collect_in_child, "keep_an_error": keep_an_error, "lose_a_node": lose_a_node}[sys.argv[1]](Path(sys.argv[2]))
+    children = (collect_in_child, keep_an_error, lose_a_node, cut_off_a_node)
+    next(child for child in children if child.__name__ == sys.argv[1])(Path(sys.argv[2]))
