@@ -140,7 +140,8 @@ def write_stream_pacing() -> str:
         f"""With {options["streams"]} streams of {options["output_tokens"]} tokens at once, from a model of a set step time of
         {options["step_ms"]:.0f} ms on two cores that other work shared, a request came to {paced["messages_per_request"]:.0f}
         messages instead of {plain["messages_per_request"]:.0f}, and to {paced["cpu_ms_per_request"]:.0f} ms of CPU time in the
-        replica's application instead of {plain["cpu_ms_per_request"]:.0f}. One stream alone comes to
+        replica's application instead of {plain["cpu_ms_per_request"]:.0f}, by fewer messages alone: each event still held one
+        token. One stream alone comes to
         {results["paced_alone"]["messages_per_request"]:.0f} messages, one a token (`benchmarks/bench_serve_streams.py`,
         `benchmarks/results/serve_streams.json`)."""
     )
