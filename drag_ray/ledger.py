@@ -22,6 +22,8 @@ LEDGER_NAME = "ledger.jsonl"
 INTERVAL_S = 30.0
 """between looks at what the cluster has, the most that a kill leaves out"""
 _HOUR_S = 3600
+_STOP = signal.SIGUSR2
+"""What interrupts the main thread. Ctrl-C's own signal is ignored where a shell has started the stage in the background."""
 
 
 class CostConfig(BaseConfig):
@@ -76,6 +78,8 @@ class Ledger:
         if self._config.has_prices:
             self._read()
             self._check()
+            if self._config.budget:
+                self._earlier_handler = signal.signal(_STOP, _interrupt)
             self._looked_at = time.monotonic()
             self._thread = threading.Thread(target=self._watch, name="ledger", daemon=True)
             self._thread.start()
@@ -85,6 +89,8 @@ class Ledger:
         if self._config.has_prices:
             self._ended.set()
             self._thread.join()
+            if self._config.budget:
+                signal.signal(_STOP, self._earlier_handler)
         if kind is not None and self._is_interrupted:
             self._check()
 
@@ -100,7 +106,7 @@ class Ledger:
             self._note()
             if self._is_spent() and not self._is_interrupted:
                 self._is_interrupted = True
-                signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+                signal.pthread_kill(threading.main_thread().ident or 0, _STOP)
         self._note()
 
     def _read(self) -> None:
@@ -142,3 +148,7 @@ class Ledger:
                 f"the machines of this stage have cost {self._compute_cost():.4g}, and cost.budget is {self._config.budget:.4g}. "
                 "What is finished is kept: start the same command with a larger budget to go on."
             )
+
+
+def _interrupt(*_: object) -> None:
+    raise KeyboardInterrupt

@@ -2,6 +2,7 @@
 
 import contextlib
 import shutil
+import signal
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -127,6 +128,15 @@ def test_what_machines_cost_is_noted_beside_the_outcome(run_dir: Path, monkeypat
     assert "machines_gpu_hours" in format_status(read_status(run_dir))
 
 
+@pytest.fixture
+def in_background() -> Iterator[None]:
+    """A process as a shell starts it there: Ctrl-C is not for it."""
+    earlier = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    yield
+    signal.signal(signal.SIGINT, earlier)
+
+
+@pytest.mark.usefixtures("in_background")
 def test_a_budget_that_is_spent_stops_a_stage_which_goes_on_with_a_larger_one(
     run_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
