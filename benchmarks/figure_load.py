@@ -163,9 +163,9 @@ def write_serve_load_words() -> str:
     slope, slope_before = memory["slope_mib_per_minute"], earlier["slope_mib_per_minute"]
     return to_paragraph(
         f"""Memory rises until caches and allocators are full, and has been within a hundredth of its last value from second
-        {flat_s:,} on. What rises after the tenth minute is vLLM's worker, by {worker:.0f} MiB a minute of {slope:.0f}. On a quieter
-        machine all of it was flat after {quiet["from_s"] / 60:.0f} minutes ({quiet["slope_mib_per_minute"]:+.1f} MiB a minute,
-        `serve_load_quiet.json`, before engines listened for themselves). An earlier run rose by {slope_before:.0f} MiB a minute
-        (`serve_load_earlier.json`), of which {replica:.0f} were Ray Serve's log, which a replica kept in its memory
-        (`drag_ray/serve/log_targets.py`)."""
+        {flat_s:,} on. What rises after the tenth minute is vLLM's worker, by {worker:.0f} MiB a minute of {slope:.0f}.
+        On a quieter machine all of it was flat after {quiet["from_s"] / 60:.0f} minutes
+        ({quiet["slope_mib_per_minute"]:+.1f} MiB a minute, `serve_load_quiet.json`, before engines listened for themselves).
+        An earlier run rose by {slope_before:.0f} MiB a minute (`serve_load_earlier.json`), of which {replica:.0f} were Ray
+        Serve's log, which a replica kept in its memory (`drag_ray/serve/log_targets.py`)."""
     )
