@@ -71,7 +71,7 @@ def draw_weighed(sections: EvaluateSections, inputs: Inputs) -> list[Question]:
     adapters = [sections.engine.adapter, *settings.adapters, *(model.adapter for model in settings.models.values())]
     if any(adapters) or any(inputs.find(stage) for stage in ("format", "finetune", "prompt")):
         return draw_validation(inputs)
-    questions = [question for question in read_split(inputs["index"], "train") if question.evidence]
+    questions = _read_train(inputs["index"])
     if not questions:
         raise DataError(
             f"{inputs['index']}: no train question with evidence to find the weight of the question on, expected at least one. "
@@ -98,13 +98,18 @@ def draw_validation(inputs: Inputs) -> list[Question]:
     _refuse_other_rows(inputs.find("finetune"), format_dir)
     _refuse_seen(inputs.find("prompt"), format_dir)
     ids = read_side(format_dir, VALIDATION)
-    questions = [question for question in read_split(index_dir, "train") if question.id in ids and question.evidence]
+    questions = [question for question in _read_train(index_dir) if question.id in ids]
     if not questions:
         raise DataError(
             f"{format_dir / SIDES_NAME}: of its {len(ids)} validation questions none is a train question with evidence in "
             f"{index_dir}, expected at least one. See format.validation_fraction, and take the index that was collected from."
         )
     return questions
+
+
+def _read_train(index_dir: Path) -> list[Question]:
+    """The train questions that something can be measured on."""
+    return [question for question in read_split(index_dir, "train") if question.evidence]
 
 
 def _refuse_other_rows(finetune_dir: Path | None, format_dir: Path) -> None:
