@@ -44,6 +44,9 @@ class CorpusConfig(BaseConfig):
     """CPU seconds for a document of up to 32 pages, and for each 32 pages of a larger one; with OCR a page takes 9. A document of
     which three such parts go beyond a limit is read no further. By the clock it may take ten times as long, and two minutes to
     start"""
+    document_total_cpu_s: float = Field(default=36_000.0, gt=0)
+    """CPU seconds for all parts of a document of more than 32 pages; with OCR that is 4,000 pages. Parts that are being read when
+    it is reached are finished, the others are set aside"""
     document_pages: int = Field(default=10_000, ge=1)
     """pages of a PDF, TIFF or text; one that says that it has more is set aside"""
     document_text_mib: int = Field(default=64, ge=1)

@@ -10,6 +10,7 @@ import multiprocessing
 import os
 import resource
 import signal
+import time
 from collections.abc import Callable
 from functools import cache
 from multiprocessing.connection import Connection
@@ -17,9 +18,9 @@ from pathlib import Path
 from typing import Any
 
 from drag_ray.corpus.documents import Span, count_pages, read_document
-from drag_ray.corpus.overruns import MAX_OVERRUNS, Overruns
 from drag_ray.corpus.page_reader import PageReader
 from drag_ray.corpus.problems import Problem
+from drag_ray.corpus.reading_costs import ReadingCosts
 from drag_ray.errors import DataError
 from drag_ray.search.processes import end_with_parent
 from drag_ray.types import Page
@@ -49,16 +50,17 @@ class DocumentProcess:
         self._process: Any = None
         self._connection: Connection | None = None
 
-    def read(self, span: Span, root: Path, reader: PageReader, overruns: Overruns) -> tuple[list[Page], list[Problem]]:
-        """`read_document`, and a problem where the document goes beyond a limit, or did so too often before (see `Overruns`)."""
-        if overruns.is_exhausted(span):
-            reason = f"not read: {MAX_OVERRUNS} parts of this document went beyond a limit. Print it to a new PDF or remove it."
+    def read(self, span: Span, root: Path, reader: PageReader, costs: ReadingCosts) -> tuple[list[Page], list[Problem]]:
+        """`read_document`, and a problem where it goes beyond a limit, or its other parts cost too much (see `ReadingCosts`)."""
+        if (reason := costs.find_reason(span)) is not None:
             return [], [Problem(span.name, reason, "broken_file")]
         try:
-            return self.run(read_document, span, root, reader)
+            pages, problems, cpu_s = self.run(_read_timed, span, root, reader)
         except DataError as error:
-            overruns.add(span)
+            costs.add(span, self._cpu_s, overrun=True)
             return [], [Problem(span.name, str(error), "broken_file")]
+        costs.add(span, cpu_s)
+        return pages, problems
 
     def count_pages(self, path: Path, max_pages: int) -> int:
         """`count_pages`, and 1 where the document says that it has more than `max_pages`, or goes beyond a limit: it is read at
@@ -138,6 +140,13 @@ def _serve(connection: Connection, memory_gib: float, cpu_s: float) -> None:
             function, args = connection.recv()
             _limit_time(cpu_s)
             connection.send(_call(function, args))
+
+
+def _read_timed(span: Span, root: Path, reader: PageReader) -> tuple[list[Page], list[Problem], float]:
+    """`read_document`, and the CPU seconds that it took."""
+    started = time.process_time()
+    pages, problems = read_document(span, root, reader)
+    return pages, problems, time.process_time() - started
 
 
 def _limit_time(seconds: float) -> None:

@@ -26,11 +26,11 @@ from drag_ray.corpus.image_store import ImageStore
 from drag_ray.corpus.manual_chapters import QUESTIONS_NAME
 from drag_ray.corpus.manuals import build_manuals
 from drag_ray.corpus.near_duplicates import count_near_duplicates, find_near_duplicates, list_evidence, write_near_duplicates
-from drag_ray.corpus.overruns import Overruns
 from drag_ray.corpus.page_reader import PageReader
 from drag_ray.corpus.problems import Problem, count_problems, name_first
 from drag_ray.corpus.question_images import QuestionImages
 from drag_ray.corpus.questions import check_evidence, draw_questions, read_questions
+from drag_ray.corpus.reading_costs import ReadingCosts
 from drag_ray.corpus.split import split_questions
 from drag_ray.engine.embedding_folder import read_embedding_folder
 from drag_ray.errors import ConfigError, DataError
@@ -152,11 +152,11 @@ def _read_documents(documents: list[Path], root: Path, corpus: CorpusConfig, fol
     if not left:
         return list(plan)
     reader = PageReader(corpus, ImageStore(stage_dir / page_images.DIR_NAME))
-    overruns = Overruns(stage_dir / parts.DIR_NAME / "overruns")
+    costs = ReadingCosts(stage_dir / parts.DIR_NAME / "costs", corpus.document_total_cpu_s)
 
     def read(row: dict[str, str]) -> dict[str, int]:
         path = Path(row["path"])
-        read_document = partial(open_process(*limits).read, root=root, reader=reader, overruns=overruns)
+        read_document = partial(open_process(*limits).read, root=root, reader=reader, costs=costs)
         num_pages, num_problems = parts.write_part(path, plan[path], read_document)
         return {"pages": num_pages, "problems": num_problems}
 

@@ -14,8 +14,8 @@ from drag_ray.corpus.config import CorpusConfig
 from drag_ray.corpus.document_process import DocumentProcess
 from drag_ray.corpus.documents import Span
 from drag_ray.corpus.image_store import ImageStore
-from drag_ray.corpus.overruns import Overruns
 from drag_ray.corpus.page_reader import PageReader
+from drag_ray.corpus.reading_costs import ReadingCosts
 from drag_ray.errors import DataError
 
 pytestmark = pytest.mark.seconds
@@ -36,8 +36,8 @@ def read(process: DocumentProcess, path: Path) -> tuple[list[str], list[str]]:
 
 def read_span(process: DocumentProcess, span: Span) -> tuple[list[str], list[str]]:
     root = span.path.parent
-    reader, overruns = PageReader(CONFIG, ImageStore(root / "images")), Overruns(root / "overruns")
-    pages, problems = process.read(span, root, reader, overruns)
+    reader, costs = PageReader(CONFIG, ImageStore(root / "images")), ReadingCosts(root / "costs", max_cpu_s=60)
+    pages, problems = process.read(span, root, reader, costs)
     return [page.text for page in pages], [problem.reason for problem in problems]
 
 
@@ -93,6 +93,20 @@ def test_a_document_that_goes_beyond_its_limits_again_and_again_is_read_no_furth
     assert ["ended (SIG" in reason for reason in reasons] == [True] * 3 + [False] * 3
     assert reasons[3:] == ["not read: 3 parts of this document went beyond a limit. Print it to a new PDF or remove it."] * 3
     assert read_span(process, Span(write_good(tmp_path / "good.pdf"), 1, 1)) == (["the rotor"], [])
+
+
+def test_the_parts_of_a_document_have_a_limit_together(process: DocumentProcess, tmp_path: Path) -> None:
+    """None of them takes as long as it may, and together they would take days."""
+    path = write_good(tmp_path / "long.pdf")
+    costs = ReadingCosts(tmp_path / "costs", max_cpu_s=3)
+    reader = PageReader(CONFIG, ImageStore(tmp_path / "images"))
+    found = [process.read(Span(path, 1, last), tmp_path, reader, costs) for last in range(1, 6)]  # a second each, rounded up
+    assert [len(pages) for pages, _ in found] == [1, 1, 1, 0, 0]
+    assert [problem.reason for _, problems in found for problem in problems] == [
+        "not read: other parts of this document took 3 CPU seconds (corpus.document_total_cpu_s). "
+        "Raise the limit, split the document or remove it."
+    ] * 2
+    assert process.read(Span(path), tmp_path, reader, costs)[1] == []  # a document that is read at once has its own limit
 
 
 def test_documents_share_a_process(process: DocumentProcess, tmp_path: Path) -> None:

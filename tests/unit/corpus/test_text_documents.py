@@ -20,8 +20,8 @@ from drag_ray.corpus.documents import Span, list_documents, read_document
 from drag_ray.corpus.html_text import extract_html
 from drag_ray.corpus.image_store import ImageStore
 from drag_ray.corpus.markdown_text import extract_markdown
-from drag_ray.corpus.overruns import Overruns
 from drag_ray.corpus.page_reader import PageReader
+from drag_ray.corpus.reading_costs import ReadingCosts
 from drag_ray.corpus.text_documents import cut_pages
 
 
@@ -202,17 +202,17 @@ def test_a_text_that_takes_too_much_of_a_process_is_set_aside(process: DocumentP
     bomb.write_bytes(b"<p>x" * 2**23)  # an element of some hundred bytes for each four
     good.write_text("the rotor")
     reader = build_reader(tmp_path)
-    pages, (problem,) = process.read(Span(bomb), tmp_path, reader, Overruns(tmp_path))
+    pages, (problem,) = process.read(Span(bomb), tmp_path, reader, ReadingCosts(tmp_path, 60))
     assert pages == []
     assert "needs more than 0.5 GiB (corpus.document_memory_gib)" in problem.reason
-    assert [page.text for page in process.read(Span(good), tmp_path, reader, Overruns(tmp_path))[0]] == ["the rotor"]
+    assert [page.text for page in process.read(Span(good), tmp_path, reader, ReadingCosts(tmp_path, 60))[0]] == ["the rotor"]
 
 
 def test_a_line_of_a_gibibyte_is_set_aside_without_being_read(process: DocumentProcess, tmp_path: Path) -> None:
     path = tmp_path / "a.txt"
     with path.open("wb") as stream:
         stream.truncate(2**30)
-    pages, (problem,) = process.read(Span(path), tmp_path, build_reader(tmp_path), Overruns(tmp_path))
+    pages, (problem,) = process.read(Span(path), tmp_path, build_reader(tmp_path), ReadingCosts(tmp_path, 60))
     assert (pages, "holds more than 64 MiB" in problem.reason) == ([], True)
 
 
