@@ -20,6 +20,9 @@ from drag_ray.evaluate.rows import Row, build_rows
 from drag_ray.evaluate.strata import build_recalls, build_strata
 from drag_ray.evaluate.turns import TurnSuccess, compute_turns
 
+_Drawn = tuple[Ints, float, int, int]
+"""What intervals and tests are drawn with: clusters, confidence, number of resamples, seed."""
+
 
 @dataclass(frozen=True, slots=True)
 class Incidents:
@@ -130,14 +133,9 @@ def compare(
     criterion = choose_criterion(task)
     aligned = {policy: leave_unasked(rows, criterion) for policy, rows in aligned.items()}
     some = aligned[baseline]
-    pairs = [(policy, baseline) for policy in aligned if policy != baseline]
-    pairs += [(subject, policy) for policy in aligned if policy not in (subject, baseline)]
     clusters, question_ranks = compute_clusters(some), find_question_ranks(aligned)
-    sizes = compute_cluster_sizes(clusters)
-    drawn: tuple[Ints, float, int, int] = (clusters, confidence, num_resamples, seed)
-    measures = build_measures(aligned, criterion.primary)
-    [primary] = [measure for measure in measures if measure.name == criterion.primary]
-    rows = build_rows(aligned, pairs, measures, *drawn)
+    drawn = (clusters, confidence, num_resamples, seed)
+    rows, strata, recalls = _build_tables(aligned, baseline, subject, criterion, drawn)
     return Comparison(
         task=task,
         split=split,
@@ -149,10 +147,10 @@ def compare(
         confidence=confidence,
         num_resamples=num_resamples,
         seed=seed,
-        clusters=sizes,
-        rows=correct_rows(rows, criterion, subject, some[0].top_k, confidence=confidence, clusters=sizes),
-        strata=build_rows(aligned, [(subject, baseline)], build_strata(aligned, primary), *drawn),
-        recalls=build_rows(aligned, [(subject, baseline)], build_recalls(aligned), *drawn),
+        clusters=compute_cluster_sizes(clusters),
+        rows=rows,
+        strata=strata,
+        recalls=recalls,
         turns=compute_turns(aligned, question_ranks, *drawn),
         efforts=compute_efforts(aligned, criterion, prices, *drawn),
         room=compute_room(aligned, question_ranks),
@@ -195,6 +193,29 @@ def _align(results: Mapping[str, Sequence[QuestionResult]]) -> dict[str, list[Qu
     if len(settings) != 1:
         raise DataError(f"results of several (top_k, depth): {sorted(settings)}, expected one for all policies.")
     return aligned
+
+
+def _build_tables(
+    aligned: Mapping[str, Sequence[QuestionResult]], baseline: str, subject: str, criterion: Criterion, drawn: _Drawn
+) -> tuple[tuple[Row, ...], tuple[Row, ...], tuple[Row, ...]]:
+    """The rows, strata and recalls of a `Comparison`: all policies against the baseline and the subject against all of them; then
+    the subject alone, on parts of the questions and in lists that were put in order."""
+    pairs = [(policy, baseline) for policy in aligned if policy != baseline]
+    pairs += [(subject, policy) for policy in aligned if policy not in (subject, baseline)]
+    measures = build_measures(aligned, criterion.primary)
+    [primary] = [measure for measure in measures if measure.name == criterion.primary]
+    clusters, confidence, *_ = drawn
+    corrected = correct_rows(
+        build_rows(aligned, pairs, measures, *drawn),
+        criterion,
+        subject,
+        aligned[baseline][0].top_k,
+        confidence=confidence,
+        clusters=compute_cluster_sizes(clusters),
+    )
+    alone = [(subject, baseline)]
+    strata = build_rows(aligned, alone, build_strata(aligned, primary), *drawn)
+    return corrected, strata, build_rows(aligned, alone, build_recalls(aligned), *drawn)
 
 
 def _count_incidents(results: Sequence[QuestionResult]) -> Incidents:

@@ -56,16 +56,7 @@ def compare_evaluations(
     outcomes = {label: read_outcome(side.path) for label, side in sides.items()}
     questions = _find_common(outcomes)
     chosen = {label: _choose_policies(label, outcomes[label], side.policies) for label, side in sides.items()}
-    ids = {question.id for question in questions}
-    trajectories: dict[str, list[Trajectory]] = {}
-    results: dict[str, list[QuestionResult]] = {}
-    judgements = _read_shared_judgements(outcomes)
-    for label, some in chosen.items():
-        kept = {name: [rollout for rollout in rollouts if rollout.question_id in ids] for name, rollouts in some.items()}
-        trajectories |= kept
-        # Each evaluation by itself, since they may have searched different indexes.
-        scored = compute_results(kept, questions)
-        results |= apply_judgements(scored, kept, judgements[label]) if judgements else scored
+    trajectories, results = _score(outcomes, chosen, questions)
     baseline, subject = (next(iter(some)) for some in chosen.values())
     splits = dict.fromkeys(outcome.comparison["split"] for outcome in outcomes.values())
     comparison = compare(
@@ -84,6 +75,23 @@ def compare_evaluations(
         book = open_book(*(outcome.path for outcome in outcomes.values()))
         write_comparison(report_dir, comparison, results, trajectories, context, NUM_EXAMPLES, book)
     return comparison, context
+
+
+def _score(
+    outcomes: Mapping[str, Outcome], chosen: Mapping[str, Mapping[str, Sequence[Trajectory]]], questions: Sequence[Question]
+) -> tuple[dict[str, list[Trajectory]], dict[str, list[QuestionResult]]]:
+    """The rollouts of each chosen policy for these questions, and what they come to."""
+    ids = {question.id for question in questions}
+    trajectories: dict[str, list[Trajectory]] = {}
+    results: dict[str, list[QuestionResult]] = {}
+    judgements = _read_shared_judgements(outcomes)
+    for label, some in chosen.items():
+        kept = {name: [rollout for rollout in rollouts if rollout.question_id in ids] for name, rollouts in some.items()}
+        trajectories |= kept
+        # Each evaluation by itself, since they may have searched different indexes.
+        scored = compute_results(kept, questions)
+        results |= apply_judgements(scored, kept, judgements[label]) if judgements else scored
+    return trajectories, results
 
 
 def _find_own_prices(

@@ -8,6 +8,7 @@ from drag_ray.errors import ConfigError, DataError
 from drag_ray.evaluate.clusters import compute_clusters
 from drag_ray.evaluate.comparison import Comparison, compare
 from drag_ray.evaluate.config import JudgeConfig
+from drag_ray.evaluate.context import ReportContext
 from drag_ray.evaluate.criterion import choose_criterion, find_task
 from drag_ray.evaluate.effort import Prices
 from drag_ray.evaluate.judgements import JUDGE_DIR_NAME, apply_judgements, judge_answers
@@ -17,6 +18,7 @@ from drag_ray.evaluate.notation import join_parts, write_interval, write_label, 
 from drag_ray.evaluate.outcome import Outcome, read_outcome, write_comparison
 from drag_ray.evaluate.outline import Part, build_outline
 from drag_ray.evaluate.pass_at_k import PassRate, compute_pass_rates
+from drag_ray.evaluate.question_result import QuestionResult
 from drag_ray.evaluate.rescoring import Terms, rescore
 from drag_ray.evaluate.results import compute_result, compute_results
 from drag_ray.evaluate.rows import Row, build_rows
@@ -73,15 +75,7 @@ def score_evaluation(
     """
     outcome = read_outcome(path)
     trajectories = {name: [rescore(rollout, terms) for rollout in rollouts] for name, rollouts in outcome.trajectories.items()}
-    results = compute_results(trajectories, outcome.questions)
-    judgements, context = outcome.read_judgements(), outcome.context
-    if judge:
-        if report_dir is None:
-            raise ConfigError("--judge: verdicts cost something and want a place to be kept. Name one with --report FOLDER.")
-        judgements = judge_answers(trajectories, judge, report_dir / JUDGE_DIR_NAME)
-        context = replace(context, judge=judgements.describe(judge))
-    if judgements:
-        results = apply_judgements(results, trajectories, judgements)
+    results, context = _judge(outcome, trajectories, judge, report_dir)
     recorded = outcome.comparison
     comparison = compare(
         results,
@@ -105,6 +99,20 @@ def score_evaluation(
         Part("The verdict that was recorded", ["Recorded then: " + " ".join(recorded["verdict"])]),
     ]
     return Scored(parts, rows)
+
+
+def _judge(
+    outcome: Outcome, trajectories: Mapping[str, Sequence[Trajectory]], judge: JudgeConfig | None, report_dir: Path | None
+) -> tuple[dict[str, list[QuestionResult]], ReportContext]:
+    """What the rollouts come to, by the judge who is to be asked or else the one who was; the context names who has judged."""
+    results = compute_results(trajectories, outcome.questions)
+    judgements, context = outcome.read_judgements(), outcome.context
+    if judge:
+        if report_dir is None:
+            raise ConfigError("--judge: verdicts cost something and want a place to be kept. Name one with --report FOLDER.")
+        judgements = judge_answers(trajectories, judge, report_dir / JUDGE_DIR_NAME)
+        context = replace(context, judge=judgements.describe(judge))
+    return (apply_judgements(results, trajectories, judgements) if judgements else results), context
 
 
 def score_collection(

@@ -14,7 +14,7 @@ from drag_ray.evaluate.console import format_console
 from drag_ray.evaluate.context import build_context
 from drag_ray.evaluate.judgements import JUDGE_DIR_NAME, Judgements, apply_judgements, judge_answers
 from drag_ray.evaluate.outcome import REPORT_NAME, write_comparison, write_rollouts
-from drag_ray.evaluate.policies import BASE_NAME, choose_models, choose_subject, find_prices
+from drag_ray.evaluate.policies import BASE_NAME, ModelPolicy, choose_models, choose_subject, find_prices
 from drag_ray.evaluate.question_result import QuestionResult
 from drag_ray.evaluate.question_weights import FoundWeight, apply_found_weights
 from drag_ray.evaluate.questions import draw_held_out, draw_weighed
@@ -61,18 +61,7 @@ def run(sections: EvaluateSections, inputs: Inputs, folder: StageFolder) -> dict
     results, judge, judged = compute_results(trajectories, questions), "", dict[str, int]()
     if settings.judge.enabled:
         results, judge, judged = _apply_judge(results, trajectories, sections, folder)
-    # Before training the question is whether the model itself beats the first baseline.
-    trained = choose_subject(models, list(baselines))
-    baseline, subject = (BASE_NAME, trained) if trained else (next(iter(results)), BASE_NAME)
-    comparison = compare(
-        results,
-        baseline,
-        subject,
-        split=settings.split,
-        prices=find_prices(settings, models),
-        num_resamples=settings.num_resamples,
-        seed=sections.seed,
-    )
+    comparison = _compare(results, models, list(baselines), sections)
     context = build_context(sections, inputs, len(questions), baselines, weights, judge)
     _logger.info(format_console(comparison, context))
     write_rollouts(folder.path, questions, trajectories)
@@ -86,6 +75,26 @@ def run(sections: EvaluateSections, inputs: Inputs, folder: StageFolder) -> dict
         **judged,
         **_count(comparison, results),
     }
+
+
+def _compare(
+    results: Mapping[str, Sequence[QuestionResult]],
+    models: Sequence[ModelPolicy],
+    baselines: Sequence[str],
+    sections: EvaluateSections,
+) -> Comparison:
+    """Before training the question is whether the model itself beats the first baseline, after it whether it was made better."""
+    settings, trained = sections.evaluate, choose_subject(models, baselines)
+    baseline, subject = (BASE_NAME, trained) if trained else (next(iter(results)), BASE_NAME)
+    return compare(
+        results,
+        baseline,
+        subject,
+        split=settings.split,
+        prices=find_prices(settings, models),
+        num_resamples=settings.num_resamples,
+        seed=sections.seed,
+    )
 
 
 def _count(comparison: Comparison, results: Mapping[str, Sequence[QuestionResult]]) -> dict[str, int]:
