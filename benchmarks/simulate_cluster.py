@@ -1,22 +1,24 @@
 """A collection on hundreds of engines that are scripts, on a Ray cluster of several nodes that all are on this machine.
 
-python benchmarks/simulate_cluster.py [--actors 512] [--nodes 8] [--rate 400] [--seconds 60]
+python benchmarks/simulate_cluster.py [--actors 512] [--nodes 8] [--rate 400] [--seconds 70]
 
 Work queue, driver, journals, search and Ray are those of every collection. An engine is an actor as in a real one, on a node
 that says it has a CPU for it, and waits instead of computing: so long that all of them together begin and end `--rate` rollouts
 of two turns a second, as many as this machine's cores must be able to carry. What is measured lies around the engines:
 
-starting     seconds until the engines are there.
+starting     seconds until the engines are there. None writes before all are, or `--start-s` is over: then with those that came.
 collecting   rollouts a second, how long an engine waits for a chunk that it claims and the driver for an actor, what the object
-             store holds, memory, and CPU time a rollout of each part with its busiest second, when all engines are there.
+             store holds, memory, and CPU time a rollout of each part with its busiest second, once the engines' first chunks are
+             through.
 killed       when they have worked for half of `--seconds`, a node's raylet is killed: seconds until the driver sees it, and until
              engines on other nodes are there in the place of its own.
 kept         what has become of the rollouts in the end.
 queue        chunks a second that one work queue gives to askers that do nothing else.
 silent       another node's raylet stops answering, as behind a network that is cut: seconds until the driver sees it.
 
-Result: `simulation.json`, also when something fails or `--limit-s` is over: with what was measured until then, and `problems`. It
-takes about 150 MB of memory an actor, and some seconds of a core to start it.
+Result: `simulation.json`, written anew after each of these, also when something fails or `--limit-s` is over: with what was
+measured until then, and `problems`. An actor takes about 150 MB of memory, three seconds of a core to start, and threads by the
+cores of the machine: `sysctl kernel.pid_max` has to allow for them.
 """
 
 import argparse
@@ -51,13 +53,19 @@ ROLES = {
 }
 """The part of a process, by what stands in its command line; the first that fits."""
 _PRINT_EVERY_S = 5.0
+_THREADS_PER_ACTOR = 90
+"""at most: 52 were seen on two cores, and gRPC and Ray start more on a machine with more of them"""
 _ENVIRONMENT = {
     # The nodes have this machine's cores together, not each as many as it says: a process that starts takes its time,
     "RAY_worker_register_timeout_seconds": "300",
     # and Ray would start another one in advance for each CPU.
     "RAY_prestart_worker_first_driver": "0",
     "RAY_enable_worker_prestart": "0",
+    # Each would take the memory of all nodes for its own, and end engines when the machine's is nearly used up.
+    "RAY_memory_monitor_refresh_ms": "0",
+    # A process would start threads for each core of the machine.
     "OMP_NUM_THREADS": "1",
+    "POLARS_MAX_THREADS": "1",
 }
 _STORE_BYTES = 200_000_000
 
@@ -95,9 +103,9 @@ class Simulation:
         results: what was measured until now.
     """
 
-    def __init__(self, arguments: argparse.Namespace, results: dict[str, Any]) -> None:
+    def __init__(self, arguments: argparse.Namespace) -> None:
         self._arguments = arguments
-        self.results = results
+        self.results: dict[str, Any] = {"options": vars(arguments)}
         self._deadline = time.monotonic() + arguments.limit_s
         self._printed_at = 0.0
 
@@ -126,22 +134,31 @@ class Simulation:
         return subprocess.Popen([sys.executable, script, folder, f"--address={self._cluster.address}", *options])
 
     def _measure_start(self) -> None:
-        num_actors = self._arguments.actors
-        self._wait(lambda: len(self._notes.read_made()) >= num_actors, "the engines are there")
+        arguments = self._arguments
+        self._wait(lambda: self._notes.read_json(BEGUN_NAME), "the collection begins")
         begun_at = (self._notes.read_json(BEGUN_NAME) or {})["at"]
+
+        def have_come() -> bool:
+            made = self._notes.read_made()
+            return len(made) >= arguments.actors or (bool(made) and time.time() - begun_at > arguments.start_s)
+
+        self._wait(have_come, "the engines are there")
         made = [at - begun_at for at in self._notes.read_made()]
         self._add("starting", {"first_after_s": round(made[0], 1), "after_s": describe(made), "memory": measure_memory()})
 
     def _measure_collection(self) -> float:
         """Let the engines work, then kill a node; returns when that was."""
+        self._notes.let_write()
+        let_at, arguments = time.time(), self._arguments
+        self._wait(lambda: time.time() - let_at > arguments.first_chunk_s, "the first chunks are through")
         steady_at = time.time()
         with watch_processes([os.getpid()], name_part) as load:
-            self._wait(lambda: time.time() - steady_at > self._arguments.seconds / 2, "half of the time is over")
+            self._wait(lambda: time.time() - let_at > arguments.seconds / 2, "half of the time is over")
+            ended_at = time.time()
         memory = measure_memory()
-        killed_at = self._stop_node("killed", signal.SIGKILL)
-        figures = self._notes.describe_claims(steady_at, killed_at) | self._notes.describe_looks(steady_at, killed_at)
+        figures = self._notes.describe_claims(steady_at, ended_at) | self._notes.describe_looks(steady_at, ended_at)
         self._add("collecting", figures | {"cpu": load.summarize(figures["rollouts"]), "memory": memory})
-        return killed_at
+        return self._stop_node("killed", signal.SIGKILL)
 
     def _measure_loss(self, killed_at: float) -> None:
         self._wait(lambda: self._notes.read_json(COLLECTED_NAME), "the collection has ended")
@@ -190,6 +207,7 @@ class Simulation:
     def _add(self, name: str, figures: dict[str, Any]) -> None:
         self.results[name] = figures
         print(name, figures, flush=True)
+        write_result(self._arguments.name, self.results)
 
 
 def count_engines(raylet: psutil.Process) -> int:
@@ -210,38 +228,55 @@ def measure_memory() -> dict[str, dict[str, float]]:
     return {name: part | {"mib": round(part["mib"])} for name, part in sorted(parts.items())}
 
 
+def check_threads(num_actors: int) -> None:
+    """Refuse what the machine has too few threads for: Ray would only say that its processes end one after the other.
+
+    Raises:
+        SystemExit: names how many there may be.
+    """
+    path = Path("/proc/sys/kernel/pid_max")
+    most, needed = int(path.read_text()), num_actors * _THREADS_PER_ACTOR
+    if needed > most:
+        sys.exit(f"{path}: {most} threads are too few for {num_actors} actors. Run `sysctl -w kernel.pid_max={2**22}`.")
+
+
 def parse_arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--actors", type=int, default=512)
     parser.add_argument("--nodes", type=int, default=8, help="beside the head; at least 3")
     parser.add_argument("--rate", type=float, default=400, help="rollouts a second of all engines")
-    parser.add_argument("--seconds", type=float, default=60, help="for which there are rollouts at this rate")
+    parser.add_argument("--seconds", type=float, default=70, help="for which there are rollouts at this rate")
     parser.add_argument("--concurrent", type=int, default=4, help="rollouts that an engine works on at once")
     parser.add_argument("--chunk-rollouts", type=int, default=8, help="as rollout.chunk_rollouts")
-    parser.add_argument("--limit-s", type=float, default=285, help="after which it ends in any case")
+    parser.add_argument("--start-s", type=float, default=240, help="for which engines that have not come are waited for")
+    parser.add_argument("--limit-s", type=float, default=540, help="after which it ends in any case")
     parser.add_argument("--name", default="simulation", help="of the result")
     arguments = parser.parse_args(argv)
     if arguments.nodes < 3 or not 1 <= arguments.actors <= 5000:
         parser.error("--nodes is 3 or more, --actors 1 to 5000")
     arguments.rollouts = round(arguments.rate * arguments.seconds)
     arguments.delay_s = arguments.actors * arguments.concurrent / arguments.rate / 2
+    arguments.first_chunk_s = 2 * arguments.delay_s * max(1, arguments.chunk_rollouts / arguments.concurrent)
+    if arguments.first_chunk_s > arguments.seconds / 4:
+        parser.error(f"--seconds is {4 * arguments.first_chunk_s:g} or more: an engine has a chunk for a quarter of that")
     return arguments
 
 
 def main() -> None:
     arguments = parse_arguments()
+    check_threads(arguments.actors)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("told to end"))
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
-    results: dict[str, Any] = {"options": vars(arguments)}
+    simulation = Simulation(arguments)
     try:
         with tempfile.TemporaryDirectory(prefix="drag-ray-simulation-", ignore_cleanup_errors=True) as folder:
-            Simulation(arguments, results).run(Path(folder))
+            simulation.run(Path(folder))
     except BaseException:
-        results["problems"] = traceback.format_exc()
+        simulation.results["problems"] = traceback.format_exc()
         raise
     finally:
-        write_result(arguments.name, results)
+        write_result(arguments.name, simulation.results)
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@ Everything is noted in files of the folder as it happens (`simulation_notes.py`)
 """
 
 import argparse
+import asyncio
 import json
 import os
 import threading
@@ -17,10 +18,11 @@ from typing import Any
 import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from scripted_collection import PatientEngine, build_options, count_rollouts, plan_rollouts, write_index
-from simulation_notes import BEGUN_NAME, COLLECTED_NAME, ENGINES_DIR_NAME, LOOKS_NAME, QUEUE_NAME
+from simulation_notes import BEGUN_NAME, COLLECTED_NAME, ENGINES_DIR_NAME, LET_NAME, LOOKS_NAME, QUEUE_NAME, Notes
 from watch import Watch
 
 from drag_ray.cluster import ClusterConfig, connect
+from drag_ray.engine.generate import Generation, Request
 from drag_ray.messages import show_messages
 from drag_ray.rollout import runner
 from drag_ray.rollout.config import RolloutConfig
@@ -29,18 +31,25 @@ from drag_ray.rollout.runner import run_plan
 from drag_ray.rollout.work_queue import WorkQueue
 
 _ASKERS, _CLAIMS = 4, 3000
+_POLL_S = 0.2
 
 
 class NotingEngine(PatientEngine):
-    """Notes when it was made, and how long it waits for each chunk that its worker claims."""
+    """Notes when it was made, and how long it waits for each chunk that its worker claims. It waits until it is let."""
 
     def __init__(self, folder: Path, delay_s: float) -> None:
-        own = folder / f"{os.getpid()}"
+        own = folder / ENGINES_DIR_NAME / f"{os.getpid()}"
         super().__init__(own.with_suffix(".peak"), delay_s)
+        self._let_path = folder / LET_NAME
         self._claims_path = own.with_suffix(".claims")
         claim_chunk = runner.claim_chunk  # of this process, which has one worker
         runner.claim_chunk = lambda claim, ask, *rest: claim_chunk(claim, partial(self._claim, ask), *rest)
         own.with_suffix(".made").write_text(str(time.time()))
+
+    async def __call__(self, request: Request) -> Generation:
+        while not self._let_path.exists():
+            await asyncio.sleep(_POLL_S)
+        return await super().__call__(request)
 
     async def _claim(self, ask: Callable[[int], Awaitable[Chunk | None]], claim: int) -> Chunk | None:
         asked_at, began = time.time(), time.monotonic()
@@ -84,9 +93,12 @@ class _Echo:
 def collect(folder: Path, arguments: argparse.Namespace) -> None:
     """The collection; what came of it goes to `COLLECTED_NAME`."""
     plan = plan_rollouts(arguments.rollouts)
-    engines_dir, delay_s = folder / ENGINES_DIR_NAME, arguments.delay_s
-    options = build_options(folder, arguments.concurrent, lambda config, images, adapters: NotingEngine(engines_dir, delay_s))
-    num_engines = 1 if arguments.grow else arguments.actors
+    delay_s = arguments.delay_s
+    options = build_options(folder, arguments.concurrent, lambda config, images, adapters: NotingEngine(folder, delay_s))
+    num_engines = arguments.actors
+    if arguments.grow:
+        num_engines = 1
+        Notes(folder).let_write()
     settings = RolloutConfig(num_engines=num_engines, max_engines=arguments.actors, chunk_rollouts=arguments.chunk_rollouts)
     _write(folder / BEGUN_NAME, {"at": time.time()})
     run_plan(plan, replace(options, max_tries=settings.max_tries), settings, "collecting")

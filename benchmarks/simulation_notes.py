@@ -11,6 +11,8 @@ ENGINES_DIR_NAME = "engines"
 """`PID.made` holds when an engine was there, `PID.claims` a line `asked_at seconds rollouts` for each chunk that it claimed"""
 LOOKS_NAME = "looks.jsonl"
 """what the driver sees every moment: `{"at", "call_s", "nodes", "store_bytes"}`"""
+LET_NAME = "let"
+"""an empty file; before it is there engines wait and write nothing"""
 BEGUN_NAME, COLLECTED_NAME, QUEUE_NAME = "begun.json", "collected.json", "queue.json"
 """written when the collection begins, when it has ended, and when the queue was measured"""
 
@@ -30,6 +32,10 @@ class Notes:
         """When engines were there, in the order of time; those that have ended since among them."""
         texts = [path.read_text() for path in (self._folder / ENGINES_DIR_NAME).glob("*.made")]
         return sorted(float(text) for text in texts if text)
+
+    def let_write(self) -> None:
+        """Let the engines begin."""
+        (self._folder / LET_NAME).touch()
 
     def describe_claims(self, begin: float, end: float) -> dict[str, Any]:
         """Chunks and rollouts a second that engines were given between two moments, and how long they waited for a chunk."""

@@ -1,11 +1,12 @@
 """What rollouts came to, in counts that add up over chunks, files and attempts."""
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import polars as pl
+import pyarrow as pa
 import pyarrow.parquet as pq
 
 from drag_ray.agent.degeneration import copies_file_name, copies_question, find_repetitive, to_query_key
@@ -50,6 +51,7 @@ _TURN_COLUMNS = (
     *("num_prompt_tokens", "num_completion_tokens"),
 )
 _HITS_COLUMN = "hits.list.element.rank"
+_BATCH_BYTES = 4_000_000
 _TURN_SCHEMA = pl.Schema(
     {
         **dict.fromkeys(("trajectory_id", "question_id", "question"), pl.String),
@@ -76,7 +78,7 @@ def count_chunk(trajectories: Sequence[Trajectory]) -> dict[str, int]:
 
 
 def count_files(paths: Iterable[Path]) -> dict[str, Any]:
-    """What the policy's trajectories of some files came to, without those with a hint; one file at a time is in memory.
+    """What the policy's trajectories of some files came to, without those with a hint; a few MB of files at a time are in memory.
 
     Returns:
         found, `TURN_COUNTS`, `QUESTION_COUNTS` and `count_yields` over all files, and queries_per_question: the mean number of
@@ -85,8 +87,8 @@ def count_files(paths: Iterable[Path]) -> dict[str, Any]:
     totals: Counter[str] = Counter(dict.fromkeys(("found", *TURN_COUNTS), 0))
     nothing = _TURN_SCHEMA.to_frame()
     queries, searches = [_list_queries(nothing)], [_list_searches(nothing)]
-    for path in paths:
-        turns = _read_turns(path)
+    for batch in _batch_files(paths):
+        turns = _read_turns(batch)
         totals.update(_count_turns(turns))
         queries.append(_list_queries(turns))
         searches.append(_list_searches(turns))
@@ -154,13 +156,30 @@ def _list_turns(trajectory: Trajectory) -> Iterable[tuple[Any, ...]]:
         yield (trajectory.id, trajectory.question_id, trajectory.question, files, *said, *sizes)
 
 
-def _read_turns(path: Path) -> pl.DataFrame:
-    """The turns of a file as `_list_turns` gives them."""
+def _batch_files(paths: Iterable[Path]) -> Iterator[list[Path]]:
+    """Files one after the other, so many that they are `_BATCH_BYTES` together: engines write small ones, thousands of them."""
+    batch, num_bytes = list[Path](), 0
+    for path in paths:
+        with reading(path):
+            num_bytes += path.stat().st_size
+        batch.append(path)
+        if num_bytes >= _BATCH_BYTES:
+            yield batch
+            batch, num_bytes = [], 0
+    if batch:
+        yield batch
+
+
+def _read_turns(paths: Iterable[Path]) -> pl.DataFrame:
+    """The turns of some files as `_list_turns` gives them."""
     fields = (*_TURN_COLUMNS, _HITS_COLUMN)
     columns = ["id", "question_id", "question", "hinted", "baseline", "evidence.list.element.file"]
     columns += [f"turns.list.element.{name}" for name in fields]
-    with reading(path):
-        records = pl.DataFrame(pq.ParquetFile(path).read(columns=columns)).filter(~pl.col("hinted"), pl.col("baseline") == "")
+    tables: list[pa.Table] = []
+    for path in paths:
+        with reading(path):
+            tables.append(pq.ParquetFile(path).read(columns=columns))
+    records = pl.DataFrame(pa.concat_tables(tables)).filter(~pl.col("hinted"), pl.col("baseline") == "")
     turn = pl.col("turns").struct
     return (
         records.explode("turns", empty_as_null=False)

@@ -94,8 +94,9 @@ def _list_problems(run_dir: Path, max_tries: int) -> Iterator[RolloutProblem]:
     for path in journal.list_files(run_dir, CORRUPT_DIR_NAME):
         place = f"{CORRUPT_DIR_NAME}/{path.name}"
         yield RolloutProblem(place, 1, "its bytes are not those that were written; its rollouts were run again")
-    finished_ids = journal.read_finished_ids(run_dir)
-    for rollout_id, failed in sorted(read_failures(run_dir).items()):
+    failures = read_failures(run_dir)
+    finished_ids = journal.read_finished_ids(run_dir) if failures else set[str]()
+    for rollout_id, failed in sorted(failures.items()):
         if rollout_id in finished_ids:
             outcome = "finished in a later try"
         elif failed.tries >= max_tries:

@@ -4,7 +4,7 @@ trajectories/    finished rollouts; the name of each file ends with the hash of 
 failures/        a row for each try of a rollout that failed, in files of the same kind
 problems.jsonl   files that were set aside, and every rollout that ever failed with what became of it
 corrupt/         files whose bytes are no longer those that were written; their rollouts run again
-begun/           one empty file for each chunk that an engine began in this attempt
+begun/           a file for each chunk that was begun in this attempt, with the names of the engines that did, a line each
 running/         one empty file for each rollout that is being run; one that stays behind ran when its engine died
 reset_failures   an empty file that says that the next attempt forgets all failures
 images/          what tools showed, and pictures that were made worse, by the hash of its bytes (see `corpus.image_store`)

@@ -151,11 +151,12 @@ def read_successes(run_dir: Path) -> dict[str, frozenset[str]]:
     return successes
 
 
-def read_finished(run_dir: Path, ids: Collection[str]) -> list[Trajectory]:
-    """The trajectories with these ids that have finished and are on disk, each once."""
+def read_finished(run_dir: Path, ids: Collection[str], engines: Collection[str]) -> list[Trajectory]:
+    """The trajectories with these ids that have finished in these engines and are on disk, each once."""
     found: dict[str, Trajectory] = {}
+    # With hundreds of engines there are thousands of files, and a node that is lost has hundreds of chunks taken over.
     for path in list_files(run_dir, TRAJECTORIES_DIR_NAME):
-        if not set(ids).isdisjoint(_read_ids(path)):
+        if read_engine(path) in engines and not set(ids).isdisjoint(_read_ids(path)):
             rows = schemas.read_table(path, schemas.TRAJECTORIES).filter(pc.field("id").isin(list(ids))).to_pylist()
             found |= {row["id"]: schemas.to_trajectory(row) for row in rows}
     return list(found.values())
@@ -172,13 +173,21 @@ def read_trajectories(run_dir: Path) -> pa.Table:
     return pa.concat_tables(tables or [schemas.TRAJECTORIES.empty_table()]).sort_by("id")
 
 
-def begin_chunk(run_dir: Path, chunk: int) -> bool:
-    """Note that a chunk is begun. False if it was before in this attempt: its engine died, and it is given out again.
+def begin_chunk(run_dir: Path, chunk: int, engine: str) -> list[str]:
+    """Note that an engine begins a chunk.
+
+    Returns:
+        The engines that began it before in this attempt: they have died, and it is given out again.
 
     Raises:
         ArtifactError: nothing can be written.
     """
-    return create_mark(run_dir / BEGUN_DIR_NAME / str(chunk))
+    path = run_dir / BEGUN_DIR_NAME / str(chunk)
+    with writing(path), path.open("a+") as mark:
+        mark.seek(0)
+        earlier = mark.read().split()
+        mark.write(f"{engine}\n")
+    return earlier
 
 
 def begin_rollout(run_dir: Path, rollout_id: str) -> None:
@@ -225,7 +234,7 @@ def _running_path(run_dir: Path, rollout_id: str) -> Path:
 
 def _read_ids(path: Path) -> list[str]:
     with reading(path):
-        return pq.read_table(path, columns=["id"])["id"].to_pylist()
+        return pq.ParquetFile(path).read(columns=["id"])["id"].to_pylist()
 
 
 def _write(folder: Path, table: pa.Table, engine: str) -> None:
@@ -249,11 +258,14 @@ class Journal:
     Args:
         run_dir: the stage folder, on storage that all nodes share.
         flush_s: seconds between two files.
+
+    Attributes:
+        engine: its name, as `read_engine` finds it in those of its files.
     """
 
     def __init__(self, run_dir: Path, flush_s: float) -> None:
         self._run_dir = run_dir
-        self._engine = uuid.uuid4().hex[:_ENGINE_DIGITS]
+        self.engine = uuid.uuid4().hex[:_ENGINE_DIGITS]
         self._flush_s = flush_s
         self._rows: dict[str, list[Trajectory]] = {TRAJECTORIES_DIR_NAME: [], FAILURES_DIR_NAME: []}
         self._flushed_at = time.monotonic()
@@ -272,6 +284,6 @@ class Journal:
         """
         for name, rows in self._rows.items():
             if rows:
-                _write(self._run_dir / name, schemas.to_table(rows, schemas.TRAJECTORIES), self._engine)
+                _write(self._run_dir / name, schemas.to_table(rows, schemas.TRAJECTORIES), self.engine)
                 rows.clear()
         self._flushed_at = time.monotonic()

@@ -92,8 +92,8 @@ class RolloutWorker:
     async def _run_chunk(self, chunk: Chunk) -> AsyncIterator[pa.Table]:
         tasks, ended = chunk.tasks, dict(chunk.ended)
         trajectories: list[Trajectory] = []
-        if not begin_chunk(self._options.run_dir, chunk.number):
-            trajectories = await self._on_disk(self._take_over, tasks, ended)
+        if engines := begin_chunk(self._options.run_dir, chunk.number, self._journal.engine):
+            trajectories = await self._on_disk(self._take_over, tasks, ended, engines)
             self.admission.remove(task.id for task in tasks)
         num_pending = sum(task.id not in ended for task in tasks)
         self._num_pending += num_pending
@@ -124,11 +124,11 @@ class RolloutWorker:
         self._num_pending -= sum(task.id not in ended for task in tasks)
         return trajectories
 
-    def _take_over(self, tasks: Sequence[RolloutTask], ended: dict[str, Successes]) -> list[Trajectory]:
-        """Note in `ended` what came of a chunk before its engine died.
+    def _take_over(self, tasks: Sequence[RolloutTask], ended: dict[str, Successes], engines: Sequence[str]) -> list[Trajectory]:
+        """Note in `ended` what came of a chunk before its engines died.
 
         Returns:
-            The rollouts that ended in that engine, which did not live to report them; of those that are not tried again
+            The rollouts that ended in these engines, which did not live to report them; of those that are not tried again
             what is known.
         """
         run_dir = self._options.run_dir
@@ -138,7 +138,7 @@ class RolloutWorker:
         self._journal.flush()
         self._failures = read_failures(run_dir)
         unreported = {task.id: task for task in tasks if task.id not in ended}
-        finished = read_finished(run_dir, unreported)
+        finished = read_finished(run_dir, unreported, engines)
         exhausted = find_exhausted(self._failures, self._options.max_tries) & unreported.keys() - {kept.id for kept in finished}
         ended.update(dict.fromkeys(exhausted) | {trajectory.id: list_successes(trajectory) for trajectory in finished})
         given_up = (unreported[name] for name in sorted(exhausted))

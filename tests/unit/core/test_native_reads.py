@@ -102,6 +102,11 @@ def index_anew(root: Path) -> object:
         return build_index(root / "index" / "pages.parquet", Path(scratch, "index"), SearchConfig()).num_pages
 
 
+def read_finished(run_dir: Path) -> object:
+    engines = {journal.read_engine(path) for path in journal.list_files(run_dir, "trajectories")}
+    return journal.read_finished(run_dir, ["a"], engines)
+
+
 READERS: dict[str, tuple[str, Callable[[Path], Any]]] = {
     "the index: its pages": ("index/search_index/pages.arrow", search),
     **{
@@ -123,7 +128,7 @@ READERS: dict[str, tuple[str, Callable[[Path], Any]]] = {
     "pictures of pages": ("index/pages.parquet", lambda root: PictureBook(root / "index").find([Evidence("1.pdf", 1)], root)),
     "ids of the journal": ("collect/trajectories/*", lambda root: journal.read_finished_ids(root / "collect")),
     "successes of the journal": ("collect/trajectories/*", lambda root: journal.read_successes(root / "collect")),
-    "rollouts of the journal": ("collect/trajectories/*", lambda root: journal.read_finished(root / "collect", ["a"])),
+    "rollouts of the journal": ("collect/trajectories/*", lambda root: read_finished(root / "collect")),
     "all of the journal": ("collect/trajectories/*", lambda root: journal.read_trajectories(root / "collect")),
     "counts": ("collect/trajectories/*", lambda root: count_files(journal.list_files(root / "collect", "trajectories"))),
     "failures": ("collect/failures/*", lambda root: read_failures(root / "collect")),

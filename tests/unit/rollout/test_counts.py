@@ -10,6 +10,7 @@ from drag_ray import artifacts, schemas
 from drag_ray.process.config import ProcessConfig
 from drag_ray.process.parts import process_part
 from drag_ray.process.trajectories import read_records
+from drag_ray.rollout import counts
 from drag_ray.rollout.counts import COUNTS, ROLLOUT_COUNTS, count_chunk, count_files
 from drag_ray.types import Trajectory
 
@@ -56,7 +57,11 @@ def test_a_chunk_is_counted() -> None:
     assert count_chunk([*ROLLOUTS, FAILED]) == {"finished": 4, "failed": 1, **EXPECTED}
 
 
-def test_files_are_counted_as_the_chunks_that_they_came_from(tmp_path: Path) -> None:
+@pytest.mark.parametrize("batch_bytes", [1, 4_000_000])
+def test_files_are_counted_as_the_chunks_that_they_came_from(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, batch_bytes: int
+) -> None:
+    monkeypatch.setattr(counts, "_BATCH_BYTES", batch_bytes)
     paths = [write(tmp_path / "1.parquet", ROLLOUTS[:1]), write(tmp_path / "2.parquet", ROLLOUTS[1:])]
     # q1 was asked rotor and speed limit; q2 its own question and the file
     yields = dict(zip(YIELDS, (2, 2, 0), strict=True))

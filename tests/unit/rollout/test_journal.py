@@ -94,12 +94,22 @@ def test_half_a_file_of_a_killed_process_is_removed(run_dir: Path) -> None:
 
 
 def test_marks_of_an_earlier_attempt_are_forgotten(run_dir: Path) -> None:
-    assert journal.begin_chunk(run_dir, 3)
-    assert not journal.begin_chunk(run_dir, 3)
+    assert journal.begin_chunk(run_dir, 3, "first") == []
+    assert journal.begin_chunk(run_dir, 3, "second") == ["first"]
+    assert journal.begin_chunk(run_dir, 3, "third") == ["first", "second"]
     journal.begin_rollout(run_dir, "q/default/0")
     journal.begin_attempt(run_dir)
-    assert journal.begin_chunk(run_dir, 3)
+    assert journal.begin_chunk(run_dir, 3, "fourth") == []
     assert not journal.end_rollout(run_dir, "q/default/0")
+
+
+def test_what_has_finished_is_looked_for_in_the_files_of_its_engines_alone(run_dir: Path) -> None:
+    dead, other = journal.Journal(run_dir, flush_s=0), journal.Journal(run_dir, flush_s=0)
+    dead.add(build_trajectory(id="a"))
+    other.add(build_trajectory(id="b"))
+    [of_other] = [path for path in journal.list_files(run_dir, "trajectories") if journal.read_engine(path) == other.engine]
+    of_other.write_bytes(b"")  # reading it would be an error
+    assert [found.id for found in journal.read_finished(run_dir, ["a", "b", "c"], [dead.engine])] == ["a"]
 
 
 def test_a_full_disk_is_an_error_that_drops_nothing(run_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -56,8 +56,8 @@ def test_failed_rollouts_are_kept_apart_and_pending(options: WorkerOptions, capl
 def test_a_chunk_that_is_given_out_again_repeats_only_what_is_missing(options: WorkerOptions) -> None:
     plan = build_plan(QUESTIONS, ("default",), 1, run_seed=0)
     [chunk] = cut_chunks(plan, 6)
-    journal.begin_chunk(options.run_dir, 0)
     early = journal.Journal(options.run_dir, flush_s=0)
+    journal.begin_chunk(options.run_dir, 0, early.engine)
     early.add(build_trajectory(build_search(), id=plan[0].id))
     engine = ScriptedEngine(lambda request: "<search>rotor</search>")
     [summary] = run_chunks(build_worker(options, engine), [chunk])
