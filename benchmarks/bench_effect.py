@@ -25,6 +25,7 @@ from drag_ray.baselines.baseline import Sources
 from drag_ray.baselines.dense import Dense
 from drag_ray.baselines.question import RawQuestion
 from drag_ray.baselines.registry import BASELINES
+from drag_ray.baselines.rerank import Rerank
 from drag_ray.baselines.rollouts import BaselineOptions, build_rollouts
 from drag_ray.corpus.question_table import draw_split
 from drag_ray.evaluate.clusters import compute_clusters
@@ -50,7 +51,7 @@ PAGES, TOKENS = "pages_shown", "num_completion_tokens"
 CONFIDENCE = 0.95
 NUM_RESAMPLES = 100_000
 """No p-value is below one in that many, and Holm's correction multiplies it by the number of differences in the file."""
-WITHOUT_MODEL = [name for name, kind in BASELINES.items() if not kind.uses_engine() and not issubclass(kind, Dense)]
+WITHOUT_MODEL = [name for name, kind in BASELINES.items() if not kind.uses_engine() and not issubclass(kind, (Dense, Rerank))]
 UNTRAINED = {*BASELINES, BASE_NAME, PROMPTED_NAME}
 KEY = ("set", "split", "model", "policy", "seed")
 
@@ -165,9 +166,9 @@ def replace_rows(rows: Sequence[Row], new: Sequence[Row]) -> list[Row]:
     return [row for row in rows if tuple(row[key] for key in KEY) not in keys] + list(new)
 
 
-def correct(rows: Sequence[Row]) -> None:
+def correct(rows: Sequence[Row], keys: Sequence[str] = ("vs_question", "vs_best_untrained")) -> None:
     """Put Holm's p-value beside the raw one of each difference: the family is every difference in the file."""
-    compared = [row.get(key) or {} for row in rows for key in ("vs_question", "vs_best_untrained")]
+    compared = [row.get(key) or {} for row in rows for key in keys]
     differences = [found for measures in compared for found in measures.values()]
     for found, adjusted in zip(differences, holm([found[3] for found in differences]), strict=True):
         found[4:] = [adjusted]

@@ -19,12 +19,15 @@ from public_sets import DATA_DIR
 from record import write_result
 
 from drag_ray.baselines.baseline import Need
+from drag_ray.baselines.dense import Dense
 from drag_ray.baselines.registry import BASELINES
+from drag_ray.baselines.rerank import Rerank
 from drag_ray.corpus.config import MANUALS
 
 ROOT = Path(__file__).parent.parent
-NAMES = [name for name, baseline in BASELINES.items() if baseline.need is not Need.POLICY]
-"""All but those that choose by what was collected: nothing is collected here."""
+NAMES = [name for name, kind in BASELINES.items() if kind.need is not Need.POLICY and not issubclass(kind, (Dense, Rerank))]
+"""All but those that choose by what was collected, as nothing is, and those of models that embed or rank, which are measured
+by `bench_equal_terms.py`."""
 _AGENT = ["--config", str(ROOT / "jobs" / "configs" / "demo.toml"), "--agent.max-iterations", "1"]
 
 

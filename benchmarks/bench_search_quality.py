@@ -31,6 +31,7 @@ from drag_ray.baselines.baseline import Baseline, Sources
 from drag_ray.baselines.dense import Dense
 from drag_ray.baselines.neighbours import Neighbours
 from drag_ray.baselines.registry import BASELINES
+from drag_ray.baselines.rerank import Rerank
 from drag_ray.baselines.rm3 import RelevanceModel, Rm3Config
 from drag_ray.baselines.rollouts import BaselineOptions, build_rollouts
 from drag_ray.evaluate.config import EvaluateConfig
@@ -56,7 +57,9 @@ PUBLISHED_RETRIEVAL_SETS = {"scifact_train": 0.696, "cranfield": 0.528, "cisi": 
 """nDCG@10 of bm25s in the README of the data."""
 BASELINE_SETS = ("medquad", "fairytaleqa")
 WITHOUT_MODEL = tuple(
-    name for name, baseline in BASELINES.items() if not baseline.uses_engine() and not issubclass(baseline, (Dense, Neighbours))
+    name
+    for name, baseline in BASELINES.items()
+    if not baseline.uses_engine() and not issubclass(baseline, (Dense, Rerank, Neighbours))
 )
 WITH_VECTORS = ("question", "dense", "hybrid")
 

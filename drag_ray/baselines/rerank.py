@@ -1,17 +1,28 @@
-"""Reranking: the question's best pages by words, in the order of a model that reads the question and each page together."""
+"""Reranking: the best pages of another search for the question, in the order of a model that reads question and page together."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Self
 
 from drag_ray.baselines.baseline import Sources
+from drag_ray.baselines.dense import Dense
+from drag_ray.baselines.hybrid import Hybrid
 from drag_ray.baselines.question import RawQuestion
 from drag_ray.errors import ConfigError
-from drag_ray.search.config import RerankConfig
+from drag_ray.search.config import RerankConfig, RetrievalName
 
 if TYPE_CHECKING:
     from drag_ray.agent.environment import PageSearcher
     from drag_ray.search.searcher import Searcher
+
+_FOUND_BY: dict[RetrievalName, type[RawQuestion]] = {"bm25": RawQuestion, "dense": Dense, "hybrid": Hybrid}
+
+
+class RerankedConfig(RerankConfig):
+    """A model that orders anew what the question finds."""
+
+    retrieval: RetrievalName = "bm25"
+    """what finds the pages that it reads; hybrid with the options of evaluate.hybrid"""
 
 
 @dataclass(frozen=True)
@@ -20,35 +31,38 @@ class Rerank(RawQuestion):
 
     name = "rerank"
     summary = "the question, word for word, whose best pages a model that reads question and page together puts in a new order"
-    section = ("rerank", RerankConfig)
+    section = ("rerank", RerankedConfig)
 
-    options: RerankConfig = field(default_factory=RerankConfig)
+    options: RerankedConfig = field(default_factory=RerankedConfig)
+    found_by: RawQuestion = field(default_factory=RawQuestion)
 
     @classmethod
     def prepare(cls, sources: Sources) -> Self:
         """With the run's options.
 
         Raises:
-            ConfigError: they name no model.
+            ConfigError: they name no model, or a search by vectors, of which the index has none.
         """
-        options = sources.options.take(RerankConfig)
+        options = sources.options.take(RerankedConfig)
         if not options.model:
             raise ConfigError(
                 f"evaluate.baselines {cls.name!r}: there is no model that ranks. Name one: --evaluate.rerank.model FOLDER"
             )
-        return cls(options)
+        return cls(options, _FOUND_BY[options.retrieval].prepare(sources))
 
     def describe(self) -> str:
-        """With the model."""
-        return f"{self.summary} ({self.options.model}, of {self.options.depth} pages)"
+        """With the model, and what it reads."""
+        return f"{self.summary} ({self.options.model}, of {self.options.depth} pages by {self.options.retrieval})"
 
     def open_searcher(self, searcher: "Searcher", questions: Sequence[str] = ()) -> "PageSearcher":
         """The index, with the model.
 
         Raises:
-            ConfigError: the model cannot be read.
+            SearchIndexError: vectors that it needs are damaged, or of another index or model.
+            ConfigError: a model cannot be read.
         """
         from drag_ray.engine.reranker import load_reranker
         from drag_ray.search.rerank import RerankingSearcher
 
-        return RerankingSearcher(searcher, load_reranker(self.options).score, self.options.depth)
+        finder = self.found_by.open_searcher(searcher, questions)
+        return RerankingSearcher(finder, searcher, load_reranker(self.options).score, self.options.depth)

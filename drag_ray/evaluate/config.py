@@ -10,13 +10,12 @@ from drag_ray.agent.config import AgentConfig
 from drag_ray.baselines.baseline import Need
 from drag_ray.baselines.question import RawQuestion
 from drag_ray.baselines.registry import BASELINES, BaselineName, BaselineSections, describe_baselines
-from drag_ray.baselines.rerank import Rerank
+from drag_ray.baselines.rerank import Rerank, RerankedConfig
 from drag_ray.config import BaseConfig, Sections
 from drag_ray.corpus.image_degradation import DegradationConfig
 from drag_ray.engine.config import EngineConfig
 from drag_ray.errors import ConfigError
 from drag_ray.rollout.config import RolloutConfig
-from drag_ray.search.config import RerankConfig
 
 TEST: Literal["test"] = "test"
 VALIDATION: Literal["validation"] = "validation"
@@ -86,7 +85,7 @@ class EvaluateSections(Sections):
         folders = [entry.partition("=")[2] for entry in self.evaluate.adapters]
         folders += [model.adapter for model in self.evaluate.models.values()]
         adapters = {f"evaluate.adapters {folder}": Path(folder) for folder in folders if folder}
-        model = self.evaluate.take(RerankConfig).model if Rerank.name in self.evaluate.baselines else ""
+        model = self.evaluate.take(RerankedConfig).model if Rerank.name in self.evaluate.baselines else ""
         reranker = Path(model).expanduser()
         return (
             self.engine.list_sources() | adapters | ({"evaluate.rerank.model": reranker} if model and reranker.is_dir() else {})

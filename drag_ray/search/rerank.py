@@ -4,6 +4,7 @@ Nogueira and Cho, Passage Re-ranking with BERT (2019).
 """
 
 from collections.abc import Callable, Sequence
+from typing import Protocol
 
 from drag_ray.search.searcher import Searcher, check_top_k
 from drag_ray.types import Hit, Hits, Page
@@ -28,16 +29,39 @@ def rerank(question: str, hits: Sequence[Hit], searcher: Searcher, score: Score)
     return [Hit(hit.file, hit.page_number, rank, value) for rank, (hit, value) in enumerate(ordered, start=1)]
 
 
+def remember(score: Score) -> Score:
+    """The same scores, with each page read once for a question, whichever ranking it stands in. It grows with what is read."""
+    known: dict[tuple[str, str], float] = {}
+
+    def score_unread(question: str, texts: Sequence[str]) -> list[float]:
+        unread = [text for text in dict.fromkeys(texts) if (question, text) not in known]
+        if unread:
+            known.update(zip([(question, text) for text in unread], score(question, unread), strict=True))
+        return [known[question, text] for text in texts]
+
+    return score_unread
+
+
+class Finder(Protocol):
+    """What finds the pages that are ordered anew: by words, by vectors or by both."""
+
+    def search(self, text: str, top_k: int) -> Hits:
+        """The best pages for a query."""
+        ...
+
+
 class RerankingSearcher:
-    """Orders the best pages of BM25 anew.
+    """Orders the best pages of another search anew.
 
     Args:
+        finder: that search, over the same index.
         searcher: the index.
         score: reads pages.
         depth: pages that are read, at least.
     """
 
-    def __init__(self, searcher: Searcher, score: Score, depth: int) -> None:
+    def __init__(self, finder: Finder, searcher: Searcher, score: Score, depth: int) -> None:
+        self._finder = finder
         self._searcher = searcher
         self._score = score
         self._depth = depth
@@ -49,7 +73,7 @@ class RerankingSearcher:
             SearchIndexError: `top_k` is below 1.
         """
         check_top_k(top_k)
-        hits = self._searcher.search(text, max(self._depth, top_k))
+        hits = self._finder.search(text, max(self._depth, top_k))
         return Hits(rerank(text, hits, self._searcher, self._score)[:top_k], hits.is_partial)
 
     def page(self, hit: Hit) -> Page:

@@ -10,7 +10,7 @@ from drag_ray.search import vectors
 from drag_ray.search.config import EmbeddingConfig, RerankConfig, RetrievalName
 from drag_ray.search.dense import DenseSearcher
 from drag_ray.search.hybrid import HybridSearcher
-from drag_ray.search.rerank import Score, rerank
+from drag_ray.search.rerank import Score, remember, rerank
 from drag_ray.search.searcher import Searcher
 from drag_ray.serve.limits import RefusalError
 from drag_ray.types import Hit, Hits, Page
@@ -86,9 +86,8 @@ class _QuestionOrder:
         self._index = index
         self._searcher = searcher
         self._question = question
-        self._score = score
+        self._score = remember(score)
         self._depth = depth
-        self._scores: dict[str, float] = {}
 
     def search(self, text: str, top_k: int) -> Hits:
         """As the index, whose errors are raised."""
@@ -103,13 +102,7 @@ class _QuestionOrder:
         return self._index.page(hit)
 
     def _order(self, hits: Hits, top_k: int) -> Hits:
-        return Hits(rerank(self._question, hits, self._searcher, self._score_once)[:top_k], hits.is_partial)
-
-    def _score_once(self, question: str, texts: Sequence[str]) -> list[float]:
-        unread = [text for text in dict.fromkeys(texts) if text not in self._scores]
-        if unread:
-            self._scores.update(zip(unread, self._score(question, unread), strict=True))
-        return [self._scores[text] for text in texts]
+        return Hits(rerank(self._question, hits, self._searcher, self._score)[:top_k], hits.is_partial)
 
 
 def open_retrieval(searcher: Searcher, vectors_dir: Path, default: RetrievalName, config: RerankConfig) -> Retrieval:

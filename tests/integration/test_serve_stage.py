@@ -20,6 +20,7 @@ import openai
 import psutil
 import pytest
 import torch
+from chooser_cases import MANY_WORDS, finish_chooser
 from endpoint_process import RAY_TOKEN, Endpoint, serve_run
 from mcp.client.streamable_http import streamable_http_client
 from openai.types.chat import ChatCompletionMessageFunctionToolCall
@@ -36,6 +37,8 @@ from drag_ray.agent.record import AgentRecord, write_record
 from drag_ray.agent.rollout import Rollouts
 from drag_ray.agent.task import Policy, RolloutTask
 from drag_ray.artifacts import Identity, write_parquet
+from drag_ray.baselines.best_reply import BestReply
+from drag_ray.baselines.candidates import CandidateReader
 from drag_ray.cli import main
 from drag_ray.engine.adapter import read_base_model, write_base_model
 from drag_ray.engine.config import EndpointConfig, EngineConfig
@@ -64,7 +67,8 @@ PAGES = [
 ASKED = "To see which users are in a group (IAM)"
 EXAMPLE = Example(question="To view the grants that a principal can retire (KMS)", query="list retirable grants")
 TRAINED_AGENT = AgentConfig(query_mode="expand", max_iterations=1, max_tokens=24, thinking=False, examples=(EXAMPLE,))
-OWN_AGENT = AgentConfig(query_mode="rewrite", max_iterations=2, max_tokens=32, top_k=1)
+OWN_AGENT = AgentConfig(query_mode="rewrite", max_iterations=2, max_tokens=32, top_k=1, examples=(EXAMPLE,))
+NUM_REPLIES = 3
 
 
 @pytest.fixture(scope="module")
@@ -86,6 +90,7 @@ def run_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
         write_parquet(index.path / "pages.parquet", schemas.to_table(PAGES, schemas.PAGES))
         build_index(index.path / "pages.parquet", index.path / "search_index", SearchConfig())
         index.finish({})
+    finish_chooser(folder / "evaluate", MANY_WORDS)
     return folder
 
 
@@ -99,7 +104,10 @@ def endpoint(run_dir: Path) -> Iterator[Endpoint]:
         "agent.max-iterations": OWN_AGENT.max_iterations,
         "agent.max-tokens": OWN_AGENT.max_tokens,
         "agent.top-k": OWN_AGENT.top_k,
+        "agent.examples": json.dumps([example.model_dump() for example in OWN_AGENT.examples]),
         "engine.max-num-seqs": 4,
+        "serve.best-of": NUM_REPLIES,
+        "serve.evaluation": run_dir / "evaluate",
         "serve.adapter-dirs": run_dir / "finetune",
         "serve.max-body-mib": 1,
         "serve.max-tokens": 64,
@@ -183,7 +191,7 @@ def test_an_unknown_model_is_not_found(client: openai.OpenAI) -> None:
 @pytest.mark.parametrize(("model", "agent"), [("base", OWN_AGENT), ("tuned", TRAINED_AGENT)])
 def test_a_search_asks_each_model_as_it_was_trained(client: openai.OpenAI, model: str, agent: AgentConfig) -> None:
     """The reference is the model's reply, by vLLM's own route, to the agent's own prompt."""
-    answer: Any = client.post("/search", cast_to=object, body={"question": ASKED, "model": model})
+    answer: Any = client.post("/search", cast_to=object, body={"question": ASKED, "model": model, "best_of": False})
     reply = client.chat.completions.create(
         model=model,
         messages=cast(Any, Prompts(agent).opening(ASKED)),
@@ -208,11 +216,46 @@ def test_the_agent_s_turns_are_streamed_and_the_adapter_is_asked_where_no_model_
     assert data[-1]["turns"] == data[:-1]
 
 
+def test_a_search_takes_the_best_of_several_replies_of_the_engine(
+    endpoint: Endpoint, client: openai.OpenAI, run_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The reference is the evaluation's own way to choose, among replies by vLLM's own route."""
+    monkeypatch.setenv("SERVED_KEY", API_KEY)
+    terms = EndpointConfig(address=f"{endpoint.url}/v1", key_variable="SERVED_KEY")
+    config = EngineConfig(backend="openai", model="base", endpoint=terms)
+    searcher = Searcher(run_dir / "index" / "search_index")
+    reader = CandidateReader(searcher, OWN_AGENT)
+    environment = SearchEnvironment(searcher, OWN_AGENT.top_k, OWN_AGENT.depth)
+
+    async def roll_out(seed: int) -> Trajectory:
+        engine = EndpointEngine(config, None, Spending(tmp_path / "spending.jsonl", terms))
+        choose = BestReply(engine, OWN_AGENT, reader, NUM_REPLIES, MANY_WORDS)
+        rollouts = Rollouts(OWN_AGENT, Policy("base"), engine, environment, "", max_turns=1, choose=choose, pages=searcher)
+        try:
+            return await rollouts.run(RolloutTask(Question("request", ASKED, ()), 0, "default", seed))
+        finally:
+            await engine.close()
+
+    queries = []
+    for seed in range(4):
+        answer: Any = client.post("/search", cast_to=object, body={"question": ASKED, "model": "base", "seed": seed})
+        [turn] = asyncio.run(roll_out(seed)).turns
+        assert answer["query"] == turn.query
+        assert [(page["file"], page["score"]) for page in answer["pages"]] == [(hit.file, hit.score) for hit in turn.hits]
+        cost = answer["best_of"]
+        assert (cost["replies"], cost["completion_tokens"]) == (NUM_REPLIES, turn.num_drawn_tokens)
+        queries.append(answer["query"])
+    assert len(set(queries)) > 1, "drawn replies were taken"
+
+
 async def test_the_tools_of_the_endpoint_find_what_its_routes_find(endpoint: Endpoint, client: openai.OpenAI) -> None:
     expected: Any = client.post("/search", cast_to=object, body={"question": ASKED, "model": "base"})
     http = httpx2.AsyncClient(headers={"Authorization": f"Bearer {API_KEY}"}, timeout=120)
     async with http, mcp.Client(streamable_http_client(f"{endpoint.url}/mcp", http_client=http)) as tools:
         found = await tools.call_tool("search", {"question": ASKED, "model": "base"})
+        assert found.structured_content
+        for answer in (expected, found.structured_content):
+            assert answer["best_of"].pop("search_ms") > 0
         assert found.structured_content == expected
         page = await tools.call_tool("read_page", {"file": "iam.pdf", "page_number": 4})
         assert page.structured_content

@@ -24,7 +24,7 @@ from drag_ray.baselines.hyde import Hyde
 from drag_ray.baselines.passages import PassageConfig
 from drag_ray.baselines.query2doc import PassageExample, Query2doc
 from drag_ray.baselines.registry import BASELINES
-from drag_ray.baselines.rerank import Rerank
+from drag_ray.baselines.rerank import Rerank, RerankedConfig
 from drag_ray.baselines.rm3 import Rm3, Rm3Config
 from drag_ray.baselines.rollouts import BaselineOptions, build_rollouts
 from drag_ray.engine.embedding import Embedder
@@ -69,7 +69,7 @@ def searcher(tmp_path_factory: pytest.TempPathFactory) -> Searcher:
 
 def prepare(searcher: Searcher) -> dict[str, Baseline]:
     vectors_dir = searcher.index_dir.parent / "vectors"
-    rerank = Rerank(RerankConfig(model=str(searcher.index_dir.parent / "cross_encoder"), depth=3))
+    rerank = Rerank(RerankedConfig(model=str(searcher.index_dir.parent / "cross_encoder"), depth=3))
     return {
         **PREPARED,
         "dense": Dense(vectors_dir),
@@ -140,6 +140,16 @@ def test_reranking_reads_more_pages_of_the_question_than_it_shows(searcher: Sear
     assert turn.query == QUESTION.question
     assert [hit.page_number for hit in turn.hits] == [expected[0].page_number]
     assert expected[0].page_number != found[0].page_number
+
+
+def test_reranking_orders_what_the_named_search_finds(searcher: Searcher) -> None:
+    found_by = Hybrid(searcher.index_dir.parent / "vectors", HybridConfig(depth=3))
+    model = str(searcher.index_dir.parent / "cross_encoder")
+    reranked = Rerank(RerankedConfig(model=model, depth=2, retrieval="hybrid"), found_by).open_searcher(searcher)
+    found = found_by.open_searcher(searcher).search(QUESTION.question, 2)
+    expected = rerank(QUESTION.question, found, searcher, load_reranker(RerankConfig(model=model)).score)
+    assert reranked.search(QUESTION.question, 2) == expected
+    assert {hit.page_number for hit in found} != {hit.page_number for hit in searcher.search(QUESTION.question, 2)}
 
 
 def test_questions_that_are_known_are_embedded_at_once(searcher: Searcher, monkeypatch: pytest.MonkeyPatch) -> None:

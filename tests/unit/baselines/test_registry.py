@@ -10,13 +10,12 @@ from drag_ray.baselines.dense import Dense
 from drag_ray.baselines.gain_model import GainModel, write_gain_model
 from drag_ray.baselines.hybrid import Hybrid, HybridConfig
 from drag_ray.baselines.registry import BASELINES, BaselineSections, list_engine_sections
-from drag_ray.baselines.rerank import Rerank
+from drag_ray.baselines.rerank import Rerank, RerankedConfig
 from drag_ray.baselines.rm3 import Rm3, Rm3Config
 from drag_ray.config import load
 from drag_ray.errors import ConfigError
 from drag_ray.evaluate.config import EvaluateConfig
 from drag_ray.run_config import RunConfig
-from drag_ray.search.config import RerankConfig
 
 
 def test_every_baseline_is_one_that_the_options_know_and_explain() -> None:
@@ -75,8 +74,20 @@ def test_reranking_needs_a_model(tmp_path: Path) -> None:
         BASELINES["rerank"].prepare(Sources(evaluate, tmp_path, 0))
     evaluate = load(RunConfig, ["--evaluate.rerank.depth", "20", "--evaluate.rerank.model", "ranker"]).evaluate
     baseline = BASELINES["rerank"].prepare(Sources(evaluate, tmp_path, 0))
-    assert baseline == Rerank(RerankConfig(model="ranker", depth=20))
-    assert baseline.describe().endswith("(ranker, of 20 pages)")
+    assert baseline == Rerank(RerankedConfig(model="ranker", depth=20))
+    assert baseline.describe().endswith("(ranker, of 20 pages by bm25)")
+
+
+def test_reranking_of_what_vectors_find_needs_vectors(tmp_path: Path) -> None:
+    named = ["--evaluate.rerank.model", "ranker", "--evaluate.rerank.retrieval", "hybrid", "--evaluate.hybrid.depth", "30"]
+    evaluate = load(RunConfig, named).evaluate
+    with pytest.raises(ConfigError, match=r"has no vectors .*jobs/index\.py --embedding\.model"):
+        BASELINES["rerank"].prepare(Sources(evaluate, tmp_path, 0))
+    (tmp_path / "vectors").mkdir()
+    (tmp_path / "vectors" / "vectors.json").write_text("{}")
+    baseline = BASELINES["rerank"].prepare(Sources(evaluate, tmp_path, 0))
+    hybrid = Hybrid(tmp_path / "vectors", HybridConfig(depth=30))
+    assert baseline == Rerank(RerankedConfig(model="ranker", retrieval="hybrid"), hybrid)
 
 
 def test_those_that_are_drawn_have_the_preset_of_their_options_and_the_others_none() -> None:

@@ -5,12 +5,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from chooser_cases import MANY_WORDS, build_gain_model, finish_chooser
 from pydantic import ValidationError
 from serve_cases import TRAINED, Served
 
 from drag_ray import artifacts
 from drag_ray.agent.prompts import Prompts
-from drag_ray.artifacts import Identity
 from drag_ray.baselines.best_of import BestOf, BestOfConfig
 from drag_ray.baselines.best_reply import BestReply
 from drag_ray.baselines.candidates import CandidateReader
@@ -20,26 +20,13 @@ from drag_ray.engine.sampling import PRESETS
 from drag_ray.engine.scripted import ScriptedEngine
 from drag_ray.errors import ArtifactError, DamageError, ServeError
 from drag_ray.evaluate.chooser import CHOOSER_DIR_NAME
-from drag_ray.evaluate.context import ReportContext
-from drag_ray.evaluate.outcome import COMPARISON_NAME
 from drag_ray.search.searcher import Searcher
 from drag_ray.serve.best_of import ReplyChooser, resolve_best_of
 from drag_ray.serve.config import ServeConfig
 from drag_ray.serve.question_weights import resolve_question_weights
-from drag_ray.stage_folder import StageFolder
 
 QUESTION = "How fast may the rotor turn?"
 REPLIES = ("fuel", "340 rpm flight", "oil")
-
-
-def build_gain_model(feature: str, weight: float, *, has_rewards: bool = False) -> GainModel:
-    """Expects a gain of `weight` times a feature."""
-    names = CandidateReader.list_features(has_rewards=has_rewards)
-    weights = [weight if name == feature else 0.0 for name in names] + [0.0] * (len(names) * (len(names) + 1) // 2)
-    return GainModel(names, (0.0,) * len(names), (1.0,) * len(names), tuple(weights))
-
-
-MANY_WORDS = build_gain_model("num_written", 0.1)
 
 
 def write_in_turn(replies: tuple[str, ...] = REPLIES) -> Any:
@@ -108,20 +95,8 @@ def test_who_insists_on_what_cannot_be_had_is_told_why(serve: Any, searcher: Sea
     assert served.post("/v1/search", question=QUESTION, best_of=8).status_code == 400
 
 
-def evaluate(folder: Path, model: GainModel | None) -> Path:
-    """A finished evaluation, with what it has fitted to choose by."""
-    with StageFolder(folder, Identity("evaluate", {}, {}, "code")) as stage:
-        context = ReportContext("or", "english", "greedy", (0,))
-        artifacts.write_json(stage.path / COMPARISON_NAME, {"context": context.to_dict()})
-        if model:
-            (stage.path / CHOOSER_DIR_NAME).mkdir()
-            write_gain_model(stage.path / CHOOSER_DIR_NAME, model)
-        stage.finish({})
-    return folder
-
-
 def test_an_endpoint_takes_what_the_evaluation_has_fitted(tmp_path: Path) -> None:
-    config = ServeConfig(best_of=5, evaluation=evaluate(tmp_path / "evaluate", MANY_WORDS))
+    config = ServeConfig(best_of=5, evaluation=finish_chooser(tmp_path / "evaluate", MANY_WORDS))
     best_of = resolve_best_of(config, None)
     assert best_of == BestOf(BestOfConfig(samples=5), MANY_WORDS)
     assert resolve_question_weights(config, ["tuned"]) == {}  # it has looked for none, and need not have
@@ -135,13 +110,13 @@ def test_an_evaluation_that_has_fitted_nothing_or_other_things_is_refused_before
         ServeConfig(best_of=9, max_sequences=8, evaluation=tmp_path)
     with pytest.raises(ArtifactError, match=r"python jobs/evaluate\.py"):
         resolve_best_of(ServeConfig(best_of=2, evaluation=tmp_path / "nowhere"), None)
-    nothing = ServeConfig(best_of=2, evaluation=evaluate(tmp_path / "nothing", None))
+    nothing = ServeConfig(best_of=2, evaluation=finish_chooser(tmp_path / "nothing", None))
     with pytest.raises(ServeError, match="has fitted nothing to choose by"):
         resolve_best_of(nothing, None)
-    rewards = evaluate(tmp_path / "rewards", build_gain_model("reward", 1.0, has_rewards=True))
+    rewards = finish_chooser(tmp_path / "rewards", build_gain_model("reward", 1.0, has_rewards=True))
     with pytest.raises(ServeError, match="reads rewards"):
         resolve_best_of(ServeConfig(best_of=2, evaluation=rewards), None)
-    changed = evaluate(tmp_path / "changed", MANY_WORDS)
+    changed = finish_chooser(tmp_path / "changed", MANY_WORDS)
     write_gain_model(changed / CHOOSER_DIR_NAME, build_gain_model("rbo", 1.0))
     with pytest.raises(DamageError):
         resolve_best_of(ServeConfig(best_of=2, evaluation=changed), None)
