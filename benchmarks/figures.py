@@ -20,6 +20,7 @@ import figure_scaling
 import figure_sizes
 import figure_speed
 import figure_terms
+import figure_versions
 import figure_words
 
 ROOT = Path(__file__).parents[1]
@@ -100,6 +101,8 @@ FIGURES: dict[str, Callable[[], str]] = {
     "scaling-start": figure_scaling.write_scaling_start,
     "scaling-process": figure_scaling.write_scaling_process,
     "install-size": figure_sizes.write_install_size,
+    "pinned-versions": figure_versions.write_pinned_versions,
+    "measured-versions": figure_versions.write_measured_versions,
 }
 """Every figure by its name."""
 

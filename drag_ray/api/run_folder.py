@@ -177,7 +177,7 @@ class RunFolder:
     def open_agent(self, adapter: str | Path | None = None, **options: Any) -> "Agent":
         """The policy of this run, to be asked questions, with an engine in this process.
 
-        Without a GPU an adapter takes an engine tens of times as long as the model that it is merged into.
+        Without a GPU an engine takes far longer with an adapter than with the model that it is merged into.
 
         Args:
             adapter: a folder, as `run.locate("finetune") / "adapter"`; that of `engine.adapter` where nothing is said.

@@ -1,4 +1,4 @@
-"""What a run lets one look at: its trajectories as they went, its training rows, and how busy its engines were."""
+"""What a run lets one look at: its trajectories as they went, its training rows, how busy its engines were and what it cost."""
 
 from typing import TYPE_CHECKING
 
@@ -8,6 +8,7 @@ if TYPE_CHECKING:
     from drag_ray.engine.masks import Mask
     from drag_ray.format.inspection import Inspection
     from drag_ray.rollout.timeline import EngineTimeline
+    from drag_ray.run_cost import StageCost
     from drag_ray.transcripts.listing import Outcome, SortKey
     from drag_ray.transcripts.transcript import Transcript
 
@@ -109,3 +110,18 @@ class RunRecords(RunFolder):
         from drag_ray.rollout.timeline import read_timelines
 
         return read_timelines(self.locate("collect", name, scope))
+
+    def read_costs(self) -> "list[StageCost]":
+        """What the finished stages have cost, of which it is known; `forecast` of a collection says what more questions would.
+
+        Raises:
+            ArtifactError: it is known of none, or a manifest cannot be read.
+
+        Examples:
+            >>> run.read_costs()
+            Traceback (most recent call last):
+            drag_ray.errors.ArtifactError: runs/small: no finished stage has noted what it cost. Start stages with prices: ...
+        """
+        from drag_ray.run_cost import read_costs
+
+        return read_costs(self.folder)

@@ -154,3 +154,5 @@ def test_the_tree_names_what_is_there() -> None:
         assert (ROOT / name).exists() or (ROOT / "drag_ray" / name).exists() or list(ROOT.glob(f"drag_ray/*/{name}")), name
     packages = {path.parent.name for path in (ROOT / "drag_ray").glob("*/__init__.py")}
     assert {name for name in packages if f"{name}/" not in tree} == set()
+    modules = {path.name for path in (ROOT / "drag_ray").glob("*.py")} - {"__init__.py"}
+    assert {name for name in modules if f" {name} " not in tree} == set()

@@ -9,6 +9,7 @@ from generated_pages import OPTIONS_PAGE, ROOT_FILES, write_options_page, write_
 from notebook_cells import read_cells
 from pydantic import BaseModel
 
+from drag_ray import errors
 from drag_ray.run_config import RunConfig
 
 ROOT = Path(__file__).parents[2]
@@ -63,6 +64,12 @@ def test_every_option_is_described_with_its_text() -> None:
     assert sorted(rows) == sorted(list_options(RunConfig))
     assert rows["finetune.dpo.beta"].startswith("| `finetune.dpo.beta` | number | `0.1` | how close the policy is kept")
     assert not [name for name, row in rows.items() if row.endswith("|  |")]
+
+
+def test_every_kind_of_error_is_explained() -> None:
+    kinds = {name for name, kind in vars(errors).items() if isinstance(kind, type) and issubclass(kind, errors.DragRayError)}
+    told = re.findall(r"^\| (`\w+Error`(?:, `\w+Error`)*) \|", read(ROOT / "docs" / "troubleshooting.md"), re.MULTILINE)
+    assert {name for names in told for name in re.findall(r"\w+", names)} == kinds - {"DragRayError"}
 
 
 def test_the_readme_is_short() -> None:

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+import drag_ray
 from drag_ray.artifacts import Identity
 from drag_ray.cli import main
 from drag_ray.stage_folder import StageFolder
@@ -35,6 +36,12 @@ def test_stages_are_added_up_and_a_question_has_its_price(tmp_path: Path, capsys
     told = json.loads(capsys.readouterr().out)
     assert [stage["address"] for stage in told["stages"]] == ["collect", "finetune"]
     assert [(stage["machines"], stage["replies"], stage["solved"]) for stage in told["forecasts"]] == [(25.0, 5.0, 250)]
+
+
+def test_a_program_reads_the_same_costs(tmp_path: Path) -> None:
+    finish(tmp_path, "collect", COLLECTED, {"gpu_hours": 2.0, "cpu_hours": 32.0, "cost": 5.0})
+    [collect] = drag_ray.open_run(tmp_path).read_costs()
+    assert (collect.address, collect.total, collect.forecast(1000).total) == ("collect", 6.0, 30.0)
 
 
 def test_where_nothing_was_noted_it_is_said_how(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
