@@ -8,7 +8,7 @@ import sys
 from collections import deque
 from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from pydantic import Field
 
@@ -193,6 +193,21 @@ def _is_listened_on(host: str, port: int) -> bool:
     except (OSError, OverflowError):
         return False
     return True
+
+
+class NodeResources(NamedTuple):
+    """CPU cores and GPUs of a node, whoever uses them."""
+
+    cpus: int
+    gpus: int
+
+
+def list_nodes() -> list[NodeResources]:
+    """The nodes of the cluster that are alive at this moment."""
+    import ray
+
+    alive = [node["Resources"] for node in ray.nodes() if node["Alive"]]
+    return [NodeResources(int(resources.get("CPU", 0)), int(resources.get("GPU", 0))) for resources in alive]
 
 
 def count_gpus() -> int:

@@ -1,7 +1,10 @@
 """How many engines a collection has, and what each of them takes of the cluster."""
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from drag_ray.cluster import NodeResources
 from drag_ray.engine.config import EngineConfig
 from drag_ray.errors import ConfigError
 from drag_ray.rollout.config import RolloutConfig
@@ -25,6 +28,14 @@ class Pool:
     num_gpus: float
     workers_per_engine: int = 1
 
+    def count_room(self, nodes: Sequence[NodeResources]) -> int:
+        """Engines of which each has all that it takes on one of these nodes, if nobody else uses them."""
+        return sum(self._count_on(node) for node in nodes)
+
+    def _count_on(self, node: NodeResources) -> int:
+        of_gpus = node.gpus / self.num_gpus if self.num_gpus else math.inf
+        return math.floor(round(min(node.cpus / self.num_cpus, of_gpus), 6))  # a part of a GPU is no exact number
+
     @property
     def num_workers(self) -> int:
         """Workers at the start."""
@@ -36,11 +47,12 @@ class Pool:
         return self.max_engines * self.workers_per_engine
 
 
-def size_pool(settings: RolloutConfig, engine: EngineConfig, *, use_gpu: bool, num_gpus: int) -> Pool:
-    """The pool for a cluster that has `num_gpus` GPUs now. Engines that ask an endpoint take none.
+def size_pool(settings: RolloutConfig, engine: EngineConfig, *, use_gpu: bool, nodes: Sequence[NodeResources]) -> Pool:
+    """The pool for a cluster that has these nodes now. The GPUs of an engine are of one node; engines that ask an endpoint take
+    none.
 
     Raises:
-        ConfigError: the GPUs are too few for one engine, or an engine is to have several GPUs and to share them.
+        ConfigError: the GPUs of no node suffice for one engine, or an engine is to have several GPUs and to share them.
     """
     if engine.backend == "openai":
         num_engines = settings.num_engines or 1
@@ -51,10 +63,11 @@ def size_pool(settings: RolloutConfig, engine: EngineConfig, *, use_gpu: bool, n
             f"rollout.engines_per_gpu is {per_gpu} and engine.tensor_parallel_size {group}: an engine either shares a GPU or "
             "takes several. Leave one of them at 1."
         )
-    num_engines = settings.num_engines or (num_gpus // group * per_gpu if use_gpu else 1)
+    num_engines = settings.num_engines or (sum(node.gpus // group for node in nodes) * per_gpu if use_gpu else 1)
     if not num_engines:
+        most = max((node.gpus for node in nodes), default=0)
         raise ConfigError(
-            f"engine.tensor_parallel_size is {group}, and the cluster has {num_gpus} GPUs. "
+            f"engine.tensor_parallel_size is {group}, and no node of the cluster has more than {most} GPUs. "
             "Lower it, or set rollout.num_engines if the cluster grows on demand."
         )
     return Pool(num_engines, max(num_engines, settings.max_engines), num_cpus=1, num_gpus=group / per_gpu if use_gpu else 0)

@@ -6,11 +6,17 @@ from typing import Any
 import pytest
 
 from drag_ray.agent.config import AgentConfig
+from drag_ray.cluster import NodeResources
 from drag_ray.engine.config import EndpointConfig, EngineConfig
 from drag_ray.errors import ConfigError
 from drag_ray.rollout.config import RolloutConfig
 from drag_ray.rollout.options import build_options
 from drag_ray.rollout.pool import Pool, share_engines, share_gpu, size_pool
+
+
+def build_nodes(*gpus: int) -> list[NodeResources]:
+    """Nodes with these numbers of GPUs, and with CPU cores enough."""
+    return [NodeResources(64, num_gpus) for num_gpus in gpus]
 
 
 @pytest.fixture
@@ -19,24 +25,42 @@ def served() -> EngineConfig:
 
 
 @pytest.mark.parametrize(
-    ("settings", "tensor_parallel_size", "num_gpus", "expected"),
+    ("settings", "tensor_parallel_size", "gpus", "expected"),
     [
-        ({}, 1, 8, Pool(8, 8, 1, 1)),
-        ({}, 2, 8, Pool(4, 4, 1, 2)),
-        ({}, 2, 7, Pool(3, 3, 1, 2)),
-        ({"engines_per_gpu": 4}, 1, 2, Pool(8, 8, 1, 0.25)),
-        ({"num_engines": 2, "max_engines": 6}, 1, 0, Pool(2, 6, 1, 1)),  # a cluster that has yet to grow
-        ({"num_engines": 3, "engines_per_gpu": 2}, 1, 8, Pool(3, 3, 1, 0.5)),
+        ({}, 1, (8,), Pool(8, 8, 1, 1)),
+        ({}, 2, (8,), Pool(4, 4, 1, 2)),
+        ({}, 2, (7,), Pool(3, 3, 1, 2)),
+        ({}, 2, (1, 4, 0, 3), Pool(3, 3, 1, 2)),  # the GPUs of an engine are of one node
+        ({"engines_per_gpu": 4}, 1, (1, 1), Pool(8, 8, 1, 0.25)),
+        ({"num_engines": 2, "max_engines": 6}, 1, (), Pool(2, 6, 1, 1)),  # a cluster that has yet to grow
+        ({"num_engines": 3, "engines_per_gpu": 2}, 1, (8,), Pool(3, 3, 1, 0.5)),
     ],
 )
-def test_engines_on_gpus(settings: dict[str, Any], tensor_parallel_size: int, num_gpus: int, expected: Pool) -> None:
+def test_engines_on_gpus(settings: dict[str, Any], tensor_parallel_size: int, gpus: tuple[int, ...], expected: Pool) -> None:
     engine = EngineConfig(tensor_parallel_size=tensor_parallel_size)
-    assert size_pool(RolloutConfig(**settings), engine, use_gpu=True, num_gpus=num_gpus) == expected
+    assert size_pool(RolloutConfig(**settings), engine, use_gpu=True, nodes=build_nodes(*gpus)) == expected
+
+
+@pytest.mark.parametrize(
+    ("num_gpus", "nodes", "expected"),
+    [
+        (1, [NodeResources(4, 8)], 4),
+        (2, [NodeResources(16, 1), NodeResources(16, 5)], 2),
+        (0.25, [NodeResources(16, 2)], 8),
+        (0, [NodeResources(2, 0), NodeResources(3, 8)], 5),
+        (1, [NodeResources(64, 0)], 0),
+        (0, [], 0),
+    ],
+)
+def test_room_is_what_each_node_has_of_all_that_an_engine_takes(
+    num_gpus: float, nodes: list[NodeResources], expected: int
+) -> None:
+    assert Pool(9, 9, 1, num_gpus).count_room(nodes) == expected
 
 
 def test_without_a_gpu_there_is_one_engine_unless_more_are_wanted() -> None:
-    assert size_pool(RolloutConfig(engines_per_gpu=4), EngineConfig(), use_gpu=False, num_gpus=0) == Pool(1, 1, 1, 0)
-    assert size_pool(RolloutConfig(num_engines=2), EngineConfig(), use_gpu=False, num_gpus=0) == Pool(2, 2, 1, 0)
+    assert size_pool(RolloutConfig(engines_per_gpu=4), EngineConfig(), use_gpu=False, nodes=build_nodes(0)) == Pool(1, 1, 1, 0)
+    assert size_pool(RolloutConfig(num_engines=2), EngineConfig(), use_gpu=False, nodes=build_nodes(0)) == Pool(2, 2, 1, 0)
 
 
 def test_engines_that_share_a_gpu_share_its_memory() -> None:
@@ -63,10 +87,10 @@ def test_workers_that_share_an_engine_are_as_many_as_the_cores_allow(
 
 
 def test_too_few_gpus_and_shared_groups_are_refused() -> None:
-    with pytest.raises(ConfigError, match=r"tensor_parallel_size is 4, and the cluster has 2 GPUs"):
-        size_pool(RolloutConfig(), EngineConfig(tensor_parallel_size=4), use_gpu=True, num_gpus=2)
+    with pytest.raises(ConfigError, match=r"tensor_parallel_size is 4, and no node of the cluster has more than 3 GPUs"):
+        size_pool(RolloutConfig(), EngineConfig(tensor_parallel_size=4), use_gpu=True, nodes=build_nodes(3, 2))
     with pytest.raises(ConfigError, match=r"engines_per_gpu is 2 and engine.tensor_parallel_size 4"):
-        size_pool(RolloutConfig(engines_per_gpu=2), EngineConfig(tensor_parallel_size=4), use_gpu=True, num_gpus=8)
+        size_pool(RolloutConfig(engines_per_gpu=2), EngineConfig(tensor_parallel_size=4), use_gpu=True, nodes=build_nodes(8))
 
 
 def test_a_pool_cannot_start_larger_than_it_may_grow() -> None:
@@ -76,8 +100,8 @@ def test_a_pool_cannot_start_larger_than_it_may_grow() -> None:
 
 
 def test_an_endpoint_takes_no_gpu_and_is_asked_from_one_process(served: EngineConfig) -> None:
-    assert size_pool(RolloutConfig(), served, use_gpu=True, num_gpus=8) == Pool(1, 1, 1, 0)
-    assert size_pool(RolloutConfig(num_engines=3), served, use_gpu=True, num_gpus=0) == Pool(3, 3, 1, 0)
+    assert size_pool(RolloutConfig(), served, use_gpu=True, nodes=build_nodes(8)) == Pool(1, 1, 1, 0)
+    assert size_pool(RolloutConfig(num_engines=3), served, use_gpu=True, nodes=[]) == Pool(3, 3, 1, 0)
 
 
 def test_functions_are_not_shown_to_a_model_behind_an_endpoint(served: EngineConfig, tmp_path: Path) -> None:

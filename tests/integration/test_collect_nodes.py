@@ -1,0 +1,94 @@
+"""A collection on a cluster whose nodes are not alike, and which is smaller than what is asked of it."""
+
+import asyncio
+import json
+import logging
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import pytest
+import ray
+from factories import build_question
+from ray.cluster_utils import Cluster
+
+from drag_ray import artifacts, schemas
+from drag_ray.agent.config import AgentConfig
+from drag_ray.agent.task import Policy
+from drag_ray.cluster import ClusterConfig, NodeResources, connect, list_nodes, require_token
+from drag_ray.cluster_token import ensure_token
+from drag_ray.engine.config import EngineConfig
+from drag_ray.engine.generate import GenerateFn, Generation, ImageSource, Request
+from drag_ray.rollout.config import RolloutConfig
+from drag_ray.rollout.options import WorkerOptions
+from drag_ray.rollout.plan import build_plan
+from drag_ray.rollout.runner import run_plan
+from drag_ray.search.config import SearchConfig
+from drag_ray.search.index import build_index
+from drag_ray.types import Page
+
+
+@pytest.fixture
+def unlike_nodes() -> Iterator[None]:
+    """A head that has no work, a node with one GPU and one with four, which only Ray believes in."""
+    ensure_token(may_create=True)
+    with require_token():
+        cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, "include_dashboard": False})
+        try:
+            cluster.add_node(num_cpus=4, num_gpus=1)
+            cluster.add_node(num_cpus=4, num_gpus=4)
+            with connect(ClusterConfig(address=str(cluster.address))):
+                yield
+        finally:
+            cluster.shutdown()
+
+
+def build_options(folder: Path, engine: EngineConfig, num_awaited: int) -> WorkerOptions:
+    """Engines that note where they are, and reply when so many of them have."""
+    artifacts.write_parquet(folder / "pages.parquet", schemas.to_table([Page("a.pdf", 1, 1, "rotor")], schemas.PAGES))
+    build_index(folder / "pages.parquet", folder / "index", SearchConfig())
+
+    def build_engine(config: EngineConfig, images: ImageSource | None, adapters: Sequence[str]) -> GenerateFn:
+        place = {"node": ray.get_runtime_context().get_node_id(), "gpus": ray.get_gpu_ids()}
+        (folder / f"{os.getpid()}.json").write_text(json.dumps(place))
+
+        async def generate(request: Request) -> Generation:
+            while len(list(folder.glob("*.json"))) < num_awaited:
+                await asyncio.sleep(0.05)
+            return Generation("<search>rotor</search>", (), (1,), "stop")
+
+        return generate
+
+    return WorkerOptions(
+        run_dir=folder / "run",
+        index_dir=folder / "index",
+        agent=AgentConfig(query_mode="rewrite", max_iterations=1),
+        engine=engine,
+        policies={"": Policy("scripted")},
+        concurrent_rollouts=4,
+        flush_s=0,
+        build_engine=build_engine,
+    )
+
+
+@pytest.mark.slow
+def test_engines_take_the_gpus_of_one_node_each_and_those_that_fit_do_the_work(
+    unlike_nodes: None, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.WARNING)
+    assert sorted(list_nodes()) == [NodeResources(0, 0), NodeResources(4, 1), NodeResources(4, 4)]
+    plan = build_plan([build_question(id=f"q{number}") for number in range(8)], ("default",), 4, run_seed=0)
+    options = build_options(tmp_path, EngineConfig(device="gpu", tensor_parallel_size=2), num_awaited=2)
+    counts = run_plan(plan, options, RolloutConfig(num_engines=3, concurrent_rollouts=4, chunk_rollouts=4), "test")
+    assert (counts["finished"], counts["unfinished"]) == (32, 0)
+    assert "engines: 3 are asked for, and the cluster has room for 2 now" in caplog.text
+    places = [json.loads(path.read_text()) for path in tmp_path.glob("*.json")]
+    [large] = [node["NodeID"] for node in ray.nodes() if node["Resources"].get("GPU") == 4]
+    assert [place["node"] for place in places] == [large, large]
+    assert sorted(gpu for place in places for gpu in place["gpus"]) == [0, 1, 2, 3]
+    # Without a number there are as many engines as there is room for, and nothing to be said.
+    caplog.clear()
+    (again := tmp_path / "again").mkdir()
+    run_plan(plan, build_options(again, options.engine, num_awaited=2), RolloutConfig(concurrent_rollouts=4), "test")
+    assert len(list(again.glob("*.json"))) == 2
+    assert "engines:" not in caplog.text

@@ -1,0 +1,135 @@
+"""A head whose processes are gone, and which comes back with what it has kept in a store that outlives them."""
+
+import contextlib
+import json
+import os
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+import ray
+
+from drag_ray.cluster_token import ensure_token
+from drag_ray.rollout import journal
+
+HERE = Path(__file__).parent
+RAY = Path(sys.executable).with_name("ray")
+NUM_ROLLOUTS = 24
+
+
+class Node:
+    """A node of a cluster on this machine, whose processes can be killed and started again.
+
+    Args:
+        options: of `ray start`.
+        environment: variables that its processes have beside those of this one.
+    """
+
+    def __init__(self, *options: str, environment: dict[str, str]) -> None:
+        # Another Ray of this machine may have the agents' usual port.
+        self._command = [str(RAY), "start", "--block", "--dashboard-agent-listen-port=0", *options]
+        self._environment = {**os.environ, "RAY_AUTH_MODE": "token", **environment}
+        self.start()
+
+    def start(self) -> None:
+        self._process = subprocess.Popen(self._command, env=self._environment, stdout=subprocess.DEVNULL)
+
+    def kill(self) -> None:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            for member in psutil.Process(self._process.pid).children(recursive=True):
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    member.kill()
+        self._process.kill()
+        self._process.wait()
+
+
+@pytest.fixture
+def ports() -> tuple[int, int]:
+    """Two that nobody listens at."""
+    with socket.socket() as first, socket.socket() as second:
+        first.bind(("127.0.0.1", 0))
+        second.bind(("127.0.0.1", 0))
+        return first.getsockname()[1], second.getsockname()[1]
+
+
+@pytest.fixture
+def own_dir() -> Iterator[Path]:
+    """For Ray's sockets, whose paths must be short."""
+    with tempfile.TemporaryDirectory(prefix="ray", ignore_cleanup_errors=True) as folder:
+        yield Path(folder)
+
+
+@pytest.mark.slow
+def test_a_collection_outlives_its_head_that_comes_back_with_its_storage(
+    tmp_path: Path, own_dir: Path, ports: tuple[int, int]
+) -> None:
+    ensure_token(may_create=True)
+    kept = {"RAY_gcs_storage": "rocksdb", "RAY_gcs_storage_path": str(tmp_path / "gcs")}
+    (tmp_path / "gcs").mkdir()
+    head_options = [f"--port={ports[0]}", f"--ray-client-server-port={ports[1]}", f"--temp-dir={own_dir / 'head'}"]
+    head = Node("--head", "--num-cpus=0", "--include-dashboard=false", *head_options, environment=kept)
+    try:
+        wait_for(ports[0])
+        address, worker_dir = f"127.0.0.1:{ports[0]}", own_dir / "worker"
+        worker = Node(f"--address={address}", "--num-cpus=2", f"--temp-dir={worker_dir}", environment={})
+        command = [sys.executable, __file__, str(tmp_path), address, str(worker_dir)]
+        driver = subprocess.Popen(command, env={**os.environ, "RAY_AUTH_MODE": "token"})
+        try:
+            deadline = time.monotonic() + 180
+            while len(list(tmp_path.glob("run/trajectories/*.parquet"))) < 3:
+                assert driver.poll() is None
+                assert time.monotonic() < deadline, "no rollout has finished"
+                time.sleep(0.05)
+            head.kill()
+            num_kept = len(journal.read_finished_ids(tmp_path / "run"))
+            time.sleep(5)
+            # A machine that starts has no such file; here Ray takes the worker's processes for another head's.
+            (own_dir / "head" / "ray_current_cluster").unlink()
+            head.start()
+            wait_for(ports[0])
+            assert driver.poll() is None, "it has ended before the head was there again"
+            assert driver.wait(timeout=180) == 0
+        finally:
+            driver.kill()
+            worker.kill()
+    finally:
+        head.kill()
+    assert 0 < num_kept < NUM_ROLLOUTS
+    counts = json.loads((tmp_path / "counts.json").read_text())
+    assert (counts["finished"], counts["set_aside"], counts["unfinished"]) == (NUM_ROLLOUTS, 0, 0)
+    ids = Counter(row["id"] for row in journal.read_trajectories(tmp_path / "run").to_pylist())
+    assert len(ids) == NUM_ROLLOUTS
+    assert set(ids.values()) == {1}
+
+
+def wait_for(port: int) -> None:
+    """Until something listens there."""
+    deadline = time.monotonic() + 120
+    while True:
+        with socket.socket() as asking:
+            if asking.connect_ex(("127.0.0.1", port)) == 0:
+                return
+        assert time.monotonic() < deadline, "the head does not listen"
+        time.sleep(0.1)
+
+
+def collect(folder: Path, address: str, worker_dir: str) -> None:
+    """A collection whose driver is on the worker's machine, as Ray sees it: its folder says so."""
+    sys.path.insert(0, str(HERE))
+    import test_collect_faults as faults
+
+    ray.init(address=address, _temp_dir=worker_dir)
+    counts = faults.collect(faults.build_options(folder, delay_s=3))
+    (folder / "counts.json").write_text(json.dumps(counts))
+    ray.shutdown()
+
+
+if __name__ == "__main__":
+    collect(Path(sys.argv[1]), *sys.argv[2:])
