@@ -12,7 +12,7 @@ from drag_ray.engine.reasoning import THINK, split_reasoning
 from drag_ray.engine.sampling import PRESETS
 from drag_ray.engine.vllm import VllmEngine
 from drag_ray.prompt.feedback import Outcome, build_outcome
-from drag_ray.rollout.options import WorkerOptions, open_stores, start_engine
+from drag_ray.rollout.options import WorkerOptions, locate_index, open_stores, start_engine
 from drag_ray.search.config import SYNTAX_HELP
 from drag_ray.search.searcher import Searcher
 from drag_ray.types import Evidence, Trajectory
@@ -34,7 +34,7 @@ class PromptWorker:
         self._page_chars = page_chars
         self._max_tokens = max_tokens
         self._generate = start_engine(options)
-        self._searcher = Searcher(options.index_dir)
+        self._searcher = Searcher(locate_index(options))
         self._environment = SearchEnvironment(self._searcher, options.agent.top_k, options.agent.depth)
         self._slots = asyncio.Semaphore(options.concurrent_rollouts)
 

@@ -1,6 +1,8 @@
 """Options of running rollouts, whichever stage they are for: how they are spread, and how much may fail."""
 
-from pydantic import Field, model_validator
+from pathlib import Path
+
+from pydantic import Field, field_validator, model_validator
 
 from drag_ray.config import BaseConfig
 
@@ -29,6 +31,9 @@ class RolloutConfig(BaseConfig):
     chunk_rollouts: int = Field(default=0, ge=0)
     """rollouts that an engine claims at once when it has a slot free; the samples of a question stay together, whatever their
     number; 0 takes 8, or a hundredth of concurrent_rollouts where that is more: every claim that is held costs memory"""
+    node_dir: Path | None = None
+    """a folder on each node's own disk, to which its first engine copies the index and from where all of them search it; without
+    one they search it where the run is, which from a network disk takes time at first. Nothing there is removed"""
     flush_s: float = Field(default=5.0, ge=0)
     """seconds between writes of finished trajectories; what is not yet written is done again after a kill"""
     max_tries: int = Field(default=3, ge=1)
@@ -41,6 +46,15 @@ class RolloutConfig(BaseConfig):
     def chunk_size(self) -> int:
         """Rollouts of a claim."""
         return self.chunk_rollouts or max(_LEAST_CHUNK, self.concurrent_rollouts // _CLAIMS_AT_ONCE)
+
+    @field_validator("node_dir")
+    @classmethod
+    def _is_absolute(cls, value: Path | None) -> Path | None:
+        if value is not None and not value.is_absolute():
+            raise ValueError(
+                f"{str(value)!r} is not absolute: it has to mean the same in each process of a node, as /tmp/drag_ray"
+            )
+        return value
 
     @model_validator(mode="after")
     def _most_is_no_less(self) -> "RolloutConfig":

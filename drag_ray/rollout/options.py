@@ -23,6 +23,7 @@ from drag_ray.engine.vllm import VllmEngine
 from drag_ray.errors import ConfigError
 from drag_ray.rollout.config import RolloutConfig
 from drag_ray.rollout.folder import IMAGES_DIR_NAME
+from drag_ray.search.node_copy import copy_to_node
 from drag_ray.telemetry import TelemetryConfig
 
 BuildEngine = Callable[[EngineConfig, ImageSource | None, Sequence[str]], GenerateFn]
@@ -35,6 +36,7 @@ class WorkerOptions:
     `policies` are those that write on the engine, by the names in the tasks; where there is but one, that is empty. Rollouts of a
     baseline need `baselines`, prepared and by name, or `proposers` where they are examples for the policy; an agent that is shown
     images needs `image_dirs`, the stores of the index, beside which the rollouts' own is used; `degradation` makes them worse.
+    With a `node_dir` the index is copied there and searched there.
     `build_engine` makes the engine in the worker's own process, with the adapters of these folders.
     """
 
@@ -53,6 +55,7 @@ class WorkerOptions:
     image_dirs: tuple[Path, ...] = ()
     degradation: DegradationConfig = field(default_factory=DegradationConfig)
     telemetry: TelemetryConfig = field(default_factory=TelemetryConfig)
+    node_dir: Path | None = None
     build_engine: BuildEngine = VllmEngine
 
 
@@ -61,6 +64,16 @@ def start_engine(options: WorkerOptions) -> GenerateFn:
     stores = open_stores(options)
     images = ImageSource(stores.open, per_prompt=count_images(options)) if stores else None
     return options.build_engine(options.engine, images, list_adapters(options))
+
+
+def locate_index(options: WorkerOptions) -> Path:
+    """The index that a worker searches: on its node's own disk where there is a folder for it.
+
+    Raises:
+        SearchIndexError: see `copy_to_node`.
+        ArtifactError: the node's disk refuses.
+    """
+    return copy_to_node(options.index_dir, options.node_dir) if options.node_dir else options.index_dir
 
 
 def count_images(options: WorkerOptions) -> int:
@@ -122,6 +135,7 @@ def build_options(
         flush_s=rollout.flush_s,
         max_tries=rollout.max_tries,
         image_dirs=_find_images(agent, index_dir.resolve()),
+        node_dir=rollout.node_dir,
         build_engine=_choose_builder(engine, run_dir),
     )
 

@@ -20,7 +20,7 @@ from drag_ray.rollout.counts import COUNTS, WORKER_COUNTS, count_chunk
 from drag_ray.rollout.degraded_images import DegradedSearcher, open_degraded_images
 from drag_ray.rollout.failures import ENGINE_DIED, find_exhausted, read_failures
 from drag_ray.rollout.journal import Journal, begin_chunk, begin_rollout, end_rollout, read_finished
-from drag_ray.rollout.options import WorkerOptions, open_stores, start_engine
+from drag_ray.rollout.options import WorkerOptions, locate_index, open_stores, start_engine
 from drag_ray.rollout.plan import Chunk, Successes, choose_next, group_by_question, list_successes
 from drag_ray.rollout.quarantine import Quarantine
 from drag_ray.rollout.work_queue import AdmissionControl
@@ -65,9 +65,10 @@ class RolloutWorker:
         self._options = options
         options.agent.load_tools()  # what they lack here is known before an engine starts
         self._generate = start_engine(options)
-        self._searcher = Searcher(options.index_dir)
+        index_dir = locate_index(options)
+        self._searcher = Searcher(index_dir)
         self._degraded = open_degraded_images(options)
-        self._pages = DegradedSearcher(options.index_dir, self._degraded) if self._degraded else self._searcher
+        self._pages = DegradedSearcher(index_dir, self._degraded) if self._degraded else self._searcher
         self._environment = SearchEnvironment(self._pages, options.agent.top_k, options.agent.depth)
         self._rollouts: dict[tuple[str, str], Rollouts] = {}
         self._subject = name_tags(options.run_dir)

@@ -3,6 +3,8 @@
 import asyncio
 import dataclasses
 import json
+import shutil
+from pathlib import Path
 
 import pytest
 from factories import build_question, build_search, build_trajectory
@@ -15,6 +17,7 @@ from drag_ray.errors import BudgetError, RolloutError
 from drag_ray.messages import JsonFormatter
 from drag_ray.metrics import name_tags
 from drag_ray.rollout import journal
+from drag_ray.rollout.config import RolloutConfig
 from drag_ray.rollout.failures import read_failures
 from drag_ray.rollout.options import WorkerOptions
 from drag_ray.rollout.plan import build_plan, choose_pending, cut_chunks
@@ -64,6 +67,16 @@ def test_a_chunk_that_is_given_out_again_repeats_only_what_is_missing(options: W
     assert len(engine.requests) == 5
     assert len(journal.read_trajectories(options.run_dir)) == 6
     assert (summary["finished"], summary["turns"]) == (6, 6)
+
+
+def test_with_a_folder_of_its_node_a_worker_searches_there(options: WorkerOptions, tmp_path: Path) -> None:
+    options = dataclasses.replace(options, node_dir=tmp_path / "node")
+    worker = build_worker(options, ScriptedEngine(lambda request: "<search>rotor</search>"))
+    shutil.rmtree(options.index_dir)
+    [summary] = run_chunks(worker, list(cut_chunks(build_plan(QUESTIONS, ("default",), 1, run_seed=0), 6)))
+    assert (summary["finished"], summary["zero_hit_searches"]) == (6, 0)
+    with pytest.raises(ValueError, match=r"'node' is not absolute"):
+        RolloutConfig(node_dir=Path("node"))
 
 
 def test_the_model_is_told_the_language_of_the_index(options: WorkerOptions) -> None:
