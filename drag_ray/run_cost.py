@@ -7,6 +7,21 @@ from pathlib import Path
 from drag_ray.artifacts import Manifest, require_manifest
 from drag_ray.damage import list_finished
 from drag_ray.errors import ArtifactError
+from drag_ray.evaluate.outcome import find_evaluation, read_comparison, read_results
+
+
+@dataclass(frozen=True)
+class PolicyCost:
+    """What a policy of an evaluation has cost.
+
+    Attributes:
+        machines: its part of what the machines of the stage cost: that which its rollouts have of the seconds of all.
+        solved: questions that it solved, as the report counts them.
+    """
+
+    policy: str
+    machines: float
+    solved: int
 
 
 @dataclass(frozen=True)
@@ -18,6 +33,7 @@ class StageCost:
         replies: what endpoints cost that were asked; it comes on top.
         questions: of a collection, else 0.
         solved: questions of a collection that a rollout succeeded with.
+        policies: of an evaluation, those that a model writes for and that solved a question.
     """
 
     address: str
@@ -27,6 +43,7 @@ class StageCost:
     replies: float
     questions: int
     solved: int
+    policies: tuple[PolicyCost, ...] = ()
 
     @property
     def total(self) -> float:
@@ -45,8 +62,9 @@ def read_costs(run_dir: Path) -> list[StageCost]:
 
     Raises:
         ArtifactError: there is none, or a manifest cannot be read.
+        DamageError: an evaluation is not what was written.
     """
-    costs = [_read_cost(require_manifest(stage_dir)) for stage_dir in list_finished(run_dir)]
+    costs = [_read_cost(require_manifest(stage_dir), stage_dir) for stage_dir in list_finished(run_dir)]
     known = [cost for cost in costs if cost.total or cost.gpu_hours or cost.cpu_hours]
     if not known:
         raise ArtifactError(
@@ -55,7 +73,7 @@ def read_costs(run_dir: Path) -> list[StageCost]:
     return known
 
 
-def _read_cost(manifest: Manifest) -> StageCost:
+def _read_cost(manifest: Manifest, stage_dir: Path) -> StageCost:
     counts, spent = manifest.counts, manifest.spent
     is_collection = "questions_with_success" in counts and "rollouts" in counts
     return StageCost(
@@ -64,11 +82,27 @@ def _read_cost(manifest: Manifest) -> StageCost:
         replies=float(counts.get("cost") or 0),
         questions=counts["questions"] if is_collection else 0,
         solved=counts["questions_with_success"] if is_collection else 0,
+        policies=_share_cost(stage_dir, float(spent.get("cost", 0))),
+    )
+
+
+def _share_cost(stage_dir: Path, machines: float) -> tuple[PolicyCost, ...]:
+    """What the machines of an evaluation cost, by policies; nothing of another stage."""
+    if not machines or find_evaluation(stage_dir) != stage_dir:
+        return ()
+    seconds = {policy: sum(row.duration_s for row in rows) for policy, rows in read_results(stage_dir).items()}
+    in_all = sum(seconds.values())
+    efforts = read_comparison(stage_dir)["efforts"]
+    per_solved = {policy: effort["seconds_per_solved"]["value"] for policy, effort in efforts.items()}
+    return tuple(
+        PolicyCost(policy, machines * seconds[policy] / in_all, round(seconds[policy] / each))
+        for policy, each in per_solved.items()
+        if each
     )
 
 
 def format_costs(costs: list[StageCost], num_questions: int = 0) -> str:
-    """A table, a sentence for each collection and, with `num_questions`, what it would cost with so many.
+    """A table, a sentence for each collection, with `num_questions` what it would cost with so many, and one for each policy.
 
     Raises:
         ArtifactError: there is no collection to reckon with.
@@ -78,7 +112,9 @@ def format_costs(costs: list[StageCost], num_questions: int = 0) -> str:
     rows.append(("all", [sum(column) for column in zip(*(values for _, values in rows), strict=True)]))
     lines = [f"{'':<{width}}" + "".join(f"{name:>12}" for name in ("GPU hours", "CPU hours", "machines", "replies"))]
     lines += [f"{name:<{width}}" + "".join(f"{value:>12,.4g}" for value in values) for name, values in rows]
-    return "\n".join(lines + [line for cost in _list_collections(costs, num_questions) for line in _say(cost, num_questions)])
+    lines += [line for cost in _list_collections(costs, num_questions) for line in _say(cost, num_questions)]
+    lines += [_say_policy(cost.address, policy) for cost in costs for policy in cost.policies]
+    return "\n".join(lines)
 
 
 def _list_collections(costs: list[StageCost], num_questions: int) -> list[StageCost]:
@@ -100,6 +136,10 @@ def _say(cost: StageCost, num_questions: int) -> list[str]:
             f"{more.gpu_hours:,.4g} GPU hours, {more.cpu_hours:,.4g} CPU hours, {more.total:,.4g}"
         )
     return said
+
+
+def _say_policy(address: str, cost: PolicyCost) -> str:
+    return f"{address}: {cost.policy} solved {cost.solved:,} questions, {cost.machines / cost.solved:.4g} each for machines"
 
 
 def format_json(costs: list[StageCost], num_questions: int = 0) -> str:

@@ -31,6 +31,7 @@ def finish_evaluation(
     questions: Sequence[Question],
     judge: JudgeConfig | None = None,
     prices: Prices = NO_PRICES,
+    spent: Mapping[str, float] | None = None,
 ) -> Path:
     """A finished evaluation of these rollouts, with the first policy as its baseline and the last as its subject."""
     results = compute_results(rollouts, questions)
@@ -40,5 +41,5 @@ def finish_evaluation(
             judge_answers(rollouts, judge, path / JUDGE_DIR_NAME)
         write_rollouts(path, questions, rollouts)
         write_comparison(path, comparison, results, rollouts, CONTEXT, 5, PictureBook(None))
-        folder.finish({})
+        folder.finish({}, spent=dict(spent or {}))
     return path

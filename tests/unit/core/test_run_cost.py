@@ -1,10 +1,13 @@
 """What a run has cost, and what a larger collection would."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from evaluation_cases import build_questions, build_rollouts
+from finished_cases import finish_evaluation
 
 import drag_ray
 from drag_ray.artifacts import Identity
@@ -42,6 +45,28 @@ def test_a_program_reads_the_same_costs(tmp_path: Path) -> None:
     finish(tmp_path, "collect", COLLECTED, {"gpu_hours": 2.0, "cpu_hours": 32.0, "cost": 5.0})
     [collect] = drag_ray.open_run(tmp_path).read_costs()
     assert (collect.address, collect.total, collect.forecast(1000).total) == ("collect", 6.0, 30.0)
+
+
+def test_policies_of_an_evaluation_share_its_cost_by_the_seconds_of_their_rollouts(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ranks = {"question": [1, 1, 1, 1], "base": [1, None, None, None], "tuned": [1, 1, None, None]}
+    seconds = {"question": 0.0, "base": 1.0, "tuned": 3.0}
+    rollouts = {
+        policy: [replace(rollout, duration_s=seconds[policy]) for rollout in some]
+        for policy, some in build_rollouts(ranks).items()
+    }
+    finish_evaluation(tmp_path / "evaluate", rollouts, build_questions(4), spent={"gpu_hours": 2.0, "cost": 8.0})
+    assert main(["cost", str(tmp_path)]) == 0
+    assert capsys.readouterr().out.splitlines()[-2:] == [
+        "evaluate: base solved 1 questions, 2 each for machines",
+        "evaluate: tuned solved 2 questions, 3 each for machines",
+    ]
+    [evaluate] = drag_ray.open_run(tmp_path).read_costs()
+    assert [(policy.policy, policy.machines, policy.solved) for policy in evaluate.policies] == [
+        ("base", 2.0, 1),
+        ("tuned", 6.0, 2),
+    ]
 
 
 def test_where_nothing_was_noted_it_is_said_how(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
