@@ -22,6 +22,7 @@ import contextlib
 import dataclasses
 import functools
 import json
+import os
 import subprocess
 import sys
 import tempfile
@@ -44,7 +45,7 @@ from drag_ray.agent.config import AgentConfig
 from drag_ray.agent.prompts import Prompts
 from drag_ray.agent.protocols.registry import get_protocol
 from drag_ray.agent.task import Policy
-from drag_ray.cluster import ClusterConfig, connect
+from drag_ray.cluster import ClusterConfig, NodeResources, connect
 from drag_ray.corpus import page_images
 from drag_ray.corpus.question_table import draw_split
 from drag_ray.engine.config import EngineConfig
@@ -156,7 +157,8 @@ def run_collect(arguments: argparse.Namespace, folder: Path) -> dict[str, Any]:
     kind, extra = (TimedEngine, {}) if arguments.real else (ScriptedLengthEngine, {"agent": agent})
     engine_options = build_timed_options(arguments)
     num_gpus = torch.cuda.device_count()
-    num_engines = size_pool(settings, engine, use_gpu=num_gpus > 0, num_gpus=num_gpus).num_engines
+    nodes = [NodeResources(os.cpu_count() or 1, num_gpus)]
+    num_engines = size_pool(settings, engine, use_gpu=num_gpus > 0, nodes=nodes).num_engines
     options = WorkerOptions(
         run_dir=folder.resolve(),
         index_dir=(arguments.index_dir / "search_index").resolve(),
