@@ -11,7 +11,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, TypeVar
 
-from pydantic import BaseModel, ConfigDict, SecretStr, ValidationError, create_model
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, create_model
 from pydantic_settings import BaseSettings, CliSettingsSource, SettingsConfigDict, SettingsError
 
 from drag_ray.errors import ConfigError
@@ -182,11 +182,10 @@ class _Options(BaseSettings):
         cli_avoid_json=True,
         cli_hide_none_type=True,
         cli_implicit_flags=True,
-        use_attribute_docstrings=True,
     )
 
-    config: Path | None = None
-    """TOML file with any of these options; the command line overrides it"""
+    # No docstring: pydantic would look for the source of each class that is made of this one, in every module there is.
+    config: Path | None = Field(default=None, description="TOML file with any of these options; the command line overrides it")
 
 
 def _read_toml(path: Path) -> dict[str, Any]:

@@ -7,6 +7,8 @@ import subprocess
 import sys
 import tomllib
 from collections import defaultdict
+from collections.abc import Mapping
+from functools import cache
 from importlib.metadata import packages_distributions
 from pathlib import Path
 
@@ -63,6 +65,12 @@ with tempfile.TemporaryDirectory() as folder:
 """
 
 
+@cache
+def list_distributions() -> Mapping[str, list[str]]:
+    """The installed packages that have a module, by its name; it takes most of a second to find them."""
+    return packages_distributions()
+
+
 def read_pins(name: str) -> dict[str, list[Version]]:
     """The versions of each package of a pinned list: several where they depend on the machine."""
     pins: defaultdict[str, list[Version]] = defaultdict(list)
@@ -90,9 +98,7 @@ def list_imports(path: Path) -> set[str]:
 
 def test_the_core_searches_without_any_other_package() -> None:
     heavy = set().union(*(list_names(part) for part in ("train", "serve", "ocr", "demo", "cpu", "gpu"))) - list_names("core")
-    modules = {
-        module for module, names in packages_distributions().items() if heavy & {canonicalize_name(name) for name in names}
-    }
+    modules = {module for module, names in list_distributions().items() if heavy & {canonicalize_name(name) for name in names}}
     assert {"torch", "ray", "vllm", "transformers", "trl", "rapidocr", "openai"} <= modules
     command = [sys.executable, "-c", SEARCH_WITHOUT_THE_REST, ",".join(modules)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
@@ -101,7 +107,7 @@ def test_the_core_searches_without_any_other_package() -> None:
 
 def test_every_import_is_declared() -> None:
     declared = set().union(*(list_names(part) for part in ("core", "train", "serve", "ocr", "demo", "cpu", "gpu")))
-    names = packages_distributions()
+    names = list_distributions()
     for path in sorted((ROOT / "drag_ray").rglob("*.py")):
         allowed = list_names("core") | list_names("ocr") | list_names("demo") if path.parent.name in CORE_ONLY else declared
         for module in list_imports(path):
@@ -111,7 +117,7 @@ def test_every_import_is_declared() -> None:
 
 
 def test_the_command_line_knows_which_extra_has_a_module() -> None:
-    names = packages_distributions()
+    names = list_distributions()
     for extra, modules in EXTRAS.items():
         for module in modules:
             packages = {canonicalize_name(name) for name in names[module]}

@@ -13,10 +13,11 @@ from drag_ray.evaluate.pairing import Side, compare_evaluations
 BASE, FIRST, SECOND = [None, 4, 2, 1] * 5, [1, 4, None, 1] * 5, [1, 1, 3, 1] * 5
 
 
-@pytest.fixture
-def sides(tmp_path: Path) -> tuple[Side, Side]:
+@pytest.fixture(scope="module")
+def sides(tmp_path_factory: pytest.TempPathFactory) -> tuple[Side, Side]:
+    folder = tmp_path_factory.mktemp("runs")
     paths = [
-        write_evaluation(tmp_path / name / "evaluate", {"base": BASE, "tuned": ranks})
+        write_evaluation(folder / name / "evaluate", {"base": BASE, "tuned": ranks})
         for name, ranks in (("one", FIRST), ("two", SECOND))
     ]
     return Side(paths[0].parent), Side(paths[1])
