@@ -53,7 +53,7 @@ class ChatServer:
 
 
 @contextlib.contextmanager
-def serve_chat(answer: Callable[[dict[str, Any], int], Answer]) -> Iterator[ChatServer]:
+def serve_chat(answer: Callable[[dict[str, Any], int], Answer], host: str = "127.0.0.1") -> Iterator[ChatServer]:
     """An endpoint on this machine. `answer` is given a request and its number, from 0."""
     served, lock, delay = ChatServer(), threading.Lock(), threading.Event()
     at_once = 0
@@ -82,9 +82,9 @@ def serve_chat(answer: Callable[[dict[str, Any], int], Answer]) -> Iterator[Chat
         def log_message(self, format: str, *args: object) -> None:
             """Keep the test's output clean."""
 
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as listening:
+    with http.server.ThreadingHTTPServer((host, 0), Handler) as listening:
         threading.Thread(target=listening.serve_forever, daemon=True).start()
-        served.address = f"http://127.0.0.1:{listening.server_port}/v1"
+        served.address = f"http://{host}:{listening.server_port}/v1"
         try:
             yield served
         finally:
