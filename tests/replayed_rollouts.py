@@ -1,0 +1,144 @@
+"""Rollouts on a Qwen3-VL of two layers with random weights, which draws tokens, in whose place those of calls are put."""
+
+import asyncio
+import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+import torch
+from engine_process import run_in_process
+from qwen3_vl_shapes import SHAPES_TINY, write_model
+from transformers import AutoTokenizer
+
+from drag_ray import artifacts, schemas
+from drag_ray.agent.config import AgentConfig
+from drag_ray.agent.environment import SearchEnvironment
+from drag_ray.agent.prompts import list_shown_functions
+from drag_ray.agent.rollout import Rollouts
+from drag_ray.agent.task import Policy, RolloutTask
+from drag_ray.corpus.image_store import ImageStores
+from drag_ray.corpus.page_images import DIR_NAME
+from drag_ray.engine.chat_template import check_functions_shown
+from drag_ray.engine.config import EngineConfig
+from drag_ray.engine.embedded import embedded_model_dir
+from drag_ray.engine.generate import Generation, ImageSource, Request, list_images
+from drag_ray.engine.tokens import IGNORED_LABEL
+from drag_ray.engine.vllm import VllmEngine
+from drag_ray.finetune.images import open_training_images
+from drag_ray.finetune.tokenized_rows import RowTokenizer
+from drag_ray.format.config import FormatConfig
+from drag_ray.format.layout import SHOWN_COLUMNS, Layout
+from drag_ray.format.row_format import load_format
+from drag_ray.format.tables import ScoredPart
+from drag_ray.process.config import ProcessConfig
+from drag_ray.process.trajectories import read_records, select_trajectories
+from drag_ray.process.turns import explode_turns, summarise_trajectories
+from drag_ray.search.searcher import Searcher
+from drag_ray.types import Question, Trajectory
+
+IMAGE_MARK = "<|image_pad|>"
+
+
+@dataclass(frozen=True)
+class Rolled:
+    """Rollouts, and of each image that they have shown the bytes and places that the engine had of it."""
+
+    trajectories: list[Trajectory]
+    pixel_hashes: dict[str, str]
+    num_places: dict[str, int]
+
+
+def write_tiny_model(folder: Path, agent: AgentConfig) -> str:
+    """The model, whose template shows the agent's functions."""
+    model = str(write_model(folder, embedded_model_dir(), SHAPES_TINY, max_pixels=256 * 256))
+    check_functions_shown(model, list_shown_functions(agent))
+    return model
+
+
+def hash_pixels(pixels: torch.Tensor) -> str:
+    """A hash of the bytes of a picture; vLLM hands them on as they are, the trainer around 0 (mean and deviation are .5)."""
+    if pixels.dtype is not torch.uint8:
+        pixels = ((pixels.double() * 0.5 + 0.5) * 255).round().to(torch.uint8)
+    return hashlib.sha256(pixels.numpy().tobytes()).hexdigest()
+
+
+def roll_out(model: str, run_dir: Path, agent: AgentConfig, question: Question, scripts: Sequence[Sequence[str]]) -> Rolled:
+    """A rollout for each script, whose replies are those of its turns, over the index of a run."""
+    return run_in_process(_roll_out, model, run_dir, agent, question, scripts)
+
+
+def _roll_out(
+    model: str, run_dir: Path, agent: AgentConfig, question: Question, scripts: Sequence[Sequence[str]], results: Connection
+) -> None:
+    tokenizer = AutoTokenizer.from_pretrained(model)
+    index_dir = run_dir / "index"
+    stores = ImageStores((run_dir / "images", index_dir / DIR_NAME))
+
+    async def run() -> Rolled:
+        config = EngineConfig(model=model, dtype="float32", max_model_len=4096, enforce_eager=True, load_format="dummy")
+        engine = VllmEngine(config, ImageSource(stores.open, per_prompt=16))
+        searcher = Searcher(index_dir / "search_index")
+        environment = SearchEnvironment(searcher, agent.top_k, agent.depth)
+
+        async def roll_out_as(replies: Sequence[str], number: int) -> Trajectory:
+            async def replay(request: Request) -> Generation:
+                drawn = await engine(request)
+                text = replies[sum(message["role"] == "assistant" for message in request.messages)]
+                tokens = tuple(tokenizer(text, add_special_tokens=False)["input_ids"])
+                return replace(drawn, text=text, completion_token_ids=tokens, completion_logprobs=(), finish_reason="stop")
+
+            rollouts = Rollouts(agent, Policy(model), replay, environment, "index", pages=searcher, images=stores)
+            return await rollouts.run(RolloutTask(question, number, "default", 7))
+
+        trajectories = [await roll_out_as(replies, number) for number, replies in enumerate(scripts)]
+        keys = {key for trajectory in trajectories for key in list_images(json.loads(trajectory.messages))}
+        inputs: Any = engine._image_inputs
+        processed = {key: inputs.process(key) for key in keys}
+        pixels = {key: hash_pixels(image.features["pixel_values"].data) for key, image in processed.items()}
+        return Rolled(trajectories, pixels, {key: image.place.length for key, image in processed.items()})
+
+    results.send(asyncio.run(run()))
+
+
+def format_rows(trajectories: Sequence[Trajectory], kind: str, folder: Path) -> list[dict[str, Any]]:
+    """The rows of a format, by way of the files that the stages write."""
+    path = folder / f"{kind}.parquet"
+    artifacts.write_parquet(path, schemas.to_table(trajectories, schemas.TRAJECTORIES))
+    selected = select_trajectories(read_records([path])).frame
+    turns = explode_turns(selected, ProcessConfig())
+    part = ScoredPart(turns, summarise_trajectories(selected, turns))
+    row_format = load_format(kind)
+    shown = part.trajectories.select("trajectory_id", *SHOWN_COLUMNS)
+    layout = Layout(has_tools=True, has_images=True)
+    return layout.apply(row_format.build_rows(part, FormatConfig()), row_format.schema, shown).to_pylist()
+
+
+def open_tokenizer(model: str, run_dir: Path) -> RowTokenizer:
+    """What the trainer reads rows with."""
+    images = open_training_images(model, [run_dir / "images", run_dir / "index" / DIR_NAME])
+    return RowTokenizer(AutoTokenizer.from_pretrained(model), 4096, images)
+
+
+def decode_learned(labels: torch.Tensor, tokenizer: Any) -> str:
+    """What is learned of a row."""
+    return tokenizer.decode(labels[labels != IGNORED_LABEL])
+
+
+def check_pixels(batch: Any, num_tokens: int, keys: Sequence[str], rolled: Rolled, tokenizer: Any) -> list[int]:
+    """That a batch of one row has the pictures of these keys as the engine had them, each in as many places.
+
+    Returns:
+        The first `num_tokens` tokens of the row with one for each picture, as turns have them.
+    """
+    [ids] = batch["input_ids"]
+    mark = tokenizer.convert_tokens_to_ids(IMAGE_MARK)
+    is_first = (ids == mark) & (ids.roll(1) != mark)
+    starts = is_first.nonzero().flatten().tolist()
+    assert [int((ids[start:] != mark).nonzero()[0]) for start in starts] == [rolled.num_places[key] for key in keys]
+    pixels = batch["pixel_values"].split(batch["image_grid_thw"].prod(dim=-1).tolist())
+    assert [hash_pixels(of_image) for of_image in pixels] == [rolled.pixel_hashes[key] for key in keys]
+    return ids[(ids != mark) | is_first].tolist()[:num_tokens]
