@@ -20,7 +20,7 @@ from drag_ray.object_store import StorageConfig
 from drag_ray.process.config import ProcessConfig
 from drag_ray.prompt.config import PromptConfig
 from drag_ray.rollout.config import RolloutConfig
-from drag_ray.search.config import EmbeddingConfig, SearchConfig
+from drag_ray.search.config import EmbeddingConfig, ImageEmbeddingConfig, SearchConfig
 from drag_ray.serve.config import ServeConfig
 from drag_ray.stages import STAGES
 from drag_ray.telemetry import TelemetryConfig
@@ -60,6 +60,7 @@ class RunConfig(BaseConfig):
     corpus: CorpusConfig = CorpusConfig()
     search: SearchConfig = SearchConfig()
     embedding: EmbeddingConfig = EmbeddingConfig()
+    image_embedding: ImageEmbeddingConfig = ImageEmbeddingConfig()
     agent: AgentConfig = AgentConfig()
     engine: EngineConfig = EngineConfig()
     rollout: RolloutConfig = RolloutConfig()

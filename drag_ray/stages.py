@@ -81,7 +81,10 @@ STAGES: dict[str, Stage] = {
             name="index",
             summary="Read documents and questions and build the search index.",
             sections=IndexSections,
-            placement=("embedding.device", "embedding.batch_size"),
+            placement=(
+                *("embedding.device", "embedding.batch_size"),
+                *("image_embedding.device", "image_embedding.batch_size"),
+            ),
             # What reads documents, finds near-duplicates among their pages, and searches them.
             packages=(
                 *("lxml", "markdown-it-py", "pillow", "pypdfium2", "python-docx"),

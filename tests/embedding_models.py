@@ -1,4 +1,4 @@
-"""Embedding models and cross-encoders for tests: tiny, with random weights, as sentence-transformers writes them."""
+"""Embedding models and cross-encoders for tests: tiny, with random weights, in the files of sentence-transformers and of CLIP."""
 
 import json
 from pathlib import Path
@@ -6,7 +6,15 @@ from typing import Any
 
 import torch
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
-from transformers import BertConfig, BertForSequenceClassification, BertModel, PreTrainedTokenizerFast
+from transformers import (
+    BertConfig,
+    BertForSequenceClassification,
+    BertModel,
+    CLIPConfig,
+    CLIPImageProcessor,
+    CLIPModel,
+    PreTrainedTokenizerFast,
+)
 
 WORDS = ("rotor", "speed", "limit", "fuel", "pump", "wing", "spar", "load", "oil", "filter", "query:", "page:")
 _MARKS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]")
@@ -34,6 +42,23 @@ def write_embedding_model(
     _write_json(folder / "1_Pooling" / "config.json", pooling or {"pooling_mode": "mean"})
     _write_json(folder / "sentence_bert_config.json", {"max_seq_length": 32} if limits is None else limits)
     _write_json(folder / "config_sentence_transformers.json", said or {})
+    return folder
+
+
+def write_clip_model(folder: Path, *, seed: int = 0) -> Path:
+    """A CLIP of one layer on each side, whose tokens are `WORDS` and whose pictures have 32 x 32 pixels."""
+    folder.mkdir(parents=True)
+    torch.manual_seed(seed)
+    tokenizer = _build_tokenizer()
+    text = {"vocab_size": len(WORDS) + len(_MARKS), "max_position_embeddings": 16, "eos_token_id": _MARKS.index("[SEP]")}
+    text |= {"bos_token_id": _MARKS.index("[CLS]"), "pad_token_id": _MARKS.index("[PAD]")}
+    vision = {"image_size": 32, "patch_size": 8}
+    model = CLIPModel(CLIPConfig(text_config=_SHAPE | text, vision_config=_SHAPE | vision, projection_dim=16))
+    for parameter in model.parameters():
+        torch.nn.init.normal_(parameter, std=0.5)  # strong enough that pictures differ
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    CLIPImageProcessor(size={"shortest_edge": 32}, crop_size={"height": 32, "width": 32}).save_pretrained(folder)
     return folder
 
 

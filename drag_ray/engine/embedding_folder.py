@@ -78,22 +78,21 @@ def read_embedding_folder(model: str) -> EmbeddingFolder:
     Raises:
         ConfigError: there is no such model, or it is of a kind that cannot be read here.
     """
-    folder = _locate(model)
-    modules = _read_json(folder / "modules.json", list[_Module])
-    kinds = [module.type.rpartition(".")[2] for module in modules]
+    folder = locate_model(model, "embedding.model")
+    kinds, paths = read_modules(folder)
     if kinds not in _LAYOUTS:
         raise ConfigError(
             f"{folder / 'modules.json'}: the model is made of {', '.join(kinds)}; expected Transformer, Pooling and perhaps "
             "Normalize. Name another as embedding.model, for example sentence-transformers/all-MiniLM-L6-v2."
         )
-    transformer_dir = folder / modules[0].path
+    transformer_dir = folder / paths[0]
     said = _read_json(folder / "config_sentence_transformers.json", _Said, default=_Said())
     limits = _read_json(transformer_dir / "sentence_bert_config.json", _Limits, default=_Limits())
     prompts = {name: text for name, text in (said.prompts or {}).items() if text}
     default_prompt = prompts.get(said.default_prompt_name or "", "")
     return EmbeddingFolder(
         transformer_dir=transformer_dir,
-        pooling=_read_pooling(folder / modules[1].path / "config.json", has_prompt=bool(prompts)),
+        pooling=_read_pooling(folder / paths[1] / "config.json", has_prompt=bool(prompts)),
         normalises=kinds[-1] == "Normalize" or _reads_cosines(folder, said.similarity_fn_name or "cosine"),
         max_tokens=limits.max_seq_length or 0,
         lowercases=bool(limits.do_lower_case),
@@ -102,13 +101,31 @@ def read_embedding_folder(model: str) -> EmbeddingFolder:
     )
 
 
+def read_modules(folder: Path) -> tuple[list[str], list[str]]:
+    """The kinds of a model's modules and their folders within its own, in order.
+
+    Raises:
+        ConfigError: `modules.json` is missing, or says something else.
+    """
+    modules = _read_json(folder / "modules.json", list[_Module])
+    return [module.type.rpartition(".")[2] for module in modules], [module.path for module in modules]
+
+
 def resolve_name(model: str) -> str:
     """The name by which a model is found from anywhere: a folder's absolute path, or its name on the Hub."""
     folder = Path(model).expanduser()
     return str(folder.resolve()) if folder.is_dir() else model
 
 
-def _locate(model: str) -> Path:
+def locate_model(model: str, option: str) -> Path:
+    """The folder of a model, which is fetched if it is one of the Hugging Face Hub.
+
+    Args:
+        option: that names it.
+
+    Raises:
+        ConfigError: there is no such model.
+    """
     folder = Path(resolve_name(model))
     if folder.is_dir():
         return folder
@@ -118,7 +135,7 @@ def _locate(model: str) -> Path:
         return Path(snapshot_download(model, allow_patterns=list(_FILES)))
     except (OSError, ValueError) as error:
         raise ConfigError(
-            f"embedding.model {model!r}: no such folder, and no model that the Hugging Face Hub gives us ({error})."
+            f"{option} {model!r}: no such folder, and no model that the Hugging Face Hub gives us ({error})."
         ) from None
 
 

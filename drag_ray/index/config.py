@@ -1,25 +1,26 @@
 """What the index stage receives."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from drag_ray.config import Sections
 from drag_ray.corpus.config import EMBEDDED, CorpusConfig
 from drag_ray.errors import ConfigError, DataError
-from drag_ray.search.config import EmbeddingConfig, SearchConfig
+from drag_ray.search.config import EmbeddingConfig, ImageEmbeddingConfig, SearchConfig
 
 
 @dataclass(frozen=True)
 class IndexSections(Sections):
-    """The documents and questions, and how they are searched: by words and, with an embedding model, by vectors."""
+    """The documents and questions, and how they are searched: by words and, with embedding models, by vectors."""
 
     corpus: CorpusConfig
     search: SearchConfig
     embedding: EmbeddingConfig
+    image_embedding: ImageEmbeddingConfig = field(default_factory=ImageEmbeddingConfig)
 
     def list_sources(self) -> dict[str, Path | tuple[Path, ...]]:
-        """The documents and the questions with their images, where they are not made from installed packages, and the embedding
-        model's folder.
+        """The documents and the questions with their images, where they are not made from installed packages, and the folders of
+        embedding models.
 
         Raises:
             ConfigError: there are none where the options say.
@@ -30,11 +31,12 @@ class IndexSections(Sections):
             if not path.exists():
                 raise ConfigError(f"corpus.{name} {named[name]!r}: no such file or folder.")
         images = self._list_question_images(sources.get("questions"))
-        model_dir = Path(self.embedding.model).expanduser()
+        models = {"embedding.model": self.embedding.model, "image_embedding.model": self.image_embedding.model}
+        folders = {option: Path(model).expanduser() for option, model in models.items() if model}
         return (
             sources
             | ({"images of questions": images} if images else {})
-            | ({"embedding.model": model_dir} if self.embedding.model and model_dir.is_dir() else {})
+            | {option: folder for option, folder in folders.items() if folder.is_dir()}
         )
 
     def _list_question_images(self, questions_path: Path | None) -> tuple[Path, ...]:

@@ -39,7 +39,7 @@ from drag_ray.index.config import IndexSections
 from drag_ray.inputs import Inputs
 from drag_ray.metrics import open_stage_recorder
 from drag_ray.search import vectors
-from drag_ray.search.config import EmbeddingConfig
+from drag_ray.search.config import EmbeddingConfig, ImageEmbeddingConfig
 from drag_ray.search.index import PAGES_NAME, IndexRecord, build_index
 from drag_ray.stage_folder import StageFolder
 from drag_ray.types import Question
@@ -59,12 +59,13 @@ def run(sections: IndexSections, inputs: Inputs, folder: StageFolder) -> dict[st
     Writes `pages.parquet`, `search_index/`, `questions.parquet`, `near_duplicates.parquet` (among their evidence pages),
     `problems.jsonl` (what was set aside and why), with `corpus.page_images` also `page_images/`, of questions with images
     `question_images/`, with `embedding.model` also
-    `vectors/`, and for an embedded corpus `documents/`. The paths of the documents, of the run and of the embedding model must
-    mean the same to the driver and to every worker.
+    `vectors/`, with `image_embedding.model` also `image_vectors/`, and for an embedded corpus `documents/`. The paths of the
+    documents, of the run and of the embedding models must mean the same to the driver and to every worker.
 
     Returns:
         Counts: documents, pages, pages_by_ocr, pages_without_text, questions, train, test, near_duplicate_pages (evidence
-        pages with a near-duplicate), windows (of the pages, if they have vectors), set_aside, and of what kinds.
+        pages with a near-duplicate), windows (of the pages, if they have vectors), embedded_pictures (if they have), set_aside,
+        and of what kinds.
 
     Raises:
         ConfigError: the options contradict each other.
@@ -92,8 +93,11 @@ def run(sections: IndexSections, inputs: Inputs, folder: StageFolder) -> dict[st
     counts = {"documents": len(documents), **_count(pages, questions)}
     counts["near_duplicate_pages"] = count_near_duplicates(near_duplicates)
     if sections.embedding.model:
-        counts["windows"] = _embed_pages(sections.embedding, record, folder)
-    for name in (parts.DIR_NAME, vector_parts.DIR_NAME):  # until here a stage that is started again goes on with its parts
+        counts["windows"] = _embed_texts(sections.embedding, record, folder)
+    if sections.image_embedding.model:
+        counts["embedded_pictures"] = _embed_pictures(sections.image_embedding, record, folder)
+    # Until here a stage that is started again goes on with its parts.
+    for name in (parts.DIR_NAME, vector_parts.DIR_NAME, vector_parts.IMAGES_DIR_NAME):
         shutil.rmtree(folder.path / name, ignore_errors=True)
     return {**counts, **count_problems(problems)}
 
@@ -105,6 +109,14 @@ def _check(sections: IndexSections) -> None:
         from drag_ray.engine.windows import WindowTokenizer  # transformers takes seconds to import
 
         WindowTokenizer(read_embedding_folder(sections.embedding.model), sections.embedding)
+    if sections.image_embedding.model:
+        from drag_ray.engine.image_embedding import read_image_model
+
+        read_image_model(sections.image_embedding.model)
+        if not corpus.page_images:
+            raise ConfigError(
+                "image_embedding.model: there are no pictures of pages to embed. Set --corpus.page-images, or leave it empty."
+            )
     if corpus.questions in EMBEDDED and corpus.documents != corpus.questions:
         raise ConfigError(
             f"corpus.questions is {corpus.questions!r}, but corpus.documents is {corpus.documents!r}. "
@@ -177,11 +189,32 @@ def _read_documents(documents: list[Path], root: Path, corpus: CorpusConfig, fol
     return list(plan)
 
 
-def _embed_pages(config: EmbeddingConfig, record: IndexRecord, folder: StageFolder) -> int:
-    """Write the vectors of all pages, made on GPUs or on all CPUs; returns the number of windows. Parts with a file are kept."""
-    ray.data.DataContext.get_current().enable_progress_bars = False
+def _embed_texts(config: EmbeddingConfig, record: IndexRecord, folder: StageFolder) -> int:
+    """Write the vectors of all pages; returns the number of windows."""
     stage_dir = folder.path.resolve()
-    plan = vector_parts.plan_parts(stage_dir / vector_parts.DIR_NAME, record.num_pages)
+    embedder = (vector_parts.WindowEmbedder, config, stage_dir / "search_index" / PAGES_NAME)
+    paths = _embed_parts(embedder, config.device, stage_dir / vector_parts.DIR_NAME, record, folder)
+    return vector_parts.merge_parts(paths, stage_dir / vectors.DIR_NAME, record.fingerprint, config)
+
+
+def _embed_pictures(config: ImageEmbeddingConfig, record: IndexRecord, folder: StageFolder) -> int:
+    """Write the vectors of the pictures of all pages; returns how many there are."""
+    stage_dir = folder.path.resolve()
+    pages_path, images_dir = stage_dir / "search_index" / PAGES_NAME, stage_dir / page_images.DIR_NAME
+    embedder = (vector_parts.PictureEmbedder, config, pages_path, images_dir)
+    paths = _embed_parts(embedder, config.device, stage_dir / vector_parts.IMAGES_DIR_NAME, record, folder)
+    return vector_parts.merge_parts(paths, stage_dir / vectors.IMAGES_DIR_NAME, record.fingerprint, config)
+
+
+def _embed_parts(embedder: tuple[Any, ...], device: str, parts_dir: Path, record: IndexRecord, folder: StageFolder) -> list[Path]:
+    """The parts of the vectors of all pages, made on GPUs or on all CPUs; those with a file are kept.
+
+    Args:
+        embedder: the class that makes them, and what it is made from.
+    """
+    ray.data.DataContext.get_current().enable_progress_bars = False
+    kind, *arguments = embedder
+    plan = vector_parts.plan_parts(parts_dir, record.num_pages)
     left = {path: part for path, part in plan.items() if not path.exists()}
     recorder = open_stage_recorder(folder.path)
     with tqdm(
@@ -193,11 +226,10 @@ def _embed_pages(config: EmbeddingConfig, record: IndexRecord, folder: StageFold
     ) as progress:
         if left:
             rows = [{"path": str(path), "start": part.start, "stop": part.stop} for path, part in left.items()]
-            num_workers, resources = _plan_embedders(config.device)
-            embedder: Any = vector_parts.PartEmbedder  # Ray's types know no classes
+            num_workers, resources = _plan_embedders(device)
             dataset = ray.data.from_items(rows, override_num_blocks=len(rows)).map(
-                embedder,
-                fn_constructor_args=(config, stage_dir / "search_index" / PAGES_NAME),
+                kind,
+                fn_constructor_args=arguments,
                 compute=ray.data.ActorPoolStrategy(size=min(num_workers, len(rows))),
                 **resources,
             )
@@ -206,7 +238,7 @@ def _embed_pages(config: EmbeddingConfig, record: IndexRecord, folder: StageFold
                     raise ConfigError(row["error"])
                 progress.update(row["pages"])
                 recorder.set_progress("embedded_pages", int(progress.n), record.num_pages)
-    return vector_parts.merge_parts(list(plan), stage_dir / vectors.DIR_NAME, record.fingerprint, config)
+    return list(plan)
 
 
 def _plan_embedders(device: str) -> tuple[int, dict[str, Any]]:

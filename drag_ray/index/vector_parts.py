@@ -4,6 +4,7 @@ A part is a range of rows of the page table. Embedding takes by far the longest 
 killed finds the parts that were finished.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -13,21 +14,30 @@ import numpy as np
 import pyarrow as pa
 
 from drag_ray import artifacts
-from drag_ray.errors import ConfigError
+from drag_ray.corpus.image_store import ImageStore
+from drag_ray.errors import ConfigError, DataError
 from drag_ray.file_access import reading
-from drag_ray.search.config import EmbeddingConfig
-from drag_ray.search.page_table import map_texts
+from drag_ray.search.config import EmbeddingConfig, ImageEmbeddingConfig
+from drag_ray.search.page_table import PageTable, map_texts
 from drag_ray.search.vectors import PROBE, VectorsRecord, write_vectors
 
 if TYPE_CHECKING:
     from drag_ray.engine.embedding import Embedder
+    from drag_ray.engine.image_embedding import ImageEmbedder
 
 DIR_NAME = "vector_parts"
+IMAGES_DIR_NAME = "image_vector_parts"
 _MAX_PAGES = 128
 
 
 class VectorPart(NamedTuple):
-    """The windows of some pages: rows int64 (n,), their vectors float32 (n, dimensions), and the vector of the probe."""
+    """The windows of some pages, or their pictures.
+
+    Attributes:
+        rows: of their pages, int64 (n,).
+        vectors: float32 (n, dimensions).
+        probe: the vector of `PROBE`, float32 (dimensions,).
+    """
 
     rows: np.ndarray
     vectors: np.ndarray
@@ -40,28 +50,33 @@ def plan_parts(parts_dir: Path, num_pages: int) -> dict[Path, range]:
     return {parts_dir / f"{start:010}.npz": range(start, min(start + _MAX_PAGES, num_pages)) for start in starts}
 
 
-class PartEmbedder:
+class PartEmbedder(ABC):
     """Makes parts in one process, with one model, on a GPU if the process sees one. The model is loaded with the first part.
 
     Args:
-        config: the model and its windows.
         pages_path: the page table of the index.
     """
 
-    def __init__(self, config: EmbeddingConfig, pages_path: Path) -> None:
-        self._config = config
+    def __init__(self, pages_path: Path) -> None:
         self._pages_path = pages_path
 
+    @abstractmethod
+    def embed(self, rows: range) -> tuple[Sequence[int], np.ndarray]:
+        """The rows of the pages that have vectors, once for each, and those: float32 (n, dimensions)."""
+
+    @abstractmethod
+    def embed_probe(self) -> np.ndarray:
+        """The vector of `PROBE`: float32 (dimensions,)."""
+
     def write(self, path: Path, rows: range) -> None:
-        """Embed the windows of the pages at `rows` and write their part, whole or not at all.
+        """Embed the pages at `rows` and write their part, whole or not at all.
 
         Raises:
             ConfigError: the model cannot be loaded, or makes infinite numbers.
+            DataError: a picture is missing or damaged.
         """
-        texts = self._texts.slice(rows.start, len(rows)).to_pylist()
-        cut = [(row, window) for row, text in zip(rows, texts, strict=True) for window in self._embedder.windows.cut(text)]
-        vectors = self._embedder.embed_pages([window for _, window in cut])
-        part = VectorPart(np.array([row for row, _ in cut], np.int64), vectors, self._probe)
+        numbers, embedded = self.embed(rows)
+        part = VectorPart(np.array(numbers, np.int64), embedded, self._probe)
         with artifacts.whole_or_absent(path) as scratch, scratch.open("wb") as stream:
             np.savez(stream, **part._asdict())
 
@@ -69,26 +84,90 @@ class PartEmbedder:
         """`write` for a row of Ray Data; what comes back says how many pages are done, or what is wrong, which Ray would bury."""
         try:
             self.write(Path(row["path"]), range(row["start"], row["stop"]))
-        except ConfigError as error:
+        except (ConfigError, DataError) as error:
             return {"pages": 0, "error": str(error)}
         return {"pages": row["stop"] - row["start"], "error": ""}
 
     @cached_property
-    def _embedder(self) -> "Embedder":
-        import torch
+    def _probe(self) -> np.ndarray:
+        return self.embed_probe()
 
+
+class WindowEmbedder(PartEmbedder):
+    """Embeds the windows of pages.
+
+    Args:
+        config: the model and its windows.
+        pages_path: as above.
+    """
+
+    def __init__(self, config: EmbeddingConfig, pages_path: Path) -> None:
+        super().__init__(pages_path)
+        self._config = config
+
+    def embed(self, rows: range) -> tuple[Sequence[int], np.ndarray]:
+        """See `PartEmbedder`; a page has as many vectors as windows."""
+        texts = self._texts.slice(rows.start, len(rows)).to_pylist()
+        cut = [(row, window) for row, text in zip(rows, texts, strict=True) for window in self._embedder.windows.cut(text)]
+        return [row for row, _ in cut], self._embedder.embed_pages([window for _, window in cut])
+
+    def embed_probe(self) -> np.ndarray:
+        """See `PartEmbedder`."""
+        return self._embedder.embed_queries([PROBE])[0]
+
+    @cached_property
+    def _embedder(self) -> "Embedder":
         from drag_ray.engine.embedding import Embedder
 
-        uses_gpu = self._config.device != "cpu" and torch.cuda.is_available()
-        return Embedder(self._config, "cuda" if uses_gpu else "cpu")
+        return Embedder(self._config, _choose_device(self._config.device))
 
     @cached_property
     def _texts(self) -> pa.ChunkedArray:
         return map_texts(self._pages_path)
 
+
+class PictureEmbedder(PartEmbedder):
+    """Embeds the pictures of pages.
+
+    Args:
+        config: the model.
+        pages_path: as above.
+        images_dir: the store of page images.
+    """
+
+    def __init__(self, config: ImageEmbeddingConfig, pages_path: Path, images_dir: Path) -> None:
+        super().__init__(pages_path)
+        self._config = config
+        self._store = ImageStore(images_dir)
+
+    def embed(self, rows: range) -> tuple[Sequence[int], np.ndarray]:
+        """See `PartEmbedder`; a page without a picture has no vector, the others one each."""
+        keys = {row: key for row in rows if (key := self._pages.page(row).image)}
+        vectors = [np.empty((0, len(self._probe)), np.float32)]
+        for start in range(0, len(keys), self._config.batch_size):  # so that few pictures are in memory
+            batch = [*keys.values()][start : start + self._config.batch_size]
+            vectors.append(self._embedder.embed_images([self._store.open(key) for key in batch]))
+        return list(keys), np.concatenate(vectors)
+
+    def embed_probe(self) -> np.ndarray:
+        """See `PartEmbedder`."""
+        return self._embedder.embed_texts([PROBE])[0]
+
     @cached_property
-    def _probe(self) -> np.ndarray:
-        return self._embedder.embed_queries([PROBE])[0]
+    def _embedder(self) -> "ImageEmbedder":
+        from drag_ray.engine.image_embedding import ImageEmbedder
+
+        return ImageEmbedder(self._config, _choose_device(self._config.device))
+
+    @cached_property
+    def _pages(self) -> PageTable:
+        return PageTable(self._pages_path)
+
+
+def _choose_device(wanted: str) -> str:
+    import torch
+
+    return "cuda" if wanted != "cpu" and torch.cuda.is_available() else "cpu"
 
 
 def read_part(path: Path) -> VectorPart:
@@ -101,8 +180,10 @@ def read_part(path: Path) -> VectorPart:
         return VectorPart(**arrays)
 
 
-def merge_parts(part_paths: Sequence[Path], vectors_dir: Path, index_fingerprint: str, config: EmbeddingConfig) -> int:
-    """Write the vectors of an index from all its parts, in the order of their rows; returns how many windows they have."""
+def merge_parts(
+    part_paths: Sequence[Path], vectors_dir: Path, index_fingerprint: str, config: EmbeddingConfig | ImageEmbeddingConfig
+) -> int:
+    """Write the vectors of an index from all its parts, in the order of their rows; returns how many there are."""
     from drag_ray.engine.embedding_folder import resolve_name
 
     num_windows = sum(len(read_part(path).rows) for path in part_paths)

@@ -114,8 +114,8 @@ def build_options(
 
     Raises:
         ConfigError: the agent is to be shown page images, but the index has none; the adapter cannot be used; or the
-            engine cannot be asked as the agent's protocol wants it; a tool cannot be had, or the model's chat template does not
-            show it.
+            engine cannot be asked as the agent's protocol wants it; a tool cannot be had or lacks something in the index, or the
+            model's chat template does not show it.
     """
     check_adapter(engine)
     if engine.backend == "openai" and list_shown_functions(agent):
@@ -125,6 +125,7 @@ def build_options(
         )
     if engine.backend == "vllm":
         check_functions_shown(engine.model, list_shown_functions(agent))
+    agent.load_tools().check_index(index_dir.resolve())
     return WorkerOptions(
         run_dir=run_dir.resolve(),
         index_dir=(index_dir / "search_index").resolve(),

@@ -92,6 +92,20 @@ class EmbeddingConfig(BaseConfig):
         return self
 
 
+class ImageEmbeddingConfig(BaseConfig):
+    """Vectors of the pictures of pages, for the tool image_search; the index has pictures with corpus.page_images."""
+
+    model: str = ""
+    """a model that embeds texts and images alike (CLIP, SigLIP and their like), as a folder or a Hugging Face name; empty for an
+    index without such vectors"""
+    dtype: Literal["float32", "bfloat16", "float16"] = "float32"
+    """number format of the model's weights; the vectors are float32"""
+    device: Literal["auto", "cpu", "gpu"] = "auto"
+    """where pictures are embedded; auto takes GPUs if the cluster has one when the stage starts. The tool runs on CPUs"""
+    batch_size: int = Field(default=16, ge=1)
+    """pictures that the model sees at once"""
+
+
 class RerankConfig(BaseConfig):
     """A model that reads the question and a page at once, and orders anew what another search finds first."""
 

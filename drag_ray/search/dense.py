@@ -4,7 +4,6 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from drag_ray.errors import SearchIndexError
 from drag_ray.search.query import strip_weights
 from drag_ray.search.searcher import Searcher, check_top_k
 from drag_ray.search.vectors import PROBE, PageVectors
@@ -14,8 +13,6 @@ Embed = Callable[[Sequence[str]], np.ndarray]
 """From n texts to their vectors, float32 (n, dimensions), of length 1 where the model's scores are cosines."""
 
 _NUM_KEPT = 100_000
-_MIN_AGREEMENT = 0.99
-"""Cosine of the probe's vectors, then and now: number formats and processors change less, another model changes more."""
 
 
 class DenseSearcher:
@@ -35,7 +32,7 @@ class DenseSearcher:
         self._vectors = vectors
         self._embed = embed
         self._embedded: dict[str, np.ndarray] = {}
-        self._check_model()
+        vectors.check_model(embed([PROBE])[0])
 
     def prepare(self, texts: Sequence[str]) -> None:
         """Embed queries that are going to be asked: many at once take less time than one by one."""
@@ -75,16 +72,3 @@ class DenseSearcher:
             if len(self._embedded) < _NUM_KEPT:
                 self._embedded[text] = vector
         return vector
-
-    def _check_model(self) -> None:
-        record = self._vectors.record
-        [found], expected = self._embed([PROBE]), np.array(record.probe, np.float32)
-        if found.shape != expected.shape or not _compute_cosine(found, expected) >= _MIN_AGREEMENT:
-            raise SearchIndexError(
-                f"{self._vectors.vectors_dir}: the embedding model {record.embedding.get('model')!r} is no longer the one that "
-                "made these vectors. Put that one back, or make them again: python jobs/index.py --embedding.model FOLDER"
-            )
-
-
-def _compute_cosine(first: np.ndarray, second: np.ndarray) -> float:
-    return float(first @ second / (np.linalg.norm(first) * np.linalg.norm(second)))

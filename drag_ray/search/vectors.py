@@ -1,6 +1,6 @@
-"""The vectors of an index's pages: a page is cut into windows, and each window has one.
+"""The vectors of an index's pages: a page is cut into windows, and each window has one. Of a page's picture there is one.
 
-    vectors/
+    vectors/          of texts; those of pictures are kept in image_vectors/ in the same way
       vectors.npy     float32 (windows, dimensions), in order of the pages; memory-mapped by every searcher
       rows.npy        int64 (windows,): the row of each window's page in the index's page table, ascending
       vectors.json    what made the vectors
@@ -27,10 +27,14 @@ from drag_ray.search.index import REBUILD, check_files, write_checksums
 from drag_ray.search.ranker import Ranking
 
 DIR_NAME = "vectors"
+IMAGES_DIR_NAME = "image_vectors"
+_OPTIONS = {DIR_NAME: "embedding.model", IMAGES_DIR_NAME: "image-embedding.model"}
 PROBE = "Which page says how fast the rotor may turn?"
 """A query whose vector is kept with those of the pages: it shows whether a model still is the one that made them."""
 _RECORD_NAME, _ROWS_NAME, _VECTORS_NAME = "vectors.json", "rows.npy", "vectors.npy"
 _FORMAT = 1
+_MIN_AGREEMENT = 0.99
+"""Cosine of the probe's vectors, then and now: number formats and processors change less, another model changes more."""
 _SCORE_DIGITS = 5
 """What is left of a score: the vectors of equal texts differ behind them, by the texts that they were embedded with."""
 
@@ -40,7 +44,7 @@ class VectorsRecord:
     """What made the vectors of an index.
 
     `index_fingerprint` is that of the index's record, `embedding` the options by which queries are embedded too (as
-    `EmbeddingConfig` has them), and `probe` the vector of the query `PROBE`.
+    `EmbeddingConfig` or `ImageEmbeddingConfig` has them), and `probe` the vector of the query `PROBE`.
     """
 
     index_fingerprint: str
@@ -112,12 +116,21 @@ class PageVectors:
             self._vectors, rows = _open_files(vectors_dir, (self.record.num_windows, self.record.dimensions))
         self._rows, self._starts = np.unique(rows, return_index=True)
 
+    def check_model(self, probe: np.ndarray) -> None:
+        """SearchIndexError unless the model that has made this vector of the query `PROBE` is the one that made the others."""
+        expected = np.array(self.record.probe, np.float32)
+        if probe.shape != expected.shape or not _compute_cosine(probe, expected) >= _MIN_AGREEMENT:
+            raise SearchIndexError(
+                f"{self.vectors_dir}: the embedding model {self.record.embedding.get('model')!r} is no longer the one that "
+                f"made these vectors. Put that one back, or make them again: {_name_command(self.vectors_dir)}"
+            )
+
     def rank(self, query: np.ndarray, top_k: int) -> Ranking:
         """The `top_k` pages whose best window has the largest inner product with a query, equal scores in order of their rows.
 
         Args:
             query: float32 (dimensions,).
-            top_k: pages at most; those without text are never among them.
+            top_k: pages at most; those without text, or picture, are never among them.
         """
         if not len(self._rows):
             return Ranking()
@@ -128,6 +141,15 @@ class PageVectors:
         candidates = np.flatnonzero(scores >= worst)
         best = candidates[np.argsort(-scores[candidates], kind="stable")][:top_k]
         return Ranking(zip(scores[best].tolist(), self._rows[best].tolist(), strict=True))
+
+
+def _name_command(vectors_dir: Path) -> str:
+    """The command that makes such vectors."""
+    return f"python jobs/index.py --{_OPTIONS.get(vectors_dir.name, _OPTIONS[DIR_NAME])} FOLDER"
+
+
+def _compute_cosine(first: np.ndarray, second: np.ndarray) -> float:
+    return float(first @ second / (np.linalg.norm(first) * np.linalg.norm(second)))
 
 
 def _open_files(vectors_dir: Path, shape: tuple[int, int]) -> tuple[np.ndarray, np.ndarray]:
@@ -151,8 +173,6 @@ def _read_record(vectors_dir: Path) -> VectorsRecord:
             raise SearchIndexError(f"{vectors_dir}: vectors of format {found}, this code reads format {_FORMAT}. {REBUILD}")
         return VectorsRecord(**values)
     except FileNotFoundError:
-        raise SearchIndexError(
-            f"{vectors_dir}: no vectors of pages. Make them: python jobs/index.py --embedding.model FOLDER"
-        ) from None
+        raise SearchIndexError(f"{vectors_dir}: no vectors of pages. Make them: {_name_command(vectors_dir)}") from None
     except (OSError, ValueError, TypeError, AttributeError) as error:
         raise SearchIndexError(f"{path}: not a record of vectors ({error}). {REBUILD}") from None

@@ -4,6 +4,7 @@ import logging
 import signal
 import threading
 from collections.abc import Callable
+from pathlib import Path
 
 from ray import serve
 from ray.serve.schema import LoggingConfig
@@ -93,9 +94,12 @@ def _build_app_settings(sections: ServeSections, inputs: Inputs, key: str) -> Ap
     template, reasons = read_template(model_dir)
     read = {name: read_record(path, sections.agent) for name, path in adapters.items()}
     records = {name: record for name, record in read.items() if record}
-    for agent in (sections.agent, *(record.agent for record in records.values())):
+    agents = (sections.agent, *(record.agent for record in records.values()))
+    for agent in agents:
         check_functions_shown(engine.model, list_shown_functions(agent))
     index_dir = resolve_index(inputs.find("index"), settings.retrieval)
+    for agent in agents if index_dir else ():
+        agent.load_tools().check_index(Path(index_dir))
     say_other_origins(index_dir, records, settings.evaluation)
     return AppSettings(
         engine=engine,

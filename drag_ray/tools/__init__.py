@@ -9,6 +9,7 @@ TOOLS = (
     "grep",
     "layout_parsing",
     "view_page",
+    "image_search",
     "crop",
     "zoom",
     "rotate",

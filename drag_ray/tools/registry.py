@@ -36,6 +36,12 @@ class Toolset:
     functions: tuple[Function, ...]
     callers: Mapping[str, ToolCaller]
 
+    def check_index(self, index_dir: Path) -> None:
+        """ConfigError where the folder of an index stage lacks what one of them looks at."""
+        for function in self.functions:
+            if isinstance(function, Tool):
+                function.check_index(index_dir)
+
     @property
     def shows_images(self) -> bool:
         """Whether the model may be shown images by one of them."""

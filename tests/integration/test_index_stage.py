@@ -8,7 +8,7 @@ from contextlib import nullcontext
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from embedding_models import write_embedding_model
+from embedding_models import write_clip_model, write_embedding_model
 from pdf_bombs import build_self_reference
 from PIL import Image, ImageDraw, ImageFont
 from reportlab.lib.utils import ImageReader
@@ -21,13 +21,14 @@ from drag_ray.cluster import ClusterConfig, connect
 from drag_ray.corpus.config import CorpusConfig
 from drag_ray.corpus.image_store import ImageStore
 from drag_ray.engine.embedding import Embedder
+from drag_ray.engine.image_embedding import ImageEmbedder
 from drag_ray.errors import ConfigError, DataError
 from drag_ray.index import stage, vector_parts
 from drag_ray.index.config import IndexSections
 from drag_ray.inputs import Inputs
 from drag_ray.pipeline import compute_identity, run_stage
 from drag_ray.run_config import RunConfig
-from drag_ray.search.config import EmbeddingConfig, SearchConfig
+from drag_ray.search.config import EmbeddingConfig, ImageEmbeddingConfig, SearchConfig
 from drag_ray.search.index import read_record
 from drag_ray.search.searcher import Searcher
 from drag_ray.search.vectors import PageVectors
@@ -60,9 +61,10 @@ def documents_dir(tmp_path):
     return folder
 
 
-def run_index(tmp_path, embedding=None, **options):
+def run_index(tmp_path, embedding=None, image_embedding=None, **options):
     identity = artifacts.Identity("index", {}, {}, "test")
-    sections = IndexSections(CorpusConfig(**options), SearchConfig(), embedding or EmbeddingConfig())
+    embeddings = (embedding or EmbeddingConfig(), image_embedding or ImageEmbeddingConfig())
+    sections = IndexSections(CorpusConfig(**options), SearchConfig(), *embeddings)
     with StageFolder(tmp_path / "run" / "index", identity) as folder:
         return stage.run(sections, Inputs({}), folder), folder.path
 
@@ -373,6 +375,51 @@ def test_pages_get_vectors_and_a_stage_that_is_started_again_keeps_those_that_it
     assert (pages[row]["file"], pages[row]["page_number"], score) == ("load", 1, 1.0)
 
 
+def test_pictures_get_vectors_and_a_stage_that_is_started_again_keeps_those_that_it_has(tmp_path, monkeypatch):
+    folder = tmp_path / "documents"
+    folder.mkdir()
+    for number, colour in enumerate(("red", "lime", "blue")):
+        Image.new("RGB", (60 + 20 * number, 80), colour).save(folder / f"{colour}.png")
+    (folder / "pages.jsonl").write_text('{"file": "rotor", "page": 1, "text": "Rotor speed"}')
+    options = {"documents": str(folder), "questions": "", "page_images": True, "ocr": "off"}
+    config = ImageEmbeddingConfig(model=str(write_clip_model(tmp_path / "model")))
+    monkeypatch.setattr(vector_parts, "_MAX_PAGES", 2)
+
+    def fail(*arguments):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(vector_parts, "merge_parts", fail)
+        with pytest.raises(KeyboardInterrupt):
+            run_index(tmp_path, image_embedding=config, **options)
+    first, second = sorted((tmp_path / "run" / "index" / "image_vector_parts").iterdir())
+    second.unlink()
+    written_ns = first.stat().st_mtime_ns
+    with monkeypatch.context() as patched:
+        patched.setattr(vector_parts, "merge_parts", fail)
+        with pytest.raises(KeyboardInterrupt):
+            run_index(tmp_path, image_embedding=config, **options)
+    assert second.exists()
+    assert first.stat().st_mtime_ns == written_ns
+    counts, stage_dir = run_index(tmp_path, image_embedding=config, **options)
+    assert (counts["pages"], counts["embedded_pictures"]) == (4, 3)
+    assert not (stage_dir / "image_vector_parts").exists()
+    vectors = PageVectors(stage_dir / "image_vectors", read_record(stage_dir / "search_index").fingerprint)
+    embedder, store = ImageEmbedder(config), ImageStore(stage_dir / "page_images")
+    pages = read_rows(stage_dir)
+    for row, page in enumerate(pages):
+        if page["image"]:
+            [query] = embedder.embed_images([store.open(page["image"])])
+            assert vectors.rank(query, 1) == [(1.0, row)]
+    assert sum(bool(page["image"]) for page in pages) == 3
+
+
+def test_pictures_that_are_to_be_embedded_have_to_be_kept(tmp_path, documents_dir):
+    config = ImageEmbeddingConfig(model=str(write_clip_model(tmp_path / "model")))
+    with pytest.raises(ConfigError, match=r"there are no pictures of pages to embed. Set --corpus\.page-images"):
+        run_index(tmp_path, image_embedding=config, documents=str(documents_dir), questions="")
+
+
 def test_an_embedding_model_that_cannot_be_used_is_refused_before_documents_are_read(tmp_path, documents_dir):
     folder = write_embedding_model(tmp_path / "model", modules=("Transformer", "Pooling", "Dense"))
     for config, message in (
@@ -401,3 +448,18 @@ def test_the_embedding_model_is_part_of_what_the_stage_is_made_from(tmp_path, do
     assert identity.fingerprint == elsewhere.fingerprint != plain.fingerprint
     os.utime(folder / "model.safetensors", (0, 0))
     assert compute_identity(STAGES["index"], config).fingerprint != identity.fingerprint
+
+
+def test_the_model_of_pictures_is_part_of_what_the_stage_is_made_from(tmp_path, documents_dir):
+    folder = write_clip_model(tmp_path / "model")
+    corpus = CorpusConfig(documents=str(documents_dir), questions="", page_images=True)
+
+    def identify(**options):
+        embedding = ImageEmbeddingConfig(model=str(folder), **options)
+        return compute_identity(STAGES["index"], RunConfig(run_dir=tmp_path / "run", corpus=corpus, image_embedding=embedding))
+
+    identity = identify()
+    assert identify(device="gpu", batch_size=8).fingerprint == identity.fingerprint
+    assert identify(dtype="float16").fingerprint != identity.fingerprint
+    os.utime(folder / "model.safetensors", (0, 0))
+    assert identify().fingerprint != identity.fingerprint

@@ -61,7 +61,7 @@ def searcher(tmp_path_factory: pytest.TempPathFactory) -> Searcher:
     artifacts.write_parquet(folder / "pages.parquet", schemas.to_table(pages, schemas.PAGES))
     record = build_index(folder / "pages.parquet", folder / "index", SearchConfig())
     config = EmbeddingConfig(model=str(write_embedding_model(folder / "model")), window_tokens=8, overlap_tokens=2)
-    vector_parts.PartEmbedder(config, folder / "index" / PAGES_NAME).write(folder / "part.npz", range(len(pages)))
+    vector_parts.WindowEmbedder(config, folder / "index" / PAGES_NAME).write(folder / "part.npz", range(len(pages)))
     vector_parts.merge_parts([folder / "part.npz"], folder / "vectors", record.fingerprint, config)
     write_cross_encoder(folder / "cross_encoder", seed=3)
     return Searcher(folder / "index")

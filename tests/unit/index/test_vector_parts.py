@@ -4,14 +4,17 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from embedding_models import write_embedding_model
+from embedding_models import write_clip_model, write_embedding_model
 from factories import build_page
+from PIL import Image
 
 from drag_ray import artifacts, schemas
+from drag_ray.corpus.image_store import ImageStore
 from drag_ray.engine.embedding import Embedder
+from drag_ray.engine.image_embedding import ImageEmbedder
 from drag_ray.index import vector_parts
-from drag_ray.index.vector_parts import PartEmbedder, merge_parts, plan_parts, read_part
-from drag_ray.search.config import EmbeddingConfig, SearchConfig
+from drag_ray.index.vector_parts import PictureEmbedder, WindowEmbedder, merge_parts, plan_parts, read_part
+from drag_ray.search.config import EmbeddingConfig, ImageEmbeddingConfig, SearchConfig
 from drag_ray.search.index import PAGES_NAME, build_index
 from drag_ray.search.vectors import PROBE, PageVectors
 
@@ -45,7 +48,7 @@ def test_parts_are_named_and_cut_by_rows(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_merged_parts_hold_each_window_with_the_row_of_its_page(tmp_path: Path, config: EmbeddingConfig, index_dir: Path) -> None:
-    embedder = PartEmbedder(config, index_dir / PAGES_NAME)
+    embedder = WindowEmbedder(config, index_dir / PAGES_NAME)
     paths = [tmp_path / "parts" / f"{number}.npz" for number in range(3)]
     for path, rows in zip(paths, (range(2), range(2, 4), range(4, 5)), strict=True):
         assert embedder({"path": str(path), "start": rows.start, "stop": rows.stop}) == {"pages": len(rows), "error": ""}
@@ -61,7 +64,7 @@ def test_merged_parts_hold_each_window_with_the_row_of_its_page(tmp_path: Path, 
 
 
 def test_pages_without_text_make_a_part_without_vectors(tmp_path: Path, config: EmbeddingConfig, index_dir: Path) -> None:
-    PartEmbedder(config, index_dir / PAGES_NAME).write(tmp_path / "part.npz", range(1, 2))
+    WindowEmbedder(config, index_dir / PAGES_NAME).write(tmp_path / "part.npz", range(1, 2))
     part = read_part(tmp_path / "part.npz")
     assert (part.rows.shape, part.vectors.shape, part.probe.shape) == ((0,), (0, 16), (16,))
     assert merge_parts([tmp_path / "part.npz"], tmp_path / "vectors", "abc", config) == 0
@@ -70,6 +73,54 @@ def test_pages_without_text_make_a_part_without_vectors(tmp_path: Path, config: 
 
 def test_a_part_that_cannot_be_made_says_why_and_leaves_no_file(tmp_path: Path, index_dir: Path) -> None:
     config = EmbeddingConfig(model=str(tmp_path / "nowhere"))
-    row = PartEmbedder(config, index_dir / PAGES_NAME)({"path": str(tmp_path / "part.npz"), "start": 0, "stop": 2})
+    row = WindowEmbedder(config, index_dir / PAGES_NAME)({"path": str(tmp_path / "part.npz"), "start": 0, "stop": 2})
     assert (row["pages"], row["error"][:17]) == (0, "embedding.model '")
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.fixture
+def pictured(tmp_path: Path) -> tuple[Path, list[str]]:
+    """An index of three pages, of which the second has no picture, and the keys of the pictures of the others."""
+    store = ImageStore(tmp_path / "page_images")
+    keys = [store.write(Image.new("RGB", (40, 60), colour)) for colour in ("red", "blue")]
+    pages = [build_page(page_number=number, image=key) for number, key in enumerate((keys[0], "", keys[1]), start=1)]
+    artifacts.write_parquet(tmp_path / "pages.parquet", schemas.to_table(pages, schemas.PAGES))
+    build_index(tmp_path / "pages.parquet", tmp_path / "search_index", SearchConfig())
+    return tmp_path, keys
+
+
+def test_each_picture_of_a_page_has_one_vector_with_the_row_of_its_page(pictured: tuple[Path, list[str]]) -> None:
+    folder, keys = pictured
+    config = ImageEmbeddingConfig(model=str(write_clip_model(folder / "model")), batch_size=1)
+    embedder = PictureEmbedder(config, folder / "search_index" / PAGES_NAME, folder / "page_images")
+    paths = [folder / "parts" / f"{number}.npz" for number in range(2)]
+    for path, rows in zip(paths, (range(2), range(2, 3)), strict=True):
+        assert embedder({"path": str(path), "start": rows.start, "stop": rows.stop}) == {"pages": len(rows), "error": ""}
+    assert merge_parts(paths, folder / "image_vectors", "abc", config) == 2
+    alone = ImageEmbedder(config)
+    store = ImageStore(folder / "page_images")
+    vectors = PageVectors(folder / "image_vectors", "abc")
+    for row, key in ((0, keys[0]), (2, keys[1])):
+        [expected] = alone.embed_images([store.open(key)])
+        assert vectors.rank(expected, 1) == [(1.0, row)]
+    assert ImageEmbeddingConfig(**vectors.record.embedding) == config
+    vectors.check_model(alone.embed_texts([PROBE])[0])
+
+
+def test_pages_without_pictures_make_a_part_without_vectors(pictured: tuple[Path, list[str]]) -> None:
+    folder, _ = pictured
+    config = ImageEmbeddingConfig(model=str(write_clip_model(folder / "model")))
+    PictureEmbedder(config, folder / "search_index" / PAGES_NAME, folder / "page_images").write(folder / "1.npz", range(1, 2))
+    part = read_part(folder / "1.npz")
+    assert (part.rows.shape, part.vectors.shape) == ((0,), (0, 16))
+
+
+def test_a_damaged_picture_is_named_and_leaves_no_file(pictured: tuple[Path, list[str]]) -> None:
+    folder, keys = pictured
+    (folder / "page_images" / keys[1]).write_bytes(b"no picture")
+    config = ImageEmbeddingConfig(model=str(write_clip_model(folder / "model")))
+    embedder = PictureEmbedder(config, folder / "search_index" / PAGES_NAME, folder / "page_images")
+    row = embedder({"path": str(folder / "part.npz"), "start": 0, "stop": 3})
+    assert row["pages"] == 0
+    assert keys[1] in row["error"]
+    assert not (folder / "part.npz").exists()

@@ -34,7 +34,7 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def vectors_dir(models: Path, searcher: Searcher) -> Path:
     config = EmbeddingConfig(model=str(models / "embedding"), window_tokens=8, overlap_tokens=2)
-    vector_parts.PartEmbedder(config, searcher.index_dir / PAGES_NAME).write(models / "part.npz", range(searcher.num_pages))
+    vector_parts.WindowEmbedder(config, searcher.index_dir / PAGES_NAME).write(models / "part.npz", range(searcher.num_pages))
     vector_parts.merge_parts([models / "part.npz"], models / "vectors", searcher.record.fingerprint, config)
     return models / "vectors"
 

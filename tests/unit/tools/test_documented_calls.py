@@ -28,6 +28,8 @@ CALLS = (
     ),
     ("layout_parsing", {"file": "wing.pdf", "page": 2}, "wing.pdf#2 has no picture"),
     ("view_page", {"file": "wing.pdf", "page": 1}, "image_1: wing.pdf#1"),
+    ("image_search", {"query": "rotor", "image": "image_1"}, "give either a query or the name of an image"),
+    ("image_search", {"query": "rotor", "pages": 9}, "pages: Input should be less than or equal to 5"),
     ("crop", {"image": "image_1", "box": [0, 80, 700, 280]}, "857 x 327 pixels."),
     ("crop", {"image": "image_7", "box": [0, 0, 9, 9]}, "no image 'image_7': there are image_1 to image_2"),
     (

@@ -1,0 +1,152 @@
+"""Search of pages by their pictures: what is found by words and by pictures, what is shown of it, and what is refused."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+from embedding_models import write_clip_model
+from factories import build_page
+from PIL import Image
+
+from drag_ray import artifacts, schemas
+from drag_ray.agent.config import AgentConfig
+from drag_ray.corpus.image_store import ImageStore, ImageStores
+from drag_ray.corpus.page_images import DIR_NAME
+from drag_ray.engine.config import EngineConfig
+from drag_ray.engine.image_embedding import ImageEmbedder
+from drag_ray.errors import ConfigError, SearchIndexError
+from drag_ray.index.vector_parts import PictureEmbedder, merge_parts
+from drag_ray.rollout import options as rollout_options
+from drag_ray.rollout.config import RolloutConfig
+from drag_ray.rollout.options import build_options
+from drag_ray.search.config import ImageEmbeddingConfig, SearchConfig
+from drag_ray.search.index import PAGES_NAME, build_index, read_fingerprint
+from drag_ray.search.searcher import Searcher
+from drag_ray.search.vectors import IMAGES_DIR_NAME
+from drag_ray.tools import image_search
+from drag_ray.tools.calls import CallLimits, CallOutcome
+from drag_ray.tools.registry import load_toolset
+from drag_ray.tools.rollout_images import RolloutImages
+from drag_ray.tools.workspace import Workspace
+
+COLOURS = ("red", "lime", "blue", "white", "black", "yellow")
+
+
+def draw(colour: str) -> Image.Image:
+    image = Image.new("RGB", (60, 60), colour)
+    image.paste("gray", (COLOURS.index(colour) * 5, 0, 40, 30))
+    return image
+
+
+def write_pictures(folder: Path, colours: Sequence[str] = COLOURS) -> Path:
+    """An index of a page for each colour, and one without a picture, with the vectors of the pictures."""
+    store = ImageStore(folder / DIR_NAME)
+    keys = ["", *(store.write(draw(colour)) for colour in colours)]
+    pages = [build_page(page_number=number, text=f"page {number}", image=key) for number, key in enumerate(keys, start=1)]
+    artifacts.write_parquet(folder / "pages.parquet", schemas.to_table(pages, schemas.PAGES))
+    build_index(folder / "pages.parquet", folder / "search_index", SearchConfig())
+    config = ImageEmbeddingConfig(model=str(write_clip_model(folder / "model")))
+    embedder = PictureEmbedder(config, folder / "search_index" / PAGES_NAME, folder / DIR_NAME)
+    embedder.write(folder / "part.npz", range(len(pages)))
+    merge_parts([folder / "part.npz"], folder / IMAGES_DIR_NAME, read_fingerprint(folder / "search_index"), config)
+    return folder
+
+
+@pytest.fixture
+def index_dir(tmp_path: Path) -> Path:
+    return write_pictures(tmp_path / "index")
+
+
+@pytest.fixture
+def workspace(index_dir: Path, tmp_path: Path) -> Workspace:
+    """The question has the picture of the third page."""
+    stores = ImageStores((tmp_path / "run", index_dir / DIR_NAME))
+    searcher = Searcher(index_dir / "search_index")
+    return Workspace(searcher, RolloutImages(stores, 6, [stores.write(draw("lime"))]))
+
+
+async def call(workspace: Workspace, **arguments: object) -> CallOutcome:
+    caller = load_toolset(("image_search",)).callers["image_search"]
+    return await caller.call(json.dumps(arguments), workspace, CallLimits(60, 1000))
+
+
+async def test_a_picture_finds_the_page_that_looks_like_it(workspace: Workspace) -> None:
+    outcome = await call(workspace, image="image_1", pages=1)
+    assert (outcome.error, outcome.text) == ("", "Pages with such pictures, the likest first:")
+    [shown] = outcome.images
+    assert shown.caption == "manual.pdf#3"
+    assert shown.key == workspace.find_page("manual.pdf", 3).image
+
+
+async def test_words_find_the_pages_whose_pictures_are_nearest(workspace: Workspace, index_dir: Path) -> None:
+    embedder = ImageEmbedder(ImageEmbeddingConfig(model=str(index_dir / "model")))
+    [query] = embedder.embed_texts(["rotor speed"])
+    products = embedder.embed_images([draw(colour) for colour in COLOURS]) @ query
+    nearest = [f"manual.pdf#{number + 2}" for number in np.argsort(-products)]  # the first page has no picture
+    outcome = await call(workspace, query="rotor speed", pages=5)
+    assert [image.caption for image in outcome.images] == nearest[:5]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "problem"),
+    [
+        ({}, "give either a query or the name of an image"),
+        ({"query": "  "}, "give either a query or the name of an image"),
+        ({"query": "rotor", "image": "image_1"}, "give either a query or the name of an image"),
+        ({"image": "image_7"}, "no image 'image_7': there is image_1"),
+        ({"image": "../../etc/passwd"}, "no image '../../etc/passwd'"),
+        ({"query": "x" * 1001}, "query: String should have at most 1000 characters"),
+        ({"query": "rotor", "pages": 0}, "pages: Input should be greater than or equal to 1"),
+        ({"query": "rotor", "pages": 6}, "pages: Input should be less than or equal to 5"),
+        ({"query": ["rotor"]}, "query: Input should be a valid string"),
+    ],
+)
+async def test_calls_that_cannot_be_are_told(workspace: Workspace, arguments: dict[str, object], problem: str) -> None:
+    outcome = await call(workspace, **arguments)
+    assert problem in outcome.error
+    assert not outcome.images
+
+
+async def test_more_pictures_than_a_rollout_may_be_shown_are_refused(workspace: Workspace) -> None:
+    for image in (await call(workspace, query="rotor", pages=5)).images:
+        workspace.images.show(image)
+    outcome = await call(workspace, query="rotor", pages=2)
+    assert "2 more images cannot be shown: of the 6 that tools may return in a rollout, 5 are there" in outcome.error
+
+
+async def test_pages_without_any_picture_leave_nothing_to_find(tmp_path: Path) -> None:
+    index_dir = write_pictures(tmp_path / "index", ())
+    outcome = await call(Workspace(Searcher(index_dir / "search_index")), query="rotor")
+    assert (outcome.text, outcome.images, outcome.error) == ("No page has a picture.", (), "")
+
+
+async def test_what_is_wrong_with_the_vectors_is_told_without_paths(workspace: Workspace, index_dir: Path) -> None:
+    model_dir = index_dir / "model"
+    model_dir.rename(index_dir / "gone")
+    outcome = await call(workspace, query="rotor")
+    assert outcome.error == "the pictures of this collection cannot be searched"
+    write_clip_model(model_dir, seed=1)
+    assert (await call(workspace, query="rotor")).error == "the pictures of this collection cannot be searched"
+
+
+async def test_another_model_and_damaged_vectors_are_known_for_what_they_are(index_dir: Path) -> None:
+    (index_dir / "model").rename(index_dir / "gone")
+    write_clip_model(index_dir / "model", seed=1)
+    with pytest.raises(SearchIndexError, match=r"no longer the one that made these vectors.*--image-embedding\.model FOLDER"):
+        image_search.open_picture_index(index_dir)
+    path = index_dir / IMAGES_DIR_NAME / "vectors.npy"
+    path.write_bytes(path.read_bytes()[:-1])
+    with pytest.raises(SearchIndexError, match=r"damaged|cannot be read"):
+        image_search.open_picture_index(index_dir)
+
+
+def test_an_index_without_vectors_of_pictures_is_refused_before_an_engine_starts(
+    tmp_path: Path, index_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rollout_options, "check_functions_shown", lambda *_: None)  # the embedded model's template shows none
+    agent = AgentConfig(protocol="tools", tools=("search", "image_search"), max_iterations=3)
+    build_options(agent, EngineConfig(), RolloutConfig(), index_dir, tmp_path / "run")
+    with pytest.raises(ConfigError, match=r"has no vectors of the pictures of its pages.*--image-embedding\.model FOLDER"):
+        build_options(agent, EngineConfig(), RolloutConfig(), tmp_path, tmp_path / "run")
