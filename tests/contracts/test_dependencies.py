@@ -2,6 +2,7 @@
 
 import ast
 import json
+import os
 import re
 import subprocess
 import sys
@@ -17,6 +18,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 from requirements import LISTS, list_requirements, read_parts
+from small_run import write_small_run
 
 from drag_ray.cli import EXTRAS
 
@@ -35,7 +37,7 @@ WITH_ANOTHER = {
 CORE_ONLY = ("search", "corpus")
 """Packages of ours that the core is enough for, with what OCR and the demo's documents need."""
 
-SEARCH_WITHOUT_THE_REST = """
+WITHOUT_THE_REST = """
 import sys, tempfile
 from pathlib import Path
 
@@ -47,6 +49,8 @@ class Blocker:
             raise ModuleNotFoundError(f"{name} is no part of the core", name=name)
 
 sys.meta_path.insert(0, Blocker())
+"""
+SEARCH = """
 import pyarrow as pa
 import pyarrow.parquet as pq
 from drag_ray import schemas
@@ -69,6 +73,16 @@ with tempfile.TemporaryDirectory() as folder:
 def list_distributions() -> Mapping[str, list[str]]:
     """The installed packages that have a module, by its name; it takes most of a second to find them."""
     return packages_distributions()
+
+
+READ = """
+import drag_ray
+
+run = drag_ray.open_run("runs/small")
+read = [run.read_questions(), run.read_trajectories(), run.read_results(), run.read_measures(), run.read_transcripts(),
+        run.read_status(), run.verify(), run.open_searcher().search("rows", top_k=1)]
+print([len(found) > 0 for found in read])
+"""
 
 
 def read_pins(name: str) -> dict[str, list[Version]]:
@@ -96,13 +110,24 @@ def list_imports(path: Path) -> set[str]:
     return found - set(sys.stdlib_module_names) - {"drag_ray"}
 
 
-def test_the_core_searches_without_any_other_package() -> None:
+def run_without_the_rest(code: str, folder: Path) -> str:
+    """What a program prints where the core alone is installed."""
     heavy = set().union(*(list_names(part) for part in ("train", "serve", "ocr", "demo", "cpu", "gpu"))) - list_names("core")
     modules = {module for module, names in list_distributions().items() if heavy & {canonicalize_name(name) for name in names}}
     assert {"torch", "ray", "vllm", "transformers", "trl", "rapidocr", "openai"} <= modules
-    command = [sys.executable, "-c", SEARCH_WITHOUT_THE_REST, ",".join(modules)]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-    assert (done.stdout.strip(), done.returncode) == ("[('a.pdf', 1)]", 0), done.stderr
+    command, environment = [sys.executable, "-c", WITHOUT_THE_REST + code, ",".join(modules)], {"PYTHONPATH": str(ROOT)}
+    done = subprocess.run(command, cwd=folder, env=os.environ | environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+def test_the_core_searches_without_any_other_package(tmp_path: Path) -> None:
+    assert run_without_the_rest(SEARCH, tmp_path) == "[('a.pdf', 1)]"
+
+
+def test_the_core_reads_what_stages_have_left(tmp_path: Path) -> None:
+    write_small_run(tmp_path)
+    assert run_without_the_rest(READ, tmp_path) == str([True] * 8)
 
 
 def test_every_import_is_declared() -> None:
