@@ -18,6 +18,8 @@ _NO_KEY = "none"
 """The client wants some key, also for an endpoint that wants none."""
 _TOO_LONG = ("context_length_exceeded", "maximum context length", "max_model_len")
 """What endpoints say of a prompt that is too long; the status, 400, is that of any wrong request."""
+UNSAID = object()
+"""In place of vLLM's `stop_reason` where an endpoint has no such field."""
 
 
 class EndpointEngine:
@@ -139,7 +141,7 @@ def _to_generation(completion: Any, stops: Sequence[str]) -> Generation:
     message = choice.message
     text = message.content or ""
     if choice.finish_reason == "stop":
-        text = restore_stop(text, stops, getattr(choice, "stop_reason", None))
+        text = restore_stop(text, stops, (choice.model_extra or {}).get("stop_reason", UNSAID))
     # vLLM has had two names for it.
     reasoning = getattr(message, "reasoning", None) or getattr(message, "reasoning_content", None) or ""
     return Generation(
@@ -157,17 +159,17 @@ def _refuse_withheld(generation: Generation) -> Generation:
     return generation
 
 
-def restore_stop(text: str, stops: Sequence[str], stop_reason: object = None) -> str:
+def restore_stop(text: str, stops: Sequence[str], stop_reason: object = UNSAID) -> str:
     """A reply with the stop string that ended it, which endpoints leave away.
 
     Args:
         text: a reply that did not end for its length.
         stops: closing tags.
-        stop_reason: vLLM's word for which of them it was. Of others it is that of the tag that is open: that the model ended its
-            turn within one cannot be told from it.
+        stop_reason: vLLM's word for which of them it was; none of them where that is no string: the model ended its turn by
+            itself. Of endpoints that say nothing it is that of the tag that is open: the two cannot be told apart there.
     """
-    if isinstance(stop_reason, str):
-        return text + stop_reason
+    if stop_reason is not UNSAID:
+        return text + stop_reason if isinstance(stop_reason, str) else text
     opened = {stop: text.rfind(stop.replace("</", "<", 1)) for stop in stops}
     last = max(opened, key=lambda stop: opened[stop], default="")
     is_open = bool(last) and opened[last] >= 0 and last not in text[opened[last] :]

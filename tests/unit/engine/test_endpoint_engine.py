@@ -15,7 +15,7 @@ from pydantic import ValidationError
 
 from drag_ray.config import load
 from drag_ray.engine.config import EngineConfig
-from drag_ray.engine.endpoint import EndpointEngine, build_endpoint_engine, restore_stop
+from drag_ray.engine.endpoint import UNSAID, EndpointEngine, build_endpoint_engine, restore_stop
 from drag_ray.engine.generate import Generation, ImageSource, Request, Usage
 from drag_ray.engine.sampling import PRESETS
 from drag_ray.engine.spending import Spending
@@ -84,17 +84,25 @@ def test_page_images_travel_as_data_urls(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "stop_reason", "expected"),
     [
-        ("<search>rotor", None, "<search>rotor</search>"),
-        ("I look.\n<answer>340 <cite>a#1</cite>", None, "I look.\n<answer>340 <cite>a#1</cite></answer>"),
-        ("<search>rotor</search>", None, "<search>rotor</search>"),
-        ("no action", None, "no action"),
-        ("<search>a</search> and <answer>b", None, "<search>a</search> and <answer>b</answer>"),
+        ("<search>rotor", UNSAID, "<search>rotor</search>"),
+        ("I look.\n<answer>340 <cite>a#1</cite>", UNSAID, "I look.\n<answer>340 <cite>a#1</cite></answer>"),
+        ("<search>rotor</search>", UNSAID, "<search>rotor</search>"),
+        ("no action", UNSAID, "no action"),
+        ("<search>a</search> and <answer>b", UNSAID, "<search>a</search> and <answer>b</answer>"),
         ("what it wrote", "</search>", "what it wrote</search>"),
-        ("<search>rotor", 151645, "<search>rotor</search>"),
+        ("<search>rotor", None, "<search>rotor"),
+        ("<search>rotor", 151645, "<search>rotor"),
     ],
 )
 def test_the_stop_string_that_an_endpoint_leaves_away_is_part_of_the_reply(text: str, stop_reason: Any, expected: str) -> None:
     assert restore_stop(text, STOPS, stop_reason) == expected
+
+
+def test_a_reply_that_ended_by_itself_stays_open_where_the_endpoint_says_so(tmp_path: Path) -> None:
+    choices: list[dict[str, Any]] = [{"stop_reason": None}, {"stop_reason": "</search>"}, {}]
+    with serve_chat(lambda body, number: Answer("<search>rotor", choice=choices[body["seed"]])) as served:
+        drawn = draw(build_engine(served, tmp_path), *(build_request(seed=seed) for seed in range(3)))
+    assert [one.text for one in drawn] == ["<search>rotor", "<search>rotor</search>", "<search>rotor</search>"]
 
 
 def test_a_reply_that_was_cut_stays_open_and_reasoning_stands_before_it(tmp_path: Path) -> None:
