@@ -13,6 +13,7 @@ from pathlib import Path
 
 import figure_cluster
 import figure_collection
+import figure_equal_terms
 import figure_load
 import figure_quality
 import figure_recipe
@@ -100,6 +101,9 @@ FIGURES: dict[str, Callable[[], str]] = {
     "scaling-terms": figure_scaling.write_scaling_terms,
     "scaling-start": figure_scaling.write_scaling_start,
     "scaling-process": figure_scaling.write_scaling_process,
+    "equal-terms-terms": figure_equal_terms.write_equal_terms_terms,
+    "equal-terms": figure_equal_terms.write_equal_terms,
+    "equal-terms-words": figure_equal_terms.write_equal_terms_words,
     "install-size": figure_sizes.write_install_size,
     "pinned-versions": figure_versions.write_pinned_versions,
     "measured-versions": figure_versions.write_measured_versions,
