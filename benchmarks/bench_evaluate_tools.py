@@ -171,9 +171,7 @@ def evaluate(arguments: argparse.Namespace, folder: Path) -> None:
         run.index()
         tracer = Tracer(run.open_searcher())
         for side, tools in SIDES.items():
-            agent = options["agent"] | {"tools": list(tools)}
-            with drag_ray.open_run(folder, name=side, **(options | {"agent": agent})) as named:
-                named.evaluate()
+            run.evaluate(name=side, agent={"tools": list(tools)})
             outcome = read_outcome(run.locate("evaluate", name=side))
             rolled_out = sorted(outcome.trajectories[BASE_NAME], key=lambda trajectory: trajectory.question_id)
             courses[side] = [tracer.trace(trajectory) for trajectory in rolled_out]

@@ -142,15 +142,15 @@ class Run(RunExchange):
         """
         return self.run_stage("evaluate", **options)
 
-    def run_stage(self, name: str, **options: Any) -> Manifest:
+    def run_stage(self, stage: str, /, **options: Any) -> Manifest:
         """The stage of this name, as the method of this name runs it.
 
         Examples:
             >>> run.run_stage("process").counts == run.process().counts
             True
         """
-        stage, config = find_stage(name), self._override(name, options)
-        (manifest,) = run_stages([stage], config, cache(self._start_ray)).values()
+        found, config = find_stage(stage), self._override(stage, options)
+        (manifest,) = run_stages([found], config, cache(self._start_ray)).values()
         return manifest
 
     def pipeline(self, **options: Any) -> dict[str, Manifest]:

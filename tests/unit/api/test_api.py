@@ -126,6 +126,14 @@ def test_a_stage_without_its_input_says_what_the_command_line_says(tmp_path: Pat
         run.read_trajectories("collct")
 
 
+def test_a_stage_is_named_in_its_call(tmp_path: Path) -> None:
+    run = drag_ray.open_run(tmp_path / "run")
+    with pytest.raises(ArtifactError, match=r"Run: python jobs/collect\.py"):
+        run.process(name="again")
+    with pytest.raises(ConfigError, match="name: Value error, expected letters, digits"):
+        run.process(name="two/names")
+
+
 def test_a_run_of_another_version_is_refused_and_not_read_otherwise(tmp_path: Path) -> None:
     finish_index(tmp_path, PAGES, QUESTIONS)
     manifest = tmp_path / "index" / artifacts.MANIFEST_NAME
