@@ -3,6 +3,7 @@
 Of collections `test_collect_faults` has more. The nodes have network namespaces of their own; head and driver are outside.
 """
 
+import json
 import os
 import re
 import subprocess
@@ -17,17 +18,20 @@ import polars as pl
 import pytest
 import ray.cloudpickle
 from chat_server import Answer, serve_chat
+from nano_training import make_nano_model, write_rows
 from network_nodes import Network, has_namespaces, start_network
 from reportlab.pdfgen.canvas import Canvas
 from small_index import finish_index
 
-from drag_ray.artifacts import require_manifest
+from drag_ray.artifacts import Identity, require_manifest
 from drag_ray.cluster import ClusterConfig, connect, run_tasks
 from drag_ray.cluster_token import ensure_token
+from drag_ray.finetune import checkpoints
+from drag_ray.stage_folder import StageFolder
 from drag_ray.types import Evidence, Page, Question
 
 ROOT = Path(__file__).parents[2]
-WAYS = ("lose", "cut_off")
+both_ways = pytest.mark.parametrize("way", ["lose", "cut_off"])
 
 # The tasks' processes cannot import this file.
 ray.cloudpickle.register_pickle_by_value(sys.modules[__name__])
@@ -35,7 +39,6 @@ ray.cloudpickle.register_pickle_by_value(sys.modules[__name__])
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(not has_namespaces(), reason="network namespaces need root and iproute2"),
-    pytest.mark.parametrize("way", WAYS),
 ]
 
 
@@ -77,6 +80,7 @@ def end_job(job: subprocess.Popen[str], loses: Callable[[], None], has_come: Cal
     return said
 
 
+@both_ways
 def test_tasks_of_process_and_format_run_again_elsewhere(network: Network, tmp_path: Path, way: str) -> None:
     def square(number: int) -> int:
         (tmp_path / str(number)).touch()
@@ -92,6 +96,7 @@ def test_tasks_of_process_and_format_run_again_elsewhere(network: Network, tmp_p
         assert computed.result(timeout=120) == [number**2 for number in range(16)]
 
 
+@both_ways
 def test_documents_are_read_again_elsewhere(network: Network, tmp_path: Path, way: str) -> None:
     (documents := tmp_path / "documents").mkdir()
     for number in range(240):
@@ -108,6 +113,7 @@ def test_documents_are_read_again_elsewhere(network: Network, tmp_path: Path, wa
     assert require_manifest(tmp_path / "run" / "index").counts["set_aside"] == 0
 
 
+@both_ways
 def test_an_evaluation_has_every_question_once(network: Network, tmp_path: Path, way: str) -> None:
     numbers = range(1, 41)
     pages = [Page("a.pdf", number, 40, f"The part{number} of a plane.") for number in numbers]
@@ -128,3 +134,25 @@ def test_an_evaluation_has_every_question_once(network: Network, tmp_path: Path,
     results = pl.read_ndjson(tmp_path / "evaluate" / "results.jsonl").filter(policy="base")
     assert results["question_id"].n_unique() == results.height == 40, said[-2000:]
     assert results["first_search_rank"].to_list() == [1] * 40
+
+
+def test_a_training_goes_on_from_its_last_checkpoint_elsewhere(network: Network, tmp_path: Path) -> None:
+    model = make_nano_model(tmp_path / "model", hidden_size=32)
+    run_dir = tmp_path / "run"
+    with StageFolder(run_dir / "format", Identity("format", {}, {}, "test")) as stage:
+        write_rows(run_dir, 240)
+        stage.finish({"sft_query": 240})
+    options = {"epochs": 1, "batch-size": 2, "checkpoint-steps": 10, "dtype": "float32", "device": "cpu", "num-workers": 1}
+    given = [part for name, value in options.items() for part in (f"--finetune.{name}", str(value))]
+    job = run_job(network, "finetune", run_dir, "--engine.model", str(model), "--no-finetune.merge", *given)
+
+    def has_checkpoints() -> bool:
+        return len(list((run_dir / "finetune" / checkpoints.DIR_NAME).glob("*/whole-0-of-1-*.jsonl"))) >= 2
+
+    said = end_job(job, lambda: lose_node(network, "lose", "Train"), has_checkpoints)
+    steps = [int(step) for step in re.findall(r"finetune step (\d+)/120", said)]
+    assert steps.count(1) == 1, "it began anew"
+    assert steps[-1] == 120
+    curve = [json.loads(line) for line in (run_dir / "finetune" / "curve.jsonl").read_text().splitlines()]
+    assert [point["step"] for point in curve if "loss" in point] == list(range(1, 121))
+    assert (run_dir / "finetune" / "adapter" / "adapter_model.safetensors").exists()
