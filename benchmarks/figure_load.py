@@ -144,8 +144,8 @@ def write_serve_load_terms() -> str:
     return to_paragraph(
         f"""An endpoint with the embedded model that {options["clients"]} clients ask for {options["seconds"] / 60:.0f} minutes,
         in turns in a chat, in a chat that is streamed and with a search (`--part serve --warm-up 0.3334`,
-        `benchmarks/results/serve_load.json`, the same two cores, with much other work beside it). That is far more than it can
-        do: it writes {options["max_num_seqs"]} replies at a time, is given {4 * options["max_num_seqs"]} and lets
+        `benchmarks/results/serve_load.json`, the same two cores, of which other work had what this one left). That is far more
+        than it can do: it writes {options["max_num_seqs"]} replies at a time, is given {4 * options["max_num_seqs"]} and lets
         {options["queued"]} wait, for {options["max_wait_s"]} s (`serve.max_wait_s`). A client that is told to come back does. A
         request would be lost that has no answer within {options["limit_s"]} s, fails, or is refused without a time to come back
         after."""
@@ -154,18 +154,11 @@ def write_serve_load_terms() -> str:
 
 def write_serve_load_words() -> str:
     """How the endpoint's memory goes, and what made it grow before."""
-    memory, quiet = read_results("serve_load")["memory"], read_results("serve_load_quiet")["memory"]
-    earlier = read_results("serve_load_earlier")["memory"]
-    worker, level = memory["slopes_of_processes"]["VLLM::Worker"], memory["last_mib"]
-    # From when on it has stayed within a hundredth of what it is at the end.
-    flat_s = next(at_s for at_s, mib in memory["mib_over_time"] if mib > 0.99 * level)
+    memory, earlier = read_results("serve_load")["memory"], read_results("serve_load_earlier")["memory"]
     replica = earlier["slopes_of_processes"]["ray::ServeReplica:drag_ray:openai"]
     slope, slope_before = memory["slope_mib_per_minute"], earlier["slope_mib_per_minute"]
     return to_paragraph(
-        f"""Memory rises until caches and allocators are full, and has been within a hundredth of its last value from second
-        {flat_s:,} on. What rises after the tenth minute is vLLM's worker, by {worker:.0f} MiB a minute of {slope:.0f}.
-        On a quieter machine all of it was flat after {quiet["from_s"] / 60:.0f} minutes
-        ({quiet["slope_mib_per_minute"]:+.1f} MiB a minute, `serve_load_quiet.json`, before engines listened for themselves).
-        An earlier run rose by {slope_before:.0f} MiB a minute (`serve_load_earlier.json`), of which {replica:.0f} were Ray
-        Serve's log, which a replica kept in its memory (`drag_ray/serve/log_targets.py`)."""
+        f"""Memory rises until caches and allocators are full, which takes ten minutes, and is flat then ({slope:+.1f} MiB a
+        minute). An earlier run rose by {slope_before:.0f} MiB a minute (`serve_load_earlier.json`), of which {replica:.0f} were
+        Ray Serve's log, which a replica kept in its memory (`drag_ray/serve/log_targets.py`)."""
     )
