@@ -51,7 +51,9 @@ PAGES, TOKENS = "pages_shown", "num_completion_tokens"
 CONFIDENCE = 0.95
 NUM_RESAMPLES = 100_000
 """No p-value is below one in that many, and Holm's correction multiplies it by the number of differences in the file."""
-WITHOUT_MODEL = [name for name, kind in BASELINES.items() if not kind.uses_engine() and not issubclass(kind, (Dense, Rerank))]
+OF_OTHER_MODELS = (Dense, Rerank)
+"""Baselines of models that embed or rank, which `bench_equal_terms.py` measures."""
+WITHOUT_MODEL = [name for name, kind in BASELINES.items() if not kind.uses_engine() and not issubclass(kind, OF_OTHER_MODELS)]
 UNTRAINED = {*BASELINES, BASE_NAME, PROMPTED_NAME}
 KEY = ("set", "split", "model", "policy", "seed")
 

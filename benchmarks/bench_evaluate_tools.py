@@ -84,9 +84,7 @@ class Tracer:
         if turn.tool != READ_PAGE.name or turn.tool_error:
             return []
         asked: Any = READ_PAGE.read_arguments(turn.arguments)
-        page, around = asked.page, asked.neighbours
-        numbers = [page, *range(page - around, page), *range(page + 1, page + around + 1)]
-        return [Evidence(asked.file, number) for number in numbers if self._searcher.find_page(asked.file, number)]
+        return [Evidence(asked.file, number) for number in asked.list_numbers() if self._searcher.find_page(asked.file, number)]
 
 
 def describe(trajectories: Sequence[Trajectory], courses: Sequence[Course]) -> dict[str, Any]:

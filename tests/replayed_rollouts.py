@@ -29,6 +29,7 @@ from drag_ray.engine.generate import Generation, ImageSource, Request, list_imag
 from drag_ray.engine.tokens import IGNORED_LABEL
 from drag_ray.engine.vllm import VllmEngine
 from drag_ray.finetune.images import open_training_images
+from drag_ray.finetune.methods.grpo import GRPO, StepCollator
 from drag_ray.finetune.tokenized_rows import RowTokenizer
 from drag_ray.format.config import FormatConfig
 from drag_ray.format.layout import SHOWN_COLUMNS, Layout
@@ -126,6 +127,20 @@ def open_tokenizer(model: str, run_dir: Path) -> RowTokenizer:
 def decode_learned(labels: torch.Tensor, tokenizer: Any) -> str:
     """What is learned of a row."""
     return tokenizer.decode(labels[labels != IGNORED_LABEL])
+
+
+def read_steps(rolled: Rolled, model: str, run_dir: Path, folder: Path) -> tuple[list[str], list[int]]:
+    """What each step of reinforcement learning is learned from, and the number of pictures that it was drawn from."""
+    tokenize = open_tokenizer(model, run_dir)
+    tokenized = GRPO().tokenize(format_steps(rolled, folder), tokenize)
+    batch = StepCollator(tokenize.tokenizer.pad_token_id, tokenize.images)(tokenized.rows)
+    learned = [decode_learned(labels, tokenize.tokenizer) for labels in batch["labels"]]
+    return learned, [len(row["image_keys"]) for row in tokenized.rows]
+
+
+def format_steps(rolled: Rolled, folder: Path) -> list[dict[str, Any]]:
+    """A row for each reply, all with the same advantage."""
+    return [row | {"advantage": 1.0} for row in format_rows(rolled.trajectories, "rl_steps", folder)]
 
 
 def check_pixels(batch: Any, num_tokens: int, keys: Sequence[str], rolled: Rolled, tokenizer: Any) -> list[int]:

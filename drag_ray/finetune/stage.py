@@ -18,7 +18,7 @@ from ray.train.v2.api.exceptions import ControllerError, TrainingFailedError, Wo
 from drag_ray.agent.config import AgentConfig
 from drag_ray.agent.record import AgentRecord
 from drag_ray.artifacts import write_jsonl
-from drag_ray.cluster import count_gpus, free_gpus, takes_gpus
+from drag_ray.cluster import count_gpus, free_gpus, list_nodes, takes_gpus
 from drag_ray.corpus import page_images, question_images
 from drag_ray.engine.adapter import check_adapter
 from drag_ray.engine.embedded import resolve_model
@@ -241,8 +241,8 @@ def _publish(checkpoint_dir: Path, model: str, described: Description, start_dir
 
 def _count_cpus_per_worker(num_workers: int) -> int:
     """CPUs for each worker when they are spread evenly over the nodes, by the largest node."""
-    nodes = [node["Resources"].get("CPU", 0) for node in ray.nodes() if node["Alive"]]
-    return max(1, int(max(nodes) // math.ceil(num_workers / len(nodes))))
+    cpus = [node.cpus for node in list_nodes()]
+    return max(1, max(cpus) // math.ceil(num_workers / len(cpus)))
 
 
 def _announce(num_workers: int, num_cpus: int, use_gpu: bool) -> None:

@@ -16,7 +16,7 @@ import ray.data
 from tqdm.auto import tqdm
 
 from drag_ray import artifacts, schemas
-from drag_ray.cluster import count_gpus, free_gpus, takes_gpus
+from drag_ray.cluster import count_gpus, free_gpus, list_nodes, takes_gpus
 from drag_ray.corpus import page_images, parts, question_images
 from drag_ray.corpus.commands import build_commands
 from drag_ray.corpus.config import COMMANDS, EMBEDDED, CorpusConfig
@@ -245,7 +245,7 @@ def _plan_embedders(device: str) -> tuple[int, dict[str, Any]]:
     """How many processes embed at once, and what each takes of the cluster."""
     if takes_gpus(device):
         return max(1, count_gpus()), {"num_gpus": free_gpus()}
-    cpus = [int(node["Resources"].get("CPU", 0)) for node in ray.nodes() if node["Alive"]]
+    cpus = [node.cpus for node in list_nodes()]
     each = max(1, min(_CPUS_PER_EMBEDDER, max(cpus)))
     return max(1, sum(num // each for num in cpus)), {"num_cpus": each}
 

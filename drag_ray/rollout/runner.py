@@ -15,7 +15,7 @@ from ray.exceptions import RayError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from drag_ray.agent.task import RolloutTask
-from drag_ray.cluster import list_nodes, takes_gpus
+from drag_ray.cluster import NodeResources, list_nodes, takes_gpus
 from drag_ray.engine.spending import SPENDING_NAME, Spending
 from drag_ray.engine.vllm import VllmEngine
 from drag_ray.errors import DragRayError, EngineDiedError, TooManyFailuresError
@@ -110,18 +110,20 @@ def prepare_engines(options: WorkerOptions, settings: RolloutConfig) -> tuple[Wo
     Raises:
         ConfigError: see `size_pool`.
     """
-    pool = _size_pool(options, settings)
+    pool = _size_pool(options, settings, list_nodes())
     options = replace(options, engine=share_gpu(options.engine, settings.engines_per_gpu))
     return borrow_engines(options, pool, settings.workers_per_engine)
 
 
-def _size_pool(options: WorkerOptions, settings: RolloutConfig) -> Pool:
-    return size_pool(settings, options.engine, use_gpu=takes_gpus(options.engine.device), nodes=list_nodes())
+def _size_pool(options: WorkerOptions, settings: RolloutConfig, nodes: Sequence[NodeResources]) -> Pool:
+    return size_pool(settings, options.engine, use_gpu=takes_gpus(options.engine.device), nodes=nodes)
 
 
-def _say_room(pool: Pool) -> None:
+def _say_room(options: WorkerOptions, settings: RolloutConfig) -> None:
     """Say of a cluster that is smaller than what is asked of it that it is used as it is, or waited for."""
-    room = pool.count_room(list_nodes())
+    nodes = list_nodes()
+    pool = _size_pool(options, settings, nodes)
+    room = pool.count_room(nodes)
     if room < pool.num_engines:
         _logger.warning(
             f"engines: {pool.num_engines} are asked for, and the cluster has room for {room} now. Those begin, the others when "
@@ -183,7 +185,7 @@ def _hand_out(
     Args:
         chunk_rollouts: rollouts that a chunk begins with, on average.
     """
-    _say_room(_size_pool(options, settings))
+    _say_room(options, settings)
     options, pool = prepare_engines(options, settings)
     if options.build_engine is VllmEngine:
         say_start(pool.num_engines, options)

@@ -20,6 +20,11 @@ class ReadPageArguments(Arguments):
     neighbours: int = Field(default=0, ge=0, le=MAX_NEIGHBOURS)
     """How many pages before and after it are read too."""
 
+    def list_numbers(self) -> list[int]:
+        """The pages' numbers: the wanted one first, for long texts are cut at their end, then those around it in their order."""
+        around = range(max(1, self.page - self.neighbours), self.page + self.neighbours + 1)
+        return [self.page, *(number for number in around if number != self.page)]
+
 
 def read_page(arguments: ReadPageArguments, workspace: Workspace) -> Observation:
     """The text of a page and of its neighbours.
@@ -27,12 +32,9 @@ def read_page(arguments: ReadPageArguments, workspace: Workspace) -> Observation
     Raises:
         ToolError: the collection does not have the page.
     """
-    file, number = arguments.file, arguments.page
-    wanted = workspace.find_page(file, number)
-    # The wanted page first, for long texts are cut at their end.
-    around = [number - step for step in range(arguments.neighbours, 0, -1)]
-    around += [number + step for step in range(1, arguments.neighbours + 1)]
-    found = [wanted, *(page for page in (workspace.pages.find_page(file, place) for place in around if place > 0) if page)]
+    wanted, *around = arguments.list_numbers()
+    found = [workspace.find_page(arguments.file, wanted)]
+    found += [page for number in around if (page := workspace.pages.find_page(arguments.file, number))]
     return Observation("\n\n".join(f"{page.file}#{page.page_number} of {page.total_pages}\n{page.text}" for page in found))
 
 

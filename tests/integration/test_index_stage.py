@@ -3,7 +3,7 @@
 import gzip
 import json
 import os
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -338,27 +338,33 @@ def embed_with(folder, **options):
     return EmbeddingConfig(model=str(folder), window_tokens=8, overlap_tokens=2, **options)
 
 
+@contextmanager
+def ended_before_parts_are_merged(monkeypatch):
+    """A stage that runs in it is ended when all parts of vectors are written, as by Ctrl-C."""
+
+    def end(*arguments):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(vector_parts, "merge_parts", end)
+        with pytest.raises(KeyboardInterrupt):
+            yield
+
+
 def test_pages_get_vectors_and_a_stage_that_is_started_again_keeps_those_that_it_has(tmp_path, documents_dir, monkeypatch):
     lines = [{"file": "load", "page": page, "text": f"wing spar load {'fuel ' * page}"} for page in range(1, 10)]
     (documents_dir / "load.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     config = embed_with(write_embedding_model(tmp_path / "model"))
     monkeypatch.setattr(vector_parts, "_MAX_PAGES", 4)
 
-    def fail(*arguments):
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patched:
-        patched.setattr(vector_parts, "merge_parts", fail)
-        with pytest.raises(KeyboardInterrupt):
-            run_index(tmp_path, config, documents=str(documents_dir), questions="")
+    with ended_before_parts_are_merged(monkeypatch):
+        run_index(tmp_path, config, documents=str(documents_dir), questions="")
     stage_dir = tmp_path / "run" / "index"
     first, second, third = sorted((stage_dir / "vector_parts").iterdir())
     second.unlink()
     written_ns = [path.stat().st_mtime_ns for path in (first, third)]
-    with monkeypatch.context() as patched:
-        patched.setattr(vector_parts, "merge_parts", fail)
-        with pytest.raises(KeyboardInterrupt):
-            run_index(tmp_path, config, documents=str(documents_dir), questions="")
+    with ended_before_parts_are_merged(monkeypatch):
+        run_index(tmp_path, config, documents=str(documents_dir), questions="")
     assert second.exists()
     assert [path.stat().st_mtime_ns for path in (first, third)] == written_ns
     counts, folder = run_index(tmp_path, config, documents=str(documents_dir), questions="")
@@ -385,20 +391,13 @@ def test_pictures_get_vectors_and_a_stage_that_is_started_again_keeps_those_that
     config = ImageEmbeddingConfig(model=str(write_clip_model(tmp_path / "model")))
     monkeypatch.setattr(vector_parts, "_MAX_PAGES", 2)
 
-    def fail(*arguments):
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patched:
-        patched.setattr(vector_parts, "merge_parts", fail)
-        with pytest.raises(KeyboardInterrupt):
-            run_index(tmp_path, image_embedding=config, **options)
+    with ended_before_parts_are_merged(monkeypatch):
+        run_index(tmp_path, image_embedding=config, **options)
     first, second = sorted((tmp_path / "run" / "index" / "image_vector_parts").iterdir())
     second.unlink()
     written_ns = first.stat().st_mtime_ns
-    with monkeypatch.context() as patched:
-        patched.setattr(vector_parts, "merge_parts", fail)
-        with pytest.raises(KeyboardInterrupt):
-            run_index(tmp_path, image_embedding=config, **options)
+    with ended_before_parts_are_merged(monkeypatch):
+        run_index(tmp_path, image_embedding=config, **options)
     assert second.exists()
     assert first.stat().st_mtime_ns == written_ns
     counts, stage_dir = run_index(tmp_path, image_embedding=config, **options)

@@ -16,6 +16,7 @@ from replayed_rollouts import (
     decode_learned,
     format_rows,
     open_tokenizer,
+    read_steps,
     roll_out,
     write_tiny_model,
 )
@@ -28,7 +29,6 @@ from drag_ray.corpus.image_store import ImageStore
 from drag_ray.corpus.page_images import DIR_NAME
 from drag_ray.engine.generate import list_images
 from drag_ray.finetune.collator import RowCollator
-from drag_ray.finetune.methods.grpo import GRPO, StepCollator
 from drag_ray.finetune.methods.sft import SFT
 from drag_ray.types import Evidence, Page, Question
 
@@ -106,9 +106,6 @@ def test_training_learns_orders_and_calls_from_the_pixels_that_the_engine_had(
 
 
 def test_each_reply_is_a_step_from_the_prompt_of_the_engine(rolled: Rolled, model: str, run_dir: Path, tmp_path: Path) -> None:
-    rows = [row | {"advantage": 1.0} for row in format_rows(rolled.trajectories, "rl_steps", tmp_path)]
-    tokenize = open_tokenizer(model, run_dir)
-    tokenized = GRPO().tokenize(rows, tokenize)
-    batch = StepCollator(tokenize.tokenizer.pad_token_id, tokenize.images)(tokenized.rows)
-    assert [decode_learned(labels, tokenize.tokenizer) for labels in batch["labels"]] == list(REPLIES)
-    assert [len(row["image_keys"]) for row in tokenized.rows] == [3, 4, 2, 5]
+    learned, num_images = read_steps(rolled, model, run_dir, tmp_path)
+    assert learned == list(REPLIES)
+    assert num_images == [3, 4, 2, 5]

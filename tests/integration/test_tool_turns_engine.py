@@ -16,7 +16,9 @@ from replayed_rollouts import (
     check_pixels,
     decode_learned,
     format_rows,
+    format_steps,
     open_tokenizer,
+    read_steps,
     roll_out,
     write_tiny_model,
 )
@@ -142,18 +144,15 @@ def test_a_batch_learns_what_was_written_between_the_observations_from_the_pixel
 def test_steps_are_drawn_from_the_prompts_of_the_engine_also_those_that_images_have_left(
     rolled: Rolled, model: str, run_dir: Path, tmp_path: Path
 ) -> None:
-    rows = [row | {"advantage": 1.0} for row in format_rows(rolled.trajectories, "rl_steps", tmp_path)]
-    tokenize = open_tokenizer(model, run_dir)
-    tokenized = GRPO().tokenize(rows, tokenize)
-    batch = StepCollator(tokenize.tokenizer.pad_token_id, tokenize.images)(tokenized.rows)
-    assert [decode_learned(labels, tokenize.tokenizer) for labels in batch["labels"]] == [*OF_TEXT, *OF_IMAGES, *SELECTIVE]
-    assert [len(row["image_keys"]) for row in tokenized.rows] == [*[0] * 5, *[0, 0, 1, 2, 3], *[0, 0, 1, 2, 1]]
+    learned, num_images = read_steps(rolled, model, run_dir, tmp_path)
+    assert learned == [*OF_TEXT, *OF_IMAGES, *SELECTIVE]
+    assert num_images == [*[0] * 5, *[0, 0, 1, 2, 3], *[0, 0, 1, 2, 1]]
 
 
 def test_a_batch_of_another_prompt_or_of_other_pixels_is_refused(
     rolled: Rolled, model: str, run_dir: Path, tmp_path: Path
 ) -> None:
-    rows = [row | {"advantage": 1.0} for row in format_rows(rolled.trajectories, "rl_steps", tmp_path)]
+    rows = format_steps(rolled, tmp_path)
     other = write_model(
         tmp_path / "other", embedded_model_dir(), SHAPES_TINY, max_pixels=128 * 128
     )  # which cuts images otherwise
