@@ -69,7 +69,8 @@ def run(sections: IndexSections, inputs: Inputs, folder: StageFolder) -> dict[st
 
     Raises:
         ConfigError: the options contradict each other.
-        DataError: no page, or no question where questions are asked for, could be read.
+        DataError: no page, or no question where questions are asked for, could be read, or a page's picture is damaged before
+            it is embedded.
     """
     corpus = sections.corpus
     _check(sections)
@@ -234,9 +235,7 @@ def _embed_parts(embedder: tuple[Any, ...], device: str, parts_dir: Path, record
                 **resources,
             )
             for row in dataset.iter_rows():
-                if row["error"]:
-                    raise ConfigError(row["error"])
-                progress.update(row["pages"])
+                progress.update(vector_parts.count_pages(row))
                 recorder.set_progress("embedded_pages", int(progress.n), record.num_pages)
     return list(plan)
 

@@ -22,12 +22,16 @@ from drag_ray.search.page_table import PageTable, map_texts
 from drag_ray.search.vectors import PROBE, VectorsRecord, write_vectors
 
 if TYPE_CHECKING:
+    from PIL.Image import Image
+
     from drag_ray.engine.embedding import Embedder
     from drag_ray.engine.image_embedding import ImageEmbedder
 
 DIR_NAME = "vector_parts"
 IMAGES_DIR_NAME = "image_vector_parts"
 _MAX_PAGES = 128
+_ERRORS = {kind.__name__: kind for kind in (ConfigError, DataError)}
+"""What can be wrong with a part, by its name."""
 
 
 class VectorPart(NamedTuple):
@@ -73,7 +77,7 @@ class PartEmbedder(ABC):
 
         Raises:
             ConfigError: the model cannot be loaded, or makes infinite numbers.
-            DataError: a picture is missing or damaged.
+            DataError: a picture is missing or damaged; says of which page.
         """
         numbers, embedded = self.embed(rows)
         part = VectorPart(np.array(numbers, np.int64), embedded, self._probe)
@@ -81,12 +85,12 @@ class PartEmbedder(ABC):
             np.savez(stream, **part._asdict())
 
     def __call__(self, row: dict[str, Any]) -> dict[str, Any]:
-        """`write` for a row of Ray Data; what comes back says how many pages are done, or what is wrong, which Ray would bury."""
+        """`write` for a row of Ray Data; what comes back is for `count_pages`, as Ray would bury an error."""
         try:
             self.write(Path(row["path"]), range(row["start"], row["stop"]))
-        except (ConfigError, DataError) as error:
-            return {"pages": 0, "error": str(error)}
-        return {"pages": row["stop"] - row["start"], "error": ""}
+        except tuple(_ERRORS.values()) as error:
+            return {"pages": 0, "kind": type(error).__name__, "error": str(error)}
+        return {"pages": row["stop"] - row["start"], "kind": "", "error": ""}
 
     @cached_property
     def _probe(self) -> np.ndarray:
@@ -145,9 +149,20 @@ class PictureEmbedder(PartEmbedder):
         keys = {row: key for row in rows if (key := self._pages.page(row).image)}
         vectors = [np.empty((0, len(self._probe)), np.float32)]
         for start in range(0, len(keys), self._config.batch_size):  # so that few pictures are in memory
-            batch = [*keys.values()][start : start + self._config.batch_size]
-            vectors.append(self._embedder.embed_images([self._store.open(key) for key in batch]))
+            batch = [*keys][start : start + self._config.batch_size]
+            vectors.append(self._embedder.embed_images([self._open(row, keys[row]) for row in batch]))
         return list(keys), np.concatenate(vectors)
+
+    def _open(self, row: int, key: str) -> "Image":
+        try:
+            return self._store.open(key)
+        except DataError as error:
+            file, page_number = self._pages.key(row)
+            root = self._store.root
+            raise DataError(
+                f"{root / key}: the picture of {file}#{page_number} is missing or damaged since it was made. "
+                f"Run: rm -r {root.parent}, and the same command again: it reads the documents anew."
+            ) from error
 
     def embed_probe(self) -> np.ndarray:
         """See `PartEmbedder`."""
@@ -168,6 +183,13 @@ def _choose_device(wanted: str) -> str:
     import torch
 
     return "cuda" if wanted != "cpu" and torch.cuda.is_available() else "cpu"
+
+
+def count_pages(row: dict[str, Any]) -> int:
+    """The pages of a part that are done, from what a `PartEmbedder` gave back. Raises what kept it from writing the part."""
+    if row["error"]:
+        raise _ERRORS[row["kind"]](row["error"])
+    return row["pages"]
 
 
 def read_part(path: Path) -> VectorPart:

@@ -12,8 +12,9 @@ from drag_ray import artifacts, schemas
 from drag_ray.corpus.image_store import ImageStore
 from drag_ray.engine.embedding import Embedder
 from drag_ray.engine.image_embedding import ImageEmbedder
+from drag_ray.errors import ConfigError, DataError
 from drag_ray.index import vector_parts
-from drag_ray.index.vector_parts import PictureEmbedder, WindowEmbedder, merge_parts, plan_parts, read_part
+from drag_ray.index.vector_parts import PictureEmbedder, WindowEmbedder, count_pages, merge_parts, plan_parts, read_part
 from drag_ray.search.config import EmbeddingConfig, ImageEmbeddingConfig, SearchConfig
 from drag_ray.search.index import PAGES_NAME, build_index
 from drag_ray.search.vectors import PROBE, PageVectors
@@ -51,7 +52,11 @@ def test_merged_parts_hold_each_window_with_the_row_of_its_page(tmp_path: Path, 
     embedder = WindowEmbedder(config, index_dir / PAGES_NAME)
     paths = [tmp_path / "parts" / f"{number}.npz" for number in range(3)]
     for path, rows in zip(paths, (range(2), range(2, 4), range(4, 5)), strict=True):
-        assert embedder({"path": str(path), "start": rows.start, "stop": rows.stop}) == {"pages": len(rows), "error": ""}
+        assert embedder({"path": str(path), "start": rows.start, "stop": rows.stop}) == {
+            "pages": len(rows),
+            "kind": "",
+            "error": "",
+        }
     assert merge_parts(paths, tmp_path / "vectors", "abc", config) == 5
     alone = Embedder(config)
     windows = [(row, window) for row, text in enumerate(TEXTS) for window in alone.windows.cut(text)]
@@ -74,7 +79,8 @@ def test_pages_without_text_make_a_part_without_vectors(tmp_path: Path, config: 
 def test_a_part_that_cannot_be_made_says_why_and_leaves_no_file(tmp_path: Path, index_dir: Path) -> None:
     config = EmbeddingConfig(model=str(tmp_path / "nowhere"))
     row = WindowEmbedder(config, index_dir / PAGES_NAME)({"path": str(tmp_path / "part.npz"), "start": 0, "stop": 2})
-    assert (row["pages"], row["error"][:17]) == (0, "embedding.model '")
+    with pytest.raises(ConfigError, match=r"^embedding\.model '"):
+        count_pages(row)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -95,7 +101,11 @@ def test_each_picture_of_a_page_has_one_vector_with_the_row_of_its_page(pictured
     embedder = PictureEmbedder(config, folder / "search_index" / PAGES_NAME, folder / "page_images")
     paths = [folder / "parts" / f"{number}.npz" for number in range(2)]
     for path, rows in zip(paths, (range(2), range(2, 3)), strict=True):
-        assert embedder({"path": str(path), "start": rows.start, "stop": rows.stop}) == {"pages": len(rows), "error": ""}
+        assert embedder({"path": str(path), "start": rows.start, "stop": rows.stop}) == {
+            "pages": len(rows),
+            "kind": "",
+            "error": "",
+        }
     assert merge_parts(paths, folder / "image_vectors", "abc", config) == 2
     alone = ImageEmbedder(config)
     store = ImageStore(folder / "page_images")
@@ -115,12 +125,14 @@ def test_pages_without_pictures_make_a_part_without_vectors(pictured: tuple[Path
     assert (part.rows.shape, part.vectors.shape) == ((0,), (0, 16))
 
 
-def test_a_damaged_picture_is_named_and_leaves_no_file(pictured: tuple[Path, list[str]]) -> None:
+def test_a_damaged_picture_is_named_with_its_page_and_leaves_no_file(pictured: tuple[Path, list[str]]) -> None:
     folder, keys = pictured
     (folder / "page_images" / keys[1]).write_bytes(b"no picture")
     config = ImageEmbeddingConfig(model=str(write_clip_model(folder / "model")))
     embedder = PictureEmbedder(config, folder / "search_index" / PAGES_NAME, folder / "page_images")
     row = embedder({"path": str(folder / "part.npz"), "start": 0, "stop": 3})
-    assert row["pages"] == 0
-    assert keys[1] in row["error"]
+    with pytest.raises(
+        DataError, match=rf"^\S+{keys[1]}: the picture of manual\.pdf#3 is missing or damaged.* Run: rm -r {folder},"
+    ):
+        count_pages(row)
     assert not (folder / "part.npz").exists()
