@@ -14,12 +14,17 @@ from drag_ray.run_commands import RUN_COMMANDS, run_command_of_a_run
 _PIPELINE_SUMMARY = "Run all stages in order; skip what is unchanged, go on with what was interrupted."
 _INTERRUPTED = 130
 _FAILED = 1
+_SERVING = ("serve", "mcp")
+_TRAIN_AND_SERVE = (
+    *("ray", "torch", "transformers", "huggingface_hub"),
+    *("openai", "mcp", "httpx2", "httpcore2", "opentelemetry", "pyseccomp", "trafilatura"),
+)
 EXTRAS = {
     "train": (
-        *("ray", "torch", "transformers", "peft", "trl", "accelerate", "deepspeed", "datasets", "safetensors", "huggingface_hub"),
-        *("anls_star", "matplotlib", "gepa", "openai", "mcp", "httpx2", "httpcore2", "opentelemetry", "pyseccomp", "trafilatura"),
+        *("peft", "trl", "accelerate", "deepspeed", "datasets", "safetensors"),
+        *("matplotlib", "gepa", *_TRAIN_AND_SERVE),
     ),
-    "serve": ("starlette", "aiohttp", "yarl"),
+    "serve": ("starlette", "aiohttp", "yarl", *_TRAIN_AND_SERVE),
     "ocr": ("rapidocr", "cv2", "onnxruntime"),
     "demo": ("botocore", "reportlab"),
     "cpu": ("vllm",),
@@ -67,7 +72,7 @@ def run_command(command: str, argv: Sequence[str]) -> int:
         print(to_displayable(f"drag-ray {command}: {type(error).__name__}: {error}"), file=sys.stderr)
         return _FAILED
     except ModuleNotFoundError as error:
-        print(f"drag-ray {command}: {_explain_missing(error)}", file=sys.stderr)
+        print(f"drag-ray {command}: {_explain_missing(command, error)}", file=sys.stderr)
         return _FAILED
     except MemoryError as error:
         print(f"drag-ray {command}: {explain_memory(error)}", file=sys.stderr)
@@ -78,12 +83,13 @@ def run_command(command: str, argv: Sequence[str]) -> int:
     return 0
 
 
-def _explain_missing(error: ModuleNotFoundError) -> str:
+def _explain_missing(command: str, error: ModuleNotFoundError) -> str:
     """What to install for a module that is not there; the error itself is raised where no extra has it."""
     module = (error.name or "").partition(".")[0]
-    extra = next((extra for extra, modules in EXTRAS.items() if module in modules), None)
-    if extra is None:
+    extras = [extra for extra, modules in EXTRAS.items() if module in modules]
+    if not extras:
         raise error
+    extra = "serve" if command in _SERVING and "serve" in extras else extras[0]
     gpu = ", or drag-ray[gpu] on a machine with NVIDIA GPUs" if extra == "cpu" else ""
     return f"the package {module!r} is not installed. Run: pip install 'drag-ray[{extra}]'{gpu}."
 

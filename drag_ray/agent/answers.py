@@ -4,6 +4,8 @@ from collections.abc import Collection, Hashable
 from dataclasses import dataclass
 from typing import cast
 
+from anls_star import anls_score
+
 
 @dataclass(frozen=True, slots=True)
 class CitationScore:
@@ -42,8 +44,6 @@ def _compute_variant(answer: str, gold: str) -> float:
     shorter, longer = sorted((len(answer), len(gold)))
     if 2 * shorter < longer:
         return 0.0
-    from anls_star import anls_score  # not of the core, which reads what was scored
-
     return cast(float, anls_score([gold], [answer]))
 
 

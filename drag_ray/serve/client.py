@@ -9,10 +9,16 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from drag_ray.errors import ServeError
-from drag_ray.serve.endpoint import open_directly
 
 _TIMEOUT_S = 600.0
 _DATA = b"data: "
+_DIRECTLY = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+"""Opens a URL of the endpoint; a proxy that the environment names could not reach it, and would see the key."""
+
+
+def open_directly(request: urllib.request.Request | str, timeout_s: float) -> Any:
+    """The response to a request to the endpoint; raises what urllib does."""
+    return _DIRECTLY.open(request, timeout=timeout_s)
 
 
 class EndpointClient:

@@ -5,9 +5,7 @@ import json
 import socket
 import time
 import urllib.error
-import urllib.request
 from pathlib import Path
-from typing import Any
 
 from drag_ray.agent.config import AgentConfig
 from drag_ray.agent.record import read_record
@@ -24,19 +22,13 @@ from drag_ray.errors import DataError, ServeError, TrainError
 from drag_ray.finetune.outcome import MERGED_DIR_NAME, TUNED_NAME, find_adapter
 from drag_ray.search import vectors
 from drag_ray.search.config import RetrievalName
+from drag_ray.serve.client import open_directly
 from drag_ray.serve.config import ServeConfig
 from drag_ray.serve.key import KEY_VARIABLE
 from drag_ray.serve.proxy import LIVE_PATH
 
 _VLLM_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)
 _EVERY_ADDRESS = {"0.0.0.0": "127.0.0.1", "::": "::1"}
-_DIRECTLY = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-"""Opens a URL of the endpoint; a proxy that the environment names could not reach it, and would see the key."""
-
-
-def open_directly(request: urllib.request.Request | str, timeout_s: float) -> Any:
-    """The response to a request to the endpoint; raises what urllib does."""
-    return _DIRECTLY.open(request, timeout=timeout_s)
 
 
 def build_url(host: str, port: int) -> str:

@@ -69,7 +69,7 @@ def load_toolset(
         ConfigError: a module cannot be imported or declares no tool, a server does not answer, a name is unknown or that of two
             tools, a tool needs what is not there, or what it says of itself cannot be shown to a model.
     """
-    by_name: dict[str, list[Function]] = {name: _load_shipped(name, names, options) for name in TOOLS}
+    by_name: dict[str, list[Function]] = {name: [_load_shipped(name, options)] if name in names else [] for name in TOOLS}
     for module in modules:
         tool = _load_module(module)
         taken = [function.name for function in (ANSWER, *(found for known in by_name.values() for found in known))]
@@ -105,12 +105,10 @@ def find_source(module: str) -> Path:
     return Path(inspect.getfile(sys.modules[module]))
 
 
-def _load_shipped(name: str, names: Sequence[str], options: ToolOptions) -> list[Function]:
-    """A tool that ships. One that has options is made only for an agent that names it: it may need what is not there."""
+def _load_shipped(name: str, options: ToolOptions) -> Function:
+    """A tool that ships, for an agent that names it: it may need what is not there."""
     module = load_variant(tools, name)
-    if not hasattr(module, "make_tool"):
-        return [module.TOOL]
-    return [module.make_tool(options)] if name in names else []
+    return module.make_tool(options) if hasattr(module, "make_tool") else module.TOOL
 
 
 def _load_module(name: str) -> Tool:

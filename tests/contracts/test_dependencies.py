@@ -1,10 +1,8 @@
-"""pyproject.toml alone names packages: the core is enough to search, every import is declared, and the pinned lists agree."""
+"""pyproject.toml alone names packages: every import is declared, and the pinned lists agree."""
 
 import ast
 import json
-import os
 import re
-import subprocess
 import sys
 import tomllib
 from collections import defaultdict
@@ -18,7 +16,6 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 from requirements import LISTS, list_requirements, read_parts
-from small_run import write_small_run
 
 from drag_ray.cli import EXTRAS
 
@@ -37,52 +34,11 @@ WITH_ANOTHER = {
 CORE_ONLY = ("search", "corpus")
 """Packages of ours that the core is enough for, with what OCR and the demo's documents need."""
 
-WITHOUT_THE_REST = """
-import sys, tempfile
-from pathlib import Path
-
-BLOCKED = set(sys.argv[1].split(","))
-
-class Blocker:
-    def find_spec(self, name, path=None, target=None):
-        if name.partition(".")[0] in BLOCKED:
-            raise ModuleNotFoundError(f"{name} is no part of the core", name=name)
-
-sys.meta_path.insert(0, Blocker())
-"""
-SEARCH = """
-import pyarrow as pa
-import pyarrow.parquet as pq
-from drag_ray import schemas
-from drag_ray.search.config import SearchConfig
-from drag_ray.search.index import build_index
-from drag_ray.search.searcher import Searcher
-import drag_ray.corpus.page_reader, drag_ray.corpus.pdf, drag_ray.corpus.questions, drag_ray.corpus.split
-
-with tempfile.TemporaryDirectory() as folder:
-    pages = Path(folder, "pages.parquet")
-    rows = [{field.name: None for field in schemas.PAGES} | {"file": "a.pdf", "page_number": n, "total_pages": 2, "text": text}
-            for n, text in ((1, "the rotor turns"), (2, "the tail is long"))]
-    pq.write_table(pa.Table.from_pylist(rows, schema=schemas.PAGES), pages)
-    build_index(pages, Path(folder, "index"), SearchConfig())
-    print([(hit.file, hit.page_number) for hit in Searcher(Path(folder, "index")).search("rotor", top_k=3)])
-"""
-
 
 @cache
 def list_distributions() -> Mapping[str, list[str]]:
     """The installed packages that have a module, by its name; it takes most of a second to find them."""
     return packages_distributions()
-
-
-READ = """
-import drag_ray
-
-run = drag_ray.open_run("runs/small")
-read = [run.read_questions(), run.read_trajectories(), run.read_results(), run.read_measures(), run.read_transcripts(),
-        run.read_status(), run.verify(), run.open_searcher().search("rows", top_k=1)]
-print([len(found) > 0 for found in read])
-"""
 
 
 def read_pins(name: str) -> dict[str, list[Version]]:
@@ -108,26 +64,6 @@ def list_imports(path: Path) -> set[str]:
         elif isinstance(node, ast.ImportFrom) and node.module:
             found.add(node.module.partition(".")[0])
     return found - set(sys.stdlib_module_names) - {"drag_ray"}
-
-
-def run_without_the_rest(code: str, folder: Path) -> str:
-    """What a program prints where the core alone is installed."""
-    heavy = set().union(*(list_names(part) for part in ("train", "serve", "ocr", "demo", "cpu", "gpu"))) - list_names("core")
-    modules = {module for module, names in list_distributions().items() if heavy & {canonicalize_name(name) for name in names}}
-    assert {"torch", "ray", "vllm", "transformers", "trl", "rapidocr", "openai"} <= modules
-    command, environment = [sys.executable, "-c", WITHOUT_THE_REST + code, ",".join(modules)], {"PYTHONPATH": str(ROOT)}
-    done = subprocess.run(command, cwd=folder, env=os.environ | environment, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    return done.stdout.strip()
-
-
-def test_the_core_searches_without_any_other_package(tmp_path: Path) -> None:
-    assert run_without_the_rest(SEARCH, tmp_path) == "[('a.pdf', 1)]"
-
-
-def test_the_core_reads_what_stages_have_left(tmp_path: Path) -> None:
-    write_small_run(tmp_path)
-    assert run_without_the_rest(READ, tmp_path) == str([True] * 8)
 
 
 def test_every_import_is_declared() -> None:

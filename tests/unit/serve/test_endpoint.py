@@ -13,6 +13,7 @@ from drag_ray.artifacts import Identity
 from drag_ray.engine.adapter import read_base_model, write_base_model
 from drag_ray.engine.config import EndpointConfig, EngineConfig
 from drag_ray.errors import ConfigError, DamageError, ServeError
+from drag_ray.serve.client import open_directly
 from drag_ray.serve.config import ServeConfig, ServeSections
 from drag_ray.serve.endpoint import (
     build_curl_line,
@@ -20,7 +21,6 @@ from drag_ray.serve.endpoint import (
     check_adapters_fit,
     check_port_is_free,
     compute_max_lora_rank,
-    open_directly,
     resolve_adapter_dirs,
     resolve_adapters,
     wait_until_ready,
