@@ -7,11 +7,12 @@ from evaluation_cases import CONTEXT, Ranks, build_questions, build_rollouts
 
 from drag_ray.artifacts import Identity
 from drag_ray.evaluate.comparison import compare
-from drag_ray.evaluate.config import JudgeConfig
 from drag_ray.evaluate.effort import NO_PRICES, Prices
-from drag_ray.evaluate.judgements import JUDGE_DIR_NAME, judge_answers
+from drag_ray.evaluate.judged_results import judge_answers
 from drag_ray.evaluate.outcome import write_comparison, write_rollouts
 from drag_ray.evaluate.results import compute_results
+from drag_ray.rollout.judge_config import JudgeConfig
+from drag_ray.rollout.judgements import JUDGE_DIR_NAME
 from drag_ray.stage_folder import StageFolder
 from drag_ray.transcripts.thumbnails import PictureBook
 from drag_ray.types import Question, Trajectory

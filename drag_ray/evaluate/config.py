@@ -11,25 +11,15 @@ from drag_ray.baselines.baseline import Need
 from drag_ray.baselines.question import RawQuestion
 from drag_ray.baselines.registry import BASELINES, BaselineName, BaselineSections, describe_baselines
 from drag_ray.baselines.rerank import Rerank, RerankedConfig
-from drag_ray.config import BaseConfig, Sections
+from drag_ray.config import Sections
 from drag_ray.corpus.image_degradation import DegradationConfig
 from drag_ray.engine.config import EngineConfig
 from drag_ray.errors import ConfigError
 from drag_ray.rollout.config import RolloutConfig
+from drag_ray.rollout.judge_config import JudgeConfig
 
 TEST: Literal["test"] = "test"
 VALIDATION: Literal["validation"] = "validation"
-
-
-class JudgeConfig(BaseConfig):
-    """A model that says whether an answer means what a gold answer means, where the letters differ."""
-
-    enabled: bool = False
-    """have answers judged: semantic accuracy beside ANLS*, for questions that have gold answers"""
-    engine: EngineConfig = EngineConfig()
-    """the engine of the judge, as the section `engine`: an endpoint, or a local model, which takes a GPU if there is one"""
-    max_tokens: int = Field(default=1024, ge=16)
-    """tokens of a verdict, with the reasoning before it"""
 
 
 class EvaluateConfig(BaselineSections):

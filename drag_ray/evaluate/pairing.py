@@ -8,11 +8,12 @@ from drag_ray.errors import DataError
 from drag_ray.evaluate.comparison import Comparison, compare
 from drag_ray.evaluate.context import ReportContext, join_contexts
 from drag_ray.evaluate.effort import Prices
-from drag_ray.evaluate.judgements import Judgements, apply_judgements
+from drag_ray.evaluate.judged_results import apply_judgements
 from drag_ray.evaluate.outcome import Outcome, read_outcome, write_comparison
 from drag_ray.evaluate.question_result import QuestionResult
 from drag_ray.evaluate.results import compute_results
 from drag_ray.evaluate.scoring import CONFIDENCE, NUM_EXAMPLES
+from drag_ray.rollout.judgements import Judgements
 from drag_ray.transcripts.thumbnails import open_book
 from drag_ray.types import Question, Trajectory
 

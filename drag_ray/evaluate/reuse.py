@@ -14,7 +14,6 @@ from drag_ray.artifacts import PREVIOUS_DIR_NAME, Identity
 from drag_ray.baselines.candidates import REWARD_FEATURE
 from drag_ray.baselines.gain_model import GainModel
 from drag_ray.baselines.registry import list_engine_sections
-from drag_ray.evaluate.judgements import JUDGE_DIR_NAME
 from drag_ray.evaluate.policies import ModelPolicy
 from drag_ray.rollout import journal
 
@@ -42,11 +41,6 @@ def list_earlier(stage_dir: Path) -> list[Path]:
     """Folders of an engine's rollouts in evaluations that were set aside, the newest first."""
     marks = (stage_dir.parent / PREVIOUS_DIR_NAME).glob(f"{stage_dir.name}-*/{ROLLOUTS_DIR_NAME}/*/{_MARK_NAME}")
     return [mark.parent for mark in sorted(marks, key=lambda mark: mark.stat().st_mtime, reverse=True)]
-
-
-def list_earlier_judgements(stage_dir: Path) -> list[Path]:
-    """Folders of judgements in evaluations that were set aside."""
-    return sorted((stage_dir.parent / PREVIOUS_DIR_NAME).glob(f"{stage_dir.name}-*/{JUDGE_DIR_NAME}"))
 
 
 def prepare_rollouts(folder: Path, fingerprints: Mapping[str, str], earlier: Sequence[Path]) -> dict[str, Path]:

@@ -7,11 +7,10 @@ from pathlib import Path
 from drag_ray.errors import ConfigError, DataError
 from drag_ray.evaluate.clusters import compute_clusters
 from drag_ray.evaluate.comparison import Comparison, compare
-from drag_ray.evaluate.config import JudgeConfig
 from drag_ray.evaluate.context import ReportContext
 from drag_ray.evaluate.criterion import choose_criterion, find_task
 from drag_ray.evaluate.effort import Prices
-from drag_ray.evaluate.judgements import JUDGE_DIR_NAME, apply_judgements, judge_answers
+from drag_ray.evaluate.judged_results import apply_judgements, judge_answers
 from drag_ray.evaluate.measure import Unit
 from drag_ray.evaluate.measures import build_measures
 from drag_ray.evaluate.notation import join_parts, write_interval, write_label, write_number
@@ -23,6 +22,8 @@ from drag_ray.evaluate.rescoring import Terms, rescore
 from drag_ray.evaluate.results import compute_result, compute_results
 from drag_ray.evaluate.rows import Row, build_rows
 from drag_ray.rollout import journal
+from drag_ray.rollout.judge_config import JudgeConfig
+from drag_ray.rollout.judgements import JUDGE_DIR_NAME
 from drag_ray.schemas import to_trajectory
 from drag_ray.transcripts.thumbnails import open_book
 from drag_ray.types import Trajectory

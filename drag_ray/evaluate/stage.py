@@ -7,22 +7,23 @@ import logging
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from drag_ray.cluster import free_gpus, run_task, takes_gpus
+from drag_ray.cluster import takes_gpus
 from drag_ray.evaluate.comparison import Comparison, compare
 from drag_ray.evaluate.config import EvaluateSections
 from drag_ray.evaluate.console import format_console
 from drag_ray.evaluate.context import build_context
-from drag_ray.evaluate.judgements import JUDGE_DIR_NAME, Judgements, apply_judgements, judge_answers
+from drag_ray.evaluate.judged_results import apply_judgements, list_cases
 from drag_ray.evaluate.outcome import REPORT_NAME, write_comparison, write_rollouts
 from drag_ray.evaluate.policies import BASE_NAME, ModelPolicy, choose_models, choose_subject, find_prices
 from drag_ray.evaluate.question_result import QuestionResult
 from drag_ray.evaluate.question_weights import FoundWeight, apply_found_weights
 from drag_ray.evaluate.questions import draw_held_out, draw_weighed
 from drag_ray.evaluate.results import compute_results
-from drag_ray.evaluate.reuse import ROLLOUTS_DIR_NAME, list_earlier_judgements
+from drag_ray.evaluate.reuse import ROLLOUTS_DIR_NAME
 from drag_ray.evaluate.rollouts import open_sources, roll_out, start_engines
 from drag_ray.inputs import Inputs
 from drag_ray.rollout.folder import IMAGES_DIR_NAME
+from drag_ray.rollout.judgements import JUDGE_DIR_NAME, fingerprint_judge, judge_on_cluster, read_judgements
 from drag_ray.search.searcher import Searcher
 from drag_ray.stage_folder import StageFolder
 from drag_ray.transcripts.thumbnails import PictureBook
@@ -58,7 +59,7 @@ def run(sections: EvaluateSections, inputs: Inputs, folder: StageFolder) -> dict
     if weighed:
         index = Searcher(inputs["index"] / "search_index")
         trajectories, weights = apply_found_weights(trajectories, weighed, settings.question_weights, index)
-    results, judge, judged = compute_results(trajectories, questions), "", dict[str, int]()
+    results, judge, judged = compute_results(trajectories, questions), "", dict[str, float]()
     if settings.judge.enabled:
         results, judge, judged = _apply_judge(results, trajectories, sections, folder)
     comparison = _compare(results, models, list(baselines), sections)
@@ -73,6 +74,7 @@ def run(sections: EvaluateSections, inputs: Inputs, folder: StageFolder) -> dict
         "policies": len(trajectories),
         **rolled_out.summed,
         **judged,
+        **({"cost": cost} if (cost := rolled_out.summed.get("cost", 0) + judged.get("cost", 0)) else {}),
         **_count(comparison, results),
     }
 
@@ -109,21 +111,12 @@ def _apply_judge(
     trajectories: Mapping[str, Sequence[Trajectory]],
     sections: EvaluateSections,
     folder: StageFolder,
-) -> tuple[dict[str, list[QuestionResult]], str, dict[str, int]]:
-    """The results with the judge's scores, who has judged, and counts of what was judged and what was not."""
-    judgements = _judge(trajectories, sections, folder)
+) -> tuple[dict[str, list[QuestionResult]], str, dict[str, float]]:
+    """The results with the judge's scores, who has judged, and counts of what was judged, what was not and what it cost."""
+    config = sections.evaluate.judge
+    cost = judge_on_cluster(list_cases(trajectories), config, folder.path, sections.rollout.max_failure_rate)
+    judgements = read_judgements(folder.path / JUDGE_DIR_NAME, fingerprint_judge(config))
     judged = apply_judgements(results, trajectories, judgements)
     num_unjudged = sum(row.is_unjudged for rows in judged.values() for row in rows)
-    counts = {"judged": len(judgements.by_case), "unjudged": num_unjudged}
-    return judged, judgements.describe(sections.evaluate.judge), counts
-
-
-def _judge(trajectories: Mapping[str, Sequence[Trajectory]], sections: EvaluateSections, folder: StageFolder) -> Judgements:
-    """Have the answers judged: here by an endpoint, by a local model in a process that has its GPUs."""
-    judge, rate = sections.evaluate.judge, sections.rollout.max_failure_rate
-    call = (trajectories, judge, folder.path / JUDGE_DIR_NAME, list_earlier_judgements(folder.path), rate)
-    engine = judge.engine
-    if engine.backend == "openai":
-        return judge_answers(*call)
-    gpus = engine.tensor_parallel_size if engine.tensor_parallel_size > 1 else free_gpus()
-    return run_task(judge_answers, call, num_gpus=gpus if takes_gpus(engine.device) else 0)
+    counts = {"judged": len(judgements.by_case), "unjudged": num_unjudged, **({"cost": cost} if cost else {})}
+    return judged, judgements.describe(config), counts

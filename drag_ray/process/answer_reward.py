@@ -1,7 +1,8 @@
 """The reward of OpenSearch-VL (https://github.com/shawn0728/OpenSearch-VL): format times (.8 accuracy + .2 quality of queries).
 
-Where it departs from that code: a judge that fails says nothing, there it says 0; and a rollout that loops, runs out of time or
-turns, or gives no answer is worth 0, there its well-formed steps earn it the share of its queries.
+Where it departs from that code: a judge that fails says nothing, there it says 0; an answer may be right in part (.5); and a
+rollout that loops, runs out of time or turns, or gives no answer is worth 0, there its well-formed steps earn it the share of
+its queries.
 """
 
 from collections.abc import Sequence

@@ -7,6 +7,7 @@ from pydantic import Field
 
 from drag_ray.config import BaseConfig, Sections
 from drag_ray.process.filters import FILTERS, FilterName
+from drag_ray.rollout.judge_config import JudgeConfig
 
 RewardName = Literal["gain", "v_retrver", "opensearch_vl"]
 
@@ -24,7 +25,11 @@ class ProcessConfig(BaseConfig):
     """what a reply is worth to reinforcement learning; gain: what it gains over the question; v_retrver (task rerank) and
     opensearch_vl (task answer): as those systems have it, see docs/tasks.md"""
     answer_weight: float = Field(default=0.0, ge=0.0)
-    """weight of the answer's ANLS* in its reward"""
+    """weight of the answer's ANLS*, or of what the judge says of it, in its reward"""
+    judge: JudgeConfig = JudgeConfig()
+    """who says what answers are worth, where the letters differ; with the reward opensearch_vl of searches too"""
+    max_judge_failure_rate: float = Field(default=0.2, ge=0, le=1)
+    """the stage stops when more than this share of the requests to the judge fails; answers without a verdict are left out"""
     search_cost: float = Field(default=0.05, ge=0.0)
     """what each search after the first takes from its reward"""
     repeat_cost: float = Field(default=0.2, ge=0.0)

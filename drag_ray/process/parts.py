@@ -10,6 +10,7 @@ import polars as pl
 from drag_ray.artifacts import write_parquet
 from drag_ray.file_access import list_folder, reading, writing
 from drag_ray.process.config import ProcessConfig
+from drag_ray.process.judging import take_verdicts
 from drag_ray.process.statistics import count_part
 from drag_ray.process.trajectories import read_records, select_trajectories
 from drag_ray.process.turns import explode_turns, summarise_trajectories
@@ -53,6 +54,7 @@ def process_part(records: pl.DataFrame, part: int, config: ProcessConfig, folder
     Args:
         records: as of `read_records`, every record of the part's questions.
         part: number of the part, which names its files.
+        folder: of the stage; with `config.judge` it has what `judge_rollouts` leaves.
 
     Returns:
         The counts of `count_part`, and of the records that were left out.
@@ -61,10 +63,12 @@ def process_part(records: pl.DataFrame, part: int, config: ProcessConfig, folder
         DataError: `config.top_k` is beyond the recorded depth.
     """
     selected = select_trajectories(records, config.top_k)
-    turns = explode_turns(selected.frame, config)
-    trajectories = summarise_trajectories(selected.frame, turns)
+    frame, judged = take_verdicts(selected.frame, config, folder) if config.judge.enabled else (selected.frame, Counter[str]())
+    turns = explode_turns(frame, config)
+    trajectories = summarise_trajectories(frame, turns)
     for name, table in ((TURNS_DIR_NAME, turns), (TRAJECTORIES_DIR_NAME, trajectories)):
         write_parquet(folder / name / f"{part_name(part)}.parquet", table.to_arrow())
     counts = count_part(turns, trajectories)
     counts.update(selected.left_out)
+    counts.update(judged)
     return counts

@@ -16,7 +16,7 @@ def take_published_rewards(turns: pl.DataFrame, name: RewardName) -> pl.DataFram
 
     v_retrver: each order of the task rerank earns its own, and so does each call before it, as part of the same window; the
     windows of a question at the same place are a group. opensearch_vl: the last reply of the task answer earns that of the whole
-    rollout, whose accuracy is the ANLS* of its answer; nobody judges its queries here.
+    rollout, whose accuracy is the ANLS* of its answer or what the judge says of it; without a judge nobody judges its queries.
     """
     rewards = turns["reward"].to_list()
     if name == "v_retrver":
@@ -82,7 +82,8 @@ def _reward_rollout(turns: pl.DataFrame) -> float:
         steps,
         has_answer=actions[-1] == ActionKind.ANSWER.value,
         accuracy=turns["answer_reward"][0],
+        query_quality=turns["query_quality"][0],
         fatal_step=None if fatal_step is None else fatal_step - 1,
     )
-    assert reward is not None, "a measure always says how right an answer is"
+    assert reward is not None, "a rollout that nobody could judge is left out before"
     return reward

@@ -15,6 +15,7 @@ from drag_ray.errors import DataError
 from drag_ray.inputs import Inputs
 from drag_ray.metrics import open_stage_recorder
 from drag_ray.process.config import ProcessConfig, ProcessSections
+from drag_ray.process.judging import judge_rollouts
 from drag_ray.process.parts import deal_out, part_name, process_part, read_dealt
 from drag_ray.process.statistics import compute_statistics, format_statistics
 from drag_ray.process.trajectories import TRAIN_SPLIT, FileSize, check_files, check_settings, read_records
@@ -30,31 +31,39 @@ def run(sections: ProcessSections, inputs: Inputs, folder: StageFolder) -> dict[
     """Score the searches of the training trajectories and print what they came to.
 
     Reads `trajectories/*.parquet` of the collect stage; writes `turns/part-*.parquet` (a row a turn),
-    `trajectories/part-*.parquet` (a row a trajectory) and `statistics.json`.  A large set is dealt out to parts by question,
-    which Ray works on side by side; memory does not grow with their number.
+    `trajectories/part-*.parquet` (a row a trajectory), `statistics.json`, and where a judge is asked `judge/judgements.jsonl`. A
+    large set is dealt out to parts by question, which Ray works on side by side; memory does not grow with their number, but
+    for what is judged.
 
     Returns:
-        The counts of the statistics, without the distributions.
+        The counts of the statistics, without the distributions, and what a judge has cost.
 
     Raises:
         DataError: the trajectories cannot be read, do not belong together, or none of them can be trained on.
+        BudgetError: what the judge's replies may cost is spent; started again, the stage asks for what is left.
+        TooManyFailuresError: too many requests to the judge failed; verdicts so far are kept.
+        ConfigError: the judge's engine cannot be made.
     """
     source = inputs["collect"] / "trajectories"
     sizes = check_files(source)
     if not sections.process.allow_mixed:
         check_settings(list(sizes))
-    counts = _process(sizes, sections.process, folder.path.resolve())
+    stage_dir = folder.path.resolve()
+    cost = judge_rollouts(list(sizes), sections.process, stage_dir) if sections.process.judge.enabled else 0.0
+    counts = _process(sizes, sections.process, stage_dir)
     if not counts["trajectories"]:
         raise DataError(
             f"{source}: no trajectory to train on among {sum(size.num_records for size in sizes.values())} records "
             f"({counts['failed_rollouts']} failed, {counts['other_split']} outside the split {TRAIN_SPLIT!r}, "
-            f"{counts['malformed']} malformed). Collect with questions whose split is {TRAIN_SPLIT!r}: python jobs/collect.py"
+            f"{counts['malformed']} malformed, {counts['unjudged']} without a verdict). Collect with questions whose split is "
+            f"{TRAIN_SPLIT!r}: python jobs/collect.py"
         )
     ImageStore(folder.path / IMAGES_DIR_NAME).take_over(inputs["collect"] / IMAGES_DIR_NAME)
     statistics = compute_statistics(counts)
     write_json(folder.path / "statistics.json", statistics)
     _logger.info(format_statistics(statistics))
-    return {name: value for name, value in statistics.items() if not isinstance(value, dict)}
+    figures = {name: value for name, value in statistics.items() if not isinstance(value, dict)}
+    return figures | ({"cost": cost} if cost else {})
 
 
 def _process(sizes: Mapping[Path, FileSize], config: ProcessConfig, folder: Path) -> Counter[Any]:

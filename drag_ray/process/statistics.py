@@ -15,7 +15,9 @@ _LEFT_OUT = {
     "other_split": "outside the training split",
     "unanswerable": "of questions without evidence",
     "malformed": "malformed",
+    "unjudged": "without a verdict of the judge",
 }
+_JUDGED = ("judged_answers", "unjudged_queries")
 _GAINS = (
     *("first_searches", "first_wins", "first_losses", "questions_with_win"),
     *("proposals", "proposals_with_win", "questions_with_proposed_win"),
@@ -124,7 +126,7 @@ def compute_statistics(counts: Counter[Any]) -> dict[str, Any]:
         "tool_seconds": _pick_distribution(counts, "tool_seconds"),
         "usable_searches": counts["usable_searches"],
         "usable_wins": counts["usable_wins"],
-        **{name: counts[name] for name in _LEFT_OUT},
+        **{name: counts[name] for name in (*_LEFT_OUT, *_JUDGED)},
     }
 
 
@@ -160,6 +162,7 @@ def format_statistics(statistics: dict[str, Any]) -> str:
         ("  to train with", figures["usable_searches"], _share(figures["usable_searches"], num_searches)),
         ("  to train towards", figures["usable_wins"], _share(figures["usable_wins"], num_searches)),
         *_list_tools(figures),
+        *_list_judged(figures),
         *((f"Left out: {label}", figures[name], "") for name, label in _LEFT_OUT.items()),
     ]
     width = max(len(label) for label, _, _ in rows)
@@ -199,6 +202,15 @@ def _list_tools(figures: dict[str, Any]) -> list[tuple[str, int, str]]:
         num_errors = figures["tool_errors"].get(tool, 0)
         rows += [("  that failed", num_errors, _share(num_errors, num_calls))] if num_errors else []
     return rows
+
+
+def _list_judged(figures: dict[str, Any]) -> list[tuple[str, int, str]]:
+    if not figures["judged_answers"]:
+        return []
+    return [
+        ("Answers that the judge has judged", figures["judged_answers"], ""),
+        ("  whose searches have no verdict", figures["unjudged_queries"], ""),
+    ]
 
 
 def _pick_distribution(counts: Counter[Any], name: str) -> dict[str, int]:

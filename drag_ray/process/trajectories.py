@@ -43,7 +43,7 @@ class TrainingTrajectories:
     evidence_rank, finish_reason, error, completion_token_ids, completion_logprobs, tool, tool_error, tool_s, hidden_images,
     hidden_messages, prompt_digest and num_hits; its `states` say what each turn replied to (see `compute_states`), its `are_last`
     whether that asked for the answer, and its `replies` what the model wrote; its `top_k` is the one to score with, its
-    `answer_reward` the ANLS* of the final answer.
+    `answer_reward` the ANLS* of the final answer, and its `query_quality` null, as no judge has been asked (see `judging`).
     """
 
     frame: pl.DataFrame
@@ -136,6 +136,20 @@ def _read_columns(path: Path) -> pa.Table:
         return pq.ParquetFile(path).read(columns=columns)
 
 
+def read_answers(path: Path) -> pl.DataFrame:
+    """The finished training rollouts of a file: task, question, answers, final_answer, and turns, structs of action and query.
+
+    Raises:
+        ArtifactError: the file cannot be read.
+    """
+    columns = ["task", "question", "answers", "final_answer", "error", "split"]
+    with reading(path, _VERIFY):
+        table = pq.ParquetFile(path).read([*columns, "turns.list.element.action", "turns.list.element.query"])
+    records = pl.from_arrow(table)
+    assert isinstance(records, pl.DataFrame)
+    return records.filter(pl.col("error") == "", pl.col("split") == TRAIN_SPLIT)
+
+
 def select_trajectories(records: pl.DataFrame, top_k: int = 0) -> TrainingTrajectories:
     """The trajectories to train on.
 
@@ -165,7 +179,8 @@ def select_trajectories(records: pl.DataFrame, top_k: int = 0) -> TrainingTrajec
         unanswerable=train.height - answerable.height,
         malformed=answerable.height - fitting.height,
     )
-    scored = _set_top_k(fitting, top_k).with_columns(compute_answer_rewards(fitting["final_answer"], fitting["answers"]))
+    rewards = compute_answer_rewards(fitting["final_answer"], fitting["answers"])
+    scored = _set_top_k(fitting, top_k).with_columns(rewards, query_quality=pl.lit(None, dtype=pl.Float64))
     return TrainingTrajectories(scored.drop("error", "split"), left_out)
 
 

@@ -22,6 +22,8 @@ _TURN_COLUMNS = (
     *("step", "action", "query", "reasoning", "num_prompt_messages", "num_hits", "evidence_rank", "finish_reason"),
     *("completion_token_ids", "completion_logprobs", "prompt_digest", "tool", "tool_s"),
 )
+_JUDGED = ("answer_reward", "query_quality")
+"""Of the trajectory: see `trajectories` and `judging`."""
 _HIDDEN = ("num_prompt_messages", "hidden_images", "hidden_messages")
 
 _IS_SEARCH = pl.col("action") == ActionKind.SEARCH.value
@@ -38,14 +40,14 @@ def explode_turns(trajectories: pl.DataFrame, config: ProcessConfig) -> pl.DataF
     rank_score, is_scored (what its task is measured by: a search, or the answer), found (evidence within top_k, or the right
     answer), has_error (the search or the tool itself failed), is_truncated (the reply was cut at its token limit), is_late (a
     search or a call where the answer was asked for), is_repeated (the trajectory asked the same before), drop_reason (why nothing
-    should be trained on the reply, empty if it is fine), utility (of a search's rank, to depth; of an answer that is scored its
-    ANLS*), gain (of a search: its utility above the question's; of an answer all of it), improvement (its utility above the
+    should be trained on the reply, empty if it is fine), utility (of a search's rank, to depth; of an answer that is scored what
+    it is worth), gain (of a search: its utility above the question's; of an answer all of it), improvement (its utility above the
     highest before, the question's among them), reward (see `rewards`) and fatal_step (see `fatal`).
     """
     turns = _compare_turns(_score_turns(_list_turns(trajectories.lazy()))).with_columns(reward=turn_reward(config)).collect()
     turns = take_published_rewards(add_fatal_steps(turns), config.reward)
-    unneeded = ("evidence_files", "answers", "answer_reward", "finish_reason", "is_last", "is_unfit", "is_later_search", "change")
-    return add_drop_reasons(turns, config.filters).drop(unneeded)
+    unneeded = ("evidence_files", "answers", "finish_reason", "is_last", "is_unfit", "is_later_search", "change")
+    return add_drop_reasons(turns, config.filters).drop(*unneeded, *_JUDGED)
 
 
 def _score_turns(turns: pl.LazyFrame) -> pl.LazyFrame:
@@ -93,7 +95,7 @@ def _list_turns(trajectories: pl.LazyFrame) -> pl.LazyFrame:
         .select(
             *_TRAJECTORY_COLUMNS,
             *(turn.field(name) for name in _TURN_COLUMNS),
-            "answer_reward",
+            *_JUDGED,
             "answers",
             "evidence_files",
             reply="replies",

@@ -1,6 +1,7 @@
-"""The answers of an evaluation before its judge, and what comes of it. Each verdict is kept as soon as it is there.
+"""What a judge says of cases, by whom and about what. Each verdict is kept as soon as it is there.
 
-A verdict belongs to a question, its gold answers and an answer, whichever policy gave it and in whichever evaluation.
+A verdict belongs to a case, such as a question with its gold answers and an answer, whichever policy gave it and in whichever
+evaluation or collection.
 """
 
 import asyncio
@@ -8,12 +9,13 @@ import contextlib
 import logging
 from collections import Counter
 from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from drag_ray.agent.answers import compute_anls
+from drag_ray.agent.judge import AnswerCase, Case
 from drag_ray.appended_lines import append_line, read_lines
-from drag_ray.artifacts import compute_fingerprint
+from drag_ray.artifacts import PREVIOUS_DIR_NAME, compute_fingerprint
+from drag_ray.cluster import free_gpus, run_task, takes_gpus
 from drag_ray.engine.config import EngineConfig
 from drag_ray.engine.endpoint import EndpointEngine
 from drag_ray.engine.generate import GenerateFn, Request
@@ -22,11 +24,8 @@ from drag_ray.engine.sampling import PRESETS
 from drag_ray.engine.spending import SPENDING_NAME, Spending
 from drag_ray.engine.vllm import VllmEngine
 from drag_ray.errors import RolloutError, TooManyFailuresError
-from drag_ray.evaluate.config import JudgeConfig
-from drag_ray.evaluate.judge import PROMPT, Verdict, parse_verdict, write_request
-from drag_ray.evaluate.question_result import QuestionResult
 from drag_ray.file_access import writing
-from drag_ray.types import Trajectory
+from drag_ray.rollout.judge_config import JudgeConfig
 
 _logger = logging.getLogger(__name__)
 
@@ -35,22 +34,12 @@ JUDGEMENTS_NAME = "judgements.jsonl"
 
 
 @dataclass(frozen=True, slots=True)
-class Case:
-    """What is judged: an answer to a question whose gold answers are known."""
-
-    question: str
-    gold_answers: tuple[str, ...]
-    answer: str
-
-    @property
-    def key(self) -> str:
-        """Stands for the case."""
-        return compute_fingerprint(self.question, self.gold_answers, self.answer)
-
-
-@dataclass(frozen=True, slots=True)
 class Judgement:
-    """A line of `judgements.jsonl`. `verdict` is empty where the reply holds none; `judge` stands for who was asked, and how."""
+    """A line of `judgements.jsonl`.
+
+    `answer` is what was judged of the case, `verdict` is empty where the reply holds none; `judge` stands for who was asked, and
+    how.
+    """
 
     judge: str
     case: str
@@ -64,7 +53,7 @@ class Judgement:
 
 @dataclass(frozen=True)
 class Judgements:
-    """The judgements of one judge, by the keys of their cases."""
+    """The judgements of one judge about cases of one kind, by their keys."""
 
     by_case: Mapping[str, Judgement] = field(default_factory=dict)
 
@@ -72,10 +61,15 @@ class Judgements:
         """Who was asked, and how, as `fingerprint_judge` says it."""
         return {one.judge for one in self.by_case.values()}
 
+    @property
+    def num_without_verdict(self) -> int:
+        """Replies that hold none."""
+        return sum(not one.verdict for one in self.by_case.values())
+
     def find_score(self, case: Case) -> float | None:
         """What the verdict is worth; None without one."""
         judgement = self.by_case.get(case.key)
-        return Verdict(judgement.verdict).score if judgement and judgement.verdict else None
+        return case.score(judgement.verdict) if judgement and judgement.verdict else None
 
     def describe(self, config: JudgeConfig) -> str:
         """Who judged, how many verdicts there are, and what they took."""
@@ -84,39 +78,27 @@ class Judgements:
         cost = config.engine.endpoint.compute_cost(read, written)
         return (
             f"Answers were judged by {config.engine.model}, as correct, partial or incorrect (1, .5, 0): {len(found):,} replies, "
-            f"{sum(not one.verdict for one in found)} of them without a verdict; {read:,} tokens read, {written:,} written"
+            f"{self.num_without_verdict} of them without a verdict; {read:,} tokens read, {written:,} written"
             f"{f', cost {cost:.4g}' if cost else ''}. Answers like a gold answer (ANLS* 1) are correct and empty ones "
             "incorrect without being judged; those without a verdict are left out."
         )
 
 
-def fingerprint_judge(config: JudgeConfig) -> str:
-    """Stands for all that a verdict depends on beside its case."""
+def fingerprint_judge(config: JudgeConfig, kind: type[Case] = AnswerCase) -> str:
+    """Stands for all that a verdict depends on beside its case, of a kind."""
     engine = config.engine.model_dump(mode="json", include={"backend", "endpoint", "model", "adapter", "dtype", "max_model_len"})
-    return compute_fingerprint(PROMPT, engine, config.max_tokens)
+    return compute_fingerprint(kind.PROMPT, engine, config.max_tokens)
 
 
-def build_case(trajectory: Trajectory) -> Case | None:
-    """What there is to judge of a rollout; None where that is known without a judge, or by no one."""
-    answer, gold = trajectory.final_answer, trajectory.answers
-    if trajectory.error or not gold or not answer.strip() or compute_anls(answer, gold) == 1:
-        return None
-    return Case(trajectory.question, gold, answer)
-
-
-def judge_answers(
-    trajectories: Mapping[str, Sequence[Trajectory]],
-    config: JudgeConfig,
-    folder: Path,
-    earlier: Iterable[Path] = (),
-    max_failure_rate: float = 0.2,
-) -> Judgements:
-    """Have the answers of all policies judged, each once; those that were judged before, here or in `earlier`, are not again.
+def judge_cases(
+    cases: Sequence[Case], config: JudgeConfig, folder: Path, earlier: Iterable[Path] = (), max_failure_rate: float = 0.2
+) -> None:
+    """Have cases judged, each once; those that were judged before, here or in `earlier`, are not again.
 
     Args:
-        trajectories: of each policy.
+        cases: of one kind or of several.
         config: the judge.
-        folder: where judgements are kept.
+        folder: where judgements are kept; see `read_judgements`.
         earlier: such folders.
         max_failure_rate: share of requests that may fail; what has failed has no verdict.
 
@@ -125,47 +107,40 @@ def judge_answers(
         TooManyFailuresError: more requests failed.
         ConfigError: the engine cannot be made.
     """
-    found = (build_case(rollout) for rollouts in trajectories.values() for rollout in rollouts)
-    cases = {case.key: case for case in found if case}
-    judge = fingerprint_judge(config)
-    known = {one.case: one for path in (*earlier, folder) for one in _read_all(path) if one.judge == judge}
-    pending = [case for key, case in cases.items() if key not in known]
+    named = {(fingerprint_judge(config, type(case)), case.key): case for case in cases}
+    known = {(one.judge, one.case): one for path in (*earlier, folder) for one in _read_all(path)}
+    pending = [case for name, case in named.items() if name not in known]
     with writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
-    for taken in known.keys() & cases.keys() - {one.case for one in _read_all(folder)}:
+    for taken in known.keys() & named.keys() - {(one.judge, one.case) for one in _read_all(folder)}:
         append_line(folder / JUDGEMENTS_NAME, asdict(known[taken]))
     if pending:
-        _logger.info(f"judging: {len(pending)} answers by {config.engine.model}, {len(cases) - len(pending)} known")
+        _logger.info(f"judging: {len(pending)} by {config.engine.model}, {len(named) - len(pending)} known")
         asyncio.run(_judge_all(pending, config, folder, max_failure_rate))
-    return read_judgements(folder, judge)
+
+
+def judge_on_cluster(cases: Sequence[Case], config: JudgeConfig, stage_dir: Path, max_failure_rate: float) -> float:
+    """Have the cases of a stage judged, as `judge_cases` does: here by an endpoint, by a local model in a process with its GPUs.
+
+    Judgements are kept in `judge/` of the stage's folder, and taken from those that were set aside.
+
+    Returns:
+        What the endpoint's replies have cost, over all starts of the stage.
+    """
+    folder = stage_dir / JUDGE_DIR_NAME
+    earlier = sorted((stage_dir.parent / PREVIOUS_DIR_NAME).glob(f"{stage_dir.name}-*/{JUDGE_DIR_NAME}"))
+    call, engine = (cases, config, folder, earlier, max_failure_rate), config.engine
+    if engine.backend == "openai":
+        judge_cases(*call)
+        return Spending(folder / SPENDING_NAME, engine.endpoint).compute_cost()
+    gpus = engine.tensor_parallel_size if engine.tensor_parallel_size > 1 else free_gpus()
+    run_task(judge_cases, call, num_gpus=gpus if takes_gpus(engine.device) else 0)
+    return 0.0
 
 
 def read_judgements(folder: Path, judge: str = "") -> Judgements:
     """The judgements of a folder by one judge, or all where a folder has those of one alone."""
     return Judgements({one.case: one for one in _read_all(folder) if not judge or one.judge == judge})
-
-
-def apply_judgements(
-    results: Mapping[str, Sequence[QuestionResult]],
-    trajectories: Mapping[str, Sequence[Trajectory]],
-    judgements: Judgements,
-) -> dict[str, list[QuestionResult]]:
-    """The results with what each answer is worth to the judge."""
-    applied = {}
-    for policy, rows in results.items():
-        rollouts = {rollout.question_id: rollout for rollout in trajectories[policy]}
-        applied[policy] = [_apply(row, rollouts.get(row.question_id), judgements) for row in rows]
-    return applied
-
-
-def _apply(result: QuestionResult, rollout: Trajectory | None, judgements: Judgements) -> QuestionResult:
-    if result.anls is None:
-        return result
-    case = build_case(rollout) if rollout else None
-    if case is None:
-        return replace(result, semantic=float(result.anls == 1))
-    score = judgements.find_score(case)
-    return replace(result, semantic=score, is_unjudged=score is None)
 
 
 async def _judge_all(cases: Sequence[Case], config: JudgeConfig, folder: Path, max_failure_rate: float) -> None:
@@ -183,17 +158,17 @@ async def _judge_all(cases: Sequence[Case], config: JudgeConfig, folder: Path, m
         )
     if failures:
         _logger.warning(
-            f"judging: {failures.total()} requests failed, whose answers have no verdict: {failures.most_common(1)[0][0][:300]}"
+            f"judging: {failures.total()} requests failed, whose cases have no verdict: {failures.most_common(1)[0][0][:300]}"
         )
 
 
 async def _judge(case: Case, config: JudgeConfig, folder: Path, generate: GenerateFn) -> None:
-    content = write_request(case.question, case.gold_answers, case.answer)
-    generation = await generate(Request(({"role": "user", "content": content},), PRESETS["greedy"], config.max_tokens, 0))
-    verdict = parse_verdict(THINK + generation.text if generation.in_reasoning else generation.text)
+    request = Request(({"role": "user", "content": case.write_request()},), PRESETS["greedy"], config.max_tokens, 0)
+    generation = await generate(request)
+    verdict = case.parse(THINK + generation.text if generation.in_reasoning else generation.text)
     usage = generation.usage
-    said = (verdict or "", generation.text, usage.num_prompt_tokens, usage.num_completion_tokens)
-    judgement = Judgement(fingerprint_judge(config), case.key, case.question, case.answer, *said)
+    said = (verdict, generation.text, usage.num_prompt_tokens, usage.num_completion_tokens)
+    judgement = Judgement(fingerprint_judge(config, type(case)), case.key, case.question, case.judged, *said)
     append_line(folder / JUDGEMENTS_NAME, asdict(judgement))
 
 
