@@ -1,18 +1,25 @@
 """The endpoint beside vLLM's own server with the same options: requests a second, and milliseconds to the first token.
 
-python benchmarks/bench_serve.py --model MODEL [--concurrency 200] [--requests 2000] [--kill]
+python benchmarks/bench_serve.py --model MODEL [--concurrency 200] [--requests 2000] [--open-load .7] [--kill]
 
 Both halves to the end in three minutes on two cores, before a GPU is taken for them:
 
-python benchmarks/bench_serve.py --kill --step-ms 15 --concurrency 8 --requests 32 --clients 2 --input-tokens 64 \\
-    --output-tokens 16 --max-model-len 512 --max-num-seqs 16 --gpu-memory-utilization 0.08 --name rehearsal
+python benchmarks/bench_serve.py --kill --open-load .7 --open-requests 32 --step-ms 15 --concurrency 8 --requests 32 \\
+    --clients 2 --input-tokens 64 --output-tokens 16 --max-model-len 512 --max-num-seqs 16 --gpu-memory-utilization 0.08 \\
+    --name rehearsal
 
 Both servers run on this machine, one after the other, and answer the same requests of vLLM's own client (`vllm bench serve`,
 `openai-chat` with random prompts, streamed), in several processes, which warms each of them up first. What counts is the time in
 which all processes of the client were at work. Each part's CPU time stands beside: a process whose peak is near one core is what
 holds the others up. With `--step-ms` the model is one whose steps take a set time and no GPU (`timed_model.py`), and what is
-compared is what is around it. `--actors` measures the endpoint a second time, without engines that listen for themselves. With
-`--kill` the endpoint's engine process is killed under load: how many requests fail then, how, and after how many seconds it
+compared is what is around it.
+
+Replies of one length that are asked for anew as soon as they end make clients go in waves, which begin and end together. With
+`--open-load` both servers answer a second workload, too, that does not wait for them: requests that come at random (Poisson) at
+that share of the throughput that vLLM's server has just shown, with lengths that vary by half.
+
+`--actors` measures the endpoint a second time, without engines that listen for themselves. With `--kill` the endpoint's engine
+process is killed under load: how many requests fail then, how, and after how many seconds it
 answers again. Results are written as they come.
 """
 
@@ -48,6 +55,8 @@ ACTORS_ONLY = {"RAY_SERVE_ENABLE_DIRECT_INGRESS": "0", "RAY_SERVE_RUN_USER_CODE_
 """Environment variables with which the proxy reaches engines by Ray's calls of actors alone."""
 START_LIMIT_S = 600
 STOP_LIMIT_S = 30
+OPEN_SPREAD = 0.5
+"""of the lengths of requests that come at random: from half of the set length to one and a half times it"""
 KILL_AFTER_S = 5.0
 ANSWER_LIMIT_S = 300.0
 SERVE_JOB = Path(__file__).parent.parent / "jobs/serve.py"
@@ -70,9 +79,15 @@ def main() -> None:
     results: dict[str, Any] = {"options": vars(arguments) | {"model": Path(arguments.model).name}}
     for server in (*SERVERS, *([BY_ACTORS] if arguments.actors else [])):
         with run_server(server, arguments) as (url, process_id):
-            run_clients(url, arguments, arguments.concurrency)
-            results[server] = measure(url, process_id, arguments)
+            closed = build_closed_load(arguments)
+            run_clients(url, arguments, closed, arguments.concurrency)
+            results[server] = measure(url, process_id, arguments, closed, arguments.requests)
             print(server, json.dumps(results[server]), flush=True)
+            if arguments.open_load and server in SERVERS:
+                rate = arguments.open_load * results["vllm"]["request_throughput"]
+                seen = measure(url, process_id, arguments, build_open_load(rate, arguments), arguments.open_requests)
+                results.setdefault("open", {"requests_per_s": round(rate, 3), "spread": OPEN_SPREAD})[server] = seen
+                print(server, "open", json.dumps(seen), flush=True)
             if server == "drag_ray":
                 compare(results)
             write_result(arguments.name, results)  # what was measured is kept, whatever comes after it
@@ -85,7 +100,19 @@ def compare(results: dict[str, Any]) -> None:
     """Add how the endpoint does beside vLLM's own server."""
     ours, theirs = results["drag_ray"], results["vllm"]
     results["throughput_of_vllm"] = round(ours["request_throughput"] / theirs["request_throughput"], 4)
-    results["median_ttft_ms_above_vllm"] = round(ours["median_ttft_ms"] - theirs["median_ttft_ms"], 1)
+    for workload in filter(None, (results, results.get("open"))):
+        above = workload["drag_ray"]["median_ttft_ms"] - workload["vllm"]["median_ttft_ms"]
+        workload["median_ttft_ms_above_vllm"] = round(above, 1)
+
+
+def build_closed_load(arguments: argparse.Namespace) -> dict[str, Any]:
+    """Options of vLLM's client for requests that come as soon as others are answered."""
+    return {"max-concurrency": arguments.concurrency // arguments.clients}
+
+
+def build_open_load(rate: float, arguments: argparse.Namespace) -> dict[str, Any]:
+    """Options of vLLM's client for `rate` requests a second, of all its processes together, whatever was answered."""
+    return {"request-rate": rate / arguments.clients, "random-range-ratio": OPEN_SPREAD}
 
 
 @contextlib.contextmanager
@@ -157,16 +184,18 @@ def wait_until_ready(url: str, process: subprocess.Popen[bytes], log: Path) -> N
     raise SystemExit(f"the server did not start:\n{log.read_text()[-20000:]}")
 
 
-def measure(url: str, server_id: int, arguments: argparse.Namespace) -> dict[str, Any]:
+def measure(
+    url: str, server_id: int, arguments: argparse.Namespace, load_options: dict[str, Any], num_requests: int
+) -> dict[str, Any]:
     """What vLLM's client sees, and what it costs."""
     with watch_processes(
         [server_id, os.getpid()], lambda line: next((part for sign, part in ROLES.items() if sign in line), "")
     ) as load:
-        results = run_clients(url, arguments, arguments.requests)
-    return summarize(results) | {"cpu": load.summarize(arguments.requests)}
+        results = run_clients(url, arguments, load_options, num_requests)
+    return summarize(results) | {"cpu": load.summarize(num_requests)}
 
 
-def run_clients(url: str, arguments: argparse.Namespace, num_requests: int) -> list[dict[str, Any]]:
+def run_clients(url: str, arguments: argparse.Namespace, load_options: dict[str, Any], num_requests: int) -> list[dict[str, Any]]:
     """What each process of the client has seen of each of its requests."""
     options = {
         "backend": "openai-chat",
@@ -178,8 +207,7 @@ def run_clients(url: str, arguments: argparse.Namespace, num_requests: int) -> l
         "random-input-len": arguments.input_tokens,
         "random-output-len": arguments.output_tokens,
         "num-prompts": num_requests // arguments.clients,
-        "max-concurrency": arguments.concurrency // arguments.clients,
-    }
+    } | load_options
     with tempfile.TemporaryDirectory() as folder:
         processes: list[subprocess.Popen[bytes]] = []
         for number in range(arguments.clients):
@@ -268,6 +296,8 @@ def parse_arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--requests", type=int, default=2000)
     parser.add_argument("--input-tokens", type=int, default=256)
     parser.add_argument("--output-tokens", type=int, default=128)
+    parser.add_argument("--open-load", type=float, default=0.0, help="share of vLLM's throughput; 0: no second workload")
+    parser.add_argument("--open-requests", type=int, default=1500, help="of the second workload")
     parser.add_argument("--clients", type=int, default=4, help="processes of the client, which share the concurrency")
     parser.add_argument(
         "--step-ms", type=float, default=0.0, help="milliseconds of a step of a model that takes no GPU; 0: the model"
