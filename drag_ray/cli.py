@@ -22,14 +22,14 @@ _TRAIN_AND_SERVE = (
 EXTRAS = {
     "train": (
         *("peft", "trl", "accelerate", "deepspeed", "datasets", "safetensors"),
-        *("matplotlib", "gepa", *_TRAIN_AND_SERVE),
+        *("matplotlib", "gepa", "pandas", *_TRAIN_AND_SERVE),
     ),
-    "serve": ("starlette", "aiohttp", "yarl", *_TRAIN_AND_SERVE),
+    "serve": ("starlette", "fastapi", "aiohttp", "yarl", *_TRAIN_AND_SERVE),
     "ocr": ("rapidocr", "cv2", "onnxruntime"),
     "demo": ("botocore", "reportlab"),
     "cpu": ("vllm",),
 }
-"""The modules that come with an extra of the installation, and that the core does without."""
+"""The modules that come with an extra of the installation, and that the core does without; Ray asks for pandas and fastapi."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -71,7 +71,7 @@ def run_command(command: str, argv: Sequence[str]) -> int:
     except DragRayError as error:
         print(to_displayable(f"drag-ray {command}: {type(error).__name__}: {error}"), file=sys.stderr)
         return _FAILED
-    except ModuleNotFoundError as error:
+    except ImportError as error:
         print(f"drag-ray {command}: {_explain_missing(command, error)}", file=sys.stderr)
         return _FAILED
     except MemoryError as error:
@@ -83,9 +83,10 @@ def run_command(command: str, argv: Sequence[str]) -> int:
     return 0
 
 
-def _explain_missing(command: str, error: ModuleNotFoundError) -> str:
+def _explain_missing(command: str, error: ImportError) -> str:
     """What to install for a module that is not there; the error itself is raised where no extra has it."""
-    module = (error.name or "").partition(".")[0]
+    cause = error.__cause__ if isinstance(error.__cause__, ModuleNotFoundError) else error  # Ray raises one of its own
+    module = (cause.name or "").partition(".")[0]
     extras = [extra for extra, modules in EXTRAS.items() if module in modules]
     if not extras:
         raise error

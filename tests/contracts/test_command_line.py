@@ -68,16 +68,30 @@ def test_an_unknown_command_names_the_known_ones(capsys: pytest.CaptureFixture[s
     assert "Known commands: index, collect" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(("module", "extra"), [("ray", "train"), ("vllm.v1.engine", "cpu"), ("cv2", "ocr")])
+@pytest.mark.parametrize(
+    ("command", "module", "extra"),
+    [("collect", "ray", "train"), ("serve", "ray", "serve"), ("collect", "vllm.v1.engine", "cpu"), ("index", "cv2", "ocr")],
+)
 def test_a_package_that_is_not_installed_is_named_with_its_extra(
-    module: str, extra: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    command: str, module: str, extra: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def run(*_: object) -> None:
         raise ModuleNotFoundError(f"No module named {module!r}", name=module)
 
     monkeypatch.setattr("drag_ray.cli._run", run)
-    assert main(["collect"]) == 1
+    assert main([command]) == 1
     assert f"pip install 'drag-ray[{extra}]'" in capsys.readouterr().err
+
+
+def test_a_part_of_ray_that_lacks_a_package_is_explained_too(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def run(*_: object) -> None:
+        raise ImportError("Can't import ray.train") from ModuleNotFoundError("No module named 'pandas'", name="pandas")
+
+    monkeypatch.setattr("drag_ray.cli._run", run)
+    assert main(["finetune"]) == 1
+    assert "the package 'pandas' is not installed. Run: pip install 'drag-ray[train]'." in capsys.readouterr().err
 
 
 def test_a_module_of_no_extra_is_an_error_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:

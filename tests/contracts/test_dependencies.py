@@ -22,6 +22,7 @@ from drag_ray.cli import EXTRAS
 ROOT = Path(__file__).parents[2]
 PARTS = read_parts()
 WITH_ANOTHER = {
+    "fastapi": "ray",
     "opencv-python": "rapidocr",
     "opencv-python-headless": "rapidocr",
     "markupsafe": "jinja2",

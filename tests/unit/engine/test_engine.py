@@ -27,5 +27,5 @@ def test_other_models_keep_their_name() -> None:
 
 def test_a_missing_package_of_the_embedded_model_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(embedded, "_PACKAGE", "no-such-package")
-    with pytest.raises(ConfigError, match=r"no-such-package.*not installed.*make setup"):
+    with pytest.raises(ConfigError, match=r"no-such-package.*not installed.*drag-ray\[demo"):
         resolve_model("embedded")
