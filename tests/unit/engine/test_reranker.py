@@ -67,6 +67,15 @@ def test_a_causal_model_scores_by_its_log_odds_of_yes_and_no() -> None:
     assert config.instruction in reranker.write_prompt(QUESTION, "")
 
 
+@pytest.mark.seconds
+def test_scores_of_a_causal_model_in_16_bits_are_finer_than_its_logits() -> None:
+    texts = [f"The rotor may turn at {number} rpm." for number in range(300, 324)]
+    scores = load_reranker(RerankConfig(model=str(embedded_model_dir()), dtype="bfloat16")).score(QUESTION, texts)
+    exact = load_reranker(RerankConfig(model=str(embedded_model_dir()))).score(QUESTION, texts)
+    assert len(set(scores)) == len(texts)
+    assert scores == pytest.approx(exact, abs=0.1)
+
+
 def test_a_model_that_ranks_nothing_is_refused(tmp_path: Path) -> None:
     embedding, classes = write_embedding_model(tmp_path / "embedding"), write_cross_encoder(tmp_path / "classes", num_labels=3)
     for model, reason in (
