@@ -51,13 +51,15 @@ def serve_run(options: dict[str, Any], **variables: str) -> Generator[Endpoint]:
         environment = {**os.environ, "RAY_TMPDIR": ray_dir, "RAY_AUTH_TOKEN": RAY_TOKEN, **variables}
         command = [sys.executable, "jobs/serve.py", *arguments]
         with subprocess.Popen(command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True) as process:
-            assert process.stdout
-            lines: list[str] = []
-            while not lines or lines[-1] != "Ctrl-C ends it\n":
-                lines.append(process.stdout.readline())
-                assert lines[-1], f"it ended early: {lines}"
-            dashboard = next(line.split()[2] for line in lines if line.startswith("Ray dashboard"))
-            yield Endpoint(f"http://127.0.0.1:{port}", dashboard, "".join(lines), Path(ray_dir), psutil.Process(process.pid))
-            process.send_signal(signal.SIGINT)
-            process.communicate(timeout=120)
+            try:
+                assert process.stdout
+                lines: list[str] = []
+                while not lines or lines[-1] != "Ctrl-C ends it\n":
+                    lines.append(process.stdout.readline())
+                    assert lines[-1], f"it ended early: {lines}"
+                dashboard = next(line.split()[2] for line in lines if line.startswith("Ray dashboard"))
+                yield Endpoint(f"http://127.0.0.1:{port}", dashboard, "".join(lines), Path(ray_dir), psutil.Process(process.pid))
+            finally:
+                process.send_signal(signal.SIGINT)
+                process.communicate(timeout=120)
         assert process.returncode == 0

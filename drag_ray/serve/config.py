@@ -59,8 +59,9 @@ class ServeConfig(BaseConfig):
     """requests that wait for each engine, once it has taken four times engine.max_num_seqs; more are told to come back (429)"""
     max_wait_s: float = Field(default=30, gt=0)
     """seconds that a request waits for an engine to take it; then it is told to come back (503)"""
-    num_replicas: int = Field(default=1, ge=1)
-    """engines behind the endpoint; all of them have all adapters"""
+    num_replicas: int = Field(default=1, ge=0)
+    """engines behind the endpoint; all of them have all adapters. 0, with max_replicas: none while nobody asks; who asks then is
+    told to come back, and one starts"""
     max_replicas: int = Field(default=0, ge=0)
     """engines at most: above num_replicas, Ray Serve starts and ends engines as requests come and go; 0 keeps to num_replicas"""
     target_ongoing_requests: float = Field(default=0, ge=0)
@@ -107,6 +108,8 @@ class ServeConfig(BaseConfig):
 
     @model_validator(mode="after")
     def _check_replicas(self) -> "ServeConfig":
+        if not self.num_replicas and not self.max_replicas:
+            raise ValueError("num_replicas 0 needs max_replicas: how many engines there may be when requests come")
         if 0 < self.max_replicas < self.num_replicas:
             raise ValueError(
                 f"max_replicas {self.max_replicas} is below num_replicas {self.num_replicas}; it must be at least as large, or 0"

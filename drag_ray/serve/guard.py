@@ -23,7 +23,8 @@ from drag_ray.serve.key import KeyHash, is_loopback
 from drag_ray.serve.limits import ENGINE_HAS_DIED, Limits, RefusalError, parse_body
 from drag_ray.serve.stream_pacing import STREAMED
 
-OPEN_ROUTES = {("GET", "/health")}
+HEALTH_PATH = "/health"
+OPEN_ROUTES = {("GET", HEALTH_PATH)}
 """Answered without a key: a status, and nothing else."""
 LISTING_ROUTES = {("GET", "/v1/models")}
 GENERATING_ROUTES = {("POST", "/v1/chat/completions"), ("POST", "/v1/completions"), ("POST", "/v1/responses")}

@@ -1,7 +1,8 @@
 """Ray Serve's HTTP proxy answers some requests by itself, before any application or for want of one.
 
 Its own routes are closed, what it refuses is said with OpenAI's error object, and it says that it lives at /live. Where no
-engine runs it would keep requests until one does; they are told to come back.
+engine runs it would keep requests until one does; they are told to come back, and it is given one of its own, for which Ray
+Serve starts an engine where it had ended all of them for want of requests.
 Ray Serve calls `build_middlewares` in the proxy's process, because an environment variable that `cluster.connect` sets names it.
 """
 
@@ -15,11 +16,11 @@ from starlette.middleware import Middleware
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from drag_ray.cluster import RunningReplicas, find_running_replicas, is_in_replica
 from drag_ray.serve.admission import WAITED_HEADER
-from drag_ray.serve.guard import build_answer
+from drag_ray.serve.guard import HEALTH_PATH, build_answer
 from drag_ray.serve.limits import ENGINE_HAS_DIED, RefusalError
 from drag_ray.serve.relay import LostEngineError, Relay
+from drag_ray.serve.running_replicas import RunningReplicas, find_running_replicas, is_in_replica
 
 LIVE_PATH = "/live"
 _OWN_ROUTES = "/-/"
@@ -46,8 +47,8 @@ _logger = logging.getLogger(__name__)
 class EngineWatch:
     """Which engines run, looked up while requests come.
 
-    A request waits for the answer only where none ran the last time, where that was long ago, or an engine has died; otherwise it
-    costs nothing.
+    A request waits for the answer only where it is the first, where none ran the last time, where that was long ago, or an engine
+    has died; otherwise it costs nothing.
 
     Args:
         find_engines: the engines that can answer; None where that is not known. May block.
@@ -71,8 +72,9 @@ class EngineWatch:
         if is_distrusted or age_s > _LOOK_EVERY_S:
             if self._look is None or self._look.done():
                 self._look = asyncio.create_task(self._look_up())
-            # The port of an engine that has been gone for a while may be anybody's.
-            is_old = self._engines is not None and age_s > _TRUST_S
+            # The port of an engine that has been gone for a while may be anybody's. Where there was no answer, or no application,
+            # requests do not wait for the next one.
+            is_old = age_s > _TRUST_S and (self._engines is not None or not self._looked_at)
             if is_distrusted or is_old or (self._engines and not self._engines.number):
                 await asyncio.shield(self._look)
         return self._engines
@@ -103,6 +105,7 @@ class ProxyAnswers:
         self._app = app
         self._watch = EngineWatch(find_engines) if find_engines else None
         self._relay = Relay()
+        self._waking: asyncio.Task[None] | None = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -120,6 +123,9 @@ class ProxyAnswers:
     async def _answer(self, watch: EngineWatch, scope: Scope, receive: Receive, send: Send) -> None:
         engines = await watch.find()
         if engines and not engines.number:
+            is_probe = scope["path"] == HEALTH_PATH
+            if not is_probe and (self._waking is None or self._waking.done()):
+                self._waking = asyncio.create_task(_wake(self._app, scope))
             await build_answer(_REFUSALS[503])(scope, receive, send)
             return
         send_on = _Rewording(scope, receive, send, watch.distrust)
@@ -135,6 +141,23 @@ class ProxyAnswers:
                 return
             watch.distrust()
         await self._app(scope, receive, send_on)
+
+
+async def _wake(app: ASGIApp, asked: Scope) -> None:
+    """Have Ray Serve keep a request until an engine runs: as long as it has one it lets an engine start."""
+    scope = {**asked, "method": "GET", "path": HEALTH_PATH, "raw_path": HEALTH_PATH.encode(), "query_string": b"", "headers": []}
+    messages: list[Message] = [{"type": "http.request", "body": b"", "more_body": False}]
+
+    async def receive() -> Message:
+        return messages.pop() if messages else await asyncio.get_running_loop().create_future()
+
+    async def send(message: Message) -> None:
+        """Nobody waits for the answer."""
+
+    try:
+        await app(scope, receive, send)
+    except Exception as error:  # whatever Ray raises: the next request tries again
+        _logger.warning("no engine could be had: %s", error)
 
 
 class _Rewording:

@@ -145,6 +145,7 @@ def _build_scaling(config: ServeConfig, max_num_seqs: int) -> dict[str, Any]:
     return {
         "autoscaling_config": AutoscalingConfig(
             min_replicas=config.num_replicas,
+            initial_replicas=max(1, config.num_replicas),  # what is wrong with an engine is known when the endpoint starts
             max_replicas=config.max_replicas,
             target_ongoing_requests=config.target_ongoing_requests or max_num_seqs,
             upscale_delay_s=config.upscale_delay_s,

@@ -125,7 +125,7 @@ def _build_app_settings(sections: ServeSections, inputs: Inputs, key: str) -> Ap
 
 def _deploy(settings: ServeConfig, app_settings: AppSettings) -> None:
     use_gpu = takes_gpus(settings.device)
-    _logger.info(f"starting {settings.num_replicas} engine(s) on {'GPU' if use_gpu else 'CPU'}, about a minute")
+    _logger.info(f"starting {max(1, settings.num_replicas)} engine(s) on {'GPU' if use_gpu else 'CPU'}, about a minute")
     # Ray Serve's own processes only warn.
     serve.start(http_options={"host": settings.host, "port": settings.port}, logging_config=LoggingConfig(log_level="WARNING"))
     try:

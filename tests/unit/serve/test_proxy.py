@@ -3,25 +3,22 @@
 import asyncio
 from typing import Any
 
+import httpx
 import pytest
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.testclient import TestClient
 from starlette.types import Receive, Scope, Send
 
-from drag_ray.cluster import RunningReplicas
 from drag_ray.serve import proxy
 from drag_ray.serve.proxy import EngineWatch, ProxyAnswers, build_middlewares
+from drag_ray.serve.running_replicas import RunningReplicas
 
 
 def ask(answer: Response, path: str = "/v1/chat/completions", num_engines: int = 1) -> Any:
     async def serve(scope: Scope, receive: Receive, send: Send) -> None:
         await answer(scope, receive, send)
 
-    watched = ProxyAnswers(serve, lambda: RunningReplicas(num_engines))
-    if not num_engines:
-        assert watched._watch  # pyright: ignore[reportPrivateUsage]
-        watched._watch.distrust()  # pyright: ignore[reportPrivateUsage], as after an answer of an engine that has died
-    return TestClient(watched).get(path)
+    return TestClient(ProxyAnswers(serve, lambda: RunningReplicas(num_engines))).get(path)
 
 
 @pytest.mark.parametrize(
@@ -64,6 +61,33 @@ def test_where_no_engine_runs_requests_are_told_to_come_back_and_the_proxy_lives
     assert middleware.cls is ProxyAnswers
 
 
+async def test_where_no_engine_runs_ray_serve_is_given_one_request_for_which_it_starts_one() -> None:
+    kept: list[Scope] = []
+    started = asyncio.Event()
+
+    async def serve(scope: Scope, receive: Receive, send: Send) -> None:
+        kept.append(scope)
+        assert await receive() == {"type": "http.request", "body": b"", "more_body": False}
+        await started.wait()
+        await Response()(scope, receive, send)
+
+    watched = ProxyAnswers(serve, lambda: RunningReplicas(0))
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(watched), base_url="http://localhost") as client:
+        assert (await client.get("/health")).status_code == 503  # a load balancer asks for ever
+        await asyncio.sleep(0)
+        assert not kept
+        headers = {"Authorization": "Bearer key"}
+        answers = [await client.post("/v1/chat/completions", content="{}", headers=headers) for _ in range(3)]
+        assert [answer.status_code for answer in answers] == [503, 503, 503]
+        await asyncio.sleep(0.05)
+        assert [(scope["method"], scope["path"], scope["headers"]) for scope in kept] == [("GET", "/health", [])]
+        started.set()
+        await asyncio.sleep(0.05)
+        await client.get("/v1/models")
+        await asyncio.sleep(0.05)
+    assert len(kept) == 2
+
+
 async def test_engines_are_counted_beside_requests_and_before_them_while_none_runs(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -76,9 +100,7 @@ async def test_engines_are_counted_beside_requests_and_before_them_while_none_ru
         return RunningReplicas(counts[min(asked, len(counts)) - 1])
 
     watch = EngineWatch(find)
-    assert await watch.find() is None  # nothing is known yet
-    await asyncio.sleep(0.05)
-    assert [await watch.find() for _ in range(5)] == [RunningReplicas(1)] * 5
+    assert [await watch.find() for _ in range(5)] == [RunningReplicas(1)] * 5  # the first has waited
     assert asked == 1
     monkeypatch.setattr(proxy, "_LOOK_EVERY_S", -1.0)
     assert await watch.find() == RunningReplicas(1)  # the look that finds none is beside this request
@@ -94,8 +116,6 @@ async def test_engines_are_counted_beside_requests_and_before_them_while_none_ru
 async def test_engines_that_were_looked_up_long_ago_are_looked_up_before_a_request(monkeypatch: pytest.MonkeyPatch) -> None:
     found = [RunningReplicas(1, ("127.0.0.1:1",)), RunningReplicas(1, ("127.0.0.1:2",))]
     watch = EngineWatch(lambda: found.pop(0))
-    await watch.find()
-    await asyncio.sleep(0.05)
     assert await watch.find() == RunningReplicas(1, ("127.0.0.1:1",))
     monkeypatch.setattr(proxy, "_LOOK_EVERY_S", -1.0)
     monkeypatch.setattr(proxy, "_TRUST_S", -1.0)

@@ -1,0 +1,70 @@
+"""Engines of an endpoint come with its requests, and go to none."""
+
+import asyncio
+import time
+from pathlib import Path
+
+import httpx
+import pytest
+from endpoint_process import RAY_TOKEN, Endpoint, serve_run
+
+ASKED = {"model": "base", "messages": [{"role": "user", "content": "Count."}], "max_tokens": 32, "min_tokens": 32}
+ONE_THREAD = {"OMP_NUM_THREADS": "1", "VLLM_CPU_OMP_THREADS_BIND": "nobind"}
+"""Engines that each took all cores would wait for each other."""
+
+
+def count_engines(endpoint: Endpoint) -> int:
+    """Replicas that Ray Serve says run."""
+    url, headers = f"{endpoint.dashboard}/api/serve/applications/", {"Authorization": f"Bearer {RAY_TOKEN}"}
+    applications = httpx.get(url, headers=headers, timeout=30).json()["applications"]
+    replicas = applications["drag_ray"]["deployments"]["openai"]["replicas"]
+    return sum(replica["state"] == "RUNNING" for replica in replicas)
+
+
+async def wait_for_engines(endpoint: Endpoint, number: int, timeout_s: float = 400) -> None:
+    deadline = time.monotonic() + timeout_s
+    while (found := await asyncio.to_thread(count_engines, endpoint)) != number:
+        assert time.monotonic() < deadline, f"{found} engines run, not {number}"
+        await asyncio.sleep(0.5)
+
+
+async def ask(endpoint: Endpoint, client: httpx.AsyncClient) -> int:
+    """The status of the answer, whose error is that of OpenAI."""
+    answer = await client.post(f"{endpoint.url}/v1/chat/completions", json=ASKED)
+    assert answer.status_code == 200 or answer.json()["error"]["code"] == answer.status_code
+    return answer.status_code
+
+
+async def keep_asking(endpoint: Endpoint, client: httpx.AsyncClient, enough: asyncio.Event) -> list[int]:
+    """The statuses of one request after the other."""
+    statuses: list[int] = []
+    while not enough.is_set():
+        statuses.append(await ask(endpoint, client))
+    return statuses
+
+
+@pytest.mark.slow
+async def test_engines_come_with_load_and_go_to_none_and_the_first_to_ask_starts_one(tmp_path: Path) -> None:
+    options = {
+        "run-dir": tmp_path,
+        "cluster.num-cpus": 2,
+        "engine.max-model-len": 512,
+        "engine.max-num-seqs": 4,
+        "serve.num-replicas": 0,
+        "serve.max-replicas": 2,
+        "serve.target-ongoing-requests": 1,
+        "serve.upscale-delay-s": 1,
+        "serve.downscale-delay-s": 5,
+    }
+    with serve_run(options, **ONE_THREAD) as endpoint:
+        assert "starting 1 engine(s) on CPU" in endpoint.output
+        await wait_for_engines(endpoint, 0)
+        async with httpx.AsyncClient(timeout=300) as client:
+            assert await ask(endpoint, client) == 503  # and one starts
+            await wait_for_engines(endpoint, 1)
+            enough = asyncio.Event()
+            asking = [asyncio.create_task(keep_asking(endpoint, client, enough)) for _ in range(4)]
+            await wait_for_engines(endpoint, 2)
+            enough.set()
+            assert {status for statuses in await asyncio.gather(*asking) for status in statuses} == {200}
+        await wait_for_engines(endpoint, 0)
