@@ -101,11 +101,11 @@ def write_model(folder: Path, tokenizer_dir: Path, shapes: dict[str, Any], *, ma
 def write_random_weights(folder: Path) -> None:
     """Give a folder of `write_model` random weights, which training needs: it loads the model from there."""
     import torch
-    from transformers import AutoConfig, Qwen3VLForConditionalGeneration
+    from transformers import AutoConfig, AutoModelForImageTextToText
 
     torch.manual_seed(0)
     with torch.device("cuda" if torch.cuda.is_available() else "cpu"):
-        model = Qwen3VLForConditionalGeneration._from_config(AutoConfig.from_pretrained(folder), dtype=torch.bfloat16)
+        model = AutoModelForImageTextToText.from_config(AutoConfig.from_pretrained(folder), dtype=torch.bfloat16)
     model.save_pretrained(folder)
     del model
     torch.cuda.empty_cache()  # does nothing without a GPU

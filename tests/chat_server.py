@@ -83,7 +83,7 @@ def serve_chat(answer: Callable[[dict[str, Any], int], Answer], host: str = "127
             """Keep the test's output clean."""
 
     with http.server.ThreadingHTTPServer((host, 0), Handler) as listening:
-        threading.Thread(target=listening.serve_forever, daemon=True).start()
+        threading.Thread(target=listening.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True).start()
         served.address = f"http://{host}:{listening.server_port}/v1"
         try:
             yield served

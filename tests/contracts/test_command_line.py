@@ -54,6 +54,7 @@ def test_shipped_configurations_load(path: Path) -> None:
     load(RunConfig, ["--config", str(path)])
 
 
+@pytest.mark.seconds
 def test_the_command_line_imports_nothing_heavy() -> None:
     code = (
         "import sys; from drag_ray.cli import main; import drag_ray.pipeline, drag_ray.run_config; "

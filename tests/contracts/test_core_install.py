@@ -117,6 +117,7 @@ def run_without_the_rest(code: str, folder: Path, *arguments: str) -> str:
     return done.stdout.strip()
 
 
+@pytest.mark.seconds
 def test_the_core_searches_without_any_other_package(tmp_path: Path) -> None:
     assert run_without_the_rest(SEARCH, tmp_path) == "[('a.pdf', 1)]"
 

@@ -307,6 +307,7 @@ def test_whoosh_finds_the_same(engines: Engines, row: tuple[str, ...]) -> None:
     assert engines.find_with_whoosh(row[0]) == WHOOSH_DIFFERS.get(row[0], row[-1])
 
 
+@pytest.mark.seconds
 def test_random_queries_find_what_whoosh_finds(engines: Engines) -> None:
     rng = random.Random(5)
     num_compared = 0

@@ -4,6 +4,7 @@ pyproject.toml bounds the versions; where a new one fails here, read what has be
 """
 
 import ast
+import importlib
 from functools import cache
 from importlib.metadata import distribution
 from pathlib import Path
@@ -120,3 +121,13 @@ def test_a_function_has_the_parameters_that_we_rely_on(place: tuple[str, str], p
 def test_names_that_we_rely_on_are_there(path: str) -> None:
     text = find_source(path).read_text(encoding="utf-8")
     assert [name for name in NAMED[path] if name not in text] == []
+
+
+@pytest.mark.seconds
+def test_pyright_takes_names_of_transformers_from_where_it_has_them() -> None:
+    package = importlib.import_module("transformers")
+    stub = ast.parse((Path(__file__).parents[2] / "typings" / "transformers" / "__init__.pyi").read_text())
+    imports = [(node.module or "", name.name) for node in stub.body if isinstance(node, ast.ImportFrom) for name in node.names]
+    assert len(imports) > 20
+    for module, name in imports:
+        assert getattr(importlib.import_module(module), name) is getattr(package, name), name

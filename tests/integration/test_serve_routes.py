@@ -152,7 +152,7 @@ class _Image(http.server.BaseHTTPRequestHandler):
 def server() -> Iterator[tuple[str, list[str]]]:
     handler = type("Handler", (_Image,), {"asked": []})
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as listening:
-        threading.Thread(target=listening.serve_forever, daemon=True).start()
+        threading.Thread(target=listening.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True).start()
         yield f"127.0.0.1:{listening.server_port}", handler.asked
         listening.shutdown()
 

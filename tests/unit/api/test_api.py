@@ -35,6 +35,7 @@ QUESTIONS = [Question("q1", "What turns?", (Evidence("a.pdf", 1),), split="train
 RANKS = {"base": [1, 4, None, 9], "tuned": [4, 4, 2, 8]}
 
 
+@pytest.mark.seconds
 def test_the_package_is_imported_at_once_and_brings_nothing_heavy() -> None:
     code = (
         "import sys, drag_ray; assert [n for n in sys.modules if n.startswith('drag_ray')] == ['drag_ray']; drag_ray.open_run; "
@@ -262,6 +263,7 @@ def test_everything_that_is_offered_has_an_example() -> None:
     assert lacking == []
 
 
+@pytest.mark.seconds
 def test_the_examples_do_what_they_say(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_small_run(tmp_path)
     monkeypatch.chdir(tmp_path)

@@ -153,6 +153,7 @@ def test_words_are_found_that_lift_the_pages_of_a_kind(templates: Templates) -> 
     assert templates.find_template("Why?") == {}
 
 
+@pytest.mark.seconds
 def test_a_question_is_searched_with_the_words_of_its_kind(templates: Templates, index_dir: Path) -> None:
     searcher = Searcher(index_dir)
     options = BaselineOptions(AgentConfig(top_k=2), {"templates": templates})
@@ -165,6 +166,7 @@ def test_a_question_is_searched_with_the_words_of_its_kind(templates: Templates,
         assert searcher.search(question.question, 1)[0].page_number == 2  # whatever is asked
 
 
+@pytest.mark.seconds
 def test_proposals_vary_the_words_by_their_seed(templates: Templates, index_dir: Path) -> None:
     agent = AgentConfig(top_k=2, query_mode="expand", max_iterations=1, question_weight=1)
     rollouts = build_proposals("templates", BaselineOptions(agent, {"templates": templates}), Searcher(index_dir))

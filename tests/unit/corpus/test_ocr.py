@@ -21,6 +21,7 @@ def test_drawn_text_is_read_line_by_line():
     assert ocr.recognise(draw_page()).split() == " ".join(LINES).split()
 
 
+@pytest.mark.seconds
 def test_a_page_that_stands_on_its_head_is_turned():
     assert ocr.recognise(draw_page(LINES[:1]).rotate(180)) == LINES[0]
 

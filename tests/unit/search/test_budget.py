@@ -53,6 +53,7 @@ def test_hostile_queries_over_100_000_pages_stay_within_the_budget(tmp_path: Pat
     assert {name: query["cpu_ms"] for name, query in measured.items() if query["cpu_ms"] > 1_500} == {}
 
 
+@pytest.mark.seconds
 def test_equal_queries_are_cut_alike(index_dir: Path) -> None:
     assert Searcher(index_dir).search(HOSTILE, 50) == Searcher(index_dir).search(HOSTILE, 50)
 
@@ -67,6 +68,7 @@ def test_the_words_of_a_query_are_searched_whatever_its_patterns_cost(index_dir:
     assert ("file4000.pdf", 1) in {(hit.file, hit.page_number) for hit in hits}
 
 
+@pytest.mark.seconds
 def test_what_fits_is_answered_in_full(index_dir: Path) -> None:
     hits = Searcher(index_dir).search("081* 08?5", 10)
     assert not hits.is_partial
@@ -82,17 +84,20 @@ def test_a_bag_of_words_beyond_the_budget_keeps_its_rare_words(tmp_path: Path, w
     assert not Searcher(index_dir).search("zebra", 3).is_partial
 
 
+@pytest.mark.seconds
 def test_batches_say_which_of_their_queries_were_cut(index_dir: Path) -> None:
     batch = Searcher(index_dir).search_batch(["zebra"] * 255 + [HOSTILE], 3)
     assert [hits.is_partial for hits in batch] == [False] * 255 + [True]
 
 
+@pytest.mark.seconds
 def test_the_outcome_of_a_search_says_that_it_was_cut(index_dir: Path) -> None:
     environment = SearchEnvironment(Searcher(index_dir), top_k=2, depth=10)
     assert asyncio.run(environment.search(HOSTILE, ())).is_partial
     assert not asyncio.run(environment.search("zebra", ())).is_partial
 
 
+@pytest.mark.seconds
 def test_a_turn_says_that_its_search_was_cut(index_dir: Path) -> None:
     environment = SearchEnvironment(Searcher(index_dir), top_k=2, depth=10)
     config, task = AgentConfig(query_mode="rewrite", max_iterations=1), RolloutTask(build_question(), 0, "default", 7)
