@@ -28,14 +28,19 @@ class PromptCompletion(ShownRow):
 
     prompt: list[Message]
     completion: list[Message]
+    prompt_digest: NotRequired[str | None]
+    """of the prompt as an engine had it (see `prompt_digest`); none where that is not known"""
 
 
 class TrainedTurns(ShownRow):
-    """A conversation; for each assistant message from `num_prompt_messages` on `train_turns` says whether it is learned."""
+    """A conversation; for each assistant message from `num_prompt_messages` on `train_turns` says whether it is learned, and
+    `prompt_digests`, where it is there, what its prompt was to the engine.
+    """
 
     messages: list[Message]
     num_prompt_messages: int
     train_turns: list[bool]
+    prompt_digests: NotRequired[list[str] | None]
 
 
 RowT = TypeVar("RowT", bound=Row)
@@ -61,13 +66,15 @@ def _list_columns(row_type: type[Row]) -> frozenset[str]:
 class Conversation:
     """One training row: messages, the assistant messages among them that are learned, and what the row counts in the loss.
 
-    `trained` holds their positions in `messages`, in rising order.
+    `trained` holds their positions in `messages`, in rising order. `prompt_digest` is of what the last of them replied to, as the
+    engine had it (see `compute_prompt_digest`); empty where that is not known. That prompt holds those of the others.
     """
 
     messages: list[Message]
     trained: tuple[int, ...]
     tools: list[dict[str, Any]] | None = None
     weight: float = 1.0
+    prompt_digest: str = ""
 
     @property
     def images(self) -> list[str]:
@@ -84,21 +91,21 @@ def read_conversation(row: Row) -> Conversation:
     if _list_columns(PromptCompletion) <= row.keys():
         reply = cast(PromptCompletion, row)
         messages, start, train_turns = [*reply["prompt"], *reply["completion"]], len(reply["prompt"]), None
+        digests = [digest] if (digest := reply.get("prompt_digest")) else None
     elif _list_columns(TrainedTurns) <= row.keys():
         turns = cast(TrainedTurns, row)
         messages, start, train_turns = turns["messages"], turns["num_prompt_messages"], turns["train_turns"]
+        digests = turns.get("prompt_digests")
     else:
         raise DataError(
             f"a training row has the columns {sorted(row)}; expected prompt and completion, "
             "or messages, num_prompt_messages and train_turns. Run: python jobs/format.py"
         )
     replies = [place for place in range(start, len(messages)) if messages[place]["role"] == "assistant"]
-    train_turns = [True] * len(replies) if train_turns is None else train_turns
-    if len(train_turns) != len(replies):
-        raise DataError(
-            f"train_turns has {len(train_turns)} values for {len(replies)} assistant messages. Run: python jobs/format.py"
-        )
-    trained = tuple(place for place, is_trained in zip(replies, train_turns, strict=True) if is_trained)
+    for name, values in (("train_turns", train_turns), ("prompt_digests", digests)):
+        if values is not None and len(values) != len(replies):
+            raise DataError(f"{name} has {len(values)} values for {len(replies)} assistant messages. Run: python jobs/format.py")
+    trained = tuple(place for number, place in enumerate(replies) if train_turns is None or train_turns[number])
     if not trained:
         raise DataError("a training row has no assistant message to learn. Run: python jobs/format.py")
     shown = cast(ShownRow, row)
@@ -108,6 +115,7 @@ def read_conversation(row: Row) -> Conversation:
         trained,
         json.loads(tools) if isinstance(tools, str) else tools,
         shown.get("weight", 1.0),
+        digests[replies.index(trained[-1])] if digests else "",
     )
 
 

@@ -116,6 +116,11 @@ def _cut_runs(places: Sequence[int]) -> list[Span]:
     return [(run[0][1], run[-1][1]) for run in runs]
 
 
+def tokenize_prompt(conversation: Conversation, tokenizer: Any) -> list[int]:
+    """Token ids of what the last learned reply answers, as an engine has them: of the rendered text as a whole."""
+    return _tokenize(_render(conversation, conversation.trained[-1], tokenizer, with_generation_prompt=True), tokenizer)
+
+
 def tokenize_step(conversation: Conversation, drawn: list[int], tokenizer: Any) -> LabelledTokens:
     """Token ids and labels of the prompt to the learned reply, and of that reply in the tokens `drawn` that it was written in.
 
@@ -125,9 +130,8 @@ def tokenize_step(conversation: Conversation, drawn: list[int], tokenizer: Any) 
     Raises:
         DataError: they are not those of the reply.
     """
-    place = conversation.trained[0]
-    prompt = _tokenize(_render(conversation, place, tokenizer, with_generation_prompt=True), tokenizer)
-    _check_drawn(drawn, conversation.messages[place]["content"], tokenizer)
+    prompt = tokenize_prompt(conversation, tokenizer)
+    _check_drawn(drawn, conversation.messages[conversation.trained[-1]]["content"], tokenizer)
     return {"input_ids": prompt + drawn, "labels": [IGNORED_LABEL] * len(prompt) + drawn}
 
 

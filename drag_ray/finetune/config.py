@@ -64,6 +64,10 @@ class FinetuneConfig(Methods):
     """compute activations twice instead of keeping them: less memory, about a third slower"""
     dtype: Literal["bfloat16", "float32"] = "bfloat16"
     """type of the base model's weights; the adapter's are float32"""
+    compare_prompts: bool = True
+    """refuse rows whose prompt is not, token by token and image by image, what the engine had that replied to it, where rows tell
+    and engine.model collected them; off trains all the same, for example with a chat template that tells the date. The method
+    grpo always does"""
     merge: bool = True
     """also write a model with the adapter merged into its weights"""
     seed: int = Field(default=42, ge=0)

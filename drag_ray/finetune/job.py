@@ -11,7 +11,7 @@ class TrainJob:
     """What a training process needs to know.
 
     Paths are absolute; `image_dirs` are the stores of images, none where the run has no index. `start_dir` is the adapter whose
-    weights are trained on, None for a new one. `num_threads` counts on a CPU only.
+    weights are trained on, None for a new one. `num_threads` counts on a CPU only. `compares_prompts` is that of `RowTokenizer`.
     """
 
     config: FinetuneConfig
@@ -23,3 +23,4 @@ class TrainJob:
     num_workers: int
     num_threads: int
     start_dir: Path | None = None
+    compares_prompts: bool = True

@@ -75,10 +75,11 @@ def run(sections: FinetuneSections, inputs: Inputs, folder: StageFolder) -> dict
     of_index = [index_dir.resolve() / name for name in (page_images.DIR_NAME, question_images.DIR_NAME)] if index_dir else []
     of_tools = rows_dir.parent / IMAGES_DIR_NAME
     image_dirs = (*([of_tools] if of_tools.is_dir() else []), *of_index)
-    result = _fit(settings, model, start_dir, rows_dir, image_dirs, stage_dir)
+    fit = partial(_fit, settings, model, start_dir, rows_dir, image_dirs, stage_dir, compares_prompts(sections, inputs))
+    result = fit()
     if isinstance(result.return_value, NotFiniteError):
         _logger.warning(f"finetune: goes on from the last checkpoint, once. {result.return_value}")
-        result = _fit(settings, model, start_dir, rows_dir, image_dirs, stage_dir)
+        result = fit()
     outcome = result.return_value
     if isinstance(outcome, DragRayError):
         raise outcome
@@ -100,8 +101,21 @@ def _find_start(sections: FinetuneSections) -> Path | None:
     return folder.resolve()
 
 
+def compares_prompts(sections: FinetuneSections, inputs: Inputs) -> bool:
+    """Whether rows are refused whose prompts differ from the engine's: those of a teacher, another model, may be others."""
+    collected = inputs.read_lineage().get("collect")
+    writer = collected.origin["config"].get("engine", {}).get("model") if collected else None
+    return sections.finetune.compare_prompts and writer == sections.engine.model
+
+
 def _fit(
-    settings: FinetuneConfig, model: str, start_dir: Path | None, rows_dir: Path, image_dirs: tuple[Path, ...], stage_dir: Path
+    settings: FinetuneConfig,
+    model: str,
+    start_dir: Path | None,
+    rows_dir: Path,
+    image_dirs: tuple[Path, ...],
+    stage_dir: Path,
+    compares: bool,
 ) -> ray.train.Result:
     use_gpu = takes_gpus(settings.device)
     num_workers = settings.num_workers or (max(1, count_gpus()) if use_gpu else 1)
@@ -120,6 +134,7 @@ def _fit(
         num_workers=num_workers,
         num_threads=num_cpus,
         start_dir=start_dir,
+        compares_prompts=compares,
     )
     trainer = DataParallelTrainer(
         _train_loop,

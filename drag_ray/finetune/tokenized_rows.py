@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypedDict
 from drag_ray.engine.conversation import Conversation, Row
 from drag_ray.engine.masks import Mask
 from drag_ray.engine.prompt_digest import compute_prompt_digest
-from drag_ray.engine.tokens import IGNORED_LABEL, LabelledTokens, tokenize_conversation, tokenize_step
+from drag_ray.engine.tokens import IGNORED_LABEL, LabelledTokens, tokenize_conversation, tokenize_prompt, tokenize_step
 from drag_ray.errors import DataError, TrainError
 from drag_ray.tools.answer import ANSWER
 
@@ -75,39 +75,39 @@ class RowTokenizer:
         tokenizer: of the model, with its chat template.
         max_length: tokens of the longest row, those of its images included.
         images: what the model makes of page images; None if it takes none.
+        compares_prompts: whether rows were written by an engine with this very tokenizer, so that the digests of their prompts
+            have to be those of what is trained on. Drawn tokens are always compared.
     """
 
     tokenizer: Any
     max_length: int
     images: "TrainingImages | None" = None
+    compares_prompts: bool = True
 
     def tokenize(self, conversation: Conversation, mask: Mask = "assistant") -> TokenizedConversation:
         """A conversation whose learned replies are tokenized anew.
 
         Raises:
-            DataError: nothing of a reply is learned, or a page image is missing or damaged.
+            DataError: nothing of a reply is learned, a page image is missing or damaged, or the engine had another prompt.
             TrainError: the chat template cannot be trained with, or the model or the run has no images.
         """
         tokens = tokenize_conversation(conversation, self.tokenizer, mask, ANSWER.name)
-        return self._add_images(tokens, conversation)
+        tokenized = self._add_images(tokens, conversation)
+        if conversation.prompt_digest and self.compares_prompts:
+            prompt = tokenize_prompt(conversation, self.tokenizer)
+            expanded = self._add_images({"input_ids": prompt, "labels": prompt}, conversation)["input_ids"]
+            remedy = "collect again, or train all the same with --no-finetune.compare-prompts"
+            _check_prompt(expanded, conversation, remedy)
+        return tokenized
 
-    def tokenize_drawn(self, conversation: Conversation, drawn: list[int], prompt_digest: str = "") -> TokenizedConversation:
+    def tokenize_drawn(self, conversation: Conversation, drawn: list[int]) -> TokenizedConversation:
         """A conversation whose reply has the tokens `drawn`, in which it was written.
-
-        Args:
-            prompt_digest: of the prompt that the engine drew them from; empty where that is not known.
 
         Raises what `tokenize` does, and DataError where these are not the reply's, or the prompt is another one.
         """
         step = self._add_images(tokenize_step(conversation, drawn, self.tokenizer), conversation)
-        prompt = step["input_ids"][: -len(drawn)]
-        if prompt_digest and compute_prompt_digest(prompt, step["image_keys"]) != prompt_digest:
-            raise DataError(
-                f"the prompt of a step becomes {len(prompt)} tokens with {len(step['image_keys'])} images, which are not those "
-                "that the engine drew its reply from: tokenizer, chat template or image processor are not those of the "
-                "collection (a template that tells the date has another prompt every day). Set engine.model to the model that "
-                "collected, as it was then, or collect again."
-            )
+        if conversation.prompt_digest:
+            _check_prompt(step["input_ids"][: -len(drawn)], conversation, "or collect again")
         return step
 
     def tokenize_rows(self, rows: Iterable[Row], tokenize: Callable[[Row], Mapping[str, Any] | LeftOut]) -> TokenizedRows:
@@ -153,6 +153,17 @@ class RowTokenizer:
                 "model, or collect with agent.page_view text."
             )
         return {**tokens, "image_keys": keys}
+
+
+def _check_prompt(prompt: Sequence[int], conversation: Conversation, remedy: str) -> None:
+    """Refuse a prompt that is not, token by token and image by image, what the engine had."""
+    images = conversation.images
+    if compute_prompt_digest(prompt, images) != conversation.prompt_digest:
+        raise DataError(
+            f"the prompt of a reply becomes {len(prompt)} tokens with {len(images)} images, which are not those that the engine "
+            "drew it from: tokenizer, chat template or image processor are not those of the collection (a template that tells "
+            f"the date has another prompt every day). Set engine.model to the model that collected, as it was then, {remedy}."
+        )
 
 
 def _name_row(row: Row, number: int) -> str:

@@ -56,7 +56,7 @@ def train(job: TrainJob, report: ReportFn, resume_from: Path | None, recorder: S
     tokenizer = load_tokenizer(job.model)
     images = open_training_images(job.model, job.image_dirs)
     method = config.chosen_method
-    row_tokenizer = RowTokenizer(tokenizer, config.max_length, images)
+    row_tokenizer = RowTokenizer(tokenizer, config.max_length, images, job.compares_prompts)
     train_rows = _tokenize_file(job.train_path, method, row_tokenizer, config.limit)
     validation_rows = _tokenize_file(job.validation_path, method, row_tokenizer)
     _check_any_left(train_rows, job.train_path)

@@ -23,6 +23,7 @@ _ARROW_TYPES: dict[Any, pa.DataType] = {
     list[int]: pa.list_(pa.int32()),
     list[float]: pa.list_(pa.float64()),
     list[bool]: pa.list_(pa.bool_()),
+    list[str]: pa.list_(pa.string()),
     list[Message]: MESSAGES,
 }
 

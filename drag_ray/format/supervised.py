@@ -16,6 +16,8 @@ class ReplyRow(Row):
     """gain of the query over the question"""
     weight: float
     """what the row counts in the loss"""
+    prompt_digest: str
+    """of the prompt as the engine had it, with its images (`engine.prompt_digest`); empty where that is not known"""
 
 
 class ConversationRow(Row):
@@ -31,6 +33,8 @@ class ConversationRow(Row):
     """gain of the best query over the question"""
     weight: float
     """what the row counts in the loss"""
+    prompt_digests: list[str]
+    """for each of these messages that of its prompt as the engine had it (`engine.prompt_digest`); empty where it is not known"""
 
 
 def reply_to_example(row: ReplyRow) -> SupervisedExample:

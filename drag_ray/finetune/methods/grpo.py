@@ -33,8 +33,6 @@ class RewardedStep(PromptCompletion):
     advantage: float
     completion_logprobs: NotRequired[list[float] | None]
     """natural logarithms at temperature 1, as the engine had them; none if it was not asked"""
-    prompt_digest: NotRequired[str | None]
-    """of the prompt as the engine had it; none where that is not known"""
     temperature: NotRequired[float | None]
     """at which the tokens were drawn"""
 
@@ -83,7 +81,7 @@ class GRPO(Method):
                     "one for each, or none. Run: python jobs/format.py"
                 )
             return {
-                **tokenizer.tokenize_drawn(read_conversation(step), drawn, step.get("prompt_digest") or ""),
+                **tokenizer.tokenize_drawn(read_conversation(step), drawn),
                 "advantage": step["advantage"],
                 "engine_log_probabilities": log_probabilities,
                 "temperature": step.get("temperature") or 1.0,

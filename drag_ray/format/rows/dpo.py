@@ -3,7 +3,8 @@
     {"prompt": [{"role": "system", ...}, {"role": "user", "content": "Question: ..."}],
      "chosen": [{"role": "assistant", "content": "<search>rotor AND rpm</search>"}],
      "rejected": [{"role": "assistant", "content": "<search>rotor</search>"}],
-     "question_id": "q1", "trajectory_id": "q1-0", "chosen_score": 0.37, "rejected_score": 0.0}
+     "question_id": "q1", "trajectory_id": "q1-0", "chosen_score": 0.37, "rejected_score": 0.0,
+     "prompt_digest": "9f86d081884c7d65..."}
 
 The state is the whole prompt; the samples of a question share that of the first turn, and there the question itself (in the mode
 `expand`: nothing added) is a query, too.  The scores are gains over it.  The chosen query is no worse than the question, and
@@ -40,6 +41,8 @@ class PreferenceRow(Row):
     trajectory_id: str
     chosen_score: float
     rejected_score: float
+    prompt_digest: str
+    """of the prompt as the engine had it, with its images (`engine.prompt_digest`); empty where that is not known"""
 
 
 def build_rows(part: ScoredPart, config: FormatConfig) -> pl.DataFrame:
@@ -72,6 +75,7 @@ def build_rows(part: ScoredPart, config: FormatConfig) -> pl.DataFrame:
         *("question_id", "trajectory_id"),
         pl.col("gain").alias("chosen_score"),
         pl.col("rejected_gain").alias("rejected_score"),
+        "prompt_digest",
     )
 
 

@@ -2,7 +2,8 @@
 
 {"prompt": [{"role": "system", ...}, {"role": "user", "content": "Question: ..."}],
  "completion": [{"role": "assistant", "content": "<search>rotor</search>"}], "label": false,
- "question_id": "q1", "trajectory_id": "q1-0", "score": -0.5}
+ "question_id": "q1", "trajectory_id": "q1-0", "score": -0.5,
+ "prompt_digest": "9f86d081884c7d65..."}
 
 Unlike preference pairs they need no second query from the same state.  A query that finds as much as the question is neither
 wanted nor unwanted; where it is not known what the question finds, one that finds nothing is unwanted.  The question itself (in
@@ -31,6 +32,8 @@ class LabelledRow(Row):
     question_id: str
     trajectory_id: str
     score: float
+    prompt_digest: str
+    """of the prompt as the engine had it, with its images (`engine.prompt_digest`); empty where that is not known"""
 
 
 def build_rows(part: ScoredPart, config: FormatConfig) -> pl.DataFrame:
@@ -52,6 +55,7 @@ def build_rows(part: ScoredPart, config: FormatConfig) -> pl.DataFrame:
         cut_conversation("num_prompt_messages").alias("prompt"),
         *("completion", "label", "question_id", "trajectory_id"),
         pl.col("gain").alias("score"),
+        "prompt_digest",
     )
 
 

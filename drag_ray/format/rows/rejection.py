@@ -3,7 +3,8 @@
     {"messages": [{"role": "system", ...}, {"role": "user", ...}, {"role": "assistant", "content": "<search>rotor rpm</search>"},
                   {"role": "user", ...}, {"role": "assistant", "content": "<answer>340 rpm</answer>"}],
      "num_prompt_messages": 2, "train_turns": [true, true],
-     "question_id": "q1", "trajectory_id": "q1-0", "score": 0.37, "weight": 0.5}
+     "question_id": "q1", "trajectory_id": "q1-0", "score": 0.37, "weight": 0.5,
+     "prompt_digests": ["9f86d081884c7d65...", "60303ae22b998861..."]}
 
 Kept are the conversations that teach a search which beats the question, those with the highest reward first, as many as differ in
 their queries.  Every reply is learned except those that the process stage dropped for what they are; one that it dropped because
@@ -32,6 +33,7 @@ def build_rows(part: ScoredPart, config: FormatConfig) -> pl.DataFrame:
         train_turns=is_learned & (pl.col("action") != ActionKind.INVALID.value),
         score=pl.col("gain").filter(pl.col("is_scored") & is_learned).max(),
         last_prompt=pl.col("num_prompt_messages").last(),
+        prompt_digests=pl.col("prompt_digest"),
     )
     successes = (
         part.trajectories.join(replies, on="trajectory_id", maintain_order="left")
@@ -44,6 +46,7 @@ def build_rows(part: ScoredPart, config: FormatConfig) -> pl.DataFrame:
         pl.col("num_opening_messages").alias("num_prompt_messages"),
         *("train_turns", "question_id", "trajectory_id", "score"),
         (1 / pl.len().over("question_id")).alias("weight"),
+        "prompt_digests",
     )
 
 

@@ -2,7 +2,8 @@
 
 {"prompt": [{"role": "system", ...}, {"role": "user", "content": "Question: ..."}],
  "completion": [{"role": "assistant", "content": "<search>rotor</search>"}],
- "question_id": "q1", "trajectory_id": "q1-0", "baseline": "", "query": "rotor", "score": -0.5}
+ "question_id": "q1", "trajectory_id": "q1-0", "baseline": "", "query": "rotor", "score": -0.5,
+ "prompt_digest": "9f86d081884c7d65..."}
 
 The question itself (in the mode `expand`: nothing added) is among the queries, with a gain of 0. `baseline` says which one wrote
 the query, `question` for that; it is empty for the policy's own.
@@ -30,6 +31,8 @@ class ScoredRow(Row):
     baseline: str
     query: str
     score: float
+    prompt_digest: str
+    """of the prompt as the engine had it, with its images (`engine.prompt_digest`); empty where that is not known"""
 
 
 def build_rows(part: ScoredPart, config: FormatConfig) -> pl.DataFrame:
@@ -45,6 +48,7 @@ def build_rows(part: ScoredPart, config: FormatConfig) -> pl.DataFrame:
         cut_conversation("num_prompt_messages").alias("prompt"),
         *("completion", "question_id", "trajectory_id", "baseline", "query"),
         pl.col("gain").alias("score"),
+        "prompt_digest",
     )
 
 

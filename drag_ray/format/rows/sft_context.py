@@ -3,7 +3,7 @@
     {"prompt": [{"role": "system", ...}, {"role": "user", ...}, {"role": "assistant", "content": "<search>rotor</search>"},
                 {"role": "user", "content": "<pages that do not help>"}],
      "completion": [{"role": "assistant", "content": "<search>rotor AND rpm</search>"}],
-     "question_id": "q1", "trajectory_id": "q1-0", "score": 0.37, "weight": 0.37}
+     "question_id": "q1", "trajectory_id": "q1-0", "score": 0.37, "weight": 0.37, "prompt_digest": "9f86d081884c7d65..."}
 
 The completion is the query that the policy asked at that turn if it found more than the question and all queries before,
 otherwise the best query of the question from any sample, without reasoning, as that was about another conversation.  It may be a
@@ -44,6 +44,7 @@ def build_rows(part: ScoredPart, config: FormatConfig) -> pl.DataFrame:
         *("completion", "question_id", "trajectory_id"),
         pl.col("gain").alias("score"),
         row_weight(config.weights),
+        "prompt_digest",
     )
 
 

@@ -2,7 +2,7 @@
 
     {"prompt": [{"role": "system", "content": "You search ..."}, {"role": "user", "content": "Question: ..."}],
      "completion": [{"role": "assistant", "content": "<search>rotor AND rpm</search>"}],
-     "question_id": "q1", "trajectory_id": "q1-0", "score": 0.37, "weight": 0.37}
+     "question_id": "q1", "trajectory_id": "q1-0", "score": 0.37, "weight": 0.37, "prompt_digest": "9f86d081884c7d65..."}
 
 A query that was found at a later turn is taught as a first one, without the reasoning that led to it there.  So is one that
 was found with a hint: its reasoning could speak of what serving does not show.
@@ -22,14 +22,19 @@ from drag_ray.format.weights import row_weight
 def build_rows(part: ScoredPart, config: FormatConfig) -> pl.DataFrame:
     """One row for each of a question's best distinct queries that beat it."""
     fits = (pl.col("step") == 1) & ~pl.col("hinted") & config.include_reasoning
-    best = part.add_conversations(select_best_queries(part.searches, config)).with_columns(
-        reasoning=pl.when(fits).then("reasoning").otherwise(pl.lit(""))
+    openings = part.turns.filter(pl.col("step") == 1).select("trajectory_id", "prompt_digest")
+    best = (
+        part.add_conversations(select_best_queries(part.searches, config))
+        .with_columns(reasoning=pl.when(fits).then("reasoning").otherwise(pl.lit("")))
+        .drop("prompt_digest")
+        .join(openings, on="trajectory_id", how="left", maintain_order="left")
     )
     return render_searches(best, "query", "reasoning", into="completion").select(
         cut_conversation("num_opening_messages").alias("prompt"),
         *("completion", "question_id", "trajectory_id"),
         pl.col("gain").alias("score"),
         row_weight(config.weights),
+        "prompt_digest",
     )
 
 

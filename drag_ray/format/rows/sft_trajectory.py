@@ -3,7 +3,8 @@
     {"messages": [{"role": "system", ...}, {"role": "user", ...}, {"role": "assistant", "content": "<search>rotor</search>"},
                   {"role": "user", ...}, {"role": "assistant", "content": "<search>rotor AND rpm</search>"}],
      "num_prompt_messages": 2, "train_turns": [false, true],
-     "question_id": "q1", "trajectory_id": "q1-0", "score": 0.37, "weight": 0.37}
+     "question_id": "q1", "trajectory_id": "q1-0", "score": 0.37, "weight": 0.37,
+     "prompt_digests": ["9f86d081884c7d65...", "60303ae22b998861..."]}
 
 `train_turns` has a value for each assistant message from `num_prompt_messages` on: true for the searches that found more than
 the question and all searches before, and for the calls of tools that worked, on which they rest; false for the other searches and
@@ -39,6 +40,7 @@ def build_rows(part: ScoredPart, config: FormatConfig) -> pl.DataFrame:
             pl.col("sample_index").first(),
             best.get(pl.col("gain").filter(is_learned).arg_max(), null_on_oob=True).alias("best"),
             train_turns=is_learned | (is_usable() & is_step),
+            prompt_digests=pl.col("prompt_digest"),
             steps=pl.col("step"),
         )
         .filter(pl.col("best").is_not_null())
@@ -53,6 +55,7 @@ def build_rows(part: ScoredPart, config: FormatConfig) -> pl.DataFrame:
         *("question_id", "trajectory_id"),
         pl.col("gain").alias("score"),
         row_weight(config.weights),
+        pl.col("prompt_digests").list.head("step"),
     )
 
 

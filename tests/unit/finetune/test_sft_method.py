@@ -5,8 +5,13 @@ from typing import Any
 import pytest
 from conversation_cases import CONVERSATION, say
 
+from drag_ray.engine.prompt_digest import compute_prompt_digest
 from drag_ray.engine.tokens import IGNORED_LABEL
 from drag_ray.errors import DataError
+from drag_ray.finetune.methods.dpo import DPO
+from drag_ray.finetune.methods.kto import KTO
+from drag_ray.finetune.methods.method import Method
+from drag_ray.finetune.methods.reward import RewardModelling
 from drag_ray.finetune.methods.sft import SFT
 from drag_ray.finetune.tokenized_rows import RowTokenizer
 
@@ -45,6 +50,42 @@ def test_a_reply_without_anything_to_learn_is_refused_with_its_row(tokenizer: An
     row = {"prompt": CONVERSATION[:2], "completion": [say("assistant", "<search>cut at the lim")]}
     with pytest.raises(DataError, match=r"row 1: a reply has nothing for the mask 'search_only'"):
         SFT(mask="search_only").tokenize([row], RowTokenizer(tokenizer, 512))
+
+
+def digest_prompt(tokenizer: Any, *messages: dict[str, str]) -> str:
+    rendered = tokenizer.apply_chat_template([*messages], add_generation_prompt=True, tokenize=False)
+    return compute_prompt_digest(tokenizer(rendered)["input_ids"], [])
+
+
+@pytest.mark.parametrize("method", [SFT(), KTO(), RewardModelling(), DPO()], ids=lambda method: type(method).__name__)
+def test_a_prompt_that_the_engine_had_otherwise_is_refused_unless_it_is_not_compared(tokenizer: Any, method: Method) -> None:
+    reply, other = CONVERSATION[2:3], [say("assistant", "<search>oars</search>")]
+    rows = [
+        {"completion": reply, "label": True, "score": 1.0, "chosen": reply, "rejected": other},
+        {"completion": other, "label": False, "score": 0.0, "chosen": reply, "rejected": other},
+    ]
+    told = [{"prompt": CONVERSATION[:2], "prompt_digest": digest_prompt(tokenizer, *CONVERSATION[:2]), **row} for row in rows]
+    assert method.tokenize(told, RowTokenizer(tokenizer, 128)).rows
+    changed = [*told[:1], {**told[1], "prompt": [*CONVERSATION[:1], say("user", "Who rows ?")]}]
+    with pytest.raises(
+        DataError, match=r"row 2: the prompt of a reply becomes \d+ tokens with 0 images, which are not those.*--no-fine"
+    ):
+        method.tokenize(changed, RowTokenizer(tokenizer, 128))
+    assert method.tokenize([*told, *changed], RowTokenizer(tokenizer, 128, compares_prompts=False)).rows
+
+
+def test_of_a_conversation_the_prompt_of_the_last_learned_reply_is_compared(tokenizer: Any) -> None:
+    row = {"messages": CONVERSATION, "num_prompt_messages": 2, "train_turns": [True, True]}
+    places = [place for place, message in enumerate(CONVERSATION) if message["role"] == "assistant"]
+    first, last = (digest_prompt(tokenizer, *CONVERSATION[:place]) for place in places)
+    assert SFT(rows="rejection").tokenize([row | {"prompt_digests": [first, last]}], RowTokenizer(tokenizer, 512)).rows
+    assert SFT(rows="rejection").tokenize([row | {"prompt_digests": ["", ""]}], RowTokenizer(tokenizer, 512)).rows
+    only_first = row | {"train_turns": [True, False], "prompt_digests": [first, "another"]}
+    assert SFT(rows="rejection").tokenize([only_first], RowTokenizer(tokenizer, 512)).rows
+    with pytest.raises(DataError, match="row 1: the prompt of a reply becomes"):
+        SFT(rows="rejection").tokenize([row | {"prompt_digests": [first, first]}], RowTokenizer(tokenizer, 512))
+    with pytest.raises(DataError, match="row 1: prompt_digests has 1 values for 2 assistant messages"):
+        SFT(rows="rejection").tokenize([row | {"prompt_digests": [first]}], RowTokenizer(tokenizer, 512))
 
 
 def build_weighted(weight: float, reply: str = "rows") -> dict[str, Any]:

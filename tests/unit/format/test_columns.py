@@ -8,11 +8,12 @@ from drag_ray.format.row_format import load_format
 from drag_ray.format.rows import FormatName
 
 ORIGIN = {"question_id": pa.string(), "trajectory_id": pa.string()}
-REPLY = {"prompt": MESSAGES, "completion": MESSAGES, **ORIGIN, "score": pa.float64(), "weight": pa.float64()}
+DIGEST = {"prompt_digest": pa.string()}
+REPLY = {"prompt": MESSAGES, "completion": MESSAGES, **ORIGIN, "score": pa.float64(), "weight": pa.float64(), **DIGEST}
 CONVERSATION = {
     **{"messages": MESSAGES, "num_prompt_messages": pa.int32(), "train_turns": pa.list_(pa.bool_())},
     **ORIGIN,
-    **{"score": pa.float64(), "weight": pa.float64()},
+    **{"score": pa.float64(), "weight": pa.float64(), "prompt_digests": pa.list_(pa.string())},
 }
 
 
@@ -28,16 +29,16 @@ CONVERSATION = {
             {
                 **{"prompt": MESSAGES, "chosen": MESSAGES, "rejected": MESSAGES},
                 **ORIGIN,
-                **{"chosen_score": pa.float64(), "rejected_score": pa.float64()},
+                **{"chosen_score": pa.float64(), "rejected_score": pa.float64(), **DIGEST},
             },
         ),
-        ("kto", {"prompt": MESSAGES, "completion": MESSAGES, "label": pa.bool_(), **ORIGIN, "score": pa.float64()}),
+        ("kto", {"prompt": MESSAGES, "completion": MESSAGES, "label": pa.bool_(), **ORIGIN, "score": pa.float64(), **DIGEST}),
         (
             "reward",
             {
                 **{"prompt": MESSAGES, "completion": MESSAGES},
                 **ORIGIN,
-                **{"baseline": pa.string(), "query": pa.string(), "score": pa.float64()},
+                **{"baseline": pa.string(), "query": pa.string(), "score": pa.float64(), **DIGEST},
             },
         ),
         (
@@ -48,7 +49,7 @@ CONVERSATION = {
                 **{"step": pa.int32(), "num_steps": pa.int32()},
                 **dict.fromkeys(("reward", "trajectory_reward", "advantage", "temperature"), pa.float64()),
                 **{"completion_token_ids": pa.list_(pa.int32()), "completion_logprobs": pa.list_(pa.float64())},
-                **{"prompt_digest": pa.string()},
+                **DIGEST,
             },
         ),
     ],
