@@ -14,6 +14,8 @@ UV_VERSION := 0.13.9
 STAMP := .venv/.installed-$(ACCELERATOR)
 QUICK := $(BIN)/python -m pytest -q -m "not slow and not seconds"
 HALF := $(addprefix tests/unit/,baselines engine evaluate finetune format index process prompt rollout serve)
+# Benchmarks that have to be told which model or which sets to take; `make bench` runs the others.
+TOLD := $(addprefix benchmarks/bench_,collect_images.py equal_terms.py)
 CONFIG ?= jobs/configs/demo.toml
 SBOM_LISTS ?= cpu gpu dev audit docs
 SBOM_DIR ?= dist
@@ -72,8 +74,8 @@ slow: setup ## the tests that CI leaves out for their time: each fault of the di
 gpu: setup ## what only an NVIDIA GPU shows; not part of CI
 	$(BIN)/python -m pytest -q tests/gpu
 
-bench: setup ## the benchmarks; results go to benchmarks/results
-	@for file in benchmarks/bench_*.py; do echo "== $$file"; $(BIN)/python $$file || exit 1; done
+bench: setup ## the benchmarks that need no argument; results go to benchmarks/results
+	@for file in $(filter-out $(TOLD),$(wildcard benchmarks/bench_*.py)); do echo "== $$file"; $(BIN)/python $$file || exit 1; done
 
 figures: ## write the figures of README.md, SECURITY.md and docs/ from benchmarks/results
 	@$(PYTHON) benchmarks/figures.py

@@ -21,6 +21,13 @@ def read_results(name: str) -> Any:
     return read_record(name)["results"]
 
 
+def describe_gpus(record: Any) -> str:
+    """How many GPUs of which kind a record was measured on: `one H100`, `two H200s`."""
+    names = record["machine"]["gpus"]
+    kind = names[0].removeprefix("NVIDIA ").partition(" ")[0]
+    return f"one {kind}" if len(names) == 1 else f"{'two' if len(names) == 2 else len(names)} {kind}s"
+
+
 def to_table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     """Cells as a table of Markdown."""
     lines = [header, ["---"] * len(header), *rows]

@@ -1,6 +1,6 @@
 """Tables of how fast it is: search, process and format, training, serving."""
 
-from figure_cells import read_results, to_paragraph, to_table
+from figure_cells import describe_gpus, read_record, read_results, to_paragraph, to_table
 
 
 def write_search_speed() -> str:
@@ -164,10 +164,11 @@ def write_search_speed_terms() -> str:
 
 def write_finetune_terms() -> str:
     """What the table of training speed is of."""
-    results = read_results("finetune_speed")
-    images, reward = results["2 workers, zero2"], results["2 workers, zero2, reward model"]
+    record = read_record("finetune_speed")
+    images, reward = (record["results"][name] for name in ("2 workers, zero2", "2 workers, zero2, reward model"))
     return to_paragraph(
-        f"""Two H200s, LoRA on Qwen3-VL-8B shapes (`finetune_speed.json`). Page images: rows of three of 960 x 1280 pixels
+        f"""LoRA on Qwen3-VL-8B shapes, on {describe_gpus(record)} (`finetune_speed.json`). Page images: rows of three of
+        960 x 1280 pixels
         ({images["tokens"] / images["rows"]:,.0f} tokens), two rows a GPU and step, gradient checkpointing. Reward model: eight
         pairs of texts of {reward["tokens"] / reward["rows"] / 2:.0f} tokens a GPU and step."""
     )
@@ -175,10 +176,11 @@ def write_finetune_terms() -> str:
 
 def write_serving_terms() -> str:
     """What the table of the endpoint is of."""
-    results = read_results("serve_speed")
-    options = results["options"]
+    record = read_record("serve_speed")
+    options = record["results"]["options"]
     return to_paragraph(
-        f"""Beside vLLM's own server, on one H100 (vLLM 0.26, {options["model"]} with random weights,
+        f"""Beside vLLM's own server, on {describe_gpus(record)} (vLLM {record["versions"]["vllm"]},
+        {options["model"]} with random weights,
         {options["concurrency"]} clients, {options["requests"]:,} streamed chats of {options["input_tokens"]} tokens in and
         {options["output_tokens"]} out, the same engine options; `benchmarks/bench_serve.py --kill`,
         `benchmarks/results/serve_speed.json`):"""
