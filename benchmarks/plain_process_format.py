@@ -149,12 +149,6 @@ def build_rows(trajectories: list[Trajectory], config: FormatConfig) -> dict[For
     best = distinct(sorted(targets, key=by_score), "query_key")
     limit = config.max_searches_per_question
     candidates = distinct(sorted(usable, key=lambda turn: (-turn["gain"], turn["sample_index"])), "state", "query_key")
-    pairs = []
-    for chosen in (turn for turn in candidates if turn["gain"] >= 0):
-        others = [turn for turn in candidates if turn["state"] == chosen["state"]]
-        worse = [turn for turn in others if chosen["gain"] - turn["gain"] >= config.min_margin - 1e-9]
-        pairs += [(hardness, place, chosen, turn) for place, (hardness, turn) in enumerate(enumerate(worse))]
-    pairs.sort(key=lambda pair: pair[:2])
     labelled = distinct(sorted(usable, key=by_score), "state", "query_key")
     kto = [turn for turn in labelled if turn["gain"] > 0][:limit] + [turn for turn in labelled if turn["gain"] <= 0][:limit]
     first = distinct([turn for turn in usable if turn["step"] == 1], "state", "query_key")
@@ -163,39 +157,55 @@ def build_rows(trajectories: list[Trajectory], config: FormatConfig) -> dict[For
         "sft_trajectory": build_conversations(trajectories, limit),
         "sft_context": build_recoveries(trajectories, best, limit),
         "rejection": build_rejection(trajectories, limit),
-        "dpo": [
-            {
-                "prompt": chosen["messages"][: chosen["num_prompt_messages"]],
-                "chosen": reply(chosen, chosen["reasoning"]),
-                "rejected": reply(rejected, rejected["reasoning"]),
-                **origin(chosen),
-                "chosen_score": chosen["gain"],
-                "rejected_score": rejected["gain"],
-            }
-            for _, _, chosen, rejected in pairs[: config.max_pairs_per_question]
-        ],
+        "dpo": build_pairs(candidates, config),
         "kto": [{**pair(turn), "label": turn["gain"] > 0, "score": turn["gain"]} for turn in kto],
         "reward": [{**pair(turn), "baseline": turn["baseline"], "query": turn["query"], "score": turn["gain"]} for turn in first],
-        "rl_steps": [
-            {
-                "prompt": turn["messages"][: turn["num_prompt_messages"]],
-                "completion": [{"role": "assistant", "content": turn["reply"]}],
-                **origin(turn),
-                "step": turn["step"],
-                "num_steps": len(trajectory["turns"]),
-                "reward": turn["reward"],
-                "trajectory_reward": trajectory["reward"],
-                "advantage": compute_advantage(turn, turns),
-                "temperature": PRESETS[trajectory["preset"]].temperature,
-                "completion_token_ids": turn["completion_token_ids"],
-                "completion_logprobs": turn["completion_logprobs"],
-                "prompt_digest": turn["prompt_digest"],
-            }
-            for trajectory in trajectories
-            for turn in trajectory["turns"]
-            if not turn["error"]
-        ],
+        "rl_steps": build_steps(trajectories, turns),
     }
+
+
+def build_pairs(candidates: list[Turn], config: FormatConfig) -> list[dict[str, Any]]:
+    """The hardest pairs of each chosen search first."""
+    pairs: list[tuple[int, int, Turn, Turn]] = []
+    for chosen in (turn for turn in candidates if turn["gain"] >= 0):
+        others = [turn for turn in candidates if turn["state"] == chosen["state"]]
+        worse = [turn for turn in others if chosen["gain"] - turn["gain"] >= config.min_margin - 1e-9]
+        pairs += [(hardness, place, chosen, turn) for place, (hardness, turn) in enumerate(enumerate(worse))]
+    pairs.sort(key=lambda pair: pair[:2])
+    return [
+        {
+            "prompt": chosen["messages"][: chosen["num_prompt_messages"]],
+            "chosen": reply(chosen, chosen["reasoning"]),
+            "rejected": reply(rejected, rejected["reasoning"]),
+            **origin(chosen),
+            "chosen_score": chosen["gain"],
+            "rejected_score": rejected["gain"],
+        }
+        for _, _, chosen, rejected in pairs[: config.max_pairs_per_question]
+    ]
+
+
+def build_steps(trajectories: list[Trajectory], turns: list[Turn]) -> list[dict[str, Any]]:
+    """Every reply that could be had, with its advantage over those of the question at the same step."""
+    return [
+        {
+            "prompt": turn["messages"][: turn["num_prompt_messages"]],
+            "completion": [{"role": "assistant", "content": turn["reply"]}],
+            **origin(turn),
+            "step": turn["step"],
+            "num_steps": len(trajectory["turns"]),
+            "reward": turn["reward"],
+            "trajectory_reward": trajectory["reward"],
+            "advantage": compute_advantage(turn, turns),
+            "temperature": PRESETS[trajectory["preset"]].temperature,
+            "completion_token_ids": turn["completion_token_ids"],
+            "completion_logprobs": turn["completion_logprobs"],
+            "prompt_digest": turn["prompt_digest"],
+        }
+        for trajectory in trajectories
+        for turn in trajectory["turns"]
+        if not turn["error"]
+    ]
 
 
 def compute_advantage(turn: Turn, turns: list[Turn]) -> float:
