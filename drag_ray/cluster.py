@@ -64,6 +64,16 @@ _TASK_ENVIRONMENT = {
     # Polars gives freed memory back after half a second, and spends a sixth of a task's time on getting it again.
     "_RJEM_MALLOC_CONF": "dirty_decay_ms:10000,muzzy_decay_ms:10000",
 }
+SERVING_ENVIRONMENT = {
+    # Ray Serve's proxy asks this function what to wrap itself in.
+    "RAY_SERVE_HTTP_PROXY_CALLBACK_IMPORT_PATH": "drag_ray.serve.proxy.build_middlewares",
+    # Engines listen for themselves, and answer in the thread that listens; the proxy passes requests on (`serve.relay`).
+    "RAY_SERVE_ENABLE_DIRECT_INGRESS": "1",
+    "RAY_SERVE_DIRECT_INGRESS_MIN_DRAINING_PERIOD_S": "5",
+    "RAY_SERVE_RUN_USER_CODE_IN_SEPARATE_THREAD": "0",
+    "RAY_SERVE_RUN_ROUTER_IN_SEPARATE_LOOP": "0",
+}
+"""What Ray Serve's processes need. Where a cluster starts them by itself, as on Kubernetes, its files have to say so."""
 _WORKER_ENVIRONMENT = {
     # What the stages print is enough; engines and trainers speak up when something is wrong.
     "VLLM_LOGGING_LEVEL": "ERROR",
@@ -73,13 +83,7 @@ _WORKER_ENVIRONMENT = {
     "TOKENIZERS_PARALLELISM": "false",
     FORMAT_VARIABLE: "text",
     "DS_LOG_LEVEL": "error",
-    # Ray Serve's proxy asks this function what to wrap itself in.
-    "RAY_SERVE_HTTP_PROXY_CALLBACK_IMPORT_PATH": "drag_ray.serve.proxy.build_middlewares",
-    # Engines listen for themselves, and answer in the thread that listens; the proxy passes requests on (`serve.relay`).
-    "RAY_SERVE_ENABLE_DIRECT_INGRESS": "1",
-    "RAY_SERVE_DIRECT_INGRESS_MIN_DRAINING_PERIOD_S": "5",
-    "RAY_SERVE_RUN_USER_CODE_IN_SEPARATE_THREAD": "0",
-    "RAY_SERVE_RUN_ROUTER_IN_SEPARATE_LOOP": "0",
+    **SERVING_ENVIRONMENT,
 }
 """Defaults for the processes that Ray starts. A variable that is set where the job starts goes before."""
 

@@ -18,12 +18,16 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from drag_ray.serve.admission import WAITED_HEADER
 from drag_ray.serve.guard import HEALTH_PATH, build_answer
+from drag_ray.serve.key import is_loopback
 from drag_ray.serve.limits import ENGINE_HAS_DIED, RefusalError
 from drag_ray.serve.relay import LostEngineError, Relay
 from drag_ray.serve.running_replicas import RunningReplicas, find_running_replicas, is_in_replica
 
 LIVE_PATH = "/live"
 _OWN_ROUTES = "/-/"
+_PROXY_HEALTH = "/-/healthz"
+"""Whether Ray Serve's proxy takes requests, or is about to go: Kubernetes' operator has each pod ask itself, and sends clients to
+those that say `success`."""
 _REFUSALS = {
     404: RefusalError(503, "the endpoint is starting. Ask again after the seconds of Retry-After."),
     408: RefusalError(408, "the request took too long."),
@@ -108,7 +112,7 @@ class ProxyAnswers:
         self._waking: asyncio.Task[None] | None = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
+        if scope["type"] != "http" or (self._watch and _asks_for_its_own_proxy(scope)):
             await self._app(scope, receive, send)
         elif scope["path"].startswith(_OWN_ROUTES):
             refusal = RefusalError(404, f"{scope['path'][:200]} is not a route of this endpoint.")
@@ -158,6 +162,11 @@ async def _wake(app: ASGIApp, asked: Scope) -> None:
         await app(scope, receive, send)
     except Exception as error:  # whatever Ray raises: the next request tries again
         _logger.warning("no engine could be had: %s", error)
+
+
+def _asks_for_its_own_proxy(scope: Scope) -> bool:
+    host, _ = scope.get("client") or ("", 0)
+    return scope["path"] == _PROXY_HEALTH and is_loopback(host)
 
 
 class _Rewording:

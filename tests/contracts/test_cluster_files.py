@@ -14,6 +14,7 @@ import pytest
 import yaml
 from autoscaling import choose_nodes
 
+from drag_ray.cluster import SERVING_ENVIRONMENT
 from drag_ray.serve_app import build
 
 CLUSTERS = Path(__file__).parents[2] / "runtime_env" / "clusters"
@@ -188,6 +189,14 @@ def test_the_manifests_ask_for_tokens_run_as_a_user_and_hold_no_secret() -> None
             assert all(
                 "value" not in entry or "KEY" not in entry["name"] for entry in template["spec"]["containers"][0].get("env", [])
             )
+
+
+def test_ray_serve_has_the_variables_of_an_endpoint_elsewhere_on_all_pods_that_serve() -> None:
+    _, service = list_clusters()
+    for group in list_groups(service):
+        assert {
+            entry["name"]: entry["value"] for entry in group["template"]["spec"]["containers"][0]["env"]
+        } == SERVING_ENVIRONMENT
 
 
 def test_the_policies_select_the_pods_and_let_no_stranger_in() -> None:

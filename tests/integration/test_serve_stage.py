@@ -309,9 +309,9 @@ def test_a_request_without_the_key_is_refused(endpoint: Endpoint) -> None:
         openai.OpenAI(base_url=f"{endpoint.url}/v1", api_key="wrong", max_retries=0).models.list()
     for method, path in (("GET", "/v1/models"), ("POST", "/v1/search"), ("POST", "/v1/ask"), ("POST", "/v1/load_lora_adapter")):
         assert httpx.request(method, endpoint.url + path, json={}).status_code == 401
-    for path in ("/health", "/live"):
+    for path, content in (("/health", b""), ("/live", b""), ("/-/healthz", b"success")):
         answer = httpx.get(endpoint.url + path)
-        assert (answer.status_code, answer.content) == (200, b"")
+        assert (answer.status_code, answer.content) == (200, content)
 
 
 def test_nothing_else_of_vllm_and_ray_serve_answers(endpoint: Endpoint) -> None:
@@ -322,7 +322,7 @@ def test_nothing_else_of_vllm_and_ray_serve_answers(endpoint: Endpoint) -> None:
         ("POST", "/tokenize"),
         ("GET", "/load"),
     ]
-    for path in ("/metrics", "/openapi.json", "/docs", "/version", "/-/routes", "/-/healthz", "/v1/models/"):
+    for path in ("/metrics", "/openapi.json", "/docs", "/version", "/-/routes", "/v1/models/"):
         routes.append(("GET", path))
     for method, path in routes:
         for headers in ({}, {"Authorization": f"Bearer {API_KEY}"}):

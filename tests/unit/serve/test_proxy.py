@@ -51,6 +51,16 @@ def test_the_proxy_says_that_it_lives_and_shows_nothing_else_of_its_own() -> Non
     assert ask(PlainTextResponse("all applications"), "/-/routes").status_code == 404
 
 
+def test_whether_the_proxy_takes_requests_is_said_to_its_own_machine_alone() -> None:
+    answers = {
+        (host, bool(find)): TestClient(ProxyAnswers(PlainTextResponse("success"), find), client=(host, 1)).get("/-/healthz")
+        for host in ("127.0.0.1", "10.1.2.3")
+        for find in (lambda: RunningReplicas(0), None)  # the proxy, and a replica
+    }
+    assert answers.pop(("127.0.0.1", True)).text == "success"
+    assert [answer.status_code for answer in answers.values()] == [404, 404, 404]
+
+
 def test_where_no_engine_runs_requests_are_told_to_come_back_and_the_proxy_lives() -> None:
     kept = PlainTextResponse("answered after a minute")
     answer = ask(kept, num_engines=0)
