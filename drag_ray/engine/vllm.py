@@ -74,8 +74,8 @@ class VllmEngine(VllmClient):
         rests: whether the engine is to free its GPU's memory at times (see `rest`).
 
     Raises:
-        ConfigError: vLLM refuses the options or the model, or the model has no chat template, so there is no way to write a
-            conversation for it.
+        ConfigError: vLLM is not installed, it refuses the options or the model, or the model has no chat template, so there is
+            no way to write a conversation for it.
         EngineDiedError: the engine does not start, for example for want of memory.
     """
 
@@ -88,8 +88,16 @@ class VllmEngine(VllmClient):
         adapter_places: int = 0,
         rests: bool = False,
     ) -> None:
-        from vllm.usage.usage_lib import UsageContext
-        from vllm.v1.engine.async_llm import AsyncLLM
+        try:
+            from vllm.usage.usage_lib import UsageContext
+            from vllm.v1.engine.async_llm import AsyncLLM
+        except ModuleNotFoundError as error:
+            if error.name != "vllm":
+                raise
+            raise ConfigError(
+                "engine: the package 'vllm' is not installed. "
+                "Run: pip install 'drag-ray[cpu]', or drag-ray[gpu] on a machine with NVIDIA GPUs."
+            ) from None
 
         options = build_image_options(config, images) | _build_adapter_options(config, max(len(adapters), adapter_places))
         if rests:

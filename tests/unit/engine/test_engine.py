@@ -1,10 +1,14 @@
 """Presets, the embedded model's name, and what vLLM is asked for."""
 
+import sys
+
 import pytest
 
 from drag_ray.engine import embedded
+from drag_ray.engine.config import EngineConfig
 from drag_ray.engine.embedded import resolve_model
 from drag_ray.engine.sampling import PRESETS
+from drag_ray.engine.vllm import VllmEngine
 from drag_ray.errors import ConfigError
 
 
@@ -29,3 +33,16 @@ def test_a_missing_package_of_the_embedded_model_is_named(monkeypatch: pytest.Mo
     monkeypatch.setattr(embedded, "_PACKAGE", "no-such-package")
     with pytest.raises(ConfigError, match=r"no-such-package.*not installed.*drag-ray\[demo"):
         resolve_model("embedded")
+
+
+def test_an_engine_without_vllm_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Blocker:
+        def find_spec(self, name: str, path: object = None, target: object = None) -> None:
+            if name == "vllm":
+                raise ModuleNotFoundError("No module named 'vllm'", name="vllm")
+
+    for name in [name for name in sys.modules if name.partition(".")[0] == "vllm"]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setattr(sys, "meta_path", [Blocker(), *sys.meta_path])
+    with pytest.raises(ConfigError, match=r"'vllm' is not installed.*drag-ray\[cpu\].*drag-ray\[gpu\]"):
+        VllmEngine(EngineConfig())
