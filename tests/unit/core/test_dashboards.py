@@ -1,12 +1,15 @@
-"""The Grafana dashboards ask for series that are exported, and for no others."""
+"""The Grafana dashboards ask for series that are exported, and no others; Grafana's own model of them knows all their fields."""
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
+from grafana_foundation_sdk.cog.encoder import JSONEncoder
+from grafana_foundation_sdk.cog.plugins import register_default_plugins
+from grafana_foundation_sdk.models.dashboard import Dashboard
 
 import drag_ray
 from drag_ray.metrics import RayRecorder, RayRequestRecorder, RayStageRecorder
@@ -87,6 +90,31 @@ def test_a_dashboard_has_what_grafana_imports_it_by(dashboard: str) -> None:
         assert panel["datasource"] == {"type": "prometheus", "uid": "${datasource}"}
         assert panel["gridPos"]["x"] + panel["gridPos"]["w"] <= 24
         assert len({target["refId"] for target in panel["targets"]}) == len(panel["targets"])
+
+
+def list_lost(given: Any, kept: Any, place: str = "") -> Iterator[str]:
+    """Where something that was given is not kept as it was."""
+    if isinstance(given, dict) and isinstance(kept, dict):
+        for name in given:
+            yield from list_lost(given[name], kept.get(name), f"{place}.{name}")
+    elif isinstance(given, list) and isinstance(kept, list) and len(given) == len(kept):
+        for number, (item, other) in enumerate(zip(given, kept, strict=True)):
+            yield from list_lost(item, other, f"{place}[{number}]")
+    elif given != kept:
+        yield place
+
+
+@pytest.mark.parametrize("dashboard", DASHBOARDS)
+def test_grafana_knows_all_that_a_dashboard_says(dashboard: str) -> None:
+    register_default_plugins()
+
+    def list_unknown(board: dict[str, Any]) -> list[str]:
+        return list(list_lost(board, json.loads(JSONEncoder().encode(Dashboard.from_json(board)))))
+
+    board = read(dashboard)
+    assert list_unknown(board) == []
+    board["panels"][0]["titel"] = board["panels"][0]["targets"][0]["expression"] = "misspelt"
+    assert list_unknown(board) == [".panels[0].targets[0].expression", ".panels[0].titel"]
 
 
 def test_dashboards_can_stand_side_by_side() -> None:
