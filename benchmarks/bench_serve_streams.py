@@ -1,9 +1,11 @@
-"""In how many messages the endpoint's application sends streamed chats, and its CPU time, with and without pacing.
+"""In how many messages the endpoint's application sends streamed chats, its CPU time, and how long their first events take.
 
-python benchmarks/bench_serve_streams.py [--streams 200] [--output-tokens 128] [--step-ms 15]
+python benchmarks/bench_serve_streams.py [--streams 200] [--clients 100] [--output-tokens 128] [--step-ms 15]
 
 The application of a replica with vLLM's engine around a model of a set step time (`timed_model.py`), called in this process, in
-turns as it is and without `serve.stream_pacing`: what Ray Serve would pass on is counted. Needs no GPU and no Ray.
+turns as it is and without a part of it. `--streams` requests that come at once, without `serve.stream_pacing`: what Ray Serve
+would pass on is counted. `--clients` that ask again as soon as they have their replies, without `serve.preparation`: what the
+first events take. Needs no GPU and no Ray.
 """
 
 import argparse
@@ -20,6 +22,7 @@ from typing import Any
 import numpy as np
 from record import write_result
 from timed_model import make_plugin
+from vllm.utils.gc_utils import freeze_gc_heap
 
 from drag_ray.agent.config import AgentConfig
 from drag_ray.agent.record import AgentRecord
@@ -27,6 +30,7 @@ from drag_ray.engine.config import EngineConfig
 from drag_ray.serve.adapters import EngineAdapters
 from drag_ray.serve.limits import Limits
 from drag_ray.serve.openai_app import AppSettings, build_openai_app
+from drag_ray.serve.stream_pacing import StreamPacing
 
 PATH = "/v1/chat/completions"
 ROUNDS = 3
@@ -52,18 +56,23 @@ def main() -> None:
 
 
 async def measure(arguments: argparse.Namespace) -> dict[str, Any]:
-    """Both ways in turns, and one stream alone."""
+    """All ways in turns, and one stream alone."""
     engine_config = EngineConfig(max_model_len=2048, max_num_seqs=256, cpu_kv_cache_gib=2)
     limits = Limits(max_body_mib=1, max_tokens=2048, max_sequences=1, max_question_chars=1)
     settings = AppSettings(engine_config, "base", {}, 1, 16, limits, AgentRecord(agent=AgentConfig()))
     guard, engine = await build_openai_app(settings, EngineAdapters(settings.served_name), NoLoader(), lambda: 1)
-    ways = {"plain": guard.app.app, "paced": guard.app}
-    rounds: dict[str, list[dict[str, float]]] = {way: [] for way in ways}
+    paced: StreamPacing = guard.app
+    in_turn: Any = paced.app
+    bursts = {"plain": in_turn, "paced": paced}
+    loops = {"together": StreamPacing(in_turn.app), "in_turn": paced}
+    rounds: dict[str, list[dict[str, float]]] = {way: [] for way in (*bursts, *loops)}
     await measure_round(guard, arguments.streams, arguments)
+    freeze_gc_heap()  # as vLLM's server does once it has started
     for _ in range(ROUNDS):
-        for way, app in ways.items():
+        for way, app in (bursts | loops).items():
             guard.app = app
-            rounds[way].append(await measure_round(guard, arguments.streams, arguments))
+            seen = measure_round(guard, arguments.streams, arguments) if way in bursts else measure_loop(guard, arguments)
+            rounds[way].append(await seen)
             print(way, json.dumps(rounds[way][-1]), flush=True)
     alone = await measure_round(guard, 1, arguments)
     engine.shutdown()
@@ -94,11 +103,32 @@ async def measure_round(app: Any, num_streams: int, arguments: argparse.Namespac
     }
 
 
+async def measure_loop(app: Any, arguments: argparse.Namespace) -> dict[str, float]:
+    """Clients that ask again as soon as they have their replies: what they see once they have had some."""
+    began = time.perf_counter()
+    seen: list[tuple[float, float]] = []
+
+    async def ask_on(number: int) -> None:
+        while (asked := time.perf_counter() - began) < arguments.loop_s:
+            answer = await ask(app, number, arguments)
+            if asked > arguments.loop_s / 3:
+                seen.append((time.perf_counter() - began, answer[1][0]))
+
+    await asyncio.gather(*(ask_on(number) for number in range(arguments.clients)))
+    ends, first_events = np.array(seen).T
+    counted = ends < arguments.loop_s
+    return {
+        "requests_per_s": round(float(counted.sum() / (arguments.loop_s - ends.min())), 1),
+        "median_first_event_ms": round(1e3 * float(np.median(first_events)), 1),
+        "p90_first_event_ms": round(1e3 * float(np.quantile(first_events, 0.9)), 1),
+    }
+
+
 async def ask(app: Any, number: int, arguments: argparse.Namespace) -> list[tuple[float, Any]]:
     """The messages of the answer to a chat, with the seconds until each."""
     request = {
         "model": "base",
-        "messages": [{"role": "user", "content": f"{number} {time.time()}"}],
+        "messages": [{"role": "user", "content": f"{number} {time.time()}" + " word" * arguments.input_words}],
         "max_tokens": arguments.output_tokens,
         "ignore_eos": True,
         "stream": True,
@@ -135,6 +165,9 @@ async def ask(app: Any, number: int, arguments: argparse.Namespace) -> list[tupl
 def parse_arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--streams", type=int, default=200, help="at once")
+    parser.add_argument("--clients", type=int, default=100, help="that ask again and again")
+    parser.add_argument("--loop-s", type=float, default=12.0, help="seconds that they do")
+    parser.add_argument("--input-words", type=int, default=200)
     parser.add_argument("--output-tokens", type=int, default=128)
     parser.add_argument("--step-ms", type=float, default=15.0)
     parser.add_argument("--token-us", type=float, default=0.0, help="of a step, microseconds for each token")

@@ -145,11 +145,24 @@ def write_stream_pacing() -> str:
     return to_paragraph(
         f"""With {options["streams"]} streams of {options["output_tokens"]} tokens at once, from a model of a set step time of
         {options["step_ms"]:.0f} ms on two cores that other work shared, a request came to {paced["messages_per_request"]:.0f}
-        messages instead of {plain["messages_per_request"]:.0f}, and to {paced["cpu_ms_per_request"]:.0f} ms of CPU time in the
-        replica's application instead of {plain["cpu_ms_per_request"]:.0f}, by fewer messages alone: each event still held one
-        token. One stream alone comes to
+        messages with {paced["events_per_request"]:.0f} events instead of {plain["messages_per_request"]:.0f} with
+        {plain["events_per_request"]:.0f}, and to {paced["cpu_ms_per_request"]:.1f} ms of CPU time in the replica's application
+        instead of {plain["cpu_ms_per_request"]:.1f}. One stream alone comes to
         {results["paced_alone"]["messages_per_request"]:.0f} messages, one a token (`benchmarks/bench_serve_streams.py`,
         `benchmarks/results/serve_streams.json`)."""
+    )
+
+
+def write_preparation() -> str:
+    """What it brings to make requests ready a few at a time."""
+    results = read_results("serve_streams")
+    options, together, in_turn = results["options"], results["together"], results["in_turn"]
+    return to_paragraph(
+        f"""With the same model and {options["clients"]} clients that ask again as soon as they have their
+        {options["output_tokens"]} tokens, the first event came after {in_turn["median_first_event_ms"]:.0f} ms at the
+        median instead of {together["median_first_event_ms"]:.0f} ms, and after {in_turn["p90_first_event_ms"]:.0f} ms in nine of ten instead of
+        {together["p90_first_event_ms"]:.0f} ms, at {in_turn["requests_per_s"]:.0f} requests/s instead of
+        {together["requests_per_s"]:.0f} (`serve_streams.json`)."""
     )
 
 

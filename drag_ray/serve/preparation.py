@@ -30,12 +30,12 @@ class Preparation:
     """
 
     def __init__(self, app: ASGIApp, num_at_once: int = _NUM_AT_ONCE, turn_s: float = _TURN_S) -> None:
-        self._app, self._turn_s = app, turn_s
+        self.app, self._turn_s = app, turn_s
         self._places = asyncio.Semaphore(num_at_once)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if not scope.get(STREAMED):
-            await self._app(scope, receive, send)
+            await self.app(scope, receive, send)
             return
         await self._places.acquire()
         turn = _Turn(self._places)
@@ -46,7 +46,7 @@ class Preparation:
             await send(message)
 
         try:
-            await self._app(scope, receive, send_on)
+            await self.app(scope, receive, send_on)
         finally:
             limit.cancel()
             turn.end()
