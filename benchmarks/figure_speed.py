@@ -160,8 +160,8 @@ def write_preparation() -> str:
     return to_paragraph(
         f"""With the same model and {options["clients"]} clients that ask again as soon as they have their
         {options["output_tokens"]} tokens, the first event came after {in_turn["median_first_event_ms"]:.0f} ms at the
-        median instead of {together["median_first_event_ms"]:.0f} ms, and after {in_turn["p90_first_event_ms"]:.0f} ms in nine of ten instead of
-        {together["p90_first_event_ms"]:.0f} ms, at {in_turn["requests_per_s"]:.0f} requests/s instead of
+        median instead of {together["median_first_event_ms"]:.0f} ms, and after {in_turn["p90_first_event_ms"]:.0f} ms in nine
+        of ten instead of {together["p90_first_event_ms"]:.0f} ms, at {in_turn["requests_per_s"]:.0f} requests/s instead of
         {together["requests_per_s"]:.0f} (`serve_streams.json`)."""
     )
 
