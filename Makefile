@@ -66,7 +66,7 @@ unit: setup ## unit and contract tests
 	$(BIN)/python -m pytest -q --numprocesses=2 --dist=loadfile -m "not slow" tests/unit tests/contracts
 
 integration: setup ## each stage on a local Ray with the real engine and the real model
-	$(BIN)/python -m pytest -q -m "not slow" tests/integration
+	$(BIN)/python -m pytest -q --numprocesses=2 -m "not slow" tests/integration
 
 slow: setup ## the tests that CI leaves out for their time: each fault of the disk, all fuzzing, long integration
 	$(BIN)/python -m pytest -q -m slow --hypothesis-profile=default tests/unit tests/integration

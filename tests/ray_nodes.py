@@ -92,7 +92,7 @@ def submit_job(
     """`ray job submit` of a Python program, again while the cluster is not quite up."""
     options = ["--address", ports.job_server, "--working-dir", ".", "--runtime-env", "runtime_env/job.yaml"]
     options += ["--no-wait"] if no_wait else []
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 180
     while True:
         done = run_command(environment, str(RAY), "job", "submit", *options, "--", "python", *command, timeout_s=900)
         is_early = any(early in done.stdout + done.stderr for early in _EARLY)

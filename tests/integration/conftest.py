@@ -1,16 +1,39 @@
-"""How a session of integration tests ends: with what its tests came to.
+"""What the integration tests of a session share: two processes, and how these end.
 
-One process has had Ray, gRPC, torch, ONNX and Arrow in it by then, and their threads are still there when the interpreter takes
-itself apart; one of them ended a session with a segmentation fault after all tests had passed. Nothing that is tested happens
-after a session, so the process ends without that.
+The tests of a file stay together, and those that start an engine all stay in one process: nothing else that runs meanwhile wants
+as much memory and as many threads.
+
+A process ends with what its tests came to. It has had Ray, gRPC, torch, ONNX and Arrow in it by then, and their threads are still
+there when the interpreter takes itself apart; one of them ended a session with a segmentation fault after all tests had passed.
+Nothing that is tested happens after a session, so the process ends without that.
 """
 
 import os
 import sys
+from pathlib import Path
 
 import pytest
+from xdist.remote import Producer
+from xdist.scheduler import LoadFileScheduling
 
+WITH_ENGINE = (
+    *("engine_adapters", "kept_engines", "page_images", "rerank_turns_engine", "tool_turns_engine"),
+    *("serve_adapters", "serve_routes", "serve_stage", "whole_loop"),
+)
+"""Files whose tests start vLLM."""
 _STATUS = pytest.StashKey[int]()
+
+
+class _EnginesTogether(LoadFileScheduling):
+    """Gives a process whole files, and one of them all that start an engine."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        file = super()._split_scope(nodeid)
+        return "engine" if Path(file).stem.removeprefix("test_") in WITH_ENGINE else file
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> _EnginesTogether:
+    return _EnginesTogether(config, log)
 
 
 @pytest.hookimpl(trylast=True)

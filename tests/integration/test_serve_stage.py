@@ -277,12 +277,12 @@ def test_what_the_dashboard_shows_is_exported(endpoint: Endpoint, client: openai
         wanted -= {"ray_drag_ray_request_queries_total"}
     [discovery] = endpoint.ray_dir.rglob("session_2*/prom_metrics_service_discovery.json")
     [address] = {target for entry in json.loads(discovery.read_text()) for target in entry["targets"][:1]}
-    deadline = time.monotonic() + 60  # they are reported every few seconds
+    deadline = time.monotonic() + 180  # they are reported every few seconds
     missing = wanted
     while missing:
         assert time.monotonic() < deadline, missing
         time.sleep(1)
-        lines = httpx.get(f"http://{address}/metrics").text.splitlines()
+        lines = httpx.get(f"http://{address}/metrics", timeout=60).text.splitlines()
         found = [line for line in lines if not line.startswith("ray_drag_ray") or 'tool="search"' in line]
         missing = wanted - {line.partition("{")[0] for line in found}
 
