@@ -31,13 +31,16 @@ def compute_clusters(results: Sequence[QuestionResult]) -> Ints:
 
     A cluster is a document, that of the first evidence page, or the documents of one group.  A group joins only documents that
     are its own with all their questions: groups that cross documents (near-duplicate entries of several manuals) would chain most
-    of a collection into one cluster, from which nothing could be told.
+    of a collection into one cluster, from which nothing could be told. A question whose pages are not known is by itself.
     """
     groups: dict[str, set[str]] = defaultdict(set)
     for result in results:
         groups[result.file].add(result.group)
     keys = (
-        [("file", result.file), *([("group", result.group)] if result.group and len(groups[result.file]) == 1 else [])]
+        [
+            ("file", result.file) if result.file else ("question", result.question_id),
+            *([("group", result.group)] if result.file and result.group and len(groups[result.file]) == 1 else []),
+        ]
         for result in results
     )
     _, numbers = np.unique(compute_components(keys), return_inverse=True)

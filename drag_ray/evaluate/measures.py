@@ -1,6 +1,7 @@
 """The measures that are reported, beginning with those of what searches find."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from drag_ray.evaluate.criterion import ANSWER_ACCURACY, FIRST_HIT_RATE
 from drag_ray.evaluate.measure import Measure, Unit
@@ -29,10 +30,13 @@ def build_measures(results: Mapping[str, Sequence[QuestionResult]], primary: str
     has_judge = any(result.semantic is not None for result in everything)
     has_answers = primary == ANSWER_ACCURACY or any(result.anls is not None for result in everything)
     of_searches = [
-        *_build_success_measures(top_k, depth),
-        *_build_rank_measures(depth),
-        *_build_conditional_measures(),
-        *(_build_recall_measures(depth) if any(result.num_evidence > 1 for result in everything) else []),
+        _of_known_pages(measure)
+        for measure in (
+            *_build_success_measures(top_k, depth),
+            *_build_rank_measures(depth),
+            *_build_conditional_measures(),
+            *(_build_recall_measures(depth) if any(result.num_evidence > 1 for result in everything) else []),
+        )
     ]
     of_rollouts = [
         *build_effort_measures(has_choices=any(result.choosing_ms is not None for result in everything)),
@@ -46,6 +50,17 @@ def build_measures(results: Mapping[str, Sequence[QuestionResult]], primary: str
     kinds = [of_searches, of_rollouts, of_answers]
     kinds.sort(key=lambda kind: all(measure.name != primary for measure in kind))
     return [measure for kind in kinds for measure in kind]
+
+
+def _of_known_pages(measure: Measure) -> Measure:
+    """The same over the questions whose evidence is known."""
+    compute_reference = measure.compute_reference
+    return replace(
+        measure,
+        compute=lambda result: measure.compute(result) if result.num_evidence else None,
+        compute_reference=compute_reference
+        and (lambda policy, reference: compute_reference(policy, reference) if policy.num_evidence else None),
+    )
 
 
 def _build_success_measures(top_k: int, depth: int) -> list[Measure]:

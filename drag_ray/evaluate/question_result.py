@@ -21,6 +21,8 @@ class Hops(StrEnum):
     """Several pages of one document."""
     CROSS_DOCUMENT = "cross_document"
     """Pages of several documents."""
+    UNKNOWN = "unknown"
+    """No page is known: its answer alone is judged."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +51,7 @@ class QuestionResult:
     one.  `anls` is None when the question has no gold answer; `semantic` is what the answer is worth to the judge, None without
     a judge and where it `is_unjudged`: the judge gave no verdict that can be read.
     `question_rank` is that of the question searched as it stands, if the rollout `knows_question`.  `file` is the document of the
-    first evidence page, `group` and `category` the question's.
+    first evidence page, empty where none is known, `group` and `category` the question's.
     `tool_uses` has the tools other than search that were called, by name.
     `modalities` are those of the query and the candidates of a list that was put in order, empty in other tasks.
     `task` is what was asked of the policy, empty without a rollout.
@@ -165,6 +167,8 @@ def to_result(row: Mapping[str, Any]) -> QuestionResult:
 
 def classify_hops(evidence: Collection[Evidence]) -> Hops:
     """How far apart these pages lie."""
+    if not evidence:
+        return Hops.UNKNOWN
     if len(set(evidence)) == 1:
         return Hops.SINGLE
     return Hops.CROSS_PAGE if len({page.file for page in evidence}) == 1 else Hops.CROSS_DOCUMENT

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from drag_ray.agent.config import AgentConfig
 from drag_ray.artifacts import read_manifest
-from drag_ray.corpus.question_table import draw_split, read_split
+from drag_ray.corpus.question_table import draw_split, is_measurable, read_split
 from drag_ray.corpus.questions import draw_questions
 from drag_ray.errors import ArtifactError, ConfigError, DataError
 from drag_ray.evaluate.config import TEST, EvaluateConfig, EvaluateSections
@@ -17,8 +17,9 @@ _NUM_BEFORE_TRAINING = 500
 """Questions of the train split that weights are found on while nothing is trained; each costs a reply of every policy."""
 
 
-def draw_held_out(settings: EvaluateConfig, inputs: Inputs, seed: int) -> list[Question]:
-    """The questions of `settings.split` that have evidence; at most `settings.limit` of them, drawn with `seed`, if it is not 0.
+def draw_held_out(settings: EvaluateConfig, inputs: Inputs, seed: int, task: str = "find_page") -> list[Question]:
+    """The questions of `settings.split` that have evidence, or in the task answer an answer; at most `settings.limit` of them,
+    drawn with `seed`, if it is not 0.
 
     Validation questions are those of the train split that the format stage put on its validation side.
 
@@ -28,8 +29,8 @@ def draw_held_out(settings: EvaluateConfig, inputs: Inputs, seed: int) -> list[Q
         DataError: there is no such question, or a table cannot be read.
     """
     if settings.split == TEST:
-        return draw_split(inputs["index"], TEST, settings.limit, seed)
-    return draw_questions(draw_validation(inputs), settings.limit, seed)
+        return draw_split(inputs["index"], TEST, settings.limit, seed, task)
+    return draw_questions(draw_validation(inputs, task), settings.limit, seed)
 
 
 def check_weighable(settings: EvaluateConfig, agent: AgentConfig) -> bool:
@@ -80,7 +81,7 @@ def draw_weighed(sections: EvaluateSections, inputs: Inputs) -> list[Question]:
     return draw_questions(questions, _NUM_BEFORE_TRAINING, sections.seed)
 
 
-def draw_validation(inputs: Inputs) -> list[Question]:
+def draw_validation(inputs: Inputs, task: str = "find_page") -> list[Question]:
     """All questions of the train split that the format stage put on its validation side.
 
     Raises:
@@ -98,7 +99,7 @@ def draw_validation(inputs: Inputs) -> list[Question]:
     _refuse_other_rows(inputs.find("finetune"), format_dir)
     _refuse_seen(inputs.find("prompt"), format_dir)
     ids = read_side(format_dir, VALIDATION)
-    questions = [question for question in _read_train(index_dir) if question.id in ids]
+    questions = [question for question in _read_train(index_dir, task) if question.id in ids]
     if not questions:
         raise DataError(
             f"{format_dir / SIDES_NAME}: of its {len(ids)} validation questions none is a train question with evidence in "
@@ -107,9 +108,9 @@ def draw_validation(inputs: Inputs) -> list[Question]:
     return questions
 
 
-def _read_train(index_dir: Path) -> list[Question]:
+def _read_train(index_dir: Path, task: str = "find_page") -> list[Question]:
     """The train questions that something can be measured on."""
-    return [question for question in read_split(index_dir, "train") if question.evidence]
+    return [question for question in read_split(index_dir, "train") if is_measurable(question, task)]
 
 
 def _refuse_other_rows(finetune_dir: Path | None, format_dir: Path) -> None:

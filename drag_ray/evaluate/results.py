@@ -17,12 +17,12 @@ def compute_result(trajectory: Trajectory) -> QuestionResult:
     """The values of one trajectory.
 
     Raises:
-        DataError: the trajectory has no evidence page, so that nothing can be found.
+        DataError: the trajectory has no evidence page, so that nothing can be found, and no answer that it is to give.
     """
-    if not trajectory.evidence:
+    if not (trajectory.evidence or trajectory.answers):
         raise DataError(
-            f"question {trajectory.question_id!r}: its trajectory has no evidence page, expected at least one. "
-            "Evaluate questions with known pages only."
+            f"question {trajectory.question_id!r}: its trajectory has no evidence page and no known answer, expected one of "
+            "them. Evaluate questions with known pages or, in the task answer, with known answers."
         )
     searches = _list_searches(trajectory)
     starts_ranked = trajectory.query_mode == "expand" or trajectory.orders
@@ -64,7 +64,7 @@ def compute_result(trajectory: Trajectory) -> QuestionResult:
 def _describe_question(question_id: str, asked: Question | Trajectory) -> dict[str, Any]:
     return {
         "question_id": question_id,
-        "file": asked.evidence[0].file,
+        "file": asked.evidence[0].file if asked.evidence else "",
         "group": asked.group,
         "category": asked.category,
         "hops": classify_hops(asked.evidence),

@@ -50,7 +50,7 @@ def run(sections: EvaluateSections, inputs: Inputs, folder: StageFolder) -> dict
     """
     settings, finetune_dir, prompt_dir = sections.evaluate, inputs.find("finetune"), inputs.find("prompt")
     models = choose_models(sections, finetune_dir, prompt_dir, has_gpu=takes_gpus(sections.engine.device))
-    questions = draw_held_out(settings, inputs, sections.seed)
+    questions = draw_held_out(settings, inputs, sections.seed, sections.agent.task)
     weighed = draw_weighed(sections, inputs)
     start_engines(models, sections, inputs, folder)
     rolled_out = roll_out(models, open_sources(sections, inputs, folder), [*questions, *weighed], sections, folder)

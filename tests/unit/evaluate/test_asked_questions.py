@@ -55,6 +55,17 @@ def test_test_questions_are_asked_unless_others_are_wanted(inputs: Inputs) -> No
     assert draw(EvaluateConfig(), inputs) == ["test0", "test1", "test2"]
 
 
+def test_the_task_answer_asks_those_too_whose_answer_alone_is_known(inputs: Inputs) -> None:
+    alone = [build_question(id=f"{split}-alone", evidence=(), answers=("340 rpm",), split=split) for split in ("train", "test")]
+    table = schemas.to_table([*QUESTIONS, *alone], schemas.QUESTIONS)
+    artifacts.write_parquet(inputs["index"] / "questions.parquet", table)
+    write_sides(inputs["format"], {**SIDES, "train-alone": "validation"})
+    settings = (EvaluateConfig(), VALIDATION)
+    known = [draw(chosen, inputs) for chosen in settings]
+    answered = [[question.id for question in draw_held_out(chosen, inputs, 0, "answer")] for chosen in settings]
+    assert answered == [[*known[0], "test-alone"], [*known[1], "train-alone"]]
+
+
 def test_validation_questions_are_train_questions_with_evidence_that_no_row_is_of(inputs: Inputs) -> None:
     assert draw(VALIDATION, inputs) == ["train1", "train3", "train5"]
 
