@@ -5,7 +5,8 @@ from collections.abc import Sequence
 
 from drag_ray.corpus.text import to_displayable
 from drag_ray.endpoint_commands import ENDPOINT_COMMANDS, run_endpoint_command
-from drag_ray.errors import ConfigError, DragRayError
+from drag_ray.errors import ConfigError, DragRayError, MissingPackageError
+from drag_ray.extras import explain_missing
 from drag_ray.file_access import explain_memory
 from drag_ray.file_commands import FILE_COMMANDS, run_file_command
 from drag_ray.messages import show_messages
@@ -15,21 +16,6 @@ _PIPELINE_SUMMARY = "Run all stages in order; skip what is unchanged, go on with
 _INTERRUPTED = 130
 _FAILED = 1
 _SERVING = ("serve", "mcp")
-_TRAIN_AND_SERVE = (
-    *("ray", "torch", "transformers", "huggingface_hub"),
-    *("openai", "mcp", "httpx2", "httpcore2", "opentelemetry", "pyseccomp", "trafilatura"),
-)
-EXTRAS = {
-    "train": (
-        *("peft", "trl", "accelerate", "deepspeed", "datasets", "safetensors"),
-        *("matplotlib", "gepa", "pandas", *_TRAIN_AND_SERVE),
-    ),
-    "serve": ("starlette", "fastapi", "aiohttp", "yarl", *_TRAIN_AND_SERVE),
-    "ocr": ("rapidocr", "cv2", "onnxruntime"),
-    "demo": ("botocore", "reportlab"),
-    "cpu": ("vllm",),
-}
-"""The modules that come with an extra of the installation, and that the core does without; Ray asks for pandas and fastapi."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -57,22 +43,13 @@ def run_command(command: str, argv: Sequence[str]) -> int:
     """Run one command with its arguments and turn what goes wrong into a message and an exit status."""
     show_messages()
     try:
-        if command in ENDPOINT_COMMANDS:
-            run_endpoint_command(command, argv)
-        elif command in FILE_COMMANDS:
-            run_file_command(command, argv)
-        elif command in RUN_COMMANDS:
-            run_command_of_a_run(command, argv)
-        else:
-            _run(command, argv)
-    except ConfigError as error:
+        with explain_missing("serve" if command in _SERVING else "train"):
+            _dispatch(command, argv)
+    except (ConfigError, MissingPackageError) as error:
         print(to_displayable(f"drag-ray {command}: {error}"), file=sys.stderr)
-        return 2
+        return 2 if isinstance(error, ConfigError) else _FAILED
     except DragRayError as error:
         print(to_displayable(f"drag-ray {command}: {type(error).__name__}: {error}"), file=sys.stderr)
-        return _FAILED
-    except ImportError as error:
-        print(f"drag-ray {command}: {_explain_missing(command, error)}", file=sys.stderr)
         return _FAILED
     except MemoryError as error:
         print(f"drag-ray {command}: {explain_memory(error)}", file=sys.stderr)
@@ -83,16 +60,15 @@ def run_command(command: str, argv: Sequence[str]) -> int:
     return 0
 
 
-def _explain_missing(command: str, error: ImportError) -> str:
-    """What to install for a module that is not there; the error itself is raised where no extra has it."""
-    cause = error.__cause__ if isinstance(error.__cause__, ModuleNotFoundError) else error  # Ray raises one of its own
-    module = (cause.name or "").partition(".")[0]
-    extras = [extra for extra, modules in EXTRAS.items() if module in modules]
-    if not extras:
-        raise error
-    extra = "serve" if command in _SERVING and "serve" in extras else extras[0]
-    gpu = ", or drag-ray[gpu] on a machine with NVIDIA GPUs" if extra == "cpu" else ""
-    return f"the package {module!r} is not installed. Run: pip install 'drag-ray[{extra}]'{gpu}."
+def _dispatch(command: str, argv: Sequence[str]) -> None:
+    if command in ENDPOINT_COMMANDS:
+        run_endpoint_command(command, argv)
+    elif command in FILE_COMMANDS:
+        run_file_command(command, argv)
+    elif command in RUN_COMMANDS:
+        run_command_of_a_run(command, argv)
+    else:
+        _run(command, argv)
 
 
 def _run(command: str, argv: Sequence[str]) -> None:

@@ -2,6 +2,7 @@
 
     DragRayError
     ├── ConfigError           an option, a configuration file or a combination of options is wrong
+    ├── MissingPackageError   a package is not installed that an extra of the installation has
     ├── DataError             an input file, line or column is not what its schema says
     ├── ArtifactError         a run folder is missing, unfinished, stale or held by another run
     │   ├── DamageError         a file of a finished stage is not what was written
@@ -28,6 +29,10 @@ class DragRayError(Exception):
 
 class ConfigError(DragRayError, ValueError):
     """An option, a configuration file or a combination of options is wrong."""
+
+
+class MissingPackageError(DragRayError, ModuleNotFoundError):
+    """A package is not installed that an extra of the installation has."""
 
 
 class DataError(DragRayError, ValueError):

@@ -17,6 +17,7 @@ from drag_ray.evaluate.pairing import Side, compare_evaluations
 from drag_ray.evaluate.rescoring import Terms
 from drag_ray.evaluate.rows import Row
 from drag_ray.evaluate.scoring import score_collection, score_evaluation
+from drag_ray.extras import explain_missing
 from drag_ray.run_config import RunConfig
 from drag_ray.webpage import render_page
 
@@ -64,6 +65,7 @@ class Report:
         return to_measures([asdict(row) for row in self.rows])
 
 
+@explain_missing()
 def compare(
     a: str | Path,
     b: str | Path,
@@ -101,6 +103,7 @@ def compare(
     return Report(build_outline(comparison, context), context.summary, comparison, comparison.rows)
 
 
+@explain_missing()
 def score(
     path: str | Path,
     *,

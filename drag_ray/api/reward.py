@@ -3,10 +3,13 @@
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from drag_ray.extras import explain_missing
+
 if TYPE_CHECKING:
     from drag_ray.engine.reward_model import RewardModel
 
 
+@explain_missing()
 def load_reward_model(folder: str | Path) -> "RewardModel":
     """A model that `finetune` has trained with the method `reward`: `score(messages, replies)` gives a number for each reply.
 

@@ -9,6 +9,7 @@ from drag_ray.api.run_exchange import RunExchange
 from drag_ray.api.sections import OF_THE_RUN, PIPELINE, find_stage, list_sections
 from drag_ray.artifacts import Manifest
 from drag_ray.config import build, override
+from drag_ray.extras import explain_missing
 from drag_ray.pipeline import list_pipeline, open_inputs, pull_inputs, run_stages
 from drag_ray.run_config import RunConfig
 from drag_ray.serve.config import ServeSections
@@ -142,6 +143,7 @@ class Run(RunExchange):
         """
         return self.run_stage("evaluate", **options)
 
+    @explain_missing()
     def run_stage(self, stage: str, /, **options: Any) -> Manifest:
         """The stage of this name, as the method of this name runs it.
 
@@ -153,6 +155,7 @@ class Run(RunExchange):
         (manifest,) = run_stages([found], config, cache(self._start_ray)).values()
         return manifest
 
+    @explain_missing()
     def pipeline(self, **options: Any) -> dict[str, Manifest]:
         """All stages in order, and in rounds where `rounds` says so; the engines are kept between them.
 
@@ -186,6 +189,7 @@ class Run(RunExchange):
                 return run_rounds(config, start_ray)
             return run_stages(list_pipeline(config), config, start_ray)
 
+    @explain_missing("serve")
     def serve(self, **options: Any) -> None:
         """Serve the base model and its adapters, and search with them, until it is interrupted; otherwise as `index`.
 

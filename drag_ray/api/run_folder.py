@@ -7,6 +7,7 @@ from drag_ray.api.sections import find_stage
 from drag_ray.artifacts import require_manifest
 from drag_ray.config import override
 from drag_ray.damage import refuse_damage
+from drag_ray.extras import explain_missing
 from drag_ray.pipeline import find_own
 from drag_ray.run_config import RunConfig
 
@@ -174,6 +175,7 @@ class RunFolder:
 
         return Searcher(self._require("index") / "search_index")
 
+    @explain_missing()
     def open_agent(self, adapter: str | Path | None = None, **options: Any) -> "Agent":
         """The policy of this run, to be asked questions, with an engine in this process.
 

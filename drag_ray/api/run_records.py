@@ -3,6 +3,7 @@
 from typing import TYPE_CHECKING
 
 from drag_ray.api.run_folder import RunFolder
+from drag_ray.extras import explain_missing
 
 if TYPE_CHECKING:
     from drag_ray.engine.masks import Mask
@@ -55,6 +56,7 @@ class RunRecords(RunFolder):
 
         return read_transcripts(self.locate(stage, name, scope), Selection(outcome, question, id, sort, limit))
 
+    @explain_missing()
     def inspect_rows(
         self,
         row_format: str,

@@ -18,6 +18,7 @@ from drag_ray.engine.generate import Generation, ImageSource, Request
 from drag_ray.engine.image_inputs import ImageInputs
 from drag_ray.engine.vllm_client import VllmClient, translate_errors
 from drag_ray.errors import ConfigError, EngineDiedError
+from drag_ray.extras import explain_missing
 
 _CPU_BATCHED_TOKENS = 4096
 _CPU_BLOCK_TOKENS = 32
@@ -74,8 +75,9 @@ class VllmEngine(VllmClient):
         rests: whether the engine is to free its GPU's memory at times (see `rest`).
 
     Raises:
-        ConfigError: vLLM is not installed, it refuses the options or the model, or the model has no chat template, so there is
-            no way to write a conversation for it.
+        MissingPackageError: vLLM is not installed.
+        ConfigError: vLLM refuses the options or the model, or the model has no chat template, so there is no way to write a
+            conversation for it.
         EngineDiedError: the engine does not start, for example for want of memory.
     """
 
@@ -88,16 +90,9 @@ class VllmEngine(VllmClient):
         adapter_places: int = 0,
         rests: bool = False,
     ) -> None:
-        try:
+        with explain_missing():
             from vllm.usage.usage_lib import UsageContext
             from vllm.v1.engine.async_llm import AsyncLLM
-        except ModuleNotFoundError as error:
-            if error.name != "vllm":
-                raise
-            raise ConfigError(
-                "engine: the package 'vllm' is not installed. "
-                "Run: pip install 'drag-ray[cpu]', or drag-ray[gpu] on a machine with NVIDIA GPUs."
-            ) from None
 
         options = build_image_options(config, images) | _build_adapter_options(config, max(len(adapters), adapter_places))
         if rests:

@@ -57,6 +57,18 @@ read = [run.read_questions(), run.read_trajectories(), run.read_results(), run.r
         run.read_status(), run.verify(), run.open_searcher().search("rows", top_k=1)]
 print([len(found) > 0 for found in read])
 """
+LACKING = """
+import drag_ray
+
+run, said = drag_ray.open_run("runs/small"), []
+for ask in (run.collect, run.pipeline, run.serve, run.open_agent,
+            lambda: drag_ray.load_reward_model("model"), lambda: drag_ray.score("runs/small", report="report")):
+    try:
+        ask()
+    except drag_ray.errors.MissingPackageError as error:
+        said.append(str(error).partition("drag-ray[")[2].partition("]")[0])
+print(said)
+"""
 RUN_COMMAND_LINES = """
 import contextlib, io, json
 from drag_ray.cli import main
@@ -126,6 +138,12 @@ def test_the_core_searches_without_any_other_package(tmp_path: Path) -> None:
 def test_the_core_reads_what_stages_have_left(tmp_path: Path) -> None:
     write_small_run(tmp_path)
     assert run_without_the_rest(READ, tmp_path) == str([True] * 8)
+
+
+@pytest.mark.seconds
+def test_from_python_what_the_core_lacks_is_named_with_its_extra(tmp_path: Path) -> None:
+    write_small_run(tmp_path)
+    assert run_without_the_rest(LACKING, tmp_path) == str(["train", "train", "serve", "cpu", "train", "train"])
 
 
 @pytest.mark.seconds

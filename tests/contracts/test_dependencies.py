@@ -17,7 +17,7 @@ from packaging.utils import canonicalize_name
 from packaging.version import Version
 from requirements import LISTS, list_requirements, read_parts
 
-from drag_ray.cli import EXTRAS
+from drag_ray.extras import EXTRAS
 
 ROOT = Path(__file__).parents[2]
 PARTS = read_parts()

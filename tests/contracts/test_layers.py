@@ -12,6 +12,7 @@ RECORDS = (
     *(
         "__init__",
         "errors",
+        "extras",
         "messages",
         "types",
         "schemas",

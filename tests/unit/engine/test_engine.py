@@ -9,7 +9,7 @@ from drag_ray.engine.config import EngineConfig
 from drag_ray.engine.embedded import resolve_model
 from drag_ray.engine.sampling import PRESETS
 from drag_ray.engine.vllm import VllmEngine
-from drag_ray.errors import ConfigError
+from drag_ray.errors import ConfigError, MissingPackageError
 
 
 def test_presets_have_the_values_of_the_reference_and_one_is_the_models_own_distribution() -> None:
@@ -44,5 +44,5 @@ def test_an_engine_without_vllm_says_what_to_install(monkeypatch: pytest.MonkeyP
     for name in [name for name in sys.modules if name.partition(".")[0] == "vllm"]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setattr(sys, "meta_path", [Blocker(), *sys.meta_path])
-    with pytest.raises(ConfigError, match=r"'vllm' is not installed.*drag-ray\[cpu\].*drag-ray\[gpu\]"):
+    with pytest.raises(MissingPackageError, match=r"'vllm' is not installed.*drag-ray\[cpu\].*drag-ray\[gpu\]"):
         VllmEngine(EngineConfig())
