@@ -12,6 +12,7 @@ from drag_ray.engine.config import EndpointConfig, EngineConfig
 from drag_ray.engine.generate import Generation, ImageSource, Message, Request, Usage
 from drag_ray.engine.reasoning import render_reasoning
 from drag_ray.engine.spending import Spending
+from drag_ray.engine.written_functions import write_functions
 from drag_ray.errors import ConfigError, PromptTooLongError, RolloutError
 
 _NO_KEY = "none"
@@ -24,6 +25,8 @@ UNSAID = object()
 
 class EndpointEngine:
     """A model behind an endpoint, as `GenerateFn`. It gives no token ids and no log-probabilities, only their number.
+
+    Functions are shown to it in the system prompt (`written_functions`).
 
     Args:
         config: the endpoint, the model's name there, and whether requests carry seeds.
@@ -50,7 +53,7 @@ class EndpointEngine:
         self._slots = asyncio.Semaphore(endpoint.max_requests)
 
     async def __call__(self, request: Request) -> Generation:
-        messages = await asyncio.to_thread(self._write_messages, request.messages)
+        messages = await asyncio.to_thread(self._write_messages, write_functions(request.messages, request.tools))
         async with self._slots:
             self._spending.check()
             completion = await self._ask(messages, self._build_parameters(request))

@@ -40,7 +40,8 @@ class Request:
     """One reply to draw.
 
     `stop` strings end it and stay part of it; equal seeds draw equal replies; `tools` are the functions that the
-    model's chat template shows to it; `adapter` is the folder of the LoRA adapter to write with, one of the engine's, or empty.
+    model's chat template shows to it, or the system prompt where it is behind an endpoint; `adapter` is the folder of the LoRA
+    adapter to write with, one of the engine's, or empty.
     """
 
     messages: tuple[Message, ...]

@@ -113,16 +113,10 @@ def build_options(
         run_dir: where the rollouts are kept.
 
     Raises:
-        ConfigError: the agent is to be shown page images, but the index has none; the adapter cannot be used; or the
-            engine cannot be asked as the agent's protocol wants it; a tool cannot be had or lacks something in the index, or the
-            model's chat template does not show it.
+        ConfigError: the agent is to be shown page images, but the index has none; the adapter cannot be used; a tool cannot be
+            had or lacks something in the index, or the model's chat template does not show it.
     """
     check_adapter(engine)
-    if engine.backend == "openai" and list_shown_functions(agent):
-        raise ConfigError(
-            f"agent.protocol {agent.protocol!r}, agent.tools {', '.join(agent.tools)}: functions are shown by a chat template, "
-            "and an endpoint's template is not known here. Set agent.protocol to tags, and leave out agent.tools."
-        )
     if engine.backend == "vllm":
         check_functions_shown(engine.model, list_shown_functions(agent))
     agent.load_tools().check_index(index_dir.resolve())

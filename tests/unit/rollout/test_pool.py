@@ -104,7 +104,6 @@ def test_an_endpoint_takes_no_gpu_and_is_asked_from_one_process(served: EngineCo
     assert size_pool(RolloutConfig(num_engines=3), served, use_gpu=True, nodes=[]) == Pool(3, 3, 1, 0)
 
 
-def test_functions_are_not_shown_to_a_model_behind_an_endpoint(served: EngineConfig, tmp_path: Path) -> None:
-    agent = AgentConfig(protocol="tools")
-    with pytest.raises(ConfigError, match=r"Set agent\.protocol to tags"):
-        build_options(agent, served, RolloutConfig(), tmp_path, tmp_path)
+def test_a_model_behind_an_endpoint_may_have_tools(served: EngineConfig, tmp_path: Path) -> None:
+    agent = AgentConfig(protocol="tools", tools=("search", "grep"), max_iterations=3)
+    assert build_options(agent, served, RolloutConfig(), tmp_path, tmp_path).agent is agent
