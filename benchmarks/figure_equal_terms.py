@@ -51,8 +51,10 @@ def write_equal_terms_words() -> str:
     return to_paragraph(
         f"""Which search is best depends on the collection: vectors find far more than words on medquad (MRR
         {write_gain("medquad", "dense")}) and far less on fairytaleqa ({write_gain("fairytaleqa", "dense")}). The reranked
-        rows say nothing of reranking: this model's log-odds were differences of 16-bit numbers, rounded to eighths, so that most
-        of the 50 pages were equal. They are computed in 32 bits since, and were not measured again. A question took
+        rows are of an order with a defect: this model's log-odds were differences of 16-bit numbers, rounded to eighths, so that
+        most of the 50 pages were equal. They are computed in 32 bits since, and were not measured again; equal pages keep the
+        order that they had, so the defect alone does not explain that the order became worse: a model that was not trained to
+        rank is asked, in the prompt of one that was. A question took
         {seconds[0]:.1f} and {seconds[1]:.1f} s, while two rerankers shared the GPU with other work. What the tuned model
         adds to the words brings them as far as vectors: MRR {write_gain("medquad", "tuned")} above the question and
         {write_gain("medquad", "dense", "tuned_above")} above vectors, which so few questions cannot tell from nothing."""
