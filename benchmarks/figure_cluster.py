@@ -4,6 +4,15 @@ from typing import Any
 
 from figure_cells import read_record, read_results, to_table
 
+_LOST_UNDER = {
+    "index": "its documents are read again",
+    "collect, evaluate": "its rollouts run again",
+    "process, format": "its tasks run again",
+    "finetune": "steps go on",
+    "serve": "the endpoint answers",
+}
+"""Stages, and what they have recovered by."""
+
 
 def write_simulation() -> str:
     """What was seen on a cluster of scripted engines; of a simulation that was stopped what it had measured."""
@@ -38,6 +47,24 @@ def write_autoscaling() -> str:
     end = [f"{results['collected_after_s']:.0f}", "", f"all {results['kept']} rollouts are kept"]
     rows.insert(sum(moment["at_s"] <= results["collected_after_s"] for moment in results["moments"]), end)
     return to_table(["s", "nodes beside the head", "engines that have come"], rows)
+
+
+def write_lost_nodes() -> str:
+    """How long it took until what a lost node had was done again, stage by stage."""
+    results = read_results("lost_nodes")
+    stages = [stage for stage in _LOST_UNDER if stage in results]
+
+    def list_cells(way: str, measure: str, unit: str) -> list[str]:
+        measured = [results[stage].get(way, {}).get(measure) for stage in stages]
+        return ["" if figure is None else f"{figure:.0f}{unit}" for figure in measured]
+
+    rows = [
+        [f"{what}: {seen}", *list_cells(way, measure, unit)]
+        for way, what in (("lose", "its processes are killed"), ("cut_off", "its network is cut"))
+        for measure, seen, unit in (("recovered_s", "until then", " s"), ("repeated", "done twice", ""))
+    ]
+    header = ["a node is lost", *(f"{stage}: {_LOST_UNDER[stage]}" for stage in stages)]
+    return to_table(header, [row for row in rows if any(row[1:])])
 
 
 def _describe_collecting(part: dict[str, Any]) -> list[list[str]]:

@@ -53,6 +53,7 @@ FIGURES: dict[str, Callable[[], str]] = {
     "scaling-bend": figure_scaling.write_scaling_bend,
     "autoscaling": figure_cluster.write_autoscaling,
     "simulation": figure_cluster.write_simulation,
+    "lost-nodes": figure_cluster.write_lost_nodes,
     "serve-load": figure_load.write_serve_load,
     "reader-fuzz": figure_load.write_reader_fuzz,
     "query-fuzz": figure_load.write_query_fuzz,

@@ -78,11 +78,11 @@ def start_network(num_nodes: int) -> Iterator[Network]:
         _run_ip(f"link add {name} type bridge", f"addr add {subnet}.1/24 dev {name}", f"link set {name} up")
         stack.callback(_run_ip, f"link del {name}")
         own = stack.enter_context(tempfile.TemporaryDirectory(prefix="ray", ignore_cleanup_errors=True))  # short: for sockets
-        port = _find_port()
+        port = find_port()
         head = [
             "--head",
             f"--port={port}",
-            f"--ray-client-server-port={_find_port()}",
+            f"--ray-client-server-port={find_port()}",
             "--num-cpus=0",
             "--include-dashboard=false",
         ]
@@ -128,7 +128,8 @@ def _run_ip(*commands: str) -> None:
         subprocess.run(["ip", *command.split()], check=True)
 
 
-def _find_port() -> int:
+def find_port() -> int:
+    """One at which nobody listens."""
     with socket.socket() as listening:
         listening.bind(("127.0.0.1", 0))
         return listening.getsockname()[1]
