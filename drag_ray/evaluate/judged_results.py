@@ -1,14 +1,37 @@
 """The answers of an evaluation before its judge, and what comes of it."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from drag_ray.agent.judge import AnswerCase
 from drag_ray.evaluate.question_result import QuestionResult
 from drag_ray.rollout.judge_config import JudgeConfig
-from drag_ray.rollout.judgements import Judgements, fingerprint_judge, judge_cases, read_judgements
+from drag_ray.rollout.judgements import (
+    JUDGE_DIR_NAME,
+    Judgements,
+    fingerprint_judge,
+    judge_cases,
+    judge_on_cluster,
+    read_judgements,
+)
 from drag_ray.types import Trajectory
+
+
+@dataclass(frozen=True, slots=True)
+class JudgedResults:
+    """Results by policy, with the judge's scores where one was asked.
+
+    Attributes:
+        description: who has judged, and what that took; empty without a judge.
+        counts: answers that were judged, and results without a verdict.
+        cost: what the judge's replies have cost, in the currency of its prices.
+    """
+
+    results: Mapping[str, Sequence[QuestionResult]]
+    description: str = ""
+    counts: Mapping[str, int] = field(default_factory=dict)
+    cost: float = 0.0
 
 
 def build_case(trajectory: Trajectory) -> AnswerCase | None:
@@ -34,6 +57,25 @@ def judge_answers(
     """What a judge says of the answers of all policies; arguments and errors are those of `judge_cases`."""
     judge_cases(list_cases(trajectories), config, folder, earlier, max_failure_rate)
     return read_judgements(folder, fingerprint_judge(config))
+
+
+def judge_results(
+    results: Mapping[str, Sequence[QuestionResult]],
+    trajectories: Mapping[str, Sequence[Trajectory]],
+    config: JudgeConfig,
+    stage_dir: Path,
+    max_failure_rate: float,
+) -> JudgedResults:
+    """The results of a stage as its judge sees them; its judgements are kept in `judge/` of the stage's folder.
+
+    Raises what `judge_cases` does.
+    """
+    cost = judge_on_cluster(list_cases(trajectories), config, stage_dir, max_failure_rate)
+    judgements = read_judgements(stage_dir / JUDGE_DIR_NAME, fingerprint_judge(config))
+    judged = apply_judgements(results, trajectories, judgements)
+    num_unjudged = sum(row.is_unjudged for rows in judged.values() for row in rows)
+    counts = {"judged": len(judgements.by_case), "unjudged": num_unjudged}
+    return JudgedResults(judged, judgements.describe(config), counts, cost)
 
 
 def apply_judgements(

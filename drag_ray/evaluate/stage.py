@@ -12,7 +12,7 @@ from drag_ray.evaluate.comparison import Comparison, compare
 from drag_ray.evaluate.config import EvaluateSections
 from drag_ray.evaluate.console import format_console
 from drag_ray.evaluate.context import build_context
-from drag_ray.evaluate.judged_results import apply_judgements, list_cases
+from drag_ray.evaluate.judged_results import JudgedResults, judge_results
 from drag_ray.evaluate.outcome import REPORT_NAME, write_comparison, write_rollouts
 from drag_ray.evaluate.policies import BASE_NAME, ModelPolicy, choose_models, choose_subject, find_prices
 from drag_ray.evaluate.question_result import QuestionResult
@@ -23,11 +23,9 @@ from drag_ray.evaluate.reuse import ROLLOUTS_DIR_NAME
 from drag_ray.evaluate.rollouts import open_sources, roll_out, start_engines
 from drag_ray.inputs import Inputs
 from drag_ray.rollout.folder import IMAGES_DIR_NAME
-from drag_ray.rollout.judgements import JUDGE_DIR_NAME, fingerprint_judge, judge_on_cluster, read_judgements
 from drag_ray.search.searcher import Searcher
 from drag_ray.stage_folder import StageFolder
 from drag_ray.transcripts.thumbnails import PictureBook
-from drag_ray.types import Trajectory
 
 _logger = logging.getLogger(__name__)
 
@@ -59,11 +57,13 @@ def run(sections: EvaluateSections, inputs: Inputs, folder: StageFolder) -> dict
     if weighed:
         index = Searcher(inputs["index"] / "search_index")
         trajectories, weights = apply_found_weights(trajectories, weighed, settings.question_weights, index)
-    results, judge, judged = compute_results(trajectories, questions), "", dict[str, float]()
+    judged = JudgedResults(compute_results(trajectories, questions))
     if settings.judge.enabled:
-        results, judge, judged = _apply_judge(results, trajectories, sections, folder)
+        rate = sections.rollout.max_failure_rate
+        judged = judge_results(judged.results, trajectories, settings.judge, folder.path, rate)
+    results, cost = judged.results, rolled_out.summed.get("cost", 0) + judged.cost
     comparison = _compare(results, models, list(baselines), sections)
-    context = build_context(sections, inputs, len(questions), baselines, weights, judge)
+    context = build_context(sections, inputs, len(questions), baselines, weights, judged.description)
     _logger.info(format_console(comparison, context))
     write_rollouts(folder.path, questions, trajectories)
     book = PictureBook(inputs["index"], sorted(folder.path.glob(f"{ROLLOUTS_DIR_NAME}/*/{IMAGES_DIR_NAME}")))
@@ -73,8 +73,8 @@ def run(sections: EvaluateSections, inputs: Inputs, folder: StageFolder) -> dict
         "questions": len(questions),
         "policies": len(trajectories),
         **rolled_out.summed,
-        **judged,
-        **({"cost": cost} if (cost := rolled_out.summed.get("cost", 0) + judged.get("cost", 0)) else {}),
+        **judged.counts,
+        **({"cost": cost} if cost else {}),
         **_count(comparison, results),
     }
 
@@ -104,19 +104,3 @@ def _count(comparison: Comparison, results: Mapping[str, Sequence[QuestionResult
     criterion = comparison.criterion
     counted = f"{criterion.counted}s".replace(" ", "_")
     return {f"{counted}_{name}": sum(map(criterion.is_counted, rows)) for name, rows in results.items()}
-
-
-def _apply_judge(
-    results: Mapping[str, Sequence[QuestionResult]],
-    trajectories: Mapping[str, Sequence[Trajectory]],
-    sections: EvaluateSections,
-    folder: StageFolder,
-) -> tuple[dict[str, list[QuestionResult]], str, dict[str, float]]:
-    """The results with the judge's scores, who has judged, and counts of what was judged, what was not and what it cost."""
-    config = sections.evaluate.judge
-    cost = judge_on_cluster(list_cases(trajectories), config, folder.path, sections.rollout.max_failure_rate)
-    judgements = read_judgements(folder.path / JUDGE_DIR_NAME, fingerprint_judge(config))
-    judged = apply_judgements(results, trajectories, judgements)
-    num_unjudged = sum(row.is_unjudged for rows in judged.values() for row in rows)
-    counts = {"judged": len(judgements.by_case), "unjudged": num_unjudged, **({"cost": cost} if cost else {})}
-    return judged, judgements.describe(config), counts

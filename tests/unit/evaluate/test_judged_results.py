@@ -11,11 +11,12 @@ from evaluation_cases import build_questions
 from factories import build_answer, build_search, build_trajectory
 from finished_cases import finish_evaluation
 
+from drag_ray.artifacts import PREVIOUS_DIR_NAME
 from drag_ray.cli import main
 from drag_ray.errors import BudgetError, ConfigError, TooManyFailuresError
 from drag_ray.evaluate.comparison import compare
 from drag_ray.evaluate.effort import NO_PRICES
-from drag_ray.evaluate.judged_results import apply_judgements, judge_answers
+from drag_ray.evaluate.judged_results import apply_judgements, judge_answers, judge_results
 from drag_ray.evaluate.pairing import Side, compare_evaluations
 from drag_ray.evaluate.rescoring import Terms
 from drag_ray.evaluate.results import compute_results
@@ -89,6 +90,20 @@ def test_verdicts_become_a_measure_without_what_was_not_judged(tmp_path: Path) -
     metrics = comparison.row("semantic_accuracy").metrics
     assert [(metric.value, metric.n) for metric in metrics.values()] == [(0.5, 4), (pytest.approx(2.5 / 3), 3)]
     assert (comparison.incidents["base"].num_unjudged, comparison.incidents["tuned"].num_unjudged) == (0, 1)
+
+
+def test_the_results_of_a_stage_come_with_who_judged_them_and_at_which_cost(tmp_path: Path) -> None:
+    rollouts, stage_dir = build_rollouts(), tmp_path / "evaluate"
+    results = compute_results(rollouts, QUESTIONS)
+    earlier = tmp_path / PREVIOUS_DIR_NAME / "evaluate-1-then" / "judge"
+    with serve_chat(answer) as served:
+        judge = build_judge(served, prompt_price=1000.0, completion_price=10_000.0)
+        judge_answers({"base": rollouts["base"]}, judge, earlier)
+        judged = judge_results(results, rollouts, judge, stage_dir, max_failure_rate=0)
+        assert len(served.asked) == 4  # the two of base were known
+    assert [row.semantic for row in judged.results["tuned"]] == [1, 1, 0.5, None]
+    assert (judged.counts, judged.cost) == ({"judged": 4, "unjudged": 1}, pytest.approx(2 * 0.2))
+    assert "judged by judge" in judged.description
 
 
 def test_without_a_judge_nothing_is_said_of_meaning() -> None:
