@@ -160,6 +160,31 @@ def _write_difference(above_ms: float) -> str:
     return f"{abs(above_ms):.0f} ms {'more' if above_ms > 0 else 'less'}"
 
 
+def write_serving_waves() -> str:
+    """Clients that ask again at once beside requests that come at random."""
+    results = read_results("serve_waves")
+    options, at_random = results["options"], results["open"]
+    rows = [
+        [
+            text,
+            f"{results[name]['request_throughput']:.1f}",
+            f"{results[name]['median_ttft_ms']:.0f} / {results[name]['p99_ttft_ms']:,.0f} ms",
+            f"{at_random[name]['median_ttft_ms']:.0f} / {at_random[name]['p99_ttft_ms']:.0f} ms",
+        ]
+        for name, text in (("vllm", "`vllm serve`"), ("drag_ray", "the endpoint"))
+    ]
+    header = [
+        "",
+        f"{options['concurrency']} clients that ask again at once: requests/s",
+        "time to the first token, median / p99",
+        f"{at_random['requests_per_s']:.0f} requests/s at random, lengths from half to one and a half times: the same",
+    ]
+    text = f"""Two cores that other work shared, clients among it, a model of {options["step_ms"]:.0f} ms a step,
+        {options["input_tokens"]} tokens in and {options["output_tokens"]} out (`benchmarks/bench_serve.py --open-load`,
+        `benchmarks/results/serve_waves.json`)."""
+    return f"{to_table(header, rows)}\n\n{to_paragraph(text)}"
+
+
 def write_stream_pacing() -> str:
     """What one message for several tokens saves."""
     results = read_results("serve_streams")

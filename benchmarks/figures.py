@@ -79,6 +79,7 @@ FIGURES: dict[str, Callable[[], str]] = {
     "scaling-words": figure_collection.write_scaling_words,
     "engine-killed": figure_speed.write_engine_killed,
     "stream-pacing": figure_speed.write_stream_pacing,
+    "serving-waves": figure_speed.write_serving_waves,
     "preparation": figure_speed.write_preparation,
     "serving-parts": figure_speed.write_serving_parts,
     "effect-terms": figure_terms.write_effect_terms,
