@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -14,6 +15,8 @@ import pytest
 from chat_server import Answer, ChatServer, serve_chat
 from small_index import finish_index
 
+from drag_ray.agent.protocols.registry import get_protocol
+from drag_ray.agent.protocols.written_call import render_call
 from drag_ray.artifacts import require_manifest
 from drag_ray.rollout import journal
 from drag_ray.types import Evidence, Page, Question
@@ -81,6 +84,34 @@ def test_a_spent_budget_keeps_what_is_finished_and_a_larger_one_goes_on(run_dir:
     rows = journal.read_trajectories(run_dir / "collect").to_pylist()
     assert all(turn["prompt_token_ids"] == turn["completion_token_ids"] == [] for row in rows for turn in row["turns"])
     assert not [path for path in run_dir.rglob("*") if path.is_file() and KEY.encode() in path.read_bytes()]
+
+
+def test_a_model_behind_an_endpoint_calls_the_tools_of_a_local_one(run_dir: Path, tmp_path: Path) -> None:
+    shutil.copytree(run_dir / "index", tmp_path / "index")
+    replies = [
+        render_call("search_documents", {"query": "plane"}),
+        render_call("grep", {"file": "a.pdf", "text": "wheel"}),
+        get_protocol("tools").render_answer("a wheel", (Evidence("a.pdf", 6),)),
+    ]
+
+    def call(body: dict[str, Any], number: int) -> Answer:
+        turn = sum(message["role"] == "assistant" for message in body["messages"])
+        return Answer(replies[turn].removesuffix("</tool_call>"))
+
+    with serve_chat(call) as served:
+        tools = ("--agent.protocol", "tools", "--agent.tools", "search", "--agent.tools", "grep", "--agent.max-iterations", "4")
+        done = start("collect", tmp_path, served, *tools, "--collect.samples-per-question", "1")
+    assert done.returncode == 0, done.stderr[-3000:]
+    rows = journal.read_trajectories(tmp_path / "collect").to_pylist()
+    assert [[turn["action"] for turn in row["turns"]] for row in rows] == [["search", "tool", "answer"]] * NUM_TRAIN
+    assert {(row["turns"][1]["tool"], row["turns"][1]["tool_error"]) for row in rows} == {("grep", "")}
+    shown = [function["function"]["name"] for function in json.loads(rows[0]["tools"])]
+    assert shown == ["search_documents", "grep", "provide_answer"]
+    last = max((body["messages"] for body in served.asked), key=len)
+    assert [message["role"] for message in last] == ["system", "user", "assistant", "user", "assistant", "user"]
+    assert all(json.dumps(name) in last[0]["content"] for name in shown)
+    assert last[5]["content"].startswith("<tool_response>\n1 line with 'wheel' in a.pdf")
+    assert not any("tools" in body for body in served.asked)
 
 
 def test_other_models_are_compared_at_their_own_prices(run_dir: Path, served: ChatServer) -> None:
