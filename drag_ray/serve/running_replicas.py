@@ -3,6 +3,9 @@
 from dataclasses import dataclass
 from typing import Any
 
+_TAKE_REQUESTS = {"RUNNING", "RECOVERING"}
+"""States of replicas. A controller that was killed looks, once it is there again, at those that it finds before they run."""
+
 
 @dataclass(frozen=True)
 class RunningReplicas:
@@ -30,7 +33,10 @@ def find_running_replicas() -> RunningReplicas | None:
     if not deployments:
         return None
     running = {
-        replica["actor_name"] for deployment in deployments for replica in deployment["replicas"] if replica["state"] == "RUNNING"
+        replica["actor_name"]
+        for deployment in deployments
+        for replica in deployment["replicas"]
+        if replica["state"] in _TAKE_REQUESTS
     }
     targets = [target for group in details["target_groups"] for target in group["targets"] if group["protocol"] == "HTTP"]
     # Where no replica listens for itself, the targets are Ray Serve's proxies.

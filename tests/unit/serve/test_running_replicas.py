@@ -32,6 +32,8 @@ def describe(targets: dict[str, tuple[str, int]], states: dict[str, str]) -> dic
             ),
             RunningReplicas(1, ("10.0.0.1:30000",)),
         ),
+        # A controller that has come again asks the replicas that it finds.
+        (describe({"one": ("10.0.0.1", 30000)}, {"one": "RECOVERING"}), RunningReplicas(1, ("10.0.0.1:30000",))),
         # None listens for itself: the targets are proxies.
         (describe({"SERVE_PROXY_ACTOR": ("127.0.0.1", 8000)}, {"one": "RUNNING"}), RunningReplicas(1)),
         (describe({"SERVE_PROXY_ACTOR": ("127.0.0.1", 8000)}, {"one": "STARTING"}), RunningReplicas(0)),
