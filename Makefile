@@ -13,7 +13,7 @@ BIN := .venv/bin
 UV_VERSION := 0.13.9
 STAMP := .venv/.installed-$(ACCELERATOR)
 QUICK := $(BIN)/python -m pytest -q -m "not slow and not seconds"
-HALF := $(addprefix tests/unit/,baselines engine evaluate finetune format index process prompt rollout serve)
+HALF := $(addprefix tests/unit/,baselines engine evaluate finetune format index process prompt rollout serve tools)
 # Benchmarks that have to be told which model or which sets to take; `make bench` runs the others.
 TOLD := $(addprefix benchmarks/bench_,collect_images.py equal_terms.py)
 CONFIG ?= jobs/configs/demo.toml

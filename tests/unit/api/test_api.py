@@ -223,6 +223,7 @@ def test_an_agent_rolls_out_in_a_loop_of_its_own(tmp_path: Path) -> None:
         agent.roll_out("What bends?", preset="warm")  # type: ignore[arg-type]
 
 
+@pytest.mark.seconds
 def test_a_folder_without_a_reward_model_is_refused(tmp_path: Path) -> None:
     with pytest.raises(TrainError, match=r"no reward model\. Run: python jobs/finetune\.py --finetune\.method reward"):
         drag_ray.load_reward_model(tmp_path / "nothing")

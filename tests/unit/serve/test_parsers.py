@@ -5,8 +5,6 @@ import sys
 from typing import Any
 
 import pytest
-from vllm.reasoning import ReasoningParserManager
-from vllm.tool_parsers import ToolParserManager
 
 from drag_ray.agent.config import AgentConfig
 from drag_ray.agent.protocols.function_calls import FunctionCallsProtocol
@@ -19,8 +17,12 @@ from drag_ray.serve.parsers import FAMILIES, TRAINED_TOOL_CALLS, Family, Parsers
 QWEN3 = "{%- if tools %}<tools>{{ tools }}</tools> within <tool_call></tool_call>{% endif %}{% if enable_thinking is defined %}"
 
 
+@pytest.mark.seconds  # of vLLM's imports, as the two below
 @pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family.tool_calls)
 def test_every_family_s_parsers_are_vllm_s_and_know_its_mark(family: Family) -> None:
+    from vllm.reasoning import ReasoningParserManager
+    from vllm.tool_parsers import ToolParserManager
+
     parser: Any = ToolParserManager.get_tool_parser(family.tool_calls)
     engine = getattr(parser, "_parser_engine_cls", parser)
     modules = {base.__module__ for base in (*parser.__mro__, *engine.__mro__) if base.__module__.startswith("vllm.")}
@@ -54,9 +56,11 @@ def test_what_adapters_learned_goes_before_the_family() -> None:
 PAIRS = (("tools", True), ("tags", False))
 
 
+@pytest.mark.seconds
 def test_vllm_reads_the_calls_that_the_protocol_teaches() -> None:
     from transformers import AutoTokenizer
     from vllm.entrypoints.openai.chat_completion.protocol import ChatCompletionRequest
+    from vllm.tool_parsers import ToolParserManager
 
     text = FunctionCallsProtocol().render_search("rotor speed")
     parser = ToolParserManager.get_tool_parser(TRAINED_TOOL_CALLS)(AutoTokenizer.from_pretrained(embedded_model_dir()))
@@ -65,6 +69,7 @@ def test_vllm_reads_the_calls_that_the_protocol_teaches() -> None:
     assert (call.function.name, call.function.arguments) == ("search_documents", '{"query": "rotor speed"}')
 
 
+@pytest.mark.seconds
 def test_options_go_before_all_and_name_parsers_that_there_are() -> None:
     config = ServeConfig(tool_call_parser="pythonic", reasoning_parser="")
     assert choose_parsers(config, QWEN3, True, []) == Parsers("pythonic")
