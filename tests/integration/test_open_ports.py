@@ -15,6 +15,8 @@ import psutil
 import pytest
 from ports import Port, ask_grpc, list_ports
 
+METRICS_PORT = {"DASHBOARD_METRIC_PORT": "0"}
+"""Ray's dashboard shows its figures on one port of a machine, and nowhere if another Ray has it; with 0 on one that is free."""
 NO_TOKEN = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
 HOLD_A_LOCAL_RUN = """
 import sys
@@ -50,7 +52,7 @@ def local_run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[psutil
     home = tmp_path_factory.mktemp("home")
     command = [sys.executable, "-c", HOLD_A_LOCAL_RUN]
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
-    driver = subprocess.Popen(command, env={**NO_TOKEN, "HOME": str(home)}, **pipes)
+    driver = subprocess.Popen(command, env={**NO_TOKEN, **METRICS_PORT, "HOME": str(home)}, **pipes)
     assert driver.stdin is not None
     assert driver.stdout is not None
     while (line := driver.stdout.readline()) != "ready\n":
