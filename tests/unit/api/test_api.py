@@ -165,6 +165,7 @@ def test_trajectories_are_a_frame_whether_they_are_of_a_named_stage_or_not(tmp_p
     assert drag_ray.read_trajectories(tmp_path).equals(frame)
 
 
+@pytest.mark.seconds
 def test_evaluations_are_frames_and_compared_as_on_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = write_evaluation(tmp_path / "evaluate", RANKS)
     run = drag_ray.open_run(tmp_path)

@@ -141,6 +141,7 @@ def hold(path: Path, entered: object, leave: object) -> None:
         leave.wait(30)  # type: ignore[attr-defined]
 
 
+@pytest.mark.seconds
 def test_two_runs_cannot_write_one_folder(tmp_path: Path) -> None:
     context = multiprocessing.get_context("spawn")
     entered, leave = context.Event(), context.Event()

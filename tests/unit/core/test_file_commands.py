@@ -78,6 +78,7 @@ def test_trajectories_that_are_not_there_end_with_a_message(trajectories: str, c
     assert "none of 2 trajectories is wanted" in capsys.readouterr().err
 
 
+@pytest.mark.seconds
 def test_a_reader_that_has_seen_enough_is_no_error(trajectories: str) -> None:
     command = [sys.executable, "-m", "drag_ray.cli", "show", trajectories]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)

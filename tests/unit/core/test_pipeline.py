@@ -54,6 +54,7 @@ def test_an_option_changes_the_stages_that_depend_on_it(run_dir: Path) -> None:
     assert changed_by(run_dir, "--engine.model", "other") == {"collect", "finetune", "prompt", "evaluate"}
 
 
+@pytest.mark.seconds
 def test_engine_options_count_where_they_matter(run_dir: Path) -> None:
     assert changed_by(run_dir, "--no-engine.seeds", "--no-engine.logprobs") == {"collect", "prompt"}
     assert changed_by(run_dir, "--engine.max-model-len", "4096") == {"collect", "prompt", "evaluate"}
@@ -225,6 +226,7 @@ def test_a_finished_stage_is_skipped_and_a_failed_one_is_gone_on_with(run_dir: P
     assert artifacts.require_manifest(run_dir / "process").counts == {"rows": 1}
 
 
+@pytest.mark.seconds
 def test_ray_starts_for_work_alone_and_once(run_dir: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
     starts: list[str] = []
 

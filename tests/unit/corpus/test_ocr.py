@@ -26,6 +26,7 @@ def test_a_page_that_stands_on_its_head_is_turned():
     assert ocr.recognise(draw_page(LINES[:1]).rotate(180)) == LINES[0]
 
 
+@pytest.mark.seconds
 def test_a_blank_page_has_no_text():
     assert ocr.recognise(Image.new("RGB", (200, 200), "white")) == ""
 

@@ -48,6 +48,7 @@ def test_each_of_them_is_drawn_by_itself_and_lies_nowhere() -> None:
     assert [result.hops for result in results] == [Hops.SINGLE, *[Hops.UNKNOWN] * 4]
 
 
+@pytest.mark.seconds
 def test_a_benchmark_of_answers_alone_has_its_report(tmp_path: Path) -> None:
     path = finish_evaluation(tmp_path / "evaluate", build_rollouts(ALONE), ALONE)
     comparison = json.loads((path / "comparison.json").read_text())

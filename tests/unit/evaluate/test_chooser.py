@@ -105,6 +105,7 @@ def describe(rewards: list[float], gains: list[float]) -> DescribedQuestion:
     return DescribedQuestion([[*[1.0] * len(LIST_FEATURES), reward] for reward in rewards], gains, [True] * len(gains))
 
 
+@pytest.mark.seconds
 def test_rewards_are_read_only_where_they_help_on_validation_questions() -> None:
     train = [describe([1.0, -1.0], [0.5, -0.5])] * 20
     helps = fit_best(train, train[:2], has_rewards=True)

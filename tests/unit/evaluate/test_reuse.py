@@ -40,6 +40,7 @@ def fingerprint_all(run_dir: Path, *options: str, gain_model: GainModel | None =
     return {model.name: fingerprint_policy(model, identity, gain_model) for model in models}
 
 
+@pytest.mark.seconds
 def test_training_again_changes_the_tuned_policy_alone(run_dir: Path) -> None:
     before = fingerprint_all(run_dir)
     finish(run_dir / "finetune", {"steps": 2})

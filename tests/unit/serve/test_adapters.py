@@ -57,6 +57,7 @@ async def settle() -> None:
         await asyncio.sleep(0)
 
 
+@pytest.mark.seconds
 async def test_every_load_has_a_number_and_a_path_of_its_own_on_all_engines() -> None:
     replicas = [Replica(), Replica()]
     registry = make_registry(replicas)

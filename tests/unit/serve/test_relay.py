@@ -223,6 +223,7 @@ async def test_half_an_answer_is_not_taken_for_a_whole_one() -> None:
     assert not [message for message in seen if message["type"] == "http.response.body" and not message["more_body"]]
 
 
+@pytest.mark.seconds
 async def test_the_server_with_the_fewest_requests_under_way_is_asked() -> None:
     names = ["one", "two", "three"]
     goes_on = asyncio.Event()

@@ -124,6 +124,7 @@ async def test_many_streams_send_fewer_messages_and_each_its_own_events_in_their
     assert sum(len(client.bodies) for client in clients) < num_streams * len(EVENTS) / 3
 
 
+@pytest.mark.seconds
 async def test_a_stream_that_is_over_counts_no_longer() -> None:
     async def answer(send: Send) -> None:
         await start(send)
