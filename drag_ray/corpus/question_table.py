@@ -20,20 +20,20 @@ def read_split(index_dir: Path, split: str) -> list[Question]:
     return [schemas.to_question(row) for row in rows if row["split"] == split]
 
 
-def is_measurable(question: Question, task: str) -> bool:
-    """Whether it can be told how well a question was done: a page is known to be found or, in the task answer, an answer."""
-    return bool(question.evidence or (task == "answer" and question.answers))
+def is_measurable(question: Question, by_answer: bool = False) -> bool:
+    """Whether it can be told how well a question was done: a page is known to be found or, for who is scored by answers, one."""
+    return bool(question.evidence or (by_answer and question.answers))
 
 
-def draw_split(index_dir: Path, split: str, limit: int, seed: int, task: str = "find_page") -> list[Question]:
+def draw_split(index_dir: Path, split: str, limit: int, seed: int, by_answer: bool = False) -> list[Question]:
     """The questions of a split to roll out; at most `limit` of them, drawn at random with `seed`, if it is not 0.
 
-    Those that are not measurable in the task can be rolled out, but there is nothing to evaluate: the test split goes without.
+    Those that are not measurable can be rolled out, but there is nothing to evaluate: the test split goes without.
 
     Raises:
         DataError: the split has none, or as `read_split`.
     """
-    questions = [question for question in read_split(index_dir, split) if split != "test" or is_measurable(question, task)]
+    questions = [question for question in read_split(index_dir, split) if split != "test" or is_measurable(question, by_answer)]
     if not questions:
         raise DataError(f"{index_dir / QUESTIONS_NAME}: no {split} question. See corpus.questions and corpus.test_fraction.")
     return draw_questions(questions, limit, seed)

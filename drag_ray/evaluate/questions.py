@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from drag_ray.agent.config import AgentConfig
+from drag_ray.agent.tasks.task import load_task
 from drag_ray.artifacts import read_manifest
 from drag_ray.corpus.question_table import draw_split, is_measurable, read_split
 from drag_ray.corpus.questions import draw_questions
@@ -18,8 +19,8 @@ _NUM_BEFORE_TRAINING = 500
 
 
 def draw_held_out(settings: EvaluateConfig, inputs: Inputs, seed: int, task: str = "find_page") -> list[Question]:
-    """The questions of `settings.split` that have evidence, or in the task answer an answer; at most `settings.limit` of them,
-    drawn with `seed`, if it is not 0.
+    """The questions of `settings.split` that have evidence, or an answer where the task is scored by it; at most
+    `settings.limit` of them, drawn with `seed`, if it is not 0.
 
     Validation questions are those of the train split that the format stage put on its validation side.
 
@@ -28,9 +29,10 @@ def draw_held_out(settings: EvaluateConfig, inputs: Inputs, seed: int, task: str
         ConfigError: the finetune stage was trained on the rows of another format stage.
         DataError: there is no such question, or a table cannot be read.
     """
+    by_answer = load_task(task).scored_by == "answer"
     if settings.split == TEST:
-        return draw_split(inputs["index"], TEST, settings.limit, seed, task)
-    return draw_questions(draw_validation(inputs, task), settings.limit, seed)
+        return draw_split(inputs["index"], TEST, settings.limit, seed, by_answer)
+    return draw_questions(draw_validation(inputs, by_answer), settings.limit, seed)
 
 
 def check_weighable(settings: EvaluateConfig, agent: AgentConfig) -> bool:
@@ -81,7 +83,7 @@ def draw_weighed(sections: EvaluateSections, inputs: Inputs) -> list[Question]:
     return draw_questions(questions, _NUM_BEFORE_TRAINING, sections.seed)
 
 
-def draw_validation(inputs: Inputs, task: str = "find_page") -> list[Question]:
+def draw_validation(inputs: Inputs, by_answer: bool = False) -> list[Question]:
     """All questions of the train split that the format stage put on its validation side.
 
     Raises:
@@ -99,7 +101,7 @@ def draw_validation(inputs: Inputs, task: str = "find_page") -> list[Question]:
     _refuse_other_rows(inputs.find("finetune"), format_dir)
     _refuse_seen(inputs.find("prompt"), format_dir)
     ids = read_side(format_dir, VALIDATION)
-    questions = [question for question in _read_train(index_dir, task) if question.id in ids]
+    questions = [question for question in _read_train(index_dir, by_answer) if question.id in ids]
     if not questions:
         raise DataError(
             f"{format_dir / SIDES_NAME}: of its {len(ids)} validation questions none is a train question with evidence in "
@@ -108,9 +110,9 @@ def draw_validation(inputs: Inputs, task: str = "find_page") -> list[Question]:
     return questions
 
 
-def _read_train(index_dir: Path, task: str = "find_page") -> list[Question]:
+def _read_train(index_dir: Path, by_answer: bool = False) -> list[Question]:
     """The train questions that something can be measured on."""
-    return [question for question in read_split(index_dir, "train") if is_measurable(question, task)]
+    return [question for question in read_split(index_dir, "train") if is_measurable(question, by_answer)]
 
 
 def _refuse_other_rows(finetune_dir: Path | None, format_dir: Path) -> None:
