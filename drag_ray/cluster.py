@@ -5,27 +5,17 @@ import logging
 import os
 import socket
 import sys
-from collections import deque
-from collections.abc import Callable, Generator, Iterator, Sequence
-from typing import Any, NamedTuple, TypeVar
+from collections.abc import Generator
+from typing import Any
 
 from pydantic import Field
 
 from drag_ray.cluster_token import ensure_token, name_token_source
 from drag_ray.config import BaseConfig
 from drag_ray.errors import ConfigError
-from drag_ray.messages import FORMAT_VARIABLE, show_messages
+from drag_ray.messages import FORMAT_VARIABLE
 
 _logger = logging.getLogger(__name__)
-
-_Result = TypeVar("_Result")
-
-
-KEEPER_NAME = "engine_keeper"
-"""of the actor that keeps a job's engines"""
-KEPT_SHARE, _OTHER_SHARE = 0.9, 0.1
-"""of a GPU: for all engines that are kept on it, and for who works while they rest, of which Ray knows nothing. Beside
-up to eight engines that share a GPU one more does not fit"""
 
 
 class ClusterConfig(BaseConfig):
@@ -57,12 +47,6 @@ _ENVIRONMENT = {
     # What Ray logs of an error, more than a thousand lines, is in what it raises too, and the stages say that in a sentence.
     "RAY_DATA_LOG_LEVEL": "CRITICAL",
     "RAY_IGNORE_UNHANDLED_ERRORS": "1",
-}
-_TASK_ENVIRONMENT = {
-    # Ray gives each task one CPU; Polars would start a thread for each CPU of the node.
-    "POLARS_MAX_THREADS": "1",
-    # Polars gives freed memory back after half a second, and spends a sixth of a task's time on getting it again.
-    "_RJEM_MALLOC_CONF": "dirty_decay_ms:10000,muzzy_decay_ms:10000",
 }
 SERVING_ENVIRONMENT = {
     # Ray Serve's proxy asks this function what to wrap itself in.
@@ -196,107 +180,3 @@ def _is_listened_on(host: str, port: int) -> bool:
     except (OSError, OverflowError):
         return False
     return True
-
-
-class NodeResources(NamedTuple):
-    """CPU cores and GPUs of a node, whoever uses them."""
-
-    cpus: int
-    gpus: int
-
-
-def list_nodes() -> list[NodeResources]:
-    """The nodes of the cluster that are alive at this moment."""
-    import ray
-
-    alive = [node["Resources"] for node in ray.nodes() if node["Alive"]]
-    return [NodeResources(int(resources.get("CPU", 0)), int(resources.get("GPU", 0))) for resources in alive]
-
-
-def count_gpus() -> int:
-    """GPUs of the cluster at this moment."""
-    import ray
-
-    return int(ray.cluster_resources().get("GPU", 0))
-
-
-def count_cpus() -> int:
-    """CPU cores of the cluster at this moment."""
-    import ray
-
-    return int(ray.cluster_resources().get("CPU", 0))
-
-
-def count_machines() -> tuple[int, int]:
-    """GPUs and CPU cores that a stage could use at this moment: those of the cluster, or this machine's cores without Ray."""
-    return (count_gpus(), count_cpus()) if is_connected() else (0, os.cpu_count() or 1)
-
-
-def takes_gpus(device: str) -> bool:
-    """What a `device` option (auto, cpu, gpu) means on this cluster: auto takes GPUs if there is one at this moment."""
-    return device == "gpu" or (device == "auto" and count_gpus() > 0)
-
-
-def find_keeper() -> Any:
-    """The actor that keeps this job's engines (see `rollout.kept_engines`); None where none are kept."""
-    import ray
-
-    try:
-        return ray.get_actor(KEEPER_NAME)
-    except ValueError:
-        return None
-
-
-def free_gpus() -> float:
-    """Have the engines that this job keeps free their GPUs, until they are borrowed again.
-
-    Returns:
-        What a process may ask Ray for of each GPU.
-    """
-    import ray
-
-    keeper = find_keeper()
-    return _OTHER_SHARE if keeper is not None and ray.get(keeper.rest.remote()) else 1
-
-
-def run_task(function: Callable[..., _Result], call: tuple[Any, ...], num_gpus: float) -> _Result:
-    """The result of `function(*call)`, computed by a Ray task with a CPU and so many GPUs. What it raises is raised here."""
-    import ray
-    from ray.exceptions import RayTaskError
-
-    task: Any = ray.remote(_call).options(num_cpus=1, num_gpus=num_gpus)
-    try:
-        return ray.get(task.remote(function, call))
-    except RayTaskError as error:
-        raise error.cause from error
-
-
-def _call(function: Callable[..., _Result], call: tuple[Any, ...]) -> _Result:
-    """Ray brings to the driver what a worker prints."""
-    show_messages()
-    return function(*call)
-
-
-def run_tasks(function: Callable[..., _Result], calls: Sequence[tuple[Any, ...]]) -> Iterator[_Result]:
-    """The result of `function(*call)` for each call in its order, computed by Ray tasks that take a CPU each.
-
-    Only as many results as keep the CPUs busy are on their way at once. A single call is made here, without Ray.
-    What a call raises is raised here.
-    """
-    if len(calls) == 1:
-        yield function(*calls[0])
-        return
-    import ray
-    from ray.exceptions import RayTaskError
-
-    task = ray.remote(function).options(num_cpus=1, runtime_env={"env_vars": _TASK_ENVIRONMENT})
-    pending: deque[Any] = deque()
-    try:
-        for call in calls:
-            if len(pending) > int(ray.cluster_resources().get("CPU", 1)):
-                yield ray.get(pending.popleft())
-            pending.append(task.remote(*call))
-        while pending:
-            yield ray.get(pending.popleft())
-    except RayTaskError as error:
-        raise error.cause from error

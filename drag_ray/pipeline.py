@@ -17,7 +17,6 @@ from typing import Any
 from drag_ray import artifacts
 from drag_ray.address import Address, parse_address
 from drag_ray.artifacts import Identity, Manifest, is_begun, require_manifest
-from drag_ray.cluster import count_machines
 from drag_ray.damage import find_damage, refuse_damage
 from drag_ray.errors import ConfigError, DamageError
 from drag_ray.file_access import list_folder
@@ -25,6 +24,7 @@ from drag_ray.inputs import Inputs
 from drag_ray.ledger import LEDGER_NAME, Ledger
 from drag_ray.messages import about
 from drag_ray.metrics import name_tags, open_stage_recorder
+from drag_ray.nodes import count_machines
 from drag_ray.run_config import RunConfig
 from drag_ray.source_code import compute_code_fingerprint
 from drag_ray.stage_folder import StageFolder

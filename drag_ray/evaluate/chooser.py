@@ -18,13 +18,13 @@ from drag_ray.agent.scores import compute_utility
 from drag_ray.baselines.best_of import describe_figures
 from drag_ray.baselines.candidates import LIST_FEATURES, CandidateReader
 from drag_ray.baselines.gain_model import GainModel, choose_best, fit_gain_model, write_gain_model
-from drag_ray.cluster import run_tasks
 from drag_ray.corpus.question_table import read_split
 from drag_ray.corpus.questions import draw_questions
 from drag_ray.errors import ArtifactError, DataError
 from drag_ray.format.split import TRAIN, VALIDATION
 from drag_ray.inputs import Inputs
 from drag_ray.search.searcher import Searcher
+from drag_ray.tasks import run_tasks
 from drag_ray.types import Hit, Question
 
 _logger = logging.getLogger(__name__)

@@ -7,7 +7,6 @@ import logging
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from drag_ray.cluster import takes_gpus
 from drag_ray.evaluate.comparison import Comparison, compare
 from drag_ray.evaluate.config import EvaluateSections
 from drag_ray.evaluate.console import format_console
@@ -22,6 +21,7 @@ from drag_ray.evaluate.results import compute_results
 from drag_ray.evaluate.reuse import ROLLOUTS_DIR_NAME
 from drag_ray.evaluate.rollouts import open_sources, roll_out, start_engines
 from drag_ray.inputs import Inputs
+from drag_ray.nodes import takes_gpus
 from drag_ray.rollout.folder import IMAGES_DIR_NAME
 from drag_ray.search.searcher import Searcher
 from drag_ray.stage_folder import StageFolder

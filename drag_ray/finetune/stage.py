@@ -18,7 +18,6 @@ from ray.train.v2.api.exceptions import ControllerError, TrainingFailedError, Wo
 from drag_ray.agent.config import AgentConfig
 from drag_ray.agent.record import AgentRecord
 from drag_ray.artifacts import write_jsonl
-from drag_ray.cluster import count_gpus, free_gpus, list_nodes, takes_gpus
 from drag_ray.corpus import page_images, question_images
 from drag_ray.engine.adapter import check_adapter
 from drag_ray.engine.embedded import resolve_model
@@ -32,6 +31,7 @@ from drag_ray.finetune.publication import Description
 from drag_ray.inputs import Inputs
 from drag_ray.messages import about, show_messages
 from drag_ray.metrics import name_tags, open_stage_recorder
+from drag_ray.nodes import count_gpus, free_gpus, list_nodes, takes_gpus
 from drag_ray.rollout.folder import IMAGES_DIR_NAME
 from drag_ray.search.index import read_fingerprint
 from drag_ray.stage_folder import StageFolder

@@ -10,7 +10,6 @@ from typing import Any
 import polars as pl
 
 from drag_ray.artifacts import read_manifest, write_parquet, write_text
-from drag_ray.cluster import run_tasks
 from drag_ray.corpus.image_store import ImageStore
 from drag_ray.corpus.near_duplicates import NO_NEAR_DUPLICATES, read_near_duplicates
 from drag_ray.corpus.question_table import read_split
@@ -31,6 +30,7 @@ from drag_ray.inputs import Inputs
 from drag_ray.metrics import open_stage_recorder
 from drag_ray.rollout.folder import IMAGES_DIR_NAME
 from drag_ray.stage_folder import StageFolder
+from drag_ray.tasks import run_tasks
 
 _logger = logging.getLogger(__name__)
 

@@ -16,7 +16,6 @@ import ray.data
 from tqdm.auto import tqdm
 
 from drag_ray import artifacts, schemas
-from drag_ray.cluster import count_gpus, free_gpus, list_nodes, takes_gpus
 from drag_ray.corpus import page_images, parts, question_images
 from drag_ray.corpus.commands import build_commands
 from drag_ray.corpus.config import COMMANDS, EMBEDDED, CorpusConfig
@@ -38,6 +37,7 @@ from drag_ray.index import vector_parts
 from drag_ray.index.config import IndexSections
 from drag_ray.inputs import Inputs
 from drag_ray.metrics import open_stage_recorder
+from drag_ray.nodes import count_gpus, free_gpus, list_nodes, takes_gpus
 from drag_ray.search import vectors
 from drag_ray.search.config import EmbeddingConfig, ImageEmbeddingConfig
 from drag_ray.search.index import PAGES_NAME, IndexRecord, build_index

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 from drag_ray.artifacts import write_json
-from drag_ray.cluster import run_tasks
 from drag_ray.corpus.image_store import ImageStore
 from drag_ray.errors import DataError
 from drag_ray.inputs import Inputs
@@ -21,6 +20,7 @@ from drag_ray.process.statistics import compute_statistics, format_statistics
 from drag_ray.process.trajectories import TRAIN_SPLIT, FileSize, check_files, check_settings, read_records
 from drag_ray.rollout.folder import IMAGES_DIR_NAME
 from drag_ray.stage_folder import StageFolder
+from drag_ray.tasks import run_tasks
 
 _logger = logging.getLogger(__name__)
 

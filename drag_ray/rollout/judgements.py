@@ -15,7 +15,6 @@ from pathlib import Path
 from drag_ray.agent.judge import AnswerCase, Case
 from drag_ray.appended_lines import append_line, read_lines
 from drag_ray.artifacts import PREVIOUS_DIR_NAME, compute_fingerprint
-from drag_ray.cluster import free_gpus, run_task, takes_gpus
 from drag_ray.engine.config import EngineConfig
 from drag_ray.engine.endpoint import EndpointEngine
 from drag_ray.engine.generate import GenerateFn, Request
@@ -25,7 +24,9 @@ from drag_ray.engine.spending import SPENDING_NAME, Spending
 from drag_ray.engine.vllm import VllmEngine
 from drag_ray.errors import RolloutError, TooManyFailuresError
 from drag_ray.file_access import writing
+from drag_ray.nodes import free_gpus, takes_gpus
 from drag_ray.rollout.judge_config import JudgeConfig
+from drag_ray.tasks import run_task
 
 _logger = logging.getLogger(__name__)
 

@@ -15,12 +15,12 @@ from ray.exceptions import RayError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from drag_ray.agent.task import RolloutTask
-from drag_ray.cluster import NodeResources, list_nodes, takes_gpus
 from drag_ray.engine.spending import SPENDING_NAME, Spending
 from drag_ray.engine.vllm import VllmEngine
 from drag_ray.errors import DragRayError, EngineDiedError, TooManyFailuresError
 from drag_ray.messages import show_messages
 from drag_ray.metrics import RayRecorder, name_tags
+from drag_ray.nodes import NodeResources, list_nodes, takes_gpus
 from drag_ray.rollout import engine_logs, journal
 from drag_ray.rollout.config import RolloutConfig
 from drag_ray.rollout.counts import COUNTS, WORKER_COUNTS, count_files

@@ -11,11 +11,11 @@ from ray.serve.schema import LoggingConfig
 
 from drag_ray.agent.prompts import list_shown_functions
 from drag_ray.agent.record import AgentRecord, read_record
-from drag_ray.cluster import takes_gpus
 from drag_ray.engine.chat_template import check_functions_shown
 from drag_ray.engine.embedded import resolve_model
 from drag_ray.errors import ServeError
 from drag_ray.inputs import Inputs
+from drag_ray.nodes import takes_gpus
 from drag_ray.serve.best_of import resolve_best_of
 from drag_ray.serve.config import ServeConfig, ServeSections
 from drag_ray.serve.endpoint import (

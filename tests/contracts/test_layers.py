@@ -28,7 +28,20 @@ RECORDS = (
         "stage_store",
         "stage_folder",
     ),
-    *("inputs", "provenance", "source_code", "variants", "webpage", "cluster_token", "cluster", "metrics", "telemetry", "ledger"),
+    *(
+        "inputs",
+        "provenance",
+        "source_code",
+        "variants",
+        "webpage",
+        "cluster_token",
+        "cluster",
+        "nodes",
+        "tasks",
+        "metrics",
+        "telemetry",
+        "ledger",
+    ),
 )
 SURFACE = (
     "stages",

@@ -15,10 +15,11 @@ from ray.cluster_utils import Cluster
 from drag_ray import artifacts, schemas
 from drag_ray.agent.config import AgentConfig
 from drag_ray.agent.task import Policy
-from drag_ray.cluster import ClusterConfig, NodeResources, connect, list_nodes, require_token
+from drag_ray.cluster import ClusterConfig, connect, require_token
 from drag_ray.cluster_token import ensure_token
 from drag_ray.engine.config import EngineConfig
 from drag_ray.engine.generate import GenerateFn, Generation, ImageSource, Request
+from drag_ray.nodes import NodeResources, list_nodes
 from drag_ray.rollout.config import RolloutConfig
 from drag_ray.rollout.options import WorkerOptions
 from drag_ray.rollout.plan import build_plan

@@ -30,10 +30,11 @@ from reportlab.pdfgen.canvas import Canvas
 from small_index import finish_index
 
 from drag_ray.artifacts import Identity, require_manifest
-from drag_ray.cluster import ClusterConfig, connect, run_tasks
+from drag_ray.cluster import ClusterConfig, connect
 from drag_ray.cluster_token import ensure_token
 from drag_ray.finetune import checkpoints
 from drag_ray.stage_folder import StageFolder
+from drag_ray.tasks import run_tasks
 from drag_ray.types import Evidence, Page, Question
 
 ROOT = Path(__file__).parents[2]

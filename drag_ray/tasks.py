@@ -1,0 +1,58 @@
+"""Functions that Ray tasks compute."""
+
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, TypeVar
+
+from drag_ray.messages import show_messages
+
+_Result = TypeVar("_Result")
+_TASK_ENVIRONMENT = {
+    # Ray gives each task one CPU; Polars would start a thread for each CPU of the node.
+    "POLARS_MAX_THREADS": "1",
+    # Polars gives freed memory back after half a second, and spends a sixth of a task's time on getting it again.
+    "_RJEM_MALLOC_CONF": "dirty_decay_ms:10000,muzzy_decay_ms:10000",
+}
+
+
+def run_task(function: Callable[..., _Result], call: tuple[Any, ...], num_gpus: float) -> _Result:
+    """The result of `function(*call)`, computed by a Ray task with a CPU and so many GPUs. What it raises is raised here."""
+    import ray
+    from ray.exceptions import RayTaskError
+
+    task: Any = ray.remote(_call).options(num_cpus=1, num_gpus=num_gpus)
+    try:
+        return ray.get(task.remote(function, call))
+    except RayTaskError as error:
+        raise error.cause from error
+
+
+def _call(function: Callable[..., _Result], call: tuple[Any, ...]) -> _Result:
+    """Ray brings to the driver what a worker prints."""
+    show_messages()
+    return function(*call)
+
+
+def run_tasks(function: Callable[..., _Result], calls: Sequence[tuple[Any, ...]]) -> Iterator[_Result]:
+    """The result of `function(*call)` for each call in its order, computed by Ray tasks that take a CPU each.
+
+    Only as many results as keep the CPUs busy are on their way at once. A single call is made here, without Ray.
+    What a call raises is raised here.
+    """
+    if len(calls) == 1:
+        yield function(*calls[0])
+        return
+    import ray
+    from ray.exceptions import RayTaskError
+
+    task = ray.remote(function).options(num_cpus=1, runtime_env={"env_vars": _TASK_ENVIRONMENT})
+    pending: deque[Any] = deque()
+    try:
+        for call in calls:
+            if len(pending) > int(ray.cluster_resources().get("CPU", 1)):
+                yield ray.get(pending.popleft())
+            pending.append(task.remote(*call))
+        while pending:
+            yield ray.get(pending.popleft())
+    except RayTaskError as error:
+        raise error.cause from error
