@@ -157,7 +157,8 @@ def evaluate(arguments: argparse.Namespace, folder: Path) -> None:
         "agent": {"protocol": "tools", "query_mode": "rewrite", "max_iterations": TURNS, "max_tokens": 256, "thinking": False}
         | {"page_chars": arguments.page_chars, "observation_chars": OBSERVATION_CHARS},
         "engine": {"model": arguments.model, "dtype": "bfloat16", "max_model_len": 16_384, "logprobs": False, "seeds": False}
-        | {"max_num_seqs": arguments.concurrency, "enforce_eager": arguments.eager},
+        | {"max_num_seqs": arguments.concurrency, "enforce_eager": arguments.eager}
+        | {"gpu_memory_utilization": arguments.gpu_memory_utilization},
         "rollout": {"concurrent_rollouts": arguments.concurrency},
         "evaluate": {"limit": arguments.questions, "baselines": ["question"]},
     }
@@ -192,6 +193,7 @@ def main() -> None:
     parser.add_argument("--questions", type=int, default=800, help="held-out questions")
     parser.add_argument("--page-chars", type=int, default=500, help="as agent.page_chars; read_page shows whole pages")
     parser.add_argument("--concurrency", type=int, default=256)
+    parser.add_argument("--gpu-memory-utilization", type=float, default=0.9, help="as engine.gpu_memory_utilization")
     parser.add_argument("--eager", action="store_true", help="as engine.enforce_eager")
     parser.add_argument("--folder", type=Path, help="the run; a temporary folder by default")
     parser.add_argument("--name", default="evaluate_tools", help="name of the result")
