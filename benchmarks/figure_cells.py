@@ -21,11 +21,15 @@ def read_results(name: str) -> Any:
     return read_record(name)["results"]
 
 
+def name_gpu(record: Any) -> str:
+    """The kind of GPU that a record was measured on: `H100`."""
+    return str(record["machine"]["gpus"][0]).removeprefix("NVIDIA ").partition(" ")[0]
+
+
 def describe_gpus(record: Any) -> str:
     """How many GPUs of which kind a record was measured on: `one H100`, `two H200s`."""
-    names = record["machine"]["gpus"]
-    kind = names[0].removeprefix("NVIDIA ").partition(" ")[0]
-    return f"one {kind}" if len(names) == 1 else f"{'two' if len(names) == 2 else len(names)} {kind}s"
+    kind, number = name_gpu(record), len(record["machine"]["gpus"])
+    return f"one {kind}" if number == 1 else f"{'two' if number == 2 else number} {kind}s"
 
 
 def to_table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

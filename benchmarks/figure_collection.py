@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from figure_cells import percent, read_results, short, to_paragraph, to_table
+from figure_cells import name_gpu, percent, read_record, read_results, short, to_paragraph, to_table
 
 
 def write_collection() -> str:
@@ -188,7 +188,8 @@ def write_engines_sharing() -> str:
     gain = small["collect_two_engines_a_gpu"]["output_tokens_per_s"] / small["collect"]["output_tokens_per_s"]
     first, *later = kept["first_rollouts_after_s"].values()
     return to_paragraph(
-        f"""On one H200 two engines of SmolLM2 collected {gain:.1f} times as fast as one
+        f"""On one {name_gpu(read_record("collect_throughput_smollm2"))} two engines of SmolLM2 collected {gain:.1f} times as
+        fast as one
         (`benchmarks/results/collect_throughput_smollm2.json`). The first rollouts of a 1.5B model ended {first} s after a
         pipeline had begun to collect with it, and {min(later)} to {max(later)} s after each later stage had begun
         (`recipe_medquad_all_questions.json`)."""

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from figure_cells import read_results, short, to_paragraph, to_table
+from figure_cells import name_gpu, read_results, short, to_paragraph, to_table
 
 _MEASURES = ("hit1", "hit3", "hit10", "mrr")
 _SETS = ("medquad", "fairytaleqa")
@@ -15,7 +15,7 @@ def write_equal_terms_terms() -> str:
     rerank = sets["medquad"]["terms"]["rerank"]
     return to_paragraph(
         f"""The same held-out questions, drawn ({asked}; as many as there was time for), the same pages, ten places
-        (`benchmarks/results/equal_terms.json`, `bench_equal_terms.py`, an H100; all-MiniLM-L6-v2 embeds,
+        (`benchmarks/results/equal_terms.json`, `bench_equal_terms.py`, an {name_gpu(sets["medquad"])}; all-MiniLM-L6-v2 embeds,
         Qwen2.5-Coder-1.5B-Instruct is asked for yes or no of the best {rerank["depth"]} pages; * differs from the question at p <
         .01 after Holm over the table, resampled by document). SmolLM2-135M was trained for it on what a round of the recipe
         collects from 2,000 questions of medquad, with each policy's best weight of the question; on fairytaleqa it was not:"""

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from figure_cells import percent, read_results, short, to_paragraph, to_table
+from figure_cells import describe_gpus, percent, read_record, read_results, short, to_paragraph, to_table
 
 
 def take_value(results: Any, measure: str, policy: str) -> float:
@@ -219,7 +219,8 @@ def write_yields() -> str:
     return to_paragraph(
         f"""SmolLM2-135M on {questions:,} training questions of medquad,
         {results["options"]["collect"]["samples_per_question"]} samples
-        each and {results["options"]["collect"]["hinted_samples"]} with a hint where none found the page, two turns, one H200,
+        each and {results["options"]["collect"]["hinted_samples"]} with a hint where none found the page, two turns,
+        {describe_gpus(read_record("yields_medquad"))},
         {collect["duration_s"]:.0f} s with the engine's start (`yields_medquad.json`): {collect["found"]:,} of
         {collect["finished"]:,}
         rollouts found the page ({percent(collect["found"] / collect["finished"])}),

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from figure_cells import read_results, to_paragraph, to_table
+from figure_cells import name_gpu, read_record, read_results, to_paragraph, to_table
 
 QUESTIONS, SAMPLES = 1_000_000, 4
 GPUS = (8, 64, 512)
@@ -19,7 +19,7 @@ def write_scaling_time() -> str:
         *([f"time, {label}", *(_write_time(rollouts / (rate * gpus)) for gpus in GPUS)] for label, rate in rates.items()),
         *([f"GPU hours, {label}", *[f"{rollouts / rate / 3600:,.0f}"] * len(GPUS)] for label, rate in rates.items()),
     ]
-    return to_table(["GPUs (H200)", *map(str, GPUS)], rows)
+    return to_table([f"GPUs ({name_gpu(read_record('collect_scaling_text'))})", *map(str, GPUS)], rows)
 
 
 def write_scaling_limits() -> str:

@@ -1,6 +1,6 @@
 """What tables of what is found are of: questions, pages, runs. The sentences that stand before them."""
 
-from figure_cells import read_results, to_paragraph
+from figure_cells import describe_gpus, read_record, read_results, to_paragraph
 from figure_quality import find_effect, take_value
 from figure_words import p_value, take_difference
 
@@ -29,7 +29,8 @@ def write_methods_terms() -> str:
     apart = max(max(values) - min(values) for values in base)
     exception = tested.pop(("rl", "hit_at_1"))
     return to_paragraph(
-        f"""The loop once with SmolLM2-135M on two H200s, the demo's options, but {collected["rollouts"]:,} rollouts of
+        f"""The loop once with SmolLM2-135M on {describe_gpus(read_record("sft_round_gpus"))}, the demo's options, but
+        {collected["rollouts"]:,} rollouts of
         {collected["questions"]:,} training questions at temperature 1, collected in {min(seconds):.0f} to {max(seconds):.0f} s,
         and ZeRO-2 on both GPUs; the first search for each of all {files["sft"]["questions"]:,} held-out questions
         (`sft_round_gpus.json`, `rl_round_gpus.json`, `dpo_round_gpus.json`, `reward_model_round_gpus.json`; each difference from
@@ -70,7 +71,8 @@ def write_recipe_terms() -> str:
     """What the table of two rounds is of."""
     trained = read_results("recipe_medquad_all_questions")["counts"]["rounds/1/collect"]["questions"]
     return to_paragraph(
-        f"""Qwen2.5-Coder-1.5B-Instruct on medquad, one H200, all {trained:,} training questions, one run
+        f"""Qwen2.5-Coder-1.5B-Instruct on medquad, {describe_gpus(read_record("recipe_medquad_all_questions"))}, all
+        {trained:,} training questions, one run
         (`recipe_medquad_all_questions.json`). The {find_effect("medquad", "question")["n"]:,} test questions (`effect.json`), in
         the first search:"""
     )

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from figure_cells import percent, read_results, short, to_item, to_paragraph
+from figure_cells import describe_gpus, name_gpu, percent, read_record, read_results, short, to_item, to_paragraph
 from figure_quality import find_effect, take_value
 
 _LARGE = "Qwen2.5-Coder-1.5B-Instruct"
@@ -128,7 +128,8 @@ def write_effect_large() -> str:
 
     against = tuned["vs_best_untrained"]["hit3"]
     return to_paragraph(
-        f"""The 1.5B model, tuned in two rounds on one H200 ({sum(seconds.values()) / 60:.0f} minutes, evaluation included,
+        f"""The 1.5B model, tuned in two rounds on {describe_gpus(read_record("recipe_medquad_all_questions"))}
+        ({sum(seconds.values()) / 60:.0f} minutes, evaluation included,
         `recipe_medquad_all_questions.json`), finds far more than the question (Hit@1 {above(question, "hit1")} points, Hit@10
         {above(question, "hit10")}) and than itself untrained ({above(base, "hit1")} and {above(base, "hit10")}). It has learned
         what `templates` knows, and draws level with it: {above(templates, "hit1")} at Hit@1, {above(templates, "hit3")} at Hit@3
@@ -143,7 +144,8 @@ def write_effect_small() -> str:
     tuned, best = (find_effect("medquad", policy, "embedded") for policy in ("tuned", "tuned+best_of"))
     return to_paragraph(
         f"""SmolLM2-135M, which learned by SFT from {counts["rounds/1/finetune"]["rows"]:,} rows, most of which they proposed (one
-        H100, all {counts["rounds/1/collect"]["questions"]:,} training questions, `recipe_medquad_smollm2.json`), finds more than
+        {name_gpu(read_record("recipe_medquad_smollm2"))}, all {counts["rounds/1/collect"]["questions"]:,} training questions,
+        `recipe_medquad_smollm2.json`), finds more than
         the question (Hit@1 {points(tuned["hit1"] - question["hit1"])} points, Hit@10
         {points(tuned["hit10"] - question["hit10"])}), and draws level with `templates` too (MRR {short(tuned["mrr"])} and
         {short(templates["mrr"])}). Choosing among its draws, its first reply and the question by their result lists finds a

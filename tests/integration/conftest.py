@@ -32,6 +32,11 @@ class _EnginesTogether(LoadFileScheduling):
         return "engine" if Path(file).stem.removeprefix("test_") in WITH_ENGINE else file
 
 
+def pytest_configure() -> None:
+    if missing := [name for name in WITH_ENGINE if not (Path(__file__).parent / f"test_{name}.py").exists()]:
+        raise pytest.UsageError(f"{__file__}: WITH_ENGINE names files that are not there: {', '.join(missing)}")
+
+
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> _EnginesTogether:
     return _EnginesTogether(config, log)
 
