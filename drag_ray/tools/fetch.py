@@ -12,6 +12,8 @@ from drag_ray.errors import ToolError
 from drag_ray.tools.connection import Budget, CheckAddress, CheckedBackend
 
 MAX_URL_CHARS = 2000
+_ENCODINGS = ("gzip", "deflate")
+"""One of which is asked for. Several on top of each other, each of which unpacks a thousandfold, are not unpacked."""
 CheckUrl = Callable[[httpx2.URL], None]
 """Raises a ToolError for an address that is not to be fetched; asked for each redirect too."""
 
@@ -58,7 +60,7 @@ def fetch(url: str, limits: FetchLimits, check_url: CheckUrl, check_address: Che
         ToolError: it is not to be fetched, does not answer, answers otherwise than with 200, or goes beyond the limits.
     """
     budget = Budget(limits.timeout_s, limits.max_bytes)
-    headers = {"User-Agent": "drag_ray", "Accept-Encoding": "gzip, deflate", **order.headers}
+    headers = {"User-Agent": "drag_ray", "Accept-Encoding": ", ".join(_ENCODINGS), **order.headers}
     with httpx2.Client(transport=_Transport(CheckedBackend(budget, check_address)), trust_env=False) as client:
         client.headers = httpx2.Headers(headers)
         try:
@@ -145,6 +147,9 @@ def _create_ssl_context() -> ssl.SSLContext:
 def _read(response: httpx2.Response, limits: FetchLimits, budget: Budget) -> Fetched:
     if response.status_code != 200:
         raise ToolError(f"it answers {response.status_code} {response.reason_phrase}".rstrip())
+    encoding = response.headers.get("content-encoding", "identity").strip().lower()
+    if encoding not in ("identity", *_ENCODINGS):
+        raise ToolError(f"it is packed as {encoding[:100]!r}; {' or '.join(_ENCODINGS)} is unpacked")
     data = bytearray()
     for chunk in response.iter_bytes():
         data += chunk
