@@ -72,22 +72,31 @@ class CrossEncoder(Reranker):
 
 
 class YesOrNo(Reranker):
-    """A causal model that is asked whether a text answers the question: the log-odds of `yes` against `no`."""
+    """A causal model that is asked whether a text answers the question: the log-odds of `yes` against `no`.
+
+    Raises:
+        ConfigError: its chat template cannot hold what it is asked.
+    """
 
     def __init__(self, config: RerankConfig, model: Any) -> None:
         super().__init__(config, model)
         self._tokenizer.padding_side = "left"  # every text ends where the answer begins
-        yes, no = (self._tokenizer.encode(word, add_special_tokens=False)[0] for word in ("yes", "no"))
-        weights = self._model.get_output_embeddings().weight
-        self._yes_above_no = weights[yes].float() - weights[no].float()
+        answers = [self._tokenizer.encode(word, add_special_tokens=False)[0] for word in ("yes", "no")]
+        self._model.set_output_embeddings(_TwoLogits(self._model.get_output_embeddings(), answers))
+        try:
+            self.write_prompt("", "")
+        except Exception as error:  # a template is a program, which raises what it likes
+            raise ConfigError(
+                f"rerank.model {config.model!r}: its chat template does not take a system message and a question "
+                f"({str(error)[:200]}). Name another model."
+            ) from None
 
     def _score(self, question: str, windows: Sequence[str]) -> torch.Tensor:
         prompts = [self.write_prompt(question, window) for window in windows]
         inputs = self._tokenizer(prompts, add_special_tokens=False, padding=True, return_tensors="pt").to(self._device)
         positions = (inputs["attention_mask"].cumsum(1) - 1).clamp(min=0)
-        last = self._model.base_model(**inputs, position_ids=positions, use_cache=False).last_hidden_state[:, -1]
-        # In float32, for in 16 bits two logits of which each is 20 differ by eighths, and most pages of a ranking would be equal.
-        return last.float() @ self._yes_above_no
+        yes, no = self._model(**inputs, position_ids=positions, use_cache=False).logits[:, -1].T
+        return yes - no
 
     def write_prompt(self, question: str, window: str) -> str:
         """What the model reads before its answer."""
@@ -98,6 +107,22 @@ class YesOrNo(Reranker):
             tokenize=False,
             enable_thinking=False,
         )
+
+
+class _TwoLogits(torch.nn.Module):
+    """A causal model's head for two tokens alone, in float32. What the model's family does with logits, such as to cap them, is
+    left to the model.
+
+    In 16 bits two logits of which each is 20 differ by eighths, and most pages of a ranking would be equal.
+    """
+
+    def __init__(self, head: Any, tokens: Sequence[int]) -> None:
+        super().__init__()
+        self.weight = head.weight[tokens].float()
+        self.bias = None if head.bias is None else head.bias[tokens].float()
+
+    def forward(self, states: torch.Tensor) -> torch.Tensor:
+        return torch.nn.functional.linear(states.float(), self.weight, self.bias)
 
 
 def load_reranker(config: RerankConfig) -> Reranker:

@@ -71,15 +71,14 @@ class EvaluateSections(Sections):
     evaluate: EvaluateConfig
 
     def list_sources(self) -> dict[str, Path]:
-        """The adapters that are compared, and the model that orders rankings anew, if it lies in a folder."""
+        """The adapters that are compared, that of the judge, and the model that orders rankings anew, if it lies in a folder."""
         folders = [entry.partition("=")[2] for entry in self.evaluate.adapters]
         folders += [model.adapter for model in self.evaluate.models.values()]
         adapters = {f"evaluate.adapters {folder}": Path(folder) for folder in folders if folder}
         model = self.evaluate.take(RerankedConfig).model if Rerank.name in self.evaluate.baselines else ""
         reranker = Path(model).expanduser()
-        return (
-            self.engine.list_sources() | adapters | ({"evaluate.rerank.model": reranker} if model and reranker.is_dir() else {})
-        )
+        rerankers = {"evaluate.rerank.model": reranker} if model and reranker.is_dir() else {}
+        return self.engine.list_sources() | adapters | self.evaluate.judge.list_sources() | rerankers
 
     def check(self) -> None:
         """ConfigError where a baseline chooses among searches, and the task makes none."""

@@ -1,6 +1,6 @@
 """The answers of an evaluation before its judge, and what comes of it."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -47,15 +47,9 @@ def list_cases(trajectories: Mapping[str, Sequence[Trajectory]]) -> list[AnswerC
     return [case for case in found if case]
 
 
-def judge_answers(
-    trajectories: Mapping[str, Sequence[Trajectory]],
-    config: JudgeConfig,
-    folder: Path,
-    earlier: Iterable[Path] = (),
-    max_failure_rate: float = 0.2,
-) -> Judgements:
-    """What a judge says of the answers of all policies; arguments and errors are those of `judge_cases`."""
-    judge_cases(list_cases(trajectories), config, folder, earlier, max_failure_rate)
+def judge_answers(trajectories: Mapping[str, Sequence[Trajectory]], config: JudgeConfig, folder: Path) -> Judgements:
+    """What a judge says of the answers of all policies; `folder` and errors are those of `judge_cases`."""
+    judge_cases(list_cases(trajectories), config, folder)
     return read_judgements(folder, fingerprint_judge(config))
 
 

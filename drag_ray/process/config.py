@@ -1,6 +1,7 @@
 """Options of the process stage."""
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal
 
 from pydantic import Field
@@ -47,3 +48,7 @@ class ProcessSections(Sections):
     """What the process stage receives."""
 
     process: ProcessConfig
+
+    def list_sources(self) -> dict[str, Path]:
+        """The adapter of the judge."""
+        return self.process.judge.list_sources()

@@ -1,5 +1,7 @@
 """Options of a judge, whichever stage asks it."""
 
+from pathlib import Path
+
 from pydantic import Field
 
 from drag_ray.config import BaseConfig
@@ -16,3 +18,7 @@ class JudgeConfig(BaseConfig):
     """the engine of the judge, as the section `engine`: an endpoint, or a local model, which takes a GPU if there is one"""
     max_tokens: int = Field(default=1024, ge=16)
     """tokens of a verdict, with the reasoning before it"""
+
+    def list_sources(self) -> dict[str, Path]:
+        """The adapter of a judge that is asked."""
+        return {"judge.engine.adapter": Path(self.engine.adapter)} if self.enabled and self.engine.adapter else {}

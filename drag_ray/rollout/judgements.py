@@ -14,7 +14,8 @@ from pathlib import Path
 
 from drag_ray.agent.judge import AnswerCase, Case
 from drag_ray.appended_lines import append_line, read_lines
-from drag_ray.artifacts import PREVIOUS_DIR_NAME, compute_fingerprint
+from drag_ray.artifacts import PREVIOUS_DIR_NAME, compute_file_fingerprint, compute_fingerprint
+from drag_ray.engine.adapter import ADAPTER_CONFIG_NAME, ADAPTER_WEIGHTS_NAME
 from drag_ray.engine.config import EngineConfig
 from drag_ray.engine.endpoint import EndpointEngine
 from drag_ray.engine.generate import GenerateFn, Request
@@ -86,8 +87,15 @@ class Judgements:
 
 
 def fingerprint_judge(config: JudgeConfig, kind: type[Case] = AnswerCase) -> str:
-    """Stands for all that a verdict depends on beside its case, of a kind."""
+    """Stands for all that a verdict depends on beside its case, of a kind.
+
+    Raises:
+        ArtifactError: the judge is to write with an adapter that cannot be read.
+    """
     engine = config.engine.model_dump(mode="json", include={"backend", "endpoint", "model", "adapter", "dtype", "max_model_len"})
+    if adapter := config.engine.adapter:  # another one may lie in the folder of the one before
+        names = (ADAPTER_CONFIG_NAME, ADAPTER_WEIGHTS_NAME)
+        engine["adapter"] = [compute_file_fingerprint(Path(adapter, name)) for name in names]
     return compute_fingerprint(kind.PROMPT, engine, config.max_tokens)
 
 
@@ -107,8 +115,10 @@ def judge_cases(
         BudgetError: what its replies may cost is spent; the verdicts so far are kept.
         TooManyFailuresError: more requests failed.
         ConfigError: the engine cannot be made.
+        ArtifactError: its adapter cannot be read.
     """
-    named = {(fingerprint_judge(config, type(case)), case.key): case for case in cases}
+    judges = {kind: fingerprint_judge(config, kind) for kind in {type(case) for case in cases}}
+    named = {(judges[type(case)], case.key): case for case in cases}
     known = {(one.judge, one.case): one for path in (*earlier, folder) for one in _read_all(path)}
     pending = [case for name, case in named.items() if name not in known]
     with writing(folder):
@@ -117,7 +127,7 @@ def judge_cases(
         append_line(folder / JUDGEMENTS_NAME, asdict(known[taken]))
     if pending:
         _logger.info(f"judging: {len(pending)} by {config.engine.model}, {len(named) - len(pending)} known")
-        asyncio.run(_judge_all(pending, config, folder, max_failure_rate))
+        asyncio.run(_judge_all(pending, judges, config, folder, max_failure_rate))
 
 
 def judge_on_cluster(cases: Sequence[Case], config: JudgeConfig, stage_dir: Path, max_failure_rate: float) -> float:
@@ -144,9 +154,12 @@ def read_judgements(folder: Path, judge: str = "") -> Judgements:
     return Judgements({one.case: one for one in _read_all(folder) if not judge or one.judge == judge})
 
 
-async def _judge_all(cases: Sequence[Case], config: JudgeConfig, folder: Path, max_failure_rate: float) -> None:
+async def _judge_all(
+    cases: Sequence[Case], judges: Mapping[type[Case], str], config: JudgeConfig, folder: Path, max_failure_rate: float
+) -> None:
     async with _open_engine(config.engine, folder) as generate:
-        judged = await asyncio.gather(*(_judge(case, config, folder, generate) for case in cases), return_exceptions=True)
+        verdicts = (_judge(case, judges[type(case)], config.max_tokens, folder, generate) for case in cases)
+        judged = await asyncio.gather(*verdicts, return_exceptions=True)
     failures = Counter(f"{type(one).__name__}: {one}" for one in judged if isinstance(one, RolloutError))
     for one in judged:
         if isinstance(one, BaseException) and not isinstance(one, RolloutError):
@@ -163,14 +176,13 @@ async def _judge_all(cases: Sequence[Case], config: JudgeConfig, folder: Path, m
         )
 
 
-async def _judge(case: Case, config: JudgeConfig, folder: Path, generate: GenerateFn) -> None:
-    request = Request(({"role": "user", "content": case.write_request()},), PRESETS["greedy"], config.max_tokens, 0)
+async def _judge(case: Case, judge: str, max_tokens: int, folder: Path, generate: GenerateFn) -> None:
+    request = Request(({"role": "user", "content": case.write_request()},), PRESETS["greedy"], max_tokens, 0)
     generation = await generate(request)
     verdict = case.parse(THINK + generation.text if generation.in_reasoning else generation.text)
     usage = generation.usage
     said = (verdict, generation.text, usage.num_prompt_tokens, usage.num_completion_tokens)
-    judgement = Judgement(fingerprint_judge(config, type(case)), case.key, case.question, case.judged, *said)
-    append_line(folder / JUDGEMENTS_NAME, asdict(judgement))
+    append_line(folder / JUDGEMENTS_NAME, asdict(Judgement(judge, case.key, case.question, case.judged, *said)))
 
 
 @contextlib.asynccontextmanager

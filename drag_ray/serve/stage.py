@@ -4,6 +4,7 @@ import logging
 import signal
 import threading
 from collections.abc import Callable
+from importlib.util import find_spec
 from pathlib import Path
 
 from ray import serve
@@ -14,8 +15,9 @@ from drag_ray.agent.record import AgentRecord, read_record
 from drag_ray.engine.chat_template import check_functions_shown
 from drag_ray.engine.embedded import resolve_model
 from drag_ray.errors import ServeError
+from drag_ray.extras import explain_missing
 from drag_ray.inputs import Inputs
-from drag_ray.nodes import takes_gpus
+from drag_ray.nodes import list_nodes, takes_gpus
 from drag_ray.serve.best_of import resolve_best_of
 from drag_ray.serve.config import ServeConfig, ServeSections
 from drag_ray.serve.endpoint import (
@@ -55,6 +57,7 @@ def run(sections: ServeSections, inputs: Inputs, block: bool = True, start_ray: 
             before an engine starts), or the endpoint does not come up.
         SearchIndexError: the run's index is of another layout.
         ArtifactError: the run's index is unfinished or damaged, or what searches are chosen by is.
+        MissingPackageError: vLLM is not installed, and there is no other machine.
     """
     sections.check()
     settings = sections.serve
@@ -63,6 +66,7 @@ def run(sections: ServeSections, inputs: Inputs, block: bool = True, start_ray: 
     app_settings = _build_app_settings(sections, inputs, key)
     url = build_url(settings.host, settings.port)
     start_ray()
+    _check_packages()
     try:
         _deploy(settings, app_settings)
         wait_until_ready(url, settings.ready_timeout_s)
@@ -76,6 +80,15 @@ def run(sections: ServeSections, inputs: Inputs, block: bool = True, start_ray: 
         _logger.info("shutting down")
         serve.shutdown()
     return url
+
+
+def _check_packages() -> None:
+    """Refuse to start without vLLM where this machine is all that there is: Ray Serve would try, and not say what is missing."""
+    if len(list_nodes()) > 1:
+        return
+    with explain_missing():
+        if find_spec("vllm") is None:
+            raise ModuleNotFoundError(name="vllm")
 
 
 def build(sections: ServeSections, inputs: Inputs) -> serve.Application:

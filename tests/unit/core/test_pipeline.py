@@ -76,6 +76,18 @@ def test_the_code_of_a_users_tool_counts_where_the_tool_is_called(run_dir: Path,
     assert {name for name in STAGES if before[name] != after[name]} == {"collect", "prompt", "evaluate"}
 
 
+@pytest.mark.parametrize("name", ["process", "evaluate"])
+def test_another_adapter_in_the_folder_of_the_judges_counts_where_it_judges(run_dir: Path, name: str) -> None:
+    stage, adapter = STAGES[name], run_dir / "adapter"
+    adapter.mkdir()
+    named = (f"--{name}.judge.engine.adapter", str(adapter))
+    asked, resting = configure(run_dir, *named, f"--{name}.judge.enabled"), configure(run_dir, *named)
+    before = [compute_identity(stage, config).fingerprint for config in (asked, resting)]
+    (adapter / "adapter_model.safetensors").write_text("another")
+    after = [compute_identity(stage, config).fingerprint for config in (asked, resting)]
+    assert (before[0] == after[0], before[1] == after[1]) == (False, True)
+
+
 TEACHER = ("--collect.teacher", '{"backend": "openai", "model": "large", "endpoint": {"address": "http://a"}}')
 
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import torch
 from embedding_models import WORDS, write_cross_encoder, write_embedding_model
-from transformers import AutoModelForCausalLM, AutoModelForSequenceClassification, AutoTokenizer
+from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForSequenceClassification, AutoTokenizer
 
 from drag_ray.engine.embedded import embedded_model_dir
 from drag_ray.engine.reranker import YesOrNo, load_reranker
@@ -14,6 +14,13 @@ from drag_ray.errors import ConfigError
 from drag_ray.search.config import RerankConfig
 
 QUESTION = "rotor speed"
+TINY: dict[str, Any] = {
+    "vocab_size": 49_152,  # of the embedded model, whose tokens they read
+    "hidden_size": 16,
+    "intermediate_size": 16,
+    "num_hidden_layers": 1,
+    "num_attention_heads": 2,
+}
 TEXTS = ["rotor speed limit", "fuel pump", "wing spar load oil filter rotor", "oil"]
 
 
@@ -49,22 +56,46 @@ def test_a_page_without_text_has_a_score_and_no_pages_have_none(tmp_path: Path) 
     assert reranker.score(QUESTION, []) == []
 
 
+def compute_log_odds(reranker: Any, folder: str, texts: list[str]) -> list[float]:
+    """What the model itself gives to yes and no after each text, in float32."""
+    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    log_odds = []
+    for text in texts:
+        prompt = tokenizer(reranker.write_prompt(QUESTION, text), add_special_tokens=False, return_tensors="pt")
+        with torch.no_grad():
+            logprobs = model(**prompt).logits[0, -1].log_softmax(-1)
+        log_odds.append((logprobs[tokenizer("yes").input_ids[0]] - logprobs[tokenizer("no").input_ids[0]]).item())
+    return log_odds
+
+
 @pytest.mark.seconds
 def test_a_causal_model_scores_by_its_log_odds_of_yes_and_no() -> None:
     config = RerankConfig(model=str(embedded_model_dir()), batch_size=2)
     reranker: Any = load_reranker(config)
     assert isinstance(reranker, YesOrNo)
     texts = ["The rotor may turn at 340 rpm, which is its limit in flight.", "Fuel."]
-    model = AutoModelForCausalLM.from_pretrained(config.model, dtype=torch.float32)
-    tokenizer = AutoTokenizer.from_pretrained(config.model)
-    expected = []
-    for text in texts:
-        prompt = tokenizer(reranker.write_prompt(QUESTION, text), add_special_tokens=False, return_tensors="pt")
-        with torch.no_grad():
-            logprobs = model(**prompt).logits[0, -1].log_softmax(-1)
-        expected.append((logprobs[tokenizer("yes").input_ids[0]] - logprobs[tokenizer("no").input_ids[0]]).item())
-    assert reranker.score(QUESTION, texts) == pytest.approx(expected, abs=1e-3)
+    assert reranker.score(QUESTION, texts) == pytest.approx(compute_log_odds(reranker, config.model, texts), abs=1e-3)
     assert config.instruction in reranker.write_prompt(QUESTION, "")
+
+
+@pytest.mark.parametrize(
+    ("family", "more"),
+    [
+        ("gemma2", {"final_logit_softcapping": 0.5, "head_dim": 8, "query_pre_attn_scalar": 8}),
+        ("cohere", {"logit_scale": 4.0, "pad_token_id": 0}),
+        ("phi", {}),  # its head has a bias
+    ],
+)
+def test_what_a_family_does_to_its_logits_counts(tmp_path: Path, family: str, more: dict[str, Any]) -> None:
+    torch.manual_seed(0)
+    model: Any = AutoModelForCausalLM.from_config(AutoConfig.for_model(family, **TINY, num_key_value_heads=2, **more))
+    for parameter in model.get_output_embeddings().parameters():
+        torch.nn.init.normal_(parameter)
+    model.save_pretrained(tmp_path)
+    AutoTokenizer.from_pretrained(embedded_model_dir()).save_pretrained(tmp_path)
+    reranker = load_reranker(RerankConfig(model=str(tmp_path)))
+    assert reranker.score(QUESTION, TEXTS) == pytest.approx(compute_log_odds(reranker, str(tmp_path), TEXTS), abs=1e-4)
 
 
 @pytest.mark.seconds
@@ -74,6 +105,18 @@ def test_scores_of_a_causal_model_in_16_bits_are_finer_than_its_logits() -> None
     exact = load_reranker(RerankConfig(model=str(embedded_model_dir()))).score(QUESTION, texts)
     assert len(set(scores)) == len(texts)
     assert scores == pytest.approx(exact, abs=0.1)
+
+
+def test_a_causal_model_that_cannot_be_asked_is_refused(tmp_path: Path) -> None:
+    AutoModelForCausalLM.from_config(AutoConfig.for_model("llama", **TINY)).save_pretrained(tmp_path)
+    tokenizer: Any = AutoTokenizer.from_pretrained(embedded_model_dir())
+    for template, reason in (("{{ raise_exception('no system role') }}", "no system role"), (None, "chat_template is not set")):
+        tokenizer.chat_template = template
+        tokenizer.save_pretrained(tmp_path)
+        if not template:
+            (tmp_path / "chat_template.jinja").unlink()
+        with pytest.raises(ConfigError, match=rf"rerank\.model .*its chat template does not take.*{reason}"):
+            load_reranker(RerankConfig(model=str(tmp_path)))
 
 
 def test_a_model_that_ranks_nothing_is_refused(tmp_path: Path) -> None:

@@ -13,16 +13,17 @@ from finished_cases import finish_evaluation
 
 from drag_ray.artifacts import PREVIOUS_DIR_NAME
 from drag_ray.cli import main
-from drag_ray.errors import BudgetError, ConfigError, TooManyFailuresError
+from drag_ray.engine.adapter import ADAPTER_CONFIG_NAME, ADAPTER_WEIGHTS_NAME
+from drag_ray.errors import ArtifactError, BudgetError, ConfigError, TooManyFailuresError
 from drag_ray.evaluate.comparison import compare
 from drag_ray.evaluate.effort import NO_PRICES
-from drag_ray.evaluate.judged_results import apply_judgements, judge_answers, judge_results
+from drag_ray.evaluate.judged_results import apply_judgements, judge_answers, judge_results, list_cases
 from drag_ray.evaluate.pairing import Side, compare_evaluations
 from drag_ray.evaluate.rescoring import Terms
 from drag_ray.evaluate.results import compute_results
 from drag_ray.evaluate.scoring import score_evaluation
 from drag_ray.rollout.judge_config import JudgeConfig
-from drag_ray.rollout.judgements import Judgements, read_judgements
+from drag_ray.rollout.judgements import Judgements, fingerprint_judge, judge_cases, read_judgements
 from drag_ray.types import Trajectory
 
 QUESTIONS = build_questions(4)
@@ -69,13 +70,27 @@ def test_each_answer_is_judged_once_and_what_needs_no_judge_is_not_asked(tmp_pat
         assert len(served.asked) == 4
         assert {body["temperature"] for body in served.asked} == {0.0}
         assert judge_answers(build_rollouts(), judge, tmp_path / "judge") == judgements
-        assert judge_answers(build_rollouts(), judge, tmp_path / "next", [tmp_path / "judge"]) == judgements
+        judge_cases(list_cases(build_rollouts()), judge, tmp_path / "next", [tmp_path / "judge"])
+        assert read_judgements(tmp_path / "next") == judgements
         assert len(served.asked) == 4
         other = judge.model_copy(update={"engine": judge.engine.model_copy(update={"model": "another judge"})})
         judge_answers(build_rollouts(), other, tmp_path / "judge")
         assert len(served.asked) == 8
     said = judgements.describe(judge)
     assert "4 replies, 1 of them without a verdict; 400 tokens read, 40 written, cost 0.8." in said
+
+
+def test_another_adapter_in_the_same_folder_is_another_judge(tmp_path: Path) -> None:
+    for name in (ADAPTER_CONFIG_NAME, ADAPTER_WEIGHTS_NAME):
+        (tmp_path / name).write_text(name)
+    judge = JudgeConfig.model_validate({"enabled": True, "engine": {"adapter": str(tmp_path)}})
+    before = fingerprint_judge(judge)
+    assert fingerprint_judge(judge) == before
+    (tmp_path / ADAPTER_WEIGHTS_NAME).write_text("another")
+    assert fingerprint_judge(judge) != before
+    (tmp_path / ADAPTER_WEIGHTS_NAME).unlink()
+    with pytest.raises(ArtifactError, match=ADAPTER_WEIGHTS_NAME):
+        fingerprint_judge(judge)
 
 
 def test_verdicts_become_a_measure_without_what_was_not_judged(tmp_path: Path) -> None:
@@ -121,8 +136,8 @@ def test_requests_that_fail_have_no_verdict_and_are_made_again(tmp_path: Path) -
         with pytest.raises(TooManyFailuresError, match=r"1 of 4 requests to the judge failed.*500"):
             judge_answers(build_rollouts(), judge, tmp_path / "strict")
     with serve_chat(refuse) as served:
-        judgements = judge_answers(build_rollouts(), build_judge(served), tmp_path, max_failure_rate=0.5)
-        assert len(judgements.by_case) == 3
+        judge_cases(list_cases(build_rollouts()), build_judge(served), tmp_path, max_failure_rate=0.5)
+        assert len(read_judgements(tmp_path).by_case) == 3
         judge_answers(build_rollouts(), build_judge(served), tmp_path)
     assert len(served.asked) == 5
 

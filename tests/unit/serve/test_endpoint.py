@@ -1,6 +1,7 @@
 import http.server
 import json
 import socket
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -12,7 +13,10 @@ from drag_ray.agent.config import AgentConfig
 from drag_ray.artifacts import Identity
 from drag_ray.engine.adapter import read_base_model, write_base_model
 from drag_ray.engine.config import EndpointConfig, EngineConfig
-from drag_ray.errors import ConfigError, DamageError, ServeError
+from drag_ray.errors import ConfigError, DamageError, MissingPackageError, ServeError
+from drag_ray.inputs import Inputs
+from drag_ray.nodes import NodeResources
+from drag_ray.serve import stage
 from drag_ray.serve.client import open_directly
 from drag_ray.serve.config import ServeConfig, ServeSections
 from drag_ray.serve.endpoint import (
@@ -182,3 +186,14 @@ def test_a_model_that_is_served_elsewhere_is_not_served_again() -> None:
     engine = EngineConfig(backend="openai", model="large", endpoint=EndpointConfig(address="http://a/v1"))
     with pytest.raises(ConfigError, match=r"'large' is served at http://a/v1 already"):
         ServeSections(AgentConfig(), engine, ServeConfig()).check()
+
+
+def test_where_this_machine_is_all_there_is_a_start_without_vllm_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stage, "list_nodes", lambda: [NodeResources(cpus=2, gpus=0)])
+    monkeypatch.setitem(sys.modules, "vllm", None)
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    sections = ServeSections(AgentConfig(), EngineConfig(), ServeConfig(port=port))
+    with pytest.raises(MissingPackageError, match=r"'vllm' is not installed.*drag-ray\[cpu\].*drag-ray\[gpu\]"):
+        stage.run(sections, Inputs({"finetune": None, "index": None}), block=False)
