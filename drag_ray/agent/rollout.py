@@ -2,7 +2,7 @@
 
 import json
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from itertools import takewhile
@@ -24,7 +24,7 @@ from drag_ray.engine.generate import GenerateFn, Generation, Message, Request
 from drag_ray.engine.reasoning import THINK
 from drag_ray.engine.sampling import PRESETS
 from drag_ray.errors import BudgetError, EngineDiedError, PromptTooLongError
-from drag_ray.tools.calls import CallLimits, CallOutcome
+from drag_ray.tools.calls import CallLimits, CallOutcome, CallTool
 from drag_ray.tools.function import Function
 from drag_ray.tools.rollout_images import ImageShelf, RolloutImages
 from drag_ray.tools.search import TOOL as SEARCH
@@ -66,6 +66,7 @@ class Rollouts:
         choose: ChooseFn | None = None,
         pages: PageSource | None = None,
         images: ImageShelf | None = None,
+        callers: Mapping[str, CallTool] | None = None,
     ) -> None:
         self.orders = config.task == "rerank"  # as `Trajectory.orders` says it of each
         self._config = config
@@ -76,6 +77,7 @@ class Rollouts:
         self._prompts = Prompts(config, search_help)
         self._agent_fingerprint = compute_fingerprint(config.model_dump(mode="json"), self._prompts.shown_functions)
         self._tools = config.load_tools()
+        self._callers: Mapping[str, CallTool] = {**self._tools.callers, **(callers or {})}
         self._limits = CallLimits(config.tool_timeout_s, config.observation_chars)
         self._pages = pages
         self._images = images
@@ -218,7 +220,7 @@ class Rollouts:
 
     async def _call(self, action: Action, images: RolloutImages) -> CallOutcome:
         assert self._pages, "tools need pages"
-        return await self._tools.callers[action.tool].call(action.arguments, Workspace(self._pages, images), self._limits)
+        return await self._callers[action.tool].call(action.arguments, Workspace(self._pages, images), self._limits)
 
     def _show(self, called: CallOutcome, images: RolloutImages) -> Content:
         """What the policy is told of a call. What it is shown gets a name, and what it dismissed leaves the prompt."""

@@ -11,6 +11,21 @@ _CLAIMS_AT_ONCE = 100
 """Claims that fill an engine's slots with their first rollouts."""
 
 
+class ToolHostConfig(BaseConfig):
+    """Actors that run a tool, so that no engine's process does."""
+
+    tool: str
+    """name of the tool, or of the MCP server, as in agent.tools"""
+    num_actors: int = Field(default=1, ge=1)
+    """actors, each a process"""
+    num_cpus: float = Field(default=1, ge=0)
+    """CPUs that each reserves"""
+    num_gpus: float = Field(default=0, ge=0)
+    """GPUs that each reserves, or which part of one; set rollout.num_engines to what is left then"""
+    calls_at_once: int = Field(default=1, ge=1)
+    """calls that each works on at the same time; more of them wait, in their own agent.tool_timeout_s"""
+
+
 class RolloutConfig(BaseConfig):
     """How rollouts are spread over engines. None of it changes what comes out, unless rollouts fail."""
 
@@ -31,6 +46,9 @@ class RolloutConfig(BaseConfig):
     chunk_rollouts: int = Field(default=0, ge=0)
     """rollouts that an engine claims at once when it has a slot free; the samples of a question stay together, whatever their
     number; 0 takes 8, or a hundredth of concurrent_rollouts where that is more: every claim that is held costs memory"""
+    tool_hosts: tuple[ToolHostConfig, ...] = ()
+    """tools that are slow or may end their process, each on actors of its own, for all engines; the others run in threads of the
+    processes that call them"""
     node_dir: Path | None = None
     """a folder on each node's own disk, to which its first engine copies the index and from where all of them search it; without
     one they search it where the run is, which from a network disk takes time at first. Nothing there is removed"""
@@ -54,6 +72,14 @@ class RolloutConfig(BaseConfig):
             raise ValueError(
                 f"{str(value)!r} is not absolute: it has to mean the same in each process of a node, as /tmp/drag_ray"
             )
+        return value
+
+    @field_validator("tool_hosts")
+    @classmethod
+    def _has_each_once(cls, value: tuple[ToolHostConfig, ...]) -> tuple[ToolHostConfig, ...]:
+        names = [config.tool for config in value]
+        if twice := sorted({name for name in names if names.count(name) > 1}):
+            raise ValueError(f"tool_hosts has {', '.join(twice)} twice; raise num_actors instead")
         return value
 
     @model_validator(mode="after")

@@ -25,8 +25,10 @@ from drag_ray.rollout.config import RolloutConfig
 from drag_ray.rollout.folder import IMAGES_DIR_NAME
 from drag_ray.search.node_copy import copy_to_node
 from drag_ray.telemetry import TelemetryConfig
+from drag_ray.tools.calls import CallTool
 
 BuildEngine = Callable[[EngineConfig, ImageSource | None, Sequence[str]], GenerateFn]
+BuildCallers = Callable[[], Mapping[str, CallTool]]
 
 
 @dataclass(frozen=True)
@@ -37,7 +39,8 @@ class WorkerOptions:
     baseline need `baselines`, prepared and by name, or `proposers` where they are examples for the policy; an agent that is shown
     images needs `image_dirs`, the stores of the index, beside which the rollouts' own is used; `degradation` makes them worse.
     With a `node_dir` the index is copied there and searched there.
-    `build_engine` makes the engine in the worker's own process, with the adapters of these folders.
+    `build_engine` makes the engine in the worker's own process, with the adapters of these folders, `build_callers` what calls
+    those tools that are not called in that process, by name.
     """
 
     run_dir: Path
@@ -57,6 +60,7 @@ class WorkerOptions:
     telemetry: TelemetryConfig = field(default_factory=TelemetryConfig)
     node_dir: Path | None = None
     build_engine: BuildEngine = VllmEngine
+    build_callers: BuildCallers = dict[str, CallTool]
 
 
 def start_engine(options: WorkerOptions) -> GenerateFn:

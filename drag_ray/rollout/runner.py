@@ -39,6 +39,7 @@ from drag_ray.rollout.options import WorkerOptions
 from drag_ray.rollout.plan import Ended, Successes, choose_next, choose_pending, count_plan, cut_chunks, group_by_question
 from drag_ray.rollout.pool import Pool, share_gpu, size_pool
 from drag_ray.rollout.progress import Progress
+from drag_ray.rollout.tool_hosts import host_tools
 from drag_ray.rollout.work_queue import WorkQueue, claim_chunk, count_claims
 from drag_ray.rollout.worker import SUMMARY_SCHEMA, RolloutWorker
 
@@ -166,7 +167,8 @@ def _stream(
     num_beginning = sum(len(choose_next(group, ended, options.enough_successes)) for group in group_by_question(tasks))
     chunk_rollouts = max(1, round(num_beginning / len(chunks)))
     try:
-        yield from _hand_out(queue, len(chunks), chunk_rollouts, options, settings).iter_rows()
+        with host_tools(options, settings) as hosting:
+            yield from _hand_out(queue, len(chunks), chunk_rollouts, hosting, settings).iter_rows()
         return
     except RayError as error:
         reason = _find_reason(error, options.run_dir, engine_logs.list_changed(options.run_dir, earlier))

@@ -70,6 +70,7 @@ class RolloutWorker:
         self._degraded = open_degraded_images(options)
         self._pages = DegradedSearcher(index_dir, self._degraded) if self._degraded else self._searcher
         self._environment = SearchEnvironment(self._pages, options.agent.top_k, options.agent.depth)
+        self._callers = options.build_callers()
         self._rollouts: dict[tuple[str, str], Rollouts] = {}
         self._subject = name_tags(options.run_dir)
         tags = {f"drag_ray.{name}": value for name, value in self._subject.items()}
@@ -158,8 +159,8 @@ class RolloutWorker:
         if not baseline:
             record = self._searcher.record
             search = (self._environment, record.fingerprint, SYNTAX_HELP[record.syntax], self._pages.page)
-            images = open_stores(options)
-            return Rollouts(agent, policy, self._generate, *search, options.prompt_sets, pages=self._pages, images=images)
+            asked = (agent, policy, self._generate, *search, options.prompt_sets)
+            return Rollouts(*asked, pages=self._pages, images=open_stores(options), callers=self._callers)
         build, baselines = (build_rollouts, options.baselines) if options.baselines else (build_proposals, options.proposers)
         assert baselines, "rollouts of a baseline need its options"
         return build(baseline, BaselineOptions(agent, baselines), self._searcher, self._generate, policy)

@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Protocol
 
 from drag_ray.corpus.text import to_encodable
 from drag_ray.errors import ToolError
@@ -49,6 +49,20 @@ class CallOutcome:
     kept_images: tuple[str, ...] | None = None
 
 
+class CallTool(Protocol):
+    """Calls one tool, in this process or elsewhere."""
+
+    async def call(self, arguments: str, workspace: Workspace, limits: CallLimits) -> CallOutcome:
+        """Call the tool with arguments as JSON. Whatever it does is an outcome: it never raises for it."""
+        ...
+
+
+def tell_failure(problem: str, seconds: float = 0.0) -> CallOutcome:
+    """The outcome of a call that has failed."""
+    told = to_encodable(problem)[:ERROR_CHARS]
+    return CallOutcome(f"The call failed: {told}", told, seconds)
+
+
 @dataclass(slots=True)
 class _Running:
     """A call under way; looked at under the caller's lock."""
@@ -66,7 +80,7 @@ class ToolCaller:
         self._lock = threading.Lock()
 
     async def call(self, arguments: str, workspace: Workspace, limits: CallLimits) -> CallOutcome:
-        """Call the tool with arguments as JSON. Whatever it does is an outcome: it never raises for it."""
+        """See `CallTool`."""
         started = time.perf_counter()
         try:
             if self._late >= MAX_LATE:
@@ -74,8 +88,7 @@ class ToolCaller:
             outcome = await self._run_in_time(lambda: self._run(arguments, workspace, limits), limits.timeout_s)
             return replace(outcome, seconds=time.perf_counter() - started)
         except ToolError as error:
-            told = to_encodable(str(error))[:ERROR_CHARS]
-            return CallOutcome(f"The call failed: {told}", told, time.perf_counter() - started)
+            return tell_failure(str(error), time.perf_counter() - started)
 
     def _run(self, arguments: str, workspace: Workspace, limits: CallLimits) -> CallOutcome:
         observation: Any = self._tool.run(self._tool.read_arguments(arguments), workspace)

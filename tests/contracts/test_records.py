@@ -51,8 +51,9 @@ def imported_modules(path: Path) -> set[str]:
 def test_only_stages_the_cluster_and_metrics_know_ray() -> None:
     knowing = {path.relative_to(PACKAGE).as_posix() for path in PACKAGE.rglob("*.py") if "ray" in imported_modules(path)}
     stages = (f"{name}/stage.py" for name in ("index", "finetune", "prompt", "serve"))
-    others = ("rollout/runner.py", "rollout/kept_engines.py", "serve/replica.py", "serve/running_replicas.py")
-    assert knowing <= {"cluster.py", "metrics.py", *others, *stages}
+    rollout = (f"rollout/{name}.py" for name in ("runner", "kept_engines", "tool_hosts"))
+    serve = (f"serve/{name}.py" for name in ("replica", "running_replicas"))
+    assert knowing <= {"cluster.py", "metrics.py", "nodes.py", "tasks.py", *rollout, *serve, *stages}
 
 
 def test_every_module_says_what_it_is() -> None:

@@ -1,4 +1,4 @@
-"""Stages whose engine is an endpoint: a spent budget ends a collection, a larger one goes on; policies of an evaluation."""
+"""Stages whose engine is an endpoint: a spent budget ends a collection, a larger one goes on; an evaluation and its judge."""
 
 import json
 import os
@@ -31,9 +31,15 @@ PRICES = ("--engine.endpoint.prompt-price", "1000", "--engine.endpoint.completio
 
 
 def answer(body: dict[str, Any], number: int) -> Answer:
-    """The larger model knows the word that each question is about."""
-    asked = int(re.findall(r"part (\d+)", body["messages"][-1]["content"])[-1])
-    return Answer(f"<search>{WORDS[asked - 1] if body['model'] == 'larger' else 'plane'}", seconds=0.02)
+    """The larger model knows the word that each question is about; the judge takes any answer that has it."""
+    if body["model"] == "judge":
+        request = body["messages"][0]["content"]
+        case = json.loads(request[request.index("{\n") : request.rindex("}\n\nReply") + 1])
+        is_right = any(word in case["answer_to_judge"] for word in case["right_answers"])
+        return Answer(json.dumps({"verdict": "correct" if is_right else "incorrect"}))
+    asked = int(re.findall(r"part (\d+)", body["messages"][1]["content"])[-1])
+    word = WORDS[asked - 1] if body["model"] == "larger" else "plane"
+    return Answer(f"<search>{word}" if len(body["messages"]) == 2 else f"<answer>that is a {word}", seconds=0.02)
 
 
 @pytest.fixture(scope="module")
@@ -47,7 +53,7 @@ def run_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("run")
     pages = [Page("a.pdf", number, len(WORDS), f"The {word} of a plane.") for number, word in enumerate(WORDS, start=1)]
     questions = [
-        Question(f"q{number}", f"What is part {number}?", (Evidence("a.pdf", number),), split=split)
+        Question(f"q{number}", f"What is part {number}?", (Evidence("a.pdf", number),), (WORDS[number - 1],), split=split)
         for split, numbers in (("train", range(1, NUM_TRAIN + 1)), ("test", range(NUM_TRAIN + 1, len(WORDS) + 1)))
         for number in numbers
     ]
@@ -114,14 +120,27 @@ def test_a_model_behind_an_endpoint_calls_the_tools_of_a_local_one(run_dir: Path
     assert not any("tools" in body for body in served.asked)
 
 
-def test_other_models_are_compared_at_their_own_prices(run_dir: Path, served: ChatServer) -> None:
-    larger = {"backend": "openai", "model": "larger", "endpoint": {"address": served.address, "prompt_price": 2000}}
-    done = start("evaluate", run_dir, served, *PRICES, "--evaluate.models", json.dumps({"larger": larger}))
+def test_other_models_are_compared_at_their_own_prices_and_judged_by_another(run_dir: Path, served: ChatServer) -> None:
+    larger, judge = (
+        {"backend": "openai", "model": name, "endpoint": {"address": served.address, "prompt_price": price}}
+        for name, price in (("larger", 2000), ("judge", 500))
+    )
+    models = ("--evaluate.models", json.dumps({"larger": larger}))
+    judged = ("--evaluate.judge.enabled", "--evaluate.judge.engine", json.dumps(judge), "--agent.max-iterations", "2")
+    done = start("evaluate", run_dir, served, *PRICES, *models, *judged)
     assert done.returncode == 0, done.stderr[-3000:]
     results = pl.read_ndjson(run_dir / "evaluate" / "results.jsonl")
     assert results["policy"].unique(maintain_order=True).to_list() == ["question", "base", "larger"]
     assert results.filter(policy="larger")["first_search_rank"].to_list() == [1, 1]
+    assert {policy: rows["semantic"].to_list() for (policy,), rows in results.group_by("policy")} == {
+        "question": [0, 0],
+        "base": [0, 0],
+        "larger": [1, 1],
+    }
     comparison = json.loads((run_dir / "evaluate" / "comparison.json").read_text())
     assert (comparison["baseline"], comparison["subject"]) == ("question", "base")
-    assert comparison["efforts"]["larger"]["cost_per_solved"]["value"] == pytest.approx(100 * 2000 / 1e6)
-    assert require_manifest(run_dir / "evaluate").counts["cost"] == pytest.approx(2 * 0.11 + 2 * 0.2)
+    assert comparison["efforts"]["larger"]["cost_per_solved"]["value"] == pytest.approx(2 * 100 * 2000 / 1e6)
+    assert "judged by judge" in (run_dir / "evaluate" / "report.html").read_text()
+    counts = require_manifest(run_dir / "evaluate").counts
+    assert (counts["judged"], counts["unjudged"]) == (4, 0)
+    assert counts["cost"] == pytest.approx(4 * 0.11 + 4 * 0.2 + 4 * 0.05)

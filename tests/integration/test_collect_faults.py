@@ -26,6 +26,8 @@ from ray.cluster_utils import Cluster
 
 from drag_ray import artifacts, schemas
 from drag_ray.agent.config import AgentConfig
+from drag_ray.agent.protocols.registry import get_protocol
+from drag_ray.agent.protocols.written_call import render_call
 from drag_ray.agent.task import Policy, RolloutTask
 from drag_ray.cluster import ClusterConfig, connect
 from drag_ray.cluster_token import ensure_token
@@ -34,7 +36,7 @@ from drag_ray.engine.generate import ImageSource, Request
 from drag_ray.engine.scripted import ScriptedEngine
 from drag_ray.errors import ArtifactError, ConfigError, DragRayError, EngineDiedError, RolloutError, TooManyFailuresError
 from drag_ray.rollout import journal, runner
-from drag_ray.rollout.config import RolloutConfig
+from drag_ray.rollout.config import RolloutConfig, ToolHostConfig
 from drag_ray.rollout.failures import ENGINE_DIED
 from drag_ray.rollout.folder import CORRUPT_DIR_NAME, PROBLEMS_NAME, RUNNING_DIR_NAME, TRAJECTORIES_DIR_NAME
 from drag_ray.rollout.options import WorkerOptions
@@ -154,6 +156,36 @@ def test_an_engine_that_is_killed_is_replaced_and_nothing_is_lost(expected: dict
     problems = read_problems(tmp_path)
     assert 1 <= len(problems) <= SETTINGS.concurrent_rollouts
     assert {problem["reason"] for problem in problems} == {f"{ENGINE_DIED}; finished in a later try"}
+
+
+def test_a_tool_that_ends_its_process_costs_a_call_where_that_is_no_engines(local_ray: None, tmp_path: Path) -> None:
+    searches, answers = (get_protocol("tools").render_search(WORDS[0]), get_protocol("tools").render_answer("340 rpm"))
+    names, ends = (render_call("name_process", {"ends": ends}) for ends in (False, True))
+
+    def reply(request: Request) -> str:
+        (tmp_path / f"engine-{os.getpid()}").touch()
+        turn = sum(message["role"] == "assistant" for message in request.messages)
+        if turn == 1 and "question 3?" in str(request.messages) and not (tmp_path / "ended").exists():
+            (tmp_path / "ended").touch()
+            return ends
+        return (searches, names, answers)[turn]
+
+    called = {"tools": ("search", "name_process"), "tool_modules": ("tests.ending_tool",)}
+    agent = AgentConfig(protocol="tools", query_mode="rewrite", max_iterations=3, **called)
+    options = build_options(tmp_path)
+    options = dataclasses.replace(options, agent=agent, build_engine=lambda config, images, adapters: ScriptedEngine(reply, 0.05))
+    settings = SETTINGS.model_copy(update={"tool_hosts": (ToolHostConfig(tool="name_process"),)})
+    counts = collect(options, settings)
+    assert (counts["finished"], counts["unfinished"], read_problems(tmp_path)) == (24, 0, [])
+    rows = read_rows(tmp_path)
+    failed = [call for row in rows if (call := row["turns"][1])["tool_error"]]
+    assert {call["tool_error"] for call in failed} == {"name_process failed: its process has ended"}
+    assert [call for call in failed if json.loads(call["arguments"])["ends"]]
+    assert len(failed) < 4  # those that were under way with it at most
+    told = [json.loads(row["messages"])[5]["content"] for row in rows if not row["turns"][1]["tool_error"]]
+    hosts = {int(text.split()[0]) for text in told}
+    engines = {int(path.name.removeprefix("engine-")) for path in tmp_path.glob("engine-*")}
+    assert (len(engines), len(hosts) >= 2, engines & hosts) == (2, True, set())
 
 
 def test_an_engine_that_says_it_is_dead_is_replaced(expected: dict[str, list], tmp_path: Path) -> None:

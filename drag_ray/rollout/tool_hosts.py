@@ -1,0 +1,169 @@
+"""Slow tools in processes of their own: actors with CPUs and GPUs of theirs, which the workers of all engines call.
+
+A tool that computes for long holds up the engine in whose process it runs, and one that ends its process ends the engine. Here it
+costs the call.
+"""
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections.abc import Generator, Mapping, Sequence
+from dataclasses import replace
+from functools import cached_property, partial
+from typing import Any
+
+import ray
+from ray.exceptions import RayError, RayTaskError
+
+from drag_ray.engine.vllm import VllmEngine
+from drag_ray.errors import ConfigError, DragRayError
+from drag_ray.messages import show_messages
+from drag_ray.nodes import count_cpus
+from drag_ray.rollout.config import RolloutConfig, ToolHostConfig
+from drag_ray.rollout.degraded_images import DegradedSearcher, open_degraded_images
+from drag_ray.rollout.options import WorkerOptions, locate_index
+from drag_ray.search.searcher import Searcher
+from drag_ray.tools.calls import CallLimits, CallOutcome, CallTool, ToolCaller, tell_failure
+from drag_ray.tools.rollout_images import RolloutImages
+from drag_ray.tools.workspace import Workspace
+
+_logger = logging.getLogger(__name__)
+
+_PATIENCE_S = 30.0
+"""until it is said that processes wait for room"""
+
+
+class ToolHost:
+    """The process of a tool.
+
+    Args:
+        options: of the workers that call it.
+        name: as `agent.tools` has it.
+    """
+
+    def __init__(self, options: WorkerOptions, name: str) -> None:
+        self._options = options
+        self._agent = options.agent.model_copy(update={"tools": (name,)})
+
+    @cached_property
+    def _callers(self) -> Mapping[str, ToolCaller]:
+        show_messages()
+        return self._agent.load_tools().callers
+
+    @cached_property
+    def _pages(self) -> Searcher:
+        index_dir, degraded = locate_index(self._options), open_degraded_images(self._options)
+        return DegradedSearcher(index_dir, degraded) if degraded else Searcher(index_dir)
+
+    async def open(self) -> list[str]:
+        """Load the tool; returns the names under which the model calls what there is of it.
+
+        Raises:
+            ConfigError: it cannot be had here.
+            SearchIndexError: see `Searcher`.
+        """
+        assert self._pages
+        return list(self._callers)
+
+    async def call(self, name: str, arguments: str, images: RolloutImages, limits: CallLimits) -> CallOutcome:
+        """As `ToolCaller.call`, with the images that the rollout has seen so far."""
+        return await self._callers[name].call(arguments, Workspace(self._pages, images), limits)
+
+
+class HostedTool:
+    """A tool that actors run, behind `CallTool`. What a call waits for a free one is part of its time.
+
+    Args:
+        name: as the model calls it.
+        hosts: the actors.
+        calls_at_once: of each of them.
+    """
+
+    def __init__(self, name: str, hosts: Sequence[Any], calls_at_once: int) -> None:
+        self._name = name
+        self._hosts = hosts
+        self._under_way = [0] * len(hosts)
+        self._free = asyncio.Semaphore(len(hosts) * calls_at_once)
+
+    async def call(self, arguments: str, workspace: Workspace, limits: CallLimits) -> CallOutcome:
+        """See `CallTool`."""
+        started = time.perf_counter()
+        try:
+            outcome = await asyncio.wait_for(self._ask(arguments, workspace.images, limits), limits.timeout_s)
+        except TimeoutError:
+            outcome = tell_failure(f"{self._name} did not answer within {limits.timeout_s:g} s")
+        except RayError as error:
+            _logger.warning("tool %s failed", self._name, exc_info=error)
+            outcome = tell_failure(f"{self._name} failed: its process has ended")
+        return replace(outcome, seconds=time.perf_counter() - started)
+
+    async def _ask(self, arguments: str, images: RolloutImages, limits: CallLimits) -> CallOutcome:
+        async with self._free:
+            place = self._under_way.index(min(self._under_way))
+            self._under_way[place] += 1
+            try:
+                return await self._hosts[place].call.remote(self._name, arguments, images, limits)
+            finally:
+                self._under_way[place] -= 1
+
+
+@contextlib.contextmanager
+def host_tools(options: WorkerOptions, settings: RolloutConfig) -> Generator[WorkerOptions]:
+    """Start the actors of `rollout.tool_hosts`, and end them afterwards; gives options for workers that call them.
+
+    Raises:
+        ConfigError: the agent has no such tool, or one cannot be had in the actor's process.
+        DragRayError: what else an actor meets that begins.
+    """
+    if unknown := sorted({config.tool for config in settings.tool_hosts} - set(options.agent.called_tools)):
+        raise ConfigError(f"rollout.tool_hosts: the agent has no {', '.join(unknown)} to call. Name it in agent.tools as well.")
+    if not settings.tool_hosts:
+        yield options
+        return
+    _say_room(settings)
+    slim = replace(options, baselines=None, proposers=None, prompt_sets=(), build_engine=VllmEngine)
+    hosts = {config.tool: [_start(config, slim) for _ in range(config.num_actors)] for config in settings.tool_hosts}
+    try:
+        names = _open(hosts)
+        hosted = [
+            (name, hosts[config.tool], config.calls_at_once) for config in settings.tool_hosts for name in names[config.tool]
+        ]
+        yield replace(options, build_callers=partial(_build_callers, hosted))
+    finally:
+        for host in (host for of_tool in hosts.values() for host in of_tool):
+            ray.kill(host)
+
+
+def _build_callers(hosted: Sequence[tuple[str, Sequence[Any], int]]) -> Mapping[str, CallTool]:
+    return {name: HostedTool(name, hosts, calls_at_once) for name, hosts, calls_at_once in hosted}
+
+
+def _start(config: ToolHostConfig, options: WorkerOptions) -> Any:
+    actor: Any = ray.remote(ToolHost)
+    resources = {"num_cpus": config.num_cpus, "num_gpus": config.num_gpus}
+    # A call that finds its actor gone waits for the next one; the call that has ended it does so once more.
+    lasting = {"max_restarts": -1, "max_task_retries": 1}
+    return actor.options(**resources, **lasting, max_concurrency=config.calls_at_once).remote(options, config.tool)
+
+
+def _open(hosts: Mapping[str, Sequence[Any]]) -> dict[str, list[str]]:
+    """The names under which the model calls what there is of each tool, when all of its actors have begun."""
+    opened = {tool: [host.open.remote() for host in of_tool] for tool, of_tool in hosts.items()}
+    every = [one for of_tool in opened.values() for one in of_tool]
+    if waiting := ray.wait(every, num_returns=len(every), timeout=_PATIENCE_S)[1]:
+        _logger.warning(f"tools: {len(waiting)} of {len(every)} actors of rollout.tool_hosts have not begun, and are waited for")
+    try:
+        return {tool: ray.get(of_tool)[0] for tool, of_tool in opened.items()}
+    except RayTaskError as error:
+        raise (error.cause if isinstance(error.cause, DragRayError) else error) from None
+
+
+def _say_room(settings: RolloutConfig) -> None:
+    """Say where tools leave no CPU for an engine, which would be waited for in silence."""
+    taken, there = sum(config.num_actors * config.num_cpus for config in settings.tool_hosts), count_cpus()
+    if taken and taken + 1 > there:
+        _logger.warning(
+            f"tools: rollout.tool_hosts take {taken:g} CPUs, and the cluster has {there} now, of which an engine wants one. "
+            "If no nodes will come, give them fewer (num_cpus 0 reserves none)."
+        )
