@@ -81,6 +81,7 @@ def score_trajectory(record: Trajectory, config: ProcessConfig) -> Trajectory:
         turn["reward"] = reward_turn(turn, config)
         turn |= {name: record[name] for name in ("question_id", "sample_index", "protocol", "baseline")}
         turn |= {"trajectory_id": record["id"], "messages": messages, "opening": record["turns"][0]["num_prompt_messages"]}
+        turn["digests"] = [other["prompt_digest"] for other in record["turns"]]
     searches = [turn for turn in record["turns"] if turn["action"] == "search" and not turn["error"]]
     reward = sum(turn["reward"] for turn in record["turns"])
     best_gain = max((turn["gain"] for turn in searches), default=None)
@@ -180,6 +181,7 @@ def build_pairs(candidates: list[Turn], config: FormatConfig) -> list[dict[str, 
             **origin(chosen),
             "chosen_score": chosen["gain"],
             "rejected_score": rejected["gain"],
+            "prompt_digest": chosen["prompt_digest"],
         }
         for _, _, chosen, rejected in pairs[: config.max_pairs_per_question]
     ]
@@ -280,7 +282,7 @@ def check_rows(folder: Path, recorded: dict[str, list[dict[str, str]]]) -> None:
 
 def conversation(turn: Turn, place: int, flags: list[bool], score: float, weight: float) -> dict[str, Any]:
     messages = turn["messages"][: place + 1]
-    learned = {"num_prompt_messages": turn["opening"], "train_turns": flags}
+    learned = {"num_prompt_messages": turn["opening"], "train_turns": flags, "prompt_digests": turn["digests"][: len(flags)]}
     return {"messages": messages, **learned, **origin(turn), "score": score, "weight": weight}
 
 
@@ -291,7 +293,8 @@ def teach(turn: Turn, num_messages: int | None = None, reasoning: str | None = N
 def pair(turn: Turn, num_messages: int | None = None, reasoning: str | None = None) -> dict[str, Any]:
     num_messages = turn["num_prompt_messages"] if num_messages is None else num_messages
     completion = reply(turn, turn["reasoning"] if reasoning is None else reasoning)
-    return {"prompt": turn["messages"][:num_messages], "completion": completion, **origin(turn)}
+    digest = turn["digests"][0 if num_messages == turn["opening"] else turn["step"] - 1]
+    return {"prompt": turn["messages"][:num_messages], "completion": completion, **origin(turn), "prompt_digest": digest}
 
 
 def reply(turn: Turn, reasoning: str) -> list[dict[str, str]]:

@@ -1,6 +1,5 @@
 """Whether a model's chat template shows functions to it, known before an engine starts."""
 
-import json
 from collections.abc import Sequence
 from typing import Any
 
@@ -36,10 +35,25 @@ def check_functions_shown(model: str, functions: Sequence[dict[str, Any]]) -> No
 
 def _find_problem(tokenizer: Any, function: dict[str, Any]) -> str:
     try:
-        text: str = tokenizer.apply_chat_template(_MESSAGES, tools=[function], add_generation_prompt=True, tokenize=False)
+        _render(tokenizer, function)
+        marked, marks = _mark(function)
+        text = _render(tokenizer, marked)
     except Exception as error:  # a template is a program, which raises what it likes
         return f"fails on it ({type(error).__name__}: {str(error)[:200]})"
-    described = function["function"]
-    wanted = (described["name"], described["description"], *described["parameters"]["properties"])
-    missing = [name for name in wanted if name not in text and json.dumps(name)[1:-1] not in text]
+    missing = [name for mark, name in marks.items() if mark not in text]
     return f"does not show {missing[0][:80]!r}" if missing else ""
+
+
+def _render(tokenizer: Any, function: dict[str, Any]) -> str:
+    return tokenizer.apply_chat_template(_MESSAGES, tools=[function], add_generation_prompt=True, tokenize=False)
+
+
+def _mark(function: dict[str, Any]) -> tuple[dict[str, Any], dict[str, str]]:
+    """The function with words that stand nowhere else in place of its name, its description and its arguments, none of which is
+    called required (`x` stands in every template); and with them the words that they are in place of."""
+    described = function["function"]
+    properties = described["parameters"]["properties"]
+    marks = {f"shown{place}shown": word for place, word in enumerate((described["name"], described["description"], *properties))}
+    name, description, *names = marks
+    parameters = {**described["parameters"], "properties": dict(zip(names, properties.values(), strict=True)), "required": []}
+    return {**function, "function": {"name": name, "description": description, "parameters": parameters}}, marks

@@ -57,5 +57,21 @@ def test_a_function_that_the_model_would_not_see_is_refused(use_template, templa
         check_functions_shown(use_template(template), [describe()])
 
 
+@pytest.mark.parametrize(
+    "template",
+    [
+        WRITES.replace("{{ tool }}", "{{ tool.function.name }} {{ tool.function.description }}"),
+        WRITES.replace(
+            "{{ tool }}", "{{ tool.function.name }} {{ tool.function.description }} {{ tool.function.parameters.required }}"
+        ),
+    ],
+)
+def test_a_word_that_stands_elsewhere_in_the_template_is_not_taken_for_an_argument(use_template, template: str) -> None:
+    function = describe()
+    function["function"]["parameters"] = {"type": "object", "properties": {"e": {"type": "number"}}, "required": ["e"]}
+    with pytest.raises(ConfigError, match="does not show 'e'"):
+        check_functions_shown(use_template(template), [function])
+
+
 def test_without_functions_no_model_is_looked_at() -> None:
     check_functions_shown("no/such-model", ())
