@@ -6,8 +6,8 @@ same set, split, model, policy and seed replaces the one that is there. `vs_ques
 ends of its interval, its p-value and that p-value corrected (Holm) over all rows and measures of the file. `vs_best_untrained`
 holds the same of a trained policy and the untrained one with the highest MRR, whose name is beside it.
 
-python benchmarks/bench_effect.py --index medquad=runs/medquad/index [--index NAME=FOLDER ...]
-python benchmarks/bench_effect.py --evaluation medquad=runs/medquad/evaluate [--evaluation NAME=FOLDER ...] [--split dev]
+python benchmarks/bench_effect.py --index medquad=runs/medquad/index [NAME=FOLDER ...]
+python benchmarks/bench_effect.py --evaluation medquad=runs/medquad/evaluate [NAME=FOLDER ...] [--split dev] [--model NAME]
 """
 
 import argparse
@@ -65,6 +65,7 @@ def main() -> None:
     parser.add_argument("--index", nargs="*", default=[], metavar="NAME=FOLDER", help="sets for policies without a model")
     parser.add_argument("--evaluation", nargs="*", default=[], metavar="NAME=FOLDER", help="finished evaluate stages")
     parser.add_argument("--split", default="test", help="what the held-out questions are called in the set")
+    parser.add_argument("--model", default="", help="name of the evaluations' model, where it is not that of its folder")
     options = parser.parse_args()
     path = RESULTS_DIR / f"{NAME}.json"
     rows = json.loads(path.read_text())["results"]["rows"] if path.exists() else []
@@ -73,7 +74,7 @@ def main() -> None:
         rows = replace_rows(rows, measure_without_model(name, options.split, Path(folder)))
     for entry in options.evaluation:
         name, _, folder = entry.partition("=")
-        rows = replace_rows(rows, read_evaluation(name, options.split, Path(folder)))
+        rows = replace_rows(rows, read_evaluation(name, options.split, Path(folder), options.model))
     correct(rows)
     for row in rows:
         print(row["set"], row["policy"], *(row[name] for name in MEASURES), row["vs_question"])
@@ -97,9 +98,10 @@ def measure_without_model(name: str, split: str, index_dir: Path) -> list[Row]:
     return build_rows(name, split, "", results, {}, list(results))
 
 
-def read_evaluation(name: str, split: str, folder: Path) -> list[Row]:
+def read_evaluation(name: str, split: str, folder: Path, model: str = "") -> list[Row]:
     """The rows of the policies with a model in a finished evaluation that has asked the question too."""
-    model = Path(require_manifest(folder, "python jobs/evaluate.py").origin["config"]["engine"]["model"]).name
+    manifest = require_manifest(folder, "python jobs/evaluate.py")
+    model = model or Path(manifest.origin["config"]["engine"]["model"]).name
     results = read_results(folder)
     policies = [policy for policy in results if policy not in WITHOUT_MODEL]
     return build_rows(name, split, model, results, read_question_weights(folder), policies)

@@ -101,12 +101,20 @@ def find_prices(settings: EvaluateConfig, models: Sequence[ModelPolicy]) -> Pric
     return Prices(settings.prompt_price, settings.completion_price, own)
 
 
-def choose_subject(models: Sequence[ModelPolicy], baselines: Sequence[str]) -> str:
-    """The policy whose gain is in question: the last adapter, or what chooses among the base model's replies, or what training
-    started from, or optimised instructions; empty where there is none of them.
+def choose_subject(models: Sequence[ModelPolicy], baselines: Sequence[str], finetune_dir: Path | None = None) -> str:
+    """The policy whose gain is in question: the run's own adapter, which of several rounds is that of the best, or else the last
+    one, or what chooses among the base model's replies, or what training started from, or optimised instructions; empty where
+    there is none of them.
+
+    Args:
+        models: the policies that an engine writes for.
+        baselines: the names of the others.
+        finetune_dir: the folder of the run's finetune stage, if it was started.
     """
     models = [model for model in models if not model.is_other]
-    adapters = [model.name for model in models if model.name not in (BASE_NAME, PROMPTED_NAME, START_NAME)]
+    trained = [model for model in models if model.name not in (BASE_NAME, PROMPTED_NAME, START_NAME)]
+    own = str((finetune_dir / ADAPTER_DIR_NAME).resolve()) if finetune_dir else ""
+    adapters = [model.name for model in sorted(trained, key=lambda model: bool(own) and model.engine.adapter == own)]
     chosen = [name_beside(BASE_NAME, name) for name in baselines if BASELINES[name].need is Need.POLICY]
     untrained = [name for name in (START_NAME, PROMPTED_NAME) if any(model.name == name for model in models)]
     return next(iter([*adapters[-1:], *chosen, *untrained]), "")

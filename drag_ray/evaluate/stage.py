@@ -62,7 +62,7 @@ def run(sections: EvaluateSections, inputs: Inputs, folder: StageFolder) -> dict
         rate = sections.rollout.max_failure_rate
         judged = judge_results(judged.results, trajectories, settings.judge, folder.path, rate)
     results, cost = judged.results, rolled_out.summed.get("cost", 0) + judged.cost
-    comparison = _compare(results, models, list(baselines), sections)
+    comparison = _compare(results, models, choose_subject(models, list(baselines), finetune_dir), sections)
     context = build_context(sections, inputs, len(questions), baselines, weights, judged.description)
     _logger.info(format_console(comparison, context))
     write_rollouts(folder.path, questions, trajectories)
@@ -82,11 +82,11 @@ def run(sections: EvaluateSections, inputs: Inputs, folder: StageFolder) -> dict
 def _compare(
     results: Mapping[str, Sequence[QuestionResult]],
     models: Sequence[ModelPolicy],
-    baselines: Sequence[str],
+    trained: str,
     sections: EvaluateSections,
 ) -> Comparison:
     """Before training the question is whether the model itself beats the first baseline, after it whether it was made better."""
-    settings, trained = sections.evaluate, choose_subject(models, baselines)
+    settings = sections.evaluate
     baseline, subject = (BASE_NAME, trained) if trained else (next(iter(results)), BASE_NAME)
     return compare(
         results,

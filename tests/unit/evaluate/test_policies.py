@@ -1,5 +1,6 @@
 """Which policies are compared."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -67,6 +68,17 @@ def test_what_training_started_from_stands_beside_adapters_that_are_named(run_di
     assert [(model.name, model.engine.adapter) for model in models] == [
         *(("base", ""), ("start", collector), ("mine", f"{run_dir}/finetune/adapter")),
     ]
+
+
+def test_of_several_rounds_the_gain_of_the_one_that_was_chosen_is_in_question(run_dir: Path) -> None:
+    rounds = [run_dir / "rounds" / number / "finetune" for number in "123"]
+    for finetune_dir in rounds:
+        artifacts.write_text(finetune_dir / "adapter" / "adapter_config.json", "{}")
+    named = json.dumps([f"round{number}={folder}/adapter" for number, folder in enumerate(rounds, start=1)])
+    models = choose_models(configure("--evaluate.adapters", named), rounds[1], has_gpu=False)
+    assert [model.name for model in models] == ["base", "round1", "round2", "round3"]
+    assert choose_subject(models, ["question"], rounds[1]) == "round2"
+    assert choose_subject(models, ["question"], run_dir / "finetune") == "round3"  # the run's own is not among them
 
 
 def test_before_training_the_adapter_that_collected_is_in_question(run_dir: Path, collector: str) -> None:
