@@ -1,18 +1,30 @@
 """Questions with their evidence, in the spellings of the public sets."""
 
 import hashlib
+import logging
+from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 from drag_ray.corpus.problems import Problem
 from drag_ray.corpus.question_images import IMAGE_COLUMNS, QuestionImages
-from drag_ray.corpus.records import FILE_COLUMNS, PAGE_COLUMNS, get_field, read_name, read_records, read_text, to_page_number
+from drag_ray.corpus.records import (
+    FILE_COLUMNS,
+    PAGE_COLUMNS,
+    get_field,
+    list_columns,
+    read_name,
+    read_records,
+    read_text,
+    to_page_number,
+)
 from drag_ray.corpus.text import to_encodable
 from drag_ray.errors import DataError
 from drag_ray.types import Evidence, Question
+
+_logger = logging.getLogger(__name__)
 
 _ID_COLUMNS = ("id", "question_id")
 _EVIDENCE_COLUMNS = ("evidence", "answer_locations", "gold")
@@ -34,6 +46,7 @@ _SPLITS = {
     "eval": "test",
 }
 _MAX_NAMED_PAGES = 3
+_MAX_NAMED_COLUMNS = 10
 
 
 def read_questions(
@@ -48,6 +61,7 @@ def read_questions(
     A question about an image may do without words.
     `candidates` (pages as above, best first) are what the task rerank orders; without them it orders what the index finds.
     A row without evidence is set aside, unless `allow_unanswerable`, and so is one whose `image` or `images` cannot be read.
+    Columns of other names are left out, and said.
 
     Args:
         images: takes the images of the rows; None sets rows with images aside.
@@ -57,7 +71,12 @@ def read_questions(
     """
     questions: dict[str, Question] = {}
     problems: list[Problem] = []
-    parse = partial(_parse_question, allow_unanswerable=allow_unanswerable, images=images)
+    others: Counter[str] = Counter()
+
+    def parse(record: dict[str, Any]) -> Question:
+        others.update(name for name in record.keys() - set(_COLUMNS) if record[name] is not None)
+        return _parse_question(record, allow_unanswerable, images)
+
     for place, question in read_records(path, parse, _COLUMNS):
         if isinstance(question, Problem):
             problems.append(question)
@@ -66,7 +85,16 @@ def read_questions(
             problems.append(Problem(place, f"id {question.id!r} comes again; the first one is kept", "duplicate"))
             continue
         questions[question.id] = question
+    _say_others(path, others or Counter(set(list_columns(path)) - set(_COLUMNS)))
     return list(questions.values()), problems
+
+
+def _say_others(path: Path, others: Counter[str]) -> None:
+    """Name the columns that nothing is made of: one of them may be a picture under another name."""
+    if others:
+        named = ", ".join(f"{name!r:.60}" for name, _ in others.most_common(_MAX_NAMED_COLUMNS))
+        more = f" and {len(others) - _MAX_NAMED_COLUMNS} more" if len(others) > _MAX_NAMED_COLUMNS else ""
+        _logger.info(f"{path}: nothing is made of the columns {named}{more}; rename what is to be read (docs/documents.md)")
 
 
 def check_evidence(questions: Sequence[Question], pages: Collection[tuple[str, int]]) -> tuple[list[Question], list[Problem]]:

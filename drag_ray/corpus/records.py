@@ -47,6 +47,14 @@ def read_records(path: Path, parse: Callable[[Record], T], columns: Collection[s
     yield from _read_parquet(path, parse, columns) if name.endswith(".parquet") else _read_jsonl(path, parse)
 
 
+def list_columns(path: Path) -> list[str]:
+    """The columns of a Parquet file; none of a file of another kind, or of one that cannot be read."""
+    if not path.name.lower().endswith(".parquet"):
+        return []
+    schema: Any = read_one("broken_file", str(path), pq.read_schema, path)
+    return [] if isinstance(schema, Problem) else schema.names
+
+
 def get_field(record: Record, names: tuple[str, ...]) -> tuple[str, Any]:
     """(name, value) of the first of `names` that the record sets; (the first name, None) when it sets none."""
     for name in names:

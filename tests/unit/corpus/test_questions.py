@@ -113,6 +113,25 @@ def test_a_bad_question_is_set_aside_with_its_place(tmp_path, change, reason):
     assert reason in problems[0].reason
 
 
+@pytest.mark.parametrize("suffix", ["jsonl", "parquet"])
+def test_columns_of_which_nothing_is_made_are_named(tmp_path, caplog, suffix):
+    caplog.set_level("INFO", logger="drag_ray")
+    rows = [{"id": f"q{number}", "question": "How?", "gold": ["a.pdf:3"], "image_path": "a.png"} for number in range(2)]
+    path = tmp_path / f"questions.{suffix}"
+    pq.write_table(pa.Table.from_pylist(rows), path) if suffix == "parquet" else path.write_text("\n".join(map(json.dumps, rows)))
+    questions, problems = read_questions(path)
+    assert (len(questions), problems) == (2, [])
+    assert [record.message for record in caplog.records] == [
+        f"{path}: nothing is made of the columns 'image_path'; rename what is to be read (docs/documents.md)"
+    ]
+
+
+def test_a_row_that_is_read_whole_is_not_spoken_of(tmp_path, caplog):
+    caplog.set_level("INFO", logger="drag_ray")
+    read_one(tmp_path, {"id": "q", "question": "How?", "gold": [["a.pdf", 3]], "split": "train", "group": None, "source": None})
+    assert not caplog.records
+
+
 def test_questions_without_evidence_are_taken_where_they_are_allowed(tmp_path):
     path = tmp_path / "questions.jsonl"
     path.write_text('{"id": "a", "question": "How?", "gold": []}\n{"id": "b", "question": "Why?"}\n')
