@@ -120,21 +120,20 @@ def build_rows(
     measures = [measure for measure in build_measures(aligned) if measure.name in (*MEASURES.values(), PAGES, TOKENS)]
     best = find_best_untrained(aligned)
     pairs = [(policy, RawQuestion.name) for policy in policies if policy != RawQuestion.name]
-    pairs += [(policy, best) for policy in policies if policy not in UNTRAINED and best != RawQuestion.name]
+    pairs += [(policy, best) for policy in policies if is_trained(policy) and best != RawQuestion.name]
     clusters = compute_clusters(aligned[RawQuestion.name])
     found = compare_pairs(aligned, pairs, measures, clusters, CONFIDENCE, NUM_RESAMPLES, SEED)
     measured = {row.name: row for row in found}
     rows: list[Row] = []
     for policy in policies:
-        is_trained = policy not in UNTRAINED
         rows.append(
             {
                 **{"set": name, "split": split, "model": model, "policy": policy, "seed": SEED, "n": len(clusters)},
                 **{key: take_value(measured[measure], policy) for key, measure in MEASURES.items()},
                 "question_weight": question_weights.get(policy),
                 "vs_question": take_differences(measured, policy, RawQuestion.name),
-                "best_untrained": best if is_trained else None,
-                "vs_best_untrained": take_differences(measured, policy, best) if is_trained else None,
+                "best_untrained": best if is_trained(policy) else None,
+                "vs_best_untrained": take_differences(measured, policy, best) if is_trained(policy) else None,
                 "pages_shown": take_value(measured[PAGES], policy),
                 "tokens_per_question": take_value(measured[TOKENS], policy) or 0.0,
             }
@@ -142,9 +141,14 @@ def build_rows(
     return rows
 
 
+def is_trained(policy: str) -> bool:
+    """Whether its weights were: what stands beside a policy, as base+hybrid does, is as trained as that is."""
+    return policy.partition("+")[0] not in UNTRAINED
+
+
 def find_best_untrained(results: Mapping[str, Sequence[QuestionResult]]) -> str:
     """The untrained policy with the highest mean reciprocal rank; the question is one."""
-    untrained = {policy: rows for policy, rows in results.items() if policy in UNTRAINED}
+    untrained = {policy: rows for policy, rows in results.items() if not is_trained(policy)}
     return max(untrained, key=lambda policy: sum(row.reciprocal_rank for row in untrained[policy]))
 
 

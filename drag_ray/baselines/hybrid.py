@@ -11,7 +11,7 @@ from drag_ray.baselines.dense import Dense
 from drag_ray.config import BaseConfig
 
 if TYPE_CHECKING:
-    from drag_ray.agent.environment import PageSearcher
+    from drag_ray.search.hybrid import HybridSearcher
     from drag_ray.search.searcher import Searcher
 
 
@@ -29,7 +29,10 @@ class Hybrid(Dense):
     """Searches for the question by words and by vectors."""
 
     name = "hybrid"
-    summary = "the question, word for word, by words and by the vectors of an embedding model, fused by reciprocal rank"
+    summary = (
+        "the question, word for word, by words and by the vectors of an embedding model, fused by reciprocal rank; beside every "
+        "policy of one turn, as POLICY+hybrid, the same of what that searches for"
+    )
     section = ("hybrid", HybridConfig)
 
     options: HybridConfig = field(default_factory=HybridConfig)
@@ -39,7 +42,7 @@ class Hybrid(Dense):
         """With the run's options and the vectors of its index."""
         return cls(cls.find_vectors(sources.index_dir), sources.options.take(HybridConfig))
 
-    def open_searcher(self, searcher: "Searcher", questions: Sequence[str] = ()) -> "PageSearcher":
+    def open_searcher(self, searcher: "Searcher", questions: Sequence[str] = ()) -> "HybridSearcher":
         """The index and its vectors, with the model that made them."""
         from drag_ray.search.hybrid import HybridSearcher
 

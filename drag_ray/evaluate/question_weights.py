@@ -8,11 +8,11 @@ on, or some of the train split before anything is trained (see `questions`).
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from drag_ray.agent.environment import PageIndex, compute_evidence_rank
+from drag_ray.agent.environment import PageIndex
 from drag_ray.agent.keywords import choose_words
-from drag_ray.agent.scores import compute_rank_score
 from drag_ray.evaluate.results import compute_result
-from drag_ray.types import ActionKind, Question, Trajectory
+from drag_ray.evaluate.searched_again import find_only_search, replace_found
+from drag_ray.types import Question, Trajectory, Turn
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ def find_question_weight(trajectories: Sequence[Trajectory], weights: Sequence[f
 
     None where it does not matter: no rollout of the policy expands its question.
     """
-    if not any(_expands(trajectory) for trajectory in trajectories):
+    if not any(_find_expansion(trajectory) for trajectory in trajectories):
         return None
     mrr = {weight: _compute_mrr([weigh_question(rollout, weight, index) for rollout in trajectories]) for weight in weights}
     best = max(weights, key=lambda weight: (mrr[weight], weight))
@@ -70,21 +70,17 @@ def weigh_question(trajectory: Trajectory, weight: float, index: PageIndex) -> T
 
     A rollout that does not expand its question, or has not searched, stays as it is.
     """
-    if not _expands(trajectory) or trajectory.question_weight == weight:
+    turn = _find_expansion(trajectory)
+    if not turn or trajectory.question_weight == weight:
         return trajectory
-    [turn] = trajectory.turns
     words = choose_words(trajectory.question, trajectory.question_words)
-    hits = tuple(index.search_expanded(words, turn.query, weight, trajectory.depth))
-    rank = compute_evidence_rank(hits, trajectory.evidence)
-    turn = replace(turn, hits=hits, evidence_rank=rank, rank_score=compute_rank_score(rank, trajectory.top_k))
-    return replace(trajectory, turns=(turn,), question_weight=weight)
+    found = index.search_expanded(words, turn.query, weight, trajectory.depth)
+    return replace(replace_found(trajectory, found), question_weight=weight)
 
 
-def _expands(trajectory: Trajectory) -> bool:
-    """Whether it searched for its question and more, once. What was chosen of several searches was chosen with their weight."""
-    searches = [turn for turn in trajectory.turns if turn.action is ActionKind.SEARCH and not turn.error]
-    is_chosen = any(turn.num_drawn_tokens for turn in searches)
-    return trajectory.query_mode == "expand" and len(trajectory.turns) == len(searches) == 1 and not is_chosen
+def _find_expansion(trajectory: Trajectory) -> Turn | None:
+    """The turn that searched for the question and more."""
+    return find_only_search(trajectory) if trajectory.query_mode == "expand" else None
 
 
 def _compute_mrr(trajectories: Sequence[Trajectory]) -> float:

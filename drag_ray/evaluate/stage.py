@@ -7,10 +7,12 @@ import logging
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from drag_ray.baselines.hybrid import Hybrid
 from drag_ray.evaluate.comparison import Comparison, compare
 from drag_ray.evaluate.config import EvaluateSections
 from drag_ray.evaluate.console import format_console
 from drag_ray.evaluate.context import build_context
+from drag_ray.evaluate.hybrid_policies import add_hybrid_policies
 from drag_ray.evaluate.judged_results import JudgedResults, judge_results
 from drag_ray.evaluate.outcome import REPORT_NAME, write_comparison, write_rollouts
 from drag_ray.evaluate.policies import BASE_NAME, ModelPolicy, choose_models, choose_subject, find_prices
@@ -54,9 +56,12 @@ def run(sections: EvaluateSections, inputs: Inputs, folder: StageFolder) -> dict
     rolled_out = roll_out(models, open_sources(sections, inputs, folder), [*questions, *weighed], sections, folder)
     trajectories, baselines = rolled_out.trajectories, rolled_out.baselines
     weights: dict[str, FoundWeight] = {}
+    index = Searcher(inputs["index"] / "search_index")
     if weighed:
-        index = Searcher(inputs["index"] / "search_index")
         trajectories, weights = apply_found_weights(trajectories, weighed, settings.question_weights, index)
+    hybrid = baselines.get(Hybrid.name)
+    if isinstance(hybrid, Hybrid) and sections.agent.task == "find_page":
+        trajectories = add_hybrid_policies(trajectories, [model.name for model in models], hybrid, index)
     judged = JudgedResults(compute_results(trajectories, questions))
     if settings.judge.enabled:
         rate = sections.rollout.max_failure_rate

@@ -15,6 +15,11 @@ Embed = Callable[[Sequence[str]], np.ndarray]
 _NUM_KEPT = 100_000
 
 
+def join_expanded(question: str, addition: str) -> str:
+    """The text that is embedded for a question and what is added to it, without the weights of words."""
+    return f"{question} {strip_weights(addition)}".strip()
+
+
 class DenseSearcher:
     """Searches the vectors of an index. Safe to share between threads if `embed` is.
 
@@ -59,7 +64,7 @@ class DenseSearcher:
         Raises:
             SearchIndexError: `top_k` is below 1.
         """
-        return self.search(f"{question} {strip_weights(addition)}".strip(), top_k)
+        return self.search(join_expanded(question, addition), top_k)
 
     def page(self, hit: Hit) -> Page:
         """The page of a hit. Errors are those of `Searcher.page`."""

@@ -1,0 +1,73 @@
+"""What policies find by words and by vectors at once, searched again for the replies that they gave."""
+
+from pathlib import Path
+
+import pytest
+from embedding_models import write_embedding_model
+from factories import asked_at, build_page, build_question, build_search, build_trajectory, build_turn
+
+from drag_ray import artifacts, schemas
+from drag_ray.agent.environment import compute_evidence_rank
+from drag_ray.baselines.hybrid import Hybrid
+from drag_ray.evaluate.hybrid_policies import add_hybrid_policies
+from drag_ray.evaluate.results import compute_result
+from drag_ray.index import vector_parts
+from drag_ray.search.config import EmbeddingConfig, SearchConfig
+from drag_ray.search.index import PAGES_NAME, build_index
+from drag_ray.search.searcher import Searcher
+from drag_ray.types import Evidence
+
+TEXTS = ["rotor speed limit", "rotor load and load", "fuel pump filter", "speed of the wing", "wing spar and oil"]
+QUESTION = build_question(id="q", question="rotor speed", evidence=(Evidence("a.pdf", 5),))
+
+
+@pytest.fixture(scope="module")
+def searcher(tmp_path_factory: pytest.TempPathFactory) -> Searcher:
+    folder = tmp_path_factory.mktemp("index")
+    pages = [build_page(file="a.pdf", page_number=number, text=text) for number, text in enumerate(TEXTS, start=1)]
+    artifacts.write_parquet(folder / "pages.parquet", schemas.to_table(pages, schemas.PAGES))
+    build_index(folder / "pages.parquet", folder / "search_index", SearchConfig())
+    return Searcher(folder / "search_index")
+
+
+@pytest.fixture(scope="module")
+def hybrid(tmp_path_factory: pytest.TempPathFactory, searcher: Searcher) -> Hybrid:
+    folder: Path = tmp_path_factory.mktemp("vectors")
+    write_embedding_model(folder / "embedding")
+    config = EmbeddingConfig(model=str(folder / "embedding"), window_tokens=8, overlap_tokens=2)
+    vector_parts.WindowEmbedder(config, searcher.index_dir / PAGES_NAME).write(folder / "part.npz", range(searcher.num_pages))
+    vector_parts.merge_parts([folder / "part.npz"], folder / "vectors", searcher.record.fingerprint, config)
+    return Hybrid(folder / "vectors")
+
+
+def test_what_a_policy_adds_is_searched_by_both_and_costs_no_token(searcher: Searcher, hybrid: Hybrid) -> None:
+    turn = build_search("spar^2 oil", evidence_rank=None, hits=())
+    rollout = build_trajectory(turn, question=QUESTION, query_mode="expand", question_weight=2.0)
+    rewritten = build_trajectory(turn, question=QUESTION, query_mode="rewrite")
+    added = add_hybrid_policies({"question": [], "base": [rollout], "tuned": [rewritten]}, ["base", "tuned"], hybrid, searcher)
+    assert list(added) == ["question", "base", "base+hybrid", "tuned", "tuned+hybrid"]
+    assert (added["base"], added["tuned"]) == ([rollout], [rewritten])
+    index = hybrid.open_searcher(searcher)
+    [expanded], [whole] = added["base+hybrid"], added["tuned+hybrid"]
+    assert expanded.turns[0].hits == tuple(index.search_expanded("rotor speed", "spar^2 oil", 2.0, rollout.depth))
+    assert whole.turns[0].hits == tuple(index.search("spar^2 oil", rollout.depth))
+    assert expanded.turns[0].hits != whole.turns[0].hits != ()
+    assert expanded.turns[0].evidence_rank == compute_evidence_rank(expanded.turns[0].hits, QUESTION.evidence)
+    assert expanded.turns[0].num_completion_tokens == turn.num_completion_tokens
+
+
+def test_a_reply_that_cannot_be_read_leaves_it_at_the_question_by_both(searcher: Searcher, hybrid: Hybrid) -> None:
+    rollout = build_trajectory(build_turn(), question=QUESTION, query_mode="expand", **asked_at(None))
+    [again] = add_hybrid_policies({"base": [rollout]}, ["base"], hybrid, searcher)["base+hybrid"]
+    hits = tuple(hybrid.open_searcher(searcher).search("rotor speed", rollout.depth))
+    assert again.question_hits == hits
+    assert compute_result(again).first_search_rank == compute_evidence_rank(hits, QUESTION.evidence) is not None
+
+
+def test_a_policy_of_several_turns_is_not_searched_again_and_that_is_said(
+    searcher: Searcher, hybrid: Hybrid, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    rollout = build_trajectory(build_search(), build_search(), question=QUESTION)
+    assert list(add_hybrid_policies({"base": [rollout]}, ["base"], hybrid, searcher)) == ["base"]
+    assert "base: took several turns" in caplog.text
