@@ -11,6 +11,7 @@ from drag_ray.agent.protocols.registry import PROTOCOLS, ProtocolName, get_proto
 from drag_ray.agent.tasks import TaskName
 from drag_ray.config import BaseConfig
 from drag_ray.errors import ConfigError
+from drag_ray.search.config import RetrievalName
 from drag_ray.tools.config import (
     McpServerConfig,
     PythonInterpreterConfig,
@@ -83,6 +84,9 @@ class AgentConfig(BaseConfig):
     max_iterations: int = Field(default=1, ge=1)
     """model replies a rollout may take; the last of several is asked for the answer. One is a search and no answer. In the task
     rerank with tools: replies that a window may take, the last of which is asked for the order"""
+    retrieval: RetrievalName = "bm25"
+    """what finds pages for what the model writes, and for the question that it is measured by: words, the vectors of the index
+    (embedding.model), or both"""
     top_k: int = Field(default=3, ge=1)
     """pages shown after a search"""
     depth: int = Field(default=10, ge=1)

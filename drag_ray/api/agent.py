@@ -7,6 +7,7 @@ from threading import Thread
 from typing import Any, Self, TypeVar
 
 from drag_ray.agent.environment import SearchEnvironment
+from drag_ray.agent.retrieval import open_page_index
 from drag_ray.agent.rollout import Rollouts
 from drag_ray.agent.task import RolloutTask
 from drag_ray.engine.sampling import PRESETS, PresetName
@@ -107,7 +108,8 @@ class Agent:
         searcher = Searcher(options.index_dir)
         os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")  # an engine in this process says a hundred lines else
         self._engine = start_engine(options)
-        record, environment = searcher.record, SearchEnvironment(searcher, agent.top_k, agent.depth)
+        index = open_page_index(searcher, agent.retrieval, options.index_dir.parent)
+        record, environment = searcher.record, SearchEnvironment(index, agent.top_k, agent.depth)
         search = (environment, record.fingerprint, SYNTAX_HELP[record.syntax])
         policy = next(iter(options.policies.values()))
         return Rollouts(agent, policy, self._engine, *search, pages=searcher, images=open_stores(options))

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Self
 
 from drag_ray.baselines.baseline import Sources
 from drag_ray.baselines.question import RawQuestion
-from drag_ray.errors import ConfigError
 
 if TYPE_CHECKING:
     from drag_ray.agent.environment import PageSearcher
@@ -36,15 +35,11 @@ class Dense(RawQuestion):
         Raises:
             ConfigError: it has made none.
         """
+        from drag_ray.agent.retrieval import require_vectors
         from drag_ray.search import vectors
 
-        vectors_dir = index_dir / vectors.DIR_NAME
-        if not vectors.has_vectors(vectors_dir):
-            raise ConfigError(
-                f"evaluate.baselines {cls.name!r}: {index_dir} has no vectors of its pages. Build it with a model of "
-                "sentence-transformers: python jobs/index.py --embedding.model FOLDER"
-            )
-        return vectors_dir
+        require_vectors(index_dir, cls.name, "evaluate.baselines")
+        return index_dir / vectors.DIR_NAME
 
     def open_searcher(self, searcher: "Searcher", questions: Sequence[str] = ()) -> "PageSearcher":
         """The vectors, and the model that made them."""
@@ -57,13 +52,9 @@ class Dense(RawQuestion):
             SearchIndexError: the vectors are damaged, or of another index or model.
             ConfigError: the model is gone.
         """
-        from drag_ray.engine.embedding import Embedder
-        from drag_ray.search.config import EmbeddingConfig
-        from drag_ray.search.dense import DenseSearcher
-        from drag_ray.search.vectors import PageVectors
+        from drag_ray.agent.retrieval import open_dense
 
         assert self.vectors_dir, f"{self.name} needs vectors"
-        vectors = PageVectors(self.vectors_dir, searcher.record.fingerprint)
-        dense = DenseSearcher(searcher, vectors, Embedder(EmbeddingConfig(**vectors.record.embedding)).embed_queries)
+        dense = open_dense(searcher, self.vectors_dir)
         dense.prepare(questions)
         return dense

@@ -74,8 +74,13 @@ class CollectSections(Sections):
         return self.writer.list_sources()
 
     def check(self) -> None:
-        """ConfigError where there is something to write that the task has no place for."""
+        """ConfigError where there is something to write that the task has no place for, or that is searched otherwise."""
         settings = self.collect
+        if settings.proposals and self.agent.retrieval != "bm25":
+            raise ConfigError(
+                f"collect.proposals: baselines search by words alone, and agent.retrieval is {self.agent.retrieval!r}: what they "
+                "find cannot be compared. Leave one of them out."
+            )
         if self.agent.task != "rerank":
             return
         examples = any(prompt_set.examples for prompt_set in settings.prompt_sets)

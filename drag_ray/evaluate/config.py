@@ -81,11 +81,16 @@ class EvaluateSections(Sections):
         return self.engine.list_sources() | adapters | self.evaluate.judge.list_sources() | rerankers
 
     def check(self) -> None:
-        """ConfigError where a baseline chooses among searches, and the task makes none."""
+        """ConfigError where a baseline chooses among searches, and the task makes none or others."""
         choosing = [name for name in self.evaluate.baselines if BASELINES[name].need is Need.POLICY]
         if choosing and self.agent.task == "rerank":
             raise ConfigError(
                 f"evaluate.baselines {choosing[0]}: chooses among searches, and the task rerank writes orders. Leave it out."
+            )
+        if self.agent.retrieval != "bm25" and (choosing or self.evaluate.question_weights):
+            option = f"evaluate.baselines {choosing[0]}" if choosing else "evaluate.question_weights"
+            raise ConfigError(
+                f"{option}: searches by words alone, and agent.retrieval is {self.agent.retrieval!r}. Leave it out."
             )
 
     def list_unread(self) -> tuple[str, ...]:

@@ -60,7 +60,7 @@ def run(sections: EvaluateSections, inputs: Inputs, folder: StageFolder) -> dict
     if weighed:
         trajectories, weights = apply_found_weights(trajectories, weighed, settings.question_weights, index)
     hybrid = baselines.get(Hybrid.name)
-    if isinstance(hybrid, Hybrid) and sections.agent.task == "find_page":
+    if isinstance(hybrid, Hybrid) and sections.agent.task == "find_page" and sections.agent.retrieval == "bm25":
         trajectories = add_hybrid_policies(trajectories, [model.name for model in models], hybrid, index)
     judged = JudgedResults(compute_results(trajectories, questions))
     if settings.judge.enabled:

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 
 from drag_ray.agent.action import collapse_spaces
 from drag_ray.agent.environment import SearchEnvironment
+from drag_ray.agent.retrieval import open_page_index
 from drag_ray.agent.rollout import Rollouts
 from drag_ray.agent.task import RolloutTask
 from drag_ray.engine.generate import Request
@@ -35,7 +36,8 @@ class PromptWorker:
         self._max_tokens = max_tokens
         self._generate = start_engine(options)
         self._searcher = Searcher(locate_index(options))
-        self._environment = SearchEnvironment(self._searcher, options.agent.top_k, options.agent.depth)
+        index = open_page_index(self._searcher, options.agent.retrieval, options.index_dir.parent)
+        self._environment = SearchEnvironment(index, options.agent.top_k, options.agent.depth)
         self._slots = asyncio.Semaphore(options.concurrent_rollouts)
 
     async def roll_out(self, instructions: str, tasks: Sequence[RolloutTask]) -> list[Outcome]:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from drag_ray.agent.config import AgentConfig, PromptSet
 from drag_ray.agent.prompts import list_shown_functions
+from drag_ray.agent.retrieval import require_vectors
 from drag_ray.agent.task import Policy
 from drag_ray.agent.tasks.task import load_task
 from drag_ray.baselines.baseline import Baseline
@@ -118,12 +119,13 @@ def build_options(
 
     Raises:
         ConfigError: the agent is to be shown page images, but the index has none; the adapter cannot be used; a tool cannot be
-            had or lacks something in the index, or the model's chat template does not show it.
+            had or lacks something in the index, or the model's chat template does not show it; there are no vectors to search.
     """
     check_adapter(engine)
     if engine.backend == "vllm":
         check_functions_shown(engine.model, list_shown_functions(agent))
     agent.load_tools().check_index(index_dir.resolve())
+    require_vectors(index_dir, agent.retrieval, "agent.retrieval")
     return WorkerOptions(
         run_dir=run_dir.resolve(),
         index_dir=(index_dir / "search_index").resolve(),

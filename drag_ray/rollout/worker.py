@@ -9,6 +9,7 @@ from typing import TypeVar, TypeVarTuple
 import pyarrow as pa
 
 from drag_ray.agent.environment import SearchEnvironment
+from drag_ray.agent.retrieval import open_page_index
 from drag_ray.agent.rollout import Rollouts
 from drag_ray.agent.spans import open_tracer
 from drag_ray.agent.task import RolloutTask
@@ -69,7 +70,8 @@ class RolloutWorker:
         self._searcher = Searcher(index_dir)
         self._degraded = open_degraded_images(options)
         self._pages = DegradedSearcher(index_dir, self._degraded) if self._degraded else self._searcher
-        self._environment = SearchEnvironment(self._pages, options.agent.top_k, options.agent.depth)
+        index = open_page_index(self._pages, options.agent.retrieval, options.index_dir.parent)
+        self._environment = SearchEnvironment(index, options.agent.top_k, options.agent.depth)
         self._callers = options.build_callers()
         self._rollouts: dict[tuple[str, str], Rollouts] = {}
         self._subject = name_tags(options.run_dir)

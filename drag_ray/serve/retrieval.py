@@ -4,11 +4,12 @@ import logging
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from drag_ray.agent.config import AgentConfig
 from drag_ray.agent.environment import PageIndex
+from drag_ray.agent.retrieval import open_dense
 from drag_ray.errors import ConfigError, SearchIndexError
 from drag_ray.search import vectors
-from drag_ray.search.config import EmbeddingConfig, RerankConfig, RetrievalName
-from drag_ray.search.dense import DenseSearcher
+from drag_ray.search.config import RerankConfig, RetrievalName
 from drag_ray.search.hybrid import HybridSearcher
 from drag_ray.search.rerank import Score, remember, rerank
 from drag_ray.search.searcher import Searcher
@@ -45,6 +46,10 @@ class Retrieval:
         self.default: RetrievalName = default
         self._score = score
         self._rerank_depth = rerank_depth
+
+    def choose_name(self, agent: AgentConfig) -> RetrievalName:
+        """How an agent's searches are made where a request says nothing: as it was trained with, where that was not by words."""
+        return self.default if agent.retrieval == "bm25" else agent.retrieval
 
     def choose(self, name: RetrievalName) -> PageIndex:
         """What searches in this way.
@@ -121,7 +126,8 @@ def open_retrieval(searcher: Searcher, vectors_dir: Path, default: RetrievalName
     others: dict[RetrievalName, PageIndex] = {}
     if default != "bm25" or vectors.has_vectors(vectors_dir):
         try:
-            others = _open_vectors(searcher, vectors_dir)
+            dense = open_dense(searcher, vectors_dir)
+            others = {"dense": dense, "hybrid": HybridSearcher(searcher, dense)}
         except (ConfigError, SearchIndexError) as error:
             if default != "bm25":
                 raise
@@ -131,11 +137,3 @@ def open_retrieval(searcher: Searcher, vectors_dir: Path, default: RetrievalName
     from drag_ray.engine.reranker import load_reranker
 
     return Retrieval(searcher, others, default, load_reranker(config).score, config.depth)
-
-
-def _open_vectors(searcher: Searcher, vectors_dir: Path) -> dict[RetrievalName, PageIndex]:
-    from drag_ray.engine.embedding import Embedder
-
-    pages = vectors.PageVectors(vectors_dir, searcher.record.fingerprint)
-    dense = DenseSearcher(searcher, pages, Embedder(EmbeddingConfig(**pages.record.embedding)).embed_queries)
-    return {"dense": dense, "hybrid": HybridSearcher(searcher, dense)}

@@ -85,7 +85,7 @@ class SearchService:
         """
         with self._begin_images() as images, self._record("search") as counts, self._use_model(request) as (model, agent):
             top_k = request.top_k or agent.depth
-            retrieval = request.retrieval or self._retrieval.default
+            retrieval = request.retrieval or self._retrieval.choose_name(agent)
             index, rerank_depth = self._retrieval.choose(retrieval), self._retrieval.choose_depth(request.rerank, top_k)
             order_depth = self._choose_order_depth(request.reranker)
             depth = max(agent.depth, top_k, rerank_depth, order_depth)
@@ -160,7 +160,7 @@ class SearchService:
             RefusalError: as `search`, also after some turns.
         """
         with self._begin_images() as images, self._record("ask") as counts, self._use_model(request) as (model, agent):
-            retrieval = request.retrieval or self._retrieval.default
+            retrieval = request.retrieval or self._retrieval.choose_name(agent)
             index, rerank_depth = self._retrieval.choose(retrieval), self._retrieval.choose_depth(request.rerank, agent.depth)
             if rerank_depth:
                 index = self._retrieval.order_by_question(index, request.question, rerank_depth)

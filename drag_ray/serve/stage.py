@@ -12,6 +12,7 @@ from ray.serve.schema import LoggingConfig
 
 from drag_ray.agent.prompts import list_shown_functions
 from drag_ray.agent.record import AgentRecord, read_record
+from drag_ray.agent.retrieval import require_vectors
 from drag_ray.engine.chat_template import check_functions_shown
 from drag_ray.engine.embedded import resolve_model
 from drag_ray.errors import ServeError
@@ -112,7 +113,8 @@ def _build_app_settings(sections: ServeSections, inputs: Inputs, key: str) -> Ap
         check_functions_shown(engine.model, list_shown_functions(agent))
     index_dir = resolve_index(inputs.find("index"), settings.retrieval)
     for agent in agents if index_dir else ():
-        agent.load_tools().check_index(Path(index_dir))
+        agent.load_tools().check_index(Path(index_dir).parent)
+        require_vectors(Path(index_dir).parent, agent.retrieval, "agent.retrieval")
     say_other_origins(index_dir, records, settings.evaluation)
     return AppSettings(
         engine=engine,
