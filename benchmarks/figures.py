@@ -71,6 +71,7 @@ FIGURES: dict[str, Callable[[], str]] = {
     "effect-fairytaleqa": figure_words.write_effect_fairytaleqa,
     "effect-manuals": figure_words.write_effect_manuals,
     "effect-manuals-rl": figure_words.write_effect_manuals_rl,
+    "effect-transfer": figure_words.write_effect_transfer,
     "methods-words": figure_words.write_methods_words,
     "recipe-words": figure_words.write_recipe_words,
     "recipe-times": figure_words.write_recipe_times,

@@ -13,12 +13,18 @@ from typing import Any
 import polars as pl
 import pytest
 from chat_server import Answer, ChatServer, serve_chat
+from embedding_models import write_embedding_model
 from small_index import finish_index
 
 from drag_ray.agent.protocols.registry import get_protocol
 from drag_ray.agent.protocols.written_call import render_call
 from drag_ray.artifacts import require_manifest
+from drag_ray.baselines.hybrid import Hybrid
+from drag_ray.index import vector_parts
 from drag_ray.rollout import journal
+from drag_ray.search.config import EmbeddingConfig
+from drag_ray.search.index import PAGES_NAME
+from drag_ray.search.searcher import Searcher
 from drag_ray.types import Evidence, Page, Question
 
 ROOT = Path(__file__).parents[2]
@@ -144,3 +150,26 @@ def test_other_models_are_compared_at_their_own_prices_and_judged_by_another(run
     counts = require_manifest(run_dir / "evaluate").counts
     assert (counts["judged"], counts["unjudged"]) == (4, 0)
     assert counts["cost"] == pytest.approx(4 * 0.11 + 4 * 0.2 + 4 * 0.05)
+
+
+@pytest.mark.slow
+def test_what_a_model_adds_is_searched_by_words_and_by_vectors_too(tmp_path: Path, served: ChatServer) -> None:
+    pages = [Page("a.pdf", number, len(WORDS), f"The {word} of a plane.") for number, word in enumerate(WORDS, start=1)]
+    finish_index(tmp_path, pages, [Question("q2", "What is part 2?", (Evidence("a.pdf", 2),), split="test")])
+    write_embedding_model(tmp_path / "embedding")
+    config = EmbeddingConfig(model=str(tmp_path / "embedding"), window_tokens=8, overlap_tokens=2)
+    searcher = Searcher(tmp_path / "index" / "search_index")
+    vector_parts.WindowEmbedder(config, searcher.index_dir / PAGES_NAME).write(tmp_path / "part.npz", range(len(pages)))
+    vectors = tmp_path / "index" / "vectors"
+    vector_parts.merge_parts([tmp_path / "part.npz"], vectors, searcher.record.fingerprint, config)
+    options = ("--evaluate.baselines", '["question", "hybrid"]', "--agent.question-weight", "2", "--verify")
+    done = start("evaluate", tmp_path, served, "--engine.model", "larger", *options)
+    assert done.returncode == 0, done.stderr[-3000:]
+    results = pl.read_ndjson(tmp_path / "evaluate" / "results.jsonl")
+    assert results["policy"].to_list() == ["question", "hybrid", "base", "base+hybrid"]
+    rollouts = pl.read_parquet(tmp_path / "evaluate" / "trajectories" / "scored.parquet")
+    [[turn]] = rollouts.filter(policy="base+hybrid")["turns"].to_list()
+    found = Hybrid(vectors).open_searcher(searcher).search_expanded("What is part 2?", "spar", 2, 10)
+    assert [(hit["page_number"], hit["rank"]) for hit in turn["hits"]] == [(hit.page_number, hit.rank) for hit in found]
+    tokens = dict(results.select("policy", "num_completion_tokens").iter_rows())
+    assert tokens["base+hybrid"] == tokens["base"] > 0
