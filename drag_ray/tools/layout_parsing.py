@@ -17,6 +17,7 @@ _UNITS = 1000
 """A page is so wide and so high: boxes do not depend on its pixels."""
 _one_at_a_time = threading.Lock()
 """The OCR engine of a process is not made for several threads."""
+_NUM_KEPT = 64
 
 
 class LayoutParsingArguments(Arguments):
@@ -28,6 +29,11 @@ class LayoutParsingArguments(Arguments):
     """Number of the page, counted from 1."""
 
 
+_kept: dict[str, list[str]] = {}
+"""The rows of the pictures that were read last, by their keys, which stand for their bytes: the samples of a question are likely
+to ask for the same page, and a call that is late has not read in vain."""
+
+
 def parse_layout(arguments: LayoutParsingArguments, workspace: Workspace) -> Observation:
     """The text of a page's picture, a row a line, each piece with its box.
 
@@ -35,15 +41,29 @@ def parse_layout(arguments: LayoutParsingArguments, workspace: Workspace) -> Obs
         ToolError: there is no such page, it has no picture, or that cannot be read.
     """
     page = workspace.find_page(arguments.file, arguments.page)
-    image = _fit(workspace.open_image(page))
     try:
-        with _one_at_a_time:
-            rows = locate(image)
+        lines = _read_once(page.image, workspace.open_image(page))
     except DataError as error:
         raise ToolError(f"the picture of {page.file}#{page.page_number} cannot be read") from error
     heading = f"{page.file}#{page.page_number}, boxes are left,top,right,bottom in thousandths of the page"
-    lines = [" | ".join(_describe(box, image) for box in row) for row in rows]
     return Observation("\n".join([heading, *lines]) if lines else f"{page.file}#{page.page_number}: no text in its picture")
+
+
+def _read_once(key: str, picture: Image.Image) -> list[str]:
+    """The rows of a picture, each as a line. Raises DataError where the engine fails on it."""
+    lines = _kept.get(key)
+    if lines is None:
+        with _one_at_a_time:
+            lines = _kept.get(key)  # of who was here before
+            if lines is None:
+                lines = _kept[key] = _read(_fit(picture))
+                if len(_kept) > _NUM_KEPT:
+                    del _kept[next(iter(_kept))]
+    return lines
+
+
+def _read(image: Image.Image) -> list[str]:
+    return [" | ".join(_describe(box, image) for box in row) for row in locate(image)]
 
 
 def _fit(image: Image.Image) -> Image.Image:

@@ -123,6 +123,54 @@ def test_parquet_and_the_lists_of_training_sets_are_read_alike(source: Path) -> 
     assert [page["file"] for page in second["candidates"]] == ["blue.jpg", "p/red.png"]
 
 
+def write_published_row(qid: str, query_image: str | None, texts: list[str], images: list[str]) -> dict[str, Any]:
+    """A row with all that V-Retrver's `verl-tool/examples/data_preprocess/pixel_reasoner/prepare_lamra_train.py` writes."""
+    shown = [{"image": image} for image in ([query_image] if query_image else []) + images]
+    numbered = "".join(f"({place}) <image>{text}" for place, text in enumerate(texts or [""] * len(images), start=1))
+    return {
+        "data_source": "lamra_rerank",
+        "prompt": [
+            {"role": "system", "content": "You are a helpful assistant for multimodal retrieval tasks."},
+            {"role": "user", "content": f"Query:<image>what turns\nCandidates:{numbered}\n\nGuidelines: ..."},
+        ],
+        "images": shown,
+        "ability": "multimodal_reranking",
+        "reward_model": {"style": "rule", "ground_truth": 2},
+        "extra_info": {
+            "qid": qid,
+            "ground_truth_position": 2,
+            "num_candidates": max(len(texts), len(images)),
+            "query_image": query_image,
+            "query_text": "what turns",
+            "candidate_images": images,
+            "candidate_texts": texts,
+            "images": [image["image"] for image in shown],
+        },
+    }
+
+
+@pytest.mark.parametrize("has_hits", [False, True], ids=["training", "evaluation"])
+def test_rows_with_all_that_the_published_scripts_write_are_read(source: Path, has_hits: bool) -> None:
+    rows = [
+        write_published_row("8:1", "blue.jpg", ["a", "b"], ["blue.jpg", "p/red.png"]),
+        write_published_row("8:2", None, ["a rotor", "a spar"], []),
+        write_published_row("8:3", None, [], ["blue.jpg", "p/red.png"]),
+    ]
+    for row in rows if has_hits else []:
+        extra = row["extra_info"]
+        texts, images = extra["candidate_texts"] or ["", ""], extra["candidate_images"] or ["", ""]
+        pairs = zip(texts, images, strict=True)
+        row["hit"] = [{"candidate_texts": text, "candidate_images": image} for text, image in pairs]
+    path = source / "mbeir_cirr_task7_test.parquet"
+    pq.write_table(pa.Table.from_pylist(rows), path)
+    folder = source.parent / "out"
+    assert import_candidate_set(path, folder) == {"questions": 3, "candidates": 6, "set_aside": 0}
+    questions = [json.loads(line) for line in (folder / "questions.jsonl").read_text().splitlines()]
+    assert [question["evidence"] == question["candidates"][1:] for question in questions] == [True, True, True]
+    assert [question.get("image", "") != "" for question in questions] == [True, False, False]
+    assert {question["question"] for question in questions} == {"what turns"}
+
+
 @pytest.mark.parametrize(
     ("row", "reason"),
     [

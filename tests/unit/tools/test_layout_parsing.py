@@ -8,8 +8,10 @@ from PIL import Image, ImageDraw, ImageFont
 from tool_cases import Pages
 
 from drag_ray.corpus.image_store import ImageStore
+from drag_ray.corpus.ocr import TextBox
 from drag_ray.corpus.page_images import DIR_NAME
-from drag_ray.errors import ToolError
+from drag_ray.errors import DataError, ToolError
+from drag_ray.tools import layout_parsing
 from drag_ray.tools.layout_parsing import TOOL
 from drag_ray.tools.workspace import Workspace
 
@@ -48,6 +50,28 @@ def test_cells_side_by_side_are_a_row_with_their_boxes_whatever_the_pixels(tmp_p
 
 def test_a_blank_page_says_that_it_has_no_text(tmp_path: Path) -> None:
     assert parse(tmp_path, Image.new("RGB", (200, 200), "white")) == "manual.pdf#1: no text in its picture"
+
+
+def test_a_picture_is_read_once_whoever_asks_and_the_latest_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[tuple[int, int]] = []
+    monkeypatch.setattr(layout_parsing, "_kept", {})
+    monkeypatch.setattr(layout_parsing, "_NUM_KEPT", 2)
+
+    def locate(image: Image.Image) -> list[list[TextBox]]:
+        read.append(image.size)
+        if image.width == 13:
+            raise DataError("it cannot be read")
+        return [[TextBox(str(image.width), 0, 0, 1, 1)]]
+
+    monkeypatch.setattr(layout_parsing, "locate", locate)
+    pictures = {width: Image.new("RGB", (width, 10)) for width in (10, 11, 12, 13)}
+    for width in (10, 11, 10, 12, 12, 11, 10):  # a third one takes the place of the first
+        assert parse(tmp_path, pictures[width]).endswith(f" {width}")
+    assert [width for width, _ in read] == [10, 11, 12, 10]
+    for _ in range(2):
+        with pytest.raises(ToolError, match="cannot be read"):
+            parse(tmp_path, pictures[13])
+    assert [width for width, _ in read[4:]] == [13, 13]
 
 
 def test_pages_without_a_picture_and_broken_pictures_are_refused(tmp_path: Path) -> None:
