@@ -16,6 +16,7 @@ ENDPOINT_COMMANDS = {
     "canary": "Prove that an endpoint or a merged model writes as an adapter does, by its probabilities beside those of PEFT.",
     "mcp": "Give the tools of a running endpoint (search, read_page, ask) to an MCP client that starts this command.",
 }
+_REPLY_CHARS = 200
 _URL = "http://127.0.0.1:8000"
 
 
@@ -151,7 +152,8 @@ def _describe_query(answer: dict[str, Any]) -> str:
 
 
 def _print_turn(turn: dict[str, Any]) -> None:
-    said = {"search": f"search: {turn['query'] or '(nothing added)'}", "invalid": "a reply that cannot be read"}
+    reply = " ".join(turn["reply"].split())[:_REPLY_CHARS]
+    said = {"search": f"search: {turn['query'] or '(nothing added)'}", "invalid": f"a reply that cannot be read: {reply}"}
     if turn["action"] in said:
         print(to_displayable(f"{turn['step']}. {said[turn['action']]}"), flush=True)
         _print_pages(turn["pages"])

@@ -98,7 +98,8 @@ class ShownPicture(Answer):
 
 
 class TurnAnswer(Answer):
-    """One turn of the agent: its action, the query that it searched for and the pages that it was shown.
+    """One turn of the agent: its action, the query that it searched for and the pages that it was shown, or the reply where no
+    action can be read in it.
 
     Of a call of a tool there are its name, its arguments as JSON, and what went wrong with it, empty if nothing did; and what it
     showed, where the request asks for that.
@@ -110,6 +111,7 @@ class TurnAnswer(Answer):
     reasoning: str
     query: str
     pages: list[FoundPage]
+    reply: str = ""
     tool: str = ""
     arguments: str = ""
     tool_error: str = ""
@@ -179,6 +181,7 @@ class Describer:
             reasoning=turn.reasoning,
             query=turn.query,
             pages=self._describe_pages(turn.hits[: self._agent.top_k], turn.query),
+            reply=turn.raw_text if turn.action is ActionKind.INVALID else "",
             tool=turn.tool,
             arguments=turn.arguments,
             tool_error=turn.tool_error,

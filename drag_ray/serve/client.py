@@ -25,11 +25,11 @@ class EndpointClient:
     """Asks one endpoint.
 
     Args:
-        url: its address, without a path.
+        url: its address; the `/v1` that OpenAI's clients want of it may stand at its end.
         key: its key; empty where it needs none.
 
     Attributes:
-        url: without a slash at its end.
+        url: without a path.
         headers: what its requests carry.
 
     Raises:
@@ -39,7 +39,7 @@ class EndpointClient:
     def __init__(self, url: str, key: str = "") -> None:
         if urlsplit(url).scheme not in ("http", "https"):
             raise ServeError(f"--url {url!r}: expected an address such as http://127.0.0.1:8000.")
-        self.url = url.rstrip("/")
+        self.url = url.rstrip("/").removesuffix("/v1")
         self.headers = {"Authorization": f"Bearer {key}"} if key else {}
 
     def check(self) -> None:

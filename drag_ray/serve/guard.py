@@ -5,6 +5,7 @@ Without a key only this machine is answered, and no web page: neither one that c
 mark with its origin, nor one whose name was made to point to it, which shows in the request's host.
 """
 
+import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack, nullcontext
@@ -27,12 +28,15 @@ HEALTH_PATH = "/health"
 OPEN_ROUTES = {("GET", HEALTH_PATH)}
 """Answered without a key: a status, and nothing else."""
 LISTING_ROUTES = {("GET", "/v1/models")}
-GENERATING_ROUTES = {("POST", "/v1/chat/completions"), ("POST", "/v1/completions"), ("POST", "/v1/responses")}
+_CHAT_PATH = "/v1/chat/completions"
+GENERATING_ROUTES = {("POST", _CHAT_PATH), ("POST", "/v1/completions"), ("POST", "/v1/responses")}
 SEARCHING_ROUTES = {("POST", "/v1/search"), ("POST", "/v1/ask"), ("POST", "/mcp")}
 LOADING_ROUTES = {("POST", "/v1/load_lora_adapter"), ("POST", "/v1/unload_lora_adapter")}
 _ENGINE_PATHS = {path for _, path in GENERATING_ROUTES | SEARCHING_ROUTES}
 _RETRY_AFTER_S = 30
 """Another engine takes from half a minute on a CPU to some minutes with large weights."""
+_BODY_PART_S = 60.0
+"""In which the next part of a body is to come."""
 _ERROR_TYPES = {
     401: "AuthenticationError",
     403: "PermissionDeniedError",
@@ -53,11 +57,13 @@ class Rules:
     Attributes:
         key: recognises the key that requests must carry; None where they need none.
         loads_adapters: whether adapters may be loaded while the endpoint runs.
+        reads_calls: whether calls of functions are read out of the replies to chats.
     """
 
     key: KeyHash | None
     limits: Limits
     loads_adapters: bool = False
+    reads_calls: bool = True
 
 
 class Guard:
@@ -156,6 +162,9 @@ class Guard:
         """
         route = (scope["method"], scope["path"])
         if route not in self._allowed:
+            methods = ", ".join(sorted(method for method, path in self._allowed if path == scope["path"]))
+            if methods:  # the answer that MCP's clients expect where there is no stream to listen to
+                raise RefusalError(405, f"{scope['path']} takes {methods}, got {scope['method'][:20]}.", {"Allow": methods})
             raise RefusalError(404, f"{scope['method']} {scope['path'][:200]} is not a route of this endpoint.")
         if route in OPEN_ROUTES:
             return receive, ""
@@ -168,9 +177,12 @@ class Guard:
             return receive, ""
         body = await _read_body(headers, receive, self._rules.limits)
         parsed = parse_body(body)
+        self._rules.limits.check_values(parsed)
         if route not in GENERATING_ROUTES:
             return _replay(body, receive), ""
         self._rules.limits.check_generation(parsed)
+        if scope["path"] == _CHAT_PATH and not self._rules.reads_calls:
+            _refuse_functions(parsed)
         scope[STREAMED] = parsed.get("stream") is True
         model = parsed.get("model")
         return _replay(body, receive), model if isinstance(model, str) else ""  # vLLM says what is wrong with another
@@ -204,7 +216,11 @@ async def _read_body(headers: Headers, receive: Receive, limits: Limits) -> byte
         limits.check_size(int(length))
     parts, num_bytes, is_whole = [], 0, False
     while not is_whole:
-        message = await receive()
+        try:
+            async with asyncio.timeout(_BODY_PART_S):
+                message = await receive()
+        except TimeoutError:
+            raise RefusalError(408, f"nothing of the request's body came for {_BODY_PART_S:g} s.") from None
         if message["type"] == "http.disconnect":
             raise RefusalError(400, "the request ended before its body did.")
         parts.append(message.get("body", b""))
@@ -212,6 +228,15 @@ async def _read_body(headers: Headers, receive: Receive, limits: Limits) -> byte
         limits.check_size(num_bytes)  # what a request says of its length need not be so
         is_whole = not message.get("more_body", False)
     return b"".join(parts)
+
+
+def _refuse_functions(body: dict[str, Any]) -> None:
+    if body.get("tools") and body.get("tool_choice") != "none":
+        raise RefusalError(
+            400,
+            "tools: this endpoint reads no calls of functions out of replies, since it knows no parser for its model's family. "
+            "Start it with --serve.tool-call-parser NAME, or leave tools out.",
+        )
 
 
 def _replay(body: bytes, receive: Receive) -> Callable[[], Awaitable[Message]]:

@@ -14,6 +14,17 @@ _MAX_NAMES = 20
 """Models that a refusal names; an endpoint may have any number."""
 _REPLY_TOKENS = ("max_tokens", "max_completion_tokens", "max_output_tokens")
 """What the routes call the length of a reply."""
+_MAX_VALUES = 10_000
+"""in a request, but for the ids of its tokens. vLLM says of each what is wrong with it, or writes a prompt of them, and all else
+waits meanwhile."""
+_MAX_ITEMS = 1_000
+"""of `input`: what is wrong with one can be two hundred things, and of 100,000 they took the memory that there was."""
+_TEXTS = {"messages", "input", "instructions", "prompt", "tools", "documents"}
+"""What a model reads: it has to fit its context."""
+_MAX_BESIDE_BYTES = 2**16
+"""of what a request says beside these, such as words to avoid and schemas, of which grammars are made one after the other."""
+_MAX_CUT_BYTES = 2**20
+"""of a request whose prompt is to be cut: all of it is split into tokens first, while others wait."""
 
 
 class RefusalError(ServeError):
@@ -71,12 +82,23 @@ class Limits:
                 "(serve.max_question_chars).",
             )
 
+    def check_values(self, body: dict[str, Any]) -> None:
+        """Refuse a request that holds more values than anybody means.
+
+        Raises:
+            RefusalError: says how many there may be.
+        """
+        if _has_more_values({**body, "prompt": None}, _MAX_VALUES):
+            raise RefusalError(400, f"the request holds more than {_MAX_VALUES:,} values, which is too many.")
+
     def check_generation(self, body: dict[str, Any]) -> None:
-        """Refuse a request for more or longer replies, in the spelling of any of the three routes that generate.
+        """Refuse a request for more or longer replies, or that would hold up the others, in the spelling of any of the three
+        routes that generate.
 
         Raises:
             RefusalError: names what was asked for and the limit.
         """
+        _check_sizes(body)
         for name in _REPLY_TOKENS:
             tokens = _read_count(body, name, default=0)
             if tokens > self.max_tokens:
@@ -89,6 +111,7 @@ class Limits:
                 f"{replies} replies to each of {prompts} prompts were asked for; "
                 f"the endpoint allows {self.max_sequences} in all (serve.max_sequences).",
             )
+        _check_tokens(body.get("prompt"))
 
 
 def parse_body(body: bytes) -> dict[str, Any]:
@@ -115,7 +138,46 @@ def _read_count(body: dict[str, Any], name: str, default: int) -> int:
     return value
 
 
+def _has_more_values(value: Any, limit: int) -> bool:
+    pending, num_values = [value], 0
+    while pending:
+        inner = pending.pop()
+        if isinstance(inner, (dict, list)):
+            num_values += len(inner)  # pyright: ignore[reportUnknownArgumentType]
+            if num_values > limit:
+                return True
+            pending.extend(inner.values() if isinstance(inner, dict) else inner)  # pyright: ignore[reportUnknownArgumentType]
+    return False
+
+
+def _check_tokens(prompt: Any) -> None:
+    """That no list of ids holds anything else: of each it would be said."""
+    if not isinstance(prompt, list):
+        return
+    lists = [part for part in prompt if isinstance(part, list)] if _is_list_of_prompts(prompt) else [prompt]
+    if not all(type(token) is int and token >= 0 for ids in lists for token in ids):
+        raise RefusalError(400, "prompt: a list of ids of tokens holds something else.")
+
+
+def _check_sizes(body: dict[str, Any]) -> None:
+    needs_call = body.get("tool_choice") not in (None, "auto", "none")
+    beside = {name: value for name, value in body.items() if name not in _TEXTS or (name == "tools" and needs_call)}
+    if (num_bytes := len(json.dumps(beside))) > _MAX_BESIDE_BYTES:
+        name = max(beside, key=lambda name: len(json.dumps(beside[name])))
+        allowed = f"{num_bytes:,} bytes beside the texts of the request; the endpoint allows {_MAX_BESIDE_BYTES:,}"
+        raise RefusalError(400, f"{name[:80]}, and what else: {allowed}.")
+    items = body.get("input")
+    if isinstance(items, list) and len(items) > _MAX_ITEMS:
+        raise RefusalError(400, f"input has {len(items):,} items; the endpoint allows {_MAX_ITEMS:,}.")
+    is_cut = body.get("truncate_prompt_tokens") is not None or body.get("truncation") not in (None, "disabled")
+    if is_cut and len(json.dumps(body)) > _MAX_CUT_BYTES:
+        raise RefusalError(400, f"a request whose prompt is to be cut may have {_MAX_CUT_BYTES:,} bytes; cut it beforehand.")
+
+
 def _count_prompts(prompt: Any) -> int:
     """A text is one prompt, and so is a list of token ids; a list of these is as many as it holds."""
-    is_list_of_prompts = isinstance(prompt, list) and not all(isinstance(part, int) for part in prompt)
-    return len(prompt) if is_list_of_prompts else 1
+    return len(prompt) if isinstance(prompt, list) and _is_list_of_prompts(prompt) else 1
+
+
+def _is_list_of_prompts(prompt: list[Any]) -> bool:
+    return not all(isinstance(part, int) for part in prompt)

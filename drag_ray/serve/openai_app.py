@@ -192,7 +192,8 @@ def build_guarded_app(
     def has_died() -> bool:
         return app.state.engine_client.errored
 
-    rules = Rules(settings.key, settings.limits, loads_adapters=bool(settings.adapter_dirs))
+    reads_calls = bool(settings.parsers.tool_calls)
+    rules = Rules(settings.key, settings.limits, loads_adapters=bool(settings.adapter_dirs), reads_calls=reads_calls)
     max_ongoing = REQUESTS_PER_SEQUENCE * settings.engine.max_num_seqs
     admission = Admission(max_ongoing, settings.max_queued_requests, settings.max_wait_s)
     return Guard(app, rules, adapters.use, has_died, admission)

@@ -5,15 +5,18 @@ streamed answer. A replica that listens for itself (direct ingress) is reached b
 """
 
 import asyncio
+import logging
 import time
 from collections import Counter
 from collections.abc import AsyncGenerator, Sequence
 from typing import Any
 
-from starlette.types import Receive, Scope, Send
+from starlette.types import Message, Receive, Scope, Send
 
 _CONNECT_LIMIT_S = 2.0
 _LEAVE_OUT_S = 60.0
+_SEND_LIMIT_S = 60.0
+"""In which a client takes a part of its answer: the engine's place for a request is free once the answer has been sent."""
 _KEEP_CONNECTION_S = 30.0
 """Below Ray Serve's own limit, so that no request goes into a connection that is being closed."""
 _HOP_BY_HOP = {
@@ -33,15 +36,26 @@ _NOT_SENT = _HOP_BY_HOP | {b"x-forwarded-for", b"x-forwarded-proto", b"forwarded
 _NOT_RETURNED = _HOP_BY_HOP | {b"date", b"server"}
 """The proxy's own server adds the last two."""
 
+_logger = logging.getLogger(__name__)
+
 
 class LostEngineError(Exception):
     """The engine's server has ended the connection before it answered."""
 
 
-class Relay:
-    """Passes requests on to the least busy of some servers. For one event loop."""
+class _SlowClientError(Exception):
+    """The client does not take its answer."""
 
-    def __init__(self) -> None:
+
+class Relay:
+    """Passes requests on to the least busy of some servers. For one event loop.
+
+    Args:
+        send_limit_s: seconds in which a client is to take a part of its answer; otherwise it is taken for one that has hung up.
+    """
+
+    def __init__(self, send_limit_s: float = _SEND_LIMIT_S) -> None:
+        self._send_limit_s = send_limit_s
         self._num_ongoing: Counter[str] = Counter()
         self._left_out_until: dict[str, float] = {}
         self._session: Any = None
@@ -66,11 +80,14 @@ class Relay:
             return False  # as of `OPTIONS *`: no route of an engine is called so
         self._num_ongoing[address] += 1
         body = _Body(receive, {name for name, _ in scope["headers"]})
-        answering = asyncio.create_task(self._answer(address, scope, body, send))
+        answering = asyncio.create_task(self._answer(address, scope, body, self._limit(send)))
         leaving = asyncio.create_task(body.wait_for_disconnect())
         try:
             await asyncio.wait((answering, leaving), return_when=asyncio.FIRST_COMPLETED)
             return answering.result() if answering.done() else True
+        except _SlowClientError:
+            _logger.warning("a client took nothing of its answer for %g s: the request is ended", self._send_limit_s)
+            return True
         finally:
             for task in (answering, leaving):
                 task.cancel()
@@ -81,6 +98,16 @@ class Relay:
         """Close the connections."""
         if self._session:
             await self._session.close()
+
+    def _limit(self, send: Send) -> Send:
+        async def send_in_time(message: Message) -> None:
+            try:
+                async with asyncio.timeout(self._send_limit_s):
+                    await send(message)
+            except TimeoutError:
+                raise _SlowClientError from None
+
+        return send_in_time
 
     async def _answer(self, address: str, scope: Scope, body: "_Body", send: Send) -> bool:
         import aiohttp

@@ -9,6 +9,7 @@ from drag_ray.search.config import RetrievalName
 from drag_ray.serve.limits import RefusalError, parse_body
 
 MAX_TOP_K = 100
+_MAX_PROBLEMS = 10
 
 
 class QuestionRequest(BaseModel):
@@ -68,6 +69,7 @@ def read_request(request_type: type[RequestT], body: bytes) -> RequestT:
 
 
 def describe_problems(error: ValidationError) -> str:
-    """What is wrong with a request, key by key."""
-    problems = (f"{'.'.join(map(str, problem['loc']))[:80]}: {problem['msg']}" for problem in error.errors())
-    return "; ".join(problems) + "."
+    """What is wrong with a request, key by key, for the first of them."""
+    problems = [f"{'.'.join(map(str, problem['loc']))[:80]}: {problem['msg']}" for problem in error.errors()]
+    more = f"; and {len(problems) - _MAX_PROBLEMS} more" if len(problems) > _MAX_PROBLEMS else ""
+    return "; ".join(problems[:_MAX_PROBLEMS]) + more + "."

@@ -335,9 +335,13 @@ def test_a_request_for_too_much_is_told_the_limit(client: openai.OpenAI) -> None
         ({"max_tokens": 65}, "serve.max_tokens"),
         ({"n": 5}, "serve.max_sequences"),
         ({"top_logprobs": 21, "logprobs": True}, "21"),
+        ({"bad_words": ["a" * 2**17]}, "bad_words"),
+        ({"messages": QUESTION * 10_000}, "10,000 values"),
     ):
         with pytest.raises(openai.BadRequestError, match=limit):
             client.chat.completions.create(model="base", messages=QUESTION, extra_body=options)
+    with pytest.raises(openai.BadRequestError, match="input has 2,000 items"):
+        client.post("/responses", cast_to=object, body={"model": "base", "input": [1] * 2_000})
     with pytest.raises(openai.APIStatusError, match=r"serve\.max_body_mib") as error:
         client.completions.create(model="base", prompt="a" * 2**20)
     assert error.value.status_code == 413

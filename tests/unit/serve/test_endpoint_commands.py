@@ -29,6 +29,8 @@ def test_a_search_lists_the_query_and_the_pages(serve: Serve, capsys: pytest.Cap
         assert main(["search", QUESTION, "--url", url, "--top-k", "1"]) == 0
         lines = capsys.readouterr().out.splitlines()
         assert lines[0] == "tuned adds: rotor speed"
+        assert main(["search", QUESTION, "--url", f"{url}/v1/", "--top-k", "1"]) == 0  # as OpenAI's clients have it
+        assert capsys.readouterr().out.splitlines() == lines
         assert lines[1].split() == ["1", "b.pdf#2", lines[1].split()[2]]
         assert "speed limit is 340 rpm" in lines[2]
         assert main(["search", QUESTION, "--url", url, "--model", "base", "--json"]) == 0

@@ -13,6 +13,7 @@ from starlette.testclient import TestClient
 from starlette.types import Message, Receive, Scope, Send
 from starlette.websockets import WebSocketDisconnect
 
+from drag_ray.serve import guard
 from drag_ray.serve.guard import GENERATING_ROUTES, Guard, Rules
 from drag_ray.serve.key import hash_key
 from drag_ray.serve.limits import Limits
@@ -49,10 +50,6 @@ def test_what_is_allowed_arrives_as_it_was_sent() -> None:
         ("POST", "/v1/unload_lora_adapter"),
         ("GET", "/metrics"),
         ("GET", "/"),
-        ("GET", CHAT),
-        ("POST", "/health"),
-        ("HEAD", "/health"),
-        ("OPTIONS", CHAT),
         ("POST", f"{CHAT}/"),
         ("POST", f"/{CHAT}"),
         ("POST", "/v1/%2e/chat/completions"),
@@ -69,6 +66,26 @@ def test_what_is_not_listed_is_not_there_with_or_without_the_key(method: str, pa
         assert response.status_code == 404
         if method != "HEAD":
             assert response.json()["error"]["type"] == "NotFoundError"
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "allowed"),
+    [("GET", CHAT, "POST"), ("OPTIONS", CHAT, "POST"), ("HEAD", "/health", "GET"), ("DELETE", "/mcp", "POST")],
+)
+def test_a_route_by_another_method_says_by_which(method: str, path: str, allowed: str) -> None:
+    for client in (make_client(), make_client(KEY)):
+        response = client.request(method, path)
+        assert (response.status_code, response.headers["allow"]) == (405, allowed)
+
+
+@pytest.mark.parametrize(("choice", "status"), [(None, 400), ("auto", 400), ("required", 400), ("none", 200)])
+def test_functions_whose_calls_nobody_would_read_are_refused_with_what_to_do(choice: str | None, status: int) -> None:
+    body = {"tools": [{"type": "function", "function": {"name": "f"}}]} | ({"tool_choice": choice} if choice else {})
+    for reads_calls, expected in ((False, status), (True, 200)):
+        app = Guard(answer_everything, Rules(None, LIMITS, reads_calls=reads_calls))
+        response = TestClient(app, base_url="http://localhost", client=("127.0.0.1", 1)).post(CHAT, json=body)
+        assert response.status_code == expected
+        assert expected == 200 or "--serve.tool-call-parser" in response.json()["error"]["message"]
 
 
 @pytest.mark.parametrize(
@@ -133,6 +150,17 @@ def test_a_request_that_is_too_large_is_read_no_further_whatever_it_says_of_its_
     assert (status, num_read) == (413, 0 if length == b"1000000000" else 5)
     assert "serve.max_body_mib, 1 MiB" in error["message"]
     assert make_client().post(CHAT, content=b"{}" + b" " * (2**20 - 2)).status_code == 200
+
+
+def test_a_request_whose_body_does_not_come_is_waited_for_no_longer(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(guard, "_BODY_PART_S", 0.01)
+    messages: list[Message] = [{"type": "http.request", "body": b"{", "more_body": True}]
+
+    async def receive() -> Message:
+        return messages.pop() if messages else await asyncio.get_running_loop().create_future()
+
+    status, error = ask([], receive)
+    assert (status, error["message"]) == (408, "nothing of the request's body came for 0.01 s.")
 
 
 def test_nothing_of_a_request_is_read_before_its_key() -> None:

@@ -20,6 +20,10 @@ LIMITS = Limits(max_body_mib=1, max_tokens=100, max_sequences=8, max_question_ch
         {"prompt": [1, 2, 3, 4, 5, 6, 7, 8, 9]},
         {"prompt": [[1, 2], [3]], "n": 4},
         {"max_output_tokens": 7},
+        {"prompt": [7] * 200_000},
+        {"messages": [{"role": "user", "content": "a" * 2**20}]},
+        {"tools": [{"description": "a" * 2**17}], "tool_choice": "auto"},
+        {"prompt": "a" * 2**21, "truncation": "disabled"},
     ],
 )
 def test_what_lies_within_the_limits_goes_through(body: dict[str, Any]) -> None:
@@ -39,12 +43,39 @@ def test_what_lies_within_the_limits_goes_through(body: dict[str, Any]) -> None:
         ({"n": "16384"}, r"n must be an integer, got '16384'"),
         ({"n": 16384.0}, r"n must be an integer"),
         ({"max_tokens": [1]}, r"max_tokens must be an integer"),
+        ({"prompt": [-1]}, r"prompt: a list of ids of tokens holds something else"),
+        ({"prompt": [[1], [True]]}, r"prompt: a list of ids"),
+        ({"structured_outputs": {"choice": ["a" * 2**16]}}, r"structured_outputs, and what else: 65,\d+ bytes"),
+        ({"stop": "a", "bad_words": ["a" * 2**16]}, r"bad_words, and"),
+        ({"tools": [{"description": "a" * 2**17}], "tool_choice": "required"}, r"tools, and"),
+        ({"prompt": "a" * 2**21, "truncate_prompt_tokens": 5}, r"is to be cut may have 1,048,576 bytes"),
+        ({"input": "a" * 2**21, "truncation": "auto"}, r"is to be cut"),
+        ({"input": [1] * 1_001}, r"input has 1,001 items; the endpoint allows 1,000"),
     ],
 )
 def test_what_lies_beyond_is_refused_with_the_limit(body: dict[str, Any], message: str) -> None:
     with pytest.raises(RefusalError, match=message) as error:
         LIMITS.check_generation(body)
     assert error.value.status == 400
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"messages": [{"role": "user"}] * 5_001},
+        {"messages": [1] * 10**6},
+        {str(n): n for n in range(10_001)},
+        {"a": [[[1] * 10**4]]},
+    ],
+)
+def test_more_values_than_anybody_means_are_refused(body: dict[str, Any]) -> None:
+    with pytest.raises(RefusalError, match="more than 10,000 values"):
+        LIMITS.check_values(body)
+
+
+def test_a_long_chat_and_a_prompt_of_ids_are_no_such_thing() -> None:
+    LIMITS.check_values({"messages": [{"role": "user", "content": "?"}, {"role": "assistant", "content": "!"}] * 1_000})
+    LIMITS.check_values({"prompt": [7] * 200_000})
 
 
 @pytest.mark.parametrize("body", [b"", b"{", b"[]", b'"n"', b"\xff", b"[" * 200_000, b'{"n": ' + b"9" * 5000 + b"}"])

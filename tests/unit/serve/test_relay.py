@@ -205,6 +205,48 @@ async def test_a_server_that_answers_nothing_that_can_be_read_is_lost(answer: by
             await call(relay, f"127.0.0.1:{server.sockets[0].getsockname()[1]}", ask_once(), send_nothing)
 
 
+@pytest.mark.seconds
+async def test_who_does_not_take_the_answer_gives_the_engine_s_place_back_and_who_is_slow_gets_it_whole() -> None:
+    ended: list[str] = []
+    part, num_parts = b"x" * 2**16, 512  # more than connections hold
+
+    async def write(scope: Scope, receive: Receive, send: Send) -> None:
+        async def write_parts() -> AsyncIterator[bytes]:
+            for _ in range(num_parts):
+                yield part
+
+        await StreamingResponse(write_parts())(scope, receive, send)
+        ended.append(scope["path"])
+
+    relay = Relay(send_limit_s=1)
+
+    async def proxy(scope: Scope, receive: Receive, send: Send) -> None:
+        await relay.pass_on(engine, scope, receive, send)
+
+    async with serve(write) as engine, serve(proxy) as address:
+        host, _, port = address.partition(":")
+
+        async def ask(path: str) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+            reader, writer = await asyncio.open_connection(host, int(port), limit=2**16)
+            writer.write(f"GET /{path} HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n".encode())
+            return reader, writer
+
+        _, held = await ask("held")
+        reader, slow = await ask("slow")
+        num_bytes = 0
+        while got := await reader.read(2**20):
+            num_bytes += len(got)
+            await asyncio.sleep(0.001)
+        assert num_bytes > num_parts * len(part)
+        async with asyncio.timeout(60):
+            while len(ended) < 2:
+                await asyncio.sleep(0.01)
+        held.close()
+        slow.close()
+    await relay.close()
+    assert ended == ["/slow", "/held"]
+
+
 async def test_half_an_answer_is_not_taken_for_a_whole_one() -> None:
     async def answer_half(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")

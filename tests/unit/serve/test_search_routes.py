@@ -99,6 +99,7 @@ def test_asking_returns_the_answer_with_its_pages_and_those_that_do_not_exist(se
     assert "340 rpm" in answer["citations"][0]["snippet"]
     turns = [(turn["step"], turn["action"], turn["reasoning"], turn["query"], len(turn["pages"])) for turn in answer["turns"]]
     assert turns == [(1, "search", "hm", "rotor", 1), (2, "invalid", "", "", 0), (3, "answer", "", "", 0)]
+    assert [turn["reply"] for turn in answer["turns"]] == ["", "what?", ""]
 
 
 def test_turns_are_streamed_and_then_the_answer(serve: Serve) -> None:
