@@ -147,15 +147,25 @@ def _build_search_service(
 
 
 def build_serving_args(settings: AppSettings) -> Any:
-    """vLLM's `AsyncEngineArgs` for an engine that requests reach: with adapters, closed to media from elsewhere."""
-    max_loras = count_adapter_places(settings.adapter_places)
+    """vLLM's `AsyncEngineArgs` for an engine that requests reach: closed to media from elsewhere, with room for adapters where
+    there are any or may be.
+
+    An engine with that room runs its kernels for adapters in every layer, for requests to the base model too. Where no CUDA graph
+    holds them, as in steps that read prompts, launching them takes longer than the step.
+    """
+    adapters: dict[str, Any] = {}
+    if settings.adapters or settings.adapter_dirs:
+        adapters = {
+            "enable_lora": True,
+            "max_lora_rank": settings.max_lora_rank,
+            "max_loras": count_adapter_places(settings.adapter_places),
+            # An adapter that left main memory would be read again from a folder that may have changed.
+            "max_cpu_loras": _ANY_NUMBER,
+        }
     return build_engine_args(
         settings.engine,
         served_model_name=[settings.served_name],
-        enable_lora=True,
-        max_lora_rank=settings.max_lora_rank,
-        max_loras=max_loras,
-        max_cpu_loras=_ANY_NUMBER,  # an adapter that left main memory would be read again from a folder that may have changed
+        **adapters,
         reasoning_parser=settings.parsers.reasoning,
         allowed_media_domains=NO_MEDIA_DOMAINS,
         allowed_local_media_path="",

@@ -9,6 +9,7 @@ import base64
 import http.server
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -146,6 +147,13 @@ class _Image(http.server.BaseHTTPRequestHandler):
 
     def log_message(self, format: str, *args: object) -> None:
         """Keep the test's output clean."""
+
+
+def test_an_engine_has_room_for_adapters_where_some_are_served_or_may_be(tmp_path: Path) -> None:
+    base = make_settings()
+    assert not build_serving_args(base).enable_lora
+    assert build_serving_args(replace(base, adapters={"tuned": str(tmp_path)})).max_loras == 2
+    assert build_serving_args(make_settings(adapter_dirs=(str(tmp_path),))).enable_lora
 
 
 @pytest.fixture
