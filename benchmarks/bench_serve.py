@@ -20,7 +20,7 @@ that share of the throughput that vLLM's server has just shown, with lengths tha
 
 `--actors` measures the endpoint a second time, without engines that listen for themselves. With `--kill` the endpoint's engine
 process is killed under load: how many requests fail then, how, and after how many seconds it
-answers again. Results are written as they come.
+answers again, in a result of its own. Results are written as they come.
 """
 
 import argparse
@@ -92,8 +92,8 @@ def main() -> None:
                 compare(results)
             write_result(arguments.name, results)  # what was measured is kept, whatever comes after it
             if server == "drag_ray" and arguments.kill:
-                results["kill"] = asyncio.run(kill_under_load(url, process_id, arguments))
-                write_result(arguments.name, results)
+                killed = asyncio.run(kill_under_load(url, process_id, arguments))
+                write_result(f"{arguments.name}_kill", {"options": results["options"], "kill": killed})
 
 
 def compare(results: dict[str, Any]) -> None:

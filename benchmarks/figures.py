@@ -21,6 +21,7 @@ import figure_scaling
 import figure_sizes
 import figure_speed
 import figure_terms
+import figure_tools
 import figure_versions
 import figure_words
 
@@ -96,6 +97,9 @@ FIGURES: dict[str, Callable[[], str]] = {
     "collection-scaling-images-terms": figure_collection.write_collection_scaling_images_terms,
     "collection-scaling-shorter": figure_collection.write_collection_scaling_shorter,
     "engines-sharing": figure_collection.write_engines_sharing,
+    "collect-tools-terms": figure_tools.write_collect_tools_terms,
+    "collect-tools": figure_tools.write_collect_tools,
+    "collect-tools-words": figure_tools.write_collect_tools_words,
     "collect-load-words": figure_load.write_collect_load_words,
     "collect-load-terms": figure_load.write_collect_load_terms,
     "serve-load-terms": figure_load.write_serve_load_terms,
