@@ -73,13 +73,14 @@ def write_effect() -> str:
         ("question + what the same model adds", "base", _LARGE),
         ("question + what the larger one adds when tuned: SFT", "round1", _LARGE),
         ("SFT, then DPO", "round2", _LARGE),
+        ("SFT on rows of fewer questions", "tuned", _LARGE),
+        ("the best of that, of its draws and of the question", "tuned+best_of", _LARGE),
     )
     sets = ("medquad", "fairytaleqa", "manuals")
     rows = [[text, *(write_cell(find_effect(name, policy, model)) for name in sets)] for text, policy, model in policies]
-    vectors = read_results("search_quality_vectors")["collections"]["fairytaleqa"]["test"]
-    for name in ("dense", "hybrid"):
-        cell = " ".join(short(vectors[name][measure]) for measure in ("hit@1", "hit@3", "hit@10", "mrr@10"))
-        rows.append([f"{name} (`search_quality_vectors.json`)", "", cell, ""])
+    for text, policy in (("by vectors (`dense`)", "dense"), ("by words and by vectors (`hybrid`)", "hybrid")):
+        found = ((find_effect(name, policy, model) for model in (_LARGE, "embedded")) for name in sets)
+        rows.append([f"question, {text}", *(write_cell(next(filter(None, one), None)) for one in found)])
     return to_table(["Hit@1 / Hit@3 / Hit@10 / MRR", *sets], rows)
 
 

@@ -12,7 +12,9 @@ def write_effect_terms() -> str:
         f"""Queries that nobody trained, and those of trained models (`benchmarks/results/effect.json`; first search, BM25;
         medquad: {medquad:,} questions, fairytaleqa: {fairytaleqa:,}, the embedded manuals: {manuals:,}; * differs from the
         question at p < .01 after Holm over the file, resampled by document; what is not marked in the rows of models was not
-        compared with it, or does not differ; models on manuals are below, on those of another machine):"""
+        compared with it, does not differ, or was measured with 10,000 resamples, whose least p is too large after Holm over so
+        many comparisons, as that of SmolLM2 on medquad and of SFT, then DPO; models on manuals are below, on those of another
+        machine):"""
     )
 
 
