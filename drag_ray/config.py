@@ -45,8 +45,8 @@ class Sections:
         values = {name: getattr(self, name) for name in self.list_names()}
         return {name: value.model_dump(mode="json") if isinstance(value, BaseModel) else value for name, value in values.items()}
 
-    def list_sources(self) -> Mapping[str, Path | tuple[Path, ...]]:
-        """What the stage reads from outside the run, by what it is called there: a file, a folder, or several."""
+    def list_sources(self) -> Mapping[str, Path | tuple[Path, ...] | str]:
+        """What the stage reads from outside the run, by what it is called there: a file, a folder, or several, or a URI."""
         return {}
 
     def list_code(self) -> list[Path]:

@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from drag_ray.artifacts import Manifest, read_manifest
+from drag_ray.object_store import StorageConfig
+from drag_ray.stage_store import StoredStage
 
 
 @dataclass(frozen=True)
@@ -17,6 +19,7 @@ class Inputs:
 
     folders: Mapping[str, Path | None]
     _run_dir: Path = field(default=Path(), repr=False)
+    _storage: StorageConfig = field(default_factory=StorageConfig, repr=False)
 
     def __getitem__(self, stage: str) -> Path:
         """The folder of a stage that is always read. KeyError for one that is not declared."""
@@ -27,6 +30,18 @@ class Inputs:
     def find(self, stage: str) -> Path | None:
         """The folder of a stage that is read if it was started. KeyError for one that is not declared."""
         return self.folders[stage]
+
+    def list_stored(self) -> tuple[StoredStage, ...]:
+        """These stages as a store may have them, for who does not see their folders; none where `storage.uri` names no store."""
+        if not self._storage.uri:
+            return ()
+        folders = [folder.resolve() for folder in self.folders.values() if folder]
+        found = [(folder, read_manifest(folder)) for folder in folders]
+        return tuple(
+            StoredStage(folder, manifest.stage, manifest.outcome_fingerprint, self._storage)
+            for folder, manifest in found
+            if manifest
+        )
 
     def read_lineage(self) -> dict[str, Manifest]:
         """The manifests of these stages and of all that they were made from, by name, as long as they still are what was read.

@@ -1,15 +1,24 @@
 """The nodes of the cluster: what each has, and what of it is free."""
 
 import os
+import uuid
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from drag_ray.cluster import is_connected
+from drag_ray.errors import ConfigError
+from drag_ray.file_access import create_mark
 
 KEEPER_NAME = "engine_keeper"
 """of the actor that keeps a job's engines"""
 KEPT_SHARE, _OTHER_SHARE = 0.9, 0.1
 """of a GPU: for all engines that are kept on it, and for who works while they rest, of which Ray knows nothing. Beside
 up to eight engines that share a GPU one more does not fit"""
+
+
+_NODE_LABEL = "ray.io/node-id"
+_ANSWER_S = 60
+"""in which a node tells what it sees; a busy one starts a process first"""
 
 
 class NodeResources(NamedTuple):
@@ -25,6 +34,59 @@ def list_nodes() -> list[NodeResources]:
 
     alive = [node["Resources"] for node in ray.nodes() if node["Alive"]]
     return [NodeResources(int(resources.get("CPU", 0)), int(resources.get("GPU", 0))) for resources in alive]
+
+
+def choose_seeing(folder: Path) -> dict[str, str] | None:
+    """Which nodes see what this process writes into a folder, as a selector of Ray's; None where all do that have CPUs.
+
+    Nodes that come later, or do not answer now, count as others do not.
+
+    Raises:
+        ConfigError: no node that has a CPU sees it.
+        ArtifactError: nothing can be written there.
+    """
+    import ray
+
+    here = ray.get_runtime_context().get_node_id()
+    with_cpus = {node["NodeID"] for node in ray.nodes() if node["Alive"] and node["Resources"].get("CPU")}
+    if with_cpus <= {here}:
+        return None
+    mark = folder / f".seen-{uuid.uuid4().hex}"
+    create_mark(mark)
+    try:
+        seeing = with_cpus & {here, *_ask_nodes(with_cpus - {here}, mark)}
+    finally:
+        mark.unlink()
+    if not seeing:
+        raise ConfigError(
+            f"no node that has a CPU sees {folder}, where this stage works. Choose a --run-dir on storage that nodes share, or "
+            "start the stage on a node with CPUs."
+        )
+    return None if seeing == with_cpus else {_NODE_LABEL: f"in({','.join(sorted(seeing))})"}
+
+
+def _ask_nodes(nodes: set[str], mark: Path) -> list[str]:
+    """Those of the nodes that see a file."""
+    import ray
+    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+    task: Any = ray.remote(num_cpus=0, max_retries=0)(Path.exists)
+    asked: dict[Any, str] = {
+        task.options(scheduling_strategy=NodeAffinitySchedulingStrategy(node, soft=False)).remote(mark): node for node in nodes
+    }
+    answered, _ = ray.wait(list(asked), num_returns=len(asked), timeout=_ANSWER_S)
+    return [asked[answer] for answer in answered if _is_true(answer)]
+
+
+def _is_true(answer: Any) -> bool:
+    """Whether a node has said yes; one that was lost meanwhile has not."""
+    import ray
+    from ray.exceptions import RayError
+
+    try:
+        return ray.get(answer)
+    except RayError:
+        return False
 
 
 def count_gpus() -> int:

@@ -8,7 +8,7 @@ import contextlib
 import hashlib
 from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import parse_qs, urlsplit
 
 from pydantic import Field, field_validator
@@ -38,10 +38,7 @@ class StorageConfig(BaseConfig):
     @field_validator("uri")
     @classmethod
     def _is_a_place(cls, value: str) -> str:
-        try:
-            return value and check_uri(value)
-        except ConfigError as error:
-            raise PydanticCustomError(SECRET_ERROR, "{problem}", {"problem": str(error)}) from None
+        return value and check_given_uri(value)
 
 
 def check_uri(uri: str) -> str:
@@ -62,6 +59,27 @@ def check_uri(uri: str) -> str:
             "(AWS_PROFILE, a role of the machine, GOOGLE_APPLICATION_CREDENTIALS, ...)"
         )
     return uri
+
+
+def check_given_uri(value: str) -> str:
+    """The same for validators of options: what they report does not repeat the value either."""
+    try:
+        return check_uri(value)
+    except ConfigError as error:
+        raise PydanticCustomError(SECRET_ERROR, "{problem}", {"problem": str(error)}) from None
+
+
+def is_uri(text: str) -> bool:
+    """Whether a text names a place by its scheme, and not a file or a folder."""
+    return "://" in text
+
+
+class ObjectState(NamedTuple):
+    """An object by its key: its bytes, and when it was last changed, in nanoseconds."""
+
+    key: str
+    bytes: int
+    changed_ns: int
 
 
 class ObjectStore:
@@ -97,6 +115,22 @@ class ObjectStore:
         with self._reaching(folder):
             found: Any = self._system.get_file_info(fs.FileSelector(self._locate(folder), allow_not_found=True, recursive=True))
         return {info.path[len(self._root) + 1 :]: info.size for info in found if info.is_file}
+
+    def list_states(self) -> list[ObjectState]:
+        """All objects in order of their keys; the object that the URI itself names has none."""
+        from pyarrow import fs
+
+        with self._reaching():
+            found: Any = self._system.get_file_info(fs.FileSelector(self._root, allow_not_found=True, recursive=True))
+            found = found or [self._system.get_file_info(self._root)]
+        start = len(self._root) + 1
+        return sorted(ObjectState(info.path[start:], info.size, info.mtime_ns or 0) for info in found if info.is_file)
+
+    def copy(self, key: str, path: Path) -> None:
+        """Copy an object into a file, which is whole or absent."""
+        with whole_or_absent(path) as scratch, scratch.open("wb") as target:
+            for block in self._fetch_blocks(key):
+                target.write(block)
 
     def read(self, key: str) -> bytes | None:
         """A small object, None where there is none."""
@@ -179,7 +213,7 @@ class ObjectStore:
                 raise
 
     def _locate(self, key: str) -> str:
-        return f"{self._root}/{key}"
+        return f"{self._root}/{key}" if key else self._root
 
     @contextlib.contextmanager
     def _reaching(self, key: str = "") -> Generator[None]:

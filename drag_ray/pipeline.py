@@ -25,6 +25,7 @@ from drag_ray.ledger import LEDGER_NAME, Ledger
 from drag_ray.messages import about
 from drag_ray.metrics import name_tags, open_stage_recorder
 from drag_ray.nodes import count_machines
+from drag_ray.object_store import ObjectStore
 from drag_ray.run_config import RunConfig
 from drag_ray.source_code import compute_code_fingerprint
 from drag_ray.stage_folder import StageFolder
@@ -74,7 +75,7 @@ def find_inputs(stage: Stage, config: RunConfig) -> dict[str, Address]:
 def open_inputs(stage: Stage, config: RunConfig) -> Inputs:
     """The folders that a stage reads. Errors are those of `find_inputs`."""
     folders = {name: address.locate(config.run_dir) for name, address in find_inputs(stage, config).items()}
-    return Inputs(dict.fromkeys(stage.reads_if_begun) | folders, config.run_dir)
+    return Inputs(dict.fromkeys(stage.reads_if_begun) | folders, config.run_dir, config.storage)
 
 
 def pull_inputs(stage: Stage, config: RunConfig) -> None:
@@ -142,12 +143,11 @@ def compute_identity(stage: Stage, config: RunConfig) -> Identity:
     read = find_inputs(stage, config)
     finished = {name: require_manifest(address.locate(config.run_dir), address.command) for name, address in read.items()}
     outcomes = {name: manifest.outcome_fingerprint for name, manifest in finished.items()}
-    sources = {key: _list_present(source) for key, source in sections.list_sources().items()}
     own = find_own(stage.name, config)
     return Identity(
         stage=stage.name,
         config=options,
-        inputs=outcomes | {name: _find_version(name) for name in stage.packages} | _fingerprint_sources(sources),
+        inputs=outcomes | {name: _find_version(name) for name in stage.packages} | _fingerprint_sources(sections.list_sources()),
         code=compute_code_fingerprint(stage.module, sections.list_code()),
         max_tries=config.rollout.max_tries if "rollout" in stage.sections.list_names() else 0,
         command=f"{own.command} --verify",
@@ -252,15 +252,20 @@ def run_code(stage: Stage, config: RunConfig, folder: StageFolder) -> dict[str, 
     return stage.run(config.take(stage.sections), open_inputs(stage, config), folder)
 
 
-def _list_present(source: Path | tuple[Path, ...]) -> list[Path]:
-    """What there is of a source. What is missing is refused where it is opened."""
-    return [path for path in (source if isinstance(source, tuple) else (source,)) if path.exists()]
+def _fingerprint_sources(sources: Mapping[str, Path | tuple[Path, ...] | str]) -> dict[str, str]:
+    """What a stage reads from outside the run: by name, size and time of change, which is cheap for a large collection. What is
+    missing is refused where it is opened."""
+    states = {key: sorted(_list_source(source)) for key, source in sources.items()}
+    return {key: artifacts.compute_fingerprint(found) for key, found in states.items() if found}
 
 
-def _fingerprint_sources(sources: Mapping[str, Sequence[Path]]) -> dict[str, str]:
-    """What a stage reads from outside the run: by name, size and time of change, which is cheap for a large collection."""
-    states = {key: sorted(state for root in roots for state in _list_states(root)) for key, roots in sources.items() if roots}
-    return {key: artifacts.compute_fingerprint(found) for key, found in states.items()}
+def _list_source(source: Path | tuple[Path, ...] | str) -> Iterator[tuple[str, int, int]]:
+    if isinstance(source, str):
+        yield from map(tuple, ObjectStore(source).list_states())
+        return
+    for path in source if isinstance(source, tuple) else (source,):
+        if path.exists():
+            yield from _list_states(path)
 
 
 def _list_states(root: Path) -> Iterator[tuple[str, int, int]]:

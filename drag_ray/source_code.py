@@ -16,8 +16,9 @@ LEFT_OUT = frozenset(
     f"{_PACKAGE}.{name}"
     for name in (
         *("errors", "messages", "provenance", "source_code", "webpage"),  # what is said
-        *("cluster", "cluster_token", "metrics", "rollout.progress", "rollout.live_line", "rollout.engine_logs"),  # where it runs
-        *("checksums", "damage", "stage_folder", "inputs"),  # how finished work is kept
+        *("cluster", "cluster_token", "nodes", "tasks", "metrics", "rollout.progress", "rollout.live_line"),  # where it runs
+        *("rollout.engine_logs", "rollout.detached", "rollout.keep"),
+        *("address", "checksums", "damage", "stage_folder", "object_store", "stage_store", "inputs"),  # how finished work is kept
     )
 )
 """Modules, and packages with all that is in them."""

@@ -13,7 +13,7 @@ import itertools
 import logging
 import re
 import shutil
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
@@ -50,6 +50,23 @@ class Transfer:
         return f"{self.num_files:,} files, {self.num_bytes:,} bytes; {self.num_there:,} files were there"
 
 
+@dataclass(frozen=True)
+class StoredStage:
+    """A finished stage of a run that a store has too.
+
+    Attributes:
+        folder: in the run.
+        address: where in the run that is.
+        outcome: the fingerprint of its outcome.
+        storage: where it lies; `uri` is not empty.
+    """
+
+    folder: Path
+    address: str
+    outcome: str
+    storage: StorageConfig
+
+
 class StageStore:
     """The finished stages that lie at a URI.
 
@@ -79,7 +96,10 @@ class StageStore:
         """
         if not all(map(is_name, address.split("/"))):
             raise StorageError(f"{self._objects.uri}: {address!r} is no stage of a run, as collect or finetune/dpo.")
-        data = self._objects.read(_name_manifest(address))
+        return self._read_manifest(_name_manifest(address), address)
+
+    def _read_manifest(self, key: str, address: str) -> Manifest | None:
+        data = self._objects.read(key)
         if data is None:
             return None
         try:
@@ -87,7 +107,7 @@ class StageStore:
             if manifest.stage != address or not _HASH.fullmatch(manifest.checksums):
                 raise ValueError(f"it is that of {manifest.stage!r}")
         except (ValueError, TypeError, KeyError, AttributeError) as error:
-            place = f"{self._objects.uri}/{_name_manifest(address)}"
+            place = f"{self._objects.uri}/{key}"
             raise DamageError(f"{place}: not a manifest ({error}). Push the stage again from where it is whole.") from None
         return manifest
 
@@ -110,7 +130,7 @@ class StageStore:
         self._run_each(lambda item: self._objects.send(stage_dir / item[1].path, item[0], item[1].sha256), missing.items())
         self._objects.write(_name_list(manifest), (stage_dir / LIST_NAME).read_bytes())
         text = (stage_dir / MANIFEST_NAME).read_bytes()
-        self._objects.write(f"stages/{address}/manifests/{manifest.outcome_fingerprint}.json", text)
+        self._objects.write(_name_outcome(address, manifest.outcome_fingerprint), text)
         self._objects.write(_name_manifest(address), text)
         return Transfer(len(missing), sum(checksum.bytes for checksum in missing.values()), len(wanted) - len(missing))
 
@@ -158,6 +178,39 @@ class StageStore:
             if ancestor and ancestor.outcome_fingerprint == manifest.origin["inputs"].get(name):
                 yield from self.pull_lineage(read, run_dir)
 
+    def fetch(self, address: str, outcome: str, folder: Path, but: Collection[str] = ()) -> Path:
+        """A stage as it was with this outcome, in a folder of this machine, whoever asks first fetches it while others wait.
+
+        Args:
+            outcome: the fingerprint of its outcome.
+            folder: on the machine's own disk; made if it is not there. Nothing in it is removed.
+            but: folders of the stage that are left where they are.
+
+        Raises:
+            StorageError: it was not pushed, or the store refuses.
+            DamageError: it is not what was pushed.
+            ArtifactError: the disk refuses.
+        """
+        from filelock import FileLock
+
+        stage_dir = folder / outcome / address
+        with writing(stage_dir):
+            stage_dir.parent.mkdir(parents=True, exist_ok=True)
+        with FileLock(stage_dir.parent / f".pulling-{stage_dir.name}.lock"):
+            if not stage_dir.is_dir():
+                manifest = self._read_manifest(_name_outcome(address, outcome), address)
+                if manifest is None:
+                    raise StorageError(
+                        f"{self._objects.uri}: no stage {address} with the outcome {outcome}, which the run has. "
+                        f"Run: drag-ray push RUN {self._objects.uri}"
+                    )
+                self._fetch_stage(manifest, stage_dir, but)
+        return stage_dir
+
+    def fetch_file(self, checksum: Checksum, path: Path) -> None:
+        """One file of a stage that was pushed; it is whole or absent. Errors are those of `ObjectStore.fetch`."""
+        self._objects.fetch(_name_object(checksum), path, checksum.bytes, checksum.sha256)
+
     def _find_manifest(self, address: str) -> Manifest | None:
         """The manifest of a stage; one that is not what was written counts for nothing, and is written again."""
         try:
@@ -180,19 +233,17 @@ class StageStore:
                 pool.shutdown(cancel_futures=True)
                 raise
 
-    def _fetch_stage(self, manifest: Manifest, stage_dir: Path) -> Transfer:
+    def _fetch_stage(self, manifest: Manifest, stage_dir: Path, but: Collection[str] = ()) -> Transfer:
         """Files come into a hidden folder, which becomes the stage's when it is whole and on the disk."""
         scratch = stage_dir.parent / f".pulling-{stage_dir.name}-{manifest.checksums}"
         text, listed = self._read_list(manifest)
+        listed = [checksum for checksum in listed if checksum.path.partition("/")[0] not in but]
         missing = [damage.path for damage in checksums.find_damage(scratch, listed, whole=True)]
         by_path = {checksum.path: checksum for checksum in listed}
 
-        def fetch(path: str) -> None:
-            self._objects.fetch(_name_object(by_path[path]), scratch / path, by_path[path].bytes, by_path[path].sha256)
-
         with writing(stage_dir):
             scratch.mkdir(exist_ok=True)
-            self._run_each(fetch, missing)
+            self._run_each(lambda path: self.fetch_file(by_path[path], scratch / path), missing)
             artifacts.remove_scratch(scratch)
             artifacts.write_bytes(scratch / LIST_NAME, text)
             artifacts.write_manifest(scratch, manifest)
@@ -273,6 +324,10 @@ def _check_paths(listed: Sequence[Checksum]) -> None:
 
 def _name_manifest(address: str) -> str:
     return f"stages/{address}/{MANIFEST_NAME}"
+
+
+def _name_outcome(address: str, outcome: str) -> str:
+    return f"stages/{address}/manifests/{outcome}.json"
 
 
 def _name_list(manifest: Manifest) -> str:

@@ -2,9 +2,11 @@
 
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import Any, TypeVar
 
 from drag_ray.messages import show_messages
+from drag_ray.nodes import choose_seeing
 
 _Result = TypeVar("_Result")
 _TASK_ENVIRONMENT = {
@@ -33,11 +35,17 @@ def _call(function: Callable[..., _Result], call: tuple[Any, ...]) -> _Result:
     return function(*call)
 
 
-def run_tasks(function: Callable[..., _Result], calls: Sequence[tuple[Any, ...]]) -> Iterator[_Result]:
+def run_tasks(function: Callable[..., _Result], calls: Sequence[tuple[Any, ...]], folder: Path) -> Iterator[_Result]:
     """The result of `function(*call)` for each call in its order, computed by Ray tasks that take a CPU each.
 
     Only as many results as keep the CPUs busy are on their way at once. A single call is made here, without Ray.
     What a call raises is raised here.
+
+    Args:
+        folder: in which the calls read and write; nodes that do not see it are given none.
+
+    Raises:
+        ConfigError: no node with a CPU sees the folder.
     """
     if len(calls) == 1:
         yield function(*calls[0])
@@ -45,7 +53,8 @@ def run_tasks(function: Callable[..., _Result], calls: Sequence[tuple[Any, ...]]
     import ray
     from ray.exceptions import RayTaskError
 
-    task = ray.remote(function).options(num_cpus=1, runtime_env={"env_vars": _TASK_ENVIRONMENT})
+    options = {"num_cpus": 1, "label_selector": choose_seeing(folder), "runtime_env": {"env_vars": _TASK_ENVIRONMENT}}
+    task = ray.remote(function).options(**options)
     pending: deque[Any] = deque()
     try:
         for call in calls:

@@ -60,6 +60,7 @@ def serve_run(options: dict[str, Any], **variables: str) -> Generator[Endpoint]:
                 dashboard = next(line.split()[2] for line in lines if line.startswith("Ray dashboard"))
                 yield Endpoint(f"http://127.0.0.1:{port}", dashboard, "".join(lines), Path(ray_dir), psutil.Process(process.pid))
             finally:
+                was_killed = process.poll() is not None
                 process.send_signal(signal.SIGINT)
                 process.communicate(timeout=120)
-        assert process.returncode == 0
+        assert process.returncode == (-signal.SIGKILL if was_killed else 0)

@@ -32,19 +32,24 @@ class Ports:
 
 
 @contextmanager
-def start_nodes(ports: Ports, token: Path, num_nodes: int, cpus_per_node: int = 2) -> Iterator[dict[str, str]]:
+def start_nodes(
+    ports: Ports, token: Path, num_nodes: int, cpus_per_node: int = 2, hidden: Path | None = None
+) -> Iterator[dict[str, str]]:
     """Start a head and `num_nodes - 1` workers; the environment of someone who has the cluster's token.
 
     Args:
-        token: file into which the cluster's token is written.
+        token: file with the cluster's token, which is written where there is none.
+        hidden: folder that is another one, and empty, for each worker: it needs root.
     """
-    token.write_text("5" * 64)
+    if not token.exists():
+        token.write_text("5" * 64)
     outside = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
     # The submitted job finds `python` on the path of the cluster's processes.
     environment = {**outside, "PATH": f"{RAY.parent}:{os.environ['PATH']}", "RAY_AUTH_TOKEN_PATH": str(token)}
     environment["RAY_AUTH_MODE"] = "token"
     head = [f"--port={ports.gcs}", f"--dashboard-port={ports.dashboard}", f"--ray-client-server-port={ports.client}"]
     worker = [f"--address=127.0.0.1:{ports.gcs}"]
+    without = ["unshare", "--mount", "sh", "-c", f'mount -t tmpfs tmpfs {hidden} && exec "$@"', "sh"] if hidden else []
     # Nodes of one host would share the folder into which each unpacks the working directory, and remove it from each other.
     # Ray's sockets lie in it too, whose paths must be short.
     with ExitStack() as stack:
@@ -53,6 +58,7 @@ def start_nodes(ports: Ports, token: Path, num_nodes: int, cpus_per_node: int = 
             options = [*options, f"--temp-dir={own}"]
             # Another Ray of this machine may have the agents' usual port: no agent would then take a job.
             command = [RAY, "start", "--block", "--dashboard-agent-listen-port=0", f"--num-cpus={cpus_per_node}", *options]
+            command = [*without, *command] if options[0] != "--head" else command
             process = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL)
             stack.callback(process.wait, timeout=60)
             stack.callback(process.kill)  # its reaper ends the others at once; asked to end, it would wait half a minute

@@ -47,6 +47,7 @@ def run(sections: CollectSections, inputs: Inputs, folder: StageFolder) -> dict[
         prompt_sets=settings.prompt_sets,
         proposers=proposers,
         telemetry=sections.telemetry,
+        stored=inputs.list_stored(),
     )
     counts = run_plan(plan, options, sections.rollout, "collecting")
     yields = {

@@ -2,9 +2,10 @@
 
 from typing import Literal
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
 from drag_ray.config import BaseConfig
+from drag_ray.object_store import check_given_uri, is_uri
 
 MANUALS = "manuals"
 """An embedded corpus: the reference manuals of installed packages, and the first sentences of their entries as questions."""
@@ -18,9 +19,11 @@ class CorpusConfig(BaseConfig):
 
     documents: str = MANUALS
     """`manuals` or `commands` for an embedded corpus, or a file or a folder with PDFs, images (.png, .jpg, .tif), texts
-    (.txt, .md, .html, .docx) and page tables (.jsonl, .jsonl.gz, .parquet)"""
+    (.txt, .md, .html, .docx) and page tables (.jsonl, .jsonl.gz, .parquet); also one in an object store (s3://, gs://, abfs://,
+    hdfs://), which is copied to the stage's folder while it is read"""
     questions: str = MANUALS
-    """`manuals` or `commands` for the questions of that embedded corpus, or a JSONL or Parquet file; empty for none"""
+    """`manuals` or `commands` for the questions of that embedded corpus, or a JSONL or Parquet file, which may be in an object
+    store with its images among the documents; empty for none"""
     allow_unanswerable: bool = False
     """take questions without evidence as well; they are rolled out, but nothing is learned from them and none is evaluated"""
     manual_packages: tuple[str, ...] = Field(default=("numpy", "pandas", "polars", "pyarrow", "torch"), min_length=1)
@@ -61,3 +64,8 @@ class CorpusConfig(BaseConfig):
     """what never spans the split: questions that share a page or a near-duplicate of it, or also those that share a file"""
     seed: int = 0
     """draws the limited questions and the split"""
+
+    @field_validator("documents", "questions")
+    @classmethod
+    def _is_a_place(cls, value: str) -> str:
+        return check_given_uri(value) if is_uri(value) else value

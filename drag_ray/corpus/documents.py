@@ -19,7 +19,7 @@ from drag_ray.types import Page
 _PDF = ".pdf"
 _SUFFIXES = (_PDF, *IMAGE_SUFFIXES, *TEXT_SUFFIXES, *SUFFIXES)
 # Names that programs give to what they keep for themselves: version control, file managers, open office documents.
-_HIDDEN = (".", "~$")
+HIDDEN = (".", "~$")
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,9 +103,9 @@ def _walk(root: Path, problems: list[Problem]) -> Iterator[Path]:
         problems.append(Problem(str(error.filename), reason, "broken_file"))
 
     for folder, subfolders, names in os.walk(root, onerror=add):
-        subfolders[:] = [name for name in subfolders if not name.startswith(_HIDDEN)]
+        subfolders[:] = [name for name in subfolders if not name.startswith(HIDDEN)]
         links = [name for name in subfolders if Path(folder, name).is_symlink()]
-        yield from (Path(folder, name) for name in (*links, *names) if not name.startswith(_HIDDEN))
+        yield from (Path(folder, name) for name in (*links, *names) if not name.startswith(HIDDEN))
 
 
 def _find_fault(path: Path, root: Path) -> Problem | None:

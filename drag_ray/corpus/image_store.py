@@ -9,6 +9,7 @@ import io
 import re
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Protocol
 
 from PIL import Image
 
@@ -81,19 +82,36 @@ class ImageStore:
         return image
 
 
+class ImageSupply(Protocol):
+    """Images that are not in folders which this machine sees."""
+
+    def fetch(self, key: str, path: Path) -> bool:
+        """Bring an image into a file of this machine. False where there is no such image."""
+        ...
+
+    def keep(self, key: str, path: Path) -> None:
+        """Take an image that is new in a file of this machine."""
+        ...
+
+
 class ImageStores:
     """Several stores as one: an image is taken from the first that has it, and a new one goes into the first.
 
     Args:
         roots: the folders; they need not be there.
+        supply: where else images come from, into the first, and go to from there.
     """
 
-    def __init__(self, roots: Sequence[Path]) -> None:
+    def __init__(self, roots: Sequence[Path], supply: ImageSupply | None = None) -> None:
         self.roots = tuple(roots)
+        self.supply = supply
 
     def write(self, image: Image.Image) -> str:
         """Keep an image (RGB or grey) and return its key."""
-        return ImageStore(self.roots[0]).write(image)
+        key = ImageStore(self.roots[0]).write(image)
+        if self.supply:
+            self.supply.keep(key, self.roots[0] / key)
+        return key
 
     def find(self, key: str) -> ImageStore:
         """The store of an image.
@@ -103,6 +121,8 @@ class ImageStores:
         """
         _check_key(key)
         found = next((root for root in self.roots if (root / key).is_file()), None)
+        if found is None and self.supply and self.supply.fetch(key, self.roots[0] / key):
+            found = self.roots[0]
         if found is None:
             remedies = " or ".join(dict.fromkeys(map(_name_remedy, self.roots)))
             raise DataError(f"{key}: no such image in {', '.join(map(str, self.roots)) or 'any store'}. {remedies}")

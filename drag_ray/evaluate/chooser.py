@@ -92,7 +92,8 @@ def fit_chooser(
     questions = {question.id: question for question in read_split(inputs["index"], "train") if question.evidence}
     job = _Job((inputs["index"] / "search_index").resolve(), agent, reward_model)
     train, validation = (
-        list(_describe_all(job, _read_asked(format_dir, side, questions, max_questions, seed))) for side in (TRAIN, VALIDATION)
+        list(_describe_all(job, _read_asked(format_dir, side, questions, max_questions, seed), folder.parent))
+        for side in (TRAIN, VALIDATION)
     )
     if not any(question.rows for question in train):
         raise DataError(
@@ -171,9 +172,9 @@ def _read_asked(format_dir: Path, side: str, questions: dict[str, Question], max
     return [_Asked(question, tuple(queries[question.id].items())) for question in drawn]
 
 
-def _describe_all(job: _Job, asked: Sequence[_Asked]) -> Iterator[DescribedQuestion]:
+def _describe_all(job: _Job, asked: Sequence[_Asked], folder: Path) -> Iterator[DescribedQuestion]:
     chunks = [(job, asked[start : start + _CHUNK_QUESTIONS]) for start in range(0, len(asked), _CHUNK_QUESTIONS)]
-    for described in run_tasks(_describe_chunk, chunks):
+    for described in run_tasks(_describe_chunk, chunks, folder):
         yield from described
 
 

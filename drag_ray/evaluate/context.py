@@ -22,7 +22,8 @@ class ReportContext:
     """All that a report says beside the numbers.
 
     `search_operator` and `analyzer` name the search, `sampling` how the policies decode; `training_curve` holds
-    {"step", "loss", "eval_loss"} with either loss None or absent; `stage_times` are seconds; `question_weights` are those that
+    {"step", "loss", "eval_loss"} with either loss None or absent; `stage_times` are seconds, `machine_costs`
+    what the machines cost, where prices were set; `question_weights` are those that
     were found for policies on validation questions; `judge` says who judged the answers, and what that took;
     `pictures` which of those that policies see are made worse.
     """
@@ -37,6 +38,7 @@ class ReportContext:
     commit: str = ""
     training_curve: Sequence[Mapping[str, float | None]] = ()
     stage_times: Mapping[str, float] = field(default_factory=dict)
+    machine_costs: Mapping[str, float] = field(default_factory=dict)
     versions: Mapping[str, str] = field(default_factory=dict)
     fingerprints: Mapping[str, str] = field(default_factory=dict)
     config: Mapping[str, Any] = field(default_factory=dict)
@@ -111,6 +113,7 @@ def build_context(
         commit=provenance.read_commit(),
         training_curve=read_curve(inputs.find("finetune")),
         stage_times={stage: manifest.duration_s for stage, manifest in manifests.items()},
+        machine_costs={stage: manifest.spent["cost"] for stage, manifest in manifests.items() if "cost" in manifest.spent},
         versions=provenance.read_versions(),
         fingerprints={stage: manifest.fingerprint for stage, manifest in manifests.items()}
         | {"search index": record.fingerprint},

@@ -74,7 +74,7 @@ def open_sources(sections: EvaluateSections, inputs: Inputs, folder: StageFolder
 def start_engines(models: Sequence[ModelPolicy], sections: EvaluateSections, inputs: Inputs, folder: StageFolder) -> None:
     """Have the engines of the first policies start, where engines are kept, while the chooser is fitted."""
     sharing = group_by_engine(models)[0]
-    prepare_engines(_build_options(sharing, sections, inputs["index"], folder.path), sections.rollout)
+    prepare_engines(_build_options(sharing, sections, inputs, folder.path), sections.rollout)
 
 
 def roll_out(
@@ -82,6 +82,7 @@ def roll_out(
     sources: Sources,
     questions: Sequence[Question],
     sections: EvaluateSections,
+    inputs: Inputs,
     folder: StageFolder,
 ) -> RolledOut:
     """Ask every policy the questions.
@@ -98,7 +99,7 @@ def roll_out(
         wait([preparing], timeout=_QUICK_S)
         if preparing.done():
             preparing.result()
-        with_engine, summed = _run_with_engines(models, baselines, tasks, sections, sources.index_dir, folder)
+        with_engine, summed = _run_with_engines(models, baselines, tasks, sections, inputs, folder)
         without = searching.result()
     alone = [name for name in names if BASELINES[name].need is not Need.POLICY]
     trajectories = {name: (without | with_engine).get(name, []) for name in alone} | with_engine
@@ -115,7 +116,7 @@ def _run_with_engines(
     baselines: Mapping[str, Baseline],
     tasks: Sequence[RolloutTask],
     sections: EvaluateSections,
-    index_dir: Path,
+    inputs: Inputs,
     folder: StageFolder,
 ) -> tuple[dict[str, list[Trajectory]], dict[str, float]]:
     """The trajectories of the models and of the baselines that they write for, one engine after the other, and what is summed."""
@@ -125,7 +126,7 @@ def _run_with_engines(
         rollouts_dir = folder.path / ROLLOUTS_DIR_NAME / f"engine{number}"
         plans = {name: plan for model in sharing for name, plan in plan_policy(model, baselines, tasks).items()}
         _take_earlier(sharing, baselines, rollouts_dir, folder)
-        finished, counts = _run_with_engine(sharing, plans, baselines, sections, index_dir, rollouts_dir)
+        finished, counts = _run_with_engine(sharing, plans, baselines, sections, inputs, rollouts_dir)
         trajectories |= finished
         summed |= {name: summed.get(name, 0) + counts[name] for name in _SUMMED if name in counts}
     return trajectories, summed
@@ -173,11 +174,11 @@ def _run_with_engine(
     plans: Mapping[str, Sequence[RolloutTask]],
     baselines: Mapping[str, Baseline],
     sections: EvaluateSections,
-    index_dir: Path,
+    inputs: Inputs,
     rollouts_dir: Path,
 ) -> tuple[dict[str, list[Trajectory]], dict[str, Any]]:
     """The trajectories of each plan on the engine of these models, and the runner's counts."""
-    options = replace(_build_options(models, sections, index_dir, rollouts_dir), baselines=baselines)
+    options = replace(_build_options(models, sections, inputs, rollouts_dir), baselines=baselines, stored=inputs.list_stored())
     plan = [task for tasks in plans.values() for task in tasks]
     counts = run_plan(plan, options, sections.rollout, f"evaluating {', '.join(options.policies)}")
     rows = journal.read_trajectories(options.run_dir).to_pylist()
@@ -186,13 +187,13 @@ def _run_with_engine(
 
 
 def _build_options(
-    models: Sequence[ModelPolicy], sections: EvaluateSections, index_dir: Path, rollouts_dir: Path
+    models: Sequence[ModelPolicy], sections: EvaluateSections, inputs: Inputs, rollouts_dir: Path
 ) -> WorkerOptions:
     """What the workers are made from that write as these models, on one engine."""
     for model in models:
         check_adapter(model.engine)
     policies = {model.name: Policy(model.engine.model, model.engine.adapter, model.instructions) for model in models}
-    options = build_options(sections.agent, models[0].engine, sections.rollout, index_dir, rollouts_dir)
+    options = build_options(sections.agent, models[0].engine, sections.rollout, inputs["index"], rollouts_dir)
     return replace(with_degradation(options, sections.evaluate.degradation, "evaluate.degradation"), policies=policies)
 
 

@@ -53,7 +53,7 @@ def run(sections: EvaluateSections, inputs: Inputs, folder: StageFolder) -> dict
     questions = draw_held_out(settings, inputs, sections.seed, sections.agent.task)
     weighed = draw_weighed(sections, inputs)
     start_engines(models, sections, inputs, folder)
-    rolled_out = roll_out(models, open_sources(sections, inputs, folder), [*questions, *weighed], sections, folder)
+    rolled_out = roll_out(models, open_sources(sections, inputs, folder), [*questions, *weighed], sections, inputs, folder)
     trajectories, baselines = rolled_out.trajectories, rolled_out.baselines
     weights: dict[str, FoundWeight] = {}
     index = Searcher(inputs["index"] / "search_index")

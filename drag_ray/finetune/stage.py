@@ -31,7 +31,7 @@ from drag_ray.finetune.publication import Description
 from drag_ray.inputs import Inputs
 from drag_ray.messages import about, show_messages
 from drag_ray.metrics import name_tags, open_stage_recorder
-from drag_ray.nodes import count_gpus, free_gpus, list_nodes, takes_gpus
+from drag_ray.nodes import choose_seeing, count_gpus, free_gpus, list_nodes, takes_gpus
 from drag_ray.rollout.folder import IMAGES_DIR_NAME
 from drag_ray.search.index import read_fingerprint
 from drag_ray.stage_folder import StageFolder
@@ -143,6 +143,7 @@ def _fit(
         scaling_config=ray.train.ScalingConfig(
             num_workers=num_workers,
             use_gpu=use_gpu,
+            label_selector=choose_seeing(stage_dir),
             resources_per_worker={"CPU": num_cpus, "GPU": gpu_share} if use_gpu else {"CPU": num_cpus},
         ),
         run_config=ray.train.RunConfig(

@@ -63,7 +63,7 @@ def run(sections: FormatSections, inputs: Inputs, folder: StageFolder) -> dict[s
     ImageStore(target_dir / IMAGES_DIR_NAME).take_over(process_dir / IMAGES_DIR_NAME)
     job = FormatJob(process_dir, sides_path, options, layout)
     files, num_set_aside = _write_rows(job, parts, target_dir, survey.tasks)
-    num_checked = _check_files(job, files)
+    num_checked = _check_files(job, files, target_dir)
     _logger.info(f"{'rows':<16}{TRAIN:>9}{VALIDATION:>12}{'set aside':>11}")
     counts: dict[str, Any] = {"questions": len(sides)}
     counts |= {f"{side}_questions": list(sides.values()).count(side) for side in (VALIDATION, WITHHELD)}
@@ -88,7 +88,7 @@ def _write_rows(job: FormatJob, parts: list[str], folder: Path, tasks: Collectio
     with contextlib.ExitStack() as stack:
         for file in (*files.values(), *exports):
             stack.enter_context(file)
-        all_formatted = run_tasks(format_part, [(job, part) for part in parts])
+        all_formatted = run_tasks(format_part, [(job, part) for part in parts], folder)
         for num_done, (part, formatted) in enumerate(zip(parts, all_formatted, strict=True), start=1):
             for key, rows in formatted.rows.items():
                 files[key].write(rows, part)
@@ -121,10 +121,10 @@ def _describe_no_target(job: FormatJob, num_scored: int, tasks: Collection[str])
     )
 
 
-def _check_files(job: FormatJob, files: Files) -> int:
+def _check_files(job: FormatJob, files: Files, folder: Path) -> int:
     """Read every written row back and check it for leaks; returns how many there were."""
     places: dict[str, dict[Path, range]] = defaultdict(dict)
     for file in files.values():
         for part, rows in file.parts.items():
             places[part][file.parquet_path] = rows
-    return sum(run_tasks(check_part, [(job, part, rows) for part, rows in places.items()]))
+    return sum(run_tasks(check_part, [(job, part, rows) for part, rows in places.items()], folder))

@@ -6,6 +6,7 @@ from pathlib import Path
 from drag_ray.config import Sections
 from drag_ray.corpus.config import EMBEDDED, CorpusConfig
 from drag_ray.errors import ConfigError, DataError
+from drag_ray.object_store import is_uri
 from drag_ray.search.config import EmbeddingConfig, ImageEmbeddingConfig, SearchConfig
 
 
@@ -18,7 +19,7 @@ class IndexSections(Sections):
     embedding: EmbeddingConfig
     image_embedding: ImageEmbeddingConfig = field(default_factory=ImageEmbeddingConfig)
 
-    def list_sources(self) -> dict[str, Path | tuple[Path, ...]]:
+    def list_sources(self) -> dict[str, Path | tuple[Path, ...] | str]:
         """The documents and the questions with their images, where they are not made from installed packages, and the folders of
         embedding models.
 
@@ -26,7 +27,9 @@ class IndexSections(Sections):
             ConfigError: there are none where the options say.
         """
         named = {"documents": self.corpus.documents, "questions": self.corpus.questions}
-        sources = {name: Path(source).expanduser() for name, source in named.items() if source not in ("", *EMBEDDED)}
+        given = {name: source for name, source in named.items() if source not in ("", *EMBEDDED)}
+        stored: dict[str, Path | tuple[Path, ...] | str] = {name: source for name, source in given.items() if is_uri(source)}
+        sources = {name: Path(source).expanduser() for name, source in given.items() if name not in stored}
         for name, path in sources.items():
             if not path.exists():
                 raise ConfigError(f"corpus.{name} {named[name]!r}: no such file or folder.")
@@ -34,7 +37,8 @@ class IndexSections(Sections):
         models = {"embedding.model": self.embedding.model, "image_embedding.model": self.image_embedding.model}
         folders = {option: Path(model).expanduser() for option, model in models.items() if model}
         return (
-            sources
+            stored
+            | sources
             | ({"images of questions": images} if images else {})
             | {option: folder for option, folder in folders.items() if folder.is_dir()}
         )

@@ -31,13 +31,15 @@ from drag_ray.corpus.question_images import QuestionImages
 from drag_ray.corpus.questions import check_evidence, draw_questions, read_questions
 from drag_ray.corpus.reading_costs import ReadingCosts
 from drag_ray.corpus.split import split_questions
+from drag_ray.corpus.stored_documents import fetch_documents
 from drag_ray.engine.embedding_folder import read_embedding_folder
 from drag_ray.errors import ConfigError, DataError
 from drag_ray.index import vector_parts
 from drag_ray.index.config import IndexSections
 from drag_ray.inputs import Inputs
 from drag_ray.metrics import open_stage_recorder
-from drag_ray.nodes import count_gpus, free_gpus, list_nodes, takes_gpus
+from drag_ray.nodes import choose_seeing, count_gpus, free_gpus, list_nodes, takes_gpus
+from drag_ray.object_store import is_uri
 from drag_ray.search import vectors
 from drag_ray.search.config import EmbeddingConfig, ImageEmbeddingConfig
 from drag_ray.search.index import PAGES_NAME, IndexRecord, build_index
@@ -46,6 +48,8 @@ from drag_ray.types import Question
 
 _logger = logging.getLogger(__name__)
 
+# Copies from an object store, hidden: they are no files of the stage.
+_DOCUMENTS_DIR_NAME, _QUESTIONS_DIR_NAME = ".documents", ".questions"
 # A task costs Ray Data some 50 ms, so small collections get few for each core, and large ones one for some parts.
 _TASKS_PER_CPU = 8
 _PARTS_PER_TASK = 8
@@ -69,13 +73,14 @@ def run(sections: IndexSections, inputs: Inputs, folder: StageFolder) -> dict[st
 
     Raises:
         ConfigError: the options contradict each other.
+        ConfigError: no node with a CPU sees the folder of the stage.
         DataError: no page, or no question where questions are asked for, could be read, or a page's picture is damaged before
             it is embedded.
     """
     corpus = sections.corpus
     _check(sections)
     root = _prepare_documents(corpus, folder)
-    questions_path = _locate_questions(corpus, root)
+    questions_path = _locate_questions(corpus, root, folder)
     documents, problems = list_documents(root, questions_path)
     part_paths = _read_documents(documents, root, corpus, folder)
     pages, page_problems = parts.merge_parts(part_paths, corpus.limit_pages)
@@ -98,7 +103,7 @@ def run(sections: IndexSections, inputs: Inputs, folder: StageFolder) -> dict[st
     if sections.image_embedding.model:
         counts["embedded_pictures"] = _embed_pictures(sections.image_embedding, record, folder)
     # Until here a stage that is started again goes on with its parts.
-    for name in (parts.DIR_NAME, vector_parts.DIR_NAME, vector_parts.IMAGES_DIR_NAME):
+    for name in (parts.DIR_NAME, vector_parts.DIR_NAME, vector_parts.IMAGES_DIR_NAME, _DOCUMENTS_DIR_NAME, _QUESTIONS_DIR_NAME):
         shutil.rmtree(folder.path / name, ignore_errors=True)
     return {**counts, **count_problems(problems)}
 
@@ -138,6 +143,8 @@ def _count(pages: pa.Table, questions: list[Question]) -> dict[str, int]:
 
 
 def _prepare_documents(corpus: CorpusConfig, folder: StageFolder) -> Path:
+    if is_uri(corpus.documents):
+        return fetch_documents(corpus.documents, folder.path.resolve() / _DOCUMENTS_DIR_NAME)
     if corpus.documents not in EMBEDDED:
         return Path(corpus.documents).expanduser().resolve()
     root = folder.path.resolve() / "documents"
@@ -175,7 +182,9 @@ def _read_documents(documents: list[Path], root: Path, corpus: CorpusConfig, fol
 
     rows = [{"path": str(path)} for path in left]
     num_tasks = max(_TASKS_PER_CPU * int(ray.cluster_resources().get("CPU", 1)), -(-len(rows) // _PARTS_PER_TASK))
-    dataset = ray.data.from_items(rows, override_num_blocks=min(len(rows), num_tasks)).map(read, num_cpus=1)
+    dataset = ray.data.from_items(rows, override_num_blocks=min(len(rows), num_tasks)).map(
+        read, num_cpus=1, label_selector=choose_seeing(stage_dir)
+    )
     set_aside = num_read = 0
     recorder = open_stage_recorder(folder.path)
     with tqdm(desc="reading", unit=" pages", mininterval=0.5 if sys.stderr.isatty() else 5) as progress:
@@ -228,6 +237,7 @@ def _embed_parts(embedder: tuple[Any, ...], device: str, parts_dir: Path, record
         if left:
             rows = [{"path": str(path), "start": part.start, "stop": part.stop} for path, part in left.items()]
             num_workers, resources = _plan_embedders(device)
+            resources["label_selector"] = choose_seeing(folder.path)
             dataset = ray.data.from_items(rows, override_num_blocks=len(rows)).map(
                 kind,
                 fn_constructor_args=arguments,
@@ -249,9 +259,11 @@ def _plan_embedders(device: str) -> tuple[int, dict[str, Any]]:
     return max(1, sum(num // each for num in cpus)), {"num_cpus": each}
 
 
-def _locate_questions(corpus: CorpusConfig, root: Path) -> Path | None:
+def _locate_questions(corpus: CorpusConfig, root: Path, folder: StageFolder) -> Path | None:
     if not corpus.questions:
         return None
+    if is_uri(corpus.questions):
+        return fetch_documents(corpus.questions, folder.path.resolve() / _QUESTIONS_DIR_NAME)
     return root / QUESTIONS_NAME if corpus.questions in EMBEDDED else Path(corpus.questions).expanduser()
 
 

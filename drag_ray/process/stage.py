@@ -74,12 +74,12 @@ def _process(sizes: Mapping[Path, FileSize], config: ProcessConfig, folder: Path
     dealt_dir = folder / _DEALT_DIR_NAME
     shutil.rmtree(dealt_dir, ignore_errors=True)
     batches = _cut_batches(sizes, part_bytes)
-    for _ in run_tasks(deal_out, [(batch, num_parts, dealt_dir) for batch in batches]):
+    for _ in run_tasks(deal_out, [(batch, num_parts, dealt_dir) for batch in batches], folder):
         pass
     parts = [part for part in range(num_parts) if (dealt_dir / part_name(part)).exists()]
     counts: Counter[Any] = Counter()
     recorder = open_stage_recorder(folder)
-    processed = run_tasks(_process_dealt, [(dealt_dir, part, config, folder) for part in parts])
+    processed = run_tasks(_process_dealt, [(dealt_dir, part, config, folder) for part in parts], folder)
     for num_done, counts_of_part in enumerate(processed, start=1):
         counts.update(counts_of_part)
         recorder.set_progress("parts", num_done, len(parts))

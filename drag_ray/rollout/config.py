@@ -51,7 +51,8 @@ class RolloutConfig(BaseConfig):
     processes that call them"""
     node_dir: Path | None = None
     """a folder on each node's own disk, to which its first engine copies the index and from where all of them search it; without
-    one they search it where the run is, which from a network disk takes time at first. Nothing there is removed"""
+    one they search it where the run is, which from a network disk takes time at first. A node that does not see the run's folder
+    has there what it fetches from storage.uri. Nothing there is removed"""
     flush_s: float = Field(default=5.0, ge=0)
     """seconds between writes of finished trajectories; what is not yet written is done again after a kill"""
     max_tries: int = Field(default=3, ge=1)

@@ -6,6 +6,7 @@ problems.jsonl   files that were set aside, and every rollout that ever failed w
 corrupt/         files whose bytes are no longer those that were written; their rollouts run again
 begun/           a file for each chunk that was begun in this attempt, with the names of the engines that did, a line each
 running/         one empty file for each rollout that is being run; one that stays behind ran when its engine died
+.attempt         the attempt that goes on, by which a node knows whether it sees this folder
 reset_failures   an empty file that says that the next attempt forgets all failures
 images/          what tools showed, and pictures that were made worse, by the hash of its bytes (see `corpus.image_store`)
 logs/            what the engines print
@@ -18,6 +19,7 @@ PROBLEMS_NAME = "problems.jsonl"
 CORRUPT_DIR_NAME = "corrupt"
 BEGUN_DIR_NAME = "begun"
 RUNNING_DIR_NAME = "running"
+ATTEMPT_NAME = ".attempt"
 RESET_NAME = "reset_failures"
 LOGS_DIR_NAME = "logs"
 IMAGES_DIR_NAME = "images"

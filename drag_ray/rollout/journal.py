@@ -27,6 +27,7 @@ from drag_ray.rollout.folder import (
     RUNNING_DIR_NAME,
     TRAJECTORIES_DIR_NAME,
 )
+from drag_ray.rollout.keep import Keep, keep_here
 from drag_ray.rollout.plan import find_bar, pick_wins
 from drag_ray.types import Trajectory
 
@@ -256,15 +257,17 @@ class Journal:
     """Writes the trajectories of one engine.
 
     Args:
-        run_dir: the stage folder, on storage that all nodes share.
+        run_dir: the stage folder.
         flush_s: seconds between two files.
+        keep: calls functions where that folder is seen.
 
     Attributes:
         engine: its name, as `read_engine` finds it in those of its files.
     """
 
-    def __init__(self, run_dir: Path, flush_s: float) -> None:
+    def __init__(self, run_dir: Path, flush_s: float, keep: Keep = keep_here) -> None:
         self._run_dir = run_dir
+        self._keep = keep
         self.engine = uuid.uuid4().hex[:_ENGINE_DIGITS]
         self._flush_s = flush_s
         self._rows: dict[str, list[Trajectory]] = {TRAJECTORIES_DIR_NAME: [], FAILURES_DIR_NAME: []}
@@ -284,6 +287,6 @@ class Journal:
         """
         for name, rows in self._rows.items():
             if rows:
-                _write(self._run_dir / name, schemas.to_table(rows, schemas.TRAJECTORIES), self.engine)
+                self._keep(_write, self._run_dir / name, schemas.to_table(rows, schemas.TRAJECTORIES), self.engine)
                 rows.clear()
         self._flushed_at = time.monotonic()

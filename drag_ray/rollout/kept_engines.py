@@ -177,7 +177,7 @@ def borrow_engines(options: WorkerOptions, pool: Pool, workers_per_engine: int) 
         say_start(pool.num_engines - num_kept, options)
     concurrent_rollouts = math.ceil(options.concurrent_rollouts / pool.workers_per_engine)
     build_engine = partial(_borrow, keeper, options.run_dir)
-    return replace(options, build_engine=build_engine, concurrent_rollouts=concurrent_rollouts), pool
+    return replace(options, build_engine=build_engine, borrows_engine=True, concurrent_rollouts=concurrent_rollouts), pool
 
 
 def say_start(num_engines: int, options: WorkerOptions) -> None:

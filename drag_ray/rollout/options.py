@@ -13,7 +13,7 @@ from drag_ray.agent.tasks.task import load_task
 from drag_ray.baselines.baseline import Baseline
 from drag_ray.corpus import page_images, question_images
 from drag_ray.corpus.image_degradation import DegradationConfig
-from drag_ray.corpus.image_store import ImageStores
+from drag_ray.corpus.image_store import ImageStores, ImageSupply
 from drag_ray.engine.adapter import check_adapter
 from drag_ray.engine.chat_template import check_functions_shown
 from drag_ray.engine.config import EngineConfig
@@ -25,6 +25,7 @@ from drag_ray.errors import ConfigError
 from drag_ray.rollout.config import RolloutConfig
 from drag_ray.rollout.folder import IMAGES_DIR_NAME
 from drag_ray.search.node_copy import copy_to_node
+from drag_ray.stage_store import StoredStage
 from drag_ray.telemetry import TelemetryConfig
 from drag_ray.tools.calls import CallTool
 
@@ -39,7 +40,8 @@ class WorkerOptions:
     `policies` are those that write on the engine, by the names in the tasks; where there is but one, that is empty. Rollouts of a
     baseline need `baselines`, prepared and by name, or `proposers` where they are examples for the policy; an agent that is shown
     images needs `image_dirs`, the stores of the index, beside which the rollouts' own is used; `degradation` makes them worse.
-    With a `node_dir` the index is copied there and searched there.
+    With a `node_dir` the index is copied there and searched there. `stored` are the stages that are read, for nodes that do not
+    see the run's folder: such a node has images and logs in its `local_dir`, and further images from its `supply` (`detached`).
     `build_engine` makes the engine in the worker's own process, with the adapters of these folders, `build_callers` what calls
     those tools that are not called in that process, by name.
     """
@@ -60,6 +62,10 @@ class WorkerOptions:
     degradation: DegradationConfig = field(default_factory=DegradationConfig)
     telemetry: TelemetryConfig = field(default_factory=TelemetryConfig)
     node_dir: Path | None = None
+    stored: tuple[StoredStage, ...] = ()
+    local_dir: Path | None = None
+    supply: ImageSupply | None = None
+    borrows_engine: bool = False
     build_engine: BuildEngine = VllmEngine
     build_callers: BuildCallers = dict[str, CallTool]
 
@@ -95,7 +101,9 @@ def count_images(options: WorkerOptions) -> int:
 
 def open_stores(options: WorkerOptions) -> ImageStores | None:
     """Where the images of a run's rollouts are; None where the agent sees none."""
-    return ImageStores(list_stores(options.run_dir, options.image_dirs)) if options.image_dirs else None
+    if not options.image_dirs:
+        return None
+    return ImageStores(list_stores(options.local_dir or options.run_dir, options.image_dirs), options.supply)
 
 
 def list_stores(run_dir: Path, image_dirs: Sequence[Path]) -> tuple[Path, ...]:

@@ -3,7 +3,8 @@
 import gc
 import logging
 import os
-from collections.abc import AsyncIterator, Iterator, Sequence
+import uuid
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,9 +12,10 @@ from typing import Any
 import pyarrow as pa
 import ray
 import ray.data
-from ray.exceptions import RayError
+from ray.exceptions import RayError, RayTaskError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
+from drag_ray import artifacts
 from drag_ray.agent.task import RolloutTask
 from drag_ray.engine.spending import SPENDING_NAME, Spending
 from drag_ray.engine.vllm import VllmEngine
@@ -24,6 +26,7 @@ from drag_ray.nodes import NodeResources, list_nodes, takes_gpus
 from drag_ray.rollout import engine_logs, journal
 from drag_ray.rollout.config import RolloutConfig
 from drag_ray.rollout.counts import COUNTS, WORKER_COUNTS, count_files
+from drag_ray.rollout.detached import settle
 from drag_ray.rollout.failures import (
     check_failure_rate,
     count_errors,
@@ -32,7 +35,8 @@ from drag_ray.rollout.failures import (
     read_failures,
     write_problems,
 )
-from drag_ray.rollout.folder import CORRUPT_DIR_NAME, LOGS_DIR_NAME, PROBLEMS_NAME, TRAJECTORIES_DIR_NAME
+from drag_ray.rollout.folder import ATTEMPT_NAME, CORRUPT_DIR_NAME, LOGS_DIR_NAME, PROBLEMS_NAME, TRAJECTORIES_DIR_NAME
+from drag_ray.rollout.keep import Keep
 from drag_ray.rollout.kept_engines import borrow_engines, say_start
 from drag_ray.rollout.lost_images import drop_rollouts_without_images
 from drag_ray.rollout.options import WorkerOptions
@@ -162,7 +166,7 @@ def _stream(
     chunks = list(cut_chunks(tasks, settings.chunk_size, ended))
     # Where the driver is: whatever other node is lost, the run goes on. Ray's annotation has forgotten this strategy.
     here: Any = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
-    queue_actor: Any = ray.remote(num_cpus=0, scheduling_strategy=here)(WorkQueue)
+    queue_actor: Any = ray.remote(num_cpus=0, scheduling_strategy=here)(_QueueActor)
     queue = queue_actor.remote(chunks)
     num_beginning = sum(len(choose_next(group, ended, options.enough_successes)) for group in group_by_question(tasks))
     chunk_rollouts = max(1, round(num_beginning / len(chunks)))
@@ -187,6 +191,8 @@ def _hand_out(
     Args:
         chunk_rollouts: rollouts that a chunk begins with, on average.
     """
+    attempt = uuid.uuid4().hex
+    artifacts.write_bytes(options.run_dir / ATTEMPT_NAME, attempt.encode())
     _say_room(options, settings)
     options, pool = prepare_engines(options, settings)
     if options.build_engine is VllmEngine:
@@ -205,7 +211,7 @@ def _hand_out(
     claims = ray.data.from_items([{"claim": number} for number in range(num_claims)], override_num_blocks=num_claims)
     return claims.map_batches(
         _WorkerActor,
-        fn_constructor_args=(options, queue, chunk_rollouts, name_tags(options.run_dir)),
+        fn_constructor_args=(options, attempt, queue, chunk_rollouts),
         batch_format="pyarrow",
         batch_size=1,  # a claim
         compute=ray.data.ActorPoolStrategy(
@@ -236,17 +242,36 @@ def _find_reason(error: RayError, run_dir: Path, logs: Sequence[Path]) -> DragRa
     )
 
 
+class _QueueActor(WorkQueue):
+    """The work queue, on the driver's node, where it keeps records for nodes that do not see the run's folder."""
+
+    def keep(self, function: Callable[..., Any], args: tuple[Any, ...]) -> Any:
+        """What a function returns there."""
+        return function(*args)
+
+
+def _keep_by(queue: Any) -> Keep:
+    def keep(function: Callable[..., Any], *args: Any) -> Any:
+        try:
+            return ray.get(queue.keep.remote(function, args))
+        except RayTaskError as error:
+            raise error.cause from None
+
+    return keep
+
+
 class _WorkerActor:
     """`RolloutWorker` as Ray Data calls it, with claims on the chunks of a queue."""
 
-    def __init__(self, options: WorkerOptions, queue: Any, chunk_rollouts: int, tags: dict[str, str]) -> None:
+    def __init__(self, options: WorkerOptions, attempt: str, queue: Any, chunk_rollouts: int) -> None:
         self._queue = queue
         self._chunk_rollouts = chunk_rollouts
         self._refusal: DragRayError | None = None
         try:
-            engine_logs.log_to_file(options.run_dir)
+            options, keep = settle(options, attempt, _keep_by(queue))
+            engine_logs.log_to_file(options.local_dir or options.run_dir)
             show_messages()
-            self._worker = RolloutWorker(options, RayRecorder(tags, COUNTS | WORKER_COUNTS))
+            self._worker = RolloutWorker(options, RayRecorder(name_tags(options.run_dir), COUNTS | WORKER_COUNTS), keep)
         except DragRayError as error:  # of an actor that does not start Ray would hand on the text alone, in a long report
             self._refusal = error
 

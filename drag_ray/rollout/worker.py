@@ -21,6 +21,7 @@ from drag_ray.rollout.counts import COUNTS, WORKER_COUNTS, count_chunk
 from drag_ray.rollout.degraded_images import DegradedSearcher, open_degraded_images
 from drag_ray.rollout.failures import ENGINE_DIED, find_exhausted, read_failures
 from drag_ray.rollout.journal import Journal, begin_chunk, begin_rollout, end_rollout, read_finished
+from drag_ray.rollout.keep import Keep, keep_here
 from drag_ray.rollout.options import WorkerOptions, locate_index, open_stores, start_engine
 from drag_ray.rollout.plan import Chunk, Successes, choose_next, group_by_question, list_successes
 from drag_ray.rollout.quarantine import Quarantine
@@ -57,13 +58,15 @@ class RolloutWorker:
     Args:
         options: what to run with.
         recorder: is told of the load and of what each chunk came to.
+        keep: calls functions where the run's folder is seen.
 
     Attributes:
         admission: whether another chunk should be begun.
     """
 
-    def __init__(self, options: WorkerOptions, recorder: Recorder | None = None) -> None:
+    def __init__(self, options: WorkerOptions, recorder: Recorder | None = None, keep: Keep = keep_here) -> None:
         self._options = options
+        self._keep = keep
         options.agent.load_tools()  # what they lack here is known before an engine starts
         self._generate = start_engine(options)
         index_dir = locate_index(options)
@@ -77,12 +80,12 @@ class RolloutWorker:
         self._subject = name_tags(options.run_dir)
         tags = {f"drag_ray.{name}": value for name, value in self._subject.items()}
         self._run_rollout, self._deliver_spans = open_tracer(options.telemetry, options.engine.backend, tags)
-        self._journal = Journal(options.run_dir, options.flush_s)
+        self._journal = Journal(options.run_dir, options.flush_s, keep)
         self._disk = ThreadPoolExecutor(1, "journal")  # a write must not hold up the rollouts, and writes keep their order
         self._slots = asyncio.Semaphore(options.concurrent_rollouts)
         self._quarantine = Quarantine(options.concurrent_rollouts)
         self._end: EngineDiedError | BudgetError | None = None
-        self._failures = read_failures(options.run_dir)
+        self._failures = keep(read_failures, options.run_dir)
         self._recorder = recorder or NoRecorder()
         self._num_pending = self._num_running = 0
         self.admission = AdmissionControl(options.concurrent_rollouts)
@@ -96,7 +99,8 @@ class RolloutWorker:
     async def _run_chunk(self, chunk: Chunk) -> AsyncIterator[pa.Table]:
         tasks, ended = chunk.tasks, dict(chunk.ended)
         trajectories: list[Trajectory] = []
-        if engines := begin_chunk(self._options.run_dir, chunk.number, self._journal.engine):
+        begun = (begin_chunk, self._options.run_dir, chunk.number, self._journal.engine)
+        if engines := await self._on_disk(self._keep, *begun):
             trajectories = await self._on_disk(self._take_over, tasks, ended, engines)
             self.admission.remove(task.id for task in tasks)
         num_pending = sum(task.id not in ended for task in tasks)
@@ -137,12 +141,12 @@ class RolloutWorker:
         """
         run_dir = self._options.run_dir
         for task in tasks:
-            if end_rollout(run_dir, task.id):
+            if self._keep(end_rollout, run_dir, task.id):
                 self._journal.add(self._choose_rollouts(task).fail(task, ENGINE_DIED))
         self._journal.flush()
-        self._failures = read_failures(run_dir)
+        self._failures = self._keep(read_failures, run_dir)
         unreported = {task.id: task for task in tasks if task.id not in ended}
-        finished = read_finished(run_dir, unreported, engines)
+        finished = self._keep(read_finished, run_dir, tuple(unreported), engines)
         exhausted = find_exhausted(self._failures, self._options.max_tries) & unreported.keys() - {kept.id for kept in finished}
         ended.update(dict.fromkeys(exhausted) | {trajectory.id: list_successes(trajectory) for trajectory in finished})
         given_up = (unreported[name] for name in sorted(exhausted))
@@ -185,7 +189,7 @@ class RolloutWorker:
                 raise self._end
             self._note_load(started=1)
             try:
-                await asyncio.to_thread(begin_rollout, self._options.run_dir, task.id)
+                await asyncio.to_thread(self._keep, begin_rollout, self._options.run_dir, task.id)
                 with about(**self._subject, question=task.question.id):
                     asked = await asyncio.to_thread(self._degraded.replace_asked, task) if self._degraded else task
                     trajectory = await self._run_rollout(self._choose_rollouts(task), asked)
@@ -213,7 +217,7 @@ class RolloutWorker:
         self.admission.add(task.id for task in tasks if not self._is_quarantined(task))  # the others have a slot of their own
 
     def _put_away(self, trajectory: Trajectory) -> None:
-        end_rollout(self._options.run_dir, trajectory.id)
+        self._keep(end_rollout, self._options.run_dir, trajectory.id)
         self._journal.add(trajectory)
 
     async def _on_disk(self, work: Callable[[*_Args], _Result], *args: *_Args) -> _Result:

@@ -9,9 +9,11 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import NamedTuple
 
+import httpx
 import psutil
 import pytest
 import ray
@@ -66,10 +68,26 @@ def own_dir() -> Iterator[Path]:
         yield Path(folder)
 
 
-@pytest.mark.slow
-def test_a_collection_outlives_its_head_that_comes_back_with_its_storage(
-    tmp_path: Path, own_dir: Path, ports: tuple[int, int]
-) -> None:
+class Cluster(NamedTuple):
+    """A head without CPUs that keeps its records in a store which outlives it, and a worker."""
+
+    head: Node
+    address: str
+    worker_dir: Path
+    head_dir: Path
+
+    def lose_head(self) -> None:
+        """Kill all processes of the head, and start it again after a while."""
+        self.head.kill()
+        time.sleep(5)
+        # A machine that starts has no such file; here Ray takes the worker's processes for another head's.
+        (self.head_dir / "ray_current_cluster").unlink()
+        self.head.start()
+        wait_for(int(self.address.rpartition(":")[2]))
+
+
+@pytest.fixture
+def cluster(tmp_path: Path, own_dir: Path, ports: tuple[int, int]) -> Iterator[Cluster]:
     ensure_token(may_create=True)
     kept = {"RAY_gcs_storage": "rocksdb", "RAY_gcs_storage_path": str(tmp_path / "gcs")}
     (tmp_path / "gcs").mkdir()
@@ -79,34 +97,75 @@ def test_a_collection_outlives_its_head_that_comes_back_with_its_storage(
         wait_for(ports[0])
         address, worker_dir = f"127.0.0.1:{ports[0]}", own_dir / "worker"
         worker = Node(f"--address={address}", "--num-cpus=2", f"--temp-dir={worker_dir}", environment={})
-        command = [sys.executable, __file__, str(tmp_path), address, str(worker_dir)]
-        driver = subprocess.Popen(command, env={**os.environ, "RAY_AUTH_MODE": "token"})
         try:
-            deadline = time.monotonic() + 180
-            while len(list(tmp_path.glob("run/trajectories/*.parquet"))) < 3:
-                assert driver.poll() is None
-                assert time.monotonic() < deadline, "no rollout has finished"
-                time.sleep(0.05)
-            head.kill()
-            num_kept = len(journal.read_finished_ids(tmp_path / "run"))
-            time.sleep(5)
-            # A machine that starts has no such file; here Ray takes the worker's processes for another head's.
-            (own_dir / "head" / "ray_current_cluster").unlink()
-            head.start()
-            wait_for(ports[0])
-            assert driver.poll() is None, "it has ended before the head was there again"
-            assert driver.wait(timeout=180) == 0
+            yield Cluster(head, address, worker_dir, own_dir / "head")
         finally:
-            driver.kill()
             worker.kill()
     finally:
         head.kill()
+
+
+@pytest.mark.slow
+def test_a_collection_outlives_its_head_that_comes_back_with_its_storage(tmp_path: Path, cluster: Cluster) -> None:
+    command = [sys.executable, __file__, str(tmp_path), cluster.address, str(cluster.worker_dir)]
+    driver = subprocess.Popen(command, env={**os.environ, "RAY_AUTH_MODE": "token"})
+    try:
+        deadline = time.monotonic() + 180
+        while len(list(tmp_path.glob("run/trajectories/*.parquet"))) < 3:
+            assert driver.poll() is None
+            assert time.monotonic() < deadline, "no rollout has finished"
+            time.sleep(0.05)
+        num_kept = len(journal.read_finished_ids(tmp_path / "run"))
+        cluster.lose_head()
+        assert driver.poll() is None, "it has ended before the head was there again"
+        assert driver.wait(timeout=180) == 0
+    finally:
+        driver.kill()
     assert 0 < num_kept < NUM_ROLLOUTS
     counts = json.loads((tmp_path / "counts.json").read_text())
     assert (counts["finished"], counts["set_aside"], counts["unfinished"]) == (NUM_ROLLOUTS, 0, 0)
     ids = Counter(row["id"] for row in journal.read_trajectories(tmp_path / "run").to_pylist())
     assert len(ids) == NUM_ROLLOUTS
     assert set(ids.values()) == {1}
+
+
+@pytest.mark.slow
+def test_an_endpoint_answers_again_when_its_head_is_back_with_its_storage(
+    tmp_path: Path, cluster: Cluster, record_property: Callable[[str, object], None]
+) -> None:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    options = {"run-dir": tmp_path, "cluster.address": cluster.address, "serve.port": port, "serve.device": "cpu"}
+    options |= {"engine.max-model-len": 512, "engine.max-num-seqs": 4}
+    given = [part for name, value in options.items() for part in (f"--{name}", str(value))]
+    driver = subprocess.Popen([sys.executable, "jobs/serve.py", *given], cwd=HERE.parents[1], env=dict(os.environ))
+    body = {"model": "base", "messages": [{"role": "user", "content": "Count."}], "max_tokens": 2}
+
+    def ask() -> int:
+        """The status of an answer; 0 where nobody listens, or the connection is lost."""
+        try:
+            return httpx.post(f"http://127.0.0.1:{port}/v1/chat/completions", json=body, timeout=60).status_code
+        except httpx.TransportError:
+            return 0
+
+    try:
+        deadline = time.monotonic() + 400
+        while ask() != 200:
+            assert driver.poll() is None
+            assert time.monotonic() < deadline, "the endpoint has not come"
+            time.sleep(0.5)
+        cluster.lose_head()
+        back_at, statuses = time.monotonic(), [ask()]
+        while statuses[-1] != 200:
+            assert time.monotonic() < back_at + 300, statuses
+            time.sleep(0.5)
+            statuses.append(ask())
+        record_property("recovered_s", time.monotonic() - back_at)
+        assert set(statuses[:-1]) <= {0, 503}
+        assert [ask() for _ in range(5)] == [200] * 5
+    finally:
+        driver.kill()
 
 
 def wait_for(port: int) -> None:

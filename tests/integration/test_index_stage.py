@@ -304,12 +304,12 @@ def test_texts_of_all_kinds_are_found_by_file_and_page(tmp_path, documents_dir, 
     for name, content in contents.items():
         (documents_dir / name).write_bytes(content)
 
-    def index(page_words):
+    def index(page_words, documents):
         options = [
             "--run-dir",
             str(tmp_path / str(page_words)),
             "--corpus.documents",
-            str(documents_dir),
+            documents,
             "--corpus.questions",
             "",
         ]
@@ -317,7 +317,7 @@ def test_texts_of_all_kinds_are_found_by_file_and_page(tmp_path, documents_dir, 
         assert run_command("index", [*options, "--corpus.document-text-mib", "1", "--corpus.page-words", str(page_words)]) == 0
         return tmp_path / str(page_words) / "index"
 
-    folder = index(10)
+    folder = index(10, str(documents_dir))
     searcher = Searcher(folder / "search_index")
     found = {word: searcher.search(word, 1)[0] for word in ("spar", "rotor", "strut", "rib", "flap", "aileron")}
     assert {word: (hit.file, hit.page_number) for word, hit in found.items()} == {
@@ -328,7 +328,10 @@ def test_texts_of_all_kinds_are_found_by_file_and_page(tmp_path, documents_dir, 
     reasons = {problem["place"].rpartition("/")[2]: problem["reason"] for problem in problems if problem["kind"] == "broken_file"}
     assert reasons["bomb.docx"].startswith("holds more than 1 MiB")
     assert reasons["latin.txt"].startswith("is no text in utf-8")
-    other = index(20)
+    other = index(20, f"file://{documents_dir}")  # as from an object store
+    names = [set(pq.read_table(path / "pages.parquet")["file"].to_pylist()) for path in (folder, other)]
+    assert names[0] == names[1]
+    assert not list(other.glob(".*"))
     fingerprints = {artifacts.require_manifest(path, "python jobs/index.py").fingerprint for path in (folder, other)}
     assert len(fingerprints) == 2
     assert read_record(other / "search_index").fingerprint != searcher.record.fingerprint

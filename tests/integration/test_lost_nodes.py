@@ -163,7 +163,7 @@ def test_tasks_of_process_and_format_run_again_elsewhere(network: Network, tmp_p
         return number**2
 
     with connect(ClusterConfig(address=network.address)), ThreadPoolExecutor() as threads:
-        computed = threads.submit(lambda: list(run_tasks(square, [(number,) for number in range(16)])))
+        computed = threads.submit(lambda: list(run_tasks(square, [(number,) for number in range(16)], tmp_path)))
         while len(list(tmp_path.iterdir())) < 4:
             assert not computed.done(), computed.result()
             time.sleep(0.05)

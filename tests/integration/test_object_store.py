@@ -4,13 +4,13 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 
-import boto3
 import pytest
-from moto.server import ThreadedMotoServer
+from s3_server import make_place, serve_s3
 
 from drag_ray.artifacts import Identity
+from drag_ray.corpus.stored_documents import fetch_documents
 from drag_ray.damage import verify_stage
-from drag_ray.errors import DamageError, StorageError
+from drag_ray.errors import DamageError, DataError, StorageError
 from drag_ray.object_store import ObjectStore, StorageConfig
 from drag_ray.stage_folder import StageFolder
 from drag_ray.stage_store import StageStore
@@ -20,23 +20,13 @@ LARGE = bytes(range(256)) * 48 * 2**12  # 48 MiB: sent in parts
 
 @pytest.fixture(scope="module")
 def address() -> Iterator[str]:
-    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
-    server.start()
-    host, port = server.get_host_and_port()
-    yield f"{host}:{port}"
-    server.stop()
+    with serve_s3() as address:
+        yield address
 
 
 @pytest.fixture
 def uri(address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    """A place in a bucket; the keys are where the platform's own tools look for them, and not in the URI."""
-    for name in ("AWS_PROFILE", "AWS_SESSION_TOKEN", "HTTP_PROXY", "http_proxy"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "key-of-a-test")
-    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret-of-a-test")
-    bucket = tmp_path.name.replace("_", "-")[-60:].strip("-")
-    boto3.client("s3", endpoint_url=f"http://{address}", region_name="us-east-1").create_bucket(Bucket=bucket)
-    return f"s3://{bucket}/runs/mine?region=us-east-1&scheme=http&endpoint_override={address.replace(':', '%3A')}"
+    return make_place(address, tmp_path.name.replace("_", "-")[-60:].strip("-"), monkeypatch)
 
 
 def write_stage(run_dir: Path) -> Path:
@@ -85,6 +75,25 @@ def test_many_pushes_at_once_leave_one_whole_stage(uri: str, tmp_path: Path) -> 
         thread.join()
     stores[0].pull("collect", tmp_path / "pulled")
     assert verify_stage(tmp_path / "pulled" / "collect")[0] == 14
+
+
+def test_documents_are_copied_as_they_lie_there_and_not_twice(uri: str, tmp_path: Path) -> None:
+    store, folder = ObjectStore(uri), tmp_path / "copies"
+    for key in ("wing.txt", "sub/flap.txt", ".hidden", "sub/.hidden/x.txt"):
+        store.write(key, key.encode())
+    assert fetch_documents(uri, folder) == folder
+    found = {path.relative_to(folder).as_posix(): path.read_text() for path in folder.rglob("*") if path.is_file()}
+    assert found == {name: name for name in ("wing.txt", "sub/flap.txt")}
+    inodes = [path.stat().st_ino for path in sorted(folder.rglob("*.txt"))]
+    fetch_documents(uri, folder)
+    assert [path.stat().st_ino for path in sorted(folder.rglob("*.txt"))] == inodes
+    store.write("wing.txt", b"longer than it was")
+    fetch_documents(uri, folder)
+    assert (folder / "wing.txt").read_bytes() == b"longer than it was"
+    one = fetch_documents(uri.replace("/mine", "/mine/sub/flap.txt"), tmp_path / "one")
+    assert (one.name, one.read_text()) == ("flap.txt", "sub/flap.txt")
+    with pytest.raises(DataError, match="nothing lies there"):
+        fetch_documents(uri.replace("/mine", "/other"), tmp_path / "none")
 
 
 def test_a_bucket_that_is_not_there_is_named_and_no_key_is(uri: str, tmp_path: Path) -> None:

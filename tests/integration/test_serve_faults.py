@@ -1,7 +1,12 @@
-"""Processes of Ray Serve are killed under an endpoint that is asked all the while, and come again."""
+"""Processes of Ray Serve are killed under an endpoint that is asked all the while, its disk is full, and its driver is killed."""
 
+import contextlib
+import shutil
+import subprocess
+import tempfile
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import httpx
 import psutil
@@ -14,9 +19,20 @@ pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")
-def endpoint(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Endpoint]:
-    options = {"run-dir": tmp_path_factory.mktemp("run"), "cluster.num-cpus": 2, "engine.max-model-len": 512}
-    with serve_run({**options, "engine.max-num-seqs": 4}) as endpoint:
+def disk() -> Iterator[Path]:
+    """A file system of 64 MiB for all that is written: Ray's sockets lie there too, whose paths must be short."""
+    mount = Path(tempfile.mkdtemp(prefix="ray", dir="/tmp"))
+    is_mounted = not subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64m", "tmpfs", str(mount)]).returncode
+    yield mount
+    if is_mounted:
+        subprocess.run(["umount", "-l", str(mount)], check=True)
+    shutil.rmtree(mount, ignore_errors=True)
+
+
+@pytest.fixture(scope="module")
+def endpoint(disk: Path) -> Iterator[Endpoint]:
+    options = {"run-dir": disk / "run", "cluster.num-cpus": 2, "engine.max-model-len": 512, "engine.max-num-seqs": 4}
+    with serve_run(options, RAY_TMPDIR=str(disk)) as endpoint:
         yield endpoint
 
 
@@ -64,3 +80,28 @@ def test_a_proxy_that_is_killed_comes_again_and_nobody_is_told_anything_wrong(en
     statuses = kill_and_ask(endpoint, "ProxyActor")
     assert set(statuses) == {0, 200}
     assert statuses[-1] == 200
+
+
+def test_requests_are_answered_while_the_disk_of_its_run_and_logs_is_full(endpoint: Endpoint, disk: Path) -> None:
+    if not disk.is_mount():
+        pytest.skip("no file system of its own for this test")
+    assert ask(endpoint) == 200
+    with (disk / "filler").open("wb", buffering=0) as stream, contextlib.suppress(OSError):
+        while stream.write(bytes(4096)):
+            pass
+    assert shutil.disk_usage(disk).free == 0
+    statuses, until = list[int](), time.monotonic() + 30
+    while time.monotonic() < until:
+        statuses.append(ask(endpoint))
+    assert set(statuses) == {200}
+    (disk / "filler").unlink()
+    assert ask(endpoint) == 200
+
+
+def test_an_endpoint_on_a_local_ray_goes_with_its_driver_and_leaves_no_process(endpoint: Endpoint) -> None:
+    assert ask(endpoint) == 200
+    processes = endpoint.driver.children(recursive=True)
+    endpoint.driver.kill()
+    _, alive = psutil.wait_procs(processes, timeout=120)
+    assert not alive
+    assert ask(endpoint) == 0

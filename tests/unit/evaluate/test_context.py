@@ -1,26 +1,27 @@
-"""What qualifies the numbers of a report."""
+"""What stands beside the numbers of a report."""
 
-from dataclasses import replace
+from pathlib import Path
 
-from evaluation_cases import CONTEXT, build_comparison
+from factories import build_question
+from small_index import write_index
 
-from drag_ray.baselines.best_of import BestOf, BestOfConfig
-from drag_ray.baselines.hyde import Hyde
-from drag_ray.baselines.question import RawQuestion
-from drag_ray.evaluate.caption import write_caption
-from drag_ray.evaluate.context import describe_sampling, join_contexts
-
-
-def test_policies_that_are_drawn_are_named_beside_the_greedy_ones() -> None:
-    options = BestOfConfig(preset="high_temp")
-    greedy = {"question": RawQuestion(), "hyde": Hyde()}
-    assert describe_sampling(greedy) == "greedy"
-    assert describe_sampling({**greedy, "best_of": BestOf(options)}) == "greedy (best_of: high_temp)"
+from drag_ray.artifacts import Identity
+from drag_ray.evaluate.config import EvaluateSections
+from drag_ray.evaluate.context import build_context
+from drag_ray.inputs import Inputs
+from drag_ray.run_config import RunConfig
+from drag_ray.stage_folder import StageFolder
+from drag_ray.types import Page
 
 
-def test_worse_pictures_are_said_of_each_evaluation() -> None:
-    worse, comparison = replace(CONTEXT, pictures="50 % made worse (jpeg; seed 0)"), build_comparison({"A": [1], "B": [1]}, "A")
-    assert "Pictures: 50 % made worse (jpeg; seed 0)." in write_caption(comparison, worse)
-    assert "Pictures" not in write_caption(comparison, CONTEXT)
-    joined = join_contexts({"A": CONTEXT, "B": worse}, "", "")
-    assert "Pictures: as they are (A), 50 % made worse (jpeg; seed 0) (B)." in write_caption(comparison, joined)
+def test_what_the_machines_of_earlier_stages_cost_is_said_of_those_that_had_prices(tmp_path: Path) -> None:
+    with StageFolder(tmp_path / "index", Identity("index", {}, {}, "test")) as folder:
+        write_index(folder.path, [Page("a.pdf", 1, 1, "rotor")], [build_question()])
+        index = folder.finish({}, spent={"gpu_hours": 0.0, "cpu_hours": 4.0, "cost": 2.5})
+    read, came_from = {"index": "index"}, {"index": index.outcome_fingerprint}
+    with StageFolder(tmp_path / "finetune", Identity("finetune", {}, came_from, "test", reads=read)) as folder:
+        folder.finish({})
+    inputs = Inputs({"index": tmp_path / "index", "finetune": tmp_path / "finetune", "prompt": None}, tmp_path)
+    context = build_context(RunConfig(run_dir=tmp_path).take(EvaluateSections), inputs, 1, {}, {}, "")
+    assert context.machine_costs == {"index": 2.5}
+    assert set(context.stage_times) == {"index", "finetune"}
