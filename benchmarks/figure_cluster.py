@@ -64,7 +64,11 @@ def write_lost_nodes() -> str:
         for measure, seen, unit in (("recovered_s", "until then", " s"), ("repeated", "done twice", ""))
     ]
     header = ["a node is lost", *(f"{stage}: {_LOST_UNDER[stage]}" for stage in stages)]
-    return to_table(header, [row for row in rows if any(row[1:])])
+    tables = [to_table(header, [row for row in rows if any(row[1:])])]
+    if others := results.get("others"):
+        measured = [[what, f"{figures['recovered_s']:.0f} s"] for what, figures in others.items()]
+        tables.append(to_table(["what else befalls", "until it is made good"], measured))
+    return "\n\n".join(tables)
 
 
 def _describe_collecting(part: dict[str, Any]) -> list[list[str]]:

@@ -261,7 +261,7 @@ def _fingerprint_sources(sources: Mapping[str, Path | tuple[Path, ...] | str]) -
 
 def _list_source(source: Path | tuple[Path, ...] | str) -> Iterator[tuple[str, int, int]]:
     if isinstance(source, str):
-        yield from map(tuple, ObjectStore(source).list_states())
+        yield from ObjectStore(source).list_states()
         return
     for path in source if isinstance(source, tuple) else (source,):
         if path.exists():

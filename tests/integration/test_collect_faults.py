@@ -17,6 +17,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from datetime import datetime
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -149,13 +150,19 @@ def expected(local_ray: None, tmp_path_factory: pytest.TempPathFactory) -> dict[
     return summarise(read_rows(folder))
 
 
-def test_an_engine_that_is_killed_is_replaced_and_nothing_is_lost(expected: dict[str, list], tmp_path: Path) -> None:
+def test_an_engine_that_is_killed_is_replaced_and_nothing_is_lost(
+    expected: dict[str, list], tmp_path: Path, record_property: Callable[[str, object], None]
+) -> None:
     counts = collect(build_options(tmp_path, kill_once(tmp_path / "killed")))
     assert (tmp_path / "killed").exists()
     check_whole(tmp_path, expected, counts)
     problems = read_problems(tmp_path)
     assert 1 <= len(problems) <= SETTINGS.concurrent_rollouts
     assert {problem["reason"] for problem in problems} == {f"{ENGINE_DIED}; finished in a later try"}
+    again = [read_started(tmp_path)[problem["place"].removeprefix("rollout ")] for problem in problems]
+    killed_at = (tmp_path / "killed").stat().st_mtime
+    record_property("recovered_s", datetime.fromisoformat(min(again)).timestamp() - killed_at)
+    record_property("repeated", len(problems))
 
 
 def test_a_tool_that_ends_its_process_costs_a_call_where_that_is_no_engines(local_ray: None, tmp_path: Path) -> None:

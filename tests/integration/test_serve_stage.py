@@ -7,7 +7,7 @@ import shutil
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import Any, cast
@@ -491,7 +491,9 @@ def test_the_canary_tells_the_adapter_and_what_it_was_merged_into_from_the_base_
 
 
 @pytest.mark.slow
-def test_requests_are_told_to_come_back_while_an_engine_is_replaced(endpoint: Endpoint) -> None:
+def test_requests_are_told_to_come_back_while_an_engine_is_replaced(
+    endpoint: Endpoint, record_property: Callable[[str, object], None]
+) -> None:
     engines = [process for process in endpoint.driver.children(recursive=True) if "EngineCore" in " ".join(process.cmdline())]
     url, headers = f"{endpoint.url}/v1/chat/completions", {"Authorization": f"Bearer {API_KEY}"}
     body = {"model": "base", "messages": QUESTION, "max_tokens": 2}
@@ -516,6 +518,7 @@ def test_requests_are_told_to_come_back_while_an_engine_is_replaced(endpoint: En
             engine.suspend()  # what is asked now is under way when it dies, if it arrives in time, and comes too late if not
         asked = [pool.submit(ask_for_long) for _ in range(2)]
         time.sleep(1)
+        killed_at = time.monotonic()
         for engine in engines:
             engine.kill()
     for stream in streams:  # what has begun ends with an error, all else is told to come back
@@ -530,6 +533,7 @@ def test_requests_are_told_to_come_back_while_an_engine_is_replaced(endpoint: En
         answer = httpx.post(url, json=body, headers=headers, timeout=60)
         answers.append((answer.status_code, answer.headers.get("retry-after")))
         time.sleep(1)
+    record_property("recovered_s", time.monotonic() - killed_at)
     assert set(answers[:-1]) == {(503, "30")}
     searched = httpx.post(f"{endpoint.url}/v1/search", json={"question": ASKED}, headers=headers, timeout=300)
     assert searched.status_code == 200
