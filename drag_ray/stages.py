@@ -69,7 +69,8 @@ class Stage:
 
 
 _ENGINE_PLACEMENT = (
-    *("engine.device", "engine.max_num_seqs", "engine.gpu_memory_utilization", "engine.cpu_kv_cache_gib"),
+    *("engine.device", "engine.max_num_seqs", "engine.gpu_memory_utilization"),
+    *("engine.cpu_kv_cache_gib", "engine.cpu_threads"),
     *("engine.image_threads", "engine.image_cache_gib", "engine.encoder_cache_gib"),
 )
 _ROLLOUT_PLACEMENT = (*_ENGINE_PLACEMENT, *(f"rollout.{name}" for name in RolloutConfig.model_fields))

@@ -98,6 +98,9 @@ class EngineConfig(BaseConfig):
     """share of a GPU's memory that the engine takes"""
     cpu_kv_cache_gib: int = Field(default=1, ge=1)
     """KV cache on a machine without a GPU, in GiB"""
+    cpu_threads: int = Field(default=0, ge=0)
+    """threads of an engine on a machine without a GPU; 0 takes one for each core, or its share of them where a collection or an
+    evaluation has several engines on a machine: engines that each took all cores would wait for one another"""
     max_lora_rank: int = Field(default=64, ge=1)
     """largest rank of an adapter"""
     image_threads: int = Field(default=8, ge=1)

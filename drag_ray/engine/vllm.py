@@ -44,6 +44,9 @@ def build_engine_args(config: EngineConfig, **overrides: Any) -> Any:
     os.environ.setdefault("TQDM_DISABLE", "1")  # bars of the engine's process are a hundred lines in the log of a job
     if current_platform.is_cpu():
         os.environ.setdefault("VLLM_CPU_KVCACHE_SPACE", str(config.cpu_kv_cache_gib))
+        if config.cpu_threads:  # not bound to cores, which would be the same ones for each engine of a machine
+            os.environ.setdefault("VLLM_CPU_OMP_THREADS_BIND", "nobind")
+            os.environ["OMP_NUM_THREADS"] = str(config.cpu_threads)  # Ray has set it by the CPUs that it was asked for
         os.environ.setdefault("VLLM_CPU_OMP_THREADS_BIND", _available_cpus())
         # A prompt that is prefilled in parts rewinds its seeded generator, which torch cannot do on a CPU: the engine dies.
         options |= {"enable_chunked_prefill": False, "max_num_batched_tokens": max(config.max_model_len, _CPU_BATCHED_TOKENS)}

@@ -86,3 +86,12 @@ def share_engines(pool: Pool, workers_per_engine: int, num_cpus: int) -> Pool:
 def share_gpu(engine: EngineConfig, engines_per_gpu: int) -> EngineConfig:
     """The options of one of the engines that share a GPU and what `engine` may take of its memory."""
     return engine.model_copy(update={"gpu_memory_utilization": engine.gpu_memory_utilization / engines_per_gpu})
+
+
+def share_cpus(engine: EngineConfig, pool: Pool, nodes: Sequence[NodeResources]) -> EngineConfig:
+    """The options of one of the engines of a pool without GPUs, when all of them are there; as they are with one a node."""
+    cores = [node.cpus for node in nodes if node.cpus]
+    if pool.num_gpus or engine.backend != "vllm" or engine.cpu_threads or pool.max_engines <= len(cores) or not cores:
+        return engine
+    per_node = math.ceil(pool.max_engines / len(cores))
+    return engine.model_copy(update={"cpu_threads": max(1, min(cores) // per_node)})

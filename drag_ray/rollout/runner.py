@@ -41,7 +41,7 @@ from drag_ray.rollout.kept_engines import borrow_engines, say_start
 from drag_ray.rollout.lost_images import drop_rollouts_without_images
 from drag_ray.rollout.options import WorkerOptions
 from drag_ray.rollout.plan import Ended, Successes, choose_next, choose_pending, count_plan, cut_chunks, group_by_question
-from drag_ray.rollout.pool import Pool, share_gpu, size_pool
+from drag_ray.rollout.pool import Pool, share_cpus, share_gpu, size_pool
 from drag_ray.rollout.progress import Progress
 from drag_ray.rollout.tool_hosts import host_tools
 from drag_ray.rollout.work_queue import WorkQueue, claim_chunk, count_claims
@@ -115,8 +115,10 @@ def prepare_engines(options: WorkerOptions, settings: RolloutConfig) -> tuple[Wo
     Raises:
         ConfigError: see `size_pool`.
     """
-    pool = _size_pool(options, settings, list_nodes())
-    options = replace(options, engine=share_gpu(options.engine, settings.engines_per_gpu))
+    nodes = list_nodes()
+    pool = _size_pool(options, settings, nodes)
+    engine = share_cpus(share_gpu(options.engine, settings.engines_per_gpu), pool, nodes)
+    options = replace(options, engine=engine)
     return borrow_engines(options, pool, settings.workers_per_engine)
 
 

@@ -11,7 +11,7 @@ from drag_ray.errors import ConfigError
 from drag_ray.nodes import NodeResources
 from drag_ray.rollout.config import RolloutConfig
 from drag_ray.rollout.options import build_options
-from drag_ray.rollout.pool import Pool, share_engines, share_gpu, size_pool
+from drag_ray.rollout.pool import Pool, share_cpus, share_engines, share_gpu, size_pool
 
 
 def build_nodes(*gpus: int) -> list[NodeResources]:
@@ -61,6 +61,22 @@ def test_room_is_what_each_node_has_of_all_that_an_engine_takes(
 def test_without_a_gpu_there_is_one_engine_unless_more_are_wanted() -> None:
     assert size_pool(RolloutConfig(engines_per_gpu=4), EngineConfig(), use_gpu=False, nodes=build_nodes(0)) == Pool(1, 1, 1, 0)
     assert size_pool(RolloutConfig(num_engines=2), EngineConfig(), use_gpu=False, nodes=build_nodes(0)) == Pool(2, 2, 1, 0)
+
+
+@pytest.mark.parametrize(
+    ("num_engines", "cores", "expected"),
+    [(1, [8], 0), (2, [8], 4), (3, [8], 2), (9, [8], 1), (2, [8, 4], 0), (3, [8, 4], 2), (3, [0, 8], 2), (2, [], 0)],
+)
+def test_engines_on_the_cpus_of_a_machine_share_its_cores(num_engines: int, cores: list[int], expected: int) -> None:
+    nodes = [NodeResources(number, 0) for number in cores]
+    assert share_cpus(EngineConfig(), Pool(1, num_engines, 1, 0), nodes).cpu_threads == expected
+
+
+@pytest.mark.parametrize(
+    ("engine", "num_gpus"), [(EngineConfig(), 0.5), (EngineConfig(cpu_threads=3), 0)], ids=["on a GPU", "as it is said"]
+)
+def test_other_engines_keep_their_threads(engine: EngineConfig, num_gpus: float) -> None:
+    assert share_cpus(engine, Pool(4, 4, 1, num_gpus), [NodeResources(8, 2)]) == engine
 
 
 def test_engines_that_share_a_gpu_share_its_memory() -> None:
