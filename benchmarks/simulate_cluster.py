@@ -47,7 +47,8 @@ from simulation_notes import BEGUN_NAME, COLLECTED_NAME, QUEUE_NAME, Notes, desc
 from drag_ray.cluster import require_token
 
 ROLES = {
-    **{"ray::WorkQueue": "work queue", "ray::MapWorker": "engines", "raylet/raylet": "raylets", "gcs_server": "controller"},
+    **dict.fromkeys(("ray::_QueueActor", "ray::WorkQueue"), "work queue"),
+    **{"ray::MapWorker": "engines", "raylet/raylet": "raylets", "gcs_server": "controller"},
     **dict.fromkeys(("dashboard", "Dashboard", "runtime_env", "RuntimeEnvAgent"), "dashboard and agents"),
     **{"simulation_driver.py": "driver", "ray::": "other actors"},
 }
