@@ -331,7 +331,7 @@ def test_texts_of_all_kinds_are_found_by_file_and_page(tmp_path, documents_dir, 
     other = index(20, f"file://{documents_dir}")  # as from an object store
     names = [set(pq.read_table(path / "pages.parquet")["file"].to_pylist()) for path in (folder, other)]
     assert names[0] == names[1]
-    assert not list(other.glob(".*"))
+    assert not (other / ".documents").exists()
     fingerprints = {artifacts.require_manifest(path, "python jobs/index.py").fingerprint for path in (folder, other)}
     assert len(fingerprints) == 2
     assert read_record(other / "search_index").fingerprint != searcher.record.fingerprint
