@@ -12,7 +12,7 @@ from drag_ray.corpus.page_images import compute_scale
 from drag_ray.errors import DataError
 
 MAX_BYTES = 20 * 2**20
-_MAX_PIXELS = 50_000_000
+MAX_PIXELS = 50_000_000
 _FORMATS = ("PNG", "JPEG", "TIFF", "WEBP", "GIF", "BMP")
 
 T = TypeVar("T")
@@ -43,7 +43,7 @@ def _open(data: bytes, use: Callable[[Image.Image], T]) -> T:
         raise
     except (UnidentifiedImageError, Image.DecompressionBombError) as error:
         large = isinstance(error, Image.DecompressionBombError)
-        reason = f"a picture of more than {_MAX_PIXELS:,} pixels" if large else "no picture"
+        reason = f"a picture of more than {MAX_PIXELS:,} pixels" if large else "no picture"
         raise DataError(f"got {reason}, expected one of {', '.join(_FORMATS)} that can be read") from None
     except Exception as error:  # Pillow checks little of what a damaged header says, and fails where it first uses it
         raise DataError(f"the picture cannot be read ({type(error).__name__}: {error!s:.200})") from None
@@ -61,7 +61,7 @@ def fit_picture(image: Image.Image, max_pixels: int) -> Image.Image:
 def _check(image: Image.Image) -> None:
     """What the header says, before anything is decoded."""
     num_pixels = image.width * image.height
-    if num_pixels > _MAX_PIXELS:
-        raise DataError(f"got a picture of {image.width:,} x {image.height:,} pixels, expected at most {_MAX_PIXELS:,}")
+    if num_pixels > MAX_PIXELS:
+        raise DataError(f"got a picture of {image.width:,} x {image.height:,} pixels, expected at most {MAX_PIXELS:,}")
     if getattr(image, "n_frames", 1) > 1 and image.format != "MPO":
         raise DataError("got a picture of several frames, expected one. Take the frame that is meant.")

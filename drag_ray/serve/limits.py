@@ -21,6 +21,9 @@ _MAX_ITEMS = 1_000
 """of `input`: what is wrong with one can be two hundred things, and of 100,000 they took the memory that there was."""
 _TEXTS = {"messages", "input", "instructions", "prompt", "tools", "documents"}
 """What a model reads: it has to fit its context."""
+_MEDIA = {"image_url", "video_url", "audio_url", "input_audio"}
+_MAX_MEDIA = 32
+"""All of a request are decoded before anything else is done with them, and a small file can be a large picture."""
 _MAX_BESIDE_BYTES = 2**16
 """of what a request says beside these, such as words to avoid and schemas, of which grammars are made one after the other."""
 _MAX_CUT_BYTES = 2**20
@@ -83,13 +86,23 @@ class Limits:
             )
 
     def check_values(self, body: dict[str, Any]) -> None:
-        """Refuse a request that holds more values than anybody means.
+        """Refuse a request that holds more values or images than anybody means.
 
         Raises:
             RefusalError: says how many there may be.
         """
-        if _has_more_values({**body, "prompt": None}, _MAX_VALUES):
-            raise RefusalError(400, f"the request holds more than {_MAX_VALUES:,} values, which is too many.")
+        num_values = num_media = 0
+        pending: list[Any] = [{**body, "prompt": None}]
+        while pending:
+            value = pending.pop()
+            if isinstance(value, (dict, list)):
+                num_values += len(value)  # pyright: ignore[reportUnknownArgumentType]
+                if num_values > _MAX_VALUES:
+                    raise RefusalError(400, f"the request holds more than {_MAX_VALUES:,} values, which is too many.")
+                num_media += len(_MEDIA & value.keys()) if isinstance(value, dict) else 0
+                pending.extend(value.values() if isinstance(value, dict) else value)  # pyright: ignore[reportUnknownArgumentType]
+        if num_media > _MAX_MEDIA:
+            raise RefusalError(400, f"the request holds {num_media} images; the endpoint allows {_MAX_MEDIA}.")
 
     def check_generation(self, body: dict[str, Any]) -> None:
         """Refuse a request for more or longer replies, or that would hold up the others, in the spelling of any of the three
@@ -136,18 +149,6 @@ def _read_count(body: dict[str, Any], name: str, default: int) -> int:
     if type(value) is not int:  # vLLM reads "16" and 16.0 as 16
         raise RefusalError(400, f"{name} must be an integer, got {str(value)[:40]!r}.")
     return value
-
-
-def _has_more_values(value: Any, limit: int) -> bool:
-    pending, num_values = [value], 0
-    while pending:
-        inner = pending.pop()
-        if isinstance(inner, (dict, list)):
-            num_values += len(inner)  # pyright: ignore[reportUnknownArgumentType]
-            if num_values > limit:
-                return True
-            pending.extend(inner.values() if isinstance(inner, dict) else inner)  # pyright: ignore[reportUnknownArgumentType]
-    return False
 
 
 def _check_tokens(prompt: Any) -> None:

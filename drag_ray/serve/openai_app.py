@@ -13,6 +13,7 @@ from typing import Any
 from drag_ray.agent.record import AgentRecord
 from drag_ray.agent.spans import open_tracer
 from drag_ray.baselines.best_of import BestOf
+from drag_ray.corpus.picture import MAX_PIXELS
 from drag_ray.engine.adapter import read_base_model
 from drag_ray.engine.config import EngineConfig
 from drag_ray.engine.image_inputs import ServedImageInputs
@@ -180,6 +181,7 @@ def build_guarded_app(
     """vLLM's application with all of its routes, behind the guard; it answers once `init_app_state` has given it an engine."""
     os.environ["VLLM_ALLOW_RUNTIME_LORA_UPDATING"] = str(False)  # that is for the routes of `adapter_routes`
     os.environ.pop("VLLM_API_KEY", None)  # one key, the guard's
+    os.environ["VLLM_MAX_IMAGE_PIXELS"] = str(MAX_PIXELS)
     build_app, _, make_arg_parser = _import_server()
     from vllm.utils.argparse_utils import FlexibleArgumentParser
 

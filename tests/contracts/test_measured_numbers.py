@@ -43,6 +43,7 @@ ALLOWED = (
     ("docs/serve.md", "at most 10,000 values (token ids do not count), 1,000 items of", "a limit"),
     ("docs/serve.md", "64 KiB beside its texts", "a limit"),
     ("docs/serve.md", "at most 1 MiB where its prompt", "a limit"),
+    ("docs/serve.md", "at most 32 images", "a limit"),
     ("docs/serve.md", "with 200 streams for", "follows from the messages a second, which are a choice"),
     ("docs/tasks.md", "added: .6 times", "a rule of V-Retrver"),
     ("docs/tasks.md", "short of .6", "a rule of V-Retrver"),

@@ -7,6 +7,7 @@ gets the guard's 404. A new vLLM with a new route fails here until somebody has 
 import asyncio
 import base64
 import http.server
+import io
 import threading
 from collections.abc import Iterator
 from dataclasses import replace
@@ -170,7 +171,9 @@ def vision_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_model(tmp_path_factory.mktemp("model"), embedded_model_dir(), SHAPES_TINY)
 
 
-def test_a_request_makes_the_endpoint_fetch_nothing(server: tuple[str, list[str]], vision_model: Path, tmp_path: Path) -> None:
+def test_a_request_makes_the_endpoint_fetch_nothing_and_unpack_no_huge_picture(
+    server: tuple[str, list[str]], vision_model: Path, tmp_path: Path
+) -> None:
     from PIL import Image
     from vllm.renderers.chat_utils import parse_chat_messages_async
 
@@ -190,4 +193,9 @@ def test_a_request_makes_the_endpoint_fetch_nothing(server: tuple[str, list[str]
     with pytest.raises(RuntimeError, match="Cannot load local files"):
         asyncio.run(show(path.as_uri()))
     assert not asked
+    build()  # the limit is the application's
+    large = io.BytesIO()
+    Image.new("1", (8_000, 7_000)).save(large, "PNG")
+    with pytest.raises(ValueError, match="exceed the maximum of 50000000 pixels"):
+        asyncio.run(show(f"data:image/png;base64,{base64.b64encode(large.getvalue()).decode()}"))
     assert asyncio.run(show(f"data:image/png;base64,{base64.b64encode(path.read_bytes()).decode()}"))

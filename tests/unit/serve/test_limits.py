@@ -73,6 +73,14 @@ def test_more_values_than_anybody_means_are_refused(body: dict[str, Any]) -> Non
         LIMITS.check_values(body)
 
 
+@pytest.mark.parametrize("name", ["messages", "input"])
+def test_more_images_than_are_decoded_at_once_are_refused(name: str) -> None:
+    image = {"type": "image_url", "image_url": {"url": "data:image/png;base64,"}}
+    LIMITS.check_values({name: [{"role": "user", "content": [image] * 32}]})
+    with pytest.raises(RefusalError, match="the request holds 33 images; the endpoint allows 32"):
+        LIMITS.check_values({name: [{"role": "user", "content": [image] * 30}, {"role": "user", "content": [image] * 3}]})
+
+
 def test_a_long_chat_and_a_prompt_of_ids_are_no_such_thing() -> None:
     LIMITS.check_values({"messages": [{"role": "user", "content": "?"}, {"role": "assistant", "content": "!"}] * 1_000})
     LIMITS.check_values({"prompt": [7] * 200_000})
