@@ -35,6 +35,8 @@ class McpServerConfig(BaseConfig):
     key_variable: str = ""
     """name of the environment variable that holds the key of the address (a bearer token), which every process that calls the
     tools must have; empty: the server wants none. The key itself belongs in no option and in no file"""
+    shows_images: bool = False
+    """whether pictures that its tools return are shown, to a model that sees images; without it they are named and left out"""
 
     @field_validator("key_variable", "environment")
     @classmethod

@@ -15,10 +15,12 @@ from dataclasses import dataclass
 from functools import cache, partial
 from typing import Any, TypeVar
 
-from drag_ray.errors import ConfigError, ToolError
+from drag_ray.corpus.question_images import decode_data_url
+from drag_ray.errors import ConfigError, DataError, ToolError
 from drag_ray.tools.config import McpServerConfig
 from drag_ray.tools.function import Arguments
-from drag_ray.tools.observation import Observation
+from drag_ray.tools.observation import Observation, ObservedImage
+from drag_ray.tools.rollout_images import MAX_PIXELS
 from drag_ray.tools.schema import simplify_schema
 from drag_ray.tools.tool import Tool
 from drag_ray.tools.workspace import Workspace
@@ -88,16 +90,18 @@ class McpServer:
                 arguments=Arguments,
                 run=partial(self._call, tool.name),
                 schema=tool.input_schema,
+                shows_images=self._config.shows_images,
             )
             for tool in listed
         ]
 
     def _call(self, name: str, arguments: dict[str, Any], workspace: Workspace) -> Observation:
         result = self._ask(lambda client: client.call_tool(name, arguments, read_timeout_seconds=_LONGEST_CALL_S))
-        text = "\n".join(_to_text(part) for part in result.content)
+        shown = [part for part in result.content if part.type == "image" and self._config.shows_images]
+        text = "\n".join(_to_text(part) for part in result.content if part not in shown)
         if result.is_error:
             raise ToolError(text or "the server says that the call failed, and not why")
-        return Observation(text)
+        return Observation(text, tuple(ObservedImage(_to_picture(part), f"from {self._config.name}") for part in shown))
 
     def _ask(self, ask: Callable[[Any], Awaitable[T]], timeout_s: float | None = None) -> T:
         """What the server answers.
@@ -193,6 +197,16 @@ async def _list_tools(client: Any) -> list[Any]:
 
 def _to_text(part: Any) -> str:
     return part.text if part.type == "text" else f"[{part.type}, which is not shown]"
+
+
+def _to_picture(part: Any) -> Any:
+    """The picture of a part, as large as a model may be shown it. Raises ToolError where it is none."""
+    from drag_ray.corpus.picture import read_picture
+
+    try:
+        return read_picture(decode_data_url(f"data:image;base64,{part.data}"), MAX_PIXELS)
+    except DataError as error:
+        raise ToolError(f"the server returned a picture that cannot be shown: {error}") from None
 
 
 def _name_cause(error: BaseException) -> str:

@@ -5,6 +5,7 @@ import socket
 import sys
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 
 import mcp_tool_server
 import pytest
@@ -12,10 +13,12 @@ import uvicorn
 from pydantic import ValidationError
 
 from drag_ray.agent.config import AgentConfig
+from drag_ray.corpus.image_store import ImageStores
 from drag_ray.errors import ConfigError
 from drag_ray.tools.calls import CallLimits, CallOutcome
 from drag_ray.tools.config import McpServerConfig
 from drag_ray.tools.registry import Toolset, load_toolset
+from drag_ray.tools.rollout_images import RolloutImages
 from drag_ray.tools.workspace import Workspace
 
 COMMAND = (sys.executable, mcp_tool_server.__file__)
@@ -70,6 +73,24 @@ async def test_a_server_that_ends_costs_the_call_and_is_started_again(toolset: T
 
 async def test_a_server_that_hangs_costs_the_call(toolset: Toolset, workspace: Workspace) -> None:
     assert (await call(toolset, workspace, "local_hang", timeout_s=0.5)).error == "local_hang did not answer within 0.5 s"
+
+
+async def test_pictures_of_a_server_are_shown_where_its_options_say_so(
+    toolset: Toolset, workspace: Workspace, tmp_path: Path
+) -> None:
+    left_out = await call(toolset, workspace, "local_draw", width=200)
+    assert (left_out.text, left_out.images) == ("drawn\n[image, which is not shown]", ())
+    assert not toolset.shows_images
+    drawing = load_toolset(("search", "local"), (), (LOCAL.model_copy(update={"shows_images": True}),))
+    assert drawing.shows_images
+    seeing = Workspace(workspace.pages, RolloutImages(store := ImageStores([tmp_path]), max_returned=2))
+    drawn = await call(drawing, seeing, "local_draw", width=200)
+    [image] = drawn.images
+    assert (drawn.text, image.caption, store.open(image.key).size) == ("drawn", "from local", (200, 100))
+    large = await call(drawing, seeing, "local_draw", width=60_000)
+    assert "one edge is more than 100 times the other" in large.error
+    for data, problem in (("%%%", "base64 cannot be read"), ("aGVsbG8=", "got no picture"), ("A" * 28_000_000, "at most")):
+        assert problem in (await call(drawing, seeing, "local_draw", width=1, data=data)).error
 
 
 @pytest.fixture(scope="module")
