@@ -7,6 +7,7 @@ costs the call.
 import asyncio
 import contextlib
 import logging
+import os
 import time
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import replace
@@ -30,6 +31,8 @@ from drag_ray.tools.workspace import Workspace
 
 _logger = logging.getLogger(__name__)
 
+_MAX_LATE = 4
+"""calls that are over their time and still run, at which a process is ended"""
 _PATIENCE_S = 30.0
 """until it is said that processes wait for room"""
 
@@ -68,7 +71,10 @@ class ToolHost:
 
     async def call(self, name: str, arguments: str, images: RolloutImages, limits: CallLimits) -> CallOutcome:
         """As `ToolCaller.call`, with the images that the rollout has seen so far."""
-        return await self._callers[name].call(arguments, Workspace(self._pages, images), limits)
+        caller = self._callers[name]
+        if caller.num_late >= _MAX_LATE:
+            os._exit(1)  # a thread cannot be ended, and its process can: Ray begins another one, and makes this call there
+        return await caller.call(arguments, Workspace(self._pages, images), limits)
 
 
 class HostedTool:

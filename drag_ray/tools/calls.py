@@ -79,6 +79,11 @@ class ToolCaller:
         self._late = 0
         self._lock = threading.Lock()
 
+    @property
+    def num_late(self) -> int:
+        """Calls that are over their time and still run."""
+        return self._late
+
     async def call(self, arguments: str, workspace: Workspace, limits: CallLimits) -> CallOutcome:
         """See `CallTool`."""
         started = time.perf_counter()

@@ -1,6 +1,8 @@
 """Tools that actors run: what a call comes to, whatever becomes of the actor. The actors here are objects of this process."""
 
 import asyncio
+import os
+import threading
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -59,6 +61,23 @@ async def test_a_host_calls_its_tool_on_the_collection_and_no_other(options: Wor
     failed = await caller.call('{"file": "b.pdf", "text": "340"}', workspace, LIMITS)
     assert failed.text == f"The call failed: {failed.error}"
     assert failed.error == "there is no file 'b.pdf'; give the name as a search shows it"
+
+
+async def test_a_process_in_which_calls_hang_is_ended(
+    options: WorkerOptions, workspace: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    go_on = threading.Event()
+    host, hasty = ToolHost(options, "grep"), CallLimits(timeout_s=0.02, max_chars=100)
+    await host.open()
+    monkeypatch.setattr(host._pages, "read_file", lambda file: go_on.wait() and iter(()))
+    monkeypatch.setattr(os, "_exit", lambda status: exits.append(status))
+    exits: list[int] = []
+    for _ in range(4):
+        late = await host.call("grep", '{"file": "a.pdf", "text": "340"}', workspace.images, hasty)
+        assert (late.error, exits) == ("grep did not answer within 0.02 s", [])
+    await host.call("grep", '{"file": "a.pdf", "text": "340"}', workspace.images, hasty)
+    assert exits == [1]
+    go_on.set()
 
 
 async def test_an_actor_that_has_ended_costs_the_call(workspace: Workspace) -> None:
