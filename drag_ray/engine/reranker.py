@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForSequenceClassification, AutoTokenizer
 
+from drag_ray.engine.control_tokens import disarm
 from drag_ray.engine.windows import plan_windows
 from drag_ray.errors import ConfigError
 from drag_ray.search.config import RerankConfig
@@ -102,7 +103,7 @@ class YesOrNo(Reranker):
         """What the model reads before its answer."""
         asked = f"<Instruct>: {self._config.instruction}\n<Query>: {question}\n<Document>: {window}"
         return self._tokenizer.apply_chat_template(
-            [{"role": "system", "content": _SYSTEM}, {"role": "user", "content": asked}],
+            disarm([{"role": "system", "content": _SYSTEM}, {"role": "user", "content": asked}], self._tokenizer),
             add_generation_prompt=True,
             tokenize=False,
             enable_thinking=False,

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from itertools import groupby
 from typing import Any, TypedDict
 
+from drag_ray.engine.control_tokens import disarm
 from drag_ray.engine.conversation import Conversation
 from drag_ray.engine.masks import Mask, Span, find_spans
 from drag_ray.errors import DataError, TrainError
@@ -148,7 +149,7 @@ def _check_drawn(drawn: Sequence[int], reply: str, tokenizer: Any) -> None:
 
 def _render(conversation: Conversation, stop: int, tokenizer: Any, with_generation_prompt: bool) -> str:
     return tokenizer.apply_chat_template(
-        conversation.messages[:stop],
+        disarm(conversation.messages[:stop], tokenizer),
         tools=conversation.tools,
         tokenize=False,
         add_generation_prompt=with_generation_prompt,

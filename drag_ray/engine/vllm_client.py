@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from drag_ray.engine.config import EngineConfig
+from drag_ray.engine.control_tokens import disarm
 from drag_ray.engine.generate import Generation, Request, list_images
 from drag_ray.engine.image_inputs import ImageInputs, ServedImageInputs
 from drag_ray.engine.prompt_digest import compute_prompt_digest
@@ -110,7 +111,10 @@ class VllmClient:
         if request.tools and "tools" not in self._tokenizer.chat_template:
             raise ConfigError("the model's chat template shows no functions to it. Set agent.protocol to tags.")
         text = self._tokenizer.apply_chat_template(
-            list(request.messages), tools=list(request.tools) or None, add_generation_prompt=True, tokenize=False
+            disarm(request.messages, self._tokenizer),
+            tools=list(request.tools) or None,
+            add_generation_prompt=True,
+            tokenize=False,
         )
         # Given several texts, and not just one, the tokenizer leaves Python to the event loop meanwhile.
         return self._tokenizer([text], add_special_tokens=False)["input_ids"][0], text.rstrip().endswith(THINK)

@@ -133,6 +133,7 @@ def test_the_adapter_says_how_it_is_asked_as_the_collection_did(finished_run: tu
 def test_trajectories_hold_what_the_engine_saw(finished_run: tuple[Path, pl.DataFrame, str]) -> None:
     from transformers import AutoTokenizer
 
+    from drag_ray.engine.control_tokens import disarm
     from drag_ray.engine.embedded import embedded_model_dir
 
     tokenizer = AutoTokenizer.from_pretrained(embedded_model_dir())
@@ -142,7 +143,7 @@ def test_trajectories_hold_what_the_engine_saw(finished_run: tuple[Path, pl.Data
         messages = json.loads(trajectory.messages)
         for turn in trajectory.turns:
             prompt = tokenizer.apply_chat_template(
-                messages[: turn.num_prompt_messages], add_generation_prompt=True, tokenize=False
+                disarm(messages[: turn.num_prompt_messages], tokenizer), add_generation_prompt=True, tokenize=False
             )
             assert tokenizer.decode(turn.prompt_token_ids) == prompt
             assert turn.raw_text in tokenizer.decode(turn.completion_token_ids)
