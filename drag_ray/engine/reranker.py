@@ -130,22 +130,44 @@ def load_reranker(config: RerankConfig) -> Reranker:
     """The reranker for a model.
 
     Raises:
-        ConfigError: there is no such model, it is of a kind that scores no pairs of texts, or it is to run on a GPU and this
-            process has none.
+        ConfigError: as `check_reranker`, the model's chat template cannot hold what it is asked, or it is to run on a GPU and
+            this process has none.
     """
     if config.device == "gpu" and not torch.cuda.is_available():
         raise ConfigError("rerank.device gpu: this process has no GPU. Set it to cpu.")
+    kind, load = _find_kind(config)
+    try:
+        model = load.from_pretrained(config.model, dtype=getattr(torch, config.dtype))
+    except (OSError, ValueError, KeyError) as error:
+        raise _refuse_unreadable(config, error) from None
+    return kind(config, model)
+
+
+def check_reranker(config: RerankConfig) -> None:
+    """Look at what a model says of itself, and load no weights.
+
+    Raises:
+        ConfigError: there is no such model, or it is of a kind that scores no pairs of texts.
+    """
+    _find_kind(config)
+
+
+def _find_kind(config: RerankConfig) -> tuple[type[Reranker], Any]:
+    """The kind of a model, and the class of transformers that loads it."""
     try:
         found: Any = AutoConfig.from_pretrained(config.model)
         [architecture] = found.architectures or [""]
-        dtype = getattr(torch, config.dtype)
-        if architecture.endswith("ForSequenceClassification") and found.num_labels <= 2:
-            return CrossEncoder(config, AutoModelForSequenceClassification.from_pretrained(config.model, dtype=dtype))
-        if architecture.endswith("ForCausalLM"):
-            return YesOrNo(config, AutoModelForCausalLM.from_pretrained(config.model, dtype=dtype))
     except (OSError, ValueError, KeyError) as error:
-        raise ConfigError(f"rerank.model {config.model!r}: cannot be read as a model ({error}).") from None
+        raise _refuse_unreadable(config, error) from None
+    if architecture.endswith("ForSequenceClassification") and found.num_labels <= 2:
+        return CrossEncoder, AutoModelForSequenceClassification
+    if architecture.endswith("ForCausalLM"):
+        return YesOrNo, AutoModelForCausalLM
     raise ConfigError(
         f"rerank.model {config.model!r}: is a {architecture or 'model of no kind'} of {found.num_labels} labels; expected a "
         "causal model, or one that classifies sequences, with one label or two, for example BAAI/bge-reranker-v2-m3."
     )
+
+
+def _refuse_unreadable(config: RerankConfig, error: Exception) -> ConfigError:
+    return ConfigError(f"rerank.model {config.model!r}: cannot be read as a model ({error}).")

@@ -35,7 +35,7 @@ from drag_ray.serve.limits import Limits
 from drag_ray.serve.loading import AdapterFolders
 from drag_ray.serve.mcp_tools import add_mcp_route
 from drag_ray.serve.parsers import Parsers
-from drag_ray.serve.preparation import Preparation
+from drag_ray.serve.preparation import Preparation, end_turns_at
 from drag_ray.serve.request_images import EndpointImages
 from drag_ray.serve.retrieval import open_retrieval
 from drag_ray.serve.search_routes import add_search_routes
@@ -119,6 +119,7 @@ async def build_openai_app(
     adapters.start(engine, by_name)
     await adapters.hold(build_table(settings.adapters), needs_all=True)
     state.search_service = _build_search_service(settings, engine, by_name, adapters.use)
+    end_turns_at(engine)
     guard.app = StreamPacing(Preparation(guard.app), count_replicas, partial(_pack_events, engine))
     return guard, engine
 

@@ -1,16 +1,16 @@
-"""Streamed requests on their way to the engine: made ready a few at a time, in the order in which they came.
+"""Requests on their way to the engine: made ready a few at a time, in the order in which they came.
 
 To read a request, to write its prompt and to split that into tokens takes a millisecond or two of one event loop. Many that come
 together would share it and be ready together, all of them when the last one is; clients whose replies have one length would then
-end together, and come together again. In turns the first is with the engine while the last waits, nobody is later than the last
-was, and clients that came together drift apart.
+end together, and come together again, and a stream would wait for requests that came after it. In turns the first is with the
+engine while the last waits, nobody is later than the last was, and clients that came together drift apart.
 """
 
 import asyncio
+from contextvars import ContextVar
+from typing import Any
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
-
-from drag_ray.serve.stream_pacing import STREAMED
 
 _NUM_AT_ONCE = 8
 """Enough for the event loop to be busy while others are in the thread that splits prompts into tokens."""
@@ -19,12 +19,12 @@ _TURN_S = 0.05
 
 
 class Preparation:
-    """ASGI middleware: has `app` begin with a few streamed requests at a time, until it begins their answers.
+    """ASGI middleware: has `app` begin with a few requests at a time, until the engine has them or their answers begin.
 
-    Other requests pass through: when the engine has them cannot be seen from here.
+    What is not posted passes through: the engine has nothing to do with it.
 
     Args:
-        app: gives the engine a request right after it has begun the answer.
+        app: gives requests to the engine.
         num_at_once: requests that are made ready at a time.
         turn_s: seconds after which a request that is not ready no longer counts.
     """
@@ -34,11 +34,12 @@ class Preparation:
         self._places = asyncio.Semaphore(num_at_once)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if not scope.get(STREAMED):
+        if scope.get("method") != "POST":
             await self.app(scope, receive, send)
             return
         await self._places.acquire()
         turn = _Turn(self._places)
+        _current_turn.set(turn)
         limit = asyncio.get_running_loop().call_later(self._turn_s, turn.end)
 
         async def send_on(message: Message) -> None:
@@ -63,3 +64,24 @@ class _Turn:
         if not self._is_over:
             self._is_over = True
             self._places.release()
+
+
+_current_turn: ContextVar[_Turn | None] = ContextVar("turn", default=None)
+"""That of the request of which the code that looks at it is a part."""
+
+
+def end_turns_at(engine: Any) -> None:
+    """Have the turn of a request end once the engine has it.
+
+    Args:
+        engine: vLLM's `AsyncLLM`, which is given every request by its `add_request`.
+    """
+    take = engine.add_request
+
+    async def take_and_end_turn(*arguments: Any, **options: Any) -> Any:
+        taken = await take(*arguments, **options)
+        if turn := _current_turn.get():
+            turn.end()
+        return taken
+
+    engine.add_request = take_and_end_turn

@@ -63,6 +63,8 @@ NAMED = {
     "vllm/config/parallel.py": ("worker_extension_cls",),
     "vllm/config/scheduler.py": ("encoder_cache_size",),
     "vllm/v1/worker/gpu_model_runner.py": ("self.encoder_cache",),
+    "vllm/v1/engine/async_llm.py": ("q = await self.add_request(",),
+    "vllm/multimodal/media/image.py": ("envs.VLLM_MAX_IMAGE_PIXELS",),
     "vllm/v1/engine/output_processor.py": ("logprobs_processor", "request_states", "stream_interval=self.stream_interval"),
     "vllm/v1/engine/logprobs.py": ("self.tokenizer",),
     "vllm/entrypoints/openai/models/serving.py": ("self.lora_requests",),

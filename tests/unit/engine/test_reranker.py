@@ -9,7 +9,7 @@ from embedding_models import WORDS, write_cross_encoder, write_embedding_model
 from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForSequenceClassification, AutoTokenizer
 
 from drag_ray.engine.embedded import embedded_model_dir
-from drag_ray.engine.reranker import YesOrNo, load_reranker
+from drag_ray.engine.reranker import YesOrNo, check_reranker, load_reranker
 from drag_ray.errors import ConfigError
 from drag_ray.search.config import RerankConfig
 
@@ -126,8 +126,9 @@ def test_a_model_that_ranks_nothing_is_refused(tmp_path: Path) -> None:
         (classes, "of 3 labels"),
         (tmp_path, "cannot be read as a model"),
     ):
-        with pytest.raises(ConfigError, match=reason):
-            load_reranker(RerankConfig(model=str(model)))
+        for look in (check_reranker, load_reranker):
+            with pytest.raises(ConfigError, match=reason):
+                look(RerankConfig(model=str(model)))
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")

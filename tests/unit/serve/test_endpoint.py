@@ -1,5 +1,6 @@
 import http.server
 import json
+import shutil
 import socket
 import sys
 import threading
@@ -16,6 +17,8 @@ from drag_ray.engine.config import EndpointConfig, EngineConfig
 from drag_ray.errors import ConfigError, DamageError, MissingPackageError, ServeError
 from drag_ray.inputs import Inputs
 from drag_ray.nodes import NodeResources
+from drag_ray.search.config import RerankConfig
+from drag_ray.search.searcher import Searcher
 from drag_ray.serve import stage
 from drag_ray.serve.client import open_directly
 from drag_ray.serve.config import ServeConfig, ServeSections
@@ -188,12 +191,24 @@ def test_a_model_that_is_served_elsewhere_is_not_served_again() -> None:
         ServeSections(AgentConfig(), engine, ServeConfig()).check()
 
 
+def test_a_model_that_orders_nothing_is_refused_before_an_engine_starts(searcher: Searcher, tmp_path: Path) -> None:
+    with StageFolder(tmp_path / "index", Identity("index", {}, {}, "")) as index:
+        shutil.copytree(searcher.index_dir, index.path / "search_index")
+        index.finish({})
+    settings = ServeConfig(port=find_free_port(), rerank=RerankConfig(model=str(tmp_path)))
+    with pytest.raises(ConfigError, match=r"rerank\.model .* cannot be read as a model"):
+        stage.run(ServeSections(AgentConfig(), EngineConfig(), settings), Inputs({"finetune": None, "index": tmp_path / "index"}))
+
+
+def find_free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
 def test_where_this_machine_is_all_there_is_a_start_without_vllm_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stage, "list_nodes", lambda: [NodeResources(cpus=2, gpus=0)])
     monkeypatch.setitem(sys.modules, "vllm", None)
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    sections = ServeSections(AgentConfig(), EngineConfig(), ServeConfig(port=port))
+    sections = ServeSections(AgentConfig(), EngineConfig(), ServeConfig(port=find_free_port()))
     with pytest.raises(MissingPackageError, match=r"'vllm' is not installed.*drag-ray\[cpu\].*drag-ray\[gpu\]"):
         stage.run(sections, Inputs({"finetune": None, "index": None}), block=False)

@@ -1,4 +1,4 @@
-"""Streamed requests are made ready for the engine a few at a time."""
+"""Requests are made ready for the engine a few at a time."""
 
 import asyncio
 from typing import Any
@@ -6,8 +6,7 @@ from typing import Any
 import pytest
 from starlette.types import Message, Receive, Scope, Send
 
-from drag_ray.serve.preparation import Preparation
-from drag_ray.serve.stream_pacing import STREAMED
+from drag_ray.serve.preparation import Preparation, end_turns_at
 
 NEVER_S = 1000.0
 
@@ -38,7 +37,7 @@ async def send(message: Message) -> None:
 
 
 def ask(preparation: Preparation, numbers: range, **scope: Any) -> list[asyncio.Task[None]]:
-    scopes = [{"type": "http", "number": number, STREAMED: True} | scope for number in numbers]
+    scopes = [{"type": "http", "method": "POST", "number": number} | scope for number in numbers]
     return [asyncio.ensure_future(preparation(scope, receive, send)) for scope in scopes]  # pyright: ignore[reportArgumentType]
 
 
@@ -113,10 +112,46 @@ async def test_one_that_takes_long_holds_nobody_up_for_longer_than_a_turn() -> N
     await cancel(asked)
 
 
-async def test_other_requests_wait_for_nobody() -> None:
+class Engine:
+    """Takes a request when it is told to, in a task of its own if it is to."""
+
+    def __init__(self) -> None:
+        self.begun: list[int] = []
+        self.taken: list[int] = []
+        self.takes = [asyncio.Event() for _ in range(4)]
+
+    async def add_request(self, number: int) -> str:
+        await self.takes[number].wait()
+        self.taken.append(number)
+        return f"request {number}"
+
+    async def answer(self, scope: Scope, receive: Receive, send: Send) -> None:
+        number = scope["number"]
+        self.begun.append(number)
+        assert await asyncio.create_task(self.add_request(number)) == f"request {number}"
+        await asyncio.Event().wait()
+
+
+async def test_the_next_is_begun_when_the_engine_has_one_whose_answer_comes_as_a_whole() -> None:
+    engine = Engine()
+    end_turns_at(engine)
+    asked = ask(Preparation(engine.answer, num_at_once=1, turn_s=NEVER_S), range(4))
+    await breathe()
+    assert engine.begun == [0]
+    engine.takes[0].set()
+    await breathe()
+    assert (engine.taken, engine.begun) == ([0], [0, 1])
+    engine.takes[2].set()
+    engine.takes[1].set()
+    await breathe()
+    assert (engine.taken, engine.begun) == ([0, 1, 2], [0, 1, 2, 3])
+    await cancel(asked)
+
+
+async def test_what_asks_the_engine_for_nothing_waits_for_nobody() -> None:
     application = Application()
     preparation = Preparation(application, num_at_once=1, turn_s=NEVER_S)
-    asked = ask(preparation, range(1)) + ask(preparation, range(1, 3), **{STREAMED: False})
+    asked = ask(preparation, range(1)) + ask(preparation, range(1, 3), method="GET")
     await breathe()
     assert application.begun == [0, 1, 2]
     await cancel(asked)
