@@ -54,6 +54,7 @@ NUM_RESAMPLES = 100_000
 OF_OTHER_MODELS = (Dense, Rerank)
 """Baselines of models that embed or rank, which `bench_equal_terms.py` measures."""
 WITHOUT_MODEL = [name for name, kind in BASELINES.items() if not kind.uses_engine() and not issubclass(kind, OF_OTHER_MODELS)]
+EMBEDDING = {kind.name for kind in BASELINES.values() if issubclass(kind, OF_OTHER_MODELS)}
 UNTRAINED = {*BASELINES, BASE_NAME, PROMPTED_NAME}
 KEY = ("set", "split", "model", "policy", "seed")
 
@@ -128,7 +129,8 @@ def build_rows(
     for policy in policies:
         rows.append(
             {
-                **{"set": name, "split": split, "model": model, "policy": policy, "seed": SEED, "n": len(clusters)},
+                **{"set": name, "split": split, "model": "" if policy in EMBEDDING else model, "policy": policy},
+                **{"seed": SEED, "n": len(clusters)},
                 **{key: take_value(measured[measure], policy) for key, measure in MEASURES.items()},
                 "question_weight": question_weights.get(policy),
                 "vs_question": take_differences(measured, policy, RawQuestion.name),

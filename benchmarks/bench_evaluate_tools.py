@@ -37,14 +37,6 @@ PAGES_COUNTED = (3, 5, 10)
 TOKENS_COUNTED = (50, 100, 200, 400)
 OBSERVATION_CHARS = 16_000
 """of a page and three on each side of it"""
-EXAMPLES = (
-    {
-        "question": "What are the symptoms of Fanconi renotubular syndrome ?",
-        "query": "Fanconi renotubular syndrome signs features",
-    },
-    {"question": "What are the treatments for Gastritis ?", "query": "gastritis therapy medicines drugs"},
-)
-"""Training questions of medquad. Without them the model of 1.5B parameters repeats what functions there are, and calls none."""
 CONFIDENCE, NUM_RESAMPLES = 0.95, 10_000
 
 
@@ -163,7 +155,7 @@ def evaluate(arguments: argparse.Namespace, folder: Path) -> None:
     options = {
         "corpus": {"documents": str(source / "pages.jsonl.gz"), "questions": str(source / "questions.jsonl")},
         "agent": {"protocol": "tools", "query_mode": "rewrite", "max_iterations": TURNS, "max_tokens": 256, "thinking": False}
-        | {"page_chars": arguments.page_chars, "observation_chars": OBSERVATION_CHARS, "examples": EXAMPLES},
+        | {"page_chars": arguments.page_chars, "observation_chars": OBSERVATION_CHARS},
         "engine": {"model": arguments.model, "dtype": "bfloat16", "max_model_len": 16_384, "logprobs": False, "seeds": False}
         | {"max_num_seqs": arguments.concurrency, "enforce_eager": arguments.eager}
         | {"gpu_memory_utilization": arguments.gpu_memory_utilization},
