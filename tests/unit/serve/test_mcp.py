@@ -142,6 +142,12 @@ async def test_the_tools_need_the_key_and_keep_the_limits_of_the_endpoint(serve:
             given_key = {"Authorization": f"Bearer {KEY}"}
             assert (await client.post(f"{url}/mcp", content=b" " * (2**20 + 1), headers=given_key)).status_code == 413
             assert (await client.post(f"{url}/mcp", content=b"no JSON", headers=given_key)).json()["error"]["code"] == 400
+            headers = given_key | {"Accept": "application/json, text/event-stream"}
+            answer = await client.post(f"{url}/mcp", json=message, headers=headers)
+            assert (answer.status_code, answer.headers.get("mcp-session-id")) == (
+                200,
+                None,
+            )  # nothing is kept that many could fill
             for method, path, status in (("GET", "", 405), ("DELETE", "", 405), ("POST", "/", 404), ("POST", "/x", 404)):
                 assert (await client.request(method, f"{url}/mcp{path}", headers=given_key)).status_code == status
 

@@ -131,6 +131,7 @@ def test_a_failure_between_turns_ends_the_stream_with_an_error_that_tells_nothin
     [
         ({}, 400, "question: Field required"),
         ({"question": ""}, 400, "question: String should have at least 1 character"),
+        ({str(number): 1 for number in range(50)}, 400, "; and 41 more."),
         ({"question": 5}, 400, "question: Input should be a valid string"),
         ({"question": None}, 400, "question: Input should be a valid string"),
         ({"question": "\ud800"}, 400, "question: "),
