@@ -137,6 +137,8 @@ def test_both_models_answer_and_differ(client: openai.OpenAI) -> None:
         assert reply.usage is not None
         assert 1 <= reply.usage.completion_tokens <= 8
         replies[model] = reply.choices[0].message.content
+        said = client.responses.create(model=model, input="Name a colour.", max_output_tokens=8, temperature=0)
+        assert said.output_text == replies[model]
     assert replies["base"] != replies["tuned"]
 
 
