@@ -1,5 +1,6 @@
 """The nodes of the cluster: what each has, and what of it is free."""
 
+import logging
 import os
 import uuid
 from pathlib import Path
@@ -8,6 +9,8 @@ from typing import Any, NamedTuple
 from drag_ray.cluster import is_connected
 from drag_ray.errors import ConfigError
 from drag_ray.file_access import create_mark
+
+_logger = logging.getLogger(__name__)
 
 KEEPER_NAME = "engine_keeper"
 """of the actor that keeps a job's engines"""
@@ -36,33 +39,37 @@ def list_nodes() -> list[NodeResources]:
     return [NodeResources(int(resources.get("CPU", 0)), int(resources.get("GPU", 0))) for resources in alive]
 
 
-def choose_seeing(folder: Path) -> dict[str, str] | None:
-    """Which nodes see what this process writes into a folder, as a selector of Ray's; None where all do that have CPUs.
+def choose_seeing(folder: Path, *, use_gpu: bool = False) -> dict[str, str] | None:
+    """Which nodes see what this process writes into a folder, as a selector of Ray's; None where all do that have CPUs, or GPUs.
 
     Nodes that come later, or do not answer now, count as others do not.
 
     Raises:
-        ConfigError: no node that has a CPU sees it.
+        ConfigError: no node that has a CPU, or a GPU, sees it.
         ArtifactError: nothing can be written there.
     """
     import ray
 
     here = ray.get_runtime_context().get_node_id()
-    with_cpus = {node["NodeID"] for node in ray.nodes() if node["Alive"] and node["Resources"].get("CPU")}
-    if with_cpus <= {here}:
+    unit = "GPU" if use_gpu else "CPU"
+    having = {node["NodeID"] for node in ray.nodes() if node["Alive"] and node["Resources"].get(unit)}
+    if having <= {here}:
         return None
     mark = folder / f".seen-{uuid.uuid4().hex}"
     create_mark(mark)
     try:
-        seeing = with_cpus & {here, *_ask_nodes(with_cpus - {here}, mark)}
+        seeing = having & {here, *_ask_nodes(having - {here}, mark)}
     finally:
         mark.unlink()
     if not seeing:
         raise ConfigError(
-            f"no node that has a CPU sees {folder}, where this stage works. Choose a --run-dir on storage that nodes share, or "
-            "start the stage on a node with CPUs."
+            f"no node that has a {unit} sees {folder}, where this stage works. Choose a --run-dir on storage that nodes share, "
+            f"or start the stage on a node with {unit}s."
         )
-    return None if seeing == with_cpus else {_NODE_LABEL: f"in({','.join(sorted(seeing))})"}
+    if seeing == having:
+        return None
+    _logger.warning(f"{len(having - seeing)} of {len(having)} nodes do not see {folder}, and are given no work in it")
+    return {_NODE_LABEL: f"in({','.join(sorted(seeing))})"}
 
 
 def _ask_nodes(nodes: set[str], mark: Path) -> list[str]:

@@ -143,7 +143,7 @@ def _fit(
         scaling_config=ray.train.ScalingConfig(
             num_workers=num_workers,
             use_gpu=use_gpu,
-            label_selector=choose_seeing(stage_dir),
+            label_selector=choose_seeing(stage_dir, use_gpu=use_gpu),
             resources_per_worker={"CPU": num_cpus, "GPU": gpu_share} if use_gpu else {"CPU": num_cpus},
         ),
         run_config=ray.train.RunConfig(

@@ -237,7 +237,7 @@ def _embed_parts(embedder: tuple[Any, ...], device: str, parts_dir: Path, record
         if left:
             rows = [{"path": str(path), "start": part.start, "stop": part.stop} for path, part in left.items()]
             num_workers, resources = _plan_embedders(device)
-            resources["label_selector"] = choose_seeing(folder.path)
+            resources["label_selector"] = choose_seeing(folder.path, use_gpu=takes_gpus(device))
             dataset = ray.data.from_items(rows, override_num_blocks=len(rows)).map(
                 kind,
                 fn_constructor_args=arguments,

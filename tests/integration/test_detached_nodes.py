@@ -6,6 +6,7 @@ For the second node the folder of the run is another one, and empty.
 import asyncio
 import dataclasses
 import json
+import logging
 import os
 import re
 import shutil
@@ -137,7 +138,7 @@ def look(folder: Path, number: int) -> tuple[bool, str]:
 
 @pytest.mark.slow
 def test_a_node_that_shares_no_disk_takes_index_and_pictures_from_the_store_and_gives_its_rollouts_to_the_driver(
-    cluster: None, run_dir: Path, uri: str, tmp_path: Path
+    cluster: None, run_dir: Path, uri: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     StageStore(StorageConfig(uri=uri)).push(run_dir, "index")
     (notes := tmp_path / "notes").mkdir()
@@ -164,8 +165,10 @@ def test_a_node_that_shares_no_disk_takes_index_and_pictures_from_the_store_and_
     assert (copy / "search_index").is_dir()
     assert not (copy / DIR_NAME).exists()
     # Tasks that read and write in the folder of the run are given to the node that sees it.
+    caplog.set_level(logging.WARNING)
     looked = list(run_tasks(look, [(run_dir / "index", number) for number in range(4)], run_dir))
     assert looked == [(True, ray.get_runtime_context().get_node_id())] * 4
+    assert f"1 of 2 nodes do not see {run_dir}" in caplog.text
     shutil.rmtree(options.run_dir)  # a run that fails keeps its engines' CPUs while pytest keeps its error: it comes last
     with pytest.raises(ConfigError, match=r"the node \S+ does not see .*storage\.uri .*rollout\.node_dir"):
         run_plan(plan, dataclasses.replace(options, stored=()), SETTINGS, "test")
