@@ -26,8 +26,6 @@ def write_simulation() -> str:
         replaced = results["killed"]["engines_replaced_after_s"]
         rows.append(["a node with that many engines is killed", str(results["killed"]["engines"])])
         rows.append(["until the driver knows it, until its engines are replaced", f"{killed:.0f} s, {replaced['max']:.0f} s"])
-    if silent := results.get("silent", {}).get("noticed_after_s"):
-        rows.append(["until the driver knows of a node that answers no more", f"{silent:.0f} s"])
     if kept := results.get("kept"):
         counts = [kept[name] for name in ("rollouts", "lost", "failed", "kept_twice", "of_another_question")]
         rows.append(
@@ -35,6 +33,7 @@ def write_simulation() -> str:
         )
     if queue := results.get("queue"):
         rows.append(["chunks a second of one work queue, asked without a pause", f"{queue['claims_per_s']:,.0f}"])
+    rows.append(_describe_silence())
     machine = read_record("simulation")["machine"]
     place = f"on {machine['cores']} cores with {machine['memory_gib']:.0f} GiB, {options['chunk_rollouts']} rollouts a chunk"
     return to_table([f"{options['actors']} engines on {options['nodes']} nodes", place], rows)
@@ -69,6 +68,14 @@ def write_lost_nodes() -> str:
         measured = [[what, f"{figures['recovered_s']:.0f} s"] for what, figures in others.items()]
         tables.append(to_table(["what else befalls", "until it is made good"], measured))
     return "\n\n".join(tables)
+
+
+def _describe_silence() -> list[str]:
+    """Of a smaller cluster: the large one was given up before."""
+    record = read_record("simulation_silent")
+    options, silent = record["results"]["options"], record["results"]["silent"]
+    place = f"{options['actors']} engines on {options['nodes']} nodes, on {record['machine']['cores']} cores"
+    return [f"until the driver knows of a node that answers no more ({place})", f"{silent['noticed_after_s']:.0f} s"]
 
 
 def _describe_collecting(part: dict[str, Any]) -> list[list[str]]:
