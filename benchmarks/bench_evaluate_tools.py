@@ -3,9 +3,10 @@
 python benchmarks/bench_evaluate_tools.py --model MODEL [--questions 800] [--set medquad] [--folder RUN]
 
 Both sides go through the evaluate stage, as `python jobs/evaluate.py --name alone` and `--name tools` would: the same index,
-model, prompt and protocol, as many turns, greedy. A question is solved when a page of its evidence has been seen: it was among
-the pages that a search shows, or `read_page` has read it (lines of `grep` are no page). Solved questions are counted up to as
-many distinct pages, turns, and tokens written; differences are of the same questions, with intervals over documents.
+model, prompt and protocol, as many turns, greedy, and every reply is drawn as a call, for a model of 1.5B parameters has called
+nothing by itself. A question is solved when a page of its evidence has been seen: it was among the pages that a search shows, or
+`read_page` has read it (lines of `grep` are no page). Solved questions are counted up to as many distinct pages, turns, and
+tokens written; differences are of the same questions, with intervals over documents.
 """
 
 import argparse
@@ -155,6 +156,7 @@ def evaluate(arguments: argparse.Namespace, folder: Path) -> None:
     options = {
         "corpus": {"documents": str(source / "pages.jsonl.gz"), "questions": str(source / "questions.jsonl")},
         "agent": {"protocol": "tools", "query_mode": "rewrite", "max_iterations": TURNS, "max_tokens": 256, "thinking": False}
+        | {"forced_calls": True}
         | {"page_chars": arguments.page_chars, "observation_chars": OBSERVATION_CHARS},
         "engine": {"model": arguments.model, "dtype": "bfloat16", "max_model_len": 16_384, "logprobs": False, "seeds": False}
         | {"max_num_seqs": arguments.concurrency, "enforce_eager": arguments.eager}

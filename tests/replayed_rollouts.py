@@ -68,7 +68,8 @@ def hash_pixels(pixels: torch.Tensor) -> str:
 
 
 def roll_out(model: str, run_dir: Path, agent: AgentConfig, question: Question, scripts: Sequence[Sequence[str]]) -> Rolled:
-    """A rollout for each script, whose replies are those of its turns, over the index of a run."""
+    """A rollout for each script, whose replies are those of its turns, over the index of a run; those of an empty one are the
+    model's own, drawn as calls."""
     return run_in_process(_roll_out, model, run_dir, agent, question, scripts)
 
 
@@ -92,7 +93,9 @@ def _roll_out(
                 tokens = tuple(tokenizer(text, add_special_tokens=False)["input_ids"])
                 return replace(drawn, text=text, completion_token_ids=tokens, completion_logprobs=(), finish_reason="stop")
 
-            rollouts = Rollouts(agent, Policy(model), replay, environment, "index", pages=searcher, images=stores)
+            forced = agent.model_copy(update={"forced_calls": True, "max_tokens": 600})
+            asked, reply = (agent, replay) if replies else (forced, engine)
+            rollouts = Rollouts(asked, Policy(model), reply, environment, "index", pages=searcher, images=stores)
             return await rollouts.run(RolloutTask(question, number, "default", 7))
 
         trajectories = [await roll_out_as(replies, number) for number, replies in enumerate(scripts)]

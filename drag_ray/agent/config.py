@@ -127,6 +127,9 @@ class AgentConfig(BaseConfig):
     """the endpoint of the tool of that name"""
     max_tool_errors: int = Field(default=3, ge=0)
     """calls of tools that may fail one after the other before the rollout ends; 0: any number"""
+    forced_calls: bool = False
+    """draw every reply as one call whose arguments fit its function, with the protocol tools and without thinking: for a model
+    that would not call by itself. Such replies are not what the model alone would write"""
     thinking: bool = True
     """invite the model to think before it acts"""
     instructions: str = ""
@@ -157,6 +160,14 @@ class AgentConfig(BaseConfig):
             raise ValueError(
                 "with max_iterations 1 no reply could use what a tool returns; raise it, or name search alone in tools"
             )
+        return self
+
+    @model_validator(mode="after")
+    def _calls_can_be_forced(self) -> "AgentConfig":
+        if self.forced_calls and not get_protocol(self.protocol_name).shows_functions:
+            raise ValueError(f"forced_calls: the protocol {self.protocol_name} has no calls; set protocol to tools")
+        if self.forced_calls and self.thinking:
+            raise ValueError("forced_calls leaves no room for thoughts; set thinking to false")
         return self
 
     def load_tools(self) -> Toolset:

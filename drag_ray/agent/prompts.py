@@ -6,6 +6,7 @@ from typing import Any
 from drag_ray.agent import tasks
 from drag_ray.agent.config import AgentConfig
 from drag_ray.agent.protocols.registry import get_protocol
+from drag_ray.agent.protocols.written_call import build_call_form
 from drag_ray.agent.shown_images import Content, image_part, join_text, list_parts, text_part
 from drag_ray.engine.generate import Message
 from drag_ray.tools.rollout_images import name_image
@@ -21,6 +22,7 @@ class Prompts:
     Attributes:
         system: the system prompt.
         shown_functions: what the chat template shows beside the messages, in OpenAI's form.
+        reply_form: what every reply is drawn in (see `build_call_form`); empty for any.
 
     Args:
         config: the agent.
@@ -33,6 +35,7 @@ class Prompts:
         self._protocol = get_protocol(config.protocol_name)
         self._functions = config.load_tools().functions
         self.shown_functions = list_shown_functions(config)
+        self.reply_form = build_call_form(self.shown_functions) if config.forced_calls else ""
         self._task = load_variant(tasks, config.task).TASK
         self.system = self._build_system()
 

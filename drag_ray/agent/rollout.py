@@ -192,6 +192,7 @@ class Rollouts:
             seed=(task.seed + step) & 0x7FFF_FFFF,
             stop=self._protocol.stop,
             tools=self._prompts.shown_functions,
+            form=self._prompts.reply_form,
             adapter=self._policy.adapter,
         )
         started = time.perf_counter()

@@ -40,7 +40,8 @@ class Request:
     """One reply to draw.
 
     `stop` strings end it and stay part of it; equal seeds draw equal replies; `tools` are the functions that the
-    model's chat template shows to it, or the system prompt where it is behind an endpoint; `adapter` is the folder of the LoRA
+    model's chat template shows to it, or the system prompt where it is behind an endpoint; `form` is the structure that the reply
+    is drawn in, as vLLM's `structural_tag`, or empty; `adapter` is the folder of the LoRA
     adapter to write with, one of the engine's, or empty.
     """
 
@@ -50,6 +51,7 @@ class Request:
     seed: int
     stop: tuple[str, ...] = ()
     tools: tuple[dict[str, Any], ...] = ()
+    form: str = ""
     adapter: str = ""
 
 

@@ -73,7 +73,7 @@ class VllmClient:
 
     def _build_sampling_params(self, request: Request) -> Any:
         from vllm import SamplingParams
-        from vllm.sampling_params import RequestOutputKind
+        from vllm.sampling_params import RequestOutputKind, StructuredOutputsParams
 
         return SamplingParams(
             temperature=request.sampling.temperature,
@@ -86,6 +86,7 @@ class VllmClient:
             output_kind=RequestOutputKind.FINAL_ONLY,
             logprobs=0 if self._logprobs else None,  # 0: of the drawn token alone
             flat_logprobs=True,  # a list of numbers, not an object a token
+            structured_outputs=StructuredOutputsParams(structural_tag=request.form) if request.form else None,
         )
 
     async def _build_prompt(self, prompt_token_ids: list[int], request: Request) -> dict[str, Any]:

@@ -130,6 +130,8 @@ def build_options(
             had or lacks something in the index, or the model's chat template does not show it; there are no vectors to search.
     """
     check_adapter(engine)
+    if agent.forced_calls and engine.backend != "vllm":
+        raise ConfigError("agent.forced_calls: an endpoint's replies cannot be drawn in a form. Leave it out.")
     if engine.backend == "vllm":
         check_functions_shown(engine.model, list_shown_functions(agent))
     agent.load_tools().check_index(index_dir.resolve())

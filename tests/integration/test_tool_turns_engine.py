@@ -38,7 +38,7 @@ from drag_ray.errors import DataError
 from drag_ray.finetune.collator import RowCollator
 from drag_ray.finetune.methods.grpo import GRPO, StepCollator
 from drag_ray.finetune.methods.sft import SFT
-from drag_ray.types import Evidence, Page, Question
+from drag_ray.types import ActionKind, Evidence, Page, Question
 
 AGENT = AgentConfig(
     protocol="tools",
@@ -88,9 +88,18 @@ def run_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def rolled(model: str, run_dir: Path) -> Rolled:
-    rolled = roll_out(model, run_dir, AGENT, QUESTION, (OF_TEXT, OF_IMAGES, SELECTIVE))
-    assert [trajectory.error for trajectory in rolled.trajectories] == [""] * 3
+    rolled = roll_out(model, run_dir, AGENT, QUESTION, (OF_TEXT, OF_IMAGES, SELECTIVE, ()))
+    assert [trajectory.error for trajectory in rolled.trajectories] == [""] * 4
     return rolled
+
+
+def test_every_reply_that_is_drawn_as_a_call_can_be_read(rolled: Rolled) -> None:
+    turns = rolled.trajectories[-1].turns
+    assert turns
+    for turn in turns:
+        assert (turn.action, turn.finish_reason) != (ActionKind.INVALID, "stop"), turn.raw_text
+        assert turn.raw_text.startswith('<tool_call>\n{"name": ')
+    assert any(turn.action is not ActionKind.INVALID for turn in turns)
 
 
 def test_the_tools_ran_and_the_model_was_told_what_they_found(rolled: Rolled) -> None:
@@ -104,7 +113,7 @@ def test_the_tools_ran_and_the_model_was_told_what_they_found(rolled: Rolled) ->
 
 def test_the_tools_of_images_ran_and_the_prompts_hold_the_places_of_what_they_show(rolled: Rolled, model: str) -> None:
     mark = AutoTokenizer.from_pretrained(model).convert_tokens_to_ids(IMAGE_MARK)
-    _, trajectory, selective = rolled.trajectories
+    _, trajectory, selective, _ = rolled.trajectories
     assert [turn.tool for turn in trajectory.turns] == ["", "view_page", "crop", "zoom", ""]
     assert [turn.tool_error for turn in (*trajectory.turns, *selective.turns)] == [""] * 10
     assert [turn.prompt_token_ids.count(mark) for turn in trajectory.turns] == [0, 0, 1, 2, 3]

@@ -14,6 +14,8 @@ from drag_ray.types import ActionKind
 _TAGGED = re.compile(r"<tool_call>(.*?)(?:</tool_call>|\Z)", re.DOTALL)
 _FENCED = re.compile(r"```(?:json|tool_call)?[ \t]*\n(.*?)(?:```|\Z)", re.DOTALL)
 _DECODER = json.JSONDecoder()
+_MAX_TEXT_CHARS = 400
+"""of a text in a call that is drawn in its form: a model that never ends it would go on to the end of its reply"""
 
 
 class CallError(ValueError):
@@ -56,6 +58,36 @@ def render_call(name: str, arguments: dict[str, Any]) -> str:
     """A call in the form that is asked for."""
     call = json.dumps({"name": name, "arguments": arguments}, ensure_ascii=False)
     return f"<tool_call>\n{call}\n</tool_call>"
+
+
+def build_call_form(functions: Sequence[dict[str, Any]]) -> str:
+    """The form of one call, in which an engine can draw a reply: a structural tag of xgrammar, which vLLM takes, as JSON.
+
+    Args:
+        functions: in OpenAI's form.
+    """
+    calls = [
+        {
+            "type": "tag",
+            "begin": f'<tool_call>\n{{"name": {json.dumps(function["name"])}, "arguments": ',
+            "content": {"type": "json_schema", "json_schema": _limit_texts(function["parameters"]), "max_whitespace_cnt": 1},
+            "end": "}\n</tool_call>",
+        }
+        for function in (described["function"] for described in functions)
+    ]
+    return json.dumps({"type": "structural_tag", "format": {"type": "or", "elements": calls}})
+
+
+def _limit_texts(schema: Any) -> Any:
+    """A JSON schema whose texts are limited that have no limit, and no form, of their own."""
+    if isinstance(schema, list):
+        return [_limit_texts(part) for part in schema]
+    if not isinstance(schema, dict):
+        return schema
+    limited = {name: _limit_texts(part) for name, part in schema.items()}
+    if schema.get("type") == "string" and not schema.keys() & {"maxLength", "enum", "const", "pattern", "format"}:
+        limited["maxLength"] = _MAX_TEXT_CHARS
+    return limited
 
 
 def read_tool_call(call: WrittenCall, reasoning: str, functions: Sequence[Function]) -> Action:

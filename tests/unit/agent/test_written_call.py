@@ -1,8 +1,13 @@
 """Calls in the forms in which models write them."""
 
-import pytest
+import json
 
-from drag_ray.agent.protocols.written_call import CallError, find_call
+import pytest
+from pydantic import ValidationError
+
+from drag_ray.agent.config import AgentConfig
+from drag_ray.agent.prompts import Prompts
+from drag_ray.agent.protocols.written_call import CallError, find_call, render_call
 
 CALL = '{"name": "grep", "arguments": {"file": "a.pdf"}}'
 
@@ -47,3 +52,22 @@ def test_the_words_before_a_call_end_where_it_begins() -> None:
 def test_what_says_none_is_refused(text: str, problem: str) -> None:
     with pytest.raises(CallError, match=problem):
         find_call(text)
+
+
+def test_the_form_of_a_forced_call_is_that_of_a_written_one_and_ends_texts() -> None:
+    agent = AgentConfig(protocol="tools", forced_calls=True, thinking=False, max_iterations=2, tools=("search", "grep"))
+    calls = json.loads(Prompts(agent).reply_form)["format"]["elements"]
+    for call, name in zip(calls, ("search_documents", "grep", "provide_answer"), strict=True):
+        assert call["begin"] + "{}" + call["end"] == render_call(name, {})
+    search, grep, answer = (call["content"]["json_schema"]["properties"] for call in calls)
+    assert search["query"]["maxLength"] == answer["citations"]["items"]["properties"]["file"]["maxLength"] == 400
+    assert grep["text"]["maxLength"] == 200  # its own
+    assert Prompts(agent.model_copy(update={"forced_calls": False})).reply_form == ""
+
+
+@pytest.mark.parametrize(("options", "problem"), [({"protocol": "tags"}, "has no calls"), ({"thinking": True}, "no room")])
+def test_calls_are_forced_only_where_there_are_some_and_nothing_stands_before_them(
+    options: dict[str, object], problem: str
+) -> None:
+    with pytest.raises(ValidationError, match=problem):
+        AgentConfig(**{"protocol": "tools", "thinking": False, "forced_calls": True, **options})  # type: ignore[arg-type]
