@@ -168,10 +168,14 @@ def test_a_missing_or_damaged_image_is_told_with_its_row(
         tokenize(rows, processor, images)
 
 
-def test_a_text_that_spells_the_image_token_is_refused(processor: Any, images: TrainingImages) -> None:
-    row = {"prompt": [say("user", "What is <|image_pad|>?")], "completion": [say("assistant", SEARCH)], "images": []}
+def test_a_text_that_spells_the_image_token_shows_no_image_and_a_reply_that_does_is_refused(
+    processor: Any, images: TrainingImages
+) -> None:
+    asked = {"prompt": [say("user", "What is <|image_pad|>?")], "images": []}
+    [row] = tokenize([asked | {"completion": [say("assistant", SEARCH)]}], processor, images).rows
+    assert processor.image_token_id not in row["input_ids"]
     with pytest.raises(DataError, match="row 1: a training row shows 0 images, and the chat template marks 1"):
-        tokenize([row], processor, images)
+        tokenize([asked | {"completion": [say("assistant", "<search><|image_pad|></search>")]}], processor, images)
 
 
 def test_a_model_of_text_is_refused_for_rows_with_images(processor: Any, keys: list[str], store: ImageStore) -> None:
