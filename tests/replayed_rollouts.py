@@ -20,6 +20,7 @@ from drag_ray.agent.environment import SearchEnvironment
 from drag_ray.agent.prompts import list_shown_functions
 from drag_ray.agent.rollout import Rollouts
 from drag_ray.agent.task import Policy, RolloutTask
+from drag_ray.corpus.image_degradation import DegradationConfig
 from drag_ray.corpus.image_store import ImageStores
 from drag_ray.corpus.page_images import DIR_NAME
 from drag_ray.engine.chat_template import check_functions_shown
@@ -38,10 +39,12 @@ from drag_ray.format.tables import ScoredPart
 from drag_ray.process.config import ProcessConfig
 from drag_ray.process.trajectories import read_records, select_trajectories
 from drag_ray.process.turns import explode_turns, summarise_trajectories
+from drag_ray.rollout.degraded_images import DegradedImages, DegradedSearcher
 from drag_ray.search.searcher import Searcher
 from drag_ray.types import Question, Trajectory
 
 IMAGE_MARK = "<|image_pad|>"
+WORSE = DegradationConfig(share=1, kinds=("blur",))
 
 
 @dataclass(frozen=True)
@@ -67,14 +70,27 @@ def hash_pixels(pixels: torch.Tensor) -> str:
     return hashlib.sha256(pixels.numpy().tobytes()).hexdigest()
 
 
-def roll_out(model: str, run_dir: Path, agent: AgentConfig, question: Question, scripts: Sequence[Sequence[str]]) -> Rolled:
+def roll_out(
+    model: str,
+    run_dir: Path,
+    agent: AgentConfig,
+    question: Question,
+    scripts: Sequence[Sequence[str]],
+    worse_scripts: Sequence[Sequence[str]] = (),
+) -> Rolled:
     """A rollout for each script, whose replies are those of its turns, over the index of a run; those of an empty one are the
-    model's own, drawn as calls."""
-    return run_in_process(_roll_out, model, run_dir, agent, question, scripts)
+    model's own, drawn as calls. Then those whose pages are shown with worse pictures, as `WORSE` makes them."""
+    return run_in_process(_roll_out, model, run_dir, agent, question, scripts, worse_scripts)
 
 
 def _roll_out(
-    model: str, run_dir: Path, agent: AgentConfig, question: Question, scripts: Sequence[Sequence[str]], results: Connection
+    model: str,
+    run_dir: Path,
+    agent: AgentConfig,
+    question: Question,
+    scripts: Sequence[Sequence[str]],
+    worse_scripts: Sequence[Sequence[str]],
+    results: Connection,
 ) -> None:
     tokenizer = AutoTokenizer.from_pretrained(model)
     index_dir = run_dir / "index"
@@ -84,9 +100,12 @@ def _roll_out(
         config = EngineConfig(model=model, dtype="float32", max_model_len=4096, enforce_eager=True, load_format="dummy")
         engine = VllmEngine(config, ImageSource(stores.open, per_prompt=16))
         searcher = Searcher(index_dir / "search_index")
-        environment = SearchEnvironment(searcher, agent.top_k, agent.depth)
+        worse = DegradedSearcher(searcher.index_dir, DegradedImages(WORSE, stores))
 
         async def roll_out_as(replies: Sequence[str], number: int) -> Trajectory:
+            pages = searcher if number < len(scripts) else worse
+            environment = SearchEnvironment(pages, agent.top_k, agent.depth)
+
             async def replay(request: Request) -> Generation:
                 drawn = await engine(request)
                 text = replies[sum(message["role"] == "assistant" for message in request.messages)]
@@ -95,10 +114,10 @@ def _roll_out(
 
             forced = agent.model_copy(update={"forced_calls": True, "max_tokens": 600})
             asked, reply = (agent, replay) if replies else (forced, engine)
-            rollouts = Rollouts(asked, Policy(model), reply, environment, "index", pages=searcher, images=stores)
+            rollouts = Rollouts(asked, Policy(model), reply, environment, "index", pages=pages, images=stores)
             return await rollouts.run(RolloutTask(question, number, "default", 7))
 
-        trajectories = [await roll_out_as(replies, number) for number, replies in enumerate(scripts)]
+        trajectories = [await roll_out_as(replies, number) for number, replies in enumerate([*scripts, *worse_scripts])]
         keys = {key for trajectory in trajectories for key in list_images(json.loads(trajectory.messages))}
         inputs: Any = engine._image_inputs
         processed = {key: inputs.process(key) for key in keys}
