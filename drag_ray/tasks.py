@@ -47,8 +47,8 @@ def run_tasks(function: Callable[..., _Result], calls: Sequence[tuple[Any, ...]]
     Raises:
         ConfigError: no node with a CPU sees the folder.
     """
-    if len(calls) == 1:
-        yield function(*calls[0])
+    if len(calls) <= 1:
+        yield from (function(*call) for call in calls)
         return
     import ray
     from ray.exceptions import RayTaskError
