@@ -79,6 +79,7 @@ def test_a_causal_model_scores_by_its_log_odds_of_yes_and_no() -> None:
     assert config.instruction in reranker.write_prompt(QUESTION, "")
 
 
+@pytest.mark.seconds
 @pytest.mark.parametrize(
     ("family", "more"),
     [
@@ -107,6 +108,7 @@ def test_scores_of_a_causal_model_in_16_bits_are_finer_than_its_logits() -> None
     assert scores == pytest.approx(exact, abs=0.1)
 
 
+@pytest.mark.seconds
 def test_a_causal_model_that_cannot_be_asked_is_refused(tmp_path: Path) -> None:
     AutoModelForCausalLM.from_config(AutoConfig.for_model("llama", **TINY)).save_pretrained(tmp_path)
     tokenizer: Any = AutoTokenizer.from_pretrained(embedded_model_dir())

@@ -48,6 +48,7 @@ def test_cells_side_by_side_are_a_row_with_their_boxes_whatever_the_pixels(tmp_p
         assert y < bottom <= 1000
 
 
+@pytest.mark.seconds
 def test_a_blank_page_says_that_it_has_no_text(tmp_path: Path) -> None:
     assert parse(tmp_path, Image.new("RGB", (200, 200), "white")) == "manual.pdf#1: no text in its picture"
 

@@ -75,6 +75,7 @@ async def test_a_server_that_hangs_costs_the_call(toolset: Toolset, workspace: W
     assert (await call(toolset, workspace, "local_hang", timeout_s=0.5)).error == "local_hang did not answer within 0.5 s"
 
 
+@pytest.mark.seconds
 async def test_pictures_of_a_server_are_shown_where_its_options_say_so(
     toolset: Toolset, workspace: Workspace, tmp_path: Path
 ) -> None:
