@@ -16,10 +16,23 @@ from transformers import (
     PreTrainedTokenizerFast,
 )
 
+from drag_ray.index import vector_parts
+from drag_ray.search.config import EmbeddingConfig
+from drag_ray.search.index import PAGES_NAME
+from drag_ray.search.searcher import Searcher
+
 WORDS = ("rotor", "speed", "limit", "fuel", "pump", "wing", "spar", "load", "oil", "filter", "query:", "page:")
 _MARKS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]")
 _SHAPE: dict[str, Any] = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
 _MODULES = "sentence_transformers.models."
+
+
+def write_page_vectors(searcher: Searcher, model: Path, vectors_dir: Path) -> None:
+    """Vectors of an index's pages, in windows of eight tokens, as the index stage makes them."""
+    config = EmbeddingConfig(model=str(model), window_tokens=8, overlap_tokens=2)
+    part = model.parent / "part.npz"
+    vector_parts.WindowEmbedder(config, searcher.index_dir / PAGES_NAME).write(part, range(searcher.num_pages))
+    vector_parts.merge_parts([part], vectors_dir, searcher.record.fingerprint, config)
 
 
 def write_embedding_model(

@@ -13,17 +13,14 @@ from typing import Any
 import polars as pl
 import pytest
 from chat_server import Answer, ChatServer, serve_chat
-from embedding_models import write_embedding_model
+from embedding_models import write_embedding_model, write_page_vectors
 from small_index import finish_index
 
 from drag_ray.agent.protocols.registry import get_protocol
 from drag_ray.agent.protocols.written_call import render_call
 from drag_ray.artifacts import require_manifest
 from drag_ray.baselines.hybrid import Hybrid
-from drag_ray.index import vector_parts
 from drag_ray.rollout import journal
-from drag_ray.search.config import EmbeddingConfig
-from drag_ray.search.index import PAGES_NAME
 from drag_ray.search.searcher import Searcher
 from drag_ray.types import Evidence, Page, Question
 
@@ -156,12 +153,9 @@ def test_other_models_are_compared_at_their_own_prices_and_judged_by_another(run
 def test_what_a_model_adds_is_searched_by_words_and_by_vectors_too(tmp_path: Path, served: ChatServer) -> None:
     pages = [Page("a.pdf", number, len(WORDS), f"The {word} of a plane.") for number, word in enumerate(WORDS, start=1)]
     finish_index(tmp_path, pages, [Question("q2", "What is part 2?", (Evidence("a.pdf", 2),), split="test")])
-    write_embedding_model(tmp_path / "embedding")
-    config = EmbeddingConfig(model=str(tmp_path / "embedding"), window_tokens=8, overlap_tokens=2)
     searcher = Searcher(tmp_path / "index" / "search_index")
-    vector_parts.WindowEmbedder(config, searcher.index_dir / PAGES_NAME).write(tmp_path / "part.npz", range(len(pages)))
     vectors = tmp_path / "index" / "vectors"
-    vector_parts.merge_parts([tmp_path / "part.npz"], vectors, searcher.record.fingerprint, config)
+    write_page_vectors(searcher, write_embedding_model(tmp_path / "embedding"), vectors)
     options = ("--evaluate.baselines", '["question", "hybrid"]', "--agent.question-weight", "2", "--verify")
     done = start("evaluate", tmp_path, served, "--engine.model", "larger", *options)
     assert done.returncode == 0, done.stderr[-3000:]

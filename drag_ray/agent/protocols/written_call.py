@@ -66,16 +66,14 @@ def build_call_form(functions: Sequence[dict[str, Any]]) -> str:
     Args:
         functions: in OpenAI's form.
     """
-    calls = [
-        {
-            "type": "tag",
-            "begin": f'<tool_call>\n{{"name": {json.dumps(function["name"])}, "arguments": ',
-            "content": {"type": "json_schema", "json_schema": _limit_texts(function["parameters"]), "max_whitespace_cnt": 1},
-            "end": "}\n</tool_call>",
-        }
-        for function in (described["function"] for described in functions)
-    ]
+    calls = [_build_form(described["function"]) for described in functions]
     return json.dumps({"type": "structural_tag", "format": {"type": "or", "elements": calls}})
+
+
+def _build_form(function: dict[str, Any]) -> dict[str, Any]:
+    begin, end = render_call(function["name"], {}).split("{}")
+    arguments = {"type": "json_schema", "json_schema": _limit_texts(function["parameters"]), "max_whitespace_cnt": 1}
+    return {"type": "tag", "begin": begin, "content": arguments, "end": end}
 
 
 def _limit_texts(schema: Any) -> Any:

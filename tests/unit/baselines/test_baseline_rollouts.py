@@ -5,7 +5,7 @@ import json
 import pickle
 
 import pytest
-from embedding_models import write_cross_encoder, write_embedding_model
+from embedding_models import write_cross_encoder, write_embedding_model, write_page_vectors
 from factories import build_page, build_question
 
 from drag_ray import artifacts, schemas
@@ -32,10 +32,9 @@ from drag_ray.engine.generate import GenerateFn, Request
 from drag_ray.engine.reranker import load_reranker
 from drag_ray.engine.scripted import ScriptedEngine
 from drag_ray.errors import PromptTooLongError
-from drag_ray.index import vector_parts
-from drag_ray.search.config import EmbeddingConfig, RerankConfig, SearchConfig
+from drag_ray.search.config import RerankConfig, SearchConfig
 from drag_ray.search.fusion import fuse_rankings
-from drag_ray.search.index import PAGES_NAME, build_index
+from drag_ray.search.index import build_index
 from drag_ray.search.rerank import rerank
 from drag_ray.search.searcher import Searcher
 from drag_ray.search.vectors import PROBE
@@ -59,12 +58,11 @@ def searcher(tmp_path_factory: pytest.TempPathFactory) -> Searcher:
     texts = ["rotor rotor blade fast", "rotor limit 340 revolutions", "fuel pump", "turn left", "a may day"]
     pages = [build_page(page_number=number, text=text) for number, text in enumerate(texts, start=1)]
     artifacts.write_parquet(folder / "pages.parquet", schemas.to_table(pages, schemas.PAGES))
-    record = build_index(folder / "pages.parquet", folder / "index", SearchConfig())
-    config = EmbeddingConfig(model=str(write_embedding_model(folder / "model")), window_tokens=8, overlap_tokens=2)
-    vector_parts.WindowEmbedder(config, folder / "index" / PAGES_NAME).write(folder / "part.npz", range(len(pages)))
-    vector_parts.merge_parts([folder / "part.npz"], folder / "vectors", record.fingerprint, config)
+    build_index(folder / "pages.parquet", folder / "index", SearchConfig())
+    searcher = Searcher(folder / "index")
+    write_page_vectors(searcher, write_embedding_model(folder / "model"), folder / "vectors")
     write_cross_encoder(folder / "cross_encoder", seed=3)
-    return Searcher(folder / "index")
+    return searcher
 
 
 def prepare(searcher: Searcher) -> dict[str, Baseline]:

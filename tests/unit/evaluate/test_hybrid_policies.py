@@ -3,17 +3,14 @@
 from pathlib import Path
 
 import pytest
-from embedding_models import write_embedding_model
+from embedding_models import write_embedding_model, write_page_vectors
 from factories import asked_at, build_page, build_question, build_search, build_trajectory, build_turn
+from small_index import write_index
 
-from drag_ray import artifacts, schemas
 from drag_ray.agent.environment import compute_evidence_rank
 from drag_ray.baselines.hybrid import Hybrid
 from drag_ray.evaluate.hybrid_policies import add_hybrid_policies
 from drag_ray.evaluate.results import compute_result
-from drag_ray.index import vector_parts
-from drag_ray.search.config import EmbeddingConfig, SearchConfig
-from drag_ray.search.index import PAGES_NAME, build_index
 from drag_ray.search.searcher import Searcher
 from drag_ray.types import Evidence
 
@@ -24,19 +21,14 @@ QUESTION = build_question(id="q", question="rotor speed", evidence=(Evidence("a.
 @pytest.fixture(scope="module")
 def searcher(tmp_path_factory: pytest.TempPathFactory) -> Searcher:
     folder = tmp_path_factory.mktemp("index")
-    pages = [build_page(file="a.pdf", page_number=number, text=text) for number, text in enumerate(TEXTS, start=1)]
-    artifacts.write_parquet(folder / "pages.parquet", schemas.to_table(pages, schemas.PAGES))
-    build_index(folder / "pages.parquet", folder / "search_index", SearchConfig())
+    write_index(folder, [build_page(file="a.pdf", page_number=number, text=text) for number, text in enumerate(TEXTS, 1)], [])
     return Searcher(folder / "search_index")
 
 
 @pytest.fixture(scope="module")
 def hybrid(tmp_path_factory: pytest.TempPathFactory, searcher: Searcher) -> Hybrid:
     folder: Path = tmp_path_factory.mktemp("vectors")
-    write_embedding_model(folder / "embedding")
-    config = EmbeddingConfig(model=str(folder / "embedding"), window_tokens=8, overlap_tokens=2)
-    vector_parts.WindowEmbedder(config, searcher.index_dir / PAGES_NAME).write(folder / "part.npz", range(searcher.num_pages))
-    vector_parts.merge_parts([folder / "part.npz"], folder / "vectors", searcher.record.fingerprint, config)
+    write_page_vectors(searcher, write_embedding_model(folder / "embedding"), folder / "vectors")
     return Hybrid(folder / "vectors")
 
 

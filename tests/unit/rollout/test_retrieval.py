@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from embedding_models import write_embedding_model
+from embedding_models import write_embedding_model, write_page_vectors
 from factories import build_question
 from rollout_workers import build_worker, run_chunks
 from small_index import write_index
@@ -15,7 +15,6 @@ from drag_ray.config import load
 from drag_ray.engine.config import EngineConfig
 from drag_ray.engine.scripted import ScriptedEngine
 from drag_ray.errors import ConfigError
-from drag_ray.index import vector_parts
 from drag_ray.rollout import journal
 from drag_ray.rollout.config import RolloutConfig
 from drag_ray.rollout.options import WorkerOptions, build_options
@@ -24,7 +23,6 @@ from drag_ray.run_config import RunConfig
 from drag_ray.search.config import EmbeddingConfig, RetrievalName
 from drag_ray.search.dense import DenseSearcher
 from drag_ray.search.hybrid import HybridSearcher
-from drag_ray.search.index import PAGES_NAME
 from drag_ray.search.searcher import Searcher
 from drag_ray.search.vectors import PageVectors
 from drag_ray.serve.retrieval import Retrieval
@@ -39,10 +37,7 @@ QUESTION = build_question(question="fuel and the rotor", evidence=(Evidence("p4.
 def index_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("index")
     write_index(folder, [Page(f"p{number}.pdf", 1, 1, text) for number, text in enumerate(TEXTS)], [])
-    config = EmbeddingConfig(model=str(write_embedding_model(folder / "model")), window_tokens=8, overlap_tokens=2)
-    searcher = Searcher(folder / "search_index")
-    vector_parts.WindowEmbedder(config, searcher.index_dir / PAGES_NAME).write(folder / "part.npz", range(len(TEXTS)))
-    vector_parts.merge_parts([folder / "part.npz"], folder / "vectors", searcher.record.fingerprint, config)
+    write_page_vectors(Searcher(folder / "search_index"), write_embedding_model(folder / "model"), folder / "vectors")
     return folder
 
 

@@ -6,16 +6,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from embedding_models import write_cross_encoder, write_embedding_model
+from embedding_models import write_cross_encoder, write_embedding_model, write_page_vectors
 from serve_cases import OWN, TRAINED, Serve
 
 from drag_ray.engine.reranker import load_reranker
 from drag_ray.errors import ConfigError, SearchIndexError, ServeError
-from drag_ray.index import vector_parts
-from drag_ray.search.config import EmbeddingConfig, RerankConfig
+from drag_ray.search.config import RerankConfig
 from drag_ray.search.dense import DenseSearcher
 from drag_ray.search.hybrid import HybridSearcher
-from drag_ray.search.index import PAGES_NAME
 from drag_ray.search.rerank import rerank
 from drag_ray.search.searcher import Searcher
 from drag_ray.serve.retrieval import Retrieval, open_retrieval
@@ -33,9 +31,7 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def vectors_dir(models: Path, searcher: Searcher) -> Path:
-    config = EmbeddingConfig(model=str(models / "embedding"), window_tokens=8, overlap_tokens=2)
-    vector_parts.WindowEmbedder(config, searcher.index_dir / PAGES_NAME).write(models / "part.npz", range(searcher.num_pages))
-    vector_parts.merge_parts([models / "part.npz"], models / "vectors", searcher.record.fingerprint, config)
+    write_page_vectors(searcher, models / "embedding", models / "vectors")
     return models / "vectors"
 
 
