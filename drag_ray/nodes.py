@@ -3,6 +3,8 @@
 import logging
 import os
 import uuid
+from collections.abc import Collection
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -17,8 +19,6 @@ KEEPER_NAME = "engine_keeper"
 KEPT_SHARE, _OTHER_SHARE = 0.9, 0.1
 """of a GPU: for all engines that are kept on it, and for who works while they rest, of which Ray knows nothing. Beside
 up to eight engines that share a GPU one more does not fit"""
-
-
 _NODE_LABEL = "ray.io/node-id"
 _ANSWER_S = 60
 """in which a node tells what it sees; a busy one starts a process first"""
@@ -35,14 +35,39 @@ def list_nodes() -> list[NodeResources]:
     """The nodes of the cluster that are alive at this moment."""
     import ray
 
-    alive = [node["Resources"] for node in ray.nodes() if node["Alive"]]
-    return [NodeResources(int(resources.get("CPU", 0)), int(resources.get("GPU", 0))) for resources in alive]
+    return [_read_resources(node) for node in ray.nodes() if node["Alive"]]
 
 
-def choose_seeing(folder: Path, *, use_gpu: bool = False) -> dict[str, str] | None:
-    """Which nodes see what this process writes into a folder, as a selector of Ray's; None where all do that have CPUs, or GPUs.
+def _read_resources(node: dict[str, Any]) -> NodeResources:
+    return NodeResources(int(node["Resources"].get("CPU", 0)), int(node["Resources"].get("GPU", 0)))
 
-    Nodes that come later, or do not answer now, count as others do not.
+
+class SeeingNodes(NamedTuple):
+    """The nodes that see a folder.
+
+    Attributes:
+        nodes: what each of them has.
+        selector: which they are, as a selector of Ray's; None where all see it that have CPUs, or GPUs.
+    """
+
+    nodes: tuple[NodeResources, ...]
+    selector: dict[str, str] | None
+
+    @property
+    def num_cpus(self) -> int:
+        """CPU cores of them all."""
+        return sum(node.cpus for node in self.nodes)
+
+    @property
+    def num_gpus(self) -> int:
+        """GPUs of them all."""
+        return sum(node.gpus for node in self.nodes)
+
+
+def find_seeing(folder: Path, *, use_gpu: bool = False) -> SeeingNodes:
+    """The nodes with a CPU, or a GPU, that see what this process writes into a folder.
+
+    Nodes that come later, or do not answer now, count as others do not. While the nodes are the same, they are asked once.
 
     Raises:
         ConfigError: no node that has a CPU, or a GPU, sees it.
@@ -52,27 +77,34 @@ def choose_seeing(folder: Path, *, use_gpu: bool = False) -> dict[str, str] | No
 
     here = ray.get_runtime_context().get_node_id()
     unit = "GPU" if use_gpu else "CPU"
-    having = {node["NodeID"] for node in ray.nodes() if node["Alive"] and node["Resources"].get(unit)}
-    if having <= {here}:
-        return None
-    mark = folder / f".seen-{uuid.uuid4().hex}"
-    create_mark(mark)
-    try:
-        seeing = having & {here, *_ask_nodes(having - {here}, mark)}
-    finally:
-        mark.unlink()
-    if not seeing:
+    having = {node["NodeID"]: _read_resources(node) for node in ray.nodes() if node["Alive"] and node["Resources"].get(unit)}
+    others = frozenset(having) - {here}
+    seeing = {name: having[name] for name in having if name == here or name in _find_seeing_others(folder, others)}
+    if having and not seeing:
         raise ConfigError(
             f"no node that has a {unit} sees {folder}, where this stage works. Choose a --run-dir on storage that nodes share, "
             f"or start the stage on a node with {unit}s."
         )
-    if seeing == having:
-        return None
-    _logger.warning(f"{len(having - seeing)} of {len(having)} nodes do not see {folder}, and are given no work in it")
-    return {_NODE_LABEL: f"in({','.join(sorted(seeing))})"}
+    if len(seeing) == len(having):
+        return SeeingNodes(tuple(seeing.values()), None)
+    _logger.warning(f"{len(having) - len(seeing)} of {len(having)} nodes do not see {folder}, and are given no work in it")
+    return SeeingNodes(tuple(seeing.values()), {_NODE_LABEL: f"in({','.join(sorted(seeing))})"})
 
 
-def _ask_nodes(nodes: set[str], mark: Path) -> list[str]:
+@lru_cache
+def _find_seeing_others(folder: Path, nodes: frozenset[str]) -> frozenset[str]:
+    """Those of the nodes that see what this process writes into a folder."""
+    if not nodes:
+        return nodes
+    mark = folder / f".seen-{uuid.uuid4().hex}"
+    create_mark(mark)
+    try:
+        return frozenset(_ask_nodes(nodes, mark))
+    finally:
+        mark.unlink()
+
+
+def _ask_nodes(nodes: Collection[str], mark: Path) -> list[str]:
     """Those of the nodes that see a file."""
     import ray
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy

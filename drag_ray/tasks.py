@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from drag_ray.messages import show_messages
-from drag_ray.nodes import choose_seeing
+from drag_ray.nodes import find_seeing
 
 _Result = TypeVar("_Result")
 _TASK_ENVIRONMENT = {
@@ -53,7 +53,7 @@ def run_tasks(function: Callable[..., _Result], calls: Sequence[tuple[Any, ...]]
     import ray
     from ray.exceptions import RayTaskError
 
-    options = {"num_cpus": 1, "label_selector": choose_seeing(folder), "runtime_env": {"env_vars": _TASK_ENVIRONMENT}}
+    options = {"num_cpus": 1, "label_selector": find_seeing(folder).selector, "runtime_env": {"env_vars": _TASK_ENVIRONMENT}}
     task = ray.remote(function).options(**options)
     pending: deque[Any] = deque()
     try:

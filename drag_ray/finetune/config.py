@@ -49,7 +49,7 @@ class FinetuneConfig(Methods):
     max_length: int = Field(default=2048, ge=16)
     """tokens of the longest row, those of page images included; longer ones are set aside and counted"""
     num_workers: int = Field(default=0, ge=0)
-    """training processes; 0 takes one per GPU, or one where there is no GPU"""
+    """training processes; 0 takes one per GPU of the nodes that see the run's folder, or one where there is no GPU"""
     image_workers: int = Field(default=2, ge=0)
     """processes that make page images ready ahead of each training process; 0 lets training wait for them"""
     device: Literal["auto", "cpu", "gpu"] = "auto"

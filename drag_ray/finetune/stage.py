@@ -2,7 +2,7 @@
 
 import dataclasses
 import logging
-import math
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -28,10 +28,11 @@ from drag_ray.finetune.config import FinetuneConfig, FinetuneSections
 from drag_ray.finetune.job import TrainJob
 from drag_ray.finetune.outcome import CURVE_NAME
 from drag_ray.finetune.publication import Description
+from drag_ray.finetune.workers import Workers, size_workers
 from drag_ray.inputs import Inputs
 from drag_ray.messages import about, show_messages
 from drag_ray.metrics import name_tags, open_stage_recorder
-from drag_ray.nodes import choose_seeing, count_gpus, free_gpus, list_nodes, takes_gpus
+from drag_ray.nodes import NodeResources, find_seeing, free_gpus, takes_gpus
 from drag_ray.rollout.folder import IMAGES_DIR_NAME
 from drag_ray.search.index import read_fingerprint
 from drag_ray.stage_folder import StageFolder
@@ -118,10 +119,10 @@ def _fit(
     compares: bool,
 ) -> ray.train.Result:
     use_gpu = takes_gpus(settings.device)
-    num_workers = settings.num_workers or (max(1, count_gpus()) if use_gpu else 1)
-    num_cpus = 1 if use_gpu else _count_cpus_per_worker(num_workers)
+    seeing = find_seeing(stage_dir, use_gpu=use_gpu)
+    workers = size_workers(settings.num_workers, seeing.nodes, use_gpu=use_gpu)
     gpu_share = free_gpus() if use_gpu else 0
-    _announce(num_workers, num_cpus, use_gpu)
+    _announce(workers, seeing.nodes)
     checkpoints_dir = stage_dir / checkpoints.DIR_NAME
     checkpoints.clear_unfinished(checkpoints_dir)
     job = TrainJob(
@@ -131,20 +132,20 @@ def _fit(
         validation_path=rows_dir / "validation.jsonl",
         image_dirs=image_dirs,
         use_gpu=use_gpu,
-        num_workers=num_workers,
-        num_threads=num_cpus,
+        num_workers=workers.num_workers,
+        num_threads=workers.num_cpus,
         start_dir=start_dir,
         compares_prompts=compares,
     )
     trainer = DataParallelTrainer(
         _train_loop,
         train_loop_config={"job": job, "checkpoints_dir": checkpoints_dir},
-        backend_config=_choose_backend(settings, num_workers, use_gpu),
+        backend_config=_choose_backend(settings, workers),
         scaling_config=ray.train.ScalingConfig(
-            num_workers=num_workers,
+            num_workers=workers.num_workers,
             use_gpu=use_gpu,
-            label_selector=choose_seeing(stage_dir, use_gpu=use_gpu),
-            resources_per_worker={"CPU": num_cpus, "GPU": gpu_share} if use_gpu else {"CPU": num_cpus},
+            label_selector=seeing.selector,
+            resources_per_worker={"CPU": workers.num_cpus, "GPU": gpu_share} if use_gpu else {"CPU": workers.num_cpus},
         ),
         run_config=ray.train.RunConfig(
             name=checkpoints.DIR_NAME,
@@ -179,11 +180,11 @@ def describe_failure(error: TrainingFailedError, max_failures: int, checkpoints_
     )
 
 
-def _choose_backend(settings: FinetuneConfig, num_workers: int, use_gpu: bool) -> BackendConfig:
+def _choose_backend(settings: FinetuneConfig, workers: Workers) -> BackendConfig:
     """PyTorch's process group where it is needed: its rendezvous listens on every address, and asks for no token."""
-    if num_workers == 1 and settings.deepspeed in ("auto", "off"):
+    if workers.num_workers == 1 and settings.deepspeed in ("auto", "off"):
         return BackendConfig()
-    return TorchConfig(backend="nccl" if use_gpu else "gloo")
+    return TorchConfig(backend="nccl" if workers.use_gpu else "gloo")
 
 
 def _train_loop(loop_config: dict[str, Any]) -> dict[str, Any] | DragRayError:
@@ -255,17 +256,9 @@ def _publish(checkpoint_dir: Path, model: str, described: Description, start_dir
         ) from error
 
 
-def _count_cpus_per_worker(num_workers: int) -> int:
-    """CPUs for each worker when they are spread evenly over the nodes, by the largest node."""
-    cpus = [node.cpus for node in list_nodes()]
-    return max(1, max(cpus) // math.ceil(num_workers / len(cpus)))
-
-
-def _announce(num_workers: int, num_cpus: int, use_gpu: bool) -> None:
-    wanted = {"CPU": num_workers * num_cpus, "GPU": num_workers if use_gpu else 0}
-    present = ray.cluster_resources()
-    _logger.info(f"finetune: {num_workers} worker(s), each {num_cpus} CPU{' and 1 GPU' if use_gpu else ''}")
-    missing = {name: amount - int(present.get(name, 0)) for name, amount in wanted.items() if amount > present.get(name, 0)}
+def _announce(workers: Workers, nodes: Sequence[NodeResources]) -> None:
+    _logger.info(f"finetune: {workers.describe()}")
+    missing = workers.list_missing(nodes)
     if missing:
         _logger.info(f"finetune: waits until the cluster has {missing} more; lower finetune.num_workers if it cannot grow")
 

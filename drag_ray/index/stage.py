@@ -38,7 +38,7 @@ from drag_ray.index import vector_parts
 from drag_ray.index.config import IndexSections
 from drag_ray.inputs import Inputs
 from drag_ray.metrics import open_stage_recorder
-from drag_ray.nodes import choose_seeing, count_gpus, free_gpus, list_nodes, takes_gpus
+from drag_ray.nodes import find_seeing, free_gpus, takes_gpus
 from drag_ray.object_store import is_uri
 from drag_ray.search import vectors
 from drag_ray.search.config import EmbeddingConfig, ImageEmbeddingConfig
@@ -181,9 +181,10 @@ def _read_documents(documents: list[Path], root: Path, corpus: CorpusConfig, fol
         return {"pages": num_pages, "problems": num_problems}
 
     rows = [{"path": str(path)} for path in left]
-    num_tasks = max(_TASKS_PER_CPU * int(ray.cluster_resources().get("CPU", 1)), -(-len(rows) // _PARTS_PER_TASK))
+    seeing = find_seeing(stage_dir)
+    num_tasks = max(_TASKS_PER_CPU * max(1, seeing.num_cpus), -(-len(rows) // _PARTS_PER_TASK))
     dataset = ray.data.from_items(rows, override_num_blocks=min(len(rows), num_tasks)).map(
-        read, num_cpus=1, label_selector=choose_seeing(stage_dir)
+        read, num_cpus=1, label_selector=seeing.selector
     )
     set_aside = num_read = 0
     recorder = open_stage_recorder(folder.path)
@@ -236,8 +237,7 @@ def _embed_parts(embedder: tuple[Any, ...], device: str, parts_dir: Path, record
     ) as progress:
         if left:
             rows = [{"path": str(path), "start": part.start, "stop": part.stop} for path, part in left.items()]
-            num_workers, resources = _plan_embedders(device)
-            resources["label_selector"] = choose_seeing(folder.path, use_gpu=takes_gpus(device))
+            num_workers, resources = _plan_embedders(device, folder.path)
             dataset = ray.data.from_items(rows, override_num_blocks=len(rows)).map(
                 kind,
                 fn_constructor_args=arguments,
@@ -250,13 +250,13 @@ def _embed_parts(embedder: tuple[Any, ...], device: str, parts_dir: Path, record
     return list(plan)
 
 
-def _plan_embedders(device: str) -> tuple[int, dict[str, Any]]:
-    """How many processes embed at once, and what each takes of the cluster."""
+def _plan_embedders(device: str, folder: Path) -> tuple[int, dict[str, Any]]:
+    """How many processes embed at once, on nodes that see the folder, and what each takes of them."""
+    seeing = find_seeing(folder, use_gpu=takes_gpus(device))
     if takes_gpus(device):
-        return max(1, count_gpus()), {"num_gpus": free_gpus()}
-    cpus = [node.cpus for node in list_nodes()]
-    each = max(1, min(_CPUS_PER_EMBEDDER, max(cpus)))
-    return max(1, sum(num // each for num in cpus)), {"num_cpus": each}
+        return max(1, seeing.num_gpus), {"num_gpus": free_gpus(), "label_selector": seeing.selector}
+    each = max(1, min(_CPUS_PER_EMBEDDER, max((node.cpus for node in seeing.nodes), default=1)))
+    return max(1, sum(node.cpus // each for node in seeing.nodes)), {"num_cpus": each, "label_selector": seeing.selector}
 
 
 def _locate_questions(corpus: CorpusConfig, root: Path, folder: StageFolder) -> Path | None:
