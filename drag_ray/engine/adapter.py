@@ -3,17 +3,17 @@
 It is found out before an engine starts: vLLM would die of it, minutes later.
 """
 
-import json
 import math
 import re
-import struct
-from dataclasses import asdict, dataclass
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 from drag_ray.artifacts import compute_fingerprint, write_json
 from drag_ray.engine.config import EngineConfig
 from drag_ray.engine.embedded import resolve_model
+from drag_ray.engine.model_files import read_module_names, read_object, read_shapes
 from drag_ray.errors import ConfigError, TrainError
 
 ADAPTER_CONFIG_NAME = "adapter_config.json"
@@ -29,17 +29,24 @@ _HIDDEN_SIZE_INPUTS = re.compile(
 _PLAIN_LORA = {"modules_to_save": [], "bias": "none", "use_dora": False, "lora_bias": False, "trainable_token_indices": []}
 """PEFT's options of an adapter that is more than pairs of matrices, with the values of one that is not."""
 _SERVED_WEIGHT = re.compile(r"\blayers\.\d+\..+\.lora_[AB]\.weight$")
-_VISION_PART = re.compile(r"\.(visual|vision_tower|vision_model)\.")
+_IN_LAYER = re.compile(r"\blayers\.(\d+\..+)")
+_LORA_END = re.compile(r"\.lora_[AB]\.weight$")
+_UNSERVED_PART = re.compile(r"\.(visual|vision_tower|vision_model|mtp)\.")
 
 
 @dataclass(frozen=True)
 class BaseModel:
-    """The identity of a base model: the name it was asked by, and a fingerprint of its architecture (config.json)."""
+    """The identity of a base model: the name it was asked by, and a fingerprint of its architecture (config.json).
+
+    Attributes:
+        modules: those that have weights, as the checkpoint names them; empty where that is not known.
+    """
 
     name: str
     fingerprint: str
     hidden_size: int
     num_layers: int
+    modules: frozenset[str] = field(default=frozenset(), repr=False, compare=False)
 
     def __str__(self) -> str:
         return f"{self.name!r} (hidden size {self.hidden_size}, {self.num_layers} layers, config {self.fingerprint})"
@@ -51,7 +58,8 @@ def read_base_model(model: str, name: str = "") -> BaseModel:
     Raises:
         TrainError: it has no readable config.json.
     """
-    config = _read_json(_find_config(model), "a Hugging Face model folder")
+    config_path = _find_config(model)
+    config = read_object(config_path, "a Hugging Face model folder")
     architecture = {key: value for key, value in config.items() if key not in _VOLATILE_KEYS}
     text_config = config.get("text_config") or config
     shape: list[Any] = [
@@ -59,12 +67,12 @@ def read_base_model(model: str, name: str = "") -> BaseModel:
     ]
     if not all(isinstance(size, int) for size in shape):
         raise TrainError(f"{model}/config.json: it gives {shape!r:.80} as hidden size and layers, expected two numbers.")
-    return BaseModel(name or model, compute_fingerprint(architecture), *shape)
+    return BaseModel(name or model, compute_fingerprint(architecture), *shape, modules=read_module_names(config_path.parent))
 
 
 def write_base_model(adapter_dir: Path, base: BaseModel) -> None:
     """Note in an adapter's folder which model it was trained on."""
-    write_json(adapter_dir / BASE_NAME, asdict(base))
+    write_json(adapter_dir / BASE_NAME, {name: value for name, value in asdict(base).items() if name != "modules"})
 
 
 def read_noted_name(adapter_dir: Path) -> str:
@@ -82,7 +90,7 @@ def read_rank(adapter_dir: Path) -> int:
     Raises:
         TrainError: the folder holds no adapter.
     """
-    config = _read_json(adapter_dir / ADAPTER_CONFIG_NAME, "a PEFT adapter folder")
+    config = read_object(adapter_dir / ADAPTER_CONFIG_NAME, "a PEFT adapter folder")
     pattern = config.get("rank_pattern") or {}
     ranks: list[Any] = [config.get("r"), *(pattern.values() if isinstance(pattern, dict) else [pattern])]
     if not all(isinstance(rank, int) for rank in ranks):
@@ -99,7 +107,7 @@ def is_reward_model(adapter_dir: Path) -> bool:
     Raises:
         TrainError: the folder holds no adapter.
     """
-    return _read_json(adapter_dir / ADAPTER_CONFIG_NAME, "a PEFT adapter folder").get("task_type") == REWARD_TASK
+    return read_object(adapter_dir / ADAPTER_CONFIG_NAME, "a PEFT adapter folder").get("task_type") == REWARD_TASK
 
 
 def check_adapter_writes(adapter_dir: Path) -> None:
@@ -117,29 +125,61 @@ def check_adapter_writes(adapter_dir: Path) -> None:
 
 def _refuse_unserved_parts(adapter_dir: Path) -> None:
     """vLLM drops some of these with a warning alone, and dies of others after the model is loaded."""
-    config = _read_json(adapter_dir / ADAPTER_CONFIG_NAME, "a PEFT adapter folder")
+    config = read_object(adapter_dir / ADAPTER_CONFIG_NAME, "a PEFT adapter folder")
     parts = [f"{name} {config[name]}" for name, plain in _PLAIN_LORA.items() if config.get(name) not in (None, plain)]
     weights_path = adapter_dir / ADAPTER_WEIGHTS_NAME
     if weights_path.is_file():
         parts += sorted(
-            name for name in _read_header(weights_path) if _VISION_PART.search(name) or not _SERVED_WEIGHT.search(name)
+            name for name in read_shapes(weights_path) if _UNSERVED_PART.search(name) or not _SERVED_WEIGHT.search(name)
         )
     if parts:
         raise TrainError(
-            f"{adapter_dir}: an engine would not write with all of this adapter: {', '.join(parts[:3])}"
-            f"{f' and {len(parts) - 3} more' if len(parts) > 3 else ''}. Expected LoRA matrices of linear layers of the language "
-            "model alone: merge it into its base model and give the merged model as engine.model, or train again with such "
-            "finetune.target_modules."
+            f"{adapter_dir}: an engine would not write with all of this adapter: {_list_some(parts)}. Expected LoRA matrices of "
+            "linear layers of the language model alone: merge it into its base model and give the merged model as engine.model, "
+            "or train again with such finetune.target_modules."
+        )
+
+
+def _list_some(names: Sequence[str]) -> str:
+    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+
+
+def _refuse_absent_modules(base: BaseModel, adapter_dir: Path, targets: Any) -> None:
+    """vLLM looks at the last part of a module's name alone when it loads an adapter, and passes over what its model has not.
+
+    Compared is where a module lies in its layer: what stands before the layers differs between checkpoints, PEFT and vLLM.
+    Experts are left to vLLM, since their matrices are put together in one of them and not in another.
+    """
+    weights_path = adapter_dir / ADAPTER_WEIGHTS_NAME
+    weights = read_shapes(weights_path) if weights_path.is_file() else {}
+    there = {found[1] for name in base.modules if (found := _IN_LAYER.search(name))}
+    adapted = {found[1] for name in weights if (found := _IN_LAYER.search(_LORA_END.sub("", name))) and ".experts" not in name}
+    absent = sorted(f"layers.{module}" for module in adapted - there)
+    last_parts = {name.rpartition(".")[2] for name in base.modules} | {"lm_head"}  # that of tied embeddings is in no checkpoint
+    absent += [str(name) for name in targets or () if str(name).rpartition(".")[2] not in last_parts]
+    if absent:
+        raise TrainError(
+            f"{adapter_dir}: {base.name!r} has no such modules as this adapter is made for, and an engine would pass over them: "
+            f"{_list_some(absent)}. Set engine.model to the adapter's base model, or train "
+            "again with other finetune.target_modules."
         )
 
 
 def check_adapter_fits(base: BaseModel, adapter_dir: Path) -> None:
-    """Refuse an adapter of another base model: by the identity noted in its folder, otherwise by its shapes.
+    """Refuse an adapter of another base model: by the identity noted in its folder, otherwise by its shapes; and one of modules
+    that the base model lacks, where it is known which it has.
 
     Raises:
-        TrainError: names the adapter, its base model and the base model it is to be used with.
+        TrainError: names the adapter, its base model and the base model it is to be used with, or the modules.
     """
-    config = _read_json(adapter_dir / ADAPTER_CONFIG_NAME, "a PEFT adapter folder")
+    _check_base(base, adapter_dir)
+    targets = read_object(adapter_dir / ADAPTER_CONFIG_NAME, "a PEFT adapter folder").get("target_modules")
+    if base.modules:
+        _refuse_absent_modules(base, adapter_dir, targets if isinstance(targets, list) else ())
+
+
+def _check_base(base: BaseModel, adapter_dir: Path) -> None:
+    config = read_object(adapter_dir / ADAPTER_CONFIG_NAME, "a PEFT adapter folder")
     noted = adapter_dir / BASE_NAME
     if noted.exists():
         own_base = _read_note(adapter_dir)
@@ -184,7 +224,7 @@ def check_adapter(config: EngineConfig) -> None:
 
 def _read_note(adapter_dir: Path) -> BaseModel:
     """The base model that finetune has noted in an adapter's folder."""
-    noted = _read_json(adapter_dir / BASE_NAME, "the folder of an adapter that finetune has written")
+    noted = read_object(adapter_dir / BASE_NAME, "the folder of an adapter that finetune has written")
     try:
         return BaseModel(**noted)
     except TypeError as error:
@@ -194,27 +234,12 @@ def _read_note(adapter_dir: Path) -> BaseModel:
 def _read_shape(weights_path: Path) -> tuple[int | None, int]:
     """(hidden size or None when no layer shows it, layers at least)."""
     hidden_size, num_layers = None, 0
-    for key, tensor in _read_header(weights_path).items():
+    for key, tensor in read_shapes(weights_path).items():
         found = _HIDDEN_SIZE_INPUTS.search(key)
         if found:
             hidden_size = tensor[-1] if tensor else None
             num_layers = max(num_layers, int(found["layer"]) + 1)
     return hidden_size, num_layers
-
-
-def _read_header(weights_path: Path) -> dict[str, list[int]]:
-    """The shapes of the tensors of a safetensors file by their names."""
-    try:
-        with weights_path.open("rb") as stream:
-            (header_bytes,) = struct.unpack("<Q", stream.read(8))
-            if header_bytes > weights_path.stat().st_size:
-                raise ValueError(f"its header is said to have {header_bytes:,} bytes")
-            header = json.loads(stream.read(header_bytes))
-        return {name: list(tensor["shape"]) for name, tensor in header.items() if name != "__metadata__"}
-    except (OSError, ValueError, RecursionError, struct.error, AttributeError, KeyError, TypeError) as error:
-        raise TrainError(
-            f"{weights_path}: not a readable safetensors file ({error}). Run finetune again or copy the adapter again."
-        ) from None
 
 
 def _find_config(model: str) -> Path:
@@ -228,15 +253,3 @@ def _find_config(model: str) -> Path:
         raise TrainError(f"engine.model {model!r}: neither a folder nor a model that can be had ({error}).") from None
     assert found is not None
     return Path(found)
-
-
-def _read_json(path: Path, expected: str) -> dict[str, Any]:
-    try:
-        value = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise TrainError(f"{path}: no such file, so {path.parent} is not {expected}. Check the path.") from None
-    except (OSError, ValueError, RecursionError) as error:
-        raise TrainError(f"{path}: cannot be read as JSON ({error}); expected {expected}.") from None
-    if not isinstance(value, dict):
-        raise TrainError(f"{path}: holds a {type(value).__name__}, expected the object of {expected}.")
-    return value
