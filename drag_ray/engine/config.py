@@ -22,6 +22,11 @@ class EndpointConfig(BaseConfig):
     wants none. The key itself belongs in no option and in no file"""
     max_requests: int = Field(default=16, ge=1)
     """requests under way at the same time, of each engine"""
+    requests_per_minute: float = Field(default=0.0, ge=0, allow_inf_nan=False)
+    """requests that each engine begins in a minute, repeated ones too, evenly spread; 0: any number"""
+    tokens_per_minute: float = Field(default=0.0, ge=0, allow_inf_nan=False)
+    """tokens that each engine reads and writes in a minute: while there were more, no request is begun. Those of replies under
+    way come on top; 0: any number"""
     max_retries: int = Field(default=6, ge=0)
     """times that a request is repeated after a 429, a 5xx or a lost connection: after as long as Retry-After says, up to two
     minutes, otherwise at growing intervals"""

@@ -10,6 +10,7 @@ from typing import Any
 
 from drag_ray.engine.config import EndpointConfig, EngineConfig
 from drag_ray.engine.generate import Generation, ImageSource, Message, Request, Usage
+from drag_ray.engine.rate_limit import RateLimit
 from drag_ray.engine.reasoning import render_reasoning
 from drag_ray.engine.spending import Spending
 from drag_ray.engine.written_functions import write_functions
@@ -38,14 +39,18 @@ class EndpointEngine:
     """
 
     def __init__(self, config: EngineConfig, images: ImageSource | None, spending: Spending) -> None:
-        from openai import AsyncOpenAI
+        from openai import AsyncOpenAI, DefaultAsyncHttpxClient
 
         endpoint = config.endpoint
+        self._rate_limit = RateLimit(endpoint.requests_per_minute, endpoint.tokens_per_minute)
         self._client = AsyncOpenAI(
             api_key=_read_key(endpoint),
             base_url=endpoint.address,
             timeout=endpoint.timeout_s,
             max_retries=endpoint.max_retries,
+            http_client=DefaultAsyncHttpxClient(
+                event_hooks={"request": [self._rate_limit.wait], "response": [self._rate_limit.note]}
+            ),
         )
         self._config = config
         self._images = images
@@ -59,6 +64,7 @@ class EndpointEngine:
             completion = await self._ask(messages, self._build_parameters(request))
         generation = _to_generation(completion, request.stop)
         self._spending.add(generation.usage)
+        self._rate_limit.spend(generation.usage.num_prompt_tokens + generation.usage.num_completion_tokens)
         return _refuse_withheld(generation)
 
     async def close(self) -> None:

@@ -150,6 +150,16 @@ def test_no_more_requests_are_under_way_than_allowed(tmp_path: Path) -> None:
     assert (len(served.asked), served.most_at_once) == (6, 2)
 
 
+def test_requests_are_begun_no_more_often_than_allowed(tmp_path: Path) -> None:
+    with serve_chat(lambda body, number: Answer()) as served:
+        engine, started = build_engine(served, tmp_path, requests_per_minute=600), time.monotonic()
+        draw(engine, *[build_request(seed=seed) for seed in range(4)])
+        assert time.monotonic() - started >= 0.3
+        engine, started = build_engine(served, tmp_path, tokens_per_minute=33_000, max_requests=1), time.monotonic()
+        draw(engine, *[build_request(seed=seed) for seed in range(2)])
+        assert time.monotonic() - started >= 0.2
+
+
 def test_a_spent_budget_ends_it_and_a_larger_one_goes_on_from_what_was_spent(tmp_path: Path) -> None:
     prices = {"prompt_price": 100.0, "completion_price": 1000.0, "max_requests": 1}  # 0.02 a reply
     with serve_chat(lambda body, number: Answer()) as served:
