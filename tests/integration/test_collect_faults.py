@@ -209,6 +209,7 @@ def test_an_engine_that_says_it_is_dead_is_replaced(expected: dict[str, list], t
     assert flag.exists()
 
 
+@pytest.mark.slow
 def test_a_question_that_kills_every_engine_is_set_aside(expected: dict[str, list], tmp_path: Path) -> None:
     def fault(request: Request) -> None:
         if "question 3?" in str(request.messages):
@@ -257,6 +258,7 @@ def test_a_run_that_goes_wrong_stops_and_goes_on_when_the_cause_is_mended(expect
     assert kept.items() <= read_started(tmp_path).items()
 
 
+@pytest.mark.slow
 def test_a_run_that_is_too_small_to_be_stopped_fails_at_its_end(local_ray: None, tmp_path: Path) -> None:
     def fault(request: Request) -> None:
         raise RolloutError(f"cause {'A' if 'question 0?' in str(request.messages) else 'B'}")
@@ -270,7 +272,7 @@ def test_a_run_that_is_too_small_to_be_stopped_fails_at_its_end(local_ray: None,
     assert (counts["finished"], counts["set_aside"]) == (8, 0)
 
 
-@pytest.mark.parametrize("damage", ["truncated", "flipped"])
+@pytest.mark.parametrize("damage", ["truncated", pytest.param("flipped", marks=pytest.mark.slow)])
 def test_a_damaged_newest_file_is_found_and_its_rollouts_run_again(
     expected: dict[str, list], tmp_path: Path, damage: str
 ) -> None:

@@ -210,6 +210,7 @@ def _compute_dpo_loss(base_dir: Path, adapter_dir: Path, pairs: list[dict[str, A
     return float(torch.stack(losses).mean())
 
 
+@pytest.mark.slow
 def test_desirable_replies_become_likelier_and_undesirable_ones_less_likely(tmp_path: Path, nano_model: Path) -> None:
     replies = [("<search>thing</search>", True), *(("<search>somewhere else entirely</search>", False),) * 2]
     rows = [
@@ -295,6 +296,7 @@ def _compute_rewards(base_dir: Path, adapter_dir: Path, conversations: list[list
         return torch.cat([model(input_ids=inputs["input_ids"]).logits[0] for inputs in encoded])
 
 
+@pytest.mark.slow
 def test_steps_with_an_advantage_become_likelier_and_those_without_less_likely(tmp_path: Path, nano_model: Path) -> None:
     held_out = write_steps(tmp_path, nano_model, num_rows=32)
     options = {"method": "grpo", "grpo": GRPO(clip_range=0.5)}

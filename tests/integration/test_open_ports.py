@@ -16,7 +16,7 @@ import pytest
 from ports import Port, ask_grpc, list_ports
 
 METRICS_PORT = {"DASHBOARD_METRIC_PORT": "0", "AUTOSCALER_METRIC_PORT": "0"}
-"""Ray's dashboard and monitor each show their figures on one port of a machine, nowhere if another Ray has it; with 0 on a free one."""
+"""Ray's dashboard and monitor show their figures on one port of a machine, and nowhere if another Ray has it; 0 is a free one."""
 NO_TOKEN = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
 HOLD_A_LOCAL_RUN = """
 import sys
