@@ -30,7 +30,7 @@ from drag_ray.artifacts import Identity
 from drag_ray.cluster import connect
 from drag_ray.config import load
 from drag_ray.corpus.page_images import DIR_NAME
-from drag_ray.engine.embedded import resolve_model
+from drag_ray.engine.model_folder import resolve_model
 from drag_ray.engine.pretrained import load_tokenizer
 from drag_ray.errors import DragRayError
 from drag_ray.finetune.outcome import CURVE_NAME

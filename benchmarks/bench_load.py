@@ -49,7 +49,7 @@ from scripted_collection import (
 
 from drag_ray.artifacts import Identity
 from drag_ray.cluster import ClusterConfig, connect
-from drag_ray.engine.embedded import resolve_model
+from drag_ray.engine.model_folder import resolve_model
 from drag_ray.engine.pretrained import load_tokenizer
 from drag_ray.rollout.config import RolloutConfig
 from drag_ray.rollout.runner import run_plan

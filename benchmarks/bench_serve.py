@@ -46,7 +46,7 @@ from process_load import watch_processes
 from record import write_result
 from timed_model import make_plugin
 
-from drag_ray.engine.embedded import resolve_model
+from drag_ray.engine.model_folder import resolve_model
 
 SERVED_NAME = "base"
 SERVERS = ("vllm", "drag_ray")

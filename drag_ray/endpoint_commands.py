@@ -62,7 +62,7 @@ def _canary(argv: Sequence[str]) -> None:
     parser.add_argument("--merged", type=Path, default=None, metavar="FOLDER", help=help_text)
     options = parser.parse_args(argv)
     from drag_ray.engine.adapter import read_noted_name
-    from drag_ray.engine.embedded import resolve_model
+    from drag_ray.engine.model_folder import resolve_model
     from drag_ray.finetune.served_proof import ask_folder, compute_reference, prove
 
     if not options.merged:

@@ -11,6 +11,9 @@ _VERIFY = "`drag-ray verify` on its run says what does it again."
 _DECODERS = ("pyarrow", "polars", "pyo3_runtime", "safetensors", "zipfile")
 """Modules whose errors say that a file is not what was written and are no ValueErrors; the third has the panics of Rust."""
 
+HIDDEN = (".", "~$")
+"""How names begin that programs give to what they keep for themselves: version control, file managers, open office documents."""
+
 
 @contextlib.contextmanager
 def writing(path: Path) -> Generator[None]:

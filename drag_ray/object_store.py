@@ -8,10 +8,10 @@ import contextlib
 import hashlib
 from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 from urllib.parse import parse_qs, urlsplit
 
-from pydantic import Field, field_validator
+from pydantic import AfterValidator, Field, field_validator
 from pydantic_core import PydanticCustomError
 
 from drag_ray.artifacts import whole_or_absent, write_bytes
@@ -72,6 +72,10 @@ def check_given_uri(value: str) -> str:
 def is_uri(text: str) -> bool:
     """Whether a text names a place by its scheme, and not a file or a folder."""
     return "://" in text
+
+
+NameOrUri = Annotated[str, AfterValidator(lambda value: check_given_uri(value) if is_uri(value) else value)]
+"""An option that may be a place in an object store, where it is none of the other things that it may be."""
 
 
 class ObjectState(NamedTuple):

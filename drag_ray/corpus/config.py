@@ -2,10 +2,10 @@
 
 from typing import Literal
 
-from pydantic import Field, field_validator
+from pydantic import Field
 
 from drag_ray.config import BaseConfig
-from drag_ray.object_store import check_given_uri, is_uri
+from drag_ray.object_store import NameOrUri
 
 MANUALS = "manuals"
 """An embedded corpus: the reference manuals of installed packages, and the first sentences of their entries as questions."""
@@ -17,11 +17,11 @@ EMBEDDED = (MANUALS, COMMANDS)
 class CorpusConfig(BaseConfig):
     """Documents, questions and their split."""
 
-    documents: str = MANUALS
+    documents: NameOrUri = MANUALS
     """`manuals` or `commands` for an embedded corpus, or a file or a folder with PDFs, images (.png, .jpg, .tif), texts
     (.txt, .md, .html, .docx) and page tables (.jsonl, .jsonl.gz, .parquet); also one in an object store (s3://, gs://, abfs://,
     hdfs://), which is copied to the stage's folder while it is read"""
-    questions: str = MANUALS
+    questions: NameOrUri = MANUALS
     """`manuals` or `commands` for the questions of that embedded corpus, or a JSONL or Parquet file, which may be in an object
     store with its images among the documents; empty for none"""
     allow_unanswerable: bool = False
@@ -64,8 +64,3 @@ class CorpusConfig(BaseConfig):
     """what never spans the split: questions that share a page or a near-duplicate of it, or also those that share a file"""
     seed: int = 0
     """draws the limited questions and the split"""
-
-    @field_validator("documents", "questions")
-    @classmethod
-    def _is_a_place(cls, value: str) -> str:
-        return check_given_uri(value) if is_uri(value) else value

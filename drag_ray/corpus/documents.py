@@ -14,12 +14,11 @@ from drag_ray.corpus.records import SUFFIXES
 from drag_ray.corpus.text import to_printable
 from drag_ray.corpus.text_documents import TEXT_SUFFIXES, read_text_document
 from drag_ray.errors import DataError
+from drag_ray.file_access import HIDDEN
 from drag_ray.types import Page
 
 _PDF = ".pdf"
 _SUFFIXES = (_PDF, *IMAGE_SUFFIXES, *TEXT_SUFFIXES, *SUFFIXES)
-# Names that programs give to what they keep for themselves: version control, file managers, open office documents.
-HIDDEN = (".", "~$")
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,8 +12,8 @@ from typing import Any
 
 from drag_ray.artifacts import compute_fingerprint, write_json
 from drag_ray.engine.config import EngineConfig
-from drag_ray.engine.embedded import resolve_model
 from drag_ray.engine.model_files import read_module_names, read_object, read_shapes
+from drag_ray.engine.model_folder import resolve_model
 from drag_ray.errors import ConfigError, TrainError
 
 ADAPTER_CONFIG_NAME = "adapter_config.json"

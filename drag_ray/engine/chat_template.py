@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from drag_ray.engine.embedded import resolve_model
+from drag_ray.engine.model_folder import resolve_model
 from drag_ray.errors import ConfigError
 
 _MESSAGES = [{"role": "system", "content": "Search."}, {"role": "user", "content": "?"}]

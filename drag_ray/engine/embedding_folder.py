@@ -10,7 +10,9 @@ from typing import Any, TypeVar
 
 from pydantic import BaseModel, Field, TypeAdapter, ValidationError
 
+from drag_ray.engine.model_folder import resolve_model
 from drag_ray.errors import ConfigError
+from drag_ray.object_store import is_uri
 
 _FILES = ("*.json", "*.safetensors", "*.txt", "*.model")
 """What is taken of a model on the Hugging Face Hub: no code, and none of the formats of other programs."""
@@ -112,13 +114,13 @@ def read_modules(folder: Path) -> tuple[list[str], list[str]]:
 
 
 def resolve_name(model: str) -> str:
-    """The name by which a model is found from anywhere: a folder's absolute path, or its name on the Hub."""
+    """The name by which a model is found from anywhere: a folder's absolute path, its name on the Hub or its URI."""
     folder = Path(model).expanduser()
     return str(folder.resolve()) if folder.is_dir() else model
 
 
 def locate_model(model: str, option: str) -> Path:
-    """The folder of a model, which is fetched if it is one of the Hugging Face Hub.
+    """The folder of a model, which is fetched if it is one of the Hugging Face Hub or lies in an object store.
 
     Args:
         option: that names it.
@@ -126,7 +128,7 @@ def locate_model(model: str, option: str) -> Path:
     Raises:
         ConfigError: there is no such model.
     """
-    folder = Path(resolve_name(model))
+    folder = Path(resolve_model(model) if is_uri(model) else resolve_name(model))
     if folder.is_dir():
         return folder
     from huggingface_hub import snapshot_download

@@ -9,6 +9,7 @@ import torch
 from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForSequenceClassification, AutoTokenizer
 
 from drag_ray.engine.control_tokens import disarm
+from drag_ray.engine.model_folder import resolve_model
 from drag_ray.engine.windows import plan_windows
 from drag_ray.errors import ConfigError
 from drag_ray.search.config import RerankConfig
@@ -32,7 +33,7 @@ class Reranker(ABC):
         self._config = config
         self._device = "cuda" if config.device == "gpu" else "cpu"
         self._model = model.to(self._device).eval()
-        self._tokenizer: Any = AutoTokenizer.from_pretrained(config.model)
+        self._tokenizer: Any = AutoTokenizer.from_pretrained(resolve_model(config.model))
         self._tokenizer.pad_token = self._tokenizer.pad_token or self._tokenizer.eos_token
         self._lock = threading.Lock()  # one batch takes all cores and enough memory
 
@@ -137,7 +138,7 @@ def load_reranker(config: RerankConfig) -> Reranker:
         raise ConfigError("rerank.device gpu: this process has no GPU. Set it to cpu.")
     kind, load = _find_kind(config)
     try:
-        model = load.from_pretrained(config.model, dtype=getattr(torch, config.dtype))
+        model = load.from_pretrained(resolve_model(config.model), dtype=getattr(torch, config.dtype))
     except (OSError, ValueError, KeyError) as error:
         raise _refuse_unreadable(config, error) from None
     return kind(config, model)
@@ -155,7 +156,7 @@ def check_reranker(config: RerankConfig) -> None:
 def _find_kind(config: RerankConfig) -> tuple[type[Reranker], Any]:
     """The kind of a model, and the class of transformers that loads it."""
     try:
-        found: Any = AutoConfig.from_pretrained(config.model)
+        found: Any = AutoConfig.from_pretrained(resolve_model(config.model))
         [architecture] = found.architectures or [""]
     except (OSError, ValueError, KeyError) as error:
         raise _refuse_unreadable(config, error) from None

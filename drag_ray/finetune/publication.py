@@ -7,7 +7,7 @@ from typing import Any
 
 from drag_ray.agent.record import AgentRecord, write_record
 from drag_ray.engine.adapter import read_base_model, write_base_model
-from drag_ray.engine.embedded import resolve_model
+from drag_ray.engine.model_folder import resolve_model
 from drag_ray.file_access import list_folder, writing
 from drag_ray.finetune.card import write_card
 from drag_ray.finetune.config import FinetuneConfig

@@ -20,7 +20,7 @@ from drag_ray.agent.record import AgentRecord
 from drag_ray.artifacts import write_jsonl
 from drag_ray.corpus import page_images, question_images
 from drag_ray.engine.adapter import check_adapter
-from drag_ray.engine.embedded import resolve_model
+from drag_ray.engine.model_folder import resolve_model
 from drag_ray.errors import ArtifactError, DamageError, DataError, DragRayError, NotFiniteError, TrainError
 from drag_ray.file_access import writing
 from drag_ray.finetune import checkpoints

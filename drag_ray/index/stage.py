@@ -31,7 +31,6 @@ from drag_ray.corpus.question_images import QuestionImages
 from drag_ray.corpus.questions import check_evidence, draw_questions, read_questions
 from drag_ray.corpus.reading_costs import ReadingCosts
 from drag_ray.corpus.split import split_questions
-from drag_ray.corpus.stored_documents import fetch_documents
 from drag_ray.engine.embedding_folder import read_embedding_folder
 from drag_ray.errors import ConfigError, DataError
 from drag_ray.index import vector_parts
@@ -44,6 +43,7 @@ from drag_ray.search import vectors
 from drag_ray.search.config import EmbeddingConfig, ImageEmbeddingConfig
 from drag_ray.search.index import PAGES_NAME, IndexRecord, build_index
 from drag_ray.stage_folder import StageFolder
+from drag_ray.stored_files import fetch_files
 from drag_ray.types import Question
 
 _logger = logging.getLogger(__name__)
@@ -144,7 +144,7 @@ def _count(pages: pa.Table, questions: list[Question]) -> dict[str, int]:
 
 def _prepare_documents(corpus: CorpusConfig, folder: StageFolder) -> Path:
     if is_uri(corpus.documents):
-        return fetch_documents(corpus.documents, folder.path.resolve() / _DOCUMENTS_DIR_NAME)
+        return fetch_files(corpus.documents, folder.path.resolve() / _DOCUMENTS_DIR_NAME)
     if corpus.documents not in EMBEDDED:
         return Path(corpus.documents).expanduser().resolve()
     root = folder.path.resolve() / "documents"
@@ -263,7 +263,7 @@ def _locate_questions(corpus: CorpusConfig, root: Path, folder: StageFolder) -> 
     if not corpus.questions:
         return None
     if is_uri(corpus.questions):
-        return fetch_documents(corpus.questions, folder.path.resolve() / _QUESTIONS_DIR_NAME)
+        return fetch_files(corpus.questions, folder.path.resolve() / _QUESTIONS_DIR_NAME)
     return root / QUESTIONS_NAME if corpus.questions in EMBEDDED else Path(corpus.questions).expanduser()
 
 

@@ -17,6 +17,7 @@ from drag_ray.engine.config import EngineConfig
 from drag_ray.engine.generate import GenerateFn, Generation, ImageSource, Request
 from drag_ray.errors import ConfigError
 from drag_ray.file_access import reading
+from drag_ray.object_store import is_uri
 from drag_ray.rollout.folder import ATTEMPT_NAME, IMAGES_DIR_NAME
 from drag_ray.rollout.keep import Keep, keep_here
 from drag_ray.rollout.options import BuildEngine, WorkerOptions
@@ -133,7 +134,7 @@ def _build_from(places: _Places, build_engine: BuildEngine) -> BuildEngine:
 
     def build(config: EngineConfig, images: ImageSource | None, adapters: Sequence[str]) -> GenerateFn:
         copies = {adapter: str(places.locate(Path(adapter))) for adapter in adapters}
-        model = str(places.locate(Path(config.model)))
+        model = config.model if is_uri(config.model) else str(places.locate(Path(config.model)))
         engine = build_engine(config.model_copy(update={"model": model}), images, list(copies.values()))
 
         async def generate(request: Request) -> Generation:

@@ -5,6 +5,7 @@ from typing import Literal, Self
 from pydantic import Field, model_validator
 
 from drag_ray.config import BaseConfig
+from drag_ray.object_store import NameOrUri
 
 AnalyzerName = Literal[
     "english",
@@ -69,8 +70,9 @@ class SearchConfig(BaseConfig):
 class EmbeddingConfig(BaseConfig):
     """Vectors of the pages, for the baselines dense and hybrid: what many would use instead of training."""
 
-    model: str = ""
-    """a model of sentence-transformers, as a folder or a Hugging Face name; empty for an index without vectors"""
+    model: NameOrUri = ""
+    """a model of sentence-transformers, as a folder, a Hugging Face name or a place in an object store (see engine.model); empty
+    for an index without vectors"""
     window_tokens: int = Field(default=256, ge=8)
     """tokens of the windows that pages are cut into, counting those that the model adds; a page is as good as its best one"""
     overlap_tokens: int = Field(default=64, ge=0)
@@ -95,9 +97,9 @@ class EmbeddingConfig(BaseConfig):
 class ImageEmbeddingConfig(BaseConfig):
     """Vectors of the pictures of pages, for the tool image_search; the index has pictures with corpus.page_images."""
 
-    model: str = ""
-    """a model that embeds texts and images alike (CLIP, SigLIP and their like), as a folder or a Hugging Face name; empty for an
-    index without such vectors"""
+    model: NameOrUri = ""
+    """a model that embeds texts and images alike (CLIP, SigLIP and their like), as a folder, a Hugging Face name or a place in
+    an object store (see engine.model); empty for an index without such vectors"""
     dtype: Literal["float32", "bfloat16", "float16"] = "float32"
     """number format of the model's weights; the vectors are float32"""
     device: Literal["auto", "cpu", "gpu"] = "auto"
@@ -109,9 +111,9 @@ class ImageEmbeddingConfig(BaseConfig):
 class RerankConfig(BaseConfig):
     """A model that reads the question and a page at once, and orders anew what another search finds first."""
 
-    model: str = ""
+    model: NameOrUri = ""
     """a cross-encoder (a model that classifies sequences), or a causal model, which is asked whether the page answers the
-    question; as a folder or a Hugging Face name"""
+    question; as a folder, a Hugging Face name or a place in an object store (see engine.model)"""
     depth: int = Field(default=50, ge=1)
     """best pages that it reads of a ranking, at least as many as are wanted of it"""
     window_tokens: int = Field(default=384, ge=8)

@@ -14,7 +14,7 @@ from drag_ray.agent.prompts import list_shown_functions
 from drag_ray.agent.record import AgentRecord, read_record
 from drag_ray.agent.retrieval import require_vectors
 from drag_ray.engine.chat_template import check_functions_shown
-from drag_ray.engine.embedded import resolve_model
+from drag_ray.engine.model_folder import resolve_model
 from drag_ray.errors import ServeError
 from drag_ray.extras import explain_missing
 from drag_ray.inputs import Inputs

@@ -25,6 +25,7 @@ RECORDS = (
         "config",
         "damage",
         "object_store",
+        "stored_files",
         "stage_store",
         "stage_folder",
     ),

@@ -8,12 +8,12 @@ import pytest
 from s3_server import make_place, serve_s3
 
 from drag_ray.artifacts import Identity
-from drag_ray.corpus.stored_documents import fetch_documents
 from drag_ray.damage import verify_stage
 from drag_ray.errors import DamageError, DataError, StorageError
 from drag_ray.object_store import ObjectStore, StorageConfig
 from drag_ray.stage_folder import StageFolder
 from drag_ray.stage_store import StageStore
+from drag_ray.stored_files import fetch_files
 
 LARGE = bytes(range(256)) * 48 * 2**12  # 48 MiB: sent in parts
 
@@ -81,19 +81,19 @@ def test_documents_are_copied_as_they_lie_there_and_not_twice(uri: str, tmp_path
     store, folder = ObjectStore(uri), tmp_path / "copies"
     for key in ("wing.txt", "sub/flap.txt", ".hidden", "sub/.hidden/x.txt"):
         store.write(key, key.encode())
-    assert fetch_documents(uri, folder) == folder
+    assert fetch_files(uri, folder) == folder
     found = {path.relative_to(folder).as_posix(): path.read_text() for path in folder.rglob("*") if path.is_file()}
     assert found == {name: name for name in ("wing.txt", "sub/flap.txt")}
     inodes = [path.stat().st_ino for path in sorted(folder.rglob("*.txt"))]
-    fetch_documents(uri, folder)
+    fetch_files(uri, folder)
     assert [path.stat().st_ino for path in sorted(folder.rglob("*.txt"))] == inodes
     store.write("wing.txt", b"longer than it was")
-    fetch_documents(uri, folder)
+    fetch_files(uri, folder)
     assert (folder / "wing.txt").read_bytes() == b"longer than it was"
-    one = fetch_documents(uri.replace("/mine", "/mine/sub/flap.txt"), tmp_path / "one")
+    one = fetch_files(uri.replace("/mine", "/mine/sub/flap.txt"), tmp_path / "one")
     assert (one.name, one.read_text()) == ("flap.txt", "sub/flap.txt")
     with pytest.raises(DataError, match="nothing lies there"):
-        fetch_documents(uri.replace("/mine", "/other"), tmp_path / "none")
+        fetch_files(uri.replace("/mine", "/other"), tmp_path / "none")
 
 
 def test_a_bucket_that_is_not_there_is_named_and_no_key_is(uri: str, tmp_path: Path) -> None:

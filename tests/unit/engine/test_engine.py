@@ -6,7 +6,7 @@ import pytest
 
 from drag_ray.engine import embedded
 from drag_ray.engine.config import EngineConfig
-from drag_ray.engine.embedded import resolve_model
+from drag_ray.engine.model_folder import resolve_model
 from drag_ray.engine.sampling import PRESETS
 from drag_ray.engine.vllm import VllmEngine
 from drag_ray.errors import ConfigError, MissingPackageError
@@ -23,10 +23,6 @@ def test_presets_have_the_values_of_the_reference_and_one_is_the_models_own_dist
         "creative": (1.2, 0.95, 1.0),
         "diverse": (0.9, 0.98, 1.1),
     }
-
-
-def test_other_models_keep_their_name() -> None:
-    assert resolve_model("Qwen/Qwen3-VL-8B-Thinking") == "Qwen/Qwen3-VL-8B-Thinking"
 
 
 def test_a_missing_package_of_the_embedded_model_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

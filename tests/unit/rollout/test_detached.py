@@ -123,6 +123,8 @@ async def test_model_and_adapters_of_the_run_are_copies_on_the_node_under_the_na
     asked = Request(({"role": "user", "content": "?"},), PRESETS["greedy"], 4, 0, adapter=options.policies["tuned"].adapter)
     assert (await generate(asked)).text == adapter
     assert (await generate(dataclasses.replace(asked, adapter=""))).text == ""
+    start_engine(dataclasses.replace(here, engine=EngineConfig(model="s3://bucket/model")))
+    assert started[-1][0] == "s3://bucket/model"  # which the engine itself copies
 
 
 @pytest.mark.parametrize(

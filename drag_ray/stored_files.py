@@ -1,4 +1,4 @@
-"""Documents and questions in an object store: copied to a folder of the stage, from where they are read as any others."""
+"""Files in an object store that others have put there: copied to a folder, from where they are read as any others."""
 
 import logging
 import os
@@ -6,9 +6,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path, PurePosixPath
 from urllib.parse import urlsplit
 
-from drag_ray.corpus.documents import HIDDEN
 from drag_ray.errors import DataError
-from drag_ray.file_access import writing
+from drag_ray.file_access import HIDDEN, writing
 from drag_ray.object_store import ObjectState, ObjectStore
 
 _logger = logging.getLogger(__name__)
@@ -16,7 +15,7 @@ _logger = logging.getLogger(__name__)
 _CONNECTIONS = 16
 
 
-def fetch_documents(uri: str, folder: Path) -> Path:
+def fetch_files(uri: str, folder: Path) -> Path:
     """Copy all objects at a place, or the one that the URI names, but for hidden ones. What is there as it lies there is kept.
 
     Args:
