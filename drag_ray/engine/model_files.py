@@ -2,8 +2,9 @@
 
 import json
 import struct
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from drag_ray.errors import TrainError
 
@@ -56,11 +57,12 @@ def read_module_names(model_dir: Path) -> frozenset[str]:
     Raises:
         TrainError: what is there cannot be read.
     """
-    names: object = ()
+    names: Iterable[str] = ()
     if (index_path := model_dir / _WEIGHTS_INDEX_NAME).is_file():
-        names = read_object(index_path, "the folder of a model in several files").get("weight_map")
-        if not isinstance(names, dict):
+        weight_map: Any = read_object(index_path, "the folder of a model in several files").get("weight_map")
+        if not isinstance(weight_map, dict):
             raise TrainError(f"{index_path}: its weight_map is no object. Copy the model again.")
+        names = cast("dict[str, Any]", weight_map)
     elif (weights_path := model_dir / _WEIGHTS_NAME).is_file():
         names = read_shapes(weights_path)
-    return frozenset(name.rpartition(".")[0] for name in names)  # pyright: ignore[reportUnknownVariableType, reportUnknownMemberType, reportUnknownArgumentType, reportGeneralTypeIssues]
+    return frozenset(name.rpartition(".")[0] for name in names)

@@ -27,8 +27,9 @@ def test_help_is_quick_and_every_option_has_a_text(job: str) -> None:
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     done = subprocess.run([sys.executable, f"jobs/{job}.py", "--help"], cwd=ROOT, capture_output=True, text=True, check=True)
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    # CPU time: what other work on the machine adds to the wall clock is not the command's fault.
-    assert after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime < 1
+    # CPU time: what other work on the machine adds to the wall clock is not the command's fault. A slow core takes 1.5 s;
+    # PyTorch, Ray Data or vLLM would add 3 to 8.
+    assert after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime < 2.5
     assert "--run-dir" in done.stdout
     undocumented = [name for name, text in _option_texts().items() if not text]
     assert not undocumented
