@@ -1,7 +1,7 @@
 """What the integration tests of a session share: two processes, and how these end.
 
-The tests of a file stay together, and the files that start engines in two groups, so that no more than two want memory
-and threads at a time, and both processes have enough to do.
+The tests of a file stay together, and those that start an engine all stay in one process: nothing else that runs meanwhile wants
+as much memory and as many threads.
 
 A process ends with what its tests came to. It has had Ray, gRPC, torch, ONNX and Arrow in it by then, and their threads are still
 there when the interpreter takes itself apart; one of them ended a session with a segmentation fault after all tests had passed.
@@ -16,27 +16,25 @@ import pytest
 from xdist.remote import Producer
 from xdist.scheduler import LoadFileScheduling
 
-TOGETHER = {
-    "engine": ("engine_adapters", "kept_engines", "local_judge", "page_images", "rerank_turns_engine", "tool_turns_engine"),
-    "endpoint": ("serve_adapters", "serve_routes", "serve_stage", "whole_loop"),
-}
-"""Files whose tests start vLLM; a group stays in one process."""
+WITH_ENGINE = (
+    *("engine_adapters", "kept_engines", "local_judge", "page_images", "rerank_turns_engine", "tool_turns_engine"),
+    *("serve_adapters", "serve_routes", "serve_stage", "whole_loop"),
+)
+"""Files whose tests start vLLM."""
 _STATUS = pytest.StashKey[int]()
 
 
 class _EnginesTogether(LoadFileScheduling):
-    """Gives a process whole files, and all files of a group."""
+    """Gives a process whole files, and one of them all that start an engine."""
 
     def _split_scope(self, nodeid: str) -> str:
         file = super()._split_scope(nodeid)
-        name = Path(file).stem.removeprefix("test_")
-        return next((group for group, names in TOGETHER.items() if name in names), file)
+        return "engine" if Path(file).stem.removeprefix("test_") in WITH_ENGINE else file
 
 
 def pytest_configure() -> None:
-    names = [name for group in TOGETHER.values() for name in group]
-    if missing := [name for name in names if not (Path(__file__).parent / f"test_{name}.py").exists()]:
-        raise pytest.UsageError(f"{__file__}: TOGETHER names files that are not there: {', '.join(missing)}")
+    if missing := [name for name in WITH_ENGINE if not (Path(__file__).parent / f"test_{name}.py").exists()]:
+        raise pytest.UsageError(f"{__file__}: WITH_ENGINE names files that are not there: {', '.join(missing)}")
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> _EnginesTogether:

@@ -46,7 +46,7 @@ def test_the_package_is_imported_at_once_and_brings_nothing_heavy() -> None:
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     assert done.stdout.strip() == "[]"
     # CPU time: what other work on the machine adds to the wall clock is not the package's fault.
-    assert after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime < 1
+    assert after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime < 2.5
 
 
 def test_type_checkers_are_told_of_the_names_that_there_are() -> None:
