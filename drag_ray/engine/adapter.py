@@ -5,7 +5,7 @@ It is found out before an engine starts: vLLM would die of it, minutes later.
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -144,7 +144,7 @@ def _list_some(names: Sequence[str]) -> str:
     return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
 
 
-def _refuse_absent_modules(base: BaseModel, adapter_dir: Path, targets: Any) -> None:
+def _refuse_absent_modules(base: BaseModel, adapter_dir: Path, targets: Sequence[Any]) -> None:
     """vLLM looks at the last part of a module's name alone when it loads an adapter, and passes over what its model has not.
 
     Compared is where a module lies in its layer: what stands before the layers differs between checkpoints, PEFT and vLLM.
@@ -156,12 +156,12 @@ def _refuse_absent_modules(base: BaseModel, adapter_dir: Path, targets: Any) -> 
     adapted = {found[1] for name in weights if (found := _IN_LAYER.search(_LORA_END.sub("", name))) and ".experts" not in name}
     absent = sorted(f"layers.{module}" for module in adapted - there)
     last_parts = {name.rpartition(".")[2] for name in base.modules} | {"lm_head"}  # that of tied embeddings is in no checkpoint
-    absent += [str(name) for name in targets or () if str(name).rpartition(".")[2] not in last_parts]
+    absent += [str(name) for name in targets if str(name).rpartition(".")[2] not in last_parts]
     if absent:
         raise TrainError(
             f"{adapter_dir}: {base.name!r} has no such modules as this adapter is made for, and an engine would pass over them: "
-            f"{_list_some(absent)}. Set engine.model to the adapter's base model, or train "
-            "again with other finetune.target_modules."
+            f"{_list_some(absent)}. Set engine.model to the adapter's base model, or train again with other "
+            "finetune.target_modules."
         )
 
 
@@ -172,14 +172,14 @@ def check_adapter_fits(base: BaseModel, adapter_dir: Path) -> None:
     Raises:
         TrainError: names the adapter, its base model and the base model it is to be used with, or the modules.
     """
-    _check_base(base, adapter_dir)
-    targets = read_object(adapter_dir / ADAPTER_CONFIG_NAME, "a PEFT adapter folder").get("target_modules")
+    config = read_object(adapter_dir / ADAPTER_CONFIG_NAME, "a PEFT adapter folder")
+    _refuse_other_base(base, adapter_dir, config)
     if base.modules:
+        targets = config.get("target_modules")
         _refuse_absent_modules(base, adapter_dir, targets if isinstance(targets, list) else ())
 
 
-def _check_base(base: BaseModel, adapter_dir: Path) -> None:
-    config = read_object(adapter_dir / ADAPTER_CONFIG_NAME, "a PEFT adapter folder")
+def _refuse_other_base(base: BaseModel, adapter_dir: Path, config: Mapping[str, Any]) -> None:
     noted = adapter_dir / BASE_NAME
     if noted.exists():
         own_base = _read_note(adapter_dir)

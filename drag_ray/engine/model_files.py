@@ -47,7 +47,7 @@ def read_shapes(weights_path: Path) -> dict[str, list[int]]:
         return {name: list(tensor["shape"]) for name, tensor in header.items() if name != "__metadata__"}
     except (OSError, ValueError, RecursionError, struct.error, AttributeError, KeyError, TypeError) as error:
         raise TrainError(
-            f"{weights_path}: not a readable safetensors file ({error}). Run finetune again or copy the adapter again."
+            f"{weights_path}: not a readable safetensors file ({error}). Copy it again, or run finetune again if that wrote it."
         ) from None
 
 

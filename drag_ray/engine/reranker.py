@@ -26,14 +26,14 @@ class Reranker(ABC):
 
     Args:
         config: the model and how it reads.
-        model: of transformers.
+        model: of transformers; its tokenizer is read from where it was.
     """
 
     def __init__(self, config: RerankConfig, model: Any) -> None:
         self._config = config
         self._device = "cuda" if config.device == "gpu" else "cpu"
         self._model = model.to(self._device).eval()
-        self._tokenizer: Any = AutoTokenizer.from_pretrained(resolve_model(config.model))
+        self._tokenizer: Any = AutoTokenizer.from_pretrained(model.name_or_path)
         self._tokenizer.pad_token = self._tokenizer.pad_token or self._tokenizer.eos_token
         self._lock = threading.Lock()  # one batch takes all cores and enough memory
 
@@ -136,9 +136,10 @@ def load_reranker(config: RerankConfig) -> Reranker:
     """
     if config.device == "gpu" and not torch.cuda.is_available():
         raise ConfigError("rerank.device gpu: this process has no GPU. Set it to cpu.")
-    kind, load = _find_kind(config)
+    source = resolve_model(config.model)
+    kind, load = _find_kind(config, source)
     try:
-        model = load.from_pretrained(resolve_model(config.model), dtype=getattr(torch, config.dtype))
+        model = load.from_pretrained(source, dtype=getattr(torch, config.dtype))
     except (OSError, ValueError, KeyError) as error:
         raise _refuse_unreadable(config, error) from None
     return kind(config, model)
@@ -150,13 +151,13 @@ def check_reranker(config: RerankConfig) -> None:
     Raises:
         ConfigError: there is no such model, or it is of a kind that scores no pairs of texts.
     """
-    _find_kind(config)
+    _find_kind(config, resolve_model(config.model))
 
 
-def _find_kind(config: RerankConfig) -> tuple[type[Reranker], Any]:
+def _find_kind(config: RerankConfig, source: str) -> tuple[type[Reranker], Any]:
     """The kind of a model, and the class of transformers that loads it."""
     try:
-        found: Any = AutoConfig.from_pretrained(resolve_model(config.model))
+        found: Any = AutoConfig.from_pretrained(source)
         [architecture] = found.architectures or [""]
     except (OSError, ValueError, KeyError) as error:
         raise _refuse_unreadable(config, error) from None

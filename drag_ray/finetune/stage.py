@@ -2,7 +2,6 @@
 
 import dataclasses
 import logging
-from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -32,7 +31,7 @@ from drag_ray.finetune.workers import Workers, size_workers
 from drag_ray.inputs import Inputs
 from drag_ray.messages import about, show_messages
 from drag_ray.metrics import name_tags, open_stage_recorder
-from drag_ray.nodes import NodeResources, find_seeing, free_gpus, takes_gpus
+from drag_ray.nodes import SeeingNodes, find_seeing, free_gpus, takes_gpus
 from drag_ray.rollout.folder import IMAGES_DIR_NAME
 from drag_ray.search.index import read_fingerprint
 from drag_ray.stage_folder import StageFolder
@@ -120,9 +119,9 @@ def _fit(
 ) -> ray.train.Result:
     use_gpu = takes_gpus(settings.device)
     seeing = find_seeing(stage_dir, use_gpu=use_gpu)
-    workers = size_workers(settings.num_workers, seeing.nodes, use_gpu=use_gpu)
+    workers = size_workers(settings.num_workers, seeing, use_gpu=use_gpu)
     gpu_share = free_gpus() if use_gpu else 0
-    _announce(workers, seeing.nodes)
+    _announce(workers, seeing)
     checkpoints_dir = stage_dir / checkpoints.DIR_NAME
     checkpoints.clear_unfinished(checkpoints_dir)
     job = TrainJob(
@@ -256,9 +255,9 @@ def _publish(checkpoint_dir: Path, model: str, described: Description, start_dir
         ) from error
 
 
-def _announce(workers: Workers, nodes: Sequence[NodeResources]) -> None:
+def _announce(workers: Workers, seeing: SeeingNodes) -> None:
     _logger.info(f"finetune: {workers.describe()}")
-    missing = workers.list_missing(nodes)
+    missing = workers.list_missing(seeing)
     if missing:
         _logger.info(f"finetune: waits until the cluster has {missing} more; lower finetune.num_workers if it cannot grow")
 

@@ -1,10 +1,9 @@
 """The processes that train: how many there are, and what each takes of its node."""
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 
-from drag_ray.nodes import NodeResources
+from drag_ray.nodes import SeeingNodes
 
 
 @dataclass(frozen=True)
@@ -19,24 +18,24 @@ class Workers:
         """How many there are, and what each takes."""
         return f"{self.num_workers} worker(s), each {self.num_cpus} CPU{' and 1 GPU' if self.use_gpu else ''}"
 
-    def list_missing(self, nodes: Sequence[NodeResources]) -> dict[str, int]:
+    def list_missing(self, seeing: SeeingNodes) -> dict[str, int]:
         """CPUs and GPUs that these nodes lack for all workers."""
         wanted = {"CPU": self.num_workers * self.num_cpus, "GPU": self.num_workers if self.use_gpu else 0}
-        there = {"CPU": sum(node.cpus for node in nodes), "GPU": sum(node.gpus for node in nodes)}
+        there = {"CPU": seeing.num_cpus, "GPU": seeing.num_gpus}
         return {unit: amount - there[unit] for unit, amount in wanted.items() if amount > there[unit]}
 
 
-def size_workers(wanted: int, nodes: Sequence[NodeResources], *, use_gpu: bool) -> Workers:
+def size_workers(wanted: int, seeing: SeeingNodes, *, use_gpu: bool) -> Workers:
     """One worker a GPU, or one on CPUs, where it is not said how many are wanted.
 
     On CPUs each takes its share of the largest node, as if they were spread evenly.
 
     Args:
         wanted: 0 where nothing is said.
-        nodes: those that they may run on; none where the cluster has yet to grow.
+        seeing: the nodes that they may run on; none where the cluster has yet to grow.
     """
     if use_gpu:
-        return Workers(wanted or max(1, sum(node.gpus for node in nodes)), 1, True)
+        return Workers(wanted or max(1, seeing.num_gpus), 1, True)
     num_workers = wanted or 1
-    largest = max((node.cpus for node in nodes), default=1)
-    return Workers(num_workers, max(1, largest // math.ceil(num_workers / max(1, len(nodes)))), False)
+    largest = max((node.cpus for node in seeing.nodes), default=1)
+    return Workers(num_workers, max(1, largest // math.ceil(num_workers / max(1, len(seeing.nodes)))), False)

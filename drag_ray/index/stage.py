@@ -252,8 +252,9 @@ def _embed_parts(embedder: tuple[Any, ...], device: str, parts_dir: Path, record
 
 def _plan_embedders(device: str, folder: Path) -> tuple[int, dict[str, Any]]:
     """How many processes embed at once, on nodes that see the folder, and what each takes of them."""
-    seeing = find_seeing(folder, use_gpu=takes_gpus(device))
-    if takes_gpus(device):
+    use_gpu = takes_gpus(device)
+    seeing = find_seeing(folder, use_gpu=use_gpu)
+    if use_gpu:
         return max(1, seeing.num_gpus), {"num_gpus": free_gpus(), "label_selector": seeing.selector}
     each = max(1, min(_CPUS_PER_EMBEDDER, max((node.cpus for node in seeing.nodes), default=1)))
     return max(1, sum(node.cpus // each for node in seeing.nodes)), {"num_cpus": each, "label_selector": seeing.selector}
