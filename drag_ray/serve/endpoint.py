@@ -20,8 +20,6 @@ from drag_ray.engine.adapter import (
 )
 from drag_ray.errors import DataError, ServeError, TrainError
 from drag_ray.finetune.outcome import MERGED_DIR_NAME, TUNED_NAME, find_adapter
-from drag_ray.search import vectors
-from drag_ray.search.config import RetrievalName
 from drag_ray.serve.client import open_directly
 from drag_ray.serve.config import ServeConfig
 from drag_ray.serve.key import KEY_VARIABLE
@@ -58,11 +56,10 @@ def resolve_adapters(config: ServeConfig, finetune_dir: Path | None) -> dict[str
     return adapters
 
 
-def resolve_index(index_dir: Path | None, retrieval: RetrievalName = "bm25") -> str:
+def resolve_index(index_dir: Path | None) -> str:
     """The search index of the run's index stage, absolute; empty where that was never started.
 
     Raises:
-        ServeError: it has no vectors of its pages, and `retrieval` needs them.
         ArtifactError: the stage has not finished.
         DamageError: it is not what was written.
     """
@@ -70,11 +67,6 @@ def resolve_index(index_dir: Path | None, retrieval: RetrievalName = "bm25") -> 
         return ""
     require_manifest(index_dir)
     refuse_damage(index_dir, whole=True, but=(page_images.DIR_NAME, question_images.DIR_NAME))
-    if retrieval != "bm25" and not vectors.has_vectors(index_dir / vectors.DIR_NAME):
-        raise ServeError(
-            f"serve.retrieval {retrieval!r}: {index_dir} has no vectors of its pages. Build it with a model of "
-            "sentence-transformers: python jobs/index.py --embedding.model FOLDER"
-        )
     return str((index_dir / "search_index").resolve())
 
 

@@ -53,8 +53,8 @@ def run(sections: ServeSections, inputs: Inputs, block: bool = True, start_ray: 
         the endpoint's address, without a path. Without `block`, `ray.serve.shutdown()` ends it.
 
     Raises:
-        ConfigError: the model is behind an endpoint, its chat template does not show the tools of an agent, or the model that is
-            to order pages anew is none.
+        ConfigError: the model is behind an endpoint, its chat template does not show the tools of an agent, the index has no
+            vectors of its pages and these are to be searched, or the model that is to order pages anew is none.
         ServeError: other machines are let in without a key, the port is in use, an adapter does not fit the base model (all
             before an engine starts), or the endpoint does not come up.
         SearchIndexError: the run's index is of another layout.
@@ -112,14 +112,17 @@ def _build_app_settings(sections: ServeSections, inputs: Inputs, key: str) -> Ap
     agents = (sections.agent, *(record.agent for record in records.values()))
     for agent in agents:
         check_functions_shown(engine.model, list_shown_functions(agent))
-    index_dir = resolve_index(inputs.find("index"), settings.retrieval)
+    index_dir = resolve_index(inputs.find("index"))
     if index_dir and settings.rerank.model:
         from drag_ray.engine.reranker import check_reranker
 
         check_reranker(settings.rerank)
-    for agent in agents if index_dir else ():
-        agent.load_tools().check_index(Path(index_dir).parent)
-        require_vectors(Path(index_dir).parent, agent.retrieval, "agent.retrieval")
+    if index_dir:
+        indexed = Path(index_dir).parent
+        require_vectors(indexed, settings.retrieval, "serve.retrieval")
+        for agent in agents:
+            agent.load_tools().check_index(indexed)
+            require_vectors(indexed, agent.retrieval, "agent.retrieval")
     say_other_origins(index_dir, records, settings.evaluation)
     return AppSettings(
         engine=engine,

@@ -1,7 +1,7 @@
 """The files that start clusters elsewhere than cluster.yaml does: Ray takes them, Kubernetes' schemas do, and none is open.
 
-KubeRay's own schemas are in no package: what its operator reads beside pods is compared by name with the fields of its version
-1.5, and Ray's autoscaler reads the cluster as it does beside the operator.
+KubeRay's own schemas are in no package: what its operator reads beside pods is checked by `kuberay_schemas.py`, written after
+its types, and Ray's autoscaler reads the cluster as it does beside the operator.
 """
 
 import re
@@ -9,10 +9,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import jsonschema
 import kubernetes_validate
 import pytest
 import yaml
 from autoscaling import choose_nodes
+from kuberay_schemas import SCHEMAS
 
 from drag_ray.cluster import SERVING_ENVIRONMENT
 from drag_ray.serve_app import build
@@ -21,39 +23,6 @@ CLUSTERS = Path(__file__).parents[2] / "runtime_env" / "clusters"
 KUBERAY = CLUSTERS / "kuberay"
 LAUNCHED = ("gcp", "on_premises", "single_host")
 KUBERNETES = "1.33"
-
-CLUSTER_FIELDS = {
-    "rayVersion",
-    "authOptions",
-    "enableInTreeAutoscaling",
-    "autoscalerOptions",
-    "headGroupSpec",
-    "workerGroupSpecs",
-    "headServiceAnnotations",
-    "gcsFaultToleranceOptions",
-    "suspend",
-    "managedBy",
-    "upgradeStrategy",
-}
-AUTOSCALER_FIELDS = {
-    *("resources", "image", "imagePullPolicy", "env", "envFrom", "volumeMounts", "securityContext"),
-    *("idleTimeoutSeconds", "upscalingMode", "version"),
-}
-HEAD_FIELDS = {"serviceType", "headService", "enableIngress", "rayStartParams", "template", "resources", "labels"}
-WORKER_FIELDS = {
-    *("groupName", "replicas", "minReplicas", "maxReplicas", "numOfHosts", "rayStartParams", "template"),
-    *("scaleStrategy", "idleTimeoutSeconds", "resources", "labels", "suspend"),
-}
-JOB_FIELDS = {
-    *("activeDeadlineSeconds", "backoffLimit", "rayClusterSpec", "submitterPodTemplate", "metadata", "clusterSelector"),
-    *("submitterConfig", "managedBy", "deletionStrategy", "entrypoint", "runtimeEnvYAML", "jobId", "submissionMode"),
-    *("entrypointResources", "entrypointNumCpus", "entrypointNumGpus", "ttlSecondsAfterFinished", "shutdownAfterJobFinishes"),
-    "suspend",
-}
-SERVICE_FIELDS = {
-    *("serveConfigV2", "rayClusterConfig", "serveService", "upgradeStrategy", "excludeHeadPodFromServeSvc"),
-    "rayClusterDeletionDelaySeconds",
-}
 
 
 def read_filled(path: Path) -> str:
@@ -137,21 +106,38 @@ def test_kubernetes_takes_the_pods_of_the_manifests() -> None:
     assert len(templates) == 5
 
 
-def test_kuberay_knows_the_fields_of_the_manifests() -> None:
+def test_kuberay_takes_the_objects_of_the_manifests() -> None:
     documents = {document["kind"]: document for _, document in list_objects() if document["apiVersion"] == "ray.io/v1"}
-    assert documents.keys() == {"RayCluster", "RayJob", "RayService"}
-    assert documents["RayJob"]["spec"].keys() <= JOB_FIELDS
-    assert documents["RayService"]["spec"].keys() <= SERVICE_FIELDS
+    assert documents.keys() == SCHEMAS.keys()
+    for kind, document in documents.items():
+        jsonschema.validate(document, SCHEMAS[kind])
     assert documents["RayJob"]["spec"]["clusterSelector"] == {"ray.io/cluster": documents["RayCluster"]["metadata"]["name"]}
     assert isinstance(yaml.safe_load(documents["RayJob"]["spec"]["runtimeEnvYAML"])["env_vars"], dict)
     for cluster in list_clusters():
-        assert cluster.keys() <= CLUSTER_FIELDS
-        assert cluster["autoscalerOptions"].keys() <= AUTOSCALER_FIELDS
-        assert cluster["autoscalerOptions"].get("upscalingMode", "Default") in ("Default", "Aggressive", "Conservative")
-        assert cluster["headGroupSpec"].keys() <= HEAD_FIELDS
         for group in cluster["workerGroupSpecs"]:
-            assert group.keys() <= WORKER_FIELDS
             assert group["minReplicas"] <= group.get("replicas", group["minReplicas"]) <= group["maxReplicas"]
+
+
+@pytest.mark.parametrize(
+    ("place", "value"),
+    [
+        (("workerGroupSpecs", 0, "rayStartParams"), {"num-cpus": 0}),
+        (("workerGroupSpecs", 0, "minReplicas"), "0"),
+        (("workerGroupSpecs", 0, "replica"), 1),
+        (("autoscalerOptions", "version"), 2),
+        (("authOptions", "mode"), "tokens"),
+        (("headGroupSpec", "serviceType"), "Public"),
+    ],
+)
+def test_kuberay_would_refuse_what_is_mistaken(place: tuple[str | int, ...], value: object) -> None:
+    (cluster,) = read_objects("ray_cluster")
+    *parents, last = place
+    changed = cluster["spec"]
+    for name in parents:
+        changed = changed[name]
+    changed[last] = value
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate(cluster, SCHEMAS["RayCluster"])
 
 
 def test_ray_start_has_the_options_of_the_manifests() -> None:

@@ -1,8 +1,12 @@
-"""Every stage as a submitted job on a cluster of two nodes, which finds what went before by URI and not in its run folder."""
+"""Every stage, and the endpoint, as jobs on a cluster of two nodes, which find what went before by URI alone."""
 
+import json
 import re
+import socket
+import subprocess
 import time
-from collections.abc import Iterator
+import urllib.request
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -36,12 +40,17 @@ validation_fraction = 0.3
 [finetune]
 epochs = 1
 target_modules = ["q_proj", "v_proj"]
+[prompt]
+rollouts = 12
+validation_questions = 2
+minibatch_size = 2
+max_tokens = 32
 [evaluate]
 limit = 4
 baselines = ["question"]
 question_weights = []
 """
-STAGES = ["index", "collect", "process", "format", "finetune", "evaluate"]
+STAGES = ["index", "collect", "process", "format", "finetune", "prompt", "evaluate"]
 
 
 @pytest.fixture(scope="module")
@@ -72,6 +81,53 @@ def test_each_stage_runs_as_a_job_that_has_an_empty_run_folder_and_the_uri_alone
         assert bool(pulled) == (number > 0)
         verify_stage(run_dir / stage)
     assert (tmp_path / "run_of_evaluate" / "evaluate" / "report.html").is_file()
+    serve_and_ask(cluster, *options, "--run-dir", str(tmp_path / "run_of_serve"))
+
+
+def serve_and_ask(cluster: dict[str, str], *options: str) -> None:
+    """The endpoint as a job: it searches the run's index with the run's adapter, and ends when its job is stopped."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    serving = submit_job(PORTS, cluster, "jobs/serve.py", *options, f"--serve.port={port}", "--serve.device=cpu", no_wait=True)
+    job = read_job(serving)
+    url = f"http://127.0.0.1:{port}"
+    wait_for(lambda: is_healthy(url), 600)
+    body = json.dumps({"model": "tuned", "question": "How are arrays sorted?"}).encode()
+    with urllib.request.urlopen(urllib.request.Request(f"{url}/v1/search", body, {"Content-Type": "application/json"})) as reply:
+        found = json.load(reply)
+    assert found["model"] == "tuned"
+    assert found["pages"]
+    log = run_job_command(cluster, "logs", job).stdout
+    assert {"index", "finetune"} <= set(re.findall(r"(\w+): pulled from", log))
+    run_job_command(cluster, "stop", job)
+    assert "STOPPED" in run_job_command(cluster, "status", job).stdout
+    wait_for(lambda: not is_healthy(url), 60)
+
+
+def read_job(submitted: subprocess.CompletedProcess[str]) -> str:
+    found = re.search(r"raysubmit_\w+", submitted.stdout)
+    assert found, submitted.stdout + submitted.stderr
+    return found[0]
+
+
+def run_job_command(cluster: dict[str, str], name: str, job: str) -> subprocess.CompletedProcess[str]:
+    return run_command(cluster, str(RAY), "job", name, "--address", PORTS.job_server, job)
+
+
+def is_healthy(url: str) -> bool:
+    try:
+        with urllib.request.urlopen(f"{url}/health", timeout=5) as reply:
+            return reply.status == 200
+    except OSError:
+        return False
+
+
+def wait_for(is_so: Callable[[], object], timeout_s: float) -> None:
+    deadline = time.monotonic() + timeout_s
+    while not is_so():
+        assert time.monotonic() < deadline
+        time.sleep(0.2)
 
 
 def test_a_job_that_was_stopped_goes_on_and_the_next_finds_its_work_in_the_store(
@@ -81,16 +137,10 @@ def test_a_job_that_was_stopped_goes_on_and_the_next_finds_its_work_in_the_store
     options = [*options, "--run-dir", str(tmp_path / "run")]
     assert submit_job(PORTS, cluster, "jobs/index.py", *options).returncode == 0
     more = ["--collect.samples-per-question", "12", "--rollout.flush-s", "0"]
-    begun = submit_job(PORTS, cluster, "jobs/collect.py", *options, *more, no_wait=True)
-    found = re.search(r"raysubmit_\w+", begun.stdout)
-    assert found, begun.stdout + begun.stderr
+    job = read_job(submit_job(PORTS, cluster, "jobs/collect.py", *options, *more, no_wait=True))
     journal = tmp_path / "run" / "collect" / "trajectories"
-    deadline = time.monotonic() + 600
-    while not list(journal.glob("*.parquet")):
-        assert time.monotonic() < deadline
-        time.sleep(0.2)
-    job = [str(RAY), "job"]
-    stopped = run_command(cluster, *job, "stop", "--address", PORTS.job_server, found[0])
+    wait_for(lambda: list(journal.glob("*.parquet")), 600)
+    stopped = run_job_command(cluster, "stop", job)
     assert "stopped" in stopped.stdout + stopped.stderr
     assert not (tmp_path / "run" / "collect" / "manifest.json").exists()
     done = submit_job(PORTS, cluster, "jobs/collect.py", *options, *more)
