@@ -33,26 +33,32 @@ def inputs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Inputs:
     return Inputs({"index": tmp_path / "index", "finetune": None})
 
 
-def build(inputs: Inputs, **agent: object) -> stage.AppSettings:
-    config = RunConfig.model_validate({"agent": {"max_iterations": 2, **agent}})
+def build(inputs: Inputs, agent: dict[str, object], serve: dict[str, object]) -> stage.AppSettings:
+    config = RunConfig.model_validate({"agent": {"max_iterations": 2, **agent}, "serve": serve})
     sections: Any = config.take(SERVE.sections)
     return stage._build_app_settings(sections, inputs, "")
 
 
 @pytest.mark.parametrize(
-    ("agent", "folder", "problem"),
+    ("agent", "serve", "folder", "problem"),
     [
-        ({"protocol": "tools", "tools": ["search", "image_search"]}, vectors.IMAGES_DIR_NAME, "no vectors of the pictures"),
-        ({"retrieval": "hybrid"}, vectors.DIR_NAME, "agent.retrieval 'hybrid': .* has no vectors of its pages"),
+        ({"protocol": "tools", "tools": ["search", "image_search"]}, {}, vectors.IMAGES_DIR_NAME, "no vectors of the pictures"),
+        ({"retrieval": "hybrid"}, {}, vectors.DIR_NAME, "agent.retrieval 'hybrid': .* has no vectors of its pages"),
+        ({}, {"retrieval": "dense"}, vectors.DIR_NAME, "serve.retrieval 'dense': .* has no vectors of its pages"),
     ],
 )
 def test_vectors_are_looked_for_where_the_index_stage_leaves_them(
-    inputs: Inputs, monkeypatch: pytest.MonkeyPatch, agent: dict[str, object], folder: str, problem: str
+    inputs: Inputs,
+    monkeypatch: pytest.MonkeyPatch,
+    agent: dict[str, object],
+    serve: dict[str, object],
+    folder: str,
+    problem: str,
 ) -> None:
     with pytest.raises(ConfigError, match=problem):
-        build(inputs, **agent)
+        build(inputs, agent, serve)
     index_dir = inputs["index"].resolve()
     present = _Vectors((index_dir / folder,))
     monkeypatch.setattr("drag_ray.tools.image_search.has_vectors", present)
     monkeypatch.setattr(vectors, "has_vectors", present)
-    assert build(inputs, **agent).index_dir == str(index_dir / "search_index")
+    assert build(inputs, agent, serve).index_dir == str(index_dir / "search_index")
