@@ -50,6 +50,9 @@ class ServeConfig(BaseConfig):
     """longest question to search or ask for, in characters"""
     max_sequences: int = Field(default=64, ge=1)
     """replies to one request: its prompts times its `n`"""
+    grammars: bool = True
+    """whether requests may bind replies to a schema, a pattern or a grammar of theirs (`response_format`, `structured_outputs`,
+    tools that must be called). A dear one takes an engine seconds at each token, in which all others wait"""
     retrieval: RetrievalName = "bm25"
     """how pages are found where a request does not say; dense and hybrid need the index stage's embedding.model"""
     rerank: RerankConfig = Field(

@@ -26,6 +26,8 @@ _MAX_MEDIA = 32
 """All of a request are decoded before anything else is done with them, and a small file can be a large picture."""
 _MAX_BESIDE_BYTES = 2**16
 """of what a request says beside these, such as words to avoid and schemas, of which grammars are made one after the other."""
+_FREE_FORMS = ("text", "json_object")
+"""What replies may be bound to for nothing: any text, any JSON."""
 _MAX_CUT_BYTES = 2**20
 """of a request whose prompt is to be cut: all of it is split into tokens first, while others wait."""
 
@@ -62,6 +64,7 @@ class Limits:
     max_tokens: int
     max_sequences: int
     max_question_chars: int
+    allows_grammars: bool = True
 
     def check_size(self, num_bytes: int) -> None:
         """Refuse a request of so many bytes.
@@ -111,7 +114,12 @@ class Limits:
         Raises:
             RefusalError: names what was asked for and the limit.
         """
-        _check_sizes(body)
+        grammars = _list_grammars(body)
+        if grammars and not self.allows_grammars:
+            raise RefusalError(
+                400, f"{grammars[0]}: the endpoint takes no form of replies from clients but JSON (serve.grammars)."
+            )
+        _check_sizes(body, _TEXTS - set(grammars))
         for name in _REPLY_TOKENS:
             tokens = _read_count(body, name, default=0)
             if tokens > self.max_tokens:
@@ -160,9 +168,22 @@ def _check_tokens(prompt: Any) -> None:
         raise RefusalError(400, "prompt: a list of ids of tokens holds something else.")
 
 
-def _check_sizes(body: dict[str, Any]) -> None:
-    needs_call = body.get("tool_choice") not in (None, "auto", "none")
-    beside = {name: value for name, value in body.items() if name not in _TEXTS or (name == "tools" and needs_call)}
+def _list_grammars(body: dict[str, Any]) -> list[str]:
+    """Where a request binds replies to forms of its own, of which vLLM makes grammars."""
+    forms = {"response_format": body.get("response_format"), "text": _get(body.get("text"), "format")}
+    found = [name for name, form in forms.items() if form is not None and _get(form, "type") not in _FREE_FORMS]
+    found += ["structured_outputs"] if body.get("structured_outputs") is not None else []
+    tools = body["tools"] if isinstance(body.get("tools"), list) else []
+    is_strict = any(_get(tool, "strict") or _get(_get(tool, "function"), "strict") for tool in tools)
+    return [*found, "tools"] if is_strict or body.get("tool_choice") not in (None, "auto", "none") else found
+
+
+def _get(value: Any, name: str) -> Any:
+    return value.get(name) if isinstance(value, dict) else None  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
+
+
+def _check_sizes(body: dict[str, Any], texts: set[str]) -> None:
+    beside = {name: value for name, value in body.items() if name not in texts}
     if (num_bytes := len(json.dumps(beside))) > _MAX_BESIDE_BYTES:
         name = max(beside, key=lambda name: len(json.dumps(beside[name])))
         allowed = f"{num_bytes:,} bytes beside the texts of the request; the endpoint allows {_MAX_BESIDE_BYTES:,}"

@@ -1,6 +1,7 @@
 """What one request may take."""
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -48,6 +49,8 @@ def test_what_lies_within_the_limits_goes_through(body: dict[str, Any]) -> None:
         ({"structured_outputs": {"choice": ["a" * 2**16]}}, r"structured_outputs, and what else: 65,\d+ bytes"),
         ({"stop": "a", "bad_words": ["a" * 2**16]}, r"bad_words, and"),
         ({"tools": [{"description": "a" * 2**17}], "tool_choice": "required"}, r"tools, and"),
+        ({"tools": [{"function": {"description": "a" * 2**17, "strict": True}}]}, r"tools, and"),
+        ({"tools": [{"a": "a" * 2**17}], "tool_choice": "required", "structured_outputs": {}}, r"tools, and"),
         ({"prompt": "a" * 2**21, "truncate_prompt_tokens": 5}, r"is to be cut may have 1,048,576 bytes"),
         ({"input": "a" * 2**21, "truncation": "auto"}, r"is to be cut"),
         ({"input": [1] * 1_001}, r"input has 1,001 items; the endpoint allows 1,000"),
@@ -57,6 +60,41 @@ def test_what_lies_beyond_is_refused_with_the_limit(body: dict[str, Any], messag
     with pytest.raises(RefusalError, match=message) as error:
         LIMITS.check_generation(body)
     assert error.value.status == 400
+
+
+SCHEMA = {"type": "json_schema", "json_schema": {"name": "a", "schema": {}}}
+
+
+@pytest.mark.parametrize(
+    ("body", "name"),
+    [
+        ({"structured_outputs": {"regex": "(.?){500}x"}}, "structured_outputs"),
+        ({"response_format": SCHEMA}, "response_format"),
+        ({"response_format": "json_schema"}, "response_format"),
+        ({"text": {"format": SCHEMA}}, "text"),
+        ({"tools": [{"type": "function"}], "tool_choice": "required"}, "tools"),
+        ({"tools": [{"type": "function"}], "tool_choice": {"type": "function"}}, "tools"),
+        ({"tools": [{"type": "function", "function": {"strict": True}}]}, "tools"),
+        ({"tools": [{"type": "function", "strict": True}]}, "tools"),
+    ],
+)
+def test_forms_of_replies_are_refused_where_clients_may_give_none(body: dict[str, Any], name: str) -> None:
+    LIMITS.check_generation(body)
+    with pytest.raises(RefusalError, match=rf"{name}: the endpoint takes no form .*serve\.grammars"):
+        replace(LIMITS, allows_grammars=False).check_generation(body)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"response_format": {"type": "json_object"}},
+        {"text": {"format": {"type": "text"}, "verbosity": "low"}},
+        {"tools": [{"type": "function", "function": {"strict": False}}], "tool_choice": "auto"},
+        {"tools": None, "text": None, "structured_outputs": None},
+    ],
+)
+def test_any_text_and_any_json_are_no_form_of_a_client(body: dict[str, Any]) -> None:
+    replace(LIMITS, allows_grammars=False).check_generation(body)
 
 
 @pytest.mark.parametrize(
