@@ -5,6 +5,7 @@ import sys
 import time
 import urllib.request
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -52,10 +53,9 @@ def build_engine(config: EngineConfig, images: ImageSource | None, adapters: Seq
 ray.cloudpickle.register_pickle_by_value(sys.modules[__name__])
 
 
-@pytest.fixture(scope="module")
-def counts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict]:
-    """Runs the collection, and stays connected to the Ray that ran it."""
-    run_dir = tmp_path_factory.mktemp("runs") / "watched"
+@contextmanager
+def collect(run_dir: Path) -> Iterator[dict[str, int]]:
+    """Run the collection, and stay connected to the Ray that ran it."""
     pages = [Page("manual.pdf", 7, 9, "rotor"), Page("a.pdf", 1, 1, "spar")]
     artifacts.write_parquet(run_dir / "index" / "pages.parquet", schemas.to_table(pages, schemas.PAGES))
     build_index(run_dir / "index" / "pages.parquet", run_dir / "index" / "search_index", SearchConfig())
@@ -95,19 +95,47 @@ def read_metrics() -> dict[str, float]:
     return sums
 
 
-@pytest.fixture(scope="module")
-def metrics(counts: dict) -> dict[str, float]:
-    """What is exported when the last report of the actors has arrived; they report every few seconds."""
-    deadline = time.monotonic() + 180
+def wait_for_metrics(timeout_s: float) -> dict[str, float]:
+    """What is exported when the last report of all processes has arrived, which report every few seconds, or at the end."""
+    deadline = time.monotonic() + timeout_s
     told = read_metrics()
-    while "ray_drag_ray_train_loss" not in told or told.get("ray_drag_ray_rollout_seconds_count", 0) < 2 * NUM_QUESTIONS:
-        assert time.monotonic() < deadline, f"not exported within three minutes: {told}"
+    while not is_complete(told) and time.monotonic() < deadline:
         time.sleep(1)
         told = read_metrics()
     return told
 
 
-def test_counters_say_what_is_on_disk(counts: dict, metrics: dict[str, float]) -> None:
+def is_complete(told: dict[str, float]) -> bool:
+    return "ray_drag_ray_train_loss" in told and told.get("ray_drag_ray_rollout_seconds_count", 0) == 2 * NUM_QUESTIONS
+
+
+@pytest.fixture(scope="module")
+def exported(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, int], dict[str, float]]:
+    """The counts of a collection, and the metrics of it.
+
+    Ray has been seen to export nothing of a process that was connected to another Ray before, as this one may have been by the
+    tests of other files; so there is a second try.
+    """
+    told: dict[str, float] = {}
+    for name in ("first", "second"):
+        with collect(tmp_path_factory.mktemp(name) / "watched") as counts:
+            told = wait_for_metrics(timeout_s=90)
+        if is_complete(told):
+            return counts, told
+    pytest.fail(f"not exported: {told}")
+
+
+@pytest.fixture(scope="module")
+def counts(exported: tuple[dict[str, int], dict[str, float]]) -> dict[str, int]:
+    return exported[0]
+
+
+@pytest.fixture(scope="module")
+def metrics(exported: tuple[dict[str, int], dict[str, float]]) -> dict[str, float]:
+    return exported[1]
+
+
+def test_counters_say_what_is_on_disk(counts: dict[str, int], metrics: dict[str, float]) -> None:
     assert counts["finished"] == 2 * (NUM_QUESTIONS - 1)
     exported = {name: metrics.get(f"ray_drag_ray_{name}_total", 0) for name in counts}
     for name in ("finished", "found", "turns", "invalid_replies", "completion_tokens", "searches", "zero_hit_searches"):
@@ -125,7 +153,7 @@ def test_how_far_a_stage_is_is_exported_by_its_driver(metrics: dict[str, float])
     assert told == {"stage_running": 1, "stage_done": 3, "stage_planned": 4, "train_loss": 0.5}
 
 
-def test_the_dashboard_finds_its_series(counts: dict, metrics: dict[str, float]) -> None:
+def test_the_dashboard_finds_its_series(counts: dict[str, int], metrics: dict[str, float]) -> None:
     dashboard = (Path(drag_ray.__file__).parent / "rollout" / "dashboard.json").read_text()
     # A counter is exported from its first step on.
     silent = {f"ray_drag_ray_{name}_total" for name in COUNTS | WORKER_COUNTS if not counts.get(name, 0)}
