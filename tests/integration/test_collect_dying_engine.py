@@ -28,7 +28,7 @@ from drag_ray.search.config import SearchConfig
 from drag_ray.search.index import build_index
 from drag_ray.types import Evidence, Page, Question
 
-pytestmark = pytest.mark.slow  # test_kept_engines kills a real engine, too, and test_collect_faults scripted ones
+pytestmark = pytest.mark.slow  # test_collect_faults kills scripted engines
 
 SETTINGS = RolloutConfig(num_engines=1, concurrent_rollouts=6, chunk_rollouts=4, flush_s=0)
 WORDS = ("rotor", "spar", "valve", "pump", "flap", "wheel", "wing", "fuel")

@@ -1,4 +1,4 @@
-"""The whole loop at a tiny size with the real engine and the real model, killed in the middle and gone on with."""
+"""The whole loop at a tiny size with the real engine and the real model."""
 
 import json
 import os
@@ -30,6 +30,7 @@ from drag_ray.stages import STAGES
 from drag_ray.transcripts.transcript import Transcript
 from drag_ray.types import Trajectory
 
+pytestmark = pytest.mark.timeout(1800)  # the first test waits for the whole run
 ROOT = Path(__file__).parents[2]
 LOOP = [name for name, stage in STAGES.items() if not stage.switch]
 NUM_ROLLOUTS = 8 * (3 + 4 + 1 + 4)  # samples, draws of key words, RM3 and draws of neighbours
@@ -75,21 +76,31 @@ def watch_ports(process: subprocess.Popen[bytes], timeout_s: float) -> set[str]:
 
 
 @pytest.fixture(scope="module")
-def finished_run(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, pl.DataFrame, str]:
+def finished_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a run of all stages."""
     folder = tmp_path_factory.mktemp("pipeline")
-    run_dir = folder / "run"
-    kill_when_some_are_finished(start(run_dir, folder / "first.log"), run_dir)
-    kept = read_rollouts(run_dir)
-    process = start(run_dir, folder / "second.log")
-    reachable = watch_ports(process, timeout_s=900)
-    log = (folder / "second.log").read_text(errors="replace")
-    assert process.returncode == 0, log[-5000:]
+    process = start(folder / "run", folder / "run.log")
+    reachable = watch_ports(process, timeout_s=1500)
+    assert process.returncode == 0, (folder / "run.log").read_text(errors="replace")[-5000:]
     assert reachable == set()  # of all stages: engines and training too
-    return run_dir, kept, log
+    return folder / "run"
 
 
-def test_a_killed_collection_keeps_what_is_finished_and_repeats_nothing(finished_run: tuple[Path, pl.DataFrame, str]) -> None:
-    run_dir, kept, log = finished_run
+def test_every_stage_finished(finished_run: Path) -> None:
+    for name in LOOP:
+        assert (finished_run / name / "manifest.json").is_file()
+    assert read_rollouts(finished_run)["id"].n_unique() == NUM_ROLLOUTS
+
+
+@pytest.mark.slow
+def test_a_killed_collection_keeps_what_is_finished_and_repeats_nothing(tmp_path: Path) -> None:
+    run_dir = tmp_path / "run"
+    kill_when_some_are_finished(start(run_dir, tmp_path / "first.log"), run_dir)
+    kept = read_rollouts(run_dir)
+    assert start(run_dir, tmp_path / "second.log").wait(timeout=900) == 0
+    log = (tmp_path / "second.log").read_text(errors="replace")
+    assert "index: unchanged, skipped" in log
+    assert "collect: going on" in log
     rollouts = read_rollouts(run_dir)
     assert 4 <= kept.height < NUM_ROLLOUTS
     assert rollouts["id"].n_unique() == rollouts.height == NUM_ROLLOUTS
@@ -98,22 +109,14 @@ def test_a_killed_collection_keeps_what_is_finished_and_repeats_nothing(finished
     assert f"{kept.height} of {NUM_ROLLOUTS} rollouts are finished already" in log
 
 
-def test_every_stage_finished_and_the_finished_one_was_not_run_again(finished_run: tuple[Path, pl.DataFrame, str]) -> None:
-    run_dir, _, log = finished_run
-    for name in LOOP:
-        assert (run_dir / name / "manifest.json").is_file()
-    assert "index: unchanged, skipped" in log
-    assert "collect: going on" in log
-
-
 def read_drawn(run_dir: Path) -> list[Trajectory]:
     """The trajectories that the model wrote; the others are proposals of baselines."""
     rows = read_trajectories(run_dir / "collect").to_pylist()
     return [trajectory for trajectory in map(schemas.to_trajectory, rows) if not trajectory.baseline]
 
 
-def test_proposals_are_one_search_each_with_the_models_own_opening(finished_run: tuple[Path, pl.DataFrame, str]) -> None:
-    trajectories = list(map(schemas.to_trajectory, read_trajectories(finished_run[0] / "collect").to_pylist()))
+def test_proposals_are_one_search_each_with_the_models_own_opening(finished_run: Path) -> None:
+    trajectories = list(map(schemas.to_trajectory, read_trajectories(finished_run / "collect").to_pylist()))
     openings = {t.question_id: json.loads(t.messages)[: t.turns[0].num_prompt_messages] for t in trajectories if not t.baseline}
     proposals = [trajectory for trajectory in trajectories if trajectory.baseline]
     assert {trajectory.baseline for trajectory in proposals} == {"question_keywords", "rm3", "neighbours"}
@@ -122,22 +125,22 @@ def test_proposals_are_one_search_each_with_the_models_own_opening(finished_run:
         assert json.loads(trajectory.messages)[:-1] == openings[trajectory.question_id]
 
 
-def test_the_adapter_says_how_it_is_asked_as_the_collection_did(finished_run: tuple[Path, pl.DataFrame, str]) -> None:
-    adapter_dir = finished_run[0] / "finetune" / "adapter"
-    agent = load(RunConfig, [*OPTIONS, "--run-dir", str(finished_run[0])]).agent
+def test_the_adapter_says_how_it_is_asked_as_the_collection_did(finished_run: Path) -> None:
+    adapter_dir = finished_run / "finetune" / "adapter"
+    agent = load(RunConfig, [*OPTIONS, "--run-dir", str(finished_run)]).agent
     assert (agent.question_weight, agent.max_iterations, len(agent.examples)) == (3, 3, 3)
-    fingerprint = read_fingerprint(finished_run[0] / "index" / "search_index")
+    fingerprint = read_fingerprint(finished_run / "index" / "search_index")
     assert read_record(adapter_dir) == AgentRecord(agent=agent, preset="greedy", index_fingerprint=fingerprint)
 
 
-def test_trajectories_hold_what_the_engine_saw(finished_run: tuple[Path, pl.DataFrame, str]) -> None:
+def test_trajectories_hold_what_the_engine_saw(finished_run: Path) -> None:
     from transformers import AutoTokenizer
 
     from drag_ray.engine.control_tokens import disarm
     from drag_ray.engine.embedded import embedded_model_dir
 
     tokenizer = AutoTokenizer.from_pretrained(embedded_model_dir())
-    trajectories = read_drawn(finished_run[0])
+    trajectories = read_drawn(finished_run)
     assert any(len(trajectory.turns) == 3 for trajectory in trajectories)
     for trajectory in trajectories:
         messages = json.loads(trajectory.messages)
@@ -149,14 +152,14 @@ def test_trajectories_hold_what_the_engine_saw(finished_run: tuple[Path, pl.Data
             assert turn.raw_text in tokenizer.decode(turn.completion_token_ids)
 
 
-def test_log_probabilities_are_those_of_the_model(finished_run: tuple[Path, pl.DataFrame, str]) -> None:
+def test_log_probabilities_are_those_of_the_model(finished_run: Path) -> None:
     import torch
     from transformers import AutoModelForCausalLM
 
     from drag_ray.engine.embedded import embedded_model_dir
 
     model = AutoModelForCausalLM.from_pretrained(embedded_model_dir(), dtype=torch.float32)
-    trajectories = read_drawn(finished_run[0])[:2]
+    trajectories = read_drawn(finished_run)[:2]
     differences = []
     for turn in (turn for trajectory in trajectories for turn in trajectory.turns):
         ids = torch.tensor([[*turn.prompt_token_ids, *turn.completion_token_ids]])
@@ -168,12 +171,12 @@ def test_log_probabilities_are_those_of_the_model(finished_run: tuple[Path, pl.D
     assert torch.cat(differences).mean() < 0.15
 
 
-def test_the_report_compares_all_policies_on_the_same_questions(finished_run: tuple[Path, pl.DataFrame, str]) -> None:
-    evaluate_dir = finished_run[0] / "evaluate"
+def test_the_report_compares_all_policies_on_the_same_questions(finished_run: Path) -> None:
+    evaluate_dir = finished_run / "evaluate"
     results = pl.read_ndjson(evaluate_dir / "results.jsonl")
     assert set(results["policy"]) == {"question", "base", "tuned"}
     assert results.group_by("policy").agg(pl.col("question_id").n_unique())["question_id"].to_list() == [12, 12, 12]
-    questions = pl.read_parquet(finished_run[0] / "index" / "questions.parquet")
+    questions = pl.read_parquet(finished_run / "index" / "questions.parquet")
     test_ids = set(questions.filter(pl.col("split") == "test")["id"])
     assert set(results["question_id"]) <= test_ids
     assert "<html" in (evaluate_dir / "report.html").read_text()
@@ -182,8 +185,8 @@ def test_the_report_compares_all_policies_on_the_same_questions(finished_run: tu
     assert {name: counts[f"first_hits_{name}"] for name in first_hits["policy"]} == dict(first_hits.iter_rows())
 
 
-def test_scoring_again_without_a_model_gives_what_was_recorded(finished_run: tuple[Path, pl.DataFrame, str]) -> None:
-    outcome = read_outcome(finished_run[0])
+def test_scoring_again_without_a_model_gives_what_was_recorded(finished_run: Path) -> None:
+    outcome = read_outcome(finished_run)
     results = compute_results(outcome.trajectories, outcome.questions)
     recorded = [json.loads(line) for line in (outcome.path / "results.jsonl").read_text().splitlines()]
     assert {row["policy"] for row in recorded} == set(results)
@@ -193,20 +196,19 @@ def test_scoring_again_without_a_model_gives_what_was_recorded(finished_run: tup
     ]
 
 
-def test_training_saw_no_test_question(finished_run: tuple[Path, pl.DataFrame, str]) -> None:
-    run_dir, _, _ = finished_run
-    trained = {json.loads(line)["question_id"] for line in (run_dir / "format/sft_query/train.jsonl").read_text().splitlines()}
-    evaluated = set(pl.read_ndjson(run_dir / "evaluate" / "results.jsonl")["question_id"])
+def test_training_saw_no_test_question(finished_run: Path) -> None:
+    trained = {
+        json.loads(line)["question_id"] for line in (finished_run / "format/sft_query/train.jsonl").read_text().splitlines()
+    }
+    evaluated = set(pl.read_ndjson(finished_run / "evaluate" / "results.jsonl")["question_id"])
     assert trained
     assert not trained & evaluated
 
 
 @pytest.mark.slow
-def test_validation_questions_are_asked_without_the_test_questions(
-    finished_run: tuple[Path, pl.DataFrame, str], tmp_path: Path
-) -> None:
+def test_validation_questions_are_asked_without_the_test_questions(finished_run: Path, tmp_path: Path) -> None:
     for name in ("index", "format", "finetune"):
-        (tmp_path / name).symlink_to(finished_run[0] / name)
+        (tmp_path / name).symlink_to(finished_run / name)
     options = ["--evaluate.split", "validation", "--evaluate.baselines", "question", "--evaluate.question-weights", "[]"]
     command = [sys.executable, "jobs/evaluate.py", *DEMO, "--run-dir", str(tmp_path), *options]
     finished = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=600, check=False)
@@ -219,19 +221,19 @@ def test_validation_questions_are_asked_without_the_test_questions(
     assert json.loads((tmp_path / "evaluate" / "comparison.json").read_text())["split"] == "validation"
 
 
-def test_a_second_start_skips_everything(finished_run: tuple[Path, pl.DataFrame, str], tmp_path: Path) -> None:
-    process = start(finished_run[0], tmp_path / "third.log")
+def test_a_second_start_skips_everything(finished_run: Path, tmp_path: Path) -> None:
+    process = start(finished_run, tmp_path / "third.log")
     assert process.wait(timeout=120) == 0
     log = (tmp_path / "third.log").read_text()
     assert [f"{name}: unchanged, skipped" in log for name in LOOP] == [True] * len(LOOP)
 
 
 @pytest.fixture
-def beside_the_run(finished_run: tuple[Path, pl.DataFrame, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def beside_the_run(finished_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A working directory in which the run has the name that the documentation gives it."""
     for folder in ("runs", "jobs"):
         (tmp_path / folder).mkdir()
-    (tmp_path / "runs" / "small").symlink_to(finished_run[0])
+    (tmp_path / "runs" / "small").symlink_to(finished_run)
     (tmp_path / "jobs" / "configs").symlink_to(ROOT / "jobs" / "configs")
     write_candidates(tmp_path / "candidates.jsonl")
     monkeypatch.chdir(tmp_path)
@@ -263,9 +265,9 @@ def evaluate_choices(run_dir: Path) -> tuple[pl.DataFrame, str]:
 
 
 @pytest.mark.slow
-def test_best_of_chooses_beside_every_policy(finished_run: tuple[Path, pl.DataFrame, str], tmp_path: Path) -> None:
+def test_best_of_chooses_beside_every_policy(finished_run: Path, tmp_path: Path) -> None:
     for name in ("index", "format", "finetune"):
-        (tmp_path / name).symlink_to(finished_run[0] / name)
+        (tmp_path / name).symlink_to(finished_run / name)
     results, said = evaluate_choices(tmp_path)
     assert results["policy"].unique(maintain_order=True).to_list() == [
         "question",
