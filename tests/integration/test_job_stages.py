@@ -101,7 +101,7 @@ def serve_and_ask(cluster: dict[str, str], *options: str) -> None:
     log = run_job_command(cluster, "logs", job).stdout
     assert {"index", "finetune"} <= set(re.findall(r"(\w+): pulled from", log))
     run_job_command(cluster, "stop", job)
-    assert "STOPPED" in run_job_command(cluster, "status", job).stdout
+    assert "was stopped" in run_job_command(cluster, "status", job).stdout
     wait_for(lambda: not is_healthy(url), 60)
 
 
