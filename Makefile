@@ -77,7 +77,7 @@ gpu: setup ## what only an NVIDIA GPU shows; not part of CI
 bench: setup ## the benchmarks that need no argument; results go to benchmarks/results
 	@for file in $(filter-out $(TOLD),$(wildcard benchmarks/bench_*.py)); do echo "== $$file"; $(BIN)/python $$file || exit 1; done
 
-figures: ## write the figures of README.md, SECURITY.md and docs/ from benchmarks/results
+figures: ## write the figures of README.md and docs/ from benchmarks/results
 	@$(PYTHON) benchmarks/figures.py
 
 notebook: setup ## run docs/notebook.ipynb again, on a run of jobs/configs/small.toml

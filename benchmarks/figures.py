@@ -1,4 +1,4 @@
-"""Writes the figures of README.md, SECURITY.md and docs/ from `results/`, between `<!-- figures: NAME -->` and `<!-- end -->`.
+"""Writes the figures of README.md and docs/ from `results/`, between `<!-- figures: NAME -->` and `<!-- end -->`.
 
     python benchmarks/figures.py            # writes them
     python benchmarks/figures.py --check    # says which files are not as this would write them
@@ -122,7 +122,7 @@ FIGURES: dict[str, Callable[[], str]] = {
 
 def list_files() -> list[Path]:
     """The files that can hold figures."""
-    return [ROOT / "README.md", ROOT / "SECURITY.md", *sorted((ROOT / "docs").rglob("*.md"))]
+    return [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
 
 def list_figures(text: str) -> list[str]:
@@ -136,9 +136,7 @@ def write_figures(text: str) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description="Write the figures of README.md, SECURITY.md and docs/ from benchmarks/results/."
-    )
+    parser = argparse.ArgumentParser(description="Write the figures of README.md and docs/ from benchmarks/results/.")
     parser.add_argument("--check", action="store_true", help="write nothing; the exit status is 1 if a file would change")
     stale: list[Path] = []
     check = parser.parse_args().check

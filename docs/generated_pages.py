@@ -18,7 +18,7 @@ from drag_ray.config import BaseConfig
 from drag_ray.run_config import RunConfig
 
 ROOT = Path(__file__).parents[1]
-ROOT_FILES = {"security.md": "SECURITY.md", "changelog.md": "CHANGELOG.md", "contributing.md": "CONTRIBUTING.md"}
+ROOT_FILES = {"changelog.md": "CHANGELOG.md", "contributing.md": "CONTRIBUTING.md"}
 """Pages that are files of the root."""
 OPTIONS_PAGE = "options.md"
 _INTRODUCTION = """# Options

@@ -78,7 +78,8 @@ def test_the_readme_is_short() -> None:
 
 def test_the_tests_and_files_that_security_names_are_there() -> None:
     named = re.findall(
-        r"`((?:tests|drag_ray|runtime_env|benchmarks)/[\w/.*-]+|test_\w+(?:\.py)?)(?:::(\w+))?`", read(ROOT / "SECURITY.md")
+        r"`((?:tests|drag_ray|runtime_env|benchmarks)/[\w/.*-]+|test_\w+(?:\.py)?)(?:::(\w+))?`",
+        read(ROOT / "docs" / "security.md"),
     )
     sources = {path: path.read_text(encoding="utf-8") for path in (ROOT / "tests").rglob("test_*.py")}
     assert len(named) > 40

@@ -1,4 +1,4 @@
-"""Figures in README.md, SECURITY.md and docs/ are those of the files in benchmarks/results/."""
+"""Figures in README.md and docs/ are those of the files in benchmarks/results/."""
 
 import re
 import subprocess
