@@ -2,7 +2,6 @@
 
 import os
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -13,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import psutil
+from ports import find_port
 
 ROOT = Path(__file__).parents[1]
 RAY_TOKEN = "a-token-for-ray-in-a-test-of-the-endpoint"
@@ -42,9 +42,7 @@ def serve_run(options: dict[str, Any], **variables: str) -> Generator[Endpoint]:
         options: of `jobs/serve.py`.
         variables: of its environment.
     """
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = find_port()
     given = {**options, "serve.port": port, "serve.device": "cpu"}.items()
     arguments = [f"--{name}" if value is True else f"--{name}={value}" for name, value in given]
     with tempfile.TemporaryDirectory(prefix="ray", dir="/tmp") as ray_dir:  # a short path: Ray's sockets lie in it

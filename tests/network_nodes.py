@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
+from ports import find_port
 
 _RAY = Path(sys.executable).with_name("ray")
 _ENVIRONMENT = {
@@ -126,13 +127,6 @@ def kill_family(process: psutil.Process) -> None:
 def _run_ip(*commands: str) -> None:
     for command in commands:
         subprocess.run(["ip", *command.split()], check=True)
-
-
-def find_port() -> int:
-    """One at which nobody listens."""
-    with socket.socket() as listening:
-        listening.bind(("127.0.0.1", 0))
-        return listening.getsockname()[1]
 
 
 def _wait_for(address: str, process: psutil.Process) -> None:

@@ -1,6 +1,7 @@
 """The ports of a run: which there are, and how they answer a call from outside of Ray, with a token or without."""
 
 import contextlib
+import socket
 from typing import NamedTuple
 
 import grpc
@@ -20,9 +21,16 @@ def list_ports(driver: psutil.Process) -> list[Port]:
     ports = []
     for process in (driver, *driver.children(recursive=True)):
         with contextlib.suppress(psutil.Error):  # it may have ended meanwhile
-            found = [socket for socket in process.net_connections("tcp") if socket.status == psutil.CONN_LISTEN]
-            ports += [Port(process, socket.laddr.ip.removeprefix("::ffff:"), socket.laddr.port) for socket in found]
+            found = [one for one in process.net_connections("tcp") if one.status == psutil.CONN_LISTEN]
+            ports += [Port(process, one.laddr.ip.removeprefix("::ffff:"), one.laddr.port) for one in found]
     return ports
+
+
+def find_port() -> int:
+    """One at which nobody listens."""
+    with socket.socket() as listening:
+        listening.bind(("127.0.0.1", 0))
+        return listening.getsockname()[1]
 
 
 def ask_grpc(port: int, method: str, token: str = "") -> grpc.StatusCode:

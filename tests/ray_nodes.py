@@ -62,7 +62,7 @@ def start_nodes(
             process = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL)
             stack.callback(process.wait, timeout=60)
             stack.callback(process.kill)  # its reaper ends the others at once; asked to end, it would wait half a minute
-            while not _is_up(ports):
+            while not answers(f"{ports.job_server}/api/gcs_healthz"):
                 assert process.poll() is None, "ray start has ended"
                 time.sleep(0.5)
         while count_nodes(ports, token) < num_nodes:
@@ -70,9 +70,10 @@ def start_nodes(
         yield environment
 
 
-def _is_up(ports: Ports) -> bool:
+def answers(url: str) -> bool:
+    """Whether a request to a URL is answered well."""
     try:
-        with urllib.request.urlopen(f"{ports.job_server}/api/gcs_healthz", timeout=5) as response:
+        with urllib.request.urlopen(url, timeout=5) as response:
             return response.status == 200
     except OSError:
         return False

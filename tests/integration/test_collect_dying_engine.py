@@ -4,14 +4,13 @@ import contextlib
 import json
 import subprocess
 import sys
-import time
 from collections import Counter
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
 import pytest
+from waiting import wait_until
 
 from drag_ray import artifacts, schemas
 from drag_ray.agent.config import AgentConfig
@@ -142,13 +141,6 @@ def read_title(process: psutil.Process) -> str:
     with contextlib.suppress(psutil.NoSuchProcess):
         return " ".join(process.cmdline()[:1])
     return ""
-
-
-def wait_until(condition: Callable[[], bool], timeout_s: float = 120) -> None:
-    deadline = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < deadline, "it did not happen in time"
-        time.sleep(0.05)
 
 
 if __name__ == "__main__":

@@ -24,6 +24,7 @@ import pyarrow.parquet as pq
 import pytest
 import ray
 from ray.cluster_utils import Cluster
+from waiting import wait_until
 
 from drag_ray import artifacts, schemas
 from drag_ray.agent.config import AgentConfig
@@ -115,13 +116,6 @@ def read_started(folder: Path) -> dict[str, str]:
 def summarise(rows: list[dict]) -> dict[str, list]:
     """What must not depend on what went wrong: for each rollout its replies and the pages that they led to."""
     return {row["id"]: [(turn["raw_text"], turn["hits"]) for turn in row["turns"]] for row in rows}
-
-
-def wait_until(condition: Callable[[], bool], timeout_s: float = 120) -> None:
-    deadline = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < deadline, "it did not happen in time"
-        time.sleep(0.05)
 
 
 def check_whole(folder: Path, expected: dict[str, list], counts: dict[str, int]) -> None:

@@ -1,18 +1,19 @@
 """Every stage, and the endpoint, as jobs on a cluster of two nodes, which find what went before by URI alone."""
 
-import json
 import re
-import socket
 import subprocess
-import time
-import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from ray_nodes import RAY, Ports, run_command, start_nodes, submit_job
+from ports import find_port
+from ray_nodes import RAY, Ports, answers, run_command, start_nodes, submit_job
+from waiting import wait_until
 
 from drag_ray.damage import verify_stage
+from drag_ray.serve.client import EndpointClient
+from drag_ray.serve.endpoint import wait_until_ready
+from drag_ray.serve.proxy import LIVE_PATH
 
 pytestmark = pytest.mark.slow
 
@@ -86,23 +87,19 @@ def test_each_stage_runs_as_a_job_that_has_an_empty_run_folder_and_the_uri_alone
 
 def serve_and_ask(cluster: dict[str, str], *options: str) -> None:
     """The endpoint as a job: it searches the run's index with the run's adapter, and ends when its job is stopped."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = find_port()
     serving = submit_job(PORTS, cluster, "jobs/serve.py", *options, f"--serve.port={port}", "--serve.device=cpu", no_wait=True)
     job = read_job(serving)
     url = f"http://127.0.0.1:{port}"
-    wait_for(lambda: is_healthy(url), 600)
-    body = json.dumps({"model": "tuned", "question": "How are arrays sorted?"}).encode()
-    with urllib.request.urlopen(urllib.request.Request(f"{url}/v1/search", body, {"Content-Type": "application/json"})) as reply:
-        found = json.load(reply)
+    wait_until_ready(url, 600)
+    found = EndpointClient(url).search(model="tuned", question="How are arrays sorted?")
     assert found["model"] == "tuned"
     assert found["pages"]
     log = run_job_command(cluster, "logs", job).stdout
     assert {"index", "finetune"} <= set(re.findall(r"(\w+): pulled from", log))
     run_job_command(cluster, "stop", job)
     assert "was stopped" in run_job_command(cluster, "status", job).stdout
-    wait_for(lambda: not is_healthy(url), 60)
+    wait_until(lambda: not answers(url + LIVE_PATH), 60)
 
 
 def read_job(submitted: subprocess.CompletedProcess[str]) -> str:
@@ -115,21 +112,6 @@ def run_job_command(cluster: dict[str, str], name: str, job: str) -> subprocess.
     return run_command(cluster, str(RAY), "job", name, "--address", PORTS.job_server, job)
 
 
-def is_healthy(url: str) -> bool:
-    try:
-        with urllib.request.urlopen(f"{url}/health", timeout=5) as reply:
-            return reply.status == 200
-    except OSError:
-        return False
-
-
-def wait_for(is_so: Callable[[], object], timeout_s: float) -> None:
-    deadline = time.monotonic() + timeout_s
-    while not is_so():
-        assert time.monotonic() < deadline
-        time.sleep(0.2)
-
-
 def test_a_job_that_was_stopped_goes_on_and_the_next_finds_its_work_in_the_store(
     cluster: dict[str, str], options: list[str], tmp_path: Path
 ) -> None:
@@ -139,7 +121,7 @@ def test_a_job_that_was_stopped_goes_on_and_the_next_finds_its_work_in_the_store
     more = ["--collect.samples-per-question", "12", "--rollout.flush-s", "0"]
     job = read_job(submit_job(PORTS, cluster, "jobs/collect.py", *options, *more, no_wait=True))
     journal = tmp_path / "run" / "collect" / "trajectories"
-    wait_for(lambda: list(journal.glob("*.parquet")), 600)
+    wait_until(lambda: list(journal.glob("*.parquet")), 600)
     stopped = run_job_command(cluster, "stop", job)
     assert "stopped" in stopped.stdout + stopped.stderr
     assert not (tmp_path / "run" / "collect" / "manifest.json").exists()

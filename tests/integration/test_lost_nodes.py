@@ -25,7 +25,8 @@ import pytest
 import ray.cloudpickle
 from chat_server import Answer, serve_chat
 from nano_training import make_nano_model, write_rows
-from network_nodes import Network, find_port, has_namespaces, start_network
+from network_nodes import Network, has_namespaces, start_network
+from ports import find_port
 from reportlab.pdfgen.canvas import Canvas
 from small_index import finish_index
 

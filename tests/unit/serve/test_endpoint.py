@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from ports import find_port
 
 from drag_ray.agent.config import AgentConfig
 from drag_ray.artifacts import Identity
@@ -195,20 +196,14 @@ def test_a_model_that_orders_nothing_is_refused_before_an_engine_starts(searcher
     with StageFolder(tmp_path / "index", Identity("index", {}, {}, "")) as index:
         shutil.copytree(searcher.index_dir, index.path / "search_index")
         index.finish({})
-    settings = ServeConfig(port=find_free_port(), rerank=RerankConfig(model=str(tmp_path)))
+    settings = ServeConfig(port=find_port(), rerank=RerankConfig(model=str(tmp_path)))
     with pytest.raises(ConfigError, match=r"rerank\.model .* cannot be read as a model"):
         stage.run(ServeSections(AgentConfig(), EngineConfig(), settings), Inputs({"finetune": None, "index": tmp_path / "index"}))
-
-
-def find_free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 def test_where_this_machine_is_all_there_is_a_start_without_vllm_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stage, "list_nodes", lambda: [NodeResources(cpus=2, gpus=0)])
     monkeypatch.setitem(sys.modules, "vllm", None)
-    sections = ServeSections(AgentConfig(), EngineConfig(), ServeConfig(port=find_free_port()))
+    sections = ServeSections(AgentConfig(), EngineConfig(), ServeConfig(port=find_port()))
     with pytest.raises(MissingPackageError, match=r"'vllm' is not installed.*drag-ray\[cpu\].*drag-ray\[gpu\]"):
         stage.run(sections, Inputs({"finetune": None, "index": None}), block=False)
