@@ -1,7 +1,8 @@
 """What KubeRay's operator 1.5 reads of its three kinds of objects, as JSON schemas: names, types, choices and what is required.
 
 Written after its Go types (ray-operator/apis/ray/v1 of github.com/ray-project/kuberay, Apache-2.0), from which its custom
-resource definitions are generated; those are in no package. Pods and services in them are Kubernetes' own, and left open here.
+resource definitions are generated; those are in no package. Types of before and after 1.5 were read, not those of 1.5 itself.
+Pods and services are Kubernetes' own, and left open here.
 """
 
 from typing import Any, TypeAlias
@@ -14,6 +15,7 @@ NUMBER: Schema = {"type": "number"}
 OF_KUBERNETES: Schema = {"type": "object"}
 TEXT: Schema = {"type": "string"}
 TEXTS: Schema = {"type": "array", "items": TEXT}
+LIST_OF_KUBERNETES: Schema = {"type": "array", "items": OF_KUBERNETES}
 TEXT_MAP: Schema = {"type": "object", "additionalProperties": TEXT}
 MANAGER: Schema = {"enum": ["ray.io/kuberay-operator", "kueue.x-k8s.io/multikueue"]}
 
@@ -23,13 +25,15 @@ def fields(*required: str, **properties: Schema) -> Schema:
     return {"type": "object", "properties": properties, "required": list(required), "additionalProperties": False}
 
 
+GROUP = {"rayStartParams": TEXT_MAP, "resources": TEXT_MAP, "labels": TEXT_MAP, "template": OF_KUBERNETES}
+"""What the head and the groups of workers share."""
 AUTOSCALER = fields(
     resources=OF_KUBERNETES,
     image=TEXT,
     imagePullPolicy={"enum": ["Always", "Never", "IfNotPresent"]},
-    env={"type": "array", "items": OF_KUBERNETES},
-    envFrom={"type": "array", "items": OF_KUBERNETES},
-    volumeMounts={"type": "array", "items": OF_KUBERNETES},
+    env=LIST_OF_KUBERNETES,
+    envFrom=LIST_OF_KUBERNETES,
+    volumeMounts=LIST_OF_KUBERNETES,
     securityContext=OF_KUBERNETES,
     idleTimeoutSeconds=COUNT,
     upscalingMode={"enum": ["Default", "Aggressive", "Conservative"]},
@@ -37,26 +41,20 @@ AUTOSCALER = fields(
 )
 HEAD_GROUP = fields(
     "template",
-    template=OF_KUBERNETES,
+    **GROUP,
     serviceType={"enum": ["ClusterIP", "NodePort", "LoadBalancer", "ExternalName"]},
     headService=OF_KUBERNETES,
     enableIngress=BOOLEAN,
-    rayStartParams=TEXT_MAP,
-    resources=TEXT_MAP,
-    labels=TEXT_MAP,
 )
 WORKER_GROUP = fields(
     *("groupName", "minReplicas", "maxReplicas", "template"),
+    **GROUP,
     groupName=TEXT,
     replicas=COUNT,
     minReplicas=COUNT,
     maxReplicas=COUNT,
     numOfHosts=COUNT,
     idleTimeoutSeconds=COUNT,
-    rayStartParams=TEXT_MAP,
-    resources=TEXT_MAP,
-    labels=TEXT_MAP,
-    template=OF_KUBERNETES,
     scaleStrategy=fields(workersToDelete=TEXTS),
     suspend=BOOLEAN,
 )

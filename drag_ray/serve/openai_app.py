@@ -110,8 +110,7 @@ async def build_openai_app(
     from vllm.v1.engine.async_llm import AsyncLLM
 
     engine_args = build_serving_args(settings)
-    # The batches of `vllm serve`: on an H100 or H200 they hold four times the tokens of the class's own default, and who waits
-    # for a first token waits for prompts that are read in smaller ones.
+    # The batches of `vllm serve`: on an H100 or H200 they hold four times the tokens of the class's own default.
     engine = AsyncLLM.from_engine_args(engine_args, usage_context=UsageContext.OPENAI_API_SERVER)
     supported_tasks = await engine.get_supported_tasks()
     guard = build_guarded_app(settings, engine_args.model, supported_tasks, adapters, loader)
