@@ -3,13 +3,14 @@
 import logging
 import signal
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from importlib.util import find_spec
 from pathlib import Path
 
 from ray import serve
 from ray.serve.schema import LoggingConfig
 
+from drag_ray.agent.config import AgentConfig
 from drag_ray.agent.prompts import list_shown_functions
 from drag_ray.agent.record import AgentRecord, read_record
 from drag_ray.agent.retrieval import require_vectors
@@ -113,16 +114,8 @@ def _build_app_settings(sections: ServeSections, inputs: Inputs, key: str) -> Ap
     for agent in agents:
         check_functions_shown(engine.model, list_shown_functions(agent))
     index_dir = resolve_index(inputs.find("index"))
-    if index_dir and settings.rerank.model:
-        from drag_ray.engine.reranker import check_reranker
-
-        check_reranker(settings.rerank)
     if index_dir:
-        indexed = Path(index_dir).parent
-        require_vectors(indexed, settings.retrieval, "serve.retrieval")
-        for agent in agents:
-            agent.load_tools().check_index(indexed)
-            require_vectors(indexed, agent.retrieval, "agent.retrieval")
+        _check_searches(Path(index_dir).parent, settings, agents)
     say_other_origins(index_dir, records, settings.evaluation)
     return AppSettings(
         engine=engine,
@@ -150,6 +143,18 @@ def _build_app_settings(sections: ServeSections, inputs: Inputs, key: str) -> Ap
         question_weights=resolve_question_weights(settings, adapters),
         best_of=resolve_best_of(settings, inputs.find("finetune")),
     )
+
+
+def _check_searches(index_dir: Path, settings: ServeConfig, agents: Iterable[AgentConfig]) -> None:
+    """Refuse what an index lacks of that which is to be searched, and a model for ordering pages that is none."""
+    if settings.rerank.model:
+        from drag_ray.engine.reranker import check_reranker
+
+        check_reranker(settings.rerank)
+    require_vectors(index_dir, settings.retrieval, "serve.retrieval")
+    for agent in agents:
+        agent.load_tools().check_index(index_dir)
+        require_vectors(index_dir, agent.retrieval, "agent.retrieval")
 
 
 def _deploy(settings: ServeConfig, app_settings: AppSettings) -> None:

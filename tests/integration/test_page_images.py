@@ -11,6 +11,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from app_settings import build_app_settings
 from engine_process import run_in_process
 from factories import build_question
 from PIL import Image
@@ -20,7 +21,6 @@ from transformers import AutoConfig, AutoProcessor, AutoTokenizer, Qwen3VLForCon
 
 from drag_ray import artifacts, schemas
 from drag_ray.agent.config import AgentConfig
-from drag_ray.agent.record import AgentRecord
 from drag_ray.agent.task import Policy
 from drag_ray.corpus.config import CorpusConfig
 from drag_ray.corpus.documents import Span, read_document
@@ -42,7 +42,6 @@ from drag_ray.rollout.plan import build_plan, cut_chunks
 from drag_ray.rollout.worker import RolloutWorker
 from drag_ray.search.config import SearchConfig
 from drag_ray.search.index import build_index
-from drag_ray.serve.limits import Limits
 from drag_ray.serve.openai_app import AppSettings, build_serving_args
 from drag_ray.types import Page, Trajectory
 
@@ -194,15 +193,8 @@ def draw_as_served(settings: AppSettings, images_dir: Path, request: Request, re
 
 def test_an_endpoint_shows_the_model_the_same_images_as_a_collection(collected, pages) -> None:
     _, (generation, _), model_dir = collected
-    settings = AppSettings(
-        engine=EngineConfig(model=str(model_dir), dtype="float32", max_model_len=4096, enforce_eager=True),
-        served_name="base",
-        adapters={},
-        adapter_places=1,
-        max_lora_rank=16,
-        limits=Limits(max_body_mib=1, max_tokens=100, max_sequences=8, max_question_chars=100),
-        agent=AgentRecord(agent=AgentConfig(page_view="image")),
-    )
+    engine = EngineConfig(model=str(model_dir), dtype="float32", max_model_len=4096, enforce_eager=True)
+    settings = build_app_settings(engine, AgentConfig(page_view="image"))
     request = look_at(pages[1][0].image, pages[1][2].image)
     served, refusal = run_in_process(draw_as_served, settings, pages[0] / DIR_NAME, request)
     assert (served.completion_token_ids, served.finish_reason) == (generation.completion_token_ids, generation.finish_reason)

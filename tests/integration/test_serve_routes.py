@@ -15,17 +15,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from app_settings import build_app_settings
 from qwen3_vl_shapes import SHAPES_TINY, write_model
 from starlette.testclient import TestClient
 
-from drag_ray.agent.config import AgentConfig
-from drag_ray.agent.record import AgentRecord
 from drag_ray.engine.config import EngineConfig
 from drag_ray.engine.embedded import embedded_model_dir
 from drag_ray.serve.adapters import EngineAdapters
 from drag_ray.serve.guard import Guard
 from drag_ray.serve.key import hash_key
-from drag_ray.serve.limits import Limits
 from drag_ray.serve.openai_app import AppSettings, build_guarded_app, build_serving_args
 
 KEY = "a-key-for-this-test-alone"
@@ -80,17 +78,8 @@ class _NoLoader:
 
 
 def make_settings(model: str = "embedded", key: str = "", adapter_dirs: tuple[str, ...] = ()) -> AppSettings:
-    return AppSettings(
-        engine=EngineConfig(model=model, max_model_len=512),
-        served_name="base",
-        adapters={},
-        adapter_places=1,
-        max_lora_rank=16,
-        limits=Limits(max_body_mib=1, max_tokens=100, max_sequences=8, max_question_chars=40),
-        agent=AgentRecord(agent=AgentConfig()),
-        key=hash_key(key) if key else None,
-        adapter_dirs=adapter_dirs,
-    )
+    engine = EngineConfig(model=model, max_model_len=512)
+    return build_app_settings(engine, key=hash_key(key) if key else None, adapter_dirs=adapter_dirs)
 
 
 def build(**options: Any) -> Guard:

@@ -97,8 +97,10 @@ def test_a_killed_collection_keeps_what_is_finished_and_repeats_nothing(tmp_path
     run_dir = tmp_path / "run"
     kill_when_some_are_finished(start(run_dir, tmp_path / "first.log"), run_dir)
     kept = read_rollouts(run_dir)
-    assert start(run_dir, tmp_path / "second.log").wait(timeout=900) == 0
+    process = start(run_dir, tmp_path / "second.log")
+    process.wait(timeout=900)
     log = (tmp_path / "second.log").read_text(errors="replace")
+    assert process.returncode == 0, log[-5000:]
     assert "index: unchanged, skipped" in log
     assert "collect: going on" in log
     rollouts = read_rollouts(run_dir)

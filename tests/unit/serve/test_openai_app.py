@@ -3,12 +3,10 @@
 from typing import Any
 
 import pytest
+from app_settings import build_app_settings
 
-from drag_ray.agent.config import AgentConfig
-from drag_ray.agent.record import AgentRecord
 from drag_ray.engine.config import EngineConfig
-from drag_ray.serve.limits import Limits
-from drag_ray.serve.openai_app import AppSettings, build_openai_app
+from drag_ray.serve.openai_app import build_openai_app
 
 
 class _StartedError(Exception):
@@ -24,15 +22,7 @@ async def test_an_engine_takes_the_batches_of_vllms_own_server(monkeypatch: pyte
         raise _StartedError(engine_args.max_num_seqs, options)
 
     monkeypatch.setattr(AsyncLLM, "from_engine_args", start)
-    settings = AppSettings(
-        engine=EngineConfig(max_model_len=512, max_num_seqs=7),
-        served_name="base",
-        adapters={},
-        adapter_places=1,
-        max_lora_rank=16,
-        limits=Limits(max_body_mib=1, max_tokens=100, max_sequences=8, max_question_chars=40),
-        agent=AgentRecord(agent=AgentConfig()),
-    )
+    settings = build_app_settings(EngineConfig(max_model_len=512, max_num_seqs=7))
     unused: Any = None
     with pytest.raises(_StartedError) as started:
         await build_openai_app(settings, unused, unused, unused)
