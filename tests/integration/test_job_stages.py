@@ -12,8 +12,6 @@ from waiting import wait_until
 
 from drag_ray.damage import verify_stage
 from drag_ray.serve.client import EndpointClient
-from drag_ray.serve.endpoint import wait_until_ready
-from drag_ray.serve.proxy import LIVE_PATH
 
 pytestmark = pytest.mark.slow
 
@@ -91,7 +89,7 @@ def serve_and_ask(cluster: dict[str, str], *options: str) -> None:
     serving = submit_job(PORTS, cluster, "jobs/serve.py", *options, f"--serve.port={port}", "--serve.device=cpu", no_wait=True)
     job = read_job(serving)
     url = f"http://127.0.0.1:{port}"
-    wait_until_ready(url, 600)
+    wait_until(lambda: answers(f"{url}/health"), 600)
     found = EndpointClient(url).search(model="tuned", question="How are arrays sorted?")
     assert found["model"] == "tuned"
     assert found["pages"]
@@ -99,7 +97,7 @@ def serve_and_ask(cluster: dict[str, str], *options: str) -> None:
     assert {"index", "finetune"} <= set(re.findall(r"(\w+): pulled from", log))
     run_job_command(cluster, "stop", job)
     assert "was stopped" in run_job_command(cluster, "status", job).stdout
-    wait_until(lambda: not answers(url + LIVE_PATH), 60)
+    wait_until(lambda: not answers(f"{url}/health"), 60)
 
 
 def read_job(submitted: subprocess.CompletedProcess[str]) -> str:
