@@ -1,6 +1,6 @@
 """The endpoint beside vLLM's own server with the same options: requests a second, and milliseconds to the first token.
 
-python benchmarks/bench_serve.py --model MODEL [--concurrency 200] [--requests 2000] [--open-load .7] [--kill]
+python benchmarks/bench_serve.py --model MODEL [--adapter FOLDER] [--concurrency 200] [--requests 2000] [--open-load .7] [--kill]
 
 Both halves to the end in three minutes on two cores, before a GPU is taken for them:
 
@@ -17,6 +17,8 @@ compared is what is around it.
 Replies of one length that are asked for anew as soon as they end make clients go in waves, which begin and end together. With
 `--open-load` both servers answer a second workload, too, that does not wait for them: requests that come at random (Poisson) at
 that share of the throughput that vLLM's server has just shown, with lengths that vary by half.
+
+With `--adapter` both servers have a LoRA adapter, and every request asks for it.
 
 `--actors` measures the endpoint a second time, without engines that listen for themselves. With `--kill` the endpoint's engine
 process is killed under load: how many requests fail then, how, and after how many seconds it
@@ -48,7 +50,7 @@ from timed_model import make_plugin
 
 from drag_ray.engine.model_folder import resolve_model
 
-SERVED_NAME = "base"
+SERVED_NAME, ADAPTER_NAME = "base", "tuned"
 SERVERS = ("vllm", "drag_ray")
 BY_ACTORS = "drag_ray_by_actors"
 ACTORS_ONLY = {"RAY_SERVE_ENABLE_DIRECT_INGRESS": "0", "RAY_SERVE_RUN_USER_CODE_IN_SEPARATE_THREAD": "1"}
@@ -165,12 +167,20 @@ def build_command(server: str, arguments: argparse.Namespace, folder: str) -> li
             engine |= {"max-num-batched-tokens": max(arguments.max_model_len, 4096), "block-size": 32}
             flags.append("no-enable-chunked-prefill")
         options = [text for name, value in engine.items() for text in (f"--{name}", str(value))] + [f"--{name}" for name in flags]
+        if arguments.adapter:
+            options += ["--enable-lora", "--max-loras", "1", "--lora-modules", f"{ADAPTER_NAME}={arguments.adapter}"]
         start = [sys.executable, "-m", "vllm.entrypoints.openai.api_server", "--enable-prefix-caching", "--disable-log-stats"]
         return [*start, *options, "--served-model-name", SERVED_NAME, "--host", "127.0.0.1", "--port", str(arguments.port)]
     options = [text for name, value in engine.items() for text in (f"--engine.{name}", str(value))]
     options += [f"--engine.{name}" for name in flags]
+    options += ["--serve.adapters", json.dumps([f"{ADAPTER_NAME}={arguments.adapter}"])] if arguments.adapter else []
     start = [sys.executable, str(SERVE_JOB), "--run-dir", folder, "--serve.port", str(arguments.port)]
     return [*start, *options, "--serve.max-queued-requests", str(2 * arguments.concurrency)]
+
+
+def name_asked(arguments: argparse.Namespace) -> str:
+    """The model that requests name."""
+    return ADAPTER_NAME if arguments.adapter else SERVED_NAME
 
 
 def wait_until_ready(url: str, process: subprocess.Popen[bytes], log: Path) -> None:
@@ -201,7 +211,7 @@ def run_clients(url: str, arguments: argparse.Namespace, load_options: dict[str,
         "backend": "openai-chat",
         "base-url": url,
         "endpoint": "/v1/chat/completions",
-        "model": SERVED_NAME,
+        "model": name_asked(arguments),
         "tokenizer": arguments.model,
         "dataset-name": "random",
         "random-input-len": arguments.input_tokens,
@@ -257,6 +267,7 @@ async def kill_under_load(url: str, server_id: int, arguments: argparse.Namespac
     """Kill the engine's process while all clients ask, and see what they get until one is answered again."""
     client = openai.AsyncOpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0, timeout=60)
     outcomes: Counter[str] = Counter()
+    asked = name_asked(arguments)
     killed_at, answered_at, give_up_at = 0.0, 0.0, time.monotonic() + ANSWER_LIMIT_S
 
     async def ask() -> None:
@@ -264,7 +275,7 @@ async def kill_under_load(url: str, server_id: int, arguments: argparse.Namespac
         while not answered_at and (began := time.monotonic()) < give_up_at:
             try:
                 messages: Any = [{"role": "user", "content": f"Count from {began} on."}]
-                await client.chat.completions.create(model=SERVED_NAME, messages=messages, max_tokens=arguments.output_tokens)
+                await client.chat.completions.create(model=asked, messages=messages, max_tokens=arguments.output_tokens)
             except openai.APIError as error:
                 outcomes[f"{type(error).__name__} {getattr(error, 'status_code', '')}".strip()] += 1
                 await asyncio.sleep(0.5)
@@ -287,6 +298,7 @@ async def kill_under_load(url: str, server_id: int, arguments: argparse.Namespac
 def parse_arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", default="embedded", help="as engine.model")
+    parser.add_argument("--adapter", default="", help="folder of a LoRA adapter of the model, which both serve and are asked for")
     parser.add_argument("--dtype", default="bfloat16")
     parser.add_argument("--max-model-len", type=int, default=2048)
     parser.add_argument("--max-num-seqs", type=int, default=256)
