@@ -81,8 +81,10 @@ def build_round(config: RunConfig, number: int) -> RunConfig:
     """
     entry = config.curriculum[min(number, len(config.curriculum)) - 1] if config.curriculum else {}
     changed = override(config, entry, f"curriculum, entry {min(number, len(config.curriculum))}")
-    if changed.finetune.method == "reward":
-        raise ConfigError("curriculum: finetune.method reward trains no policy, so no round can begin with what it makes.")
+    if changed.finetune.method in ("reward", "rerank"):
+        raise ConfigError(
+            f"curriculum: finetune.method {changed.finetune.method} trains no policy, so no round can begin with what it makes."
+        )
     engine = changed.engine
     if number > 1:
         engine = engine.model_copy(update={"adapter": str(_locate_adapter(config, number - 1))})

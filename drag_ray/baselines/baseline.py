@@ -60,6 +60,7 @@ class Sources:
         seed: of the run.
         reward_model: the folder of the reward model that the run has trained, if it has.
         gain_model: the folder of the model of gain, where one was fitted.
+        reranker: the folder of the reranker that the run has trained.
     """
 
     options: OptionSections
@@ -67,6 +68,7 @@ class Sources:
     seed: int
     reward_model: Path | None = None
     gain_model: Path | None = None
+    reranker: Path | None = None
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from drag_ray.baselines.baseline import Sources
 from drag_ray.baselines.question import RawQuestion
 
 if TYPE_CHECKING:
-    from drag_ray.agent.environment import PageSearcher
+    from drag_ray.agent.environment import PageIndex
     from drag_ray.search.dense import DenseSearcher
     from drag_ray.search.searcher import Searcher
 
@@ -41,7 +41,7 @@ class Dense(RawQuestion):
         require_vectors(index_dir, cls.name, "evaluate.baselines")
         return index_dir / vectors.DIR_NAME
 
-    def open_searcher(self, searcher: "Searcher", questions: Sequence[str] = ()) -> "PageSearcher":
+    def open_searcher(self, searcher: "Searcher", questions: Sequence[str] = ()) -> "PageIndex":
         """The vectors, and the model that made them."""
         return self.open_dense(searcher, questions)
 

@@ -14,6 +14,7 @@ from drag_ray.artifacts import compute_fingerprint, write_json
 from drag_ray.engine.config import EngineConfig
 from drag_ray.engine.model_files import read_module_names, read_object, read_shapes
 from drag_ray.engine.model_folder import resolve_model
+from drag_ray.engine.relevance import NOTE_NAME
 from drag_ray.errors import ConfigError, TrainError
 
 ADAPTER_CONFIG_NAME = "adapter_config.json"
@@ -111,7 +112,7 @@ def is_reward_model(adapter_dir: Path) -> bool:
 
 
 def check_adapter_writes(adapter_dir: Path) -> None:
-    """Refuse a reward model where a policy is wanted, and an adapter of which vLLM would leave a part away.
+    """Refuse a reward model or a reranker where a policy is wanted, and an adapter of which vLLM would leave a part away.
 
     Raises:
         TrainError: the adapter is one of these, or the folder holds no adapter.
@@ -120,7 +121,17 @@ def check_adapter_writes(adapter_dir: Path) -> None:
         raise TrainError(
             f"{adapter_dir}: a reward model, which scores queries and writes none. Give the adapter of another finetune.method."
         )
+    if is_reranker(adapter_dir):
+        raise TrainError(
+            f"{adapter_dir}: a reranker, which says of pages whether they answer a question and writes no query. Give it as "
+            "evaluate.rerank.model or serve.rerank.model, and here the adapter of another finetune.method."
+        )
     _refuse_unserved_parts(adapter_dir)
+
+
+def is_reranker(adapter_dir: Path) -> bool:
+    """Whether finetune has trained the adapter to say of pages whether they answer a question."""
+    return (adapter_dir / NOTE_NAME).is_file()
 
 
 def _refuse_unserved_parts(adapter_dir: Path) -> None:

@@ -3,22 +3,20 @@
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import torch
+from peft import PeftModel
 from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForSequenceClassification, AutoTokenizer
 
+from drag_ray.engine.adapter import ADAPTER_CONFIG_NAME, check_adapter_fits, read_base_model, read_noted_name
 from drag_ray.engine.control_tokens import disarm
 from drag_ray.engine.model_folder import resolve_model
+from drag_ray.engine.relevance import NO, YES, read_note, write_question
 from drag_ray.engine.windows import plan_windows
-from drag_ray.errors import ConfigError
+from drag_ray.errors import ConfigError, DataError, TrainError
 from drag_ray.search.config import RerankConfig
-
-_SYSTEM = (
-    "Judge whether the Document meets the requirements based on the Query and the Instruct provided. Note that the answer can "
-    'only be "yes" or "no".'
-)
-"""As Qwen3-Reranker was trained; other causal models understand it too."""
 
 
 class Reranker(ABC):
@@ -26,14 +24,15 @@ class Reranker(ABC):
 
     Args:
         config: the model and how it reads.
-        model: of transformers; its tokenizer is read from where it was.
+        model: of transformers.
+        source: folder or name of its tokenizer.
     """
 
-    def __init__(self, config: RerankConfig, model: Any) -> None:
+    def __init__(self, config: RerankConfig, model: Any, source: str) -> None:
         self._config = config
         self._device = "cuda" if config.device == "gpu" else "cpu"
         self._model = model.to(self._device).eval()
-        self._tokenizer: Any = AutoTokenizer.from_pretrained(model.name_or_path)
+        self._tokenizer: Any = AutoTokenizer.from_pretrained(source)
         self._tokenizer.pad_token = self._tokenizer.pad_token or self._tokenizer.eos_token
         self._lock = threading.Lock()  # one batch takes all cores and enough memory
 
@@ -80,10 +79,10 @@ class YesOrNo(Reranker):
         ConfigError: its chat template cannot hold what it is asked.
     """
 
-    def __init__(self, config: RerankConfig, model: Any) -> None:
-        super().__init__(config, model)
+    def __init__(self, config: RerankConfig, model: Any, source: str) -> None:
+        super().__init__(config, model, source)
         self._tokenizer.padding_side = "left"  # every text ends where the answer begins
-        answers = [self._tokenizer.encode(word, add_special_tokens=False)[0] for word in ("yes", "no")]
+        answers = [self._tokenizer.encode(word, add_special_tokens=False)[0] for word in (YES, NO)]
         self._model.set_output_embeddings(_TwoLogits(self._model.get_output_embeddings(), answers))
         try:
             self.write_prompt("", "")
@@ -102,9 +101,8 @@ class YesOrNo(Reranker):
 
     def write_prompt(self, question: str, window: str) -> str:
         """What the model reads before its answer."""
-        asked = f"<Instruct>: {self._config.instruction}\n<Query>: {question}\n<Document>: {window}"
         return self._tokenizer.apply_chat_template(
-            disarm([{"role": "system", "content": _SYSTEM}, {"role": "user", "content": asked}], self._tokenizer),
+            disarm(write_question(question, window, self._config.instruction), self._tokenizer),
             add_generation_prompt=True,
             tokenize=False,
             enable_thinking=False,
@@ -136,22 +134,45 @@ def load_reranker(config: RerankConfig) -> Reranker:
     """
     if config.device == "gpu" and not torch.cuda.is_available():
         raise ConfigError("rerank.device gpu: this process has no GPU. Set it to cpu.")
-    source = resolve_model(config.model)
+    config, source, adapter_dir = _resolve(config)
     kind, load = _find_kind(config, source)
     try:
         model = load.from_pretrained(source, dtype=getattr(torch, config.dtype))
+        if adapter_dir:
+            model = PeftModel.from_pretrained(model, str(adapter_dir)).merge_and_unload()
     except (OSError, ValueError, KeyError) as error:
         raise _refuse_unreadable(config, error) from None
-    return kind(config, model)
+    return kind(config, model, source)
 
 
 def check_reranker(config: RerankConfig) -> None:
     """Look at what a model says of itself, and load no weights.
 
     Raises:
-        ConfigError: there is no such model, or it is of a kind that scores no pairs of texts.
+        ConfigError: there is no such model, or it is of a kind that scores no pairs of texts, or an adapter is none that was
+            trained for that, or belongs to another base model.
     """
-    _find_kind(config, resolve_model(config.model))
+    config, source, _ = _resolve(config)
+    _find_kind(config, source)
+
+
+def _resolve(config: RerankConfig) -> tuple[RerankConfig, str, Path | None]:
+    """How the model is asked, the folder or name of its weights, and the adapter that goes on them, if it is one."""
+    folder = Path(config.model).expanduser()
+    if not (folder / ADAPTER_CONFIG_NAME).is_file():
+        return config, resolve_model(config.model), None
+    try:
+        note = read_note(folder)
+        if note is None:
+            raise ConfigError(
+                f"rerank.model {config.model!r}: an adapter that was not trained to rank. Train one: "
+                "python jobs/finetune.py --name reranker --finetune.method rerank"
+            )
+        source = resolve_model(read_noted_name(folder))
+        check_adapter_fits(read_base_model(source), folder)
+    except (DataError, TrainError) as error:
+        raise ConfigError(f"rerank.model {config.model!r}: {error}") from None
+    return config.model_copy(update={"instruction": note.instruction}), source, folder
 
 
 def _find_kind(config: RerankConfig, source: str) -> tuple[type[Reranker], Any]:

@@ -11,7 +11,7 @@ from drag_ray.engine.config import EngineConfig
 from drag_ray.errors import ArtifactError, ConfigError
 from drag_ray.evaluate.config import EvaluateConfig, EvaluateSections
 from drag_ray.evaluate.effort import Prices
-from drag_ray.finetune.outcome import ADAPTER_DIR_NAME, TUNED_NAME, find_merged, find_reward_model
+from drag_ray.finetune.outcome import ADAPTER_DIR_NAME, TUNED_NAME, find_merged, find_reranker, find_reward_model
 from drag_ray.prompt.outcome import PROMPT_NAME, PROMPTED_NAME, OptimisedPrompt, read_prompt
 
 BASE_NAME = "base"
@@ -70,7 +70,7 @@ def choose_models(
         ArtifactError: an adapter's folder is missing.
         DamageError: the optimised instructions cannot be read.
     """
-    has_reward_model = find_reward_model(finetune_dir) is not None
+    writes = find_reward_model(finetune_dir) is None and find_reranker(finetune_dir) is None
     base = sections.engine.model_copy(update={"adapter": ""})
     models = [ModelPolicy(BASE_NAME, base)]
     for name, engine in sections.evaluate.models.items():
@@ -84,7 +84,7 @@ def choose_models(
         if not (name and separator and folder):
             raise ConfigError(f"evaluate.adapters {entry!r}: expected name=folder, for example tuned=runs/demo/finetune/adapter.")
         models.append(ModelPolicy(name, _with_adapter(base, Path(folder)), f"evaluate.adapters {folder}"))
-    if not sections.evaluate.adapters and finetune_dir and not has_reward_model:
+    if not sections.evaluate.adapters and finetune_dir and writes:
         tuned = _tune(base, finetune_dir, takes_merged=sections.evaluate.merged and not has_gpu)
         models.append(ModelPolicy(TUNED_NAME, tuned, "finetune"))
     beside = [name for name in sections.evaluate.baselines if BASELINES[name].need is Need.POLICY]

@@ -23,7 +23,7 @@ from drag_ray.evaluate.chooser import CHOOSER_DIR_NAME, fit_chooser
 from drag_ray.evaluate.config import EvaluateSections
 from drag_ray.evaluate.policies import BASE_NAME, PRESET, ModelPolicy, name_beside
 from drag_ray.evaluate.reuse import ROLLOUTS_DIR_NAME, fingerprint_policy, list_earlier, prepare_rollouts
-from drag_ray.finetune.outcome import find_reward_model
+from drag_ray.finetune.outcome import find_reranker, find_reward_model
 from drag_ray.inputs import Inputs
 from drag_ray.rollout import journal
 from drag_ray.rollout.options import WorkerOptions, build_options, with_degradation
@@ -62,8 +62,9 @@ def open_sources(sections: EvaluateSections, inputs: Inputs, folder: StageFolder
         ArtifactError: what that is fitted to was not made, or the run's reward model was not merged.
         DataError: that cannot be read.
     """
-    names, reward_model = sections.evaluate.baselines, find_reward_model(inputs.find("finetune"))
-    sources = Sources(sections.evaluate, inputs["index"], sections.seed, reward_model)
+    names, finetune_dir = sections.evaluate.baselines, inputs.find("finetune")
+    reward_model = find_reward_model(finetune_dir)
+    sources = Sources(sections.evaluate, inputs["index"], sections.seed, reward_model, reranker=find_reranker(finetune_dir))
     if any(BASELINES[name].need is Need.POLICY for name in names):
         sources = replace(sources, gain_model=folder.path / CHOOSER_DIR_NAME)
         max_questions = sections.evaluate.take(BestOfConfig).max_questions

@@ -7,7 +7,9 @@ import logging
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from drag_ray.baselines.baseline import Baseline
 from drag_ray.baselines.hybrid import Hybrid
+from drag_ray.baselines.rerank import Rerank
 from drag_ray.evaluate.comparison import Comparison, compare
 from drag_ray.evaluate.config import EvaluateSections
 from drag_ray.evaluate.console import format_console
@@ -19,6 +21,7 @@ from drag_ray.evaluate.policies import BASE_NAME, ModelPolicy, choose_models, ch
 from drag_ray.evaluate.question_result import QuestionResult
 from drag_ray.evaluate.question_weights import FoundWeight, apply_found_weights
 from drag_ray.evaluate.questions import draw_held_out, draw_weighed
+from drag_ray.evaluate.reranked_policies import add_reranked_policies
 from drag_ray.evaluate.results import compute_results
 from drag_ray.evaluate.reuse import ROLLOUTS_DIR_NAME
 from drag_ray.evaluate.rollouts import open_sources, roll_out, start_engines
@@ -28,6 +31,7 @@ from drag_ray.rollout.folder import IMAGES_DIR_NAME
 from drag_ray.search.searcher import Searcher
 from drag_ray.stage_folder import StageFolder
 from drag_ray.transcripts.thumbnails import PictureBook
+from drag_ray.types import Trajectory
 
 _logger = logging.getLogger(__name__)
 
@@ -59,9 +63,8 @@ def run(sections: EvaluateSections, inputs: Inputs, folder: StageFolder) -> dict
     index = Searcher(inputs["index"] / "search_index")
     if weighed:
         trajectories, weights = apply_found_weights(trajectories, weighed, settings.question_weights, index)
-    hybrid = baselines.get(Hybrid.name)
-    if isinstance(hybrid, Hybrid) and sections.agent.task == "find_page" and sections.agent.retrieval == "bm25":
-        trajectories = add_hybrid_policies(trajectories, [model.name for model in models], hybrid, index)
+    if sections.agent.task == "find_page" and sections.agent.retrieval == "bm25":
+        trajectories = _search_again(trajectories, [model.name for model in models], baselines, index)
     judged = JudgedResults(compute_results(trajectories, questions))
     if settings.judge.enabled:
         rate = sections.rollout.max_failure_rate
@@ -82,6 +85,18 @@ def run(sections: EvaluateSections, inputs: Inputs, folder: StageFolder) -> dict
         **({"cost": cost} if cost else {}),
         **_count(comparison, results),
     }
+
+
+def _search_again(
+    trajectories: dict[str, list[Trajectory]], policies: Sequence[str], baselines: Mapping[str, Baseline], index: Searcher
+) -> dict[str, list[Trajectory]]:
+    """With what the policies find where a baseline searches or orders in another way."""
+    hybrid, reranker = baselines.get(Hybrid.name), baselines.get(Rerank.name)
+    if isinstance(hybrid, Hybrid):
+        trajectories = add_hybrid_policies(trajectories, policies, hybrid, index)
+    if isinstance(reranker, Rerank):
+        trajectories = add_reranked_policies(trajectories, policies, reranker, index)
+    return trajectories
 
 
 def _compare(

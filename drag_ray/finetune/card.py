@@ -84,7 +84,7 @@ def write_card(
     }
     text = _TEXT.format(
         base=Path(origin).name if Path(origin).is_dir() else origin,
-        does="gives rewards to search queries" if is_reward_model else "writes search queries",
+        does=settings.chosen_method.purpose,
         version=provenance.__version__,
         method=settings.method,
         options="\n".join(f"- {name}: {value}" for name, value in settings.model_dump(mode="json").items()),

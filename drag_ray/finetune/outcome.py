@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from drag_ray.engine.adapter import ADAPTER_CONFIG_NAME, is_reward_model
+from drag_ray.engine.adapter import ADAPTER_CONFIG_NAME, is_reranker, is_reward_model
 from drag_ray.errors import ArtifactError
 
 ADAPTER_DIR_NAME = "adapter"
@@ -40,6 +40,12 @@ def find_reward_model(finetune_dir: Path | None) -> Path | None:
     if merged_dir is None:
         raise ArtifactError(f"{finetune_dir}: its reward model is not merged. Run: python jobs/finetune.py --finetune.merge")
     return merged_dir.resolve()
+
+
+def find_reranker(finetune_dir: Path | None) -> Path | None:
+    """The folder of the adapter that was trained to rank pages; None where the stage has trained another one, or none."""
+    adapter_dir = find_adapter(finetune_dir)
+    return adapter_dir if adapter_dir and is_reranker(adapter_dir) else None
 
 
 def read_curve(finetune_dir: Path | None) -> list[dict[str, Any]]:

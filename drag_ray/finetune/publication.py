@@ -59,8 +59,9 @@ def publish_adapter(checkpoint_dir: Path, model: str, described: Description, st
         check_weights(scratch_dir, start_dir)
         base, settings = read_base_model(base_dir, name=model), described.settings
         write_base_model(scratch_dir, base)
-        if described.record:
+        if described.record and settings.chosen_method.is_asked_as_agent:
             write_record(scratch_dir, described.record)
+        settings.chosen_method.write_note(scratch_dir)
         write_card(scratch_dir, settings, base, described.counts, described.fingerprints)
         scratch_dir.rename(adapter_dir)
         if settings.merge:

@@ -7,15 +7,15 @@ from pydantic import Field
 
 from drag_ray.config import BaseConfig, Sections
 from drag_ray.format.exports import ExportName
-from drag_ray.format.rows import FORMATS, FormatName
+from drag_ray.format.rows import OF_TURNS, FormatName
 from drag_ray.format.weights import WeightScheme
 
 
 class FormatConfig(BaseConfig):
     """Which training rows are written, and from which searches."""
 
-    formats: tuple[FormatName, ...] = Field(default=FORMATS, min_length=1)
-    """formats of training rows to write"""
+    formats: tuple[FormatName, ...] = Field(default=OF_TURNS, min_length=1)
+    """formats of training rows to write; all that teach turns unless told otherwise, and not relevance, which searches again"""
     validation_fraction: float = Field(default=0.1, ge=0.0, lt=1.0)
     """share of the questions whose rows are kept for validation"""
     split_by: Literal["question", "document"] = "question"
@@ -37,6 +37,13 @@ class FormatConfig(BaseConfig):
     """hardest negatives that a chosen query is paired with; 0 takes all"""
     min_margin: float = Field(default=0.1, gt=0.0, le=1.0)
     """least difference of gains between the two sides of a preference pair; from rank 3 to 2 the gain is 0.13"""
+    relevance_pages: int = Field(default=4, ge=1)
+    """pages without evidence of each question in the rows for a reranker (relevance)"""
+    relevance_depth: int = Field(default=20, ge=1)
+    """best pages for the question by words among which they are drawn"""
+    relevance_chars: int = Field(default=1500, ge=50)
+    """longest passage of such a row, in characters: of a longer page the part with most of the question's rare words. 1,500 are
+    some 384 tokens of English (rerank.window_tokens)"""
     weights: WeightScheme = "gain"
     """weight of a supervised row: 1, its gain over the question, its rank score, the square of that, its cumulative effort score
     (these at least 0.1), or 1 at rank 1 and 0.5 below"""

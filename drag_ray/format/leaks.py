@@ -3,7 +3,7 @@
 Screening sets rows aside: those whose conversation tells the rank of the evidence, and those whose opening, which is
 written before any search, names an evidence file or an answer of its question.  Checking reads the written rows once more and
 stops at any leak: an input must be word for word what the policy was given when it searched, and a question must be on
-the side of its file.
+the side of its file.  A page must be called what it is: evidence of its question, or not.
 """
 
 import polars as pl
@@ -13,7 +13,8 @@ from drag_ray.format.columns import get_input_column
 from drag_ray.format.layout import Layout
 from drag_ray.format.tables import ScoredPart
 
-CHECKED_COLUMNS = frozenset({"prompt", "messages", "images", "question_id", "trajectory_id"})
+_PAGE_COLUMNS = ("file", "page_number", "is_evidence")
+CHECKED_COLUMNS = frozenset({"prompt", "messages", "images", "question_id", "trajectory_id", *_PAGE_COLUMNS})
 """What of a row is looked at when it is checked."""
 
 _TOLD_RANK = r"(?i)\b(?:found|evidence|ground truth|gold|relevant)\b[\w ]{0,30}\bat rank [1-9]"
@@ -135,9 +136,39 @@ class RowChecker:
                 recorded = self._layout.show_inputs(recorded, numbered["hidden"])
             wrong = _filter_differing(numbered, numbered[column], recorded)
         _require_none(wrong, "its input is not what the policy was shown", place)
-        _require_none(numbered.filter(pl.col("side").ne_missing(side)), f"its question is not on the {side} side", place)
+        _require_side(numbered, side, place)
         told = _join_leaks(numbered, self._leaks).filter(~_is_clean(column))
         _require_none(told, "its input tells the rank, a file or the answer of its question", place)
+
+
+class PageChecker:
+    """Checks rows of questions with pages, as they were read back from files; arguments as of `RowChecker`."""
+
+    def __init__(self, part: ScoredPart, sides: pl.DataFrame) -> None:
+        pages = part.trajectories.select("question_id", page="evidence").explode("page").drop_nulls().unique()
+        self._evidence = pages.unnest("page").select("question_id", "file", "page_number", is_named=pl.lit(True))
+        self._sides = sides
+
+    def check(self, rows: pl.DataFrame, side: str, place: str, first_row: int = 0) -> None:
+        """Check consecutive rows of one file; arguments as of `RowChecker.check`.
+
+        Raises:
+            DataError: a page is called evidence and is none, or the other way round, or a row is on the wrong side.
+        """
+        numbered = (
+            rows.select("question_id", *_PAGE_COLUMNS)
+            .with_row_index("row", offset=first_row)
+            .with_columns(pl.col("page_number").cast(self._evidence.schema["page_number"]))
+            .join(self._evidence, on=["question_id", "file", "page_number"], how="left", maintain_order="left")
+            .join(self._sides, on="question_id", how="left", maintain_order="left")
+        )
+        _require_side(numbered, side, place)
+        wrong = numbered.filter(pl.col("is_evidence") != pl.col("is_named").fill_null(False))
+        _require_none(wrong, "its page is not what it says of the question's evidence", place)
+
+
+def _require_side(rows: pl.DataFrame, side: str, place: str) -> None:
+    _require_none(rows.filter(pl.col("side").ne_missing(side)), f"its question is not on the {side} side", place)
 
 
 def _filter_differing(rows: pl.DataFrame, shown: pl.Series, recorded: pl.Series) -> pl.DataFrame:
@@ -152,8 +183,9 @@ def _filter_differing(rows: pl.DataFrame, shown: pl.Series, recorded: pl.Series)
 def _require_none(wrong: pl.DataFrame, complaint: str, place: str) -> None:
     if not wrong.is_empty():
         first = wrong.row(0, named=True)
+        subject = f"trajectory {first['trajectory_id']!r}" if "trajectory_id" in first else f"question {first['question_id']!r}"
         raise DataError(
-            f"{place}: row {first['row'] + 1} of trajectory {first['trajectory_id']!r} leaks: {complaint} ({wrong.height} such "
+            f"{place}: row {first['row'] + 1} of {subject} leaks: {complaint} ({wrong.height} such "
             "rows). Nothing should be trained on this file. Run the process and format stages again, and report this if it "
             "happens again."
         )

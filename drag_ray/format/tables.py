@@ -1,6 +1,6 @@
 """What the process stage left of some questions, as the builders of training rows read it."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
@@ -12,15 +12,20 @@ from drag_ray.baselines.question import RawQuestion
 from drag_ray.errors import DataError
 from drag_ray.file_access import list_folder, reading
 from drag_ray.process.parts import TRAJECTORIES_DIR_NAME, TURNS_DIR_NAME
+from drag_ray.search.searcher import Searcher
 from drag_ray.types import ActionKind
 
 
 @dataclass(frozen=True)
 class ScoredPart:
-    """All turns and trajectories of some questions, as `process.turns` makes them, or those of some sources (see `take`)."""
+    """All turns and trajectories of some questions, as `process.turns` makes them, or those of some sources (see `take`).
+
+    `index_dir` is the folder of the index stage; None where trajectories came from elsewhere without one.
+    """
 
     turns: pl.DataFrame
     trajectories: pl.DataFrame
+    index_dir: Path | None = None
 
     @cached_property
     def searches(self) -> pl.DataFrame:
@@ -64,7 +69,19 @@ class ScoredPart:
             chosen &= pl.col("baseline") == ""
         if not hinted:
             chosen &= ~pl.col("hinted")
-        return ScoredPart(self.turns.filter(chosen), self.trajectories.filter(chosen))
+        return replace(self, turns=self.turns.filter(chosen), trajectories=self.trajectories.filter(chosen))
+
+    def leave_out(self, question_ids: pl.DataFrame) -> "ScoredPart":
+        """Without the questions of a table of question_id."""
+        turns, trajectories = (
+            table.join(question_ids, on="question_id", how="anti", maintain_order="left")
+            for table in (self.turns, self.trajectories)
+        )
+        return replace(self, turns=turns, trajectories=trajectories)
+
+    def open_index(self) -> Searcher | None:
+        """The index, if there is one. Raises SearchIndexError where it cannot be opened."""
+        return Searcher(self.index_dir / "search_index") if self.index_dir else None
 
     def add_conversations(self, rows: pl.DataFrame) -> pl.DataFrame:
         """`rows` with the columns messages, num_opening_messages and cumulative_effort of their trajectories."""
@@ -85,8 +102,8 @@ def list_parts(process_dir: Path) -> list[str]:
     return names
 
 
-def read_part(process_dir: Path, name: str) -> ScoredPart:
-    """The tables of one part.
+def read_part(process_dir: Path, name: str, index_dir: Path | None = None) -> ScoredPart:
+    """The tables of one part, with the index that it was searched in.
 
     Raises:
         ArtifactError: a file is missing or unreadable.
@@ -94,6 +111,7 @@ def read_part(process_dir: Path, name: str) -> ScoredPart:
     return ScoredPart(
         read_table(process_dir / TURNS_DIR_NAME / name),
         read_table(process_dir / TRAJECTORIES_DIR_NAME / name),
+        index_dir,
     )
 
 

@@ -108,19 +108,23 @@ class ImageEmbeddingConfig(BaseConfig):
     """pictures that the model sees at once"""
 
 
+RELEVANCE_INSTRUCTION = "Given a question, find the page of the document collection that answers it"
+
+
 class RerankConfig(BaseConfig):
     """A model that reads the question and a page at once, and orders anew what another search finds first."""
 
     model: NameOrUri = ""
     """a cross-encoder (a model that classifies sequences), or a causal model, which is asked whether the page answers the
-    question; as a folder, a Hugging Face name or a place in an object store (see engine.model)"""
+    question; as a folder, a Hugging Face name or a place in an object store (see engine.model). Or the folder of the adapter that
+    finetune has trained with the method rerank, which knows its base model and what it is told"""
     depth: int = Field(default=50, ge=1)
     """best pages that it reads of a ranking, at least as many as are wanted of it"""
     window_tokens: int = Field(default=384, ge=8)
     """tokens of the windows that pages are cut into; a page is as good as its best one"""
     overlap_tokens: int = Field(default=64, ge=0)
     """tokens that a window shares with the one before it"""
-    instruction: str = "Given a question, find the page of the document collection that answers it"
+    instruction: str = RELEVANCE_INSTRUCTION
     """what a causal model is told of its task"""
     dtype: Literal["float32", "bfloat16", "float16"] = "float32"
     """number format of the model's weights"""

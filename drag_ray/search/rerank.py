@@ -3,6 +3,7 @@
 Nogueira and Cho, Passage Re-ranking with BERT (2019).
 """
 
+import hashlib
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
@@ -30,16 +31,23 @@ def rerank(question: str, hits: Sequence[Hit], searcher: Searcher, score: Score)
 
 
 def remember(score: Score) -> Score:
-    """The same scores, with each page read once for a question, whichever ranking it stands in. It grows with what is read."""
-    known: dict[tuple[str, str], float] = {}
+    """The same scores, with each page read once for a question, whichever ranking it stands in.
+
+    It grows with what is read, by a digest and a score for each page: no text is kept.
+    """
+    known: dict[bytes, float] = {}
 
     def score_unread(question: str, texts: Sequence[str]) -> list[float]:
-        unread = [text for text in dict.fromkeys(texts) if (question, text) not in known]
+        unread = {digest: text for text in texts if (digest := _digest(question, text)) not in known}
         if unread:
-            known.update(zip([(question, text) for text in unread], score(question, unread), strict=True))
-        return [known[question, text] for text in texts]
+            known.update(zip(unread, score(question, list(unread.values())), strict=True))
+        return [known[_digest(question, text)] for text in texts]
 
     return score_unread
+
+
+def _digest(question: str, text: str) -> bytes:
+    return hashlib.blake2b(f"{len(question)} {question} {text}".encode(errors="surrogatepass"), digest_size=16).digest()
 
 
 class Finder(Protocol):

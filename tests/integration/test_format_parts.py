@@ -12,7 +12,7 @@ from drag_ray import schemas
 from drag_ray.artifacts import Identity
 from drag_ray.cluster import ClusterConfig, connect
 from drag_ray.errors import DataError
-from drag_ray.format.rows import FORMATS
+from drag_ray.format.rows import OF_TURNS
 from drag_ray.pipeline import run_code
 from drag_ray.process.config import ProcessConfig
 from drag_ray.run_config import RunConfig
@@ -66,6 +66,6 @@ def test_parts_on_ray_give_what_one_process_gives(trajectories_dir: Path, tmp_pa
     assert len(list((tmp_path / "dealt" / "process" / "turns").iterdir())) > 2
     assert not (tmp_path / "dealt" / "process" / "dealt").exists()
     assert dealt == pytest.approx(whole)
-    for name in FORMATS:
+    for name in OF_TURNS:
         for side in ("train", "validation"):
             assert read_rows(tmp_path / "dealt", name, side) == read_rows(tmp_path / "whole", name, side)

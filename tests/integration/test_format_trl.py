@@ -33,7 +33,7 @@ from drag_ray import schemas
 from drag_ray.artifacts import Identity
 from drag_ray.engine.embedded import embedded_model_dir
 from drag_ray.format.config import FormatConfig
-from drag_ray.format.rows import FORMATS
+from drag_ray.format.rows import OF_TURNS
 from drag_ray.pipeline import run_code
 from drag_ray.run_config import RunConfig
 from drag_ray.stage_folder import StageFolder
@@ -103,7 +103,7 @@ def check_one_step(trainer: Any) -> None:
     assert loss > 0
 
 
-@pytest.mark.parametrize("name", FORMATS)
+@pytest.mark.parametrize("name", OF_TURNS)
 def test_datasets_reads_the_same_rows_from_both_files(formatted: Path, name: str, tmp_path: Path) -> None:
     from_jsonl, from_parquet = (load_rows(formatted / name, suffix, tmp_path) for suffix in ("jsonl", "parquet"))
     assert from_jsonl.to_list() == from_parquet.to_list()

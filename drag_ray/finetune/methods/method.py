@@ -5,6 +5,7 @@ PyTorch and TRL are imported in the functions that need them, since options are 
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, TypedDict
 
 from drag_ray.config import BaseConfig
@@ -39,6 +40,8 @@ class Method(BaseConfig, ABC):
         row_types: by the names of the row formats (folders of the format stage) that it can learn from, what it reads of a row.
         task: PEFT's name of what the trained model does.
         needs_tokens: whether it learns from the very tokens that were drawn, which an endpoint does not tell.
+        purpose: what a model does that it has trained.
+        is_asked_as_agent: whether that is asked with the prompts of the agent that collected, which are noted beside it then.
         uses_dropout: whether it trains with dropout. What compares the probabilities of two policies, or the rewards of two
             replies, would compare the noise of dropout too.
     """
@@ -47,6 +50,8 @@ class Method(BaseConfig, ABC):
     task: ClassVar[str] = WRITING_TASK
     needs_tokens: ClassVar[bool] = False
     uses_dropout: ClassVar[bool] = False
+    purpose: ClassVar[str] = "writes search queries"
+    is_asked_as_agent: ClassVar[bool] = True
 
     @property
     def row_format(self) -> str:
@@ -73,6 +78,9 @@ class Method(BaseConfig, ABC):
     @abstractmethod
     def build_trainer(self, options: TrainerOptions, images: "TrainingImages | None") -> "Trainer":
         """The trainer, with its collator; `images` are those of the rows."""
+
+    def write_note(self, adapter_dir: Path) -> None:
+        """Note beside a trained adapter how it is asked, where the agent that collected does not say."""
 
     def score(self, model: Any, inputs: "dict[str, torch.Tensor]") -> "torch.Tensor":
         """What the model makes of a batch of `RowCollator`: of one that writes, the log-probabilities of its trained tokens."""

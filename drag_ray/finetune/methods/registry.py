@@ -4,6 +4,7 @@ from drag_ray.config import BaseConfig
 from drag_ray.finetune.methods.dpo import DPO
 from drag_ray.finetune.methods.grpo import GRPO
 from drag_ray.finetune.methods.kto import KTO
+from drag_ray.finetune.methods.rerank import Rerank
 from drag_ray.finetune.methods.reward import RewardModelling
 from drag_ray.finetune.methods.sft import SFT
 
@@ -21,6 +22,9 @@ class Methods(BaseConfig):
     trained, and a lower learning_rate, as for dpo"""
     reward: RewardModelling = RewardModelling()
     """a reward model, which writes nothing, and gives the better of two queries the higher number"""
+    rerank: Rerank = Rerank()
+    """a reranker, which writes no query: it says whether a page answers a question, and so puts what searches find in a better
+    order (evaluate.rerank, serve.rerank)"""
     grpo: GRPO = GRPO()
     """reinforcement learning from everything that the policy did, in the tokens that it drew; it has to be the policy that is
     trained, with a lower learning_rate, as for dpo"""

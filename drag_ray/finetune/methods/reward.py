@@ -39,6 +39,7 @@ class RewardModelling(Method):
 
     row_types: ClassVar[Mapping[str, type[Row]]] = {"reward": ScoredReply}
     task: ClassVar[str] = REWARD_TASK
+    purpose: ClassVar[str] = "gives rewards to search queries"
 
     def tokenize(self, rows: Iterable[Row], tokenizer: RowTokenizer) -> TokenizedRows:
         """Pairs {chosen, rejected, image_keys} of replies to the same prompt: each with each that scored less.

@@ -5,7 +5,7 @@
 
 from typing import TYPE_CHECKING, Literal
 
-FORMATS = (
+OF_TURNS = (
     "sft_query",
     "sft_trajectory",
     "sft_context",
@@ -15,7 +15,10 @@ FORMATS = (
     "reward",
     "rl_steps",
 )
-"""The formats, in the order in which a reader of the options sees them."""
+"""Formats that teach a policy its turns, in the order in which a reader of the options sees them."""
+OF_PAGES = ("relevance",)
+"""Formats whose rows are questions with pages, and no part of any conversation."""
+FORMATS = (*OF_TURNS, *OF_PAGES)
 
 if TYPE_CHECKING:
     FormatName = str

@@ -1,16 +1,20 @@
 """Scores of pages for questions: as transformers computes them pair by pair."""
 
+import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from embedding_models import WORDS, write_cross_encoder, write_embedding_model
+from peft import LoraConfig, PeftModel, get_peft_model
 from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForSequenceClassification, AutoTokenizer
 
+from drag_ray.engine.adapter import check_adapter_writes, read_base_model, write_base_model
 from drag_ray.engine.embedded import embedded_model_dir
+from drag_ray.engine.relevance import RerankerNote, write_note
 from drag_ray.engine.reranker import YesOrNo, check_reranker, load_reranker
-from drag_ray.errors import ConfigError
+from drag_ray.errors import ConfigError, TrainError
 from drag_ray.search.config import RerankConfig
 
 QUESTION = "rotor speed"
@@ -67,6 +71,55 @@ def compute_log_odds(reranker: Any, folder: str, texts: list[str]) -> list[float
             logprobs = model(**prompt).logits[0, -1].log_softmax(-1)
         log_odds.append((logprobs[tokenizer("yes").input_ids[0]] - logprobs[tokenizer("no").input_ids[0]]).item())
     return log_odds
+
+
+def write_ranking_adapter(folder: Path, noted: bool = True) -> Path:
+    """An adapter of the embedded model that changes what it says."""
+    torch.manual_seed(0)
+    model = AutoModelForCausalLM.from_pretrained(embedded_model_dir())
+    adapted: Any = get_peft_model(model, LoraConfig(r=2, target_modules=["q_proj", "v_proj"], task_type="CAUSAL_LM"))
+    for name, weights in adapted.named_parameters():
+        if "lora_B" in name:
+            torch.nn.init.normal_(weights, std=0.05)
+    adapted.save_pretrained(folder)
+    write_base_model(folder, read_base_model(str(embedded_model_dir()), name="embedded"))
+    if noted:
+        write_note(folder, RerankerNote(instruction="Find the page on rotors."))
+    return folder
+
+
+@pytest.mark.seconds
+def test_an_adapter_that_was_trained_to_rank_scores_on_its_base_model_as_it_was_told(tmp_path: Path) -> None:
+    folder = write_ranking_adapter(tmp_path / "adapter")
+    config = RerankConfig(model=str(folder))
+    check_reranker(config)
+    reranker: Any = load_reranker(config)
+    assert "Find the page on rotors." in reranker.write_prompt(QUESTION, "")
+    adapted: Any = PeftModel.from_pretrained(
+        AutoModelForCausalLM.from_pretrained(embedded_model_dir(), dtype=torch.float32), str(folder)
+    )
+    adapted.merge_and_unload().save_pretrained(tmp_path / "merged")
+    AutoTokenizer.from_pretrained(embedded_model_dir()).save_pretrained(tmp_path / "merged")
+    texts = ["The rotor may turn at 340 rpm.", "Fuel."]
+    expected = compute_log_odds(reranker, str(tmp_path / "merged"), texts)
+    assert reranker.score(QUESTION, texts) == pytest.approx(expected, abs=1e-3)
+    plain = load_reranker(RerankConfig(model=str(embedded_model_dir()), instruction="Find the page on rotors."))
+    assert plain.score(QUESTION, texts) != pytest.approx(expected, abs=1e-2)
+    with pytest.raises(TrainError, match="a reranker, which says of pages whether they answer a question and writes no query"):
+        check_adapter_writes(folder)
+
+
+@pytest.mark.seconds
+def test_an_adapter_that_was_not_trained_to_rank_or_belongs_to_another_model_is_refused(tmp_path: Path) -> None:
+    folder = write_ranking_adapter(tmp_path / "adapter", noted=False)
+    with pytest.raises(ConfigError, match=r"an adapter that was not trained to rank\. Train one: python jobs/finetune\.py"):
+        check_reranker(RerankConfig(model=str(folder)))
+    write_note(folder, RerankerNote(instruction="Find."))
+    (folder / "drag_ray_base.json").write_text(
+        json.dumps({"name": "embedded", "fingerprint": "other", "hidden_size": 8, "num_layers": 1})
+    )
+    with pytest.raises(ConfigError, match="this adapter was trained on 'embedded'"):
+        load_reranker(RerankConfig(model=str(folder)))
 
 
 @pytest.mark.seconds

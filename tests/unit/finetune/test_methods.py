@@ -71,5 +71,5 @@ def test_records_hold_the_options_of_the_chosen_method_alone() -> None:
 
 
 def test_an_unknown_method_is_refused_with_those_that_there_are() -> None:
-    with pytest.raises(ValidationError, match="'sft', 'dpo', 'kto', 'reward' or 'grpo'"):
+    with pytest.raises(ValidationError, match="'sft', 'dpo', 'kto', 'reward', 'rerank' or 'grpo'"):
         FinetuneConfig(method="ppo")

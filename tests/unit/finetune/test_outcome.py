@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from drag_ray import artifacts
+from drag_ray.engine.relevance import RerankerNote, write_note
 from drag_ray.errors import ArtifactError
 from drag_ray.finetune import outcome
 
@@ -29,6 +30,14 @@ def test_an_adapter_that_writes_is_no_reward_model(tmp_path: Path) -> None:
     (tmp_path / outcome.MERGED_DIR_NAME).mkdir()
     assert outcome.find_adapter(tmp_path) == tmp_path / "adapter"
     assert outcome.find_merged(tmp_path) == tmp_path / "merged"
+    assert outcome.find_reward_model(tmp_path) is None
+    assert outcome.find_reranker(tmp_path) is None
+
+
+def test_a_reranker_is_the_adapter_that_says_so(tmp_path: Path) -> None:
+    write_adapter(tmp_path, "CAUSAL_LM")
+    write_note(tmp_path / outcome.ADAPTER_DIR_NAME, RerankerNote(instruction="Find the page."))
+    assert outcome.find_reranker(tmp_path) == tmp_path / "adapter"
     assert outcome.find_reward_model(tmp_path) is None
 
 

@@ -9,7 +9,7 @@ from drag_ray.format.config import FormatConfig
 from drag_ray.format.exporter import ExportedRow, ExportFile, describe_files, load_exporter
 from drag_ray.format.exports import EXPORTS, ExportName
 from drag_ray.format.row_format import load_format
-from drag_ray.format.rows import FORMATS, FormatName
+from drag_ray.format.rows import OF_TURNS, FormatName
 
 
 def list_rows(name: FormatName, part) -> list[dict[str, Any]]:
@@ -97,7 +97,7 @@ def test_a_row_that_ends_early_names_only_the_images_that_it_shows() -> None:
 
 def test_llama_factory_is_told_of_the_files_that_have_rows_and_of_the_columns_in_them(part, tmp_path: Path) -> None:
     files = []
-    for name in FORMATS:
+    for name in OF_TURNS:
         table = load_format(name).build_rows(part, FormatConfig()).to_arrow()
         with ExportFile(tmp_path, "llama_factory", name, "train") as file:
             file.write(table)
@@ -106,7 +106,7 @@ def test_llama_factory_is_told_of_the_files_that_have_rows_and_of_the_columns_in
         describe_files(tmp_path, trainer, files)
     assert not (tmp_path / "ms_swift").exists()
     described = json.loads((tmp_path / "llama_factory" / "dataset_info.json").read_text())
-    assert list(described) == [f"{name}_train" for name in FORMATS if name not in ("reward", "rl_steps")]
+    assert list(described) == [f"{name}_train" for name in OF_TURNS if name not in ("reward", "rl_steps")]
     assert described["dpo_train"] == {
         "file_name": "dpo_train.jsonl",
         "formatting": "sharegpt",

@@ -16,7 +16,7 @@ from drag_ray.errors import DataError
 from drag_ray.format.config import FormatConfig
 from drag_ray.format.layout import Layout
 from drag_ray.format.parts import FormatJob, format_part
-from drag_ray.format.rows import FORMATS, sft_context
+from drag_ray.format.rows import OF_TURNS, sft_context
 from drag_ray.format.tables import ScoredPart, list_parts
 from drag_ray.pipeline import run_code
 from drag_ray.process.config import ProcessConfig, ProcessSections
@@ -64,7 +64,7 @@ def test_every_format_is_written_with_both_sides_apart_by_question(tmp_path: Pat
 
 def test_jsonl_and_parquet_hold_the_same_rows(tmp_path: Path) -> None:
     run_both(tmp_path, build_records())
-    for name in FORMATS:
+    for name in OF_TURNS:
         lines = (tmp_path / "format" / name / "train.jsonl").read_text().splitlines()
         assert [json.loads(line) for line in lines] == pq.read_table(tmp_path / "format" / name / "train.parquet").to_pylist()
 
@@ -121,7 +121,7 @@ def test_the_same_rows_come_out_of_any_number_of_parts(tmp_path: Path) -> None:
     sides_path = tmp_path / "one" / "format" / "questions.parquet"
     job = FormatJob(process_dir, sides_path, FormatConfig(), Layout())
     formatted = [format_part(job, name) for name in parts]
-    for name in FORMATS:
+    for name in OF_TURNS:
         whole = pq.read_table(tmp_path / "one" / "format" / name / "train.parquet").to_pylist()
         dealt = pa.concat_tables([part.rows[name, "train"].table for part in formatted]).to_pylist()
         assert sorted(map(str, dealt)) == sorted(map(str, whole))
@@ -131,7 +131,7 @@ def test_datasets_finds_every_format_through_the_card(tmp_path: Path) -> None:
     run_both(tmp_path, build_records())
     card = (tmp_path / "format" / "README.md").read_text()
     listed = yaml.safe_load(card.split("---")[1])["configs"]
-    assert [config["config_name"] for config in listed] == list(FORMATS)
+    assert [config["config_name"] for config in listed] == list(OF_TURNS)
     for config in listed:
         assert [item["split"] for item in config["data_files"]] == ["train", "validation"]
         assert all((tmp_path / "format" / item["path"]).exists() for item in config["data_files"])

@@ -20,7 +20,7 @@ from drag_ray.artifacts import Identity
 from drag_ray.engine.generate import Request
 from drag_ray.engine.scripted import ScriptedEngine
 from drag_ray.format.config import FormatConfig
-from drag_ray.format.rows import FORMATS, sft_context, sft_query
+from drag_ray.format.rows import OF_TURNS, sft_context, sft_query
 from drag_ray.pipeline import run_code
 from drag_ray.process.statistics import count_part
 from drag_ray.rollout.plan import build_plan
@@ -89,7 +89,7 @@ def format_all(run_dir: Path, records: list[Trajectory], **options) -> dict[str,
         run_code(STAGES["process"], config, folder)
     with StageFolder(run_dir / "format", Identity("format", {}, {}, "")) as folder:
         run_code(STAGES["format"], config, folder)
-    return {name: pl.read_parquet(run_dir / "format" / name / "train.parquet") for name in FORMATS}
+    return {name: pl.read_parquet(run_dir / "format" / name / "train.parquet") for name in OF_TURNS}
 
 
 def test_the_script_is_what_this_file_is_about(trajectories: list[Trajectory]) -> None:
@@ -104,7 +104,7 @@ def test_the_script_is_what_this_file_is_about(trajectories: list[Trajectory]) -
 def test_no_word_of_a_hint_reaches_a_row_of_any_format(tmp_path: Path, trajectories: list[Trajectory]) -> None:
     rows = format_all(tmp_path, trajectories, exports=("llama_factory", "ms_swift"))
     written = [path for path in (tmp_path / "format").rglob("*") if path.suffix in (".jsonl", ".json", ".md")]
-    assert {path.parent.name for path in written} >= set(FORMATS)
+    assert {path.parent.name for path in written} >= set(OF_TURNS)
     texts = [path.read_text() for path in written] + [json.dumps(table.to_dicts()) for table in rows.values()]
     for telling in ("The hint says", "This page answers", PASSAGE, PASSAGE.upper()):
         assert not [text for text in texts if telling in text]

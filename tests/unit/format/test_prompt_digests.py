@@ -5,7 +5,7 @@ from factories import asked_at, build_search, build_trajectory
 
 from drag_ray.format.config import FormatConfig
 from drag_ray.format.row_format import load_format
-from drag_ray.format.rows import FORMATS, FormatName
+from drag_ray.format.rows import OF_TURNS, FormatName
 
 BY_NUMBER_OF_MESSAGES = {2: "opening", 4: "second", 6: "third"}
 
@@ -21,7 +21,7 @@ def part(process):
     )
 
 
-@pytest.mark.parametrize("name", FORMATS)
+@pytest.mark.parametrize("name", OF_TURNS)
 def test_each_row_has_the_digest_of_the_prompt_that_it_shows(part, name: FormatName) -> None:
     row_format = load_format(name)
     taken = part.take(proposed=True, hinted=row_format.learns_from_hinted)

@@ -11,7 +11,7 @@ from factories import asked_at, build_question, build_search, build_trajectory
 from drag_ray.format.config import FormatConfig
 from drag_ray.format.layout import Layout
 from drag_ray.format.parts import FormatJob, FormattedPart, format_part
-from drag_ray.format.rows import FORMATS
+from drag_ray.format.rows import OF_TURNS
 from drag_ray.process.parts import part_name
 
 COMPARED = {"sft_query", "sft_context", "dpo", "kto", "reward"}
@@ -36,7 +36,7 @@ def run(job: FormatJob, **options: Any) -> FormattedPart:
 
 def list_formats(part: FormattedPart) -> set[str]:
     """The formats with a row that says what the baseline wrote."""
-    return {name for name in FORMATS if "theirs" in str(part.rows[name, "train"].table.to_pylist())}
+    return {name for name in OF_TURNS if "theirs" in str(part.rows[name, "train"].table.to_pylist())}
 
 
 def test_only_formats_of_single_queries_take_what_was_proposed(job: FormatJob) -> None:

@@ -14,7 +14,7 @@ from drag_ray.engine.tokens import IGNORED_LABEL, tokenize_conversation
 from drag_ray.format.config import FormatConfig
 from drag_ray.format.layout import Layout
 from drag_ray.format.row_format import load_format
-from drag_ray.format.rows import FORMATS
+from drag_ray.format.rows import OF_TURNS
 from drag_ray.tools.answer import ANSWER
 from drag_ray.tools.registry import load_toolset
 from drag_ray.types import Trajectory
@@ -50,7 +50,7 @@ def build(part, name: str) -> list[dict]:
     return Layout(has_tools=True).apply(rows, row_format.schema, tools).to_pylist()
 
 
-@pytest.mark.parametrize("name", FORMATS)
+@pytest.mark.parametrize("name", OF_TURNS)
 def test_every_format_has_rows_that_show_the_functions(part, name: str) -> None:
     rows = build(part, name)
     assert rows

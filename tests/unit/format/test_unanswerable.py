@@ -5,10 +5,10 @@ from factories import build_answer, build_question, build_search, build_trajecto
 
 from drag_ray.format.config import FormatConfig
 from drag_ray.format.row_format import load_format
-from drag_ray.format.rows import FORMATS, FormatName
+from drag_ray.format.rows import OF_TURNS, FormatName
 
 
-@pytest.mark.parametrize("name", FORMATS)
+@pytest.mark.parametrize("name", OF_TURNS)
 def test_no_row_is_built_from_a_question_without_evidence(process, name: FormatName) -> None:
     unanswerable = build_question(id="none", question="Is there a page?", evidence=())
     turns = (build_search("rotor"), build_search("rotor speed", 1), build_answer())

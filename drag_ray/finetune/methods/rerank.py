@@ -1,0 +1,71 @@
+"""A reranker: a model that reads a question with a page, and says whether the page answers it.
+
+Supervised, a pair at a time, as monoT5 (Nogueira et al., 2020, https://arxiv.org/abs/2003.06713); pages are put in order by the
+log-odds of `yes` against `no`.
+"""
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, TypedDict
+
+from pydantic import Field
+
+from drag_ray.engine.conversation import Conversation, Row, take_columns
+from drag_ray.engine.relevance import RerankerNote, write_judgement, write_note
+from drag_ray.finetune.methods.method import Method, TrainerOptions
+from drag_ray.finetune.methods.sft import SFT, WeightedConversation
+from drag_ray.finetune.tokenized_rows import RowTokenizer, TokenizedRows
+from drag_ray.search.config import RELEVANCE_INSTRUCTION
+
+if TYPE_CHECKING:
+    from transformers import Trainer
+    from trl.trainer.sft_config import SFTConfig
+
+    from drag_ray.finetune.images import TrainingImages
+
+_SUPERVISED = SFT()
+
+
+class JudgedPassage(TypedDict):
+    """A question with a part of a page, and whether that page is evidence."""
+
+    question: str
+    passage: str
+    is_evidence: bool
+
+
+class Rerank(Method):
+    """TRL's supervised trainer on the answers yes and no."""
+
+    row_types: ClassVar[Mapping[str, type[Row]]] = {"relevance": JudgedPassage}
+    uses_dropout: ClassVar[bool] = True
+    purpose: ClassVar[str] = "tells pages that answer a question from others"
+    is_asked_as_agent: ClassVar[bool] = False
+
+    instruction: str = Field(default=RELEVANCE_INSTRUCTION, min_length=1)
+    """what the model is told of its task, in training and, by a note beside the adapter, where it ranks"""
+
+    def tokenize(self, rows: Iterable[Row], tokenizer: RowTokenizer) -> TokenizedRows:
+        """Conversations {input_ids, labels, image_keys, weight} whose one reply is the answer.
+
+        Raises what `tokenize_rows` does.
+        """
+
+        def tokenize_row(row: Row) -> WeightedConversation:
+            judged = take_columns(row, JudgedPassage, "a judged passage")
+            messages = write_judgement(judged["question"], judged["passage"], self.instruction, is_relevant=judged["is_evidence"])
+            return {**tokenizer.tokenize(Conversation(messages, (len(messages) - 1,))), "weight": 1.0}
+
+        return tokenizer.tokenize_rows(rows, tokenize_row)
+
+    def build_arguments(self, options: dict[str, Any]) -> "SFTConfig":
+        """As for `sft`."""
+        return _SUPERVISED.build_arguments(options)
+
+    def build_trainer(self, options: TrainerOptions, images: "TrainingImages | None") -> "Trainer":
+        """As for `sft`."""
+        return _SUPERVISED.build_trainer(options, images)
+
+    def write_note(self, adapter_dir: Path) -> None:
+        """That the adapter is a reranker, and what it is told."""
+        write_note(adapter_dir, RerankerNote(instruction=self.instruction))

@@ -1,0 +1,77 @@
+"""Rows that teach which pages answer a question: its evidence, and pages that a search finds and that are none.
+
+{"question_id": "q1", "question": "How fast may the rotor turn?", "file": "pump.pdf", "page_number": 3,
+ "passage": "The rotor's limit is 340 rpm ...", "is_evidence": true}
+
+Pages without evidence are drawn among the best that the index finds for the question, where those are that a reranker has to tell
+from the right one. A page that nobody named as evidence may answer a question all the same; of many drawn ones few do.
+"""
+
+import random
+from collections.abc import Iterator
+from typing import Any
+
+import polars as pl
+
+from drag_ray.engine.relevance import write_judgement
+from drag_ray.format.columns import Row, to_schema
+from drag_ray.format.config import FormatConfig
+from drag_ray.format.examples import SupervisedExample
+from drag_ray.format.row_format import RowFormat
+from drag_ray.format.tables import ScoredPart
+from drag_ray.search.searcher import Searcher
+from drag_ray.types import Evidence
+
+
+class PageRow(Row):
+    """A question, the part of a page that is most about it, and whether the page is evidence."""
+
+    question_id: str
+    question: str
+    file: str
+    page_number: int
+    passage: str
+    is_evidence: bool
+
+
+def build_rows(part: ScoredPart, config: FormatConfig) -> pl.DataFrame:
+    """For each question its evidence and `relevance_pages` others; none where the trajectories came without an index."""
+    questions = part.trajectories.filter((pl.col("task") == "find_page") & (pl.col("evidence").list.len() > 0))
+    asked = questions.unique("question_id", keep="first", maintain_order=True).select("question_id", "question", "evidence")
+    searcher = part.open_index() if not asked.is_empty() else None
+    rows = [row for one in asked.iter_rows(named=True) for row in _list_pages(one, searcher, config)] if searcher else []
+    return pl.DataFrame(rows, schema=pl.Schema(to_schema(PageRow)))
+
+
+def _list_pages(asked: dict[str, Any], searcher: Searcher, config: FormatConfig) -> Iterator[PageRow]:
+    question = asked["question"]
+    evidence = [Evidence(**page) for page in asked["evidence"]]
+    found = (Evidence(hit.file, hit.page_number) for hit in searcher.search(question, config.relevance_depth))
+    others = [page for page in found if page not in evidence]
+    draw = random.Random(f"{config.seed} {asked['question_id']}")
+    drawn = draw.sample(others, min(config.relevance_pages, len(others)))
+    for page in [*(page for page in evidence if searcher.find_page(page.file, page.page_number)), *drawn]:
+        passage = searcher.snippet(page, question, config.relevance_chars).text
+        if passage.strip():  # of a page that is a picture there is nothing to read
+            yield PageRow(
+                question_id=asked["question_id"],
+                question=question,
+                file=page.file,
+                page_number=page.page_number,
+                passage=passage,
+                is_evidence=page in evidence,
+            )
+
+
+def to_example(row: PageRow) -> SupervisedExample:
+    """The answer yes or no to whether the page answers the question."""
+    messages = write_judgement(row["question"], row["passage"], is_relevant=row["is_evidence"])
+    return SupervisedExample(messages, [len(messages) - 1])
+
+
+FORMAT = RowFormat(
+    row=PageRow,
+    summary="question and page -> whether the page is evidence (reranker: question, passage, is_evidence)",
+    build_rows=build_rows,
+    to_example=to_example,
+)

@@ -1,0 +1,54 @@
+"""Judged passages on their way into a reranker: it learns the answer alone, to the very prompt that ranking asks it."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conversation_cases import decode_learned
+
+from drag_ray.engine.embedded import embedded_model_dir
+from drag_ray.engine.relevance import read_note
+from drag_ray.engine.reranker import load_reranker
+from drag_ray.errors import DataError
+from drag_ray.finetune.methods.rerank import Rerank
+from drag_ray.finetune.tokenized_rows import RowTokenizer
+from drag_ray.search.config import RerankConfig
+
+ROW = {"question": "How fast may the rotor turn?", "passage": "340 rpm is its limit.<|im_end|>", "is_evidence": True}
+
+
+def test_the_answer_is_learned_and_nothing_else(tokenizer: Any) -> None:
+    rows = [ROW, {**ROW, "passage": "Fuel.", "is_evidence": False}]
+    tokenized = Rerank().tokenize(rows, RowTokenizer(tokenizer, 400))
+    learned = ["".join(decode_learned(row, tokenizer)) for row in tokenized.rows]
+    assert [text.partition(tokenizer.eos_token)[0] for text in learned] == ["yes", "no"]
+    assert {row["weight"] for row in tokenized.rows} == {1.0}
+
+
+@pytest.mark.seconds
+def test_the_prompt_that_is_learned_is_the_one_that_ranking_asks() -> None:
+    reranker: Any = load_reranker(RerankConfig(model=str(embedded_model_dir())))
+    tokenizer = reranker._tokenizer
+    [row] = Rerank().tokenize([ROW], RowTokenizer(tokenizer, 400)).rows
+    asked = tokenizer(reranker.write_prompt(ROW["question"], ROW["passage"]), add_special_tokens=False)["input_ids"]
+    assert row["input_ids"][: len(asked)] == asked
+    assert row["labels"][: len(asked)] == [-100] * len(asked)
+    assert tokenizer.decode(row["labels"][len(asked)]) == "yes"
+
+
+def test_what_it_is_told_of_its_task_is_noted_beside_it(tmp_path: Path, tokenizer: Any) -> None:
+    method = Rerank(instruction="Find the paragraph of the law.")
+    method.write_note(tmp_path)
+    note = read_note(tmp_path)
+    assert note
+    assert note.instruction == "Find the paragraph of the law."
+    [row] = method.tokenize([ROW], RowTokenizer(tokenizer, 400)).rows
+    assert "Find the paragraph of the law." in tokenizer.decode(row["input_ids"])
+    (tmp_path / "drag_ray_reranker.json").write_text("{}")
+    with pytest.raises(DataError, match=r"drag_ray_reranker\.json: not the note that finetune leaves beside a reranker"):
+        read_note(tmp_path)
+
+
+def test_a_row_of_another_format_is_refused(tokenizer: Any) -> None:
+    with pytest.raises(DataError, match=r"row 1: a judged passage lacks is_evidence\. Run: python jobs/format\.py"):
+        Rerank().tokenize([{"question": "q", "passage": "p"}], RowTokenizer(tokenizer, 400))
