@@ -200,7 +200,8 @@ class RolloutWorker:
                 raise
             finally:
                 self._note_load(started=-1)
-        await self._on_disk(self._put_away, trajectory)
+            # Before its slot is free: an engine that dies then repeats no more rollouts than there are slots.
+            await self._on_disk(self._put_away, trajectory)
         return trajectory
 
     async def _let_run_out(self) -> None:
