@@ -23,6 +23,7 @@ from drag_ray.artifacts import Identity, compute_file_fingerprint
 from drag_ray.cluster import ClusterConfig, connect
 from drag_ray.engine.adapter import check_adapter_fits, check_adapter_writes, read_base_model
 from drag_ray.engine.pretrained import load_reward_model
+from drag_ray.engine.reranker import load_reranker
 from drag_ray.engine.reward_model import RewardModel
 from drag_ray.errors import DataError, NotFiniteError, TrainError
 from drag_ray.finetune.config import FinetuneConfig
@@ -30,8 +31,10 @@ from drag_ray.finetune.job import TrainJob
 from drag_ray.finetune.methods.dpo import DPO
 from drag_ray.finetune.methods.grpo import GRPO
 from drag_ray.finetune.methods.kto import KTO
+from drag_ray.finetune.outcome import find_reranker
 from drag_ray.finetune.trainer import train
 from drag_ray.pipeline import run_code
+from drag_ray.search.config import RerankConfig
 from drag_ray.stage_folder import StageFolder
 from drag_ray.stages import STAGES
 
@@ -294,6 +297,29 @@ def _compute_rewards(base_dir: Path, adapter_dir: Path, conversations: list[list
     with torch.no_grad():
         encoded = (tokenizer.apply_chat_template(messages, return_tensors="pt", return_dict=True) for messages in conversations)
         return torch.cat([model(input_ids=inputs["input_ids"]).logits[0] for inputs in encoded])
+
+
+def test_a_reranker_learns_the_answer_that_it_is_then_asked_for(tmp_path: Path, nano_model: Path) -> None:
+    rows = [
+        {"question": f"Where is thing {number}?", "passage": f"Thing {number} is here.", "is_evidence": True}
+        for number in range(84)
+    ]
+    write_split(tmp_path, "relevance", rows, 80)
+    config = make_config(tmp_path, nano_model, method="rerank", merge=False)
+    with open_folder(tmp_path) as folder:
+        counts = run_code(STAGES["finetune"], config, folder)
+    assert (counts["rows"], counts["validation_rows"], counts["trained_tokens"]) == (80, 4, 160)
+    assert counts["eval_loss_after"] < counts["eval_loss_before"] - 4
+    adapter_dir = tmp_path / "finetune" / "adapter"
+    assert find_reranker(tmp_path / "finetune") == adapter_dir
+    before, after = (
+        load_reranker(RerankConfig(model=str(folder))).score("Where is thing 83?", ["Thing 83 is here."])[0]
+        for folder in (nano_model, adapter_dir)
+    )
+    assert after > before + 4
+    assert "tells pages that answer a question from others" in (adapter_dir / "README.md").read_text()
+    with pytest.raises(TrainError, match="adapter: a reranker, which says of pages whether they answer a question"):
+        check_adapter_writes(adapter_dir)
 
 
 @pytest.mark.slow
