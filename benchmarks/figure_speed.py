@@ -138,10 +138,8 @@ def write_engine_killed() -> str:
         f"""That is {results["throughput_of_vllm"]:.2f} times vLLM's throughput, where we want .97 at least, and
         {_write_difference(above_ms)} at the median to the first token, where we want {_WANTED_ABOVE_MS} more at most{is_met}. A
         whole reply takes {whole["drag_ray"]:.1f} s where it takes {whole["vllm"]:.1f} s with vLLM's server (medians added); where
-        a reply ends sooner its client's next request comes sooner too. {_write_open_load(results)} These are not equal terms:
-        the endpoint's engine had room for adapters then, with kernels of theirs in every step, and read prompts in batches of a
-        quarter of the tokens of those of vLLM's server. An endpoint of the base model alone has no such room since, and the
-        batches are those of vLLM's server, which was not measured again. When an engine is killed under such a load
+        a reply ends sooner its client's next request comes sooner too. {_write_open_load(results)} When an engine is killed
+        under such a load
         ({options["model"]}, {options["concurrency"]} clients, one {name_gpu(killed)}), requests are answered again after
         {kill["answers_again_after_s"]:.0f} s, which is how long a new engine takes to start; until then clients that tried again
         twice a second were told so {kill["requests"]["InternalServerError 503"]:,} times (503), and
