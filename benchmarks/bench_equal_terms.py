@@ -61,7 +61,13 @@ def search(options: argparse.Namespace) -> None:
     held_out = [question for question in page_set.questions if question.split == "test"]
     drawn = random.Random(SEED).sample(held_out, len(held_out))[: options.questions or None]
     embedding = EmbeddingConfig(model=str(options.embedding), device="auto" if options.device == "gpu" else "cpu")
-    rerank = RerankConfig(model=str(options.rerank), device=options.device, dtype="bfloat16", batch_size=options.batch_size)
+    rerank = RerankConfig(
+        model=str(options.rerank),
+        depth=options.depth,
+        device=options.device,
+        dtype="bfloat16",
+        batch_size=options.batch_size,
+    )
     done = begin(options.found, options.set, len(page_set.pages), embedding, rerank)
     left = [question for question in drawn if question.id not in done]
     with tempfile.TemporaryDirectory(prefix="drag-ray-bench-") as scratch:
@@ -212,8 +218,9 @@ def main() -> None:
     asking.add_argument("found", type=Path, help="file that is appended to")
     asking.add_argument("--data-dir", type=Path, default=DATA_DIR, help="folder of the public sets")
     asking.add_argument("--embedding", type=Path, required=True, help="folder of an embedding model of sentence-transformers")
-    asking.add_argument("--rerank", type=Path, required=True, help="folder of a causal model, or of a cross-encoder")
+    asking.add_argument("--rerank", type=Path, required=True, help="folder of a model, or of the adapter of a reranker")
     asking.add_argument("--device", choices=["cpu", "gpu"], default="cpu", help="where both models run")
+    asking.add_argument("--depth", type=int, default=RerankConfig().depth, help="pages of a ranking that the second reads")
     asking.add_argument("--batch-size", type=int, default=64, help="windows that the second reads at once")
     asking.add_argument("--questions", type=int, default=0, help="that are asked at most; 0: all")
     asking.add_argument("--seconds", type=float, default=0, help="after the start in which no question is begun; 0: no limit")

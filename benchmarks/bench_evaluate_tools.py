@@ -30,6 +30,7 @@ from drag_ray.evaluate.policies import BASE_NAME
 from drag_ray.rollout.kept_engines import keep_engines
 from drag_ray.search.searcher import Searcher
 from drag_ray.tools.read_page import TOOL as READ_PAGE
+from drag_ray.tools.workspace import Workspace
 from drag_ray.types import ActionKind, Evidence, Trajectory, Turn
 
 SIDES = {"alone": ("search",), "tools": ("search", "read_page", "grep")}
@@ -85,7 +86,8 @@ class Tracer:
         if turn.tool != READ_PAGE.name or turn.tool_error:
             return []
         asked: Any = READ_PAGE.read_arguments(turn.arguments)
-        return [Evidence(asked.file, number) for number in asked.list_numbers() if self._searcher.find_page(asked.file, number)]
+        file = Workspace(self._searcher).resolve_file(asked.file)
+        return [Evidence(file, number) for number in asked.list_numbers() if self._searcher.find_page(file, number)]
 
 
 def describe(trajectories: Sequence[Trajectory], courses: Sequence[Course]) -> dict[str, Any]:

@@ -50,7 +50,7 @@ def grep(arguments: GrepArguments, workspace: Workspace) -> Observation:
     lines: list[str] = []
     num_found, num_pages, is_whole = 0, 0, True
     deadline = time.monotonic() + _BUDGET_S
-    for page in workspace.pages.read_file(arguments.file):
+    for page in workspace.pages.read_file(workspace.resolve_file(arguments.file)):
         num_pages += 1
         for chunk in _cut_lines(page.text):
             is_whole = time.monotonic() < deadline

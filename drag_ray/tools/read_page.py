@@ -34,7 +34,7 @@ def read_page(arguments: ReadPageArguments, workspace: Workspace) -> Observation
     """
     wanted, *around = arguments.list_numbers()
     found = [workspace.find_page(arguments.file, wanted)]
-    found += [page for number in around if (page := workspace.pages.find_page(arguments.file, number))]
+    found += [page for number in around if (page := workspace.pages.find_page(found[0].file, number))]
     return Observation("\n\n".join(f"{page.file}#{page.page_number} of {page.total_pages}\n{page.text}" for page in found))
 
 

@@ -42,12 +42,21 @@ class Workspace:
         Raises:
             ToolError: the collection does not have it; says what it has.
         """
+        file = self.resolve_file(file)
         page = self.pages.find_page(file, number)
         if page is None:
             known = next(iter(self.pages.read_file(file)), None)
             have = f"it has {known.total_pages} pages" if known else "there is no such file; give the name as a search shows it"
             raise ToolError(f"no page {number} of {file[:200]!r}: {have}")
         return page
+
+    def resolve_file(self, file: str) -> str:
+        """The name of the file that the policy means: where it has copied the number of a page with it, as pages are headed
+        (`manual.pdf#7`), the name before that. A file that is called so itself comes first.
+        """
+        name, mark, number = file.rpartition("#")
+        is_page = bool(mark) and number.isdecimal() and next(self.pages.read_file(file), None) is None
+        return name if is_page and next(self.pages.read_file(name), None) else file
 
     def open_image(self, page: Page) -> Any:
         """The picture of a page (PIL).
