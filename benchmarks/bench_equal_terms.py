@@ -7,6 +7,8 @@ pages and ten places for them.
     python benchmarks/bench_equal_terms.py search medquad medquad.jsonl --embedding FOLDER --rerank FOLDER [--device gpu]
     python benchmarks/bench_equal_terms.py compare medquad=medquad.jsonl ... [--evaluation medquad=runs/NAME/evaluate ...]
 
+The model that reads may be a reranker that was trained on the training questions of a set (`finetune.method rerank`).
+
 `search` asks the questions in an order that is drawn, so that the first of them are a sample, and keeps each as soon as it is
 done: started again, it goes on. `compare` takes the questions that a file and the evaluations of its set have in common.
 """
@@ -148,7 +150,7 @@ def compare(options: argparse.Namespace) -> None:
         sets[name] = describe(head, lines, results)
     correct(rows, ("vs_question", "tuned_above"))
     print(json.dumps(rows, indent=1))
-    write_result("equal_terms", {"depth": DEPTH, "sets": sets, "rows": rows})
+    write_result(options.name, {"depth": DEPTH, "sets": sets, "rows": rows})
 
 
 def gather(lines: Sequence[Line], folders: Sequence[Path]) -> tuple[dict[str, list[QuestionResult]], dict[str, float]]:
@@ -228,6 +230,7 @@ def main() -> None:
     comparing.set_defaults(run=compare)
     comparing.add_argument("found", nargs="+", metavar="NAME=FILE", help="sets and their files")
     comparing.add_argument("--evaluation", nargs="*", default=[], metavar="NAME=FOLDER", help="finished evaluate stages")
+    comparing.add_argument("--name", default="equal_terms", help="of the result")
     options = parser.parse_args()
     options.run(options)
 

@@ -17,6 +17,7 @@ import figure_equal_terms
 import figure_load
 import figure_quality
 import figure_recipe
+import figure_reranker
 import figure_scaling
 import figure_sizes
 import figure_speed
@@ -101,6 +102,9 @@ FIGURES: dict[str, Callable[[], str]] = {
     "collect-tools-terms": figure_tools.write_collect_tools_terms,
     "collect-tools": figure_tools.write_collect_tools,
     "collect-tools-words": figure_tools.write_collect_tools_words,
+    "reranker-terms": figure_reranker.write_terms,
+    "reranker": figure_reranker.write_table,
+    "reranker-words": figure_reranker.write_words,
     "evaluate-tools-terms": figure_tools.write_evaluate_tools_terms,
     "evaluate-tools": figure_tools.write_evaluate_tools,
     "evaluate-tools-words": figure_tools.write_evaluate_tools_words,

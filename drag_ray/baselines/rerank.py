@@ -54,7 +54,7 @@ class Rerank(RawQuestion):
         if not options.model:
             raise ConfigError(
                 f"evaluate.baselines {cls.name!r}: there is no model that ranks. Name one, --evaluate.rerank.model FOLDER, or "
-                "one that the run has trained, --reads finetune=finetune/reranker"
+                "one that the run has trained, --reads finetune=reranker/finetune"
             )
         return cls(options, _FOUND_BY[options.retrieval].prepare(sources))
 

@@ -166,7 +166,7 @@ def _resolve(config: RerankConfig) -> tuple[RerankConfig, str, Path | None]:
         if note is None:
             raise ConfigError(
                 f"rerank.model {config.model!r}: an adapter that was not trained to rank. Train one: "
-                "python jobs/finetune.py --name reranker --finetune.method rerank"
+                "python jobs/finetune.py --scope reranker --finetune.method rerank"
             )
         source = resolve_model(read_noted_name(folder))
         check_adapter_fits(read_base_model(source), folder)

@@ -83,5 +83,5 @@ def test_an_unknown_file_and_an_endless_text_are_refused(workspace: Workspace) -
 
 def test_a_file_may_be_named_as_its_pages_are_headed(workspace: Workspace) -> None:
     assert grep(workspace, "rotor SPEED", file="manual.pdf#1")[1:] == ["manual.pdf#2: ROTOR  speed 340 rpm"]
-    with pytest.raises(ToolError, match="there is no file 'other.pdf#1'"):
+    with pytest.raises(ToolError, match=r"there is no file 'other\.pdf#1'"):
         grep(workspace, "rotor", file="other.pdf#1")

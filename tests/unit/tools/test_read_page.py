@@ -44,7 +44,7 @@ def test_what_cannot_be_read_is_said(workspace: Workspace, arguments: dict[str, 
 def test_a_file_may_be_named_as_its_pages_are_headed(workspace: Workspace) -> None:
     assert read(workspace, file="manual.pdf#2", page=4) == "manual.pdf#4 of 4\nThe end."
     assert read(workspace, file="manual.pdf#1", page=4, neighbours=1).startswith("manual.pdf#4 of 4\nThe end.\n\nmanual.pdf#3")
-    with pytest.raises(ToolError, match="no page 4 of 'other.pdf#1': there is no such file"):
+    with pytest.raises(ToolError, match=r"no page 4 of 'other\.pdf#1': there is no such file"):
         read(workspace, file="other.pdf#1", page=4)
 
 
