@@ -16,6 +16,7 @@ from drag_ray.engine.model_folder import resolve_model
 from drag_ray.engine.relevance import NO, YES, read_note, write_question
 from drag_ray.engine.windows import plan_windows
 from drag_ray.errors import ConfigError, DataError, TrainError
+from drag_ray.object_store import is_uri
 from drag_ray.search.config import RerankConfig
 
 
@@ -168,11 +169,26 @@ def _resolve(config: RerankConfig) -> tuple[RerankConfig, str, Path | None]:
                 f"rerank.model {config.model!r}: an adapter that was not trained to rank. Train one: "
                 "python jobs/finetune.py --scope reranker --finetune.method rerank"
             )
-        source = resolve_model(read_noted_name(folder))
+        source = resolve_model(config.base or _read_local_name(folder))
         check_adapter_fits(read_base_model(source), folder)
     except (DataError, TrainError) as error:
         raise ConfigError(f"rerank.model {config.model!r}: {error}") from None
     return config.model_copy(update={"instruction": note.instruction}), source, folder
+
+
+def _read_local_name(folder: Path) -> str:
+    """The base model that an adapter's folder names, on this machine or the Hugging Face Hub.
+
+    Raises:
+        ConfigError: it names one in an object store.
+    """
+    name = read_noted_name(folder)
+    if is_uri(name):
+        raise ConfigError(
+            f"rerank.model {str(folder)!r}: its folder names a base model in an object store, {name[:200]!r}, which is not "
+            "fetched on its word. If it is yours, say so: rerank.base with that place."
+        )
+    return name
 
 
 def _find_kind(config: RerankConfig, source: str) -> tuple[type[Reranker], Any]:

@@ -118,6 +118,9 @@ class RerankConfig(BaseConfig):
     """a cross-encoder (a model that classifies sequences), or a causal model, which is asked whether the page answers the
     question; as a folder, a Hugging Face name or a place in an object store (see engine.model). Or the folder of the adapter that
     finetune has trained with the method rerank, which knows its base model and what it is told"""
+    base: NameOrUri = ""
+    """the base model, where the model is an adapter; empty takes the one that the adapter's folder names, but none in an object
+    store: such a folder may come from anywhere, and is not to have anything fetched"""
     depth: int = Field(default=50, ge=1)
     """best pages that it reads of a ranking, at least as many as are wanted of it"""
     window_tokens: int = Field(default=384, ge=8)

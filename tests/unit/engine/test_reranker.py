@@ -123,6 +123,16 @@ def test_an_adapter_that_was_not_trained_to_rank_or_belongs_to_another_model_is_
 
 
 @pytest.mark.seconds
+def test_an_adapter_has_nothing_fetched_that_the_options_do_not_name(tmp_path: Path) -> None:
+    folder = write_ranking_adapter(tmp_path / "adapter")
+    note = json.loads((folder / "drag_ray_base.json").read_text())
+    (folder / "drag_ray_base.json").write_text(json.dumps({**note, "name": "s3://elsewhere/model"}))
+    with pytest.raises(ConfigError, match=r"names a base model in an object store, 's3://elsewhere/model', which is not fetched"):
+        check_reranker(RerankConfig(model=str(folder)))
+    check_reranker(RerankConfig(model=str(folder), base="embedded"))
+
+
+@pytest.mark.seconds
 def test_a_causal_model_scores_by_its_log_odds_of_yes_and_no() -> None:
     config = RerankConfig(model=str(embedded_model_dir()), batch_size=2)
     reranker: Any = load_reranker(config)
