@@ -21,7 +21,7 @@ from drag_ray.format.layout import Layout
 from drag_ray.format.parts import FormatJob, check_part, format_part
 from drag_ray.format.row_files import RowFiles
 from drag_ray.format.row_format import load_format
-from drag_ray.format.rows import FormatName
+from drag_ray.format.rows import OF_PAGES, FormatName
 from drag_ray.format.sides import SIDES_NAME
 from drag_ray.format.split import TRAIN, VALIDATION, WITHHELD, assign_sides
 from drag_ray.format.survey import survey_parts
@@ -47,7 +47,8 @@ def run(sections: FormatSections, inputs: Inputs, folder: StageFolder) -> dict[s
         For each format the rows of both sides and those set aside, under keys like `sft_query_train`.
 
     Raises:
-        DataError: the process stage's tables are missing, no query is good enough to train towards, or a written row leaks.
+        DataError: the process stage's tables are missing, no query is good enough to train towards, there is no page to learn
+            from, or a written row leaks.
     """
     options = sections.format
     process_dir, target_dir = inputs["process"].resolve(), folder.path.resolve()
@@ -98,8 +99,11 @@ def _write_rows(job: FormatJob, parts: list[str], folder: Path, tasks: Collectio
             totals.update(formatted.num_set_aside)
             totals.update(searches=formatted.num_searches, targets=formatted.num_targets)
             recorder.set_progress("parts", num_done, len(parts))
-        if not totals["targets"]:
+        if not totals["targets"] and any(name not in OF_PAGES for name in job.config.formats):
             raise DataError(_describe_no_target(job, totals["searches"], tasks))
+        for name in OF_PAGES:
+            if name in job.config.formats and not files[name, TRAIN].num_rows:
+                raise DataError(_describe_no_page(job, name))
     for trainer in job.config.exports:
         describe_files(folder / "exports", trainer, exports)
     return files, totals
@@ -119,6 +123,14 @@ def _describe_no_target(job: FormatJob, num_scored: int, tasks: Collection[str])
         f"temperature or with collect.prompt_sets, {help_with_searches}have a larger model write them (collect.teacher), or "
         "lower format.min_gain."
     )
+
+
+def _describe_no_page(job: FormatJob, name: FormatName) -> str:
+    """What the rows of pages are made of, and which part of it is not there."""
+    missing = "none of the training questions looks for a page (agent.task find_page) and has evidence with text in the index"
+    if not job.index_dir:
+        missing = "these trajectories came without the index that they were searched in"
+    return f"{job.process_dir}: no rows for format.formats {name}: {missing}. Collect with this project, or leave it out."
 
 
 def _check_files(job: FormatJob, files: Files, folder: Path) -> int:

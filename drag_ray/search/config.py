@@ -132,7 +132,8 @@ class RerankConfig(BaseConfig):
     dtype: Literal["float32", "bfloat16", "float16"] = "float32"
     """number format of the model's weights"""
     device: Literal["cpu", "gpu"] = "cpu"
-    """where it runs; a GPU only beside an endpoint's engine, where it needs what engine.gpu_memory_utilization leaves"""
+    """where it runs; on a GPU beside the engine of an endpoint, or in the process that evaluates, where it needs what
+    engine.gpu_memory_utilization leaves"""
     batch_size: int = Field(default=16, ge=1)
     """windows that the model reads at once"""
 

@@ -7,7 +7,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import yaml
-from factories import build_answer, build_question, build_search, build_trajectory
+from factories import build_answer, build_page, build_question, build_search, build_trajectory
+from small_index import write_index
 
 from drag_ray import schemas
 from drag_ray.artifacts import Identity, read_manifest
@@ -60,6 +61,28 @@ def test_every_format_is_written_with_both_sides_apart_by_question(tmp_path: Pat
         assert (train.height, validation.height) == (8 * rows_per_question, 2 * rows_per_question)
         assert not set(train["question_id"]) & set(validation["question_id"])
         assert (counts[f"{name}_train"], counts[f"{name}_validation"]) == (train.height, validation.height)
+
+
+def test_rows_of_pages_need_no_query_that_wins_and_are_checked_as_they_were_written(tmp_path: Path) -> None:
+    pages = [
+        build_page(file="m.pdf", page_number=number, text=f"Question {number - 1} and question 3.") for number in range(1, 11)
+    ]
+    write_index(tmp_path / "index", pages, [])
+    asked = [
+        build_question(id=f"q{number}", question=f"Question {number}?", evidence=(Evidence("m.pdf", number + 1),))
+        for number in range(10)
+    ]
+    lost = [build_trajectory(build_search("wide"), question=question) for question in asked]
+    counts = run_both(tmp_path, lost, formats=("relevance",), validation_fraction=0.2, relevance_pages=2)
+    train, validation = (pl.read_parquet(tmp_path / "format/relevance" / f"{side}.parquet") for side in ("train", "validation"))
+    assert (counts["relevance_train"], counts["relevance_validation"]) == (train.height, validation.height) == (8 * 3, 2 * 3)
+    assert train["is_evidence"].sum() == 8
+    assert not set(train["question_id"]) & set(validation["question_id"])
+
+
+def test_rows_of_pages_without_an_index_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"no rows for format\.formats relevance: these trajectories came without the index"):
+        run_both(tmp_path, build_records(), formats=("relevance",))
 
 
 def test_jsonl_and_parquet_hold_the_same_rows(tmp_path: Path) -> None:
