@@ -6,6 +6,14 @@ from figure_cells import name_gpu, read_results, short, to_paragraph, to_table
 
 _MEASURES = ("hit1", "hit3", "hit10", "mrr")
 _SETS = ("medquad", "fairytaleqa")
+SEARCHES = {
+    "the question by words (BM25)": "question",
+    "by vectors (`dense`)": "dense",
+    "by both (`hybrid`)": "hybrid",
+    "by words, reranked": "rerank",
+    "by both, reranked": "hybrid+rerank",
+}
+"""Those that write nothing, with their policies."""
 
 
 def write_equal_terms_terms() -> str:
@@ -26,16 +34,8 @@ def write_equal_terms_terms() -> str:
 def write_equal_terms() -> str:
     """What each search finds, and beside it what a small model adds, as far as it was measured."""
     found = {(row["set"], row["policy"]): row for row in read_results("equal_terms")["rows"]}
-    searches = {
-        "the question by words (BM25)": "question",
-        "by vectors (`dense`)": "dense",
-        "by both (`hybrid`)": "hybrid",
-        "by words, reranked": "rerank",
-        "by both, reranked": "hybrid+rerank",
-        "by words, with what SmolLM2-135M adds": "base",
-        "by words, with what it adds when tuned": "tuned",
-    }
-    rows = [[text, *(_write_cell(found.get((name, policy))) for name in _SETS)] for text, policy in searches.items()]
+    added = {"by words, with what SmolLM2-135M adds": "base", "by words, with what it adds when tuned": "tuned"}
+    rows = [[text, *(_write_cell(found.get((name, policy))) for name in _SETS)] for text, policy in (SEARCHES | added).items()]
     return to_table(["Hit@1 / Hit@3 / Hit@10 / MRR", *_SETS], rows)
 
 

@@ -3,6 +3,7 @@
 from typing import Any
 
 from figure_cells import name_gpu, read_results, short, to_paragraph, to_table
+from figure_equal_terms import SEARCHES
 
 _MEASURES = ("hit1", "hit3", "hit10", "mrr")
 _SET = "fairytaleqa"
@@ -25,16 +26,9 @@ def write_terms() -> str:
 def write_table() -> str:
     """What each search finds."""
     rows = {row["policy"]: row for row in read_results("trained_reranker")["rows"]}
-    searches = {
-        "the question by words (BM25)": "question",
-        "by vectors (`dense`)": "dense",
-        "by both (`hybrid`)": "hybrid",
-        "by words, reranked": "rerank",
-        "by both, reranked": "hybrid+rerank",
-    }
     cells = [
         [text, *(short(rows[policy][name]) for name in _MEASURES), *(_write_gain(rows[policy], name) for name in ("hit3", "mrr"))]
-        for text, policy in searches.items()
+        for text, policy in SEARCHES.items()
     ]
     return to_table(["", "Hit@1", "Hit@3", "Hit@10", "MRR", "Hit@3 above the question", "MRR above the question"], cells)
 
