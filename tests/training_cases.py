@@ -66,6 +66,8 @@ def build_row(method: str, number: int, tokenizer: Any) -> dict[str, Any]:
     if method == "dpo":
         chosen, rejected = ([{"role": "assistant", "content": reply}] for reply in replies)
         return {"prompt": prompt, "chosen": chosen, "rejected": rejected}
+    if method == "rerank":
+        return {"question": prompt[0]["content"], "passage": f"Thing {question} is here.", "is_evidence": number % 2 == 0}
     reply = replies[number % 2]
     row = {"prompt": prompt, "completion": [{"role": "assistant", "content": reply}]}
     of_method = {
