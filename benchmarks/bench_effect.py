@@ -4,7 +4,8 @@ A row is a policy on the held-out questions of a set. This script makes those of
 stages (`python jobs/index.py --run-dir runs/NAME ...`), and takes those of models from finished evaluations. A row of the
 same set, split, model, policy and seed replaces the one that is there. `vs_question` holds for each measure the difference, the
 ends of its interval, its p-value and that p-value corrected (Holm) over all rows and measures of the file. `vs_best_untrained`
-holds the same of a trained policy and the untrained one with the highest MRR, whose name is beside it.
+holds the same of a trained policy and the untrained one with the highest MRR, whose name is beside it. A reranker
+counts as trained: that of these evaluations is the one that the run has trained itself.
 
 python benchmarks/bench_effect.py --index medquad=runs/medquad/index [NAME=FOLDER ...]
 python benchmarks/bench_effect.py --evaluation medquad=runs/medquad/evaluate [NAME=FOLDER ...] [--split dev] [--model NAME]
@@ -52,10 +53,10 @@ CONFIDENCE = 0.95
 NUM_RESAMPLES = 100_000
 """No p-value is below one in that many, and Holm's correction multiplies it by the number of differences in the file."""
 OF_OTHER_MODELS = (Dense, Rerank)
-"""Baselines of models that embed or rank, which `bench_equal_terms.py` measures."""
+"""Baselines of models that embed or rank, which come from evaluations."""
 WITHOUT_MODEL = [name for name, kind in BASELINES.items() if not kind.uses_engine() and not issubclass(kind, OF_OTHER_MODELS)]
-EMBEDDING = {kind.name for kind in BASELINES.values() if issubclass(kind, OF_OTHER_MODELS)}
-UNTRAINED = {*BASELINES, BASE_NAME, PROMPTED_NAME}
+EMBEDDING = {kind.name for kind in BASELINES.values() if issubclass(kind, Dense)}
+UNTRAINED = {*BASELINES, BASE_NAME, PROMPTED_NAME} - {Rerank.name}
 KEY = ("set", "split", "model", "policy", "seed")
 
 Row = dict[str, Any]
@@ -144,8 +145,8 @@ def build_rows(
 
 
 def is_trained(policy: str) -> bool:
-    """Whether its weights were: what stands beside a policy, as base+hybrid does, is as trained as that is."""
-    return policy.partition("+")[0] not in UNTRAINED
+    """Whether its weights were, or those of what stands beside it: base+hybrid is as untrained as base, base+rerank is not."""
+    return not UNTRAINED.issuperset(policy.split("+"))
 
 
 def find_best_untrained(results: Mapping[str, Sequence[QuestionResult]]) -> str:

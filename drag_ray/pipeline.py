@@ -168,9 +168,7 @@ def run_stages(stages: Sequence[Stage], config: RunConfig, start_ray: Callable[[
     Raises:
         ConfigError: a stage cannot be run with these options; then none has been.
     """
-    for stage in stages:
-        config.take(stage.sections).check()
-    _check_rows(stages, config)
+    check_stages(stages, config)
     try:
         manifests = [run_stage(stage, config, start_ray) for stage in stages]
     except DamageError as error:
@@ -179,6 +177,17 @@ def run_stages(stages: Sequence[Stage], config: RunConfig, start_ray: Callable[[
         _logger.warning(f"{error}\nLooking at every byte of the run, from the first stage on.")
         return run_stages(stages, config.model_copy(update={"verify": True}), start_ray)
     return {manifest.stage: manifest for manifest in manifests}
+
+
+def check_stages(stages: Sequence[Stage], config: RunConfig) -> None:
+    """Look at options before anything works with them.
+
+    Raises:
+        ConfigError: one of the stages cannot be run with these.
+    """
+    for stage in stages:
+        config.take(stage.sections).check()
+    _check_rows(stages, config)
 
 
 def _check_rows(stages: Sequence[Stage], config: RunConfig) -> None:

@@ -30,14 +30,14 @@ from drag_ray.format.split import TRAIN
 from drag_ray.pipeline import list_pipeline, run_stages
 from drag_ray.prompt.budget import count_collected
 from drag_ray.run_config import RunConfig
-from drag_ray.stages import STAGES
+from drag_ray.stages import COMPARED, STAGES
+from drag_ray.trained_reranker import build_evaluation, build_training, train_reranker
 
 _logger = logging.getLogger(__name__)
 
 HISTORY_NAME = "history"
 _SCOPE = "rounds"
 _TRAINED = ("index", "collect", "process", "format", "finetune")
-_COMPARED = ("prompt", "evaluate")
 
 
 def run_rounds(config: RunConfig, start_ray: Callable[[], object] = lambda: None) -> dict[str, Manifest]:
@@ -49,9 +49,11 @@ def run_rounds(config: RunConfig, start_ray: Callable[[], object] = lambda: None
         The manifests of all stages, by their addresses.
 
     Raises:
-        ConfigError: the curriculum sets an option that there is not, or a round's method trains no policy.
+        ConfigError: the curriculum or `reranker` sets an option that there is not, or a round's method trains no policy.
     """
     configs = [build_round(config, number) for number in range(1, config.rounds + 1)]
+    reranker = None if config.reranker is None else build_training(config, Address("process", scope=f"{_SCOPE}/1"))
+    compared = config if reranker is None else build_evaluation(config)
     evaluations: list[RoundEvaluation] = []
     history: list[RoundResult] = []
     finished: dict[str, Manifest] = {}
@@ -65,8 +67,10 @@ def run_rounds(config: RunConfig, start_ray: Callable[[], object] = lambda: None
     _logger.info(format_history(history))
     best = choose_best(history)
     _logger.info(f"round {best.number} has the best {best.chosen_by} on the validation questions; it is evaluated")
-    final = build_final(config, best.number)
-    return finished | run_stages([stage for stage in list_pipeline(final) if stage.name in _COMPARED], final, start_ray)
+    if reranker:
+        finished |= train_reranker(reranker, start_ray)
+    final = build_final(compared, best.number)
+    return finished | run_stages([stage for stage in list_pipeline(final) if stage.name in COMPARED], final, start_ray)
 
 
 def build_round(config: RunConfig, number: int) -> RunConfig:

@@ -162,6 +162,9 @@ STAGES: dict[str, Stage] = {
 }
 """The stages in the order in which they run."""
 
+COMPARED = ("prompt", "evaluate")
+"""Stages that come after all training."""
+
 SERVE = Stage(
     name="serve",
     summary="Serve the base model and its adapters, and search with them, behind one OpenAI-compatible endpoint.",

@@ -10,7 +10,7 @@ from drag_ray.api.sections import OF_THE_RUN, PIPELINE, find_stage, list_section
 from drag_ray.artifacts import Manifest
 from drag_ray.config import build, override
 from drag_ray.extras import explain_missing
-from drag_ray.pipeline import list_pipeline, open_inputs, pull_inputs, run_stages
+from drag_ray.pipeline import open_inputs, pull_inputs, run_stages
 from drag_ray.run_config import RunConfig
 from drag_ray.serve.config import ServeSections
 from drag_ray.stages import SERVE
@@ -187,7 +187,9 @@ class Run(RunExchange):
                 from drag_ray.rounds import run_rounds
 
                 return run_rounds(config, start_ray)
-            return run_stages(list_pipeline(config), config, start_ray)
+            from drag_ray.single_pass import run_pass
+
+            return run_pass(config, start_ray)
 
     @explain_missing("serve")
     def serve(self, **options: Any) -> None:

@@ -2,8 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Literal, Self
 
 from drag_ray.baselines.baseline import Sources
 from drag_ray.baselines.dense import Dense
@@ -13,8 +12,7 @@ from drag_ray.errors import ConfigError
 from drag_ray.search.config import RerankConfig, RetrievalName
 
 if TYPE_CHECKING:
-    from drag_ray.agent.environment import PageIndex, PageSearcher
-    from drag_ray.search.rerank import Score
+    from drag_ray.agent.environment import PageIndex
     from drag_ray.search.searcher import Searcher
 
 _FOUND_BY: dict[RetrievalName, type[RawQuestion]] = {"bm25": RawQuestion, "dense": Dense, "hybrid": Hybrid}
@@ -23,13 +21,15 @@ _FOUND_BY: dict[RetrievalName, type[RawQuestion]] = {"bm25": RawQuestion, "dense
 class RerankedConfig(RerankConfig):
     """A model that orders anew what the question finds."""
 
+    device: Literal["auto", "cpu", "gpu"] = "auto"
+    """where it reads, once the engines have written: on the cluster's GPUs or its CPUs; auto takes GPUs if there are any"""
     retrieval: RetrievalName = "bm25"
     """what finds the pages that it reads; hybrid with the options of evaluate.hybrid"""
 
 
 @dataclass(frozen=True)
 class Rerank(RawQuestion):
-    """Searches for the question and orders what is found anew."""
+    """Searches for the question; what is found is put in order after all rollouts (`evaluate.reranked_policies`)."""
 
     name = "rerank"
     summary = (
@@ -46,7 +46,7 @@ class Rerank(RawQuestion):
         """With the run's options, and the reranker that it has trained where they name no model.
 
         Raises:
-            ConfigError: there is no model, or they name a search by vectors, of which the index has none.
+            ConfigError: there is no model, or none that ranks, or they name a search by vectors, of which the index has none.
         """
         options = sources.options.take(RerankedConfig)
         if not options.model and sources.reranker:
@@ -56,39 +56,20 @@ class Rerank(RawQuestion):
                 f"evaluate.baselines {cls.name!r}: there is no model that ranks. Name one, --evaluate.rerank.model FOLDER, or "
                 "one that the run has trained, --reads finetune=reranker/finetune"
             )
+        from drag_ray.engine.reranker import check_reranker
+
+        check_reranker(options)
         return cls(options, _FOUND_BY[options.retrieval].prepare(sources))
 
     def describe(self) -> str:
         """With the model, and what it reads."""
         return f"{self.summary} ({self.options.model}, of {self.options.depth} pages by {self.options.retrieval})"
 
-    def open_searcher(self, searcher: "Searcher", questions: Sequence[str] = ()) -> "PageSearcher":
-        """The index, with the model.
+    def open_searcher(self, searcher: "Searcher", questions: Sequence[str] = ()) -> "PageIndex":
+        """What finds the pages that are ordered.
 
         Raises:
             SearchIndexError: vectors that it needs are damaged, or of another index or model.
-            ConfigError: a model cannot be read.
+            ConfigError: their model is gone.
         """
-        from drag_ray.search.rerank import RerankingSearcher
-
-        return RerankingSearcher(self.open_finder(searcher, questions), searcher, self.load_score(), self.options.depth)
-
-    def open_finder(self, searcher: "Searcher", questions: Sequence[str] = ()) -> "PageIndex":
-        """What finds the pages that are ordered. Raises what `open_searcher` does."""
         return self.found_by.open_searcher(searcher, questions) if isinstance(self.found_by, Dense) else searcher
-
-    def load_score(self) -> "Score":
-        """The model, which scores pages. Those that it has read for a question in this process it does not read again.
-
-        Raises:
-            ConfigError: it cannot be read.
-        """
-        return _load_score(self.options.model_dump_json())
-
-
-@lru_cache(maxsize=1)
-def _load_score(options: str) -> "Score":
-    from drag_ray.engine.reranker import load_reranker
-    from drag_ray.search.rerank import remember
-
-    return remember(load_reranker(RerankedConfig.model_validate_json(options)).score)

@@ -31,7 +31,7 @@ class Reranker(ABC):
 
     def __init__(self, config: RerankConfig, model: Any, source: str) -> None:
         self._config = config
-        self._device = "cuda" if config.device == "gpu" else "cpu"
+        self._device = "cuda" if config.device != "cpu" and torch.cuda.is_available() else "cpu"
         self._model = model.to(self._device).eval()
         self._tokenizer: Any = AutoTokenizer.from_pretrained(source)
         self._tokenizer.pad_token = self._tokenizer.pad_token or self._tokenizer.eos_token

@@ -5,27 +5,36 @@ A reranker can put no page first that the search has not found. So beside `reran
 stands what each policy finds, in its order.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
-from drag_ray.agent.environment import PageIndex
 from drag_ray.baselines.rerank import Rerank
 from drag_ray.evaluate.hybrid_policies import write_asked
+from drag_ray.evaluate.page_reading import AskedPages
+from drag_ray.evaluate.policies import name_beside
 from drag_ray.evaluate.searched_again import SearchAgain, add_beside, replace_found, search_as_asked
-from drag_ray.search.rerank import Score, rerank
+from drag_ray.search.rerank import put_in_order
 from drag_ray.search.searcher import Searcher
-from drag_ray.types import Hits, Trajectory
+from drag_ray.types import Evidence, Hit, Hits, Trajectory
+
+ReadPages = Callable[[Sequence[AskedPages]], Sequence[Sequence[float]]]
+"""From questions with pages to how well each page answers its question; more is better."""
 
 
 def add_reranked_policies(
-    trajectories: Mapping[str, Sequence[Trajectory]], policies: Sequence[str], reranker: Rerank, searcher: Searcher
+    trajectories: Mapping[str, Sequence[Trajectory]],
+    policies: Sequence[str],
+    reranker: Rerank,
+    searcher: Searcher,
+    read_pages: ReadPages,
 ) -> dict[str, list[Trajectory]]:
-    """What `add_beside` makes of them, as `POLICY+rerank`. A page that several policies find for a question is read once.
+    """What `add_beside` makes of them, as `POLICY+rerank`, and those of the baseline `rerank` in the new order.
 
     Args:
-        trajectories: of each policy and baseline.
+        trajectories: of each policy and baseline, that of `rerank` as its search has found the pages.
         policies: the names of those that a model writes for.
         reranker: prepared.
         searcher: the index.
+        read_pages: asked once for all pages; each stands there once for a question, whichever policies find it.
 
     Raises:
         SearchIndexError: vectors that it needs are damaged, or of another index or model.
@@ -33,25 +42,39 @@ def add_reranked_policies(
     """
 
     def prepare(rollouts: Sequence[Trajectory]) -> SearchAgain:
-        index = reranker.open_finder(searcher, list(dict.fromkeys(map(write_asked, rollouts))))
-        score = reranker.load_score()
-        return lambda rollout: search_in_order(rollout, index, searcher, score, reranker.options.depth)
+        index = reranker.open_searcher(searcher, list(dict.fromkeys(map(write_asked, rollouts))))
+        found = {id(one): search_as_asked(one, index, max(reranker.options.depth, one.depth)) for one in rollouts}
+        scores = _read_once([(one.question, found[id(one)] or Hits()) for one in rollouts], read_pages)
 
-    return add_beside(trajectories, policies, Rerank.name, prepare)
+        def put(rollout: Trajectory) -> Trajectory:
+            hits = found[id(rollout)]
+            if hits is None:
+                return rollout
+            ordered = put_in_order(hits, [scores[rollout.question, _name(hit)] for hit in hits])
+            return replace_found(rollout, Hits(ordered[: rollout.depth], hits.is_partial))
+
+        return put
+
+    name = Rerank.name
+    added = add_beside(trajectories, [*policies, *([name] if trajectories.get(name) else [])], name, prepare)
+    if ordered := added.pop(name_beside(name, name), None):
+        added[name] = ordered
+    return added
 
 
-def search_in_order(trajectory: Trajectory, index: PageIndex, searcher: Searcher, score: Score, depth: int) -> Trajectory:
-    """The rollout with the pages of its search in a new order.
+def _read_once(found: Sequence[tuple[str, Hits]], read_pages: ReadPages) -> dict[tuple[str, Evidence], float]:
+    """The score of each page for the questions that it was found for."""
+    pages: dict[str, dict[Evidence, None]] = {}
+    for question, hits in found:
+        pages.setdefault(question, {}).update((_name(hit), None) for hit in hits)
+    asked = [AskedPages(question, tuple(named)) for question, named in pages.items()]
+    scores = read_pages(asked)
+    return {
+        (one.question, page): score
+        for one, values in zip(asked, scores, strict=True)
+        for page, score in zip(one.pages, values, strict=True)
+    }
 
-    Args:
-        trajectory: of one turn.
-        index: what finds the pages.
-        searcher: the index, which has the texts.
-        score: reads the question with each.
-        depth: pages that it reads, at least as many as the rollout records.
-    """
-    hits = search_as_asked(trajectory, index, max(depth, trajectory.depth))
-    if hits is None:
-        return trajectory
-    ordered = rerank(trajectory.question, hits, searcher, score)
-    return replace_found(trajectory, Hits(ordered[: trajectory.depth], hits.is_partial))
+
+def _name(hit: Hit) -> Evidence:
+    return Evidence(hit.file, hit.page_number)

@@ -5,6 +5,8 @@ All are greedy but those that choose among several replies, which are drawn.
 
 import logging
 from collections.abc import Mapping, Sequence
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 from drag_ray.baselines.baseline import Baseline
@@ -17,6 +19,7 @@ from drag_ray.evaluate.context import build_context
 from drag_ray.evaluate.hybrid_policies import add_hybrid_policies
 from drag_ray.evaluate.judged_results import JudgedResults, judge_results
 from drag_ray.evaluate.outcome import REPORT_NAME, write_comparison, write_rollouts
+from drag_ray.evaluate.page_reading import read_pages
 from drag_ray.evaluate.policies import BASE_NAME, ModelPolicy, choose_models, choose_subject, find_prices
 from drag_ray.evaluate.question_result import QuestionResult
 from drag_ray.evaluate.question_weights import FoundWeight, apply_found_weights
@@ -64,7 +67,8 @@ def run(sections: EvaluateSections, inputs: Inputs, folder: StageFolder) -> dict
     if weighed:
         trajectories, weights = apply_found_weights(trajectories, weighed, settings.question_weights, index)
     if sections.agent.task == "find_page" and sections.agent.retrieval == "bm25":
-        trajectories = _search_again(trajectories, [model.name for model in models], baselines, index)
+        names = [model.name for model in models]
+        trajectories = _search_again(trajectories, names, baselines, index, folder.path.resolve())
     judged = JudgedResults(compute_results(trajectories, questions))
     if settings.judge.enabled:
         rate = sections.rollout.max_failure_rate
@@ -88,14 +92,19 @@ def run(sections: EvaluateSections, inputs: Inputs, folder: StageFolder) -> dict
 
 
 def _search_again(
-    trajectories: dict[str, list[Trajectory]], policies: Sequence[str], baselines: Mapping[str, Baseline], index: Searcher
+    trajectories: dict[str, list[Trajectory]],
+    policies: Sequence[str],
+    baselines: Mapping[str, Baseline],
+    index: Searcher,
+    stage_dir: Path,
 ) -> dict[str, list[Trajectory]]:
     """With what the policies find where a baseline searches or orders in another way."""
     hybrid, reranker = baselines.get(Hybrid.name), baselines.get(Rerank.name)
     if isinstance(hybrid, Hybrid):
         trajectories = add_hybrid_policies(trajectories, policies, hybrid, index)
     if isinstance(reranker, Rerank):
-        trajectories = add_reranked_policies(trajectories, policies, reranker, index)
+        read = partial(read_pages, config=reranker.options, search_index=index.index_dir.resolve(), stage_dir=stage_dir)
+        trajectories = add_reranked_policies(trajectories, policies, reranker, index, read)
     return trajectories
 
 

@@ -37,13 +37,14 @@ from drag_ray.index import vector_parts
 from drag_ray.index.config import IndexSections
 from drag_ray.inputs import Inputs
 from drag_ray.metrics import open_stage_recorder
-from drag_ray.nodes import find_seeing, free_gpus, takes_gpus
+from drag_ray.nodes import find_seeing
 from drag_ray.object_store import is_uri
 from drag_ray.search import vectors
 from drag_ray.search.config import EmbeddingConfig, ImageEmbeddingConfig
 from drag_ray.search.index import PAGES_NAME, IndexRecord, build_index
 from drag_ray.stage_folder import StageFolder
 from drag_ray.stored_files import fetch_files
+from drag_ray.tasks import map_rows
 from drag_ray.types import Question
 
 _logger = logging.getLogger(__name__)
@@ -53,8 +54,6 @@ _DOCUMENTS_DIR_NAME, _QUESTIONS_DIR_NAME = ".documents", ".questions"
 # A task costs Ray Data some 50 ms, so small collections get few for each core, and large ones one for some parts.
 _TASKS_PER_CPU = 8
 _PARTS_PER_TASK = 8
-# More threads gain less on a small model, and each process holds the model.
-_CPUS_PER_EMBEDDER = 4
 
 
 def run(sections: IndexSections, inputs: Inputs, folder: StageFolder) -> dict[str, Any]:
@@ -218,12 +217,11 @@ def _embed_pictures(config: ImageEmbeddingConfig, record: IndexRecord, folder: S
 
 
 def _embed_parts(embedder: tuple[Any, ...], device: str, parts_dir: Path, record: IndexRecord, folder: StageFolder) -> list[Path]:
-    """The parts of the vectors of all pages, made on GPUs or on all CPUs; those with a file are kept.
+    """The parts of the vectors of all pages; those with a file are kept.
 
     Args:
         embedder: the class that makes them, and what it is made from.
     """
-    ray.data.DataContext.get_current().enable_progress_bars = False
     kind, *arguments = embedder
     plan = vector_parts.plan_parts(parts_dir, record.num_pages)
     left = {path: part for path, part in plan.items() if not path.exists()}
@@ -237,27 +235,10 @@ def _embed_parts(embedder: tuple[Any, ...], device: str, parts_dir: Path, record
     ) as progress:
         if left:
             rows = [{"path": str(path), "start": part.start, "stop": part.stop} for path, part in left.items()]
-            num_workers, resources = _plan_embedders(device, folder.path)
-            dataset = ray.data.from_items(rows, override_num_blocks=len(rows)).map(
-                kind,
-                fn_constructor_args=arguments,
-                compute=ray.data.ActorPoolStrategy(size=min(num_workers, len(rows))),
-                **resources,
-            )
-            for row in dataset.iter_rows():
+            for row in map_rows(kind, tuple(arguments), rows, device, folder.path):
                 progress.update(vector_parts.count_pages(row))
                 recorder.set_progress("embedded_pages", int(progress.n), record.num_pages)
     return list(plan)
-
-
-def _plan_embedders(device: str, folder: Path) -> tuple[int, dict[str, Any]]:
-    """How many processes embed at once, on nodes that see the folder, and what each takes of them."""
-    use_gpu = takes_gpus(device)
-    seeing = find_seeing(folder, use_gpu=use_gpu)
-    if use_gpu:
-        return max(1, seeing.num_gpus), {"num_gpus": free_gpus(), "label_selector": seeing.selector}
-    each = max(1, min(_CPUS_PER_EMBEDDER, max((node.cpus for node in seeing.nodes), default=1)))
-    return max(1, sum(node.cpus // each for node in seeing.nodes)), {"num_cpus": each, "label_selector": seeing.selector}
 
 
 def _locate_questions(corpus: CorpusConfig, root: Path, folder: StageFolder) -> Path | None:

@@ -131,9 +131,9 @@ class RerankConfig(BaseConfig):
     """what a causal model is told of its task"""
     dtype: Literal["float32", "bfloat16", "float16"] = "float32"
     """number format of the model's weights"""
-    device: Literal["cpu", "gpu"] = "cpu"
-    """where it runs; on a GPU beside the engine of an endpoint, or in the process that evaluates, where it needs what
-    engine.gpu_memory_utilization leaves"""
+    device: Literal["auto", "cpu", "gpu"] = "cpu"
+    """where it runs; auto takes a GPU where there is one. An endpoint's stands beside the engine, which has to leave it room
+    (engine.gpu_memory_utilization); an evaluation's has all GPUs of the cluster, once the engines have written"""
     batch_size: int = Field(default=16, ge=1)
     """windows that the model reads at once"""
 

@@ -25,7 +25,11 @@ def rerank(question: str, hits: Sequence[Hit], searcher: Searcher, score: Score)
     """
     if not hits:
         return []
-    scores = score(question, [searcher.text(hit) for hit in hits])
+    return put_in_order(hits, score(question, [searcher.text(hit) for hit in hits]))
+
+
+def put_in_order(hits: Sequence[Hit], scores: Sequence[float]) -> list[Hit]:
+    """The same pages, best first by these scores, one for each; equal ones in the order that they had."""
     ordered = sorted(zip(hits, scores, strict=True), key=lambda pair: -pair[1])
     return [Hit(hit.file, hit.page_number, rank, value) for rank, (hit, value) in enumerate(ordered, start=1)]
 

@@ -68,6 +68,12 @@ def test_dense_and_hybrid_need_an_index_with_vectors(tmp_path: Path) -> None:
     assert BASELINES["hybrid"].prepare(Sources(evaluate, tmp_path, 0)) == Hybrid(tmp_path / "vectors", options)
 
 
+@pytest.fixture
+def any_model_ranks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("drag_ray.engine.reranker.check_reranker", lambda options: None)
+
+
+@pytest.mark.usefixtures("any_model_ranks")
 def test_reranking_needs_a_model(tmp_path: Path) -> None:
     evaluate = load(RunConfig, ["--evaluate.rerank.depth", "20"]).evaluate
     with pytest.raises(ConfigError, match=r"baselines 'rerank': there is no model that ranks\. .*--evaluate\.rerank\.model"):
@@ -78,6 +84,7 @@ def test_reranking_needs_a_model(tmp_path: Path) -> None:
     assert baseline.describe().endswith("(ranker, of 20 pages by bm25)")
 
 
+@pytest.mark.usefixtures("any_model_ranks")
 def test_reranking_of_what_vectors_find_needs_vectors(tmp_path: Path) -> None:
     named = ["--evaluate.rerank.model", "ranker", "--evaluate.rerank.retrieval", "hybrid", "--evaluate.hybrid.depth", "30"]
     evaluate = load(RunConfig, named).evaluate

@@ -1,13 +1,14 @@
 """What policies find in the order of a model that reads question and page, searched again for the replies that they gave."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 from factories import asked_at, build_page, build_question, build_search, build_trajectory, build_turn
 from small_index import write_index
 
-from drag_ray.baselines.rerank import Rerank, RerankedConfig, _load_score
+from drag_ray.baselines.rerank import Rerank, RerankedConfig
+from drag_ray.evaluate.page_reading import AskedPages
 from drag_ray.evaluate.reranked_policies import add_reranked_policies
 from drag_ray.evaluate.results import compute_result
 from drag_ray.search.searcher import Searcher
@@ -17,25 +18,12 @@ TEXTS = ["rotor speed limit", "rotor load and load", "fuel pump filter", "speed 
 QUESTION = build_question(id="q", question="rotor speed", evidence=(Evidence("a.pdf", 5),))
 
 
-class LongestFirst:
-    """Ranks by length, and keeps what it was given."""
-
-    def __init__(self, options: RerankedConfig) -> None: ...
-
-    def score(self, question: str, texts: Sequence[str]) -> list[float]:
-        READ.append((question, tuple(texts)))
-        return [float(len(text)) for text in texts]
-
-
-READ: list[tuple[str, tuple[str, ...]]] = []
+READ: list[AskedPages] = []
 
 
 @pytest.fixture(autouse=True)
-def model(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def nothing_read() -> None:
     READ.clear()
-    monkeypatch.setattr("drag_ray.engine.reranker.load_reranker", LongestFirst)
-    yield
-    _load_score.cache_clear()
 
 
 @pytest.fixture
@@ -44,31 +32,59 @@ def searcher(tmp_path: Path) -> Searcher:
     return Searcher(tmp_path / "search_index")
 
 
+def rank_by_length(asked: Sequence[AskedPages]) -> list[list[float]]:
+    """Keeps what it was given too."""
+    READ.extend(asked)
+    return [[float(len(TEXTS[page.page_number - 1])) for page in one.pages] for one in asked]
+
+
 def test_what_a_policy_finds_is_ordered_for_the_question_and_each_page_is_read_once(searcher: Searcher) -> None:
     turn = build_search("spar oil", evidence_rank=None, hits=())
     rollout = build_trajectory(turn, question=QUESTION, query_mode="expand", question_weight=2.0)
     rewritten = build_trajectory(turn, question=QUESTION, query_mode="rewrite")
     rollouts = {"question": [], "base": [rollout], "tuned": [rewritten]}
-    added = add_reranked_policies(rollouts, ["base", "tuned"], Rerank(RerankedConfig(model="m")), searcher)
+    added = add_reranked_policies(rollouts, ["base", "tuned"], Rerank(RerankedConfig(model="m")), searcher, rank_by_length)
     assert list(added) == ["question", "base", "base+rerank", "tuned", "tuned+rerank"]
     [expanded], [whole] = added["base+rerank"], added["tuned+rerank"]
     assert [hit.page_number for hit in expanded.turns[0].hits] == [5, 2, 1, 4]
     assert [hit.rank for hit in expanded.turns[0].hits] == [1, 2, 3, 4]
     assert (expanded.turns[0].evidence_rank, expanded.turns[0].rank_score) == (1, 1.0)
     assert [hit.page_number for hit in whole.turns[0].hits] == [5]  # what it writes finds no other page
-    assert {question for question, _ in READ} == {"rotor speed"}
-    assert sorted(text for _, texts in READ for text in texts) == sorted(set(TEXTS) - {TEXTS[2]})
+    [asked] = READ
+    assert asked.question == "rotor speed"
+    assert sorted(page.page_number for page in asked.pages) == [1, 2, 4, 5]
 
 
 def test_no_more_pages_are_read_than_it_is_told_and_no_fewer_than_are_kept(searcher: Searcher) -> None:
     rollout = build_trajectory(build_search("oil"), question=QUESTION, query_mode="expand", question_weight=2.0, depth=3, top_k=1)
-    [again] = add_reranked_policies({"base": [rollout]}, ["base"], Rerank(RerankedConfig(depth=1)), searcher)["base+rerank"]
-    assert [len(texts) for _, texts in READ] == [3]
+    [again] = add_reranked_policies({"base": [rollout]}, ["base"], Rerank(RerankedConfig(depth=1)), searcher, rank_by_length)[
+        "base+rerank"
+    ]
+    assert [len(one.pages) for one in READ] == [3]
     assert len(again.turns[0].hits) == 3
 
 
 def test_a_reply_that_cannot_be_read_leaves_it_at_the_question_in_its_order(searcher: Searcher) -> None:
     rollout = build_trajectory(build_turn(), question=QUESTION, query_mode="expand", **asked_at(None))
-    [again] = add_reranked_policies({"base": [rollout]}, ["base"], Rerank(), searcher)["base+rerank"]
+    [again] = add_reranked_policies({"base": [rollout]}, ["base"], Rerank(), searcher, rank_by_length)["base+rerank"]
     assert [hit.page_number for hit in again.question_hits] == [5, 2, 1, 4]
     assert compute_result(again).first_search_rank == 1
+
+
+def test_the_question_itself_is_put_in_order_as_what_policies_add_to_it_is(searcher: Searcher) -> None:
+    asked = build_trajectory(build_search("rotor speed", evidence_rank=3), question=QUESTION, query_mode="rewrite")
+    rollout = build_trajectory(build_search("oil"), question=QUESTION, query_mode="expand", question_weight=2.0)
+    rollouts = {"question": [asked], "rerank": [asked], "base": [rollout]}
+    added = add_reranked_policies(rollouts, ["base"], Rerank(RerankedConfig(model="m")), searcher, rank_by_length)
+    assert list(added) == ["question", "rerank", "base", "base+rerank"]
+    assert added["question"] == [asked]
+    assert [hit.page_number for hit in added["rerank"][0].turns[0].hits] == [5, 2, 1, 4]
+    assert len(READ) == 1  # with its pages and those of the policy
+
+
+def test_what_finds_nothing_is_not_read(searcher: Searcher) -> None:
+    turn = build_search("zebra", evidence_rank=None, hits=())
+    rollout = build_trajectory(turn, question=QUESTION, query_mode="rewrite")
+    [again] = add_reranked_policies({"base": [rollout]}, ["base"], Rerank(), searcher, rank_by_length)["base+rerank"]
+    assert [one.pages for one in READ] == [()]
+    assert again.turns[0].hits == ()
