@@ -52,8 +52,8 @@ def run_rounds(config: RunConfig, start_ray: Callable[[], object] = lambda: None
         ConfigError: the curriculum or `reranker` sets an option that there is not, or a round's method trains no policy.
     """
     configs = [build_round(config, number) for number in range(1, config.rounds + 1)]
-    reranker = None if config.reranker is None else build_training(config, Address("process", scope=f"{_SCOPE}/1"))
-    compared = config if reranker is None else build_evaluation(config)
+    reranker = build_training(config, Address("process", scope=f"{_SCOPE}/1")) if config.train_reranker else None
+    compared = build_evaluation(config) if reranker else config
     evaluations: list[RoundEvaluation] = []
     history: list[RoundResult] = []
     finished: dict[str, Manifest] = {}

@@ -49,10 +49,11 @@ class RunConfig(BaseConfig):
     curriculum: tuple[dict[str, Any], ...] = ()
     """options that rounds change, in sections as in this file: the first entry for the first round, the last one for all that
     follow, for example [{finetune = {method = "sft"}}, {finetune = {method = "dpo", learning_rate = 5e-5}}]"""
-    reranker: dict[str, Any] | None = None
-    """the pipeline trains a reranker too, on the questions of its (first) collection, and evaluates it with the policy. This says
-    in which options its rows and its training differ from the run's, in sections as in this file, for example
-    {finetune = {limit = 8000}}, or {} for none; where nothing is said, no reranker is trained"""
+    train_reranker: bool = False
+    """the pipeline trains a reranker too, on the questions of its (first) collection, and evaluates it with the policy"""
+    reranker: dict[str, Any] = Field(default_factory=dict)
+    """options in which the rows and the training of that reranker differ from the run's, in sections as in this file, for example
+    {finetune = {limit = 8000}}"""
     optimise_prompt: bool = False
     """the pipeline optimises the base model's instructions too (the stage `prompt`), which are then compared with training"""
     seed: int = 0

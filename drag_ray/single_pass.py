@@ -20,7 +20,7 @@ def run_pass(config: RunConfig, start_ray: Callable[[], object] = lambda: None) 
         ConfigError: a stage cannot be run with these options; then none has been.
     """
     stages = list_pipeline(config)
-    if config.reranker is None:
+    if not config.train_reranker:
         return run_stages(stages, config, start_ray)
     training, evaluation = build_training(config, Address("process", scope=config.scope)), build_evaluation(config)
     compared = [stage for stage in stages if stage.name in COMPARED]

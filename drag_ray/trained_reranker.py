@@ -26,7 +26,7 @@ def build_training(config: RunConfig, process: Address) -> RunConfig:
     Raises:
         ConfigError: `reranker` sets an option that there is not, or has another method trained.
     """
-    changed = override(override(config, _OPTIONS), config.reranker or {}, "reranker")
+    changed = override(override(config, _OPTIONS), config.reranker, "reranker")
     if changed.finetune.method != "rerank":
         raise ConfigError(
             f"reranker: finetune.method {changed.finetune.method} trains no reranker. Leave it out there: it is rerank."

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from peft import PeftModel
 from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForSequenceClassification, AutoTokenizer
+from transformers.tokenization_utils_base import BatchEncoding
 
 from drag_ray.engine.adapter import ADAPTER_CONFIG_NAME, check_adapter_fits, read_base_model, read_noted_name
 from drag_ray.engine.control_tokens import disarm
@@ -21,7 +22,8 @@ from drag_ray.search.config import RerankConfig
 
 
 class Reranker(ABC):
-    """A reranker. Safe to share between threads, of which one scores at a time. `load_reranker` makes the one for a model.
+    """A reranker. Safe to share between threads: while the model reads for one of them, others cut and write what is next.
+    `load_reranker` makes the one for a model.
 
     Args:
         config: the model and how it reads.
@@ -35,19 +37,20 @@ class Reranker(ABC):
         self._model = model.to(self._device).eval()
         self._tokenizer: Any = AutoTokenizer.from_pretrained(source)
         self._tokenizer.pad_token = self._tokenizer.pad_token or self._tokenizer.eos_token
-        self._lock = threading.Lock()  # one batch takes all cores and enough memory
+        self._lock = threading.Lock()  # one batch takes all cores, or the GPU, and enough memory
 
     def score(self, question: str, texts: Sequence[str]) -> list[float]:
         """How well each text answers a question, by its best window. Scores of different models cannot be compared."""
-        with self._lock, torch.inference_mode():
-            windows = [(place, window) for place, text in enumerate(texts) for window in self._cut(text)]
-            windows.sort(key=lambda window: len(window[1]))  # what pads the shorter ones costs as much as text
-            best = [float("-inf")] * len(texts)
-            for start in range(0, len(windows), self._config.batch_size):
-                batch = windows[start : start + self._config.batch_size]
-                scores = self._score(question, [window for _, window in batch]).float().tolist()
-                for (place, _), value in zip(batch, scores, strict=True):
-                    best[place] = max(best[place], value)
+        windows = [(place, window) for place, text in enumerate(texts) for window in self._cut(text)]
+        windows.sort(key=lambda window: len(window[1]))  # what pads the shorter ones costs as much as text
+        best = [float("-inf")] * len(texts)
+        for start in range(0, len(windows), self._config.batch_size):
+            batch = windows[start : start + self._config.batch_size]
+            written = self._write(question, [window for _, window in batch])
+            with self._lock, torch.inference_mode():
+                scores = self._read(written.to(self._device)).float().tolist()
+            for (place, _), value in zip(batch, scores, strict=True):
+                best[place] = max(best[place], value)
         return best
 
     def _cut(self, text: str) -> list[str]:
@@ -58,18 +61,23 @@ class Reranker(ABC):
         return [text[places[window.start][0] : places[window.stop - 1][1]] for window in planned] or [text]
 
     @abstractmethod
-    def _score(self, question: str, windows: Sequence[str]) -> torch.Tensor:
-        """The scores of some windows, (n,)."""
+    def _write(self, question: str, windows: Sequence[str]) -> BatchEncoding:
+        """What the model reads of some windows: tokens and mask, (n, tokens)."""
+
+    @abstractmethod
+    def _read(self, written: BatchEncoding) -> torch.Tensor:
+        """The scores of these windows, (n,)."""
 
 
 class CrossEncoder(Reranker):
     """A model that classifies pairs of texts: its one logit, or that of the second of two classes above the first's."""
 
-    def _score(self, question: str, windows: Sequence[str]) -> torch.Tensor:
-        pairs = self._tokenizer(
-            [question] * len(windows), list(windows), padding=True, truncation="longest_first", return_tensors="pt"
-        )
-        logits = self._model(**pairs.to(self._device)).logits
+    def _write(self, question: str, windows: Sequence[str]) -> BatchEncoding:
+        questions = [question] * len(windows)
+        return self._tokenizer(questions, list(windows), padding=True, truncation="longest_first", return_tensors="pt")
+
+    def _read(self, written: BatchEncoding) -> torch.Tensor:
+        logits = self._model(**written).logits
         return logits[:, 0] if logits.shape[1] == 1 else logits[:, 1] - logits[:, 0]
 
 
@@ -93,11 +101,14 @@ class YesOrNo(Reranker):
                 f"({str(error)[:200]}). Name another model."
             ) from None
 
-    def _score(self, question: str, windows: Sequence[str]) -> torch.Tensor:
+    def _write(self, question: str, windows: Sequence[str]) -> BatchEncoding:
         prompts = [self.write_prompt(question, window) for window in windows]
-        inputs = self._tokenizer(prompts, add_special_tokens=False, padding=True, return_tensors="pt").to(self._device)
-        positions = (inputs["attention_mask"].cumsum(1) - 1).clamp(min=0)
-        yes, no = self._model(**inputs, position_ids=positions, use_cache=False).logits[:, -1].T
+        return self._tokenizer(prompts, add_special_tokens=False, padding=True, return_tensors="pt")
+
+    def _read(self, written: BatchEncoding) -> torch.Tensor:
+        positions = (written["attention_mask"].cumsum(1) - 1).clamp(min=0)
+        # The answer is what comes after the last token, so no other position needs the two logits.
+        yes, no = self._model(**written, position_ids=positions, use_cache=False, logits_to_keep=1).logits[:, -1].T
         return yes - no
 
     def write_prompt(self, question: str, window: str) -> str:

@@ -3,6 +3,7 @@
 import logging
 import sys
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -20,6 +21,10 @@ if TYPE_CHECKING:
     from drag_ray.engine.reranker import Reranker
 
 _logger = logging.getLogger(__name__)
+
+_QUESTIONS_PER_ROW = 16
+_THREADS = 4
+"""that cut pages and write tokens for one model: so many keep it reading"""
 
 
 class AskedPages(NamedTuple):
@@ -50,12 +55,17 @@ class PageReader:
         return self._reranker.score(asked.question, [self._searcher.text(page) for page in asked.pages])
 
     def __call__(self, row: dict[str, Any]) -> dict[str, Any]:
-        """`read` for a row of Ray Data; an error comes back as text, as Ray would bury it."""
+        """`read` for the questions of a row of Ray Data; an error comes back as text, as Ray would bury it."""
+        asked = [
+            AskedPages(question, tuple(Evidence(page["file"], page["page_number"]) for page in pages))
+            for question, pages in zip(row["questions"], row["pages"], strict=True)
+        ]
         try:
-            pages = tuple(Evidence(file, number) for file, number in zip(row["files"], row["numbers"], strict=True))
-            return {"place": row["place"], "scores": self.read(AskedPages(row["question"], pages)), "error": ""}
+            _ = self._reranker, self._searcher  # made by one thread
+            with ThreadPoolExecutor(_THREADS) as threads:
+                return {"start": row["start"], "scores": list(threads.map(self.read, asked)), "error": ""}
         except ConfigError as error:
-            return {"place": row["place"], "scores": [], "error": str(error)}
+            return {"start": row["start"], "scores": [], "error": str(error)}
 
     @cached_property
     def _reranker(self) -> "Reranker":
@@ -82,23 +92,22 @@ def read_pages(asked: Sequence[AskedPages], config: RerankedConfig, search_index
     """
     rows = [
         {
-            **{"place": place, "question": one.question},
-            **{"files": [page.file for page in one.pages], "numbers": [page.page_number for page in one.pages]},
+            "start": start,
+            "questions": [one.question for one in some],
+            "pages": [[{"file": page.file, "page_number": page.page_number} for page in one.pages] for one in some],
         }
-        for place, one in enumerate(asked)
-        if one.pages
+        for start in range(0, len(asked), _QUESTIONS_PER_ROW)
+        for some in [asked[start : start + _QUESTIONS_PER_ROW]]
     ]
     scores: list[list[float]] = [[] for _ in asked]
-    if not rows:
-        return scores
     num_pages = sum(len(one.pages) for one in asked)
-    _logger.info(f"rerank: {config.model} reads {num_pages:,} pages for {len(rows):,} questions")
+    _logger.info(f"rerank: {config.model} reads {num_pages:,} pages for {len(asked):,} questions")
     recorder = open_stage_recorder(stage_dir)
-    with tqdm(desc="reading", unit=" questions", total=len(rows), mininterval=0.5 if sys.stderr.isatty() else 5) as progress:
+    with tqdm(desc="reading", unit=" questions", total=len(asked), mininterval=0.5 if sys.stderr.isatty() else 5) as progress:
         for row in map_rows(PageReader, (config, search_index), rows, config.device, stage_dir):
             if row["error"]:
                 raise ConfigError(row["error"])
-            scores[row["place"]] = list(row["scores"])
-            progress.update()
-            recorder.set_progress("read_questions", int(progress.n), len(rows))
+            scores[row["start"] : row["start"] + len(row["scores"])] = [list(found) for found in row["scores"]]
+            progress.update(len(row["scores"]))
+            recorder.set_progress("read_questions", int(progress.n), len(asked))
     return scores

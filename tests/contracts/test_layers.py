@@ -48,6 +48,8 @@ SURFACE = (
     "stages",
     "run_config",
     "pipeline",
+    "trained_reranker",
+    "single_pass",
     "rounds",
     "run_status",
     "run_cost",

@@ -23,19 +23,18 @@ from drag_ray.baselines.hybrid import Hybrid, HybridConfig
 from drag_ray.baselines.hyde import Hyde
 from drag_ray.baselines.passages import PassageConfig
 from drag_ray.baselines.query2doc import PassageExample, Query2doc
+from drag_ray.baselines.question import RawQuestion
 from drag_ray.baselines.registry import BASELINES
 from drag_ray.baselines.rerank import Rerank, RerankedConfig
 from drag_ray.baselines.rm3 import Rm3, Rm3Config
 from drag_ray.baselines.rollouts import BaselineOptions, build_rollouts
 from drag_ray.engine.embedding import Embedder
 from drag_ray.engine.generate import GenerateFn, Request
-from drag_ray.engine.reranker import load_reranker
 from drag_ray.engine.scripted import ScriptedEngine
 from drag_ray.errors import PromptTooLongError
-from drag_ray.search.config import RerankConfig, SearchConfig
+from drag_ray.search.config import SearchConfig
 from drag_ray.search.fusion import fuse_rankings
 from drag_ray.search.index import build_index
-from drag_ray.search.rerank import rerank
 from drag_ray.search.searcher import Searcher
 from drag_ray.search.vectors import PROBE
 from drag_ray.types import ActionKind, Evidence, StopReason, Trajectory
@@ -130,24 +129,14 @@ def test_dense_and_hybrid_ask_the_question_of_the_vectors(searcher: Searcher) ->
     assert hybrid.hits == tuple(fuse_rankings([words.hits, dense.hits]))
 
 
-def test_reranking_reads_more_pages_of_the_question_than_it_shows(searcher: Searcher) -> None:
-    turn = ask("rerank", searcher, top_k=1, depth=1).turns[0]
-    config = RerankConfig(model=str(searcher.index_dir.parent / "cross_encoder"))
-    found = searcher.search(QUESTION.question, 3)
-    expected = rerank(QUESTION.question, found, searcher, load_reranker(config).score)
-    assert turn.query == QUESTION.question
-    assert [hit.page_number for hit in turn.hits] == [expected[0].page_number]
-    assert expected[0].page_number != found[0].page_number
-
-
-def test_reranking_orders_what_the_named_search_finds(searcher: Searcher) -> None:
-    found_by = Hybrid(searcher.index_dir.parent / "vectors", HybridConfig(depth=3))
-    model = str(searcher.index_dir.parent / "cross_encoder")
-    reranked = Rerank(RerankedConfig(model=model, depth=2, retrieval="hybrid"), found_by).open_searcher(searcher)
-    found = found_by.open_searcher(searcher).search(QUESTION.question, 2)
-    expected = rerank(QUESTION.question, found, searcher, load_reranker(RerankConfig(model=model)).score)
-    assert reranked.search(QUESTION.question, 2) == expected
-    assert {hit.page_number for hit in found} != {hit.page_number for hit in searcher.search(QUESTION.question, 2)}
+@pytest.mark.parametrize("retrieval", ["bm25", "hybrid"])
+def test_reranking_finds_what_the_named_search_finds_before_it_is_put_in_order(retrieval: str, searcher: Searcher) -> None:
+    found_by = Hybrid(searcher.index_dir.parent / "vectors", HybridConfig(depth=3)) if retrieval == "hybrid" else RawQuestion()
+    reader = Rerank(RerankedConfig(model="any", depth=2), found_by).open_searcher(searcher)
+    expected = found_by.open_searcher(searcher).search(QUESTION.question, 2)
+    assert reader.search(QUESTION.question, 2) == expected
+    by_words = searcher.search(QUESTION.question, 2)
+    assert ({hit.page_number for hit in expected} == {hit.page_number for hit in by_words}) == (retrieval == "bm25")
 
 
 def test_questions_that_are_known_are_embedded_at_once(searcher: Searcher, monkeypatch: pytest.MonkeyPatch) -> None:

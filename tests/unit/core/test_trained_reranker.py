@@ -20,7 +20,7 @@ PROCESS = Address("process", scope="rounds/1")
 @pytest.fixture
 def config(tmp_path: Path) -> RunConfig:
     given = {"finetune": {"method": "dpo", "epochs": 3, "batch_size": 16}, "engine": {"adapter": "somebody/adapter"}}
-    return override(RunConfig(run_dir=tmp_path, reranker={}, reads=("index=index", "format=mine/format")), given)
+    return override(RunConfig(run_dir=tmp_path, train_reranker=True, reads=("index=index", "format=mine/format")), given)
 
 
 def test_it_learns_from_the_model_itself_and_from_rows_of_its_own_in_a_folder_of_its_own(config: RunConfig) -> None:
@@ -60,5 +60,5 @@ def test_it_is_evaluated_beside_what_else_is_compared(config: RunConfig, tmp_pat
 def test_what_cannot_be_done_is_refused_before_anything_is(tmp_path: Path, rounds: int, options: dict, said: str) -> None:
     run = run_rounds if rounds else run_pass
     with pytest.raises(ConfigError, match=said):
-        run(override(RunConfig(run_dir=tmp_path, rounds=rounds, reranker={}), options))
+        run(override(RunConfig(run_dir=tmp_path, rounds=rounds, train_reranker=True), options))
     assert not list(tmp_path.iterdir())
