@@ -81,20 +81,12 @@ def write_evaluate_tools_words() -> str:
         for name, found in results["sides"]["tools"]["calls"].items()
     ]
     return to_paragraph(
-        f"{spent}. It called {' and '.join(calls) or 'no tool'}. {_write_failures(results)} "
+        f"{spent}. It called {' and '.join(calls) or 'no tool'}. "
         f"{_conclude(results['compared']['solved'])}"
     )
 
 
 _NAMES = {"solved": "at all", "cites": "cited in the answer", "in 1 turns": "in the first turn"}
-
-
-def _write_failures(results: Any) -> str:
-    failed = results["failed_calls"]
-    return (
-        f"Of {failed['all']:,} failed calls {failed['file_with_page_number']:,} named a file with the number of a page, as pages "
-        "are headed (`manual.pdf#7`); tools take that for the file since, which was not measured again."
-    )
 
 
 def _conclude(solved: Any) -> str:
