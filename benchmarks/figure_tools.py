@@ -80,10 +80,7 @@ def write_evaluate_tools_words() -> str:
         f"`{name}` {found['calls']:,} times ({found['errors']:,} failed, {_write_ms(found['mean_ms'])} on average)"
         for name, found in results["sides"]["tools"]["calls"].items()
     ]
-    return to_paragraph(
-        f"{spent}. It called {' and '.join(calls) or 'no tool'}. "
-        f"{_conclude(results['compared']['solved'])}"
-    )
+    return to_paragraph(f"{spent}. It called {' and '.join(calls) or 'no tool'}. {_conclude(results['compared']['solved'])}")
 
 
 _NAMES = {"solved": "at all", "cites": "cited in the answer", "in 1 turns": "in the first turn"}
