@@ -31,7 +31,8 @@ class Hybrid(Dense):
     name = "hybrid"
     summary = (
         "the question, word for word, by words and by the vectors of an embedding model, fused by reciprocal rank; beside every "
-        "policy of one turn, as POLICY+hybrid, the same of what that searches for"
+        "policy of one turn, as POLICY+hybrid, the same of what that searches for, and beside baselines that search for weighted "
+        "terms what these find together with the vectors of the question"
     )
     section = ("hybrid", HybridConfig)
 

@@ -16,7 +16,7 @@ from drag_ray.evaluate.comparison import Comparison, compare
 from drag_ray.evaluate.config import EvaluateSections
 from drag_ray.evaluate.console import format_console
 from drag_ray.evaluate.context import build_context
-from drag_ray.evaluate.hybrid_policies import add_hybrid_policies
+from drag_ray.evaluate.hybrid_policies import add_hybrid_baselines, add_hybrid_policies
 from drag_ray.evaluate.judged_results import JudgedResults, judge_results
 from drag_ray.evaluate.outcome import REPORT_NAME, write_comparison, write_rollouts
 from drag_ray.evaluate.page_reading import read_pages
@@ -102,6 +102,7 @@ def _search_again(
     hybrid, reranker = baselines.get(Hybrid.name), baselines.get(Rerank.name)
     if isinstance(hybrid, Hybrid):
         trajectories = add_hybrid_policies(trajectories, policies, hybrid, index)
+        trajectories = add_hybrid_baselines(trajectories, baselines, hybrid, index)
     if isinstance(reranker, Rerank):
         read = partial(read_pages, config=reranker.options, search_index=index.index_dir.resolve(), stage_dir=stage_dir)
         trajectories = add_reranked_policies(trajectories, policies, reranker, index, read)

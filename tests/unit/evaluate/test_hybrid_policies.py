@@ -9,8 +9,11 @@ from small_index import write_index
 
 from drag_ray.agent.environment import compute_evidence_rank
 from drag_ray.baselines.hybrid import Hybrid
-from drag_ray.evaluate.hybrid_policies import add_hybrid_policies
+from drag_ray.baselines.question import RawQuestion
+from drag_ray.baselines.rm3 import Rm3
+from drag_ray.evaluate.hybrid_policies import add_hybrid_baselines, add_hybrid_policies
 from drag_ray.evaluate.results import compute_result
+from drag_ray.search.fusion import fuse_rankings
 from drag_ray.search.searcher import Searcher
 from drag_ray.types import Evidence
 
@@ -63,3 +66,25 @@ def test_a_policy_of_several_turns_is_not_searched_again_and_that_is_said(
     rollout = build_trajectory(build_search(), build_search(), question=QUESTION)
     assert list(add_hybrid_policies({"base": [rollout]}, ["base"], hybrid, searcher)) == ["base"]
     assert "base: took several turns" in caplog.text
+
+
+def test_what_a_baseline_without_a_model_searches_for_is_fused_with_the_vectors_of_the_question(
+    searcher: Searcher, hybrid: Hybrid
+) -> None:
+    rollout = build_trajectory(build_search("spar^2 oil^1", evidence_rank=None, hits=()), question=QUESTION, query_mode="rewrite")
+    failed = build_trajectory(question=QUESTION, query_mode="rewrite", error="no")
+    rollouts = {"question": [rollout], "rm3": [rollout, failed], "base": [rollout]}
+    added = add_hybrid_baselines(rollouts, {"question": RawQuestion(), "rm3": Rm3()}, hybrid, searcher)
+    assert list(added) == ["question", "rm3", "rm3+hybrid", "base"]
+    by_words = searcher.search_terms({"spar": 2.0, "oil": 1.0}, 100)
+    by_vectors = hybrid.open_dense(searcher, []).search("rotor speed", 100)
+    expected = tuple(fuse_rankings([by_words, by_vectors])[: rollout.depth])
+    again, left = added["rm3+hybrid"]
+    assert again.turns[0].hits == expected
+    assert again.turns[0].evidence_rank == compute_evidence_rank(expected, QUESTION.evidence) is not None
+    assert left == failed
+
+
+def test_without_such_a_baseline_nothing_is_embedded(searcher: Searcher) -> None:
+    rollouts = {"question": [build_trajectory(build_search("rotor"), question=QUESTION)]}
+    assert add_hybrid_baselines(rollouts, {"question": RawQuestion()}, Hybrid(Path("gone")), searcher) == rollouts
