@@ -1,7 +1,9 @@
 """The finetune stage: Ray Train runs the training processes, keeps their checkpoints and starts them again when one dies."""
 
 import dataclasses
+import json
 import logging
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -86,10 +88,20 @@ def run(sections: FinetuneSections, inputs: Inputs, folder: StageFolder) -> dict
     assert outcome is not None
     write_jsonl(stage_dir / CURVE_NAME, outcome["curve"])
     counts = {**_summarise(outcome["counts"], outcome["curve"]), "attention": outcome["attention"]}
+    if doubt := settings.chosen_method.find_doubt(counts, _read_validation(rows_dir)):
+        _logger.warning(f"finetune: {doubt}")
     fingerprints = {stage: manifest.fingerprint for stage, manifest in inputs.read_lineage().items()}
     described = Description(settings, counts, fingerprints, record)
     _publish(_find_trained(stage_dir / checkpoints.DIR_NAME, counts["steps"]), model, described, start_dir, stage_dir)
     return counts
+
+
+def _read_validation(rows_dir: Path) -> Iterator[dict[str, Any]]:
+    """The validation rows; none where all questions are trained on."""
+    path = rows_dir / "validation.jsonl"
+    if path.exists():
+        with path.open(encoding="utf-8") as lines:
+            yield from map(json.loads, lines)
 
 
 def _find_start(sections: FinetuneSections) -> Path | None:

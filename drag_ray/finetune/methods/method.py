@@ -82,6 +82,15 @@ class Method(BaseConfig, ABC):
     def write_note(self, adapter_dir: Path) -> None:
         """Note beside a trained adapter how it is asked, where the agent that collected does not say."""
 
+    def find_doubt(self, counts: Mapping[str, Any], rows: Iterable[Row]) -> str:
+        """What speaks against using what was trained; empty where nothing does.
+
+        Args:
+            counts: of the stage.
+            rows: of the validation side.
+        """
+        return ""
+
     def score(self, model: Any, inputs: "dict[str, torch.Tensor]") -> "torch.Tensor":
         """What the model makes of a batch of `RowCollator`: of one that writes, the log-probabilities of its trained tokens."""
         from drag_ray.finetune.trained_tokens import compute_log_probabilities

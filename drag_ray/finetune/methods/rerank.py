@@ -4,6 +4,7 @@ Supervised, a pair at a time, as monoT5 (Nogueira et al., 2020, https://arxiv.or
 log-odds of `yes` against `no`.
 """
 
+import math
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, TypedDict
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
     from drag_ray.finetune.images import TrainingImages
 
 _SUPERVISED = SFT()
+_LEARNED = 0.9
+"""of the loss that the shares alone give: above it models of 135M and 1.5B parameters ended that had learned next to nothing"""
 
 
 class JudgedPassage(TypedDict):
@@ -65,6 +68,23 @@ class Rerank(Method):
     def build_trainer(self, options: TrainerOptions, images: "TrainingImages | None") -> "Trainer":
         """As for `sft`."""
         return _SUPERVISED.build_trainer(options, images)
+
+    def find_doubt(self, counts: Mapping[str, Any], rows: Iterable[Row]) -> str:
+        """That it tells pages apart hardly better than who knows no more than how many of them are evidence."""
+        kinds = [take_columns(row, JudgedPassage, "a judged passage")["is_evidence"] for row in rows]
+        if not kinds or counts["eval_loss_after"] is None:
+            return ""
+        share = sum(kinds) / len(kinds)
+        of_shares = -sum(part * math.log(part) for part in (share, 1 - share) if part)
+        # The tokens of an answer are the word and what ends the reply, which is soon known.
+        loss = counts["eval_loss_after"] * counts["trained_tokens"] / counts["rows"]
+        if not of_shares or loss < _LEARNED * of_shares:
+            return ""
+        return (
+            f"the reranker has hardly learned to tell pages apart: the loss of its answers on validation rows is {loss:.3f}, and "
+            f"{of_shares:.3f} if it said of each page how many are evidence. Its order may be worse than that of the search: "
+            "look at `rerank` in an evaluation first. More questions, more epochs or a larger model may help."
+        )
 
     def write_note(self, adapter_dir: Path) -> None:
         """That the adapter is a reranker, and what it is told."""

@@ -52,3 +52,26 @@ def test_what_it_is_told_of_its_task_is_noted_beside_it(tmp_path: Path, tokenize
 def test_a_row_of_another_format_is_refused(tokenizer: Any) -> None:
     with pytest.raises(DataError, match=r"row 1: a judged passage lacks is_evidence\. Run: python jobs/format\.py"):
         Rerank().tokenize([{"question": "q", "passage": "p"}], RowTokenizer(tokenizer, 400))
+
+
+@pytest.mark.parametrize(
+    ("loss", "doubted"),
+    [
+        (0.2544, True),  # SmolLM2-135M on 8,000 rows of medquad: its order was far worse than that of the search
+        (0.0481, False),  # Qwen2.5-Coder-1.5B on the same
+        (None, False),  # nothing was evaluated
+    ],
+)
+def test_a_reranker_that_knows_no_more_than_how_many_pages_are_evidence_is_doubted(loss: float | None, doubted: bool) -> None:
+    rows = [ROW, *[{**ROW, "is_evidence": False}] * 4]
+    counts = {"rows": 8000, "trained_tokens": 16_000, "eval_loss_after": loss}
+    doubt = Rerank().find_doubt(counts, rows)
+    assert bool(doubt) == doubted
+    if doubted:
+        assert "validation rows is 0.509, and 0.500 if it said of each page how many are evidence" in doubt
+
+
+def test_without_validation_rows_or_with_one_kind_alone_nothing_divides_by_zero() -> None:
+    counts = {"rows": 10, "trained_tokens": 20, "eval_loss_after": 0.3}
+    assert Rerank().find_doubt(counts, []) == ""
+    assert Rerank().find_doubt(counts, [ROW]) == ""
