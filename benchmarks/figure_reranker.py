@@ -60,7 +60,8 @@ def write_doubt_words() -> str:
         {short(large["eval_loss_after"])}, SmolLM2-135M at {short(small["eval_loss_after"])}: its order of what is found by both
         has a Hit@3 of {found["rerank"]}, the order that they had {found["hybrid"]} ({results["test"]["questions"]:,} held-out
         questions, `recipe_medquad_reranker.json`). On the manuals the 1.5B model came to
-        {short(manuals["eval_loss_after"])} after {manuals["rows"]:,} rows; what it finds there was not measured. `finetune` says so where the loss stays near that of the
+        {short(manuals["eval_loss_after"])} after {manuals["rows"]:,} rows; what it finds there was not measured. `finetune`
+        says so where the loss stays near that of the
         shares alone."""
     )
 
