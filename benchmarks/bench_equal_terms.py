@@ -27,7 +27,7 @@ from public_sets import DATA_DIR, build_searcher, read_page_set, require
 from record import describe_machine, write_result
 
 from drag_ray import provenance
-from drag_ray.agent.environment import compute_evidence_rank
+from drag_ray.agent.environment import PageSearcher, compute_evidence_rank
 from drag_ray.appended_lines import append_line, read_lines
 from drag_ray.baselines.dense import Dense
 from drag_ray.engine.reranker import load_reranker
@@ -42,7 +42,7 @@ from drag_ray.search.config import EmbeddingConfig, RerankConfig
 from drag_ray.search.dense import DenseSearcher
 from drag_ray.search.hybrid import HybridSearcher
 from drag_ray.search.index import PAGES_NAME
-from drag_ray.search.rerank import Finder, RerankingSearcher, Score, remember
+from drag_ray.search.rerank import Score, remember, rerank
 from drag_ray.search.searcher import Searcher
 from drag_ray.types import Question
 
@@ -112,7 +112,7 @@ def embed(searcher: Searcher, folder: Path, config: EmbeddingConfig, questions: 
     return Dense(folder / "vectors").open_dense(searcher, [question.question for question in questions])
 
 
-def ask(question: Question, finders: Mapping[str, Finder], searcher: Searcher, score: Score, depth: int) -> Line:
+def ask(question: Question, finders: Mapping[str, PageSearcher], searcher: Searcher, score: Score, depth: int) -> Line:
     """The rank of a question's page for each search; a page that two rankings have is read once."""
     read: list[str] = []
 
@@ -121,11 +121,14 @@ def ask(question: Question, finders: Mapping[str, Finder], searcher: Searcher, s
         return score(asked, texts)
 
     remembered = remember(read_and_score)
-    reranked = {name: RerankingSearcher(finders[found], searcher, remembered, depth) for name, found in RERANKED.items()}
     ranks, seconds = {}, {}
-    for name, finder in {**finders, **reranked}.items():
+    for name in (*finders, *RERANKED):
         begun = time.perf_counter()
-        ranks[name] = compute_evidence_rank(finder.search(question.question, DEPTH), question.evidence)
+        if name in RERANKED:
+            found = rerank(question.question, finders[RERANKED[name]].search(question.question, depth), searcher, remembered)
+        else:
+            found = finders[name].search(question.question, DEPTH)
+        ranks[name] = compute_evidence_rank(tuple(found[:DEPTH]), question.evidence)
         seconds[name] = round(time.perf_counter() - begun, 4)
     about = {"question_id": question.id, "file": question.evidence[0].file, "group": question.group}
     return {**about, "ranks": ranks, "seconds": seconds, "pages_read": len(read)}

@@ -30,7 +30,7 @@ from drag_ray.run_config import RunConfig
 from drag_ray.source_code import compute_code_fingerprint
 from drag_ray.stage_folder import StageFolder
 from drag_ray.stage_store import StageStore
-from drag_ray.stages import STAGES, Stage
+from drag_ray.stages import COMPARED, STAGES, Stage
 
 _logger = logging.getLogger(__name__)
 
@@ -38,6 +38,11 @@ _logger = logging.getLogger(__name__)
 def list_pipeline(config: RunConfig) -> list[Stage]:
     """The stages that the pipeline runs with these options, in their order."""
     return [stage for stage in STAGES.values() if not stage.switch or getattr(config, stage.switch)]
+
+
+def list_compared(config: RunConfig) -> list[Stage]:
+    """Those of the pipeline that compare what the others have made, and so come last."""
+    return [stage for stage in list_pipeline(config) if stage.name in COMPARED]
 
 
 def find_own(name: str, config: RunConfig) -> Address:
@@ -183,15 +188,10 @@ def check_stages(stages: Sequence[Stage], config: RunConfig) -> None:
     """Look at options before anything works with them.
 
     Raises:
-        ConfigError: one of the stages cannot be run with these.
+        ConfigError: one of the stages cannot be run with these, or finetune would miss the rows that it reads.
     """
     for stage in stages:
         config.take(stage.sections).check()
-    _check_rows(stages, config)
-
-
-def _check_rows(stages: Sequence[Stage], config: RunConfig) -> None:
-    """ConfigError where finetune would miss the rows that it reads, before they are collected."""
     wanted = config.finetune.chosen_method.row_format
     if {"format", "finetune"} <= {stage.name for stage in stages} and wanted not in config.format.formats:
         raise ConfigError(

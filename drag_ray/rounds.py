@@ -27,10 +27,10 @@ from drag_ray.evaluate.outcome import read_results
 from drag_ray.finetune.outcome import ADAPTER_DIR_NAME
 from drag_ray.format.sides import read_side
 from drag_ray.format.split import TRAIN
-from drag_ray.pipeline import list_pipeline, run_stages
+from drag_ray.pipeline import list_compared, run_stages
 from drag_ray.prompt.budget import count_collected
 from drag_ray.run_config import RunConfig
-from drag_ray.stages import COMPARED, STAGES
+from drag_ray.stages import STAGES
 from drag_ray.trained_reranker import build_evaluation, build_training, train_reranker
 
 _logger = logging.getLogger(__name__)
@@ -70,7 +70,7 @@ def run_rounds(config: RunConfig, start_ray: Callable[[], object] = lambda: None
     if reranker:
         finished |= train_reranker(reranker, start_ray)
     final = build_final(compared, best.number)
-    return finished | run_stages([stage for stage in list_pipeline(final) if stage.name in COMPARED], final, start_ray)
+    return finished | run_stages(list_compared(final), final, start_ray)
 
 
 def build_round(config: RunConfig, number: int) -> RunConfig:

@@ -2,7 +2,6 @@
 
 import contextlib
 import itertools
-import logging
 import os
 import tempfile
 from collections.abc import Collection, Generator, Sequence
@@ -12,6 +11,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from drag_ray.engine.config import EngineConfig
+from drag_ray.engine.cpu_dtype import choose_cpu_dtype
 from drag_ray.engine.encoder_cache import build_image_options, enlarge_encoder_cache
 from drag_ray.engine.frontend import calm_garbage_collector, skip_token_texts
 from drag_ray.engine.generate import Generation, ImageSource, Request
@@ -20,8 +20,6 @@ from drag_ray.engine.model_folder import resolve_model
 from drag_ray.engine.vllm_client import VllmClient, translate_errors
 from drag_ray.errors import ConfigError, EngineDiedError
 from drag_ray.extras import explain_missing
-
-_logger = logging.getLogger(__name__)
 
 _CPU_BATCHED_TOKENS = 4096
 _CPU_BLOCK_TOKENS = 32
@@ -53,21 +51,8 @@ def build_engine_args(config: EngineConfig, **overrides: Any) -> Any:
         os.environ.setdefault("VLLM_CPU_OMP_THREADS_BIND", _available_cpus())
         # A prompt that is prefilled in parts rewinds its seeded generator, which torch cannot do on a CPU: the engine dies.
         options |= {"enable_chunked_prefill": False, "max_num_batched_tokens": max(config.max_model_len, _CPU_BATCHED_TOKENS)}
-        options |= {"block_size": _CPU_BLOCK_TOKENS, "dtype": choose_cpu_dtype(config.dtype)}
+        options |= {"block_size": _CPU_BLOCK_TOKENS, "dtype": choose_cpu_dtype(config.dtype, "engine")}
     return AsyncEngineArgs(**(options | overrides))
-
-
-def choose_cpu_dtype(dtype: str) -> str:
-    """The number format that an engine computes in on this machine's CPUs: float32 where these have no AVX-512.
-
-    There PyTorch multiplies 16-bit matrices one number after the other: 0.8 GFLOP/s instead of 110 on two cores of an AMD EPYC.
-    """
-    import torch
-
-    if dtype != "float32" and torch.backends.cpu.get_cpu_capability() == "AVX2":
-        _logger.info(f"engine.dtype {dtype}: the engine computes in float32, since these CPUs are many times slower in 16 bits")
-        return "float32"
-    return dtype
 
 
 def count_adapter_places(num_adapters: int) -> int:

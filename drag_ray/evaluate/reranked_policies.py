@@ -57,6 +57,7 @@ def add_reranked_policies(
 
     name = Rerank.name
     added = add_beside(trajectories, [*policies, *([name] if trajectories.get(name) else [])], name, prepare)
+    # The baseline's own pages in the new order are what it is; `rerank+rerank` there is none.
     if ordered := added.pop(name_beside(name, name), None):
         added[name] = ordered
     return added

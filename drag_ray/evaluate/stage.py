@@ -9,14 +9,14 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from drag_ray.baselines.baseline import Baseline
+from drag_ray.baselines.baseline import Baseline, TermBaseline
 from drag_ray.baselines.hybrid import Hybrid
 from drag_ray.baselines.rerank import Rerank
 from drag_ray.evaluate.comparison import Comparison, compare
 from drag_ray.evaluate.config import EvaluateSections
 from drag_ray.evaluate.console import format_console
 from drag_ray.evaluate.context import build_context
-from drag_ray.evaluate.hybrid_policies import add_hybrid_baselines, add_hybrid_policies
+from drag_ray.evaluate.hybrid_policies import add_hybrid_policies
 from drag_ray.evaluate.judged_results import JudgedResults, judge_results
 from drag_ray.evaluate.outcome import REPORT_NAME, write_comparison, write_rollouts
 from drag_ray.evaluate.page_reading import read_pages
@@ -101,8 +101,8 @@ def _search_again(
     """With what the policies find where a baseline searches or orders in another way."""
     hybrid, reranker = baselines.get(Hybrid.name), baselines.get(Rerank.name)
     if isinstance(hybrid, Hybrid):
-        trajectories = add_hybrid_policies(trajectories, policies, hybrid, index)
-        trajectories = add_hybrid_baselines(trajectories, baselines, hybrid, index)
+        weighting = [name for name, baseline in baselines.items() if isinstance(baseline, TermBaseline)]
+        trajectories = add_hybrid_policies(trajectories, policies, weighting, hybrid, index)
     if isinstance(reranker, Rerank):
         read = partial(read_pages, config=reranker.options, search_index=index.index_dir.resolve(), stage_dir=stage_dir)
         trajectories = add_reranked_policies(trajectories, policies, reranker, index, read)

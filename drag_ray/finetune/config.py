@@ -63,7 +63,8 @@ class FinetuneConfig(Methods):
     gradient_checkpointing: bool = False
     """compute activations twice instead of keeping them: less memory, about a third slower"""
     dtype: Literal["bfloat16", "float32"] = "bfloat16"
-    """type of the base model's weights; the adapter's are float32"""
+    """type of the base model's weights; the adapter's are float32, and the base model's too on CPUs without AVX-512, which are
+    many times slower in 16 bits"""
     compare_prompts: bool = True
     """refuse rows whose prompt is not, token by token and image by image, what the engine had that replied to it, where rows tell
     and engine.model collected them; off trains all the same, for example with a chat template that tells the date. The method

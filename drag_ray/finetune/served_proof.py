@@ -15,6 +15,7 @@ import torch
 from peft import PeftModel
 
 from drag_ray.engine.adapter import check_adapter_writes
+from drag_ray.engine.cpu_dtype import choose_cpu_dtype
 from drag_ray.engine.pretrained import load_model, load_tokenizer
 from drag_ray.errors import ServeError
 
@@ -61,7 +62,7 @@ def compute_reference(base: str, adapter_dir: Path) -> Reference:
     check_adapter_writes(adapter_dir)
     tokenizer = load_tokenizer(base)
     token_ids = [_tokenize(question, reply, tokenizer) for question, reply in TEXTS]
-    model: Any = PeftModel.from_pretrained(load_model(base, "bfloat16"), str(adapter_dir)).eval()
+    model: Any = PeftModel.from_pretrained(_load(base), str(adapter_dir)).eval()
     adapted = [_compute_log_probabilities(model, ids) for ids in token_ids]
     with model.disable_adapter():
         alone = [_compute_log_probabilities(model, ids) for ids in token_ids]
@@ -70,7 +71,7 @@ def compute_reference(base: str, adapter_dir: Path) -> Reference:
 
 def ask_folder(model_dir: Path) -> Callable[[Sequence[int]], Sequence[float]]:
     """What a whole model gives to token ids: the log-probability of each but the first. It may be one that was merged."""
-    model: Any = load_model(model_dir, "bfloat16").eval()
+    model: Any = _load(model_dir).eval()
     return lambda token_ids: _compute_log_probabilities(model, token_ids).tolist()
 
 
@@ -102,6 +103,11 @@ def prove(reference: Reference, ask: Callable[[Sequence[int]], Sequence[float]],
             f"{remedy}"
         )
     return Proof(effect, error)
+
+
+def _load(model: str | Path) -> Any:
+    """On this machine's CPUs, which are enough for a few short texts."""
+    return load_model(model, choose_cpu_dtype("bfloat16", "reference"))
 
 
 def _tokenize(question: str, reply: str, tokenizer: Any) -> list[int]:

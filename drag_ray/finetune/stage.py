@@ -1,9 +1,7 @@
 """The finetune stage: Ray Train runs the training processes, keeps their checkpoints and starts them again when one dies."""
 
 import dataclasses
-import json
 import logging
-from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -29,6 +27,7 @@ from drag_ray.finetune.config import FinetuneConfig, FinetuneSections
 from drag_ray.finetune.job import TrainJob
 from drag_ray.finetune.outcome import CURVE_NAME
 from drag_ray.finetune.publication import Description
+from drag_ray.finetune.row_file import read_rows
 from drag_ray.finetune.workers import Workers, size_workers
 from drag_ray.inputs import Inputs
 from drag_ray.messages import about, show_messages
@@ -88,20 +87,12 @@ def run(sections: FinetuneSections, inputs: Inputs, folder: StageFolder) -> dict
     assert outcome is not None
     write_jsonl(stage_dir / CURVE_NAME, outcome["curve"])
     counts = {**_summarise(outcome["counts"], outcome["curve"]), "attention": outcome["attention"]}
-    if doubt := settings.chosen_method.find_doubt(counts, _read_validation(rows_dir)):
+    if doubt := settings.chosen_method.find_doubt(counts, read_rows(rows_dir / "validation.jsonl")):
         _logger.warning(f"finetune: {doubt}")
     fingerprints = {stage: manifest.fingerprint for stage, manifest in inputs.read_lineage().items()}
     described = Description(settings, counts, fingerprints, record)
     _publish(_find_trained(stage_dir / checkpoints.DIR_NAME, counts["steps"]), model, described, start_dir, stage_dir)
     return counts
-
-
-def _read_validation(rows_dir: Path) -> Iterator[dict[str, Any]]:
-    """The validation rows; none where all questions are trained on."""
-    path = rows_dir / "validation.jsonl"
-    if path.exists():
-        with path.open(encoding="utf-8") as lines:
-            yield from map(json.loads, lines)
 
 
 def _find_start(sections: FinetuneSections) -> Path | None:

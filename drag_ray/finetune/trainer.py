@@ -3,10 +3,8 @@
 It knows nothing of Ray: it is given a function that takes its metrics and checkpoints.
 """
 
-import json
 import os
 import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +15,7 @@ from transformers import PrinterCallback, TrainingArguments, set_seed
 from transformers.utils.logging import disable_progress_bar
 from trl.trainer.utils import disable_dropout_in_model
 
-from drag_ray.engine.conversation import Row
+from drag_ray.engine.cpu_dtype import choose_cpu_dtype
 from drag_ray.engine.pretrained import load_tokenizer
 from drag_ray.errors import DataError, TrainError
 from drag_ray.finetune.arguments import build_options
@@ -29,6 +27,7 @@ from drag_ray.finetune.deepspeed import ZeroStage, resolve_zero_stage
 from drag_ray.finetune.images import open_training_images
 from drag_ray.finetune.job import TrainJob
 from drag_ray.finetune.methods.method import Method, TrainerOptions
+from drag_ray.finetune.row_file import read_rows
 from drag_ray.finetune.start import keep_start, load_start
 from drag_ray.finetune.tokenized_rows import RowTokenizer, TokenizedRows
 from drag_ray.metrics import NoStageRecorder, StageRecorder
@@ -101,7 +100,7 @@ def _start_deepspeed(use_gpu: bool) -> None:
 
 def _tokenize_file(path: Path, method: Method, tokenizer: RowTokenizer, limit: int = 0) -> TokenizedRows:
     try:
-        return method.tokenize(_read_rows(path, limit), tokenizer)
+        return method.tokenize(read_rows(path, limit), tokenizer)
     except DataError as error:
         raise DataError(f"{path}: {error}") from None
 
@@ -127,19 +126,6 @@ def _check_all_show_images(rows: list[dict[str, Any]]) -> None:
         )
 
 
-def _read_rows(path: Path, limit: int = 0) -> Iterator[Row]:
-    try:
-        with path.open(encoding="utf-8") as lines:
-            for number, line in enumerate(lines, start=1):
-                if limit and number > limit:
-                    return
-                yield json.loads(line)
-    except FileNotFoundError:
-        raise DataError("no such file. Run: python jobs/format.py") from None
-    except ValueError as error:
-        raise DataError(f"not one JSON object a line ({error}). Run: python jobs/format.py") from None
-
-
 def _count_rows(train_rows: TokenizedRows, validation_rows: TokenizedRows) -> dict[str, int]:
     left_out = {"rows_without_advantage": train_rows.num_without_advantage, "rows_off_policy": train_rows.num_off_policy}
     return {
@@ -162,7 +148,8 @@ def _load_parts(
     validation_rows: TokenizedRows,
 ) -> TrainerOptions:
     method = job.config.chosen_method
-    model = method.load_model(job.model, job.config.dtype)
+    dtype = job.config.dtype if job.use_gpu else choose_cpu_dtype(job.config.dtype, "finetune")
+    model = method.load_model(job.model, dtype)
     _check_target_modules(model, job.config.target_modules)
     if not method.uses_dropout:
         disable_dropout_in_model(model)

@@ -233,11 +233,10 @@ def _embed_parts(embedder: tuple[Any, ...], device: str, parts_dir: Path, record
         initial=record.num_pages - sum(map(len, left.values())),
         mininterval=0.5 if sys.stderr.isatty() else 5,
     ) as progress:
-        if left:
-            rows = [{"path": str(path), "start": part.start, "stop": part.stop} for path, part in left.items()]
-            for row in map_rows(kind, tuple(arguments), rows, device, folder.path):
-                progress.update(vector_parts.count_pages(row))
-                recorder.set_progress("embedded_pages", int(progress.n), record.num_pages)
+        rows = [{"path": str(path), "start": part.start, "stop": part.stop} for path, part in left.items()]
+        for row in map_rows(kind, tuple(arguments), rows, device, folder.path):
+            progress.update(vector_parts.count_pages(row))
+            recorder.set_progress("embedded_pages", int(progress.n), record.num_pages)
     return list(plan)
 
 

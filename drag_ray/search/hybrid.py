@@ -1,5 +1,7 @@
 """Hybrid search: by words and by vectors at once."""
 
+from collections.abc import Callable
+
 from drag_ray.search.dense import DenseSearcher
 from drag_ray.search.fusion import RRF_K, fuse_rankings
 from drag_ray.search.searcher import Searcher, check_top_k
@@ -41,6 +43,17 @@ class HybridSearcher:
         check_top_k(top_k)
         asked = (question, addition, question_weight, max(self._depth, top_k))
         return self._fuse([self._searcher.search_expanded(*asked), self._dense.search_expanded(*asked)], top_k)
+
+    def search_beside(self, find: Callable[[int], Hits], text: str, top_k: int) -> Hits:
+        """The `top_k` best pages of another search by words, which is given how many pages are wanted, and of the vectors for a
+        text.
+
+        Raises:
+            SearchIndexError: `top_k` is below 1.
+        """
+        check_top_k(top_k)
+        depth = max(self._depth, top_k)
+        return self._fuse([find(depth), self._dense.search(text, depth)], top_k)
 
     def _fuse(self, rankings: list[Hits], top_k: int) -> Hits:
         is_partial = any(ranking.is_partial for ranking in rankings)

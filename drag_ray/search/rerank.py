@@ -5,10 +5,9 @@ Nogueira and Cho, Passage Re-ranking with BERT (2019).
 
 import hashlib
 from collections.abc import Callable, Sequence
-from typing import Protocol
 
-from drag_ray.search.searcher import Searcher, check_top_k
-from drag_ray.types import Hit, Hits, Page
+from drag_ray.search.searcher import Searcher
+from drag_ray.types import Hit
 
 Score = Callable[[str, Sequence[str]], Sequence[float]]
 """From a question and the texts of pages to how well each of them answers it; more is better."""
@@ -52,42 +51,3 @@ def remember(score: Score) -> Score:
 
 def _digest(question: str, text: str) -> bytes:
     return hashlib.blake2b(f"{len(question)} {question} {text}".encode(errors="surrogatepass"), digest_size=16).digest()
-
-
-class Finder(Protocol):
-    """What finds the pages that are ordered anew: by words, by vectors or by both."""
-
-    def search(self, text: str, top_k: int) -> Hits:
-        """The best pages for a query."""
-        ...
-
-
-class RerankingSearcher:
-    """Orders the best pages of another search anew.
-
-    Args:
-        finder: that search, over the same index.
-        searcher: the index.
-        score: reads pages.
-        depth: pages that are read, at least.
-    """
-
-    def __init__(self, finder: Finder, searcher: Searcher, score: Score, depth: int) -> None:
-        self._finder = finder
-        self._searcher = searcher
-        self._score = score
-        self._depth = depth
-
-    def search(self, text: str, top_k: int) -> Hits:
-        """The `top_k` best pages for a question, best first.
-
-        Raises:
-            SearchIndexError: `top_k` is below 1.
-        """
-        check_top_k(top_k)
-        hits = self._finder.search(text, max(self._depth, top_k))
-        return Hits(rerank(text, hits, self._searcher, self._score)[:top_k], hits.is_partial)
-
-    def page(self, hit: Hit) -> Page:
-        """The page of a hit. Errors are those of `Searcher.page`."""
-        return self._searcher.page(hit)

@@ -1,8 +1,8 @@
-"""The number format of an engine on CPUs."""
+"""The number format of models on CPUs."""
 
 import pytest
 
-from drag_ray.engine.vllm import choose_cpu_dtype
+from drag_ray.engine.cpu_dtype import choose_cpu_dtype
 
 
 @pytest.mark.parametrize(
@@ -20,4 +20,4 @@ def test_sixteen_bits_are_left_to_cpus_that_multiply_them(
     capability: str, wanted: str, chosen: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("torch.backends.cpu.get_cpu_capability", lambda: capability)
-    assert choose_cpu_dtype(wanted) == chosen
+    assert choose_cpu_dtype(wanted, "engine") == chosen

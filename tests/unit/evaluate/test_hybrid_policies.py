@@ -1,5 +1,6 @@
 """What policies find by words and by vectors at once, searched again for the replies that they gave."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -9,9 +10,7 @@ from small_index import write_index
 
 from drag_ray.agent.environment import compute_evidence_rank
 from drag_ray.baselines.hybrid import Hybrid
-from drag_ray.baselines.question import RawQuestion
-from drag_ray.baselines.rm3 import Rm3
-from drag_ray.evaluate.hybrid_policies import add_hybrid_baselines, add_hybrid_policies
+from drag_ray.evaluate.hybrid_policies import add_hybrid_policies
 from drag_ray.evaluate.results import compute_result
 from drag_ray.search.fusion import fuse_rankings
 from drag_ray.search.searcher import Searcher
@@ -39,7 +38,9 @@ def test_what_a_policy_adds_is_searched_by_both_and_costs_no_token(searcher: Sea
     turn = build_search("spar^2 oil", evidence_rank=None, hits=())
     rollout = build_trajectory(turn, question=QUESTION, query_mode="expand", question_weight=2.0)
     rewritten = build_trajectory(turn, question=QUESTION, query_mode="rewrite")
-    added = add_hybrid_policies({"question": [], "base": [rollout], "tuned": [rewritten]}, ["base", "tuned"], hybrid, searcher)
+    added = add_hybrid_policies(
+        {"question": [], "base": [rollout], "tuned": [rewritten]}, ["base", "tuned"], [], hybrid, searcher
+    )
     assert list(added) == ["question", "base", "base+hybrid", "tuned", "tuned+hybrid"]
     assert (added["base"], added["tuned"]) == ([rollout], [rewritten])
     index = hybrid.open_searcher(searcher)
@@ -53,7 +54,7 @@ def test_what_a_policy_adds_is_searched_by_both_and_costs_no_token(searcher: Sea
 
 def test_a_reply_that_cannot_be_read_leaves_it_at_the_question_by_both(searcher: Searcher, hybrid: Hybrid) -> None:
     rollout = build_trajectory(build_turn(), question=QUESTION, query_mode="expand", **asked_at(None))
-    [again] = add_hybrid_policies({"base": [rollout]}, ["base"], hybrid, searcher)["base+hybrid"]
+    [again] = add_hybrid_policies({"base": [rollout]}, ["base"], [], hybrid, searcher)["base+hybrid"]
     hits = tuple(hybrid.open_searcher(searcher).search("rotor speed", rollout.depth))
     assert again.question_hits == hits
     assert compute_result(again).first_search_rank == compute_evidence_rank(hits, QUESTION.evidence) is not None
@@ -64,17 +65,17 @@ def test_a_policy_of_several_turns_is_not_searched_again_and_that_is_said(
 ) -> None:
     caplog.set_level("INFO")
     rollout = build_trajectory(build_search(), build_search(), question=QUESTION)
-    assert list(add_hybrid_policies({"base": [rollout]}, ["base"], hybrid, searcher)) == ["base"]
+    assert list(add_hybrid_policies({"base": [rollout]}, ["base"], [], hybrid, searcher)) == ["base"]
     assert "base: took several turns" in caplog.text
 
 
-def test_what_a_baseline_without_a_model_searches_for_is_fused_with_the_vectors_of_the_question(
+def test_what_a_baseline_with_weighted_terms_searches_for_is_fused_with_the_vectors_of_the_question(
     searcher: Searcher, hybrid: Hybrid
 ) -> None:
     rollout = build_trajectory(build_search("spar^2 oil^1", evidence_rank=None, hits=()), question=QUESTION, query_mode="rewrite")
     failed = build_trajectory(question=QUESTION, query_mode="rewrite", error="no")
-    rollouts = {"question": [rollout], "rm3": [rollout, failed], "base": [rollout]}
-    added = add_hybrid_baselines(rollouts, {"question": RawQuestion(), "rm3": Rm3()}, hybrid, searcher)
+    rollouts = {"question": [rollout], "rm3": [rollout, failed], "base": [replace(rollout)]}
+    added = add_hybrid_policies(rollouts, [], ["rm3"], hybrid, searcher)
     assert list(added) == ["question", "rm3", "rm3+hybrid", "base"]
     by_words = searcher.search_terms({"spar": 2.0, "oil": 1.0}, 100)
     by_vectors = hybrid.open_dense(searcher, []).search("rotor speed", 100)
@@ -85,6 +86,6 @@ def test_what_a_baseline_without_a_model_searches_for_is_fused_with_the_vectors_
     assert left == failed
 
 
-def test_without_such_a_baseline_nothing_is_embedded(searcher: Searcher) -> None:
+def test_where_none_is_searched_again_nothing_is_embedded(searcher: Searcher) -> None:
     rollouts = {"question": [build_trajectory(build_search("rotor"), question=QUESTION)]}
-    assert add_hybrid_baselines(rollouts, {"question": RawQuestion()}, Hybrid(Path("gone")), searcher) == rollouts
+    assert add_hybrid_policies(rollouts, [], [], Hybrid(Path("gone")), searcher) == rollouts

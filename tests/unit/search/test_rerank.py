@@ -5,10 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from drag_ray.errors import SearchIndexError
-from drag_ray.search.rerank import RerankingSearcher, remember, rerank
+from drag_ray.search.rerank import remember, rerank
 from drag_ray.search.searcher import Searcher
-from drag_ray.types import Hits
 
 TEXTS = ["rotor rotor rotor", "rotor rotor of steel", "rotor fuel and more", "rotor fuel fuel and more of it", "wing"]
 
@@ -23,40 +21,21 @@ def count_fuel(question: str, texts: Sequence[str]) -> list[float]:
     return [float(text.count("fuel")) for text in texts]
 
 
-def test_the_order_is_that_of_the_score_and_of_bm25_where_it_is_even(searcher: Searcher) -> None:
-    found = RerankingSearcher(searcher, searcher, count_fuel, depth=4).search("rotor", 3)
-    assert [hit.file for hit in searcher.search("rotor", 4)] == [f"file{number:02}.pdf" for number in (0, 1, 2, 3)]
-    assert [(hit.file, hit.rank, hit.score) for hit in found] == [
+def test_the_order_is_that_of_the_score_and_of_the_ranking_where_it_is_even(searcher: Searcher) -> None:
+    ranking = searcher.search("rotor", 4)
+    assert [hit.file for hit in ranking] == [f"file{number:02}.pdf" for number in (0, 1, 2, 3)]
+    assert [(hit.file, hit.rank, hit.score) for hit in rerank("rotor", ranking, searcher, count_fuel)] == [
         ("file03.pdf", 1, 2.0),
         ("file02.pdf", 2, 1.0),
         ("file00.pdf", 3, 0.0),
+        ("file01.pdf", 4, 0.0),
     ]
 
 
-def test_what_lies_deeper_is_not_read_unless_it_is_wanted(searcher: Searcher) -> None:
-    reranking = RerankingSearcher(searcher, searcher, count_fuel, depth=2)
-    assert [hit.file for hit in reranking.search("rotor", 1)] == ["file00.pdf"]
-    assert reranking.search("rotor", 4)[0].file == "file03.pdf"
-
-
-def test_pages_are_those_of_the_index_and_nothing_found_stays_nothing(searcher: Searcher) -> None:
-    reranking = RerankingSearcher(searcher, searcher, count_fuel, depth=4)
-    assert reranking.page(reranking.search("rotor", 1)[0]).text == TEXTS[3]
+def test_what_was_not_found_is_not_read(searcher: Searcher) -> None:
+    found = rerank("rotor", searcher.search("rotor", 2), searcher, count_fuel)
+    assert [hit.file for hit in found] == ["file00.pdf", "file01.pdf"]
     assert rerank("rotor", [], searcher, count_fuel) == []
-    with pytest.raises(SearchIndexError, match="top_k 0"):
-        reranking.search("rotor", 0)
-
-
-def test_what_another_search_finds_is_what_is_ordered(searcher: Searcher) -> None:
-    class Backwards:
-        """The last pages first."""
-
-        def search(self, text: str, top_k: int) -> Hits:
-            return Hits(list(reversed(searcher.search(text, 4)))[:top_k], is_partial=True)
-
-    found = RerankingSearcher(Backwards(), searcher, count_fuel, depth=2).search("rotor", 2)
-    assert [hit.file for hit in found] == ["file03.pdf", "file02.pdf"]
-    assert found.is_partial
 
 
 def test_a_page_is_read_once_for_a_question_and_again_for_another() -> None:
