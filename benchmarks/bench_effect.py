@@ -22,7 +22,7 @@ from record import RESULTS_DIR, write_result
 
 from drag_ray.agent.config import AgentConfig
 from drag_ray.artifacts import require_manifest
-from drag_ray.baselines.baseline import Sources
+from drag_ray.baselines.baseline import Baseline, Sources
 from drag_ray.baselines.dense import Dense
 from drag_ray.baselines.question import RawQuestion
 from drag_ray.baselines.registry import BASELINES
@@ -86,18 +86,22 @@ def main() -> None:
 def measure_without_model(name: str, split: str, index_dir: Path) -> list[Row]:
     """The rows of all policies that need no model, each asked all test questions of an index stage."""
     require_manifest(index_dir, "python jobs/index.py")
+    sources = Sources(EvaluateConfig(), index_dir, SEED)
+    results = ask({policy: BASELINES[policy].prepare(sources) for policy in WITHOUT_MODEL}, index_dir)
+    return build_rows(name, split, "", results, {}, list(results))
+
+
+def ask(baselines: Mapping[str, Baseline], index_dir: Path) -> dict[str, list[QuestionResult]]:
+    """What policies that need no model find for all test questions of an index stage."""
     agent = AgentConfig(max_iterations=1)
     searcher, questions = Searcher(index_dir / "search_index"), draw_split(index_dir, "test", 0, SEED)
-    sources = Sources(EvaluateConfig(), index_dir, SEED)
-    baselines = {policy: BASELINES[policy].prepare(sources) for policy in WITHOUT_MODEL}
     plan = build_plan(questions, ("greedy",), 1, SEED)
 
     async def roll_out(policy: str) -> list[Trajectory]:
         rollouts = build_rollouts(policy, BaselineOptions(agent, baselines), searcher)
         return [await rollouts.run(task) for task in plan]
 
-    results = compute_results({policy: asyncio.run(roll_out(policy)) for policy in WITHOUT_MODEL}, questions)
-    return build_rows(name, split, "", results, {}, list(results))
+    return compute_results({policy: asyncio.run(roll_out(policy)) for policy in baselines}, questions)
 
 
 def read_evaluation(name: str, split: str, folder: Path, model: str = "") -> list[Row]:

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 
 from drag_ray.agent.environment import compute_evidence_rank
@@ -84,6 +84,16 @@ def find_templates(
     templates = dict(zip(names, _find_all(trials), strict=True))
     _logger.info(f"templates: {sum(map(bool, templates.values()))} of {len(names)} kinds gain by words")
     return templates
+
+
+@lru_cache(maxsize=1)
+def find_templates_once(
+    questions: tuple[Question, ...], index_dir: Path, index_fingerprint: str, options: TemplateConfig, seed: int
+) -> dict[frozenset[str], dict[str, int]]:
+    """`find_templates` for the common words of these questions; once for those who ask for the same one after the other, as the
+    stages of a pipeline do. `index_fingerprint` says whether the index is still the same."""
+    words = QuestionWords([question.question for question in questions])
+    return find_templates(questions, words, index_dir, options, seed)
 
 
 def _find_all(trials: Sequence[Trial]) -> list[dict[str, int]]:

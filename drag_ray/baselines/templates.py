@@ -36,14 +36,17 @@ class Templates(TermBaseline):
 
     @classmethod
     def prepare(cls, sources: Sources) -> Self:
-        """With words that were tried out on the run's training questions, which takes a minute or two for thousands of them."""
-        from drag_ray.baselines.template_search import find_templates
+        """With words that were tried out on the run's training questions, which takes a minute or two for thousands of them, and
+        is done once in a pipeline."""
+        from drag_ray.baselines.template_search import find_templates_once
         from drag_ray.corpus.question_table import draw_split
+        from drag_ray.search.index import read_fingerprint
 
         options = sources.options.take(TemplateConfig)
-        questions = draw_split(sources.index_dir, "train", options.max_questions, sources.seed)
-        words = QuestionWords([question.question for question in questions])
-        return cls(options, words, find_templates(questions, words, sources.index_dir / "search_index", options, sources.seed))
+        questions = tuple(draw_split(sources.index_dir, "train", options.max_questions, sources.seed))
+        index_dir = sources.index_dir / "search_index"
+        found = find_templates_once(questions, index_dir, read_fingerprint(index_dir), options, sources.seed)
+        return cls(options, QuestionWords([question.question for question in questions]), found)
 
     def build_reply(self, context: BaselineContext) -> GenerateFn:
         """Replies that search for the question and the words of its kind."""

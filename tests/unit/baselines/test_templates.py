@@ -11,11 +11,12 @@ from factories import build_page, build_question
 from drag_ray import artifacts, schemas
 from drag_ray.agent.config import AgentConfig
 from drag_ray.agent.task import RolloutTask
+from drag_ray.baselines import template_search
 from drag_ray.baselines.question_kinds import choose_kind, find_kinds
 from drag_ray.baselines.question_words import QuestionWords, compute_jaccard
 from drag_ray.baselines.rollouts import BaselineOptions, build_proposals, build_rollouts
 from drag_ray.baselines.template_config import TemplateConfig
-from drag_ray.baselines.template_search import find_templates
+from drag_ray.baselines.template_search import find_templates, find_templates_once
 from drag_ray.baselines.templates import Templates
 from drag_ray.baselines.word_climb import climb
 from drag_ray.baselines.word_weights import vary_words, write_words
@@ -151,6 +152,22 @@ def test_words_are_found_that_lift_the_pages_of_a_kind(templates: Templates) -> 
     assert templates.templates[TREATED]
     assert templates.find_template("How is beriberi treated?") == templates.templates[TREATED]
     assert templates.find_template("Why?") == {}
+
+
+def test_the_stages_of_a_pipeline_try_words_out_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[tuple[object, ...]] = []
+
+    def find(questions: tuple[Question, ...], words: QuestionWords, *rest: object) -> dict[frozenset[str], dict[str, int]]:
+        asked.append((questions, words.pick("How is it treated?"), *rest))
+        return {TREATED: {"therapy": len(asked)}}
+
+    monkeypatch.setattr(template_search, "find_templates", find)
+    questions = tuple(ask(disease, "treated") for disease in DISEASES)
+    folder = Path("index")
+    assert [find_templates_once(questions, folder, "one", OPTIONS, 0) for _ in range(2)] == [{TREATED: {"therapy": 1}}] * 2
+    assert asked == [(questions, TREATED, folder, OPTIONS, 0)]
+    assert find_templates_once(questions, folder, "other", OPTIONS, 0) == {TREATED: {"therapy": 2}}
+    assert find_templates_once(questions[1:], folder, "other", OPTIONS, 0) == {TREATED: {"therapy": 3}}
 
 
 @pytest.mark.seconds
