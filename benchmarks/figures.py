@@ -14,6 +14,7 @@ from pathlib import Path
 import figure_cluster
 import figure_collection
 import figure_equal_terms
+import figure_learning_curve
 import figure_load
 import figure_quality
 import figure_recipe
@@ -33,6 +34,9 @@ FIGURES: dict[str, Callable[[], str]] = {
     "demo": figure_quality.write_demo,
     "demo-times": figure_quality.write_demo_times,
     "effect": figure_quality.write_effect,
+    "learning-curve-terms": figure_learning_curve.write_terms,
+    "learning-curve": figure_learning_curve.write_table,
+    "learning-curve-words": figure_learning_curve.write_words,
     "recipe": figure_quality.write_recipe,
     "methods": figure_quality.write_methods,
     "embedded-questions": figure_quality.write_embedded_questions,

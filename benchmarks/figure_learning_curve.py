@@ -1,0 +1,78 @@
+"""The table of what more training questions bring."""
+
+from collections import defaultdict
+from statistics import mean
+from typing import Any
+
+from figure_cells import read_results, short, to_paragraph, to_table
+
+_MEASURES = ("hit1", "hit3", "hit10", "mrr")
+_POLICIES = ("neighbours", "templates")
+_SET = "medquad"
+
+Row = dict[str, Any]
+
+
+def write_terms() -> str:
+    """What the table is of."""
+    rows = _read_rows()
+    draws = max(row["draw"] for row in rows) + 1
+    return to_paragraph(
+        f"""The {rows[0]["n"]:,} held-out questions of {_SET}, the first search; means of {draws} draws of the training questions,
+        of their MRR the lowest and the highest too (`benchmarks/results/learning_curve.json`, `bench_learning_curve.py`, no
+        GPU):"""
+    )
+
+
+def write_table() -> str:
+    """What is found by what was learned from so many questions."""
+    by_number: dict[int, dict[str, list[Row]]] = defaultdict(lambda: defaultdict(list))
+    for row in _read_rows():
+        by_number[row["train_questions"]][row["policy"]].append(row)
+    header = ["training questions"]
+    for policy in _POLICIES:
+        header += [f"`{policy}` Hit@1", "Hit@3", "Hit@10", "MRR"]
+    cells = [
+        [f"{number:,}", *(cell for policy in _POLICIES for cell in _write_cells(of_policy[policy]))]
+        for number, of_policy in sorted(by_number.items())
+    ]
+    return to_table(header, cells)
+
+
+def write_words() -> str:
+    """What the table says."""
+    gains = {policy: _compute_gains(policy) for policy in _POLICIES}
+    templates, neighbours = gains["templates"], gains["neighbours"]
+    all_questions = max(templates)
+    least, enough = (
+        min(number for number, gain in templates.items() if gain > share * templates[all_questions]) for share in (0.5, 0.9)
+    )
+    lost = max(number for number, gain in templates.items() if max(gain, neighbours[number]) < 0)
+    before = max(number for number, gain in templates.items() if neighbours[number] > gain and neighbours[number] > 0)
+    row = _read_rows()[0]
+    question = row["mrr"] - row["vs_question"]["mrr"][0]
+    return to_paragraph(
+        f"""The question alone has an MRR of {short(question)}: from {lost} questions both have learned what does more harm than
+        good. Half of what `templates` gains with all of them is there with {least:,}, nine tenths with {enough:,}; up to
+        {before:,} `neighbours` finds more."""
+    )
+
+
+def _compute_gains(policy: str) -> dict[int, float]:
+    """The mean gain of a policy's MRR over the question's, by the number of training questions."""
+    gains: dict[int, list[float]] = defaultdict(list)
+    for row in _read_rows():
+        if row["policy"] == policy:
+            gains[row["train_questions"]].append(row["vs_question"]["mrr"][0])
+    return {number: mean(found) for number, found in sorted(gains.items())}
+
+
+def _write_cells(rows: list[Row]) -> list[str]:
+    cells = [short(mean(row[measure] for row in rows)) for measure in _MEASURES]
+    found = [row["mrr"] for row in rows]
+    return [*cells[:-1], cells[-1] + (f" ({short(min(found))} to {short(max(found))})" if len(found) > 1 else "")]
+
+
+def _read_rows() -> list[Row]:
+    rows: list[Row] = read_results("learning_curve")["rows"]
+    return [row for row in rows if row["set"] == _SET and row["policy"] in _POLICIES]
