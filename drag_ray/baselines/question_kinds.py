@@ -7,6 +7,9 @@ from drag_ray.baselines.question_words import compute_jaccard
 
 _LEAST_SIMILARITY = 0.6
 """Wordings that share less are of different kinds, however rare they are."""
+_LEAST_SHARED = 1 / 3
+"""A question that shares less with every kind is of none. Few training questions have few kinds, and with no such bound the words
+of one of them were added to the questions of all others, and harmed them."""
 
 
 def find_kinds(wordings: Sequence[frozenset[str]], least_questions: int) -> dict[frozenset[str], list[int]]:
@@ -31,9 +34,9 @@ def find_kinds(wordings: Sequence[frozenset[str]], least_questions: int) -> dict
 
 
 def choose_kind(wording: frozenset[str], kinds: Sequence[frozenset[str]]) -> frozenset[str] | None:
-    """The kind that shares the largest part of its words with a question, of equals the first; None if none shares any."""
+    """The kind that shares the largest part of its words with a question, of equals the first; None if none shares enough."""
     best = max(kinds, key=lambda kind: compute_jaccard(wording, kind), default=None)
-    return best if best and wording & best else None
+    return best if best and compute_jaccard(wording, best) >= _LEAST_SHARED else None
 
 
 def _assign(wordings: Sequence[frozenset[str]], kinds: Sequence[frozenset[str]]) -> dict[frozenset[str], list[int]]:

@@ -9,7 +9,7 @@ class TemplateConfig(BaseConfig):
     """Words for each kind of question."""
 
     least_questions: int = Field(default=30, ge=2)
-    """training questions of a kind; rarer ones are taken for the likest other kind"""
+    """training questions of a kind; rarer ones are taken for the likest other kind where the two share a third of their words"""
     tried_questions: int = Field(default=100, ge=1)
     """training questions of a kind that words are tried out on"""
     num_words: int = Field(default=8, ge=1)

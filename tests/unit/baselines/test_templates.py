@@ -68,9 +68,10 @@ def test_kinds_are_wordings_that_are_common_or_unlike_others() -> None:
 
 def test_a_question_is_of_the_kind_whose_words_it_shares() -> None:
     kinds = [TREATED, SEEN]
-    assert choose_kind(kind("treated", "when"), kinds) == TREATED
+    assert choose_kind(kind("treated", "how", "when"), kinds) == TREATED
     assert choose_kind(kind("signs", "is", "the"), kinds) == SEEN
     assert choose_kind(kind("why"), kinds) is None
+    assert choose_kind(kind("treated", "when"), kinds) is None  # a quarter of the words of both
     assert choose_kind(TREATED, []) is None
 
 
