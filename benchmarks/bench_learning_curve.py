@@ -30,7 +30,7 @@ from drag_ray.evaluate.config import EvaluateConfig
 
 NAME = "learning_curve"
 LEARNING = (Neighbours.name, Templates.name)
-NUM_QUESTIONS = (125, 250, 500, 1000, 2000, 4000)
+NUM_QUESTIONS = (125, 500, 2000)
 """Training questions to learn from, beside all."""
 NUM_DRAWS = 3
 """Draws of as many: which questions they are matters, the more the fewer there are."""

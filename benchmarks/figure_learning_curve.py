@@ -47,14 +47,13 @@ def write_words() -> str:
     least, enough = (
         min(number for number, gain in templates.items() if gain > share * templates[all_questions]) for share in (0.5, 0.9)
     )
-    lost = max(number for number, gain in templates.items() if max(gain, neighbours[number]) < 0)
-    before = max(number for number, gain in templates.items() if neighbours[number] > gain and neighbours[number] > 0)
     row = _read_rows()[0]
     question = row["mrr"] - row["vs_question"]["mrr"][0]
+    harmed = [f"{number} questions" for number, gain in neighbours.items() if gain < 0]
     return to_paragraph(
-        f"""The question alone has an MRR of {short(question)}: from {lost} questions both have learned what does more harm than
-        good. Half of what `templates` gains with all of them is there with {least:,}, nine tenths with {enough:,}; up to
-        {before:,} `neighbours` finds more."""
+        f"""The question alone has an MRR of {short(question)}. Half of what `templates` gains with all questions is there with
+        {least:,} of them, nine tenths with {enough:,}. It adds nothing where it has seen too little; `neighbours` does, and what
+        it has learned from {" and ".join(harmed)} did more harm than good."""
     )
 
 

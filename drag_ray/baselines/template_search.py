@@ -1,6 +1,7 @@
 """Templates are found by trying words out: hill climbing on what they gain for the questions of a kind, on all cores."""
 
 import logging
+import math
 import multiprocessing
 import os
 import random
@@ -10,6 +11,7 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from pathlib import Path
+from statistics import mean, stdev
 
 from drag_ray.agent.environment import compute_evidence_rank
 from drag_ray.agent.scores import compute_utility
@@ -28,35 +30,54 @@ _logger = logging.getLogger(__name__)
 _MAX_WEIGHT = 3
 _LEAST_GAIN = 0.003
 """Steps that gain less on average, where an evidence page is worth 1 at the first rank, are chance."""
+_TRIED = 2 / 3
+"""Share of a small kind's questions that words are found on; on the others they are checked."""
 _NUM_NEIGHBOURS = 64
 _DEPTH = 10
 
 
 @dataclass(frozen=True)
 class Trial:
-    """What a kind's words are searched with: its questions, and words that they may be."""
+    """What a kind's words are searched with: its questions, and words that they may be.
+
+    Attributes:
+        index_dir: the index that holds the evidence.
+        tried: questions that the words are found on.
+        checked: others, on which what was found has to hold.
+        candidates: words.
+        options: of the baseline.
+    """
 
     index_dir: Path
-    questions: tuple[Question, ...]
+    tried: tuple[Question, ...]
+    checked: tuple[Question, ...]
     candidates: tuple[str, ...]
     options: TemplateConfig
 
     def find_words(self) -> dict[str, int]:
-        """The words that gain most on average, with their weights; see `climb`."""
-        return climb(
+        """The words that gain most on average, with their weights (see `climb`); none where they do not gain on the questions
+        that they were not found on."""
+        found = climb(
             self.candidates,
-            self._compute_mean_utility,
+            lambda words: mean(self._compute_utilities(self.tried, words)),
             max_words=self.options.num_words,
             max_weight=_MAX_WEIGHT,
             least_gain=_LEAST_GAIN,
         )
+        return found if self._gains(found) else {}
 
-    def _compute_mean_utility(self, words: Mapping[str, int]) -> float:
-        searcher, addition, total = _open(self.index_dir), write_words(words), 0.0
-        for question in self.questions:
-            hits = searcher.search_expanded(question.question, addition, self.options.question_weight, _DEPTH)
-            total += compute_utility(compute_evidence_rank(tuple(hits), question.evidence), _DEPTH)
-        return total / len(self.questions)
+    def _gains(self, words: Mapping[str, int]) -> bool:
+        """Whether words gain more than a standard error of that."""
+        with_words, without = (self._compute_utilities(self.checked, some) for some in (words, {}))
+        gains = [gained - had for gained, had in zip(with_words, without, strict=True)]
+        return mean(gains) > stdev(gains) / math.sqrt(len(gains))
+
+    def _compute_utilities(self, questions: Sequence[Question], words: Mapping[str, int]) -> list[float]:
+        """What the evidence page of each question is worth where it is found with these words."""
+        searcher, addition = _open(self.index_dir), write_words(words)
+        found = (searcher.search_expanded(one.question, addition, self.options.question_weight, _DEPTH) for one in questions)
+        ranks = (compute_evidence_rank(tuple(hits), one.evidence) for one, hits in zip(questions, found, strict=True))
+        return [compute_utility(rank, _DEPTH) for rank in ranks]
 
 
 def find_templates(
@@ -78,8 +99,10 @@ def find_templates(
     trials: list[Trial] = []
     for name in names:
         members = [questions[position] for position in kinds[name]]
-        tried = random_numbers.sample(members, min(options.tried_questions, len(members)))
-        trials.append(Trial(index_dir, tuple(tried), _choose_candidates(tried, feedback, options.num_candidates), options))
+        random_numbers.shuffle(members)
+        num_tried = min(options.tried_questions, round(len(members) * _TRIED))
+        tried, checked = tuple(members[:num_tried]), tuple(members[num_tried : num_tried + options.tried_questions])
+        trials.append(Trial(index_dir, tried, checked, _choose_candidates(tried, feedback, options.num_candidates), options))
     _logger.info(f"templates: trying out words for {len(names)} kinds of questions")
     templates = dict(zip(names, _find_all(trials), strict=True))
     _logger.info(f"templates: {sum(map(bool, templates.values()))} of {len(names)} kinds gain by words")
@@ -88,12 +111,12 @@ def find_templates(
 
 @lru_cache(maxsize=1)
 def find_templates_once(
-    questions: tuple[Question, ...], index_dir: Path, index_fingerprint: str, options: TemplateConfig, seed: int
+    questions: tuple[Question, ...], index_dir: Path, index_fingerprint: str, options: str, seed: int
 ) -> dict[frozenset[str], dict[str, int]]:
     """`find_templates` for the common words of these questions; once for those who ask for the same one after the other, as the
-    stages of a pipeline do. `index_fingerprint` says whether the index is still the same."""
+    stages of a pipeline do. `options` are in JSON; `index_fingerprint` says whether the index is still the same."""
     words = QuestionWords([question.question for question in questions])
-    return find_templates(questions, words, index_dir, options, seed)
+    return find_templates(questions, words, index_dir, TemplateConfig.model_validate_json(options), seed)
 
 
 def _find_all(trials: Sequence[Trial]) -> list[dict[str, int]]:

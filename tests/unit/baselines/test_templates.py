@@ -3,6 +3,7 @@
 import asyncio
 import random
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -16,7 +17,7 @@ from drag_ray.baselines.question_kinds import choose_kind, find_kinds
 from drag_ray.baselines.question_words import QuestionWords, compute_jaccard
 from drag_ray.baselines.rollouts import BaselineOptions, build_proposals, build_rollouts
 from drag_ray.baselines.template_config import TemplateConfig
-from drag_ray.baselines.template_search import find_templates, find_templates_once
+from drag_ray.baselines.template_search import Trial, find_templates, find_templates_once
 from drag_ray.baselines.templates import Templates
 from drag_ray.baselines.word_climb import climb
 from drag_ray.baselines.word_weights import vary_words, write_words
@@ -155,6 +156,14 @@ def test_words_are_found_that_lift_the_pages_of_a_kind(templates: Templates) -> 
     assert templates.find_template("Why?") == {}
 
 
+def test_words_that_gain_on_the_questions_that_they_were_found_on_alone_are_left_out(index_dir: Path) -> None:
+    treated, seen = ([ask(disease, asked) for disease in DISEASES] for asked in ("treated", "seen"))
+    trial = Trial(index_dir, tuple(treated[:8]), tuple(treated[8:]), ("therapy",), OPTIONS)
+    assert trial.find_words()
+    assert replace(trial, checked=tuple(seen[8:])).find_words() == {}
+    assert replace(trial, candidates=("beriberi",)).find_words() == {}
+
+
 def test_the_stages_of_a_pipeline_try_words_out_once(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[tuple[object, ...]] = []
 
@@ -164,11 +173,11 @@ def test_the_stages_of_a_pipeline_try_words_out_once(monkeypatch: pytest.MonkeyP
 
     monkeypatch.setattr(template_search, "find_templates", find)
     questions = tuple(ask(disease, "treated") for disease in DISEASES)
-    folder = Path("index")
-    assert [find_templates_once(questions, folder, "one", OPTIONS, 0) for _ in range(2)] == [{TREATED: {"therapy": 1}}] * 2
+    folder, options = Path("index"), OPTIONS.model_dump_json()
+    assert [find_templates_once(questions, folder, "one", options, 0) for _ in range(2)] == [{TREATED: {"therapy": 1}}] * 2
     assert asked == [(questions, TREATED, folder, OPTIONS, 0)]
-    assert find_templates_once(questions, folder, "other", OPTIONS, 0) == {TREATED: {"therapy": 2}}
-    assert find_templates_once(questions[1:], folder, "other", OPTIONS, 0) == {TREATED: {"therapy": 3}}
+    assert find_templates_once(questions, folder, "other", options, 0) == {TREATED: {"therapy": 2}}
+    assert find_templates_once(questions[1:], folder, "other", options, 0) == {TREATED: {"therapy": 3}}
 
 
 @pytest.mark.seconds
