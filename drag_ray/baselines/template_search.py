@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
-from functools import cache, lru_cache
+from functools import lru_cache
 from pathlib import Path
 from statistics import mean, stdev
 
@@ -57,24 +57,25 @@ class Trial:
     def find_words(self) -> dict[str, int]:
         """The words that gain most on average, with their weights (see `climb`); none where they do not gain on the questions
         that they were not found on."""
+        searcher = Searcher(self.index_dir)
         found = climb(
             self.candidates,
-            lambda words: mean(self._compute_utilities(self.tried, words)),
+            lambda words: mean(self._compute_utilities(searcher, self.tried, words)),
             max_words=self.options.num_words,
             max_weight=_MAX_WEIGHT,
             least_gain=_LEAST_GAIN,
         )
-        return found if self._gains(found) else {}
+        return found if self._gains(searcher, found) else {}
 
-    def _gains(self, words: Mapping[str, int]) -> bool:
+    def _gains(self, searcher: Searcher, words: Mapping[str, int]) -> bool:
         """Whether words gain more than a standard error of that."""
-        with_words, without = (self._compute_utilities(self.checked, some) for some in (words, {}))
+        with_words, without = (self._compute_utilities(searcher, self.checked, some) for some in (words, {}))
         gains = [gained - had for gained, had in zip(with_words, without, strict=True)]
         return mean(gains) > stdev(gains) / math.sqrt(len(gains))
 
-    def _compute_utilities(self, questions: Sequence[Question], words: Mapping[str, int]) -> list[float]:
+    def _compute_utilities(self, searcher: Searcher, questions: Sequence[Question], words: Mapping[str, int]) -> list[float]:
         """What the evidence page of each question is worth where it is found with these words."""
-        searcher, addition = _open(self.index_dir), write_words(words)
+        addition = write_words(words)
         found = (searcher.search_expanded(one.question, addition, self.options.question_weight, _DEPTH) for one in questions)
         ranks = (compute_evidence_rank(tuple(hits), one.evidence) for one, hits in zip(questions, found, strict=True))
         return [compute_utility(rank, _DEPTH) for rank in ranks]
@@ -112,11 +113,12 @@ def find_templates(
 @lru_cache(maxsize=1)
 def find_templates_once(
     questions: tuple[Question, ...], index_dir: Path, index_fingerprint: str, options: str, seed: int
-) -> dict[frozenset[str], dict[str, int]]:
-    """`find_templates` for the common words of these questions; once for those who ask for the same one after the other, as the
-    stages of a pipeline do. `options` are in JSON; `index_fingerprint` says whether the index is still the same."""
+) -> tuple[QuestionWords, dict[frozenset[str], dict[str, int]]]:
+    """The common words of these questions, and what `find_templates` finds with them; once for those who ask for the same one
+    after the other, as the stages of a pipeline do. `options` are in JSON; `index_fingerprint` says whether the index is still
+    the same."""
     words = QuestionWords([question.question for question in questions])
-    return find_templates(questions, words, index_dir, TemplateConfig.model_validate_json(options), seed)
+    return words, find_templates(questions, words, index_dir, TemplateConfig.model_validate_json(options), seed)
 
 
 def _find_all(trials: Sequence[Trial]) -> list[dict[str, int]]:
@@ -134,8 +136,3 @@ def _choose_candidates(questions: Sequence[Question], feedback: NeighbourFeedbac
     for question in questions:
         totals.update(dict(list(feedback.weigh_terms(question.question).items())[:num_candidates]))  # type: ignore[arg-type]
     return tuple(feedback.forms.write(term) for term, _ in totals.most_common(num_candidates))
-
-
-@cache
-def _open(index_dir: Path) -> Searcher:
-    return Searcher(index_dir)

@@ -45,8 +45,10 @@ class Templates(TermBaseline):
         options = sources.options.take(TemplateConfig)
         questions = tuple(draw_split(sources.index_dir, "train", options.max_questions, sources.seed))
         index_dir = sources.index_dir / "search_index"
-        found = find_templates_once(questions, index_dir, read_fingerprint(index_dir), options.model_dump_json(), sources.seed)
-        return cls(options, QuestionWords([question.question for question in questions]), found)
+        index_fingerprint = read_fingerprint(index_dir)
+        return cls(
+            options, *find_templates_once(questions, index_dir, index_fingerprint, options.model_dump_json(), sources.seed)
+        )
 
     def build_reply(self, context: BaselineContext) -> GenerateFn:
         """Replies that search for the question and the words of its kind."""

@@ -1,6 +1,7 @@
 """Hybrid search: by words and by vectors at once."""
 
 from collections.abc import Callable
+from functools import partial
 
 from drag_ray.search.dense import DenseSearcher
 from drag_ray.search.fusion import RRF_K, fuse_rankings
@@ -30,9 +31,7 @@ class HybridSearcher:
         Raises:
             SearchIndexError: `top_k` is below 1.
         """
-        check_top_k(top_k)
-        depth = max(self._depth, top_k)
-        return self._fuse([self._searcher.search(text, depth), self._dense.search(text, depth)], top_k)
+        return self.search_beside(partial(self._searcher.search, text), text, top_k)
 
     def search_expanded(self, question: str, addition: str, question_weight: float, top_k: int) -> Hits:
         """The `top_k` best pages for a question and what is added to it, each searcher in its own way.

@@ -174,10 +174,10 @@ def test_the_stages_of_a_pipeline_try_words_out_once(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(template_search, "find_templates", find)
     questions = tuple(ask(disease, "treated") for disease in DISEASES)
     folder, options = Path("index"), OPTIONS.model_dump_json()
-    assert [find_templates_once(questions, folder, "one", options, 0) for _ in range(2)] == [{TREATED: {"therapy": 1}}] * 2
+    assert [find_templates_once(questions, folder, "one", options, 0)[1] for _ in range(2)] == [{TREATED: {"therapy": 1}}] * 2
     assert asked == [(questions, TREATED, folder, OPTIONS, 0)]
-    assert find_templates_once(questions, folder, "other", options, 0) == {TREATED: {"therapy": 2}}
-    assert find_templates_once(questions[1:], folder, "other", options, 0) == {TREATED: {"therapy": 3}}
+    assert find_templates_once(questions, folder, "other", options, 0)[1] == {TREATED: {"therapy": 2}}
+    assert find_templates_once(questions[1:], folder, "other", options, 0)[1] == {TREATED: {"therapy": 3}}
 
 
 @pytest.mark.seconds
