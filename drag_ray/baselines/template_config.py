@@ -10,7 +10,7 @@ class TemplateConfig(BaseConfig):
 
     least_questions: int = Field(default=30, ge=5)
     """training questions of a kind; rarer ones are taken for the likest other kind where the two share a third of their words"""
-    tried_questions: int = Field(default=100, ge=1)
+    tried_questions: int = Field(default=100, ge=2)
     """training questions of a kind that words are tried out on, at most two thirds of them; as many others are for checking"""
     num_words: int = Field(default=8, ge=1)
     """words of a kind at most"""

@@ -180,6 +180,16 @@ def test_the_stages_of_a_pipeline_try_words_out_once(monkeypatch: pytest.MonkeyP
     assert find_templates_once(questions[1:], folder, "other", options, 0)[1] == {TREATED: {"therapy": 3}}
 
 
+def test_the_least_numbers_of_questions_leave_some_to_check_with(index_dir: Path) -> None:
+    questions = [ask(disease, "treated") for disease in DISEASES[:5]]
+    words = QuestionWords([question.question for question in questions])
+    options = TemplateConfig(least_questions=5, tried_questions=2)
+    assert set(find_templates(questions, words, index_dir, options, seed=0)) == {TREATED}
+    for too_few in ({"least_questions": 4}, {"tried_questions": 1}):
+        with pytest.raises(ValueError, match="greater than or equal"):
+            TemplateConfig.model_validate(too_few)
+
+
 @pytest.mark.seconds
 def test_a_question_is_searched_with_the_words_of_its_kind(templates: Templates, index_dir: Path) -> None:
     searcher = Searcher(index_dir)
