@@ -42,7 +42,7 @@ from drag_ray.search.config import EmbeddingConfig, RerankConfig
 from drag_ray.search.dense import DenseSearcher
 from drag_ray.search.hybrid import HybridSearcher
 from drag_ray.search.index import PAGES_NAME
-from drag_ray.search.rerank import Score, remember, rerank
+from drag_ray.search.rerank import PageRanker, QuestionRanker
 from drag_ray.search.searcher import Searcher
 from drag_ray.types import Question
 
@@ -66,6 +66,7 @@ def search(options: argparse.Namespace) -> None:
     rerank = RerankConfig(
         model=str(options.rerank),
         depth=options.depth,
+        page_chars=options.page_chars,
         device=options.device,
         dtype="bfloat16",
         batch_size=options.batch_size,
@@ -76,12 +77,12 @@ def search(options: argparse.Namespace) -> None:
         searcher = build_searcher(page_set.pages, Path(scratch))
         dense = embed(searcher, Path(scratch), embedding, left)
         finders = {QUESTION: searcher, "dense": dense, "hybrid": HybridSearcher(searcher, dense)}
-        score = load_reranker(rerank).score
+        ranker = PageRanker(searcher, load_reranker(rerank).score, rerank.page_chars)
         print(f"{options.set}: {len(left)} questions to ask, after {time.perf_counter() - started:.0f} s", flush=True)
         for question in left:
             if options.seconds and time.perf_counter() - started > options.seconds:
                 break
-            append_line(options.found, ask(question, finders, searcher, score, rerank.depth))
+            append_line(options.found, ask(question, finders, ranker, rerank.depth))
     num_asked = len(read_lines(options.found)) - 1
     print(f"{options.set}: {num_asked} of {len(held_out)} questions asked, after {time.perf_counter() - started:.0f} s")
 
@@ -112,26 +113,20 @@ def embed(searcher: Searcher, folder: Path, config: EmbeddingConfig, questions: 
     return Dense(folder / "vectors").open_dense(searcher, [question.question for question in questions])
 
 
-def ask(question: Question, finders: Mapping[str, PageSearcher], searcher: Searcher, score: Score, depth: int) -> Line:
+def ask(question: Question, finders: Mapping[str, PageSearcher], ranker: PageRanker, depth: int) -> Line:
     """The rank of a question's page for each search; a page that two rankings have is read once."""
-    read: list[str] = []
-
-    def read_and_score(asked: str, texts: Sequence[str]) -> Sequence[float]:
-        read.extend(texts)
-        return score(asked, texts)
-
-    remembered = remember(read_and_score)
+    reader = QuestionRanker(ranker, question.question)
     ranks, seconds = {}, {}
     for name in (*finders, *RERANKED):
         begun = time.perf_counter()
         if name in RERANKED:
-            found = rerank(question.question, finders[RERANKED[name]].search(question.question, depth), searcher, remembered)
+            found = reader.rerank(finders[RERANKED[name]].search(question.question, depth))
         else:
             found = finders[name].search(question.question, DEPTH)
         ranks[name] = compute_evidence_rank(tuple(found[:DEPTH]), question.evidence)
         seconds[name] = round(time.perf_counter() - begun, 4)
     about = {"question_id": question.id, "file": question.evidence[0].file, "group": question.group}
-    return {**about, "ranks": ranks, "seconds": seconds, "pages_read": len(read)}
+    return {**about, "ranks": ranks, "seconds": seconds, "pages_read": reader.num_read}
 
 
 def compare(options: argparse.Namespace) -> None:
@@ -226,6 +221,7 @@ def main() -> None:
     asking.add_argument("--rerank", type=Path, required=True, help="folder of a model, or of the adapter of a reranker")
     asking.add_argument("--device", choices=["cpu", "gpu"], default="cpu", help="where both models run")
     asking.add_argument("--depth", type=int, default=RerankConfig().depth, help="pages of a ranking that the second reads")
+    asking.add_argument("--page-chars", type=int, default=RerankConfig().page_chars, help="that it reads of a page; 0: all")
     asking.add_argument("--batch-size", type=int, default=64, help="windows that the second reads at once")
     asking.add_argument("--questions", type=int, default=0, help="that are asked at most; 0: all")
     asking.add_argument("--seconds", type=float, default=0, help="after the start in which no question is begun; 0: no limit")

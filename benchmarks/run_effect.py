@@ -16,6 +16,7 @@ import shutil
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import datetime
@@ -68,6 +69,23 @@ class FirstRollouts(Watch):
 
 
 @dataclass(frozen=True)
+class Entry:
+    """A pipeline: the name of its folder, and what `jobs/pipeline.py --config` takes, with options."""
+
+    name: str
+    arguments: tuple[str, ...]
+
+
+def read_entry(text: str) -> Entry:
+    """Of the command line."""
+    name, _, given = text.partition("=")
+    arguments = tuple(shlex.split(given))
+    if not arguments or name != Path(name).name:
+        raise argparse.ArgumentTypeError(f"{text!r}: expected the name of a folder and a configuration, NAME=CONFIG")
+    return Entry(name, arguments)
+
+
+@dataclass(frozen=True)
 class Lane:
     """What one pipeline has at a time: a GPU, if there is one, and cores."""
 
@@ -75,36 +93,38 @@ class Lane:
     cores: tuple[int, ...]
 
 
-def plan_lanes(num_gpus: int) -> SimpleQueue[Lane]:
-    """A lane for each GPU, with as many cores; one with all cores where there is no GPU."""
+def plan_lanes(num_gpus: int, wanted: Sequence[int]) -> SimpleQueue[Lane]:
+    """A lane for each wanted GPU, with its share of the cores; one with all cores where there is no GPU."""
     cores, lanes = sorted(os.sched_getaffinity(0)), SimpleQueue[Lane]()
+    if not num_gpus:
+        lanes.put(Lane(None, tuple(cores)))
     each = len(cores) // max(1, num_gpus)
-    for number in range(max(1, num_gpus)):
-        lanes.put(Lane(number if num_gpus else None, tuple(cores[number * each : (number + 1) * each])))
+    for number in range(num_gpus):
+        if number in wanted or not wanted:
+            lanes.put(Lane(number, tuple(cores[number * each : (number + 1) * each])))
     return lanes
 
 
-def run(entry: str, shared: list[str], folder: Path, lanes: SimpleQueue[Lane], gpus: GpuWatch) -> int:
+def run(entry: Entry, shared: list[str], folder: Path, lanes: SimpleQueue[Lane], gpus: GpuWatch) -> int:
     """Run a pipeline on the next free lane, and write what became of it; returns its exit code."""
-    name, _, given = entry.partition("=")
-    config, *own = shlex.split(given)
-    run_dir, lane = folder / name, lanes.get()
+    config, *own = entry.arguments
+    run_dir, lane = folder / entry.name, lanes.get()
     command = [sys.executable, str(ROOT / "jobs" / "pipeline.py"), "--config", config, "--run-dir", str(run_dir)]
     command += ["--cluster.num-cpus", str(len(lane.cores)), *shared, *own]
     environment = os.environ | ({} if lane.gpu is None else {"CUDA_VISIBLE_DEVICES": str(lane.gpu)})
     started = time.time()
     try:
-        with (folder / f"{name}.log").open("w", encoding="utf-8") as log, FirstRollouts(run_dir) as first:
+        with (folder / f"{entry.name}.log").open("w", encoding="utf-8") as log, FirstRollouts(run_dir) as first:
             process = subprocess.Popen(command, cwd=ROOT, env=environment, stdout=log, stderr=subprocess.STDOUT)
             os.sched_setaffinity(process.pid, lane.cores)
             code = process.wait()
         record = {"command": shlex.join(command[1:]), "commit": provenance.read_commit(), "machine": describe_machine()}
         artifacts.write_json(
-            folder / f"{name}.json", {**record, "exit_code": code, **summarise(run_dir, started, first.at, lane.gpu, gpus)}
+            folder / f"{entry.name}.json", {**record, "exit_code": code, **summarise(run_dir, started, first.at, lane.gpu, gpus)}
         )
     finally:
         lanes.put(lane)
-    print(f"{name}: exit code {code} after {time.time() - started:.0f} s on GPU {lane.gpu}", flush=True)
+    print(f"{entry.name}: exit code {code} after {time.time() - started:.0f} s on GPU {lane.gpu}", flush=True)
     return code
 
 
@@ -131,12 +151,15 @@ def summarise(run_dir: Path, started: float, first_rollouts: float | None, gpu: 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=make_folder, help="where the runs are")
-    parser.add_argument("entries", nargs="+", metavar="NAME=CONFIG", help="pipelines, each with options of its own if it has any")
+    parser.add_argument(
+        "entries", nargs="+", type=read_entry, metavar="NAME=CONFIG", help="pipelines, each with options of its own if it has any"
+    )
     parser.add_argument("--options", default="", help="options of jobs/pipeline.py that all have")
+    parser.add_argument("--gpus", nargs="+", type=int, default=[], help="numbers of those that may be used; all by default")
     given = parser.parse_args()
     folder, shared = given.folder.resolve(), shlex.split(given.options)
     with GpuWatch() as gpus:
-        lanes = plan_lanes(gpus.num_gpus)
+        lanes = plan_lanes(gpus.num_gpus, given.gpus)
         with ThreadPoolExecutor(lanes.qsize()) as pool:
             codes = list(pool.map(lambda entry: run(entry, shared, folder, lanes, gpus), given.entries))
     sys.exit(max(codes))

@@ -6,19 +6,17 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from tqdm import tqdm
 
 from drag_ray.baselines.rerank import RerankedConfig
 from drag_ray.errors import ConfigError
 from drag_ray.metrics import open_stage_recorder
+from drag_ray.search.rerank import PageRanker
 from drag_ray.search.searcher import Searcher
 from drag_ray.tasks import map_rows
 from drag_ray.types import Evidence
-
-if TYPE_CHECKING:
-    from drag_ray.engine.reranker import Reranker
 
 _logger = logging.getLogger(__name__)
 
@@ -52,7 +50,7 @@ class PageReader:
         Raises:
             ConfigError: the model cannot be read.
         """
-        return self._reranker.score(asked.question, [self._searcher.text(page) for page in asked.pages])
+        return self._ranker.score(asked.question, asked.pages)
 
     def __call__(self, row: dict[str, Any]) -> dict[str, Any]:
         """`read` for the questions of a row of Ray Data; an error comes back as text, as Ray would bury it."""
@@ -61,21 +59,17 @@ class PageReader:
             for question, pages in zip(row["questions"], row["pages"], strict=True)
         ]
         try:
-            _ = self._reranker, self._searcher  # made by one thread
+            _ = self._ranker  # made by one thread
             with ThreadPoolExecutor(_THREADS) as threads:
                 return {"start": row["start"], "scores": list(threads.map(self.read, asked)), "error": ""}
         except ConfigError as error:
             return {"start": row["start"], "scores": [], "error": str(error)}
 
     @cached_property
-    def _reranker(self) -> "Reranker":
+    def _ranker(self) -> PageRanker:
         from drag_ray.engine.reranker import load_reranker
 
-        return load_reranker(self._config)
-
-    @cached_property
-    def _searcher(self) -> Searcher:
-        return Searcher(self._search_index)
+        return PageRanker(Searcher(self._search_index), load_reranker(self._config).score, self._config.page_chars)
 
 
 def read_pages(asked: Sequence[AskedPages], config: RerankedConfig, search_index: Path, stage_dir: Path) -> list[list[float]]:

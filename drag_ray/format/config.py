@@ -42,8 +42,8 @@ class FormatConfig(BaseConfig):
     relevance_depth: int = Field(default=20, ge=1)
     """best pages for the question by words among which they are drawn"""
     relevance_chars: int = Field(default=1500, ge=50)
-    """longest passage of such a row, in characters: of a longer page the part with most of the question's rare words. 1,500 are
-    some 384 tokens of English (rerank.window_tokens)"""
+    """longest passage of such a row, in characters: of a longer page how it begins and the part with most of the question's rare
+    words (as rerank.page_chars). 1,500 are some 384 tokens of English (rerank.window_tokens)"""
     weights: WeightScheme = "gain"
     """weight of a supervised row: 1, its gain over the question, its rank score, the square of that, its cumulative effort score
     (these at least 0.1), or 1 at rank 1 and 0.5 below"""

@@ -123,8 +123,11 @@ class RerankConfig(BaseConfig):
     store: such a folder may come from anywhere, and is not to have anything fetched"""
     depth: int = Field(default=50, ge=1)
     """best pages that it reads of a ranking, at least as many as are wanted of it"""
+    page_chars: int = Field(default=0, ge=0)
+    """characters that it reads of a page: of a longer one how it begins and the part with most of the question's rare words, as
+    the rows that a reranker is trained on have it (format.relevance_chars); 0 for all"""
     window_tokens: int = Field(default=384, ge=8)
-    """tokens of the windows that pages are cut into; a page is as good as its best one"""
+    """tokens of the windows that this is cut into; a page is as good as its best one"""
     overlap_tokens: int = Field(default=64, ge=0)
     """tokens that a window shares with the one before it"""
     instruction: str = RELEVANCE_INSTRUCTION

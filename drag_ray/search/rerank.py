@@ -3,28 +3,67 @@
 Nogueira and Cho, Passage Re-ranking with BERT (2019).
 """
 
-import hashlib
 from collections.abc import Callable, Sequence
 
+from drag_ray.search.passage import cut_passage
 from drag_ray.search.searcher import Searcher
-from drag_ray.types import Hit
+from drag_ray.types import Evidence, Hit
 
 Score = Callable[[str, Sequence[str]], Sequence[float]]
-"""From a question and the texts of pages to how well each of them answers it; more is better."""
+"""From a question and texts to how well each of them answers it; more is better."""
 
 
-def rerank(question: str, hits: Sequence[Hit], searcher: Searcher, score: Score) -> list[Hit]:
-    """The same pages, best first by their new scores; equal scores in the order that they had.
+class PageRanker:
+    """A model over the pages of an index. Safe to share between threads where the model is.
 
     Args:
-        question: what somebody wants to know.
-        hits: of the index.
         searcher: the index, which has the texts.
-        score: reads them.
+        score: the model.
+        page_chars: characters that it reads of a page (`rerank.page_chars`).
     """
-    if not hits:
-        return []
-    return put_in_order(hits, score(question, [searcher.text(hit) for hit in hits]))
+
+    def __init__(self, searcher: Searcher, score: Score, page_chars: int = 0) -> None:
+        self._searcher = searcher
+        self._score = score
+        self._page_chars = page_chars
+
+    def score(self, question: str, pages: Sequence[Hit | Evidence]) -> list[float]:
+        """How well each page answers the question.
+
+        Raises:
+            SearchIndexError: a page is of another index.
+        """
+        return list(self._score(question, [cut_passage(self._searcher, page, question, self._page_chars) for page in pages]))
+
+    def rerank(self, question: str, hits: Sequence[Hit]) -> list[Hit]:
+        """The same pages, best first by their new scores; equal scores in the order that they had.
+
+        Raises:
+            SearchIndexError: a page is of another index.
+        """
+        return put_in_order(hits, self.score(question, hits)) if hits else []
+
+
+class QuestionRanker:
+    """A ranker for one question, which reads a page once, whichever ranking it stands in."""
+
+    def __init__(self, ranker: PageRanker, question: str) -> None:
+        self._ranker = ranker
+        self._question = question
+        self._known: dict[tuple[str, int], float] = {}
+
+    @property
+    def num_read(self) -> int:
+        """The pages that it has read."""
+        return len(self._known)
+
+    def rerank(self, hits: Sequence[Hit]) -> list[Hit]:
+        """As `PageRanker.rerank` for the question."""
+        unread = [hit for hit in hits if _name(hit) not in self._known]
+        if unread:
+            scores = self._ranker.score(self._question, unread)
+            self._known.update((_name(hit), score) for hit, score in zip(unread, scores, strict=True))
+        return put_in_order(hits, [self._known[_name(hit)] for hit in hits])
 
 
 def put_in_order(hits: Sequence[Hit], scores: Sequence[float]) -> list[Hit]:
@@ -33,21 +72,5 @@ def put_in_order(hits: Sequence[Hit], scores: Sequence[float]) -> list[Hit]:
     return [Hit(hit.file, hit.page_number, rank, value) for rank, (hit, value) in enumerate(ordered, start=1)]
 
 
-def remember(score: Score) -> Score:
-    """The same scores, with each page read once for a question, whichever ranking it stands in.
-
-    It grows with what is read, by a digest and a score for each page: no text is kept.
-    """
-    known: dict[bytes, float] = {}
-
-    def score_unread(question: str, texts: Sequence[str]) -> list[float]:
-        unread = {digest: text for text in texts if (digest := _digest(question, text)) not in known}
-        if unread:
-            known.update(zip(unread, score(question, list(unread.values())), strict=True))
-        return [known[_digest(question, text)] for text in texts]
-
-    return score_unread
-
-
-def _digest(question: str, text: str) -> bytes:
-    return hashlib.blake2b(f"{len(question)} {question} {text}".encode(errors="surrogatepass"), digest_size=16).digest()
+def _name(hit: Hit) -> tuple[str, int]:
+    return hit.file, hit.page_number

@@ -11,7 +11,7 @@ from drag_ray.errors import ConfigError, SearchIndexError
 from drag_ray.search import vectors
 from drag_ray.search.config import RerankConfig, RetrievalName
 from drag_ray.search.hybrid import HybridSearcher
-from drag_ray.search.rerank import Score, remember, rerank
+from drag_ray.search.rerank import PageRanker, QuestionRanker
 from drag_ray.search.searcher import Searcher
 from drag_ray.serve.limits import RefusalError
 from drag_ray.types import Hit, Hits, Page
@@ -29,7 +29,7 @@ class Retrieval:
         searcher: the index.
         others: searchers of the same pages by their names.
         default: one of these names, or bm25.
-        score: orders rankings anew; None where no model does.
+        ranker: orders rankings anew; None where no model does.
         rerank_depth: pages that it reads of a ranking, at least.
     """
 
@@ -38,13 +38,12 @@ class Retrieval:
         searcher: Searcher,
         others: Mapping[RetrievalName, PageIndex] | None = None,
         default: RetrievalName = "bm25",
-        score: Score | None = None,
+        ranker: PageRanker | None = None,
         rerank_depth: int = 0,
     ) -> None:
-        self._searcher = searcher
         self._indexes: dict[RetrievalName, PageIndex] = {"bm25": searcher, **(others or {})}
         self.default: RetrievalName = default
-        self._score = score
+        self._ranker = ranker
         self._rerank_depth = rerank_depth
 
     def choose_name(self, agent: AgentConfig) -> RetrievalName:
@@ -69,29 +68,27 @@ class Retrieval:
         Raises:
             RefusalError: there is no model for it.
         """
-        if wants_rerank and self._score is None:
+        if wants_rerank and self._ranker is None:
             raise RefusalError(400, "rerank: no model ranks here. Start the endpoint with --serve.rerank.model.")
-        return 0 if wants_rerank is False or self._score is None else max(self._rerank_depth, top_k)
+        return 0 if wants_rerank is False or self._ranker is None else max(self._rerank_depth, top_k)
 
     def rerank(self, question: str, hits: Sequence[Hit]) -> list[Hit]:
         """The same pages in the order of the model."""
-        assert self._score, "no model ranks"
-        return rerank(question, hits, self._searcher, self._score)
+        assert self._ranker, "no model ranks"
+        return self._ranker.rerank(question, hits)
 
     def order_by_question(self, index: PageIndex, question: str, depth: int) -> PageIndex:
         """The index, with the best `depth` pages of each search in the model's order."""
-        assert self._score, "no model ranks"
-        return _QuestionOrder(index, self._searcher, question, self._score, depth)
+        assert self._ranker, "no model ranks"
+        return _QuestionOrder(index, QuestionRanker(self._ranker, question), depth)
 
 
 class _QuestionOrder:
-    """Finds what an index does, and orders it by a question, whatever was searched for. A page is read once."""
+    """Finds what an index does, and orders it by a question, whatever was searched for."""
 
-    def __init__(self, index: PageIndex, searcher: Searcher, question: str, score: Score, depth: int) -> None:
+    def __init__(self, index: PageIndex, ranker: QuestionRanker, depth: int) -> None:
         self._index = index
-        self._searcher = searcher
-        self._question = question
-        self._score = remember(score)
+        self._ranker = ranker
         self._depth = depth
 
     def search(self, text: str, top_k: int) -> Hits:
@@ -107,7 +104,7 @@ class _QuestionOrder:
         return self._index.page(hit)
 
     def _order(self, hits: Hits, top_k: int) -> Hits:
-        return Hits(rerank(self._question, hits, self._searcher, self._score)[:top_k], hits.is_partial)
+        return Hits(self._ranker.rerank(hits)[:top_k], hits.is_partial)
 
 
 def open_retrieval(searcher: Searcher, vectors_dir: Path, default: RetrievalName, config: RerankConfig) -> Retrieval:
@@ -136,4 +133,5 @@ def open_retrieval(searcher: Searcher, vectors_dir: Path, default: RetrievalName
         return Retrieval(searcher, others, default)
     from drag_ray.engine.reranker import load_reranker
 
-    return Retrieval(searcher, others, default, load_reranker(config).score, config.depth)
+    ranker = PageRanker(searcher, load_reranker(config).score, config.page_chars)
+    return Retrieval(searcher, others, default, ranker, config.depth)

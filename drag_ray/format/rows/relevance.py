@@ -19,6 +19,7 @@ from drag_ray.format.config import FormatConfig
 from drag_ray.format.examples import SupervisedExample
 from drag_ray.format.row_format import RowFormat
 from drag_ray.format.tables import ScoredPart
+from drag_ray.search.passage import cut_passage
 from drag_ray.search.searcher import Searcher
 from drag_ray.types import Evidence
 
@@ -51,7 +52,7 @@ def _list_pages(asked: dict[str, Any], searcher: Searcher, config: FormatConfig)
     draw = random.Random(f"{config.seed} {asked['question_id']}")
     drawn = draw.sample(others, min(config.relevance_pages, len(others)))
     for page in [*(page for page in evidence if searcher.find_page(page.file, page.page_number)), *drawn]:
-        passage = searcher.snippet(page, question, config.relevance_chars).text
+        passage = cut_passage(searcher, page, question, config.relevance_chars)
         if passage.strip():  # of a page that is a picture there is nothing to read
             yield PageRow(
                 question_id=asked["question_id"],
