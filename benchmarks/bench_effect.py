@@ -2,13 +2,16 @@
 
 A row is a policy on the held-out questions of a set. This script makes those of policies without a model, on finished index
 stages (`python jobs/index.py --run-dir runs/NAME ...`), and takes those of models from finished evaluations. A row of the
-same set, split, model, policy and seed replaces the one that is there. `vs_question` holds for each measure the difference, the
-ends of its interval, its p-value and that p-value corrected (Holm) over all rows and measures of the file. `vs_best_untrained`
-holds the same of a trained policy and the untrained one with the highest MRR, whose name is beside it. A reranker
-counts as trained: that of these evaluations is the one that the run has trained itself.
+same set, split, run, model, policy and seed replaces the one that is there. With `--run` the rows of an evaluation stand by
+themselves, those of policies without a model too, so that what is compared was measured at once.
+
+`vs_question` holds for each measure the difference, the ends of its interval, its p-value and that p-value corrected (Holm) over
+all rows and measures of the file. `vs_best_untrained` holds the same of a trained policy and the untrained one with the highest
+MRR, whose name is beside it. A reranker counts as trained: that of these evaluations is the one that the run has trained itself.
 
 python benchmarks/bench_effect.py --index medquad=runs/medquad/index [NAME=FOLDER ...]
 python benchmarks/bench_effect.py --evaluation medquad=runs/medquad/evaluate [NAME=FOLDER ...] [--split dev] [--model NAME]
+    [--run reranker]
 """
 
 import argparse
@@ -55,9 +58,10 @@ NUM_RESAMPLES = 100_000
 OF_OTHER_MODELS = (Dense, Rerank)
 """Baselines of models that embed or rank, which come from evaluations."""
 WITHOUT_MODEL = [name for name, kind in BASELINES.items() if not kind.uses_engine() and not issubclass(kind, OF_OTHER_MODELS)]
-EMBEDDING = {kind.name for kind in BASELINES.values() if issubclass(kind, Dense)}
+MODEL_FREE = {*WITHOUT_MODEL, *(kind.name for kind in BASELINES.values() if issubclass(kind, Dense))}
+"""Policies that ask no model for words; some ask one for vectors."""
 UNTRAINED = {*BASELINES, BASE_NAME, PROMPTED_NAME} - {Rerank.name}
-KEY = ("set", "split", "model", "policy", "seed")
+KEY = ("set", "split", "run", "model", "policy", "seed")
 
 Row = dict[str, Any]
 
@@ -68,6 +72,7 @@ def main() -> None:
     parser.add_argument("--evaluation", nargs="*", default=[], metavar="NAME=FOLDER", help="finished evaluate stages")
     parser.add_argument("--split", default="test", help="what the held-out questions are called in the set")
     parser.add_argument("--model", default="", help="name of the evaluations' model, where it is not that of its folder")
+    parser.add_argument("--run", default="", help="name of the run that the evaluations are of, where a set has several")
     options = parser.parse_args()
     path = RESULTS_DIR / f"{NAME}.json"
     rows = json.loads(path.read_text())["results"]["rows"] if path.exists() else []
@@ -76,7 +81,7 @@ def main() -> None:
         rows = replace_rows(rows, measure_without_model(name, options.split, Path(folder)))
     for entry in options.evaluation:
         name, _, folder = entry.partition("=")
-        rows = replace_rows(rows, read_evaluation(name, options.split, Path(folder), options.model))
+        rows = replace_rows(rows, read_evaluation(name, options.split, Path(folder), options.model, options.run))
     correct(rows)
     for row in rows:
         print(row["set"], row["policy"], *(row[name] for name in MEASURES), row["vs_question"])
@@ -88,7 +93,7 @@ def measure_without_model(name: str, split: str, index_dir: Path) -> list[Row]:
     require_manifest(index_dir, "python jobs/index.py")
     sources = Sources(EvaluateConfig(), index_dir, SEED)
     results = ask({policy: BASELINES[policy].prepare(sources) for policy in WITHOUT_MODEL}, index_dir)
-    return build_rows(name, split, "", results, {}, list(results))
+    return build_rows({"set": name, "split": split}, results, {}, list(results))
 
 
 def ask(baselines: Mapping[str, Baseline], index_dir: Path) -> dict[str, list[QuestionResult]]:
@@ -104,19 +109,18 @@ def ask(baselines: Mapping[str, Baseline], index_dir: Path) -> dict[str, list[Qu
     return compute_results({policy: asyncio.run(roll_out(policy)) for policy in baselines}, questions)
 
 
-def read_evaluation(name: str, split: str, folder: Path, model: str = "") -> list[Row]:
-    """The rows of the policies with a model in a finished evaluation that has asked the question too."""
+def read_evaluation(name: str, split: str, folder: Path, model: str = "", run: str = "") -> list[Row]:
+    """The rows of the policies with a model in a finished evaluation that has asked the question too; of a run all."""
     manifest = require_manifest(folder, "python jobs/evaluate.py")
     model = model or Path(manifest.origin["config"]["engine"]["model"]).name
     results = read_results(folder)
-    policies = [policy for policy in results if policy not in WITHOUT_MODEL]
-    return build_rows(name, split, model, results, read_question_weights(folder), policies)
+    policies = [policy for policy in results if run or policy not in WITHOUT_MODEL]
+    about = {"set": name, "split": split, "run": run, "model": model}
+    return build_rows(about, results, read_question_weights(folder), policies)
 
 
 def build_rows(
-    name: str,
-    split: str,
-    model: str,
+    about: Mapping[str, str],
     results: Mapping[str, Sequence[QuestionResult]],
     question_weights: Mapping[str, float],
     policies: Sequence[str],
@@ -134,7 +138,13 @@ def build_rows(
     for policy in policies:
         rows.append(
             {
-                **{"set": name, "split": split, "model": "" if policy in EMBEDDING else model, "policy": policy},
+                **{
+                    "run": "",
+                    "model": "",
+                    **about,
+                    **({"model": ""} if MODEL_FREE.issuperset(policy.split("+")) else {}),
+                    "policy": policy,
+                },
                 **{"seed": SEED, "n": len(clusters)},
                 **{key: take_value(measured[measure], policy) for key, measure in MEASURES.items()},
                 "question_weight": question_weights.get(policy),

@@ -5,10 +5,12 @@ from statistics import mean
 from typing import Any
 
 from figure_cells import read_results, short, to_paragraph, to_table
+from figure_quality import find_effect
 
 _MEASURES = ("hit1", "hit3", "hit10", "mrr")
 _POLICIES = ("neighbours", "templates")
 _SET = "medquad"
+_MODEL, _TUNED = "Qwen2.5-Coder-1.5B-Instruct", "tuned"
 
 Row = dict[str, Any]
 
@@ -54,6 +56,58 @@ def write_words() -> str:
         f"""The question alone has an MRR of {short(question)}. Half of what `templates` gains with all questions is there with
         {least:,} of them, nine tenths with {enough:,}. It adds nothing where it has seen too little; `neighbours` does, and what
         it has learned from {" and ".join(harmed)} did more harm than good."""
+    )
+
+
+def write_model_terms() -> str:
+    """What the table of a model is of."""
+    return to_paragraph(
+        f"""{_MODEL}, SFT in one round of the recipe on the additions that beat the question, its own and proposed, and the same
+        held-out questions; one draw, one seed. The proposals of `templates` are made from all training questions of {_SET}, so
+        that this is what more collected questions teach a model, not what there is to know from so many:"""
+    )
+
+
+def write_model_table() -> str:
+    """What is found with what a model has learned from so many collected questions."""
+    rows = read_results("learning_curve")["rows"]
+    found = {
+        (row["train_questions"], row["policy"]): row
+        for row in rows
+        if (row["set"], row["model"]) == (_SET, _MODEL) and row["policy"] in (_TUNED, f"{_TUNED}+hybrid")
+    }
+    header = [
+        "collected questions",
+        "words: Hit@1",
+        "Hit@3",
+        "Hit@10",
+        "MRR",
+        "words and vectors: Hit@1",
+        "Hit@3",
+        "Hit@10",
+        "MRR",
+    ]
+    cells = [
+        [f"{number:,}", *(short(found[number, policy][one]) for policy in (_TUNED, f"{_TUNED}+hybrid") for one in _MEASURES)]
+        for number in sorted({number for number, _ in found})
+    ]
+    return to_table(header, cells)
+
+
+def write_model_words() -> str:
+    """What the table of a model says."""
+    found = {
+        row["train_questions"]: row
+        for row in read_results("learning_curve")["rows"]
+        if (row["set"], row["model"], row["policy"]) == (_SET, _MODEL, _TUNED)
+    }
+    base = find_effect(_SET, "base", _MODEL, "reranker")["mrr"]
+    gains = {number: row["mrr"] - base for number, row in sorted(found.items())}
+    last = max(gains)
+    enough = min(number for number, gain in gains.items() if gain > 0.9 * gains[last])
+    return to_paragraph(
+        f"""Untrained the model comes to an MRR of {short(base)}. Nine tenths of what {last:,} questions add to that is there with
+        {enough:,}."""
     )
 
 

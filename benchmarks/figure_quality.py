@@ -44,10 +44,11 @@ _LARGE = "Qwen2.5-Coder-1.5B-Instruct"
 _EFFECT_MEASURES = ("hit1", "hit3", "hit10", "mrr")
 
 
-def find_effect(collection: str, policy: str, model: str = "") -> Any:
+def find_effect(collection: str, policy: str, model: str = "", run: str = "") -> Any:
     """The row of a policy on a collection; None if there is none."""
     rows = read_results("effect")["rows"]
-    return next((row for row in rows if (row["set"], row["policy"], row["model"]) == (collection, policy, model)), None)
+    key = (collection, run, policy, model)
+    return next((row for row in rows if (row["set"], row["run"], row["policy"], row["model"]) == key), None)
 
 
 def write_effect() -> str:

@@ -108,13 +108,15 @@ def write_demo_words() -> str:
         short(find_effect("medquad", policy, model)["hit1"])
         for policy, model in (("question", ""), ("base", _LARGE), ("round2", _LARGE))
     )
+    reranked = [short(find_effect(name, "rerank", _LARGE, "reranker")["hit1"]) for name in ("medquad", "manuals")]
+    manuals = short(find_effect("manuals", "question")["hit1"])
     return to_paragraph(
         f"""The tuned model has learned from {rows} additions of its own that beat the question. What it adds finds more than the
         question alone and more than what needs no model. Most of the gain is there before training, in the prompt with three
         examples: how far training goes beyond it is not sure with so few rows. With a model of 1.5B parameters on a GPU, on
-        questions that come in a few forms (medquad), Hit@1 was {question} for the question, {base} with the model untrained and
-        {tuned} after two rounds; on the manuals of packages, with the small one, tuned and question are the same at ranks 1 and
-        3."""
+        questions that come in a few forms (medquad), Hit@1 was {question} for the question, {base} with the model untrained,
+        {tuned} after two rounds, and {reranked[0]} when it was trained to put in order what words and vectors find; on the
+        manuals of packages {reranked[1]}, where the question has {manuals}, and what the small model adds is level with it."""
     )
 
 
