@@ -42,7 +42,7 @@ from drag_ray.search.config import EmbeddingConfig, RerankConfig
 from drag_ray.search.dense import DenseSearcher
 from drag_ray.search.hybrid import HybridSearcher
 from drag_ray.search.index import PAGES_NAME
-from drag_ray.search.rerank import PageRanker, QuestionRanker
+from drag_ray.search.rerank import PageRanker, PageTexts, QuestionRanker
 from drag_ray.search.searcher import Searcher
 from drag_ray.types import Question
 
@@ -77,7 +77,7 @@ def search(options: argparse.Namespace) -> None:
         searcher = build_searcher(page_set.pages, Path(scratch))
         dense = embed(searcher, Path(scratch), embedding, left)
         finders = {QUESTION: searcher, "dense": dense, "hybrid": HybridSearcher(searcher, dense)}
-        ranker = PageRanker(searcher, load_reranker(rerank).score, rerank.page_chars)
+        ranker = PageRanker(PageTexts(searcher, rerank.page_chars), load_reranker(rerank).score)
         print(f"{options.set}: {len(left)} questions to ask, after {time.perf_counter() - started:.0f} s", flush=True)
         for question in left:
             if options.seconds and time.perf_counter() - started > options.seconds:

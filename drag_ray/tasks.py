@@ -2,6 +2,7 @@
 
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -11,6 +12,8 @@ from drag_ray.nodes import find_seeing, free_gpus, takes_gpus
 _Result = TypeVar("_Result")
 _CPUS_PER_MODEL = 4
 """More threads gain less on a small model, and each process holds the model."""
+_WRITERS_PER_GPU = 4
+"""Processes that make what a model on a GPU reads."""
 _TASK_ENVIRONMENT = {
     # Ray gives each task one CPU; Polars would start a thread for each CPU of the node.
     "POLARS_MAX_THREADS": "1",
@@ -69,23 +72,38 @@ def run_tasks(function: Callable[..., _Result], calls: Sequence[tuple[Any, ...]]
         raise error.cause from error
 
 
-def map_rows(
-    model: Callable[..., Callable[[dict[str, Any]], dict[str, Any]]],
-    arguments: tuple[Any, ...],
-    rows: Sequence[dict[str, Any]],
-    device: str,
-    folder: Path,
-) -> Iterator[dict[str, Any]]:
-    """What a model makes of each row, in no order, in one process a GPU, or in as many as the CPUs hold.
+@dataclass(frozen=True)
+class Step:
+    """What rows go through: `made(*arguments)` is given each, and is made once in each process."""
 
-    The engines that this job keeps rest where a GPU is needed.
+    made: Callable[..., Callable[[dict[str, Any]], dict[str, Any]]]
+    arguments: tuple[Any, ...]
+
+
+class _Chain:
+    """Several steps in one process."""
+
+    def __init__(self, steps: Sequence[Step]) -> None:
+        self._calls = [step.made(*step.arguments) for step in steps]
+
+    def __call__(self, row: dict[str, Any]) -> dict[str, Any]:
+        for call in self._calls:
+            row = call(row)
+        return row
+
+
+def map_rows(steps: Sequence[Step], rows: Sequence[dict[str, Any]], device: str, folder: Path) -> Iterator[dict[str, Any]]:
+    """What steps, of which the last is a model, make of each row, in no order, in one process a GPU, or in as many as the CPUs
+    hold.
+
+    Steps before a model on a GPU have processes of their own, so that it does not wait for what they make. The engines that this
+    job keeps rest where a GPU is needed.
 
     Args:
-        model: makes what a row is given to, once in each process.
-        arguments: that it is made from.
+        steps: at least one.
         rows: of values that Arrow has types for.
         device: auto, cpu or gpu.
-        folder: in which it reads and writes; nodes that do not see it are given no rows.
+        folder: in which they read and write; nodes that do not see it are given no rows.
 
     Raises:
         ConfigError: no node with a CPU, or a GPU, sees the folder.
@@ -96,13 +114,21 @@ def map_rows(
         return
     number, resources = _plan_processes(device, folder)
     ray.data.DataContext.get_current().enable_progress_bars = False
-    mapped: Any = ray.data.from_items(list(rows), override_num_blocks=len(rows)).map(
-        model,  # pyright: ignore[reportArgumentType] # a class, whose objects are called
-        fn_constructor_args=arguments,
-        compute=ray.data.ActorPoolStrategy(size=min(number, len(rows))),
-        **resources,
-    )
-    yield from mapped.iter_rows()
+    mapped: Any = ray.data.from_items(list(rows), override_num_blocks=len(rows))
+    if "num_gpus" in resources and len(steps) > 1:
+        *before, last = steps
+        # They ask for no CPU: with those that the models' processes have none may be left, and each would wait for the other.
+        beside = {"num_cpus": 0, "label_selector": resources["label_selector"]}
+        mapped = _map(mapped, before, min(_WRITERS_PER_GPU * number, len(rows)), beside)
+        steps = [last]
+    yield from _map(mapped, steps, min(number, len(rows)), resources).iter_rows()
+
+
+def _map(rows: Any, steps: Sequence[Step], num_processes: int, resources: dict[str, Any]) -> Any:
+    import ray.data
+
+    compute = ray.data.ActorPoolStrategy(size=num_processes)
+    return rows.map(_Chain, fn_constructor_args=(steps,), compute=compute, **resources)
 
 
 def _plan_processes(device: str, folder: Path) -> tuple[int, dict[str, Any]]:

@@ -3,26 +3,27 @@
 import logging
 import sys
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tqdm import tqdm
 
 from drag_ray.baselines.rerank import RerankedConfig
 from drag_ray.errors import ConfigError
 from drag_ray.metrics import open_stage_recorder
-from drag_ray.search.rerank import PageRanker
+from drag_ray.search.rerank import PageTexts
 from drag_ray.search.searcher import Searcher
-from drag_ray.tasks import map_rows
+from drag_ray.tasks import Step, map_rows
 from drag_ray.types import Evidence
+
+if TYPE_CHECKING:
+    from drag_ray.engine.pair_writer import PairWriter
+    from drag_ray.engine.reranker import Reranker
 
 _logger = logging.getLogger(__name__)
 
 _QUESTIONS_PER_ROW = 16
-_THREADS = 4
-"""that cut pages and write tokens for one model: so many keep it reading"""
 
 
 class AskedPages(NamedTuple):
@@ -32,11 +33,11 @@ class AskedPages(NamedTuple):
     pages: tuple[Evidence, ...]
 
 
-class PageReader:
-    """Reads in one process, with one model, which is loaded for the first question.
+class PairsWriter:
+    """Cuts pages and writes their tokens, for a row of Ray Data with several questions.
 
     Args:
-        config: the model.
+        config: the model that is going to read them.
         search_index: the folder of the index, which has the texts.
     """
 
@@ -44,32 +45,56 @@ class PageReader:
         self._config = config
         self._search_index = search_index
 
-    def read(self, asked: AskedPages) -> list[float]:
-        """How well each page answers the question.
-
-        Raises:
-            ConfigError: the model cannot be read.
-        """
-        return self._ranker.score(asked.question, asked.pages)
-
     def __call__(self, row: dict[str, Any]) -> dict[str, Any]:
-        """`read` for the questions of a row of Ray Data; an error comes back as text, as Ray would bury it."""
-        asked = [
-            AskedPages(question, tuple(Evidence(page["file"], page["page_number"]) for page in pages))
-            for question, pages in zip(row["questions"], row["pages"], strict=True)
-        ]
+        """The row with `pairs` for each question; an error comes back as text, as Ray would bury it."""
         try:
-            _ = self._ranker  # made by one thread
-            with ThreadPoolExecutor(_THREADS) as threads:
-                return {"start": row["start"], "scores": list(threads.map(self.read, asked)), "error": ""}
+            pairs = [
+                self._writer.write(question, self._texts.read(question, [Evidence(**page) for page in pages]))._asdict()
+                for question, pages in zip(row["questions"], row["pages"], strict=True)
+            ]
         except ConfigError as error:
-            return {"start": row["start"], "scores": [], "error": str(error)}
+            return {"start": row["start"], "pairs": [], "num_pages": [], "error": str(error)}
+        return {"start": row["start"], "pairs": pairs, "num_pages": [len(pages) for pages in row["pages"]], "error": ""}
 
     @cached_property
-    def _ranker(self) -> PageRanker:
+    def _writer(self) -> "PairWriter":
+        from drag_ray.engine.pair_writer import load_pair_writer
+        from drag_ray.engine.reranker_files import find_files
+
+        return load_pair_writer(find_files(self._config))
+
+    @cached_property
+    def _texts(self) -> PageTexts:
+        return PageTexts(Searcher(self._search_index), self._config.page_chars)
+
+
+class PairsReader:
+    """Reads what `PairsWriter` has written, with a model that is loaded for the first row.
+
+    Args:
+        config: the model.
+    """
+
+    def __init__(self, config: RerankedConfig) -> None:
+        self._config = config
+
+    def __call__(self, row: dict[str, Any]) -> dict[str, Any]:
+        """The row with the scores of the pages of each question; an error comes back as text."""
+        from drag_ray.engine.pair_writer import Pairs
+
+        scores: list[list[float]] = []
+        try:
+            for pairs, num_pages in zip(row["pairs"], row["num_pages"], strict=True):
+                scores.append(self._reranker.read(Pairs(**pairs), num_pages))
+        except ConfigError as error:
+            return {"start": row["start"], "scores": [], "error": str(error)}
+        return {"start": row["start"], "scores": scores, "error": row["error"]}
+
+    @cached_property
+    def _reranker(self) -> "Reranker":
         from drag_ray.engine.reranker import load_reranker
 
-        return PageRanker(Searcher(self._search_index), load_reranker(self._config).score, self._config.page_chars)
+        return load_reranker(self._config)
 
 
 def read_pages(asked: Sequence[AskedPages], config: RerankedConfig, search_index: Path, stage_dir: Path) -> list[list[float]]:
@@ -93,12 +118,13 @@ def read_pages(asked: Sequence[AskedPages], config: RerankedConfig, search_index
         for start in range(0, len(asked), _QUESTIONS_PER_ROW)
         for some in [asked[start : start + _QUESTIONS_PER_ROW]]
     ]
+    steps = [Step(PairsWriter, (config, search_index)), Step(PairsReader, (config,))]
     scores: list[list[float]] = [[] for _ in asked]
     num_pages = sum(len(one.pages) for one in asked)
     _logger.info(f"rerank: {config.model} reads {num_pages:,} pages for {len(asked):,} questions")
     recorder = open_stage_recorder(stage_dir)
     with tqdm(desc="reading", unit=" questions", total=len(asked), mininterval=0.5 if sys.stderr.isatty() else 5) as progress:
-        for row in map_rows(PageReader, (config, search_index), rows, config.device, stage_dir):
+        for row in map_rows(steps, rows, config.device, stage_dir):
             if row["error"]:
                 raise ConfigError(row["error"])
             scores[row["start"] : row["start"] + len(row["scores"])] = [list(found) for found in row["scores"]]

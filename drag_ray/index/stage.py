@@ -44,7 +44,7 @@ from drag_ray.search.config import EmbeddingConfig, ImageEmbeddingConfig
 from drag_ray.search.index import PAGES_NAME, IndexRecord, build_index
 from drag_ray.stage_folder import StageFolder
 from drag_ray.stored_files import fetch_files
-from drag_ray.tasks import map_rows
+from drag_ray.tasks import Step, map_rows
 from drag_ray.types import Question
 
 _logger = logging.getLogger(__name__)
@@ -202,7 +202,7 @@ def _read_documents(documents: list[Path], root: Path, corpus: CorpusConfig, fol
 def _embed_texts(config: EmbeddingConfig, record: IndexRecord, folder: StageFolder) -> int:
     """Write the vectors of all pages; returns the number of windows."""
     stage_dir = folder.path.resolve()
-    embedder = (vector_parts.WindowEmbedder, config, stage_dir / "search_index" / PAGES_NAME)
+    embedder = Step(vector_parts.WindowEmbedder, (config, stage_dir / "search_index" / PAGES_NAME))
     paths = _embed_parts(embedder, config.device, stage_dir / vector_parts.DIR_NAME, record, folder)
     return vector_parts.merge_parts(paths, stage_dir / vectors.DIR_NAME, record.fingerprint, config)
 
@@ -211,18 +211,17 @@ def _embed_pictures(config: ImageEmbeddingConfig, record: IndexRecord, folder: S
     """Write the vectors of the pictures of all pages; returns how many there are."""
     stage_dir = folder.path.resolve()
     pages_path, images_dir = stage_dir / "search_index" / PAGES_NAME, stage_dir / page_images.DIR_NAME
-    embedder = (vector_parts.PictureEmbedder, config, pages_path, images_dir)
+    embedder = Step(vector_parts.PictureEmbedder, (config, pages_path, images_dir))
     paths = _embed_parts(embedder, config.device, stage_dir / vector_parts.IMAGES_DIR_NAME, record, folder)
     return vector_parts.merge_parts(paths, stage_dir / vectors.IMAGES_DIR_NAME, record.fingerprint, config)
 
 
-def _embed_parts(embedder: tuple[Any, ...], device: str, parts_dir: Path, record: IndexRecord, folder: StageFolder) -> list[Path]:
+def _embed_parts(embedder: Step, device: str, parts_dir: Path, record: IndexRecord, folder: StageFolder) -> list[Path]:
     """The parts of the vectors of all pages; those with a file are kept.
 
     Args:
-        embedder: the class that makes them, and what it is made from.
+        embedder: makes them.
     """
-    kind, *arguments = embedder
     plan = vector_parts.plan_parts(parts_dir, record.num_pages)
     left = {path: part for path, part in plan.items() if not path.exists()}
     recorder = open_stage_recorder(folder.path)
@@ -234,7 +233,7 @@ def _embed_parts(embedder: tuple[Any, ...], device: str, parts_dir: Path, record
         mininterval=0.5 if sys.stderr.isatty() else 5,
     ) as progress:
         rows = [{"path": str(path), "start": part.start, "stop": part.stop} for path, part in left.items()]
-        for row in map_rows(kind, tuple(arguments), rows, device, folder.path):
+        for row in map_rows([embedder], rows, device, folder.path):
             progress.update(vector_parts.count_pages(row))
             recorder.set_progress("embedded_pages", int(progress.n), record.num_pages)
     return list(plan)

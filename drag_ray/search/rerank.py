@@ -13,19 +13,38 @@ Score = Callable[[str, Sequence[str]], Sequence[float]]
 """From a question and texts to how well each of them answers it; more is better."""
 
 
+class PageTexts:
+    """What a model reads of pages.
+
+    Args:
+        searcher: the index, which has the texts.
+        page_chars: characters that it reads of a page (`rerank.page_chars`).
+    """
+
+    def __init__(self, searcher: Searcher, page_chars: int = 0) -> None:
+        self._searcher = searcher
+        self._page_chars = page_chars
+
+    def read(self, question: str, pages: Sequence[Hit | Evidence]) -> list[str]:
+        """Of each page what is read with a question.
+
+        Raises:
+            SearchIndexError: a page is of another index.
+        """
+        return [cut_passage(self._searcher, page, question, self._page_chars) for page in pages]
+
+
 class PageRanker:
     """A model over the pages of an index. Safe to share between threads where the model is.
 
     Args:
-        searcher: the index, which has the texts.
+        texts: of the pages.
         score: the model.
-        page_chars: characters that it reads of a page (`rerank.page_chars`).
     """
 
-    def __init__(self, searcher: Searcher, score: Score, page_chars: int = 0) -> None:
-        self._searcher = searcher
+    def __init__(self, texts: PageTexts, score: Score) -> None:
+        self._texts = texts
         self._score = score
-        self._page_chars = page_chars
 
     def score(self, question: str, pages: Sequence[Hit | Evidence]) -> list[float]:
         """How well each page answers the question.
@@ -33,7 +52,7 @@ class PageRanker:
         Raises:
             SearchIndexError: a page is of another index.
         """
-        return list(self._score(question, [cut_passage(self._searcher, page, question, self._page_chars) for page in pages]))
+        return list(self._score(question, self._texts.read(question, pages)))
 
     def rerank(self, question: str, hits: Sequence[Hit]) -> list[Hit]:
         """The same pages, best first by their new scores; equal scores in the order that they had.

@@ -11,7 +11,7 @@ from drag_ray.errors import ConfigError, SearchIndexError
 from drag_ray.search import vectors
 from drag_ray.search.config import RerankConfig, RetrievalName
 from drag_ray.search.hybrid import HybridSearcher
-from drag_ray.search.rerank import PageRanker, QuestionRanker
+from drag_ray.search.rerank import PageRanker, PageTexts, QuestionRanker
 from drag_ray.search.searcher import Searcher
 from drag_ray.serve.limits import RefusalError
 from drag_ray.types import Hit, Hits, Page
@@ -133,5 +133,5 @@ def open_retrieval(searcher: Searcher, vectors_dir: Path, default: RetrievalName
         return Retrieval(searcher, others, default)
     from drag_ray.engine.reranker import load_reranker
 
-    ranker = PageRanker(searcher, load_reranker(config).score, config.page_chars)
+    ranker = PageRanker(PageTexts(searcher, config.page_chars), load_reranker(config).score)
     return Retrieval(searcher, others, default, ranker, config.depth)

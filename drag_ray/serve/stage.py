@@ -148,9 +148,9 @@ def _build_app_settings(sections: ServeSections, inputs: Inputs, key: str) -> Ap
 def _check_searches(index_dir: Path, settings: ServeConfig, agents: Iterable[AgentConfig]) -> None:
     """Refuse what an index lacks of that which is to be searched, and a model for ordering pages that is none."""
     if settings.rerank.model:
-        from drag_ray.engine.reranker import check_reranker
+        from drag_ray.engine.reranker_files import find_files
 
-        check_reranker(settings.rerank)
+        find_files(settings.rerank)
     require_vectors(index_dir, settings.retrieval, "serve.retrieval")
     for agent in agents:
         agent.load_tools().check_index(index_dir)

@@ -7,6 +7,7 @@ from factories import build_page
 from nano_training import make_nano_model
 from small_index import write_index
 
+from drag_ray import tasks
 from drag_ray.baselines.rerank import RerankedConfig
 from drag_ray.cluster import ClusterConfig, connect
 from drag_ray.engine.reranker import load_reranker
@@ -18,12 +19,17 @@ TEXTS = ["The rotor turns at 340 rpm.", "The fuel pump has a filter.", "Oil is c
 PAGES = tuple(Evidence("a.pdf", number) for number in (1, 2, 3))
 
 
-def test_each_page_has_the_score_that_the_model_gives_it_here(tmp_path: Path) -> None:
+@pytest.mark.parametrize("apart", [False, True])
+def test_each_page_has_the_score_that_the_model_gives_it_here(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, apart: bool
+) -> None:
     write_index(tmp_path, [build_page(file="a.pdf", page_number=number, text=text) for number, text in enumerate(TEXTS, 1)], [])
     nano_model = make_nano_model(tmp_path / "nano", hidden_size=32)
     config = RerankedConfig(model=str(nano_model), device="cpu")
     questions = [f"How fast may rotor {number} turn?" for number in range(5)]
     asked = [AskedPages(question, PAGES[: number % 4]) for number, question in enumerate(questions)]
+    if apart:  # as on GPUs, where what is read is written in other processes
+        monkeypatch.setattr(tasks, "_plan_processes", lambda device, folder: (1, {"num_gpus": 0, "label_selector": {}}))
     with connect(ClusterConfig()):
         scores = read_pages(asked, config, tmp_path / "search_index", tmp_path)
         gone = config.model_copy(update={"model": str(tmp_path / "gone")})

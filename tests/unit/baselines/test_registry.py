@@ -70,7 +70,7 @@ def test_dense_and_hybrid_need_an_index_with_vectors(tmp_path: Path) -> None:
 
 @pytest.fixture
 def any_model_ranks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("drag_ray.engine.reranker.check_reranker", lambda options: None)
+    monkeypatch.setattr("drag_ray.engine.reranker_files.find_files", lambda options: None)
 
 
 @pytest.mark.usefixtures("any_model_ranks")

@@ -13,7 +13,8 @@ from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForSequenceC
 from drag_ray.engine.adapter import check_adapter_writes, read_base_model, write_base_model
 from drag_ray.engine.embedded import embedded_model_dir
 from drag_ray.engine.relevance import RerankerNote, write_note
-from drag_ray.engine.reranker import YesOrNo, check_reranker, load_reranker
+from drag_ray.engine.reranker import YesOrNo, load_reranker
+from drag_ray.engine.reranker_files import find_files
 from drag_ray.errors import ConfigError, TrainError
 from drag_ray.search.config import RerankConfig
 
@@ -66,7 +67,7 @@ def compute_log_odds(reranker: Any, folder: str, texts: list[str]) -> list[float
     tokenizer = AutoTokenizer.from_pretrained(folder)
     log_odds = []
     for text in texts:
-        prompt = tokenizer(reranker.write_prompt(QUESTION, text), add_special_tokens=False, return_tensors="pt")
+        prompt = tokenizer(reranker.writer.write_prompt(QUESTION, text), add_special_tokens=False, return_tensors="pt")
         with torch.no_grad():
             logprobs = model(**prompt).logits[0, -1].log_softmax(-1)
         log_odds.append((logprobs[tokenizer("yes").input_ids[0]] - logprobs[tokenizer("no").input_ids[0]]).item())
@@ -92,9 +93,9 @@ def write_ranking_adapter(folder: Path, noted: bool = True) -> Path:
 def test_an_adapter_that_was_trained_to_rank_scores_on_its_base_model_as_it_was_told(tmp_path: Path) -> None:
     folder = write_ranking_adapter(tmp_path / "adapter")
     config = RerankConfig(model=str(folder))
-    check_reranker(config)
+    find_files(config)
     reranker: Any = load_reranker(config)
-    assert "Find the page on rotors." in reranker.write_prompt(QUESTION, "")
+    assert "Find the page on rotors." in reranker.writer.write_prompt(QUESTION, "")
     adapted: Any = PeftModel.from_pretrained(
         AutoModelForCausalLM.from_pretrained(embedded_model_dir(), dtype=torch.float32), str(folder)
     )
@@ -113,7 +114,7 @@ def test_an_adapter_that_was_trained_to_rank_scores_on_its_base_model_as_it_was_
 def test_an_adapter_that_was_not_trained_to_rank_or_belongs_to_another_model_is_refused(tmp_path: Path) -> None:
     folder = write_ranking_adapter(tmp_path / "adapter", noted=False)
     with pytest.raises(ConfigError, match=r"an adapter that was not trained to rank\. Train one: python jobs/finetune\.py"):
-        check_reranker(RerankConfig(model=str(folder)))
+        find_files(RerankConfig(model=str(folder)))
     write_note(folder, RerankerNote(instruction="Find."))
     (folder / "drag_ray_base.json").write_text(
         json.dumps({"name": "embedded", "fingerprint": "other", "hidden_size": 8, "num_layers": 1})
@@ -128,18 +129,19 @@ def test_an_adapter_has_nothing_fetched_that_the_options_do_not_name(tmp_path: P
     note = json.loads((folder / "drag_ray_base.json").read_text())
     (folder / "drag_ray_base.json").write_text(json.dumps({**note, "name": "s3://elsewhere/model"}))
     with pytest.raises(ConfigError, match=r"names a base model in an object store, 's3://elsewhere/model', which is not fetched"):
-        check_reranker(RerankConfig(model=str(folder)))
-    check_reranker(RerankConfig(model=str(folder), base="embedded"))
+        find_files(RerankConfig(model=str(folder)))
+    find_files(RerankConfig(model=str(folder), base="embedded"))
 
 
 @pytest.mark.seconds
 def test_a_causal_model_scores_by_its_log_odds_of_yes_and_no() -> None:
     config = RerankConfig(model=str(embedded_model_dir()), batch_size=2)
     reranker: Any = load_reranker(config)
+    writer: Any = reranker.writer
     assert isinstance(reranker, YesOrNo)
     texts = ["The rotor may turn at 340 rpm, which is its limit in flight.", "Fuel."]
     assert reranker.score(QUESTION, texts) == pytest.approx(compute_log_odds(reranker, config.model, texts), abs=1e-3)
-    assert config.instruction in reranker.write_prompt(QUESTION, "")
+    assert config.instruction in writer.write_prompt(QUESTION, "")
 
 
 @pytest.mark.seconds
@@ -158,7 +160,7 @@ def test_what_a_family_does_to_its_logits_counts(tmp_path: Path, family: str, mo
         torch.nn.init.normal_(parameter)
     model.save_pretrained(tmp_path)
     AutoTokenizer.from_pretrained(embedded_model_dir()).save_pretrained(tmp_path)
-    reranker = load_reranker(RerankConfig(model=str(tmp_path)))
+    reranker: Any = load_reranker(RerankConfig(model=str(tmp_path)))
     assert reranker.score(QUESTION, TEXTS) == pytest.approx(compute_log_odds(reranker, str(tmp_path), TEXTS), abs=1e-4)
 
 
@@ -191,7 +193,7 @@ def test_a_model_that_ranks_nothing_is_refused(tmp_path: Path) -> None:
         (classes, "of 3 labels"),
         (tmp_path, "cannot be read as a model"),
     ):
-        for look in (check_reranker, load_reranker):
+        for look in (find_files, load_reranker):
             with pytest.raises(ConfigError, match=reason):
                 look(RerankConfig(model=str(model)))
 

@@ -28,9 +28,9 @@ def test_the_answer_is_learned_and_nothing_else(tokenizer: Any) -> None:
 @pytest.mark.seconds
 def test_the_prompt_that_is_learned_is_the_one_that_ranking_asks() -> None:
     reranker: Any = load_reranker(RerankConfig(model=str(embedded_model_dir())))
-    tokenizer = reranker._tokenizer
+    tokenizer = reranker.writer.tokenizer
     [row] = Rerank().tokenize([ROW], RowTokenizer(tokenizer, 400)).rows
-    asked = tokenizer(reranker.write_prompt(ROW["question"], ROW["passage"]), add_special_tokens=False)["input_ids"]
+    asked = tokenizer(reranker.writer.write_prompt(ROW["question"], ROW["passage"]), add_special_tokens=False)["input_ids"]
     assert row["input_ids"][: len(asked)] == asked
     assert row["labels"][: len(asked)] == [-100] * len(asked)
     assert tokenizer.decode(row["labels"][len(asked)]) == "yes"

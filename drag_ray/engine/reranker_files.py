@@ -1,0 +1,93 @@
+"""Where a reranker's weights and tokenizer are, and of which kind it is."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from transformers import AutoConfig
+
+from drag_ray.engine.adapter import ADAPTER_CONFIG_NAME, check_adapter_fits, read_base_model, read_noted_name
+from drag_ray.engine.model_folder import resolve_model
+from drag_ray.engine.relevance import read_note
+from drag_ray.errors import ConfigError, DataError, TrainError
+from drag_ray.object_store import is_uri
+from drag_ray.search.config import RerankConfig
+
+
+@dataclass(frozen=True)
+class RerankerFiles:
+    """Of a model.
+
+    Attributes:
+        config: how it is asked.
+        source: folder or name of its weights and tokenizer.
+        adapter_dir: of the adapter that goes on them, if it is one.
+        is_causal: it is asked for yes or no; the others classify pairs of texts.
+    """
+
+    config: RerankConfig
+    source: str
+    adapter_dir: Path | None
+    is_causal: bool
+
+
+def find_files(config: RerankConfig) -> RerankerFiles:
+    """The files of a model, of which no weights are loaded.
+
+    Raises:
+        ConfigError: there is no such model, or it is of a kind that scores no pairs of texts, or an adapter is none that was
+            trained for that, or belongs to another base model.
+    """
+    folder = Path(config.model).expanduser()
+    if not (folder / ADAPTER_CONFIG_NAME).is_file():
+        source = resolve_model(config.model)
+        return RerankerFiles(config, source, None, _is_causal(config, source))
+    try:
+        note = read_note(folder)
+        if note is None:
+            raise ConfigError(
+                f"rerank.model {config.model!r}: an adapter that was not trained to rank. Train one: "
+                "python jobs/finetune.py --scope reranker --finetune.method rerank"
+            )
+        source = resolve_model(config.base or _read_local_name(folder))
+        check_adapter_fits(read_base_model(source), folder)
+    except (DataError, TrainError) as error:
+        raise ConfigError(f"rerank.model {config.model!r}: {error}") from None
+    config = config.model_copy(update={"instruction": note.instruction})
+    return RerankerFiles(config, source, folder, _is_causal(config, source))
+
+
+def _read_local_name(folder: Path) -> str:
+    """The base model that an adapter's folder names, on this machine or the Hugging Face Hub.
+
+    Raises:
+        ConfigError: it names one in an object store.
+    """
+    name = read_noted_name(folder)
+    if is_uri(name):
+        raise ConfigError(
+            f"rerank.model {str(folder)!r}: its folder names a base model in an object store, {name[:200]!r}, which is not "
+            "fetched on its word. If it is yours, say so: rerank.base with that place."
+        )
+    return name
+
+
+def _is_causal(config: RerankConfig, source: str) -> bool:
+    try:
+        found: Any = AutoConfig.from_pretrained(source)
+        [architecture] = found.architectures or [""]
+    except (OSError, ValueError, KeyError) as error:
+        raise refuse_unreadable(config, error) from None
+    if architecture.endswith("ForCausalLM"):
+        return True
+    if architecture.endswith("ForSequenceClassification") and found.num_labels <= 2:
+        return False
+    raise ConfigError(
+        f"rerank.model {config.model!r}: is a {architecture or 'model of no kind'} of {found.num_labels} labels; expected a "
+        "causal model, or one that classifies sequences, with one label or two, for example BAAI/bge-reranker-v2-m3."
+    )
+
+
+def refuse_unreadable(config: RerankConfig, error: Exception) -> ConfigError:
+    """What is said of a model that cannot be read."""
+    return ConfigError(f"rerank.model {config.model!r}: cannot be read as a model ({error}).")
