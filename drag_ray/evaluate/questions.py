@@ -96,7 +96,7 @@ def draw_validation(inputs: Inputs, by_answer: bool = False) -> list[Question]:
     if format_dir is None:
         raise ArtifactError(
             "evaluate: this run has no format stage, which puts questions on the validation side. Run: python jobs/format.py, "
-            "or ask test questions without evaluate.question_weights."
+            "name the one of a scope (--reads format=reranker/format), or ask test questions without evaluate.question_weights."
         )
     _refuse_other_rows(inputs.find("finetune"), format_dir)
     _refuse_seen(inputs.find("prompt"), format_dir)
