@@ -77,7 +77,8 @@ def search(options: argparse.Namespace) -> None:
         searcher = build_searcher(page_set.pages, Path(scratch))
         dense = embed(searcher, Path(scratch), embedding, left)
         finders = {QUESTION: searcher, "dense": dense, "hybrid": HybridSearcher(searcher, dense)}
-        ranker = PageRanker(PageTexts(searcher, rerank.page_chars), load_reranker(rerank).score)
+        reranker = load_reranker(rerank)
+        ranker = PageRanker(PageTexts(searcher, reranker.writer.page_chars), reranker.score)
         print(f"{options.set}: {len(left)} questions to ask, after {time.perf_counter() - started:.0f} s", flush=True)
         for question in left:
             if options.seconds and time.perf_counter() - started > options.seconds:
@@ -221,7 +222,7 @@ def main() -> None:
     asking.add_argument("--rerank", type=Path, required=True, help="folder of a model, or of the adapter of a reranker")
     asking.add_argument("--device", choices=["cpu", "gpu"], default="cpu", help="where both models run")
     asking.add_argument("--depth", type=int, default=RerankConfig().depth, help="pages of a ranking that the second reads")
-    asking.add_argument("--page-chars", type=int, default=RerankConfig().page_chars, help="that it reads of a page; 0: all")
+    asking.add_argument("--page-chars", type=int, help="that it reads of a page; 0: all")
     asking.add_argument("--batch-size", type=int, default=64, help="windows that the second reads at once")
     asking.add_argument("--questions", type=int, default=0, help="that are asked at most; 0: all")
     asking.add_argument("--seconds", type=float, default=0, help="after the start in which no question is begun; 0: no limit")

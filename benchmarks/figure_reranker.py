@@ -43,7 +43,8 @@ def write_terms() -> str:
         f"""All held-out questions ({asked}), the first search, ten places; {LARGE} for all that a model writes or reads,
         all-MiniLM-L6-v2 for vectors (`effect.json`, run `{RUN}`; one seed). The reranker was trained on {trained} rows of the
         train part and reads the best {one["depth"]} pages that are found by both (fairytaleqa: by words), {one["page_chars"]:,}
-        characters of each. 95 % intervals by document, p after Holm over all comparisons of the file:"""
+        characters of each, in windows of {one["window_tokens"]} tokens (since then at once). 95 % intervals by document, p after
+        Holm over all comparisons of the file:"""
     )
 
 

@@ -29,12 +29,16 @@ class Pairs(NamedTuple):
 class PairWriter(ABC):
     """The tokenizer of a reranker. Safe to share between threads. `load_pair_writer` makes the one for a model.
 
+    Attributes:
+        page_chars: characters of a page that it is to be given; 0 for all.
+
     Args:
         files: of the model.
     """
 
     def __init__(self, files: RerankerFiles) -> None:
         self._config = files.config
+        self.page_chars = files.config.page_chars or 0
         self.tokenizer: Any = AutoTokenizer.from_pretrained(files.source)
         self.tokenizer.pad_token = self.tokenizer.pad_token or self.tokenizer.eos_token
 
@@ -55,7 +59,9 @@ class PairWriter(ABC):
         }
 
     def _cut(self, text: str) -> list[str]:
-        """The windows of a text, which overlap; itself if it has not one token."""
+        """The windows of a page's text, which overlap; itself if it has not one token. A part of a page is read at once."""
+        if self.page_chars:
+            return [text]
         read = self.tokenizer(text, add_special_tokens=False, return_offsets_mapping=True, verbose=False)
         places = read["offset_mapping"]
         planned = plan_windows(len(places), self._config.window_tokens, self._config.overlap_tokens)

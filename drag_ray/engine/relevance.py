@@ -26,6 +26,8 @@ class RerankerNote(BaseConfig):
 
     instruction: str = Field(min_length=1)
     """what it was told of its task"""
+    page_chars: int = Field(default=0, ge=0)
+    """characters that its rows had of a page at most; 0 where nobody knows"""
 
 
 def write_question(question: str, passage: str, instruction: str = RELEVANCE_INSTRUCTION) -> list[Message]:

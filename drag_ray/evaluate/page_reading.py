@@ -65,7 +65,7 @@ class PairsWriter:
 
     @cached_property
     def _texts(self) -> PageTexts:
-        return PageTexts(Searcher(self._search_index), self._config.page_chars)
+        return PageTexts(Searcher(self._search_index), self._writer.page_chars)
 
 
 class PairsReader:

@@ -1,7 +1,7 @@
 """The folder of the trained adapter, made from the last checkpoint: its weights, what it was trained on, how it is asked."""
 
 import shutil
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -26,12 +26,14 @@ _ADAPTER_FILES = (
 
 @dataclass(frozen=True)
 class Description:
-    """What is known of an adapter beside its weights: its options and counts, what it was trained from, how it is asked."""
+    """What is known of an adapter beside its weights: its options and counts, what it was trained from, how it is asked, and the
+    options that its rows were written with (none where they are of elsewhere)."""
 
     settings: FinetuneConfig
     counts: dict[str, Any]
     fingerprints: dict[str, str]
     record: AgentRecord | None
+    row_options: dict[str, Any] = field(default_factory=dict)
 
 
 def publish_adapter(checkpoint_dir: Path, model: str, described: Description, start_dir: Path | None, stage_dir: Path) -> None:
@@ -61,7 +63,7 @@ def publish_adapter(checkpoint_dir: Path, model: str, described: Description, st
         write_base_model(scratch_dir, base)
         if described.record and settings.chosen_method.is_asked_as_agent:
             write_record(scratch_dir, described.record)
-        settings.chosen_method.write_note(scratch_dir)
+        settings.chosen_method.write_note(scratch_dir, described.row_options)
         write_card(scratch_dir, settings, base, described.counts, described.fingerprints)
         scratch_dir.rename(adapter_dir)
         if settings.merge:

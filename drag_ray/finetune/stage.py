@@ -89,8 +89,10 @@ def run(sections: FinetuneSections, inputs: Inputs, folder: StageFolder) -> dict
     counts = {**_summarise(outcome["counts"], outcome["curve"]), "attention": outcome["attention"]}
     if doubt := settings.chosen_method.find_doubt(counts, read_rows(rows_dir / "validation.jsonl")):
         _logger.warning(f"finetune: {doubt}")
-    fingerprints = {stage: manifest.fingerprint for stage, manifest in inputs.read_lineage().items()}
-    described = Description(settings, counts, fingerprints, record)
+    lineage = inputs.read_lineage()
+    fingerprints = {stage: manifest.fingerprint for stage, manifest in lineage.items()}
+    row_options = lineage["format"].origin["config"].get("format", {}) if "format" in lineage else {}
+    described = Description(settings, counts, fingerprints, record, row_options)
     _publish(_find_trained(stage_dir / checkpoints.DIR_NAME, counts["steps"]), model, described, start_dir, stage_dir)
     return counts
 

@@ -123,11 +123,12 @@ class RerankConfig(BaseConfig):
     store: such a folder may come from anywhere, and is not to have anything fetched"""
     depth: int = Field(default=50, ge=1)
     """best pages that it reads of a ranking, at least as many as are wanted of it"""
-    page_chars: int = Field(default=0, ge=0)
-    """characters that it reads of a page: of a longer one how it begins and the part with most of the question's rare words, as
-    the rows that a reranker is trained on have it (format.relevance_chars); 0 for all"""
+    page_chars: int | None = Field(default=None, ge=0)
+    """characters that it reads of a page: of a longer one how it begins and the part with most of the question's rare words, at
+    once; 0 for all of it, in windows. Without it as many as its rows had (format.relevance_chars) for a reranker that finetune
+    has trained, and all for others"""
     window_tokens: int = Field(default=384, ge=8)
-    """tokens of the windows that this is cut into; a page is as good as its best one"""
+    """tokens of the windows that a page is cut into where all of it is read; it is as good as its best one"""
     overlap_tokens: int = Field(default=64, ge=0)
     """tokens that a window shares with the one before it"""
     instruction: str = RELEVANCE_INSTRUCTION

@@ -133,5 +133,6 @@ def open_retrieval(searcher: Searcher, vectors_dir: Path, default: RetrievalName
         return Retrieval(searcher, others, default)
     from drag_ray.engine.reranker import load_reranker
 
-    ranker = PageRanker(PageTexts(searcher, config.page_chars), load_reranker(config).score)
+    reranker = load_reranker(config)
+    ranker = PageRanker(PageTexts(searcher, reranker.writer.page_chars), reranker.score)
     return Retrieval(searcher, others, default, ranker, config.depth)

@@ -79,8 +79,13 @@ class Method(BaseConfig, ABC):
     def build_trainer(self, options: TrainerOptions, images: "TrainingImages | None") -> "Trainer":
         """The trainer, with its collator; `images` are those of the rows."""
 
-    def write_note(self, adapter_dir: Path) -> None:
-        """Note beside a trained adapter how it is asked, where the agent that collected does not say."""
+    def write_note(self, adapter_dir: Path, row_options: Mapping[str, Any]) -> None:
+        """Note beside a trained adapter how it is asked, where the agent that collected does not say.
+
+        Args:
+            adapter_dir: its folder.
+            row_options: of `format`, that its rows were written with; none where they are of elsewhere.
+        """
 
     def find_doubt(self, counts: Mapping[str, Any], rows: Iterable[Row]) -> str:
         """What speaks against using what was trained; empty where nothing does.

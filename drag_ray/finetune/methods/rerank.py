@@ -86,6 +86,6 @@ class Rerank(Method):
             "look at `rerank` in an evaluation first. More questions, more epochs or a larger model may help."
         )
 
-    def write_note(self, adapter_dir: Path) -> None:
-        """That the adapter is a reranker, and what it is told."""
-        write_note(adapter_dir, RerankerNote(instruction=self.instruction))
+    def write_note(self, adapter_dir: Path, row_options: Mapping[str, Any]) -> None:
+        """That the adapter is a reranker, what it is told, and how much of a page it has read."""
+        write_note(adapter_dir, RerankerNote(instruction=self.instruction, page_chars=row_options.get("relevance_chars", 0)))

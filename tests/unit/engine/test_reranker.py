@@ -12,6 +12,7 @@ from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForSequenceC
 
 from drag_ray.engine.adapter import check_adapter_writes, read_base_model, write_base_model
 from drag_ray.engine.embedded import embedded_model_dir
+from drag_ray.engine.pair_writer import load_pair_writer
 from drag_ray.engine.relevance import RerankerNote, write_note
 from drag_ray.engine.reranker import YesOrNo, load_reranker
 from drag_ray.engine.reranker_files import find_files
@@ -53,6 +54,15 @@ def test_a_long_page_is_as_good_as_its_best_window(tmp_path: Path) -> None:
     config = RerankConfig(model=str(folder), window_tokens=8, overlap_tokens=2)
     [score] = load_reranker(config).score(QUESTION, [" ".join(words)])
     assert score == pytest.approx(score_pairs(folder, windows).max().item(), abs=1e-4)
+
+
+def test_a_part_of_a_page_is_read_at_once(tmp_path: Path) -> None:
+    folder = write_cross_encoder(tmp_path / "model")
+    part = " ".join(WORDS[number * 7 % 10] for number in range(20))
+    config = RerankConfig(model=str(folder), page_chars=200, window_tokens=8, overlap_tokens=2)
+    assert load_reranker(config).score(QUESTION, [part]) == pytest.approx(
+        score_pairs(folder, [part]).flatten().tolist(), abs=1e-4
+    )
 
 
 def test_a_page_without_text_has_a_score_and_no_pages_have_none(tmp_path: Path) -> None:
@@ -108,6 +118,14 @@ def test_an_adapter_that_was_trained_to_rank_scores_on_its_base_model_as_it_was_
     assert plain.score(QUESTION, texts) != pytest.approx(expected, abs=1e-2)
     with pytest.raises(TrainError, match="a reranker, which says of pages whether they answer a question and writes no query"):
         check_adapter_writes(folder)
+
+
+@pytest.mark.seconds
+def test_it_reads_as_much_of_a_page_as_it_was_trained_on_unless_that_is_said(tmp_path: Path) -> None:
+    folder = str(write_ranking_adapter(tmp_path / "adapter"))
+    write_note(tmp_path / "adapter", RerankerNote(instruction="Find.", page_chars=900))
+    asked = [RerankConfig(model=folder), RerankConfig(model=folder, page_chars=0), RerankConfig(model="embedded")]
+    assert [load_pair_writer(find_files(config)).page_chars for config in asked] == [900, 0, 0]
 
 
 @pytest.mark.seconds

@@ -38,10 +38,11 @@ def test_the_prompt_that_is_learned_is_the_one_that_ranking_asks() -> None:
 
 def test_what_it_is_told_of_its_task_is_noted_beside_it(tmp_path: Path, tokenizer: Any) -> None:
     method = Rerank(instruction="Find the paragraph of the law.")
-    method.write_note(tmp_path)
-    note = read_note(tmp_path)
-    assert note
-    assert note.instruction == "Find the paragraph of the law."
+    for row_options, page_chars in (({}, 0), ({"relevance_chars": 900, "seed": 0}, 900)):
+        method.write_note(tmp_path, row_options)
+        note = read_note(tmp_path)
+        assert note
+        assert (note.instruction, note.page_chars) == ("Find the paragraph of the law.", page_chars)
     [row] = method.tokenize([ROW], RowTokenizer(tokenizer, 400)).rows
     assert "Find the paragraph of the law." in tokenizer.decode(row["input_ids"])
     (tmp_path / "drag_ray_reranker.json").write_text("{}")
