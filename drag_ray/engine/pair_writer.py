@@ -1,5 +1,6 @@
 """What a reranker reads of a question and texts: their windows with the question, as tokens."""
 
+import threading
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -41,11 +42,13 @@ class PairWriter(ABC):
         self.page_chars = files.config.page_chars or 0
         self.tokenizer: Any = AutoTokenizer.from_pretrained(files.source)
         self.tokenizer.pad_token = self.tokenizer.pad_token or self.tokenizer.eos_token
+        self._lock = threading.Lock()  # the tokenizer keeps how it was last asked to cut
 
     def write(self, question: str, texts: Sequence[str]) -> Pairs:
         """Each text's windows with the question. A text is as good as its best one."""
-        windows = [(place, window) for place, text in enumerate(texts) for window in self._cut(text)]
-        tokens = self._encode(question, [window for _, window in windows]) if windows else []
+        with self._lock:
+            windows = [(place, window) for place, text in enumerate(texts) for window in self._cut(text)]
+            tokens = self._encode(question, [window for _, window in windows]) if windows else []
         return Pairs(tokens, [place for place, _ in windows])
 
     def pad(self, tokens: Sequence[Tokens]) -> dict[str, torch.Tensor]:

@@ -1,6 +1,7 @@
 """Scores of pages for questions: as transformers computes them pair by pair."""
 
 import json
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -63,6 +64,14 @@ def test_a_part_of_a_page_is_read_at_once(tmp_path: Path) -> None:
     assert load_reranker(config).score(QUESTION, [part]) == pytest.approx(
         score_pairs(folder, [part]).flatten().tolist(), abs=1e-4
     )
+
+
+def test_threads_that_write_at_once_write_what_each_would_alone(tmp_path: Path) -> None:
+    writer = load_pair_writer(find_files(RerankConfig(model=str(write_cross_encoder(tmp_path / "model")))))
+    texts = [" ".join(WORDS * 20)] * 20  # longer than the model reads, which the tokenizer cuts in one call and not in another
+    alone = writer.write(QUESTION, texts)
+    with ThreadPoolExecutor(8) as threads:
+        assert all(pairs == alone for pairs in threads.map(lambda _: writer.write(QUESTION, texts), range(200)))
 
 
 def test_a_page_without_text_has_a_score_and_no_pages_have_none(tmp_path: Path) -> None:
