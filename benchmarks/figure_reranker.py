@@ -42,9 +42,9 @@ def write_terms() -> str:
     return to_paragraph(
         f"""All held-out questions ({asked}), the first search, ten places; {LARGE} for all that a model writes or reads,
         all-MiniLM-L6-v2 for vectors (`effect.json`, run `{RUN}`; one seed). The reranker was trained on {trained} rows of the
-        train part and reads the best {one["depth"]} pages that are found by both (fairytaleqa: by words), {one["page_chars"]:,}
-        characters of each, in windows of {one["window_tokens"]} tokens (since then at once). 95 % intervals by document, p after
-        Holm over all comparisons of the file:"""
+        train part (medquad's are the first of a file) and reads the best {one["depth"]} pages that are found by both
+        (fairytaleqa: by words), {one["page_chars"]:,} characters of each, in windows of {one["window_tokens"]} tokens (since then
+        at once). 95 % intervals by document, p after Holm over all comparisons of the file:"""
     )
 
 
@@ -98,9 +98,10 @@ def write_doubt_words() -> str:
         reranker that knows nothing ends at .250. After {large["rows"]:,} rows of medquad the 1.5B model is at
         {short(large["eval_loss_after"])}, SmolLM2-135M at {short(small["eval_loss_after"])}: its order of what is found by both
         had a Hit@3 of {found["rerank"]}, the order that they had {found["hybrid"]}. On the manuals the 1.5B model came to
-        {short(manuals["eval_loss_after"])} in an earlier run with {manuals["rows"]:,} rows, and to
-        {short(again["eval_loss_after"])} with all {again["rows"]:,}, which hold the beginning of a long page too; which of the
-        two made the difference was not measured. `finetune` says so where the loss stays near that of the shares alone."""
+        {short(manuals["eval_loss_after"])} in an earlier run whose {manuals["rows"]:,} rows were the first of a file in the order
+        of its questions, so those of the first packages alone, and to {short(again["eval_loss_after"])} with all
+        {again["rows"]:,}, which hold the beginning of a long page too. Since then `finetune.limit` draws questions. `finetune`
+        says so where the loss stays near that of the shares alone."""
     )
 
 

@@ -314,7 +314,8 @@ def write_recipe_words() -> str:
     after = [short(one["tuned"]["mrr"]) for one in results["rounds"]]
     return to_paragraph(
         f"""The model has learned from proposals what `templates` knows. What is left is in single questions, and neither round
-        found it. DPO with a learning rate of 1e-5 changed little; with 5e-5 it lost on the validation questions what SFT had
+        found it. DPO with a learning rate of 1e-5 changed little (its pairs were the first of a file in the order of its
+        questions; `finetune.limit` draws questions since then); with 5e-5 it lost on the validation questions what SFT had
         gained (`recipe_medquad_rounds.json`, 4,000 training questions, {rows:,} rows: MRR {after[0]} after SFT, {after[1]} after
         DPO). More questions of the same few forms taught nothing new, so the recipe collects from 4,000."""
     )

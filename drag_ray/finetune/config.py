@@ -72,9 +72,9 @@ class FinetuneConfig(Methods):
     merge: bool = True
     """also write a model with the adapter merged into its weights"""
     seed: int = Field(default=42, ge=0)
-    """order of the rows, dropout and the adapter's first weights"""
+    """order of the rows, the draw of a limited number, dropout and the adapter's first weights"""
     limit: int = Field(default=0, ge=0)
-    """training rows to take; 0 takes all"""
+    """training rows to take, of drawn questions; 0 takes all"""
 
     @property
     def chosen_method(self) -> Method:

@@ -56,7 +56,7 @@ def train(job: TrainJob, report: ReportFn, resume_from: Path | None, recorder: S
     images = open_training_images(job.model, job.image_dirs)
     method = config.chosen_method
     row_tokenizer = RowTokenizer(tokenizer, config.max_length, images, job.compares_prompts)
-    train_rows = _tokenize_file(job.train_path, method, row_tokenizer, config.limit)
+    train_rows = _tokenize_file(job.train_path, method, row_tokenizer, config)
     validation_rows = _tokenize_file(job.validation_path, method, row_tokenizer)
     _check_any_left(train_rows, job.train_path)
     if zero_stage == "zero3":
@@ -98,9 +98,9 @@ def _start_deepspeed(use_gpu: bool) -> None:
     deepspeed.init_distributed(dist_backend="nccl" if use_gpu else "gloo")
 
 
-def _tokenize_file(path: Path, method: Method, tokenizer: RowTokenizer, limit: int = 0) -> TokenizedRows:
+def _tokenize_file(path: Path, method: Method, tokenizer: RowTokenizer, drawn: FinetuneConfig | None = None) -> TokenizedRows:
     try:
-        return method.tokenize(read_rows(path, limit), tokenizer)
+        return method.tokenize(read_rows(path, drawn.limit, drawn.seed) if drawn else read_rows(path), tokenizer)
     except DataError as error:
         raise DataError(f"{path}: {error}") from None
 
