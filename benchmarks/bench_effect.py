@@ -93,7 +93,7 @@ def measure_without_model(name: str, split: str, index_dir: Path) -> list[Row]:
     require_manifest(index_dir, "python jobs/index.py")
     sources = Sources(EvaluateConfig(), index_dir, SEED)
     results = ask({policy: BASELINES[policy].prepare(sources) for policy in WITHOUT_MODEL}, index_dir)
-    return build_rows({"set": name, "split": split}, results, {}, list(results))
+    return build_rows({"set": name, "split": split, "run": "", "model": ""}, results, {}, list(results))
 
 
 def ask(baselines: Mapping[str, Baseline], index_dir: Path) -> dict[str, list[QuestionResult]]:
@@ -138,14 +138,9 @@ def build_rows(
     for policy in policies:
         rows.append(
             {
-                **{
-                    "run": "",
-                    "model": "",
-                    **about,
-                    **({"model": ""} if MODEL_FREE.issuperset(policy.split("+")) else {}),
-                    "policy": policy,
-                },
-                **{"seed": SEED, "n": len(clusters)},
+                **about,
+                **({"model": ""} if MODEL_FREE.issuperset(policy.split("+")) else {}),
+                **{"policy": policy, "seed": SEED, "n": len(clusters)},
                 **{key: take_value(measured[measure], policy) for key, measure in MEASURES.items()},
                 "question_weight": question_weights.get(policy),
                 "vs_question": take_differences(measured, policy, RawQuestion.name),

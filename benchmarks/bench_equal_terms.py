@@ -30,7 +30,7 @@ from drag_ray import provenance
 from drag_ray.agent.environment import PageSearcher, compute_evidence_rank
 from drag_ray.appended_lines import append_line, read_lines
 from drag_ray.baselines.dense import Dense
-from drag_ray.engine.reranker import load_reranker
+from drag_ray.engine.reranker import load_page_ranker
 from drag_ray.evaluate.clusters import compute_clusters
 from drag_ray.evaluate.measures import build_measures
 from drag_ray.evaluate.outcome import read_question_weights, read_results
@@ -42,7 +42,7 @@ from drag_ray.search.config import EmbeddingConfig, RerankConfig
 from drag_ray.search.dense import DenseSearcher
 from drag_ray.search.hybrid import HybridSearcher
 from drag_ray.search.index import PAGES_NAME
-from drag_ray.search.rerank import PageRanker, PageTexts, QuestionRanker
+from drag_ray.search.rerank import PageRanker, QuestionRanker
 from drag_ray.search.searcher import Searcher
 from drag_ray.types import Question
 
@@ -77,8 +77,7 @@ def search(options: argparse.Namespace) -> None:
         searcher = build_searcher(page_set.pages, Path(scratch))
         dense = embed(searcher, Path(scratch), embedding, left)
         finders = {QUESTION: searcher, "dense": dense, "hybrid": HybridSearcher(searcher, dense)}
-        reranker = load_reranker(rerank)
-        ranker = PageRanker(PageTexts(searcher, reranker.writer.page_chars), reranker.score)
+        ranker = load_page_ranker(rerank, searcher)
         print(f"{options.set}: {len(left)} questions to ask, after {time.perf_counter() - started:.0f} s", flush=True)
         for question in left:
             if options.seconds and time.perf_counter() - started > options.seconds:

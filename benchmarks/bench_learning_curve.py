@@ -75,7 +75,7 @@ def measure_without_model(name: str, split: str, index_dir: Path, numbers: Seque
     for number, draw in planned:
         started = time.perf_counter()
         learned = ask({policy: learn(policy, index_dir, number, draw) for policy in LEARNING}, index_dir)
-        made = build_rows({"set": name, "split": split}, asked | learned, {}, LEARNING)
+        made = build_rows({"set": name, "split": split, "run": "", "model": ""}, asked | learned, {}, LEARNING)
         rows += [{**row, "train_questions": number, "draw": draw} for row in made]
         print(f"{name}: {number} questions, draw {draw}: {time.perf_counter() - started:.0f} s", flush=True)
     return rows

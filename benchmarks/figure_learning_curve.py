@@ -5,12 +5,11 @@ from statistics import mean
 from typing import Any
 
 from figure_cells import read_results, short, to_paragraph, to_table
-from figure_quality import find_effect
+from figure_quality import EFFECT_MEASURES, LARGE, find_reranked
 
-_MEASURES = ("hit1", "hit3", "hit10", "mrr")
 _POLICIES = ("neighbours", "templates")
 _SET = "medquad"
-_MODEL, _TUNED = "Qwen2.5-Coder-1.5B-Instruct", "tuned"
+_TUNED = "tuned"
 
 Row = dict[str, Any]
 
@@ -62,7 +61,7 @@ def write_words() -> str:
 def write_model_terms() -> str:
     """What the table of a model is of."""
     return to_paragraph(
-        f"""{_MODEL}, SFT in one round of the recipe on the additions that beat the question, its own and proposed, and the same
+        f"""{LARGE}, SFT in one round of the recipe on the additions that beat the question, its own and proposed, and the same
         held-out questions; one draw, one seed. The proposals of `templates` are made from all training questions of {_SET}, so
         that this is what more collected questions teach a model, not what there is to know from so many:"""
     )
@@ -70,45 +69,37 @@ def write_model_terms() -> str:
 
 def write_model_table() -> str:
     """What is found with what a model has learned from so many collected questions."""
-    rows = read_results("learning_curve")["rows"]
-    found = {
-        (row["train_questions"], row["policy"]): row
-        for row in rows
-        if (row["set"], row["model"]) == (_SET, _MODEL) and row["policy"] in (_TUNED, f"{_TUNED}+hybrid")
-    }
-    header = [
-        "collected questions",
-        "words: Hit@1",
-        "Hit@3",
-        "Hit@10",
-        "MRR",
-        "words and vectors: Hit@1",
-        "Hit@3",
-        "Hit@10",
-        "MRR",
-    ]
+    policies = {"words": _read_model_rows(_TUNED), "words and vectors": _read_model_rows(f"{_TUNED}+hybrid")}
+    header = ["collected questions"]
+    for text in policies:
+        header += [f"{text}: Hit@1", "Hit@3", "Hit@10", "MRR"]
     cells = [
-        [f"{number:,}", *(short(found[number, policy][one]) for policy in (_TUNED, f"{_TUNED}+hybrid") for one in _MEASURES)]
-        for number in sorted({number for number, _ in found})
+        [f"{number:,}", *(short(rows[number][measure]) for rows in policies.values() for measure in EFFECT_MEASURES)]
+        for number in policies["words"]
     ]
     return to_table(header, cells)
 
 
 def write_model_words() -> str:
     """What the table of a model says."""
-    found = {
-        row["train_questions"]: row
-        for row in read_results("learning_curve")["rows"]
-        if (row["set"], row["model"], row["policy"]) == (_SET, _MODEL, _TUNED)
-    }
-    base = find_effect(_SET, "base", _MODEL, "reranker")["mrr"]
-    gains = {number: row["mrr"] - base for number, row in sorted(found.items())}
+    base = find_reranked(_SET, "base")["mrr"]
+    gains = {number: row["mrr"] - base for number, row in _read_model_rows(_TUNED).items()}
     last = max(gains)
     enough = min(number for number, gain in gains.items() if gain > 0.9 * gains[last])
     return to_paragraph(
         f"""Untrained the model comes to an MRR of {short(base)}. Nine tenths of what {last:,} questions add to that is there with
         {enough:,}."""
     )
+
+
+def _read_model_rows(policy: str) -> dict[int, Row]:
+    """Those of a policy of the model, by the number of collected questions."""
+    rows = [
+        row
+        for row in read_results("learning_curve")["rows"]
+        if (row["set"], row["model"], row["policy"]) == (_SET, LARGE, policy)
+    ]
+    return {row["train_questions"]: row for row in sorted(rows, key=lambda row: row["train_questions"])}
 
 
 def _compute_gains(policy: str) -> dict[int, float]:
@@ -121,7 +112,7 @@ def _compute_gains(policy: str) -> dict[int, float]:
 
 
 def _write_cells(rows: list[Row]) -> list[str]:
-    cells = [short(mean(row[measure] for row in rows)) for measure in _MEASURES]
+    cells = [short(mean(row[measure] for row in rows)) for measure in EFFECT_MEASURES]
     found = [row["mrr"] for row in rows]
     return [*cells[:-1], cells[-1] + (f" ({short(min(found))} to {short(max(found))})" if len(found) > 1 else "")]
 

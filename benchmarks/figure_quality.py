@@ -40,8 +40,10 @@ def write_demo() -> str:
     return to_table(["first search", "Hit@1", "Hit@3", "Hit@10", "MRR"], rows)
 
 
-_LARGE = "Qwen2.5-Coder-1.5B-Instruct"
-_EFFECT_MEASURES = ("hit1", "hit3", "hit10", "mrr")
+LARGE = "Qwen2.5-Coder-1.5B-Instruct"
+EFFECT_MEASURES = ("hit1", "hit3", "hit10", "mrr")
+RERANKER_RUN = "reranker"
+"""The evaluations that have a reranker, by themselves in `effect.json`."""
 
 
 def find_effect(collection: str, policy: str, model: str = "", run: str = "") -> Any:
@@ -51,6 +53,11 @@ def find_effect(collection: str, policy: str, model: str = "", run: str = "") ->
     return next((row for row in rows if (row["set"], row["run"], row["policy"], row["model"]) == key), None)
 
 
+def find_reranked(collection: str, policy: str, model: str = LARGE) -> Any:
+    """The row of a policy in the evaluation that has the reranker; None if there is none."""
+    return find_effect(collection, policy, model, RERANKER_RUN) or find_effect(collection, policy, "", RERANKER_RUN)
+
+
 def write_effect() -> str:
     """What can be had without a trained model and with one; a star where it differs from the question, surely."""
 
@@ -58,7 +65,7 @@ def write_effect() -> str:
         if row is None:
             return ""
         tests = row["vs_question"] or {}
-        return " ".join(short(row[name]) + ("*" if name in tests and tests[name][-1] < 0.01 else "") for name in _EFFECT_MEASURES)
+        return " ".join(short(row[name]) + ("*" if name in tests and tests[name][-1] < 0.01 else "") for name in EFFECT_MEASURES)
 
     policies = (
         ("question", "question", ""),
@@ -69,13 +76,13 @@ def write_effect() -> str:
         ("question + what SmolLM2-135M adds", "base", "embedded"),
         ("question + what SmolLM2-135M adds when tuned: SFT", "tuned", "embedded"),
         ("the best of that, of its draws and of the question, chosen by their lists", "tuned+best_of", "embedded"),
-        (f"HyDE, {_LARGE}", "hyde", _LARGE),
-        ("Query2doc, the same model", "query2doc", _LARGE),
-        ("question + what the same model adds", "base", _LARGE),
-        ("question + what the larger one adds when tuned: SFT", "round1", _LARGE),
-        ("SFT, then DPO", "round2", _LARGE),
-        ("SFT on rows of fewer questions", "tuned", _LARGE),
-        ("the best of that, of its draws and of the question", "tuned+best_of", _LARGE),
+        (f"HyDE, {LARGE}", "hyde", LARGE),
+        ("Query2doc, the same model", "query2doc", LARGE),
+        ("question + what the same model adds", "base", LARGE),
+        ("question + what the larger one adds when tuned: SFT", "round1", LARGE),
+        ("SFT, then DPO", "round2", LARGE),
+        ("SFT on rows of fewer questions", "tuned", LARGE),
+        ("the best of that, of its draws and of the question", "tuned+best_of", LARGE),
         ("question, by vectors (`dense`)", "dense", ""),
         ("question, by words and by vectors (`hybrid`)", "hybrid", ""),
     )
@@ -89,26 +96,26 @@ def write_recipe() -> str:
     rows_of = read_results("recipe_medquad_all_questions")["counts"]
     policies = (
         ("the question as it stands", "question", ""),
-        ("HyDE", "hyde", _LARGE),
-        ("Query2doc", "query2doc", _LARGE),
-        ("question + what the model adds", "base", _LARGE),
+        ("HyDE", "hyde", LARGE),
+        ("Query2doc", "query2doc", LARGE),
+        ("question + what the model adds", "base", LARGE),
         ("`templates`", "templates", ""),
-        (f"round 1: SFT on {rows_of['rounds/1/finetune']['rows']:,} rows", "round1", _LARGE),
-        (f"round 2: DPO on {rows_of['rounds/2/finetune']['rows']:,} pairs of round 1's own replies", "round2", _LARGE),
+        (f"round 1: SFT on {rows_of['rounds/1/finetune']['rows']:,} rows", "round1", LARGE),
+        (f"round 2: DPO on {rows_of['rounds/2/finetune']['rows']:,} pairs of round 1's own replies", "round2", LARGE),
     )
 
     def write_row(text: str, row: Any) -> list[str]:
         tokens = row["tokens_per_question"]
-        return [text, *(short(row[name]) for name in _EFFECT_MEASURES), f"{tokens:.0f}" if tokens else ""]
+        return [text, *(short(row[name]) for name in EFFECT_MEASURES), f"{tokens:.0f}" if tokens else ""]
 
     rows = [write_row(text, find_effect("medquad", policy, model)) for text, policy, model in policies]
-    tuned = find_effect("medquad", "round2", _LARGE)
-    for text, policy, model in (("the question", "question", ""), ("its base", "base", _LARGE), ("`templates`", "templates", "")):
+    tuned = find_effect("medquad", "round2", LARGE)
+    for text, policy, model in (("the question", "question", ""), ("its base", "base", LARGE), ("`templates`", "templates", "")):
         other = find_effect("medquad", policy, model)
         rows.append(
             [
                 f"round 2 above {text}",
-                *(f"{tuned[name] - other[name]:+.3f}".replace("0.", ".", 1) for name in _EFFECT_MEASURES),
+                *(f"{tuned[name] - other[name]:+.3f}".replace("0.", ".", 1) for name in EFFECT_MEASURES),
                 "",
             ]
         )

@@ -1,8 +1,7 @@
 """Sentences of the recipe: where there is something to learn, and how few rows were too few."""
 
 from figure_cells import read_results, short, to_item, to_paragraph
-from figure_quality import find_effect
-from figure_reranker import LARGE, find_reranked
+from figure_quality import LARGE, find_effect, find_reranked
 from figure_words import p_value, signed
 
 

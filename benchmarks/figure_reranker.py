@@ -2,13 +2,10 @@
 
 from typing import Any
 
-from figure_cells import read_record, read_results, short, to_paragraph, to_table
-from figure_quality import find_effect
+from figure_cells import read_results, short, to_paragraph, to_table
+from figure_quality import EFFECT_MEASURES, LARGE, RERANKER_RUN, find_reranked
 from figure_words import p_value, signed
 
-LARGE = "Qwen2.5-Coder-1.5B-Instruct"
-RUN = "reranker"
-_MEASURES = ("hit1", "hit3", "hit10", "mrr")
 _SETS = ("medquad", "manuals", "fairytaleqa")
 _POLICIES = {
     "the question by words (BM25)": "question",
@@ -28,11 +25,6 @@ _POLICIES = {
 }
 
 
-def find_reranked(collection: str, policy: str, model: str = LARGE) -> Any:
-    """The row of a policy in the evaluation that has the reranker; None if there is none."""
-    return find_effect(collection, policy, model, RUN) or find_effect(collection, policy, "", RUN)
-
-
 def write_terms() -> str:
     """What the table is of."""
     sets = read_results("trained_reranker")["sets"]
@@ -41,8 +33,8 @@ def write_terms() -> str:
     one = sets["medquad"]["reading"]
     return to_paragraph(
         f"""All held-out questions ({asked}), the first search, ten places; {LARGE} for all that a model writes or reads,
-        all-MiniLM-L6-v2 for vectors (`effect.json`, run `{RUN}`; one seed). The reranker was trained on {trained} rows of the
-        train part (medquad's are the first of a file) and reads the best {one["depth"]} pages that are found by both
+        all-MiniLM-L6-v2 for vectors (`effect.json`, run `{RERANKER_RUN}`; one seed). The reranker was trained on {trained} rows
+        of the train part (medquad's are the first of a file) and reads the best {one["depth"]} pages that are found by both
         (fairytaleqa: by words), {one["page_chars"]:,} characters of each, in windows of {one["window_tokens"]} tokens (since then
         at once). 95 % intervals by document, p after Holm over all comparisons of the file:"""
     )
@@ -52,7 +44,7 @@ def write_table() -> str:
     """What each search finds, and how far the reranked question is above the question and above the best that is untrained."""
 
     def write_cell(row: Any) -> str:
-        return " ".join(short(row[name]) for name in _MEASURES) if row else ""
+        return " ".join(short(row[name]) for name in EFFECT_MEASURES) if row else ""
 
     cells = [[text, *(write_cell(find_reranked(name, policy)) for name in _SETS)] for text, policy in _POLICIES.items()]
     for key, text in (("vs_question", "question"), ("vs_best_untrained", "best untrained")):
@@ -66,8 +58,7 @@ def write_table() -> str:
 
 def write_words() -> str:
     """What the table says, and what it costs."""
-    record = read_record("trained_reranker")
-    sets = record["results"]["sets"]
+    sets = read_results("trained_reranker")["sets"]
     untrained = {row["policy"]: row for row in read_results("equal_terms")["rows"] if row["set"] == "fairytaleqa"}
     training = ", ".join(f"{sets[name]['stage_s']} s" for name in _SETS)
     reading = ", ".join(f"{sets[name]['reading']['seconds'] / sets[name]['reading']['questions']:.2f} s" for name in _SETS)

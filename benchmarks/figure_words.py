@@ -3,9 +3,8 @@
 from typing import Any
 
 from figure_cells import describe_gpus, name_gpu, percent, read_record, read_results, short, to_item, to_paragraph, to_table
-from figure_quality import find_effect, take_value
+from figure_quality import LARGE, find_effect, find_reranked, take_value
 
-_LARGE = "Qwen2.5-Coder-1.5B-Instruct"
 _DETECTABLE = (1.96 + 0.84) / (2 * 1.96)
 """Of the width of a 95 % interval: the true difference that a test at 5 % finds with 80 % power."""
 
@@ -73,7 +72,7 @@ def write_manuals_item() -> str:
 def write_fairytaleqa_item() -> str:
     """Fairytaleqa, as an item of a list."""
     counts = read_results("recipe_fairytaleqa")["counts"]["rounds/1/process"]
-    named = (("round2", _LARGE), ("base", _LARGE), ("question", ""), ("question_keywords", ""))
+    named = (("round2", LARGE), ("base", LARGE), ("question", ""), ("question_keywords", ""))
     found = [find_effect("fairytaleqa", policy, model) for policy, model in named]
     tuned, base, question, keywords = (short(row["mrr"]) for row in found)
     own, proposed = (
@@ -106,9 +105,9 @@ def write_demo_words() -> str:
     rows = read_results("demo")["stage_counts"]["finetune"]["rows"]
     question, base, tuned = (
         short(find_effect("medquad", policy, model)["hit1"])
-        for policy, model in (("question", ""), ("base", _LARGE), ("round2", _LARGE))
+        for policy, model in (("question", ""), ("base", LARGE), ("round2", LARGE))
     )
-    reranked = [short(find_effect(name, "rerank", _LARGE, "reranker")["hit1"]) for name in ("medquad", "manuals")]
+    reranked = [short(find_reranked(name, "rerank")["hit1"]) for name in ("medquad", "manuals")]
     manuals = short(find_effect("manuals", "question")["hit1"])
     return to_paragraph(
         f"""The tuned model has learned from {rows} additions of its own that beat the question. What it adds finds more than the
@@ -123,9 +122,9 @@ def write_demo_words() -> str:
 def write_effect_large() -> str:
     """A model of 1.5B parameters on medquad."""
     question, base, templates = (
-        find_effect("medquad", policy, model) for policy, model in (("question", ""), ("base", _LARGE), ("templates", ""))
+        find_effect("medquad", policy, model) for policy, model in (("question", ""), ("base", LARGE), ("templates", ""))
     )
-    tuned, seconds = find_effect("medquad", "round2", _LARGE), read_results("recipe_medquad_all_questions")["stages_s"]
+    tuned, seconds = find_effect("medquad", "round2", LARGE), read_results("recipe_medquad_all_questions")["stages_s"]
 
     def above(other: Any, measure: str) -> str:
         return points(tuned[measure] - other[measure])
@@ -186,7 +185,7 @@ def write_effect_small() -> str:
 def write_effect_fairytaleqa() -> str:
     """A model of 1.5B parameters on fairytaleqa."""
     rows = read_results("recipe_fairytaleqa")["counts"]["rounds/1/finetune"]["rows"]
-    tuned = find_effect("fairytaleqa", "round2", _LARGE)
+    tuned = find_effect("fairytaleqa", "round2", LARGE)
     value, low, high, alone, corrected = tuned["vs_question"]["mrr"]
     untrained = tuned["vs_best_untrained"]["mrr"]
     return to_paragraph(
@@ -261,7 +260,7 @@ def write_effect_transfer() -> str:
     """What the adapter that was trained on manuals finds on other sets."""
     rows = []
     for name in ("medquad", "fairytaleqa", "ohr_bench", "financebench"):
-        tuned, base = (find_effect(f"{name}, trained on manuals", policy, _LARGE) for policy in ("manuals", "base"))
+        tuned, base = (find_effect(f"{name}, trained on manuals", policy, LARGE) for policy in ("manuals", "base"))
         value, low, high, alone, _ = tuned["vs_question"]["mrr"]
         rows.append(
             [

@@ -98,10 +98,10 @@ def plan_lanes(num_gpus: int, wanted: Sequence[int]) -> SimpleQueue[Lane]:
     cores, lanes = sorted(os.sched_getaffinity(0)), SimpleQueue[Lane]()
     if not num_gpus:
         lanes.put(Lane(None, tuple(cores)))
-    each = len(cores) // max(1, num_gpus)
-    for number in range(num_gpus):
-        if number in wanted or not wanted:
-            lanes.put(Lane(number, tuple(cores[number * each : (number + 1) * each])))
+        return lanes
+    each = len(cores) // num_gpus
+    for number in wanted or range(num_gpus):
+        lanes.put(Lane(number, tuple(cores[number * each : (number + 1) * each])))
     return lanes
 
 
@@ -159,6 +159,8 @@ def main() -> None:
     given = parser.parse_args()
     folder, shared = given.folder.resolve(), shlex.split(given.options)
     with GpuWatch() as gpus:
+        if missing := sorted(set(given.gpus).difference(range(gpus.num_gpus))):
+            parser.error(f"--gpus {missing[0]}: this machine has {gpus.num_gpus}, numbered from 0")
         lanes = plan_lanes(gpus.num_gpus, given.gpus)
         with ThreadPoolExecutor(lanes.qsize()) as pool:
             codes = list(pool.map(lambda entry: run(entry, shared, folder, lanes, gpus), given.entries))

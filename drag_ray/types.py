@@ -74,6 +74,11 @@ class Hit:
     rank: int
     score: float
 
+    @property
+    def page(self) -> Evidence:
+        """The page by its name, without its place in a ranking."""
+        return Evidence(self.file, self.page_number)
+
 
 class Found(list[_Item]):
     """What a query finds, best first.

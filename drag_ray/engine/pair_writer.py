@@ -39,7 +39,7 @@ class PairWriter(ABC):
 
     def __init__(self, files: RerankerFiles) -> None:
         self._config = files.config
-        self.page_chars = files.config.page_chars or 0
+        self.page_chars = files.page_chars
         self.tokenizer: Any = AutoTokenizer.from_pretrained(files.source)
         self.tokenizer.pad_token = self.tokenizer.pad_token or self.tokenizer.eos_token
         self._lock = threading.Lock()  # the tokenizer keeps how it was last asked to cut

@@ -13,6 +13,8 @@ from drag_ray.engine.pair_writer import Pairs, PairWriter, YesOrNoQuestion, load
 from drag_ray.engine.reranker_files import find_files, refuse_unreadable
 from drag_ray.errors import ConfigError
 from drag_ray.search.config import RerankConfig
+from drag_ray.search.rerank import PageRanker, PageTexts
+from drag_ray.search.searcher import Searcher
 
 
 class Reranker(ABC):
@@ -117,3 +119,9 @@ def load_reranker(config: RerankConfig) -> Reranker:
     if isinstance(writer, YesOrNoQuestion):
         return YesOrNo(files.config, model, writer)
     return CrossEncoder(files.config, model, writer)
+
+
+def load_page_ranker(config: RerankConfig, searcher: Searcher) -> PageRanker:
+    """The reranker for a model, over an index; raises what `load_reranker` does."""
+    reranker = load_reranker(config)
+    return PageRanker(PageTexts(searcher, reranker.writer.page_chars), reranker.score)

@@ -19,16 +19,18 @@ class RerankerFiles:
     """Of a model.
 
     Attributes:
-        config: how it is asked, with the instruction and the `page_chars` that it was trained with.
+        config: how it is asked, with the instruction that it was trained with.
         source: folder or name of its weights and tokenizer.
         adapter_dir: of the adapter that goes on them, if it is one.
         is_causal: it is asked for yes or no; the others classify pairs of texts.
+        page_chars: characters of a page that it is to be given; 0 for all.
     """
 
     config: RerankConfig
     source: str
     adapter_dir: Path | None
     is_causal: bool
+    page_chars: int
 
 
 def find_files(config: RerankConfig) -> RerankerFiles:
@@ -41,7 +43,7 @@ def find_files(config: RerankConfig) -> RerankerFiles:
     folder = Path(config.model).expanduser()
     if not (folder / ADAPTER_CONFIG_NAME).is_file():
         source = resolve_model(config.model)
-        return RerankerFiles(_fill(config, {"page_chars": 0}), source, None, _is_causal(config, source))
+        return RerankerFiles(config, source, None, _is_causal(config, source), config.page_chars or 0)
     try:
         note = read_note(folder)
         if note is None:
@@ -53,13 +55,9 @@ def find_files(config: RerankConfig) -> RerankerFiles:
         check_adapter_fits(read_base_model(source), folder)
     except (DataError, TrainError) as error:
         raise ConfigError(f"rerank.model {config.model!r}: {error}") from None
-    config = _fill(config.model_copy(update={"instruction": note.instruction}), {"page_chars": note.page_chars})
-    return RerankerFiles(config, source, folder, _is_causal(config, source))
-
-
-def _fill(config: RerankConfig, values: dict[str, Any]) -> RerankConfig:
-    """With these values where it has none."""
-    return config.model_copy(update={name: value for name, value in values.items() if getattr(config, name) is None})
+    page_chars = note.page_chars if config.page_chars is None else config.page_chars
+    config = config.model_copy(update={"instruction": note.instruction})
+    return RerankerFiles(config, source, folder, _is_causal(config, source), page_chars)
 
 
 def _read_local_name(folder: Path) -> str:

@@ -36,4 +36,4 @@ def build_page_sequence(rankings: Sequence[Sequence[Hit]], top_k: int) -> PageSe
 
 
 def _list_pages(hits: Sequence[Hit]) -> dict[Evidence, None]:
-    return dict.fromkeys(Evidence(hit.file, hit.page_number) for hit in hits)
+    return dict.fromkeys(hit.page for hit in hits)

@@ -14,7 +14,7 @@ from drag_ray.evaluate.policies import name_beside
 from drag_ray.evaluate.searched_again import SearchAgain, add_beside, replace_found, search_as_asked
 from drag_ray.search.rerank import put_in_order
 from drag_ray.search.searcher import Searcher
-from drag_ray.types import Evidence, Hit, Hits, Trajectory
+from drag_ray.types import Evidence, Hits, Trajectory
 
 ReadPages = Callable[[Sequence[AskedPages]], Sequence[Sequence[float]]]
 """From questions with pages to how well each page answers its question; more is better."""
@@ -50,7 +50,7 @@ def add_reranked_policies(
             hits = found[id(rollout)]
             if hits is None:
                 return rollout
-            ordered = put_in_order(hits, [scores[rollout.question, _name(hit)] for hit in hits])
+            ordered = put_in_order(hits, [scores[rollout.question, hit.page] for hit in hits])
             return replace_found(rollout, Hits(ordered[: rollout.depth], hits.is_partial))
 
         return put
@@ -67,7 +67,7 @@ def _read_once(found: Sequence[tuple[str, Hits]], read_pages: ReadPages) -> dict
     """The score of each page for the questions that it was found for."""
     pages: dict[str, dict[Evidence, None]] = {}
     for question, hits in found:
-        pages.setdefault(question, {}).update((_name(hit), None) for hit in hits)
+        pages.setdefault(question, {}).update((hit.page, None) for hit in hits)
     asked = [AskedPages(question, tuple(named)) for question, named in pages.items()]
     scores = read_pages(asked)
     return {
@@ -75,7 +75,3 @@ def _read_once(found: Sequence[tuple[str, Hits]], read_pages: ReadPages) -> dict
         for one, values in zip(asked, scores, strict=True)
         for page, score in zip(one.pages, values, strict=True)
     }
-
-
-def _name(hit: Hit) -> Evidence:
-    return Evidence(hit.file, hit.page_number)

@@ -90,7 +90,7 @@ def _count_replies(turns: Sequence[Turn]) -> dict[str, Any]:
 
 def _list_evidence_ranks(ranking: Sequence[Hit], evidence: Collection[Evidence]) -> tuple[int, ...]:
     pages = set(evidence)
-    return tuple(hit.rank for hit in ranking if Evidence(hit.file, hit.page_number) in pages)
+    return tuple(hit.rank for hit in ranking if hit.page in pages)
 
 
 def _list_searches(trajectory: Trajectory) -> list[Turn]:

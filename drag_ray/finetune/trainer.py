@@ -5,6 +5,7 @@ It knows nothing of Ray: it is given a function that takes its metrics and check
 
 import os
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from transformers import PrinterCallback, TrainingArguments, set_seed
 from transformers.utils.logging import disable_progress_bar
 from trl.trainer.utils import disable_dropout_in_model
 
+from drag_ray.engine.conversation import Row
 from drag_ray.engine.cpu_dtype import choose_cpu_dtype
 from drag_ray.engine.pretrained import load_tokenizer
 from drag_ray.errors import DataError, TrainError
@@ -56,8 +58,9 @@ def train(job: TrainJob, report: ReportFn, resume_from: Path | None, recorder: S
     images = open_training_images(job.model, job.image_dirs)
     method = config.chosen_method
     row_tokenizer = RowTokenizer(tokenizer, config.max_length, images, job.compares_prompts)
-    train_rows = _tokenize_file(job.train_path, method, row_tokenizer, config)
-    validation_rows = _tokenize_file(job.validation_path, method, row_tokenizer)
+    drawn = read_rows(job.train_path, config.limit, config.seed)
+    train_rows = _tokenize_file(job.train_path, drawn, method, row_tokenizer)
+    validation_rows = _tokenize_file(job.validation_path, read_rows(job.validation_path), method, row_tokenizer)
     _check_any_left(train_rows, job.train_path)
     if zero_stage == "zero3":
         _check_all_show_images(train_rows.rows + validation_rows.rows)
@@ -98,9 +101,10 @@ def _start_deepspeed(use_gpu: bool) -> None:
     deepspeed.init_distributed(dist_backend="nccl" if use_gpu else "gloo")
 
 
-def _tokenize_file(path: Path, method: Method, tokenizer: RowTokenizer, drawn: FinetuneConfig | None = None) -> TokenizedRows:
+def _tokenize_file(path: Path, rows: Iterator[Row], method: Method, tokenizer: RowTokenizer) -> TokenizedRows:
+    """Its rows, which are read meanwhile, so that errors in them name it."""
     try:
-        return method.tokenize(read_rows(path, drawn.limit, drawn.seed) if drawn else read_rows(path), tokenizer)
+        return method.tokenize(rows, tokenizer)
     except DataError as error:
         raise DataError(f"{path}: {error}") from None
 

@@ -69,7 +69,7 @@ class QuestionRanker:
     def __init__(self, ranker: PageRanker, question: str) -> None:
         self._ranker = ranker
         self._question = question
-        self._known: dict[tuple[str, int], float] = {}
+        self._known: dict[Evidence, float] = {}
 
     @property
     def num_read(self) -> int:
@@ -78,18 +78,14 @@ class QuestionRanker:
 
     def rerank(self, hits: Sequence[Hit]) -> list[Hit]:
         """As `PageRanker.rerank` for the question."""
-        unread = [hit for hit in hits if _name(hit) not in self._known]
+        unread = [hit for hit in hits if hit.page not in self._known]
         if unread:
             scores = self._ranker.score(self._question, unread)
-            self._known.update((_name(hit), score) for hit, score in zip(unread, scores, strict=True))
-        return put_in_order(hits, [self._known[_name(hit)] for hit in hits])
+            self._known.update((hit.page, score) for hit, score in zip(unread, scores, strict=True))
+        return put_in_order(hits, [self._known[hit.page] for hit in hits])
 
 
 def put_in_order(hits: Sequence[Hit], scores: Sequence[float]) -> list[Hit]:
     """The same pages, best first by these scores, one for each; equal ones in the order that they had."""
     ordered = sorted(zip(hits, scores, strict=True), key=lambda pair: -pair[1])
     return [Hit(hit.file, hit.page_number, rank, value) for rank, (hit, value) in enumerate(ordered, start=1)]
-
-
-def _name(hit: Hit) -> tuple[str, int]:
-    return hit.file, hit.page_number

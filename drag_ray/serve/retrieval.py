@@ -11,7 +11,7 @@ from drag_ray.errors import ConfigError, SearchIndexError
 from drag_ray.search import vectors
 from drag_ray.search.config import RerankConfig, RetrievalName
 from drag_ray.search.hybrid import HybridSearcher
-from drag_ray.search.rerank import PageRanker, PageTexts, QuestionRanker
+from drag_ray.search.rerank import PageRanker, QuestionRanker
 from drag_ray.search.searcher import Searcher
 from drag_ray.serve.limits import RefusalError
 from drag_ray.types import Hit, Hits, Page
@@ -131,8 +131,6 @@ def open_retrieval(searcher: Searcher, vectors_dir: Path, default: RetrievalName
             _logger.warning("pages are found by words alone: %s", error)
     if not config.model:
         return Retrieval(searcher, others, default)
-    from drag_ray.engine.reranker import load_reranker
+    from drag_ray.engine.reranker import load_page_ranker
 
-    reranker = load_reranker(config)
-    ranker = PageRanker(PageTexts(searcher, reranker.writer.page_chars), reranker.score)
-    return Retrieval(searcher, others, default, ranker, config.depth)
+    return Retrieval(searcher, others, default, load_page_ranker(config, searcher), config.depth)

@@ -146,7 +146,7 @@ class SearchService:
         self, request: SearchRequest, index: PageIndex, hits: Sequence[Hit], images: RequestImages | None, note: NoteTurn
     ) -> list[Hit]:
         """The same pages, the first of them in the order that the reranker gives them window by window."""
-        candidates = tuple(Evidence(hit.file, hit.page_number) for hit in hits)
+        candidates = tuple(hit.page for hit in hits)
         with self._use_model(request.model_copy(update={"model": request.reranker})) as (model, agent):
             rollouts = self._build_rollouts(index, model, agent, max(agent.depth, len(hits)), max_turns=0, images=images)
             trajectory = _refuse_failed(await self._run(rollouts, _build_task(request, model, candidates), note))

@@ -47,7 +47,7 @@ def build_rows(part: ScoredPart, config: FormatConfig) -> pl.DataFrame:
 def _list_pages(asked: dict[str, Any], searcher: Searcher, config: FormatConfig) -> Iterator[PageRow]:
     question = asked["question"]
     evidence = [Evidence(**page) for page in asked["evidence"]]
-    found = (Evidence(hit.file, hit.page_number) for hit in searcher.search(question, config.relevance_depth))
+    found = (hit.page for hit in searcher.search(question, config.relevance_depth))
     others = [page for page in found if page not in evidence]
     draw = random.Random(f"{config.seed} {asked['question_id']}")
     drawn = draw.sample(others, min(config.relevance_pages, len(others)))

@@ -19,7 +19,7 @@ from drag_ray.artifacts import write_jsonl, write_parquet
 from drag_ray.corpus.candidate_sets import import_candidate_set
 from drag_ray.errors import DataError
 from drag_ray.process.interchange_format import Interchange, ReadPage
-from drag_ray.types import CAPTION, Evidence, Hit, Trajectory
+from drag_ray.types import CAPTION, Hit, Trajectory
 
 _SUFFIXES = (".jsonl", ".parquet")
 _HIT = pa.struct([("candidate_texts", pa.string()), ("candidate_images", pa.string())])
@@ -80,7 +80,7 @@ def to_row(trajectory: Trajectory, read_page: ReadPage) -> dict[str, Any]:
 
 
 def _to_candidate(hit: Hit, read_page: ReadPage) -> dict[str, str]:
-    page = read_page(Evidence(hit.file, hit.page_number))
+    page = read_page(hit.page)
     text = page.text if not page.image or page.text_source == CAPTION else ""
     return {"candidate_texts": text, "candidate_images": hit.file if page.image else ""}
 
