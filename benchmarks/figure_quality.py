@@ -42,8 +42,10 @@ def write_demo() -> str:
 
 LARGE = "Qwen2.5-Coder-1.5B-Instruct"
 EFFECT_MEASURES = ("hit1", "hit3", "hit10", "mrr")
-RERANKER_RUN = "reranker"
-"""The evaluations that have a reranker, by themselves in `effect.json`."""
+SMALL = "embedded"
+RERANKER_RUN, LISTWISE_RUN = "reranker", "listwise"
+"""The evaluations that have a reranker, by themselves in `effect.json`: of one that learned each answer by itself, and of one
+that learned all pages of a question at once."""
 
 
 def find_effect(collection: str, policy: str, model: str = "", run: str = "") -> Any:
@@ -53,9 +55,9 @@ def find_effect(collection: str, policy: str, model: str = "", run: str = "") ->
     return next((row for row in rows if (row["set"], row["run"], row["policy"], row["model"]) == key), None)
 
 
-def find_reranked(collection: str, policy: str, model: str = LARGE) -> Any:
+def find_reranked(collection: str, policy: str, model: str = LARGE, run: str = RERANKER_RUN) -> Any:
     """The row of a policy in the evaluation that has the reranker; None if there is none."""
-    return find_effect(collection, policy, model, RERANKER_RUN) or find_effect(collection, policy, "", RERANKER_RUN)
+    return find_effect(collection, policy, model, run) or find_effect(collection, policy, "", run)
 
 
 def write_effect() -> str:

@@ -1,7 +1,8 @@
 """Sentences of the recipe: where there is something to learn, and how few rows were too few."""
 
 from figure_cells import read_results, short, to_item, to_paragraph
-from figure_quality import LARGE, find_effect, find_reranked
+from figure_quality import LARGE, SMALL, find_effect, find_reranked
+from figure_reranker import COLUMNS, Column
 from figure_words import p_value, signed
 
 
@@ -64,34 +65,44 @@ def write_few_rows_item() -> str:
 def write_recipe_reranker() -> str:
     """What a reranker of the recipe's pipeline found."""
 
-    def say(name: str) -> str:
-        row = find_reranked(name, "rerank")
+    def say(column: Column) -> str:
+        row = column.find("rerank")
         found = " and ".join(short(row[measure]) for measure in ("hit3", "mrr"))
-        question, best = (find_reranked(name, policy) for policy in ("question", row["best_untrained"]))
+        question, best = (column.find(policy) for policy in ("question", row["best_untrained"]))
         before, untrained = (" and ".join(short(one[measure]) for measure in ("hit3", "mrr")) for one in (question, best))
-        return f"{name} {found} (the question {before}, the best untrained search, `{row['best_untrained']}`, {untrained})"
+        return (
+            f"{found} on {column.collection} (the question {before}, the best untrained search, `{row['best_untrained']}`, "
+            f"{untrained})"
+        )
 
-    sets = [say(name) for name in ("medquad", "manuals", "fairytaleqa")]
+    large = ", ".join(say(column) for column in COLUMNS if column.model == LARGE)
+    small = ", ".join(say(column) for column in COLUMNS if column.model == SMALL)
     return to_paragraph(
-        f"""With Qwen2.5-Coder-1.5B-Instruct Hit@3 and MRR of the reranked question are on {sets[0]}, on {sets[1]}, and on
-        {sets[2]}; p < .01 for each of these differences after Holm ([the table](methods/rerank.md#what-it-brought))."""
+        f"""Hit@3 and MRR of the reranked question are with Qwen2.5-Coder-1.5B-Instruct {large}, and with SmolLM2-135M-Instruct
+        {small}; p < .01 for each of these differences after Holm ([the table](methods/rerank.md#what-it-brought))."""
     )
 
 
 def write_recipe_reranker_times() -> str:
     """How long the pipeline with a reranker took, and how busy its GPU was."""
-    results = read_results("recipe_medquad_reranker")
+    results, before = (read_results("recipe_medquad_reranker"), read_results("recipe_medquad_reranker")["earlier"])
     seconds, busy = results["stages_s"], results["gpu_utilization_by_stage"]
-    reading = read_results("trained_reranker")["sets"]["medquad"]["reading"]
+    training = read_results("trained_reranker")["large"]["medquad"]
+    reading, rate = training["reading"], results["counts"]["rounds/1/finetune"]["tokens_per_s"]
     return to_paragraph(
         f"""With a reranker (`recipe_medquad_reranker.json`, `run_effect.py`; one round, 4,000 training questions, one of four
-        H200s and 16 cores): collection {seconds["rounds/1/collect"]} s, of which {results["first_rollouts_after_s"]} s until the
-        first rollouts ended, SFT {seconds["rounds/1/finetune"]} s, the reranker {seconds["reranker/finetune"]} s, evaluation of
+        H200s and, by a mistake, 4 cores): collection {seconds["rounds/1/collect"]} s, of which
+        {results["first_rollouts_after_s"] - seconds["index"]} s until the first rollouts ended, SFT
+        {seconds["rounds/1/finetune"]} s, the reranker {seconds["reranker/finetune"]} s, evaluation of
         {results["counts"]["evaluate"]["policies"]} policies {seconds["evaluate"]} s, {reading["seconds"]} s of them to read
-        {reading["pages"]:,} pages. From the first finished rollout to the report the GPU was
-        {100 * results["gpu_utilization_from_first_rollout_to_report"]:.0f} % busy:
+        {reading["pages"]:,} pages. From the first finished rollout to the report, {results["from_first_rollout_to_report_s"]} s,
+        the GPU was {100 * results["gpu_utilization_from_first_rollout_to_report"]:.0f} % busy:
         {100 * busy["rounds/1/finetune"]:.0f} % in SFT, {100 * busy["reranker/finetune"]:.0f} % in the reranker's training,
-        {100 * busy["evaluate"]:.0f} % in the evaluation. The 60 % that were aimed at are missed. While the reranker reads, the
-        process that feeds it keeps the GPU waiting about half of the time, and for two minutes before that vectors and searches
-        keep CPUs busy alone."""
+        {100 * busy["evaluate"]:.0f} % in the evaluation, and {100 * busy["rounds/1/collect"]:.0f} % in the collection, whose
+        searches the 4 cores had to make. Before, with 16 cores, it had been
+        {100 * before["gpu_utilization_from_first_rollout_to_report"]:.0f} % of {before["from_first_rollout_to_report_s"]} s. SFT
+        takes 64 rows at once since then, and {rate / 1000:.0f},000 tokens a second where it was
+        {before["finetune"]["tokens_per_s"] / 1000:.0f},000; while the reranker reads the GPU does not wait any more. The 60 %
+        that were aimed at are missed: the start of each training and of the reading takes 40 to 60 s without the GPU, and
+        searches by vectors a minute and a half of 4 cores."""
     )

@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 
+import figure_ablation
 import figure_cluster
 import figure_collection
 import figure_equal_terms
@@ -37,6 +38,9 @@ FIGURES: dict[str, Callable[[], str]] = {
     "learning-curve-terms": figure_learning_curve.write_terms,
     "learning-curve": figure_learning_curve.write_table,
     "learning-curve-words": figure_learning_curve.write_words,
+    "ablation-terms": figure_ablation.write_terms,
+    "ablation": figure_ablation.write_table,
+    "ablation-words": figure_ablation.write_words,
     "recipe": figure_quality.write_recipe,
     "methods": figure_quality.write_methods,
     "embedded-questions": figure_quality.write_embedded_questions,
@@ -109,7 +113,8 @@ FIGURES: dict[str, Callable[[], str]] = {
     "reranker-terms": figure_reranker.write_terms,
     "reranker": figure_reranker.write_table,
     "reranker-words": figure_reranker.write_words,
-    "reranker-doubt": figure_reranker.write_doubt_words,
+    "reranker-loss": figure_reranker.write_loss_words,
+    "reranker-transfer": figure_reranker.write_transfer_words,
     "evaluate-tools-terms": figure_tools.write_evaluate_tools_terms,
     "evaluate-tools": figure_tools.write_evaluate_tools,
     "evaluate-tools-words": figure_tools.write_evaluate_tools_words,

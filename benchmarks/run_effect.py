@@ -6,7 +6,8 @@ An entry is a name, what `jobs/pipeline.py --config` takes, and options of its o
 FOLDER/NAME and prints to FOLDER/NAME.log; one that waits takes the first GPU that is free. FOLDER/NAME.json holds the seconds of
 each stage, the share of them in which the GPU worked (of nvidia-smi, each second), and both from the first finished rollouts to
 the report. `bench_effect.py --evaluation` takes the evaluations from there. Without a GPU the pipelines run one after the other
-on all cores. The adapters that effect/*.toml evaluate are in runs/effect, so that FOLDER is theirs.
+on all cores. Several such commands on one host, each with its `--gpus`, share the cores by `taskset`. The adapters that
+effect/*.toml evaluate are in runs/effect, so that FOLDER is theirs.
 """
 
 import argparse
@@ -94,14 +95,15 @@ class Lane:
 
 
 def plan_lanes(num_gpus: int, wanted: Sequence[int]) -> SimpleQueue[Lane]:
-    """A lane for each wanted GPU, with its share of the cores; one with all cores where there is no GPU."""
+    """A lane for each wanted GPU, with its share of the cores of this process; one with all of them where there is no GPU."""
     cores, lanes = sorted(os.sched_getaffinity(0)), SimpleQueue[Lane]()
     if not num_gpus:
         lanes.put(Lane(None, tuple(cores)))
         return lanes
-    each = len(cores) // num_gpus
-    for number in wanted or range(num_gpus):
-        lanes.put(Lane(number, tuple(cores[number * each : (number + 1) * each])))
+    numbers = wanted or range(num_gpus)
+    each = len(cores) // len(numbers)
+    for place, number in enumerate(numbers):
+        lanes.put(Lane(number, tuple(cores[place * each : (place + 1) * each])))
     return lanes
 
 

@@ -14,7 +14,11 @@ from drag_ray.run_config import RunConfig
 from drag_ray.stages import STAGES
 
 _STAGES = [STAGES["format"], STAGES["finetune"]]
-_OPTIONS: dict[str, dict[str, Any]] = {"format": {"formats": ["relevance"]}, "finetune": {"method": "rerank", "epochs": 1}}
+_OPTIONS: dict[str, dict[str, Any]] = {
+    "format": {"formats": ["relevance"]},
+    # Who ranks adds the adapter to the model by itself.
+    "finetune": {"method": "rerank", "epochs": 1, "merge": False},
+}
 
 
 def build_training(config: RunConfig, process: Address) -> RunConfig:

@@ -59,15 +59,15 @@ def write_job(
 
 
 def build_row(method: str, number: int, tokenizer: Any) -> dict[str, Any]:
-    """A row of each method; of a question's two scored replies one comes after the other."""
-    question = number // 2 if method == "reward" else number
+    """A row of each method; of a question's two scored replies, or pages, one comes after the other."""
+    question = number // 2 if method in ("reward", "rerank") else number
     replies = [f"<search>{words}</search>" for words in ("thing", "somewhere else")]
     prompt = [{"role": "user", "content": f"Where is thing {question}?"}]
     if method == "dpo":
         chosen, rejected = ([{"role": "assistant", "content": reply}] for reply in replies)
         return {"prompt": prompt, "chosen": chosen, "rejected": rejected}
     if method == "rerank":
-        return {"question": prompt[0]["content"], "passage": f"Thing {question} is here.", "is_evidence": number % 2 == 0}
+        return {"question": prompt[0]["content"], "passage": f"Thing {number} is here.", "is_evidence": number % 2 == 0}
     reply = replies[number % 2]
     row = {"prompt": prompt, "completion": [{"role": "assistant", "content": reply}]}
     of_method = {

@@ -3,6 +3,7 @@
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from itertools import accumulate
 from typing import Any, NamedTuple
 
 import torch
@@ -10,8 +11,7 @@ from torch.nn.utils.rnn import pad_sequence
 from transformers import AutoTokenizer
 from transformers.tokenization_utils_base import BatchEncoding
 
-from drag_ray.engine.control_tokens import disarm
-from drag_ray.engine.relevance import NO, YES, write_question
+from drag_ray.engine.relevance import find_answers, write_prompt
 from drag_ray.engine.reranker_files import RerankerFiles, refuse_unreadable
 from drag_ray.engine.windows import plan_windows
 from drag_ray.errors import ConfigError
@@ -25,6 +25,18 @@ class Pairs(NamedTuple):
 
     tokens: list[Tokens]
     places: list[int]
+
+
+def join_pairs(written: Sequence[Pairs], num_texts: Sequence[int]) -> Pairs:
+    """Those of several questions as one, whose texts are counted on.
+
+    Args:
+        written: of each question.
+        num_texts: how many texts each has.
+    """
+    starts = accumulate(num_texts, initial=0)
+    places = [start + place for start, pairs in zip(starts, written, strict=False) for place in pairs.places]
+    return Pairs([tokens for pairs in written for tokens in pairs.tokens], places)
 
 
 class PairWriter(ABC):
@@ -95,7 +107,7 @@ class YesOrNoQuestion(PairWriter):
     def __init__(self, files: RerankerFiles) -> None:
         super().__init__(files)
         self.tokenizer.padding_side = "left"  # every text ends where the answer begins
-        self.answers = [self.tokenizer.encode(word, add_special_tokens=False)[0] for word in (YES, NO)]
+        self.answers = find_answers(self.tokenizer)
         try:
             self.write_prompt("", "")
         except Exception as error:  # a template is a program, which raises what it likes
@@ -106,12 +118,7 @@ class YesOrNoQuestion(PairWriter):
 
     def write_prompt(self, question: str, window: str) -> str:
         """What the model reads before its answer."""
-        return self.tokenizer.apply_chat_template(
-            disarm(write_question(question, window, self._config.instruction), self.tokenizer),
-            add_generation_prompt=True,
-            tokenize=False,
-            enable_thinking=False,
-        )
+        return write_prompt(self.tokenizer, question, window, self._config.instruction)
 
     def _encode(self, question: str, windows: Sequence[str]) -> list[Tokens]:
         return _split(self.tokenizer([self.write_prompt(question, window) for window in windows], add_special_tokens=False))

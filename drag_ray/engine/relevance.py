@@ -4,11 +4,13 @@ The words are those that Qwen3-Reranker was trained with; other causal models un
 """
 
 from pathlib import Path
+from typing import Any, NamedTuple
 
 from pydantic import Field, ValidationError
 
 from drag_ray.artifacts import write_json
 from drag_ray.config import BaseConfig
+from drag_ray.engine.control_tokens import disarm
 from drag_ray.engine.generate import Message
 from drag_ray.errors import DataError
 from drag_ray.search.config import RELEVANCE_INSTRUCTION
@@ -28,6 +30,8 @@ class RerankerNote(BaseConfig):
     """what it was told of its task"""
     page_chars: int = Field(default=0, ge=0)
     """characters that its rows had of a page at most; 0 where nobody knows"""
+    index_fingerprint: str = ""
+    """of the index whose pages it was trained on; empty where nobody knows"""
 
 
 def write_question(question: str, passage: str, instruction: str = RELEVANCE_INSTRUCTION) -> list[Message]:
@@ -39,6 +43,28 @@ def write_question(question: str, passage: str, instruction: str = RELEVANCE_INS
 def write_judgement(question: str, passage: str, instruction: str = RELEVANCE_INSTRUCTION, *, is_relevant: bool) -> list[Message]:
     """The prompt with the right answer."""
     return [*write_question(question, passage, instruction), {"role": "assistant", "content": YES if is_relevant else NO}]
+
+
+class Answers(NamedTuple):
+    """The tokens that a reply begins with; a page is the better the likelier `yes` is beside `no`."""
+
+    yes: int
+    no: int
+
+
+def find_answers(tokenizer: Any) -> Answers:
+    """Those of a model."""
+    return Answers(*(tokenizer.encode(word, add_special_tokens=False)[0] for word in (YES, NO)))
+
+
+def write_prompt(tokenizer: Any, question: str, passage: str, instruction: str) -> str:
+    """What a model reads before its answer, where it ranks and where it learns to; what its chat template raises is raised."""
+    return tokenizer.apply_chat_template(
+        disarm(write_question(question, passage, instruction), tokenizer),
+        add_generation_prompt=True,
+        tokenize=False,
+        enable_thinking=False,
+    )
 
 
 def write_note(adapter_dir: Path, note: RerankerNote) -> None:

@@ -91,8 +91,8 @@ class _TwoLogits(torch.nn.Module):
 
     def __init__(self, head: Any, tokens: Sequence[int]) -> None:
         super().__init__()
-        self.weight = head.weight[tokens].float()
-        self.bias = None if head.bias is None else head.bias[tokens].float()
+        self.weight = head.weight[list(tokens)].float()
+        self.bias = None if head.bias is None else head.bias[list(tokens)].float()
 
     def forward(self, states: torch.Tensor) -> torch.Tensor:
         return torch.nn.functional.linear(states.float(), self.weight, self.bias)

@@ -1,5 +1,6 @@
 """Where a reranker's weights and tokenizer are, and of which kind it is."""
 
+import logging
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,9 @@ from drag_ray.engine.relevance import read_note
 from drag_ray.errors import ConfigError, DataError, TrainError
 from drag_ray.object_store import is_uri
 from drag_ray.search.config import RerankConfig
+from drag_ray.search.index import read_fingerprint
+
+_logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -24,6 +28,7 @@ class RerankerFiles:
         adapter_dir: of the adapter that goes on them, if it is one.
         is_causal: it is asked for yes or no; the others classify pairs of texts.
         page_chars: characters of a page that it is to be given; 0 for all.
+        index_fingerprint: of the index that it was trained for; empty where nobody knows.
     """
 
     config: RerankConfig
@@ -31,6 +36,7 @@ class RerankerFiles:
     adapter_dir: Path | None
     is_causal: bool
     page_chars: int
+    index_fingerprint: str = ""
 
 
 def find_files(config: RerankConfig) -> RerankerFiles:
@@ -57,7 +63,23 @@ def find_files(config: RerankConfig) -> RerankerFiles:
         raise ConfigError(f"rerank.model {config.model!r}: {error}") from None
     page_chars = note.page_chars if config.page_chars is None else config.page_chars
     config = config.model_copy(update={"instruction": note.instruction})
-    return RerankerFiles(config, source, folder, _is_causal(config, source), page_chars)
+    return RerankerFiles(config, source, folder, _is_causal(config, source), page_chars, note.index_fingerprint)
+
+
+def say_other_index(files: RerankerFiles, index_dir: Path) -> None:
+    """Say in the log that a reranker was trained for another index than the one whose pages it is to put in order.
+
+    An index grows, so that is not refused.
+
+    Raises:
+        SearchIndexError: the index is none that can be read.
+    """
+    if files.index_fingerprint and files.index_fingerprint != (searched := read_fingerprint(index_dir)):
+        _logger.warning(
+            f"rerank.model {files.config.model!r} was trained for another index ({files.index_fingerprint}) than is searched "
+            f"({searched}). Where that is another collection, it can put its pages in a far worse order than the search has "
+            "them in (docs/methods/rerank.md): compare `rerank` with `question` in an evaluation, or train one for this index."
+        )
 
 
 def _read_local_name(folder: Path) -> str:

@@ -4,6 +4,7 @@ import logging
 import sys
 from collections.abc import Sequence
 from functools import cached_property
+from itertools import accumulate
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -80,14 +81,16 @@ class PairsReader:
 
     def __call__(self, row: dict[str, Any]) -> dict[str, Any]:
         """The row with the scores of the pages of each question; an error comes back as text."""
-        from drag_ray.engine.pair_writer import Pairs
+        from drag_ray.engine.pair_writer import Pairs, join_pairs
 
-        scores: list[list[float]] = []
+        num_pages: list[int] = row["num_pages"]
         try:
-            for pairs, num_pages in zip(row["pairs"], row["num_pages"], strict=True):
-                scores.append(self._reranker.read(Pairs(**pairs), num_pages))
+            # Of all questions at once: more texts of like length stand together.
+            found = self._reranker.read(join_pairs([Pairs(**pairs) for pairs in row["pairs"]], num_pages), sum(num_pages))
         except ConfigError as error:
             return {"start": row["start"], "scores": [], "error": str(error)}
+        ends = list(accumulate(num_pages))
+        scores = [found[end - number : end] for end, number in zip(ends, num_pages, strict=True)]
         return {"start": row["start"], "scores": scores, "error": row["error"]}
 
     @cached_property

@@ -11,7 +11,7 @@ from drag_ray.baselines.rerank import Rerank
 from drag_ray.evaluate.hybrid_policies import write_asked
 from drag_ray.evaluate.page_reading import AskedPages
 from drag_ray.evaluate.policies import name_beside
-from drag_ray.evaluate.searched_again import SearchAgain, add_beside, replace_found, search_as_asked
+from drag_ray.evaluate.searched_again import SearchAgain, add_beside, map_searches, replace_found, search_as_asked
 from drag_ray.search.rerank import put_in_order
 from drag_ray.search.searcher import Searcher
 from drag_ray.types import Evidence, Hits, Trajectory
@@ -43,7 +43,8 @@ def add_reranked_policies(
 
     def prepare(rollouts: Sequence[Trajectory]) -> SearchAgain:
         index = reranker.open_searcher(searcher, list(dict.fromkeys(map(write_asked, rollouts))))
-        found = {id(one): search_as_asked(one, index, max(reranker.options.depth, one.depth)) for one in rollouts}
+        hits = map_searches(lambda one: search_as_asked(one, index, max(reranker.options.depth, one.depth)), rollouts)
+        found = {id(one): of_one for one, of_one in zip(rollouts, hits, strict=True)}
         scores = _read_once([(one.question, found[id(one)] or Hits()) for one in rollouts], read_pages)
 
         def put(rollout: Trajectory) -> Trajectory:

@@ -4,8 +4,11 @@ Where a rollout has one turn, its reply does not depend on what is found, so ano
 """
 
 import logging
+import os
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from typing import TypeVar
 
 from drag_ray.agent.environment import PageIndex, compute_evidence_rank
 from drag_ray.agent.keywords import choose_words
@@ -15,6 +18,7 @@ from drag_ray.types import ActionKind, Hits, Trajectory, Turn
 
 _logger = logging.getLogger(__name__)
 
+_Found = TypeVar("_Found")
 SearchAgain = Callable[[Trajectory], Trajectory]
 """The same rollout with what another search finds."""
 
@@ -45,8 +49,14 @@ def add_beside(
     for policy, rollouts in trajectories.items():
         kept[policy] = list(rollouts)
         if policy in once:
-            kept[name_beside(policy, name)] = [search_again(rollout) for rollout in rollouts]
+            kept[name_beside(policy, name)] = map_searches(search_again, rollouts)
     return kept
+
+
+def map_searches(search: Callable[[Trajectory], _Found], rollouts: Sequence[Trajectory]) -> list[_Found]:
+    """What a search finds for each rollout, on all cores of this machine: an index may be asked by several threads."""
+    with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
+        return list(pool.map(search, rollouts))
 
 
 def search_as_asked(trajectory: Trajectory, index: PageIndex, depth: int) -> Hits | None:

@@ -63,7 +63,8 @@ def publish_adapter(checkpoint_dir: Path, model: str, described: Description, st
         write_base_model(scratch_dir, base)
         if described.record and settings.chosen_method.is_asked_as_agent:
             write_record(scratch_dir, described.record)
-        settings.chosen_method.write_note(scratch_dir, described.row_options)
+        fingerprint = described.record.index_fingerprint if described.record else ""
+        settings.chosen_method.write_note(scratch_dir, described.row_options, fingerprint)
         write_card(scratch_dir, settings, base, described.counts, described.fingerprints)
         scratch_dir.rename(adapter_dir)
         if settings.merge:

@@ -23,6 +23,10 @@ PAIR_SIDES = ("chosen", "rejected")
 """The two replies of a preference pair, in the order that TRL takes them in."""
 
 
+PAGES = "pages"
+"""The column of a question's pages, where these are compared with each other."""
+
+
 class TokenizedConversation(LabelledTokens):
     """A conversation with the tokens of its page images, and the keys of these in their order."""
 
@@ -171,8 +175,8 @@ def _name_row(row: Row, number: int) -> str:
 
 
 def list_sequences(tokenized: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """Both sides of a pair, or the row itself."""
-    return [tokenized[side] for side in PAIR_SIDES if side in tokenized] or [tokenized]
+    """Both sides of a pair, or the pages of a question, or the row itself."""
+    return [tokenized[side] for side in PAIR_SIDES if side in tokenized] or tokenized.get(PAGES) or [tokenized]
 
 
 def expand_images(tokens: LabelledTokens, mark_id: int, images: Sequence[list[int]]) -> LabelledTokens:

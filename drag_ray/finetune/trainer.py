@@ -61,7 +61,7 @@ def train(job: TrainJob, report: ReportFn, resume_from: Path | None, recorder: S
     drawn = read_rows(job.train_path, config.limit, config.seed)
     train_rows = _tokenize_file(job.train_path, drawn, method, row_tokenizer)
     validation_rows = _tokenize_file(job.validation_path, read_rows(job.validation_path), method, row_tokenizer)
-    _check_any_left(train_rows, job.train_path)
+    _check_any_left(train_rows, job.train_path, method)
     if zero_stage == "zero3":
         _check_all_show_images(train_rows.rows + validation_rows.rows)
     set_seed(config.seed)
@@ -109,15 +109,11 @@ def _tokenize_file(path: Path, rows: Iterator[Row], method: Method, tokenizer: R
         raise DataError(f"{path}: {error}") from None
 
 
-def _check_any_left(rows: TokenizedRows, path: Path) -> None:
+def _check_any_left(rows: TokenizedRows, path: Path, method: Method) -> None:
     if rows.rows:
         return
     if rows.num_without_advantage:
-        raise DataError(
-            f"{path}: in all {rows.num_without_advantage} rows the samples of a question earned the same, so none is better "
-            "than another. Collect more samples a question (collect.samples_per_question), at a higher temperature "
-            "(collect.presets)."
-        )
+        raise DataError(f"{path}: in all {rows.num_without_advantage} rows {method.why_nothing_is_learned}")
     raise DataError(f"{path}: no training rows. Run: python jobs/format.py")
 
 

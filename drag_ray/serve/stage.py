@@ -148,9 +148,9 @@ def _build_app_settings(sections: ServeSections, inputs: Inputs, key: str) -> Ap
 def _check_searches(index_dir: Path, settings: ServeConfig, agents: Iterable[AgentConfig]) -> None:
     """Refuse what an index lacks of that which is to be searched, and a model for ordering pages that is none."""
     if settings.rerank.model:
-        from drag_ray.engine.reranker_files import find_files
+        from drag_ray.engine.reranker_files import find_files, say_other_index
 
-        find_files(settings.rerank)
+        say_other_index(find_files(settings.rerank), index_dir / "search_index")
     require_vectors(index_dir, settings.retrieval, "serve.retrieval")
     for agent in agents:
         agent.load_tools().check_index(index_dir)

@@ -301,22 +301,23 @@ def _compute_rewards(base_dir: Path, adapter_dir: Path, conversations: list[list
 
 def test_a_reranker_learns_the_answer_that_it_is_then_asked_for(tmp_path: Path, nano_model: Path) -> None:
     rows = [
-        {"question": f"Where is thing {number}?", "passage": f"Thing {number} is here.", "is_evidence": True}
-        for number in range(84)
+        {"question": f"Where is thing {number}?", "passage": f"Thing {number} is {place}.", "is_evidence": place == "here"}
+        for number in range(42)
+        for place in ("here", "lost")
     ]
     write_split(tmp_path, "relevance", rows, 80)
     config = make_config(tmp_path, nano_model, method="rerank", merge=False)
     with open_folder(tmp_path) as folder:
         counts = run_code(STAGES["finetune"], config, folder)
-    assert (counts["rows"], counts["validation_rows"], counts["trained_tokens"]) == (80, 4, 160)
-    assert counts["eval_loss_after"] < counts["eval_loss_before"] - 4
+    assert (counts["rows"], counts["validation_rows"], counts["trained_tokens"]) == (40, 2, 80)
+    assert counts["eval_loss_before"] > 0.4
+    assert counts["eval_loss_after"] < 0.2
     adapter_dir = tmp_path / "finetune" / "adapter"
     assert find_reranker(tmp_path / "finetune") == adapter_dir
-    before, after = (
-        load_reranker(RerankConfig(model=str(folder))).score("Where is thing 83?", ["Thing 83 is here."])[0]
-        for folder in (nano_model, adapter_dir)
+    here, lost = load_reranker(RerankConfig(model=str(adapter_dir))).score(
+        "Where is thing 41?", ["Thing 41 is here.", "Thing 41 is lost."]
     )
-    assert after > before + 4
+    assert here > lost + 1
     assert "tells pages that answer a question from others" in (adapter_dir / "README.md").read_text()
     with pytest.raises(TrainError, match="adapter: a reranker, which says of pages whether they answer a question"):
         check_adapter_writes(adapter_dir)

@@ -44,6 +44,7 @@ class Method(BaseConfig, ABC):
         is_asked_as_agent: whether that is asked with the prompts of the agent that collected, which are noted beside it then.
         uses_dropout: whether it trains with dropout. What compares the probabilities of two policies, or the rewards of two
             replies, would compare the noise of dropout too.
+        why_nothing_is_learned: what to say, and to do, where all rows are without advantage.
     """
 
     row_types: ClassVar[Mapping[str, type[Row]]]
@@ -52,6 +53,10 @@ class Method(BaseConfig, ABC):
     uses_dropout: ClassVar[bool] = False
     purpose: ClassVar[str] = "writes search queries"
     is_asked_as_agent: ClassVar[bool] = True
+    why_nothing_is_learned: ClassVar[str] = (
+        "the samples of a question earned the same, so none is better than another. Collect more samples a question "
+        "(collect.samples_per_question), at a higher temperature (collect.presets)."
+    )
 
     @property
     def row_format(self) -> str:
@@ -79,12 +84,13 @@ class Method(BaseConfig, ABC):
     def build_trainer(self, options: TrainerOptions, images: "TrainingImages | None") -> "Trainer":
         """The trainer, with its collator; `images` are those of the rows."""
 
-    def write_note(self, adapter_dir: Path, row_options: Mapping[str, Any]) -> None:
+    def write_note(self, adapter_dir: Path, row_options: Mapping[str, Any], index_fingerprint: str) -> None:
         """Note beside a trained adapter how it is asked, where the agent that collected does not say.
 
         Args:
             adapter_dir: its folder.
             row_options: of `format`, that its rows were written with; none where they are of elsewhere.
+            index_fingerprint: of the index that they are of; empty where nobody knows.
         """
 
     def find_doubt(self, counts: Mapping[str, Any], rows: Iterable[Row]) -> str:

@@ -70,7 +70,8 @@ def test_dense_and_hybrid_need_an_index_with_vectors(tmp_path: Path) -> None:
 
 @pytest.fixture
 def any_model_ranks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("drag_ray.engine.reranker_files.find_files", lambda options: None)
+    for name in ("find_files", "say_other_index"):
+        monkeypatch.setattr(f"drag_ray.engine.reranker_files.{name}", lambda *given: None)
 
 
 @pytest.mark.usefixtures("any_model_ranks")

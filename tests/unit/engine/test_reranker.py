@@ -8,7 +8,9 @@ from typing import Any
 import pytest
 import torch
 from embedding_models import WORDS, write_cross_encoder, write_embedding_model
+from factories import build_page
 from peft import LoraConfig, PeftModel, get_peft_model
+from small_index import write_index
 from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForSequenceClassification, AutoTokenizer
 
 from drag_ray.engine.adapter import check_adapter_writes, read_base_model, write_base_model
@@ -16,9 +18,10 @@ from drag_ray.engine.embedded import embedded_model_dir
 from drag_ray.engine.pair_writer import load_pair_writer
 from drag_ray.engine.relevance import RerankerNote, write_note
 from drag_ray.engine.reranker import YesOrNo, load_reranker
-from drag_ray.engine.reranker_files import find_files
+from drag_ray.engine.reranker_files import find_files, say_other_index
 from drag_ray.errors import ConfigError, TrainError
 from drag_ray.search.config import RerankConfig
+from drag_ray.search.index import read_fingerprint
 
 QUESTION = "rotor speed"
 TINY: dict[str, Any] = {
@@ -135,6 +138,19 @@ def test_it_reads_as_much_of_a_page_as_it_was_trained_on_unless_that_is_said(tmp
     write_note(tmp_path / "adapter", RerankerNote(instruction="Find.", page_chars=900))
     asked = [RerankConfig(model=folder), RerankConfig(model=folder, page_chars=0), RerankConfig(model="embedded")]
     assert [load_pair_writer(find_files(config)).page_chars for config in asked] == [900, 0, 0]
+
+
+@pytest.mark.seconds
+def test_one_that_was_trained_for_another_index_is_named(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    write_index(tmp_path / "index", [build_page()], [])
+    index_dir = tmp_path / "index" / "search_index"
+    folder = write_ranking_adapter(tmp_path / "adapter")
+    for fingerprint in ("", read_fingerprint(index_dir), "0123abcd"):
+        assert not caplog.messages
+        write_note(folder, RerankerNote(instruction="Find.", index_fingerprint=fingerprint))
+        say_other_index(find_files(RerankConfig(model=str(folder))), index_dir)
+    [message] = caplog.messages
+    assert "was trained for another index (0123abcd) than is searched" in message
 
 
 @pytest.mark.seconds

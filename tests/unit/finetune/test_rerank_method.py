@@ -1,5 +1,6 @@
 """Judged passages on their way into a reranker: it learns the answer alone, to the very prompt that ranking asks it."""
 
+import copy
 from pathlib import Path
 from typing import Any
 
@@ -7,44 +8,67 @@ import pytest
 from conversation_cases import decode_learned
 
 from drag_ray.engine.embedded import embedded_model_dir
-from drag_ray.engine.relevance import read_note
+from drag_ray.engine.relevance import RerankerNote, read_note
 from drag_ray.engine.reranker import load_reranker
-from drag_ray.errors import DataError
+from drag_ray.errors import DataError, TrainError
 from drag_ray.finetune.methods.rerank import Rerank
 from drag_ray.finetune.tokenized_rows import RowTokenizer
 from drag_ray.search.config import RerankConfig
 
 ROW = {"question": "How fast may the rotor turn?", "passage": "340 rpm is its limit.<|im_end|>", "is_evidence": True}
+OTHER_PAGE = {**ROW, "passage": "Fuel.", "is_evidence": False}
 
 
-def test_the_answer_is_learned_and_nothing_else(tokenizer: Any) -> None:
-    rows = [ROW, {**ROW, "passage": "Fuel.", "is_evidence": False}]
+def test_pages_stand_with_those_of_their_question(tokenizer: Any) -> None:
+    other = {"question": "Who pays?", "passage": "The buyer.", "is_evidence": True}
+    rows = [ROW, other, OTHER_PAGE, {**other, "passage": "Fuel.", "is_evidence": False}, OTHER_PAGE]
     tokenized = Rerank().tokenize(rows, RowTokenizer(tokenizer, 400))
-    learned = ["".join(decode_learned(row, tokenizer)) for row in tokenized.rows]
-    assert [text.partition(tokenizer.eos_token)[0] for text in learned] == ["yes", "no"]
-    assert {row["weight"] for row in tokenized.rows} == {1.0}
+    assert [question["is_evidence"] for question in tokenized.rows] == [[True, False, False], [True, False]]
+    assert [question["name"] for question in tokenized.rows] == ["1 to 5", "2 to 4"]
+    learned = [[decode_learned(page, tokenizer) for page in question["pages"]] for question in tokenized.rows]
+    assert learned == [[["yes"], ["no"], ["no"]], [["yes"], ["no"]]]
+    assert tokenized.num_trained_tokens == 5
+
+
+def test_questions_are_told_apart_by_their_ids_where_rows_have_some(tokenizer: Any) -> None:
+    rows = [{**row, "question_id": name} for name in ("a", "b") for row in (ROW, OTHER_PAGE)]
+    assert [len(question["pages"]) for question in Rerank().tokenize(rows, RowTokenizer(tokenizer, 400)).rows] == [2, 2]
+
+
+def test_a_question_of_one_kind_of_pages_teaches_no_order_and_is_counted(tokenizer: Any) -> None:
+    other = {"question": "Who pays?", "passage": "The buyer.", "is_evidence": True}
+    rows = [ROW, OTHER_PAGE, other, {**other, "passage": "fuel " * 400, "is_evidence": False}]
+    tokenized = Rerank().tokenize(rows, RowTokenizer(tokenizer, 400))
+    assert (len(tokenized.rows), tokenized.num_without_advantage, tokenized.num_too_long) == (1, 1, 1)
+
+
+def test_a_template_that_cannot_hold_the_question_is_refused(tokenizer: Any) -> None:
+    closed = copy.deepcopy(tokenizer)
+    closed.chat_template = "{{ raise_exception('no system message') }}"
+    with pytest.raises(TrainError, match=r"does not take a system message and a question \(no system message\)"):
+        Rerank().tokenize([ROW, OTHER_PAGE], RowTokenizer(closed, 400))
 
 
 @pytest.mark.seconds
 def test_the_prompt_that_is_learned_is_the_one_that_ranking_asks() -> None:
     reranker: Any = load_reranker(RerankConfig(model=str(embedded_model_dir())))
     tokenizer = reranker.writer.tokenizer
-    [row] = Rerank().tokenize([ROW], RowTokenizer(tokenizer, 400)).rows
-    asked = tokenizer(reranker.writer.write_prompt(ROW["question"], ROW["passage"]), add_special_tokens=False)["input_ids"]
-    assert row["input_ids"][: len(asked)] == asked
-    assert row["labels"][: len(asked)] == [-100] * len(asked)
-    assert tokenizer.decode(row["labels"][len(asked)]) == "yes"
+    [question] = Rerank().tokenize([ROW, OTHER_PAGE], RowTokenizer(tokenizer, 400)).rows
+    asked = reranker.writer.write(ROW["question"], [ROW["passage"], OTHER_PAGE["passage"]]).tokens
+    assert [page["input_ids"][:-1] for page in question["pages"]] == [tokens["input_ids"] for tokens in asked]
+    assert [page["input_ids"][-1] for page in question["pages"]] == list(reranker.writer.answers)
 
 
 def test_what_it_is_told_of_its_task_is_noted_beside_it(tmp_path: Path, tokenizer: Any) -> None:
     method = Rerank(instruction="Find the paragraph of the law.")
     for row_options, page_chars in (({}, 0), ({"relevance_chars": 900, "seed": 0}, 900)):
-        method.write_note(tmp_path, row_options)
+        method.write_note(tmp_path, row_options, "ab12")
         note = read_note(tmp_path)
         assert note
-        assert (note.instruction, note.page_chars) == ("Find the paragraph of the law.", page_chars)
-    [row] = method.tokenize([ROW], RowTokenizer(tokenizer, 400)).rows
-    assert "Find the paragraph of the law." in tokenizer.decode(row["input_ids"])
+        expected = RerankerNote(instruction=method.instruction, page_chars=page_chars, index_fingerprint="ab12")
+        assert note == expected
+    [question] = method.tokenize([ROW, OTHER_PAGE], RowTokenizer(tokenizer, 400)).rows
+    assert "Find the paragraph of the law." in tokenizer.decode(question["pages"][0]["input_ids"])
     (tmp_path / "drag_ray_reranker.json").write_text("{}")
     with pytest.raises(DataError, match=r"drag_ray_reranker\.json: not the note that finetune leaves beside a reranker"):
         read_note(tmp_path)
@@ -55,24 +79,14 @@ def test_a_row_of_another_format_is_refused(tokenizer: Any) -> None:
         Rerank().tokenize([{"question": "q", "passage": "p"}], RowTokenizer(tokenizer, 400))
 
 
-@pytest.mark.parametrize(
-    ("loss", "doubted"),
-    [
-        (0.2544, True),  # SmolLM2-135M on 8,000 rows of medquad: its order was far worse than that of the search
-        (0.0481, False),  # Qwen2.5-Coder-1.5B on the same
-        (None, False),  # nothing was evaluated
-    ],
-)
-def test_a_reranker_that_knows_no_more_than_how_many_pages_are_evidence_is_doubted(loss: float | None, doubted: bool) -> None:
-    rows = [ROW, *[{**ROW, "is_evidence": False}] * 4]
-    counts = {"rows": 8000, "trained_tokens": 16_000, "eval_loss_after": loss}
-    doubt = Rerank().find_doubt(counts, rows)
+@pytest.mark.parametrize(("loss", "doubted"), [(1.6, True), (1.1, False), (None, False)])
+def test_a_reranker_that_might_as_well_draw_the_order_is_doubted(loss: float | None, doubted: bool) -> None:
+    doubt = Rerank().find_doubt({"eval_loss_after": loss}, [ROW, *[OTHER_PAGE] * 4])
     assert bool(doubt) == doubted
     if doubted:
-        assert "validation rows is 0.509, and 0.500 if it said of each page how many are evidence" in doubt
+        assert "validation rows is 1.600, and 1.609 if it drew the order of pages" in doubt
 
 
-def test_without_validation_rows_or_with_one_kind_alone_nothing_divides_by_zero() -> None:
-    counts = {"rows": 10, "trained_tokens": 20, "eval_loss_after": 0.3}
-    assert Rerank().find_doubt(counts, []) == ""
-    assert Rerank().find_doubt(counts, [ROW]) == ""
+def test_without_validation_questions_that_can_be_put_in_order_nothing_divides_by_zero() -> None:
+    for rows in ([], [ROW]):
+        assert Rerank().find_doubt({"eval_loss_after": 0.3}, rows) == ""
