@@ -3,11 +3,11 @@
 python benchmarks/run_effect.py FOLDER "medquad=benchmarks/effect/medquad.toml --evaluate.limit 1000" ... [--options="..."]
 
 An entry is a name, what `jobs/pipeline.py --config` takes, and options of its own; `--options` are those of all. Each runs in
-FOLDER/NAME and prints to FOLDER/NAME.log; one that waits takes the first GPU that is free. FOLDER/NAME.json holds the seconds of
-each stage, the share of them in which the GPU worked (of nvidia-smi, each second), and both from the first finished rollouts to
-the report. `bench_effect.py --evaluation` takes the evaluations from there. Without a GPU the pipelines run one after the other
-on all cores. Several such commands on one host, each with its `--gpus`, share the cores by `taskset`. The adapters that
-effect/*.toml evaluate are in runs/effect, so that FOLDER is theirs.
+FOLDER/NAME and prints to FOLDER/NAME.log, each line with its second; one that waits takes the first GPU that is free.
+FOLDER/NAME.json holds the seconds of each stage, the share of them in which the GPU worked (of nvidia-smi, each second), and both
+from the first finished rollouts to the report. `bench_effect.py --evaluation` takes the evaluations from there. Without a GPU the
+pipelines run one after the other on all cores. Several such commands on one host, each with its `--gpus`, share the cores by
+`taskset`. The adapters that effect/*.toml evaluate are in runs/effect, so that FOLDER is theirs.
 """
 
 import argparse
@@ -117,9 +117,13 @@ def run(entry: Entry, shared: list[str], folder: Path, lanes: SimpleQueue[Lane],
     started = time.time()
     try:
         with (folder / f"{entry.name}.log").open("w", encoding="utf-8") as log, FirstRollouts(run_dir) as first:
-            process = subprocess.Popen(command, cwd=ROOT, env=environment, stdout=log, stderr=subprocess.STDOUT)
-            os.sched_setaffinity(process.pid, lane.cores)
-            code = process.wait()
+            said: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True, "errors": "replace"}
+            with subprocess.Popen(command, cwd=ROOT, env=environment, **said) as process:
+                os.sched_setaffinity(process.pid, lane.cores)
+                for line in process.stdout or ():
+                    log.write(f"{time.time() - started:7.1f} {line}")
+                    log.flush()
+            code = process.returncode
         record = {"command": shlex.join(command[1:]), "commit": provenance.read_commit(), "machine": describe_machine()}
         artifacts.write_json(
             folder / f"{entry.name}.json", {**record, "exit_code": code, **summarise(run_dir, started, first.at, lane.gpu, gpus)}

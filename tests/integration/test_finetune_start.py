@@ -133,7 +133,7 @@ def test_every_method_trains_the_weights_of_the_adapter_from_the_first_step_on(
     if method in FIRST_LOSSES:
         assert steps[0]["loss"] == pytest.approx(FIRST_LOSSES[method], abs=1e-5)
     dropouts = {module.p for module in trainers[0].model.modules() if isinstance(module, torch.nn.Dropout)}
-    assert dropouts == ({0.05} if method in ("sft", "rerank") else set())
+    assert dropouts == ({0.05} if method == "sft" else set())
 
     folders = (start_dir, tmp_path / "step-1", tmp_path / "step-2")
     weights = [{name: weight for name, weight in _read_weights(folder) if ".lora_" in name} for folder in folders]
