@@ -53,7 +53,7 @@ MEASURES = {"hit1": "hit_at_1", "hit3": "hit_at_3", "hit10": "hit_at_10", "mrr":
 COMPARED = tuple(MEASURES)
 PAGES, TOKENS = "pages_shown", "num_completion_tokens"
 CONFIDENCE = 0.95
-NUM_RESAMPLES = 100_000
+NUM_RESAMPLES = 300_000
 """No p-value is below one in that many, and Holm's correction multiplies it by the number of differences in the file."""
 OF_OTHER_MODELS = (Dense, Rerank)
 """Baselines of models that embed or rank, which come from evaluations."""
