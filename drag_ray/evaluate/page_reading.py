@@ -70,34 +70,35 @@ class PairsWriter:
 
 
 class PairsReader:
-    """Reads what `PairsWriter` has written, with a model that is loaded for the first row.
+    """Reads what `PairsWriter` has written, with a model that is loaded at once: elsewhere the first row is being written.
 
     Args:
         config: the model.
     """
 
     def __init__(self, config: RerankedConfig) -> None:
-        self._config = config
+        from drag_ray.engine.reranker import load_reranker
+
+        self._reranker: Reranker | None = None
+        self._error = ""
+        try:
+            self._reranker = load_reranker(config)
+        except ConfigError as error:
+            self._error = str(error)
 
     def __call__(self, row: dict[str, Any]) -> dict[str, Any]:
         """The row with the scores of the pages of each question; an error comes back as text."""
         from drag_ray.engine.pair_writer import Pairs, join_pairs
 
+        if self._reranker is None or row["error"]:
+            return {"start": row["start"], "scores": [], "error": row["error"] or self._error}
         num_pages: list[int] = row["num_pages"]
-        try:
-            # Of all questions at once: more texts of like length stand together.
-            found = self._reranker.read(join_pairs([Pairs(**pairs) for pairs in row["pairs"]], num_pages), sum(num_pages))
-        except ConfigError as error:
-            return {"start": row["start"], "scores": [], "error": str(error)}
+        # Of all questions at once: more texts of like length stand together.
+        written = join_pairs([Pairs(**pairs) for pairs in row["pairs"]], num_pages)
+        found = self._reranker.read(written, sum(num_pages))
         ends = list(accumulate(num_pages))
         scores = [found[end - number : end] for end, number in zip(ends, num_pages, strict=True)]
-        return {"start": row["start"], "scores": scores, "error": row["error"]}
-
-    @cached_property
-    def _reranker(self) -> "Reranker":
-        from drag_ray.engine.reranker import load_reranker
-
-        return load_reranker(self._config)
+        return {"start": row["start"], "scores": scores, "error": ""}
 
 
 def read_pages(asked: Sequence[AskedPages], config: RerankedConfig, search_index: Path, stage_dir: Path) -> list[list[float]]:
