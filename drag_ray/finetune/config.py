@@ -32,7 +32,7 @@ class FinetuneConfig(Methods):
     learning_rate: float = Field(default=2e-4, gt=0)
     """highest learning rate; it warms up from the first step on, then falls as a cosine"""
     batch_size: int = Field(default=4, ge=1)
-    """rows a worker takes at once"""
+    """rows a worker takes at once; of the method rerank questions, each with all its pages"""
     gradient_accumulation: int = Field(default=1, ge=1)
     """batches a worker takes before each step"""
     warmup_ratio: float = Field(default=0.03, ge=0, lt=1)
