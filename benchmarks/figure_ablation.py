@@ -1,10 +1,8 @@
 """What each part of the recipe brings: the recipe without it."""
 
-from typing import Any
-
 from figure_cells import read_results, short, to_item, to_paragraph, to_table
 from figure_quality import EFFECT_MEASURES, LARGE, find_effect
-from figure_words import p_value, signed
+from figure_words import p_value, signed, tested_difference
 
 _ROWS = {
     "recipe": "the recipe",
@@ -44,7 +42,7 @@ def write_table() -> str:
                 text,
                 f"{trained['rows']:,}" if trained else "",
                 *(short(row[measure]) for measure in EFFECT_MEASURES),
-                _write_difference(difference["mrr"]) if difference else "",
+                tested_difference(difference["mrr"]) if difference else "",
             ]
         )
     return to_table(["", "training rows", "Hit@1", "Hit@3", "Hit@10", "MRR", "to the recipe"], cells)
@@ -77,8 +75,3 @@ def write_words() -> str:
         `effect.json`, run `prompt`).""",
     )
     return "\n".join(map(to_item, items))
-
-
-def _write_difference(found: Any) -> str:
-    value, low, high, _, adjusted = found
-    return f"{signed(value)} [{signed(low)}, {signed(high)}], p = {p_value(adjusted)}"

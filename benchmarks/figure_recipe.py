@@ -29,7 +29,7 @@ def write_recipe_room() -> str:
 def write_recipe_hybrid() -> str:
     """What a tuned model adds to a search by words and by vectors."""
 
-    def say(policy: str, model: str = "embedded") -> str:
+    def say(policy: str, model: str = SMALL) -> str:
         row = find_reranked("medquad", policy, model)
         return f"{short(row['hit3'])} and {short(row['mrr'])}"
 
@@ -45,7 +45,7 @@ def write_recipe_hybrid() -> str:
         the question by words and by vectors, {say("base+hybrid")} with what the untrained model adds, {say("tuned+hybrid")} with
         what the tuned one adds, and {say("tuned")} without the vectors. `templates`, which learns from the same questions
         without a model, is at {say("templates")}, and by both at {say("templates+hybrid")}: the tuned model is not surely above
-        that (MRR {test("embedded")} after Holm). That of 1.5B parameters is, by little: {say("tuned+hybrid", LARGE)}, MRR
+        that (MRR {test(SMALL)} after Holm). That of 1.5B parameters is, by little: {say("tuned+hybrid", LARGE)}, MRR
         {test(LARGE)}. What goes far beyond all of them is to [read the pages](methods/rerank.md#what-it-brought)."""
     )
 
@@ -53,7 +53,7 @@ def write_recipe_hybrid() -> str:
 def write_few_rows_item() -> str:
     """What more rows did for a model of 135M parameters, as an item of a list."""
     rows = read_results("recipe_medquad_smollm2")["counts"]["rounds/1/finetune"]["rows"]
-    tuned = find_effect("medquad", "tuned", "embedded")
+    tuned = find_effect("medquad", "tuned", SMALL)
     return to_item(
         f"""**Few rows for a model of 135M on medquad**: with some hundred of them (`benchmarks/effect/small/medquad.toml`, two
         CPU cores; an earlier run, not kept) many replies could not be read, and it lost to the question at rank 10.

@@ -4,7 +4,7 @@ from typing import Any, NamedTuple
 
 from figure_cells import read_results, short, to_paragraph, to_table
 from figure_quality import EFFECT_MEASURES, LARGE, LISTWISE_RUN, RERANKER_RUN, SMALL, find_effect, find_reranked
-from figure_words import p_value, signed
+from figure_words import signed, tested_difference
 
 
 class Column(NamedTuple):
@@ -72,7 +72,7 @@ def write_table() -> str:
     reranked = [column.find("rerank") for column in COLUMNS]
     for key, text in (("vs_question", "question"), ("vs_best_untrained", "best untrained")):
         for measure, name in (("hit3", "Hit@3"), ("hit10", "Hit@10"), ("mrr", "MRR")):
-            cells.append([f"reranked above the {text}, {name}", *(_write_difference(row[key][measure]) for row in reranked)])
+            cells.append([f"reranked above the {text}, {name}", *(tested_difference(row[key][measure]) for row in reranked)])
     cells.append(["the best untrained (MRR)", *(f"`{row['best_untrained']}`" for row in reranked)])
     return to_table(["Hit@1 Hit@3 Hit@10 MRR", *(column.name for column in COLUMNS)], cells)
 
@@ -134,8 +134,7 @@ def write_transfer_words() -> str:
 
     def say(collection: str, trained: str, model: str) -> str:
         row = find_effect(f"{collection}, reranker of {trained}", "rerank", model, LISTWISE_RUN)
-        value, low, high, _, adjusted = row["vs_question"]["hit3"]
-        return f"{signed(value)} [{signed(low)}, {signed(high)}], p = {p_value(adjusted)}"
+        return tested_difference(row["vs_question"]["hit3"])
 
     asked = {name: find_effect(name, "question") for name in ("ohr_bench", "financebench")}
     return to_paragraph(
@@ -156,8 +155,3 @@ def _find_training(column: Column) -> Any:
         return results["large" if column.model == LARGE else "small"][column.collection]
     before = results["answers"]["sets"][column.collection]
     return {"pages": before["rows"], **before}
-
-
-def _write_difference(found: Any) -> str:
-    value, low, high, _, adjusted = found
-    return f"{signed(value)} [{signed(low)}, {signed(high)}], p = {p_value(adjusted)}"

@@ -32,6 +32,12 @@ def p_value(value: float) -> str:
     return f"{value:.{1 if value < 0.01 else 2}g}".removeprefix("0")
 
 
+def tested_difference(found: Any) -> str:
+    """[difference, low, high, p, p after Holm] as text."""
+    value, low, high, _, adjusted = found
+    return f"{signed(value)} [{signed(low)}, {signed(high)}], p = {p_value(adjusted)}"
+
+
 def write_demo_terms() -> str:
     """What the demo's report is of."""
     results = read_results("demo")

@@ -76,10 +76,20 @@ class YesOrNo(Reranker):
         self._model.set_output_embeddings(_TwoLogits(self._model.get_output_embeddings(), writer.answers))
 
     def _read(self, written: dict[str, torch.Tensor]) -> torch.Tensor:
-        positions = (written["attention_mask"].cumsum(1) - 1).clamp(min=0)
-        # The answer is what comes after the last token, so no other position needs the two logits.
-        yes, no = self._model(**written, position_ids=positions, use_cache=False, logits_to_keep=1).logits[:, -1].T
+        yes, no = predict_next(self._model, written).T
         return yes - no
+
+
+def predict_next(model: Any, written: dict[str, torch.Tensor]) -> torch.Tensor:
+    """The logits after the last token of each text, (n, tokens of the model's head): no other position needs any.
+
+    Args:
+        model: a causal model of transformers.
+        written: what its forward takes of the texts, `attention_mask` of (n, tokens) among it; padded on the left, so that all
+            texts end in the last place.
+    """
+    positions = (written["attention_mask"].cumsum(1) - 1).clamp(min=0)
+    return model(**written, position_ids=positions, use_cache=False, logits_to_keep=1).logits[:, -1]
 
 
 class _TwoLogits(torch.nn.Module):

@@ -7,6 +7,7 @@ import torch
 from torch.nn.utils.rnn import pad_sequence
 
 from drag_ray.engine.relevance import Answers
+from drag_ray.engine.reranker import predict_next
 from drag_ray.finetune.tokenized_rows import PAGES
 from drag_ray.finetune.trained_tokens import SupervisedTrainer
 
@@ -54,13 +55,7 @@ class PageOrderTrainer(SupervisedTrainer):
         num_items_in_batch: torch.Tensor | int | None = None,
     ) -> torch.Tensor:
         """The loss of a batch. `return_outputs` is never asked for: only losses are evaluated."""
-        mask = inputs["attention_mask"]
-        positions = (mask.cumsum(1) - 1).clamp(min=0)
-        # The answer is what comes after the last token, so no other position needs logits.
-        outputs = model(
-            input_ids=inputs["input_ids"], attention_mask=mask, position_ids=positions, use_cache=False, logits_to_keep=1
-        )
-        logits = outputs.logits[:, -1].float()
+        logits = predict_next(model, {name: inputs[name] for name in ("input_ids", "attention_mask")}).float()
         scores = logits[:, self._answers.yes] - logits[:, self._answers.no]
         return compute_order_loss(scores, inputs["labels"], inputs["question"])
 

@@ -7,7 +7,7 @@ whatever the mask.
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, auto
-from typing import TYPE_CHECKING, Any, TypedDict
+from typing import TYPE_CHECKING, Any, TypedDict, TypeVar
 
 from drag_ray.engine.conversation import Conversation, Row
 from drag_ray.engine.masks import Mask
@@ -18,6 +18,8 @@ from drag_ray.tools.answer import ANSWER
 
 if TYPE_CHECKING:
     from drag_ray.finetune.images import TrainingImages
+
+_Row = TypeVar("_Row")
 
 PAIR_SIDES = ("chosen", "rejected")
 """The two replies of a preference pair, in the order that TRL takes them in."""
@@ -172,6 +174,14 @@ def _check_prompt(prompt: Sequence[int], conversation: Conversation, remedy: str
 
 def _name_row(row: Row, number: int) -> str:
     return f"{number} ({row['trajectory_id']})" if "trajectory_id" in row else str(number)
+
+
+def group_rows(rows: Iterable[_Row], find_group: Callable[[_Row], str]) -> list[list[_Row]]:
+    """The rows of each group together, as those of a prompt or of a question, in the order of the groups' first rows."""
+    groups: dict[str, list[_Row]] = {}
+    for row in rows:
+        groups.setdefault(find_group(row), []).append(row)
+    return list(groups.values())
 
 
 def list_sequences(tokenized: Mapping[str, Any]) -> list[Mapping[str, Any]]:

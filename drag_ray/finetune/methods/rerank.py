@@ -7,6 +7,7 @@ https://arxiv.org/abs/2101.08751).
 
 import math
 from collections.abc import Iterable, Mapping
+from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, TypedDict
 
@@ -17,7 +18,7 @@ from drag_ray.engine.relevance import RerankerNote, find_answers, write_note, wr
 from drag_ray.engine.tokens import IGNORED_LABEL
 from drag_ray.errors import TrainError
 from drag_ray.finetune.methods.method import Method, TrainerOptions
-from drag_ray.finetune.tokenized_rows import PAGES, RowTokenizer, TokenizedConversation, TokenizedRows
+from drag_ray.finetune.tokenized_rows import PAGES, RowTokenizer, TokenizedConversation, TokenizedRows, group_rows
 from drag_ray.search.config import RELEVANCE_INSTRUCTION
 
 if TYPE_CHECKING:
@@ -88,11 +89,8 @@ class Rerank(Method):
             }
 
         read = tokenizer.tokenize_rows(rows, tokenize_row)
-        questions: dict[str, list[dict[str, Any]]] = {}
-        for page in read.rows:
-            questions.setdefault(page["question"], []).append(page)
         tokenized = TokenizedRows(num_too_long=read.num_too_long)
-        for pages in questions.values():
+        for pages in group_rows(read.rows, itemgetter("question")):
             kinds = [page["is_evidence"] for page in pages]
             if len(set(kinds)) == 1:
                 tokenized.num_without_advantage += len(pages)
@@ -140,13 +138,11 @@ class Rerank(Method):
 
 def _list_questions(rows: Iterable[Row]) -> list[list[bool]]:
     """Of each question that has both evidence and other pages, which of its pages are evidence."""
-    questions: dict[str, list[bool]] = {}
-    for row in rows:
-        judged = take_columns(row, JudgedPassage, "a judged passage")
-        questions.setdefault(_name_question(row), []).append(judged["is_evidence"])
-    return [kinds for kinds in questions.values() if len(set(kinds)) == 2]
+    judged = [take_columns(row, JudgedPassage, "a judged passage") for row in rows]
+    questions = [[page["is_evidence"] for page in pages] for pages in group_rows(judged, _name_question)]
+    return [kinds for kinds in questions if len(set(kinds)) == 2]
 
 
-def _name_question(row: Row) -> str:
+def _name_question(row: Mapping[str, Any]) -> str:
     """What the pages of a question have in common."""
     return str(row.get("question_id", row["question"]))

@@ -6,12 +6,13 @@ After Bradley and Terry (https://arxiv.org/abs/2203.02155, equation 1), on all p
 import itertools
 import json
 from collections.abc import Iterable, Mapping, Sequence
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from drag_ray.engine.adapter import REWARD_TASK
 from drag_ray.engine.conversation import PromptCompletion, Row, read_conversation, take_columns
 from drag_ray.finetune.methods.method import Method, TrainerOptions
-from drag_ray.finetune.tokenized_rows import RowTokenizer, TokenizedConversation, TokenizedRows
+from drag_ray.finetune.tokenized_rows import RowTokenizer, TokenizedConversation, TokenizedRows, group_rows
 
 if TYPE_CHECKING:
     import torch
@@ -54,11 +55,8 @@ class RewardModelling(Method):
             return {**tokenizer.tokenize(conversation), "prompt": prompt, "score": reply["score"]}
 
         scored = tokenizer.tokenize_rows(rows, tokenize_reply)
-        replies: dict[str, list[dict[str, Any]]] = {}
-        for row in scored.rows:
-            replies.setdefault(row["prompt"], []).append(row)
         pairs = TokenizedRows(num_too_long=scored.num_too_long)
-        for group in replies.values():
+        for group in group_rows(scored.rows, itemgetter("prompt")):
             of_group = _pair_by_score(group)
             pairs.rows += of_group
             pairs.num_without_advantage += 0 if of_group else len(group)
