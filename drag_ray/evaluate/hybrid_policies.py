@@ -7,25 +7,26 @@ compared with them on equal terms.
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
 
-from drag_ray.agent.keywords import choose_words
 from drag_ray.baselines.hybrid import Hybrid
 from drag_ray.baselines.weights import WeightedSearcher
-from drag_ray.evaluate.searched_again import SearchAgain, add_beside, find_only_search, replace_found, search_as_asked
-from drag_ray.search.dense import join_expanded
+from drag_ray.evaluate.searched_again import SearchAsAsked, find_only_search, search_anew, search_on_cluster
 from drag_ray.search.hybrid import HybridSearcher
 from drag_ray.search.searcher import Searcher
 from drag_ray.types import Hits, Trajectory
 
 
-def add_hybrid_policies(
+def search_by_both(
     trajectories: Mapping[str, Sequence[Trajectory]],
     policies: Sequence[str],
     weighting: Sequence[str],
     hybrid: Hybrid,
-    searcher: Searcher,
+    index_dir: Path,
 ) -> dict[str, list[Trajectory]]:
-    """What `add_beside` makes of them, as `NAME+hybrid`.
+    """What `search_anew` makes of them, as `NAME+hybrid`.
 
     Args:
         trajectories: of each policy and baseline.
@@ -33,41 +34,39 @@ def add_hybrid_policies(
         weighting: the names of baselines that search for terms with weights. Vectors are of sentences, so what their terms find
             is fused with what the vectors find for the question.
         hybrid: prepared, with the vectors of the index.
-        searcher: the index.
+        index_dir: the folder of the search index.
 
     Raises:
         SearchIndexError: the vectors are damaged, or of another index or model.
         ConfigError: their model is gone.
     """
-    of_terms = {id(rollout) for name in weighting for rollout in trajectories[name]}
+    as_asked, of_terms = SearchAsAsked(hybrid, index_dir), SearchTermsBeside(hybrid, index_dir)
+    found: dict[str, list[Trajectory]] = {}
+    for names, search in ((policies, as_asked), (weighting, of_terms)):
+        found |= search_anew(trajectories, names, Hybrid.name, partial(search_on_cluster, search, index_dir=index_dir))
+    return found
 
-    def prepare(rollouts: Sequence[Trajectory]) -> SearchAgain:
-        asked = [rollout.question if id(rollout) in of_terms else write_asked(rollout) for rollout in rollouts]
-        index = hybrid.open_searcher(searcher, list(dict.fromkeys(asked)))
+
+@dataclass(frozen=True)
+class SearchTermsBeside:
+    """What the weighted terms of rollouts find, fused with what the vectors find for their questions.
+
+    Attributes:
+        hybrid: prepared.
+        index_dir: the folder of the search index.
+    """
+
+    hybrid: Hybrid
+    index_dir: Path
+
+    def __call__(self, rollouts: Sequence[Trajectory]) -> list[Hits | None]:
+        """A `Search`; None for a rollout that failed. Errors are those of `SearchAsAsked`."""
+        searcher = Searcher(self.index_dir)
+        index = self.hybrid.open_searcher(searcher, list(dict.fromkeys(rollout.question for rollout in rollouts)))
         words = WeightedSearcher(searcher)
-
-        def search_again(rollout: Trajectory) -> Trajectory:
-            hits = (
-                _search_terms(rollout, words, index)
-                if id(rollout) in of_terms
-                else search_as_asked(rollout, index, rollout.depth)
-            )
-            return rollout if hits is None else replace_found(rollout, hits)
-
-        return search_again
-
-    return add_beside(trajectories, [*policies, *weighting], Hybrid.name, prepare)
+        return [_search_terms(rollout, words, index) for rollout in rollouts]
 
 
 def _search_terms(trajectory: Trajectory, words: WeightedSearcher, index: HybridSearcher) -> Hits | None:
-    """What the terms of a rollout find, fused with what the vectors find for its question; None where it failed."""
     turn = find_only_search(trajectory)
     return turn and index.search_beside(lambda depth: words.search(turn.query, depth), trajectory.question, trajectory.depth)
-
-
-def write_asked(trajectory: Trajectory) -> str:
-    """What is embedded for a rollout."""
-    turn = find_only_search(trajectory)
-    if turn and trajectory.query_mode == "rewrite":
-        return turn.query
-    return join_expanded(choose_words(trajectory.question, trajectory.question_words), turn.query if turn else "")

@@ -6,34 +6,33 @@ stands what each policy finds, in its order.
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 
 from drag_ray.baselines.rerank import Rerank
-from drag_ray.evaluate.hybrid_policies import write_asked
 from drag_ray.evaluate.page_reading import AskedPages
 from drag_ray.evaluate.policies import name_beside
-from drag_ray.evaluate.searched_again import SearchAgain, add_beside, map_searches, replace_found, search_as_asked
+from drag_ray.evaluate.searched_again import SearchAsAsked, search_anew, search_on_cluster
 from drag_ray.search.rerank import put_in_order
-from drag_ray.search.searcher import Searcher
 from drag_ray.types import Evidence, Hits, Trajectory
 
 ReadPages = Callable[[Sequence[AskedPages]], Sequence[Sequence[float]]]
 """From questions with pages to how well each page answers its question; more is better."""
 
 
-def add_reranked_policies(
+def put_pages_in_order(
     trajectories: Mapping[str, Sequence[Trajectory]],
     policies: Sequence[str],
     reranker: Rerank,
-    searcher: Searcher,
+    index_dir: Path,
     read_pages: ReadPages,
 ) -> dict[str, list[Trajectory]]:
-    """What `add_beside` makes of them, as `POLICY+rerank`, and those of the baseline `rerank` in the new order.
+    """What `search_anew` makes of them, as `POLICY+rerank`, and those of the baseline `rerank` in the new order.
 
     Args:
         trajectories: of each policy and baseline, that of `rerank` as its search has found the pages.
         policies: the names of those that a model writes for.
         reranker: prepared.
-        searcher: the index.
+        index_dir: the folder of the search index.
         read_pages: asked once for all pages; each stands there once for a question, whichever policies find it.
 
     Raises:
@@ -41,27 +40,23 @@ def add_reranked_policies(
         ConfigError: a model cannot be read.
     """
 
-    def prepare(rollouts: Sequence[Trajectory]) -> SearchAgain:
-        index = reranker.open_searcher(searcher, list(dict.fromkeys(map(write_asked, rollouts))))
-        hits = map_searches(lambda one: search_as_asked(one, index, max(reranker.options.depth, one.depth)), rollouts)
-        found = {id(one): of_one for one, of_one in zip(rollouts, hits, strict=True)}
-        scores = _read_once([(one.question, found[id(one)] or Hits()) for one in rollouts], read_pages)
+    def search(rollouts: Sequence[Trajectory]) -> list[Hits | None]:
+        hits = search_on_cluster(SearchAsAsked(reranker, index_dir, reranker.options.depth), rollouts, index_dir)
+        found = list(zip(rollouts, hits, strict=True))
+        scores = _read_once([(rollout.question, of_one or Hits()) for rollout, of_one in found], read_pages)
 
-        def put(rollout: Trajectory) -> Trajectory:
-            hits = found[id(rollout)]
-            if hits is None:
-                return rollout
-            ordered = put_in_order(hits, [scores[rollout.question, hit.page] for hit in hits])
-            return replace_found(rollout, Hits(ordered[: rollout.depth], hits.is_partial))
+        def put(rollout: Trajectory, of_one: Hits) -> Hits:
+            ordered = put_in_order(of_one, [scores[rollout.question, hit.page] for hit in of_one])
+            return Hits(ordered[: rollout.depth], of_one.is_partial)
 
-        return put
+        return [None if of_one is None else put(rollout, of_one) for rollout, of_one in found]
 
     name = Rerank.name
-    added = add_beside(trajectories, [*policies, *([name] if trajectories.get(name) else [])], name, prepare)
+    found = search_anew(trajectories, [*policies, *([name] if trajectories.get(name) else [])], name, search)
     # The baseline's own pages in the new order are what it is; `rerank+rerank` there is none.
-    if ordered := added.pop(name_beside(name, name), None):
-        added[name] = ordered
-    return added
+    if ordered := found.pop(name_beside(name, name), None):
+        found[name] = ordered
+    return found
 
 
 def _read_once(found: Sequence[tuple[str, Hits]], read_pages: ReadPages) -> dict[tuple[str, Evidence], float]:

@@ -31,11 +31,14 @@ from drag_ray.rollout.plan import build_plan
 from drag_ray.rollout.runner import prepare_engines, run_plan
 from drag_ray.search.searcher import Searcher
 from drag_ray.stage_folder import StageFolder
+from drag_ray.tasks import run_tasks
 from drag_ray.types import Question, Trajectory
 
 _logger = logging.getLogger(__name__)
 
 _SUMMED = ("unfinished", "set_aside", "cost")
+_TASKS_AT_ONCE = 2048
+"""rollouts without an engine that a process makes"""
 _QUICK_S = 5.0
 """seconds that a baseline has to fail in before an engine is given work"""
 
@@ -160,14 +163,27 @@ def plan_policy(
 def _run_without_engine(
     baselines: Mapping[str, Baseline], tasks: Sequence[RolloutTask], agent: AgentConfig, index_dir: Path
 ) -> dict[str, list[Trajectory]]:
-    """Without an engine there is no need of actors: one search a question."""
-    options, questions = BaselineOptions(agent, baselines), [task.question.question for task in tasks]
+    """One search a question, on all CPUs that see the index: without an engine there is no need of actors."""
+    planned = [replace(task, baseline=name) for name in baselines for task in tasks]
+    parts = [planned[start : start + _TASKS_AT_ONCE] for start in range(0, len(planned), _TASKS_AT_ONCE)]
+    calls = [
+        (part, BaselineOptions(agent, {task.baseline: baselines[task.baseline] for task in part}), index_dir / "search_index")
+        for part in parts
+    ]
+    rollouts = [rollout for of_part in run_tasks(_search_part, calls, index_dir) for rollout in of_part]
+    return {name: rollouts[place * len(tasks) : (place + 1) * len(tasks)] for place, name in enumerate(baselines)}
 
-    async def run_all(name: str) -> list[Trajectory]:
-        rollouts = build_rollouts(name, options, Searcher(index_dir / "search_index"), questions=questions)
-        return [await rollouts.run(replace(task, baseline=name)) for task in tasks]
 
-    return {name: asyncio.run(run_all(name)) for name in baselines}
+def _search_part(tasks: Sequence[RolloutTask], options: BaselineOptions, search_index: Path) -> list[Trajectory]:
+    """The rollouts of tasks that stand in order of their baselines."""
+
+    async def run(name: str) -> list[Trajectory]:
+        own = [task for task in tasks if task.baseline == name]
+        questions = [task.question.question for task in own]
+        rollouts = build_rollouts(name, options, Searcher(search_index), questions=questions)
+        return [await rollouts.run(task) for task in own]
+
+    return [rollout for name in options.baselines for rollout in asyncio.run(run(name))]
 
 
 def _run_with_engine(

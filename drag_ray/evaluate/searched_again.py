@@ -4,59 +4,104 @@ Where a rollout has one turn, its reply does not depend on what is found, so ano
 """
 
 import logging
-import os
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
-from typing import TypeVar
+from dataclasses import dataclass, replace
+from pathlib import Path
 
 from drag_ray.agent.environment import PageIndex, compute_evidence_rank
 from drag_ray.agent.keywords import choose_words
 from drag_ray.agent.scores import compute_rank_score
+from drag_ray.baselines.hybrid import Hybrid
+from drag_ray.baselines.rerank import Rerank
 from drag_ray.evaluate.policies import name_beside
+from drag_ray.search.dense import join_expanded
+from drag_ray.search.searcher import Searcher
+from drag_ray.tasks import run_tasks
 from drag_ray.types import ActionKind, Hits, Trajectory, Turn
 
 _logger = logging.getLogger(__name__)
 
-_Found = TypeVar("_Found")
-SearchAgain = Callable[[Trajectory], Trajectory]
-"""The same rollout with what another search finds."""
+_NUM_AT_ONCE = 512
+"""rollouts that a process searches for: it opens the index for them, and the model of its vectors"""
+
+Search = Callable[[Sequence[Trajectory]], Sequence[Hits | None]]
+"""From rollouts to what another search finds for each; None where there is nothing to search for."""
 
 
-def add_beside(
-    trajectories: Mapping[str, Sequence[Trajectory]],
-    policies: Sequence[str],
-    name: str,
-    prepare: Callable[[Sequence[Trajectory]], SearchAgain],
+@dataclass(frozen=True)
+class SearchAsAsked:
+    """What rollouts search for, searched for as a baseline searches.
+
+    Attributes:
+        baseline: prepared.
+        index_dir: the folder of the search index.
+        depth: pages that are found at least; as many as a rollout keeps where those are more.
+    """
+
+    baseline: Hybrid | Rerank
+    index_dir: Path
+    depth: int = 0
+
+    def __call__(self, rollouts: Sequence[Trajectory]) -> list[Hits | None]:
+        """A `Search`.
+
+        Raises:
+            SearchIndexError: vectors that it needs are damaged, or of another index or model.
+            ConfigError: their model is gone.
+        """
+        asked = list(dict.fromkeys(map(_write_asked, rollouts)))
+        index = self.baseline.open_searcher(Searcher(self.index_dir), asked)
+        return [search_as_asked(rollout, index, max(self.depth, rollout.depth)) for rollout in rollouts]
+
+
+def search_on_cluster(search: Search, rollouts: Sequence[Trajectory], index_dir: Path) -> list[Hits | None]:
+    """What a search finds for each rollout, on all CPUs of the nodes that see the index. Raises what the search does."""
+    parts = [rollouts[start : start + _NUM_AT_ONCE] for start in range(0, len(rollouts), _NUM_AT_ONCE)]
+    return [hits for found in run_tasks(_search, [(search, part) for part in parts], index_dir) for hits in found]
+
+
+def _search(search: Search, rollouts: Sequence[Trajectory]) -> Sequence[Hits | None]:
+    """A task of Ray has to be a function."""
+    return search(rollouts)
+
+
+def search_anew(
+    trajectories: Mapping[str, Sequence[Trajectory]], policies: Sequence[str], name: str, search: Search
 ) -> dict[str, list[Trajectory]]:
-    """All these rollouts, and after those of each policy the same replies with another search, as `POLICY+name`.
+    """The replies of each policy with another search, as `POLICY+name`.
 
-    A policy that has taken a second turn in any rollout gets none: that turn depends on what the first has found.
+    A policy that has taken a second turn in any rollout is left out: that turn depends on what the first has found.
 
     Args:
         trajectories: of each policy and baseline.
-        policies: the names of those that a model writes for.
+        policies: the names of those that are searched for.
         name: what the other search is called.
-        prepare: makes it for the rollouts that are going to be searched for.
+        search: asked once for all of them, if there are any.
     """
     once = [policy for policy in policies if all(len(rollout.turns) <= 1 for rollout in trajectories[policy])]
     if several := [policy for policy in policies if policy not in once]:
         _logger.info(f"{', '.join(several)}: took several turns, so what they find with {name} is not known without asking anew")
     if not once:
-        return {policy: list(rollouts) for policy, rollouts in trajectories.items()}
-    search_again = prepare([rollout for policy in once for rollout in trajectories[policy]])
-    kept: dict[str, list[Trajectory]] = {}
+        return {}
+    found = iter(search([rollout for policy in once for rollout in trajectories[policy]]))
+    return {
+        name_beside(policy, name): [
+            rollout if hits is None else replace_found(rollout, hits)
+            for rollout, hits in zip(trajectories[policy], found, strict=False)  # as many as are his
+        ]
+        for policy in once
+    }
+
+
+def put_beside(
+    trajectories: Mapping[str, list[Trajectory]], found: Mapping[str, list[Trajectory]]
+) -> dict[str, list[Trajectory]]:
+    """All of them, each `POLICY+name` after its policy, in their order; one that is there already is replaced."""
+    placed: dict[str, list[Trajectory]] = {}
     for policy, rollouts in trajectories.items():
-        kept[policy] = list(rollouts)
-        if policy in once:
-            kept[name_beside(policy, name)] = map_searches(search_again, rollouts)
-    return kept
-
-
-def map_searches(search: Callable[[Trajectory], _Found], rollouts: Sequence[Trajectory]) -> list[_Found]:
-    """What a search finds for each rollout, on all cores of this machine: an index may be asked by several threads."""
-    with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
-        return list(pool.map(search, rollouts))
+        placed[policy] = found.get(policy, rollouts)
+        placed |= {name: again for name, again in found.items() if name.rpartition("+")[0] == policy}
+    return placed
 
 
 def search_as_asked(trajectory: Trajectory, index: PageIndex, depth: int) -> Hits | None:
@@ -69,6 +114,14 @@ def search_as_asked(trajectory: Trajectory, index: PageIndex, depth: int) -> Hit
     if turn:
         return index.search(turn.query, depth)
     return None if trajectory.error or not trajectory.question_hits else index.search(words, depth)
+
+
+def _write_asked(trajectory: Trajectory) -> str:
+    """What is embedded for a rollout."""
+    turn = find_only_search(trajectory)
+    if turn and trajectory.query_mode == "rewrite":
+        return turn.query
+    return join_expanded(choose_words(trajectory.question, trajectory.question_words), turn.query if turn else "")
 
 
 def find_only_search(trajectory: Trajectory) -> Turn | None:

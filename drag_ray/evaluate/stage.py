@@ -5,6 +5,7 @@ All are greedy but those that choose among several replies, which are drawn.
 
 import logging
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from drag_ray.evaluate.comparison import Comparison, compare
 from drag_ray.evaluate.config import EvaluateSections
 from drag_ray.evaluate.console import format_console
 from drag_ray.evaluate.context import build_context
-from drag_ray.evaluate.hybrid_policies import add_hybrid_policies
+from drag_ray.evaluate.hybrid_policies import search_by_both
 from drag_ray.evaluate.judged_results import JudgedResults, judge_results
 from drag_ray.evaluate.outcome import REPORT_NAME, write_comparison, write_rollouts
 from drag_ray.evaluate.page_reading import read_pages
@@ -24,10 +25,11 @@ from drag_ray.evaluate.policies import BASE_NAME, ModelPolicy, choose_models, ch
 from drag_ray.evaluate.question_result import QuestionResult
 from drag_ray.evaluate.question_weights import FoundWeight, apply_found_weights
 from drag_ray.evaluate.questions import draw_held_out, draw_weighed
-from drag_ray.evaluate.reranked_policies import add_reranked_policies
+from drag_ray.evaluate.reranked_policies import put_pages_in_order
 from drag_ray.evaluate.results import compute_results
 from drag_ray.evaluate.reuse import ROLLOUTS_DIR_NAME
 from drag_ray.evaluate.rollouts import open_sources, roll_out, start_engines
+from drag_ray.evaluate.searched_again import put_beside
 from drag_ray.inputs import Inputs
 from drag_ray.nodes import takes_gpus
 from drag_ray.rollout.folder import IMAGES_DIR_NAME
@@ -68,7 +70,7 @@ def run(sections: EvaluateSections, inputs: Inputs, folder: StageFolder) -> dict
         trajectories, weights = apply_found_weights(trajectories, weighed, settings.question_weights, index)
     if sections.agent.task == "find_page" and sections.agent.retrieval == "bm25":
         names = [model.name for model in models]
-        trajectories = _search_again(trajectories, names, baselines, index, folder.path.resolve())
+        trajectories = _search_again(trajectories, names, baselines, index.index_dir.resolve(), folder.path.resolve())
     judged = JudgedResults(compute_results(trajectories, questions))
     if settings.judge.enabled:
         rate = sections.rollout.max_failure_rate
@@ -95,18 +97,21 @@ def _search_again(
     trajectories: dict[str, list[Trajectory]],
     policies: Sequence[str],
     baselines: Mapping[str, Baseline],
-    index: Searcher,
+    index_dir: Path,
     stage_dir: Path,
 ) -> dict[str, list[Trajectory]]:
-    """With what the policies find where a baseline searches or orders in another way."""
+    """With what the policies find where a baseline searches or orders in another way: by vectors on the CPUs, while a reranker
+    is loaded and reads on the GPUs."""
     hybrid, reranker = baselines.get(Hybrid.name), baselines.get(Rerank.name)
-    if isinstance(hybrid, Hybrid):
-        weighting = [name for name, baseline in baselines.items() if isinstance(baseline, TermBaseline)]
-        trajectories = add_hybrid_policies(trajectories, policies, weighting, hybrid, index)
-    if isinstance(reranker, Rerank):
-        read = partial(read_pages, config=reranker.options, search_index=index.index_dir.resolve(), stage_dir=stage_dir)
-        trajectories = add_reranked_policies(trajectories, policies, reranker, index, read)
-    return trajectories
+    with ThreadPoolExecutor(1) as beside:
+        by_both = ordered = None
+        if isinstance(hybrid, Hybrid):
+            weighting = [name for name, baseline in baselines.items() if isinstance(baseline, TermBaseline)]
+            by_both = beside.submit(search_by_both, trajectories, policies, weighting, hybrid, index_dir)
+        if isinstance(reranker, Rerank):
+            read = partial(read_pages, config=reranker.options, search_index=index_dir, stage_dir=stage_dir)
+            ordered = put_pages_in_order(trajectories, policies, reranker, index_dir, read)
+        return put_beside(trajectories, (ordered or {}) | (by_both.result() if by_both else {}))
 
 
 def _compare(

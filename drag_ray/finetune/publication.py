@@ -44,8 +44,7 @@ def publish_adapter(checkpoint_dir: Path, model: str, described: Description, st
         NotFiniteError: a weight is not finite.
         TrainError: the adapter has learned nothing, or cannot be merged.
     """
-    from drag_ray.finetune.adapter_weights import check_weights
-    from drag_ray.finetune.merge import merge_adapter
+    from drag_ray.finetune.adapter_weights import check_weights  # PyTorch takes seconds to import
 
     base_dir = resolve_model(model)
     adapter_dir = stage_dir / ADAPTER_DIR_NAME
@@ -68,4 +67,6 @@ def publish_adapter(checkpoint_dir: Path, model: str, described: Description, st
         write_card(scratch_dir, settings, base, described.counts, described.fingerprints)
         scratch_dir.rename(adapter_dir)
         if settings.merge:
+            from drag_ray.finetune.merge import merge_adapter  # PEFT takes more
+
             merge_adapter(base_dir, adapter_dir, stage_dir / MERGED_DIR_NAME, settings.dtype)

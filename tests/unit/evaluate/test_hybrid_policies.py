@@ -10,7 +10,7 @@ from small_index import write_index
 
 from drag_ray.agent.environment import compute_evidence_rank
 from drag_ray.baselines.hybrid import Hybrid
-from drag_ray.evaluate.hybrid_policies import add_hybrid_policies
+from drag_ray.evaluate.hybrid_policies import search_by_both
 from drag_ray.evaluate.results import compute_result
 from drag_ray.search.fusion import fuse_rankings
 from drag_ray.search.searcher import Searcher
@@ -38,11 +38,10 @@ def test_what_a_policy_adds_is_searched_by_both_and_costs_no_token(searcher: Sea
     turn = build_search("spar^2 oil", evidence_rank=None, hits=())
     rollout = build_trajectory(turn, question=QUESTION, query_mode="expand", question_weight=2.0)
     rewritten = build_trajectory(turn, question=QUESTION, query_mode="rewrite")
-    added = add_hybrid_policies(
-        {"question": [], "base": [rollout], "tuned": [rewritten]}, ["base", "tuned"], [], hybrid, searcher
+    added = search_by_both(
+        {"question": [], "base": [rollout], "tuned": [rewritten]}, ["base", "tuned"], [], hybrid, searcher.index_dir
     )
-    assert list(added) == ["question", "base", "base+hybrid", "tuned", "tuned+hybrid"]
-    assert (added["base"], added["tuned"]) == ([rollout], [rewritten])
+    assert list(added) == ["base+hybrid", "tuned+hybrid"]
     index = hybrid.open_searcher(searcher)
     [expanded], [whole] = added["base+hybrid"], added["tuned+hybrid"]
     assert expanded.turns[0].hits == tuple(index.search_expanded("rotor speed", "spar^2 oil", 2.0, rollout.depth))
@@ -54,7 +53,7 @@ def test_what_a_policy_adds_is_searched_by_both_and_costs_no_token(searcher: Sea
 
 def test_a_reply_that_cannot_be_read_leaves_it_at_the_question_by_both(searcher: Searcher, hybrid: Hybrid) -> None:
     rollout = build_trajectory(build_turn(), question=QUESTION, query_mode="expand", **asked_at(None))
-    [again] = add_hybrid_policies({"base": [rollout]}, ["base"], [], hybrid, searcher)["base+hybrid"]
+    [again] = search_by_both({"base": [rollout]}, ["base"], [], hybrid, searcher.index_dir)["base+hybrid"]
     hits = tuple(hybrid.open_searcher(searcher).search("rotor speed", rollout.depth))
     assert again.question_hits == hits
     assert compute_result(again).first_search_rank == compute_evidence_rank(hits, QUESTION.evidence) is not None
@@ -65,7 +64,7 @@ def test_a_policy_of_several_turns_is_not_searched_again_and_that_is_said(
 ) -> None:
     caplog.set_level("INFO")
     rollout = build_trajectory(build_search(), build_search(), question=QUESTION)
-    assert list(add_hybrid_policies({"base": [rollout]}, ["base"], [], hybrid, searcher)) == ["base"]
+    assert search_by_both({"base": [rollout]}, ["base"], [], hybrid, searcher.index_dir) == {}
     assert "base: took several turns" in caplog.text
 
 
@@ -75,8 +74,8 @@ def test_what_a_baseline_with_weighted_terms_searches_for_is_fused_with_the_vect
     rollout = build_trajectory(build_search("spar^2 oil^1", evidence_rank=None, hits=()), question=QUESTION, query_mode="rewrite")
     failed = build_trajectory(question=QUESTION, query_mode="rewrite", error="no")
     rollouts = {"question": [rollout], "rm3": [rollout, failed], "base": [replace(rollout)]}
-    added = add_hybrid_policies(rollouts, [], ["rm3"], hybrid, searcher)
-    assert list(added) == ["question", "rm3", "rm3+hybrid", "base"]
+    added = search_by_both(rollouts, [], ["rm3"], hybrid, searcher.index_dir)
+    assert list(added) == ["rm3+hybrid"]
     by_words = searcher.search_terms({"spar": 2.0, "oil": 1.0}, 100)
     by_vectors = hybrid.open_dense(searcher, []).search("rotor speed", 100)
     expected = tuple(fuse_rankings([by_words, by_vectors])[: rollout.depth])
@@ -88,4 +87,4 @@ def test_what_a_baseline_with_weighted_terms_searches_for_is_fused_with_the_vect
 
 def test_where_none_is_searched_again_nothing_is_embedded(searcher: Searcher) -> None:
     rollouts = {"question": [build_trajectory(build_search("rotor"), question=QUESTION)]}
-    assert add_hybrid_policies(rollouts, [], [], Hybrid(Path("gone")), searcher) == rollouts
+    assert search_by_both(rollouts, [], [], Hybrid(Path("gone")), searcher.index_dir) == {}
