@@ -7,6 +7,7 @@ refused by name instead of failing on a column.
 import dataclasses
 from collections.abc import Iterable
 from enum import Enum
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,9 @@ from drag_ray.file_access import reading
 from drag_ray.types import ActionKind, Evidence, Hit, Page, Question, StopReason, Trajectory, Turn
 
 SCHEMA_VERSION = "9"
+
+_PLAIN = {str, int, float, bool, type(None)}
+"""Types of values that stand in a row as they are."""
 
 _EVIDENCE = pa.struct([("file", pa.string()), ("page_number", pa.int32())])
 _HIT = pa.struct([("file", pa.string()), ("page_number", pa.int32()), ("rank", pa.int32()), ("score", pa.float32())])
@@ -139,13 +143,17 @@ TRAJECTORIES = _versioned(
 
 def to_row(record: Any) -> dict[str, Any]:
     """A frozen record as a plain dictionary, enums as their values, nested records included."""
-    row = {}
-    for field in dataclasses.fields(record):
-        row[field.name] = _to_plain(getattr(record, field.name))
-    return row
+    return {name: _to_plain(getattr(record, name)) for name in _list_fields(type(record))}
+
+
+@cache
+def _list_fields(record_type: type) -> tuple[str, ...]:
+    return tuple(field.name for field in dataclasses.fields(record_type))
 
 
 def _to_plain(value: Any) -> Any:
+    if type(value) in _PLAIN:  # most are: a trajectory has hundreds
+        return value
     if isinstance(value, Enum):
         return value.value
     if isinstance(value, tuple):

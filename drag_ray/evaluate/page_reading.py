@@ -1,8 +1,12 @@
-"""The reading of pages with their questions by a model that ranks: on all GPUs of the cluster, or on its CPUs."""
+"""The reading of pages with their questions by a model that ranks: on all GPUs of the cluster, or on its CPUs.
+
+What is read is searched for and written in processes beside the model, which is loaded meanwhile and never waits for all of it.
+"""
 
 import logging
+import pickle
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property
 from itertools import accumulate
 from pathlib import Path
@@ -11,12 +15,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from tqdm import tqdm
 
 from drag_ray.baselines.rerank import RerankedConfig
-from drag_ray.errors import ConfigError
+from drag_ray.errors import ConfigError, DragRayError
+from drag_ray.evaluate.searched_again import SearchAsAsked
 from drag_ray.metrics import open_stage_recorder
 from drag_ray.search.rerank import PageTexts
 from drag_ray.search.searcher import Searcher
 from drag_ray.tasks import Step, map_rows
-from drag_ray.types import Evidence
+from drag_ray.types import Evidence, Hits, Trajectory
 
 if TYPE_CHECKING:
     from drag_ray.engine.pair_writer import PairWriter
@@ -27,11 +32,50 @@ _logger = logging.getLogger(__name__)
 _QUESTIONS_PER_ROW = 16
 
 
-class AskedPages(NamedTuple):
-    """A question, and pages that may answer it."""
+class AskedQuestion(NamedTuple):
+    """A question, and the rollouts that search for it."""
 
     question: str
-    pages: tuple[Evidence, ...]
+    rollouts: tuple[Trajectory, ...]
+
+
+class ReadPages(NamedTuple):
+    """What each rollout of a question finds, None where it searches for nothing, and how well the pages answer the question; more
+    is better."""
+
+    hits: list[Hits | None]
+    scores: dict[Evidence, float]
+
+
+def list_pages(hits: Sequence[Hits | None]) -> list[Evidence]:
+    """The pages that several searches have found, each once, as they come."""
+    return list(dict.fromkeys(hit.page for found in hits if found for hit in found))
+
+
+class PagesFinder:
+    """Searches for what rollouts search for, for a row of Ray Data with several questions.
+
+    Args:
+        search: finds the pages that are going to be read.
+    """
+
+    def __init__(self, search: SearchAsAsked) -> None:
+        self._search = search
+
+    def __call__(self, row: dict[str, Any]) -> dict[str, Any]:
+        """The row with `hits` of its rollouts and `pages` of each question; an error comes back as text, as Ray would bury it."""
+        rollouts: list[tuple[Trajectory, ...]] = pickle.loads(row["rollouts"])
+        found = {"start": row["start"], "questions": row["questions"], "hits": b"", "pages": [], "error": ""}
+        try:
+            hits = [[self._find(rollout) for rollout in of_one] for of_one in rollouts]
+        except DragRayError as error:
+            return found | {"error": str(error)}
+        pages = [[{"file": page.file, "page_number": page.page_number} for page in list_pages(of_one)] for of_one in hits]
+        return found | {"hits": pickle.dumps(hits), "pages": pages}
+
+    @cached_property
+    def _find(self) -> Callable[[Trajectory], Hits | None]:
+        return self._search.open()
 
 
 class PairsWriter:
@@ -47,15 +91,16 @@ class PairsWriter:
         self._search_index = search_index
 
     def __call__(self, row: dict[str, Any]) -> dict[str, Any]:
-        """The row with `pairs` for each question; an error comes back as text, as Ray would bury it."""
+        """The row with `pairs` for each question; an error comes back as text."""
+        written = {"start": row["start"], "hits": row["hits"], "pairs": [], "num_pages": [], "error": row["error"]}
         try:
             pairs = [
                 self._writer.write(question, self._texts.read(question, [Evidence(**page) for page in pages]))._asdict()
-                for question, pages in zip(row["questions"], row["pages"], strict=True)
+                for question, pages in zip(row["questions"], row["pages"], strict=False)  # of an error there are none
             ]
         except ConfigError as error:
-            return {"start": row["start"], "pairs": [], "num_pages": [], "error": str(error)}
-        return {"start": row["start"], "pairs": pairs, "num_pages": [len(pages) for pages in row["pages"]], "error": ""}
+            return written | {"error": str(error)}
+        return written | {"pairs": pairs, "num_pages": [len(pages) for pages in row["pages"]]}
 
     @cached_property
     def _writer(self) -> "PairWriter":
@@ -91,47 +136,50 @@ class PairsReader:
         from drag_ray.engine.pair_writer import Pairs, join_pairs
 
         if self._reranker is None or row["error"]:
-            return {"start": row["start"], "scores": [], "error": row["error"] or self._error}
+            return {"start": row["start"], "hits": b"", "scores": [], "error": row["error"] or self._error}
         num_pages: list[int] = row["num_pages"]
         # Of all questions at once: more texts of like length stand together.
         written = join_pairs([Pairs(**pairs) for pairs in row["pairs"]], num_pages)
         found = self._reranker.read(written, sum(num_pages))
         ends = list(accumulate(num_pages))
         scores = [found[end - number : end] for end, number in zip(ends, num_pages, strict=True)]
-        return {"start": row["start"], "scores": scores, "error": ""}
+        return {"start": row["start"], "hits": row["hits"], "scores": scores, "error": ""}
 
 
-def read_pages(asked: Sequence[AskedPages], config: RerankedConfig, search_index: Path, stage_dir: Path) -> list[list[float]]:
-    """The scores of the pages of each question, in their order.
+def read_pages(asked: Sequence[AskedQuestion], search: SearchAsAsked, config: RerankedConfig, stage_dir: Path) -> list[ReadPages]:
+    """Read for each question the pages that its rollouts find, each once.
 
     Args:
-        asked: what is read.
+        asked: whose pages are read.
+        search: finds them.
         config: the model and where it reads.
-        search_index: the folder of the index.
         stage_dir: of the stage that reads; the nodes that see it help.
 
     Raises:
-        ConfigError: the model cannot be read, or no node sees the folder.
+        ConfigError: the model cannot be read, what is searched is damaged, or no node sees the folder.
     """
     rows = [
         {
             "start": start,
             "questions": [one.question for one in some],
-            "pages": [[{"file": page.file, "page_number": page.page_number} for page in one.pages] for one in some],
+            # Of values that Arrow has no types for.
+            "rollouts": pickle.dumps([one.rollouts for one in some]),
         }
         for start in range(0, len(asked), _QUESTIONS_PER_ROW)
         for some in [asked[start : start + _QUESTIONS_PER_ROW]]
     ]
-    steps = [Step(PairsWriter, (config, search_index)), Step(PairsReader, (config,))]
-    scores: list[list[float]] = [[] for _ in asked]
-    num_pages = sum(len(one.pages) for one in asked)
-    _logger.info(f"rerank: {config.model} reads {num_pages:,} pages for {len(asked):,} questions")
+    steps = [Step(PagesFinder, (search,)), Step(PairsWriter, (config, search.index_dir)), Step(PairsReader, (config,))]
+    read: list[ReadPages] = [ReadPages([], {}) for _ in asked]
+    _logger.info(f"rerank: {config.model} reads what is found for {len(asked):,} questions")
     recorder = open_stage_recorder(stage_dir)
     with tqdm(desc="reading", unit=" questions", total=len(asked), mininterval=0.5 if sys.stderr.isatty() else 5) as progress:
         for row in map_rows(steps, rows, config.device, stage_dir):
             if row["error"]:
                 raise ConfigError(row["error"])
-            scores[row["start"] : row["start"] + len(row["scores"])] = [list(found) for found in row["scores"]]
+            for place, (hits, scores) in enumerate(zip(pickle.loads(row["hits"]), row["scores"], strict=True), row["start"]):
+                read[place] = ReadPages(hits, dict(zip(list_pages(hits), scores, strict=True)))
             progress.update(len(row["scores"]))
             recorder.set_progress("read_questions", int(progress.n), len(asked))
-    return scores
+    num_pages = sum(len(one.scores) for one in read)
+    _logger.info(f"rerank: {num_pages:,} pages were read")
+    return read

@@ -37,7 +37,7 @@ from drag_ray.types import Question, Trajectory
 _logger = logging.getLogger(__name__)
 
 _SUMMED = ("unfinished", "set_aside", "cost")
-_TASKS_AT_ONCE = 2048
+_TASKS_AT_ONCE = 1024
 """rollouts without an engine that a process makes"""
 _QUICK_S = 5.0
 """seconds that a baseline has to fail in before an engine is given work"""

@@ -43,15 +43,22 @@ class SearchAsAsked:
     depth: int = 0
 
     def __call__(self, rollouts: Sequence[Trajectory]) -> list[Hits | None]:
-        """A `Search`.
+        """A `Search`. Raises what `open` does."""
+        find = self.open(list(dict.fromkeys(map(_write_asked, rollouts))))
+        return [find(rollout) for rollout in rollouts]
+
+    def open(self, asked: Sequence[str] = ()) -> Callable[[Trajectory], Hits | None]:
+        """What searches for one rollout.
+
+        Args:
+            asked: texts that are going to be searched for, as far as that is known.
 
         Raises:
             SearchIndexError: vectors that it needs are damaged, or of another index or model.
             ConfigError: their model is gone.
         """
-        asked = list(dict.fromkeys(map(_write_asked, rollouts)))
         index = self.baseline.open_searcher(Searcher(self.index_dir), asked)
-        return [search_as_asked(rollout, index, max(self.depth, rollout.depth)) for rollout in rollouts]
+        return lambda rollout: search_as_asked(rollout, index, max(self.depth, rollout.depth))
 
 
 def search_on_cluster(search: Search, rollouts: Sequence[Trajectory], index_dir: Path) -> list[Hits | None]:

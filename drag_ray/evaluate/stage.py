@@ -109,7 +109,7 @@ def _search_again(
             weighting = [name for name, baseline in baselines.items() if isinstance(baseline, TermBaseline)]
             by_both = beside.submit(search_by_both, trajectories, policies, weighting, hybrid, index_dir)
         if isinstance(reranker, Rerank):
-            read = partial(read_pages, config=reranker.options, search_index=index_dir, stage_dir=stage_dir)
+            read = partial(read_pages, config=reranker.options, stage_dir=stage_dir)
             ordered = put_pages_in_order(trajectories, policies, reranker, index_dir, read)
         return put_beside(trajectories, (ordered or {}) | (by_both.result() if by_both else {}))
 

@@ -8,9 +8,10 @@ from factories import asked_at, build_page, build_question, build_search, build_
 from small_index import write_index
 
 from drag_ray.baselines.rerank import Rerank, RerankedConfig
-from drag_ray.evaluate.page_reading import AskedPages
+from drag_ray.evaluate.page_reading import AskedQuestion, ReadPages, list_pages
 from drag_ray.evaluate.reranked_policies import put_pages_in_order
 from drag_ray.evaluate.results import compute_result
+from drag_ray.evaluate.searched_again import SearchAsAsked
 from drag_ray.search.searcher import Searcher
 from drag_ray.types import Evidence
 
@@ -18,7 +19,8 @@ TEXTS = ["rotor speed limit", "rotor load and load", "fuel pump filter", "speed 
 QUESTION = build_question(id="q", question="rotor speed", evidence=(Evidence("a.pdf", 5),))
 
 
-READ: list[AskedPages] = []
+READ: list[tuple[str, list[Evidence]]] = []
+"""Questions, and the pages that were read for each."""
 
 
 @pytest.fixture(autouse=True)
@@ -32,10 +34,15 @@ def searcher(tmp_path: Path) -> Searcher:
     return Searcher(tmp_path / "search_index")
 
 
-def rank_by_length(asked: Sequence[AskedPages]) -> list[list[float]]:
+def read_by_length(asked: Sequence[AskedQuestion], search: SearchAsAsked) -> list[ReadPages]:
     """Keeps what it was given too."""
-    READ.extend(asked)
-    return [[float(len(TEXTS[page.page_number - 1])) for page in one.pages] for one in asked]
+    read: list[ReadPages] = []
+    for question, rollouts in asked:
+        hits = search(rollouts)
+        pages = list_pages(hits)
+        READ.append((question, pages))
+        read.append(ReadPages(hits, {page: float(len(TEXTS[page.page_number - 1])) for page in pages}))
+    return read
 
 
 def test_what_a_policy_finds_is_ordered_for_the_question_and_each_page_is_read_once(searcher: Searcher) -> None:
@@ -43,30 +50,30 @@ def test_what_a_policy_finds_is_ordered_for_the_question_and_each_page_is_read_o
     rollout = build_trajectory(turn, question=QUESTION, query_mode="expand", question_weight=2.0)
     rewritten = build_trajectory(turn, question=QUESTION, query_mode="rewrite")
     rollouts = {"question": [], "base": [rollout], "tuned": [rewritten]}
-    added = put_pages_in_order(rollouts, ["base", "tuned"], Rerank(RerankedConfig(model="m")), searcher.index_dir, rank_by_length)
+    added = put_pages_in_order(rollouts, ["base", "tuned"], Rerank(RerankedConfig(model="m")), searcher.index_dir, read_by_length)
     assert list(added) == ["base+rerank", "tuned+rerank"]
     [expanded], [whole] = added["base+rerank"], added["tuned+rerank"]
     assert [hit.page_number for hit in expanded.turns[0].hits] == [5, 2, 1, 4]
     assert [hit.rank for hit in expanded.turns[0].hits] == [1, 2, 3, 4]
     assert (expanded.turns[0].evidence_rank, expanded.turns[0].rank_score) == (1, 1.0)
     assert [hit.page_number for hit in whole.turns[0].hits] == [5]  # what it writes finds no other page
-    [asked] = READ
-    assert asked.question == "rotor speed"
-    assert sorted(page.page_number for page in asked.pages) == [1, 2, 4, 5]
+    [(question, pages)] = READ
+    assert question == "rotor speed"
+    assert sorted(page.page_number for page in pages) == [1, 2, 4, 5]
 
 
 def test_no_more_pages_are_read_than_it_is_told_and_no_fewer_than_are_kept(searcher: Searcher) -> None:
     rollout = build_trajectory(build_search("oil"), question=QUESTION, query_mode="expand", question_weight=2.0, depth=3, top_k=1)
     [again] = put_pages_in_order(
-        {"base": [rollout]}, ["base"], Rerank(RerankedConfig(depth=1)), searcher.index_dir, rank_by_length
+        {"base": [rollout]}, ["base"], Rerank(RerankedConfig(depth=1)), searcher.index_dir, read_by_length
     )["base+rerank"]
-    assert [len(one.pages) for one in READ] == [3]
+    assert [len(pages) for _, pages in READ] == [3]
     assert len(again.turns[0].hits) == 3
 
 
 def test_a_reply_that_cannot_be_read_leaves_it_at_the_question_in_its_order(searcher: Searcher) -> None:
     rollout = build_trajectory(build_turn(), question=QUESTION, query_mode="expand", **asked_at(None))
-    [again] = put_pages_in_order({"base": [rollout]}, ["base"], Rerank(), searcher.index_dir, rank_by_length)["base+rerank"]
+    [again] = put_pages_in_order({"base": [rollout]}, ["base"], Rerank(), searcher.index_dir, read_by_length)["base+rerank"]
     assert [hit.page_number for hit in again.question_hits] == [5, 2, 1, 4]
     assert compute_result(again).first_search_rank == 1
 
@@ -75,7 +82,7 @@ def test_the_question_itself_is_put_in_order_as_what_policies_add_to_it_is(searc
     asked = build_trajectory(build_search("rotor speed", evidence_rank=3), question=QUESTION, query_mode="rewrite")
     rollout = build_trajectory(build_search("oil"), question=QUESTION, query_mode="expand", question_weight=2.0)
     rollouts = {"question": [asked], "rerank": [asked], "base": [rollout]}
-    added = put_pages_in_order(rollouts, ["base"], Rerank(RerankedConfig(model="m")), searcher.index_dir, rank_by_length)
+    added = put_pages_in_order(rollouts, ["base"], Rerank(RerankedConfig(model="m")), searcher.index_dir, read_by_length)
     assert sorted(added) == ["base+rerank", "rerank"]
     assert [hit.page_number for hit in added["rerank"][0].turns[0].hits] == [5, 2, 1, 4]
     assert len(READ) == 1  # with its pages and those of the policy
@@ -84,6 +91,7 @@ def test_the_question_itself_is_put_in_order_as_what_policies_add_to_it_is(searc
 def test_what_finds_nothing_is_not_read(searcher: Searcher) -> None:
     turn = build_search("zebra", evidence_rank=None, hits=())
     rollout = build_trajectory(turn, question=QUESTION, query_mode="rewrite")
-    [again] = put_pages_in_order({"base": [rollout]}, ["base"], Rerank(), searcher.index_dir, rank_by_length)["base+rerank"]
-    assert [one.pages for one in READ] == [()]
+    [again] = put_pages_in_order({"base": [rollout]}, ["base"], Rerank(), searcher.index_dir, read_by_length)["base+rerank"]
+    [read] = READ
+    assert read == (QUESTION.question, [])
     assert again.turns[0].hits == ()
