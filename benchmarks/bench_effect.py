@@ -35,7 +35,7 @@ from drag_ray.corpus.question_table import draw_split
 from drag_ray.evaluate.clusters import compute_clusters
 from drag_ray.evaluate.config import EvaluateConfig
 from drag_ray.evaluate.measures import build_measures
-from drag_ray.evaluate.outcome import read_question_weights, read_results
+from drag_ray.evaluate.outcome import read_comparison, read_question_weights, read_results
 from drag_ray.evaluate.policies import BASE_NAME
 from drag_ray.evaluate.question_result import QuestionResult
 from drag_ray.evaluate.results import compute_results
@@ -93,7 +93,7 @@ def measure_without_model(name: str, split: str, index_dir: Path) -> list[Row]:
     require_manifest(index_dir, "python jobs/index.py")
     sources = Sources(EvaluateConfig(), index_dir, SEED)
     results = ask({policy: BASELINES[policy].prepare(sources) for policy in WITHOUT_MODEL}, index_dir)
-    return build_rows({"set": name, "split": split, "run": "", "model": ""}, results, {}, list(results))
+    return build_rows({"set": name, "split": split, "run": "", "model": "", "seed": SEED}, results, {}, list(results))
 
 
 def ask(baselines: Mapping[str, Baseline], index_dir: Path) -> dict[str, list[QuestionResult]]:
@@ -115,12 +115,12 @@ def read_evaluation(name: str, split: str, folder: Path, model: str = "", run: s
     model = model or Path(manifest.origin["config"]["engine"]["model"]).name
     results = read_results(folder)
     policies = [policy for policy in results if run or policy not in WITHOUT_MODEL]
-    about = {"set": name, "split": split, "run": run, "model": model}
+    about = {"set": name, "split": split, "run": run, "model": model, "seed": read_comparison(folder)["seed"]}
     return build_rows(about, results, read_question_weights(folder), policies)
 
 
 def build_rows(
-    about: Mapping[str, str],
+    about: Mapping[str, Any],
     results: Mapping[str, Sequence[QuestionResult]],
     question_weights: Mapping[str, float],
     policies: Sequence[str],
@@ -140,7 +140,7 @@ def build_rows(
             {
                 **about,
                 **({"model": ""} if MODEL_FREE.issuperset(policy.split("+")) else {}),
-                **{"policy": policy, "seed": SEED, "n": len(clusters)},
+                **{"policy": policy, "n": len(clusters)},
                 **{key: take_value(measured[measure], policy) for key, measure in MEASURES.items()},
                 "question_weight": question_weights.get(policy),
                 "vs_question": take_differences(measured, policy, RawQuestion.name),

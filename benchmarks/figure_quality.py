@@ -48,16 +48,16 @@ RERANKER_RUN, LISTWISE_RUN = "reranker", "listwise"
 that learned all pages of a question at once."""
 
 
-def find_effect(collection: str, policy: str, model: str = "", run: str = "") -> Any:
+def find_effect(collection: str, policy: str, model: str = "", run: str = "", seed: int = 0) -> Any:
     """The row of a policy on a collection; None if there is none."""
     rows = read_results("effect")["rows"]
-    key = (collection, run, policy, model)
-    return next((row for row in rows if (row["set"], row["run"], row["policy"], row["model"]) == key), None)
+    key = (collection, run, policy, model, seed)
+    return next((row for row in rows if tuple(row[name] for name in ("set", "run", "policy", "model", "seed")) == key), None)
 
 
-def find_reranked(collection: str, policy: str, model: str = LARGE, run: str = RERANKER_RUN) -> Any:
+def find_reranked(collection: str, policy: str, model: str = LARGE, run: str = RERANKER_RUN, seed: int = 0) -> Any:
     """The row of a policy in the evaluation that has the reranker; None if there is none."""
-    return find_effect(collection, policy, model, run) or find_effect(collection, policy, "", run)
+    return find_effect(collection, policy, model, run, seed) or find_effect(collection, policy, "", run, seed)
 
 
 def write_effect() -> str:

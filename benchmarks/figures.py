@@ -126,6 +126,7 @@ FIGURES: dict[str, Callable[[], str]] = {
     "recipe-hybrid": figure_recipe.write_recipe_hybrid,
     "recipe-reranker": figure_recipe.write_recipe_reranker,
     "recipe-reranker-times": figure_recipe.write_recipe_reranker_times,
+    "recipe-rounds": figure_recipe.write_rounds_words,
     "learning-curve-model-terms": figure_learning_curve.write_model_terms,
     "learning-curve-model": figure_learning_curve.write_model_table,
     "learning-curve-model-words": figure_learning_curve.write_model_words,
