@@ -105,8 +105,9 @@ def write_recipe_reranker_times() -> str:
         evaluation, {100 * results["gpu_utilization_while_reading"]:.0f} % while it read. Before it had been {earlier}. The 60 %
         that were aimed at are missed: {starts[0]:.0f} and {starts[1]:.0f} s of the trainings went into starts and ends without
         the GPU, and in the evaluation {results["searched_anew_s"]} s between the last reply and the reading into searches, and
-        {results["reading_starts_after_s"]} s into its start. What is read has been searched for beside the reading since then,
-        which was not measured on a GPU. The reranker's training had taken {memory["reranker/finetune"]:.0f} and
+        {results["reading_starts_after_s"]} s into its start. Since then what is read is searched for beside the reading, and two
+        threads keep the GPU supplied, which was not measured on one. The reranker's training had taken
+        {memory["reranker/finetune"]:.0f} and
         {memory["again: reranker/finetune"]:.0f} GiB of memory, SFT {memory["rounds/1/finetune"]:.0f}; in segments that can grow,
         as all training on GPUs has its memory since then, another of the same questions, with all their pages, took
         {memory["the same with expandable segments, 450 steps"]:.0f}."""

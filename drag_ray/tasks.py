@@ -14,6 +14,8 @@ _CPUS_PER_MODEL = 4
 """More threads gain less on a small model, and each process holds the model."""
 _WRITERS_PER_GPU = 4
 """Processes that make what a model on a GPU reads."""
+_ROWS_PER_GPU = 2
+"""Rows that a model on a GPU has at once: while it reads one, another is made ready for it."""
 _TASK_ENVIRONMENT = {
     # Ray gives each task one CPU; Polars would start a thread for each CPU of the node.
     "POLARS_MAX_THREADS": "1",
@@ -96,8 +98,8 @@ def map_rows(steps: Sequence[Step], rows: Sequence[dict[str, Any]], device: str,
     """What steps, of which the last is a model, make of each row, in no order, in one process a GPU, or in as many as the CPUs
     hold.
 
-    Steps before a model on a GPU have processes of their own, so that it does not wait for what they make. The engines that this
-    job keeps rest where a GPU is needed.
+    Steps before a model on a GPU have processes of their own, so that it does not wait for what they make, and it is asked by two
+    threads. The engines that this job keeps rest where a GPU is needed.
 
     Args:
         steps: at least one.
@@ -120,15 +122,15 @@ def map_rows(steps: Sequence[Step], rows: Sequence[dict[str, Any]], device: str,
         # They ask for no CPU: with those that the models' processes have none may be left, and each would wait for the other.
         beside = {"num_cpus": 0, "label_selector": resources["label_selector"]}
         mapped = _map(mapped, before, min(_WRITERS_PER_GPU * number, len(rows)), beside)
-        steps = [last]
+        steps, resources = [last], resources | {"max_concurrency": _ROWS_PER_GPU}
     yield from _map(mapped, steps, min(number, len(rows)), resources).iter_rows()
 
 
-def _map(rows: Any, steps: Sequence[Step], num_processes: int, resources: dict[str, Any]) -> Any:
+def _map(rows: Any, steps: Sequence[Step], num_processes: int, options: dict[str, Any]) -> Any:
     import ray.data
 
-    compute = ray.data.ActorPoolStrategy(size=num_processes)
-    return rows.map(_Chain, fn_constructor_args=(steps,), compute=compute, **resources)
+    compute = ray.data.ActorPoolStrategy(size=num_processes, enable_true_multi_threading="max_concurrency" in options)
+    return rows.map(_Chain, fn_constructor_args=(steps,), compute=compute, **options)
 
 
 def _plan_processes(device: str, folder: Path) -> tuple[int, dict[str, Any]]:

@@ -41,12 +41,6 @@ def test_each_page_has_the_score_that_the_model_gives_it_here(
         monkeypatch.setattr(tasks, "_plan_processes", lambda device, folder: (1, {"num_gpus": 0, "label_selector": {}}))
     with connect(ClusterConfig()):
         read = read_pages(asked, search, config, tmp_path)
-        gone = config.model_copy(update={"model": str(tmp_path / "gone")})
-        with pytest.raises(ConfigError, match=r"rerank\.model '.*gone'"):
-            read_pages(asked, search, gone, tmp_path)
-        elsewhere = SearchAsAsked(Rerank(config), tmp_path / "elsewhere")
-        with pytest.raises(ConfigError, match="elsewhere"):
-            read_pages(asked, elsewhere, config, tmp_path)
     reranker = load_reranker(config)
     for one, found in zip(asked, read, strict=True):
         assert found.hits == search(one.rollouts)
@@ -54,3 +48,13 @@ def test_each_page_has_the_score_that_the_model_gives_it_here(
         expected = reranker.score(one.question, [TEXTS[page.page_number - 1] for page in pages])
         assert [found.scores[page] for page in pages] == pytest.approx(expected, abs=1e-4)
     assert [len(found.scores) for found in read] == [1, 2, 2, 3, 1]
+
+
+def test_what_cannot_be_read_or_searched_is_named(tmp_path: Path) -> None:
+    write_index(tmp_path, [build_page(file="a.pdf", page_number=1, text=TEXTS[0])], [])
+    gone = RerankedConfig(model=str(tmp_path / "gone"), device="cpu")
+    asked = [AskedQuestion("How fast?", (build_rollout("How fast?", "rotor"),))]
+    with connect(ClusterConfig()):
+        for index, expected in (("search_index", r"rerank\.model '.*gone'"), ("elsewhere", "elsewhere")):
+            with pytest.raises(ConfigError, match=expected):
+                read_pages(asked, SearchAsAsked(Rerank(gone), tmp_path / index), gone, tmp_path)
