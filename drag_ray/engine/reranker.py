@@ -26,15 +26,14 @@ class Reranker(ABC):
 
     Args:
         config: the model and how it reads.
-        model: of transformers.
+        model: of transformers, where it is to read.
         writer: of its tokens.
     """
 
     def __init__(self, config: RerankConfig, model: Any, writer: PairWriter) -> None:
         self.writer = writer
         self._config = config
-        self._device = "cuda" if config.device != "cpu" and torch.cuda.is_available() else "cpu"
-        self._model = model.to(self._device).eval()
+        self._model = model.eval()
         self._lock = threading.Lock()  # one batch takes all cores, or the GPU, and enough memory
 
     def score(self, question: str, texts: Sequence[str]) -> list[float]:
@@ -50,7 +49,7 @@ class Reranker(ABC):
             batch = order[start : start + self._config.batch_size]
             written = self.writer.pad([pairs.tokens[number] for number in batch])
             with self._lock, torch.inference_mode():
-                scores = self._read({name: values.to(self._device) for name, values in written.items()}).float().tolist()
+                scores = self._read({name: values.to(self._model.device) for name, values in written.items()}).float().tolist()
             for number, value in zip(batch, scores, strict=True):
                 best[pairs.places[number]] = max(best[pairs.places[number]], value)
         return best
@@ -122,6 +121,8 @@ def load_reranker(config: RerankConfig) -> Reranker:
     load: Any = AutoModelForCausalLM if files.is_causal else AutoModelForSequenceClassification
     try:
         model = load.from_pretrained(files.source, dtype=getattr(torch, config.dtype))
+        if config.device != "cpu" and torch.cuda.is_available():
+            model = model.to("cuda")  # before the adapter is added, which takes a CPU seconds
         if files.adapter_dir:
             model = PeftModel.from_pretrained(model, str(files.adapter_dir)).merge_and_unload()
     except (OSError, ValueError, KeyError) as error:
