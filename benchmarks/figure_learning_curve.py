@@ -5,7 +5,7 @@ from statistics import mean
 from typing import Any
 
 from figure_cells import read_results, short, to_paragraph, to_table
-from figure_quality import EFFECT_MEASURES, LARGE, find_reranked
+from figure_quality import EFFECT_MEASURES, LARGE, RERANKER_RUN, find_reranked
 
 _POLICIES = ("neighbours", "templates")
 _SET = "medquad"
@@ -82,7 +82,7 @@ def write_model_table() -> str:
 
 def write_model_words() -> str:
     """What the table of a model says."""
-    base = find_reranked(_SET, "base")["mrr"]
+    base = find_reranked(_SET, "base", run=RERANKER_RUN)["mrr"]
     gains = {number: row["mrr"] - base for number, row in _read_model_rows(_TUNED).items()}
     last = max(gains)
     enough = min(number for number, gain in gains.items() if gain > 0.9 * gains[last])

@@ -55,7 +55,7 @@ def find_effect(collection: str, policy: str, model: str = "", run: str = "", se
     return next((row for row in rows if tuple(row[name] for name in ("set", "run", "policy", "model", "seed")) == key), None)
 
 
-def find_reranked(collection: str, policy: str, model: str = LARGE, run: str = RERANKER_RUN, seed: int = 0) -> Any:
+def find_reranked(collection: str, policy: str, model: str = LARGE, run: str = LISTWISE_RUN, seed: int = 0) -> Any:
     """The row of a policy in the evaluation that has the reranker; None if there is none."""
     return find_effect(collection, policy, model, run, seed) or find_effect(collection, policy, "", run, seed)
 

@@ -3,7 +3,7 @@
 from typing import Any, NamedTuple
 
 from figure_cells import read_results, short, to_paragraph, to_table
-from figure_quality import EFFECT_MEASURES, LARGE, LISTWISE_RUN, SMALL, find_effect, find_reranked
+from figure_quality import EFFECT_MEASURES, LARGE, LISTWISE_RUN, RERANKER_RUN, SMALL, find_effect, find_reranked
 from figure_words import signed, tested_difference
 
 
@@ -18,7 +18,7 @@ class Column(NamedTuple):
         return f"{self.collection}, {'1.5B' if self.model == LARGE else '135M'}"
 
     def find(self, policy: str) -> Any:
-        return find_reranked(self.collection, policy, self.model, LISTWISE_RUN)
+        return find_reranked(self.collection, policy, self.model)
 
 
 COLUMNS = (
@@ -85,7 +85,7 @@ def write_words() -> str:
     again = " and ".join(
         f"{short(found['hit3'])} and {short(found['mrr'])} on {name}"
         for name in ("medquad", "fairytaleqa")
-        for found in [find_reranked(name, "rerank", LARGE, LISTWISE_RUN, seed=1)]
+        for found in [find_reranked(name, "rerank", seed=1)]
     )
     return to_paragraph(
         f"""In every column the reranked question is above everything that was not trained, at ranks 1 and 3 by far, and nothing
@@ -108,7 +108,7 @@ def write_loss_words() -> str:
     either = ", ".join(
         f"{name} {short(old['hit3'])} and {short(old['mrr'])}, now {short(new['hit3'])} and {short(new['mrr'])}"
         for name in before["sets"]
-        for old, new in [(find_reranked(name, "rerank"), find_reranked(name, "rerank", run=LISTWISE_RUN))]
+        for old, new in [(find_reranked(name, "rerank", run=RERANKER_RUN), find_reranked(name, "rerank"))]
     )
     some, all_pages = results["large_seed_43"]["medquad"], results["large_all_pages"]["medquad"]
     one, steps = results["small"]["medquad"], 100

@@ -3,7 +3,7 @@
 from typing import Any
 
 from figure_cells import describe_gpus, name_gpu, percent, read_record, read_results, short, to_item, to_paragraph, to_table
-from figure_quality import LARGE, LISTWISE_RUN, RERANKER_RUN, SMALL, find_effect, find_reranked, take_value
+from figure_quality import LARGE, SMALL, find_effect, find_reranked, take_value
 
 _DETECTABLE = (1.96 + 0.84) / (2 * 1.96)
 """Of the width of a 95 % interval: the true difference that a test at 5 % finds with 80 % power."""
@@ -113,11 +113,9 @@ def write_demo_words() -> str:
         short(find_effect("medquad", policy, model)["hit1"])
         for policy, model in (("question", ""), ("base", LARGE), ("round2", LARGE))
     )
-    large = [
-        short(find_reranked(name, "rerank", LARGE, run)["hit1"])
-        for name, run in (("medquad", LISTWISE_RUN), ("manuals", RERANKER_RUN))
-    ]
-    small = [short(find_reranked(name, "rerank", SMALL, LISTWISE_RUN)["hit1"]) for name in ("medquad", "manuals")]
+    large, small = (
+        [short(find_reranked(name, "rerank", model)["hit1"]) for name in ("medquad", "manuals")] for model in (LARGE, SMALL)
+    )
     manuals = short(find_effect("manuals", "question")["hit1"])
     return to_paragraph(
         f"""The tuned model has learned from {rows} additions of its own that beat the question. What it adds finds more than the
