@@ -140,7 +140,8 @@ def build_rows(
             {
                 **about,
                 **({"model": ""} if MODEL_FREE.issuperset(policy.split("+")) else {}),
-                **{"policy": policy, "n": len(clusters)},
+                "policy": policy,
+                "n": len(clusters),
                 **{key: take_value(measured[measure], policy) for key, measure in MEASURES.items()},
                 "question_weight": question_weights.get(policy),
                 "vs_question": take_differences(measured, policy, RawQuestion.name),

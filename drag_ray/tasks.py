@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 from drag_ray.messages import show_messages
 from drag_ray.nodes import find_seeing, free_gpus, takes_gpus
 
+_Item = TypeVar("_Item")
 _Result = TypeVar("_Result")
 _CPUS_PER_MODEL = 4
 """More threads gain less on a small model, and each process holds the model."""
@@ -72,6 +73,20 @@ def run_tasks(function: Callable[..., _Result], calls: Sequence[tuple[Any, ...]]
             yield ray.get(pending.popleft())
     except RayTaskError as error:
         raise error.cause from error
+
+
+def map_parts(
+    function: Callable[[Sequence[_Item]], Sequence[_Result]], items: Sequence[_Item], num_each: int, folder: Path
+) -> Iterator[_Result]:
+    """What a function that is given so many items at a time makes of each, in their order, by `run_tasks`."""
+    calls = [(function, items[start : start + num_each]) for start in range(0, len(items), num_each)]
+    for made in run_tasks(_apply, calls, folder):
+        yield from made
+
+
+def _apply(function: Callable[[_Item], _Result], item: _Item) -> _Result:
+    """What is no plain function, as a `partial`, is no task of Ray."""
+    return function(item)
 
 
 @dataclass(frozen=True)

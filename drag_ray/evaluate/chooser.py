@@ -8,6 +8,7 @@ the test questions nothing is read.
 import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import polars as pl
@@ -24,7 +25,7 @@ from drag_ray.errors import ArtifactError, DataError
 from drag_ray.format.split import TRAIN, VALIDATION
 from drag_ray.inputs import Inputs
 from drag_ray.search.searcher import Searcher
-from drag_ray.tasks import run_tasks
+from drag_ray.tasks import map_parts
 from drag_ray.types import Hit, Question
 
 _logger = logging.getLogger(__name__)
@@ -173,9 +174,7 @@ def _read_asked(format_dir: Path, side: str, questions: dict[str, Question], max
 
 
 def _describe_all(job: _Job, asked: Sequence[_Asked], folder: Path) -> Iterator[DescribedQuestion]:
-    chunks = [(job, asked[start : start + _CHUNK_QUESTIONS]) for start in range(0, len(asked), _CHUNK_QUESTIONS)]
-    for described in run_tasks(_describe_chunk, chunks, folder):
-        yield from described
+    return map_parts(partial(_describe_chunk, job), asked, _CHUNK_QUESTIONS, folder)
 
 
 def _describe_chunk(job: _Job, asked: Sequence[_Asked]) -> list[DescribedQuestion]:

@@ -93,10 +93,12 @@ class PairsWriter:
     def __call__(self, row: dict[str, Any]) -> dict[str, Any]:
         """The row with `pairs` for each question; an error comes back as text."""
         written = {"start": row["start"], "hits": row["hits"], "pairs": [], "num_pages": [], "error": row["error"]}
+        if row["error"]:
+            return written
         try:
             pairs = [
                 self._writer.write(question, self._texts.read(question, [Evidence(**page) for page in pages]))._asdict()
-                for question, pages in zip(row["questions"], row["pages"], strict=False)  # of an error there are none
+                for question, pages in zip(row["questions"], row["pages"], strict=True)
             ]
         except ConfigError as error:
             return written | {"error": str(error)}

@@ -16,7 +16,7 @@ from drag_ray.baselines.rerank import Rerank
 from drag_ray.evaluate.policies import name_beside
 from drag_ray.search.dense import join_expanded
 from drag_ray.search.searcher import Searcher
-from drag_ray.tasks import run_tasks
+from drag_ray.tasks import map_parts
 from drag_ray.types import ActionKind, Hits, Trajectory, Turn
 
 _logger = logging.getLogger(__name__)
@@ -63,13 +63,7 @@ class SearchAsAsked:
 
 def search_on_cluster(search: Search, rollouts: Sequence[Trajectory], index_dir: Path) -> list[Hits | None]:
     """What a search finds for each rollout, on all CPUs of the nodes that see the index. Raises what the search does."""
-    parts = [rollouts[start : start + _NUM_AT_ONCE] for start in range(0, len(rollouts), _NUM_AT_ONCE)]
-    return [hits for found in run_tasks(_search, [(search, part) for part in parts], index_dir) for hits in found]
-
-
-def _search(search: Search, rollouts: Sequence[Trajectory]) -> Sequence[Hits | None]:
-    """A task of Ray has to be a function."""
-    return search(rollouts)
+    return list(map_parts(search, rollouts, _NUM_AT_ONCE, index_dir))
 
 
 def search_anew(

@@ -103,15 +103,18 @@ def _search_again(
     """With what the policies find where a baseline searches or orders in another way: by vectors on the CPUs, while a reranker
     is loaded and reads on the GPUs."""
     hybrid, reranker = baselines.get(Hybrid.name), baselines.get(Rerank.name)
+    found: dict[str, list[Trajectory]] = {}
     with ThreadPoolExecutor(1) as beside:
-        by_both = ordered = None
+        by_both = None
         if isinstance(hybrid, Hybrid):
             weighting = [name for name, baseline in baselines.items() if isinstance(baseline, TermBaseline)]
             by_both = beside.submit(search_by_both, trajectories, policies, weighting, hybrid, index_dir)
         if isinstance(reranker, Rerank):
             read = partial(read_pages, config=reranker.options, stage_dir=stage_dir)
-            ordered = put_pages_in_order(trajectories, policies, reranker, index_dir, read)
-        return put_beside(trajectories, (ordered or {}) | (by_both.result() if by_both else {}))
+            found |= put_pages_in_order(trajectories, policies, reranker, index_dir, read)
+        if by_both:
+            found |= by_both.result()
+    return put_beside(trajectories, found)
 
 
 def _compare(

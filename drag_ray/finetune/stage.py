@@ -39,20 +39,6 @@ from drag_ray.stage_folder import StageFolder
 
 _logger = logging.getLogger(__name__)
 
-_CPU_ENVIRONMENT = {
-    # Each step asks for the same large blocks again. glibc would give them back to the system every time, and the
-    # system would clear them every time: 110 instead of 79 tokens a second on two cores.
-    "MALLOC_MMAP_MAX_": "0",
-    "MALLOC_TRIM_THRESHOLD_": "-1",
-    # Ray's own processes need the cores too: a thread that spins while it waits takes them from the one it waits for.
-    "OMP_WAIT_POLICY": "PASSIVE",
-}
-
-_GPU_ENVIRONMENT = {
-    # Batches are of many lengths. Blocks that cannot grow were kept for each: 95 GiB where 58 do.
-    "PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True",
-}
-
 
 def run(sections: FinetuneSections, inputs: Inputs, folder: StageFolder) -> dict[str, Any]:
     """Train an adapter on the rows of the chosen method and write it, merged too if `merge` says so, into the folder.
@@ -161,7 +147,7 @@ def _fit(
             storage_path=str(stage_dir),
             failure_config=ray.train.FailureConfig(max_failures=settings.max_failures),
             checkpoint_config=ray.train.CheckpointConfig(num_to_keep=2),
-            worker_runtime_env={"env_vars": _GPU_ENVIRONMENT if use_gpu else _CPU_ENVIRONMENT},
+            worker_runtime_env={"env_vars": workers.environment},
         ),
     )
     try:

@@ -13,6 +13,9 @@ def test_what_was_searched_again_stands_after_its_policy_and_a_baseline_in_its_p
     expected = ["question", "rerank", "base", "base+rerank", "base+hybrid", "base+best_of", "tuned", "tuned+hybrid"]
     assert list(placed) == expected
     assert [name for name, rollouts in placed.items() if rollouts == new] == [
-        *("rerank", "base+rerank", "base+hybrid"),
+        "rerank",
+        "base+rerank",
+        "base+hybrid",
         "tuned+hybrid",
     ]
+    assert all(placed[name] == old for name in ("question", "base", "base+best_of", "tuned"))
