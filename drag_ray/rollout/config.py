@@ -40,7 +40,7 @@ class RolloutConfig(BaseConfig):
     """a pipeline's engines stay up between its stages, and rest while it trains; otherwise each stage starts its own engines"""
     workers_per_engine: int = Field(default=0, ge=0)
     """processes that search and keep records for an engine which a pipeline keeps: a small model on a GPU is faster than one of
-    them; 0 takes one for every 4 CPU cores that there are for an engine, 4 at most"""
+    them; 0 takes one for every 2 CPU cores that there are for an engine, 8 at most"""
     concurrent_rollouts: int = Field(default=256, ge=1)
     """rollouts that an engine works on at the same time"""
     chunk_rollouts: int = Field(default=0, ge=0)

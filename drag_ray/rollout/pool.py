@@ -9,9 +9,9 @@ from drag_ray.errors import ConfigError
 from drag_ray.nodes import NodeResources
 from drag_ray.rollout.config import RolloutConfig
 
-_CORES_PER_WORKER = 4
+_CORES_PER_WORKER = 2
 """a worker keeps one busy, and the engine's two processes and the other stages' tasks want theirs"""
-_MAX_WORKERS = 4
+_MAX_WORKERS = 8
 
 
 @dataclass(frozen=True, slots=True)

@@ -86,10 +86,10 @@ def test_engines_that_share_a_gpu_share_its_memory() -> None:
 @pytest.mark.parametrize(
     ("workers_per_engine", "num_engines", "num_cpus", "expected"),
     [
-        (0, 1, 16, (1, 4)),
+        (0, 1, 16, (1, 8)),
         (0, 1, 2, (1, 1)),
-        (0, 8, 64, (8, 16)),
-        (0, 2, 128, (2, 8)),  # more would find the engine busy
+        (0, 8, 64, (8, 32)),
+        (0, 2, 128, (2, 16)),  # more would find the engine busy
         (3, 2, 2, (2, 6)),
     ],
 )
