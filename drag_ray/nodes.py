@@ -48,10 +48,12 @@ class SeeingNodes(NamedTuple):
     Attributes:
         nodes: what each of them has.
         selector: which they are, as a selector of Ray's; None where all see it that have CPUs, or GPUs.
+        names: Ray's names of them.
     """
 
     nodes: tuple[NodeResources, ...]
     selector: dict[str, str] | None
+    names: tuple[str, ...] = ()
 
     @property
     def num_cpus(self) -> int:
@@ -86,9 +88,9 @@ def find_seeing(folder: Path, *, use_gpu: bool = False) -> SeeingNodes:
             f"or start the stage on a node with {unit}s."
         )
     if len(seeing) == len(having):
-        return SeeingNodes(tuple(seeing.values()), None)
+        return SeeingNodes(tuple(seeing.values()), None, tuple(seeing))
     _logger.warning(f"{len(having) - len(seeing)} of {len(having)} nodes do not see {folder}, and are given no work in it")
-    return SeeingNodes(tuple(seeing.values()), {_NODE_LABEL: f"in({','.join(sorted(seeing))})"})
+    return SeeingNodes(tuple(seeing.values()), {_NODE_LABEL: f"in({','.join(sorted(seeing))})"}, tuple(seeing))
 
 
 @lru_cache
@@ -160,6 +162,13 @@ def find_keeper() -> Any:
         return ray.get_actor(KEEPER_NAME)
     except ValueError:
         return None
+
+
+def let_engines_rest() -> None:
+    """Have the engines that this job keeps begin to free their GPUs, which takes them seconds. This process goes on."""
+    keeper = find_keeper()
+    if keeper is not None:
+        keeper.rest.remote()
 
 
 def free_gpus() -> float:

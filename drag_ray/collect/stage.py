@@ -8,6 +8,7 @@ from drag_ray.baselines.registry import BASELINES
 from drag_ray.collect.config import CollectSections
 from drag_ray.corpus.question_table import draw_split
 from drag_ray.inputs import Inputs
+from drag_ray.nodes import let_engines_rest
 from drag_ray.rollout.options import build_options, with_degradation
 from drag_ray.rollout.plan import build_plan
 from drag_ray.rollout.runner import prepare_engines, run_plan
@@ -50,6 +51,7 @@ def run(sections: CollectSections, inputs: Inputs, folder: StageFolder) -> dict[
         stored=inputs.list_stored(),
     )
     counts = run_plan(plan, options, sections.rollout, "collecting")
+    let_engines_rest()  # what comes next makes rows of the rollouts, and trains
     yields = {
         f"{name}_per_question": counts[name] / len(questions) for name in ("distinct_successful_queries", "preference_pairs")
     }

@@ -20,7 +20,6 @@ from transformers.models.auto.modeling_auto import (
     MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING,
     MODEL_MAPPING,
 )
-from trl.trainer.reward_trainer import suppress_seqcls_warning
 
 from drag_ray.errors import TrainError
 
@@ -44,6 +43,8 @@ def load_reward_model(model: str | Path, dtype: str) -> Any:
     Raises:
         TrainError: this kind of model can have no such head.
     """
+    from trl.trainer.reward_trainer import suppress_seqcls_warning  # which takes a second that no tokenizer should
+
     config = AutoConfig.from_pretrained(model)
     reward_class = _find_reward_class(config)
     # The head reads the last token that is no padding.

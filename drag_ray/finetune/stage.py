@@ -1,6 +1,5 @@
 """The finetune stage: Ray Train runs the training processes, keeps their checkpoints and starts them again when one dies."""
 
-import dataclasses
 import logging
 from functools import partial
 from pathlib import Path
@@ -13,25 +12,23 @@ from ray.train.backend import BackendConfig
 from ray.train.torch import TorchConfig
 from ray.train.v2.api.data_parallel_trainer import DataParallelTrainer
 from ray.train.v2.api.exceptions import ControllerError, TrainingFailedError, WorkerGroupError
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from drag_ray.agent.config import AgentConfig
 from drag_ray.agent.record import AgentRecord
 from drag_ray.artifacts import write_jsonl
 from drag_ray.corpus import page_images, question_images
 from drag_ray.engine.adapter import check_adapter
-from drag_ray.engine.model_folder import resolve_model
 from drag_ray.errors import ArtifactError, DamageError, DataError, DragRayError, NotFiniteError, TrainError
-from drag_ray.file_access import writing
 from drag_ray.finetune import checkpoints
 from drag_ray.finetune.config import FinetuneConfig, FinetuneSections
 from drag_ray.finetune.job import TrainJob
 from drag_ray.finetune.outcome import CURVE_NAME
 from drag_ray.finetune.publication import Description
 from drag_ray.finetune.row_file import read_rows
+from drag_ray.finetune.training_process import run_loop, tokenize
 from drag_ray.finetune.workers import Workers, size_workers
 from drag_ray.inputs import Inputs
-from drag_ray.messages import about, show_messages
-from drag_ray.metrics import name_tags, open_stage_recorder
 from drag_ray.nodes import SeeingNodes, find_seeing, free_gpus, takes_gpus
 from drag_ray.rollout.folder import IMAGES_DIR_NAME
 from drag_ray.search.index import read_fingerprint
@@ -133,8 +130,8 @@ def _fit(
         compares_prompts=compares,
     )
     trainer = DataParallelTrainer(
-        _train_loop,
-        train_loop_config={"job": job, "checkpoints_dir": checkpoints_dir},
+        run_loop,
+        train_loop_config={"job": job, "rows": _begin_to_tokenize(job, seeing), "checkpoints_dir": checkpoints_dir},
         backend_config=_choose_backend(settings, workers),
         scaling_config=ray.train.ScalingConfig(
             num_workers=workers.num_workers,
@@ -182,40 +179,15 @@ def _choose_backend(settings: FinetuneConfig, workers: Workers) -> BackendConfig
     return TorchConfig(backend="nccl" if workers.use_gpu else "gloo")
 
 
-def _train_loop(loop_config: dict[str, Any]) -> dict[str, Any] | DragRayError:
-    """Runs in each training process. What a restart cannot mend is returned, not raised, so that Ray does not try again."""
-    from drag_ray.finetune.trainer import train
+def _begin_to_tokenize(job: TrainJob, seeing: SeeingNodes) -> Any:
+    """The rows of a training, as a reference: they are tokenized once for all processes, which start meanwhile.
 
-    show_messages()  # Ray brings to the driver what a worker prints
-    for name in ("", "ray.train"):  # below it, Ray Train prints every report in full, and a line a checkpoint
-        logging.getLogger(name).setLevel(logging.WARNING)
-    try:
-        job, checkpoints_dir = loop_config["job"], loop_config["checkpoints_dir"]
-        job = dataclasses.replace(job, model=resolve_model(job.model))
-        last, flaws = checkpoints.find_last(checkpoints_dir)
-        for flaw in flaws if ray.train.get_context().get_world_rank() == 0 else ():
-            _logger.warning(f"finetune: passes over a checkpoint. {flaw}")
-        with about(**name_tags(checkpoints_dir.parent)):
-            return train(job, partial(_report, checkpoints_dir), last, open_stage_recorder(checkpoints_dir.parent))
-    except ArtifactError:
-        raise  # a disk that is full may have room again, and the other processes must not wait for this one
-    except DragRayError as error:
-        return error
-
-
-def _report(checkpoints_dir: Path, metrics: dict[str, Any], checkpoint_dir: Path) -> None:
-    checkpoint = ray.train.Checkpoint.from_directory(str(checkpoint_dir))
-    with writing(checkpoints_dir):
-        ray.train.report(metrics, checkpoint=checkpoint, checkpoint_upload_fn=_keep)
-
-
-def _keep(checkpoint: ray.train.Checkpoint, name: str) -> ray.train.Checkpoint:
-    """Copy a process's part of a checkpoint as Ray Train does, and seal the copy."""
-    context = ray.train.get_context()
-    storage: Any = context.get_storage()
-    kept = storage.persist_current_checkpoint(checkpoint, name)
-    checkpoints.seal(Path(checkpoint.path), Path(kept.path), context.get_world_rank(), context.get_world_size())
-    return kept
+    That is done on one of their nodes, where the model is, and takes none of the CPUs, all of which they may want.
+    """
+    name = next(iter(seeing.names), ray.get_runtime_context().get_node_id())
+    there: Any = NodeAffinitySchedulingStrategy(name, soft=True)
+    task: Any = ray.remote(num_cpus=0, scheduling_strategy=there)(tokenize)
+    return task.remote(job)
 
 
 def _find_trained(checkpoints_dir: Path, num_steps: int) -> Path:

@@ -5,7 +5,6 @@ It knows nothing of Ray: it is given a function that takes its metrics and check
 
 import os
 import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +15,9 @@ from transformers import PrinterCallback, TrainingArguments, set_seed
 from transformers.utils.logging import disable_progress_bar
 from trl.trainer.utils import disable_dropout_in_model
 
-from drag_ray.engine.conversation import Row
 from drag_ray.engine.cpu_dtype import choose_cpu_dtype
 from drag_ray.engine.pretrained import load_tokenizer
-from drag_ray.errors import DataError, TrainError
+from drag_ray.errors import TrainError
 from drag_ray.finetune.arguments import build_options
 from drag_ray.finetune.attention import describe_attention, leave_out_broken_kernels
 from drag_ray.finetune.canary import check_effect
@@ -28,56 +26,48 @@ from drag_ray.finetune.curve import ReportCallback, ReportFn, build_curve
 from drag_ray.finetune.deepspeed import ZeroStage, resolve_zero_stage
 from drag_ray.finetune.images import open_training_images
 from drag_ray.finetune.job import TrainJob
-from drag_ray.finetune.methods.method import Method, TrainerOptions
-from drag_ray.finetune.row_file import read_rows
+from drag_ray.finetune.methods.method import TrainerOptions
 from drag_ray.finetune.start import keep_start, load_start
-from drag_ray.finetune.tokenized_rows import RowTokenizer, TokenizedRows
+from drag_ray.finetune.training_rows import TrainingRows
 from drag_ray.metrics import NoStageRecorder, StageRecorder
 
 _VISION_PART = r".*(visual|vision_tower|vision_model)\..*"
 
 
-def train(job: TrainJob, report: ReportFn, resume_from: Path | None, recorder: StageRecorder | None = None) -> dict[str, Any]:
+def train(
+    job: TrainJob, rows: TrainingRows, report: ReportFn, resume_from: Path | None, recorder: StageRecorder | None = None
+) -> dict[str, Any]:
     """Train to the end, from the checkpoint `resume_from` if there is one.
 
-    Every process of the group calls this, and so calls `report` equally often. `recorder` takes how far it is.
+    Every process of the group calls this with all rows, and so calls `report` equally often. `recorder` takes how far it is.
 
     Returns:
         {"counts": {...}, "curve": [...], "attention": "..."}: what was learned from, one point per step and per evaluation, and
         what computed attention.
 
     Raises:
-        DataError: the training rows are missing, unreadable or all too long.
         NotFiniteError: loss, gradient or weights are not finite; says which rows were learned from then.
         TrainError: the model cannot be trained with these options, or has learned nothing.
     """
     config = job.config
     zero_stage = resolve_zero_stage(config.deepspeed, job.use_gpu, job.num_workers)
     _prepare_process(job, zero_stage)
-    tokenizer = load_tokenizer(job.model)
-    images = open_training_images(job.model, job.image_dirs)
-    method = config.chosen_method
-    row_tokenizer = RowTokenizer(tokenizer, config.max_length, images, job.compares_prompts)
-    drawn = read_rows(job.train_path, config.limit, config.seed)
-    train_rows = _tokenize_file(job.train_path, drawn, method, row_tokenizer)
-    validation_rows = _tokenize_file(job.validation_path, read_rows(job.validation_path), method, row_tokenizer)
-    _check_any_left(train_rows, job.train_path, method)
+    method, images = config.chosen_method, open_training_images(job.model, job.image_dirs)
     if zero_stage == "zero3":
-        _check_all_show_images(train_rows.rows + validation_rows.rows)
+        _check_all_show_images(rows.train.rows + rows.validation.rows)
     set_seed(config.seed)
     with tempfile.TemporaryDirectory(prefix="drag-ray-finetune-") as scratch_dir:
         # ZeRO-3 splits the weights while they load, so its settings must be in force before the model is made.
-        counts = _count_rows(train_rows, validation_rows)
+        counts = rows.count()
         options = build_options(job, zero_stage, scratch_dir, counts, resumes=resume_from is not None)
         arguments = method.build_arguments(options)
-        parts = _load_parts(job, zero_stage, arguments, tokenizer, train_rows, validation_rows)
-        trainer = method.build_trainer(parts, images)
+        trainer = method.build_trainer(_load_parts(job, zero_stage, arguments, rows), images)
         if job.start_dir:
             keep_start(trainer.model)
         trainer.remove_callback(PrinterCallback)
         trainer.add_callback(ReportCallback(report, counts, recorder or NoStageRecorder()))
         trainer.train(resume_from_checkpoint=str(resume_from) if resume_from else None)
-        check_effect(trainer, method, train_rows.rows[0], images)
+        check_effect(trainer, method, rows.train.rows[0], images)
         attention = describe_attention(trainer.model, job.use_gpu)
         return {"counts": counts, "curve": build_curve(trainer.state.log_history), "attention": attention}
 
@@ -101,22 +91,6 @@ def _start_deepspeed(use_gpu: bool) -> None:
     deepspeed.init_distributed(dist_backend="nccl" if use_gpu else "gloo")
 
 
-def _tokenize_file(path: Path, rows: Iterator[Row], method: Method, tokenizer: RowTokenizer) -> TokenizedRows:
-    """Its rows, which are read meanwhile, so that errors in them name it."""
-    try:
-        return method.tokenize(rows, tokenizer)
-    except DataError as error:
-        raise DataError(f"{path}: {error}") from None
-
-
-def _check_any_left(rows: TokenizedRows, path: Path, method: Method) -> None:
-    if rows.rows:
-        return
-    if rows.num_without_advantage:
-        raise DataError(f"{path}: in all {rows.num_without_advantage} rows {method.why_nothing_is_learned}")
-    raise DataError(f"{path}: no training rows. Run: python jobs/format.py")
-
-
 def _check_all_show_images(rows: list[dict[str, Any]]) -> None:
     num_with_images = sum(bool(row["image_keys"]) for row in rows)
     if 0 < num_with_images < len(rows):
@@ -126,27 +100,7 @@ def _check_all_show_images(rows: list[dict[str, Any]]) -> None:
         )
 
 
-def _count_rows(train_rows: TokenizedRows, validation_rows: TokenizedRows) -> dict[str, int]:
-    left_out = {"rows_without_advantage": train_rows.num_without_advantage, "rows_off_policy": train_rows.num_off_policy}
-    return {
-        "rows": len(train_rows.rows),
-        "rows_too_long": train_rows.num_too_long,
-        "validation_rows": len(validation_rows.rows),
-        "validation_rows_too_long": validation_rows.num_too_long,
-        "trained_tokens": train_rows.num_trained_tokens,
-        "images": sum(len(row["image_keys"]) for row in train_rows.rows),
-        **{reason: count for reason, count in left_out.items() if count},
-    }
-
-
-def _load_parts(
-    job: TrainJob,
-    zero_stage: ZeroStage,
-    arguments: TrainingArguments,
-    tokenizer: Any,
-    train_rows: TokenizedRows,
-    validation_rows: TokenizedRows,
-) -> TrainerOptions:
+def _load_parts(job: TrainJob, zero_stage: ZeroStage, arguments: TrainingArguments, rows: TrainingRows) -> TrainerOptions:
     method = job.config.chosen_method
     dtype = job.config.dtype if job.use_gpu else choose_cpu_dtype(job.config.dtype, "finetune")
     model = method.load_model(job.model, dtype)
@@ -160,9 +114,9 @@ def _load_parts(
     return {
         "model": model,
         "args": arguments,
-        "train_dataset": Dataset.from_list(train_rows.rows),
-        "eval_dataset": Dataset.from_list(validation_rows.rows) if validation_rows.rows else None,
-        "processing_class": tokenizer,
+        "train_dataset": Dataset.from_list(rows.train.rows),
+        "eval_dataset": Dataset.from_list(rows.validation.rows) if rows.validation.rows else None,
+        "processing_class": load_tokenizer(job.model),
         "peft_config": None if job.start_dir else adapter,
     }
 

@@ -44,7 +44,7 @@ class EngineActor:
         self._engine: VllmEngine | None = None
         self._at_rest = False
         self._begun = 0
-        self._beginning = asyncio.Lock()
+        self._changing = asyncio.Lock()
 
     async def start(self, run_dir: Path) -> VllmEngine:
         """Start the engine where that has not been done; what it prints goes to the logs of these rollouts.
@@ -65,7 +65,7 @@ class EngineActor:
             offer: the keeper's; the first of the workers that share the engine in it begins for all of them.
         """
         self._stores.roots = list_stores(run_dir, self._spec.image_dirs)
-        async with self._beginning:
+        async with self._changing:
             if self._engine is not None and self._engine.has_died:
                 await self.close()
             elif self._begun == offer:
@@ -84,9 +84,10 @@ class EngineActor:
 
     async def rest(self) -> None:
         """Free the GPU until it is begun again."""
-        if self._engine is not None and not self._at_rest:
-            await self._engine.rest()
-            self._at_rest = True
+        async with self._changing:
+            if self._engine is not None and not self._at_rest:
+                await self._engine.rest()
+                self._at_rest = True
 
     async def close(self) -> None:
         """End the engine's processes."""

@@ -24,6 +24,7 @@ from drag_ray.finetune.config import FinetuneConfig
 from drag_ray.finetune.job import TrainJob
 from drag_ray.finetune.methods.sft import SFT
 from drag_ray.finetune.tokenized_rows import RowTokenizer
+from drag_ray.finetune.training_rows import tokenize_training_rows
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an NVIDIA GPU")]
 
@@ -135,7 +136,12 @@ def train(folder: Path) -> list[float]:
         num_workers=1,
         num_threads=1,
     )
-    outcome = trainer.train(job, lambda metrics, checkpoint_dir: shutil.copytree(checkpoint_dir, folder / "checkpoint"), None)
+    outcome = trainer.train(
+        job,
+        tokenize_training_rows(job),
+        lambda metrics, checkpoint_dir: shutil.copytree(checkpoint_dir, folder / "checkpoint"),
+        None,
+    )
     return [point["grad_norm"] for point in outcome["curve"] if "loss" in point]
 
 

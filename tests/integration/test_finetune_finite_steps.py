@@ -9,6 +9,7 @@ from drag_ray.errors import NotFiniteError, TrainError
 from drag_ray.finetune.job import TrainJob
 from drag_ray.finetune.methods.registry import METHOD_NAMES
 from drag_ray.finetune.trainer import train
+from drag_ray.finetune.training_rows import tokenize_training_rows
 
 TOO_MUCH = 1e39
 """More than float32 can hold."""
@@ -23,7 +24,7 @@ def run(job: TrainJob) -> list[int]:
     """Train and return the steps of the checkpoints that were reported; an error has them too, as `steps`."""
     steps: list[int] = []
     try:
-        train(job, lambda metrics, checkpoint_dir: steps.append(metrics["step"]), None)
+        train(job, tokenize_training_rows(job), lambda metrics, checkpoint_dir: steps.append(metrics["step"]), None)
     except TrainError as error:
         error.steps = steps  # type: ignore[attr-defined]
         raise

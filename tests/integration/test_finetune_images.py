@@ -39,6 +39,7 @@ from drag_ray.finetune.methods.sft import SFT
 from drag_ray.finetune.tokenized_rows import RowTokenizer
 from drag_ray.finetune.trained_tokens import compute_trained_loss
 from drag_ray.finetune.trainer import train
+from drag_ray.finetune.training_rows import tokenize_training_rows
 from drag_ray.pipeline import run_code
 from drag_ray.run_config import RunConfig
 from drag_ray.stage_folder import StageFolder
@@ -208,7 +209,7 @@ def test_how_it_trains_does_not_change_what_is_learned(run_dir: Path, model_dir:
 
     def train_twice(**chosen: Any) -> list[float]:
         job = build_job(run_dir, model_dir, configure(epochs=2, **chosen))
-        curve = train(job, lambda metrics, checkpoint_dir: None, None)["curve"]
+        curve = train(job, tokenize_training_rows(job), lambda metrics, checkpoint_dir: None, None)["curve"]
         return [point["loss"] for point in curve if "loss" in point]
 
     plain = train_twice()
@@ -227,7 +228,8 @@ def test_preferences_that_only_the_images_tell_apart_are_learned(run_dir: Path, 
     ]
     write_rows(run_dir, "dpo", pairs)
     config = configure(method="dpo", dpo=DPO(beta=0.3), epochs=10, learning_rate=0.01)
-    outcome = train(build_job(run_dir, model_dir, config), lambda metrics, checkpoint_dir: None, None)
+    job = build_job(run_dir, model_dir, config)
+    outcome = train(job, tokenize_training_rows(job), lambda metrics, checkpoint_dir: None, None)
     assert outcome["counts"]["images"] == len(pairs)
     last = outcome["curve"][-1]
     assert last["eval_pair_accuracy"] == 1
@@ -245,7 +247,8 @@ def test_replies_that_are_desirable_for_one_picture_alone_are_learned(run_dir: P
     ]
     write_rows(run_dir, "kto", labelled)
     config = configure(method="kto", kto=KTO(beta=0.3), epochs=6, learning_rate=0.002)
-    outcome = train(build_job(run_dir, model_dir, config), lambda metrics, checkpoint_dir: None, None)
+    job = build_job(run_dir, model_dir, config)
+    outcome = train(job, tokenize_training_rows(job), lambda metrics, checkpoint_dir: None, None)
     assert outcome["counts"]["images"] == 4
     assert outcome["curve"][0]["eval_loss"] == pytest.approx(0.5, abs=1e-4)
     assert outcome["curve"][-1]["eval_loss"] < 0.3
@@ -261,7 +264,9 @@ def test_a_reward_model_learns_what_only_the_images_tell_apart(run_dir: Path, mo
     ]
     write_rows(run_dir, "reward", scored)
     job = build_job(run_dir, model_dir, configure(method="reward", epochs=20, learning_rate=0.01, checkpoint_steps=20))
-    outcome = train(job, lambda metrics, checkpoint: shutil.copytree(checkpoint, tmp_path / "adapter"), None)
+    outcome = train(
+        job, tokenize_training_rows(job), lambda metrics, checkpoint: shutil.copytree(checkpoint, tmp_path / "adapter"), None
+    )
     assert outcome["counts"]["rows"] == outcome["counts"]["images"] == 2
     last = outcome["curve"][-1]
     assert last["eval_pair_accuracy"] == 1

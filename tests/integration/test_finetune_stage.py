@@ -33,6 +33,7 @@ from drag_ray.finetune.methods.grpo import GRPO
 from drag_ray.finetune.methods.kto import KTO
 from drag_ray.finetune.outcome import find_reranker
 from drag_ray.finetune.trainer import train
+from drag_ray.finetune.training_rows import tokenize_training_rows
 from drag_ray.pipeline import run_code
 from drag_ray.search.config import RerankConfig
 from drag_ray.stage_folder import StageFolder
@@ -87,7 +88,10 @@ def train_alone(run_dir: Path, model: Path, **options: Any) -> tuple[dict[str, i
         num_threads=1,
     )
     outcome = train(
-        job, lambda metrics, checkpoint_dir: shutil.copytree(checkpoint_dir, run_dir / "adapter", dirs_exist_ok=True), None
+        job,
+        tokenize_training_rows(job),
+        lambda metrics, checkpoint_dir: shutil.copytree(checkpoint_dir, run_dir / "adapter", dirs_exist_ok=True),
+        None,
     )
     return outcome["counts"], outcome["curve"]
 

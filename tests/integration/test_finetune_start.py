@@ -17,6 +17,7 @@ from drag_ray.finetune.adapter_weights import _read_weights
 from drag_ray.finetune.config import FinetuneConfig
 from drag_ray.finetune.methods.registry import METHOD_NAMES
 from drag_ray.finetune.trainer import train
+from drag_ray.finetune.training_rows import tokenize_training_rows
 
 LEARNING_RATE = 1e-3
 BETA = 0.1
@@ -53,7 +54,7 @@ def train_twice(folder: Path, model_dir: Path, start_dir: Path | None, resume_fr
         assert not (checkpoint_dir / "ref").exists()
         shutil.copytree(checkpoint_dir, folder / f"step-{metrics['step']}")
 
-    return train(job, report, resume_from)["curve"]
+    return train(job, tokenize_training_rows(job), report, resume_from)["curve"]
 
 
 def score(model: Any, tokenizer: Any, number: int, reply: str) -> torch.Tensor:

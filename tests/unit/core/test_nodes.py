@@ -36,7 +36,7 @@ def test_nodes_that_do_not_see_a_folder_are_neither_chosen_nor_counted(asked: li
     seeing = find_seeing(tmp_path)
     assert seeing.selector == {"ray.io/node-id": "in(head,near)"}
     assert (seeing.num_cpus, seeing.num_gpus) == (10, 2)
-    assert find_seeing(tmp_path, use_gpu=True) == ((NodeResources(8, 2),), {"ray.io/node-id": "in(near)"})
+    assert find_seeing(tmp_path, use_gpu=True) == ((NodeResources(8, 2),), {"ray.io/node-id": "in(near)"}, ("near",))
     assert list(tmp_path.iterdir()) == []
 
 
@@ -64,5 +64,5 @@ def test_a_cluster_that_has_yet_to_grow_is_waited_for(
     asked: list[set[str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     start(monkeypatch, head={})
-    assert find_seeing(tmp_path) == ((), None)
+    assert find_seeing(tmp_path) == ((), None, ())
     assert asked == []

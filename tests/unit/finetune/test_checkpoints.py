@@ -28,6 +28,7 @@ from drag_ray.finetune.outcome import ADAPTER_DIR_NAME, MERGED_DIR_NAME
 from drag_ray.finetune.publication import Description, publish_adapter
 from drag_ray.finetune.stage import _find_trained, describe_failure
 from drag_ray.finetune.trainer import train
+from drag_ray.finetune.training_rows import tokenize_training_rows
 
 pytestmark = pytest.mark.seconds
 
@@ -45,7 +46,7 @@ def job(tmp_path_factory: pytest.TempPathFactory) -> TrainJob:
 def trained(job: TrainJob, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The checkpoints of the whole training, as Ray Train keeps them."""
     folder = tmp_path_factory.mktemp("trained")
-    train(job, keep_in(folder), None)
+    train(job, tokenize_training_rows(job), keep_in(folder), None)
     assert [read_step(path) for path in sorted(folder.iterdir())] == [1, 2, 3, 4]
     return folder
 
@@ -104,7 +105,7 @@ def test_a_training_that_passes_over_a_damaged_checkpoint_comes_to_the_same_end(
     (folder / f"checkpoint_{NUM_ROWS}" / "optimizer.pt").unlink()  # of which transformers would say nothing
     last, _ = find_last(folder)
     shutil.rmtree(folder / f"checkpoint_{NUM_ROWS}")
-    train(job, keep_in(folder), last)
+    train(job, tokenize_training_rows(job), keep_in(folder), last)
     assert find_last(folder) == (folder / f"checkpoint_{NUM_ROWS}", [])
     ends = [parent / f"checkpoint_{NUM_ROWS}" / "adapter_model.safetensors" for parent in (folder, trained)]
     assert ends[0].read_bytes() == ends[1].read_bytes()
@@ -283,7 +284,7 @@ def test_a_checkpoint_that_cannot_be_written_is_not_reported(
     with pytest.raises(
         ArtifactError, match=r"checkpoint-1: cannot be written \(.+\)\. Free some space there, or set TMPDIR"
     ) as caught:
-        train(job, lambda metrics, checkpoint_dir: pytest.fail("reported"), None)
+        train(job, tokenize_training_rows(job), lambda metrics, checkpoint_dir: pytest.fail("reported"), None)
     assert "\n" not in str(caught.value)
 
 

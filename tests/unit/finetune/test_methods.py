@@ -16,6 +16,7 @@ from drag_ray.finetune.config import FinetuneConfig
 from drag_ray.finetune.job import TrainJob
 from drag_ray.finetune.methods.sft import SFT
 from drag_ray.finetune.trainer import train
+from drag_ray.finetune.training_rows import tokenize_training_rows
 
 pytestmark = pytest.mark.seconds
 
@@ -57,7 +58,12 @@ def test_another_method_is_trained(tmp_path: Path, tokenizer: PreTrainedTokenize
         num_workers=1,
         num_threads=1,
     )
-    outcome = train(job, lambda metrics, checkpoint_dir: shutil.copytree(checkpoint_dir, tmp_path / "adapter"), None)
+    outcome = train(
+        job,
+        tokenize_training_rows(job),
+        lambda metrics, checkpoint_dir: shutil.copytree(checkpoint_dir, tmp_path / "adapter"),
+        None,
+    )
     whole = tokenizer.apply_chat_template([*row["prompt"], *row["completion"]], return_dict=False)
     assert outcome["counts"]["rows"] == 3
     assert outcome["counts"]["trained_tokens"] == 3 * len(whole)

@@ -1,0 +1,69 @@
+"""The rows of a training, tokenized once for all its processes."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from drag_ray.engine.conversation import Row
+from drag_ray.engine.pretrained import load_tokenizer
+from drag_ray.errors import DataError
+from drag_ray.finetune.images import open_training_images
+from drag_ray.finetune.job import TrainJob
+from drag_ray.finetune.methods.method import Method
+from drag_ray.finetune.row_file import read_rows
+from drag_ray.finetune.tokenized_rows import RowTokenizer, TokenizedRows
+
+
+@dataclass(frozen=True)
+class TrainingRows:
+    """What is learned from, and what the loss is looked at on meanwhile, perhaps nothing."""
+
+    train: TokenizedRows
+    validation: TokenizedRows
+
+    def count(self) -> dict[str, int]:
+        """How many there are and how many are left out, what is learned of them, and the images that they show."""
+        train, validation = self.train, self.validation
+        left_out = {"rows_without_advantage": train.num_without_advantage, "rows_off_policy": train.num_off_policy}
+        return {
+            "rows": len(train.rows),
+            "rows_too_long": train.num_too_long,
+            "validation_rows": len(validation.rows),
+            "validation_rows_too_long": validation.num_too_long,
+            "trained_tokens": train.num_trained_tokens,
+            "images": sum(len(row["image_keys"]) for row in train.rows),
+            **{reason: count for reason, count in left_out.items() if count},
+        }
+
+
+def tokenize_training_rows(job: TrainJob) -> TrainingRows:
+    """Read and tokenize the rows of a training.
+
+    Raises:
+        DataError: training rows are missing, unreadable or all too long, or nothing can be learned from them.
+        TrainError: the model's chat template cannot be trained with, or it takes no images and the rows show some.
+    """
+    method = job.config.chosen_method
+    images = open_training_images(job.model, job.image_dirs)
+    tokenizer = RowTokenizer(load_tokenizer(job.model), job.config.max_length, images, job.compares_prompts)
+    drawn = read_rows(job.train_path, job.config.limit, job.config.seed)
+    train = _tokenize_file(job.train_path, drawn, method, tokenizer)
+    validation = _tokenize_file(job.validation_path, read_rows(job.validation_path), method, tokenizer)
+    _check_any_left(train, job.train_path, method)
+    return TrainingRows(train, validation)
+
+
+def _tokenize_file(path: Path, rows: Iterator[Row], method: Method, tokenizer: RowTokenizer) -> TokenizedRows:
+    """Its rows, which are read meanwhile, so that errors in them name it."""
+    try:
+        return method.tokenize(rows, tokenizer)
+    except DataError as error:
+        raise DataError(f"{path}: {error}") from None
+
+
+def _check_any_left(rows: TokenizedRows, path: Path, method: Method) -> None:
+    if rows.rows:
+        return
+    if rows.num_without_advantage:
+        raise DataError(f"{path}: in all {rows.num_without_advantage} rows {method.why_nothing_is_learned}")
+    raise DataError(f"{path}: no training rows. Run: python jobs/format.py")
