@@ -6,7 +6,9 @@ finished evaluations. A row of the same set, policy, model, number of questions 
 `vs_question` is as in `effect.json`, corrected (Holm) over the rows of this file.
 
 python benchmarks/bench_learning_curve.py --index medquad=runs/medquad/index [NAME=FOLDER ...] [--questions 250 500 ...]
-python benchmarks/bench_learning_curve.py --evaluation medquad:4000=runs/medquad/evaluate [NAME:NUMBER=FOLDER ...]
+python benchmarks/bench_learning_curve.py --evaluation medquad:4000=runs/medquad/evaluate [NAME:NUMBER[:GPU_S]=FOLDER ...]
+
+GPU_S are the seconds that a GPU was busy for what the policy has learned from so many questions, where somebody has counted them.
 """
 
 import argparse
@@ -41,7 +43,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--index", nargs="*", default=[], metavar="NAME=FOLDER", help="sets for policies without a model")
     parser.add_argument("--questions", nargs="*", type=int, default=NUM_QUESTIONS, help="numbers of training questions")
-    parser.add_argument("--evaluation", nargs="*", default=[], metavar="NAME:NUMBER=FOLDER", help="finished evaluate stages")
+    parser.add_argument(
+        "--evaluation", nargs="*", default=[], metavar="NAME:NUMBER[:GPU_S]=FOLDER", help="finished evaluate stages"
+    )
+    parser.add_argument("--policies", nargs="*", default=[], help="of these evaluations; all that have learned by default")
     parser.add_argument("--split", default="test", help="what the held-out questions are called in the set")
     parser.add_argument("--model", default="", help="name of the evaluations' model, where it is not that of its folder")
     options = parser.parse_args()
@@ -52,10 +57,11 @@ def main() -> None:
         name, _, folder = entry.partition("=")
         new += measure_without_model(name, options.split, Path(folder), options.questions)
     for entry in options.evaluation:
-        name, _, folder = entry.partition("=")
-        name, _, number = name.partition(":")
-        found = read_evaluation(name, options.split, Path(folder), options.model)
-        new += [{**row, "train_questions": int(number), "draw": 0} for row in found if is_trained(row["policy"])]
+        learned, _, folder = entry.partition("=")
+        name, number, gpu_s = (*learned.split(":"), "", "")[:3]
+        found = [row for row in read_evaluation(name, options.split, Path(folder), options.model) if is_trained(row["policy"])]
+        known = {"train_questions": int(number), "draw": 0} | ({"gpu_s": int(gpu_s)} if gpu_s else {})
+        new += [row | known for row in found if row["policy"] in (options.policies or [row["policy"]])]
     keys = {tuple(row[key] for key in KEY) for row in new}
     rows = [row for row in rows if tuple(row[key] for key in KEY) not in keys] + new
     rows.sort(key=lambda row: (row["set"], row["model"], row["policy"], row["train_questions"], row["draw"]))

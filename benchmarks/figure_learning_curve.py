@@ -5,11 +5,14 @@ from statistics import mean
 from typing import Any
 
 from figure_cells import read_results, short, to_paragraph, to_table
-from figure_quality import EFFECT_MEASURES, LARGE, RERANKER_RUN, find_reranked
+from figure_quality import AGAIN_RUN, EFFECT_MEASURES, LARGE, RERANKER_RUN, find_reranked
 
 _POLICIES = ("neighbours", "templates")
 _SET = "medquad"
-_TUNED = "tuned"
+_TUNED, _RERANKED = "tuned", "rerank"
+
+_VALIDATION = 400
+"""of the recipe's questions"""
 
 Row = dict[str, Any]
 
@@ -89,6 +92,32 @@ def write_model_words() -> str:
     return to_paragraph(
         f"""Untrained the model comes to an MRR of {short(base)}. Nine tenths of what {last:,} questions add to that is there with
         {enough:,}."""
+    )
+
+
+def write_reranker_table() -> str:
+    """What a reranker makes of the question's pages with what it has learned from so many questions."""
+    header = ["questions learned from", "seconds of the GPU", "Hit@1", "Hit@3", "Hit@10", "MRR"]
+    cells = [
+        [f"{number:,}", f"{row['gpu_s']}", *(short(row[measure]) for measure in EFFECT_MEASURES)]
+        for number, row in _read_model_rows(_RERANKED).items()
+    ]
+    return to_table(header, cells)
+
+
+def write_reranker_words() -> str:
+    """What the table of a reranker is of, and what it says."""
+    rows = _read_model_rows(_RERANKED)
+    best = find_reranked(_SET, rows[max(rows)]["best_untrained"], run=AGAIN_RUN)
+    enough = min(number for number, row in rows.items() if row["mrr"] > best["mrr"])
+    below = max(number for number in rows if number < enough)
+    return to_paragraph(
+        f"""The recipe's reranker ({LARGE}, {_SET}, one training each with a `finetune.limit` of 500, 2,000 and the recipe's
+        8,000 pages; the question's pages by words and vectors, put in its order). The seconds are those in which a GPU, an H200,
+        was busy with the training, the loss of {_VALIDATION} validation questions before and after among them. The best search
+        that was not trained, `{best["policy"]}`, has a Hit@3 of {short(best["hit3"])} and an MRR of {short(best["mrr"])}: with
+        {below} questions a reranker is below it, with {enough:,} above. So a reranker wants some hundred questions, and minutes
+        of a GPU:"""
     )
 
 

@@ -43,7 +43,7 @@ def write_demo() -> str:
 LARGE = "Qwen2.5-Coder-1.5B-Instruct"
 EFFECT_MEASURES = ("hit1", "hit3", "hit10", "mrr")
 SMALL = "embedded"
-RERANKER_RUN, LISTWISE_RUN = "reranker", "listwise"
+RERANKER_RUN, LISTWISE_RUN, AGAIN_RUN, FEWER_RUN = "reranker", "listwise", "again", "8000_pages"
 """The evaluations that have a reranker, by themselves in `effect.json`: of one that learned each answer by itself, and of one
 that learned all pages of a question at once."""
 

@@ -88,31 +88,27 @@ def write_recipe_reranker() -> str:
 def write_recipe_reranker_times() -> str:
     """How long the pipeline with a reranker took, and how busy its GPU was."""
     results = read_results("recipe_medquad_reranker")
-    seconds, busy, again = results["stages_s"], results["gpu_utilization_by_stage"], results["again"]
+    seconds, busy, reading = results["stages_s"], results["gpu_utilization_by_stage"], results["reading"]
     memory = {name: mib / 1024 for name, mib in results["gpu_memory_mib"].items()}
-    reading = read_results("trained_reranker")["large"]["medquad"]["reading"]
     trained = ((stage, results["counts"][stage]) for stage in ("rounds/1/finetune", "reranker/finetune"))
     starts = [seconds[stage] - counts["tokens"] / counts["tokens_per_s"] for stage, counts in trained]
     whole, lasted = "gpu_utilization_from_first_rollout_to_report", "from_first_rollout_to_report_s"
-    earlier = " and ".join(f"{100 * one[whole]:.0f} % of {one[lasted]:,} s" for one in results["earlier"])
+    earlier = ", ".join(f"{100 * one[whole]:.0f} % of {one[lasted]:,} s" for one in results["earlier"])
     return to_paragraph(
-        f"""With a reranker (`recipe_medquad_reranker.json`, `run_effect.py`; one round, 4,000 training questions, one of four
+        f"""With a reranker (`recipe_medquad_reranker.json`, `run_effect.py`; one round, 4,000 training questions, one of two
         H200s and 16 cores): collection {seconds["rounds/1/collect"]} s, of which {results["first_rollouts_after_s"]} s from the
-        start of the job until the first rollouts ended, SFT {seconds["rounds/1/finetune"]} s, the reranker
-        {seconds["reranker/finetune"]} s, evaluation of {results["counts"]["evaluate"]["policies"]} policies
-        {seconds["evaluate"]} s, {reading["seconds"]} s of them to read {reading["pages"]:,} pages. From the first finished
-        rollout to the report, {results[lasted]} s, the GPU was {100 * results[whole]:.0f} % busy, and
-        {100 * again[whole]:.0f} % of {again[lasted]} s in a second run with another seed: {100 * busy["rounds/1/finetune"]:.0f} %
-        in SFT, {100 * busy["reranker/finetune"]:.0f} % in the reranker's training, {100 * busy["evaluate"]:.0f} % in the
-        evaluation, {100 * results["gpu_utilization_while_reading"]:.0f} % while it read. Before it had been {earlier}. The 60 %
-        that were aimed at are missed: {starts[0]:.0f} and {starts[1]:.0f} s of the trainings went into starts and ends without
-        the GPU, and in the evaluation {results["searched_anew_s"]} s between the last reply and the reading into searches, and
-        {results["reading_starts_after_s"]} s into its start. Since then what is read is searched for beside the reading, and two
-        threads keep the GPU supplied, which was not measured on one. The reranker's training had taken
-        {memory["reranker/finetune"]:.0f} and
-        {memory["again: reranker/finetune"]:.0f} GiB of memory, SFT {memory["rounds/1/finetune"]:.0f}; in segments that can grow,
-        as all training on GPUs has its memory since then, another of the same questions, with all their pages, took
-        {memory["the same with expandable segments, 450 steps"]:.0f}."""
+        start of the job until the first rollouts ended (what vLLM compiles was there already), SFT
+        {seconds["rounds/1/finetune"]} s, the reranker {seconds["reranker/finetune"]} s, evaluation of
+        {results["counts"]["evaluate"]["policies"]} policies {seconds["evaluate"]} s, {reading["seconds"]} s of them to read
+        {reading["pages"]:,} pages. From the first finished rollout to the report, {results[lasted]} s, the GPU was
+        {100 * results[whole]:.0f} % busy: {100 * busy["rounds/1/finetune"]:.0f} % in SFT,
+        {100 * busy["reranker/finetune"]:.0f} % in the reranker's training, {100 * busy["evaluate"]:.0f} % in the evaluation,
+        {100 * results["gpu_utilization_while_reading"]:.0f} % while it read. In earlier versions it had been {earlier}. What is
+        left are {starts[0]:.0f} and {starts[1]:.0f} s of starts and ends of the trainings, {results["engine_to_reading_s"]} s
+        from the last reply to the reading and {reading["starts_after_s"]} s until its model is loaded, statistics and report, and
+        reading whose pages are not always ready. The reranker's training took {memory["reranker/finetune"]:.0f} GiB of memory,
+        SFT {memory["rounds/1/finetune"]:.0f}: on a GPU of 80 GiB halve the reranker's batch and double its
+        `gradient_accumulation`."""
     )
 
 

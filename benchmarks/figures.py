@@ -130,6 +130,8 @@ FIGURES: dict[str, Callable[[], str]] = {
     "learning-curve-model-terms": figure_learning_curve.write_model_terms,
     "learning-curve-model": figure_learning_curve.write_model_table,
     "learning-curve-model-words": figure_learning_curve.write_model_words,
+    "learning-curve-reranker": figure_learning_curve.write_reranker_table,
+    "learning-curve-reranker-words": figure_learning_curve.write_reranker_words,
     "few-rows-item": figure_recipe.write_few_rows_item,
     "scaling-terms": figure_scaling.write_scaling_terms,
     "scaling-start": figure_scaling.write_scaling_start,
