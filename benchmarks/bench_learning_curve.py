@@ -58,10 +58,12 @@ def main() -> None:
         new += measure_without_model(name, options.split, Path(folder), options.questions)
     for entry in options.evaluation:
         learned, _, folder = entry.partition("=")
-        name, number, gpu_s = (*learned.split(":"), "", "")[:3]
+        name, number, *gpu_s = learned.split(":")
+        known = {"train_questions": int(number), "draw": 0}
+        if gpu_s:
+            [known["gpu_s"]] = map(int, gpu_s)
         found = [row for row in read_evaluation(name, options.split, Path(folder), options.model) if is_trained(row["policy"])]
-        known = {"train_questions": int(number), "draw": 0} | ({"gpu_s": int(gpu_s)} if gpu_s else {})
-        new += [row | known for row in found if row["policy"] in (options.policies or [row["policy"]])]
+        new += [row | known for row in found if not options.policies or row["policy"] in options.policies]
     keys = {tuple(row[key] for key in KEY) for row in new}
     rows = [row for row in rows if tuple(row[key] for key in KEY) not in keys] + new
     rows.sort(key=lambda row: (row["set"], row["model"], row["policy"], row["train_questions"], row["draw"]))

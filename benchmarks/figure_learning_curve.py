@@ -11,9 +11,6 @@ _POLICIES = ("neighbours", "templates")
 _SET = "medquad"
 _TUNED, _RERANKED = "tuned", "rerank"
 
-_VALIDATION = 400
-"""of the recipe's questions"""
-
 Row = dict[str, Any]
 
 
@@ -111,10 +108,11 @@ def write_reranker_words() -> str:
     best = find_reranked(_SET, rows[max(rows)]["best_untrained"], run=AGAIN_RUN)
     enough = min(number for number, row in rows.items() if row["mrr"] > best["mrr"])
     below = max(number for number in rows if number < enough)
+    validation = read_results("recipe_medquad_reranker")["counts"]["reranker/finetune"]["validation_rows"]
     return to_paragraph(
         f"""The recipe's reranker ({LARGE}, {_SET}, one training each with a `finetune.limit` of 500, 2,000 and the recipe's
         8,000 pages; the question's pages by words and vectors, put in its order). The seconds are those in which a GPU, an H200,
-        was busy with the training, the loss of {_VALIDATION} validation questions before and after among them. The best search
+        was busy with the training, the loss of {validation} validation questions before and after among them. The best search
         that was not trained, `{best["policy"]}`, has a Hit@3 of {short(best["hit3"])} and an MRR of {short(best["mrr"])}: with
         {below} questions a reranker is below it, with {enough:,} above. So a reranker wants some hundred questions, and minutes
         of a GPU:"""

@@ -45,7 +45,7 @@ EFFECT_MEASURES = ("hit1", "hit3", "hit10", "mrr")
 SMALL = "embedded"
 RERANKER_RUN, LISTWISE_RUN, AGAIN_RUN, FEWER_RUN = "reranker", "listwise", "again", "8000_pages"
 """The evaluations that have a reranker, by themselves in `effect.json`: of one that learned each answer by itself, and of one
-that learned all pages of a question at once."""
+that learned all pages of a question at once, that once more with the same seed, and with fewer pages."""
 
 
 def find_effect(collection: str, policy: str, model: str = "", run: str = "", seed: int = 0) -> Any:

@@ -106,8 +106,9 @@ def write_recipe_reranker_times() -> str:
         {100 * results["gpu_utilization_while_reading"]:.0f} % while it read. In earlier versions it had been {earlier}. What is
         left are {starts[0]:.0f} and {starts[1]:.0f} s of starts and ends of the trainings, {results["engine_to_reading_s"]} s
         from the last reply to the reading and {reading["starts_after_s"]} s until its model is loaded, statistics and report, and
-        reading whose pages are not always ready. The reranker's training took {memory["reranker/finetune"]:.0f} GiB of memory,
-        SFT {memory["rounds/1/finetune"]:.0f}: on a GPU of 80 GiB halve the reranker's batch and double its
+        a quarter of the reading, of which nobody has seen yet what it waits for. The reranker's training took
+        {memory["reranker/finetune"]:.0f} GiB of memory, SFT {memory["rounds/1/finetune"]:.0f}: on a GPU of 80 GiB halve the
+        reranker's batch and double its
         `gradient_accumulation`."""
     )
 

@@ -28,11 +28,18 @@ _TASK_ENVIRONMENT = {
 def run_task(function: Callable[..., _Result], call: tuple[Any, ...], num_gpus: float) -> _Result:
     """The result of `function(*call)`, computed by a Ray task with a CPU and so many GPUs. What it raises is raised here."""
     import ray
-    from ray.exceptions import RayTaskError
 
     task: Any = ray.remote(_call).options(num_cpus=1, num_gpus=num_gpus)
+    return take_result(task.remote(function, call))
+
+
+def take_result(task: Any) -> Any:
+    """The result of a task that was begun, by its reference. What it raises is raised here."""
+    import ray
+    from ray.exceptions import RayTaskError
+
     try:
-        return ray.get(task.remote(function, call))
+        return ray.get(task)
     except RayTaskError as error:
         raise error.cause from error
 
@@ -59,20 +66,16 @@ def run_tasks(function: Callable[..., _Result], calls: Sequence[tuple[Any, ...]]
         yield from (function(*call) for call in calls)
         return
     import ray
-    from ray.exceptions import RayTaskError
 
     options = {"num_cpus": 1, "label_selector": find_seeing(folder).selector, "runtime_env": {"env_vars": _TASK_ENVIRONMENT}}
     task = ray.remote(function).options(**options)
     pending: deque[Any] = deque()
-    try:
-        for call in calls:
-            if len(pending) > int(ray.cluster_resources().get("CPU", 1)):
-                yield ray.get(pending.popleft())
-            pending.append(task.remote(*call))
-        while pending:
-            yield ray.get(pending.popleft())
-    except RayTaskError as error:
-        raise error.cause from error
+    for call in calls:
+        if len(pending) > int(ray.cluster_resources().get("CPU", 1)):
+            yield take_result(pending.popleft())
+        pending.append(task.remote(*call))
+    while pending:
+        yield take_result(pending.popleft())
 
 
 def map_parts(

@@ -58,18 +58,17 @@ def train(
     set_seed(config.seed)
     with tempfile.TemporaryDirectory(prefix="drag-ray-finetune-") as scratch_dir:
         # ZeRO-3 splits the weights while they load, so its settings must be in force before the model is made.
-        counts = rows.count()
-        options = build_options(job, zero_stage, scratch_dir, counts, resumes=resume_from is not None)
+        options = build_options(job, zero_stage, scratch_dir, rows.counts, resumes=resume_from is not None)
         arguments = method.build_arguments(options)
         trainer = method.build_trainer(_load_parts(job, zero_stage, arguments, rows), images)
         if job.start_dir:
             keep_start(trainer.model)
         trainer.remove_callback(PrinterCallback)
-        trainer.add_callback(ReportCallback(report, counts, recorder or NoStageRecorder()))
+        trainer.add_callback(ReportCallback(report, rows.counts, recorder or NoStageRecorder()))
         trainer.train(resume_from_checkpoint=str(resume_from) if resume_from else None)
         check_effect(trainer, method, rows.train.rows[0], images)
         attention = describe_attention(trainer.model, job.use_gpu)
-        return {"counts": counts, "curve": build_curve(trainer.state.log_history), "attention": attention}
+        return {"counts": rows.counts, "curve": build_curve(trainer.state.log_history), "attention": attention}
 
 
 def _prepare_process(job: TrainJob, zero_stage: ZeroStage) -> None:

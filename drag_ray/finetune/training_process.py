@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 import ray
 import ray.train
-from ray.exceptions import RayTaskError
 
 from drag_ray.engine.model_folder import resolve_model
 from drag_ray.errors import ArtifactError, DragRayError
@@ -17,6 +16,7 @@ from drag_ray.finetune import checkpoints
 from drag_ray.finetune.job import TrainJob
 from drag_ray.messages import about, show_messages
 from drag_ray.metrics import name_tags, open_stage_recorder
+from drag_ray.tasks import take_result
 
 if TYPE_CHECKING:
     from drag_ray.finetune.training_rows import TrainingRows
@@ -29,7 +29,7 @@ def tokenize(job: TrainJob) -> "TrainingRows":
     from drag_ray.finetune.training_rows import tokenize_training_rows
 
     show_messages()
-    return tokenize_training_rows(dataclasses.replace(job, model=resolve_model(job.model)))
+    return tokenize_training_rows(_resolve(job))
 
 
 def run_loop(loop_config: dict[str, Any]) -> dict[str, Any] | DragRayError:
@@ -40,13 +40,12 @@ def run_loop(loop_config: dict[str, Any]) -> dict[str, Any] | DragRayError:
     for name in ("", "ray.train"):  # below it, Ray Train prints every report in full, and a line a checkpoint
         logging.getLogger(name).setLevel(logging.WARNING)
     try:
-        job, checkpoints_dir = loop_config["job"], loop_config["checkpoints_dir"]
-        job = dataclasses.replace(job, model=resolve_model(job.model))
+        job, checkpoints_dir = _resolve(loop_config["job"]), loop_config["checkpoints_dir"]
         last, flaws = checkpoints.find_last(checkpoints_dir)
         for flaw in flaws if ray.train.get_context().get_world_rank() == 0 else ():
             _logger.warning(f"finetune: passes over a checkpoint. {flaw}")
         with about(**name_tags(checkpoints_dir.parent)):
-            rows, recorder = _await_rows(loop_config["rows"]), open_stage_recorder(checkpoints_dir.parent)
+            rows, recorder = take_result(loop_config["rows"]), open_stage_recorder(checkpoints_dir.parent)
             return train(job, rows, partial(_report, checkpoints_dir), last, recorder)
     except ArtifactError:
         raise  # a disk that is full may have room again, and the other processes must not wait for this one
@@ -54,12 +53,9 @@ def run_loop(loop_config: dict[str, Any]) -> dict[str, Any] | DragRayError:
         return error
 
 
-def _await_rows(tokenized: Any) -> "TrainingRows":
-    """The result of `tokenize`; raises what that does."""
-    try:
-        return ray.get(tokenized)
-    except RayTaskError as error:
-        raise error.cause from error
+def _resolve(job: TrainJob) -> TrainJob:
+    """With the model's folder on this machine."""
+    return dataclasses.replace(job, model=resolve_model(job.model))
 
 
 def _report(checkpoints_dir: Path, metrics: dict[str, Any], checkpoint_dir: Path) -> None:

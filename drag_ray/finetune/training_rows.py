@@ -16,24 +16,15 @@ from drag_ray.finetune.tokenized_rows import RowTokenizer, TokenizedRows
 
 @dataclass(frozen=True)
 class TrainingRows:
-    """What is learned from, and what the loss is looked at on meanwhile, perhaps nothing."""
+    """What is learned from, and what the loss is looked at on meanwhile, perhaps nothing.
+
+    `counts`: how many there are and how many are left out, what is learned of them, and the images that they show. It takes a
+    look at every token, which each process would take again.
+    """
 
     train: TokenizedRows
     validation: TokenizedRows
-
-    def count(self) -> dict[str, int]:
-        """How many there are and how many are left out, what is learned of them, and the images that they show."""
-        train, validation = self.train, self.validation
-        left_out = {"rows_without_advantage": train.num_without_advantage, "rows_off_policy": train.num_off_policy}
-        return {
-            "rows": len(train.rows),
-            "rows_too_long": train.num_too_long,
-            "validation_rows": len(validation.rows),
-            "validation_rows_too_long": validation.num_too_long,
-            "trained_tokens": train.num_trained_tokens,
-            "images": sum(len(row["image_keys"]) for row in train.rows),
-            **{reason: count for reason, count in left_out.items() if count},
-        }
+    counts: dict[str, int]
 
 
 def tokenize_training_rows(job: TrainJob) -> TrainingRows:
@@ -50,7 +41,7 @@ def tokenize_training_rows(job: TrainJob) -> TrainingRows:
     train = _tokenize_file(job.train_path, drawn, method, tokenizer)
     validation = _tokenize_file(job.validation_path, read_rows(job.validation_path), method, tokenizer)
     _check_any_left(train, job.train_path, method)
-    return TrainingRows(train, validation)
+    return TrainingRows(train, validation, _count(train, validation))
 
 
 def _tokenize_file(path: Path, rows: Iterator[Row], method: Method, tokenizer: RowTokenizer) -> TokenizedRows:
@@ -67,3 +58,16 @@ def _check_any_left(rows: TokenizedRows, path: Path, method: Method) -> None:
     if rows.num_without_advantage:
         raise DataError(f"{path}: in all {rows.num_without_advantage} rows {method.why_nothing_is_learned}")
     raise DataError(f"{path}: no training rows. Run: python jobs/format.py")
+
+
+def _count(train: TokenizedRows, validation: TokenizedRows) -> dict[str, int]:
+    left_out = {"rows_without_advantage": train.num_without_advantage, "rows_off_policy": train.num_off_policy}
+    return {
+        "rows": len(train.rows),
+        "rows_too_long": train.num_too_long,
+        "validation_rows": len(validation.rows),
+        "validation_rows_too_long": validation.num_too_long,
+        "trained_tokens": train.num_trained_tokens,
+        "images": sum(len(row["image_keys"]) for row in train.rows),
+        **{reason: count for reason, count in left_out.items() if count},
+    }
