@@ -14,8 +14,8 @@ UV_VERSION := 0.13.9
 STAMP := .venv/.installed-$(ACCELERATOR)
 QUICK := $(BIN)/python -m pytest -q -m "not slow and not seconds"
 HALF := $(addprefix tests/unit/,baselines engine evaluate finetune format index process prompt rollout serve tools)
-# Benchmarks that have to be told which model or which sets to take; `make bench` runs the others.
-TOLD := $(addprefix benchmarks/bench_,collect_images.py equal_terms.py)
+# Benchmarks that have to be told which model, sets or evaluations to take; `make bench` runs the others.
+TOLD := $(addprefix benchmarks/bench_,ablation.py collect_images.py effect.py equal_terms.py learning_curve.py)
 CONFIG ?= jobs/configs/demo.toml
 SBOM_LISTS ?= cpu gpu dev audit docs
 SBOM_DIR ?= dist
@@ -75,7 +75,9 @@ gpu: setup ## what only an NVIDIA GPU shows; not part of CI
 	$(BIN)/python -m pytest -q tests/gpu
 
 bench: setup ## the benchmarks that need no argument; results go to benchmarks/results
-	@for file in $(filter-out $(TOLD),$(wildcard benchmarks/bench_*.py)); do echo "== $$file"; $(BIN)/python $$file || exit 1; done
+	@failed=; for file in $(filter-out $(TOLD),$(wildcard benchmarks/bench_*.py)); do \
+	  echo "== $$file"; $(BIN)/python $$file || failed="$$failed $$file"; done; \
+	test -z "$$failed" || { echo "failed, or lacked what benchmarks/README.md says that they need:$$failed"; exit 1; }
 
 figures: ## write the figures of README.md and docs/ from benchmarks/results
 	@$(PYTHON) benchmarks/figures.py

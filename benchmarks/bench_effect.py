@@ -23,6 +23,7 @@ from typing import Any
 
 from record import RESULTS_DIR, write_result
 
+from drag_ray import provenance
 from drag_ray.agent.config import AgentConfig
 from drag_ray.artifacts import require_manifest
 from drag_ray.baselines.baseline import Baseline, Sources
@@ -34,6 +35,7 @@ from drag_ray.baselines.rollouts import BaselineOptions, build_rollouts
 from drag_ray.corpus.question_table import draw_split
 from drag_ray.evaluate.clusters import compute_clusters
 from drag_ray.evaluate.config import EvaluateConfig
+from drag_ray.evaluate.context import read_context
 from drag_ray.evaluate.measures import build_measures
 from drag_ray.evaluate.outcome import read_comparison, read_question_weights, read_results
 from drag_ray.evaluate.policies import BASE_NAME
@@ -85,7 +87,7 @@ def main() -> None:
     correct(rows)
     for row in rows:
         print(row["set"], row["policy"], *(row[name] for name in MEASURES), row["vs_question"])
-    write_result(NAME, {"rows": rows})
+    write_result(NAME, {"rows": rows}, measured_here=False)
 
 
 def measure_without_model(name: str, split: str, index_dir: Path) -> list[Row]:
@@ -93,7 +95,8 @@ def measure_without_model(name: str, split: str, index_dir: Path) -> list[Row]:
     require_manifest(index_dir, "python jobs/index.py")
     sources = Sources(EvaluateConfig(), index_dir, SEED)
     results = ask({policy: BASELINES[policy].prepare(sources) for policy in WITHOUT_MODEL}, index_dir)
-    return build_rows({"set": name, "split": split, "run": "", "model": "", "seed": SEED}, results, {}, list(results))
+    about = {"set": name, "split": split, "run": "", "model": "", "seed": SEED, "machine": provenance.read_machine()}
+    return build_rows(about, results, {}, list(results))
 
 
 def ask(baselines: Mapping[str, Baseline], index_dir: Path) -> dict[str, list[QuestionResult]]:
@@ -115,7 +118,9 @@ def read_evaluation(name: str, split: str, folder: Path, model: str = "", run: s
     model = model or Path(manifest.origin["config"]["engine"]["model"]).name
     results = read_results(folder)
     policies = [policy for policy in results if run or policy not in WITHOUT_MODEL]
-    about = {"set": name, "split": split, "run": run, "model": model, "seed": read_comparison(folder)["seed"]}
+    comparison = read_comparison(folder)
+    about = {"set": name, "split": split, "run": run, "model": model, "seed": comparison["seed"]}
+    about["machine"] = read_context(comparison["context"]).machine
     return build_rows(about, results, read_question_weights(folder), policies)
 
 

@@ -24,7 +24,7 @@ from typing import Any
 
 from bench_effect import CONFIDENCE, MEASURES, NUM_RESAMPLES, SEED, correct, take_differences, take_value
 from public_sets import DATA_DIR, build_searcher, read_page_set, require
-from record import describe_machine, write_result
+from record import write_result
 
 from drag_ray import provenance
 from drag_ray.agent.environment import PageSearcher, compute_evidence_rank
@@ -97,7 +97,7 @@ def begin(path: Path, name: str, num_pages: int, embedding: EmbeddingConfig, rer
     }
     lines = read_lines(path)
     if not lines:
-        append_line(path, {"terms": terms, "machine": describe_machine(), "versions": provenance.read_versions()})
+        append_line(path, {"terms": terms, "machine": provenance.read_machine(), "versions": provenance.read_versions()})
     elif lines[0]["terms"] != terms:
         raise SystemExit(f"{path}: its questions were asked on other terms, {lines[0]['terms']}. Name another file.")
     return {line["question_id"] for line in lines[1:]}
@@ -148,7 +148,7 @@ def compare(options: argparse.Namespace) -> None:
         sets[name] = describe(head, lines, results)
     correct(rows, ("vs_question", "tuned_above"))
     print(json.dumps(rows, indent=1))
-    write_result(options.name, {"depth": DEPTH, "sets": sets, "rows": rows})
+    write_result(options.name, {"depth": DEPTH, "sets": sets, "rows": rows}, measured_here=False)
 
 
 def gather(lines: Sequence[Line], folders: Sequence[Path]) -> tuple[dict[str, list[QuestionResult]], dict[str, float]]:

@@ -1,8 +1,8 @@
 """What each part of the recipe brings: the recipe without it."""
 
-from figure_cells import read_results, short, to_item, to_paragraph, to_table
+from figure_cells import p_value, read_results, short, to_item, to_paragraph, to_table
 from figure_quality import EFFECT_MEASURES, LARGE, find_effect
-from figure_words import p_value, signed, tested_difference
+from figure_words import signed, tested_difference
 
 _ROWS = {
     "recipe": "the recipe",

@@ -1,6 +1,7 @@
 """What tables of figures are made of: results, cells and how numbers are written."""
 
 import json
+import math
 import textwrap
 from collections.abc import Iterable, Sequence
 from functools import cache
@@ -8,6 +9,8 @@ from pathlib import Path
 from typing import Any
 
 RESULTS_DIR = Path(__file__).parent / "results"
+_FLOORS = tuple(1 / (num_resamples + 1) for num_resamples in (10_000, 100_000, 300_000))
+"""The least p-values that the tests of the results can give."""
 
 
 @cache
@@ -56,3 +59,15 @@ def short(value: float, digits: int = 3) -> str:
 def percent(value: float) -> str:
     """A share, for example 56.8 %."""
     return f"{100 * value:.1f} %"
+
+
+def p_value(value: float) -> str:
+    """A p-value in the style of the text, for example .0009."""
+    if round(value, 2) >= 1:
+        return "1"
+    return f"{value:.{1 if value < 0.01 else 2}g}".removeprefix("0")
+
+
+def write_test(raw: float, adjusted: float) -> str:
+    """The p-value after Holm, for example p = .02, or p ≤ .004 where no resample was as extreme, so that it is an upper bound."""
+    return f"p {'≤' if any(math.isclose(raw, floor, rel_tol=1e-4) for floor in _FLOORS) else '='} {p_value(adjusted)}"

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from figure_cells import describe_gpus, percent, read_record, read_results, short, to_paragraph, to_table
+from figure_cells import describe_gpus, percent, read_record, read_results, short, to_paragraph, to_table, write_test
 
 
 def take_value(results: Any, measure: str, policy: str) -> float:
@@ -29,7 +29,7 @@ def write_demo() -> str:
         found = next(one for one in differences if (one["policy"], one["reference"]) == ("tuned", reference))
         scale, digits = (1, 3) if measure == "mrr" else (100, 1)
         value, low, high = (f"{scale * found[name]:+.{digits}f}" for name in ("value", "low", "high"))
-        return f"{value} [{low}, {high}], p = {found['adjusted_p_value']:.2g}"
+        return f"{value} [{low}, {high}], {write_test(found['p_value'], found['adjusted_p_value'])}"
 
     rows = [
         [text, *(percent(take_value(results, hit, name)) for hit in hits), f"{take_value(results, 'mrr', name):.3f}"]

@@ -1,9 +1,9 @@
 """Sentences of the recipe: where there is something to learn, and how few rows were too few."""
 
-from figure_cells import read_results, short, to_item, to_paragraph
+from figure_cells import p_value, read_results, short, to_item, to_paragraph, write_test
 from figure_quality import LARGE, LISTWISE_RUN, RERANKER_RUN, SMALL, find_effect, find_reranked
 from figure_reranker import COLUMNS, Column
-from figure_words import p_value, signed
+from figure_words import signed
 
 
 def write_recipe_room() -> str:
@@ -35,8 +35,8 @@ def write_recipe_hybrid() -> str:
 
     def test(model: str, run: str, seed: int = 0) -> str:
         row = find_reranked("medquad", "tuned+hybrid", model, run, seed)
-        value, _, _, _, adjusted = row["vs_best_untrained"]["mrr"]
-        return f"{signed(value)}, p = {p_value(adjusted)}"
+        value, _, _, raw, adjusted = row["vs_best_untrained"]["mrr"]
+        return f"{signed(value)}, {write_test(raw, adjusted)}"
 
     rows = read_results("recipe_medquad_smollm2_vectors")["counts"]["rounds/1/finetune"]["rows"]
     return to_paragraph(

@@ -2,7 +2,19 @@
 
 from typing import Any
 
-from figure_cells import describe_gpus, name_gpu, percent, read_record, read_results, short, to_item, to_paragraph, to_table
+from figure_cells import (
+    describe_gpus,
+    name_gpu,
+    p_value,
+    percent,
+    read_record,
+    read_results,
+    short,
+    to_item,
+    to_paragraph,
+    to_table,
+    write_test,
+)
 from figure_quality import LARGE, SMALL, find_effect, find_reranked, take_value
 
 _DETECTABLE = (1.96 + 0.84) / (2 * 1.96)
@@ -25,17 +37,10 @@ def signed(value: float) -> str:
     return f"{value:+.3f}".replace("0.", ".", 1)
 
 
-def p_value(value: float) -> str:
-    """A p-value in the style of the text, for example .0009."""
-    if round(value, 2) >= 1:
-        return "1"
-    return f"{value:.{1 if value < 0.01 else 2}g}".removeprefix("0")
-
-
 def tested_difference(found: Any) -> str:
     """[difference, low, high, p, p after Holm] as text."""
-    value, low, high, _, adjusted = found
-    return f"{signed(value)} [{signed(low)}, {signed(high)}], p = {p_value(adjusted)}"
+    value, low, high, raw, adjusted = found
+    return f"{signed(value)} [{signed(low)}, {signed(high)}], {write_test(raw, adjusted)}"
 
 
 def write_demo_terms() -> str:

@@ -25,7 +25,7 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
 
-from record import describe_machine, make_folder
+from record import make_folder
 from watch import Watch
 
 from drag_ray import artifacts, provenance
@@ -124,7 +124,7 @@ def run(entry: Entry, shared: list[str], folder: Path, lanes: SimpleQueue[Lane],
                     log.write(f"{time.time() - started:7.1f} {line}")
                     log.flush()
             code = process.returncode
-        record = {"command": shlex.join(command[1:]), "commit": provenance.read_commit(), "machine": describe_machine()}
+        record = {"command": shlex.join(command[1:]), "commit": provenance.read_commit(), "machine": provenance.read_machine()}
         artifacts.write_json(
             folder / f"{entry.name}.json", {**record, "exit_code": code, **summarise(run_dir, started, first.at, lane.gpu, gpus)}
         )

@@ -78,9 +78,9 @@ class AgentConfig(BaseConfig):
     with a weight where the model wants one (as in prognosis^2), or nothing: its start is what the question itself finds"""
     question_weight: float = Field(default=2.0, gt=0, le=100)
     """expand: how much a word of the question counts beside an added one"""
-    question_words: WordsName = "all"
-    """expand: which words of the question are searched; key: those that are no stop words of English, which is where the policy
-    starts from then, and what its gain is measured by"""
+    question_words: WordsName = "key"
+    """expand: which words of the question are searched, where the policy starts from and what its gain is measured by; key: those
+    that are no stop words of English; all: every word, for what is no question but a sentence of the pages"""
     max_iterations: int = Field(default=1, ge=1)
     """model replies a rollout may take; the last of several is asked for the answer. One is a search and no answer. In the task
     rerank with tools: replies that a window may take, the last of which is asked for the order"""

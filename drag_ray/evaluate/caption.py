@@ -9,14 +9,19 @@ from drag_ray.evaluate.context import ReportContext
 from drag_ray.evaluate.criterion import FIRST_HIT_RATE
 from drag_ray.evaluate.differences import SIGN_FLIP
 from drag_ray.evaluate.family import count_tests
+from drag_ray.evaluate.policies import BASE_NAME
 from drag_ray.evaluate.rows import Row
 from drag_ray.evaluate.significance import POWER
 
 
-def write_split(comparison: Comparison) -> str:
+def write_split(comparison: Comparison, context: ReportContext) -> str:
     """On which questions the numbers are, and what they are good for."""
     if comparison.split == TEST:
-        return "TEST questions: no model was trained on them or should be chosen by them."
+        said = "TEST questions: no model was trained on them or should be chosen by them."
+        if not context.num_exposures:
+            return said
+        earlier = "an evaluation" if context.num_exposures == 1 else f"{context.num_exposures} evaluations"
+        return f"{said} {earlier.capitalize()} of this run asked them before: what was chosen in view of that is flattered here."
     return (
         "VALIDATION questions, held out of the train split: good for choosing among models, and flattering to the one that was "
         "chosen by them. The test questions were not asked."
@@ -26,6 +31,7 @@ def write_split(comparison: Comparison) -> str:
 def write_caption(comparison: Comparison, context: ReportContext) -> str:
     """One paragraph with everything that qualifies the numbers."""
     seeds = ", ".join(str(seed) for seed in context.seeds) or "none"
+    is_trained = comparison.baseline == BASE_NAME
     return " ".join(
         [
             f"N = {comparison.num_questions} questions ({comparison.split}),",
@@ -36,6 +42,7 @@ def write_caption(comparison: Comparison, context: ReportContext) -> str:
             *([f"Pictures: {context.pictures}."] if context.pictures else []),
             *([context.judge] if context.judge else []),
             *_describe_clusters(comparison),
+            *(["They are over questions alone: how much another training would differ they leave out."] if is_trained else []),
             _describe_tests(comparison),
         ]
     )

@@ -24,7 +24,8 @@ class ReportContext:
     `search_operator` and `analyzer` name the search, `sampling` how the policies decode; `training_curve` holds
     {"step", "loss", "eval_loss"} with either loss None or absent; `stage_times` are seconds, `machine_costs`
     what the machines cost, where prices were set; `question_weights` are those that
-    were found for policies on validation questions; `judge` says who judged the answers, and what that took;
+    were found for policies on validation questions; `num_exposures` counts the evaluations of the run that asked these test
+    questions before; `machine` is the host that evaluated; `judge` says who judged the answers, and what that took;
     `pictures` which of those that policies see are made worse.
     """
 
@@ -45,6 +46,8 @@ class ReportContext:
     question_weights: Mapping[str, FoundWeight] = field(default_factory=dict)
     judge: str = ""
     pictures: str = ""
+    machine: Mapping[str, Any] = field(default_factory=dict)
+    num_exposures: int = 0
 
     def to_dict(self) -> dict[str, Any]:
         """The fields as JSON-serialisable data, without the options and the training curve, which other stages keep."""
@@ -72,6 +75,7 @@ def join_contexts(contexts: Mapping[str, ReportContext], title: str, summary: st
         sampling=join("sampling"),
         judge=" ".join(context.judge for context in contexts.values() if context.judge),
         pictures=join("pictures"),
+        num_exposures=max(context.num_exposures for context in contexts.values()),
         seeds=sorted({seed for context in contexts.values() for seed in context.seeds}),
         title=title,
         summary=summary,
@@ -94,6 +98,7 @@ def build_context(
     baselines: Mapping[str, Baseline],
     question_weights: Mapping[str, FoundWeight],
     judge: str,
+    num_exposures: int = 0,
 ) -> ReportContext:
     """What a report of this run says beside the numbers.
 
@@ -121,6 +126,8 @@ def build_context(
         question_weights=question_weights,
         judge=judge,
         pictures=sections.evaluate.degradation.describe(),
+        machine=provenance.read_machine(),
+        num_exposures=num_exposures,
     )
 
 

@@ -45,6 +45,7 @@ class Difference:
         high: upper end.
         standard_error: of the value, by the same resamples as the interval; None where it is unknown.
         p_value: of the paired test, not corrected.
+        is_at_floor: no permutation was as extreme, so the p-value is an upper bound.
         test: `mcnemar` (exact) for shares where no questions depend on each other, else `sign_flip` (permutation of clusters).
         num_higher: questions on which the policy's value is above the reference's.
         num_lower: those on which it is below.
@@ -64,6 +65,7 @@ class Difference:
     high: float | None
     standard_error: float | None
     p_value: float | None
+    is_at_floor: bool
     test: str
     num_higher: int
     num_lower: int
@@ -115,6 +117,7 @@ def build_differences(
                     column,
                     is_exact=measure.unit is Unit.SHARE and num_clusters == len(clusters),
                     p_value=or_none(p_values[offset + column]),
+                    floor=1 / (num_permutations + 1),
                     standard_error=or_none(errors[column]),
                     num_clusters=num_clusters,
                     confidence=confidence,
@@ -139,6 +142,7 @@ def _build_difference(
     *,
     is_exact: bool,
     p_value: float | None,
+    floor: float,
     standard_error: float | None,
     num_clusters: int,
     confidence: float,
@@ -160,6 +164,7 @@ def _build_difference(
         high=high,
         standard_error=standard_error,
         p_value=p_value,
+        is_at_floor=not is_exact and p_value is not None and p_value <= floor,
         test=MCNEMAR if is_exact else SIGN_FLIP,
         num_higher=num_higher,
         num_lower=num_lower,

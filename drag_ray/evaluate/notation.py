@@ -43,10 +43,12 @@ def write_ratio(ratio: Ratio) -> str:
     return join_parts(f"{ratio.value:.4g}", interval)
 
 
-def write_p_value(p_value: float | None) -> str:
-    """`p=0.0123` with two significant digits, `p<0.0001` below that."""
+def write_p_value(p_value: float | None, at_floor: bool = False) -> str:
+    """`p=0.0123` with two significant digits, `p<0.0001` below that, `p≤0.0008` for the least that the test can give."""
     if p_value is None:
         return ""
+    if at_floor:
+        return f"p≤{p_value:.2g}"
     if p_value < 0.0001:
         return "p<0.0001"
     return f"p={p_value:.4f}" if p_value < 0.001 else f"p={p_value:.2g}"
@@ -55,8 +57,8 @@ def write_p_value(p_value: float | None) -> str:
 def write_test(difference: Difference) -> str:
     """The corrected p-value; where there is none, the other one, named as `raw`."""
     if difference.adjusted_p_value is not None:
-        return write_p_value(difference.adjusted_p_value)
-    return f"raw {write_p_value(difference.p_value)}" if difference.p_value is not None else ""
+        return write_p_value(difference.adjusted_p_value, difference.is_at_floor)
+    return f"raw {write_p_value(difference.p_value, difference.is_at_floor)}" if difference.p_value is not None else ""
 
 
 def join_parts(*parts: str) -> str:

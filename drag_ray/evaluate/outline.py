@@ -35,7 +35,7 @@ class Part:
 def build_outline(comparison: Comparison, context: ReportContext) -> list[Part]:
     """The parts in the order in which they explain each other; the verdict, which rests on all of them, is the last."""
     parts = [
-        Part("Questions", [write_split(comparison)]),
+        Part("Questions", [write_split(comparison, context)]),
         Part("Measures", table=_build_metrics_table(comparison)),
         Part("Differences", table=_build_differences_table(comparison)),
         Part("Tests", table=build_tests_table(comparison)),

@@ -46,7 +46,7 @@ def build_report(
         "evaluate/report.html.j2",
         comparison=comparison,
         context=context,
-        split=write_split(comparison),
+        split=write_split(comparison, context),
         verdict=write_verdict(comparison),
         room=write_room(comparison),
         criterion=comparison.criterion,

@@ -14,9 +14,10 @@ from drag_ray.baselines.baseline import Baseline, TermBaseline
 from drag_ray.baselines.hybrid import Hybrid
 from drag_ray.baselines.rerank import Rerank
 from drag_ray.evaluate.comparison import Comparison, compare
-from drag_ray.evaluate.config import EvaluateSections
+from drag_ray.evaluate.config import TEST, EvaluateSections
 from drag_ray.evaluate.console import format_console
 from drag_ray.evaluate.context import build_context
+from drag_ray.evaluate.exposure import MANY, count_exposures
 from drag_ray.evaluate.hybrid_policies import search_by_both
 from drag_ray.evaluate.judged_results import JudgedResults, judge_results
 from drag_ray.evaluate.outcome import REPORT_NAME, write_comparison, write_rollouts
@@ -36,7 +37,7 @@ from drag_ray.rollout.folder import IMAGES_DIR_NAME
 from drag_ray.search.searcher import Searcher
 from drag_ray.stage_folder import StageFolder
 from drag_ray.transcripts.thumbnails import PictureBook
-from drag_ray.types import Trajectory
+from drag_ray.types import Question, Trajectory
 
 _logger = logging.getLogger(__name__)
 
@@ -77,7 +78,8 @@ def run(sections: EvaluateSections, inputs: Inputs, folder: StageFolder) -> dict
         judged = judge_results(judged.results, trajectories, settings.judge, folder.path, rate)
     results, cost = judged.results, rolled_out.summed.get("cost", 0) + judged.cost
     comparison = _compare(results, models, choose_subject(models, list(baselines), finetune_dir), sections)
-    context = build_context(sections, inputs, len(questions), baselines, weights, judged.description)
+    num_exposures = _warn_of_exposures(settings.split, folder, questions)
+    context = build_context(sections, inputs, len(questions), baselines, weights, judged.description, num_exposures)
     _logger.info(format_console(comparison, context))
     write_rollouts(folder.path, questions, trajectories)
     book = PictureBook(inputs["index"], sorted(folder.path.glob(f"{ROLLOUTS_DIR_NAME}/*/{IMAGES_DIR_NAME}")))
@@ -91,6 +93,19 @@ def run(sections: EvaluateSections, inputs: Inputs, folder: StageFolder) -> dict
         **({"cost": cost} if cost else {}),
         **_count(comparison, results),
     }
+
+
+def _warn_of_exposures(split: str, folder: StageFolder, questions: Sequence[Question]) -> int:
+    """How often this run has evaluated these test questions before, with a warning from `exposure.MANY` times on."""
+    if split != TEST:
+        return 0
+    num_exposures = count_exposures(folder.path, folder.identity.stage, [question.question for question in questions])
+    if num_exposures >= MANY:
+        _logger.warning(
+            f"{folder.path}: {num_exposures} evaluations of this run asked these test questions before. What was chosen in view "
+            "of them looks better here than it is. Choose by evaluate.split 'validation', and report on questions kept apart."
+        )
+    return num_exposures
 
 
 def _search_again(

@@ -11,8 +11,8 @@ def is_usable() -> pl.Expr:
 
 
 def is_target(config: FormatConfig) -> pl.Expr:
-    """Usable searches that beat the question by enough to train towards."""
-    return is_usable() & (pl.col("gain") > config.min_gain)
+    """Usable searches to train towards: those that beat the question by enough, or all that found evidence (`format.targets`)."""
+    return is_usable() & ((pl.col("rank_score") > 0) if config.targets == "found" else (pl.col("gain") > config.min_gain))
 
 
 def is_improvement(config: FormatConfig) -> pl.Expr:

@@ -57,7 +57,7 @@ def test_a_question_is_measured_by_what_nothing_added_finds_whatever_the_operato
     build_index(tmp_path / "pages.parquet", tmp_path / "index", SearchConfig(operator="and"))
     environment = SearchEnvironment(Searcher(tmp_path / "index"), top_k=2, depth=10)
     assert roll_out_rotor("<search>fuel</search>", environment, **REWRITE).question_hits == ()
-    trajectory = roll_out_rotor("<search></search>", environment, **EXPAND)
+    trajectory = roll_out_rotor("<search></search>", environment, **EXPAND, question_words="all")
     assert trajectory.question_rank is not None
     assert trajectory.turns[0].hits == trajectory.question_hits
 
@@ -84,4 +84,5 @@ def test_an_agent_of_key_words_starts_from_what_they_find_and_says_so(tmp_path: 
     assert [sorted(hit.file for hit in rollout.question_hits) for rollout in (of_all, of_key)] == [["a.pdf", "b.pdf"], ["a.pdf"]]
     assert sorted(hit.file for hit in of_key.turns[0].hits) == ["a.pdf", "c.pdf"]
     assert (of_key.question, of_key.question_words) == (ROTOR.question, "key")
+    assert roll_out_rotor("<search>flight</search>", environment, **EXPAND).question_words == "key"
     assert "The key words of the question are searched" in json.loads(of_key.messages)[0]["content"]

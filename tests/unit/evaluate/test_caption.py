@@ -36,8 +36,10 @@ def test_clusters_are_counted_and_few_ones_warned_of() -> None:
 
 def test_the_split_is_said_loudly() -> None:
     comparison = build_comparison(RANKS)
-    assert write_split(comparison).startswith("TEST questions")
-    validation = write_split(dataclasses.replace(comparison, split="validation"))
+    assert write_split(comparison, CONTEXT).startswith("TEST questions")
+    asked = write_split(comparison, dataclasses.replace(CONTEXT, num_exposures=4))
+    assert asked.endswith("4 evaluations of this run asked them before: what was chosen in view of that is flattered here.")
+    validation = write_split(dataclasses.replace(comparison, split="validation"), CONTEXT)
     assert validation.startswith("VALIDATION questions")
     assert validation.endswith("The test questions were not asked.")
 
@@ -47,3 +49,10 @@ def test_weights_that_were_found_are_named_with_the_questions_they_were_found_on
     context = dataclasses.replace(CONTEXT, question_weights=weights)
     caption = write_caption(build_comparison({"base": [1, 2], "tuned": [1, 1]}), context)
     assert "as found best on 90 questions of the train part for each policy: base 4, tuned 1.5." in caption
+
+
+def test_intervals_of_a_trained_policy_are_said_to_leave_another_training_out() -> None:
+    said = "how much another training would differ they leave out"
+    assert said in write_caption(build_comparison(RANKS), CONTEXT)
+    untrained = {policy: ranks for policy, ranks in RANKS.items() if policy != "tuned"}
+    assert said not in write_caption(build_comparison(untrained, baseline="raw"), CONTEXT)

@@ -1,7 +1,8 @@
 import pytest
+from evaluation_cases import build_comparison
 
 from drag_ray.evaluate.measure import Unit
-from drag_ray.evaluate.notation import write_interval, write_num_needed, write_number, write_p_value
+from drag_ray.evaluate.notation import write_interval, write_num_needed, write_number, write_p_value, write_test
 from drag_ray.evaluate.rows import Metric
 
 
@@ -31,6 +32,17 @@ def test_intervals_are_written_as_ranges_and_left_out_when_absent():
 )
 def test_p_values_are_never_zero(p_value, expected):
     assert write_p_value(p_value) == expected
+
+
+def test_the_least_p_value_that_permutations_can_give_is_written_as_an_upper_bound():
+    comparison = build_comparison({"base": [None] * 60, "tuned": [1] * 60}, num_resamples=1000, num_documents=30)
+    difference = comparison.row("mrr").difference("tuned", "base")
+    assert difference.p_value == 1 / 1001
+    assert write_test(difference) == f"p≤{difference.adjusted_p_value:.2g}"
+    even = build_comparison({"base": [1, None] * 30, "tuned": [None, 1] * 30}, num_resamples=1000, num_documents=30)
+    assert write_test(even.row("mrr").difference("tuned", "base")) == "p=1"
+    exact = build_comparison({"base": [None] * 60, "tuned": [1] * 60}, num_resamples=1000)
+    assert write_test(exact.row("hit_at_1").difference("tuned", "base")) == "p<0.0001"
 
 
 @pytest.mark.parametrize(

@@ -85,3 +85,13 @@ def test_of_equal_gains_and_sources_the_policys_own_comes_first(process) -> None
         build_trajectory(build_search("theirs", 1), id="q1-hyde", baseline="hyde"),
     )
     assert completions(build_rows(part, FormatConfig()).to_dicts()) == [RENDER("own"), RENDER("theirs")]
+
+
+def test_what_shows_evidence_is_taught_too_where_the_question_finds_as_much(process) -> None:
+    tables = process(
+        build_trajectory(build_search("as good", 1), build_search("third", 3), build_search("fourth", 4), question_rank=1)
+    )
+    assert completions(build_rows(tables, FormatConfig()).to_dicts()) == []
+    rows = build_rows(tables, FormatConfig(targets="found", weights="rank_score")).to_dicts()
+    assert completions(rows) == [RENDER("as good"), RENDER("third")]
+    assert [round(row["weight"], 2) for row in rows] == [1.0, 0.33]
