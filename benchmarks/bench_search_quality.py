@@ -89,7 +89,7 @@ def measure_page_set(name: str, data_dir: Path) -> dict[str, Any]:
     page_set = read_page_set(require(data_dir / folder), f"{pages_name or 'pages'}.jsonl.gz")
     with tempfile.TemporaryDirectory() as scratch:
         searcher = build_searcher(page_set.pages, Path(scratch))
-        names = WITHOUT_MODEL if name in BASELINE_SETS else ("question",)
+        names = WITHOUT_MODEL if name in BASELINE_SETS else ("question", "question_keywords")
         measured = {baseline: measure_baseline(BASELINES[baseline](), searcher, page_set.questions) for baseline in names}
         measured["bm25s"] = measure_bm25s(page_set, searcher)
     published = dict(zip(("hit@1", "hit@3", f"mrr@{DEPTH}"), PUBLISHED_PAGE_SETS[name], strict=True))

@@ -18,6 +18,10 @@ Replies of one length that are asked for anew as soon as they end make clients g
 `--open-load` both servers answer a second workload, too, that does not wait for them: requests that come at random (Poisson) at
 that share of the throughput that vLLM's server has just shown, with lengths that vary by half.
 
+An event of the endpoint holds the tokens of several steps where many clients ask (`serve.stream_pacing`), and vLLM's server one
+unless told otherwise; so the time between events stands beside the throughput, and with `--tuned` vLLM's server is measured with
+`--stream-interval 10`, with `--api-server-count 4` and with both, too.
+
 With `--adapter` both servers have a LoRA adapter, and every request asks for it.
 
 `--actors` measures the endpoint a second time, without engines that listen for themselves. With `--kill` the endpoint's engine
@@ -52,6 +56,12 @@ from drag_ray.engine.model_folder import resolve_model
 
 SERVED_NAME, ADAPTER_NAME = "base", "tuned"
 SERVERS = ("vllm", "drag_ray")
+TUNED = {
+    "vllm_stream_interval": ["--stream-interval", "10"],
+    "vllm_api_servers": ["--api-server-count", "4"],
+    "vllm_both": ["--stream-interval", "10", "--api-server-count", "4"],
+}
+"""vLLM's server as somebody would run it who knows that one event a token, or one process for HTTP, holds it up."""
 BY_ACTORS = "drag_ray_by_actors"
 ACTORS_ONLY = {"RAY_SERVE_ENABLE_DIRECT_INGRESS": "0", "RAY_SERVE_RUN_USER_CODE_IN_SEPARATE_THREAD": "1"}
 """Environment variables with which the proxy reaches engines by Ray's calls of actors alone."""
@@ -71,7 +81,14 @@ add_cli_args(parser)
 main(parser.parse_args(sys.argv[1:]))
 """
 """`vllm bench serve` without the command line around it, which the package for CPUs lacks."""
-ROLES = {"EngineCore": "engine", "ProxyActor": "proxy", "ServeReplica": "server", "api_server": "server", CLIENT: "client"}
+ROLES = {
+    "EngineCore": "engine",
+    "ProxyActor": "proxy",
+    "ServeReplica": "server",
+    "APIServer": "server",
+    "cli.main": "server",
+    CLIENT: "client",
+}
 """What a process does, by what stands in its command line."""
 
 
@@ -79,7 +96,7 @@ def main() -> None:
     arguments = parse_arguments()
     arguments.model = resolve_model(arguments.model)
     results: dict[str, Any] = {"options": vars(arguments) | {"model": Path(arguments.model).name}}
-    for server in (*SERVERS, *([BY_ACTORS] if arguments.actors else [])):
+    for server in (*SERVERS, *(TUNED if arguments.tuned else ()), *([BY_ACTORS] if arguments.actors else [])):
         with run_server(server, arguments) as (url, process_id):
             closed = build_closed_load(arguments)
             run_clients(url, arguments, closed, arguments.concurrency)
@@ -162,14 +179,15 @@ def build_command(server: str, arguments: argparse.Namespace, folder: str) -> li
         "gpu-memory-utilization": arguments.gpu_memory_utilization,
     }
     flags = ["enforce-eager"] if arguments.enforce_eager else []
-    if server == "vllm":
+    if server != "drag_ray" and server != BY_ACTORS:
         if arguments.step_ms:  # as `engine.vllm` has it for engines on CPUs
             engine |= {"max-num-batched-tokens": max(arguments.max_model_len, 4096), "block-size": 32}
             flags.append("no-enable-chunked-prefill")
         options = [text for name, value in engine.items() for text in (f"--{name}", str(value))] + [f"--{name}" for name in flags]
+        options += TUNED.get(server, [])
         if arguments.adapter:
             options += ["--enable-lora", "--max-loras", "1", "--lora-modules", f"{ADAPTER_NAME}={arguments.adapter}"]
-        start = [sys.executable, "-m", "vllm.entrypoints.openai.api_server", "--enable-prefix-caching", "--disable-log-stats"]
+        start = [sys.executable, "-m", "vllm.entrypoints.cli.main", "serve", "--enable-prefix-caching", "--disable-log-stats"]
         return [*start, *options, "--served-model-name", SERVED_NAME, "--host", "127.0.0.1", "--port", str(arguments.port)]
     options = [text for name, value in engine.items() for text in (f"--engine.{name}", str(value))]
     options += [f"--engine.{name}" for name in flags]
@@ -245,6 +263,8 @@ def summarize(results: Sequence[dict[str, Any]]) -> dict[str, Any]:
     is_good = np.array([not error for result in results for error in result["errors"]])
     counted = is_good & (begin < ends) & (ends <= end)
     first_ms, further_ms = 1e3 * first_s[counted], 1e3 * further_s[counted] / np.maximum(1, tokens[counted] - 1)
+    gaps = [np.array(one) for result in results for one in result["itls"]]
+    event_ms = 1e3 * np.concatenate([one for one, counts in zip(gaps, counted, strict=True) if counts])
     numbers = {
         "request_throughput": counted.sum() / (end - begin),
         "output_throughput": tokens[counted].sum() / (end - begin),
@@ -252,6 +272,9 @@ def summarize(results: Sequence[dict[str, Any]]) -> dict[str, Any]:
         "p99_ttft_ms": np.quantile(first_ms, 0.99),
         "median_tpot_ms": np.median(further_ms),
         "p99_tpot_ms": np.quantile(further_ms, 0.99),
+        "tokens_per_event": tokens[counted].sum() / (len(event_ms) + counted.sum()),
+        "median_event_gap_ms": np.median(event_ms),
+        "p99_event_gap_ms": np.quantile(event_ms, 0.99),
     }
     counts = {"completed": int(is_good.sum()), "failed": int((~is_good).sum()), "counted": int(counted.sum())}
     return counts | {name: round(float(value), 3) for name, value in numbers.items()}
@@ -320,6 +343,7 @@ def parse_arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument(
         "--actors", action="store_true", help="measure the endpoint also where Ray's calls of actors carry what clients read"
     )
+    parser.add_argument("--tuned", action="store_true", help="measure vLLM's server with larger events and more processes, too")
     parser.add_argument("--name", default="serve_speed", help="of the result")
     return parser.parse_args(argv)
 

@@ -185,6 +185,19 @@ def write_search_quality() -> str:
     return to_table(["", "ours", "bm25s", "", "ours, question", "key words", "RM3"], rows)
 
 
+def write_key_words() -> str:
+    """What the question and its key words find on each page set."""
+    results = read_results("search_quality")
+    sets = {**results["page_sets"], "the embedded corpus": results["embedded_corpus"]["all"]}
+    rows: list[list[str]] = []
+    for name, found in sets.items():
+        question, key = found["question"], found["question_keywords"]
+        cells = [" ".join(short(one[measure]) for measure in ("hit@1", "hit@3", "hit@10", "mrr@10")) for one in (question, key)]
+        gain = f"{key['mrr@10'] - question['mrr@10']:+.3f}".replace("0.", ".", 1)
+        rows.append([name, f"{question['questions']:,}", *cells, gain])
+    return to_table(["Hit@1 Hit@3 Hit@10 MRR", "questions", "question", "key words", "MRR"], rows)
+
+
 def write_model_baselines() -> str:
     """HyDE and Query2doc with the embedded model."""
     sets = read_results("model_baselines")["sets"]

@@ -1,6 +1,6 @@
 """What tables of what is found are of: questions, pages, runs. The sentences that stand before them."""
 
-from figure_cells import p_value, describe_gpus, read_record, read_results, to_paragraph
+from figure_cells import describe_gpus, p_value, read_record, read_results, to_paragraph
 from figure_quality import find_effect, take_value
 from figure_words import take_difference
 

@@ -45,6 +45,7 @@ FIGURES: dict[str, Callable[[], str]] = {
     "methods": figure_quality.write_methods,
     "embedded-questions": figure_quality.write_embedded_questions,
     "search-quality": figure_quality.write_search_quality,
+    "key-words": figure_quality.write_key_words,
     "model-baselines": figure_quality.write_model_baselines,
     "search-speed": figure_speed.write_search_speed,
     "search-ratios": figure_speed.write_search_ratios,
