@@ -80,13 +80,24 @@ parser = FlexibleArgumentParser()
 add_cli_args(parser)
 main(parser.parse_args(sys.argv[1:]))
 """
-"""`vllm bench serve` without the command line around it, which the package for CPUs lacks."""
+"""`vllm bench serve` without the command line around it, which does not start with the package for CPUs."""
+VLLM_SERVER = """
+import sys
+from vllm.entrypoints.cli.serve import ServeSubcommand
+from vllm.utils.argparse_utils import FlexibleArgumentParser
+parser, command = FlexibleArgumentParser(), ServeSubcommand()
+command.subparser_init(parser.add_subparsers())
+arguments = parser.parse_args(["serve", *sys.argv[1:]])
+command.validate(arguments)
+command.cmd(arguments)
+"""
+"""`vllm serve`, likewise."""
 ROLES = {
     "EngineCore": "engine",
     "ProxyActor": "proxy",
     "ServeReplica": "server",
     "APIServer": "server",
-    "cli.main": "server",
+    VLLM_SERVER: "server",
     CLIENT: "client",
 }
 """What a process does, by what stands in its command line."""
@@ -187,7 +198,7 @@ def build_command(server: str, arguments: argparse.Namespace, folder: str) -> li
         options += TUNED.get(server, [])
         if arguments.adapter:
             options += ["--enable-lora", "--max-loras", "1", "--lora-modules", f"{ADAPTER_NAME}={arguments.adapter}"]
-        start = [sys.executable, "-m", "vllm.entrypoints.cli.main", "serve", "--enable-prefix-caching", "--disable-log-stats"]
+        start = [sys.executable, "-c", VLLM_SERVER, "--enable-prefix-caching", "--disable-log-stats"]
         return [*start, *options, "--served-model-name", SERVED_NAME, "--host", "127.0.0.1", "--port", str(arguments.port)]
     options = [text for name, value in engine.items() for text in (f"--engine.{name}", str(value))]
     options += [f"--engine.{name}" for name in flags]
