@@ -4,7 +4,7 @@ python benchmarks/draw_kept.py SET FOLDER [--data-dir ../shared/data]
 
 Of a public set a fifth of the documents of its train part are drawn. Their questions become FOLDER/SET.jsonl's test split, the
 other questions of the train part its train split; those of the dev part, which were in view while the project was made, are left
-out. `kept/*.toml` say what is trained on the one and asked of the other.
+out. The file is what `--corpus.questions` takes, and `bench_kept.py` compares what was trained on the one and asked of the other.
 """
 
 import argparse
