@@ -88,7 +88,7 @@ STAGES: dict[str, Stage] = {
             ),
             # What reads documents, finds near-duplicates among their pages, and searches them.
             packages=(
-                *("lxml", "markdown-it-py", "pillow", "pypdfium2", "python-docx"),
+                *("lxml", "markdown-it-py", "pillow", "pypdfium2"),
                 *("onnxruntime", "rapidocr", "datasketch", "tantivy"),
             ),
             checked_on_open=("page_images", "question_images"),

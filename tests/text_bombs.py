@@ -16,20 +16,21 @@ _RELATIONS = '<Relationships xmlns="http://schemas.openxmlformats.org/package/20
 _RELATION = '<Relationship Id="rId1" Type="{}/{}" Target="{}"/>'
 _SPACES = (
     'xmlns:w="http://schemas.openxmlformats.org/wordprocessingml/2006/main" '
+    'xmlns:m="http://schemas.openxmlformats.org/officeDocument/2006/math" '
     'xmlns:mc="http://schemas.openxmlformats.org/markup-compatibility/2006"'
 )
 
 
-def build_word(body: str, head: str = "", footnotes: str = "") -> bytes:
-    """A Word document of the XML of its body and, in front of its root, of its head."""
+def build_word(body: str, head: str = "", footnotes: str = "", numbering: str = "", more: str = "") -> bytes:
+    """A Word document of the XML of its body and, in front of its root, of its head; `more` are relationships of its own."""
     stream = io.BytesIO()
     with zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("[Content_Types].xml", _TYPES)
         archive.writestr("_rels/.rels", _RELATIONS.format(_RELATION.format(_OFFICE, "officeDocument", "word/document.xml")))
         archive.writestr("word/document.xml", f"{head}<w:document {_SPACES}><w:body>{body}</w:body></w:document>")
-        archive.writestr(
-            "word/_rels/document.xml.rels", _RELATIONS.format(_RELATION.format(_OFFICE, "footnotes", "footnotes.xml"))
-        )
+        relations = "".join(_RELATION.format(_OFFICE, kind, f"{kind}.xml") for kind in ("footnotes", "numbering"))
+        archive.writestr("word/_rels/document.xml.rels", _RELATIONS.format(relations + more))
+        archive.writestr("word/numbering.xml", f"<w:numbering {_SPACES}>{numbering}</w:numbering>")
         archive.writestr("word/footnotes.xml", f"<w:footnotes {_SPACES}>{footnotes}</w:footnotes>")
     return stream.getvalue()
 

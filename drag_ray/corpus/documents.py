@@ -57,6 +57,7 @@ def list_documents(root: Path, questions: Path | None = None) -> tuple[list[Path
             continue
         fault = read_one("broken_file", str(path), _find_fault, path, root)
         found.append(path) if fault is None else problems.append(fault)
+    found = _read_once(found, problems)
     problems.sort(key=lambda problem: problem.place)
     if not found:
         first = f" First of {len(problems)} other files: {problems[0].place}: {problems[0].reason}" if problems else ""
@@ -107,6 +108,19 @@ def _walk(root: Path, problems: list[Problem]) -> Iterator[Path]:
         yield from (Path(folder, name) for name in (*links, *names) if not name.startswith(HIDDEN))
 
 
+def _read_once(found: list[Path], problems: list[Problem]) -> list[Path]:
+    """The documents without links to others of them, which are added to the problems."""
+    files = {os.path.realpath(path): path for path in found if not path.is_symlink()}
+    kept: list[Path] = []
+    for path in sorted(found, key=lambda path: (path.is_symlink(), path)):
+        first = files.setdefault(os.path.realpath(path), path)
+        if first == path:
+            kept.append(path)
+        else:
+            problems.append(Problem(str(path), f"a link to {first.name}, which is read itself. Remove it.", "linked_file"))
+    return kept
+
+
 def _find_fault(path: Path, root: Path) -> Problem | None:
     """Why a file is no document, if it is none."""
     place, name = str(path), path.name.lower()
@@ -119,6 +133,9 @@ def _find_fault(path: Path, root: Path) -> Problem | None:
     if name.startswith("questions.") and name.endswith(SUFFIXES) and path != root:
         reason = "named as a table of questions and so not read as pages. Give it as corpus.questions, or rename it."
         return Problem(place, reason, "unknown_file")
+    if root.is_dir() and not Path(os.path.realpath(path)).is_relative_to(os.path.realpath(root)):
+        reason = "a link that leads out of the folder of the documents, which is not followed. Copy the file itself here."
+        return Problem(place, reason, "linked_file")
     if not path.is_file():
         return Problem(place, "no regular file: a link to nothing, a pipe or a socket. Move it away.", "broken_file")
     if str(path) != to_printable(str(path)):

@@ -8,7 +8,16 @@ from typing import Literal, ParamSpec, TypeVar, get_args
 from drag_ray.corpus.text import to_printable
 from drag_ray.errors import ArtifactError, DataError
 
-Kind = Literal["unknown_file", "broken_file", "broken_page", "broken_record", "duplicate", "incomplete_question", "test_overlap"]
+Kind = Literal[
+    "unknown_file",
+    "broken_file",
+    "linked_file",
+    "broken_page",
+    "broken_record",
+    "duplicate",
+    "incomplete_question",
+    "test_overlap",
+]
 """What was set aside: a file that nothing here reads; a file, a page of it, or a record of a table that cannot be read; a
 page or an id that was there before; evidence that the corpus does not hold; a training question that overlaps with the test."""
 

@@ -14,7 +14,8 @@ from drag_ray.corpus.html_text import extract_html
 from drag_ray.corpus.markdown_text import extract_markdown
 from drag_ray.corpus.page_reader import PageReader
 from drag_ray.corpus.text import PAGE_BREAK, clean_text, decode_text
-from drag_ray.corpus.word_text import check_size, extract_word
+from drag_ray.corpus.word_package import check_size
+from drag_ray.corpus.word_text import extract_word
 from drag_ray.search.analyzer import CJK
 from drag_ray.types import Page
 

@@ -175,7 +175,7 @@ def test_another_version_of_what_reads_documents_has_them_read_again() -> None:
     }
     spelled = {re.sub(r"[-_.]+", "-", owner).lower() for owner in imported} - {"drag-ray"} - _CARRIERS
     assert spelled <= set(STAGES["index"].packages)
-    assert {"lxml", "pillow", "pypdfium2", "python-docx", "markdown-it-py", "rapidocr"} <= spelled
+    assert {"lxml", "pillow", "pypdfium2", "markdown-it-py", "rapidocr"} <= spelled
 
 
 def test_the_version_of_a_reader_is_part_of_what_the_index_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -62,6 +62,24 @@ def test_what_is_no_document_is_listed(tmp_path):
     assert {problem.kind for problem in problems} == {"unknown_file"}
 
 
+def test_no_link_leads_out_of_the_folder_and_what_is_linked_to_is_read_once(tmp_path):
+    root = tmp_path / "documents"
+    write_empty(tmp_path, "documents/a.pdf", "documents/.store/blob", "secret.txt")
+    (root / "out.txt").symlink_to(tmp_path / "secret.txt")
+    (root / "up.txt").symlink_to("../secret.txt")
+    (root / "again.pdf").symlink_to("a.pdf")
+    (root / "stored.pdf").symlink_to(".store/blob")
+    (tmp_path / "link").symlink_to(root, target_is_directory=True)
+    for folder in (root, tmp_path / "link"):
+        found, problems = list_documents(folder)
+        assert [path.name for path in found] == ["a.pdf", "stored.pdf"]
+        reasons = {Path(problem.place).name: problem.reason for problem in problems}
+        assert reasons["out.txt"] == reasons["up.txt"] != ""
+        assert reasons["out.txt"].startswith("a link that leads out of the folder of the documents")
+        assert reasons["again.pdf"] == "a link to a.pdf, which is read itself. Remove it."
+        assert {problem.kind for problem in problems} == {"linked_file"}
+
+
 def test_the_questions_and_what_programs_keep_for_themselves_are_passed_over(tmp_path):
     write_empty(tmp_path, "a.pdf", "asked.jsonl", ".h/x.pdf", ".DS_Store", "~$report.docx", ".~lock.report.odt#")
     assert list_documents(tmp_path, tmp_path / "sub" / ".." / "asked.jsonl") == ([tmp_path / "a.pdf"], [])

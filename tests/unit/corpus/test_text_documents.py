@@ -1,6 +1,8 @@
 """Pages of plain text, Markdown, HTML and Word: where they end, what is in them, and what hostile ones lead to."""
 
+import io
 import resource
+import zipfile
 from collections.abc import Generator
 from contextlib import closing
 from pathlib import Path
@@ -23,6 +25,7 @@ from drag_ray.corpus.markdown_text import extract_markdown
 from drag_ray.corpus.page_reader import PageReader
 from drag_ray.corpus.reading_costs import ReadingCosts
 from drag_ray.corpus.text_documents import cut_pages
+from drag_ray.corpus.word_numbers import write_number
 
 
 def build_reader(folder: Path, **options: Any) -> PageReader:
@@ -91,7 +94,7 @@ def test_html_is_what_a_browser_shows() -> None:
         <body><h1>Rotor   speed</h1><p>One<br>two <b>th</b>ree &amp; four<table><tr><td>a<td>b<tr><td>c<td>d</table>
         <pre>if x:\n    y</pre><script>no</script><!-- no --></body></html>After the end<p>and more"""
     )
-    assert text.strip() == "Rotor speed\nOne\ntwo three & four\na\tb\nc\td\nif x:\n    y\nAfter the end\nand more"
+    assert text.strip() == "t\nRotor speed\nOne\ntwo three & four\na\tb\nc\td\nif x:\n    y\nAfter the end\nand more"
 
 
 @pytest.mark.parametrize(
@@ -160,6 +163,112 @@ def test_word_notes_stand_where_they_are_referred_to_and_nothing_stands_twice(tm
         f"<mc:AlternateContent><mc:Choice>{box}</mc:Choice><mc:Fallback>{box}</mc:Fallback></mc:AlternateContent>"
     )
     assert read(tmp_path / "a.docx", build_word(body, footnotes=note)) == (["speed [at sea] \t\nbox"], [])
+
+
+def build_level(level: int, form: str, text: str, start: int = 1) -> str:
+    return f'<w:lvl w:ilvl="{level}"><w:start w:val="{start}"/><w:numFmt w:val="{form}"/><w:lvlText w:val="{text}"/></w:lvl>'
+
+
+def build_item(text: str, number_id: int = 1, level: int = 0) -> str:
+    place = f'<w:pPr><w:numPr><w:ilvl w:val="{level}"/><w:numId w:val="{number_id}"/></w:numPr></w:pPr>'
+    return f"<w:p>{place}<w:r><w:t>{text}</w:t></w:r></w:p>"
+
+
+def test_word_lists_have_their_numbers(tmp_path: Path) -> None:
+    levels = build_level(0, "decimal", "%1.") + build_level(1, "lowerLetter", "%1.%2)") + build_level(2, "bullet", "o")
+    numbering = (
+        f'<w:abstractNum w:abstractNumId="7">{levels}</w:abstractNum>'
+        f'<w:abstractNum w:abstractNumId="8">{build_level(0, "upperRoman", "Part %1", start=4)}</w:abstractNum>'
+        '<w:num w:numId="1"><w:abstractNumId w:val="7"/></w:num><w:num w:numId="3"><w:abstractNumId w:val="8"/></w:num>'
+        '<w:num w:numId="2"><w:abstractNumId w:val="7"/>'
+        '<w:lvlOverride w:ilvl="0"><w:startOverride w:val="1"/></w:lvlOverride></w:num>'
+    )
+    body = "".join(
+        [
+            *(build_item("one"), build_item("under", level=1), build_item("dot", level=2), build_item("next", level=1)),
+            *(build_item("two"), build_item("first", level=1), build_paragraphs("between"), build_item("three")),
+            *(build_item("anew", 2), build_item("four", 3), build_item("of no list", 9)),
+        ]
+    )
+    (text,), _ = read(tmp_path / "a.docx", build_word(body, numbering=numbering))
+    assert text.split("\n") == [
+        *("1. one", "1.a) under", "dot", "1.b) next", "2. two", "2.a) first", "between", "3. three", "1. anew"),
+        *("Part IV four", "of no list"),
+    ]
+
+
+def test_word_shows_formulas_symbols_raised_digits_and_descriptions_of_pictures(tmp_path: Path) -> None:
+    run = "<m:r><m:t>{}</m:t></m:r>"
+    part = "<m:{0}>{1}</m:{0}>"
+    fraction = part.format("f", part.format("num", run.format("a+b")) + part.format("den", run.format("2")))
+    power = part.format("sSup", part.format("e", run.format("x")) + part.format("sup", run.format("2")))
+    shifted = '<w:r><w:rPr><w:vertAlign w:val="{}script"/></w:rPr><w:t>{}</w:t></w:r>'
+    picture = '<wp:docPr xmlns:wp="http://schemas.openxmlformats.org/drawingml/2006/wordprocessingDrawing" id="1" descr="valve"/>'
+    body = (
+        f"<w:p><m:oMath>{fraction}{run.format('=')}{power}</m:oMath></w:p>"
+        f"<w:p><w:r><w:t>10</w:t></w:r>{shifted.format('super', 6)}<w:r><w:t> H</w:t></w:r>{shifted.format('sub', 2)}"
+        f'<w:r><w:t>O</w:t></w:r></w:p><w:p><w:r><w:sym w:font="Symbol" w:char="F06D"/><w:t>m</w:t></w:r></w:p>'
+        f"<w:p><w:r><w:rPr><w:vanish/></w:rPr><w:t>hidden</w:t></w:r><w:r><w:drawing>{picture}</w:drawing></w:r></w:p>"
+    )
+    (text,), _ = read(tmp_path / "a.docx", build_word(body))
+    assert text.split("\n") == ["(a+b)/2=x²", "10⁶ H₂O", "μm", " [valve]"]
+
+
+@pytest.mark.parametrize(
+    "relation",
+    [
+        '<Relationship Id="rId9" Type="x/image" Target="../NULL"/>',
+        '<Relationship Id="rId9" Type="x/hyperlink" Target="http://[bad" TargetMode="External"/>',
+        '<Relationship Id="rId9" Type="x/styles" Target="gone.xml"/>',
+        '<Relationship Id="rId9" Type="x/endnotes" Target="/../../../etc/passwd"/>',
+        "<Relationship/>",
+    ],
+)
+def test_a_relationship_that_leads_nowhere_does_not_cost_the_document(tmp_path: Path, relation: str) -> None:
+    assert read(tmp_path / "a.docx", build_word(build_paragraphs("lamp"), more=relation)) == (["lamp"], [])
+
+
+def test_word_documents_of_the_strict_kind_are_read(tmp_path: Path) -> None:
+    strict = io.BytesIO()
+    with zipfile.ZipFile(io.BytesIO(build_word(build_paragraphs("lamp")))) as source, zipfile.ZipFile(strict, "w") as target:
+        for name in source.namelist():
+            data = source.read(name).replace(
+                b"http://schemas.openxmlformats.org/wordprocessingml/2006/main",
+                b"http://purl.oclc.org/ooxml/wordprocessingml/main",
+            )
+            target.writestr(name, data)
+    assert read(tmp_path / "a.docx", strict.getvalue()) == (["lamp"], [])
+
+
+@pytest.mark.parametrize(
+    ("source", "shown"),
+    [
+        ("<title>Vega lathe</title><p>x", "Vega lathe\nx"),
+        ("<p>E = <math><mi>m</mi><msup><mi>c</mi><mn>2</mn></msup></math>.", "E = mc²."),
+        ("<math><mfrac><mrow><mi>a</mi><mo>+</mo><mi>b</mi></mrow><mi>c</mi></mfrac></math>", "(a+b)/c"),
+        ("<svg><style>no</style><text>motor</text><text>42 kW</text><defs><text>no</text></defs></svg>", "motor\n42 kW"),
+        ("<img src=x alt='Valve V3 opens'>", "Valve V3 opens"),
+        ("10<sup>6</sup> H<sub>2</sub>O 1<sup>st</sup>", "10⁶ H₂O 1st"),
+        ("<ol start=3 type=a><li>x<li value=7>y<ol><li>z</ol><li>q</ol>", "c. x\ng. y\n1. z\nh. q"),
+        ("<ol reversed><li>x<li>y</ol><ul><li>z</ul>", "2. x\n1. y\nz"),
+        ("<ol style='list-style: none'><li>x</ol>", "x"),
+        ("a<span hidden>no</span><span style='display:none'>no</span>b", "ab"),
+    ],
+)
+def test_html_shows_titles_formulas_drawings_descriptions_and_numbers(source: str, shown: str) -> None:
+    assert extract_html(source.encode()).strip() == shown
+
+
+def test_markdown_lists_have_their_numbers() -> None:
+    assert extract_markdown(b"3. Switch off.\n4. Open.\n\n- x\n\n![valve](v.png)").strip() == "3. Switch off.\n4. Open.\nx\nvalve"
+
+
+@pytest.mark.parametrize(
+    ("number", "form", "written"),
+    [(28, "lowerLetter", "bb"), (1994, "upperRoman", "MCMXCIV"), (0, "lowerRoman", "0"), (7, "decimalZero", "07"), (5, "?", "5")],
+)
+def test_numbers_have_the_forms_of_word(number: int, form: str, written: str) -> None:
+    assert write_number(number, form) == written
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,125 @@
+"""The numbers that Word puts before the paragraphs of lists and headings: they stand in no text, but a reader sees them."""
+
+import re
+from collections import defaultdict
+from collections.abc import Iterator
+from typing import Any
+
+_W = "{http://schemas.openxmlformats.org/wordprocessingml/2006/main}"
+_PLACE = re.compile(r"%([1-9])")
+_ROMAN = (
+    *((1000, "m"), (900, "cm"), (500, "d"), (400, "cd"), (100, "c"), (90, "xc")),
+    *((50, "l"), (40, "xl"), (10, "x"), (9, "ix"), (5, "v"), (4, "iv"), (1, "i")),
+)
+_MOST_ROMAN, _MOST_LETTERS = 4999, 26 * 26
+_MOST_BASES = 20
+"""Styles that a style may be based on, one after the other."""
+
+
+def write_number(number: int, form: str) -> str:
+    """A number as Word and HTML name its form: decimal, lowerLetter, upperRoman and the like; decimal for those unknown."""
+    if form.endswith("Roman") and 0 < number <= _MOST_ROMAN:
+        text = ""
+        for value, letters in _ROMAN:
+            text += letters * (number // value)
+            number %= value
+    elif form.endswith("Letter") and 0 < number <= _MOST_LETTERS:
+        text = chr(ord("a") + (number - 1) % 26) * ((number - 1) // 26 + 1)  # Word goes on with aa, bb
+    else:
+        return f"{number:02}" if form == "decimalZero" else str(number)
+    return text.upper() if form.startswith("upper") else text
+
+
+class WordNumbers:
+    """Counts the numbered paragraphs of a document in their order.
+
+    Args:
+        numbering: the root of its part `numbering`; None where it has no lists.
+        styles: the root of its part `styles`, by which headings are numbered.
+    """
+
+    def __init__(self, numbering: Any | None, styles: Any | None) -> None:
+        self._lists: dict[str, str] = {}
+        self._levels: dict[str, dict[int, Any]] = {}
+        self._starts: dict[tuple[str, int], int] = {}
+        self._counts: defaultdict[str, dict[int, int]] = defaultdict(dict)
+        self._begun: set[str] = set()
+        self._styles = {style.get(f"{_W}styleId", ""): style for style in (() if styles is None else styles.iter(f"{_W}style"))}
+        for item in () if numbering is None else numbering:
+            if item.tag == f"{_W}abstractNum":
+                levels = {_read_int(level.get(f"{_W}ilvl")): level for level in item.iter(f"{_W}lvl")}
+                self._levels[item.get(f"{_W}abstractNumId", "")] = levels
+            elif item.tag == f"{_W}num":
+                self._read_list(item)
+
+    def _read_list(self, item: Any) -> None:
+        list_id = item.get(f"{_W}numId", "")
+        self._lists[list_id] = _read_value(item, "abstractNumId")
+        for override in item.iter(f"{_W}lvlOverride"):
+            start = _read_value(override, "startOverride")
+            if start:
+                self._starts[list_id, _read_int(override.get(f"{_W}ilvl"))] = _read_int(start)
+
+    def next(self, paragraph: Any) -> str:
+        """What stands before a paragraph, with a blank after it; empty where it is not numbered, or has a bullet."""
+        list_id, level = self._find_list(paragraph)
+        kind = self._lists.get(list_id, "")
+        levels = self._levels.get(kind, {})
+        if level not in levels:
+            return ""
+        counts = self._counts[kind]  # lists of one kind go on counting, unless one says where it starts
+        if list_id not in self._begun:
+            self._begun.add(list_id)
+            if starts := {at: start - 1 for (of, at), start in self._starts.items() if of == list_id}:
+                counts.clear()
+                counts.update(starts)
+        for deeper in [other for other in counts if other > level]:
+            del counts[deeper]
+        counts[level] = counts.get(level, self._read_start(levels[level]) - 1) + 1
+        if _read_value(levels[level], "numFmt") in ("bullet", "none"):
+            return ""
+        text = _PLACE.sub(
+            lambda match: self._write_place(levels, counts, int(match[1]) - 1), _read_value(levels[level], "lvlText")
+        )
+        return f"{text} " if text.strip() else ""
+
+    def _write_place(self, levels: dict[int, Any], counts: dict[int, int], level: int) -> str:
+        if level not in levels:
+            return ""
+        return write_number(counts.get(level, self._read_start(levels[level])), _read_value(levels[level], "numFmt"))
+
+    def _read_start(self, level: Any) -> int:
+        return _read_int(_read_value(level, "start") or "1")
+
+    def _find_list(self, paragraph: Any) -> tuple[str, int]:
+        """The list of a paragraph and its level there, by its own properties or those of its style."""
+        for properties in self._list_properties(paragraph):
+            of_list = properties.find(f"{_W}numPr")
+            if of_list is not None:
+                return _read_value(of_list, "numId"), _read_int(_read_value(of_list, "ilvl"))
+        return "", 0
+
+    def _list_properties(self, paragraph: Any) -> Iterator[Any]:
+        """The properties of a paragraph, of its style, and of the styles that this one is based on."""
+        properties = paragraph.find(f"{_W}pPr")
+        if properties is None:
+            return
+        yield properties
+        name = _read_value(properties, "pStyle")
+        for _ in range(_MOST_BASES):
+            style = self._styles.get(name)
+            if style is None:
+                return
+            of_style = style.find(f"{_W}pPr")
+            if of_style is not None:
+                yield of_style
+            name = _read_value(style, "basedOn")
+
+
+def _read_value(element: Any, name: str) -> str:
+    child = element.find(f"{_W}{name}")
+    return "" if child is None else child.get(f"{_W}val", "")
+
+
+def _read_int(text: str | None) -> int:
+    return int(text) if text and text.isdecimal() and len(text) < 10 else 0
