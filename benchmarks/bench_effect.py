@@ -6,8 +6,9 @@ same set, split, run, model, policy and seed replaces the one that is there. Wit
 themselves, those of policies without a model too, so that what is compared was measured at once.
 
 `vs_question` holds for each measure the difference, the ends of its interval, its p-value and that p-value corrected (Holm) over
-all rows and measures of the file. `vs_best_untrained` holds the same of a trained policy and the untrained one with the highest
-MRR, whose name is beside it. A reranker counts as trained: that of these evaluations is the one that the run has trained itself.
+all rows and measures of the file. `vs_best_without_language_model` holds the same of a trained policy and that with the highest
+MRR of those for whose searches no language model runs, whose name is beside it. A reranker counts as trained: that of these
+evaluations is the one that the run has trained itself. Older rows have `vs_best_untrained` in its place, of all untrained ones.
 
 python benchmarks/bench_effect.py --index medquad=runs/medquad/index [NAME=FOLDER ...]
 python benchmarks/bench_effect.py --evaluation medquad=runs/medquad/evaluate [NAME=FOLDER ...] [--split dev] [--model NAME]
@@ -29,7 +30,7 @@ from drag_ray.artifacts import require_manifest
 from drag_ray.baselines.baseline import Baseline, Sources
 from drag_ray.baselines.dense import Dense
 from drag_ray.baselines.question import RawQuestion
-from drag_ray.baselines.registry import BASELINES
+from drag_ray.baselines.registry import BASELINES, WITHOUT_LANGUAGE_MODEL
 from drag_ray.baselines.rerank import Rerank
 from drag_ray.baselines.rollouts import BaselineOptions, build_rollouts
 from drag_ray.corpus.question_table import draw_split
@@ -63,6 +64,7 @@ WITHOUT_MODEL = [name for name, kind in BASELINES.items() if not kind.uses_engin
 MODEL_FREE = {*WITHOUT_MODEL, *(kind.name for kind in BASELINES.values() if issubclass(kind, Dense))}
 """Policies that ask no model for words; some ask one for vectors."""
 UNTRAINED = {*BASELINES, BASE_NAME, PROMPTED_NAME} - {Rerank.name}
+REFERENCES = ("vs_question", "vs_best_without_language_model", "vs_best_untrained")
 KEY = ("set", "split", "run", "model", "policy", "seed")
 
 Row = dict[str, Any]
@@ -133,7 +135,7 @@ def build_rows(
     """The rows of some of the policies, their p-values not yet corrected."""
     aligned = {policy: sorted(rows, key=lambda row: row.question_id) for policy, rows in results.items()}
     measures = [measure for measure in build_measures(aligned) if measure.name in (*MEASURES.values(), PAGES, TOKENS)]
-    best = find_best_untrained(aligned)
+    best = find_best_without_language_model(aligned)
     pairs = [(policy, RawQuestion.name) for policy in policies if policy != RawQuestion.name]
     pairs += [(policy, best) for policy in policies if is_trained(policy) and best != RawQuestion.name]
     clusters = compute_clusters(aligned[RawQuestion.name])
@@ -150,8 +152,8 @@ def build_rows(
                 **{key: take_value(measured[measure], policy) for key, measure in MEASURES.items()},
                 "question_weight": question_weights.get(policy),
                 "vs_question": take_differences(measured, policy, RawQuestion.name),
-                "best_untrained": best if is_trained(policy) else None,
-                "vs_best_untrained": take_differences(measured, policy, best) if is_trained(policy) else None,
+                "best_without_language_model": best if is_trained(policy) else None,
+                "vs_best_without_language_model": take_differences(measured, policy, best) if is_trained(policy) else None,
                 "pages_shown": take_value(measured[PAGES], policy),
                 "tokens_per_question": take_value(measured[TOKENS], policy) or 0.0,
             }
@@ -164,10 +166,15 @@ def is_trained(policy: str) -> bool:
     return not UNTRAINED.issuperset(policy.split("+"))
 
 
-def find_best_untrained(results: Mapping[str, Sequence[QuestionResult]]) -> str:
-    """The untrained policy with the highest mean reciprocal rank; the question is one."""
-    untrained = {policy: rows for policy, rows in results.items() if not is_trained(policy)}
-    return max(untrained, key=lambda policy: sum(row.reciprocal_rank for row in untrained[policy]))
+def is_without_language_model(policy: str) -> bool:
+    """Whether no language model runs when it is asked a question."""
+    return WITHOUT_LANGUAGE_MODEL.issuperset(policy.split("+"))
+
+
+def find_best_without_language_model(results: Mapping[str, Sequence[QuestionResult]]) -> str:
+    """The policy of these with the highest mean reciprocal rank; the question is one."""
+    without = {policy: rows for policy, rows in results.items() if is_without_language_model(policy)}
+    return max(without, key=lambda policy: sum(row.reciprocal_rank for row in without[policy]))
 
 
 def take_differences(measured: Mapping[str, Comparison], policy: str, reference: str) -> dict[str, list[float]] | None:
@@ -192,7 +199,7 @@ def replace_rows(rows: Sequence[Row], new: Sequence[Row]) -> list[Row]:
     return [row for row in rows if tuple(row[key] for key in KEY) not in keys] + list(new)
 
 
-def correct(rows: Sequence[Row], keys: Sequence[str] = ("vs_question", "vs_best_untrained")) -> None:
+def correct(rows: Sequence[Row], keys: Sequence[str] = REFERENCES) -> None:
     """Put Holm's p-value beside the raw one of each difference: the family is every difference in the file."""
     compared = [row.get(key) or {} for row in rows for key in keys]
     differences = [found for measures in compared for found in measures.values()]

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from bench_effect import CONFIDENCE, MEASURES, NUM_RESAMPLES, SEED, is_trained
+from bench_effect import CONFIDENCE, MEASURES, NUM_RESAMPLES, SEED, is_trained, is_without_language_model
 from public_sets import DATA_DIR, read_page_set, require
 from record import write_result
 
@@ -104,11 +104,6 @@ def compare(evaluations: Evaluations) -> dict[str, Any]:
         }
     sizes = compute_cluster_sizes(clusters)
     return {"questions": len(clusters), "worth_clusters": round(sizes.num_effective, 1), "best": best, "policies": rows}
-
-
-def is_without_language_model(policy: str) -> bool:
-    """Whether no language model runs when a question is asked."""
-    return not is_trained(policy) and not {"base", "hyde", "query2doc", "best_of"}.intersection(policy.split("+"))
 
 
 def to_array(rows: Sequence[QuestionResult]) -> Floats:

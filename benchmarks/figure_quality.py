@@ -19,6 +19,7 @@ def write_demo() -> str:
         "question_keywords": "its key words",
         "rm3": "RM3",
         "neighbours": "words of the pages of similar questions (`neighbours`)",
+        "features": "the question, its pages put in order by a few features (`features`)",
         "base": "question + what SmolLM2-135M adds",
         "tuned": "question + what the tuned model adds",
     }
@@ -34,6 +35,7 @@ def write_demo() -> str:
     rows = [
         [text, *(percent(take_value(results, hit, name)) for hit in hits), f"{take_value(results, 'mrr', name):.3f}"]
         for name, text in names.items()
+        if name in results["measures"]["mrr"]["metrics"]
     ]
     for reference, text in (("question", "the question"), ("base", "the model it came from")):
         rows.append([f"tuned above {text}", *(write_difference(measure, reference) for measure in (*hits, "mrr"))])

@@ -7,6 +7,7 @@ from pydantic import Field, create_model
 from drag_ray.baselines.baseline import Baseline, OptionSections
 from drag_ray.baselines.best_of import BestOf
 from drag_ray.baselines.dense import Dense
+from drag_ray.baselines.features import Features
 from drag_ray.baselines.hybrid import Hybrid
 from drag_ray.baselines.hyde import Hyde
 from drag_ray.baselines.keywords import QuestionKeywords
@@ -28,11 +29,16 @@ _BASELINES: tuple[type[Baseline], ...] = (
     Query2doc,
     Neighbours,
     Templates,
+    Features,
     BestOf,
 )
 BASELINES: dict[str, type[Baseline]] = {baseline.name: baseline for baseline in _BASELINES}
 PROPOSERS = tuple(name for name, baseline in BASELINES.items() if baseline.proposes)
 """Whose additions to the question a collection can take."""
+WITHOUT_LANGUAGE_MODEL = frozenset(
+    name for name, baseline in BASELINES.items() if not baseline.uses_engine() and baseline is not Rerank
+)
+"""For whose searches no language model runs when a question is asked; models of vectors may."""
 
 
 def describe_baselines() -> str:

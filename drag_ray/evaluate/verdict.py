@@ -1,6 +1,7 @@
 """What the comparison says, in words, whichever way it went."""
 
 from drag_ray.baselines.best_of import BestOf
+from drag_ray.baselines.registry import WITHOUT_LANGUAGE_MODEL
 from drag_ray.evaluate.comparison import Comparison
 from drag_ray.evaluate.differences import Difference, Finding
 from drag_ray.evaluate.measure import Unit
@@ -18,10 +19,26 @@ def write_verdict(comparison: Comparison) -> list[str]:
     others = [policy for policy in comparison.policies if policy not in (comparison.baseline, comparison.subject)]
     references = [comparison.baseline, *others]
     sentences = [_write_sentence(comparison.primary, reference, comparison) for reference in references]
+    sentences += _write_best_without_language_model(comparison)
     if comparison.subject in comparison.turns:
         sentences += [_write_equal_pages(comparison, reference) for reference in references]
     choosing = [(policy, name_beside(policy, BestOf.name)) for policy in comparison.policies]
     return sentences + [_write_price(comparison, *pair) for pair in choosing if pair[1] in comparison.policies]
+
+
+def _write_best_without_language_model(comparison: Comparison) -> list[str]:
+    """What a policy with a language model has to beat to be worth its cost; nothing where the question alone is there."""
+    names = [policy for policy in comparison.policies if WITHOUT_LANGUAGE_MODEL.issuperset(policy.split("+"))]
+    if len(names) < 2:
+        return []
+    values = {name: comparison.primary.metrics[name].value or 0.0 for name in (*names, comparison.subject)}
+    best = max(names, key=lambda name: values[name])
+    had = f", where {comparison.subject} has {_write_value(values[comparison.subject], comparison.primary.unit)}"
+    label = comparison.primary.label.lower()
+    return [
+        f"Best without a language model is {best}: {label} {_write_value(values[best], comparison.primary.unit)}"
+        f"{had if comparison.subject not in names else ''}."
+    ]
 
 
 def write_room(comparison: Comparison) -> str:

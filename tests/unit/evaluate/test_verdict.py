@@ -48,6 +48,13 @@ def test_the_subject_is_judged_against_every_other_policy():
     )
 
 
+def test_the_best_without_a_language_model_is_named_beside_the_subject():
+    ranks = {"base": [None] * 4, "question": [1, None, None, None], "features": [1, 1, 1, None], "tuned": [1, 1, None, None]}
+    sentences = write_verdict(build_comparison({**ranks, "tuned+hybrid": [1] * 4}))
+    assert sentences[-1] == "Best without a language model is features: first-hit rate 75.0 %, where tuned+hybrid has 100.0 %."
+    assert not any("without a language model" in one for one in write_verdict(build_comparison({"base": [1], "question": [1]})))
+
+
 def test_what_would_have_been_found_and_what_is_needed_is_said_where_nothing_was():
     comparison = build_comparison({"base": [None] * 40, "tuned": [1] * 3 + [None] * 37}, num_resamples=20_000)
     [sentence] = write_verdict(comparison)

@@ -1,0 +1,156 @@
+"""Learns the model of `features` from the training questions."""
+
+import logging
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from math import log
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import minimize
+from scipy.special import logsumexp
+
+from drag_ray.baselines.feature_model import FeatureModel
+from drag_ray.baselines.page_features import (
+    ANY_KIND,
+    CandidateFinder,
+    Candidates,
+    Floats,
+    PageTerms,
+    choose_kind_terms,
+    compute_features,
+    index_of,
+    standardise,
+)
+from drag_ray.baselines.question_kinds import find_kinds
+from drag_ray.baselines.question_words import QuestionWords
+from drag_ray.types import Evidence, Question
+
+if TYPE_CHECKING:
+    from drag_ray.search.searcher import Searcher
+
+_logger = logging.getLogger(__name__)
+
+_LEAST_QUESTIONS = 20
+"""Fewer that find their evidence teach nothing that holds for others."""
+_LEAST_OF_KIND = 10
+_NUM_TERMS = 64
+"""Terms of a kind that are kept: those that tell most."""
+_LEAST_PAGES = 3
+"""A term of fewer pages is there by chance."""
+_PENALTY = 1.0
+"""Of the squared weights, beside the loss of all questions together."""
+_NUM_FOLDS = 2
+
+Found = list[tuple[Question, Candidates, NDArray[np.bool_]]]
+"""Questions with the pages that are found for each, and which of these are evidence."""
+
+
+def fit(questions: Sequence[Question], finder: CandidateFinder, searcher: "Searcher", seed: int) -> FeatureModel:
+    """The model of the pages that are found for some questions; one without weights where these are too few.
+
+    The terms of kinds would fit the questions that they were taken from too well. So their feature of each half of the questions
+    is computed with terms of the other half, and the weights are fitted to that; the terms that are kept are of all questions.
+
+    Args:
+        questions: for training, with their evidence; those whose evidence is not found teach nothing.
+        finder: finds the pages.
+        searcher: the index, which has the texts of the pages.
+        seed: draws the halves.
+    """
+    terms = PageTerms(searcher)
+    found = _find(questions, finder)
+    words = QuestionWords([question.question for question, _, _ in found])
+    if len(found) < _LEAST_QUESTIONS:
+        _logger.warning(f"features: {len(found)} training questions find their evidence, {_LEAST_QUESTIONS} are needed")
+        return FeatureModel(num_questions=len(found))
+    fold = np.random.default_rng(seed).permutation(len(found)) % _NUM_FOLDS
+    values: list[Floats] = [np.empty(0)] * len(found)
+    for number in range(_NUM_FOLDS):
+        of_others = FeatureModel(words, find_kind_terms([found[i] for i in np.flatnonzero(fold != number)], words, terms))
+        for place in np.flatnonzero(fold == number):
+            question, candidates, _ = found[place]
+            kind_terms = choose_kind_terms(of_others, question.question)
+            values[place] = compute_features(question.question, candidates, terms, kind_terms)
+    together = np.vstack(values)
+    deviations = together.std(axis=0)
+    model = FeatureModel(
+        words,
+        find_kind_terms(found, words, terms),
+        tuple(together.mean(axis=0).tolist()),
+        tuple(np.where(deviations > 0, deviations, 1.0).tolist()),
+        num_questions=len(found),
+    )
+    weights = fit_weights([standardise(one, model) for one in values], [is_evidence for _, _, is_evidence in found])
+    return replace(model, weights=tuple(weights.tolist()))
+
+
+def _find(questions: Sequence[Question], finder: CandidateFinder) -> Found:
+    found: Found = []
+    for question in questions:
+        candidates = finder.find(question.question)
+        is_evidence = index_of(candidates.hits, question.evidence)
+        if is_evidence.any() and not is_evidence.all():
+            found.append((question, candidates, is_evidence))
+    return found
+
+
+def find_kind_terms(found: Found, words: QuestionWords, terms: PageTerms) -> dict[frozenset[str], dict[str, float]]:
+    """For each kind of question, and for all, the terms that tell evidence from the other pages that are found."""
+    kinds = find_kinds([words.pick(question.question) for question, _, _ in found], _LEAST_OF_KIND)
+    members: Mapping[frozenset[str], Sequence[int]] = {**kinds, ANY_KIND: range(len(found))}
+    return {kind: _compare_terms([found[place] for place in places], terms) for kind, places in members.items()}
+
+
+def _compare_terms(found: Found, terms: PageTerms) -> dict[str, float]:
+    """The logarithm of how much likelier a term is in evidence, of the terms that tell most (by their log-likelihood ratio)."""
+    counts: tuple[Counter[str], Counter[str]] = (Counter(), Counter())
+    totals = [0, 0]
+    for _, candidates, is_evidence in found:
+        for hit, is_one in zip(candidates.hits, is_evidence.tolist(), strict=True):
+            counts[is_one].update(set(terms.read(Evidence(hit.file, hit.page_number))))
+            totals[is_one] += 1
+    told: dict[str, tuple[float, float]] = {}
+    for term in counts[0] | counts[1]:
+        others, evidence = counts[0][term], counts[1][term]
+        if others + evidence >= _LEAST_PAGES:
+            ratio = log((evidence + 0.5) / (totals[1] + 1)) - log((others + 0.5) / (totals[0] + 1))
+            told[term] = (_compute_log_likelihood(evidence, totals[1], others, totals[0]), ratio)
+    best = sorted(told, key=lambda term: (-told[term][0], term))[:_NUM_TERMS]
+    return {term: told[term][1] for term in best}
+
+
+def _compute_log_likelihood(first: int, of_first: int, second: int, of_second: int) -> float:
+    """Dunning's G of two shares (1993): how sure it is that they differ."""
+    share = (first + second) / (of_first + of_second)
+
+    def term(count: int, total: int, share: float) -> float:
+        return sum(n * log(p) for n, p in ((count, share), (total - count, 1 - share)) if n)
+
+    own = term(first, of_first, first / of_first) + term(second, of_second, second / of_second)
+    return own - term(first, of_first, share) - term(second, of_second, share)
+
+
+def fit_weights(values: Sequence[Floats], is_evidence: Sequence[NDArray[np.bool_]]) -> Floats:
+    """The weights with which the evidence is likeliest, each question's pages against one another. Shape (features,).
+
+    The loss of a question is that of its evidence pages on average, plus a small penalty of the squared weights.
+
+    Args:
+        values: standardised features of each question's pages, (pages, features).
+        is_evidence: of these pages.
+    """
+
+    def compute_loss(weights: Floats) -> tuple[float, Floats]:
+        loss, gradient = _PENALTY * float(weights @ weights) / 2, _PENALTY * weights
+        for rows, evidence in zip(values, is_evidence, strict=True):
+            scores = rows @ weights
+            shares = np.exp(scores - logsumexp(scores))
+            wanted = evidence / evidence.sum()
+            loss += float(logsumexp(scores) - wanted @ scores)
+            gradient = gradient + (shares - wanted) @ rows
+        return loss, gradient
+
+    return np.asarray(minimize(compute_loss, np.zeros(values[0].shape[1]), jac=True, method="L-BFGS-B").x)

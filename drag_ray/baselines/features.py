@@ -1,0 +1,91 @@
+"""A learned reranker without a language model: a log-linear model of a few features of question and page.
+
+Much of what training gains on a collection is which kind of page answers which kind of question. That can be learned from the
+same training questions in seconds on a CPU, so a trained policy or reranker has to find more than this. The model is a
+conditional logit over the pages that a search finds for a question (McFadden, 1974), with the loss of ListNet (Cao et al., 2007).
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Self
+
+from pydantic import Field
+
+from drag_ray.baselines.baseline import Sources
+from drag_ray.baselines.dense import Dense
+from drag_ray.baselines.feature_model import FeatureModel
+from drag_ray.baselines.question import RawQuestion
+from drag_ray.config import BaseConfig
+from drag_ray.search.config import RetrievalName
+
+if TYPE_CHECKING:
+    from drag_ray.agent.environment import PageSearcher
+    from drag_ray.baselines.page_features import CandidateFinder
+    from drag_ray.search.searcher import Searcher
+
+
+class FeatureConfig(BaseConfig):
+    """A reranker of a few features, learned from the training questions."""
+
+    retrieval: RetrievalName = "bm25"
+    """what finds the pages that are put in order: words, the vectors of the index, or both"""
+    depth: int = Field(default=20, ge=2)
+    """best pages that are put in order"""
+    max_questions: int = Field(default=2_000, ge=1)
+    """training questions that are learned from, at most"""
+
+
+@dataclass(frozen=True)
+class Features(RawQuestion):
+    """Searches for the question and puts what is found in the order of the model."""
+
+    name = "features"
+    summary = (
+        "the question, word for word, whose best pages a log-linear model of a few features puts in order (ranks, words of the "
+        "question and of its kind in the page, length), learned from the training questions; no language model"
+    )
+    section = ("features", FeatureConfig)
+
+    options: FeatureConfig = field(default_factory=FeatureConfig)
+    dense: Dense | None = None
+    """the vectors, where they find pages too"""
+    model: FeatureModel = field(default_factory=FeatureModel)
+
+    @classmethod
+    def prepare(cls, sources: Sources) -> Self:
+        """Learned from the run's training questions, in some seconds for thousands of them.
+
+        Raises:
+            DataError: there is no training question.
+            ConfigError: vectors are to find pages, and the index has none.
+        """
+        from drag_ray.baselines.feature_training import fit
+        from drag_ray.corpus.question_table import draw_split
+        from drag_ray.search.searcher import Searcher
+
+        options = sources.options.take(FeatureConfig)
+        dense = None if options.retrieval == "bm25" else Dense.prepare(sources)
+        questions = draw_split(sources.index_dir, "train", options.max_questions, sources.seed)
+        searcher = Searcher(sources.index_dir / "search_index")
+        untrained = cls(options, dense)
+        finder = untrained.open_finder(searcher, [question.question for question in questions])
+        return cls(options, dense, fit(questions, finder, searcher, sources.seed))
+
+    def describe(self) -> str:
+        """With what was learned from."""
+        learned = f"{self.model.num_questions:,} questions" if self.model.weights else "too few questions: the order stays"
+        return f"{self.summary} (of {self.options.depth} pages by {self.options.retrieval}, from {learned})"
+
+    def open_searcher(self, searcher: "Searcher", questions: Sequence[str] = ()) -> "PageSearcher":
+        """The index, whose pages are put in order. Errors are those of `Dense.open_searcher`."""
+        from drag_ray.baselines.page_features import FeatureSearcher
+
+        return FeatureSearcher(self.model, self.open_finder(searcher, questions), searcher)
+
+    def open_finder(self, searcher: "Searcher", questions: Sequence[str]) -> "CandidateFinder":
+        """What finds the pages."""
+        from drag_ray.baselines.page_features import CandidateFinder
+
+        searchers: list[PageSearcher] = [searcher] if self.options.retrieval != "dense" else []
+        searchers += [self.dense.open_searcher(searcher, questions)] if self.dense else []
+        return CandidateFinder(searchers, self.options.depth)

@@ -1,0 +1,165 @@
+"""Features of a question and a page, and the search that puts pages in the order of a model of them."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache, lru_cache
+from itertools import pairwise
+from math import log
+from typing import TYPE_CHECKING, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from drag_ray.baselines.feature_model import FeatureModel
+from drag_ray.baselines.question_kinds import choose_kind
+from drag_ray.search.fusion import fuse_rankings
+from drag_ray.search.rerank import put_in_order
+from drag_ray.types import Evidence, Hit, Hits, Page
+
+if TYPE_CHECKING:
+    from drag_ray.agent.environment import PageSearcher
+    from drag_ray.search.searcher import Searcher
+
+T = TypeVar("T")
+Floats = NDArray[np.float64]
+ANY_KIND = frozenset[str]()
+"""The kind that every question is of."""
+_TITLE_TERMS = 12
+"""Terms at the beginning of a page that are taken for its title."""
+_NUM_KEPT = 50_000
+
+
+@dataclass(frozen=True)
+class Candidates:
+    """What searches find for a question: the best pages of all, and the rank and the score of each in every ranking, (rankings,
+    pages) each; a page that a ranking lacks stands at its end."""
+
+    hits: Sequence[Hit]
+    ranks: Floats
+    scores: Floats
+    is_partial: bool = False
+
+
+class CandidateFinder:
+    """Finds the pages that are put in order.
+
+    Args:
+        searchers: of words, of vectors or both.
+        depth: pages.
+    """
+
+    def __init__(self, searchers: "Sequence[PageSearcher]", depth: int) -> None:
+        self._searchers = searchers
+        self.depth = depth
+
+    def find(self, question: str) -> Candidates:
+        """The pages for a question. Errors are those of the searchers."""
+        rankings = [searcher.search(question, self.depth) for searcher in self._searchers]
+        hits = rankings[0] if len(rankings) == 1 else fuse_rankings(rankings)[: self.depth]
+        ranks = np.full((len(rankings), len(hits)), self.depth + 1.0)
+        scores = np.zeros((len(rankings), len(hits)))
+        for row, ranking in enumerate(rankings):
+            found = {hit.page: hit for hit in ranking}
+            best = max((hit.score for hit in ranking), default=0.0) or 1.0
+            for column, hit in enumerate(hits):
+                if own := found.get(hit.page):
+                    ranks[row, column], scores[row, column] = own.rank, own.score / best
+        return Candidates(hits, ranks, scores, any(ranking.is_partial for ranking in rankings))
+
+
+class PageTerms:
+    """The terms of pages, each analysed once.
+
+    Args:
+        searcher: the index.
+    """
+
+    def __init__(self, searcher: "Searcher") -> None:
+        self._searcher = searcher
+        self.analyze = searcher.analyze
+        self.read = lru_cache(_NUM_KEPT)(lambda page: tuple(searcher.analyze(searcher.text(page))))
+        self._doc_freq = cache(searcher.doc_freq)
+
+    def weigh(self, term: str) -> float:
+        """How rare a term is: the logarithm of one over its share of the pages."""
+        return log((self._searcher.num_pages + 1) / (self._doc_freq(term) + 0.5))
+
+
+def compute_features(question: str, found: Candidates, terms: PageTerms, kind_terms: Sequence[Mapping[str, float]]) -> Floats:
+    """The features of each page with the question. Shape (pages, features).
+
+    They are the logarithm of its rank and its score in each ranking; of the weight of the question's terms the share that the
+    page has, that its beginning has, and that stands in pairs as in the question; the logarithm of its length; its place in
+    its file; and for each of `kind_terms` the sum of the weights of those that it has.
+    """
+    asked = terms.analyze(question)
+    weights = {term: terms.weigh(term) for term in asked}
+    pairs = {pair: weights[pair[0]] + weights[pair[1]] for pair in pairwise(asked)}
+    rows: list[list[float]] = []
+    for hit in found.hits:
+        page = terms.read(Evidence(hit.file, hit.page_number))
+        own = set(page)
+        rows.append(
+            [
+                _share(weights, own),
+                _share(weights, set(page[:_TITLE_TERMS])),
+                _share(pairs, set(pairwise(page))),
+                log(1 + len(page)),
+                log(hit.page_number),
+                *(sum(weight for term, weight in of_kind.items() if term in own) for of_kind in kind_terms),
+            ]
+        )
+    of_pages = np.array(rows).reshape(len(rows), -1)
+    return np.hstack([np.log(found.ranks).T, found.scores.T, of_pages])
+
+
+def _share(weights: Mapping[T, float], had: set[T]) -> float:
+    total = sum(weights.values())
+    return sum(weight for item, weight in weights.items() if item in had) / total if total > 0 else 0.0
+
+
+def choose_kind_terms(model: FeatureModel, question: str) -> list[Mapping[str, float]]:
+    """The terms of the kind of a question, and those of all kinds."""
+    kinds = [kind for kind in model.kinds if kind != ANY_KIND]
+    kind = choose_kind(model.words.pick(question), kinds)
+    return [model.kinds[kind] if kind else {}, model.kinds.get(ANY_KIND, {})]
+
+
+class FeatureSearcher:
+    """Searches for a question and puts what is found in the order of a model; in its own order where nothing was learned.
+
+    Args:
+        model: what was learned.
+        finder: finds the pages.
+        searcher: the index.
+    """
+
+    def __init__(self, model: FeatureModel, finder: CandidateFinder, searcher: "Searcher") -> None:
+        self._model = model
+        self._finder = finder
+        self._searcher = searcher
+        self._terms = PageTerms(searcher)
+
+    def search(self, text: str, top_k: int) -> Hits:
+        """The best pages for a question, at most as many as are put in order. Errors are those of the searchers."""
+        found = self._finder.find(text)
+        if not found.hits or not self._model.weights:
+            return Hits(found.hits[:top_k], found.is_partial)
+        values = compute_features(text, found, self._terms, choose_kind_terms(self._model, text))
+        scores = standardise(values, self._model) @ np.array(self._model.weights)
+        return Hits(put_in_order(found.hits, scores.tolist())[:top_k], found.is_partial)
+
+    def page(self, hit: Hit) -> Page:
+        """The page of a hit. Errors are those of `Searcher.page`."""
+        return self._searcher.page(hit)
+
+
+def standardise(values: Floats, model: FeatureModel) -> Floats:
+    """Features with the mean and the deviation of the training pages taken off."""
+    return (values - np.array(model.means)) / np.array(model.deviations)
+
+
+def index_of(hits: Iterable[Hit], pages: Sequence[Evidence]) -> NDArray[np.bool_]:
+    """Which hits are among some pages. Shape (hits,)."""
+    wanted = set(pages)
+    return np.array([hit.page in wanted for hit in hits], dtype=bool)

@@ -1,0 +1,146 @@
+"""A reranker of a few features: what they are, that the fit is the likeliest, that it learns from training questions alone."""
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+from factories import build_question
+from scipy.optimize import brentq
+from small_index import write_index
+
+from drag_ray.baselines.baseline import Sources
+from drag_ray.baselines.feature_model import FeatureModel
+from drag_ray.baselines.feature_training import fit_weights
+from drag_ray.baselines.features import Features
+from drag_ray.baselines.page_features import CandidateFinder, Candidates, FeatureSearcher, PageTerms, compute_features
+from drag_ray.evaluate.config import EvaluateConfig
+from drag_ray.search.searcher import Searcher
+from drag_ray.types import Evidence, Hit, Hits, Page, Question
+
+DISEASES = [f"{first}{last}itis" for first in ("gastr", "nephr", "arthr", "derm", "bronch") for last in ("o", "a", "e", "u", "i")]
+
+
+PAGES = [
+    Page(f"{disease}.pdf", number, 2, f"{disease} {text}", "text")
+    for disease in DISEASES
+    for number, text in ((1, "therapy drugs surgery dose"), (2, "fever pain rash cough"))
+]
+"""A page of the treatment and one of the signs of each disease, which no word of a question tells apart."""
+
+
+def ask(disease: str, text: str, number: int, split: str) -> Question:
+    question = text.format(disease)
+    return build_question(id=question, question=question, evidence=(Evidence(f"{disease}.pdf", number),), split=split)
+
+
+def write_collection(folder: Path, test_pages: tuple[int, int] = (1, 2)) -> list[Question]:
+    """Ten test questions, and forty to learn from."""
+    questions = [
+        ask(disease, text, numbers[is_test], "test" if is_test else "train")
+        for place, disease in enumerate(DISEASES)
+        for is_test in [place < 5]
+        for text, numbers in (
+            ("How is {} treated?", (1, test_pages[0])),
+            ("What does {} look like?", (2, test_pages[1])),
+        )
+    ]
+    write_index(folder, PAGES, questions)
+    return questions
+
+
+def prepare(folder: Path) -> Features:
+    return Features.prepare(Sources(EvaluateConfig(), folder, seed=0))
+
+
+def take_learned(features: Features) -> tuple[object, ...]:
+    model = features.model
+    return model.kinds, model.means, model.deviations, model.weights
+
+
+def rank_evidence(features: Features, folder: Path, questions: Sequence[Question]) -> list[int]:
+    searcher = features.open_searcher(Searcher(folder / "search_index"))
+    return [next(hit.rank for hit in searcher.search(one.question, 10) if hit.page in one.evidence) for one in questions]
+
+
+def test_which_kind_of_page_answers_which_kind_of_question_is_learned_from_training_questions(tmp_path: Path) -> None:
+    asked = [question for question in write_collection(tmp_path) if question.split == "test"]
+    features = prepare(tmp_path)
+    assert rank_evidence(Features(features.options), tmp_path, asked) == [1, 2] * 5  # by words both pages are equal
+    assert rank_evidence(features, tmp_path, asked) == [1, 1] * 5
+    assert take_learned(features) == take_learned(prepare(tmp_path))
+    assert features.model.num_questions == 40
+    assert "from 40 questions" in features.describe()
+
+
+def test_nothing_of_test_questions_is_learned(tmp_path: Path) -> None:
+    write_collection(tmp_path)
+    write_collection(tmp_path / "other", test_pages=(2, 1))
+    assert take_learned(prepare(tmp_path / "other")) == take_learned(prepare(tmp_path))
+
+
+def test_too_few_questions_leave_the_order_as_it_is(tmp_path: Path) -> None:
+    pages = [Page("a.pdf", number, 2, "rotor speed " * number, "text") for number in (1, 2)]
+    questions = [build_question(id=f"q{number}", question="rotor?", evidence=(Evidence("a.pdf", 2),)) for number in range(5)]
+    write_index(tmp_path, pages, questions)
+    features = prepare(tmp_path)
+    assert features.model.weights == ()
+    assert "too few questions: the order stays" in features.describe()
+    index = Searcher(tmp_path / "search_index")
+    assert features.open_searcher(index).search("rotor?", 1) == index.search("rotor?", 2)[:1]
+    assert features.open_searcher(index).search("nothing like it", 3) == Hits()
+
+
+def test_weights_are_the_likeliest_with_their_penalty() -> None:
+    """n questions with two pages each, whose feature is 1 and 0: n / (1 + e^w) = w. Three evidence pages count as one."""
+    num_questions = 7
+    wanted = brentq(lambda w: num_questions / (1 + math.exp(w)) - w, 0, 10)
+    rows = [np.array([[1.0], [0.0]])] * num_questions
+    assert fit_weights(rows, [np.array([True, False])] * num_questions) == pytest.approx([wanted], abs=1e-4)
+    several = np.array([[1.0], [1.0], [1.0], [0.0]])
+    alone = brentq(lambda w: 1 / (3 * math.exp(w) + 1) - w, 0, 10)
+    assert fit_weights([several], [np.array([True, True, True, False])]) == pytest.approx([alone], abs=1e-4)
+
+
+def test_features_are_those_that_are_named(tmp_path: Path) -> None:
+    pages = [Page("a.pdf", 4, 4, "rotor speed limit", "text"), Page("b.pdf", 1, 1, "speed of the wind", "text")]
+    write_index(tmp_path, pages, [build_question()])
+    terms = PageTerms(Searcher(tmp_path / "search_index"))
+    found = Candidates([Hit("a.pdf", 4, 1, 2.0)], np.array([[1.0]]), np.array([[1.0]]))
+    rotor, speed = math.log(3 / 1.5), math.log(3 / 2.5)
+    (row,) = compute_features("rotor wind speed", found, terms, [{"limit": 0.5, "wind": 9.0}])
+    share = (rotor + speed) / (2 * rotor + speed)
+    assert row.tolist() == pytest.approx([0.0, 1.0, share, share, 0.0, math.log(4), math.log(4), 0.5])
+    (row,) = compute_features("rotor speed", found, terms, [])
+    assert row.tolist() == pytest.approx([0.0, 1.0, 1.0, 1.0, 1.0, math.log(4), math.log(4)])
+
+
+class Found:
+    """A searcher that finds what it is told."""
+
+    def __init__(self, *hits: Hit) -> None:
+        self.hits = hits
+
+    def search(self, text: str, top_k: int) -> Hits:
+        return Hits(self.hits[:top_k])
+
+    def page(self, hit: Hit) -> Page:
+        raise NotImplementedError
+
+
+def test_pages_of_two_rankings_have_the_ranks_and_scores_of_both() -> None:
+    words = Found(Hit("a", 1, 1, 8.0), Hit("b", 1, 2, 4.0))
+    vectors = Found(Hit("b", 1, 1, 0.5), Hit("c", 1, 2, 0.25))
+    found = CandidateFinder([words, vectors], depth=3).find("?")
+    assert [hit.file for hit in found.hits] == ["b", "a", "c"]
+    assert found.ranks.tolist() == [[2, 1, 4], [1, 4, 2]]
+    assert found.scores.tolist() == [[0.5, 1, 0], [1, 0, 0.5]]
+
+
+def test_equal_pages_keep_their_order(tmp_path: Path) -> None:
+    write_index(tmp_path, [Page("a.pdf", 1, 1, "x", "text")], [build_question()])
+    hits = (Hit("a.pdf", 1, 1, 2.0), Hit("a.pdf", 1, 2, 1.0))
+    model = FeatureModel(means=(0.0,) * 9, deviations=(1.0,) * 9, weights=(0.0,) * 9)
+    searcher = FeatureSearcher(model, CandidateFinder([Found(*hits)], 2), Searcher(tmp_path / "search_index"))
+    assert [hit.rank for hit in searcher.search("x", 2)] == [1, 2]
