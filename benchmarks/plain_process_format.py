@@ -150,8 +150,6 @@ def build_rows(trajectories: list[Trajectory], config: FormatConfig) -> dict[For
     best = distinct(sorted(targets, key=by_score), "query_key")
     limit = config.max_searches_per_question
     candidates = distinct(sorted(usable, key=lambda turn: (-turn["gain"], turn["sample_index"])), "state", "query_key")
-    labelled = distinct(sorted(usable, key=by_score), "state", "query_key")
-    kto = [turn for turn in labelled if turn["gain"] > 0][:limit] + [turn for turn in labelled if turn["gain"] <= 0][:limit]
     first = distinct([turn for turn in usable if turn["step"] == 1], "state", "query_key")
     return {
         "sft_query": [teach(turn, turn["opening"], turn["reasoning"] if turn["step"] == 1 else "") for turn in best[:limit]],
@@ -159,7 +157,6 @@ def build_rows(trajectories: list[Trajectory], config: FormatConfig) -> dict[For
         "sft_context": build_recoveries(trajectories, best, limit),
         "rejection": build_rejection(trajectories, limit),
         "dpo": build_pairs(candidates, config),
-        "kto": [{**pair(turn), "label": turn["gain"] > 0, "score": turn["gain"]} for turn in kto],
         "reward": [{**pair(turn), "baseline": turn["baseline"], "query": turn["query"], "score": turn["gain"]} for turn in first],
         "rl_steps": build_steps(trajectories, turns),
     }
