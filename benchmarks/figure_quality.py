@@ -239,7 +239,7 @@ def write_yields() -> str:
     questions = collect["questions"]
     formats = ", ".join(
         f"{rows[f'{name}_train'] + rows[f'{name}_validation']:,} `{name}`"
-        for name in ("sft_query", "sft_trajectory", "sft_context", "dpo", "kto", "reward")
+        for name in ("sft_query", "sft_trajectory", "sft_context", "dpo", "reward")
     )
     return to_paragraph(
         f"""SmolLM2-135M on {questions:,} training questions of medquad,

@@ -150,8 +150,6 @@ def build_rows(trajectories: list[Trajectory], config: FormatConfig) -> dict[For
     best = distinct(sorted(targets, key=by_score), "query_key")
     limit = config.max_searches_per_question
     candidates = distinct(sorted(usable, key=lambda turn: (-turn["gain"], turn["sample_index"])), "state", "query_key")
-    labelled = distinct(sorted(usable, key=by_score), "state", "query_key")
-    kto = [turn for turn in labelled if turn["gain"] > 0][:limit] + [turn for turn in labelled if turn["gain"] <= 0][:limit]
     first = distinct([turn for turn in usable if turn["step"] == 1], "state", "query_key")
     return {
         "sft_query": [teach(turn, turn["opening"], turn["reasoning"] if turn["step"] == 1 else "") for turn in best[:limit]],
@@ -159,7 +157,6 @@ def build_rows(trajectories: list[Trajectory], config: FormatConfig) -> dict[For
         "sft_context": build_recoveries(trajectories, best, limit),
         "rejection": build_rejection(trajectories, limit),
         "dpo": build_pairs(candidates, config),
-        "kto": [{**pair(turn), "label": turn["gain"] > 0, "score": turn["gain"]} for turn in kto],
         "reward": [{**pair(turn), "baseline": turn["baseline"], "query": turn["query"], "score": turn["gain"]} for turn in first],
         "rl_steps": build_steps(trajectories, turns),
     }
@@ -188,7 +185,7 @@ def build_pairs(candidates: list[Turn], config: FormatConfig) -> list[dict[str, 
 
 
 def build_steps(trajectories: list[Trajectory], turns: list[Turn]) -> list[dict[str, Any]]:
-    """Every reply that could be had, with its advantage over those of the question at the same step."""
+    """Every reply that could be had, with its advantage over those of the question in the same state."""
     return [
         {
             "prompt": turn["messages"][: turn["num_prompt_messages"]],
@@ -211,11 +208,18 @@ def build_steps(trajectories: list[Trajectory], turns: list[Turn]) -> list[dict[
 
 
 def compute_advantage(turn: Turn, turns: list[Turn]) -> float:
-    """How much a reward is above the mean of the question's replies at the same step, if their outcomes differ."""
-    group = [other for other in turns if other["step"] == turn["step"] and not other["error"]]
-    if len({other["utility"] for other in group}) < 2:
+    """How much more the turn and those after it earned than those from the same state on, if their searches differ."""
+    group = [other for other in turns if other["state"] == turn["state"] and not other["error"]]
+    rests = [[after for after in turns if is_from(after, other) and not after["error"]] for other in group]
+    if len({(other["utility"], sum(after["utility"] for after in rest)) for other, rest in zip(group, rests, strict=True)}) < 2:
         return 0.0
-    return turn["reward"] - sum(other["reward"] for other in group) / len(group)
+    returns = [sum(after["reward"] for after in rest) for rest in rests]
+    return returns[group.index(turn)] - sum(returns) / len(returns)
+
+
+def is_from(turn: Turn, first: Turn) -> bool:
+    """Whether a turn is the first or comes after it."""
+    return turn["trajectory_id"] == first["trajectory_id"] and turn["step"] >= first["step"]
 
 
 def build_conversations(trajectories: list[Trajectory], limit: int) -> list[dict[str, Any]]:

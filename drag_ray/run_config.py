@@ -108,7 +108,7 @@ class RunConfig(BaseConfig):
         if writer.backend == "openai" and self.finetune.chosen_method.needs_tokens:
             raise ValueError(
                 f"finetune.method {self.finetune.method} learns from the tokens that the policy drew, which an endpoint does not "
-                "tell: choose sft, dpo, kto or reward, or collect with the backend vllm"
+                "tell: choose sft, dpo or reward, or collect with the backend vllm"
             )
         if self.collect.teacher and self.rounds:
             raise ValueError("rounds collect with the policy of the round before: leave out rounds, or collect.teacher")

@@ -43,8 +43,6 @@ def write_job(
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     (folder / "validation.jsonl").write_text("")
     defaults = {"epochs": 1, "batch_size": 1, "checkpoint_steps": 1, "dtype": "float32", "device": "cpu", "warmup_ratio": 0}
-    if options["method"] == "kto":
-        defaults["batch_size"] = 2
     return TrainJob(
         FinetuneConfig.model_validate(defaults | options),
         str(model_dir),
@@ -72,7 +70,6 @@ def build_row(method: str, number: int, tokenizer: Any) -> dict[str, Any]:
     row = {"prompt": prompt, "completion": [{"role": "assistant", "content": reply}]}
     of_method = {
         "sft": {},
-        "kto": {"label": number % 2 == 0},
         "reward": {"score": 1.0 - number % 2},
         "grpo": {"advantage": 0.5 - number % 2, "completion_token_ids": tokenizer.encode(reply)},
     }

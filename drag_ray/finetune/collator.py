@@ -63,13 +63,6 @@ class PairCollator:
         """`input_ids`, `attention_mask` and perhaps `completion_mask` of shape (2 x rows, tokens), and what images become."""
         batch = self._collate([{**row[side], "image_keys": row["image_keys"]} for side in PAIR_SIDES for row in rows])
         if self._marks_replies:
-            return mark_replies(batch)
+            batch["completion_mask"] = (batch["labels"] != IGNORED_LABEL).long()
         del batch["labels"]
         return batch
-
-
-def mark_replies(batch: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    """The batch with `completion_mask` in the place of `labels`."""
-    return {name: tensor for name, tensor in batch.items() if name != "labels"} | {
-        "completion_mask": (batch["labels"] != IGNORED_LABEL).long()
-    }

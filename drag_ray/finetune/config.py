@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, model_validator
+from pydantic import Field, SerializerFunctionWrapHandler, field_validator, model_serializer
 
 from drag_ray.config import Sections
 from drag_ray.engine.config import EngineConfig
@@ -24,7 +24,7 @@ class FinetuneConfig(Methods):
     method: MethodName = "sft"
     """how the model learns, with the options of the section of that name; those of the others do not count"""
     start: Literal["policy", "base"] = "policy"
-    """what training starts from, and what dpo, kto and grpo compare with: policy is the adapter that engine.adapter names, with
+    """what training starts from, and what dpo and grpo compare with: policy is the adapter that engine.adapter names, with
     which the rows were collected, and whose weights are trained on (the base model where none is named); base is always a new
     adapter on the base model"""
     epochs: float = Field(default=2.0, gt=0)
@@ -82,10 +82,12 @@ class FinetuneConfig(Methods):
         chosen: Method = getattr(self, self.method)
         return chosen
 
-    @model_validator(mode="after")
-    def _the_method_takes_such_batches(self) -> "FinetuneConfig":
-        self.chosen_method.check_batch_size(self.batch_size)
-        return self
+    @field_validator("method", mode="before")
+    @classmethod
+    def _names_the_successor(cls, method: Any) -> Any:
+        if method == "kto":
+            raise ValueError("'kto' is no method any more: choose dpo, which learns from the same queries in pairs")
+        return method
 
     @model_serializer(mode="wrap")
     def _leave_out_other_methods(self, serialize: SerializerFunctionWrapHandler) -> dict[str, Any]:

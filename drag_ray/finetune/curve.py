@@ -37,7 +37,7 @@ def build_curve(log_history: list[dict[str, Any]]) -> list[dict[str, Any]]:
     are the share in which the chosen reply has become likelier than the rejected one, each against the policy at the start; a
     reward model's are the share in which the better reply has the higher reward. In
     reinforcement learning `kl` and `eval_kl` are how far the policy has come from that one, in nats a token, and `clipped` is the
-    share of tokens that were too far from it to be pushed further; in KTO `kl` is in nats a reply.
+    share of tokens that were too far from it to be pushed further.
     """
     return [_to_point(entry) for entry in log_history if "loss" in entry or "eval_loss" in entry]
 

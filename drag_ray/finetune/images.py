@@ -52,7 +52,8 @@ class TrainingImages:
         return self._tokens[key]
 
     def build_inputs(self, input_ids: torch.Tensor, keys: Sequence[Sequence[str]]) -> dict[str, torch.Tensor]:
-        """What the model's forward takes besides the tokens of a batch: the images, and `mark_images`.
+        """What the model's forward takes besides the tokens of a batch: the images, and for models that ask for it
+        `mm_token_type_ids`, of the shape of `input_ids`: which tokens are an image's.
 
         Args:
             input_ids: (rows, tokens), images expanded.
@@ -64,13 +65,9 @@ class TrainingImages:
         pictures = [self._open(key) for of_row in keys for key in of_row]
         features = dict(self._processor.image_processor(images=pictures, return_tensors="pt")) if pictures else {}
         self._check_places(input_ids, keys, features)
-        return features | self.mark_images(input_ids) if pictures else {}
-
-    def mark_images(self, input_ids: torch.Tensor) -> dict[str, torch.Tensor]:
-        """`mm_token_type_ids`, of the shape of `input_ids`: which tokens are an image's; nothing for models that do not ask."""
-        if "mm_token_type_ids" not in self._processor.model_input_names:
-            return {}
-        return {"mm_token_type_ids": torch.tensor(self._processor.create_mm_token_type_ids(input_ids.tolist()))}
+        if pictures and "mm_token_type_ids" in self._processor.model_input_names:
+            features["mm_token_type_ids"] = torch.tensor(self._processor.create_mm_token_type_ids(input_ids.tolist()))
+        return features
 
     def _check_places(self, input_ids: torch.Tensor, keys: Sequence[Sequence[str]], features: dict[str, torch.Tensor]) -> None:
         """A model is given all images of a batch at once, and would take those of one row for another's."""

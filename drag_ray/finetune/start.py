@@ -1,6 +1,6 @@
 """What training starts from: a new adapter on the base model, or the one that the policy wrote with, which is trained on.
 
-The reference of DPO and KTO and the policy that GRPO compares with are then the base model with that adapter as it was: a frozen
+The reference of DPO and the policy that GRPO compares with are then the base model with that adapter as it was: a frozen
 copy of it, which TRL calls `ref`. A new adapter changes nothing yet, and needs no copy: it is left out there.
 
 An adapter is trained on in the shape that it has. With other ranks or layers it would have to become part of the base model

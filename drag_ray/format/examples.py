@@ -23,15 +23,6 @@ class PreferenceExample:
 
 
 @dataclass(frozen=True)
-class LabelledExample:
-    """A reply that is wanted or not."""
-
-    prompt: list[Message]
-    reply: Message
-    label: bool
-
-
-@dataclass(frozen=True)
 class ScoredExample:
     """A reply with the score that a reward model is to give it."""
 
@@ -49,4 +40,4 @@ class RewardedExample:
     reward: float
 
 
-Example = SupervisedExample | PreferenceExample | LabelledExample | ScoredExample | RewardedExample
+Example = SupervisedExample | PreferenceExample | ScoredExample | RewardedExample

@@ -20,9 +20,9 @@ def is_improvement(config: FormatConfig) -> pl.Expr:
     return is_usable() & (pl.col("improvement") > config.min_gain)
 
 
-def keep_first(rows: pl.DataFrame, limit: int, *within: str) -> pl.DataFrame:
-    """The first `limit` rows of each question (and of each value of the columns `within`), all when `limit` is 0."""
-    return rows.filter(pl.int_range(pl.len()).over("question_id", *within) < limit) if limit else rows
+def keep_first(rows: pl.DataFrame, limit: int) -> pl.DataFrame:
+    """The first `limit` rows of each question, all when `limit` is 0."""
+    return rows.filter(pl.int_range(pl.len()).over("question_id") < limit) if limit else rows
 
 
 def select_best_queries(searches: pl.DataFrame, config: FormatConfig) -> pl.DataFrame:

@@ -14,8 +14,8 @@ from drag_ray.types import ActionKind
 def take_published_rewards(turns: pl.DataFrame, name: RewardName) -> pl.DataFrame:
     """The turns with the column reward as that system has it, for the task that it has; those of other tasks stay as they are.
 
-    v_retrver: each order of the task rerank earns its own, and so does each call before it, as part of the same window; the
-    windows of a question at the same place are a group. opensearch_vl: the last reply of the task answer earns that of the whole
+    v_retrver: the last reply about each window of the task rerank earns that of the window, with the calls before it; the same
+    windows of a question's rollouts are a group. opensearch_vl: the last reply of the task answer earns that of the whole
     rollout, whose accuracy is the ANLS* of its answer or what the judge says of it; without a judge nobody judges its queries.
     """
     rewards = turns["reward"].to_list()
@@ -26,8 +26,8 @@ def take_published_rewards(turns: pl.DataFrame, name: RewardName) -> pl.DataFram
             groups[window.group].append(window.num_calls > 0)
         for window in windows:
             calling_share = sum(groups[window.group]) / len(groups[window.group])
-            reward = compute_rerank_reward(window.reply, window.rank, window.num_calls, calling_share)
-            rewards[window.start : window.stop] = [reward] * (window.stop - window.start)
+            rewards[window.start : window.stop] = [0.0] * (window.stop - window.start)
+            rewards[window.stop - 1] = compute_rerank_reward(window.reply, window.rank, window.num_calls, calling_share)
     if name == "opensearch_vl":
         chosen = turns.with_row_index("place").filter(pl.col("task") == "answer")
         for rollout in chosen.partition_by("trajectory_id", maintain_order=True):
@@ -39,10 +39,8 @@ def take_published_rewards(turns: pl.DataFrame, name: RewardName) -> pl.DataFram
 
 @dataclass(frozen=True)
 class _Window:
-    """Rows `start` to `stop` of a table of turns: calls of tools, and the reply after them, which orders or cannot be read.
-
-    A window that calls alone have used up counts to the one after it.
-    """
+    """Rows `start` to `stop` of a table of turns: calls of tools, and the reply after them, which orders or cannot be read. A
+    window that calls alone have used up has no order."""
 
     group: tuple[str, int]
     start: int
@@ -54,11 +52,8 @@ class _Window:
 
 def _list_windows(turns: pl.DataFrame) -> list[_Window]:
     """Those of all lists."""
-    is_call = (pl.col("action") == ActionKind.TOOL.value) & (pl.col("step") < pl.col("step").max().over("trajectory_id"))
-    number = (~is_call).cast(pl.Int32).cum_sum().over("trajectory_id") - (~is_call).cast(pl.Int32)
     windows = (
         turns.with_row_index("place")
-        .with_columns(window=number)
         .filter(pl.col("task") == "rerank")
         .group_by("question_id", "trajectory_id", "window", maintain_order=True)
         .agg(

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from drag_ray import schemas
-from drag_ray.agent.protocols.registry import PROTOCOLS
+from drag_ray.agent.protocols.registry import KNOWN_PROTOCOLS
 from drag_ray.errors import DataError
 from drag_ray.file_access import list_folder, reading
 from drag_ray.process.conversations import compute_states, decode_conversations
@@ -189,7 +189,7 @@ def _add_conversations(trajectories: pl.DataFrame) -> pl.DataFrame:
     positions = pl.col("turns").list.eval(pl.element().struct.field("num_prompt_messages"))
     turns_of = pl.col("messages").list.gather(positions, null_on_oob=True)
     told = pl.element().struct.field("content")
-    asks_for_answer = pl.any_horizontal(told.str.ends_with(protocol.final_request) for protocol in PROTOCOLS.values())
+    asks_for_answer = pl.any_horizontal(told.str.ends_with(protocol.final_request) for protocol in KNOWN_PROTOCOLS.values())
     return (
         trajectories.with_columns(decode_conversations(trajectories["messages"]))
         .filter(pl.col("messages").is_not_null(), positions.list.eval(pl.element() > 0).list.all())

@@ -27,6 +27,7 @@ _JUDGED = ("answer_reward", "query_quality")
 _HIDDEN = ("num_prompt_messages", "hidden_images", "hidden_messages")
 
 _IS_SEARCH = pl.col("action") == ActionKind.SEARCH.value
+_IS_CALL = pl.col("action") == ActionKind.TOOL.value
 _WANTS_ANSWER = pl.col("task") == "answer"
 
 
@@ -39,10 +40,12 @@ def explode_turns(trajectories: pl.DataFrame, config: ProcessConfig) -> pl.DataF
     (that was called) and tool_s, num_prompt_messages, state (a fingerprint of those messages), num_hits, evidence_rank,
     rank_score, is_scored (what its task is measured by: a search, or the answer), found (evidence within top_k, or the right
     answer), has_error (the search or the tool itself failed), is_truncated (the reply was cut at its token limit), is_late (a
-    search or a call where the answer was asked for), is_repeated (the trajectory asked the same before), drop_reason (why nothing
-    should be trained on the reply, empty if it is fine), utility (of a search's rank, to depth; of an answer that is scored what
-    it is worth), gain (of a search: its utility above the question's; of an answer all of it), improvement (its utility above the
-    highest before, the question's among them), reward (see `rewards`) and fatal_step (see `fatal`).
+    search or a call where the answer was asked for), window (of the task rerank: the 0-based number of the window that the reply
+    is about, which ends with a reply that is no call, or with the last one that it may take), is_repeated (the trajectory asked
+    the same before), drop_reason (why nothing should be trained on the reply, empty if it is fine), utility (of a search's rank,
+    to depth; of an answer that is scored what it is worth), gain (of a search: its utility above the question's; of an answer all
+    of it), improvement (its utility above the highest before, the question's among them), reward (see `rewards`) and fatal_step
+    (see `fatal`).
     """
     turns = _compare_turns(_score_turns(_list_turns(trajectories.lazy()))).with_columns(reward=turn_reward(config)).collect()
     turns = take_published_rewards(add_fatal_steps(turns), config.reward)
@@ -63,7 +66,9 @@ def _score_turns(turns: pl.LazyFrame) -> pl.LazyFrame:
         .otherwise(0.0),
         is_truncated=pl.col("finish_reason") == "length",
         is_later_search=_IS_SEARCH & (_IS_SEARCH.cast(pl.Int32).cum_sum().over("trajectory_id") > 1),
-        is_late=(_IS_SEARCH | (pl.col("action") == ActionKind.TOOL.value)) & pl.col("is_last"),
+        # The last reply about a window is asked for its order, which is a search.
+        is_late=((_IS_SEARCH & (pl.col("task") != "rerank")) | _IS_CALL) & pl.col("is_last"),
+        window=(~_IS_CALL | pl.col("is_last")).cast(pl.Int32).cum_sum().shift(fill_value=0).over("trajectory_id"),
     )
 
 

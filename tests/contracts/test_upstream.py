@@ -23,7 +23,6 @@ OVERRIDDEN = {
     (TRAINER, "Trainer._save"): ("output_dir", "state_dict"),
     ("trl/trainer/sft_trainer.py", "SFTTrainer._prepare_dataset"): ("dataset",),
     ("trl/trainer/dpo_trainer.py", "DPOTrainer._prepare_dataset"): ("dataset",),
-    ("trl/trainer/kto_trainer.py", "KTOTrainer._prepare_dataset"): ("dataset",),
     ("trl/trainer/reward_trainer.py", "RewardTrainer._prepare_dataset"): ("dataset",),
     # finetune/trained_tokens.py, policy_gradient.py
     (TRAINER, "Trainer.compute_loss"): ("model", "inputs", "return_outputs", "num_items_in_batch"),
@@ -51,7 +50,6 @@ CALLED = {
 NAMED = {
     TRAINER: ("_created_lr_scheduler", "model_accepts_loss_kwargs", "self._get_grad_norm(model, grad_norm=grad_norm)"),
     "trl/trainer/sft_trainer.py": ('self._metrics = {"train"', "skip_prepare_dataset", "fused_lm_head"),
-    "trl/trainer/kto_trainer.py": ("self.desirable_weight", "self.undesirable_weight", "KL_input_ids", "KL_completion_mask"),
     "trl/trainer/utils.py": ("label_mask", "log_probs"),
     # finetune/checkpoints.py, stage.py
     "ray/train/v2/_internal/constants.py": ('"checkpoint_manager_snapshot.json"',),

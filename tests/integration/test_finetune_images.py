@@ -33,7 +33,6 @@ from drag_ray.finetune.images import open_training_images
 from drag_ray.finetune.job import TrainJob
 from drag_ray.finetune.merge import merge_adapter
 from drag_ray.finetune.methods.dpo import DPO
-from drag_ray.finetune.methods.kto import KTO
 from drag_ray.finetune.methods.reward import RewardModelling
 from drag_ray.finetune.methods.sft import SFT
 from drag_ray.finetune.tokenized_rows import RowTokenizer
@@ -234,24 +233,6 @@ def test_preferences_that_only_the_images_tell_apart_are_learned(run_dir: Path, 
     last = outcome["curve"][-1]
     assert last["eval_pair_accuracy"] == 1
     assert last["eval_loss"] < math.log(2) / 3
-
-
-@pytest.mark.slow
-def test_replies_that_are_desirable_for_one_picture_alone_are_learned(run_dir: Path, model_dir: Path) -> None:
-    """Half of the replies are desirable, and none by itself: who is blind cannot get below 1/2."""
-    first, second = read_rows(run_dir)[:2]
-    labelled = [
-        {**shown, "completion": written["completion"], "label": shown is written}
-        for shown in (first, second)
-        for written in (first, second)
-    ]
-    write_rows(run_dir, "kto", labelled)
-    config = configure(method="kto", kto=KTO(beta=0.3), epochs=6, learning_rate=0.002)
-    job = build_job(run_dir, model_dir, config)
-    outcome = train(job, tokenize_training_rows(job), lambda metrics, checkpoint_dir: None, None)
-    assert outcome["counts"]["images"] == 4
-    assert outcome["curve"][0]["eval_loss"] == pytest.approx(0.5, abs=1e-4)
-    assert outcome["curve"][-1]["eval_loss"] < 0.3
 
 
 def test_a_reward_model_learns_what_only_the_images_tell_apart(run_dir: Path, model_dir: Path, tmp_path: Path) -> None:

@@ -12,7 +12,6 @@ from typing import Any
 import psutil
 import pytest
 import torch
-from datasets import Dataset
 from huggingface_hub import ModelCard
 from nano_training import CHECKPOINT_STEPS, make_config, make_nano_model, say, write_rows, write_split
 from peft import PeftModel
@@ -26,11 +25,9 @@ from drag_ray.engine.pretrained import load_reward_model
 from drag_ray.engine.reranker import load_reranker
 from drag_ray.engine.reward_model import RewardModel
 from drag_ray.errors import DataError, NotFiniteError, TrainError
-from drag_ray.finetune.config import FinetuneConfig
 from drag_ray.finetune.job import TrainJob
 from drag_ray.finetune.methods.dpo import DPO
 from drag_ray.finetune.methods.grpo import GRPO
-from drag_ray.finetune.methods.kto import KTO
 from drag_ray.finetune.outcome import find_reranker
 from drag_ray.finetune.trainer import train
 from drag_ray.finetune.training_rows import tokenize_training_rows
@@ -215,54 +212,6 @@ def _compute_dpo_loss(base_dir: Path, adapter_dir: Path, pairs: list[dict[str, A
         }
         losses.append(-torch.nn.functional.logsigmoid(beta * (gains["chosen"] - gains["rejected"])))
     return float(torch.stack(losses).mean())
-
-
-@pytest.mark.slow
-def test_desirable_replies_become_likelier_and_undesirable_ones_less_likely(tmp_path: Path, nano_model: Path) -> None:
-    replies = [("<search>thing</search>", True), *(("<search>somewhere else entirely</search>", False),) * 2]
-    rows = [
-        {"prompt": say("user", f"Where is thing {number}?"), "completion": say("assistant", reply), "label": label}
-        for number in range(10)
-        for reply, label in replies
-    ]
-    held_out = rows[18:]
-    write_split(tmp_path, "kto", rows, 18)
-    counts, curve = train_alone(tmp_path, nano_model, method="kto", epochs=3, learning_rate=1e-3, batch_size=4)
-    assert (counts["rows"], counts["validation_rows"]) == (18, 12)
-    # The policy is its own reference: each desirable reply counts 1/2 x 2 (two others for each), each undesirable one 1/2.
-    assert curve[0]["eval_loss"] == pytest.approx((4 * 0.5 * 2 + 8 * 0.5) / 12, abs=1e-5)
-    order = Dataset.from_dict({"place": range(len(held_out))}).shuffle(seed=FinetuneConfig().seed)["place"]
-    trained = Dataset.from_dict({"place": range(18)}).shuffle(seed=FinetuneConfig().seed)["place"]
-    shuffled = [held_out[place] for place in order]
-    expected = _compute_kto_loss(nano_model, tmp_path / "adapter", shuffled, [rows[place] for place in trained], batch_size=4)
-    assert curve[-1]["eval_loss"] == pytest.approx(expected, rel=1e-3)
-    assert expected < 0.5
-
-
-def _compute_kto_loss(
-    base_dir: Path, adapter_dir: Path, rows: list[dict[str, Any]], earlier: list[dict[str, Any]], batch_size: int
-) -> float:
-    """Equations 7 and 8 of the KTO paper, reply by reply, with the log-probabilities of transformers."""
-    tokenizer, before, now = _load_policies(base_dir, adapter_dir)
-
-    def compute_gain(row: dict[str, Any], replied: dict[str, Any]) -> float:
-        reply = _encode(tokenizer, replied["completion"][0]["content"] + "<|im_end|>")
-        gains = [_score(model, tokenizer, row["prompt"], reply).sum().item() for model in (now, before)]
-        return gains[0] - gains[1]
-
-    losses = []
-    for start in range(0, len(rows), batch_size):
-        batch = rows[start : start + batch_size]
-        others = [
-            next(other for other in reversed(earlier + rows[:place]) if other["prompt"] != rows[place]["prompt"])
-            for place in range(start, start + len(batch))
-        ]
-        divergence = max(0, sum(map(compute_gain, batch, others)) / len(batch))
-        for row in batch:
-            sign, weight = (1, 2) if row["label"] else (-1, 1)
-            gain = sign * KTO().beta * (compute_gain(row, row) - divergence)
-            losses.append(weight * (1 - 1 / (1 + math.exp(-gain))))
-    return sum(losses) / len(losses)
 
 
 def test_a_reward_model_scores_the_better_query_higher(tmp_path: Path, nano_model: Path) -> None:

@@ -22,8 +22,6 @@ from trl.trainer.dpo_config import DPOConfig
 from trl.trainer.dpo_trainer import DPOTrainer
 from trl.trainer.grpo_config import GRPOConfig
 from trl.trainer.grpo_trainer import GRPOTrainer
-from trl.trainer.kto_config import KTOConfig
-from trl.trainer.kto_trainer import KTOTrainer
 from trl.trainer.reward_config import RewardConfig
 from trl.trainer.reward_trainer import RewardTrainer
 from trl.trainer.sft_config import SFTConfig
@@ -152,19 +150,6 @@ def test_reward_trainer_takes_a_step_on_preference_pairs(formatted: Path, tokeni
         args=RewardConfig(output_dir=str(tmp_path), **ARGUMENTS),
         train_dataset=load_rows(formatted / "dpo", "parquet", tmp_path),
         processing_class=tokenizer,
-    )
-    check_one_step(trainer)
-
-
-def test_kto_trainer_takes_a_step_on_wanted_and_unwanted_queries(formatted: Path, tokenizer: Any, tmp_path: Path) -> None:
-    rows = load_rows(formatted / "kto", "parquet", tmp_path)
-    assert set(rows["label"]) == {True, False}
-    trainer = KTOTrainer(
-        model=build_model(LlamaForCausalLM, tokenizer),
-        args=KTOConfig(output_dir=str(tmp_path), **ARGUMENTS),
-        train_dataset=rows,
-        processing_class=tokenizer,
-        peft_config=LoraConfig(task_type="CAUSAL_LM", target_modules=["q_proj", "v_proj"]),
     )
     check_one_step(trainer)
 

@@ -14,7 +14,8 @@ _PROTOCOLS: tuple[ActionProtocol, ...] = (
 )
 PROTOCOLS = {protocol.name: protocol for protocol in _PROTOCOLS}
 """Those that an agent can be told to write its searches and answers in."""
-_KNOWN = PROTOCOLS | {RankingProtocol.name: RankingProtocol()}
+KNOWN_PROTOCOLS = PROTOCOLS | {RankingProtocol.name: RankingProtocol()}
+"""All of them: the task rerank has its own."""
 
 if TYPE_CHECKING:
     ProtocolName = str
@@ -29,6 +30,6 @@ def get_protocol(name: str) -> ActionProtocol:
         ConfigError: there is none.
     """
     try:
-        return _KNOWN[name]
+        return KNOWN_PROTOCOLS[name]
     except KeyError:
-        raise ConfigError(f"agent.protocol {name!r}: unknown. Known protocols: {', '.join(_KNOWN)}.") from None
+        raise ConfigError(f"agent.protocol {name!r}: unknown. Known protocols: {', '.join(KNOWN_PROTOCOLS)}.") from None

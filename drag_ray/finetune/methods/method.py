@@ -63,9 +63,6 @@ class Method(BaseConfig, ABC):
         """The format of the rows that it learns from with these options."""
         return next(iter(self.row_types))
 
-    def check_batch_size(self, batch_size: int) -> None:
-        """ValueError if it cannot learn from batches of so few rows."""
-
     @abstractmethod
     def tokenize(self, rows: Iterable[Row], tokenizer: RowTokenizer) -> TokenizedRows:
         """Training rows -> what its collator makes batches of. Raises what `RowTokenizer.tokenize_rows` does."""

@@ -3,7 +3,6 @@
 from drag_ray.config import BaseConfig
 from drag_ray.finetune.methods.dpo import DPO
 from drag_ray.finetune.methods.grpo import GRPO
-from drag_ray.finetune.methods.kto import KTO
 from drag_ray.finetune.methods.rerank import Rerank
 from drag_ray.finetune.methods.reward import RewardModelling
 from drag_ray.finetune.methods.sft import SFT
@@ -17,9 +16,6 @@ class Methods(BaseConfig):
     dpo: DPO = DPO()
     """preference pairs: of two replies to a prompt the better one becomes the likelier; best with pairs of the policy that is
     trained (engine.model), which was tuned before, and a tenth of the learning_rate"""
-    kto: KTO = KTO()
-    """single replies become likelier or less likely, as they are desirable or not; best with replies of the policy that is
-    trained, and a lower learning_rate, as for dpo"""
     reward: RewardModelling = RewardModelling()
     """a reward model, which writes nothing, and gives the better of two queries the higher number"""
     rerank: Rerank = Rerank()

@@ -16,7 +16,7 @@ from typing import Any, Required, TypedDict
 from drag_ray.artifacts import write_json
 from drag_ray.engine.generate import Message, join_text
 from drag_ray.format.columns import Row
-from drag_ray.format.examples import Example, LabelledExample, PreferenceExample, SupervisedExample
+from drag_ray.format.examples import Example, PreferenceExample, SupervisedExample
 from drag_ray.format.exporter import Exporter
 
 _ROLES = {"user": "human", "assistant": "gpt", "tool": "observation"}
@@ -31,7 +31,6 @@ class ShareGptRow(TypedDict, total=False):
     conversations: Required[list[ShareGptTurn]]
     chosen: ShareGptTurn
     rejected: ShareGptTurn
-    kto_tag: bool
     images: list[str]
     tools: str
 
@@ -44,8 +43,6 @@ def convert(example: Example, row: Row) -> Iterator[ShareGptRow]:
                 yield _add_shown(_to_share_gpt(messages[: place + 1]), messages[: place + 1], row)
         case PreferenceExample(prompt, chosen, rejected):
             yield _add_shown({**_to_share_gpt(prompt), "chosen": _to_turn(chosen), "rejected": _to_turn(rejected)}, prompt, row)
-        case LabelledExample(prompt, reply, label):
-            yield _add_shown({**_to_share_gpt([*prompt, reply]), "kto_tag": label}, prompt, row)
         case _:
             return
 

@@ -11,7 +11,6 @@ from drag_ray.engine.generate import Message, join_text
 from drag_ray.format.columns import Row
 from drag_ray.format.examples import (
     Example,
-    LabelledExample,
     PreferenceExample,
     RewardedExample,
     ScoredExample,
@@ -33,8 +32,8 @@ class SwiftRow(TypedDict, total=False):
 
     messages: Required[list[SwiftMessage]]
     rejected_response: str
-    label: bool | float
-    """whether a reply is wanted, or its score"""
+    label: float
+    """the score of the reply"""
     recorded_reply: str
     """what the policy replied once; ms-swift hands it to reward functions, as `reward`"""
     reward: float
@@ -50,8 +49,6 @@ def convert(example: Example, row: Row) -> Iterator[SwiftRow]:
             exported = _to_swift(messages, learned)
         case PreferenceExample(prompt, chosen, rejected):
             exported = {**_to_swift_reply(prompt, chosen), "rejected_response": join_text(rejected)}
-        case LabelledExample(prompt, reply, label):
-            exported = {**_to_swift_reply(prompt, reply), "label": label}
         case ScoredExample(prompt, reply, score):
             exported = {**_to_swift_reply(prompt, reply), "label": score}
         case RewardedExample(prompt, reply, reward):

@@ -11,7 +11,6 @@ OF_TURNS = (
     "sft_context",
     "rejection",
     "dpo",
-    "kto",
     "reward",
     "rl_steps",
 )

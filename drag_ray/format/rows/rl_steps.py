@@ -8,11 +8,10 @@
 
 Every reply counts, dropped and unreadable ones too, word for word and in the tokens that were drawn: a policy learns from what it
 did.  Replies to another opening (collect.prompt_sets) and those of baselines are not its own, and left out.  The rewards are
-those of the process stage.  The advantage is the reward above the mean of the question's replies at the same step, not divided by
-their deviation: that would blow up groups in which little is at stake (https://arxiv.org/abs/2503.20783).  A group whose searches
-are all worth the same has no advantage, whatever its replies looked like; a call before an order is worth what that earns where
-`process.reward` says so.  A rollout of the task answer that breaks down in the
-errors of its tools is cut before them, and never has less advantage than none (see `process.fatal`).
+those of the process stage; the advantage says how much more a reply led to than the question's other rollouts had (`_credit`).
+It is not divided by their deviation: that would blow up groups in which little is at stake (https://arxiv.org/abs/2503.20783).
+A rollout of the task answer that breaks down in the errors of its tools is cut before them, and never has less advantage than
+none (see `process.fatal`); the mean has it all the same.
 A trainer that samples its own replies, as TRL's GRPO
 does, reads the prompts alone.
 """
@@ -45,8 +44,9 @@ class StepRow(Row):
     reward: float
     """of the reply alone"""
     trajectory_reward: float
+    """the sum of its replies'"""
     advantage: float
-    """what the reward is above the mean of the question's replies at this step"""
+    """of what the reply led to, above the mean of the question's rollouts"""
     temperature: float
     """at which the reply was drawn; 1 where the preset is not known"""
     completion_token_ids: list[int]
@@ -58,18 +58,14 @@ class StepRow(Row):
 
 def build_rows(part: ScoredPart, config: FormatConfig) -> pl.DataFrame:
     """One row for each turn of the policy whose search, if it was one, did run."""
+    did_run = ~pl.col("has_error") | (pl.col("action") != ActionKind.SEARCH.value)
     is_past_fatal = (pl.col("step") >= pl.col("fatal_step")).fill_null(False)
-    is_look = (pl.col("task") == "rerank") & (pl.col("action") == ActionKind.TOOL.value)
-    outcome = pl.when(is_look).then("reward").otherwise("utility")
-    advantage = group_advantage("reward", outcome, "question_id", "step")
     whole = part.trajectories.select("trajectory_id", "num_turns", trajectory_reward="reward")
     steps = (
-        part.turns.filter(~pl.col("has_error"), pl.col("prompt_set") == 0, ~is_past_fatal)
+        _credit(part.turns.filter(did_run, pl.col("prompt_set") == 0))
+        .filter(~is_past_fatal)
         .join(whole, on="trajectory_id", maintain_order="left")
-        .with_columns(
-            advantage=pl.when(pl.col("fatal_step").is_null()).then(advantage).otherwise(advantage.clip(0.0)),
-            temperature=pl.col("preset").replace_strict(_TEMPERATURES, default=1.0, return_dtype=pl.Float64),
-        )
+        .with_columns(temperature=pl.col("preset").replace_strict(_TEMPERATURES, default=1.0, return_dtype=pl.Float64))
     )
     return part.add_conversations(steps).select(
         cut_conversation("num_prompt_messages").alias("prompt"),
@@ -82,10 +78,40 @@ def build_rows(part: ScoredPart, config: FormatConfig) -> pl.DataFrame:
     )
 
 
-def group_advantage(reward: str, outcome: pl.Expr, *group: str) -> pl.Expr:
-    """How much a reward is above the mean of its group; 0 where all outcomes of the group are the same."""
-    above = pl.col(reward) - pl.col(reward).mean().over(*group)
-    return pl.when(outcome.n_unique().over(*group) > 1).then(above).otherwise(0.0)
+def _credit(turns: pl.DataFrame) -> pl.DataFrame:
+    """The turns with their `advantage`: the return of each above the mean of its peers, each rollout once.
+
+    - answer: the return is the reward of the rollout, and the peers are all rollouts of the question.
+    - rerank: the return is the reward of the window, calls and order together, and the peers are the same window of the others.
+    - find_page: the return is the reward of the reply and of those after it, and the peers are the rollouts that came to the
+      same state (as in GiGPO, https://arxiv.org/abs/2505.10978): what can still be gained depends on what was found before. A
+      state that one rollout alone came to has nothing to be compared with, and no advantage. Nor has one from which on all
+      searches and answers of the peers are worth the same: costs alone are nothing to learn from.
+    """
+    task, in_group = pl.col("task"), ("question_id", "peers")
+    window = pl.col("window").cast(pl.UInt64)
+    worth = pl.when(pl.col("action") == ActionKind.ANSWER.value).then("reward").otherwise("utility")
+    of_peers = pl.col("reward").sum().over("trajectory_id", "peers")
+    above = pl.col("return") - pl.col("return").filter("is_first").mean().over(in_group)
+    kept = pl.when(pl.col("fatal_step").is_null()).then(above).otherwise(above.clip(0.0))
+    differs = (task != "find_page") | (pl.struct("worth", "worth_from_here").n_unique().over(in_group) > 1)
+    return (
+        turns.with_columns(
+            worth=worth,
+            peers=pl.when(task == "answer").then(pl.lit(0, pl.UInt64)).when(task == "rerank").then(window).otherwise("state"),
+        )
+        .with_columns(
+            pl.when(task == "find_page").then(_sum_from_here("reward")).otherwise(of_peers).alias("return"),
+            is_first=pl.struct("trajectory_id", "peers").is_first_distinct(),
+            worth_from_here=_sum_from_here("worth"),
+        )
+        .with_columns(advantage=pl.when(differs).then(kept).otherwise(0.0))
+    )
+
+
+def _sum_from_here(name: str) -> pl.Expr:
+    """Of each turn and those after it."""
+    return pl.col(name).cum_sum(reverse=True).over("trajectory_id")
 
 
 def to_example(row: StepRow) -> RewardedExample:

@@ -9,7 +9,6 @@ from drag_ray.engine.prompt_digest import compute_prompt_digest
 from drag_ray.engine.tokens import IGNORED_LABEL
 from drag_ray.errors import DataError
 from drag_ray.finetune.methods.dpo import DPO
-from drag_ray.finetune.methods.kto import KTO
 from drag_ray.finetune.methods.method import Method
 from drag_ray.finetune.methods.reward import RewardModelling
 from drag_ray.finetune.methods.sft import SFT
@@ -57,12 +56,12 @@ def digest_prompt(tokenizer: Any, *messages: dict[str, str]) -> str:
     return compute_prompt_digest(tokenizer(rendered)["input_ids"], [])
 
 
-@pytest.mark.parametrize("method", [SFT(), KTO(), RewardModelling(), DPO()], ids=lambda method: type(method).__name__)
+@pytest.mark.parametrize("method", [SFT(), RewardModelling(), DPO()], ids=lambda method: type(method).__name__)
 def test_a_prompt_that_the_engine_had_otherwise_is_refused_unless_it_is_not_compared(tokenizer: Any, method: Method) -> None:
     reply, other = CONVERSATION[2:3], [say("assistant", "<search>oars</search>")]
     rows = [
-        {"completion": reply, "label": True, "score": 1.0, "chosen": reply, "rejected": other},
-        {"completion": other, "label": False, "score": 0.0, "chosen": reply, "rejected": other},
+        {"completion": reply, "score": 1.0, "chosen": reply, "rejected": other},
+        {"completion": other, "score": 0.0, "chosen": reply, "rejected": other},
     ]
     told = [{"prompt": CONVERSATION[:2], "prompt_digest": digest_prompt(tokenizer, *CONVERSATION[:2]), **row} for row in rows]
     assert method.tokenize(told, RowTokenizer(tokenizer, 128)).rows

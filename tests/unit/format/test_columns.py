@@ -32,7 +32,6 @@ CONVERSATION = {
                 **{"chosen_score": pa.float64(), "rejected_score": pa.float64(), **DIGEST},
             },
         ),
-        ("kto", {"prompt": MESSAGES, "completion": MESSAGES, "label": pa.bool_(), **ORIGIN, "score": pa.float64(), **DIGEST}),
         (
             "reward",
             {

@@ -37,14 +37,12 @@ def test_each_learned_reply_of_a_conversation_ends_a_row_of_llama_factory(part) 
     assert [turn["value"] for turn in second["conversations"]] == [message["content"] for message in row["messages"][1:]]
 
 
-def test_llama_factory_reads_pairs_and_labels_in_its_own_columns(part) -> None:
+def test_llama_factory_reads_pairs_in_its_own_columns(part) -> None:
     pair = list_rows("dpo", part)[0]
     (exported,) = export("llama_factory", "dpo", pair)
     assert exported["conversations"] == [{"from": "human", "value": pair["prompt"][1]["content"]}]
     assert exported["chosen"] == {"from": "gpt", "value": "<search>good</search>"}
     assert exported["rejected"] == {"from": "gpt", "value": "<search>wide</search>"}
-    labels = [export("llama_factory", "kto", row)[0]["kto_tag"] for row in list_rows("kto", part)]
-    assert labels == [row["label"] for row in list_rows("kto", part)]
     for name in ("reward", "rl_steps"):
         assert export("llama_factory", name, list_rows(name, part)[0]) == []
 
@@ -60,7 +58,6 @@ def test_ms_swift_learns_the_marked_replies_alone(part) -> None:
 def test_ms_swift_reads_the_other_formats_in_its_own_columns(part) -> None:
     (pair,) = export("ms_swift", "dpo", list_rows("dpo", part)[0])
     assert (pair["messages"][-1]["content"], pair["rejected_response"]) == ("<search>good</search>", "<search>wide</search>")
-    assert export("ms_swift", "kto", list_rows("kto", part)[0])[0]["label"] is True
     assert export("ms_swift", "reward", list_rows("reward", part)[0])[0]["label"] == 0.0
     (step,) = export("ms_swift", "rl_steps", list_rows("rl_steps", part)[0])
     assert [message["role"] for message in step["messages"]] == ["system", "user"]

@@ -55,7 +55,7 @@ def build_records() -> list[Trajectory]:
 def test_every_format_is_written_with_both_sides_apart_by_question(tmp_path: Path) -> None:
     counts = run_both(tmp_path, build_records(), validation_fraction=0.2)
     assert counts["validation_questions"] == 2
-    rows = {"sft_query": 2, "sft_trajectory": 2, "sft_context": 1, "rejection": 2, "dpo": 1, "kto": 3, "reward": 2, "rl_steps": 3}
+    rows = {"sft_query": 2, "sft_trajectory": 2, "sft_context": 1, "rejection": 2, "dpo": 1, "reward": 2, "rl_steps": 3}
     for name, rows_per_question in rows.items():
         train, validation = (pl.read_parquet(tmp_path / "format" / name / f"{side}.parquet") for side in ("train", "validation"))
         assert (train.height, validation.height) == (8 * rows_per_question, 2 * rows_per_question)

@@ -120,7 +120,7 @@ def test_only_queries_are_learned_of_hinted_rollouts(tmp_path: Path, trajectorie
     assert [(row["prompt"], row["completion"]) for row in hard["sft_context"]] == [(own_messages[:4], learned)]
     for name in ("sft_trajectory", "rejection", "dpo"):
         assert hard[name] == []
-    for name in ("kto", "reward", "rl_steps"):
+    for name in ("reward", "rl_steps"):
         assert hard[name]
         assert not [row for row in hard[name] if row["trajectory_id"].endswith("/hinted")]
 

@@ -14,7 +14,7 @@ from drag_ray.format.parts import FormatJob, FormattedPart, format_part
 from drag_ray.format.rows import OF_TURNS
 from drag_ray.process.parts import part_name
 
-COMPARED = {"sft_query", "sft_context", "dpo", "kto", "reward"}
+COMPARED = {"sft_query", "sft_context", "dpo", "reward"}
 
 
 @pytest.fixture

@@ -1,7 +1,7 @@
 import json
 
 import pytest
-from factories import asked_at, build_answer, build_search, build_trajectory, build_turn
+from factories import asked_at, build_answer, build_call, build_search, build_trajectory, build_turn
 
 from drag_ray.format.config import FormatConfig
 from drag_ray.format.rows.rl_steps import build_rows
@@ -40,17 +40,43 @@ def list_advantages(part) -> dict[tuple[str, int], float]:
     return {(name, step): advantage for name, step, advantage in rows}
 
 
-def test_the_advantage_is_over_the_mean_of_the_question_at_the_same_step(process) -> None:
+def test_in_find_page_what_a_reply_and_those_after_it_earn_is_compared_where_rollouts_are_in_the_same_state(process) -> None:
     part = process(
         build_trajectory(build_search("a", 1), build_answer(), sample_index=0, **asked_at(2)),
         build_trajectory(build_search("b", 2), build_search("c", 1), sample_index=1, **asked_at(2)),
         build_trajectory(build_search("d"), sample_index=2, **asked_at(2)),
         build_trajectory(build_turn(), sample_index=3, **asked_at(2)),
     )
-    # The rewards are .3691, 0, -.6309 and -.2 at the first step, 0 and .3691 - .05 at the second.
-    expected = {("q1-0", 1): 0.4845, ("q1-1", 1): 0.1155, ("q1-2", 1): -0.5155, ("q1-3", 1): -0.0845}
-    expected |= {("q1-0", 2): -0.1595, ("q1-1", 2): 0.1595}
+    # From the opening on they earn .3691 + 0, 0 + .3691 - .05, -.6309 and -.2. Each later state is of one alone.
+    expected = {("q1-0", 1): 0.4048, ("q1-1", 1): 0.3548, ("q1-2", 1): -0.5952, ("q1-3", 1): -0.1643}
+    expected |= {("q1-0", 2): 0.0, ("q1-1", 2): 0.0}
     assert list_advantages(part) == pytest.approx(expected, abs=1e-4)
+
+
+def test_in_find_page_later_searches_after_the_same_first_one_are_compared(process) -> None:
+    later = [build_search("c", 1), build_search("d"), build_search("e", 3)]
+    same = [build_trajectory(build_search("b"), search, sample_index=index) for index, search in enumerate(later)]
+    other = build_trajectory(build_search("f", 1), build_search("g"), sample_index=3)  # its second search has nothing to improve
+    # After "b" they earn 1, 0 and .5, each less the .05 of a later search; "f" and "g" 1 - .05 together.
+    second = {"q1-0": 0.5, "q1-1": -0.5, "q1-2": 0.0, "q1-3": 0.0}
+    first = {"q1-0": 0.375, "q1-1": -0.625, "q1-2": -0.125, "q1-3": 0.375}
+    advantages = list_advantages(process(*same, other))
+    assert {name: advantage for (name, step), advantage in advantages.items() if step == 2} == pytest.approx(second)
+    assert {name: advantage for (name, step), advantage in advantages.items() if step == 1} == pytest.approx(first)
+
+
+def test_in_find_page_a_call_has_what_the_search_after_it_gained_also_one_that_failed(process) -> None:
+    calls = (build_call(), build_call(tool_error="no such page"))
+    called = [build_trajectory(call, build_search("a", 1), sample_index=index) for index, call in enumerate(calls)]
+    advantages = list_advantages(process(*called, build_trajectory(build_search("b"), sample_index=2)))
+    assert advantages == pytest.approx(
+        {("q1-0", 1): 1 / 3, ("q1-1", 1): 1 / 3, ("q1-2", 1): -2 / 3, ("q1-0", 2): 0, ("q1-1", 2): 0}
+    )
+
+
+def test_in_find_page_answers_that_count_are_something_to_learn_from(process) -> None:
+    right, wrong = (build_trajectory(build_answer(said), sample_index=index) for index, said in enumerate(("340 rpm", "fuel")))
+    assert list_advantages(process(right, wrong, answer_weight=0.5)) == pytest.approx({("q1-0", 1): 0.25, ("q1-1", 1): -0.25})
 
 
 def test_a_group_whose_searches_are_all_worth_the_same_has_no_advantage(process) -> None:

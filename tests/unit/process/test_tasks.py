@@ -2,6 +2,7 @@
 
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 from factories import asked_at, build_answer, build_call, build_question, build_search, build_trajectory, build_turn
 
 from drag_ray import schemas
+from drag_ray.agent.protocols.registry import get_protocol
 from drag_ray.agent.protocols.written_call import render_call
 from drag_ray.format.config import FormatConfig
 from drag_ray.format.rows import dpo, rejection, rl_steps, sft_trajectory
@@ -124,7 +126,7 @@ def test_the_reward_of_v_retrver_is_that_of_the_reply(process) -> None:
 LOOK = "<think>Which?</think>" + render_call("zoom", {"image": "image_1"})
 
 
-def test_a_look_before_an_order_earns_what_the_window_does(process) -> None:
+def test_a_look_before_an_order_has_the_credit_of_its_window(process) -> None:
     def order(rank: int) -> Turn:
         return build_search("[2, 1]", rank, raw_text="<think>2 fits</think><answer>[2, 1]</answer>")
 
@@ -133,10 +135,46 @@ def test_a_look_before_an_order_earns_what_the_window_does(process) -> None:
     blind = [build_list(order(2), order(2), sample_index=number) for number in (1, 2)]
     part = process(closer, *blind, reward="v_retrver")
     second, curiosity = 0.3 + 0.7 * math.exp(-0.5), 0.6 * (0.6 - 1 / 3)
-    windows = [second + curiosity] * 3 + [1 + curiosity - 0.05] * 3
+    windows = [0, 0, second + curiosity, 0, 0, 1 + curiosity - 0.05]
     assert part.turns["reward"].to_list() == pytest.approx([*windows, *[second] * 4])
+    first, last = curiosity * 2 / 3, (1 + curiosity - 0.05 - second) * 2 / 3  # above the mean of the three
+    expected = [first] * 3 + [last] * 3 + [-first / 2, -last / 2] * 2
+    assert rl_steps.build_rows(part, FormatConfig())["advantage"].to_list() == pytest.approx(expected)
+
+
+def test_a_trajectory_has_the_reward_of_a_window_that_called_once(process) -> None:
+    called = build_list(build_call("zoom", raw_text="zoom"), build_order("[2, 1]", 1))
+    blind = [build_list(build_order("[2, 1]", 1), sample_index=number) for number in (1, 2)]
+    part = process(called, *blind, reward="v_retrver")
+    rewards = [0.7 + 0.6 * (0.6 - 1 / 3), 0.7, 0.7]  # first place, no reasoning in tags, and one of three called: .86
+    assert part.trajectories["reward"].to_list() == pytest.approx(rewards)
     steps = rl_steps.build_rows(part, FormatConfig())
-    assert steps.filter(step=1)["advantage"].to_list() == pytest.approx([curiosity * 2 / 3, -curiosity / 3, -curiosity / 3])
+    assert steps["trajectory_reward"].to_list() == pytest.approx([0.86, 0.86, 0.7, 0.7])
+    assert steps["advantage"].to_list() == pytest.approx([0.32 / 3, 0.32 / 3, -0.16 / 3, -0.16 / 3])
+
+
+def ask_for_order(trajectory: Trajectory, step: int) -> Trajectory:
+    """The rollout with the request for the order before the reply of a step."""
+    messages = json.loads(trajectory.messages)
+    messages[trajectory.turns[step - 1].num_prompt_messages - 1]["content"] += "\n\n" + get_protocol("ranking").final_request
+    return replace(trajectory, messages=json.dumps(messages))
+
+
+def test_a_window_is_compared_with_the_same_window_alone_also_after_one_that_calls_have_used_up(process) -> None:
+    used_up = ask_for_order(build_list(build_call(), build_call(), build_order("[2, 1]", 3)), step=2)
+    ordered = build_list(build_order("[2, 1]", 3), build_order("[2, 1]", 1), sample_index=1)
+    part = process(used_up, ordered)
+    assert part.turns["window"].to_list() == [0, 0, 1, 0, 1]
+    # The first window earns 0 - .2 and 1/2 - 1/3, the second 1/2 - 1/3 and 1 - 1/2.
+    assert part.turns["reward"].to_list() == pytest.approx([0, -0.2, 1 / 6, 1 / 6, 1 / 2])
+    advantages = rl_steps.build_rows(part, FormatConfig())["advantage"].to_list()
+    assert advantages == pytest.approx([-0.55 / 3, -0.55 / 3, -1 / 6, 0.55 / 3, 1 / 6])
+
+
+def test_an_order_in_the_last_reply_about_a_window_is_what_was_asked_for(process) -> None:
+    part = process(ask_for_order(build_list(build_call(), build_order("[2, 1]", 1)), step=2))
+    assert part.turns["drop_reason"].to_list() == ["", ""]
+    assert part.turns["reward"].to_list() == pytest.approx([0, 2 / 3])
 
 
 def test_the_reward_of_opensearch_vl_is_that_of_the_rollout(process) -> None:
@@ -144,6 +182,46 @@ def test_the_reward_of_opensearch_vl_is_that_of_the_rollout(process) -> None:
     silent = build_answered(build_search("rotor"), build_call(), sample_index=1)
     part = process(right, silent, reward="opensearch_vl")
     assert part.turns["reward"].to_list() == [0.0, 0.0, 0.0, 0.75, 0.0, 0.0]
+
+
+def list_advantages(part: ScoredPart) -> list[list[float]]:
+    """Step by step, of each rollout."""
+    steps = rl_steps.build_rows(part, FormatConfig())
+    return steps.group_by("trajectory_id", maintain_order=True).agg("advantage")["advantage"].to_list()
+
+
+def test_every_step_has_the_reward_of_its_rollout_above_the_mean_of_the_rollouts_however_many_steps_they_take(process) -> None:
+    searches = [build_search(f"rotor {number}") for number in range(3)]
+    right = [build_answered(*searches[:num], build_answer(), sample_index=num) for num in (1, 2, 3)]
+    wrong = build_answered(searches[0], build_answer("fuel"), sample_index=4)
+    advantages = list_advantages(process(*right, wrong))
+    assert advantages == [[0.25] * 2, [0.25] * 3, [0.25] * 4, [-0.75] * 2]  # the mean of 1, 1, 1 and 0 is .75
+
+
+def test_searching_first_is_encouraged_where_it_brings_a_better_answer(process) -> None:
+    at_once = [build_answered(build_answer("999 rpm"), sample_index=number) for number in range(4)]  # 3 of 7 letters differ
+    later = [build_answered(build_search("rotor"), build_answer(), sample_index=number) for number in range(4, 8)]
+    advantages = list_advantages(process(*at_once, *later))
+    below = (4 / 7 - 1) / 2  # .571 and 1.0, above their mean
+    assert advantages == [[pytest.approx(below)]] * 4 + [[pytest.approx(-below)] * 2] * 4
+
+
+def test_the_whole_rollout_has_the_credit_of_the_reward_of_opensearch_vl_calls_that_failed_too(process) -> None:
+    mended = build_answered(build_call(tool_error="no such page"), build_search("rotor"), build_answer())
+    wrong = build_answered(build_answer("fuel"), sample_index=1)
+    assert list_advantages(process(mended, wrong, reward="opensearch_vl")) == [
+        [pytest.approx(1 / 3)] * 3,
+        [pytest.approx(-1 / 3)],
+    ]
+
+
+def test_a_rollout_that_breaks_down_counts_in_the_mean_and_is_encouraged_where_it_beats_it(process) -> None:
+    errors = [build_call(tool_error="no such page") for _ in range(3)]
+    right = build_answered(build_search("rotor"), *errors, build_answer())
+    at_once = build_answered(*errors, build_answer("999 rpm"), sample_index=1)  # nothing of it is left to learn from
+    wrong = build_answered(build_answer("fuel"), sample_index=2)
+    mean = (1 + 4 / 7 + 0) / 3
+    assert list_advantages(process(right, at_once, wrong)) == [[pytest.approx(1 - mean)], [pytest.approx(-mean)]]
 
 
 def test_a_rollout_that_breaks_down_is_cut_before_its_errors_and_never_discouraged(process) -> None:
