@@ -33,7 +33,7 @@ from drag_ray.serve.search_service import SearchService
 from drag_ray.serve.served_models import ServedModels
 
 OWN = AgentRecord(agent=AgentConfig(query_mode="rewrite", top_k=1, max_iterations=3, max_tokens=50))
-TRAINED = AgentRecord(agent=AgentConfig(query_mode="expand", max_iterations=1, max_tokens=7, protocol="tags"), preset="diverse")
+TRAINED = AgentRecord(agent=AgentConfig(query_mode="expand", max_iterations=1, max_tokens=7, top_k=1), preset="diverse")
 LIMITS = Limits(max_body_mib=1, max_tokens=40, max_sequences=8, max_question_chars=60)
 
 
@@ -49,6 +49,7 @@ class Served:
         run: RunFn = run_untraced,
         images: EndpointImages | None = None,
         chooser: ReplyChooser | None = None,
+        own: AgentRecord = OWN,
     ) -> None:
         self.engine = ScriptedEngine(script)
         self.drawn_with: list[str] = []
@@ -60,7 +61,7 @@ class Served:
         self.app.add_route("/v1/models", lambda request: JSONResponse({"data": []}))  # vLLM's
         self.used: list[str] = []
         self.used_at_draw: list[str] = []
-        models = ServedModels(self.adapters, "base", "tuned", OWN, self._use_model)
+        models = ServedModels(self.adapters, "base", "tuned", own, self._use_model)
         self.service = None
         if searcher:
             found_by = retrieval or Retrieval(searcher)

@@ -44,7 +44,7 @@ class AdapterFolders:
     folders: tuple[str, ...]
     base: BaseModel
     base_name: str
-    host: AgentConfig | None = None
+    host: AgentConfig
     index_fingerprint: str = ""
 
     def check(self, body: dict[str, Any]) -> LoadRequest:

@@ -26,9 +26,9 @@ from drag_ray.serve.config import ServeConfig, ServeSections
 from drag_ray.serve.endpoint import (
     build_curl_line,
     build_url,
-    check_adapters_fit,
     check_port_is_free,
     compute_max_lora_rank,
+    read_adapters,
     resolve_adapter_dirs,
     resolve_adapters,
     wait_until_ready,
@@ -111,9 +111,9 @@ def test_an_adapter_of_another_base_model_is_refused_by_name(tmp_path: Path) -> 
     adapter = _make_adapter(tmp_path / "adapter")
     small, large = _make_base(tmp_path / "small", 8), _make_base(tmp_path / "large", 16)
     write_base_model(adapter, read_base_model(small, name="small-model"))
-    check_adapters_fit({"mine": adapter}, small, "small-model")
+    read_adapters({"mine": adapter}, small, "small-model", AgentConfig())
     with pytest.raises(ServeError, match=r"'mine'.*'small-model' \(hidden size 8.*'large-model' \(hidden size 16"):
-        check_adapters_fit({"mine": adapter}, large, "large-model")
+        read_adapters({"mine": adapter}, large, "large-model", AgentConfig())
 
 
 class _Handler(http.server.BaseHTTPRequestHandler):

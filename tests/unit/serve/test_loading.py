@@ -35,7 +35,7 @@ def allowed(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def folders(tmp_path: Path, allowed: Path) -> AdapterFolders:
-    return AdapterFolders((str(allowed),), read_base_model(make_base(tmp_path / "base", 8)), "base")
+    return AdapterFolders((str(allowed),), read_base_model(make_base(tmp_path / "base", 8)), "base", AgentConfig())
 
 
 def ask(folders: AdapterFolders, path: Any, name: Any = "later") -> LoadRequest:
