@@ -79,9 +79,11 @@ class Served:
         thread.start()
         while not server.started:
             time.sleep(0.01)
-        yield f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
-        server.should_exit = True
-        thread.join()
+        try:
+            yield f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
+        finally:
+            server.should_exit = True
+            thread.join()
 
     def add_request(self, tool: str, status: int, duration_s: float, counts: Mapping[str, int]) -> None:
         assert 0 < duration_s < 60

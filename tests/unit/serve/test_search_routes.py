@@ -87,6 +87,14 @@ def test_a_reply_without_a_search_leaves_what_the_question_finds(
     assert len(answer["pages"]) == 2
 
 
+def test_null_is_as_good_as_nothing(serve: Serve) -> None:
+    fields = ("model", "preset", "seed", "question_weight", "retrieval", "rerank")
+    for path, others in (("/v1/search", ("reranker", "best_of", "top_k")), ("/v1/ask", ("stream", "show_images"))):
+        body = {"question": QUESTION, **dict.fromkeys((*fields, *others))}
+        served = serve(lambda _: "<answer>340 rpm</answer>")
+        assert served.post(path, **body).json() == served.post(path, question=QUESTION).json()
+
+
 def test_asking_returns_the_answer_with_its_pages_and_those_that_do_not_exist(serve: Serve) -> None:
     cites = "<cite>b.pdf#2</cite> <cite>b.pdf#2</cite> <cite>/etc/passwd#1</cite>"
     served = serve(follow("<think>hm</think><search>rotor</search>", "what?", f"<answer>340 rpm {cites}</answer>"))
@@ -133,7 +141,7 @@ def test_a_failure_between_turns_ends_the_stream_with_an_error_that_tells_nothin
         ({"question": ""}, 400, "question: String should have at least 1 character"),
         ({str(number): 1 for number in range(50)}, 400, "; and 41 more."),
         ({"question": 5}, 400, "question: Input should be a valid string"),
-        ({"question": None}, 400, "question: Input should be a valid string"),
+        ({"question": None}, 400, "question: Field required"),
         ({"question": "\ud800"}, 400, "question: "),
         ({"question": "a" * 61}, 400, r"61 characters; the endpoint allows 60 \(serve.max_question_chars\)"),
         ({"question": "a", "model": "nobody"}, 404, "the model 'nobody' does not exist here"),
