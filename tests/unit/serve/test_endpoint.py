@@ -9,7 +9,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import torch
 from ports import find_port
+from safetensors.torch import save_file
 
 from drag_ray.agent.config import AgentConfig
 from drag_ray.artifacts import Identity
@@ -38,7 +40,10 @@ from drag_ray.stage_folder import StageFolder
 
 def _make_adapter(folder: Path, rank: int = 8) -> Path:
     folder.mkdir(parents=True)
-    (folder / "adapter_config.json").write_text(json.dumps({"r": rank}))
+    (folder / "adapter_config.json").write_text(json.dumps({"r": rank, "lora_alpha": 16}))
+    name = "base_model.model.model.layers.0.self_attn.q_proj.lora_A.weight"
+    weights = {name: torch.ones(rank, 8), name.replace("lora_A", "lora_B"): torch.ones(8, rank)}
+    save_file(weights, folder / "adapter_model.safetensors")
     return folder
 
 
