@@ -50,8 +50,10 @@ class Served:
         images: EndpointImages | None = None,
         chooser: ReplyChooser | None = None,
         own: AgentRecord = OWN,
+        limits: Limits = LIMITS,
+        delay_s: float = 0.0,
     ) -> None:
-        self.engine = ScriptedEngine(script)
+        self.engine = ScriptedEngine(script, delay_s)
         self.drawn_with: list[str] = []
         self.recorded: list[tuple[str, int, dict[str, int]]] = []
         self.adapters = {"tuned": SimpleNamespace(lora_name="tuned", lora_path=str(tuned_dir))}
@@ -65,7 +67,7 @@ class Served:
         self.service = None
         if searcher:
             found_by = retrieval or Retrieval(searcher)
-            self.service = SearchService(searcher, found_by, models, self._draw, LIMITS, self, run, images, chooser)
+            self.service = SearchService(searcher, found_by, models, self._draw, limits, self, run, images, chooser)
         self.app.state.search_service = self.service
 
     def guard(self, key: str = "") -> Guard:

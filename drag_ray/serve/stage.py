@@ -127,6 +127,7 @@ def _build_app_settings(sections: ServeSections, inputs: Inputs, key: str) -> Ap
             settings.max_sequences,
             settings.max_question_chars,
             settings.grammars,
+            settings.max_reply_s,
         ),
         max_queued_requests=settings.max_queued_requests,
         max_wait_s=settings.max_wait_s,

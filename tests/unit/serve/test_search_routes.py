@@ -3,13 +3,15 @@
 import asyncio
 import json
 import re
+import time
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from otlp_receiver import read_attributes, receive_spans
-from serve_cases import OWN, TRAINED, Serve, Served
+from serve_cases import LIMITS, OWN, TRAINED, Serve, Served
 
 from drag_ray.agent.prompts import Prompts
 from drag_ray.agent.record import RECORD_NAME, write_record
@@ -93,6 +95,18 @@ def test_null_is_as_good_as_nothing(serve: Serve) -> None:
         body = {"question": QUESTION, **dict.fromkeys((*fields, *others))}
         served = serve(lambda _: "<answer>340 rpm</answer>")
         assert served.post(path, **body).json() == served.post(path, question=QUESTION).json()
+
+
+def test_a_reply_that_does_not_end_is_given_up(searcher: Searcher, tmp_path: Path) -> None:
+    limits = replace(LIMITS, max_reply_s=0.05)
+    served = Served(searcher, tmp_path, lambda _: "<search>rotor</search>", limits=limits, delay_s=30)
+    started = time.monotonic()
+    for path in ("/v1/search", "/v1/ask"):
+        response = served.post(path, question=QUESTION, model="base")
+        assert (response.status_code, response.json()["error"]["type"]) == (504, "GatewayTimeoutError")
+        assert "serve.max_reply_s, 0.05 s" in response.json()["error"]["message"]
+    assert time.monotonic() - started < 10
+    assert [status for _, status, _ in served.recorded] == [504, 504]
 
 
 def test_asking_returns_the_answer_with_its_pages_and_those_that_do_not_exist(serve: Serve) -> None:
