@@ -39,7 +39,7 @@ weights, with the values of one that is not. Of these vLLM 0.26 passes over some
 _SERVED_WEIGHT = re.compile(r"\blayers\.\d+\..+\.lora_[AB]\.weight$")
 _LORA_END = re.compile(r"\.lora_[AB]\.weight$")
 _PEFT_PREFIX = "base_model.model."
-_LANGUAGE_MODELS = ("model.language_model.", "language_model.model.")
+LANGUAGE_MODELS = ("model.language_model.", "language_model.model.")
 """Where the language model of a multimodal one lies for transformers and for vLLM. vLLM maps the first to the second, and to it
 what the checkpoints of the family have."""
 _UNSERVED_PART = re.compile(r"\.(visual|vision_tower|vision_model|mtp)\.")
@@ -80,13 +80,13 @@ def read_base_model(model: str, name: str = "") -> BaseModel:
         raise TrainError(f"{model}/config.json: it gives {shape!r:.80} as hidden size and layers, expected two numbers.")
     names = read_module_names(config_path.parent)
     if config.keys() & {"text_config", "vision_config"}:
-        names |= {other + found for found in map(_cut_place, names) if found for other in _LANGUAGE_MODELS}
+        names |= {other + found for found in map(_cut_place, names) if found for other in LANGUAGE_MODELS}
     return BaseModel(name or model, compute_fingerprint(architecture), *shape, modules=names)
 
 
 def _cut_place(name: str) -> str:
     """A module's name within the language model of a multimodal one; empty for what lies beside it."""
-    return next((name.removeprefix(place) for place in (*_LANGUAGE_MODELS, "model.") if name.startswith(place)), "")
+    return next((name.removeprefix(place) for place in (*LANGUAGE_MODELS, "model.") if name.startswith(place)), "")
 
 
 def write_base_model(adapter_dir: Path, base: BaseModel) -> None:
