@@ -6,12 +6,13 @@ TOML file describes a whole run and every job reads the sections it needs from i
 
 import difflib
 import tomllib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_args, get_origin
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, create_model
+from pydantic.fields import FieldInfo
 from pydantic_settings import BaseSettings, CliSettingsSource, SettingsConfigDict, SettingsError
 
 from drag_ray.errors import ConfigError
@@ -150,10 +151,30 @@ def _read_command_line(
         name: (field.annotation, field) for name, field in config_type.model_fields.items() if not sections or name in sections
     }
     options = create_model("Options", __base__=_Options, __doc__=description, **fields)
+    words = _repeat_options(argv, {name for name, field in _list_options(options) if _takes_several(field.annotation)})
     try:
-        return CliSettingsSource(options, cli_prog_name=program or None, cli_parse_args=list(argv), cli_exit_on_error=False)()
+        return CliSettingsSource(options, cli_prog_name=program or None, cli_parse_args=words, cli_exit_on_error=False)()
     except SettingsError as error:
-        raise ConfigError(_explain_argument(str(error), list(_list_options(options)))) from None
+        raise ConfigError(_explain_argument(str(error), [name for name, _ in _list_options(options)])) from None
+
+
+def _repeat_options(argv: Sequence[str], several: Collection[str]) -> list[str]:
+    """`--names a b` as `--names a --names b`, which pydantic reads, for the options that take several values."""
+    words: list[str] = []
+    option, has_value = "", False
+    for word in argv:
+        if word.startswith("--"):
+            name, _, value = word.partition("=")
+            option, has_value = name if name in several else "", bool(value)
+        elif option:
+            words += [option] if has_value else []
+            has_value = True
+        words.append(word)
+    return words
+
+
+def _takes_several(annotation: Any) -> bool:
+    return any(get_origin(part) in (tuple, list, dict) for part in (annotation, *get_args(annotation)))
 
 
 def _explain_argument(message: str, options: Sequence[str]) -> str:
@@ -165,14 +186,15 @@ def _explain_argument(message: str, options: Sequence[str]) -> str:
     return f"command line: {reason}.{hint} `--help` lists the options."
 
 
-def _list_options(config_type: type[BaseModel], section: str = "") -> Iterator[str]:
-    """The options of the command line, with the second one that turns a switch off."""
+def _list_options(config_type: type[BaseModel], section: str = "") -> Iterator[tuple[str, FieldInfo]]:
+    """The options of the command line, with the second one that turns a switch off, and the field of each."""
     for name, field in config_type.model_fields.items():
         option = section + name.replace("_", "-")
         if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel):
             yield from _list_options(field.annotation, f"{option}.")
         else:
-            yield from (f"--{option}", f"--no-{option}") if field.annotation is bool else (f"--{option}",)
+            names = (f"--{option}", f"--no-{option}") if field.annotation is bool else (f"--{option}",)
+            yield from ((name, field) for name in names)
 
 
 class _Options(BaseSettings):

@@ -43,7 +43,7 @@ def serve_run(options: dict[str, Any], **variables: str) -> Generator[Endpoint]:
         variables: of its environment.
     """
     port = find_port()
-    given = {**options, "serve.port": port, "serve.device": "cpu"}.items()
+    given = {"serve.max-reply-s": 600, **options, "serve.port": port, "serve.device": "cpu"}.items()  # machines of tests are busy
     arguments = [f"--{name}" if value is True else f"--{name}={value}" for name, value in given]
     with tempfile.TemporaryDirectory(prefix="ray", dir="/tmp") as ray_dir:  # a short path: Ray's sockets lie in it
         environment = {**os.environ, "RAY_TMPDIR": ray_dir, "RAY_AUTH_TOKEN": RAY_TOKEN, **variables}

@@ -33,7 +33,7 @@ from drag_ray.serve.search_service import SearchService
 from drag_ray.serve.served_models import ServedModels
 
 OWN = AgentRecord(agent=AgentConfig(query_mode="rewrite", top_k=1, max_iterations=3, max_tokens=50))
-TRAINED = AgentRecord(agent=AgentConfig(query_mode="expand", max_iterations=1, max_tokens=7, protocol="tags"), preset="diverse")
+TRAINED = AgentRecord(agent=AgentConfig(query_mode="expand", max_iterations=1, max_tokens=7, top_k=1), preset="diverse")
 LIMITS = Limits(max_body_mib=1, max_tokens=40, max_sequences=8, max_question_chars=60)
 
 
@@ -49,8 +49,11 @@ class Served:
         run: RunFn = run_untraced,
         images: EndpointImages | None = None,
         chooser: ReplyChooser | None = None,
+        own: AgentRecord = OWN,
+        limits: Limits = LIMITS,
+        delay_s: float = 0.0,
     ) -> None:
-        self.engine = ScriptedEngine(script)
+        self.engine = ScriptedEngine(script, delay_s)
         self.drawn_with: list[str] = []
         self.recorded: list[tuple[str, int, dict[str, int]]] = []
         self.adapters = {"tuned": SimpleNamespace(lora_name="tuned", lora_path=str(tuned_dir))}
@@ -60,11 +63,11 @@ class Served:
         self.app.add_route("/v1/models", lambda request: JSONResponse({"data": []}))  # vLLM's
         self.used: list[str] = []
         self.used_at_draw: list[str] = []
-        models = ServedModels(self.adapters, "base", "tuned", OWN, self._use_model)
+        models = ServedModels(self.adapters, "base", "tuned", own, self._use_model)
         self.service = None
         if searcher:
             found_by = retrieval or Retrieval(searcher)
-            self.service = SearchService(searcher, found_by, models, self._draw, LIMITS, self, run, images, chooser)
+            self.service = SearchService(searcher, found_by, models, self._draw, limits, self, run, images, chooser)
         self.app.state.search_service = self.service
 
     def guard(self, key: str = "") -> Guard:
@@ -78,9 +81,11 @@ class Served:
         thread.start()
         while not server.started:
             time.sleep(0.01)
-        yield f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
-        server.should_exit = True
-        thread.join()
+        try:
+            yield f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
+        finally:
+            server.should_exit = True
+            thread.join()
 
     def add_request(self, tool: str, status: int, duration_s: float, counts: Mapping[str, int]) -> None:
         assert 0 < duration_s < 60

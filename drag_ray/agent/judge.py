@@ -1,7 +1,6 @@
 """A model as judge of answers, and of what was searched for on the way to them: what it is asked, and how its verdict is read."""
 
 import json
-import re
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,10 +8,9 @@ from enum import StrEnum
 from typing import Any, ClassVar, Self
 
 from drag_ray.agent.answers import compute_anls
+from drag_ray.agent.written_json import decode_first
 from drag_ray.artifacts import compute_fingerprint
 from drag_ray.engine.reasoning import split_reasoning
-
-_FENCED = re.compile(r"```(?:json)?\s*(.*?)\s*```", re.DOTALL)
 
 
 class Verdict(StrEnum):
@@ -76,12 +74,11 @@ class Case(ABC):
         or not.
         """
         rest = (split_reasoning(reply)[1] or "").strip()
-        fenced = _FENCED.fullmatch(rest)
         try:
-            said = json.loads(fenced[1] if fenced else rest)
-        except (ValueError, RecursionError):
+            said, more = decode_first(rest.removeprefix("```").removeprefix("json").removesuffix("```"))
+        except ValueError:
             return ""
-        return self.read(said) if isinstance(said, dict) else ""
+        return self.read(said) if isinstance(said, dict) and not more else ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,8 +1,11 @@
 """The agent that an adapter was trained for, in a file beside its weights: who serves the adapter asks as it was trained."""
 
+import logging
+import math
 from pathlib import Path
+from typing import Any
 
-from pydantic import Field, ValidationError
+from pydantic import BaseModel, Field
 
 from drag_ray.agent.config import AgentConfig
 from drag_ray.artifacts import write_json
@@ -11,8 +14,25 @@ from drag_ray.engine.sampling import PresetName
 from drag_ray.errors import ConfigError, DataError
 
 RECORD_NAME = "drag_ray_agent.json"
-_OF_THE_HOST = ("tool_modules", "mcp_servers", "python_interpreter", "super_resolution", "visit", "web_search")
-"""Options that say what runs, and what it may do."""
+_MAX_BYTES = 2**20
+"""of a note, with its instructions and examples"""
+
+HOW_IT_IS_ASKED = frozenset(
+    ("task", "protocol", "query_mode", "question_weight", "question_words", "retrieval", "page_view", "forced_calls", "thinking")
+    + ("instructions", "examples")
+)
+"""Options that hold as an adapter's note has them: words for the model, and choices that give it no right."""
+AT_MOST_THE_HOSTS = frozenset(
+    ("rerank", "max_iterations", "top_k", "depth", "max_images", "page_chars", "max_tokens", "tool_timeout_s")
+    + ("observation_chars",)
+)
+"""Numbers, of which the smaller one holds; in a section, of each number in it."""
+ZERO_IS_ANY_NUMBER = frozenset(("image_searches", "text_searches", "max_tool_errors"))
+"""Numbers, of which the smaller one holds, but for 0."""
+NARROWED = frozenset(("tools",))
+"""Lists, of which what the host has holds. What stands in none of these four, such as an option that is new, is the host's."""
+
+_logger = logging.getLogger(__name__)
 
 
 class AgentRecord(BaseConfig):
@@ -35,30 +55,63 @@ def write_record(adapter_dir: Path, record: AgentRecord) -> None:
     write_json(adapter_dir / RECORD_NAME, record.model_dump(mode="json"))
 
 
-def read_record(adapter_dir: Path, host: AgentConfig | None = None) -> AgentRecord | None:
+def read_record(adapter_dir: Path, host: AgentConfig) -> AgentRecord | None:
     """How an adapter is asked; None for one of elsewhere, which does not say.
 
     Args:
-        host: the reader's own agent, whose modules, servers and options of tools hold. Those that the note names are neither
-            imported nor started, and what it lets a tool do does not count: adapters come from anywhere.
+        host: the reader's own agent. The note of an adapter, which may come from anywhere, allows nothing that this does not: its
+            tools are those that both have, its numbers are at most the host's, and modules, servers and options of tools are
+            the host's. The log says what was cut.
 
     Raises:
-        DataError: the note cannot be read, or names tools that are not to be had here.
+        DataError: the note cannot be read, or calls tools that are not to be had here.
     """
     path = adapter_dir / RECORD_NAME
-    try:
-        record = AgentRecord.model_validate_json(path.read_bytes())
-    except FileNotFoundError:
+    if not path.exists():
         return None
-    except (OSError, ValidationError) as error:
-        raise DataError(
-            f"{path}: not the note that finetune leaves in an adapter's folder ({error}). Run finetune again, or take it away to "
-            "have the adapter asked with the options of `agent`."
-        ) from None
-    host = host or AgentConfig()
-    agent = record.agent.model_copy(update={name: getattr(host, name) for name in _OF_THE_HOST})
     try:
+        record = AgentRecord.model_validate_json(_read_note(path))
+        agent, cuts = _bound(record.agent, host)
         agent.load_tools()
-    except ConfigError as error:
-        raise DataError(f"{path}: the adapter calls tools that are not to be had here. {error}") from None
+    except (OSError, ValueError, ConfigError) as error:  # pydantic's is a ValueError
+        raise DataError(
+            f"{path}: not a note of how an adapter is asked that can be used here ({error}). Give options of `agent` that allow "
+            "what it needs, run finetune again, or take the note away to have the adapter asked as `agent` says."
+        ) from None
+    if cuts:
+        _logger.warning(f"{path}: the adapter is allowed what `agent` allows here: {', '.join(cuts)}")
     return record.model_copy(update={"agent": agent})
+
+
+def _read_note(path: Path) -> bytes:
+    if not path.is_file():
+        raise ValueError("it is no file")
+    with path.open("rb") as stream:
+        text = stream.read(_MAX_BYTES + 1)
+    if len(text) > _MAX_BYTES:
+        raise ValueError(f"it is larger than {_MAX_BYTES:,} bytes")
+    return text
+
+
+def _bound(noted: AgentConfig, host: AgentConfig) -> tuple[AgentConfig, list[str]]:
+    """What a note may have of an agent, and what was cut."""
+    values = {name: getattr(noted if name in HOW_IT_IS_ASKED else host, name) for name in AgentConfig.model_fields}
+    limits = dict(values)
+    if noted.task == "rerank":  # its lists are as long as the host lets windows go over
+        limits["depth"] = max(host.depth, host.rerank.candidates)
+    for name in AT_MOST_THE_HOSTS:
+        values[name] = _take_less(getattr(noted, name), limits[name])
+    for name in ZERO_IS_ANY_NUMBER:
+        values[name] = min(getattr(noted, name) or math.inf, limits[name] or math.inf)
+        values[name] = 0 if values[name] == math.inf else values[name]
+    for name in NARROWED:  # searching is what every agent is served for
+        values[name] = tuple(item for item in getattr(noted, name) if item in ("search", *limits[name]))
+    bounded = sorted(AT_MOST_THE_HOSTS | ZERO_IS_ANY_NUMBER | NARROWED)
+    cuts = [f"{name} {values[name]}, not {asked}" for name in bounded if (asked := getattr(noted, name)) != values[name]]
+    return AgentConfig.model_validate(values), cuts
+
+
+def _take_less(noted: Any, limit: Any) -> Any:
+    if not isinstance(noted, BaseModel):
+        return min(noted, limit)
+    return noted.model_copy(update={name: _take_less(value, getattr(limit, name)) for name, value in noted})

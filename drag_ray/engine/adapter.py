@@ -1,4 +1,4 @@
-"""What an adapter folder says about itself, and whether an engine can take it. Nothing here loads weights.
+"""What an adapter folder says about itself, and whether an engine can take it.
 
 It is found out before an engine starts: vLLM would die of it, minutes later.
 """
@@ -12,13 +12,12 @@ from typing import Any
 
 from drag_ray.artifacts import compute_fingerprint, write_json
 from drag_ray.engine.config import EngineConfig
-from drag_ray.engine.model_files import read_module_names, read_object, read_shapes
+from drag_ray.engine.model_files import ADAPTER_WEIGHTS_NAME, read_module_names, read_object, read_shapes
 from drag_ray.engine.model_folder import resolve_model
 from drag_ray.engine.relevance import NOTE_NAME
 from drag_ray.errors import ConfigError, TrainError
 
 ADAPTER_CONFIG_NAME = "adapter_config.json"
-ADAPTER_WEIGHTS_NAME = "adapter_model.safetensors"
 BASE_NAME = "drag_ray_base.json"
 WRITING_TASK, REWARD_TASK = "CAUSAL_LM", "SEQ_CLS"
 """PEFT's names for what an adapter's model does."""
@@ -27,11 +26,22 @@ _VOLATILE_KEYS = {"_name_or_path", "transformers_version", "dtype", "torch_dtype
 _HIDDEN_SIZE_INPUTS = re.compile(
     r"layers\.(?P<layer>\d{1,6})\.\w+\.(?P<module>q_proj|k_proj|v_proj|gate_proj|up_proj)\.lora_A\.weight$"
 )
-_PLAIN_LORA = {"modules_to_save": [], "bias": "none", "use_dora": False, "lora_bias": False, "trainable_token_indices": []}
-"""PEFT's options of an adapter that is more than pairs of matrices, with the values of one that is not."""
+_PLAIN_LORA: dict[str, tuple[Any, ...]] = {
+    "peft_type": ("LORA",),
+    "bias": ("none",),
+    "init_lora_weights": (True, False, "gaussian", "eva", "orthogonal", "mica", "lora_ga"),
+    **dict.fromkeys(("use_dora", "lora_bias", "use_qalora"), (False,)),
+    **dict.fromkeys(("rank_pattern", "alpha_pattern", "use_bdlora"), ({}, False)),
+    **dict.fromkeys(("modules_to_save", "trainable_token_indices", "alora_invocation_tokens", "layer_replication"), ([],)),
+}
+"""PEFT's options of an adapter that is more than pairs of matrices of one rank and scale, or that changes the base model's own
+weights, with the values of one that is not. Of these vLLM 0.26 passes over some that later ones refuse or heed."""
 _SERVED_WEIGHT = re.compile(r"\blayers\.\d+\..+\.lora_[AB]\.weight$")
-_IN_LAYER = re.compile(r"\blayers\.(\d+\..+)")
 _LORA_END = re.compile(r"\.lora_[AB]\.weight$")
+_PEFT_PREFIX = "base_model.model."
+LANGUAGE_MODELS = ("model.language_model.", "language_model.model.")
+"""Where the language model of a multimodal one lies for transformers and for vLLM. vLLM maps the first to the second, and to it
+what the checkpoints of the family have."""
 _UNSERVED_PART = re.compile(r"\.(visual|vision_tower|vision_model|mtp)\.")
 
 
@@ -40,7 +50,7 @@ class BaseModel:
     """The identity of a base model: the name it was asked by, and a fingerprint of its architecture (config.json).
 
     Attributes:
-        modules: those that have weights, as the checkpoint names them; empty where that is not known.
+        modules: those that have weights, by the names that vLLM takes an adapter for them by; empty where that is not known.
     """
 
     name: str
@@ -68,7 +78,15 @@ def read_base_model(model: str, name: str = "") -> BaseModel:
     ]
     if not all(isinstance(size, int) for size in shape):
         raise TrainError(f"{model}/config.json: it gives {shape!r:.80} as hidden size and layers, expected two numbers.")
-    return BaseModel(name or model, compute_fingerprint(architecture), *shape, modules=read_module_names(config_path.parent))
+    names = read_module_names(config_path.parent)
+    if config.keys() & {"text_config", "vision_config"}:
+        names |= {other + found for found in map(_cut_place, names) if found for other in LANGUAGE_MODELS}
+    return BaseModel(name or model, compute_fingerprint(architecture), *shape, modules=names)
+
+
+def _cut_place(name: str) -> str:
+    """A module's name within the language model of a multimodal one; empty for what lies beside it."""
+    return next((name.removeprefix(place) for place in (*LANGUAGE_MODELS, "model.") if name.startswith(place)), "")
 
 
 def write_base_model(adapter_dir: Path, base: BaseModel) -> None:
@@ -86,20 +104,19 @@ def read_noted_name(adapter_dir: Path) -> str:
 
 
 def read_rank(adapter_dir: Path) -> int:
-    """The highest LoRA rank in the adapter.
+    """The LoRA rank of the adapter.
 
     Raises:
         TrainError: the folder holds no adapter.
     """
     config = read_object(adapter_dir / ADAPTER_CONFIG_NAME, "a PEFT adapter folder")
-    pattern = config.get("rank_pattern") or {}
-    ranks: list[Any] = [config.get("r"), *(pattern.values() if isinstance(pattern, dict) else [pattern])]
-    if not all(isinstance(rank, int) for rank in ranks):
+    rank = config.get("r")
+    if type(rank) is not int or rank < 1:
         raise TrainError(
-            f"{adapter_dir / ADAPTER_CONFIG_NAME}: not that of a LoRA adapter: its ranks are {ranks!r:.80}, expected numbers. "
-            "Give a folder that finetune or PEFT has written."
+            f"{adapter_dir / ADAPTER_CONFIG_NAME}: not that of a LoRA adapter: its rank is {rank!r:.80}, expected 1 or "
+            "more. Give a folder that finetune or PEFT has written."
         )
-    return max(ranks)
+    return rank
 
 
 def is_reward_model(adapter_dir: Path) -> bool:
@@ -112,7 +129,8 @@ def is_reward_model(adapter_dir: Path) -> bool:
 
 
 def check_adapter_writes(adapter_dir: Path) -> None:
-    """Refuse a reward model or a reranker where a policy is wanted, and an adapter of which vLLM would leave a part away.
+    """Refuse a reward model or a reranker where a policy is wanted, an adapter of which vLLM would leave a part away, and one
+    that changes nothing or breaks what it changes.
 
     Raises:
         TrainError: the adapter is one of these, or the folder holds no adapter.
@@ -127,6 +145,9 @@ def check_adapter_writes(adapter_dir: Path) -> None:
             "evaluate.rerank.model or serve.rerank.model, and here the adapter of another finetune.method."
         )
     _refuse_unserved_parts(adapter_dir)
+    from drag_ray.engine.adapter_weights import check_weights  # PyTorch takes seconds to import
+
+    check_weights(adapter_dir)
 
 
 def is_reranker(adapter_dir: Path) -> bool:
@@ -137,12 +158,19 @@ def is_reranker(adapter_dir: Path) -> bool:
 def _refuse_unserved_parts(adapter_dir: Path) -> None:
     """vLLM drops some of these with a warning alone, and dies of others after the model is loaded."""
     config = read_object(adapter_dir / ADAPTER_CONFIG_NAME, "a PEFT adapter folder")
-    parts = [f"{name} {config[name]}" for name, plain in _PLAIN_LORA.items() if config.get(name) not in (None, plain)]
+    parts = [f"{name} {config[name]!s:.80}" for name, plain in _PLAIN_LORA.items() if config.get(name) not in (None, *plain)]
+    alpha = config.get("lora_alpha")
+    if not isinstance(alpha, int | float) or not math.isfinite(alpha) or not alpha:
+        parts.append(f"lora_alpha {alpha!r:.80}")
     weights_path = adapter_dir / ADAPTER_WEIGHTS_NAME
-    if weights_path.is_file():
-        parts += sorted(
-            name for name in read_shapes(weights_path) if _UNSERVED_PART.search(name) or not _SERVED_WEIGHT.search(name)
+    if not weights_path.is_file():
+        raise TrainError(
+            f"{adapter_dir}: has no {ADAPTER_WEIGHTS_NAME}, and weights in another form (.bin, .pt) are not read: they are "
+            "pickles. Save it with PEFT's save_pretrained, copy it again, or run finetune again."
         )
+    shapes, rank = read_shapes(weights_path), read_rank(adapter_dir)
+    parts += sorted(name for name in shapes if _UNSERVED_PART.search(name) or not _SERVED_WEIGHT.search(name))
+    parts += sorted(f"{name} {shape}" for name, shape in shapes.items() if not _fits_its_pair(name, shapes, rank))
     if parts:
         raise TrainError(
             f"{adapter_dir}: an engine would not write with all of this adapter: {_list_some(parts)}. Expected LoRA matrices of "
@@ -151,21 +179,28 @@ def _refuse_unserved_parts(adapter_dir: Path) -> None:
         )
 
 
+def _fits_its_pair(name: str, shapes: Mapping[str, list[int]], rank: int) -> bool:
+    """Whether a matrix has a partner, both of this rank, for which an engine has room. Those of experts may be put together."""
+    module = _LORA_END.sub("", name)
+    first, second = (shapes.get(f"{module}.{part}.weight", []) for part in ("lora_A", "lora_B"))
+    return ".experts" in name or (len(first) == len(second) == 2 and first[0] == second[1] == rank)
+
+
 def _list_some(names: Sequence[str]) -> str:
     return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
 
 
 def _refuse_absent_modules(base: BaseModel, adapter_dir: Path, targets: Sequence[Any]) -> None:
-    """vLLM looks at the last part of a module's name alone when it loads an adapter, and passes over what its model has not.
+    """vLLM looks at the last part of a module's name alone when it loads an adapter, and passes over what its model has not by
+    the whole of its name.
 
-    Compared is where a module lies in its layer: what stands before the layers differs between checkpoints, PEFT and vLLM.
-    Experts are left to vLLM, since their matrices are put together in one of them and not in another.
+    Of experts it is looked where they lie, since their matrices are put together in one of them and not in another.
     """
     weights_path = adapter_dir / ADAPTER_WEIGHTS_NAME
     weights = read_shapes(weights_path) if weights_path.is_file() else {}
-    there = {found[1] for name in base.modules if (found := _IN_LAYER.search(name))}
-    adapted = {found[1] for name in weights if (found := _IN_LAYER.search(_LORA_END.sub("", name))) and ".experts" not in name}
-    absent = sorted(f"layers.{module}" for module in adapted - there)
+    adapted = {_LORA_END.sub("", name).removeprefix(_PEFT_PREFIX) for name in weights if _SERVED_WEIGHT.search(name)}
+    there, adapted = ({name.partition(".experts")[0] for name in names} for names in (base.modules, adapted))
+    absent = sorted(adapted - there)
     last_parts = {name.rpartition(".")[2] for name in base.modules} | {"lm_head"}  # that of tied embeddings is in no checkpoint
     absent += [str(name) for name in targets if str(name).rpartition(".")[2] not in last_parts]
     if absent:
@@ -226,10 +261,6 @@ def check_adapter(config: EngineConfig) -> None:
     if rank > config.max_lora_rank:
         raise ConfigError(
             f"engine.adapter {config.adapter!r}: has rank {rank}, engine.max_lora_rank is {config.max_lora_rank}. Raise it."
-        )
-    if not (folder / ADAPTER_WEIGHTS_NAME).is_file():
-        raise ConfigError(
-            f"engine.adapter {config.adapter!r}: has no {ADAPTER_WEIGHTS_NAME}. Run finetune again or copy it again."
         )
 
 

@@ -8,6 +8,7 @@ from typing import Any, cast
 
 from drag_ray.errors import TrainError
 
+ADAPTER_WEIGHTS_NAME = "adapter_model.safetensors"
 _WEIGHTS_NAME = "model.safetensors"
 _WEIGHTS_INDEX_NAME = "model.safetensors.index.json"
 

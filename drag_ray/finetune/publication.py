@@ -44,7 +44,7 @@ def publish_adapter(checkpoint_dir: Path, model: str, described: Description, st
         NotFiniteError: a weight is not finite.
         TrainError: the adapter has learned nothing, or cannot be merged.
     """
-    from drag_ray.finetune.adapter_weights import check_weights  # PyTorch takes seconds to import
+    from drag_ray.engine.adapter_weights import check_weights  # PyTorch takes seconds to import
 
     base_dir = resolve_model(model)
     adapter_dir = stage_dir / ADAPTER_DIR_NAME

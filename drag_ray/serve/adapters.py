@@ -4,14 +4,17 @@ import asyncio
 import logging
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Generator
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Awaitable, Callable, Generator
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from drag_ray.serve.limits import RefusalError, refuse_unknown_model
+from drag_ray.serve.served_effect import check_effect
 
+CheckEffect = Callable[[Any, Any], Awaitable[None]]
+"""Raises an error if an engine does not write with an adapter, of which it has vLLM's `LoRARequest`."""
 UseModel = Callable[[str], AbstractContextManager[None]]
 """From the name of a model to what stands around a request to it."""
 
@@ -54,12 +57,14 @@ class EngineAdapters:
 
     Args:
         base_name: the name of the base model.
+        check_effect: is asked of each adapter that was loaded, before anybody is answered by it.
 
     Attributes:
         table: what the engine has.
     """
 
-    def __init__(self, base_name: str) -> None:
+    def __init__(self, base_name: str, check_effect: CheckEffect = check_effect) -> None:
+        self._check_effect = check_effect
         self._base_name = base_name
         self.table = AdapterTable((), version=-1)
         self._engine: Any = None
@@ -105,7 +110,7 @@ class EngineAdapters:
         """Load an adapter that a table is going to name; nobody is answered by it before.
 
         Raises:
-            RefusalError: vLLM cannot load it, and says why.
+            RefusalError: vLLM cannot load it, or writes no otherwise with it than without.
         """
         async with self._loading:
             await self._load(adapter)
@@ -157,8 +162,11 @@ class EngineAdapters:
         request = LoRARequest(adapter.name, adapter.number, str(link))
         try:
             await self._engine.add_lora(request)
+            await self._check_effect(self._engine, request)
         except Exception as error:  # vLLM passes on whatever its worker raised, by type and by name
-            raise RefusalError(400, f"lora_path {adapter.path!r}: vLLM cannot load the adapter ({error}).") from error
+            with suppress(Exception):  # of an engine that is gone; otherwise it keeps a place for what it has begun to load
+                await self._engine.remove_lora(adapter.number)
+            raise RefusalError(400, f"lora_path {adapter.path!r}: vLLM cannot write with the adapter ({error}).") from error
         self._loaded[adapter.number] = request
         return request
 

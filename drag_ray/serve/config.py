@@ -48,6 +48,9 @@ class ServeConfig(BaseConfig):
     """longest reply, in tokens"""
     max_question_chars: int = Field(default=4096, ge=1)
     """longest question to search or ask for, in characters"""
+    max_reply_s: float = Field(default=30, gt=0)
+    """seconds that an engine may take for each reply to a search or a question; then it gives it up, and the request is refused
+    (504). A question can be written so that a model goes on to agent.max_tokens"""
     max_sequences: int = Field(default=64, ge=1)
     """replies to one request: its prompts times its `n`"""
     grammars: bool = True

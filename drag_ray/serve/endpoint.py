@@ -8,7 +8,7 @@ import urllib.error
 from pathlib import Path
 
 from drag_ray.agent.config import AgentConfig
-from drag_ray.agent.record import read_record
+from drag_ray.agent.record import AgentRecord, read_record
 from drag_ray.artifacts import require_manifest
 from drag_ray.corpus import page_images, question_images
 from drag_ray.damage import refuse_damage
@@ -82,9 +82,11 @@ def resolve_adapter_dirs(config: ServeConfig) -> tuple[str, ...]:
     return tuple(str(folder.resolve()) for folder in config.adapter_dirs)
 
 
-def check_adapters_fit(adapters: dict[str, Path], base_dir: str, model: str, host: AgentConfig | None = None) -> None:
-    """Refuse adapters of another base model, reward models, and adapters that say in no readable way how they are asked, while
-    that costs nothing, before an engine starts.
+def read_adapters(adapters: dict[str, Path], base_dir: str, model: str, host: AgentConfig) -> dict[str, AgentRecord]:
+    """How those adapters are asked that say so.
+
+    What cannot be served is refused here, while that costs little, before an engine starts: adapters of another base model,
+    broken ones, reward models, and those that say in no readable way how they are asked.
 
     Args:
         host: the endpoint's own agent.
@@ -93,13 +95,16 @@ def check_adapters_fit(adapters: dict[str, Path], base_dir: str, model: str, hos
         ServeError: names the adapter, its base model and the one to be served.
     """
     base = read_base_model(base_dir, name=model)
+    records: dict[str, AgentRecord] = {}
     for name, adapter_dir in adapters.items():
         try:
             check_adapter_writes(adapter_dir)
             check_adapter_fits(base, adapter_dir)
-            read_record(adapter_dir, host)
+            if record := read_record(adapter_dir, host):
+                records[name] = record
         except (TrainError, DataError) as error:
             raise ServeError(f"serve.adapters: {name!r}: {error}") from error
+    return records
 
 
 def compute_max_lora_rank(config: ServeConfig, adapters: dict[str, Path]) -> int:

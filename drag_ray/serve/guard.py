@@ -2,7 +2,8 @@
 
 vLLM guards some of its routes with a key and adds new ones with each version; what is not listed here is not there.
 Without a key only this machine is answered, and no web page: neither one that calls the loopback address, which browsers
-mark with its origin, nor one whose name was made to point to it, which shows in the request's host.
+mark with its origin, another server of this machine's too, nor one whose name was made to point to it, which shows in the
+request's host.
 """
 
 import asyncio
@@ -30,7 +31,8 @@ OPEN_ROUTES = {("GET", HEALTH_PATH)}
 LISTING_ROUTES = {("GET", "/v1/models")}
 _CHAT_PATH = "/v1/chat/completions"
 GENERATING_ROUTES = {("POST", _CHAT_PATH), ("POST", "/v1/completions"), ("POST", "/v1/responses")}
-SEARCHING_ROUTES = {("POST", "/v1/search"), ("POST", "/v1/ask"), ("POST", "/mcp")}
+MCP_PATHS = ("/mcp", "/mcp/")
+SEARCHING_ROUTES = {("POST", path) for path in ("/v1/search", "/v1/ask", *MCP_PATHS)}
 LOADING_ROUTES = {("POST", "/v1/load_lora_adapter"), ("POST", "/v1/unload_lora_adapter")}
 _ENGINE_PATHS = {path for _, path in GENERATING_ROUTES | SEARCHING_ROUTES}
 _RETRY_AFTER_S = 30
@@ -45,6 +47,7 @@ _ERROR_TYPES = {
     429: "RateLimitError",
     500: "InternalServerError",
     503: "ServiceUnavailableError",
+    504: "GatewayTimeoutError",
 }
 
 _logger = logging.getLogger(__name__)
@@ -179,13 +182,13 @@ class Guard:
         parsed = parse_body(body)
         self._rules.limits.check_values(parsed)
         if route not in GENERATING_ROUTES:
-            return _replay(body, receive), ""
+            return replay(body, receive), ""
         self._rules.limits.check_generation(parsed)
         if scope["path"] == _CHAT_PATH and not self._rules.reads_calls:
             _refuse_functions(parsed)
         scope[STREAMED] = parsed.get("stream") is True
         model = parsed.get("model")
-        return _replay(body, receive), model if isinstance(model, str) else ""  # vLLM says what is wrong with another
+        return replay(body, receive), model if isinstance(model, str) else ""  # vLLM says what is wrong with another
 
 
 def _check_key(key: KeyHash, headers: Headers) -> None:
@@ -196,10 +199,10 @@ def _check_key(key: KeyHash, headers: Headers) -> None:
 
 def _check_is_local(scope: Scope, headers: Headers) -> None:
     host, _ = scope.get("client") or ("", 0)
-    origin = headers.get("origin")
+    address = f"http://{headers.get('host', '')}"
     if not is_loopback(host):
         raise RefusalError(403, "this endpoint has no key, and so it answers this machine alone.")
-    if not _is_local_url(f"//{headers.get('host', '')}") or (origin is not None and not _is_local_url(origin)):
+    if not _is_local_url(address) or headers.get("origin", address).lower() != address.lower():
         raise RefusalError(403, "this endpoint has no key, and so it answers no web page and no other name than localhost.")
 
 
@@ -239,7 +242,7 @@ def _refuse_functions(body: dict[str, Any]) -> None:
         )
 
 
-def _replay(body: bytes, receive: Receive) -> Callable[[], Awaitable[Message]]:
+def replay(body: bytes, receive: Receive) -> Callable[[], Awaitable[Message]]:
     """Give the body that was read, then go on with what comes after it."""
     messages: list[Any] = [{"type": "http.request", "body": body, "more_body": False}]
 

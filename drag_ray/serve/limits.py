@@ -1,12 +1,14 @@
 """What one request may take, checked before vLLM sees it."""
 
+import asyncio
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import AsyncGenerator, Iterable, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
-from drag_ray.errors import ServeError
+from drag_ray.errors import BudgetError, ServeError
 
 ENGINE_HAS_DIED = "the engine has died; another one is starting. Ask again after the seconds of Retry-After."
 _MIB = 2**20
@@ -65,6 +67,7 @@ class Limits:
     max_sequences: int
     max_question_chars: int
     allows_grammars: bool = True
+    max_reply_s: float = 30
 
     def check_size(self, num_bytes: int) -> None:
         """Refuse a request of so many bytes.
@@ -87,6 +90,22 @@ class Limits:
                 f"the question has {len(question)} characters; the endpoint allows {self.max_question_chars} "
                 "(serve.max_question_chars).",
             )
+
+    @asynccontextmanager
+    async def limit_reply(self) -> AsyncGenerator[None]:
+        """Give a reply no more than its time.
+
+        Raises:
+            BudgetError: it took longer. This ends the whole rollout.
+        """
+        try:
+            async with asyncio.timeout(self.max_reply_s):
+                yield
+        except TimeoutError:
+            raise BudgetError(
+                f"a reply of the model took longer than serve.max_reply_s, {self.max_reply_s:g} s. Ask a shorter question, or "
+                "ask again when the endpoint has less to do."
+            ) from None
 
     def check_values(self, body: dict[str, Any]) -> None:
         """Refuse a request that holds more values or images than anybody means.

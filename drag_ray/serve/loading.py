@@ -7,7 +7,7 @@ from typing import Any
 
 from drag_ray.agent.config import AgentConfig
 from drag_ray.agent.record import read_record
-from drag_ray.engine.adapter import BaseModel, check_adapter_fits, check_adapter_writes
+from drag_ray.engine.adapter import BaseModel, check_adapter_fits, check_adapter_writes, read_rank
 from drag_ray.errors import DataError, TrainError
 from drag_ray.serve.config import ADAPTER_NAME
 from drag_ray.serve.index_origin import describe_other_index
@@ -38,13 +38,15 @@ class AdapterFolders:
         base: the model that the adapters must be made for.
         base_name: its name in requests, which no adapter may take.
         host: the endpoint's own agent.
+        max_rank: the highest that engines have room for.
         index_fingerprint: of the index that is served; empty where there is none.
     """
 
     folders: tuple[str, ...]
     base: BaseModel
     base_name: str
-    host: AgentConfig | None = None
+    host: AgentConfig
+    max_rank: int
     index_fingerprint: str = ""
 
     def check(self, body: dict[str, Any]) -> LoadRequest:
@@ -65,9 +67,12 @@ class AdapterFolders:
         try:
             check_adapter_writes(folder)
             check_adapter_fits(self.base, folder)
+            rank = read_rank(folder)
             record = read_record(folder, self.host)
         except (TrainError, DataError) as error:
             raise RefusalError(400, str(error)) from None
+        if rank > self.max_rank:
+            raise RefusalError(400, f"lora_path {path[:200]!r}: has rank {rank}, and serve.max_lora_rank is {self.max_rank}.")
         other = describe_other_index(record.index_fingerprint, self.index_fingerprint) if record else ""
         return LoadRequest(name, str(folder), replaces, f" It was trained with {other}." if other else "")
 

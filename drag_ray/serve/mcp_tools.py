@@ -1,9 +1,10 @@
 """The search service as tools of the Model Context Protocol, over streamable HTTP at /mcp.
 
 No session is kept: each request stands for itself, so that any replica can answer it, and an endpoint that starts anew loses
-nothing.
+nothing. Clients may leave out what they have no wish about, or say null.
 """
 
+import json
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from functools import wraps
@@ -14,16 +15,20 @@ from mcp.server.mcpserver.exceptions import ToolError
 from mcp.server.transport_security import TransportSecuritySettings
 from mcp.types import ToolAnnotations
 from pydantic import BaseModel, Field, ValidationError
+from starlette.datastructures import MutableHeaders
+from starlette.requests import Request
 from starlette.routing import Route
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from drag_ray import __version__
 from drag_ray.serve.answers import Answer, AskAnswer, PageAnswer, SearchAnswer
-from drag_ray.serve.limits import RefusalError
+from drag_ray.serve.guard import MCP_PATHS, replay
+from drag_ray.serve.limits import RefusalError, parse_body
 from drag_ray.serve.requests import MAX_TOP_K, AskRequest, SearchRequest, describe_problems
 from drag_ray.serve.search_routes import require_service
 from drag_ray.serve.search_service import SearchService
 
-MCP_PATH = "/mcp"
+MCP_PATH = MCP_PATHS[0]
 _INSTRUCTIONS = (
     "Search a private collection of documents. `search` takes a question in plain words and returns the best pages with part of "
     "their text, `read_page` the whole text of a page, `ask` lets an agent search and answer with the pages that say so."
@@ -48,8 +53,8 @@ def add_mcp_route(app: Any) -> None:
         streamable_http_path=MCP_PATH, json_response=True, stateless_http=True, transport_security=security
     )
     # Without sessions there is no stream to listen to and none to end, so POST is all.
-    routes = (route for route in mounted.routes if isinstance(route, Route))
-    app.router.routes.extend(Route(route.path, route.endpoint, methods=["POST"]) for route in routes)
+    [transport] = [route.endpoint for route in mounted.routes if isinstance(route, Route)]
+    app.router.routes.extend(Route(path, _LenientTransport(transport), methods=["POST"]) for path in MCP_PATHS)
     enter_app = app.router.lifespan_context
 
     @asynccontextmanager
@@ -58,6 +63,32 @@ def add_mcp_route(app: Any) -> None:
             yield state
 
     app.router.lifespan_context = run_both
+
+
+class _LenientTransport:
+    """ASGI application in front of the SDK's, which refuses requests without an Accept header, and null for what is optional."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        message = _leave_out_nulls(parse_body(await Request(scope, receive).body()))
+        headers = MutableHeaders(scope=scope)
+        headers["accept"] = headers.get("accept") or "*/*"
+        await self._app(scope, replay(json.dumps(message).encode(), receive), send)
+
+
+def _leave_out_nulls(message: dict[str, Any]) -> dict[str, Any]:
+    """A JSON-RPC message without nulls among its parameters and the arguments of its call, or in place of either."""
+    params = message.get("params")
+    if isinstance(params, dict):
+        params = _list_given({**params, "arguments": _list_given(params.get("arguments"))})
+    rest = {name: value for name, value in message.items() if name != "params"}
+    return rest if params is None else {**rest, "params": params}
+
+
+def _list_given(values: Any) -> Any:
+    return {name: value for name, value in values.items() if value is not None} if isinstance(values, dict) else values
 
 
 def build_mcp_server(find_service: Callable[[], SearchService]) -> MCPServer[Any]:

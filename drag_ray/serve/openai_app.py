@@ -201,7 +201,8 @@ def build_guarded_app(
     if settings.adapter_dirs:
         base = read_base_model(model, name=settings.engine.model)
         fingerprint = read_fingerprint(Path(settings.index_dir)) if settings.index_dir else ""
-        folders = AdapterFolders(settings.adapter_dirs, base, settings.served_name, settings.agent.agent, fingerprint)
+        own, max_rank = settings.agent.agent, settings.max_lora_rank
+        folders = AdapterFolders(settings.adapter_dirs, base, settings.served_name, own, max_rank, fingerprint)
         add_adapter_routes(app, folders, loader)
 
     def has_died() -> bool:

@@ -57,13 +57,13 @@ RequestT = TypeVar("RequestT", bound=BaseModel)
 
 
 def read_request(request_type: type[RequestT], body: bytes) -> RequestT:
-    """The request in a body.
+    """The request in a body; null is as good as nothing.
 
     Raises:
         RefusalError: it is not JSON, or holds other keys or values than it may; names each of them.
     """
     try:
-        return request_type.model_validate(parse_body(body))
+        return request_type.model_validate({name: value for name, value in parse_body(body).items() if value is not None})
     except ValidationError as error:
         raise RefusalError(400, describe_problems(error)) from None
 

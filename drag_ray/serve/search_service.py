@@ -17,7 +17,7 @@ from drag_ray.agent.shown_images import Content, ShownImage, label_images
 from drag_ray.agent.spans import RunFn, run_untraced
 from drag_ray.agent.task import Policy, RolloutTask
 from drag_ray.engine.generate import Generation, Request
-from drag_ray.errors import EngineDiedError
+from drag_ray.errors import BudgetError, EngineDiedError
 from drag_ray.metrics import NoRequestRecorder, RequestRecorder
 from drag_ray.search.config import SYNTAX_HELP, RetrievalName
 from drag_ray.search.searcher import Searcher
@@ -243,7 +243,8 @@ class SearchService:
         chooser: ReplyChooser | None = None,
     ) -> Rollouts:
         async def generate(request: Request) -> Generation:
-            return await self._draw(request, model.adapter)
+            async with self._limits.limit_reply():
+                return await self._draw(request, model.adapter)
 
         record = self._searcher.record
         environment = SearchEnvironment(index, agent.top_k, depth)
@@ -258,6 +259,8 @@ class SearchService:
         except EngineDiedError as error:
             _logger.error("%s", error)
             raise RefusalError(503, ENGINE_HAS_DIED) from error
+        except BudgetError as error:
+            raise RefusalError(504, str(error)) from None
 
 
 def _count_turn(counts: Counter[str], turn: Turn) -> None:

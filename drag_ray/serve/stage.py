@@ -12,7 +12,7 @@ from ray.serve.schema import LoggingConfig
 
 from drag_ray.agent.config import AgentConfig
 from drag_ray.agent.prompts import list_shown_functions
-from drag_ray.agent.record import AgentRecord, read_record
+from drag_ray.agent.record import AgentRecord
 from drag_ray.agent.retrieval import require_vectors
 from drag_ray.engine.chat_template import check_functions_shown
 from drag_ray.engine.model_folder import resolve_model
@@ -25,9 +25,9 @@ from drag_ray.serve.config import ServeConfig, ServeSections
 from drag_ray.serve.endpoint import (
     build_curl_line,
     build_url,
-    check_adapters_fit,
     check_port_is_free,
     compute_max_lora_rank,
+    read_adapters,
     resolve_adapter_dirs,
     resolve_adapters,
     resolve_index,
@@ -106,10 +106,8 @@ def _build_app_settings(sections: ServeSections, inputs: Inputs, key: str) -> Ap
     settings, engine = sections.serve, sections.engine
     adapters = resolve_adapters(settings, inputs.find("finetune"))
     model_dir = resolve_model(engine.model)
-    check_adapters_fit(adapters, model_dir, engine.model, sections.agent)
+    records = read_adapters(adapters, model_dir, engine.model, sections.agent)
     template, reasons = read_template(model_dir)
-    read = {name: read_record(path, sections.agent) for name, path in adapters.items()}
-    records = {name: record for name, record in read.items() if record}
     agents = (sections.agent, *(record.agent for record in records.values()))
     for agent in agents:
         check_functions_shown(engine.model, list_shown_functions(agent))
@@ -129,6 +127,7 @@ def _build_app_settings(sections: ServeSections, inputs: Inputs, key: str) -> Ap
             settings.max_sequences,
             settings.max_question_chars,
             settings.grammars,
+            settings.max_reply_s,
         ),
         max_queued_requests=settings.max_queued_requests,
         max_wait_s=settings.max_wait_s,

@@ -8,8 +8,11 @@ import importlib
 from functools import cache
 from importlib.metadata import distribution
 from pathlib import Path
+from typing import Any
 
 import pytest
+
+from drag_ray.engine.adapter import LANGUAGE_MODELS
 
 TRAINER = "transformers/trainer.py"
 OVERRIDDEN = {
@@ -131,3 +134,23 @@ def test_pyright_takes_names_of_transformers_from_where_it_has_them() -> None:
     assert len(imports) > 20
     for module, name in imports:
         assert getattr(importlib.import_module(module), name) is getattr(package, name), name
+
+
+@pytest.mark.seconds
+@pytest.mark.parametrize(
+    ("module", "name"),
+    [
+        ("qwen2_vl", "Qwen2VLForConditionalGeneration"),
+        ("qwen2_5_vl", "Qwen2_5_VLForConditionalGeneration"),
+        ("qwen3_vl", "Qwen3VLForConditionalGeneration"),
+        ("qwen3_5", "Qwen3_5ForConditionalGeneration"),
+        ("gemma3_mm", "Gemma3ForConditionalGeneration"),
+        ("mistral3", "Mistral3ForConditionalGeneration"),
+        ("llava", "LlavaForConditionalGeneration"),
+    ],
+)
+def test_vllm_has_the_layers_of_a_multimodal_model_where_adapters_are_compared_with_them(module: str, name: str) -> None:
+    mapper: Any = getattr(importlib.import_module(f"vllm.model_executor.models.{module}"), name).hf_to_vllm_mapper
+    mapper = mapper.get_rename_mapper() if hasattr(mapper, "get_rename_mapper") else mapper
+    places = {mapper._map_name(f"{place}layers.1.self_attn.q_proj") for place in LANGUAGE_MODELS}
+    assert places == {"language_model.model.layers.1.self_attn.q_proj"}

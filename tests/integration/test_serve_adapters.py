@@ -3,6 +3,7 @@
 The reference of every reply is PEFT: the log-probabilities that the adapter gives its tokens.
 """
 
+import json
 import tempfile
 import threading
 import time
@@ -142,6 +143,20 @@ def test_an_adapter_is_replaced_under_load_and_no_request_is_dropped_or_answered
     assert all(is_of(reply, 3) for reply in after)
     assert all(is_of(reply, SEEDS["first"]) or is_of(reply, 3) for reply in under_way)
     assert any(is_of(reply, SEEDS["first"]) for reply in under_way)
+
+
+def test_an_adapter_with_which_engines_write_as_without_it_is_refused_and_takes_no_place(
+    client: openai.OpenAI, folders: Path
+) -> None:
+    """What its files say is sound; its scale is so small that nothing of it is left."""
+    idle = Path(make_adapter(folders / "idle", 4))
+    config = json.loads((idle / "adapter_config.json").read_text())
+    (idle / "adapter_config.json").write_text(json.dumps(config | {"lora_alpha": 1e-20}))
+    for _ in range(5):  # more often than an engine has places
+        with pytest.raises(openai.BadRequestError, match="it changes nothing"):
+            load(client, "idle", idle)
+    assert "idle" not in [model.id for model in client.models.list()]
+    assert is_of(complete(client, "base"), None)
 
 
 def test_unloading_waits_for_the_requests_that_use_the_adapter_and_refuses_new_ones(client: openai.OpenAI) -> None:

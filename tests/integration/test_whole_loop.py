@@ -132,7 +132,7 @@ def test_the_adapter_says_how_it_is_asked_as_the_collection_did(finished_run: Pa
     agent = load(RunConfig, [*OPTIONS, "--run-dir", str(finished_run)]).agent
     assert (agent.question_weight, agent.max_iterations, len(agent.examples)) == (3, 3, 3)
     fingerprint = read_fingerprint(finished_run / "index" / "search_index")
-    assert read_record(adapter_dir) == AgentRecord(agent=agent, preset="greedy", index_fingerprint=fingerprint)
+    assert read_record(adapter_dir, agent) == AgentRecord(agent=agent, preset="greedy", index_fingerprint=fingerprint)
 
 
 def test_trajectories_hold_what_the_engine_saw(finished_run: Path) -> None:

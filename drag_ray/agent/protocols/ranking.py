@@ -14,7 +14,6 @@ from drag_ray.tools.function import Function
 from drag_ray.tools.search import TOOL as SEARCH
 from drag_ray.types import ActionKind, Evidence
 
-_ANSWER = re.compile(r"<answer>(.*?)</answer>", re.DOTALL)
 _NUMBERS = re.compile(r"\s*\[\s*(?:[0-9]{1,9}\s*(?:,\s*[0-9]{1,9}\s*)*,?\s*)?\]\s*")
 _NUMBER = re.compile(r"[0-9]+")
 
@@ -45,18 +44,19 @@ class RankingProtocol:
         reasoning, rest = split_reasoning(text)
         if rest is None:
             return Action(ActionKind.INVALID, reasoning, problem=UNFINISHED_REASONING)
-        found = _ANSWER.search(rest)
+        before, opened, after = rest.partition("<answer>")
+        answer, closed, _ = after.partition("</answer>")
         tools = _list_tools(functions)
-        if tools and "<tool_call>" in rest[: found.start() if found else len(rest)]:
+        if tools and "<tool_call>" in (before if closed else rest):
             return _read_call(rest, reasoning, tools)
-        if found is None:
-            problem = "<answer> is not closed" if "<answer>" in rest else "no <answer> in the reply"
+        if not closed:
+            problem = "<answer> is not closed" if opened else "no <answer> in the reply"
             return Action(ActionKind.INVALID, reasoning, problem=problem)
-        order = read_order(found[1])
+        order = read_order(answer)
         if order is None:
-            problem = f"<answer> holds {found[1].strip()[:60]!r}, expected numbers as in [3, 1, 2]"
+            problem = f"<answer> holds {answer.strip()[:60]!r}, expected numbers as in [3, 1, 2]"
             return Action(ActionKind.INVALID, reasoning, problem=problem)
-        return Action(ActionKind.SEARCH, reasoning or rest[: found.start()].strip(), query=write_order(order))
+        return Action(ActionKind.SEARCH, reasoning or before.strip(), query=write_order(order))
 
     def render_search(self, query: str, reasoning: str = "") -> str:
         """A reply with an order."""

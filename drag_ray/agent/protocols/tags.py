@@ -21,9 +21,10 @@ class TagsProtocol:
     observation_role: Literal["user", "tool"] = "user"
     final_request: str = "This is your last reply: give your answer now, inside <answer></answer>."
 
-    _ACTION = re.compile(r"<(search|answer)>(.*?)</\1>", re.DOTALL)
     _OPENED = re.compile(r"<(search|answer)>")
-    _CITE = re.compile(r"<cite>(.*?)#(\d{1,9})</cite>", re.DOTALL)
+    _CITE = re.compile(r"<cite>(.*?)(?:</cite>|(?=<cite>)|\Z)|</cite>", re.DOTALL)
+    """A citation ends at its own tag, or where another one begins."""
+    _PAGE = re.compile(r"(.+)#([0-9]{1,9})", re.DOTALL)
 
     def list_functions(self, functions: Sequence[Function] = (SEARCH,)) -> tuple[dict[str, Any], ...]:
         """None."""
@@ -42,18 +43,19 @@ class TagsProtocol:
         reasoning, rest = split_reasoning(text)
         if rest is None:
             return Action(ActionKind.INVALID, reasoning, problem=UNFINISHED_REASONING)
-        found = self._ACTION.search(rest)
+        opened = list(self._OPENED.finditer(rest))
+        last_ends = {kind: rest.rfind(f"</{kind}>") for kind in ("search", "answer")}
+        found = next((tag for tag in opened if tag.end() <= last_ends[tag[1]]), None)
         if found is None:
-            opened = self._OPENED.search(rest)
-            problem = f"<{opened[1]}> is not closed" if opened else "neither <search> nor <answer> in the reply"
+            problem = f"<{opened[0][1]}> is not closed" if opened else "neither <search> nor <answer> in the reply"
             return Action(ActionKind.INVALID, reasoning, problem=problem)
-        kind, body = found[1], found[2]
-        if not reasoning:
-            reasoning = rest[: found.start()].strip()
-        if kind == "answer":
-            citations = tuple(Evidence(file.strip(), int(page)) for file, page in self._CITE.findall(body))
-            return Action(ActionKind.ANSWER, reasoning, answer=collapse_spaces(self._CITE.sub("", body)), citations=citations)
-        return Action(ActionKind.SEARCH, reasoning, query=collapse_spaces(body))
+        body = rest[found.end() : rest.index(f"</{found[1]}>", found.end())]
+        reasoning = reasoning or rest[: found.start()].strip()
+        if found[1] == "search":
+            return Action(ActionKind.SEARCH, reasoning, query=collapse_spaces(body))
+        cited = [self._PAGE.fullmatch(text.strip()) for text in self._CITE.findall(body)]
+        citations = tuple(Evidence(page[1].strip(), int(page[2])) for page in cited if page)
+        return Action(ActionKind.ANSWER, reasoning, answer=collapse_spaces(self._CITE.sub("", body)), citations=citations)
 
     def render_search(self, query: str, reasoning: str = "") -> str:
         """A reply that searches."""

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from drag_ray.agent.action import Action
+from drag_ray.agent.written_json import decode_first
 from drag_ray.corpus.text import to_encodable
 from drag_ray.tools.function import Function
 from drag_ray.types import ActionKind
 
 _TAGGED = re.compile(r"<tool_call>(.*?)(?:</tool_call>|\Z)", re.DOTALL)
 _FENCED = re.compile(r"```(?:json|tool_call)?[ \t]*\n(.*?)(?:```|\Z)", re.DOTALL)
-_DECODER = json.JSONDecoder()
 _MAX_TEXT_CHARS = 400
 """of a text in a call that is drawn in its form: a model that never ends it would go on to the end of its reply"""
 
@@ -35,7 +35,7 @@ def find_call(text: str) -> WrittenCall:
     """The first call in a text.
 
     It is read from `<tool_call>`, also where that is not closed, fenced within, or followed by more; without one from a fenced
-    block or a whole text that is a JSON object with a name and arguments.
+    block or a whole text that is a JSON object with a name and arguments. The JSON is read as `decode_first` does.
 
     Raises:
         CallError: there is none.
@@ -129,8 +129,8 @@ def _read_object(text: str, what: str) -> dict[str, Any] | None:
         CallError: there is none, and `what` says what it ought to be; None without it.
     """
     try:
-        value, _ = _DECODER.raw_decode(text.lstrip())
-    except (ValueError, RecursionError):
+        value, _ = decode_first(text)
+    except ValueError:
         if not what:
             return None
         raise CallError(f"{what} is not JSON") from None

@@ -1,6 +1,7 @@
 """What a judge is asked, and how strictly it is read."""
 
 import json
+import time
 
 import pytest
 
@@ -83,3 +84,11 @@ def test_cases_are_told_apart_by_all_that_they_hold() -> None:
     queries = [QUERIES, QueriesCase("How fast?", ("340 rpm",), ("rotor speed limit", "rotor"))]
     assert len({case.key for case in answers}) == len(answers)
     assert len({case.key for case in queries}) == len(queries)
+
+
+def test_a_verdict_without_its_last_bracket_is_read_and_hostile_replies_take_linear_time() -> None:
+    assert ANSWER.parse('{"verdict": "correct"') == Verdict.CORRECT
+    started = time.process_time()
+    for part in (" ", "\n", "`", "{", '"'):
+        assert ANSWER.parse(f"```{part * 20_000}x```") == ""
+    assert time.process_time() - started < 2

@@ -1,11 +1,13 @@
 """Actions in tags: what is read from a reply."""
 
+import time
+
 import pytest
 
 from drag_ray.agent.protocols.registry import get_protocol
 from drag_ray.types import ActionKind, Evidence
 
-TAGS = get_protocol("tags")
+TAGS, RANKING = get_protocol("tags"), get_protocol("ranking")
 
 
 def test_search_is_read_with_its_reasoning() -> None:
@@ -18,6 +20,35 @@ def test_answer_is_read_with_its_citations() -> None:
     assert action.kind is ActionKind.ANSWER
     assert action.answer == "340 rpm"
     assert action.citations == (Evidence("a b.pdf", 7), Evidence("c.pdf", 12))
+
+
+@pytest.mark.parametrize(
+    ("body", "citations"),
+    [
+        ("17 percent <cite>offer.pdf</cite> <cite>terms.pdf#3</cite>", (Evidence("terms.pdf", 3),)),
+        (
+            "17 percent <cite>offer.pdf, page 4</cite> <cite>terms.pdf#p5</cite> <cite>plan.pdf#6</cite>",
+            (Evidence("plan.pdf", 6),),
+        ),
+        ("17 percent <cite>offer.pdf#2 <cite> a#b.pdf#3 </cite></cite>", (Evidence("offer.pdf", 2), Evidence("a#b.pdf", 3))),
+        ("17 percent <cite>offer.pdf#2", (Evidence("offer.pdf", 2),)),
+        ("17 percent <cite>#2</cite><cite></cite><cite>plan.pdf#1234567890</cite>", ()),
+    ],
+)
+def test_a_citation_ends_at_its_own_tag_and_one_that_cannot_be_read_is_left_out(
+    body: str, citations: tuple[Evidence, ...]
+) -> None:
+    action = TAGS.parse(f"<answer>{body}</answer>")
+    assert (action.answer, action.citations) == ("17 percent", citations)
+
+
+@pytest.mark.parametrize("part", ["<search>", "<answer>", "<cite>", "<cite>#1", "</cite>", "<answer><cite>"])
+def test_hostile_replies_take_linear_time(part: str) -> None:
+    started = time.process_time()
+    TAGS.parse(part * 50_000)
+    TAGS.parse(f"<answer>{part * 50_000}</answer>")
+    RANKING.parse(part * 50_000)
+    assert time.process_time() - started < 2
 
 
 @pytest.mark.parametrize(

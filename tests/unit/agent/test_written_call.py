@@ -1,6 +1,7 @@
 """Calls in the forms in which models write them."""
 
 import json
+import time
 
 import pytest
 from pydantic import ValidationError
@@ -25,11 +26,32 @@ CALL = '{"name": "grep", "arguments": {"file": "a.pdf"}}'
         f" {CALL}\nDone.",
         '{"name": "grep", "parameters": {"file": "a.pdf"}}',
         f"```\nplain text\n```\n```json\n{CALL}\n```",
+        f"<tool_call>\n{CALL[:-1]}\n</tool_call>",
+        f"<tool_call>{CALL[:-2]}</tool_call>",
+        f"```json\n{CALL[:-1]}\n```",
+        CALL[:-1],
     ],
 )
 def test_a_call_is_read_in_every_form_that_says_one(text: str) -> None:
     call = find_call(text)
     assert (call.name, call.arguments) == ("grep", {"file": "a.pdf"})
+
+
+def test_texts_of_a_call_may_hold_line_ends() -> None:
+    written = '<tool_call>{"name": "run", "arguments": {"code": "a = [1\n]\n\tprint(\\"}\\")"}</tool_call>'
+    assert find_call(written).arguments == {"code": 'a = [1\n]\n\tprint("}")'}
+    said = json.dumps(written[len("<tool_call>") : -len("</tool_call>")] + "}")
+    assert find_call(f'{{"name": "run", "arguments": {said}}}').arguments["name"] == "run"  # OpenAI's form: arguments as a text
+
+
+@pytest.mark.parametrize("part", ['{"a": ', "[", '"', '\\"', '{"a": "\\', "{}", "]}", '{"a": [', " ", "```", '"\\"'])
+@pytest.mark.parametrize("end", ["", "}", '"'])
+def test_hostile_calls_take_linear_time(part: str, end: str) -> None:
+    started = time.process_time()
+    for frame in ("<tool_call>{}</tool_call>", "{}", "```json\n{}\n```"):
+        with pytest.raises(CallError):
+            find_call(frame.replace("{}", '{"name": ' + part * 50_000 + end))
+    assert time.process_time() - started < 2
 
 
 def test_the_words_before_a_call_end_where_it_begins() -> None:
@@ -45,6 +67,8 @@ def test_the_words_before_a_call_end_where_it_begins() -> None:
         ('{"name": "rotor"}', "no <tool_call>"),
         ("```\n" * 50_000, "no <tool_call>"),
         ('<tool_call>{"name": "grep", "argu', "not closed"),
+        ('<tool_call>{"name": "read_page", "arguments": {"page": 12', "not closed"),  # or 123
+        ('<tool_call>{"name": "grep", "arguments": {"file": "a.pdf}', "not closed"),
         ("<tool_call>{'name': 'grep'}</tool_call>", "not JSON"),
         ('<tool_call>{"name": "grep", "arguments": "["}</tool_call>', "arguments is not JSON"),
     ],

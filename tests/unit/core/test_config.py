@@ -33,6 +33,20 @@ def test_lists_and_paths_come_from_the_command_line() -> None:
     assert config.collect.presets == ("greedy", "creative")
 
 
+@pytest.mark.parametrize("form", [["a=X", "b=Y"], ["a=X,b=Y"], ["a=X", "--serve.adapters", "b=Y"], ['["a=X", "b=Y"]']])
+@pytest.mark.parametrize("joined", [False, True])
+def test_what_takes_several_values_takes_them_one_after_the_other(form: list[str], joined: bool) -> None:
+    first = [f"--serve.adapters={form[0]}"] if joined else ["--serve.adapters", form[0]]
+    words = [*first, *form[1:], "--no-serve.grammars", "--evaluate.question-weights", "1", "2.5", "--engine.endpoint.parameters"]
+    config = load(RunConfig, [*words, "effort=low", "mode=x", "--serve.adapter-dirs", "/a", "/b"])
+    assert config.serve.adapters == ("a=X", "b=Y")
+    assert config.serve.adapter_dirs == (Path("/a"), Path("/b"))
+    assert config.evaluate.question_weights == (1.0, 2.5)
+    assert config.engine.endpoint.parameters == {"effort": "low", "mode": "x"}
+    with pytest.raises(ConfigError, match="unrecognized arguments: y"):
+        load(RunConfig, ["--run-dir", "x", "y"])
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [

@@ -5,7 +5,7 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from drag_ray.engine.adapter import check_adapter, check_adapter_fits, read_base_model, read_rank, write_base_model
+from drag_ray.engine.adapter import check_adapter, check_adapter_fits, read_base_model, write_base_model
 from drag_ray.engine.config import EngineConfig
 from drag_ray.errors import ConfigError, TrainError
 
@@ -19,11 +19,10 @@ def _make_model(folder: Path, hidden_size: int = 8, **more: object) -> str:
 
 def _make_adapter(folder: Path, hidden_size: int = 8, layer: int = 1) -> Path:
     folder.mkdir()
-    (folder / "adapter_config.json").write_text(
-        json.dumps({"r": 4, "rank_pattern": {"q_proj": 6}, "base_model_name_or_path": "theirs"})
-    )
+    (folder / "adapter_config.json").write_text(json.dumps({"r": 4, "lora_alpha": 8, "base_model_name_or_path": "theirs"}))
     key = f"base_model.model.model.layers.{layer}.self_attn.q_proj.lora_A.weight"
-    save_file({key: torch.zeros(6, hidden_size)}, folder / "adapter_model.safetensors")
+    weights = {key: torch.zeros(4, hidden_size), key.replace("lora_A", "lora_B"): torch.ones(hidden_size, 4)}
+    save_file(weights, folder / "adapter_model.safetensors")
     return folder
 
 
@@ -56,10 +55,6 @@ def test_a_vision_language_model_is_known_by_its_language_part(tmp_path: Path) -
     check_adapter_fits(read_base_model(str(folder)), _make_adapter(tmp_path / "adapter"))
 
 
-def test_the_rank_is_the_highest_of_all_layers(tmp_path: Path) -> None:
-    assert read_rank(_make_adapter(tmp_path / "adapter")) == 6
-
-
 def test_a_folder_that_is_no_adapter_is_named(tmp_path: Path) -> None:
     base = read_base_model(_make_model(tmp_path / "base"))
     with pytest.raises(TrainError, match=r"adapter_config.json: no such file"):
@@ -85,7 +80,7 @@ def _pack(header: str, num_bytes: int | None = None) -> bytes:
         ("adapter_config.json", b"null"),
         ("adapter_config.json", b'{"rank_pattern": {"q_proj": 6}}'),
         ("adapter_config.json", b'{"r": "8"}'),
-        ("adapter_config.json", b'{"r": 8, "rank_pattern": [16]}'),
+        ("adapter_config.json", b'{"r": true, "lora_alpha": 1}'),
         ("adapter_config.json", b'{"r": 1' + b"0" * 5_000 + b"}"),
         ("drag_ray_base.json", b'{"name": "m"}'),
         ("drag_ray_base.json", b"3"),

@@ -1,12 +1,15 @@
 """An adapter that cannot be used is refused before an engine starts."""
 
 import json
+import math
 import struct
 from pathlib import Path
 
 import pytest
+import torch
+from safetensors.torch import save_file
 
-from drag_ray.engine.adapter import check_adapter
+from drag_ray.engine.adapter import check_adapter, read_base_model
 from drag_ray.engine.config import EngineConfig
 from drag_ray.errors import ConfigError
 
@@ -19,14 +22,19 @@ def model_dir(tmp_path: Path) -> Path:
     return folder
 
 
-def write_adapter(folder: Path, hidden_size: int = 64, layer: int = 1, weight: str = "", **settings: object) -> Path:
+def write_adapter(
+    folder: Path, hidden_size: int = 64, layer: int = 1, weight: str = "", value: float = 1.0, **settings: object
+) -> Path:
+    """An adapter of q_proj in a layer, and perhaps of one more weight, whose partner is written too if it is one of LoRA's."""
     folder.mkdir()
-    config = {"r": 8, "base_model_name_or_path": "other", **settings}
-    (folder / "adapter_config.json").write_text(json.dumps({name: value for name, value in config.items() if value}))
-    key = f"base_model.model.model.layers.{layer}.self_attn.q_proj.lora_A.weight"
-    tensor = {"dtype": "F32", "shape": [8, hidden_size], "data_offsets": [0, 0]}
-    header = json.dumps({"__metadata__": {"format": "pt"}, **{name: tensor for name in (key, weight) if name}}).encode()
-    (folder / "adapter_model.safetensors").write_bytes(struct.pack("<Q", len(header)) + header)
+    config = {"r": 8, "lora_alpha": 16, "base_model_name_or_path": "other", **settings}
+    (folder / "adapter_config.json").write_text(json.dumps({name: value for name, value in config.items() if value is not None}))
+    rank = int(str(config["r"] or 8))
+    weights: dict[str, torch.Tensor] = {}
+    for name in (f"base_model.model.model.layers.{layer}.self_attn.q_proj.lora_A.weight", *([weight] if weight else [])):
+        weights[name] = torch.ones(rank, hidden_size)
+        weights[name.replace("lora_A", "lora_B")] = torch.full((hidden_size, rank), value)
+    save_file(weights, folder / "adapter_model.safetensors")
     return folder
 
 
@@ -55,8 +63,19 @@ def test_an_adapter_that_fits_is_taken(model_dir: Path, tmp_path: Path) -> None:
         ({"hidden_size": 128}, r"was trained on 'other' \(hidden size 128.*cannot be used with"),
         ({"layer": 2}, "at least 3 layers"),
         ({"r": 32}, r"has rank 32, engine.max_lora_rank is 16"),
-        ({"rank_pattern": {"q_proj": 64}}, r"has rank 64"),
+        ({"rank_pattern": {"q_proj": 64}}, r"rank_pattern \{'q_proj': 64\}"),
+        ({"alpha_pattern": {"(a+)+$": 64}}, r"alpha_pattern"),
         ({"r": None}, "not that of a LoRA adapter"),
+        ({"r": 0}, "not that of a LoRA adapter"),
+        ({"lora_alpha": None}, "lora_alpha None"),
+        ({"lora_alpha": 0}, "lora_alpha 0"),
+        ({"lora_alpha": math.nan}, "lora_alpha nan"),
+        ({"peft_type": "ADALORA"}, "peft_type ADALORA"),
+        ({"init_lora_weights": "pissa"}, "init_lora_weights pissa"),
+        ({"layer_replication": [[0, 2]]}, "layer_replication"),
+        ({"value": 0.0}, "has learned nothing"),
+        ({"value": math.nan}, "is not finite"),
+        ({"value": math.inf}, "is not finite"),
         ({"modules_to_save": ["lm_head"]}, r"would not write with all of this adapter: modules_to_save \['lm_head'\]"),
         ({"use_dora": True}, "use_dora True"),
         ({"bias": "all"}, "bias all"),
@@ -74,13 +93,64 @@ def test_an_adapter_that_does_not_fit_is_refused(model_dir: Path, tmp_path: Path
 
 @pytest.mark.parametrize("is_split", [False, True])
 def test_modules_that_the_served_model_lacks_are_named(model_dir: Path, tmp_path: Path, is_split: bool) -> None:
-    write_weights(model_dir, "language_model.layers.1.self_attn.q_proj", is_split=is_split)
+    write_weights(model_dir, "layers.1.self_attn.q_proj", "layers.0.mlp.experts", is_split=is_split)
     check(model_dir, write_adapter(tmp_path / "fits", target_modules=["q_proj", "up_proj", "lm_head"]))
     lost = "base_model.model.model.layers.1.cross_attn.q_proj.lora_A.weight"
-    with pytest.raises(ConfigError, match=r"would pass over them: layers\.1\.cross_attn\.q_proj, banana\."):
+    with pytest.raises(ConfigError, match=r"would pass over them: model\.layers\.1\.cross_attn\.q_proj, banana\."):
         check(model_dir, write_adapter(tmp_path / "lost", weight=lost, target_modules=["q_proj", "banana"]))
     expert = "base_model.model.model.layers.0.mlp.experts.base_layer.lora_A.weight"
     check(model_dir, write_adapter(tmp_path / "experts", weight=expert, target_modules=".*q_proj"))
+
+
+@pytest.mark.parametrize("place", ["model.language_model.", "language_model.model.", "model.model.", ""])
+def test_modules_of_a_text_model_have_the_whole_of_their_names(model_dir: Path, tmp_path: Path, place: str) -> None:
+    """vLLM applies none of these, and the base model would answer by the adapter's name."""
+    write_weights(model_dir, "layers.1.self_attn.q_proj")
+    other = f"base_model.model.{place}layers.1.self_attn.q_proj.lora_A.weight"
+    with pytest.raises(ConfigError, match=rf"pass over them: {place}layers\.1\.self_attn\.q_proj\."):
+        check(model_dir, write_adapter(tmp_path / "adapter", weight=other))
+
+
+@pytest.mark.parametrize(
+    ("checkpoint", "taken"),
+    [
+        ("", {"model.", "model.language_model.", "language_model.model."}),  # as Qwen2.5-VL's
+        ("language_model.", {"model.language_model.", "language_model.model."}),  # as Qwen3-VL's
+    ],
+)
+def test_modules_of_a_multimodal_model_have_the_names_that_vllm_maps(tmp_path: Path, checkpoint: str, taken: set[str]) -> None:
+    model_dir = tmp_path / "model"
+    model_dir.mkdir()
+    text = {"hidden_size": 64, "num_hidden_layers": 2}
+    (model_dir / "config.json").write_text(json.dumps({"text_config": text, "vision_config": {}}))
+    write_weights(model_dir, f"{checkpoint}layers.1.self_attn.q_proj")
+    modules = read_base_model(str(model_dir)).modules
+    places = ("model.", "model.language_model.", "language_model.model.", "", "model.model.")
+    assert {place for place in places if f"{place}layers.1.self_attn.q_proj" in modules} == taken
+
+
+def test_matrices_of_another_rank_than_is_said_or_without_a_partner_are_refused(model_dir: Path, tmp_path: Path) -> None:
+    name = "base_model.model.model.layers.1.self_attn.q_proj.lora_A.weight"
+    for place, weights in enumerate(
+        (
+            {name: torch.ones(64, 64), name.replace("lora_A", "lora_B"): torch.ones(64, 64)},
+            {name: torch.ones(8, 64), name.replace("lora_A", "lora_B"): torch.ones(64, 4)},
+            {name: torch.ones(8, 64)},
+        )
+    ):
+        adapter = write_adapter(tmp_path / str(place))
+        save_file(weights, adapter / "adapter_model.safetensors")
+        with pytest.raises(ConfigError, match=r"would not write with all of this adapter: .*q_proj\.lora_A\.weight \["):
+            check(model_dir, adapter)
+
+
+@pytest.mark.parametrize("name", ["adapter_model.bin", "adapter_model.pt"])
+def test_weights_in_pickles_are_refused(model_dir: Path, tmp_path: Path, name: str) -> None:
+    adapter = write_adapter(tmp_path / "adapter")
+    torch.save({}, adapter / name)
+    (adapter / "adapter_model.safetensors").unlink()
+    with pytest.raises(ConfigError, match=r"weights in another form \(.bin, .pt\) are not read"):
+        check(model_dir, adapter)
 
 
 def test_a_folder_that_is_no_adapter_is_refused(model_dir: Path, tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from drag_ray.errors import ServeError
 from drag_ray.serve.adapter_registry import AdapterRegistry
 from drag_ray.serve.adapters import Adapter, AdapterTable, EngineAdapters, build_table
 from drag_ray.serve.limits import RefusalError
@@ -28,7 +29,13 @@ class FakeEngine:
         self.paths.append(request.lora_path)
 
     async def remove_lora(self, number: int) -> None:
-        self.held.remove(number)
+        self.held.remove(number)  # vLLM's passes over a number that it has not
+
+
+async def check_effect(engine: FakeEngine, request: Any) -> None:
+    assert request.lora_int_id in engine.held
+    if Path(request.lora_path).readlink().name == "idle":
+        raise ServeError("it changes nothing")
 
 
 class Replica:
@@ -36,7 +43,7 @@ class Replica:
 
     def __init__(self, *broken: str) -> None:
         self.engine, self.by_name = FakeEngine(*broken), dict[str, Any]()
-        self.adapters = EngineAdapters("base")
+        self.adapters = EngineAdapters("base", check_effect)
         self.adapters.start(self.engine, self.by_name)
 
     def numbers(self) -> dict[str, int]:
@@ -128,6 +135,20 @@ async def test_what_one_engine_cannot_load_no_engine_keeps() -> None:
         assert replica.engine.held == set(before.values())
 
 
+async def test_an_adapter_that_changes_nothing_is_unloaded_and_refused_and_an_older_one_of_its_name_stays() -> None:
+    replicas = [Replica(), Replica()]
+    registry = make_registry(replicas)
+    await registry.load("a", "/folder", replaces=False)
+    before = replicas[0].numbers()
+    for name in ("a", "b"):
+        with pytest.raises(RefusalError, match=r"'/idle': .*it changes nothing") as error:
+            await registry.load(name, "/idle", replaces=True)
+        assert error.value.status == 400
+    await settle()
+    for replica in replicas:
+        assert (replica.numbers(), replica.engine.held) == (before, set(before.values()))
+
+
 async def test_an_engine_that_starts_late_and_a_registry_that_starts_anew_catch_up() -> None:
     replica, late = Replica(), Replica()
     registry = make_registry([replica])
@@ -148,7 +169,7 @@ async def test_an_engine_that_starts_late_goes_on_without_what_can_no_longer_be_
         await late.adapters.hold(table, needs_all=True)
     for each in (replica, late):
         await each.adapters.hold(table)
-    assert "goes on without the adapter 'a': lora_path '/gone': vLLM cannot load the adapter (shapes differ)" in caplog.text
+    assert "goes on without the adapter 'a': lora_path '/gone': vLLM cannot write with the adapter (shapes differ)" in caplog.text
     await registry.load("c", "/other", replaces=False)
     assert (replica.numbers(), late.numbers()) == ({"a": 1, "b": 2, "c": 3}, {"b": 2, "c": 3})
     await registry.unload("a")

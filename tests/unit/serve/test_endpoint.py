@@ -9,7 +9,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import torch
 from ports import find_port
+from safetensors.torch import save_file
 
 from drag_ray.agent.config import AgentConfig
 from drag_ray.artifacts import Identity
@@ -26,9 +28,9 @@ from drag_ray.serve.config import ServeConfig, ServeSections
 from drag_ray.serve.endpoint import (
     build_curl_line,
     build_url,
-    check_adapters_fit,
     check_port_is_free,
     compute_max_lora_rank,
+    read_adapters,
     resolve_adapter_dirs,
     resolve_adapters,
     wait_until_ready,
@@ -38,7 +40,10 @@ from drag_ray.stage_folder import StageFolder
 
 def _make_adapter(folder: Path, rank: int = 8) -> Path:
     folder.mkdir(parents=True)
-    (folder / "adapter_config.json").write_text(json.dumps({"r": rank}))
+    (folder / "adapter_config.json").write_text(json.dumps({"r": rank, "lora_alpha": 16}))
+    name = "base_model.model.model.layers.0.self_attn.q_proj.lora_A.weight"
+    weights = {name: torch.ones(rank, 8), name.replace("lora_A", "lora_B"): torch.ones(8, rank)}
+    save_file(weights, folder / "adapter_model.safetensors")
     return folder
 
 
@@ -111,9 +116,9 @@ def test_an_adapter_of_another_base_model_is_refused_by_name(tmp_path: Path) -> 
     adapter = _make_adapter(tmp_path / "adapter")
     small, large = _make_base(tmp_path / "small", 8), _make_base(tmp_path / "large", 16)
     write_base_model(adapter, read_base_model(small, name="small-model"))
-    check_adapters_fit({"mine": adapter}, small, "small-model")
+    read_adapters({"mine": adapter}, small, "small-model", AgentConfig())
     with pytest.raises(ServeError, match=r"'mine'.*'small-model' \(hidden size 8.*'large-model' \(hidden size 16"):
-        check_adapters_fit({"mine": adapter}, large, "large-model")
+        read_adapters({"mine": adapter}, large, "large-model", AgentConfig())
 
 
 class _Handler(http.server.BaseHTTPRequestHandler):

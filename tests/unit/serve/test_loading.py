@@ -1,11 +1,14 @@
 """Which adapters a request may load."""
 
 import json
+import math
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
+from safetensors.torch import save_file
 
 from drag_ray.agent.config import AgentConfig
 from drag_ray.agent.record import AgentRecord, write_record
@@ -20,9 +23,12 @@ def make_base(folder: Path, hidden_size: int) -> str:
     return str(folder)
 
 
-def make_adapter(folder: Path, base: str, task_type: str = "CAUSAL_LM") -> Path:
+def make_adapter(folder: Path, base: str, task_type: str = "CAUSAL_LM", rank: int = 8, value: float = 1.0) -> Path:
     folder.mkdir(parents=True)
-    (folder / "adapter_config.json").write_text(json.dumps({"r": 8, "task_type": task_type}))
+    (folder / "adapter_config.json").write_text(json.dumps({"r": rank, "lora_alpha": 16, "task_type": task_type}))
+    name = "base_model.model.model.layers.0.self_attn.q_proj.lora_A.weight"
+    weights = {name: torch.ones(rank, 8), name.replace("lora_A", "lora_B"): torch.full((8, rank), value)}
+    save_file(weights, folder / "adapter_model.safetensors")
     write_base_model(folder, read_base_model(base))
     return folder
 
@@ -35,7 +41,7 @@ def allowed(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def folders(tmp_path: Path, allowed: Path) -> AdapterFolders:
-    return AdapterFolders((str(allowed),), read_base_model(make_base(tmp_path / "base", 8)), "base")
+    return AdapterFolders((str(allowed),), read_base_model(make_base(tmp_path / "base", 8)), "base", AgentConfig(), max_rank=8)
 
 
 def ask(folders: AdapterFolders, path: Any, name: Any = "later") -> LoadRequest:
@@ -93,9 +99,23 @@ def test_an_adapter_that_is_none_or_another_model_s_is_refused_with_the_reason(
     tmp_path: Path, allowed: Path, folders: AdapterFolders
 ) -> None:
     make_adapter(allowed / "reward", str(tmp_path / "base"), "SEQ_CLS")
+    make_adapter(allowed / "large", str(tmp_path / "base"), rank=16)
+    make_adapter(allowed / "idle", str(tmp_path / "base"), value=0)
+    make_adapter(allowed / "broken", str(tmp_path / "base"), value=math.nan)
+    (make_adapter(allowed / "pickle", str(tmp_path / "base")) / "adapter_model.safetensors").rename(
+        allowed / "pickle" / "adapter_model.bin"
+    )
     make_adapter(allowed / "other", make_base(tmp_path / "large", 16))
     (allowed / "empty").mkdir()
-    for name, reason in (("reward", "reward model"), ("other", "hidden size 16"), ("empty", "adapter_config.json: no such file")):
+    for name, reason in (
+        ("reward", "reward model"),
+        ("other", "hidden size 16"),
+        ("empty", "adapter_config.json: no such file"),
+        ("large", r"has rank 16, and serve\.max_lora_rank is 8"),
+        ("idle", "has learned nothing"),
+        ("broken", "is not finite"),
+        ("pickle", r"\(.bin, .pt\) are not read"),
+    ):
         with pytest.raises(RefusalError, match=reason) as error:
             ask(folders, str(allowed / name))
         assert error.value.status == 400

@@ -148,8 +148,33 @@ async def test_the_tools_need_the_key_and_keep_the_limits_of_the_endpoint(serve:
                 200,
                 None,
             )  # nothing is kept that many could fill
-            for method, path, status in (("GET", "", 405), ("DELETE", "", 405), ("POST", "/", 404), ("POST", "/x", 404)):
+            for method, path, status in (("GET", "", 405), ("DELETE", "", 405), ("POST", "//", 404), ("POST", "/x", 404)):
                 assert (await client.request(method, f"{url}/mcp{path}", headers=given_key)).status_code == status
+
+
+@pytest.mark.parametrize("path", ["/mcp", "/mcp/"])
+@pytest.mark.parametrize("accept", [None, "", "*/*", "application/json"])
+async def test_clients_may_leave_out_what_they_accept_and_say_null(serve: Serve, path: str, accept: str | None) -> None:
+    client_info = {"name": "client", "version": "1"}
+    started = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": client_info}
+    nulls = {"question": QUESTION, "top_k": None, "model": None}
+    headers = [("Content-Type", "application/json"), ("Authorization", f"Bearer {KEY}")]
+    headers += [] if accept is None else [("Accept", accept)]
+    with serve(reply).listen(KEY) as url:
+        async with httpx2.AsyncClient(trust_env=False) as client:
+            del client.headers["accept"]
+
+            async def post(method: str, params: dict[str, Any] | None) -> dict[str, Any]:
+                body = json.dumps({"jsonrpc": "2.0", "id": 1, "method": method, "params": params})
+                answer = await client.post(url + path, content=body, headers=headers)
+                assert answer.status_code == 200, answer.text
+                return answer.json()["result"]
+
+            assert (await post("initialize", started))["serverInfo"]["name"] == "drag_ray"
+            assert len((await post("tools/list", None))["tools"]) == 3
+            assert (await post("tools/call", {"name": "search", "arguments": nulls}))["structuredContent"]["pages"]
+            without = await post("tools/call", {"name": "search", "arguments": None, "_meta": None})
+            assert "question" in without["content"][0]["text"]
 
 
 async def test_an_agent_takes_the_tools_of_an_endpoint_from_its_options(

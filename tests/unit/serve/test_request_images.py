@@ -41,7 +41,9 @@ class Case:
         write_record(folder, AgentRecord(agent=AGENT))
         self.images = EndpointImages(folder)
         self.sizes: list[list[tuple[int, int]]] = []
-        self.served = Served(Searcher(folder / "search_index"), folder, self.reply, images=self.images)
+        self.served = Served(
+            Searcher(folder / "search_index"), folder, self.reply, images=self.images, own=AgentRecord(agent=AGENT)
+        )
 
     def reply(self, request: Request) -> str:
         self.keys = list_images(request.messages)

@@ -3,13 +3,15 @@
 import asyncio
 import json
 import re
+import time
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from otlp_receiver import read_attributes, receive_spans
-from serve_cases import OWN, TRAINED, Serve, Served
+from serve_cases import LIMITS, OWN, TRAINED, Serve, Served
 
 from drag_ray.agent.prompts import Prompts
 from drag_ray.agent.record import RECORD_NAME, write_record
@@ -87,6 +89,26 @@ def test_a_reply_without_a_search_leaves_what_the_question_finds(
     assert len(answer["pages"]) == 2
 
 
+def test_null_is_as_good_as_nothing(serve: Serve) -> None:
+    fields = ("model", "preset", "seed", "question_weight", "retrieval", "rerank")
+    for path, others in (("/v1/search", ("reranker", "best_of", "top_k")), ("/v1/ask", ("stream", "show_images"))):
+        body = {"question": QUESTION, **dict.fromkeys((*fields, *others))}
+        served = serve(lambda _: "<answer>340 rpm</answer>")
+        assert served.post(path, **body).json() == served.post(path, question=QUESTION).json()
+
+
+def test_a_reply_that_does_not_end_is_given_up(searcher: Searcher, tmp_path: Path) -> None:
+    limits = replace(LIMITS, max_reply_s=0.05)
+    served = Served(searcher, tmp_path, lambda _: "<search>rotor</search>", limits=limits, delay_s=30)
+    started = time.monotonic()
+    for path in ("/v1/search", "/v1/ask"):
+        response = served.post(path, question=QUESTION, model="base")
+        assert (response.status_code, response.json()["error"]["type"]) == (504, "GatewayTimeoutError")
+        assert "serve.max_reply_s, 0.05 s" in response.json()["error"]["message"]
+    assert time.monotonic() - started < 10
+    assert [status for _, status, _ in served.recorded] == [504, 504]
+
+
 def test_asking_returns_the_answer_with_its_pages_and_those_that_do_not_exist(serve: Serve) -> None:
     cites = "<cite>b.pdf#2</cite> <cite>b.pdf#2</cite> <cite>/etc/passwd#1</cite>"
     served = serve(follow("<think>hm</think><search>rotor</search>", "what?", f"<answer>340 rpm {cites}</answer>"))
@@ -133,7 +155,7 @@ def test_a_failure_between_turns_ends_the_stream_with_an_error_that_tells_nothin
         ({"question": ""}, 400, "question: String should have at least 1 character"),
         ({str(number): 1 for number in range(50)}, 400, "; and 41 more."),
         ({"question": 5}, 400, "question: Input should be a valid string"),
-        ({"question": None}, 400, "question: Input should be a valid string"),
+        ({"question": None}, 400, "question: Field required"),
         ({"question": "\ud800"}, 400, "question: "),
         ({"question": "a" * 61}, 400, r"61 characters; the endpoint allows 60 \(serve.max_question_chars\)"),
         ({"question": "a", "model": "nobody"}, 404, "the model 'nobody' does not exist here"),

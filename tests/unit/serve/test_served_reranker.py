@@ -7,6 +7,7 @@ from serve_cases import Serve, Served
 from small_index import write_index
 
 from drag_ray.agent.config import AgentConfig, RerankOptions
+from drag_ray.agent.protocols.registry import get_protocol
 from drag_ray.agent.protocols.written_call import render_call
 from drag_ray.agent.record import AgentRecord, write_record
 from drag_ray.corpus.image_store import ImageStore
@@ -56,17 +57,18 @@ def test_a_reranker_looks_closer_by_itself_and_after_a_search(tmp_path: Path) ->
     write_index(tmp_path, [Page(f"{key[:2]}.pdf", 1, 1, "rotor", image=key) for key in keys], [])
     tools = {"page_view": "image", "tools": ("zoom",), "max_iterations": 2}
     write_record(tmp_path, AgentRecord(agent=AgentConfig.model_validate(AGENT.model_dump() | tools)))
+    own = AgentConfig(query_mode="rewrite", protocol="tools", tools=("search", "zoom"), max_iterations=2)
     images = EndpointImages(tmp_path)
     seen: list[int] = []
 
     def look(request: Request) -> str:
-        if not request.tools:
-            return "<search>rotor</search>"
         keys = list_images(request.messages)
+        if not keys:
+            return get_protocol("tools").render_search("rotor")
         seen.append(len([images.open(key) for key in keys]))
         return render_call("zoom", {"image": "image_2"}) if len(keys) == 2 else "<answer>[2, 1]</answer>"
 
-    served = Served(Searcher(tmp_path / "search_index"), tmp_path, look, images=images)
+    served = Served(Searcher(tmp_path / "search_index"), tmp_path, look, images=images, own=AgentRecord(agent=own))
     found = list_pages(served.post("/v1/search", question=QUESTION, model="base").json())
     for asked in ({"model": "tuned"}, {"model": "base", "reranker": "tuned"}):
         ordered = list_pages(served.post("/v1/search", question=QUESTION, **asked).json())

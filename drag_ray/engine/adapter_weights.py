@@ -4,15 +4,15 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import torch
-from safetensors import safe_open
+from safetensors import SafetensorError, safe_open
 
-from drag_ray.engine.adapter import ADAPTER_WEIGHTS_NAME
+from drag_ray.engine.model_files import ADAPTER_WEIGHTS_NAME
 from drag_ray.errors import NotFiniteError, TrainError
 
 
 def find_not_finite(adapter_dir: Path) -> str | None:
     """The name of the first weight that is infinite or not a number."""
-    return next((name for name, weight in _read_weights(adapter_dir) if not weight.isfinite().all()), None)
+    return next((name for name, weight in _read_weights(adapter_dir) if not weight.float().isfinite().all()), None)
 
 
 def check_weights(adapter_dir: Path, start_dir: Path | None = None) -> None:
@@ -40,6 +40,10 @@ def check_weights(adapter_dir: Path, start_dir: Path | None = None) -> None:
 
 
 def _read_weights(adapter_dir: Path) -> Iterator[tuple[str, torch.Tensor]]:
-    with safe_open(adapter_dir / ADAPTER_WEIGHTS_NAME, framework="pt") as weights:
-        for name in weights.keys():  # noqa: SIM118, it is no dictionary
-            yield name, weights.get_tensor(name)
+    path = adapter_dir / ADAPTER_WEIGHTS_NAME
+    try:
+        with safe_open(path, framework="pt") as weights:
+            for name in weights.keys():  # noqa: SIM118, it is no dictionary
+                yield name, weights.get_tensor(name)
+    except (SafetensorError, RuntimeError, KeyError) as error:  # the last two of types that it does not know
+        raise TrainError(f"{path}: not a readable safetensors file ({error}). Copy it again.") from None
