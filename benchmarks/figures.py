@@ -14,6 +14,7 @@ from pathlib import Path
 import figure_ablation
 import figure_cluster
 import figure_collection
+import figure_dtype
 import figure_equal_terms
 import figure_learning_curve
 import figure_load
@@ -140,6 +141,8 @@ FIGURES: dict[str, Callable[[], str]] = {
     "equal-terms-terms": figure_equal_terms.write_equal_terms_terms,
     "equal-terms": figure_equal_terms.write_equal_terms,
     "equal-terms-words": figure_equal_terms.write_equal_terms_words,
+    "cpu-dtype": figure_dtype.write_table,
+    "cpu-dtype-words": figure_dtype.write_words,
     "install-size": figure_sizes.write_install_size,
     "pinned-versions": figure_versions.write_pinned_versions,
     "measured-versions": figure_versions.write_measured_versions,

@@ -10,7 +10,11 @@ What a name needs is imported when it is first used. Types are in `__init__.pyi`
 import importlib
 from typing import Any
 
+from drag_ray.usage_reports import turn_off_reports
+
 __version__ = "0.1.0"
+
+turn_off_reports()
 
 _MODULES = {
     "Agent": "api.agent",

@@ -5,7 +5,7 @@ import logging
 import os
 import socket
 import sys
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from typing import Any
 
 from pydantic import Field
@@ -14,6 +14,7 @@ from drag_ray.cluster_token import ensure_token, name_token_source
 from drag_ray.config import BaseConfig
 from drag_ray.errors import ConfigError
 from drag_ray.messages import FORMAT_VARIABLE
+from drag_ray.usage_reports import choose_switches
 
 _logger = logging.getLogger(__name__)
 
@@ -129,11 +130,19 @@ def _join(config: ClusterConfig, address: str) -> str | None:
 def _init_ray(address: str, **options: Any) -> str | None:
     import ray
 
-    runtime_env = {"env_vars": {name: os.environ.get(name, value) for name, value in _WORKER_ENVIRONMENT.items()}}
     context = ray.init(
-        address=address, logging_level=logging.WARNING, ignore_reinit_error=True, runtime_env=runtime_env, **options
+        address=address,
+        logging_level=logging.WARNING,
+        ignore_reinit_error=True,
+        runtime_env={"env_vars": build_worker_environment(os.environ)},
+        **options,
     )
     return context.dashboard_url
+
+
+def build_worker_environment(environment: Mapping[str, str]) -> dict[str, str]:
+    """The variables of the processes that Ray starts: what is set where the job starts goes before the defaults."""
+    return {name: environment.get(name, value) for name, value in _WORKER_ENVIRONMENT.items()} | choose_switches(environment)
 
 
 @contextlib.contextmanager

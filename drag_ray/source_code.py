@@ -15,7 +15,7 @@ _PACKAGE = Path(__file__).parent.name
 LEFT_OUT = frozenset(
     f"{_PACKAGE}.{name}"
     for name in (
-        *("errors", "messages", "provenance", "source_code", "webpage"),  # what is said
+        *("errors", "messages", "provenance", "source_code", "usage_reports", "webpage"),  # what is said
         *("cluster", "cluster_token", "nodes", "tasks", "metrics", "rollout.progress", "rollout.live_line"),  # where it runs
         *("rollout.engine_logs", "rollout.detached", "rollout.keep"),
         *("address", "checksums", "damage", "stage_folder", "object_store", "stage_store", "inputs"),  # how finished work is kept

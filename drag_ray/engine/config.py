@@ -92,7 +92,8 @@ class EngineConfig(BaseConfig):
     adapter: str = ""
     """folder of a LoRA adapter that the model writes with; empty for none"""
     dtype: Literal["auto", "bfloat16", "float16", "float32"] = "auto"
-    """number format of the weights; on CPUs without AVX-512, many times slower in 16 bits, the engine computes in float32"""
+    """number format of the weights; auto is the model's own on GPUs, bfloat16 on CPUs that have instructions for it (AVX-512
+    BF16, AMX, Arm's bf16), and float32 on others, where it is faster"""
     max_model_len: int = Field(default=8192, ge=64)
     """tokens of context, prompt and reply together"""
     max_num_seqs: int = Field(default=256, ge=1)

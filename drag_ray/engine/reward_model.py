@@ -9,7 +9,7 @@ import torch
 from torch.nn.utils.rnn import pad_sequence
 
 from drag_ray.engine.conversation import Conversation
-from drag_ray.engine.cpu_dtype import choose_cpu_dtype
+from drag_ray.engine.dtype import choose_dtype
 from drag_ray.engine.generate import Message
 from drag_ray.engine.pretrained import holds_reward_model, load_reward_model, load_tokenizer
 from drag_ray.engine.tokens import tokenize_conversation
@@ -31,7 +31,7 @@ class RewardModel:
             raise TrainError(f"{folder}: no reward model. Run: python jobs/finetune.py --finetune.method reward")
         self._device = "cuda" if torch.cuda.is_available() else "cpu"
         self._tokenizer = load_tokenizer(folder)
-        dtype = "bfloat16" if self._device == "cuda" else choose_cpu_dtype("bfloat16", "reward model")
+        dtype = choose_dtype("auto", "reward model", on_gpu=self._device == "cuda")
         self._model = load_reward_model(folder, dtype).to(self._device).eval()
 
     def score(self, messages: Sequence[Message], replies: Sequence[str], tools: Sequence[dict[str, Any]] = ()) -> list[float]:

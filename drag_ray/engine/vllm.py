@@ -11,7 +11,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from drag_ray.engine.config import EngineConfig
-from drag_ray.engine.cpu_dtype import choose_cpu_dtype
+from drag_ray.engine.dtype import choose_dtype
 from drag_ray.engine.encoder_cache import build_image_options, enlarge_encoder_cache
 from drag_ray.engine.frontend import calm_garbage_collector, skip_token_texts
 from drag_ray.engine.generate import Generation, ImageSource, Request
@@ -51,7 +51,7 @@ def build_engine_args(config: EngineConfig, **overrides: Any) -> Any:
         os.environ.setdefault("VLLM_CPU_OMP_THREADS_BIND", _available_cpus())
         # A prompt that is prefilled in parts rewinds its seeded generator, which torch cannot do on a CPU: the engine dies.
         options |= {"enable_chunked_prefill": False, "max_num_batched_tokens": max(config.max_model_len, _CPU_BATCHED_TOKENS)}
-        options |= {"block_size": _CPU_BLOCK_TOKENS, "dtype": choose_cpu_dtype(config.dtype, "engine")}
+        options |= {"block_size": _CPU_BLOCK_TOKENS, "dtype": choose_dtype(config.dtype, "engine")}
     return AsyncEngineArgs(**(options | overrides))
 
 

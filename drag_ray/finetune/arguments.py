@@ -43,7 +43,7 @@ def _build_placement(job: TrainJob, zero_stage: ZeroStage, num_loaders: int) -> 
     """Options of where and in how many processes it runs."""
     return {
         # Autocast is for GPUs; on a CPU the base's own type is as fast and takes less memory.
-        "bf16": job.use_gpu and job.config.dtype == "bfloat16",
+        "bf16": job.use_gpu and job.config.dtype != "float32",
         "use_cpu": not job.use_gpu,
         "dataloader_pin_memory": job.use_gpu,
         "dataloader_num_workers": num_loaders,

@@ -62,9 +62,9 @@ class FinetuneConfig(Methods):
     """ZeRO stage; auto is zero2 on several GPUs, and off on one and on CPUs"""
     gradient_checkpointing: bool = False
     """compute activations twice instead of keeping them: less memory, about a third slower"""
-    dtype: Literal["bfloat16", "float32"] = "bfloat16"
-    """type of the base model's weights; the adapter's are float32, and the base model's too on CPUs without AVX-512, which are
-    many times slower in 16 bits"""
+    dtype: Literal["auto", "bfloat16", "float32"] = "auto"
+    """number format of the base model's weights; auto is bfloat16 on GPUs and on CPUs that have instructions for it (AVX-512
+    BF16, AMX, Arm's bf16), and float32 on others, where it is faster. The adapter's are float32 in any case"""
     compare_prompts: bool = True
     """refuse rows whose prompt is not, token by token and image by image, what the engine had that replied to it, where rows tell
     and engine.model collected them; off trains all the same, for example with a chat template that tells the date. The method
@@ -88,6 +88,11 @@ class FinetuneConfig(Methods):
         if method == "kto":
             raise ValueError("'kto' is no method any more: choose dpo, which learns from the same queries in pairs")
         return method
+
+    @property
+    def merged_dtype(self) -> str:
+        """The number format of the merged model, whichever machine has trained the adapter."""
+        return "float32" if self.dtype == "float32" else "bfloat16"
 
     @model_serializer(mode="wrap")
     def _leave_out_other_methods(self, serialize: SerializerFunctionWrapHandler) -> dict[str, Any]:

@@ -69,4 +69,4 @@ def publish_adapter(checkpoint_dir: Path, model: str, described: Description, st
         if settings.merge:
             from drag_ray.finetune.merge import merge_adapter  # PEFT takes more
 
-            merge_adapter(base_dir, adapter_dir, stage_dir / MERGED_DIR_NAME, settings.dtype)
+            merge_adapter(base_dir, adapter_dir, stage_dir / MERGED_DIR_NAME, settings.merged_dtype)

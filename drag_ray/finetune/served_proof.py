@@ -15,7 +15,7 @@ import torch
 from peft import PeftModel
 
 from drag_ray.engine.adapter import check_adapter_writes
-from drag_ray.engine.cpu_dtype import choose_cpu_dtype
+from drag_ray.engine.dtype import choose_dtype
 from drag_ray.engine.pretrained import load_model, load_tokenizer
 from drag_ray.errors import ServeError
 
@@ -107,7 +107,7 @@ def prove(reference: Reference, ask: Callable[[Sequence[int]], Sequence[float]],
 
 def _load(model: str | Path) -> Any:
     """On this machine's CPUs, which are enough for a few short texts."""
-    return load_model(model, choose_cpu_dtype("bfloat16", "reference"))
+    return load_model(model, choose_dtype("auto", "reference"))
 
 
 def _tokenize(question: str, reply: str, tokenizer: Any) -> list[int]:

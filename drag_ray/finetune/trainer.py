@@ -15,7 +15,7 @@ from transformers import PrinterCallback, TrainingArguments, set_seed
 from transformers.utils.logging import disable_progress_bar
 from trl.trainer.utils import disable_dropout_in_model
 
-from drag_ray.engine.cpu_dtype import choose_cpu_dtype
+from drag_ray.engine.dtype import choose_dtype
 from drag_ray.engine.pretrained import load_tokenizer
 from drag_ray.errors import TrainError
 from drag_ray.finetune.arguments import build_options
@@ -101,7 +101,7 @@ def _check_all_show_images(rows: list[dict[str, Any]]) -> None:
 
 def _load_parts(job: TrainJob, zero_stage: ZeroStage, arguments: TrainingArguments, rows: TrainingRows) -> TrainerOptions:
     method = job.config.chosen_method
-    dtype = job.config.dtype if job.use_gpu else choose_cpu_dtype(job.config.dtype, "finetune")
+    dtype = choose_dtype(job.config.dtype, "finetune", on_gpu=job.use_gpu)
     model = method.load_model(job.model, dtype)
     _check_target_modules(model, job.config.target_modules)
     if not method.uses_dropout:

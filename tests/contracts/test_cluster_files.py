@@ -23,6 +23,7 @@ CLUSTERS = Path(__file__).parents[2] / "runtime_env" / "clusters"
 KUBERAY = CLUSTERS / "kuberay"
 LAUNCHED = ("gcp", "on_premises", "single_host")
 KUBERNETES = "1.33"
+NO_REPORT = {"RAY_USAGE_STATS_ENABLED": "0"}
 
 
 def read_filled(path: Path) -> str:
@@ -70,6 +71,7 @@ def test_what_is_to_be_filled_in_is_named_before_anything_else_and_every_ray_ask
     assert "FILL_IN" in str(config["provider"])
     starts = [text for text in [*config["head_start_ray_commands"], *config["worker_start_ray_commands"]] if "ray start" in text]
     assert all("RAY_AUTH_MODE=token " in command for command in starts)
+    assert all("RAY_USAGE_STATS_ENABLED=0 " in command for command in starts if "--head" in command)
     assert any("--dashboard-host=127.0.0.1" in command for command in starts)
     assert any(path.endswith(".ray/auth_token") for path in config["file_mounts"])
 
@@ -182,7 +184,13 @@ def test_ray_serve_has_the_variables_of_an_endpoint_elsewhere_on_all_pods_that_s
     for group in list_groups(service):
         assert {
             entry["name"]: entry["value"] for entry in group["template"]["spec"]["containers"][0]["env"]
-        } == SERVING_ENVIRONMENT
+        } == SERVING_ENVIRONMENT | NO_REPORT
+
+
+def test_no_head_reports_its_use() -> None:
+    for cluster in list_clusters():
+        (container,) = cluster["headGroupSpec"]["template"]["spec"]["containers"]
+        assert {entry["name"]: entry["value"] for entry in container["env"]}.items() >= NO_REPORT.items()
 
 
 def test_the_policies_select_the_pods_and_let_no_stranger_in() -> None:

@@ -119,6 +119,7 @@ def test_every_ray_of_the_cluster_file_asks_for_the_token(cluster_file: dict[str
     starts = [command for command in commands if "ray start" in command]
     assert len(starts) == 2
     assert all("RAY_AUTH_MODE=token " in command for command in starts)
+    assert ["RAY_USAGE_STATS_ENABLED=0 " in command for command in starts] == [True, False]  # the head would report
     assert ["--dashboard-host=127.0.0.1" in command for command in starts] == [True, False]  # a worker has no dashboard
     assert cluster_file["file_mounts"]["/home/ubuntu/.ray/auth_token"] == "~/.ray/auth_token"
 

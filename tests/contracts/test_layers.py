@@ -12,6 +12,7 @@ RECORDS = (
     *(
         "__init__",
         "errors",
+        "usage_reports",
         "extras",
         "messages",
         "types",

@@ -15,6 +15,7 @@ import torch
 from huggingface_hub import ModelCard
 from nano_training import CHECKPOINT_STEPS, make_config, make_nano_model, say, write_rows, write_split
 from peft import PeftModel
+from process_environments import READABLE, REPORTS_OFF
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from drag_ray.agent.record import RECORD_NAME
@@ -43,8 +44,11 @@ BROKEN_ROW = 5  # the last of eight to be drawn, and in the last of two workers'
 
 @pytest.fixture(scope="module", autouse=True)
 def local_ray():
-    with connect(ClusterConfig(num_cpus=2)):
-        yield
+    with pytest.MonkeyPatch.context() as variables:
+        for name, value in READABLE.items():
+            variables.setenv(name, value)
+        with connect(ClusterConfig(num_cpus=2)):
+            yield
 
 
 @pytest.fixture(scope="module")
@@ -93,15 +97,16 @@ def train_alone(run_dir: Path, model: Path, **options: Any) -> tuple[dict[str, i
     return outcome["counts"], outcome["curve"]
 
 
-def _kill_a_worker_after_the_first_checkpoint(run_dir: Path, killed: list[int]) -> None:
+def _kill_a_worker_after_the_first_checkpoint(run_dir: Path, killed: list[dict[str, str]]) -> None:
+    """`killed`: takes its environment."""
     deadline = time.monotonic() + 200
     snapshot = run_dir / "finetune" / "checkpoints" / "checkpoint_manager_snapshot.json"
     while time.monotonic() < deadline:
         if snapshot.exists() and "checkpoint_2" in snapshot.read_text():  # Ray has noted it, so it can be gone on from
             for process in psutil.Process().children(recursive=True):
                 if process.cmdline()[:1] and process.cmdline()[0].startswith("ray::RayTrainWorker"):
+                    killed.append(process.environ())
                     process.kill()
-                    killed.append(process.pid)
                     return
         time.sleep(0.05)
 
@@ -111,13 +116,13 @@ def test_a_killed_worker_goes_on_from_its_checkpoint_and_the_adapter_has_learned
 ) -> None:
     write_rows(tmp_path, NUM_TRAIN_ROWS)
     config = make_config(tmp_path, nano_model)
-    killed: list[int] = []
+    killed: list[dict[str, str]] = []
     killer = threading.Thread(target=_kill_a_worker_after_the_first_checkpoint, args=(tmp_path, killed))
     killer.start()
     with open_folder(tmp_path) as folder:
         counts = run_code(STAGES["finetune"], config, folder)
     killer.join()
-    assert killed
+    assert killed[0].items() >= REPORTS_OFF.items()
     printed = "".join(capsys.readouterr())
     assert printed.count(f"finetune step 1/{NUM_STEPS}: loss") == 1  # the second worker did not begin at the beginning
     assert f"finetune step {NUM_STEPS}/{NUM_STEPS}: loss" in printed

@@ -4,8 +4,10 @@ the stage, and when it dies another one takes its place."""
 from collections.abc import Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 from adapters import make_adapter
+from process_environments import READABLE, list_reporting
 from rollout_stages import Stages, find_engines
 
 from drag_ray.cluster import ClusterConfig, connect
@@ -17,7 +19,9 @@ ENGINE = EngineConfig(device="cpu", dtype="float32", max_model_len=1024, max_num
 
 
 @pytest.fixture
-def stages(tmp_path: Path) -> Iterator[Stages]:
+def stages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Stages]:
+    for name, value in READABLE.items():
+        monkeypatch.setenv(name, value)
     with connect(ClusterConfig(num_cpus=2)):
         with keep_engines():
             yield Stages(tmp_path, ENGINE)
@@ -37,6 +41,9 @@ def test_stages_share_an_engine_that_writes_with_their_own_adapters(stages: Stag
     assert find_engines() == [engine]
     assert all(reply != other for reply, other in zip(replies, others, strict=True))
     assert free_gpus() == 1  # there is none to share
+    names, reporting = list_reporting(psutil.Process())
+    assert {"VLLM::EngineCore", "raylet"} <= names
+    assert not reporting
 
 
 @pytest.mark.slow

@@ -14,10 +14,11 @@ import grpc
 import psutil
 import pytest
 from ports import Port, ask_grpc, list_ports
+from process_environments import READABLE, REPORTS_OFF, list_reporting
 
 METRICS_PORT = {"DASHBOARD_METRIC_PORT": "0", "AUTOSCALER_METRIC_PORT": "0"}
 """Ray's dashboard and monitor show their figures on one port of a machine, and nowhere if another Ray has it; 0 is a free one."""
-NO_TOKEN = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
+NO_TOKEN = {name: value for name, value in os.environ.items() if not name.startswith("RAY_") and name not in REPORTS_OFF}
 HOLD_A_LOCAL_RUN = """
 import sys
 import ray
@@ -52,7 +53,7 @@ def local_run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[psutil
     home = tmp_path_factory.mktemp("home")
     command = [sys.executable, "-c", HOLD_A_LOCAL_RUN]
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
-    driver = subprocess.Popen(command, env={**NO_TOKEN, **METRICS_PORT, "HOME": str(home)}, **pipes)
+    driver = subprocess.Popen(command, env={**NO_TOKEN, **METRICS_PORT, **READABLE, "HOME": str(home)}, **pipes)
     assert driver.stdin is not None
     assert driver.stdout is not None
     while (line := driver.stdout.readline()) != "ready\n":
@@ -113,6 +114,12 @@ def test_every_port_is_on_the_loopback_address_and_refuses_who_has_no_token(loca
     assert {port.address for port in ports} == {"127.0.0.1"}
     assert set(ports.values()) >= {*METHODS, *PATHS, *FIGURES}
     assert sum(answer != "token" for answer in answers.values()) == len(FIGURES)
+
+
+def test_no_process_of_a_local_run_reports_its_use(local_run: tuple[psutil.Process, Path]) -> None:
+    names, reporting = list_reporting(local_run[0])
+    assert {"gcs_server", "raylet", "ray::DashboardAgent", "ray::IDLE"} <= names
+    assert not reporting
 
 
 def test_files_that_are_sockets_are_closed_to_other_users(local_run: tuple[psutil.Process, Path]) -> None:

@@ -26,6 +26,7 @@ from mcp.client.streamable_http import streamable_http_client
 from openai.types.chat import ChatCompletionMessageFunctionToolCall
 from peft import LoraConfig, get_peft_model
 from ports import ask_grpc, list_ports
+from process_environments import READABLE, list_reporting
 
 import drag_ray
 from drag_ray import schemas
@@ -119,7 +120,7 @@ def endpoint(run_dir: Path) -> Iterator[Endpoint]:
         "serve.max-wait-s": 0.05,  # less than replies of 64 tokens take: who has to wait is refused
         "serve.tool-call-parser": "hermes",
     }
-    with serve_run(options, DRAG_RAY_API_KEY=API_KEY) as endpoint:
+    with serve_run(options, DRAG_RAY_API_KEY=API_KEY, **READABLE) as endpoint:
         yield endpoint
 
 
@@ -411,6 +412,15 @@ def test_the_port_of_a_replica_is_the_only_one_beyond_this_machine_and_asks_for_
     ask = "ray.serve.ASGIService/HandleRequest"
     assert ask_grpc(reachable[0].number, ask) == ask_grpc(reachable[0].number, ask, "0" * 64) == grpc.StatusCode.UNAUTHENTICATED
     assert ask_grpc(reachable[0].number, ask, RAY_TOKEN) != grpc.StatusCode.UNAUTHENTICATED
+
+
+def test_no_process_of_the_endpoint_reports_its_use(endpoint: Endpoint) -> None:
+    names, reporting = list_reporting(endpoint.driver)
+    assert {"VLLM::EngineCore", "raylet"} <= names
+    assert any(name.startswith("ray::ServeReplica") for name in names)
+    assert not reporting
+    answer = httpx.get(f"{endpoint.dashboard}/usage_stats_enabled", headers={"Authorization": f"Bearer {RAY_TOKEN}"})
+    assert answer.json()["data"]["usageStatsEnabled"] is False
 
 
 def test_the_port_of_an_engine_keeps_the_rules_of_the_endpoint(endpoint: Endpoint, client: openai.OpenAI) -> None:
