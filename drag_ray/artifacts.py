@@ -10,7 +10,7 @@ import contextlib
 import hashlib
 import json
 import os
-import tempfile
+import secrets
 from collections.abc import Generator, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field, fields, replace
@@ -89,13 +89,11 @@ def whole_or_absent(path: Path) -> Generator[Path]:
     """A scratch path in the same folder, renamed to `path` on success and removed on failure."""
     with writing(path):
         path.parent.mkdir(parents=True, exist_ok=True)
-        handle, scratch_name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=_SCRATCH_SUFFIX)
-        os.close(handle)
-        scratch = Path(scratch_name)
+        scratch = path.with_name(f".{path.name}.{secrets.token_hex(4)}{_SCRATCH_SUFFIX}")
         try:
+            scratch.touch(exist_ok=False)  # with the mode that umask and folder give, which `tempfile` would not
             yield scratch
             sync(scratch)
-            scratch.chmod(0o644)
             scratch.replace(path)
             sync(path.parent)
         finally:

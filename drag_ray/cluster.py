@@ -5,7 +5,9 @@ import logging
 import os
 import socket
 import sys
+import tempfile
 from collections.abc import Generator, Mapping
+from pathlib import Path
 from typing import Any
 
 from pydantic import Field
@@ -13,6 +15,7 @@ from pydantic import Field
 from drag_ray.cluster_token import ensure_token, name_token_source
 from drag_ray.config import BaseConfig
 from drag_ray.errors import ConfigError
+from drag_ray.file_access import open_own_folder
 from drag_ray.messages import FORMAT_VARIABLE
 from drag_ray.usage_reports import choose_switches
 
@@ -102,10 +105,12 @@ def _start(config: ClusterConfig) -> str | None:
     """Start a Ray on this machine, for this driver, and return the address of its dashboard."""
     ensure_token(may_create=True)
     port = config.dashboard_port or None  # Ray insists on a port that it is given
-    options = {"num_cpus": config.num_cpus or None, "include_dashboard": True, "dashboard_port": port}
+    options: dict[str, Any] = {"num_cpus": config.num_cpus or None, "include_dashboard": True, "dashboard_port": port}
+    if "RAY_TMPDIR" not in os.environ:  # Ray opens its own folder, with logs and rows that have no room in memory, to everyone
+        options["_temp_dir"] = str(open_own_folder(Path(tempfile.gettempdir())) / "ray")
     try:
         return _init_ray("local", **options)
-    except (ConnectionError, ValueError) as error:
+    except (OSError, ValueError) as error:
         raise ConfigError(f"no Ray could be started on this machine: {error}") from error
 
 

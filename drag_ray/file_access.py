@@ -54,6 +54,32 @@ def reading(path: Path, remedy: str = _VERIFY) -> Generator[None]:
         raise ArtifactError(f"{path}: not what was written ({_first_line(error)}). {remedy}") from error
 
 
+def make_private(folder: Path) -> Path:
+    """Make a folder that its owner alone can open, as pages, rollouts and weights are; one that is there keeps its mode.
+
+    Folders above it that are missing, and all that comes into it, follow the umask: who makes the folder for a group beforehand,
+    and sets the umask, shares it.
+
+    Raises:
+        ArtifactError: it cannot be made.
+    """
+    with writing(folder):
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    return folder
+
+
+def open_own_folder(place: Path) -> Path:
+    """This user's own folder below one that all users of a machine may share, as /tmp.
+
+    Raises:
+        ArtifactError: it cannot be made, or is somebody else's.
+    """
+    folder = make_private(place / f"drag_ray-{os.getuid()}")
+    if folder.is_symlink() or folder.stat().st_uid != os.getuid():
+        raise ArtifactError(f"{folder}: somebody else has made it, and could change what is put there. Name another place.")
+    return folder
+
+
 def explain_memory(error: MemoryError) -> str:
     """That memory is used up, and what to do."""
     asked = _first_line(error)

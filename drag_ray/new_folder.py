@@ -9,7 +9,7 @@ from pathlib import Path
 from drag_ray import checksums
 from drag_ray.artifacts import sync, sync_files
 from drag_ray.errors import DataError
-from drag_ray.file_access import list_folder, writing
+from drag_ray.file_access import list_folder, make_private, writing
 
 _SCRATCH_SUFFIX = ".unfinished"
 
@@ -17,6 +17,8 @@ _SCRATCH_SUFFIX = ".unfinished"
 @contextmanager
 def new_folder(folder: Path, remedy: str) -> Generator[Path]:
     """A scratch folder to write into; on success it is brought to the disk and becomes `folder`, on failure it is removed.
+
+    It is its owner's alone (see `file_access.make_private`).
 
     Args:
         folder: what is not there yet, or empty.
@@ -29,12 +31,12 @@ def new_folder(folder: Path, remedy: str) -> Generator[Path]:
     if folder.exists() and (not folder.is_dir() or list_folder(folder)):
         raise DataError(f"{folder}: is there already{remedy}")
     with writing(folder):
-        folder.parent.mkdir(parents=True, exist_ok=True)
+        make_private(folder.parent)
         scratch = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{folder.name}.", suffix=_SCRATCH_SUFFIX))
         try:
             yield scratch
             sync_files(scratch, checksums.list_files(scratch))
-            scratch.chmod(0o755)
+            scratch.chmod(0o700)  # `shutil.copytree` gives it the mode of what it copies
             scratch.replace(folder)
             sync(folder.parent)
         finally:

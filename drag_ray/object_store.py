@@ -17,7 +17,7 @@ from pydantic_core import PydanticCustomError
 from drag_ray.artifacts import whole_or_absent, write_bytes
 from drag_ray.config import SECRET_ERROR, BaseConfig
 from drag_ray.errors import ConfigError, DamageError, StorageError
-from drag_ray.file_access import reading
+from drag_ray.file_access import make_private, reading
 
 _SCHEMES = ("s3", "gs", "abfs", "abfss", "hdfs", "file")
 _OPTIONS = ("region", "endpoint_override", "scheme", "retry_limit_seconds", "enable_tls", "replication")
@@ -149,7 +149,7 @@ class ObjectStore:
     def write(self, key: str, data: bytes) -> None:
         """Write a small object at once, in the place of what is there."""
         if self._is_local:
-            write_bytes(Path(self._locate(key)), data)
+            write_bytes(make_private(Path(self._root)) / key, data)
             return
         with self._reaching(key), self._system.open_output_stream(self._locate(key)) as stream:
             stream.write(data)
@@ -202,11 +202,11 @@ class ObjectStore:
     @contextlib.contextmanager
     def _sending(self, key: str) -> Generator[Callable[[bytes], Any]]:
         """A function that writes on. Arrow closes a stream whatever has happened, and keeps what was written: it is removed."""
-        path = self._locate(key)
         if self._is_local:
-            with whole_or_absent(Path(path)) as scratch, scratch.open("wb") as target:
+            with whole_or_absent(make_private(Path(self._root)) / key) as scratch, scratch.open("wb") as target:
                 yield target.write
             return
+        path = self._locate(key)
         with self._reaching(key):
             try:
                 with self._system.open_output_stream(path) as stream:

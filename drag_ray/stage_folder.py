@@ -9,7 +9,7 @@ import shutil
 import time
 from collections.abc import Collection, Sequence
 from datetime import UTC, datetime
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any
 
 from drag_ray import checksums
@@ -28,7 +28,7 @@ from drag_ray.artifacts import (
 )
 from drag_ray.checksums import Damage, describe_damage
 from drag_ray.errors import ArtifactError, DamageError
-from drag_ray.file_access import writing
+from drag_ray.file_access import make_private, writing
 
 _logger = logging.getLogger(__name__)
 
@@ -65,7 +65,9 @@ class StageFolder:
 
     def __enter__(self) -> "StageFolder":
         self._started = time.monotonic()
+        depth = len(PurePath(self.identity.address or self.identity.stage).parts)
         with writing(self.path):
+            make_private(self.path.parents[depth - 1])  # the run's
             self.path.parent.mkdir(parents=True, exist_ok=True)
             self._take_lock()
             self._settle()

@@ -25,7 +25,7 @@ from drag_ray.artifacts import MANIFEST_NAME, Manifest, is_begun
 from drag_ray.checksums import LIST_NAME, Checksum
 from drag_ray.damage import list_finished, read_list, refuse_damage
 from drag_ray.errors import ArtifactError, ConfigError, DamageError, StorageError
-from drag_ray.file_access import writing
+from drag_ray.file_access import make_private, writing
 from drag_ray.object_store import ObjectStore, StorageConfig
 
 _logger = logging.getLogger(__name__)
@@ -149,7 +149,7 @@ class StageStore:
             raise StorageError(
                 f"{self._objects.uri}: no finished stage {address}. It has {', '.join(self.list_addresses()) or 'none'}."
             )
-        stage_dir = run_dir / address
+        stage_dir = make_private(run_dir) / address
         with writing(stage_dir):
             stage_dir.parent.mkdir(parents=True, exist_ok=True)
         with FileLock(stage_dir.parent / f".pulling-{stage_dir.name}.lock"):

@@ -5,7 +5,7 @@ from pathlib import Path, PurePosixPath
 from drag_ray.artifacts import compute_fingerprint
 from drag_ray.engine.embedded import EMBEDDED, embedded_model_dir, find_cache
 from drag_ray.errors import ConfigError
-from drag_ray.file_access import writing
+from drag_ray.file_access import make_private, writing
 from drag_ray.object_store import ObjectStore, is_uri
 from drag_ray.stored_files import fetch_files
 
@@ -41,7 +41,7 @@ def _fetch(uri: str) -> Path:
         )
     folder = find_cache() / "models" / compute_fingerprint(uri, states)
     with writing(folder):
-        folder.parent.mkdir(parents=True, exist_ok=True)
+        make_private(folder.parent)
         with FileLock(folder.with_name(f".lock-{folder.name}")):
             if not folder.is_dir():
                 scratch = folder.with_name(f".{folder.name}.unfinished")

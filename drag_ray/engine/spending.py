@@ -43,7 +43,7 @@ class Spending:
         line = json.dumps({"prompt_tokens": usage.num_prompt_tokens, "completion_tokens": usage.num_completion_tokens}) + "\n"
         with writing(self._path):
             self._path.parent.mkdir(parents=True, exist_ok=True)
-            handle = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+            handle = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
             try:
                 num_written = os.write(handle, line.encode())  # at once, so that no other process writes within it
             finally:

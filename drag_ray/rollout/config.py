@@ -52,7 +52,7 @@ class RolloutConfig(BaseConfig):
     node_dir: Path | None = None
     """a folder on each node's own disk, to which its first engine copies the index and from where all of them search it; without
     one they search it where the run is, which from a network disk takes time at first. A node that does not see the run's folder
-    has there what it fetches from storage.uri. Nothing there is removed"""
+    has there what it fetches from storage.uri. All of it is in a folder of this user's alone, and nothing is removed"""
     flush_s: float = Field(default=5.0, ge=0)
     """seconds between writes of finished trajectories; what is not yet written is done again after a kill"""
     max_tries: int = Field(default=3, ge=1)

@@ -16,7 +16,7 @@ from drag_ray.corpus import page_images
 from drag_ray.engine.config import EngineConfig
 from drag_ray.engine.generate import GenerateFn, Generation, ImageSource, Request
 from drag_ray.errors import ConfigError
-from drag_ray.file_access import reading
+from drag_ray.file_access import open_own_folder, reading
 from drag_ray.object_store import is_uri
 from drag_ray.rollout.folder import ATTEMPT_NAME, IMAGES_DIR_NAME
 from drag_ray.rollout.keep import Keep, keep_here
@@ -57,7 +57,8 @@ def _detach(options: WorkerOptions, keep: Keep) -> WorkerOptions:
         raise ConfigError(f"{problem}, where the replies of an endpoint are counted. Ask it from nodes that see the folder.")
     if options.borrows_engine:
         raise ConfigError(f"{problem}, and engines that are kept read it. Set rollout.keep_engines to false.")
-    places = _Places(options.stored, options.node_dir / _STAGES_DIR_NAME)
+    node_dir = open_own_folder(options.node_dir)
+    places = _Places(options.stored, node_dir / _STAGES_DIR_NAME)
     index_dir = places.locate(options.index_dir)
     supply = None
     if options.image_dirs:
@@ -68,7 +69,7 @@ def _detach(options: WorkerOptions, keep: Keep) -> WorkerOptions:
         index_dir=index_dir,
         image_dirs=tuple(map(places.locate, options.image_dirs)),
         node_dir=None,
-        local_dir=options.node_dir,
+        local_dir=node_dir,
         supply=supply,
         build_engine=_build_from(places, options.build_engine),
     )

@@ -22,7 +22,7 @@ def log_to_file(run_dir: Path) -> None:
     path = run_dir / LOGS_DIR_NAME / f"engine-{os.getpid()}.log"
     with writing(path):
         path.parent.mkdir(parents=True, exist_ok=True)
-        log = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+        log = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
     os.dup2(log, 1)
     os.dup2(log, 2)
     os.close(log)

@@ -22,6 +22,7 @@ from drag_ray.engine.generate import GenerateFn, ImageSource
 from drag_ray.engine.spending import SPENDING_NAME
 from drag_ray.engine.vllm import VllmEngine
 from drag_ray.errors import ConfigError
+from drag_ray.file_access import open_own_folder
 from drag_ray.rollout.config import RolloutConfig
 from drag_ray.rollout.folder import IMAGES_DIR_NAME
 from drag_ray.search.node_copy import copy_to_node
@@ -84,7 +85,7 @@ def locate_index(options: WorkerOptions) -> Path:
         SearchIndexError: see `copy_to_node`.
         ArtifactError: the node's disk refuses.
     """
-    return copy_to_node(options.index_dir, options.node_dir) if options.node_dir else options.index_dir
+    return copy_to_node(options.index_dir, open_own_folder(options.node_dir)) if options.node_dir else options.index_dir
 
 
 def count_images(options: WorkerOptions) -> int:

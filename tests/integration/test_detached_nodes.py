@@ -36,6 +36,7 @@ from drag_ray.corpus.page_images import DIR_NAME
 from drag_ray.engine.config import EngineConfig
 from drag_ray.engine.generate import GenerateFn, Generation, ImageSource, Request, list_images
 from drag_ray.errors import ConfigError
+from drag_ray.file_access import open_own_folder
 from drag_ray.inputs import Inputs
 from drag_ray.object_store import StorageConfig
 from drag_ray.rollout import journal
@@ -158,10 +159,13 @@ def test_a_node_that_shares_no_disk_takes_index_and_pictures_from_the_store_and_
     reds = {round(red / 60) for shown in detached for red, _, _ in shown}
     assert len(reds) >= 2
     assert all(abs(red - 60 * round(red / 60)) <= 2 for shown in detached for red, _, _ in shown)
-    fetched = [path.relative_to(notes / "node" / "images").as_posix() for path in (notes / "node" / "images").glob("*/*.jpg")]
+    fetched = [
+        path.relative_to(open_own_folder(notes / "node") / "images").as_posix()
+        for path in (open_own_folder(notes / "node") / "images").glob("*/*.jpg")
+    ]
     assert len(fetched) == len(reds)
     assert all(re.fullmatch(r"[0-9a-f]{2}/[0-9a-f]{32}\.jpg", key) for key in fetched)
-    [copy] = (notes / "node" / "stages").glob("*/index")
+    [copy] = (open_own_folder(notes / "node") / "stages").glob("*/index")
     assert (copy / "search_index").is_dir()
     assert not (copy / DIR_NAME).exists()
     # Tasks that read and write in the folder of the run are given to the node that sees it.

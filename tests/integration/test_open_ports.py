@@ -122,13 +122,24 @@ def test_no_process_of_a_local_run_reports_its_use(local_run: tuple[psutil.Proce
     assert not reporting
 
 
-def test_files_that_are_sockets_are_closed_to_other_users(local_run: tuple[psutil.Process, Path]) -> None:
-    processes = (local_run[0], *local_run[0].children(recursive=True))
+def list_socket_files(driver: psutil.Process) -> list[Path]:
+    processes = (driver, *driver.children(recursive=True))
     paths = {Path(str(socket.laddr)) for process in processes for socket in process.net_connections("unix") if socket.laddr}
-    on_disk = [path for path in paths if path.is_absolute() and path.is_socket()]
+    return [path for path in paths if path.is_absolute() and path.is_socket()]
+
+
+def test_files_that_are_sockets_are_closed_to_other_users(local_run: tuple[psutil.Process, Path]) -> None:
+    on_disk = list_socket_files(local_run[0])
     assert {path.name for path in on_disk} >= {"plasma_store", "raylet"}
     for path in on_disk:
         assert path.stat().st_mode & (stat.S_IWGRP | stat.S_IWOTH) == 0, path
+
+
+def test_what_ray_logs_and_writes_to_the_disk_is_closed_to_other_users(local_run: tuple[psutil.Process, Path]) -> None:
+    [socket] = [path for path in list_socket_files(local_run[0]) if path.name == "plasma_store"]
+    session_dir = socket.parents[1]
+    assert (session_dir / "logs").is_dir()
+    assert any(stat.S_IMODE(folder.stat().st_mode) == 0o700 for folder in (session_dir, *session_dir.parents))
 
 
 def test_the_token_is_made_on_first_use_for_its_owner_alone(local_run: tuple[psutil.Process, Path]) -> None:

@@ -122,7 +122,7 @@ def test_what_a_killed_writer_leaves_is_gone_when_the_stage_goes_on(tmp_path: Pa
 def test_a_run_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     (tmp_path / "run").write_text("a file where the run's folder should be")
     with (
-        pytest.raises(ArtifactError, match=r"collect: cannot be written \(.*choose another --run-dir"),
+        pytest.raises(ArtifactError, match=r"run: cannot be written \(.*choose another --run-dir"),
         StageFolder(tmp_path / "run" / "collect", identity()),
     ):
         pass

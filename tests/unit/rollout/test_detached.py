@@ -20,6 +20,7 @@ from drag_ray.engine.generate import GenerateFn, ImageSource, Request
 from drag_ray.engine.sampling import PRESETS
 from drag_ray.engine.scripted import ScriptedEngine
 from drag_ray.errors import ConfigError, DataError, StorageError
+from drag_ray.file_access import open_own_folder
 from drag_ray.inputs import Inputs
 from drag_ray.object_store import StorageConfig
 from drag_ray.rollout.detached import settle
@@ -96,7 +97,7 @@ def test_pictures_of_pages_come_from_the_store_and_those_of_rollouts_from_and_to
     page = Searcher(here.index_dir).find_page("a.pdf", 1)
     assert page
     assert stores.open(page.image).getpixel((3, 3)) == pytest.approx((255, 0, 0), abs=3)
-    assert (tmp_path / "node" / "images" / page.image).exists()
+    assert (open_own_folder(tmp_path / "node") / "images" / page.image).exists()
     key = stores.write(Image.new("RGB", (40, 40), "blue"))
     of_run = ImageStore(options.run_dir / IMAGES_DIR_NAME)
     assert of_run.open(key).getpixel((3, 3)) == pytest.approx((0, 0, 255), abs=3)
