@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 from transformers import AutoTokenizer, LlamaConfig, LlamaForCausalLM
+from trl.trainer.sft_config import SFTConfig
 
 from drag_ray.engine.embedded import embedded_model_dir
 from drag_ray.finetune.config import FinetuneConfig
@@ -74,3 +75,25 @@ def build_row(method: str, number: int, tokenizer: Any) -> dict[str, Any]:
         "grpo": {"advantage": 0.5 - number % 2, "completion_token_ids": tokenizer.encode(reply)},
     }
     return row | of_method[method]
+
+
+def describe_descent(folder: Path, batch_size: int, accumulation: int, **options: Any) -> SFTConfig:
+    """Options of plain gradient descent: the first step takes the gradient away from the weights, and nothing else."""
+    options = {"save_strategy": "no", "learning_rate": 1.0} | options
+    return SFTConfig(
+        output_dir=str(folder),
+        per_device_train_batch_size=batch_size,
+        gradient_accumulation_steps=accumulation,
+        optim="sgd",
+        max_grad_norm=0.0,
+        logging_steps=1,
+        use_cpu=True,
+        bf16=False,
+        gradient_checkpointing=False,
+        max_length=None,
+        dataset_kwargs={"skip_prepare_dataset": True},
+        remove_unused_columns=False,
+        report_to="none",
+        disable_tqdm=True,
+        **options,
+    )

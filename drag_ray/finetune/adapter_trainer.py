@@ -2,14 +2,16 @@
 
 import math
 import shutil
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
+import torch
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LambdaLR, LRScheduler
 
-from drag_ray.finetune.finite_steps import FiniteSteps
+from drag_ray.finetune.finite_steps import ROW_NAMES, FiniteSteps
 from drag_ray.finetune.start import START_NAME
 
 
@@ -37,6 +39,27 @@ class AdapterTrainer(FiniteSteps):
         folder = output_dir or cast(str, self.args.output_dir)
         super()._save(folder, state_dict)
         shutil.rmtree(Path(folder) / START_NAME, ignore_errors=True)
+
+
+class RowMeanTrainer(AdapterTrainer):
+    """An `AdapterTrainer` whose loss is a mean over the rows of a batch, and over all rows of a step, in all its processes.
+
+    transformers would take the mean of the batches' means, in which a row of a short batch, as an epoch ends with, counts more.
+    """
+
+    loss_is_scaled_for_ga = False
+
+    def get_batch_samples(self, epoch_iterator: Iterator[Any], num_batches: int, device: torch.device) -> tuple[list[Any], Any]:
+        """The batches of a step, and the number of its rows."""
+        batches, _ = super().get_batch_samples(epoch_iterator, num_batches, device)
+        num_rows = torch.tensor(sum(len(batch[ROW_NAMES]) for batch in batches), device=device)
+        return batches, torch.as_tensor(self.accelerator.gather(num_rows)).sum()
+
+    def training_step(self, model: Any, inputs: dict[str, Any], num_items_in_batch: Any = None) -> torch.Tensor:
+        """Weigh a batch by its share of the step's rows. Gradients are summed over batches, and averaged over processes."""
+        num_rows_of_all = self.accelerator.num_processes * len(inputs[ROW_NAMES])
+        self.current_gradient_accumulation_steps = num_items_in_batch / num_rows_of_all  # which divides the loss
+        return super().training_step(model, inputs, num_items_in_batch)
 
 
 def compute_rate(step: int, *, num_warmup: int, num_steps: int) -> float:

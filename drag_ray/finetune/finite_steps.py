@@ -15,7 +15,8 @@ from drag_ray.errors import NotFiniteError
 from drag_ray.finetune.attention import CUDNN_BUG, uses_cudnn
 from drag_ray.finetune.checkpoints import saving
 
-_NAMES = "row_names"
+ROW_NAMES = "row_names"
+"""What of a batch says which rows it has; the model is not given it."""
 _MOST_NAMES = 64
 """Names of rows that a message has room for."""
 
@@ -38,13 +39,13 @@ class FiniteSteps(Trainer):
 
     def training_step(self, model: Any, inputs: dict[str, Any], num_items_in_batch: Any = None) -> torch.Tensor:
         """Note the loss of a batch, and of which rows it is."""
-        self._step_names += inputs[_NAMES]
+        self._step_names += inputs[ROW_NAMES]
         loss = super().training_step(model, inputs, num_items_in_batch)
         self._step_losses.append(loss)
         return loss
 
     def _prepare_inputs(self, inputs: dict[str, Any]) -> dict[str, Any]:
-        return super()._prepare_inputs({name: value for name, value in inputs.items() if name != _NAMES})
+        return super()._prepare_inputs({name: value for name, value in inputs.items() if name != ROW_NAMES})
 
     def _get_grad_norm(self, model: Any, grad_norm: Any = None) -> Any:
         """The gradient norm of a step that may be taken. It is asked for once a step, before the optimizer."""
@@ -90,4 +91,4 @@ class FiniteSteps(Trainer):
 
 
 def _collate_with_names(collate: Callable[..., dict[str, Any]], rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    return collate(rows) | {_NAMES: [row["name"] for row in rows]}
+    return collate(rows) | {ROW_NAMES: [row["name"] for row in rows]}

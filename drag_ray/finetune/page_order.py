@@ -5,11 +5,12 @@ from typing import Any
 
 import torch
 from torch.nn.utils.rnn import pad_sequence
+from trl.trainer.sft_trainer import SFTTrainer
 
 from drag_ray.engine.relevance import Answers
 from drag_ray.engine.reranker import predict_next
+from drag_ray.finetune.adapter_trainer import RowMeanTrainer
 from drag_ray.finetune.tokenized_rows import PAGES
-from drag_ray.finetune.trained_tokens import SupervisedTrainer
 
 
 class PagesCollator:
@@ -35,7 +36,7 @@ class PagesCollator:
         }
 
 
-class PageOrderTrainer(SupervisedTrainer):
+class PageOrderTrainer(RowMeanTrainer, SFTTrainer):
     """A trainer on batches of `PagesCollator`.
 
     Args:
@@ -44,7 +45,6 @@ class PageOrderTrainer(SupervisedTrainer):
 
     def __init__(self, *args: Any, answers: Answers, **options: Any) -> None:
         super().__init__(*args, **options)
-        self.model_accepts_loss_kwargs = False  # a batch's loss is a mean, whatever other batches a step has
         self._answers = answers
 
     def compute_loss(
@@ -61,16 +61,19 @@ class PageOrderTrainer(SupervisedTrainer):
 
 
 def compute_order_loss(scores: torch.Tensor, is_evidence: torch.Tensor, question: torch.Tensor) -> torch.Tensor:
-    """How far the evidence is from coming first: the mean over all evidence of its negative log-likelihood when one page is drawn
-    from it and the other pages of its question by exp(score). Evidence does not compete with evidence.
+    """How far the evidence is from coming first: its negative log-likelihood when one page is drawn from it and the other pages
+    of its question by exp(score), as a mean over the evidence of a question, and of that over the questions. Evidence does not
+    compete with evidence.
 
     Args:
         scores: of each page, of shape (pages,).
         is_evidence: of the same shape; each question has some, and other pages too.
-        question: the number of each page's question, of the same shape.
+        question: the number of each page's question, from 0 without a gap, of the same shape.
     """
     evidence, others = is_evidence.bool(), ~is_evidence.bool()
     competes = (question[evidence].unsqueeze(1) == question.unsqueeze(0)) & others
     against = scores.unsqueeze(0).masked_fill(~competes, -torch.inf)
     own = scores[evidence].unsqueeze(1)
-    return (torch.cat([own, against], dim=1).logsumexp(dim=1) - own.squeeze(1)).mean()
+    losses = torch.cat([own, against], dim=1).logsumexp(dim=1) - own.squeeze(1)
+    num_evidence = question[evidence].bincount()
+    return (losses / num_evidence[question[evidence]]).sum() / len(num_evidence)

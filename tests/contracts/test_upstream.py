@@ -24,6 +24,7 @@ OVERRIDDEN = {
     # finetune/adapter_trainer.py
     (TRAINER, "Trainer.create_scheduler"): ("num_training_steps", "optimizer"),
     (TRAINER, "Trainer._save"): ("output_dir", "state_dict"),
+    (TRAINER, "Trainer.get_batch_samples"): ("epoch_iterator", "num_batches", "device"),
     ("trl/trainer/sft_trainer.py", "SFTTrainer._prepare_dataset"): ("dataset",),
     ("trl/trainer/dpo_trainer.py", "DPOTrainer._prepare_dataset"): ("dataset",),
     ("trl/trainer/reward_trainer.py", "RewardTrainer._prepare_dataset"): ("dataset",),
@@ -51,7 +52,10 @@ CALLED = {
 }
 """Functions that no documentation names, with the parameters that we pass."""
 NAMED = {
-    TRAINER: ("_created_lr_scheduler", "model_accepts_loss_kwargs", "self._get_grad_norm(model, grad_norm=grad_norm)"),
+    TRAINER: (
+        *("_created_lr_scheduler", "model_accepts_loss_kwargs", "self._get_grad_norm(model, grad_norm=grad_norm)"),
+        *("self.loss_is_scaled_for_ga", "loss = loss / self.current_gradient_accumulation_steps"),
+    ),
     "trl/trainer/sft_trainer.py": ('self._metrics = {"train"', "skip_prepare_dataset", "fused_lm_head"),
     "trl/trainer/utils.py": ("label_mask", "log_probs"),
     # finetune/checkpoints.py, stage.py

@@ -58,10 +58,10 @@ class DPO(Method):
         """TRL's trainer on batches of `PairCollator`."""
         from trl.trainer.dpo_trainer import DPOTrainer
 
-        from drag_ray.finetune.adapter_trainer import AdapterTrainer
+        from drag_ray.finetune.adapter_trainer import RowMeanTrainer
         from drag_ray.finetune.collator import PairCollator
 
-        class DPOAdapterTrainer(AdapterTrainer, DPOTrainer):
+        class DPOAdapterTrainer(RowMeanTrainer, DPOTrainer):
             """`DPOTrainer` on tokenized pairs."""
 
         return DPOAdapterTrainer(**options, data_collator=PairCollator(options["processing_class"].pad_token_id, images))

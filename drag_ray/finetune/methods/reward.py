@@ -78,10 +78,10 @@ class RewardModelling(Method):
         """TRL's trainer on batches of `PairCollator`."""
         from trl.trainer.reward_trainer import RewardTrainer
 
-        from drag_ray.finetune.adapter_trainer import AdapterTrainer
+        from drag_ray.finetune.adapter_trainer import RowMeanTrainer
         from drag_ray.finetune.collator import PairCollator
 
-        class RewardAdapterTrainer(AdapterTrainer, RewardTrainer):
+        class RewardAdapterTrainer(RowMeanTrainer, RewardTrainer):
             """`RewardTrainer` on tokenized pairs."""
 
         collator = PairCollator(options["processing_class"].pad_token_id, images, marks_replies=False)

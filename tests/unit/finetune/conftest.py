@@ -1,11 +1,13 @@
 """A model small enough to compute every loss by hand, and a trainer's options with which a step is easy to foretell."""
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from training_cases import describe_descent
 from transformers import AutoTokenizer, LlamaConfig, LlamaForCausalLM
 from trl.trainer.sft_config import SFTConfig
 
@@ -30,26 +32,5 @@ def tokenizer() -> Any:
 
 @pytest.fixture
 def build_descent(tmp_path: Path) -> Callable[..., SFTConfig]:
-    """Options of plain gradient descent: the first step takes the gradient away from the weights, and nothing else."""
-
-    def build(batch_size: int, accumulation: int, **options: Any) -> SFTConfig:
-        options = {"save_strategy": "no", "learning_rate": 1.0} | options
-        return SFTConfig(
-            output_dir=str(tmp_path),
-            per_device_train_batch_size=batch_size,
-            gradient_accumulation_steps=accumulation,
-            optim="sgd",
-            max_grad_norm=0.0,
-            logging_steps=1,
-            use_cpu=True,
-            bf16=False,
-            gradient_checkpointing=False,
-            max_length=None,
-            dataset_kwargs={"skip_prepare_dataset": True},
-            remove_unused_columns=False,
-            report_to="none",
-            disable_tqdm=True,
-            **options,
-        )
-
-    return build
+    """`describe_descent` in a folder of the test."""
+    return partial(describe_descent, tmp_path)

@@ -25,7 +25,7 @@ def test_the_loss_is_the_likelihood_of_drawing_the_evidence_from_it_and_the_othe
     question = torch.tensor([0, 0, 0, 1, 1, 1])
     first = math.exp(1) / (math.exp(1) + math.exp(0.5) + math.exp(-1))
     second, third = 1 / (1 + math.exp(2)), math.exp(3) / (math.exp(3) + math.exp(2))  # evidence does not compete with evidence
-    expected = -(math.log(first) + math.log(second) + math.log(third)) / 3
+    expected = -(math.log(first) + (math.log(second) + math.log(third)) / 2) / 2
     assert compute_order_loss(scores, is_evidence, question).item() == pytest.approx(expected, abs=1e-6)
 
 
