@@ -36,7 +36,9 @@ RANKS = {"base": [1, 4, None, 9], "tuned": [4, 4, 2, 8]}
 @pytest.mark.seconds
 def test_the_package_is_imported_at_once_and_brings_nothing_heavy() -> None:
     code = (
-        "import sys, drag_ray; assert [n for n in sys.modules if n.startswith('drag_ray')] == ['drag_ray']; drag_ray.open_run; "
+        "import sys, drag_ray; "
+        "assert {n for n in sys.modules if n.startswith('drag_ray')} == {'drag_ray', 'drag_ray.usage_reports'}; "
+        "drag_ray.open_run; "
         "print([n for n in ('ray', 'torch', 'vllm', 'transformers', 'polars', 'tantivy', 'matplotlib') if n in sys.modules])"
     )
     assert run_quickly("-c", code, cwd=ROOT.parent).strip() == "[]"
