@@ -53,11 +53,12 @@ def rank_hits(hits: Sequence[Hit], evidence: tuple[Evidence, ...], top_k: int) -
 
 @dataclass(frozen=True, slots=True)
 class ExpandedQuestion:
-    """A question together with what is added to it; its words weigh `weight` each beside added ones."""
+    """A question with what is added to it; its words, or those of `words` alone, weigh `weight` each beside added ones."""
 
     question: str
     addition: str
     weight: float
+    words: str = ""
 
 
 class PageSearcher(Protocol):
@@ -75,8 +76,9 @@ class PageSearcher(Protocol):
 class PageIndex(PageSearcher, Protocol):
     """What answers expanded questions too: the index's `Searcher`."""
 
-    def search_expanded(self, question: str, addition: str, question_weight: float, top_k: int) -> Hits:
-        """The best pages for a question and what is added to it."""
+    def search_expanded(self, question: str, addition: str, question_weight: float, top_k: int, words: str = "") -> Hits:
+        """The best pages for a question and what is added to it; `words` are those of the question that are searched, where these
+        are not all. Vectors are of the whole question."""
         ...
 
 
@@ -151,7 +153,7 @@ class SearchEnvironment:
     def _find(self, searcher: PageSearcher, query: str | ExpandedQuestion) -> "_Found":
         try:
             if isinstance(query, ExpandedQuestion):
-                hits = self._index.search_expanded(query.question, query.addition, query.weight, self.depth)
+                hits = self._index.search_expanded(query.question, query.addition, query.weight, self.depth, query.words)
             else:
                 hits = searcher.search(query, self.depth)
             return self._show(searcher, hits)

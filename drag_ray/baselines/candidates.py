@@ -154,7 +154,7 @@ class CandidateReader:
         agent = self._agent
         if agent.expands:
             words = choose_words(question, agent.question_words)
-            return tuple(self._searcher.search_expanded(words, query, agent.question_weight, agent.depth))
+            return tuple(self._searcher.search_expanded(question, query, agent.question_weight, agent.depth, words))
         return tuple(self._searcher.search(query, agent.depth))
 
     def _weigh(self, question: str, query: str) -> dict[str, float]:

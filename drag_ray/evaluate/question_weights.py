@@ -74,7 +74,7 @@ def weigh_question(trajectory: Trajectory, weight: float, index: PageIndex) -> T
     if not turn or trajectory.question_weight == weight:
         return trajectory
     words = choose_words(trajectory.question, trajectory.question_words)
-    found = index.search_expanded(words, turn.query, weight, trajectory.depth)
+    found = index.search_expanded(trajectory.question, turn.query, weight, trajectory.depth, words)
     return replace(replace_found(trajectory, found), question_weight=weight)
 
 

@@ -108,13 +108,14 @@ def put_beside(
 def search_as_asked(trajectory: Trajectory, index: PageIndex, depth: int) -> Hits | None:
     """What an index finds for a rollout's only search, or, where it left its question as it is, for the question; None where it
     failed, and where nothing was searched for."""
-    words = choose_words(trajectory.question, trajectory.question_words)
     turn = find_only_search(trajectory)
-    if turn and trajectory.query_mode == "expand":
-        return index.search_expanded(words, turn.query, trajectory.question_weight, depth)
-    if turn:
-        return index.search(turn.query, depth)
-    return None if trajectory.error or not trajectory.question_hits else index.search(words, depth)
+    if turn is None and (trajectory.error or not trajectory.question_hits):
+        return None
+    if trajectory.query_mode == "expand":
+        words = choose_words(trajectory.question, trajectory.question_words)
+        query = turn.query if turn else ""
+        return index.search_expanded(trajectory.question, query, trajectory.question_weight, depth, words)
+    return index.search(turn.query if turn else trajectory.question, depth)
 
 
 def _write_asked(trajectory: Trajectory) -> str:
@@ -122,7 +123,7 @@ def _write_asked(trajectory: Trajectory) -> str:
     turn = find_only_search(trajectory)
     if turn and trajectory.query_mode == "rewrite":
         return turn.query
-    return join_expanded(choose_words(trajectory.question, trajectory.question_words), turn.query if turn else "")
+    return join_expanded(trajectory.question, turn.query if turn else "")
 
 
 def find_only_search(trajectory: Trajectory) -> Turn | None:

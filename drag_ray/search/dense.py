@@ -58,7 +58,7 @@ class DenseSearcher:
             return Hits()
         return self._searcher.to_hits(self._vectors.rank(self._vector(text), top_k))
 
-    def search_expanded(self, question: str, addition: str, question_weight: float, top_k: int) -> Hits:
+    def search_expanded(self, question: str, addition: str, question_weight: float, top_k: int, words: str = "") -> Hits:
         """The `top_k` pages nearest to a question together with what is added to it; a text has no weights within it.
 
         Raises:

@@ -33,7 +33,7 @@ class HybridSearcher:
         """
         return self.search_beside(partial(self._searcher.search, text), text, top_k)
 
-    def search_expanded(self, question: str, addition: str, question_weight: float, top_k: int) -> Hits:
+    def search_expanded(self, question: str, addition: str, question_weight: float, top_k: int, words: str = "") -> Hits:
         """The `top_k` best pages for a question and what is added to it, each searcher in its own way.
 
         Raises:
@@ -41,7 +41,7 @@ class HybridSearcher:
         """
         check_top_k(top_k)
         asked = (question, addition, question_weight, max(self._depth, top_k))
-        return self._fuse([self._searcher.search_expanded(*asked), self._dense.search_expanded(*asked)], top_k)
+        return self._fuse([self._searcher.search_expanded(*asked, words), self._dense.search_expanded(*asked)], top_k)
 
     def search_beside(self, find: Callable[[int], Hits], text: str, top_k: int) -> Hits:
         """The `top_k` best pages of another search by words, which is given how many pages are wanted, and of the vectors for a

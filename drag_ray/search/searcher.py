@@ -86,7 +86,7 @@ class Searcher:
         check_top_k(top_k)
         return self.to_hits(self._ranker.rank_terms(weights, top_k))
 
-    def search_expanded(self, question: str, addition: str, question_weight: float, top_k: int) -> Hits:
+    def search_expanded(self, question: str, addition: str, question_weight: float, top_k: int, words: str = "") -> Hits:
         """The `top_k` best pages for a question and what is added to it, whose scores add up.
 
         Args:
@@ -95,12 +95,13 @@ class Searcher:
                 An empty one adds nothing.
             question_weight: how much a word of the question counts beside an added one.
             top_k: pages to find at most.
+            words: those of the question that are searched; all by default.
 
         Raises:
             SearchIndexError: `top_k` is below 1.
         """
         check_top_k(top_k)
-        return self.to_hits(self._ranker.rank_expanded(question, addition, question_weight, top_k))
+        return self.to_hits(self._ranker.rank_expanded(words or question, addition, question_weight, top_k))
 
     def search_batch(self, texts: Sequence[str], top_k: int) -> list[Hits]:
         """`search` for many texts, on all cores.

@@ -95,9 +95,11 @@ class _QuestionOrder:
         """As the index, whose errors are raised."""
         return self._order(self._index.search(text, max(self._depth, top_k)), top_k)
 
-    def search_expanded(self, question: str, addition: str, question_weight: float, top_k: int) -> Hits:
+    def search_expanded(self, question: str, addition: str, question_weight: float, top_k: int, words: str = "") -> Hits:
         """As the index, whose errors are raised."""
-        return self._order(self._index.search_expanded(question, addition, question_weight, max(self._depth, top_k)), top_k)
+        return self._order(
+            self._index.search_expanded(question, addition, question_weight, max(self._depth, top_k), words), top_k
+        )
 
     def page(self, hit: Hit) -> Page:
         """As the index, whose errors are raised."""

@@ -63,7 +63,7 @@ def to_search(config: AgentConfig, question: Question, query: str = "") -> str |
     """What is searched when the policy writes `query`; without one, the question itself."""
     if config.expands:
         words = choose_words(question.question, config.question_words)
-        return ExpandedQuestion(words, query, config.question_weight)
+        return ExpandedQuestion(question.question, query, config.question_weight, words)
     return query or question.question
 
 

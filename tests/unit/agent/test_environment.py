@@ -40,8 +40,8 @@ class BlockedSearcher:
             self.gave_up = not self._others_are_through.wait(timeout=20)
         return self._searcher.search(text, top_k)
 
-    def search_expanded(self, question: str, addition: str, question_weight: float, top_k: int) -> Hits:
-        return self._searcher.search_expanded(question, addition, question_weight, top_k)
+    def search_expanded(self, question: str, addition: str, question_weight: float, top_k: int, words: str = "") -> Hits:
+        return self._searcher.search_expanded(question, addition, question_weight, top_k, words)
 
     def page(self, hit: Hit) -> Page:
         with self._lock:
@@ -92,9 +92,9 @@ class CountingSearcher:
             raise SearchIndexError("disk gone")
         return self._searcher.search(text, top_k)
 
-    def search_expanded(self, question: str, addition: str, question_weight: float, top_k: int) -> Hits:
+    def search_expanded(self, question: str, addition: str, question_weight: float, top_k: int, words: str = "") -> Hits:
         self.asked.append((question, addition, question_weight))
-        return self._searcher.search_expanded(question, addition, question_weight, top_k)
+        return self._searcher.search_expanded(question, addition, question_weight, top_k, words)
 
     def page(self, hit: Hit) -> Page:
         return self._searcher.page(hit)

@@ -186,7 +186,7 @@ def test_best_of_records_what_it_chose_and_what_choosing_took(mode: str, searche
     size = len(LIST_FEATURES)
     weights = (*(float(name == "is_fused") for name in LIST_FEATURES), *[0.0] * (size * (size + 1) // 2))
     chooser = BestOf(BestOfConfig(samples=3), GainModel(LIST_FEATURES, (0.0,) * size, (1.0,) * size, weights))
-    config = AgentConfig(top_k=2, max_tokens=9, query_mode=mode, max_iterations=4)  # type: ignore[arg-type]
+    config = AgentConfig(top_k=2, max_tokens=9, query_mode=mode, max_iterations=4, question_words="all")  # type: ignore[arg-type]
     engine = ScriptedEngine(lambda _: "<search>fuel limits</search>")
     rollouts = build_rollouts("best_of", BaselineOptions(config, {"best_of": chooser}), searcher, engine, Policy("tiny"))
     trajectory = asyncio.run(rollouts.run(RolloutTask(QUESTION, 0, "default", 7, baseline="best_of")))

@@ -28,7 +28,7 @@ from drag_ray.search.predictors import compute_idf
 from drag_ray.search.searcher import Searcher
 
 QUESTION = "How fast is the rotor?"
-EXPAND = AgentConfig(query_mode="expand", question_weight=2.0, max_iterations=1, top_k=1, depth=3)
+EXPAND = AgentConfig(question_words="all", query_mode="expand", question_weight=2.0, max_iterations=1, top_k=1, depth=3)
 REWRITE = AgentConfig(query_mode="rewrite", max_iterations=1, top_k=1, depth=3)
 TEXTS = ["rotor fast rotor", "rotor limit revolutions", "fuel pump", "turn left", "limit of the fuel"]
 
