@@ -6,11 +6,14 @@ from dataclasses import dataclass
 from typing import Literal, ParamSpec, TypeVar, get_args
 
 from drag_ray.corpus.text import to_printable
-from drag_ray.errors import ArtifactError, DataError
+from drag_ray.errors import ArtifactError, DataError, PageZeroError
 
-Kind = Literal["unknown_file", "broken_file", "broken_page", "broken_record", "duplicate", "incomplete_question", "test_overlap"]
-"""What was set aside: a file that nothing here reads; a file, a page of it, or a record of a table that cannot be read; a
-page or an id that was there before; evidence that the corpus does not hold; a training question that overlaps with the test."""
+Kind = Literal[
+    "unknown_file", "broken_file", "broken_page", "broken_record", "page_zero", "duplicate", "incomplete_question", "test_overlap"
+]
+"""What was set aside: a file that nothing here reads; a file, a page of it, or a record of a table that cannot be read; a record
+of a page 0; a page or an id that was there before; evidence that the corpus does not hold; a training question that overlaps with
+the test."""
 
 _MAX_REASON_CHARS = 1_000
 # These speak of this machine, its installation or its disk, not of what was read: with them the run ends.
@@ -45,6 +48,8 @@ def read_one(kind: Kind, place: str, read: Callable[P, T], *args: P.args, **kwar
         return read(*args, **kwargs)
     except _NOT_OF_THE_RECORD:
         raise
+    except PageZeroError as error:
+        return Problem(place, str(error), "page_zero")
     except DataError as error:
         return Problem(place, str(error), kind)
     except Exception as error:
