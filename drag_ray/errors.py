@@ -4,6 +4,7 @@
     ├── ConfigError           an option, a configuration file or a combination of options is wrong
     ├── MissingPackageError   a package is not installed that an extra of the installation has
     ├── DataError             an input file, line or column is not what its schema says
+    │   └── PageZeroError       a page is given the number 0, where pages are counted from 1
     ├── ArtifactError         a run folder is missing, unfinished, stale or held by another run
     │   ├── DamageError         a file of a finished stage is not what was written
     │   └── StorageError        an object store refuses or does not answer, or what is asked for is not there
@@ -37,6 +38,10 @@ class MissingPackageError(DragRayError, ModuleNotFoundError):
 
 class DataError(DragRayError, ValueError):
     """An input file, line or column is not what its schema says."""
+
+
+class PageZeroError(DataError):
+    """A page is given the number 0, where pages are counted from 1."""
 
 
 class ArtifactError(DragRayError):

@@ -6,6 +6,8 @@ from typing import cast
 
 from anls_star import anls_score
 
+from drag_ray.search.normal_form import normalise
+
 
 @dataclass(frozen=True, slots=True)
 class CitationScore:
@@ -34,8 +36,8 @@ def compute_anls(answer: str, gold_answers: Collection[str]) -> float:
 
 
 def _normalise(text: str) -> str:
-    """Lower case with single spaces, as the package compares texts."""
-    return " ".join(text.lower().split())
+    """Lower case with single spaces, as the package compares texts, in the normal form."""
+    return " ".join(normalise(text).lower().split())
 
 
 def _compute_variant(answer: str, gold: str) -> float:

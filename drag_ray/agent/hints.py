@@ -8,6 +8,7 @@ trained on; a query that repeats a passage of the page could not have been thoug
 
 import re
 
+from drag_ray.search.normal_form import normalise
 from drag_ray.types import Page
 
 HINT_CHARS = 1200
@@ -30,7 +31,7 @@ def write_hint(page: Page) -> str:
 
 def is_quotation(query: str, page: Page) -> bool:
     """True if a query shares `QUOTED_WORDS` words in a row with the page, whatever their case and what stands between them."""
-    words = _WORD.findall(query.casefold())
-    text = f" {' '.join(_WORD.findall(page.text.casefold()))} "
+    words = _WORD.findall(normalise(query).casefold())
+    text = f" {' '.join(_WORD.findall(normalise(page.text).casefold()))} "
     starts = range(len(words) - QUOTED_WORDS + 1)
     return any(f" {' '.join(words[start : start + QUOTED_WORDS])} " in text for start in starts)

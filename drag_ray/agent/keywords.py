@@ -3,6 +3,8 @@
 import re
 from typing import Literal
 
+from drag_ray.search.normal_form import normalise
+
 _LIST = """
 i me my myself we us our ours ourselves you your yours yourself yourselves he him his himself she her hers herself
 it its itself they them their theirs themselves what which who whom this that these those am is are was were be been
@@ -22,7 +24,7 @@ _WORD = re.compile(r"[^\W_]+(?:['\u2019][^\W_]+)*")
 
 def write_keywords(question: str) -> str:
     """The words of the question that are no stop words, in their order; the question itself if there are none."""
-    words = [word for word in _WORD.findall(question) if word.lower().replace("\u2019", "'") not in STOP_WORDS]
+    words = [word for word in _WORD.findall(normalise(question)) if word.lower().replace("\u2019", "'") not in STOP_WORDS]
     return " ".join(words) or question
 
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from drag_ray.agent.keywords import write_keywords
 from drag_ray.baselines.baseline import Baseline, BaselineContext, WriteAdditions, build_query_reply
 from drag_ray.engine.generate import GenerateFn, Request
+from drag_ray.search.query import write_weight
 
 
 def draw_keywords(question: str, random_numbers: random.Random) -> str:
@@ -14,7 +15,7 @@ def draw_keywords(question: str, random_numbers: random.Random) -> str:
     """
     words = write_keywords(question).split()
     drawn = [word for word in words if random_numbers.random() < 1 / 2]
-    return " ".join(word + ("^2" if random_numbers.random() < 1 / 4 else "") for word in drawn or words)
+    return " ".join(write_weight(word, 2 if random_numbers.random() < 1 / 4 else 1) for word in drawn or words)
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,8 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from drag_ray.search.normal_form import normalise
+
 if TYPE_CHECKING:
     import numpy as np
 
@@ -23,7 +25,7 @@ class QuestionWords:
     def __init__(self, questions: Sequence[str]) -> None:
         import numpy as np
 
-        words = [set(_WORD.findall(question.lower())) for question in questions]
+        words = [set(_WORD.findall(normalise(question).lower())) for question in questions]
         counts = Counter(word for of_question in words for word in of_question)
         least = max(_LEAST_QUESTIONS, _LEAST_SHARE * len(questions))
         self._places = {word: place for place, word in enumerate(sorted(word for word, n in counts.items() if n >= least))}
@@ -34,7 +36,7 @@ class QuestionWords:
 
     def pick(self, question: str) -> frozenset[str]:
         """The common words of a question."""
-        return frozenset(word for word in _WORD.findall(question.lower()) if word in self._places)
+        return frozenset(word for word in _WORD.findall(normalise(question).lower()) if word in self._places)
 
     def compare(self, question: str) -> "np.ndarray":
         """The Jaccard index of a question's common words and those of each of the questions, shape (questions,)."""

@@ -4,6 +4,8 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Callable
 
+from drag_ray.search.normal_form import normalise
+
 _WORD = re.compile(r"[^\W_]+")
 
 
@@ -22,7 +24,7 @@ class WordForms:
     def add(self, text: str) -> set[str]:
         """Take in the words of a text; returns the terms of those that are a term each."""
         terms: set[str] = set()
-        for word, count in Counter(_WORD.findall(text.lower())).items():
+        for word, count in Counter(_WORD.findall(normalise(text).lower())).items():
             term = self._to_term(word)
             if term:
                 self._counts[term][word] += count

@@ -3,6 +3,8 @@
 import random
 from collections.abc import Mapping
 
+from drag_ray.search.query import write_weight
+
 
 def vary_words(weights: Mapping[str, int], random_numbers: random.Random) -> dict[str, int]:
     """The words with their weights, of which each is left out by a chance of an eighth and counts 1 more by another."""
@@ -16,4 +18,4 @@ def vary_words(weights: Mapping[str, int], random_numbers: random.Random) -> dic
 
 def write_words(weights: Mapping[str, int]) -> str:
     """Words with their weights as an addition to a question: `therapy^2 surgery`."""
-    return " ".join(word + (f"^{weight}" if weight > 1 else "") for word, weight in weights.items())
+    return " ".join(write_weight(word, weight) for word, weight in weights.items())

@@ -17,13 +17,13 @@ Datasets", 3.4). They only propose: what is returned was decided by the similari
 
 import hashlib
 import re
-import unicodedata
 from collections.abc import Iterator, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
 from drag_ray.search.analyzer import CJK
+from drag_ray.search.normal_form import normalise
 
 MIN_JACCARD = 0.8
 """From this Jaccard similarity on, texts nearly duplicate each other."""
@@ -42,7 +42,7 @@ Shingles = NDArray[np.uint64]
 
 def compute_shingles(text: str) -> Shingles:
     """The set of shingles of a text: 64-bit hashes of them, each once, in ascending order; none of a short text."""
-    words = _WORD.findall(unicodedata.normalize("NFKC", text).casefold())
+    words = _WORD.findall(normalise(text).casefold())
     if len(words) < MIN_WORDS:
         return np.empty(0, np.uint64)
     runs = zip(*(words[start:] for start in range(_SHINGLE_WORDS)), strict=False)

@@ -7,7 +7,17 @@ from typing import Any
 
 from drag_ray import artifacts
 from drag_ray.corpus.problems import Problem
-from drag_ray.corpus.records import FILE_COLUMNS, PAGE_COLUMNS, get_field, read_name, read_records, read_text, to_page_number
+from drag_ray.corpus.records import (
+    FILE_COLUMNS,
+    PAGE_COLUMNS,
+    get_field,
+    read_name,
+    read_records,
+    read_text,
+    refuse_page_zero,
+    to_number,
+    to_page_number,
+)
 from drag_ray.types import Page
 
 _SOURCE_COLUMNS = ("text_source", "service")
@@ -21,7 +31,7 @@ def read_pages(path: Path) -> tuple[list[Page], list[Problem]]:
     comes again is set aside; a missing `total_pages` becomes the largest page number of the file.
 
     Raises:
-        DataError: the file is missing or of another kind.
+        DataError: the file is missing, of another kind, or counts its pages from 0.
     """
     pages: dict[tuple[str, int], Page] = {}
     problems: list[Problem] = []
@@ -37,6 +47,7 @@ def read_pages(path: Path) -> tuple[list[Page], list[Problem]]:
             continue
         pages[key] = page
         last_pages[page.file] = max(last_pages.get(page.file, 0), page.total_pages, page.page_number)
+    refuse_page_zero(path, problems)
     return [replace(page, total_pages=last_pages[page.file]) for page in pages.values()], problems
 
 
@@ -55,7 +66,7 @@ def _parse_page(record: dict[str, Any]) -> Page:
     return Page(
         file=read_name(record, *FILE_COLUMNS, required=True),
         page_number=to_page_number(number, number_name),
-        total_pages=0 if total is None else to_page_number(total, "total_pages"),
+        total_pages=0 if total is None else to_number(total, "total_pages"),
         text=read_text(record, "text"),
         text_source=read_text(record, *_SOURCE_COLUMNS) or "jsonl",
     )

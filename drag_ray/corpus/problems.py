@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Literal, ParamSpec, TypeVar, get_args
 
 from drag_ray.corpus.text import to_printable
-from drag_ray.errors import ArtifactError, DataError
+from drag_ray.errors import ArtifactError, DataError, PageZeroError
 
 Kind = Literal[
     "unknown_file",
@@ -14,12 +14,14 @@ Kind = Literal[
     "linked_file",
     "broken_page",
     "broken_record",
+    "page_zero",
     "duplicate",
     "incomplete_question",
     "test_overlap",
 ]
-"""What was set aside: a file that nothing here reads; a file, a page of it, or a record of a table that cannot be read; a
-page or an id that was there before; evidence that the corpus does not hold; a training question that overlaps with the test."""
+"""What was set aside: a file that nothing here reads; a file, a page of it, or a record of a table that cannot be read; a link that
+leads out of the documents, or to one of them; a record of a page 0; a page or an id that was there before; evidence that the corpus
+does not hold; a training question that overlaps with the test."""
 
 _MAX_REASON_CHARS = 1_000
 # These speak of this machine, its installation or its disk, not of what was read: with them the run ends.
@@ -54,6 +56,8 @@ def read_one(kind: Kind, place: str, read: Callable[P, T], *args: P.args, **kwar
         return read(*args, **kwargs)
     except _NOT_OF_THE_RECORD:
         raise
+    except PageZeroError as error:
+        return Problem(place, str(error), "page_zero")
     except DataError as error:
         return Problem(place, str(error), kind)
     except Exception as error:

@@ -18,10 +18,12 @@ from drag_ray.corpus.records import (
     read_name,
     read_records,
     read_text,
+    refuse_page_zero,
     to_page_number,
 )
 from drag_ray.corpus.text import to_encodable
 from drag_ray.errors import DataError
+from drag_ray.search.file_names import FileNames
 from drag_ray.types import Evidence, Question
 
 _logger = logging.getLogger(__name__)
@@ -67,7 +69,7 @@ def read_questions(
         images: takes the images of the rows; None sets rows with images aside.
 
     Raises:
-        DataError: the file is missing or of another kind.
+        DataError: the file is missing, of another kind, or counts its pages from 0.
     """
     questions: dict[str, Question] = {}
     problems: list[Problem] = []
@@ -85,6 +87,7 @@ def read_questions(
             problems.append(Problem(place, f"id {question.id!r} comes again; the first one is kept", "duplicate"))
             continue
         questions[question.id] = question
+    refuse_page_zero(path, problems)
     _say_others(path, others or Counter(set(list_columns(path)) - set(_COLUMNS)))
     return list(questions.values()), problems
 
@@ -99,7 +102,7 @@ def _say_others(path: Path, others: Counter[str]) -> None:
 
 def check_evidence(questions: Sequence[Question], pages: Collection[tuple[str, int]]) -> tuple[list[Question], list[Problem]]:
     """Questions with the evidence and the candidates that the corpus holds, and what was set aside: lost pages, and questions
-    that lost all of their evidence.
+    that lost all of their evidence. A file is named as the corpus names it, or so that it looks the same (see `FileNames`).
 
     Args:
         questions: any questions.
@@ -107,18 +110,27 @@ def check_evidence(questions: Sequence[Question], pages: Collection[tuple[str, i
     """
     kept: list[Question] = []
     problems: list[Problem] = []
+    names = FileNames(file for file, _ in pages)
     for question in questions:
-        present = tuple(item for item in question.evidence if (item.file, item.page_number) in pages)
-        if len(present) < len(question.evidence):
-            reason = _explain_loss(question.evidence, present)
+        evidence, candidates = (_find_pages(places, pages, names) for places in (question.evidence, question.candidates))
+        if lost := [item for item, found in evidence.items() if found is None]:
+            reason = _explain_loss(lost, len(evidence), names)
             problems.append(Problem(f"question {question.id}", reason, "incomplete_question"))
-        candidates = tuple(item for item in question.candidates if (item.file, item.page_number) in pages)
-        if num_lost := len(question.candidates) - len(candidates):
-            reason = f"{num_lost} of {len(question.candidates)} candidates are not in the corpus; ordered without them"
+        if num_lost := sum(found is None for found in candidates.values()):
+            reason = f"{num_lost} of {len(candidates)} candidates are not in the corpus; ordered without them"
             problems.append(Problem(f"question {question.id}", reason, "incomplete_question"))
+        present, ordered = (tuple(dict.fromkeys(filter(None, found.values()))) for found in (evidence, candidates))
         if present or not question.evidence:
-            kept.append(replace(question, evidence=present, candidates=candidates))
+            kept.append(replace(question, evidence=present, candidates=ordered))
     return kept, problems
+
+
+def _find_pages(
+    places: Sequence[Evidence], pages: Collection[tuple[str, int]], names: FileNames
+) -> dict[Evidence, Evidence | None]:
+    """The pages of the corpus that places mean, named as the corpus names them; None for those that it lacks."""
+    named = {place: Evidence(names.find(place.file) or place.file, place.page_number) for place in places}
+    return {place: page if (page.file, page.page_number) in pages else None for place, page in named.items()}
 
 
 def draw_questions(questions: Sequence[Question], limit: int, seed: int) -> list[Question]:
@@ -134,12 +146,17 @@ def hash_text(text: str, seed: int) -> str:
     return hashlib.sha256(f"{seed}:{text}".encode("utf-8", "surrogatepass")).hexdigest()
 
 
-def _explain_loss(evidence: tuple[Evidence, ...], present: tuple[Evidence, ...]) -> str:
-    lost = [item for item in evidence if item not in present]
-    names = ", ".join(f"page {item.page_number} of {item.file!r}" for item in lost[:_MAX_NAMED_PAGES])
+def _explain_loss(lost: Sequence[Evidence], num_evidence: int, names: FileNames) -> str:
+    pages = (f"page {item.page_number} of {item.file!r}{_guess(item.file, names)}" for item in lost[:_MAX_NAMED_PAGES])
     more = ", ..." if len(lost) > _MAX_NAMED_PAGES else ""
-    rest = f"kept with the other {len(present)}" if present else "none is left, so the question is set aside"
-    return f"{len(lost)} of {len(evidence)} evidence pages are not in the corpus ({names}{more}); {rest}"
+    num_present = num_evidence - len(lost)
+    rest = f"kept with the other {num_present}" if num_present else "none is left, so the question is set aside"
+    return f"{len(lost)} of {num_evidence} evidence pages are not in the corpus ({', '.join(pages)}{more}); {rest}"
+
+
+def _guess(file: str, names: FileNames) -> str:
+    guess = "" if names.find(file) else names.guess(file)
+    return f" (did you mean {guess!r}?)" if guess else ""
 
 
 def _parse_question(record: dict[str, Any], allow_unanswerable: bool, images: QuestionImages | None) -> Question:
@@ -175,8 +192,7 @@ def _parse_evidence(record: dict[str, Any], may_be_empty: bool) -> tuple[Evidenc
     name, locations = get_field(record, _EVIDENCE_COLUMNS)
     if locations is None:
         locations = [record] if get_field(record, FILE_COLUMNS)[1] is not None else []
-    if not isinstance(locations, list):
-        raise DataError(f"column {name!r}: got {locations!r:.80} ({type(locations).__name__}), expected a list of pages")
+    locations = _list_known(locations, name)
     if not locations and not may_be_empty:
         raise DataError(
             f"column {name!r}: got no evidence page, expected at least one. Take such questions with --corpus.allow-unanswerable."
@@ -185,12 +201,15 @@ def _parse_evidence(record: dict[str, Any], may_be_empty: bool) -> tuple[Evidenc
 
 
 def _parse_candidates(record: dict[str, Any]) -> tuple[Evidence, ...]:
-    locations = [] if record.get(_CANDIDATE_COLUMN) is None else record[_CANDIDATE_COLUMN]
-    if not isinstance(locations, list):
-        raise DataError(
-            f"column {_CANDIDATE_COLUMN!r}: got {locations!r:.80} ({type(locations).__name__}), expected a list of pages"
-        )
+    locations = [] if record.get(_CANDIDATE_COLUMN) is None else _list_known(record[_CANDIDATE_COLUMN], _CANDIDATE_COLUMN)
     return tuple(dict.fromkeys(parse_location(location, _CANDIDATE_COLUMN) for location in locations))
+
+
+def _list_known(locations: Any, name: str) -> list[Any]:
+    """The pages of a list; empty cells are none."""
+    if not isinstance(locations, list):
+        raise DataError(f"column {name!r}: got {locations!r:.80} ({type(locations).__name__}), expected a list of pages")
+    return [location for location in locations if location is not None]
 
 
 def parse_location(location: Any, name: str) -> Evidence:
@@ -214,11 +233,12 @@ def _parse_answers(record: dict[str, Any]) -> tuple[str, ...]:
     if answers is None:
         return ()
     variants = answers if isinstance(answers, list) else [answers]
-    return tuple(_join_answer(variant, name) for variant in variants)
+    listed = (variant if isinstance(variant, list) else [variant] for variant in variants)
+    known = ([part for part in parts if part is not None] for parts in listed)
+    return tuple(_join_answer(parts, name) for parts in known if parts)
 
 
-def _join_answer(variant: Any, name: str) -> str:
-    parts = variant if isinstance(variant, list) else [variant]
+def _join_answer(parts: list[Any], name: str) -> str:
     for part in parts:
         if not isinstance(part, str | int | float):
             raise DataError(f"column {name!r}: got {part!r:.80} ({type(part).__name__}), expected text")

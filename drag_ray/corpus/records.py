@@ -3,7 +3,8 @@
 import gzip
 import io
 import json
-from collections.abc import Callable, Collection, Iterator
+import math
+from collections.abc import Callable, Collection, Iterator, Sequence
 from itertools import count
 from pathlib import Path
 from typing import Any, TypeVar
@@ -13,7 +14,7 @@ import pyarrow.parquet as pq
 
 from drag_ray.corpus.problems import Problem, read_one
 from drag_ray.corpus.text import to_encodable
-from drag_ray.errors import DataError
+from drag_ray.errors import DataError, PageZeroError
 
 SUFFIXES = (".jsonl", ".jsonl.gz", ".parquet")
 FILE_COLUMNS = ("file", "document")
@@ -29,7 +30,8 @@ def read_records(path: Path, parse: Callable[[Record], T], columns: Collection[s
     """(place, what `parse` makes of it, or the problem) for each line of a JSONL file or each row of a Parquet file.
 
     Whatever reading or parsing a record raises sets aside this record alone. Where a compressed file, a row group or the
-    whole file is damaged, one problem stands for the rest of it. Blank lines are passed over. Places are `file:line`, from 1.
+    whole file is damaged, one problem stands for the rest of it. Blank lines are passed over, and NaN is null. Places are
+    `file:line`, from 1.
 
     Args:
         path: a `.jsonl`, `.jsonl.gz` or `.parquet` file.
@@ -97,6 +99,28 @@ def to_page_number(value: Any, name: str = "page_number") -> int:
     """A 1-based page number; `3.0` and `"3"` are taken for 3.
 
     Raises:
+        PageZeroError: it is 0.
+        DataError: anything else.
+    """
+    if str(value).strip() in ("0", "0.0", "-0.0"):
+        raise PageZeroError(f"column {name!r}: got the page {value!r}, expected a whole number from 1, the first page")
+    return to_number(value, name)
+
+
+def refuse_page_zero(path: Path, problems: Sequence[Problem]) -> None:
+    """DataError where a record of a file names a page 0: then it counts from 0, and its other pages are one too low as well."""
+    if zeros := [problem for problem in problems if problem.kind == "page_zero"]:
+        raise DataError(
+            f"{path}: got a page 0 in {len(zeros)} records, first at {zeros[0].place}. Pages are counted from 1; where one is 0, "
+            "all seem to be counted from 0, and each would be taken for the page before it. Add 1 to every page number of the "
+            "file, or take these records out if they alone are wrong."
+        )
+
+
+def to_number(value: Any, name: str) -> int:
+    """A positive whole number; `3.0` and `"3"` are taken for 3.
+
+    Raises:
         DataError: anything else.
     """
     number = value
@@ -134,12 +158,26 @@ def _open_lines(path: Path) -> io.BufferedIOBase:
 
 def _parse_line(line: bytes, parse: Callable[[Record], T]) -> T:
     try:
-        record = json.loads(line.decode("utf-8-sig"))
+        record = json.loads(line.decode("utf-8-sig"), parse_constant=_read_constant)
     except ValueError as error:
         raise DataError(f"not JSON ({error}): {line[:60]!r}") from error
     if not isinstance(record, dict):
         raise DataError(f"got {type(record).__name__} {record!r:.60}, expected a JSON object")
     return parse(record)
+
+
+def _read_constant(name: str) -> float | None:
+    """What JSON has no numbers for. NaN is how pandas and Python's own writer put down an empty cell."""
+    return None if name == "NaN" else float(name)
+
+
+def _clear_nan(value: Any) -> Any:
+    """A value of a Parquet file with null for NaN, however deep."""
+    if isinstance(value, list):
+        return [_clear_nan(item) for item in value]
+    if isinstance(value, dict):
+        return {name: _clear_nan(item) for name, item in value.items()}
+    return None if isinstance(value, float) and math.isnan(value) else value
 
 
 def _read_parquet(path: Path, parse: Callable[[Record], T], columns: Collection[str]) -> Iterator[tuple[str, T | Problem]]:
@@ -194,4 +232,4 @@ def _read_batch(batches: Iterator[pa.RecordBatch]) -> pa.RecordBatch:
 
 def _parse_row(batch: pa.RecordBatch, rows: list[Record] | Problem, offset: int, parse: Callable[[Record], T]) -> T:
     """One of `rows`, or, where a cell of the batch cannot be converted, the row by itself."""
-    return parse(batch.slice(offset, 1).to_pylist()[0] if isinstance(rows, Problem) else rows[offset])
+    return parse(_clear_nan(batch.slice(offset, 1).to_pylist()[0] if isinstance(rows, Problem) else rows[offset]))

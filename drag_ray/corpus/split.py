@@ -10,6 +10,7 @@ from drag_ray.corpus.components import compute_components
 from drag_ray.corpus.near_duplicates import NO_NEAR_DUPLICATES, NearDuplicates
 from drag_ray.corpus.problems import Problem
 from drag_ray.corpus.questions import hash_text
+from drag_ray.search.normal_form import normalise
 from drag_ray.types import Question
 
 _NOT_A_WORD = re.compile(r"[\W_]+")
@@ -110,8 +111,8 @@ def find_overlaps(
 
 
 def normalise_question(text: str) -> str:
-    """A question without case, punctuation and spacing: what counts as the same question."""
-    return _NOT_A_WORD.sub(" ", text.casefold()).strip()
+    """A question in its normal form without case, punctuation and spacing: what counts as the same question."""
+    return _NOT_A_WORD.sub(" ", normalise(text).casefold()).strip()
 
 
 def _leave_out_overlaps(

@@ -10,6 +10,7 @@ from transformers import AutoConfig, AutoTokenizer
 from drag_ray.engine.embedding_folder import EmbeddingFolder
 from drag_ray.errors import ConfigError
 from drag_ray.search.config import EmbeddingConfig
+from drag_ray.search.normal_form import normalise
 
 
 class WindowTokenizer:
@@ -52,7 +53,7 @@ class WindowTokenizer:
         return self._encode(texts, self._config.query_prompt or self._folder.query_prompt, self.max_tokens)
 
     def _encode(self, texts: Sequence[str], prompt: str, max_tokens: int) -> Any:
-        texts = [prompt + text for text in texts]
+        texts = [prompt + normalise(text) for text in texts]
         if self._folder.lowercases:
             texts = [text.lower() for text in texts]
         with self._lock:

@@ -10,6 +10,7 @@ from drag_ray.agent.tasks.rerank import describe_modalities
 from drag_ray.errors import DataError
 from drag_ray.evaluate.page_sequence import build_page_sequence
 from drag_ray.evaluate.question_result import NO_TRAJECTORY, QuestionResult, ToolUse, classify_hops, is_within
+from drag_ray.search.file_names import FileNames
 from drag_ray.types import ActionKind, Evidence, Hit, Question, Trajectory, Turn
 
 
@@ -131,7 +132,8 @@ def _score_answer(trajectory: Trajectory) -> tuple[float | None, CitationScore, 
     if trajectory.error:
         return (0.0 if trajectory.answers else None), NO_CITATION, NO_CITATION
     anls = compute_anls(trajectory.final_answer, trajectory.answers) if trajectory.answers else None
-    cited, evidence = trajectory.citations, trajectory.evidence
+    evidence, names = trajectory.evidence, FileNames(page.file for page in trajectory.evidence)
+    cited = [replace(page, file=names.find(page.file) or page.file) for page in trajectory.citations]
     documents = compute_citation_score([page.file for page in cited], [page.file for page in evidence])
     return anls, compute_citation_score(cited, evidence), documents
 

@@ -90,7 +90,7 @@ def inspect_file(path: Path, tokenizer: Any, mask: Mask, num_samples: int, max_t
         max_tokenized: rows that are tokenized; the others are only counted.
 
     Raises:
-        DataError: the file is missing, something else, or none of its rows can be read.
+        DataError: the file is missing, something else, or none of its rows can be read or trained on.
     """
     seen: Counter[str] = Counter()
     samples: list[Sample] = []
@@ -107,6 +107,8 @@ def inspect_file(path: Path, tokenizer: Any, mask: Mask, num_samples: int, max_t
             problems.append(found) if isinstance(found, Problem) else samples.extend(found)
     if not seen:
         raise DataError(f"{path}: no rows that can be read. Run: python jobs/format.py.{name_first(problems)}")
+    if problems and not samples:
+        raise DataError(f"{path}: none of its rows can be trained on. Name a file of the format stage.{name_first(problems)}")
     step = max(1, len(samples) // max(1, num_samples))
     return Inspection(
         name=to_printable(str(path)),

@@ -12,6 +12,7 @@ from drag_ray.errors import DataError
 from drag_ray.format.columns import get_input_column
 from drag_ray.format.layout import Layout
 from drag_ray.format.tables import ScoredPart
+from drag_ray.search.normal_form import normalise
 
 _PAGE_COLUMNS = ("file", "page_number", "is_evidence")
 CHECKED_COLUMNS = frozenset({"prompt", "messages", "images", "question_id", "trajectory_id", *_PAGE_COLUMNS})
@@ -57,7 +58,9 @@ def find_telling_openings(trajectories: pl.DataFrame) -> list[str]:
         .agg(pl.col("question", "answers", "files").first(), pl.col("trajectory_id"))
     )
     asked = zip(openings["opening"], openings["question"], strict=True)
-    openings = openings.with_columns(text=pl.Series([text.replace(question, "").casefold() for text, question in asked]))
+    openings = openings.with_columns(
+        text=pl.Series([normalise(text.replace(question, "")).casefold() for text, question in asked])
+    )
     secrets = openings.select(pl.concat_list("files", "answers")).to_series().to_list()
     told = [_tells(text, items) for text, items in zip(openings["text"], secrets, strict=True)]
     telling = openings.filter(pl.Series(told, dtype=pl.Boolean))
@@ -67,7 +70,7 @@ def find_telling_openings(trajectories: pl.DataFrame) -> list[str]:
 
 
 def _tells(text: str, secrets: list[str]) -> bool:
-    return any(len(secret) >= _MIN_TELLING_CHARS and secret.casefold() in text for secret in secrets)
+    return any(len(secret) >= _MIN_TELLING_CHARS and normalise(secret).casefold() in text for secret in secrets)
 
 
 def screen_rows(rows: pl.DataFrame, leaks: pl.DataFrame) -> pl.DataFrame:

@@ -9,14 +9,13 @@ import polars as pl
 
 from drag_ray.agent.answers import compute_anls
 from drag_ray.process.config import ProcessConfig
+from drag_ray.search.query import strip_weights
 from drag_ray.types import ActionKind
-
-_WEIGHT = r"\^[\d.]+"
 
 
 def repeated_share(query: pl.Expr) -> pl.Expr:
     """The share of a query's words that it has said before, weights left out; 0 for an empty query."""
-    words = query.str.replace_all(_WEIGHT, "").str.to_lowercase().str.extract_all(r"\w+")
+    words = query.map_elements(strip_weights, return_dtype=pl.String).str.to_lowercase().str.extract_all(r"\w+")
     return (1 - words.list.n_unique() / words.list.len()).fill_nan(0.0)
 
 

@@ -1,10 +1,12 @@
-"""How text becomes terms. Pages and queries go through the same analyzer."""
+"""How text becomes terms. Pages and queries go through the same analyzer, in their normal form (see `normal_form`)."""
 
 import re
 from collections.abc import Callable, Iterator
 from typing import NamedTuple, Protocol
 
 from tantivy import Filter, TextAnalyzer, TextAnalyzerBuilder, Tokenizer
+
+from drag_ray.search.normal_form import align, normalise
 
 MAX_TERM_BYTES = 100
 """Longer tokens are dropped: they are encoded data or broken text, and Tantivy refuses terms over 64 KB."""
@@ -78,12 +80,15 @@ class _TantivyAnalyzer:
         self.text_analyzer = builder.build()
 
     def prepare(self, text: str) -> str:
-        return text
+        return normalise(text)
 
     def analyze(self, text: str) -> list[str]:
-        return self.text_analyzer.analyze(text)
+        return self.text_analyzer.analyze(normalise(text))
 
     def locate(self, text: str) -> list[Token]:
+        return _locate(text, self._cut)
+
+    def _cut(self, text: str) -> list[Token]:
         tokens = self.text_analyzer.pre_tokenize(text).tokens
         return [Token(token.text, token.position, token.char_offset_from, token.char_offset_to) for token in tokens]
 
@@ -99,11 +104,24 @@ class _PythonAnalyzer:
         return " ".join(self.analyze(text))
 
     def analyze(self, text: str) -> list[str]:
-        return [token.term for token in self.locate(text)]
+        return [token.term for token in self._cut(normalise(text))]
 
     def locate(self, text: str) -> list[Token]:
+        return _locate(text, self._cut)
+
+    def _cut(self, text: str) -> list[Token]:
         kept = (token for token in self._tokenize(text) if len(token[0].encode()) < MAX_TERM_BYTES)
         return [Token(term, position, start, end) for position, (term, start, end) in enumerate(kept)]
+
+
+def _locate(text: str, cut: Callable[[str], list[Token]]) -> list[Token]:
+    """The tokens that `cut` makes of a text's normal form, with their offsets in the text."""
+    form = normalise(text)
+    tokens = cut(form)
+    if form == text:
+        return tokens
+    aligned = align(text)
+    return [Token(term, position, aligned.starts[start], aligned.ends[end - 1]) for term, position, start, end in tokens]
 
 
 def _tokenize_cjk(text: str) -> Iterator[tuple[str, int, int]]:

@@ -31,14 +31,14 @@ PAGES_NAME = "pages.arrow"
 TANTIVY_DIR_NAME = "tantivy"
 _LAST_FILE = f"{TANTIVY_DIR_NAME}/meta.json"
 """In order of their names: segments have names of hexadecimal digits."""
-INDEX_FORMAT = 4
-"""Counts the layouts of an index folder; one of another layout is built again."""
+INDEX_FORMAT = 5
+"""Counts the layouts of an index folder and the normal forms of its texts; one of another format is built again."""
 REBUILD = "Build it again: python jobs/index.py --verify"
 
 
 @dataclass(frozen=True)
 class IndexRecord:
-    """What made an index. `fingerprint` stands for the page texts, the analyzer and Tantivy's version.
+    """What made an index. `fingerprint` stands for the page texts, the analyzer, Tantivy's version and the format.
 
     `source` is the Parquet file of the pages as a path from the index folder, and `source_fingerprint` its content.
     """
@@ -173,4 +173,6 @@ def _read_record(index_dir: Path) -> IndexRecord:
 
 
 def _compute_fingerprint(pages_path: Path, config: SearchConfig) -> str:
-    return artifacts.compute_fingerprint(artifacts.compute_file_fingerprint(pages_path), config.analyzer, version("tantivy"))
+    return artifacts.compute_fingerprint(
+        artifacts.compute_file_fingerprint(pages_path), config.analyzer, version("tantivy"), INDEX_FORMAT
+    )

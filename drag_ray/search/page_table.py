@@ -6,6 +6,7 @@ The file is cut into record batches of `BATCH_ROWS` rows, so that a row is found
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator
+from functools import cached_property
 from itertools import accumulate
 from pathlib import Path
 
@@ -17,6 +18,7 @@ import pyarrow.parquet as pq
 from drag_ray import schemas
 from drag_ray.errors import SearchIndexError
 from drag_ray.file_access import reading
+from drag_ray.search.file_names import FileNames
 from drag_ray.types import Page
 
 BATCH_ROWS = 8_192
@@ -125,6 +127,15 @@ class PageTable:
         self._starts: list[int] = [0, *accumulate(counts.field("counts").to_pylist())]
         self._ranks = {file: rank for rank, file in enumerate(self._files)}
 
+    @cached_property
+    def _names(self) -> FileNames:
+        return FileNames(self._files)
+
+    def _rank(self, file: str) -> int | None:
+        """The place of a file among all, by its name or one that looks the same (see `FileNames`)."""
+        rank = self._ranks.get(file)
+        return self._ranks.get(self._names.find(file) or "") if rank is None else rank
+
     def __len__(self) -> int:
         return len(self._page_numbers)
 
@@ -134,7 +145,7 @@ class PageTable:
 
     def row(self, file: str, page_number: int) -> int | None:
         """The row of a page, None if the index does not have it."""
-        rank = self._ranks.get(file)
+        rank = self._rank(file)
         if rank is None:
             return None
         end = self._starts[rank + 1]
@@ -143,13 +154,13 @@ class PageTable:
 
     def rows(self, file: str) -> range:
         """The rows of a file's pages; empty if the index does not have the file."""
-        rank = self._ranks.get(file)
+        rank = self._rank(file)
         return range(0) if rank is None else range(self._starts[rank], self._starts[rank + 1])
 
     def row_ranges(self, files: Iterable[str]) -> list[range]:
         """The rows of several files, neighbours joined."""
         joined: list[range] = []
-        for rows in sorted((self.rows(file) for file in set(files)), key=lambda rows: rows.start):
+        for rows in sorted({self.rows(file) for file in files}, key=lambda rows: rows.start):
             if joined and joined[-1].stop == rows.start:
                 joined[-1] = range(joined[-1].start, rows.stop)
             elif rows:

@@ -73,7 +73,11 @@ def weigh_terms(weights: Mapping[str, float]) -> Node | None:
     return Bag(cleaned) if cleaned else None
 
 
-_WEIGHTED_WORD = re.compile(r"(?P<word>.+)\^(?P<weight>\d{1,3}(\.\d{1,3})?)\W*")
+MAX_WEIGHT = 10
+_WEIGHTED_WORD = re.compile(
+    rf"(?P<word>\W*+(?:[^\W\d_].*|.*[^\W\d_]))\^(?P<weight>\d(?:\.\d{{1,3}})?|{MAX_WEIGHT}(?:\.0{{1,3}})?)\W*", re.DOTALL
+)
+"""A word that begins or ends with a letter and a weight of 0 to `MAX_WEIGHT`: `10^9`, `3x10^9` and `2^32` are powers."""
 
 
 def read_words(text: str, analyzer: Analyzer) -> dict[str, float]:
@@ -85,7 +89,11 @@ def read_words(text: str, analyzer: Analyzer) -> dict[str, float]:
 
 
 def read_additions(text: str, analyzer: Analyzer) -> dict[str, float]:
-    """The terms of words that may have a weight each, as in `prognosis^2, survival`; a word that is said twice weighs twice."""
+    """The terms of words that may have a weight each, as in `prognosis^2, survival`; a word that is said twice weighs twice.
+
+    A weight is a number from 0 to `MAX_WEIGHT`, with three decimals at most, at a word that begins or ends with a letter. Any
+    other `^` is part of the text, as in `10^9`.
+    """
     weights: dict[str, float] = {}
     for word in clean(_truncate(text)).split():
         found = _WEIGHTED_WORD.fullmatch(word)
@@ -93,6 +101,14 @@ def read_additions(text: str, analyzer: Analyzer) -> dict[str, float]:
         for term in analyzer.analyze(found["word"] if found else word):
             weights[term] = weights.get(term, 0.0) + factor
     return {term: weight for term, weight in weights.items() if weight > 0}
+
+
+def write_weight(word: str, weight: int) -> str:
+    """A word of a weight from 1 to `MAX_WEIGHT`, as `read_additions` reads it: `prognosis^2`; one that can have no weight, as a
+    number, so many times.
+    """
+    weighted = f"{word}^{weight}"
+    return word if weight == 1 else weighted if _WEIGHTED_WORD.fullmatch(weighted) else " ".join([word] * weight)
 
 
 def strip_weights(text: str) -> str:

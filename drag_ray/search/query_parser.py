@@ -21,6 +21,7 @@ from dataclasses import dataclass, field
 
 from drag_ray.search.analyzer import Analyzer
 from drag_ray.search.config import Operator
+from drag_ray.search.normal_form import normalise
 from drag_ray.search.syntax import And, Node, Not, Or, Pattern, Phrase, Term, join
 
 MAX_DEPTH = 16
@@ -129,7 +130,7 @@ class _Parser:
         if "*" not in word and "?" not in word:
             yield from map(Term, self._analyzer.analyze(word))
             return
-        for piece in _PIECE.findall(word):
+        for piece in _PIECE.findall(normalise(word)):
             form = piece.rstrip("?").lower()
             letters = form.replace("*", "").replace("?", "")
             if letters == form:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from drag_ray.search.analyzer import Analyzer
+from drag_ray.search.normal_form import normalise
 from drag_ray.search.query_parser import build_phrase
 from drag_ray.search.syntax import And, Boost, Every, Maybe, Node, Not, Or, Pattern, Phrase, Term, TermRange
 from drag_ray.search.whoosh_tagger import Limits, SyntaxNode
@@ -78,7 +79,7 @@ def _convert_leaf(node: SyntaxNode, analyzer: Analyzer) -> _Tree | None:
     if node.limits:
         return _boost(_convert_range(node.limits), node.boost)
     if node.kind in ("wild", "prefix"):
-        return _boost(_convert_pattern(node.text.lower(), is_prefix=node.kind == "prefix"), node.boost)
+        return _boost(_convert_pattern(normalise(node.text).lower(), is_prefix=node.kind == "prefix"), node.boost)
     if node.kind != "word":
         return None
     terms = tuple(_boost(Term(term), node.boost) for term in analyzer.analyze(node.text))
@@ -86,7 +87,8 @@ def _convert_leaf(node: SyntaxNode, analyzer: Analyzer) -> _Tree | None:
 
 
 def _convert_range(limits: Limits) -> _Tree:
-    start, end, includes_start, includes_end = limits
+    start, end = (limit and normalise(limit) for limit in (limits.start, limits.end))
+    _, _, includes_start, includes_end = limits
     if not start and end in (None, "\uffff"):
         return _AnyTerm()
     if start == end and start is not None:

@@ -201,7 +201,7 @@ class Describer:
             answer=trajectory.final_answer,
             citations=[
                 Citation(
-                    file=cited.file,
+                    file=page.file if page else cited.file,
                     page_number=cited.page_number,
                     exists=page is not None,
                     snippet=self._searcher.snippet(cited, trajectory.final_answer).text if page else "",

@@ -13,6 +13,7 @@ import polars as pl
 from pydantic import Field
 
 from drag_ray.errors import ToolError
+from drag_ray.search.normal_form import align, normalise
 from drag_ray.tools.function import Arguments
 from drag_ray.tools.observation import Observation
 from drag_ray.tools.tool import Tool
@@ -26,6 +27,8 @@ _PIECE_CHARS = 20_000
 _CHUNK_CHARS = 100_000
 _MAX_REPEATS = 50
 _BUDGET_S = 5.0
+_Line = tuple[str, str | None]
+"""A line and, where it is another one, its normal form."""
 _REPEATS = re.compile(r"\{(\d*)(?:,(\d*))?\}")
 
 
@@ -71,7 +74,7 @@ def _to_pattern(arguments: GrepArguments) -> str:
     """A pattern of Rust's that finds the words whatever their case."""
     if not arguments.is_pattern:
         # Blanks within the words stand for any white space; at their ends they are not meant.
-        words = [re.escape(word) for word in arguments.text.split()]
+        words = [re.escape(word) for word in normalise(arguments.text).split()]
         if not words:
             raise ToolError("grep: the text is blank")
         return r"(?i)" + r"\s+".join(words)
@@ -83,30 +86,34 @@ def _to_pattern(arguments: GrepArguments) -> str:
     return f"(?i){arguments.text}"
 
 
-def _cut_lines(text: str) -> Iterator[tuple[str, ...]]:
+def _cut_lines(text: str) -> Iterator[tuple[_Line, ...]]:
     """The lines of a text, very long ones in pieces, so many at once that they take no second."""
     lines = (line[start : start + _PIECE_CHARS] for line in text.split("\n") for start in range(0, len(line), _PIECE_CHARS))
-    chunk: list[str] = []
+    chunk: list[_Line] = []
     num_chars = 0
     for line in lines:
-        chunk.append(line)
-        num_chars += len(line)
-        if num_chars > _CHUNK_CHARS:
+        form = normalise(line)
+        chunk.append((line, None if form == line else form))
+        num_chars += len(line) + len(form)
+        if num_chars > 2 * _CHUNK_CHARS:
             yield tuple(chunk)
             chunk, num_chars = [], 0
     yield tuple(chunk)
 
 
-def _find_lines(lines: tuple[str, ...], pattern: str) -> Iterator[str]:
-    """The lines with a match, each as far as it is shown."""
-    texts = pl.Series("line", lines, dtype=pl.String)
+def _find_lines(lines: tuple[_Line, ...], pattern: str) -> Iterator[str]:
+    """The lines with a match as they stand or in their normal form, each as far as it is shown."""
+    texts = pl.DataFrame(lines, {"line": pl.String, "form": pl.String}, orient="row")
     try:
-        found = texts.filter(texts.str.contains(pattern))
-        matched = found.str.extract(f"({pattern})", 1)
+        found = texts.filter(pl.any_horizontal(pl.all().str.contains(pattern)))
+        matched = found.select(pl.all().str.extract(f"({pattern})", 1))
     except pl.exceptions.PolarsError as error:
         raise ToolError(f"grep: not a pattern that can be searched for: {_first_line(error)}") from None
-    for line, match in zip(found, matched, strict=True):
-        start = max(0, line.find(match or "") - _BEFORE_CHARS) if len(line) > _LINE_CHARS else 0
+    for (line, form), (match, match_of_form) in zip(found.rows(), matched.rows(), strict=True):
+        place = 0
+        if len(line) > _LINE_CHARS:
+            place = line.find(match) if match is not None else align(line).starts[form.find(match_of_form)]
+        start = max(0, place - _BEFORE_CHARS)
         shown = line[start : start + _LINE_CHARS].strip()
         yield f"{'…' if start else ''}{shown}{'…' if start + _LINE_CHARS < len(line) else ''}"
 

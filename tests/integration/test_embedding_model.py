@@ -32,6 +32,11 @@ def embedder(tmp_path_factory: pytest.TempPathFactory) -> Embedder:
     return Embedder(EmbeddingConfig(model=str(folder)))
 
 
+def test_texts_that_look_the_same_have_one_vector(embedder: Embedder) -> None:
+    vectors = embedder.embed_queries(["office Zürich 10^6 1 1/2", "o\ufb03ce Zu\u0308\u00adrich 10⁶ 1½"])
+    assert vectors[0] == pytest.approx(vectors[1], abs=1e-6)
+
+
 def test_sentences_are_as_similar_as_published(embedder: Embedder) -> None:
     vectors = embedder.embed_queries(SENTENCES)
     assert vectors @ vectors.T == pytest.approx(np.array(SIMILARITIES), abs=1e-4)

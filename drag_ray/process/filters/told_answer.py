@@ -6,6 +6,7 @@ To learn such a query is to learn to make up answers. What the policy finds out 
 import polars as pl
 
 from drag_ray.process.quality import Filter
+from drag_ray.search.normal_form import normalise
 
 # Shorter answers ("5", "no") are part of a word by chance.
 _MIN_ANSWER_CHARS = 3
@@ -15,7 +16,7 @@ def find(turns: pl.DataFrame) -> pl.Expr:
     """True for a query of a rollout with a hint that names an answer which its question does not hold."""
     hinted = turns.filter("hinted").select("query", "question", "answers")
     told = [
-        any(_tells(answer.casefold(), query.casefold(), question.casefold()) for answer in answers)
+        any(_tells(*(normalise(text).casefold() for text in (answer, query, question))) for answer in answers)
         for query, question, answers in hinted.iter_rows()
     ]
     is_hinted = turns["hinted"]

@@ -51,3 +51,19 @@ def test_citation_scores_are_those_of_sets():
 def test_citations_without_overlap_score_zero(cited, evidence):
     score = compute_citation_score(cited, evidence)
     assert (score.precision, score.recall, score.f1) == (0.0, 0.0, 0.0)
+
+
+@pytest.mark.parametrize(
+    ("answer", "gold"),
+    [
+        ("Zu\u0308rich", "Zürich"),
+        ("\uff13\uff14\uff10 rpm", "340 rpm"),
+        ("super\u00adintend\u200bent", "superintendent"),
+        ("10⁶ cells", "10^6 cells"),
+        ("1½ cups", "1 1/2 cups"),
+        ("20 ℃", "20 °C"),
+    ],
+)
+def test_answers_that_look_the_same_are_the_same(answer: str, gold: str) -> None:
+    assert compute_anls(answer, [gold]) == compute_anls(gold, [answer]) == 1.0
+    assert compute_anls("106", ["10⁶"]) < 1

@@ -99,6 +99,7 @@ def test_a_query_that_quotes_the_page_is_refused(searcher: Searcher) -> None:
         ("speed: NOT exceed (340) rpm\nin level", True),
         ("not exceed 340 rpm in", False),
         ("exceed not 340 rpm in level flight below", True),
+        ("not ex\u00adceed \uff13\uff14\uff10 rpm in level", True),
         ("gyroplane rpm limit in level flight below feet", False),
         ("", False),
     ],

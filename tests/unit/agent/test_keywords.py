@@ -12,6 +12,7 @@ from drag_ray.agent.keywords import STOP_WORDS, write_keywords
         ("How does the Snow-man's neighbour speak?", "Snow man's neighbour speak"),
         ("Why couldn\u2019t she swim?", "swim"),
         ("Was ist ein Hubschrauber (CH-53)?", "ist ein Hubschrauber CH 53"),
+        ("Zu\u0308rich super\u00advised it in 10⁶", "Zürich supervised 10 6"),
         ("Who was he?", "Who was he?"),
         ("?!", "?!"),
     ],

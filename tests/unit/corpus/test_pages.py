@@ -7,6 +7,7 @@ import pytest
 
 from drag_ray import schemas
 from drag_ray.corpus.pages import read_pages, write_pages
+from drag_ray.errors import DataError
 from drag_ray.types import Page
 
 
@@ -28,7 +29,10 @@ def test_both_spellings_are_read_and_total_pages_is_filled_in(tmp_path):
         ('{"file": "a.pdf", "page_number": 1', "not JSON"),
         ("[1, 2]", "expected a JSON object"),
         ('{"file": 3, "page_number": 1, "text": "x"}', "column 'file': got 3 (int), expected text"),
-        ('{"file": "a.pdf", "page_number": 0, "text": "x"}', "column 'page_number': got 0 (int), expected a whole number from 1"),
+        (
+            '{"file": "a.pdf", "page_number": -1, "text": "x"}',
+            "column 'page_number': got -1 (int), expected a whole number from 1",
+        ),
         ('{"file": "a.pdf", "page": "two", "text": "x"}', "column 'page': got 'two' (str)"),
         ('{"file": "a.pdf", "page": true, "text": "x"}', "column 'page': got True (bool)"),
         ('{"file": "a.pdf", "page": 1, "text": ["x"]}', "column 'text': got ['x'] (list), expected text"),
@@ -96,3 +100,17 @@ def test_parquet_is_read_and_a_column_of_another_type_is_named(tmp_path):
     found, problems = read_pages(tmp_path / "bad.parquet")
     assert found == []
     assert "column 'page': got 1.5 (float), expected a whole number from 1" in problems[0].reason
+
+
+def test_a_table_that_counts_its_pages_from_zero_is_refused(tmp_path):
+    path = tmp_path / "pages.jsonl"
+    path.write_text('{"file": "a.pdf", "page": 1, "text": "two"}\n{"file": "a.pdf", "page": 0, "text": "one"}\n')
+    with pytest.raises(DataError, match=r"page 0 in 1 records, first at .*:2\. .*Add 1 to every page number"):
+        read_pages(path)
+
+
+def test_the_number_of_pages_may_be_an_empty_cell(tmp_path):
+    path = tmp_path / "pages.parquet"
+    table = {"file": ["a.pdf"] * 2, "page": [1.0, 2.0], "total_pages": [2.0, float("nan")], "text": ["nan", None]}
+    pq.write_table(pa.table(table), path)
+    assert read_pages(path) == ([Page("a.pdf", 1, 2, "nan", "jsonl"), Page("a.pdf", 2, 2, "", "jsonl")], [])

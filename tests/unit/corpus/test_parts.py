@@ -60,7 +60,7 @@ def test_parts_are_merged_in_order_and_repeated_pages_set_aside(tmp_path, reader
     monkeypatch.setattr(parts, "_CHUNK_PAGES", 2)
     documents = [
         write_table(tmp_path / "x.jsonl", ("b", 1, "b1"), ("a", 2, "kept")),
-        write_table(tmp_path / "y.jsonl", ("a", 2, "same part"), ("a", 0, "no page")),
+        write_table(tmp_path / "y.jsonl", ("a", 2, "same part"), ("a", -1, "no page")),
         write_table(tmp_path / "z.jsonl", ("a", 2, "other part"), ("a", 1, "a1"), ("a", 10, "a10")),
     ]
     pages, problems = parts.merge_parts(write_parts(tmp_path, reader, documents))
@@ -72,7 +72,7 @@ def test_parts_are_merged_in_order_and_repeated_pages_set_aside(tmp_path, reader
         ("b", 1, 1, "b1"),
     ]
     assert [(problem.place.rpartition("/")[2], problem.reason[:24]) for problem in problems] == [
-        ("y.jsonl:2", "column 'page': got 0 (in"),
+        ("y.jsonl:2", "column 'page': got -1 (i"),
         ("y.jsonl", "page 2 of 'a' comes agai"),
         ("z.jsonl", "page 2 of 'a' comes agai"),
     ]

@@ -1,4 +1,5 @@
 import json
+import unicodedata
 from pathlib import Path
 
 import pyarrow as pa
@@ -7,6 +8,7 @@ import pytest
 
 from drag_ray import schemas
 from drag_ray.corpus.questions import check_evidence, draw_questions, read_questions
+from drag_ray.errors import DataError
 from drag_ray.types import Evidence, Question
 
 SHARED = Path(__file__).resolve().parents[4] / "shared" / "data"
@@ -46,6 +48,9 @@ def test_a_plain_file_and_page_is_evidence(tmp_path):
         ({"answers": "842"}, ("842",)),
         ({"answer_variants": [["red", "blue"], ["crimson"]]}, ("red, blue", "crimson")),
         ({"answers": None}, ()),
+        ({"answers": float("nan")}, ()),
+        ({"answers": ["90 km/h", float("nan"), None, [None], ["a", float("nan")]]}, ("90 km/h", "a")),
+        ({"answers": "nan"}, ("nan",)),
     ],
 )
 def test_answers_in_every_spelling(tmp_path, answers, expected):
@@ -90,7 +95,7 @@ def test_madqa_rows_are_read_from_parquet(tmp_path):
         ({"id": None}, "column 'id': got nothing"),
         ({"gold": []}, "column 'gold': got no evidence page"),
         ({"gold": None}, "column 'evidence': got no evidence page"),
-        ({"gold": [["a.pdf", 0]]}, "column 'gold.page': got 0 (int), expected a whole number from 1"),
+        ({"gold": [["a.pdf", -1]]}, "column 'gold.page': got -1 (int), expected a whole number from 1"),
         ({"gold": ["a.pdf"]}, "column 'gold': got 'a.pdf'"),
         ({"gold": "a.pdf:3"}, "expected a list of pages"),
         ({"answers": [{"a": 1}]}, "column 'answers': got {'a': 1} (dict), expected text"),
@@ -147,6 +152,64 @@ def test_absent_evidence_is_dropped_and_a_question_without_any_is_set_aside():
     assert [(question.id, question.evidence) for question in kept] == [("both", TWO_PAGES[:1])]
     assert [problem.place for problem in problems] == ["question both", "question none"]
     assert "1 of 1 evidence pages are not in the corpus (page 1 of 'b.pdf')" in problems[1].reason
+
+
+def test_not_a_number_is_an_empty_cell_in_every_column(tmp_path):
+    nan = float("nan")
+    row = {
+        "id": "q",
+        "question": "How?",
+        "evidence": nan,
+        "gold": [nan, ["a.pdf", 3]],
+        "category": nan,
+        "group": nan,
+        "split": nan,
+    }
+    question = read_one(tmp_path, {**row, "image": nan, "candidates": [{"file": "a.pdf", "page_number": 3.0, "page": nan}, nan]})
+    assert question == Question("q", "How?", TWO_PAGES[:1], candidates=TWO_PAGES[:1])
+    table = pa.table(
+        {"id": ["q", "r"], "question": ["How?", "Why?"], "answers": [nan, 2.5], "page": [3.0, nan], "file": ["a.pdf"] * 2}
+    )
+    pq.write_table(table, tmp_path / "questions.parquet")
+    questions, problems = read_questions(tmp_path / "questions.parquet")
+    assert questions == [Question("q", "How?", TWO_PAGES[:1])]
+    assert "got None" in problems[0].reason
+
+
+@pytest.mark.parametrize("zero", [0, "0", 0.0, "0.0"])
+def test_a_file_that_counts_its_pages_from_zero_is_refused(tmp_path, zero):
+    path = tmp_path / "questions.jsonl"
+    rows = [{"id": f"q{page}", "question": "How?", "gold": [["a.pdf", page]]} for page in (5, zero, 1)]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    with pytest.raises(DataError, match=r"page 0 in 1 records, first at .*:2. Pages are counted from 1; .*Add 1 to every page"):
+        read_questions(path)
+
+
+@pytest.mark.parametrize("name", ["Übersicht.txt", "./Übersicht.txt", "Übersicht.\u00adtxt", ".\\Übersicht.txt"])
+def test_a_file_is_found_by_a_name_that_looks_the_same(name):
+    file = unicodedata.normalize("NFD", "Übersicht.txt")
+    question = Question("q", "How?", (Evidence(name, 1), Evidence(file, 1)), candidates=(Evidence(name, 1),))
+    kept, problems = check_evidence([question], {(file, 1), ("other.txt", 1)})
+    assert [(item.evidence, item.candidates) for item in kept] == [((Evidence(file, 1),), (Evidence(file, 1),))]
+    assert problems == []
+
+
+def test_of_names_that_look_the_same_the_exact_one_counts_and_no_other_is_guessed():
+    composed, decomposed = (unicodedata.normalize(form, "Übersicht.txt") for form in ("NFC", "NFD"))
+    pages = {(composed, 1), (decomposed, 1), ("folder/x.txt", 1)}
+    exact, ambiguous = Question("a", "?", (Evidence(decomposed, 1),)), Question("b", "?", (Evidence(f"./{composed}", 1),))
+    kept, problems = check_evidence([exact, ambiguous], pages)
+    assert kept == [exact]
+    assert "did you mean" in problems[0].reason
+
+
+@pytest.mark.parametrize(
+    "name", ["übersicht.txt", "Übersicht", "Übersicht.pdf", "texts/Übersicht.txt", "C:\\texts\\Übersicht.txt", "Ubersicht.txt"]
+)
+def test_a_file_that_may_be_meant_is_named(name):
+    kept, problems = check_evidence([Question("q", "How?", (Evidence(name, 1),))], {("Übersicht.txt", 1), ("other.txt", 1)})
+    assert kept == []
+    assert "(did you mean 'Übersicht.txt'?)" in problems[0].reason
 
 
 def test_a_drawn_subset_depends_on_the_seed_alone():

@@ -194,3 +194,7 @@ def test_a_question_with_the_id_of_an_evaluated_one_overlaps():
 def test_components_are_named_by_their_first_member():
     assert compute_components([["a"], ["b"], ["c", "b"], [], ["a", "c"]]) == [0, 0, 0, 3, 0]
     assert compute_components([["x"], ["y"], ["y"]]) == [0, 1, 1]
+
+
+def test_a_question_in_other_characters_is_the_same_question():
+    assert normalise_question("Wo liegt Zu\u0308\u00adrich,\u200b \uff11\uff12?") == normalise_question("wo liegt Zürich 12")

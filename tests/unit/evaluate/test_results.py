@@ -94,6 +94,14 @@ def test_a_failed_rollout_shows_nothing():
     assert (result.count_shown(), result.count_compared(), result.sequence_rank) == (0, 3, None)
 
 
+def test_a_cited_file_may_have_a_name_that_looks_the_same():
+    evidence = Evidence("U\u0308bersicht.pdf", 3)
+    question = build_question(evidence=(evidence,))
+    cited = (Evidence("./Übersicht.pdf", 3),)
+    result = compute_result(build_trajectory(build_search(), build_answer(citations=cited), question=question))
+    assert (result.page_citation.f1, result.document_citation.f1) == (1.0, 1.0)
+
+
 def test_citations_count_pages_and_documents_apart():
     evidence = (Evidence("a.pdf", 1), Evidence("b.pdf", 2))
     cited = (Evidence("a.pdf", 9), Evidence("b.pdf", 2))

@@ -129,3 +129,11 @@ def test_a_file_of_something_else_is_refused_with_its_place(tokenizer: Any, tmp_
         inspect_file(tmp_path / "t.jsonl", tokenizer, "assistant", 1, 1)
     with pytest.raises(DataError, match="no such file"):
         inspect_file(tmp_path / "none.jsonl", tokenizer, "assistant", 1, 1)
+
+
+@pytest.mark.parametrize("text", ["", "\n\n", '{"id": "q", "question": "How?"}\n', "[1]\n", '{"prompt": [], "completion": []}\n'])
+def test_a_file_without_training_rows_is_refused(tokenizer: Any, tmp_path: Path, text: str) -> None:
+    path = tmp_path / "rows.jsonl"
+    path.write_text(text)
+    with pytest.raises(DataError, match=r"rows\.jsonl: (no rows that can be read|none of its rows can be trained on)"):
+        inspect_file(path, tokenizer, "assistant", 5, 100)

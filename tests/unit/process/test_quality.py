@@ -72,5 +72,6 @@ def test_a_hinted_query_may_not_name_an_answer_that_the_question_does_not_hold()
     queries = ("rotor 340 RPM", "rotor speed", "rotor 340", "fast a")
     hinted = build_turns(*queries, hinted=[True] * 4, answers=[["340 rpm", "x"]] * 3 + [["fast", "a"]])
     assert reasons(hinted) == ["told_answer", "", "", ""]
+    assert reasons(build_turns("Zu\u0308\u00adrich \uff19", hinted=[True], answers=[["Zürich 9"]])) == ["told_answer"]
     assert reasons(build_turns(*queries)) == [""] * 4
     assert reasons(build_turns("340 rpm", "limit 340 rpm", hinted=[False, True])) == ["", "told_answer"]

@@ -116,6 +116,7 @@ def test_a_search_where_the_answer_was_asked_for_costs_and_is_late(tmp_path: Pat
         ("rotor Rotor speed rotor", 0.5),
         ("rotor^2 speed^2", 0.0),
         ("rotor^2 rotor^1.5", 0.5),
+        ("10^9 10^6", 0.25),
         ("2 2 2", 2 / 3),
         ("", 0.0),
         ("?!", 0.0),

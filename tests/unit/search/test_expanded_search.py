@@ -1,5 +1,6 @@
 """A question searched together with what is added to it, beside the same search with weights made by hand."""
 
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -9,7 +10,7 @@ from hypothesis import strategies as st
 
 from drag_ray.errors import SearchIndexError
 from drag_ray.search.analyzer import build_analyzer
-from drag_ray.search.query import MAX_QUERY_CHARS, read_additions
+from drag_ray.search.query import MAX_QUERY_CHARS, read_additions, strip_weights, write_weight
 from drag_ray.search.searcher import Searcher
 from drag_ray.types import Hit
 
@@ -47,6 +48,11 @@ def ranking(hits: list[Hit]) -> list[tuple[str, int, float]]:
         ("Oil^4", {"oil": 4}),
         ("tail-boom^2", {"tail": 2, "boom": 2}),
         ("boom^0 batteries the of", {"batteri": 1}),
+        ("10^9 boom", {"10": 1, "9": 1, "boom": 1}),
+        ("2^32 3x10^9, (m^3/s) boom", {"2": 1, "32": 1, "3x10": 1, "9": 1, "m": 1, "3": 1, "boom": 1}),
+        ("boom^10 oil^11 hatch^999", {"boom": 10, "oil": 1, "11": 1, "hatch": 1, "999": 1}),
+        ("10⁹ boom", {"10": 1, "9": 1, "boom": 1}),
+        ("cm^2 p53^2 boom", {"cm": 2, "p53": 2, "boom": 1}),
         ("boom^x batteries^-1", {"boom": 1, "x": 1, "batteri": 1, "1": 1}),
     ],
 )
@@ -119,3 +125,22 @@ def test_a_top_k_of_zero_is_refused(searcher: Searcher) -> None:
 def test_a_long_addition_is_cut_before_the_word_that_goes_over() -> None:
     words = "boom^2 " * MAX_QUERY_CHARS
     assert read_additions(words, build_analyzer("english")) == {"boom": 2.0 * (MAX_QUERY_CHARS // len("boom^2 "))}
+
+
+def test_powers_do_not_outweigh_words(tmp_path: Path, write_index: Callable[..., Path]) -> None:
+    pages = ["Add 10 ml and 2 g, then wait for 10 minutes.", "Dilute the cells to the 9th part in medium.", "10 of 2"]
+    searcher = Searcher(write_index(tmp_path, pages))
+    for addition in ("10^9 cells", "2^32 medium", "cm^2 medium"):
+        assert searcher.search_expanded("How are they diluted?", addition, 2.0, 3)[0].file == "file01.pdf"
+
+
+@pytest.mark.parametrize(("word", "weight"), [("boom", 1), ("boom", 3), ("2019", 1), ("2019", 3), ("3x10", 2)])
+def test_a_weight_that_is_written_is_read(searcher: Searcher, word: str, weight: int) -> None:
+    assert searcher.read_additions(write_weight(word, weight)) == {word: weight}
+
+
+def test_a_long_word_takes_time_in_proportion() -> None:
+    started = time.process_time()
+    for word in ("!" * 200_000, "a1" * 100_000, "^1" * 100_000, "!a" * 100_000):
+        strip_weights(word + "^")
+    assert time.process_time() - started < 5

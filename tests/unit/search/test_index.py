@@ -108,7 +108,7 @@ def test_a_missing_index_names_the_command(tmp_path: Path) -> None:
     ("values", "message"),
     [
         ({"tantivy_version": "0.1"}, r"built with tantivy 0\.1.*jobs/index\.py"),
-        ({"format": 2}, r"index of format 2, this code reads format 4.*jobs/index\.py"),
+        ({"format": 2}, r"index of format 2, this code reads format 5.*jobs/index\.py"),
         ({"num_pages": 4}, r"3 indexed pages, 4 in its record.*jobs/index\.py"),
         ({"unknown": 1}, r"not an index record.*jobs/index\.py"),
     ],

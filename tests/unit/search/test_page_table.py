@@ -96,3 +96,15 @@ def test_a_file_that_is_cut_short_is_refused(tmp_path: Path) -> None:
     path.write_bytes(path.read_bytes()[:-40])
     with pytest.raises(SearchIndexError, match=r"Build the index again"):
         PageTable(path)
+
+
+def test_a_file_is_found_by_a_name_that_looks_the_same_unless_two_do(tmp_path: Path) -> None:
+    files = ["U\u0308bersicht.pdf", "a.pdf", "b\u00b2.pdf", "b^2.pdf", "folder/c.pdf"]
+    table = write_table(tmp_path / "pages.arrow", [Page(file, 1, 1, file) for file in files])
+    rows = {
+        name: table.row(name, 1) for name in ("Übersicht.pdf", "./a.pdf", "b\u00b2.pdf", "./b^2.pdf", "folder\\c.pdf", "A.pdf")
+    }
+    found = {name: None if row is None else table.key(row)[0] for name, row in rows.items()}
+    assert list(found.values()) == ["U\u0308bersicht.pdf", "a.pdf", "b\u00b2.pdf", None, "folder/c.pdf", None]
+    assert table.row_ranges(["./a.pdf", "a.pdf", "Übersicht.pdf"]) == [range(2)]
+    assert table.rows("./b^2.pdf") == range(0)

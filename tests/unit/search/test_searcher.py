@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from drag_ray.errors import SearchIndexError
 from drag_ray.search.analyzer import build_analyzer
+from drag_ray.search.config import Syntax
 from drag_ray.search.searcher import Searcher
 from drag_ray.types import Hit, Page
 
@@ -218,3 +219,46 @@ def test_many_threads_may_share_a_searcher(index_dir: Path) -> None:
     with ThreadPoolExecutor(8) as pool:
         found = list(pool.map(lambda query: searcher.search(query, 5), queries))
     assert found == [searcher.search(query, 5) for query in queries]
+
+
+FORMS = [
+    # analyzer, page, what a keyboard writes
+    ("german", "Das Cafe\u0301 in Zu\u0308rich o\u0308ffnet um neun.", "Zürich"),
+    ("english", "Das Cafe\u0301 in Zu\u0308rich o\u0308ffnet um neun.", "Café Zürich"),
+    ("cjk", "製品番号ＡＢＣ１２３の説明書です。", "ABC123"),
+    ("cjk", "ｶﾞｲﾄﾞ", "ガイド"),
+    ("whoosh", "The o\ufb03ce", "office"),
+    ("english", "The o\ufb03ce \ufb02oor plan shows the \ufb01rst \ufb01re exit.", "office fire"),
+    ("german", "Der Wert\u00adpapier\u00adindex steigt.", "Wertpapierindex"),
+    ("english", "The super\u00adintend\u00adent signs the log.", "superintendent"),
+    ("plain", "zero\u200bwidth \u202abe\u200eside\u202c", "zerowidth beside"),
+    ("arabic", "\ufe8e\ufedf\ufe91\ufef4\ufe96", "البيت"),
+    ("plain", "H₂O", "H2O"),
+    ("plain", "10⁶ cells", "10^6"),
+    ("plain", "area in cm²", "cm^2"),
+]
+
+
+@pytest.mark.parametrize(("analyzer", "page", "query"), FORMS)
+def test_what_looks_the_same_is_found_and_shown_as_it_stands(
+    tmp_path: Path, write_index: WriteIndex, analyzer: str, page: str, query: str
+) -> None:
+    searcher = Searcher(write_index(tmp_path, ["pumps and valves 106 112", page], analyzer=analyzer))
+    hits = searcher.search(query, 2)
+    assert [hit.file for hit in hits] == ["file01.pdf"]
+    assert [hit.file for hit in searcher.search(page, 2)] == ["file01.pdf"]
+    snippet = searcher.snippet(hits[0], query, len(page))
+    assert snippet.text == page
+    shown = [page[start:end] for start, end in snippet.matches]
+    assert {term for word in shown for term in searcher.analyze(word)} == set(searcher.analyze(query))
+
+
+@pytest.mark.parametrize("syntax", ["query", "whoosh"])
+def test_patterns_have_the_form_of_what_they_match(tmp_path: Path, write_index: WriteIndex, syntax: Syntax) -> None:
+    searcher = Searcher(write_index(tmp_path, ["Zürich", "Zug"], analyzer="plain"), syntax=syntax)
+    assert [hit.file for hit in searcher.search("zu\u0308r*", 2)] == ["file00.pdf"]
+
+
+def test_a_raised_digit_is_no_part_of_a_number(tmp_path: Path, write_index: WriteIndex) -> None:
+    searcher = Searcher(write_index(tmp_path, ["10⁶ cells", "1½ cups", "10₂"], analyzer="plain"))
+    assert not searcher.search("106 11 102", 3)

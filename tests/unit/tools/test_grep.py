@@ -85,3 +85,24 @@ def test_a_file_may_be_named_as_its_pages_are_headed(workspace: Workspace) -> No
     assert grep(workspace, "rotor SPEED", file="manual.pdf#1")[1:] == ["manual.pdf#2: ROTOR  speed 340 rpm"]
     with pytest.raises(ToolError, match=r"there is no file 'other\.pdf#1'"):
         grep(workspace, "rotor", file="other.pdf#1")
+
+
+@pytest.mark.parametrize(
+    ("text", "is_pattern"),
+    [
+        ("superintendent", False),
+        ("super\u00adintendent", False),
+        ("Zürich", False),
+        (r"superinten\w+\b", True),
+        ("u\u0308r", True),
+        ("10⁶", True),
+    ],
+)
+def test_words_that_look_the_same_are_found_and_shown_as_they_stand(text: str, is_pattern: bool) -> None:
+    line = "The super\u00adintend\u00adent of Zu\u0308rich, 10⁶"
+    assert grep(Workspace(Pages(f"one\n{line}\n106")), text, is_pattern=is_pattern)[1:] == [f"manual.pdf#1: {line}"]
+
+
+def test_of_a_long_line_the_place_of_another_form_is_shown() -> None:
+    (line,) = grep(Workspace(Pages("\u00ad\ufdfax " * 500 + "super\u00adintend\u00adent" + " y" * 500)), "superintendent")[1:]
+    assert "x super\u00adintend\u00adent y" in line
