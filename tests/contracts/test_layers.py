@@ -12,6 +12,8 @@ RECORDS = (
     *(
         "__init__",
         "errors",
+        "json_text",
+        "bounded_client",
         "extras",
         "messages",
         "types",
