@@ -2,12 +2,19 @@
 
 import contextlib
 import json
+import logging
 import os
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
+
+from pydantic import TypeAdapter, ValidationError
 
 from drag_ray.artifacts import sync
 from drag_ray.file_access import reading, writing
+
+_logger = logging.getLogger(__name__)
+T = TypeVar("T")
 
 
 def append_line(path: Path, value: Any) -> None:
@@ -32,8 +39,12 @@ def append_line(path: Path, value: Any) -> None:
             raise
 
 
-def read_lines(path: Path) -> list[Any]:
+def read_lines(path: Path, kind: TypeAdapter[T]) -> list[T]:
     """The values of a file, none where there is none; what follows the last whole line is cut off it.
+
+    Args:
+        path: the file.
+        kind: of a line. One that is of no such kind is passed over, with a warning.
 
     Raises:
         ArtifactError: the file cannot be read.
@@ -46,4 +57,21 @@ def read_lines(path: Path) -> list[Any]:
     if len(whole) < len(data):
         with writing(path):
             os.truncate(path, len(whole))
-    return [json.loads(line) for line in whole.splitlines()]
+    return list(parse_lines(path, whole.splitlines(), kind))
+
+
+def parse_lines(path: Path, lines: Iterable[bytes], kind: TypeAdapter[T], first: int = 1) -> Iterator[T]:
+    """The values of some lines of a file. One that is of another kind is passed over, with a warning that names it.
+
+    Args:
+        path: the file.
+        lines: some of its lines.
+        kind: of a line.
+        first: the number of the first of them in the file, counted from 1.
+    """
+    for number, line in enumerate(lines, first):
+        try:
+            yield kind.validate_json(line, strict=True)
+        except ValidationError as error:
+            problem = error.errors(include_url=False, include_input=False, include_context=False)[0]["msg"]
+            _logger.warning(f"{path}: line {number} is passed over: it is not what is written there ({problem})")

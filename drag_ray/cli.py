@@ -3,13 +3,12 @@
 import sys
 from collections.abc import Sequence
 
-from drag_ray.corpus.text import to_displayable
 from drag_ray.endpoint_commands import ENDPOINT_COMMANDS, run_endpoint_command
 from drag_ray.errors import ConfigError, DragRayError, MissingPackageError
 from drag_ray.extras import explain_missing
 from drag_ray.file_access import explain_memory
 from drag_ray.file_commands import FILE_COMMANDS, run_file_command
-from drag_ray.messages import show_messages
+from drag_ray.messages import show_messages, to_displayable
 from drag_ray.run_commands import RUN_COMMANDS, run_command_of_a_run
 
 _PIPELINE_SUMMARY = "Run all stages in order; skip what is unchanged, go on with what was interrupted."

@@ -1,14 +1,14 @@
 """Commands that ask a running endpoint."""
 
 import argparse
-import json
 import os
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from drag_ray.corpus.text import to_displayable
+from drag_ray.messages import format_json, to_displayable
 
 ENDPOINT_COMMANDS = {
     "search": "Search with a running endpoint: the pages that a model's search finds for a question.",
@@ -29,6 +29,17 @@ def run_endpoint_command(command: str, argv: Sequence[str]) -> None:
     {"search": _search, "ask": _ask, "canary": _canary, "mcp": _mcp}[command](argv)
 
 
+@contextmanager
+def _showing(url: str) -> Generator[None]:
+    """What is shown of an answer has to be there. Raises ServeError where something else than an endpoint has answered."""
+    from drag_ray.errors import ServeError
+
+    try:
+        yield
+    except (LookupError, TypeError, ValueError, AttributeError) as error:
+        raise ServeError(f"{url}: answers otherwise than an endpoint of drag_ray ({type(error).__name__}: {error}).") from None
+
+
 def _search(argv: Sequence[str]) -> None:
     parser = _build_question_parser("search")
     parser.add_argument("--top-k", type=int, default=None, help="pages to list; agent.depth where nothing is said")
@@ -36,21 +47,21 @@ def _search(argv: Sequence[str]) -> None:
     wanted = _list_given(options, "question", "model", "top_k", "retrieval", "rerank")
     answer = _open_client(options).search(**wanted)
     if options.json:
-        print(json.dumps(answer, ensure_ascii=False))
+        print(format_json(answer))
         return
-    print(to_displayable(_describe_query(answer)))
-    _print_pages(answer["pages"])
+    with _showing(options.url):
+        print(to_displayable(_describe_query(answer)))
+        _print_pages(answer["pages"])
 
 
 def _ask(argv: Sequence[str]) -> None:
     options = _build_question_parser("ask").parse_args(argv)
     for event in _open_client(options).ask(**_list_given(options, "question", "model", "retrieval", "rerank")):
         if options.json:
-            print(json.dumps(event, ensure_ascii=False), flush=True)
-        elif event["type"] == "turn":
-            _print_turn(event)
-        else:
-            _print_answer(event)
+            print(format_json(event), flush=True)
+            continue
+        with _showing(options.url):
+            (_print_turn if event["type"] == "turn" else _print_answer)(event)
 
 
 def _canary(argv: Sequence[str]) -> None:
@@ -86,22 +97,15 @@ def _canary(argv: Sequence[str]) -> None:
 
 def _ask_log_probabilities(options: argparse.Namespace, token_ids: Sequence[int]) -> list[float]:
     """vLLM's extension of the completions route: what the model gives to each token of a prompt but the first."""
-    from openai import OpenAI, OpenAIError
-
     from drag_ray.errors import ServeError
-    from drag_ray.serve.key import KEY_VARIABLE
 
-    client = OpenAI(base_url=f"{options.url}/v1", api_key=os.environ.get(KEY_VARIABLE) or "none")
+    wanted = {"model": options.model, "prompt": list(token_ids), "max_tokens": 1, "temperature": 0, "prompt_logprobs": 0}
+    answer = _open_client(options).complete(**wanted)
     try:
-        answer = client.completions.create(
-            model=options.model, prompt=list(token_ids), max_tokens=1, temperature=0, extra_body={"prompt_logprobs": 0}
-        )
-    except OpenAIError as error:
-        raise ServeError(f"{options.url}: {error}") from None
-    given: Any = getattr(answer.choices[0], "prompt_logprobs", None)
-    if not given:
-        raise ServeError(f"{options.url}: answered without prompt_logprobs, which only vLLM's endpoints give.")
-    return [found[str(token)]["logprob"] for token, found in zip(token_ids[1:], given[1:], strict=True)]
+        given = answer["choices"][0]["prompt_logprobs"][1:]
+        return [float(found[str(token)]["logprob"]) for token, found in zip(token_ids[1:], given, strict=True)]
+    except (LookupError, TypeError, ValueError):
+        raise ServeError(f"{options.url}: answered without prompt_logprobs, which only vLLM's endpoints give.") from None
 
 
 def _mcp(argv: Sequence[str]) -> None:
@@ -160,7 +164,7 @@ def _print_turn(turn: dict[str, Any]) -> None:
 
 
 def _print_answer(answer: dict[str, Any]) -> None:
-    print(to_displayable(answer["answer"]) or f"no answer (ended by {answer['stop_reason']})")
+    print(to_displayable(answer["answer"]) or to_displayable(f"no answer (ended by {answer['stop_reason']})"))
     for citation in answer["citations"]:
         place = f"{citation['file']}#{citation['page_number']}"
         print(f"  {to_displayable(place)}" if citation["exists"] else f"  {to_displayable(place)} (there is no such page)")
@@ -168,5 +172,5 @@ def _print_answer(answer: dict[str, Any]) -> None:
 
 def _print_pages(pages: Sequence[dict[str, Any]]) -> None:
     for page in pages:
-        print(f"{page['rank']:>4}  {to_displayable(page['file'])}#{page['page_number']}  {page['score']:.4g}")
+        print(to_displayable(f"{page['rank']:>4}  {page['file']}#{page['page_number']}  {page['score']:.4g}"))
         print(f"      {to_displayable(' '.join(page['snippet'].split()))}", flush=True)

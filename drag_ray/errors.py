@@ -11,6 +11,7 @@
     ├── SearchIndexError      the search index cannot be built, opened or asked
     ├── RolloutError          one rollout failed; it is recorded on its trajectory and the run goes on
     │   └── PromptTooLongError  the next prompt does not fit into the model's context; the rollout ends there
+    ├── AnswerError           an HTTP answer takes more bytes or time than it may, or cannot be unpacked
     ├── ToolError             a tool could not do what it was called for; it is told to the policy, and the rollout goes on
     ├── EngineDiedError       an engine is gone and answers no more; rollouts do not record it, a new engine takes over
     ├── BudgetError           what replies may cost is spent; the run stops, and goes on with a larger budget
@@ -66,6 +67,10 @@ class RolloutError(DragRayError):
 
 class PromptTooLongError(RolloutError):
     """The next prompt does not fit into the model's context; the rollout ends there."""
+
+
+class AnswerError(DragRayError):
+    """An HTTP answer takes more bytes or time than it may, or cannot be unpacked."""
 
 
 class ToolError(DragRayError):

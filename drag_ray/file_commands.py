@@ -9,6 +9,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import get_args
 
+from drag_ray.messages import to_displayable
+
 FILE_COMMANDS = {
     "show": "Show trajectories: a list, whole transcripts, or a page for the browser.",
     "inspect": "Show what is learned of a file of training rows, how long its rows are and how often they are the same.",
@@ -155,7 +157,7 @@ def _score(argv: Sequence[str]) -> None:
 
     prices = {"prompt_price": options.prompt_price, "completion_price": options.completion_price}
     terms = {"top_k": options.top_k, "depth": options.depth, "measures": options.measures, "judge": options.judge}
-    print(score(options.path, **terms, **prices, report=options.report), end="")
+    print(to_displayable(score(options.path, **terms, **prices, report=options.report)), end="")
 
 
 def _compare(argv: Sequence[str]) -> None:
@@ -171,7 +173,7 @@ def _compare(argv: Sequence[str]) -> None:
 
     prices = {"prompt_price": options.prompt_price, "completion_price": options.completion_price}
     policies = {"a_policies": options.a_policies, "b_policies": options.b_policies}
-    print(compare(options.a, options.b, **policies, **prices, report=options.report), end="")
+    print(to_displayable(compare(options.a, options.b, **policies, **prices, report=options.report)), end="")
 
 
 def _add_report_options(parser: argparse.ArgumentParser) -> None:
@@ -204,7 +206,7 @@ def _verify(argv: Sequence[str]) -> None:
         raise ConfigError(f"--accept {options.path}: name the folder of the one stage whose files were changed.")
     if options.accept:
         changes = accept_changes(options.path)
-        print("\n".join([f"accepted: {change.path}" for change in changes]) or "nothing has changed")
+        print(to_displayable("\n".join([f"accepted: {change.path}" for change in changes]) or "nothing has changed"))
     verify_stages(options.path)
 
 

@@ -1,16 +1,16 @@
 """What the machines of a stage cost: noted while it runs, over all its starts, and the end of what it may cost."""
 
 import logging
-import math
 import signal
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Annotated, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, TypeAdapter, model_validator
 
 from drag_ray.appended_lines import append_line, read_lines
 from drag_ray.config import BaseConfig
@@ -22,6 +22,8 @@ LEDGER_NAME = "ledger.jsonl"
 INTERVAL_S = 30.0
 """between looks at what the cluster has, the most that a kill leaves out"""
 _HOUR_S = 3600
+_MOST = 1e9
+"""of seconds between two looks, and of machines; more is a mistake"""
 _STOP = signal.SIGUSR2
 """What interrupts the main thread. Ctrl-C's own signal is ignored where a shell has started the stage in the background."""
 
@@ -48,6 +50,21 @@ class CostConfig(BaseConfig):
         return self
 
 
+Measured = Annotated[float, Field(ge=0, le=_MOST)]
+
+
+@dataclass(frozen=True, slots=True)
+class _Line:
+    """What a cluster had for some seconds."""
+
+    seconds: Measured
+    gpus: Measured
+    cpus: Measured
+
+
+_LINE = TypeAdapter(_Line)
+
+
 class Ledger:
     """Notes what the cluster has while a stage runs, in a file that starts after a kill go on with. Use it as a context manager.
 
@@ -60,7 +77,7 @@ class Ledger:
 
     Raises:
         ConfigError: there is a budget, and this is not the main thread.
-        ArtifactError: the file is not what was written.
+        ArtifactError: the file cannot be read. Lines that are none are passed over, with a warning.
         BudgetError: what earlier starts, or this one, have cost is the budget or more.
     """
 
@@ -110,16 +127,8 @@ class Ledger:
         self._note()
 
     def _read(self) -> None:
-        try:
-            for line in read_lines(self._path):
-                seconds, gpus, cpus = (float(line[name]) for name in ("seconds", "gpus", "cpus"))
-                if not (math.isfinite(seconds * (gpus + cpus)) and min(seconds, gpus, cpus) >= 0):
-                    raise ValueError(f"a line with {line}")
-                self._add(seconds, gpus, cpus)
-        except (ValueError, KeyError, TypeError) as error:
-            raise ArtifactError(
-                f"{self._path}: not what is written there ({error}). Mend it, or remove it to begin at nothing."
-            ) from None
+        for line in read_lines(self._path, _LINE):
+            self._add(line.seconds, line.gpus, line.cpus)
 
     def _note(self) -> None:
         now = time.monotonic()

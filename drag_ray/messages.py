@@ -7,6 +7,7 @@ variable DRAG_RAY_LOG_FORMAT=json each is a line of JSON instead, with the run, 
 import json
 import logging
 import os
+import re
 import sys
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
@@ -18,7 +19,19 @@ from typing import Any
 FORMAT_VARIABLE = "DRAG_RAY_LOG_FORMAT"
 
 _NAME = "drag_ray"
+_CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+"""What moves the cursor of a terminal, rings its bell, changes its colours or title, or turns the direction of writing."""
 _subject: ContextVar[Mapping[str, str]] = ContextVar("subject", default=MappingProxyType({}))
+
+
+def to_displayable(text: str) -> str:
+    """Text for a terminal, in lines; what would do something else there than be read is replaced."""
+    return _CONTROL.sub("\N{REPLACEMENT CHARACTER}", text)
+
+
+def format_json(value: Any) -> str:
+    """JSON in one line, for programs and for a terminal: what `to_displayable` replaces is escaped."""
+    return _CONTROL.sub(lambda match: f"\\u{ord(match[0]):04x}", json.dumps(value, ensure_ascii=False))
 
 
 @contextmanager
@@ -50,6 +63,10 @@ class JsonFormatter(logging.Formatter):
 
 class MessageHandler(logging.StreamHandler[Any]):
     """Writes to what is standard output, or standard error, at that moment: notebooks and tests put others in their place."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """The message, with what others have said in it made displayable."""
+        return to_displayable(super().format(record))
 
     def emit(self, record: logging.LogRecord) -> None:
         """Write a message as a line of its own."""

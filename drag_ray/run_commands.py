@@ -4,6 +4,8 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
+from drag_ray.messages import to_displayable
+
 RUN_COMMANDS = {
     "status": "Tell how far a run is: its stages, their figures, and when something was last written.",
     "cost": "Tell what the stages of a run have cost, a question of a collection, and what more of them would cost.",
@@ -27,7 +29,6 @@ def _status(argv: Sequence[str]) -> None:
     parser.add_argument("run", type=Path, metavar="RUN", help="the folder of a run, which may be at work")
     parser.add_argument("--json", action="store_true", help="the same for programs")
     options = parser.parse_args(argv)
-    from drag_ray.corpus.text import to_displayable
     from drag_ray.run_status import format_json, format_status, read_status
 
     stages = read_status(options.run)
@@ -42,7 +43,6 @@ def _cost(argv: Sequence[str]) -> None:
     )
     parser.add_argument("--json", action="store_true", help="the same for programs")
     options = parser.parse_args(argv)
-    from drag_ray.corpus.text import to_displayable
     from drag_ray.run_cost import format_costs, format_json, read_costs
 
     costs = read_costs(options.run)
@@ -64,7 +64,7 @@ def _timeline(argv: Sequence[str]) -> None:
     from drag_ray.rollout.timeline import format_json, format_timelines, read_timelines
 
     timelines = read_timelines(options.stage)
-    print(format_json(timelines) if options.json else format_timelines(timelines))
+    print(format_json(timelines) if options.json else to_displayable(format_timelines(timelines)))
 
 
 def _push(argv: Sequence[str]) -> None:

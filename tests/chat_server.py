@@ -23,6 +23,8 @@ class Answer:
     seconds: float = 0.0
     message: dict[str, Any] = field(default_factory=dict)
     choice: dict[str, Any] = field(default_factory=dict)
+    raw: bytes | None = None
+    """the body, whatever it is, in place of a completion"""
 
     def to_body(self) -> dict[str, Any]:
         if self.status != 200:
@@ -72,7 +74,7 @@ def serve_chat(answer: Callable[[dict[str, Any], int], Answer], host: str = "127
             delay.wait(chosen.seconds)
             with lock:
                 at_once -= 1
-            data = json.dumps(chosen.to_body()).encode()
+            data = json.dumps(chosen.to_body()).encode() if chosen.raw is None else chosen.raw
             self.send_response(chosen.status)
             for name, value in {"Content-Type": "application/json", "Content-Length": str(len(data)), **chosen.headers}.items():
                 self.send_header(name, value)

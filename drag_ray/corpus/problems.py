@@ -19,9 +19,9 @@ Kind = Literal[
     "incomplete_question",
     "test_overlap",
 ]
-"""What was set aside: a file that nothing here reads; a file, a page of it, or a record of a table that cannot be read; a link that
-leads out of the documents, or to one of them; a record of a page 0; a page or an id that was there before; evidence that the corpus
-does not hold; a training question that overlaps with the test."""
+"""What was set aside: a file that nothing here reads; a file, a page of it, or a record of a table that cannot be read; a link
+that leads out of the documents, or to one of them; a record of a page 0; a page or an id that was there before; evidence that the
+corpus does not hold; a training question that overlaps with the test."""
 
 _MAX_REASON_CHARS = 1_000
 # These speak of this machine, its installation or its disk, not of what was read: with them the run ends.

@@ -14,7 +14,6 @@ PAGE_BREAK = "\f"
 # It is looked for from the beginnings of words alone: from each of their letters, a text without blanks took quadratic time.
 _LINE_END_HYPHEN = re.compile("(?<!\\w)(\\w++)[\x02\ufffe](?:\r?\n)?(\\w++)")
 _ESCAPED_BYTE = re.compile("[\udc80-\udcff]")
-_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 _BYTE_ORDER_MARKS = ((codecs.BOM_UTF8, "utf-8"), (codecs.BOM_UTF16_LE, "utf-16-le"), (codecs.BOM_UTF16_BE, "utf-16-be"))
 _UNWANTED = re.compile("[\x00\x02\ud800-\udfff\ufffe\uffff]")
 
@@ -66,11 +65,6 @@ def to_printable(text: str) -> str:
     """Text that can be written anywhere: bytes of a file name that are no UTF-8 read `\\xff`, other surrogates `\\ud800`."""
     with_bytes = _ESCAPED_BYTE.sub(lambda match: f"\\x{ord(match[0]) - 0xDC00:02x}", text)
     return with_bytes.encode("utf-8", "backslashreplace").decode("utf-8")
-
-
-def to_displayable(text: str) -> str:
-    """Text for a terminal, in lines: what could move its cursor, ring its bell, change its colours or its title is replaced."""
-    return _CONTROL.sub("\N{REPLACEMENT CHARACTER}", text)
 
 
 def count_letters(text: str, limit: int | None = None) -> int:

@@ -32,7 +32,7 @@ class EndpointConfig(BaseConfig):
     """times that a request is repeated after a 429, a 5xx or a lost connection: after as long as Retry-After says, up to two
     minutes, otherwise at growing intervals"""
     timeout_s: float = Field(default=600.0, gt=0)
-    """seconds that a reply may take"""
+    """seconds that the whole of an answer may take; one that takes longer has failed and is not asked for again"""
     prompt_price: float = Field(default=0.0, ge=0)
     """price of a million tokens that the model reads, in whichever currency; 0: not known"""
     completion_price: float = Field(default=0.0, ge=0)

@@ -3,25 +3,34 @@
 import asyncio
 import base64
 import io
+import logging
 import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from drag_ray.engine.completion import UNSAID, Completion
 from drag_ray.engine.config import EndpointConfig, EngineConfig
-from drag_ray.engine.generate import Generation, ImageSource, Message, Request, Usage
+from drag_ray.engine.generate import Generation, ImageSource, Message, Request, Usage, join_text, list_images
 from drag_ray.engine.rate_limit import RateLimit
 from drag_ray.engine.reasoning import render_reasoning
 from drag_ray.engine.spending import Spending
 from drag_ray.engine.written_functions import write_functions
-from drag_ray.errors import ConfigError, PromptTooLongError, RolloutError
+from drag_ray.errors import AnswerError, ConfigError, PromptTooLongError, RolloutError
+
+_logger = logging.getLogger(__name__)
 
 _NO_KEY = "none"
 """The client wants some key, also for an endpoint that wants none."""
 _TOO_LONG = ("context_length_exceeded", "maximum context length", "max_model_len")
 """What endpoints say of a prompt that is too long; the status, 400, is that of any wrong request."""
-UNSAID = object()
-"""In place of vLLM's `stop_reason` where an endpoint has no such field."""
+_MAX_ANSWER_BYTES = 16 * 2**20
+"""of an answer, unpacked: some hundred times the longest reply"""
+_MAX_ERROR_CHARS = 500
+_LENGTHS = ("max_tokens", "max_completion_tokens")
+"""Parameters that say how long a reply may be."""
+_TOKEN_BYTES, _IMAGE_TOKENS = 3, 1500
+"""What a token of a prompt has at least on average, and an image at most, where the endpoint does not say what it read."""
 
 
 class EndpointEngine:
@@ -39,33 +48,53 @@ class EndpointEngine:
     """
 
     def __init__(self, config: EngineConfig, images: ImageSource | None, spending: Spending) -> None:
-        from openai import AsyncOpenAI, DefaultAsyncHttpxClient
+        from openai import AsyncOpenAI
+
+        from drag_ray.engine.rated_client import RatedClient
 
         endpoint = config.endpoint
+        self._key = _read_key(endpoint)
         self._rate_limit = RateLimit(endpoint.requests_per_minute, endpoint.tokens_per_minute)
         self._client = AsyncOpenAI(
-            api_key=_read_key(endpoint),
+            api_key=self._key,
             base_url=endpoint.address,
-            timeout=endpoint.timeout_s,
             max_retries=endpoint.max_retries,
-            http_client=DefaultAsyncHttpxClient(
-                event_hooks={"request": [self._rate_limit.wait], "response": [self._rate_limit.note]}
-            ),
+            http_client=RatedClient(self._rate_limit, _MAX_ANSWER_BYTES, endpoint.timeout_s),
         )
         self._config = config
         self._images = images
         self._spending = spending
+        self._has_estimated = False
         self._slots = asyncio.Semaphore(endpoint.max_requests)
 
     async def __call__(self, request: Request) -> Generation:
-        messages = await asyncio.to_thread(self._write_messages, write_functions(request.messages, request.tools))
+        messages = write_functions(request.messages, request.tools)
+        parameters = self._build_parameters(request)
+        estimate = _estimate_usage(messages, [parameters.get(name) for name in _LENGTHS], request.max_tokens)
+        written = await asyncio.to_thread(self._write_messages, messages)
         async with self._slots:
             self._spending.check()
-            completion = await self._ask(messages, self._build_parameters(request))
-        generation = _to_generation(completion, request.stop)
-        self._spending.add(generation.usage)
-        self._rate_limit.spend(generation.usage.num_prompt_tokens + generation.usage.num_completion_tokens)
-        return _refuse_withheld(generation)
+            try:
+                completion = Completion(await self._ask(written, parameters))
+            except AnswerError as error:
+                self._note(estimate, estimated=True)
+                raise RolloutError(f"{self._config.endpoint.address} gave {error}") from error
+        usage = completion.read_usage()
+        self._note(usage or estimate, estimated=usage is None)
+        try:
+            return _to_generation(completion, usage, request.stop)
+        except RolloutError as error:
+            raise RolloutError(f"{self._config.endpoint.address} gave {self._hide_key(str(error))}") from None
+
+    def _note(self, usage: Usage, *, estimated: bool) -> None:
+        """Note what a reply has cost, before anything of it is read."""
+        if estimated and not self._has_estimated:
+            _logger.warning(
+                f"{self._config.endpoint.address}: answers without their tokens are counted, the first one as {usage}"
+            )
+            self._has_estimated = True
+        self._spending.add(usage, estimated=estimated)
+        self._rate_limit.spend(usage.num_prompt_tokens + usage.num_completion_tokens)
 
     async def close(self) -> None:
         """Close the connections."""
@@ -86,21 +115,30 @@ class EndpointEngine:
         endpoint = self._config.endpoint
         return {name: value for name, value in parameters.items() if name not in endpoint.omits} | endpoint.parameters
 
-    async def _ask(self, messages: list[dict[str, Any]], parameters: dict[str, Any]) -> Any:
-        """The endpoint's `ChatCompletion`. Raises its errors as our own."""
-        from openai import APIConnectionError, APIStatusError
+    async def _ask(self, messages: list[dict[str, Any]], parameters: dict[str, Any]) -> bytes:
+        """The endpoint's answer. Raises its errors as our own, and AnswerErrors."""
+        import httpx2
+        from openai import APIStatusError, OpenAIError
 
         address = self._config.endpoint.address
-        ask: Any = self._client.chat.completions.create
+        body = {"model": self._config.model, "messages": messages, **parameters}
         try:
-            return await ask(model=self._config.model, messages=messages, extra_body=parameters)
+            return (await self._client.post("/chat/completions", body=body, cast_to=httpx2.Response)).content
         except APIStatusError as error:
+            said = self._hide_key(error.message)[:_MAX_ERROR_CHARS]
             if error.status_code == 400 and any(words in str(error) for words in _TOO_LONG):
-                raise PromptTooLongError(f"{address} refuses the prompt: {error.message}") from error
-            raise RolloutError(f"{address} answered {error.status_code}: {error.message}") from error
-        except APIConnectionError as error:
-            tries = self._config.endpoint.max_retries + 1
-            raise RolloutError(f"{address} did not answer in {tries} tries: {error.__cause__ or error}") from error
+                raise PromptTooLongError(f"{address} refuses the prompt: {said}") from None
+            if error.response.has_redirect_location:
+                target = error.response.headers["location"][:_MAX_ERROR_CHARS]
+                said = f"a redirect to {target!r}, which no prompt is sent to. If it is the right address, name that"
+            raise RolloutError(f"{address} answered {error.status_code}: {said}") from None
+        except OpenAIError as error:
+            tries, cause = self._config.endpoint.max_retries + 1, error.__cause__ or error
+            raise RolloutError(f"{address} did not answer in {tries} tries ({type(cause).__name__}: {cause})") from error
+
+    def _hide_key(self, said: str) -> str:
+        """What the endpoint says, without the key that it may repeat."""
+        return said.replace(self._key, "[key]") if self._key != _NO_KEY else said
 
     def _write_messages(self, messages: Sequence[Message]) -> list[dict[str, Any]]:
         return [{**message, "content": self._write_content(message["content"])} for message in messages]
@@ -142,30 +180,34 @@ def _read_key(endpoint: EndpointConfig) -> str:
     return key
 
 
-def _to_generation(completion: Any, stops: Sequence[str]) -> Generation:
-    """The reply of a `ChatCompletion`, with its reasoning as a model writes it."""
-    if not completion.choices or completion.usage is None:
-        raise RolloutError("the endpoint answered without a reply, or without the number of its tokens (`usage`)")
-    choice = completion.choices[0]
-    message = choice.message
-    text = message.content or ""
-    if choice.finish_reason == "stop":
-        text = restore_stop(text, stops, (choice.model_extra or {}).get("stop_reason", UNSAID))
-    # vLLM has had two names for it.
-    reasoning = getattr(message, "reasoning", None) or getattr(message, "reasoning_content", None) or ""
+def _estimate_usage(messages: Sequence[Message], lengths: Sequence[Any], max_tokens: int) -> Usage:
+    """The tokens of a reply of which the endpoint does not say how many they were: rather too many, so that a budget holds.
+
+    Args:
+        messages: the prompt.
+        lengths: what the request says of the longest reply, if anything.
+        max_tokens: of a reply of which it says nothing.
+    """
+    num_bytes = sum(len(join_text(message).encode()) for message in messages)
+    longest = max((length for length in lengths if isinstance(length, int)), default=max_tokens)
+    return Usage(num_bytes // _TOKEN_BYTES + _IMAGE_TOKENS * len(list_images(messages)) + 1, longest)
+
+
+def _to_generation(completion: Completion, usage: Usage | None, stops: Sequence[str]) -> Generation:
+    """The reply of an answer, with its reasoning as a model writes it. Raises RolloutError where there is none, or no usage."""
+    reply = completion.read_reply()
+    if usage is None:
+        raise RolloutError("a reply without the number of its tokens (`usage`, whole and not negative)")
+    if reply.finish_reason not in ("stop", "length"):
+        raise RolloutError(f"a reply that ended with {reply.finish_reason!r}, expected stop or length")
+    is_ended = reply.finish_reason == "stop"
     return Generation(
-        text=render_reasoning(reasoning) + text,
+        text=render_reasoning(reply.reasoning) + (restore_stop(reply.text, stops, reply.stop_reason) if is_ended else reply.text),
         prompt_token_ids=(),
         completion_token_ids=(),
-        finish_reason=choice.finish_reason or "",
-        reported_usage=Usage(completion.usage.prompt_tokens, completion.usage.completion_tokens),
+        finish_reason=reply.finish_reason,
+        reported_usage=usage,
     )
-
-
-def _refuse_withheld(generation: Generation) -> Generation:
-    if generation.finish_reason not in ("stop", "length"):
-        raise RolloutError(f"the endpoint ended its reply with {generation.finish_reason!r}, expected stop or length")
-    return generation
 
 
 def restore_stop(text: str, stops: Sequence[str], stop_reason: object = UNSAID) -> str:

@@ -13,7 +13,7 @@ _UNIT_S = {"ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0, "": 1.0}
 
 
 class RateLimit:
-    """Spreads requests over time, repeated ones too, as hooks of an HTTP client. For one event loop.
+    """Spreads requests over time, repeated ones too. For one event loop.
 
     A reply's tokens are known when it is there: those of replies under way come on top.
 
@@ -28,7 +28,7 @@ class RateLimit:
         self._next_at = self._tokens_paid_at = self._paused_until = 0.0
         self._turn = asyncio.Lock()
 
-    async def wait(self, _request: Any = None) -> None:
+    async def wait(self) -> None:
         """Return when the next request may begin. In the order in which they come."""
         async with self._turn:
             while (delay_s := max(self._next_at, self._tokens_paid_at, self._paused_until) - time.monotonic()) > 0:
@@ -39,7 +39,7 @@ class RateLimit:
         """Count the tokens of a reply."""
         self._tokens_paid_at = max(self._tokens_paid_at, time.monotonic()) + num_tokens * self._token_s
 
-    async def note(self, response: Any) -> None:
+    def note(self, response: Any) -> None:
         """Let all requests wait as long as a response says that no more are taken: `Retry-After` of a 429, and OpenAI's
         `x-ratelimit-reset-*` where nothing remains. The client itself has only the refused request wait."""
         pause_s = read_pause(response.status_code, response.headers)

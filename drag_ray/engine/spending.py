@@ -3,14 +3,31 @@
 import errno
 import json
 import os
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from pydantic import TypeAdapter
+
+from drag_ray.appended_lines import parse_lines
+from drag_ray.engine.completion import Tokens
 from drag_ray.engine.config import EndpointConfig
 from drag_ray.engine.generate import Usage
 from drag_ray.errors import BudgetError
 from drag_ray.file_access import reading, writing
 
 SPENDING_NAME = "spending.jsonl"
+
+
+@dataclass(frozen=True, slots=True)
+class _Line:
+    """A reply; `estimated` where the endpoint did not say how many its tokens were."""
+
+    prompt_tokens: Tokens
+    completion_tokens: Tokens
+    estimated: bool = False
+
+
+_LINE = TypeAdapter(_Line)
 
 
 class Spending:
@@ -26,7 +43,7 @@ class Spending:
     def __init__(self, path: Path, terms: EndpointConfig) -> None:
         self._path = path
         self._terms = terms
-        self._num_read_bytes = 0
+        self._num_read_bytes = self._num_read_lines = 0
         self._num_prompt_tokens = self._num_completion_tokens = 0
 
     def compute_cost(self) -> float:
@@ -34,13 +51,17 @@ class Spending:
         self._read_on()
         return self._terms.compute_cost(self._num_prompt_tokens, self._num_completion_tokens)
 
-    def add(self, usage: Usage) -> None:
+    def add(self, usage: Usage, *, estimated: bool = False) -> None:
         """Write down a reply.
+
+        Args:
+            usage: its tokens.
+            estimated: not as the endpoint has said it.
 
         Raises:
             ArtifactError: it cannot be written.
         """
-        line = json.dumps({"prompt_tokens": usage.num_prompt_tokens, "completion_tokens": usage.num_completion_tokens}) + "\n"
+        line = json.dumps(asdict(_Line(usage.num_prompt_tokens, usage.num_completion_tokens, estimated))) + "\n"
         with writing(self._path):
             self._path.parent.mkdir(parents=True, exist_ok=True)
             handle = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
@@ -67,15 +88,16 @@ class Spending:
             )
 
     def _read_on(self) -> None:
+        """Add what was written since, but for lines that are none: what these replies cost is not known."""
         if not self._path.is_file():
             return
-        with reading(self._path, "Remove the line that is none; what the reply cost is not known then."):
-            with self._path.open("rb") as stream:
-                stream.seek(self._num_read_bytes)
-                added = stream.read()
-            whole = added[: added.rfind(b"\n") + 1]
-            replies = [json.loads(line) for line in whole.splitlines()]
+        with reading(self._path), self._path.open("rb") as stream:
+            stream.seek(self._num_read_bytes)
+            added = stream.read()
+        whole = added[: added.rfind(b"\n") + 1]
+        lines = whole.splitlines()
+        for reply in parse_lines(self._path, lines, _LINE, self._num_read_lines + 1):
+            self._num_prompt_tokens += reply.prompt_tokens
+            self._num_completion_tokens += reply.completion_tokens
         self._num_read_bytes += len(whole)
-        for reply in replies:
-            self._num_prompt_tokens += reply["prompt_tokens"]
-            self._num_completion_tokens += reply["completion_tokens"]
+        self._num_read_lines += len(lines)

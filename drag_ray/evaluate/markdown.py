@@ -1,16 +1,20 @@
 """The comparison as Markdown, to be put into an issue, a model card or a paper's notes."""
 
+import re
 from collections.abc import Sequence
 
 from drag_ray.evaluate.comparison import Comparison
 from drag_ray.evaluate.context import ReportContext
 from drag_ray.evaluate.outline import Part, build_outline
 
+_MARKS = re.compile(r"[\\|`*_<~]|!(?=\[)|(?<=\])[(\[:]")
+"""What begins markup in a line; brackets alone, which intervals have, are none."""
+
 
 def format_markdown(comparison: Comparison, context: ReportContext) -> str:
     """The parts of the outline with their headings, the verdict first."""
     *parts, verdict = build_outline(comparison, context)
-    sections = [f"# {context.title}", *(_format_part(part) for part in (verdict, *parts))]
+    sections = [f"# {_escape(context.title)}", *(_format_part(part) for part in (verdict, *parts))]
     return "\n\n".join(sections) + "\n"
 
 
@@ -26,7 +30,5 @@ def _format_table(table: Sequence[Sequence[str]]) -> str:
 
 
 def _escape(text: str) -> str:
-    """Names of policies are free text: none of them may end a cell, or be read as markup."""
-    for mark in "\\|`*_<":
-        text = text.replace(mark, f"\\{mark}")
-    return text
+    """Names of runs and policies are free text: none may end a line or a cell, or be read as markup, a link or a picture."""
+    return _MARKS.sub(r"\\\g<0>", " ".join(text.split()))

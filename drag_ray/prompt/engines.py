@@ -6,9 +6,11 @@ the journal as long as there are any, at no cost: it comes to where it was, and 
 
 from collections import defaultdict, deque
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Protocol
+
+from pydantic import TypeAdapter
 
 from drag_ray.appended_lines import append_line, read_lines
 from drag_ray.artifacts import compute_fingerprint
@@ -40,6 +42,15 @@ class PromptEngine(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class _Line:
+    key: str
+    answer: list[Outcome] | str | None
+
+
+_LINE = TypeAdapter(_Line)
+
+
 class JournaledEngine:
     """An engine whose answers are kept in a file, and given again to who asks the same in the same order.
 
@@ -52,8 +63,8 @@ class JournaledEngine:
         self._engine = engine
         self._path = path
         self._kept: dict[str, deque[Any]] = defaultdict(deque)
-        for line in read_lines(path):
-            self._kept[line["key"]].append(line["answer"])
+        for line in read_lines(path, _LINE):
+            self._kept[line.key].append(line.answer)
         self.num_replayed = 0
 
     def roll_out(self, instructions: str, questions: Sequence[Question]) -> list[Outcome]:
@@ -61,7 +72,7 @@ class JournaledEngine:
         key = compute_fingerprint("rollouts", instructions, [question.id for question in questions])
         if self._kept[key]:
             self.num_replayed += len(questions)
-            return [Outcome(**row) for row in self._kept[key].popleft()]
+            return self._kept[key].popleft()
         outcomes = self._engine.roll_out(instructions, questions)
         if not any(outcome.error for outcome in outcomes):  # who goes on tries again what has failed
             self._keep(key, [asdict(outcome) for outcome in outcomes])

@@ -12,10 +12,13 @@ from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
+from pydantic import TypeAdapter
+
 from drag_ray.agent.judge import AnswerCase, Case
 from drag_ray.appended_lines import append_line, read_lines
 from drag_ray.artifacts import PREVIOUS_DIR_NAME, compute_file_fingerprint, compute_fingerprint
 from drag_ray.engine.adapter import ADAPTER_CONFIG_NAME, ADAPTER_WEIGHTS_NAME
+from drag_ray.engine.completion import Tokens
 from drag_ray.engine.config import EngineConfig
 from drag_ray.engine.endpoint import EndpointEngine
 from drag_ray.engine.generate import GenerateFn, Request
@@ -49,8 +52,11 @@ class Judgement:
     answer: str
     verdict: str
     reply: str
-    prompt_tokens: int
-    completion_tokens: int
+    prompt_tokens: Tokens
+    completion_tokens: Tokens
+
+
+_JUDGEMENT = TypeAdapter(Judgement)
 
 
 @dataclass(frozen=True)
@@ -202,4 +208,4 @@ async def _open_engine(config: EngineConfig, folder: Path) -> AsyncGenerator[Gen
 
 
 def _read_all(folder: Path) -> list[Judgement]:
-    return [Judgement(**line) for line in read_lines(folder / JUDGEMENTS_NAME)]
+    return read_lines(folder / JUDGEMENTS_NAME, _JUDGEMENT)

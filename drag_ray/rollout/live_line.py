@@ -7,6 +7,8 @@ import time
 from collections.abc import Callable
 from typing import TextIO
 
+from drag_ray.messages import to_displayable
+
 _logger = logging.getLogger(__name__)
 
 _LIVE_S, _LOG_S = 1.0, 30.0
@@ -36,7 +38,7 @@ class LiveLine:
 
     def update(self, text: str) -> None:
         """Take a new state of the line; it is shown when the last one is old enough."""
-        self._text = text
+        self._text = to_displayable(text)
         if self._clock() - self._shown_at >= self._interval_s:
             self._show()
 

@@ -2,7 +2,6 @@
 
 from typing import Any
 
-import httpx2
 from mcp import Client
 from mcp.client.streamable_http import streamable_http_client
 from mcp.server import Server
@@ -10,10 +9,12 @@ from mcp.server.stdio import stdio_server
 from mcp.types import CallToolRequestParams, CallToolResult, ListToolsResult
 
 from drag_ray import __version__
+from drag_ray.bounded_client import BoundedClient
 from drag_ray.serve.client import EndpointClient
 from drag_ray.serve.mcp_tools import MCP_PATH
 
-_TIMEOUT = httpx2.Timeout(30, read=600)
+_MAX_BYTES = 64 * 2**20
+_TIMEOUT_S = 600.0
 
 
 async def run_bridge(endpoint: EndpointClient) -> None:
@@ -24,7 +25,7 @@ async def run_bridge(endpoint: EndpointClient) -> None:
     """
     endpoint.check()
     # A proxy of the environment could not reach the loopback address, and would see the key.
-    http = httpx2.AsyncClient(headers=endpoint.headers, timeout=_TIMEOUT, trust_env=False)
+    http = BoundedClient(_MAX_BYTES, _TIMEOUT_S, headers=endpoint.headers, trust_env=False)
     async with http, Client(streamable_http_client(endpoint.url + MCP_PATH, http_client=http)) as client:
         server = _build_server(client)
         async with stdio_server() as (incoming, outgoing):

@@ -5,7 +5,6 @@ is lost.
 """
 
 import asyncio
-import json
 import os
 import re
 import threading
@@ -17,6 +16,7 @@ from typing import Any, TypeVar
 
 from drag_ray.corpus.question_images import decode_data_url
 from drag_ray.errors import ConfigError, DataError, ToolError
+from drag_ray.json_text import parse_json
 from drag_ray.tools.config import McpServerConfig
 from drag_ray.tools.function import Arguments
 from drag_ray.tools.observation import Observation, ObservedImage
@@ -27,6 +27,8 @@ from drag_ray.tools.workspace import Workspace
 
 _CONNECT_S = 30.0
 _LONGEST_CALL_S = 600.0
+_MAX_BYTES = 64 * 2**20
+"""of one answer over HTTP, unpacked"""
 _MAX_TOOLS = 200
 _MAX_NAME = 64
 T = TypeVar("T")
@@ -44,7 +46,7 @@ class MountedTool(Tool):
 
     def read_arguments(self, arguments: str) -> Any:
         """The arguments, whatever they are."""
-        return json.loads(arguments)
+        return parse_json(arguments)
 
     def _build_parameters(self) -> dict[str, Any]:
         try:
@@ -152,9 +154,10 @@ class McpServer:
 
     @asynccontextmanager
     async def _open(self) -> AsyncGenerator[Any]:
-        import httpx2
         from mcp import Client, StdioServerParameters
         from mcp.client.streamable_http import streamable_http_client
+
+        from drag_ray.bounded_client import BoundedClient
 
         config = self._config
         if config.command:
@@ -164,9 +167,8 @@ class McpServer:
                 yield client
             return
         # A proxy of the environment would see the key.
-        timeout = httpx2.Timeout(_CONNECT_S, read=_LONGEST_CALL_S)
         async with (
-            httpx2.AsyncClient(headers=self._read_headers(), timeout=timeout, trust_env=False, follow_redirects=False) as http,
+            BoundedClient(_MAX_BYTES, _LONGEST_CALL_S, headers=self._read_headers(), trust_env=False) as http,
             Client(streamable_http_client(config.address, http_client=http)) as client,
         ):
             yield client

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import polars as pl
 
-from drag_ray.corpus.text import to_displayable
+from drag_ray.messages import to_displayable
 from drag_ray.transcripts.transcript import Exchange, Transcript, name_rollout
 from drag_ray.types import ActionKind, Hit
 

@@ -13,6 +13,8 @@ RECORDS = (
         "__init__",
         "errors",
         "usage_reports",
+        "json_text",
+        "bounded_client",
         "extras",
         "messages",
         "types",

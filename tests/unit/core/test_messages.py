@@ -10,7 +10,7 @@ from datetime import datetime
 import pytest
 
 import drag_ray
-from drag_ray.messages import about
+from drag_ray.messages import about, format_json
 
 _logger = logging.getLogger("drag_ray.tested")
 
@@ -74,3 +74,17 @@ def test_lines_of_json_tell_what_a_message_is_about(
     assert "question" not in failed
     assert failed["error"].endswith("ValueError: lost")
     assert json.loads(out).keys() == {"time", "level", "logger", "message"}
+
+
+def test_what_others_say_in_a_message_commands_no_terminal(logger: logging.Logger, capsys: pytest.CaptureFixture[str]) -> None:
+    drag_ray.show_messages()
+    _logger.warning("the endpoint says: \x1b]0;owned\x07 \x9b31m \u202egnp.exe\n\tand more")
+    assert capsys.readouterr().err == "the endpoint says: \ufffd]0;owned\ufffd \ufffd31m \ufffdgnp.exe\n\tand more\n"
+
+
+def test_json_for_a_terminal_is_the_same_json() -> None:
+    value = {"said": "\x1b[31m \x9b \u202e naïve 文"}
+    line = format_json(value)
+    assert json.loads(line) == value
+    assert "naïve 文" in line
+    assert not set("\x1b\x9b\u202e") & set(line)

@@ -43,7 +43,7 @@ def test_a_pause_is_what_the_endpoint_says(status: int, headers: dict[str, str],
 def test_all_requests_wait_for_the_end_of_a_pause() -> None:
     async def wait_after_a_refusal() -> float:
         limit = RateLimit(0, 0)
-        await limit.note(SimpleNamespace(status_code=429, headers={"retry-after": "0.1"}))
+        limit.note(SimpleNamespace(status_code=429, headers={"retry-after": "0.1"}))
         began = time.monotonic()
         await asyncio.gather(limit.wait(), limit.wait())
         return time.monotonic() - began

@@ -15,6 +15,7 @@ from pydantic import ValidationError
 from drag_ray.agent.config import AgentConfig
 from drag_ray.corpus.image_store import ImageStores
 from drag_ray.errors import ConfigError
+from drag_ray.tools import mcp_server
 from drag_ray.tools.calls import CallLimits, CallOutcome
 from drag_ray.tools.config import McpServerConfig
 from drag_ray.tools.registry import Toolset, load_toolset
@@ -122,6 +123,14 @@ async def test_a_server_over_http_gets_the_key_of_the_variable(
     remote = McpServerConfig(name="remote", address=address, key_variable="TOOLS_KEY")
     toolset = load_toolset(("search", "remote"), (), (remote,))
     assert (await call(toolset, workspace, "remote_add", first=2, second=3)).text == "5"
+
+
+async def test_an_answer_over_http_has_an_end(address: str, workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TOOLS_KEY", KEY)
+    monkeypatch.setattr(mcp_server, "_MAX_BYTES", 1_000_000)
+    toolset = load_toolset(("search", "large"), (), (McpServerConfig(name="large", address=address, key_variable="TOOLS_KEY"),))
+    assert "an answer of more than 1,000,000 bytes" in (await call(toolset, workspace, "large_flood")).error
+    assert (await call(toolset, workspace, "large_add", first=2, second=3)).text == "5"
 
 
 @pytest.mark.parametrize(
