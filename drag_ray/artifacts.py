@@ -24,6 +24,7 @@ from drag_ray import checksums
 from drag_ray.checksums import Checksum
 from drag_ray.errors import ArtifactError, DamageError
 from drag_ray.file_access import reading, writing
+from drag_ray.json_text import parse_json
 
 MANIFEST_NAME = "manifest.json"
 IDENTITY_NAME = "identity.json"
@@ -209,13 +210,13 @@ def is_begun(stage_dir: Path) -> bool:
 
 def read_address(stage_dir: Path) -> str:
     """Where in its run the folder of a stage is, by its identity."""
-    return json.loads((stage_dir / IDENTITY_NAME).read_text(encoding="utf-8"))["stage"]
+    return parse_json((stage_dir / IDENTITY_NAME).read_text(encoding="utf-8"))["stage"]
 
 
 def read_command(stage_dir: Path) -> str:
     """What runs a stage: as its identity says, or by the name of its folder where there is none that can be read."""
     try:
-        return json.loads((stage_dir / IDENTITY_NAME).read_text(encoding="utf-8"))["command"]
+        return parse_json((stage_dir / IDENTITY_NAME).read_text(encoding="utf-8"))["command"]
     except (OSError, ValueError, KeyError, TypeError):
         return f"python jobs/{stage_dir.name}.py --verify"
 
@@ -246,7 +247,7 @@ def parse_manifest(data: bytes) -> Manifest:
     Raises:
         ValueError, TypeError, KeyError, AttributeError: it is none, or not what was written.
     """
-    raw = json.loads(data.decode())
+    raw = parse_json(data.decode())
     if raw.pop("sha256") != compute_fingerprint(raw):
         raise ValueError("it holds other values than were written")
     return Manifest(**{item.name: raw[item.name] for item in fields(Manifest)})
@@ -254,7 +255,7 @@ def parse_manifest(data: bytes) -> Manifest:
 
 def write_manifest(stage_dir: Path, manifest: Manifest) -> None:
     """Write a manifest with the hash of itself."""
-    record = json.loads(json.dumps(asdict(manifest), default=str))  # as it will be read
+    record = parse_json(json.dumps(asdict(manifest), default=str))  # as it will be read
     write_json(stage_dir / MANIFEST_NAME, {**record, "sha256": compute_fingerprint(record)})
 
 

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import BinaryIO, Literal, NamedTuple
 
 from drag_ray.file_access import reading
+from drag_ray.json_text import parse_json
 
 LIST_NAME = "checksums.jsonl"
 Look = Literal["size", "sample", "whole"]
@@ -97,7 +98,7 @@ def parse_list(text: str) -> list[Checksum]:
         ValueError: it is none.
     """
     try:
-        return [Checksum(**entry) for entry in json.loads(f"[{','.join(text.splitlines())}]")]
+        return [Checksum(**entry) for entry in parse_json(f"[{','.join(text.splitlines())}]")]
     except TypeError as error:
         raise ValueError(str(error)) from None
 

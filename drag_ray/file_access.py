@@ -114,7 +114,7 @@ def create_mark(path: Path) -> bool:
 
 
 def _is_of_decoder(error: BaseException) -> bool:
-    return isinstance(error, ValueError | EOFError) or type(error).__module__.partition(".")[0] in _DECODERS
+    return isinstance(error, ValueError | EOFError | RecursionError) or type(error).__module__.partition(".")[0] in _DECODERS
 
 
 def _first_line(said: object) -> str:

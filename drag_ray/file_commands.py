@@ -157,7 +157,7 @@ def _score(argv: Sequence[str]) -> None:
 
     prices = {"prompt_price": options.prompt_price, "completion_price": options.completion_price}
     terms = {"top_k": options.top_k, "depth": options.depth, "measures": options.measures, "judge": options.judge}
-    print(to_displayable(score(options.path, **terms, **prices, report=options.report)), end="")
+    print(to_displayable(str(score(options.path, **terms, **prices, report=options.report))), end="")
 
 
 def _compare(argv: Sequence[str]) -> None:
@@ -173,7 +173,7 @@ def _compare(argv: Sequence[str]) -> None:
 
     prices = {"prompt_price": options.prompt_price, "completion_price": options.completion_price}
     policies = {"a_policies": options.a_policies, "b_policies": options.b_policies}
-    print(to_displayable(compare(options.a, options.b, **policies, **prices, report=options.report)), end="")
+    print(to_displayable(str(compare(options.a, options.b, **policies, **prices, report=options.report))), end="")
 
 
 def _add_report_options(parser: argparse.ArgumentParser) -> None:

@@ -11,9 +11,9 @@ def parse_json(
     """The value of a JSON text; the arguments are those of `json.loads`.
 
     Raises:
-        ValueError: it is not JSON, not in UTF-8, or nested more deeply than Python can follow.
+        ValueError: it is not in UTF-8; as `json.JSONDecodeError` where it is not JSON, or nested more deeply than Python follows.
     """
     try:
-        return json.loads(text, parse_float=parse_float, parse_constant=parse_constant)
+        return json.loads(text, parse_float=parse_float, parse_constant=parse_constant)  # noqa: TID251
     except RecursionError:
-        raise ValueError("its lists and objects are nested too deeply") from None
+        raise json.JSONDecodeError("nested too deeply", "", 0) from None

@@ -3,7 +3,6 @@
 import contextlib
 import fcntl
 import itertools
-import json
 import logging
 import shutil
 import time
@@ -29,6 +28,7 @@ from drag_ray.artifacts import (
 from drag_ray.checksums import Damage, describe_damage
 from drag_ray.errors import ArtifactError, DamageError
 from drag_ray.file_access import make_private, writing
+from drag_ray.json_text import parse_json
 
 _logger = logging.getLogger(__name__)
 
@@ -134,7 +134,7 @@ class StageFolder:
             if manifest:
                 return manifest.fingerprint
         try:
-            return json.loads((self.path / IDENTITY_NAME).read_text(encoding="utf-8"))["fingerprint"]
+            return parse_json((self.path / IDENTITY_NAME).read_text(encoding="utf-8"))["fingerprint"]
         except (OSError, ValueError, KeyError, TypeError):
             return None
 

@@ -18,6 +18,7 @@ from drag_ray.agent.task import RolloutTask
 from drag_ray.corpus.text import to_encodable
 from drag_ray.engine.generate import join_text
 from drag_ray.engine.sampling import PRESETS
+from drag_ray.json_text import parse_json
 from drag_ray.telemetry import Telemetry, TelemetryConfig
 from drag_ray.types import ActionKind, Trajectory, Turn
 
@@ -110,7 +111,7 @@ class RolloutTracer:
         root.set_attributes(self._describe_rollout(task, trajectory, turns))
         _mark_error(root, error)
         context = set_span_in_context(root)
-        messages = json.loads(trajectory.messages) if trajectory and self._with_content else []
+        messages = parse_json(trajectory.messages) if trajectory and self._with_content else []
         model = trajectory.model if trajectory else ""
         for turn, ended in zip(turns, ends, strict=True):
             is_order = rollouts.orders and turn.action is ActionKind.SEARCH  # which reads no index

@@ -5,7 +5,6 @@ features, their squares and products: what a list says depends on what the quest
 can be read and is safe to load.
 """
 
-import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from drag_ray.artifacts import write_json
 from drag_ray.errors import DataError
+from drag_ray.json_text import parse_json
 
 if TYPE_CHECKING:
     import numpy as np
@@ -163,7 +163,7 @@ def read_gain_model(folder: Path) -> GainModel:
     """
     path = folder / GAIN_MODEL_NAME
     try:
-        raw = json.loads(path.read_text(encoding="utf-8"))
+        raw = parse_json(path.read_text(encoding="utf-8"))
         columns = {name: tuple(map(float, raw[name])) for name in ("means", "scales", "weights")}
         return GainModel(tuple(map(str, raw["features"])), **columns, bias=float(raw["bias"]), figures=dict(raw["figures"]))
     except FileNotFoundError:

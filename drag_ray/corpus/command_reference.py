@@ -7,7 +7,6 @@ Both packages are under the Apache License 2.0.
 import gzip
 import html
 import importlib.util
-import json
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -16,6 +15,7 @@ from typing import Any
 
 from drag_ray.corpus.manual_entries import ManualEntry
 from drag_ray.errors import ConfigError
+from drag_ray.json_text import parse_json
 
 _SERVICES = {"s3api": "s3", "deploy": "codedeploy", "configservice": "config"}
 """Where the command line calls a service otherwise than botocore."""
@@ -84,7 +84,7 @@ def _locate(package: str) -> Path:
 def _read_model(folder: Path) -> dict[str, Any] | None:
     """The newest description of a service; None where there is none of that name."""
     versions = sorted(folder.glob("*/service-2.json.gz"))
-    return json.loads(gzip.decompress(versions[-1].read_bytes())) if versions else None
+    return parse_json(gzip.decompress(versions[-1].read_bytes())) if versions else None
 
 
 def _read_commands(service: str, model: dict[str, Any]) -> Iterator[ManualEntry]:

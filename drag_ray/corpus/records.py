@@ -2,7 +2,6 @@
 
 import gzip
 import io
-import json
 import math
 from collections.abc import Callable, Collection, Iterator, Sequence
 from itertools import count
@@ -15,6 +14,7 @@ import pyarrow.parquet as pq
 from drag_ray.corpus.problems import Problem, read_one
 from drag_ray.corpus.text import to_encodable
 from drag_ray.errors import DataError, PageZeroError
+from drag_ray.json_text import parse_json
 
 SUFFIXES = (".jsonl", ".jsonl.gz", ".parquet")
 FILE_COLUMNS = ("file", "document")
@@ -158,7 +158,7 @@ def _open_lines(path: Path) -> io.BufferedIOBase:
 
 def _parse_line(line: bytes, parse: Callable[[Record], T]) -> T:
     try:
-        record = json.loads(line.decode("utf-8-sig"), parse_constant=_read_constant)
+        record = parse_json(line.decode("utf-8-sig"), parse_constant=_read_constant)
     except ValueError as error:
         raise DataError(f"not JSON ({error}): {line[:60]!r}") from error
     if not isinstance(record, dict):

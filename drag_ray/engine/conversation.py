@@ -1,12 +1,12 @@
 """Training rows as conversations: what the model is shown, with its page images, and which of its replies are learned."""
 
-import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, NotRequired, TypedDict, TypeVar, cast
 
 from drag_ray.engine.generate import Message, list_images
 from drag_ray.errors import DataError
+from drag_ray.json_text import parse_json
 
 Row = Mapping[str, object]
 """A training row as a file holds it; `take_columns` looks at its columns."""
@@ -113,10 +113,17 @@ def read_conversation(row: Row) -> Conversation:
     return Conversation(
         _name_images(messages, shown.get("images") or []),
         trained,
-        json.loads(tools) if isinstance(tools, str) else tools,
+        _parse_tools(tools) if isinstance(tools, str) else tools,
         shown.get("weight", 1.0),
         digests[replies.index(trained[-1])] if digests else "",
     )
+
+
+def _parse_tools(text: str) -> list[dict[str, Any]]:
+    try:
+        return parse_json(text)
+    except ValueError as error:
+        raise DataError(f"the tools of a training row are no JSON ({error}). Run: python jobs/format.py") from None
 
 
 def _name_images(messages: list[Message], images: list[str]) -> list[Message]:

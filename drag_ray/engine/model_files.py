@@ -1,12 +1,12 @@
 """What lies in the folder of a model or an adapter: JSON objects, names and shapes of weights. Nothing here loads weights."""
 
-import json
 import struct
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, cast
 
 from drag_ray.errors import TrainError
+from drag_ray.json_text import parse_json
 
 ADAPTER_WEIGHTS_NAME = "adapter_model.safetensors"
 _WEIGHTS_NAME = "model.safetensors"
@@ -23,10 +23,10 @@ def read_object(path: Path, expected: str) -> dict[str, Any]:
         TrainError: there is no such file, or it holds something else.
     """
     try:
-        value = json.loads(path.read_text(encoding="utf-8"))
+        value = parse_json(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise TrainError(f"{path}: no such file, so {path.parent} is not {expected}. Check the path.") from None
-    except (OSError, ValueError, RecursionError) as error:
+    except (OSError, ValueError) as error:
         raise TrainError(f"{path}: cannot be read as JSON ({error}); expected {expected}.") from None
     if not isinstance(value, dict):
         raise TrainError(f"{path}: holds a {type(value).__name__}, expected the object of {expected}.")
@@ -44,9 +44,9 @@ def read_shapes(weights_path: Path) -> dict[str, list[int]]:
             (header_bytes,) = struct.unpack("<Q", stream.read(8))
             if header_bytes > weights_path.stat().st_size:
                 raise ValueError(f"its header is said to have {header_bytes:,} bytes")
-            header = json.loads(stream.read(header_bytes))
+            header = parse_json(stream.read(header_bytes))
         return {name: list(tensor["shape"]) for name, tensor in header.items() if name != "__metadata__"}
-    except (OSError, ValueError, RecursionError, struct.error, AttributeError, KeyError, TypeError) as error:
+    except (OSError, ValueError, struct.error, AttributeError, KeyError, TypeError) as error:
         raise TrainError(
             f"{weights_path}: not a readable safetensors file ({error}). Copy it again, or run finetune again if that wrote it."
         ) from None

@@ -1,6 +1,5 @@
 """What an evaluation leaves: the report in three forms, and all that is needed to compare and to score again without a model."""
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -19,6 +18,8 @@ from drag_ray.evaluate.markdown import format_markdown
 from drag_ray.evaluate.question_result import QuestionResult, to_result
 from drag_ray.evaluate.report import write_report
 from drag_ray.evaluate.verdict import write_verdict
+from drag_ray.file_access import reading
+from drag_ray.json_text import parse_json
 from drag_ray.rollout.judgements import JUDGE_DIR_NAME, Judgements, read_judgements
 from drag_ray.transcripts.thumbnails import PictureBook
 from drag_ray.types import Question, Trajectory
@@ -154,7 +155,13 @@ def open_evaluation(path: Path) -> Path:
 
 def read_comparison(path: Path) -> dict[str, Any]:
     """The content of `comparison.json`. Arguments and errors are those of `read_results`."""
-    return json.loads((open_evaluation(path) / COMPARISON_NAME).read_text(encoding="utf-8"))
+    return _read_comparison(open_evaluation(path))
+
+
+def _read_comparison(stage_dir: Path) -> dict[str, Any]:
+    path = stage_dir / COMPARISON_NAME
+    with reading(path):
+        return parse_json(path.read_bytes())
 
 
 def read_results(path: Path) -> dict[str, list[QuestionResult]]:
@@ -168,8 +175,9 @@ def read_results(path: Path) -> dict[str, list[QuestionResult]]:
         DamageError: its files are not what was written.
     """
     results: dict[str, list[QuestionResult]] = {}
-    with (open_evaluation(path) / RESULTS_NAME).open(encoding="utf-8") as lines:
-        for row in map(json.loads, lines):
+    path = open_evaluation(path) / RESULTS_NAME
+    with reading(path), path.open(encoding="utf-8") as lines:
+        for row in map(parse_json, lines):
             results.setdefault(row.pop("policy"), []).append(to_result(row))
     return results
 
@@ -192,5 +200,4 @@ def read_outcome(path: Path) -> Outcome:
     trajectories: dict[str, list[Trajectory]] = {}
     for row in schemas.read_table(stage_dir / TRAJECTORIES_PATH, schemas.TRAJECTORIES).to_pylist():
         trajectories.setdefault(row["policy"], []).append(schemas.to_trajectory(row))
-    comparison = json.loads((stage_dir / COMPARISON_NAME).read_text(encoding="utf-8"))
-    return Outcome(stage_dir, [schemas.to_question(row) for row in questions], trajectories, comparison)
+    return Outcome(stage_dir, [schemas.to_question(row) for row in questions], trajectories, _read_comparison(stage_dir))

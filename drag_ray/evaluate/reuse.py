@@ -3,7 +3,6 @@
 Training again leaves the base model as it was; half of an evaluation's rollouts would be made a second time.
 """
 
-import json
 import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
@@ -15,6 +14,7 @@ from drag_ray.baselines.candidates import REWARD_FEATURE
 from drag_ray.baselines.gain_model import GainModel
 from drag_ray.baselines.registry import list_engine_sections
 from drag_ray.evaluate.policies import ModelPolicy
+from drag_ray.json_text import parse_json
 from drag_ray.rollout import journal
 
 ROLLOUTS_DIR_NAME = "rollouts"
@@ -73,7 +73,7 @@ def prepare_rollouts(folder: Path, fingerprints: Mapping[str, str], earlier: Seq
 
 def _read_mark(folder: Path) -> dict[str, str]:
     try:
-        mark = json.loads((folder / _MARK_NAME).read_text(encoding="utf-8"))
+        mark = parse_json((folder / _MARK_NAME).read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return {}
     return mark if isinstance(mark, dict) else {}

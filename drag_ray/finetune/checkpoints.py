@@ -7,7 +7,6 @@ training goes on from the last one whose seals are all there and true.
 """
 
 import contextlib
-import json
 import re
 import shutil
 from collections.abc import Generator
@@ -17,6 +16,7 @@ from drag_ray import checksums
 from drag_ray.artifacts import compute_bytes_fingerprint, sync, sync_files, write_text
 from drag_ray.errors import ArtifactError
 from drag_ray.file_access import explain_memory, list_folder, reading, writing
+from drag_ray.json_text import parse_json
 
 DIR_NAME = "checkpoints"
 _SNAPSHOT_NAME = "checkpoint_manager_snapshot.json"
@@ -88,7 +88,7 @@ def read_step(folder: Path) -> int:
     """The step after which a checkpoint was written; -1 where it does not say."""
     with reading(folder / _STATE_NAME):
         try:
-            return int(json.loads((folder / _STATE_NAME).read_text(encoding="utf-8"))["global_step"])
+            return int(parse_json((folder / _STATE_NAME).read_text(encoding="utf-8"))["global_step"])
         except (OSError, ValueError, KeyError, TypeError):
             return -1
 
@@ -113,7 +113,7 @@ def _is_sound(snapshot: Path) -> bool:
     with reading(snapshot):
         data = snapshot.read_bytes()
     try:
-        names = [result["checkpoint_dir_name"] for result in json.loads(data)["checkpoint_results"]]
+        names = [result["checkpoint_dir_name"] for result in parse_json(data)["checkpoint_results"]]
         return all((snapshot.parent / name).is_dir() for name in names)
     except (ValueError, KeyError, TypeError):
         return False

@@ -1,11 +1,12 @@
 """What the finetune stage leaves in its folder, for those that read it: an adapter, a merged model, the learning curve."""
 
-import json
 from pathlib import Path
 from typing import Any
 
 from drag_ray.engine.adapter import ADAPTER_CONFIG_NAME, is_reranker, is_reward_model
 from drag_ray.errors import ArtifactError
+from drag_ray.file_access import reading
+from drag_ray.json_text import parse_json
 
 ADAPTER_DIR_NAME = "adapter"
 MERGED_DIR_NAME = "merged"
@@ -53,4 +54,5 @@ def read_curve(finetune_dir: Path | None) -> list[dict[str, Any]]:
     path = finetune_dir / CURVE_NAME if finetune_dir else None
     if path is None or not path.is_file():
         return []
-    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    with reading(path):
+        return [parse_json(line) for line in path.read_bytes().splitlines()]

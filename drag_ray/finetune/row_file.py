@@ -1,6 +1,5 @@
 """Files of rows to train on, as the format stage writes them."""
 
-import json
 import random
 from collections import defaultdict
 from collections.abc import Iterator
@@ -8,6 +7,7 @@ from pathlib import Path
 
 from drag_ray.engine.conversation import Row
 from drag_ray.errors import DataError
+from drag_ray.json_text import parse_json
 
 
 def read_rows(path: Path, limit: int = 0, seed: int = 0) -> Iterator[Row]:
@@ -42,7 +42,7 @@ def _parse_lines(path: Path) -> Iterator[Row]:
     try:
         with path.open(encoding="utf-8") as lines:
             for line in lines:
-                yield json.loads(line)
+                yield parse_json(line)
     except FileNotFoundError:
         raise DataError("no such file. Run: python jobs/format.py") from None
     except ValueError as error:

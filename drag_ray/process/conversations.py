@@ -1,9 +1,10 @@
 """Recorded conversations as columns, and the states in which the policy replied."""
 
-import json
 from typing import Any
 
 import polars as pl
+
+from drag_ray.json_text import parse_json
 
 MESSAGES = pl.List(pl.Struct({"role": pl.String, "content": pl.String}))
 """A conversation: a list of {"role", "content"}, images within the content (see `IMAGE_MARK`)."""
@@ -28,7 +29,7 @@ def decode_conversations(texts: pl.Series) -> pl.Series:
 
 def _decode(text: str) -> list[dict[str, str]] | None:
     try:
-        return [{"role": str(item["role"]), "content": _join_parts(item["content"])} for item in json.loads(text)]
+        return [{"role": str(item["role"]), "content": _join_parts(item["content"])} for item in parse_json(text)]
     except (ValueError, TypeError, KeyError):
         return None
 

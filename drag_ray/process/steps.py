@@ -19,6 +19,7 @@ from drag_ray.agent.environment import compute_evidence_rank
 from drag_ray.agent.scores import compute_rank_score
 from drag_ray.corpus.records import read_name
 from drag_ray.errors import DataError
+from drag_ray.json_text import parse_json
 from drag_ray.tools.search import TOOL as SEARCH
 from drag_ray.types import ActionKind, Hit, Trajectory, Turn
 
@@ -77,7 +78,7 @@ def describe_call(turn: Turn, trajectory: Trajectory) -> Call | None:
         if trajectory.orders:
             return None
         return Call(SEARCH.name, {"query": turn.query})
-    return Call(turn.tool, json.loads(turn.arguments)) if turn.action is ActionKind.TOOL else None
+    return Call(turn.tool, parse_json(turn.arguments)) if turn.action is ActionKind.TOOL else None
 
 
 def describe_words(turn: Turn, trajectory: Trajectory) -> str:
@@ -234,8 +235,8 @@ def _rank(trajectory: Trajectory) -> Trajectory:
 
 def _load(text: str) -> Any:
     try:
-        return json.loads(text)
-    except (ValueError, RecursionError):
+        return parse_json(text)
+    except ValueError:
         return None
 
 
@@ -253,14 +254,14 @@ def _refuse_unknown(row: Record, record_type: type[Any]) -> None:
         raise DataError(f"unknown {OWN_KEY} field {min(map(str, unknown))!r:.60} of a {record_type.__name__.lower()}")
 
 
-def parse_json(data: bytes) -> Record:
+def parse_record(data: bytes) -> Record:
     """The JSON object in `data`, in which no number is infinite or none.
 
     Raises:
         DataError: it holds something else.
     """
     try:
-        value = json.loads(data.decode("utf-8-sig"), parse_float=_to_finite, parse_constant=_to_finite)
+        value = parse_json(data.decode("utf-8-sig"), parse_float=_to_finite, parse_constant=_to_finite)
     except json.JSONDecodeError as error:
         raise DataError(f"line {error.lineno}, column {error.colno}: not JSON ({error.msg})") from None
     except UnicodeDecodeError as error:

@@ -9,7 +9,6 @@
 The file name is not part of the searchable text: a query cannot ask for the page that it wants by name.
 """
 
-import json
 import os
 from collections.abc import Generator
 from contextlib import contextmanager
@@ -21,6 +20,7 @@ import numpy as np
 
 from drag_ray import artifacts, checksums
 from drag_ray.errors import DataError, DragRayError, SearchIndexError
+from drag_ray.json_text import parse_json
 from drag_ray.new_folder import replaced_folder
 from drag_ray.search.config import SearchConfig
 from drag_ray.search.page_table import compute_order, map_texts, write_pages
@@ -161,7 +161,7 @@ def check_files(folder: Path, last_file: str = _LAST_FILE) -> None:
 def _read_record(index_dir: Path) -> IndexRecord:
     path = index_dir / INDEX_NAME
     try:
-        values = json.loads(path.read_text(encoding="utf-8"))
+        values = parse_json(path.read_text(encoding="utf-8"))
         found = values.get("format", 1)
         if found != INDEX_FORMAT:
             raise SearchIndexError(f"{index_dir}: an index of format {found}, this code reads format {INDEX_FORMAT}. {REBUILD}")

@@ -19,6 +19,7 @@ import pyarrow as pa
 import tantivy
 from tqdm.auto import tqdm
 
+from drag_ray.json_text import parse_json
 from drag_ray.search.analyzer import build_analyzer
 
 TEXT, ROW = "text", "row"
@@ -87,8 +88,8 @@ def _build_shard(
 
 def _join_shards(shard_dirs: list[Path], tantivy_dir: Path) -> None:
     """Make one index of several by listing all their segments, whose names are unique, in one meta file."""
-    metas = [json.loads((shard_dir / _META).read_text()) for shard_dir in shard_dirs]
-    managed = {name for shard_dir in shard_dirs for name in json.loads((shard_dir / _MANAGED).read_text())}
+    metas = [parse_json((shard_dir / _META).read_text()) for shard_dir in shard_dirs]
+    managed = {name for shard_dir in shard_dirs for name in parse_json((shard_dir / _MANAGED).read_text())}
     for shard_dir, meta in zip(shard_dirs, metas, strict=True):
         for segment in meta["segments"]:
             for path in shard_dir.glob(f"{segment['segment_id'].replace('-', '')}.*"):

@@ -11,7 +11,6 @@ tuned. That reads the whole file for each query. On two cores a query takes 20 m
 and 180 ms over a million; for many more an approximate index would be the better choice.
 """
 
-import json
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -22,6 +21,7 @@ import numpy as np
 from drag_ray import artifacts
 from drag_ray.errors import SearchIndexError
 from drag_ray.file_access import reading
+from drag_ray.json_text import parse_json
 from drag_ray.new_folder import replaced_folder
 from drag_ray.search.index import REBUILD, check_files, write_checksums
 from drag_ray.search.ranker import Ranking
@@ -167,7 +167,7 @@ def _open_files(vectors_dir: Path, shape: tuple[int, int]) -> tuple[np.ndarray, 
 def _read_record(vectors_dir: Path) -> VectorsRecord:
     path = vectors_dir / _RECORD_NAME
     try:
-        values = json.loads(path.read_text(encoding="utf-8"))
+        values = parse_json(path.read_text(encoding="utf-8"))
         found = values.get("format")
         if found != _FORMAT:
             raise SearchIndexError(f"{vectors_dir}: vectors of format {found}, this code reads format {_FORMAT}. {REBUILD}")

@@ -9,6 +9,7 @@ from types import MappingProxyType
 from typing import Any
 
 from drag_ray.errors import BudgetError, ServeError
+from drag_ray.json_text import parse_json
 
 ENGINE_HAS_DIED = "the engine has died; another one is starting. Ask again after the seconds of Retry-After."
 _MIB = 2**20
@@ -161,8 +162,8 @@ def parse_body(body: bytes) -> dict[str, Any]:
         RefusalError: it holds none.
     """
     try:
-        parsed = json.loads(body)
-    except (ValueError, RecursionError) as error:
+        parsed = parse_json(body)
+    except ValueError as error:
         raise RefusalError(400, f"the request is not JSON ({error}).") from None
     if not isinstance(parsed, dict):
         raise RefusalError(400, f"the request is a JSON {type(parsed).__name__}; an object was expected.")

@@ -1,6 +1,5 @@
 """What of the disk a Python interpreter needs: itself, its standard library and the libraries that these load."""
 
-import json
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -8,6 +7,7 @@ from functools import cache
 from pathlib import Path
 
 from drag_ray.errors import ConfigError
+from drag_ray.json_text import parse_json
 
 _LIST_S = 60.0
 _LIST = """
@@ -61,7 +61,7 @@ def find_interpreter() -> InterpreterFiles:
     python = str(Path(getattr(sys, "_base_executable", "") or sys.executable).resolve())
     try:
         listed = subprocess.run([python, "-I", "-S", "-c", _LIST], capture_output=True, timeout=_LIST_S, check=True, env={})
-        folders, libraries = json.loads(listed.stdout.splitlines()[-1])
+        folders, libraries = parse_json(listed.stdout.splitlines()[-1])
     except (OSError, subprocess.SubprocessError, ValueError, IndexError) as error:
         raise ConfigError(f"{python}: what this Python needs of the disk cannot be found ({error}).") from None
     shown: list[str] = [python]

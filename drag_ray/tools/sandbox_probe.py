@@ -1,7 +1,6 @@
 """Whether a sandbox protects this machine: it is attacked before it is used."""
 
 import inspect
-import json
 import os
 import socket
 import tempfile
@@ -9,6 +8,7 @@ from functools import cache
 from pathlib import Path
 
 from drag_ray.errors import ConfigError, ToolError
+from drag_ray.json_text import parse_json
 from drag_ray.tools import sandbox_attacks
 from drag_ray.tools.config import PythonInterpreterConfig
 from drag_ray.tools.sandbox import Sandbox
@@ -64,7 +64,7 @@ def attack(sandbox: Sandbox, memory_mib: int) -> list[str]:
             raise ConfigError(f"{error}.") from None
     try:
         if ending.status == 0:
-            return json.loads(ending.stdout)
+            return parse_json(ending.stdout)
     except ValueError:
         pass
     said = (ending.problem or ending.stderr.strip() or f"status {ending.status}")[-500:]

@@ -8,6 +8,7 @@ from urllib.parse import quote_plus
 from pydantic import Field
 
 from drag_ray.errors import ConfigError, ToolError
+from drag_ray.json_text import parse_json
 from drag_ray.tools.config import ToolOptions, WebSearchConfig
 from drag_ray.tools.fetch import Fetched, FetchLimits, Order, fetch
 from drag_ray.tools.function import Arguments
@@ -72,8 +73,8 @@ def _ask(query: str, config: WebSearchConfig) -> Fetched:
 
 def _read_results(fetched: Fetched, config: WebSearchConfig) -> list[dict[str, str]]:
     try:
-        found: Any = json.loads(fetched.data)
-    except (ValueError, RecursionError):
+        found: Any = parse_json(fetched.data)
+    except ValueError:
         raise ToolError("the search engine answers with something other than JSON") from None
     for name in config.results_field.split("."):
         found = found.get(name) if isinstance(found, dict) else None

@@ -1,6 +1,5 @@
 """A trajectory as it is read: turn by turn, with what the policy was told in between."""
 
-import json
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -9,6 +8,7 @@ from drag_ray.agent.protocols.ranking import read_order
 from drag_ray.agent.scores import list_ranked_turns
 from drag_ray.agent.shown_images import ShownImage, label_images
 from drag_ray.engine.generate import join_text
+from drag_ray.json_text import parse_json
 from drag_ray.transcripts.thumbnails import Picture, PictureBook
 from drag_ray.types import ActionKind, Evidence, Hit, Trajectory, Turn
 from drag_ray.webpage import render_page
@@ -168,6 +168,6 @@ def build_transcript(policy: str, trajectory: Trajectory, book: PictureBook | No
 
 def _read_messages(text: str) -> list[Shown]:
     try:
-        return [Shown(message["role"], join_text(message), label_images(message["content"])) for message in json.loads(text)]
+        return [Shown(message["role"], join_text(message), label_images(message["content"])) for message in parse_json(text)]
     except (ValueError, KeyError, TypeError):  # a record of a rollout that failed early, or from elsewhere
         return []

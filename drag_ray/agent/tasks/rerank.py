@@ -5,7 +5,6 @@ turns are the windows, and after each turn stands the whole list in the order th
 the order as it was. An agent with tools may look closer before it orders a window: its calls are turns as well.
 """
 
-import json
 import re
 from collections.abc import Sequence
 
@@ -19,6 +18,7 @@ from drag_ray.agent.tasks import find_page
 from drag_ray.agent.tasks.task import NameImage, Setting, Task
 from drag_ray.agent.tasks.windows import apply_order, plan_windows
 from drag_ray.engine.generate import Message
+from drag_ray.json_text import parse_json
 from drag_ray.tools.rollout_images import name_image
 from drag_ray.types import Hit, Page, Question, Trajectory, Turn
 
@@ -122,7 +122,7 @@ def describe_modalities(trajectory: Trajectory) -> str:
     Each is text, image or mixed; empty for a rollout that showed none.
     """
     try:
-        parts = list_parts(json.loads(trajectory.messages)[1]["content"])
+        parts = list_parts(parse_json(trajectory.messages)[1]["content"])
         place = next(place for place, part in enumerate(parts) if _CANDIDATES in part.get("text", ""))
         first = parts[place]["text"].partition(f"{trajectory.question}{_CANDIDATES}")[2]
     except (ValueError, LookupError, TypeError, AttributeError, StopIteration):  # one that failed early, or is from elsewhere

@@ -13,7 +13,6 @@ order of candidates; examples in the prompt are copied context.
 The fields that the format has no place for are `extra.drag_ray` of the trajectory and of its replies.
 """
 
-import json
 import re
 from collections.abc import Iterable, Iterator
 from datetime import datetime
@@ -26,6 +25,7 @@ from drag_ray import __version__
 from drag_ray.agent.config import AgentConfig
 from drag_ray.corpus.problems import Problem, read_one
 from drag_ray.errors import DataError
+from drag_ray.json_text import parse_json
 from drag_ray.process.interchange_format import Interchange
 from drag_ray.process.session_files import read_sessions, write_sessions
 from drag_ray.process.steps import (
@@ -37,7 +37,7 @@ from drag_ray.process.steps import (
     describe_words,
     explain,
     list_steps,
-    parse_json,
+    parse_record,
     to_own_fields,
     to_own_turn,
 )
@@ -150,7 +150,7 @@ def _to_document(trajectory: Trajectory) -> _Document:
             name=OWN_KEY,
             version=__version__,
             model_name=trajectory.model,
-            tool_definitions=json.loads(trajectory.tools) if trajectory.tools else None,
+            tool_definitions=parse_json(trajectory.tools) if trajectory.tools else None,
         ),
         steps=steps,
         final_metrics=_FinalMetrics(
@@ -211,7 +211,7 @@ def _to_timestamp(started_at: str) -> str | None:
 
 def _parse(data: bytes) -> Trajectory:
     try:
-        document = _Document.model_validate(parse_json(data))
+        document = _Document.model_validate(parse_record(data))
     except ValidationError as error:
         raise DataError(explain(error)) from None
     if not re.fullmatch(r"ATIF-v1\.\d{1,3}", document.schema_version):

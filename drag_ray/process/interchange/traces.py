@@ -36,7 +36,7 @@ from drag_ray.process.steps import (
     describe_words,
     explain,
     list_steps,
-    parse_json,
+    parse_record,
     to_own_fields,
     to_own_turn,
 )
@@ -161,7 +161,7 @@ LineT = TypeVar("LineT", bound=BaseModel)
 
 def _parse_line(line: bytes, line_type: type[LineT]) -> LineT:
     try:
-        return line_type.model_validate(parse_json(line))
+        return line_type.model_validate(parse_record(line))
     except ValidationError as error:
         raise DataError(explain(error)) from None
 
@@ -200,7 +200,7 @@ def _check_object(name: str, value: Any) -> Record:
 
 def _read_held(message: _Message, own_turn: Any) -> Record:
     action = own_turn.get("action") if isinstance(own_turn, dict) else None
-    arguments = parse_json(message.tool_calls[0].function.arguments.encode()) if message.tool_calls else {}
+    arguments = parse_record(message.tool_calls[0].function.arguments.encode()) if message.tool_calls else {}
     query = arguments.get("query", "") if message.tool_calls else message.content
     return {
         "reasoning": message.reasoning_content or "",

@@ -20,8 +20,8 @@ def read(path, columns=()):
 @pytest.mark.parametrize(
     ("line", "reason"),
     [
-        (b"[" * 100_000 + b"]" * 100_000, "RecursionError"),
-        (b'{"a": ' + b"[" * 100_000 + b"]" * 100_000 + b"}", "RecursionError"),
+        (b"[" * 100_000 + b"]" * 100_000, "not JSON (nested too deeply"),
+        (b'{"a": ' + b"[" * 100_000 + b"]" * 100_000 + b"}", "not JSON (nested too deeply"),
         (b'{"a": ' + b"5" * 5_000 + b"}", "not JSON (Exceeds the limit"),
         (b'{"a": "\xff"}', "not JSON ('utf-8' codec can't decode"),
         (b'{"a": "\0"}', "not JSON (Invalid control character"),
