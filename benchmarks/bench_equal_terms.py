@@ -24,6 +24,7 @@ from typing import Any
 
 from bench_effect import CONFIDENCE, MEASURES, NUM_RESAMPLES, SEED, correct, take_differences, take_value
 from public_sets import DATA_DIR, build_searcher, read_page_set, require
+from pydantic import TypeAdapter
 from record import write_result
 
 from drag_ray import provenance
@@ -53,6 +54,7 @@ RERANKED = {"rerank": QUESTION, "hybrid+rerank": "hybrid"}
 """Reranked searches, and whose pages they order."""
 
 Line = dict[str, Any]
+_LINE = TypeAdapter(dict[str, Any])
 """What the searches found for one question: the rank of its page for each, what was read and how long that took."""
 
 
@@ -83,7 +85,7 @@ def search(options: argparse.Namespace) -> None:
             if options.seconds and time.perf_counter() - started > options.seconds:
                 break
             append_line(options.found, ask(question, finders, ranker, rerank.depth))
-    num_asked = len(read_lines(options.found)) - 1
+    num_asked = len(read_lines(options.found, _LINE)) - 1
     print(f"{options.set}: {num_asked} of {len(held_out)} questions asked, after {time.perf_counter() - started:.0f} s")
 
 
@@ -95,7 +97,7 @@ def begin(path: Path, name: str, num_pages: int, embedding: EmbeddingConfig, rer
         "pages": num_pages,
         **{key: {**one.model_dump(mode="json"), "model": Path(one.model).name} for key, one in models.items()},
     }
-    lines = read_lines(path)
+    lines = read_lines(path, _LINE)
     if not lines:
         append_line(path, {"terms": terms, "machine": provenance.read_machine(), "versions": provenance.read_versions()})
     elif lines[0]["terms"] != terms:
@@ -138,7 +140,7 @@ def compare(options: argparse.Namespace) -> None:
     rows, sets = [], {}
     for entry in options.found:
         name, _, path = entry.partition("=")
-        head, *lines = read_lines(Path(path)) or [None]
+        head, *lines = read_lines(Path(path), _LINE) or [{}]
         if not lines:
             raise SystemExit(
                 f"{path}: holds no question. Make it: python benchmarks/bench_equal_terms.py search {name} {path} ..."

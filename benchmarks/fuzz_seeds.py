@@ -177,6 +177,10 @@ def _write_pdf(num_pages: int) -> bytes:
     for number in range(num_pages):
         canvas.drawString(20, 100, f"rotor {number}")
         canvas.rect(10, 10, 50, 50, fill=1)
+        if number:
+            canvas.acroForm.textfield(name=f"t{number}", value="oil", x=20, y=60, width=50, height=20)
+            canvas.acroForm.checkbox(name=f"c{number}", checked=True, x=90, y=60)
+            canvas.textAnnotation("noted", [10, 150, 30, 170])
         canvas.showPage()
     canvas.save()
     return stream.getvalue()

@@ -29,10 +29,10 @@ class CorpusConfig(BaseConfig):
     manual_packages: tuple[str, ...] = Field(default=("numpy", "pandas", "polars", "pyarrow", "torch"), min_length=1)
     """packages whose reference manuals make up the corpus `manuals`"""
     ocr: Literal["auto", "off", "always"] = "auto"
-    """auto: OCR reads images, and pages of a PDF whose text layer holds little although they show something;
-    off: the text layer alone; always: OCR reads every page of a PDF or image"""
+    """auto: OCR reads images, and pages of a PDF whose text layer holds little although they show something, or cannot be what
+    a reader sees; off: the text layer alone, and such pages are named; always: OCR reads every page of a PDF or image"""
     ocr_min_chars: int = Field(default=100, ge=1)
-    """letters and digits from which on a text layer is taken as it is"""
+    """letters and digits from which on a text layer is not too little"""
     page_images: bool = False
     """keep an image of every page of a PDF or image, for models that see pages"""
     page_image_dpi: int = Field(default=150, ge=36, le=600)

@@ -37,10 +37,11 @@ class PageReader:
                 "Remove it, or raise corpus.document_pages."
             )
 
-    def read(self, page: Page, render: Render, use_ocr: bool) -> Page:
+    def read(self, page: Page, render: Render, use_ocr: bool, is_readable: bool = True) -> Page:
         """The page with the text that OCR finds if `use_ocr`, and with its image if the options ask for page images.
 
-        OCR's text replaces the text layer if it holds more, or, with `always`, if it holds anything.
+        OCR's text replaces the text layer if it holds more, half as much where that `is_readable` to nobody, or, with `always`,
+        if it holds anything.
 
         Raises:
             ArtifactError: the image cannot be written. Whatever rendering a damaged page or reading it raises passes through.
@@ -48,7 +49,7 @@ class PageReader:
         if use_ocr:
             text = clean_text(ocr.recognise(render(ocr.DPI, ocr.MAX_PIXELS)))
             known = 0 if self.config.ocr == "always" else count_letters(page.text)
-            if count_letters(text) > known:
+            if count_letters(text) > (known if is_readable else known // 2):
                 page = replace(page, text=text, text_source="ocr")
         if self.config.page_images:
             image = render(self.config.page_image_dpi, self.config.page_image_max_pixels)

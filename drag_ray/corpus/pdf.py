@@ -14,6 +14,9 @@ from pypdfium2 import PdfDocument, PdfiumError
 from drag_ray.corpus.config import CorpusConfig
 from drag_ray.corpus.page_images import compute_scale
 from drag_ray.corpus.page_reader import PageReader, Render
+from drag_ray.corpus.pdf_annotations import list_attachments, list_pinned_files, read_entries
+from drag_ray.corpus.pdf_doubts import UNREADABLE, find_doubt, list_objects
+from drag_ray.corpus.pdf_text import read_text
 from drag_ray.corpus.problems import Problem, read_one
 from drag_ray.corpus.text import clean_text, count_letters
 from drag_ray.errors import DataError
@@ -60,8 +63,10 @@ def read_pdf(
         total_pages = len(document)
         if reader:
             reader.check_length(path, total_pages)
-        if document.get_formtype() and reader:
-            document.init_forms()  # else the entries of filled forms would not be rendered
+        if document.get_formtype():
+            document.init_forms()  # else the entries of filled forms would be neither known nor rendered
+        if first_page == 1:
+            problems += [_build_attachment_problem(path, what) for what in list_attachments(document)]
         layers: dict[int, _TextLayer] = {}
         for number in range(first_page, min(last_page or total_pages, total_pages) + 1):
             place = f"{path}, page {number}"
@@ -70,25 +75,33 @@ def read_pdf(
                 problems.append(layer)
             else:
                 layers[number] = layer
+                problems += [_build_attachment_problem(path, what) for what in layer.files]
         words = {word.lower() for layer in layers.values() for word in _WORD.findall(layer.text)}
         pages: list[Page] = []
         for number, layer in layers.items():
             page = Page(file, number, total_pages, clean_text(layer.text, words))
             if reader:
                 place, render = f"{path}, page {number}", _build_render(document, number)
-                finished = read_one("broken_page", place, reader.read, page, render, layer.use_ocr)
+                finished = read_one("broken_page", place, reader.read, page, render, layer.use_ocr, layer.doubt != UNREADABLE)
                 if isinstance(finished, Problem):
                     problems.append(replace(finished, reason=f"{finished.reason} Its text layer is kept."))
                 else:
                     page = finished
+                    if layer.doubt:
+                        problems.append(_build_doubt_problem(place, layer, page))
             pages.append(page)
     return pages, problems
 
 
 @dataclass(frozen=True, slots=True)
 class _TextLayer:
+    """The text of a page before it is cleaned, whether OCR reads the page too, why the layer is doubted, and the files that are
+    pinned to the page."""
+
     text: str
     use_ocr: bool
+    doubt: str
+    files: tuple[str, ...]
 
 
 @contextmanager
@@ -115,20 +128,39 @@ def _explain(error: PdfiumError, path: Path) -> str:
 
 
 def _read_layer(document: PdfDocument, number: int, config: CorpusConfig | None) -> _TextLayer:
-    with closing(document[number - 1]) as page:
-        with closing(page.get_textpage()) as text_page:
-            text = text_page.get_text_bounded()
-        return _TextLayer(text, config is not None and _needs_ocr(text, page, config))
+    with closing(document[number - 1]) as page, closing(page.get_textpage()) as text_page:
+        entries = read_entries(page, document.formenv)
+        text = read_text(page, text_page, entries)
+        files = tuple(list_pinned_files(page))
+        if config is None or config.ocr == "always":
+            shows_something = bool(entries) or next(list_objects(page), None) is not None
+            return _TextLayer(text, config is not None and shows_something, "", files)
+        doubt = find_doubt(page, text_page, text, entries)
+        if config.ocr == "off" or count_letters(text, limit=config.ocr_min_chars) >= config.ocr_min_chars:
+            return _TextLayer(text, config.ocr == "auto" and bool(doubt), doubt, files)
+        # That OCR reads a scan is nothing to report.
+        return _TextLayer(text, bool(doubt) or _may_hold_more(text, page), doubt if doubt == UNREADABLE else "", files)
 
 
-def _needs_ocr(text: str, page: Any, config: CorpusConfig) -> bool:
-    letters = count_letters(text, limit=config.ocr_min_chars)
-    if config.ocr == "off" or (config.ocr == "auto" and letters >= config.ocr_min_chars):
-        return False
-    kinds = {item.type for item in page.get_objects()}
-    # On a page with little text and nothing else OCR would find the same; glyphs that stand for no letter are worth a look.
-    is_known = letters > 0 and not kinds & _GRAPHICS
-    return bool(kinds) and (config.ocr == "always" or not is_known)
+def _may_hold_more(text: str, page: Any) -> bool:
+    """Whether OCR may find more than a little text: on a page with nothing else it would find the same; glyphs that stand for
+    no letter are worth a look."""
+    kinds = {kind for kind, _ in list_objects(page)}
+    return bool(kinds) and (bool(kinds & _GRAPHICS) or not count_letters(text, limit=1))
+
+
+def _build_doubt_problem(place: str, layer: _TextLayer, page: Page) -> Problem:
+    if page.text_source == "ocr":
+        outcome = "OCR has read the page instead."
+    elif layer.use_ocr:
+        outcome = "OCR finds no more, so it is kept."
+    else:
+        outcome = "It is kept: corpus.ocr is off. Set it to auto."
+    return Problem(place, f"Its text layer {layer.doubt}. {outcome}", "doubtful_page")
+
+
+def _build_attachment_problem(path: Path, what: str) -> Problem:
+    return Problem(str(path), f"holds {what}, not read. Save among the documents what is to be read.", "attachment")
 
 
 def _build_render(document: Any, number: int) -> Render:

@@ -10,6 +10,7 @@ from drag_ray.errors import ArtifactError, DataError, PageZeroError
 
 Kind = Literal[
     "unknown_file",
+    "attachment",
     "broken_file",
     "linked_file",
     "broken_page",
@@ -18,10 +19,12 @@ Kind = Literal[
     "duplicate",
     "incomplete_question",
     "test_overlap",
+    "doubtful_page",
 ]
-"""What was set aside: a file that nothing here reads; a file, a page of it, or a record of a table that cannot be read; a link
-that leads out of the documents, or to one of them; a record of a page 0; a page or an id that was there before; evidence that the
-corpus does not hold; a training question that overlaps with the test."""
+"""What was set aside: a file that nothing here reads, alone or within another; a file, a page of it, or a record of a table that
+cannot be read; a link that leads out of the documents, or to one of them; a record of a page 0; a page or an id that was there
+before; evidence that the corpus does not hold; a training question that overlaps with the test. A doubtful page is not set
+aside: its text layer does not seem to be its text."""
 
 _MAX_REASON_CHARS = 1_000
 # These speak of this machine, its installation or its disk, not of what was read: with them the run ends.
@@ -70,6 +73,9 @@ def name_first(problems: Sequence[Problem]) -> str:
 
 
 def count_problems(problems: Iterable[Problem]) -> dict[str, int]:
-    """Counts for a summary: `set_aside` for all, and for each kind that occurs its own, such as `broken_files`."""
+    """Counts for a summary: `set_aside` for all but doubtful pages, and for each kind that occurs its own, as `broken_files`."""
     kinds = Counter(problem.kind for problem in problems)
-    return {"set_aside": kinds.total(), **{f"{kind}s": kinds[kind] for kind in get_args(Kind) if kinds[kind]}}
+    return {
+        "set_aside": kinds.total() - kinds["doubtful_page"],
+        **{f"{kind}s": kinds[kind] for kind in get_args(Kind) if kinds[kind]},
+    }

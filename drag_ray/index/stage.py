@@ -68,7 +68,7 @@ def run(sections: IndexSections, inputs: Inputs, folder: StageFolder) -> dict[st
     Returns:
         Counts: documents, pages, pages_by_ocr, pages_without_text, questions, train, test, near_duplicate_pages (evidence
         pages with a near-duplicate), windows (of the pages, if they have vectors), embedded_pictures (if they have), set_aside,
-        and of what kinds.
+        and of what kinds, doubtful_pages (if any).
 
     Raises:
         ConfigError: the options contradict each other.

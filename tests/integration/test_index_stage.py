@@ -11,6 +11,7 @@ import pytest
 from embedding_models import write_clip_model, write_embedding_model
 from pdf_bombs import build_self_reference
 from PIL import Image, ImageDraw, ImageFont
+from pypdfium2 import PdfDocument
 from reportlab.lib.utils import ImageReader
 from reportlab.pdfgen.canvas import Canvas
 from text_bombs import build_paragraphs, build_word, build_zip_bomb
@@ -176,6 +177,27 @@ def test_scans_are_read_by_ocr_and_every_page_has_its_picture(tmp_path):
     ]
     images = ImageStore(path / "page_images")
     assert [images.open(row["image"]).width for row in rows] == pytest.approx([1000, 1000, 480, 480], abs=1)
+
+
+def test_a_scan_under_a_long_stamp_is_named_without_ocr_and_files_within_a_pdf_are_too(tmp_path):
+    folder = tmp_path / "documents"
+    folder.mkdir()
+    canvas = Canvas(str(tmp_path / "a.pdf"), pagesize=(480, 300))
+    canvas.drawImage(ImageReader(scan("Tail rotor torque")), 0, 0, 480, 300)
+    canvas.drawString(20, 10, "Digitized from microfilm reel 22")
+    canvas.save()
+    document = PdfDocument(tmp_path / "a.pdf")
+    document.new_attachment("tender7.xlsx").set_data(b"data")
+    document.save(folder / "a.pdf")
+    document.close()
+    counts, path = run_index(tmp_path, documents=str(folder), questions="", ocr="off", ocr_min_chars=20)
+    assert (counts["pages"], counts["doubtful_pages"], counts["attachments"], counts["set_aside"]) == (1, 1, 1, 1)
+    reasons = [json.loads(line)["reason"] for line in (path / "problems.jsonl").read_text().splitlines()]
+    assert "tender7.xlsx" in reasons[0]
+    assert reasons[1].startswith("Its text layer is short beside pictures")
+    counts, path = run_index(tmp_path / "again", documents=str(folder), questions="", ocr_min_chars=20)
+    assert (counts["pages_by_ocr"], counts["doubtful_pages"]) == (1, 1)
+    assert "Tail rotor torque" in read_rows(path)[0]["text"]
 
 
 def test_a_stage_that_is_started_again_keeps_the_parts_that_it_has(tmp_path, documents_dir, monkeypatch):

@@ -13,6 +13,7 @@ import pyarrow as pa
 import pytest
 from factories import build_search, build_trajectory
 from file_layer import ERRORS, INJECTED, FileLayer, fail_each_access
+from pydantic import TypeAdapter
 
 from drag_ray import artifacts, checksums, damage, schemas
 from drag_ray.appended_lines import append_line, read_lines
@@ -192,11 +193,11 @@ def test_a_journal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: str, 
 @every_error
 def test_lines_that_are_appended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: str, step: int) -> None:
     def append(folder: Path) -> None:
-        number = len(read_lines(folder / "lines.jsonl"))
+        number = len(read_lines(folder / "lines.jsonl", TypeAdapter(dict[str, object])))
         append_line(folder / "lines.jsonl", {"number": number, "text": "x" * 100})
 
     def check(folder: Path) -> None:
-        numbers = [line["number"] for line in read_lines(folder / "lines.jsonl")]
+        numbers = [line["number"] for line in read_lines(folder / "lines.jsonl", TypeAdapter(dict[str, object]))]
         assert numbers == list(range(len(numbers)))
 
     def prepare(folder: Path) -> None:

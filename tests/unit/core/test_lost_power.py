@@ -6,6 +6,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from lost_power import list_losses, record_states
+from pydantic import TypeAdapter
 
 from drag_ray import artifacts, checksums, damage, schemas
 from drag_ray.appended_lines import append_line, read_lines
@@ -139,7 +140,7 @@ def test_appended_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
     append_line(path, 0)
 
     def find(folder: Path) -> str:
-        return "" if read_lines(folder / "lines.jsonl") in ([0], [0, 1], [0, 1, 2]) else "other lines"
+        return "" if read_lines(folder / "lines.jsonl", TypeAdapter(int)) in ([0], [0, 1], [0, 1, 2]) else "other lines"
 
     assert lose_power(tmp_path, monkeypatch, lambda _: [append_line(path, number) for number in (1, 2)], find)[1] == []
 
