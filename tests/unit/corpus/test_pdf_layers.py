@@ -19,9 +19,8 @@ from drag_ray.corpus.problems import Problem
 from drag_ray.types import Page
 
 TABLE = ["Outer race 0.25 mm cold", "Inner race 0.31 mm cold", "Cage 0.12 mm warm", "Measured at twenty degrees"]
-LONG = (
-    "The board will propose a dividend to the shareholders of this company at the next meeting in May, as it did in both years. "
-)
+LONG = "Shareholders representing seventy percent of outstanding voting securities approved distributing undistributed earnings. "
+"""More than the hundred letters from which on a layer is not too little."""
 
 
 @pytest.fixture
