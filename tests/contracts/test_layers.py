@@ -19,6 +19,7 @@ RECORDS = (
         "checksums",
         "address",
         "file_access",
+        "interruption",
         "artifacts",
         "new_folder",
         "appended_lines",
