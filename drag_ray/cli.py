@@ -8,11 +8,11 @@ from drag_ray.errors import ConfigError, DragRayError, MissingPackageError
 from drag_ray.extras import explain_missing
 from drag_ray.file_access import explain_memory
 from drag_ray.file_commands import FILE_COMMANDS, run_file_command
+from drag_ray.interruption import INTERRUPTED, ending_on_interrupt
 from drag_ray.messages import show_messages, to_displayable
 from drag_ray.run_commands import RUN_COMMANDS, run_command_of_a_run
 
 _PIPELINE_SUMMARY = "Run all stages in order; skip what is unchanged, go on with what was interrupted."
-_INTERRUPTED = 130
 _FAILED = 1
 _SERVING = ("serve", "mcp")
 
@@ -41,8 +41,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 def run_command(command: str, argv: Sequence[str]) -> int:
     """Run one command with its arguments and turn what goes wrong into a message and an exit status."""
     show_messages()
+    stopped = f"drag-ray {command}: stopped. What is finished is kept; the same command goes on from here."
     try:
-        with explain_missing("serve" if command in _SERVING else "train"):
+        with ending_on_interrupt(stopped), explain_missing("serve" if command in _SERVING else "train"):
             _dispatch(command, argv)
     except (ConfigError, MissingPackageError) as error:
         print(to_displayable(f"drag-ray {command}: {error}"), file=sys.stderr)
@@ -54,8 +55,8 @@ def run_command(command: str, argv: Sequence[str]) -> int:
         print(f"drag-ray {command}: {explain_memory(error)}", file=sys.stderr)
         return _FAILED
     except KeyboardInterrupt:
-        print(f"drag-ray {command}: stopped. What is finished is kept; the same command goes on from here.", file=sys.stderr)
-        return _INTERRUPTED
+        print(stopped, file=sys.stderr)
+        return INTERRUPTED
     return 0
 
 

@@ -16,6 +16,7 @@ from drag_ray.finetune.config import FinetuneSections
 from drag_ray.format.config import FormatSections
 from drag_ray.index.config import IndexSections
 from drag_ray.inputs import Inputs
+from drag_ray.interruption import let_waits_end
 from drag_ray.process.config import ProcessSections
 from drag_ray.prompt.config import PromptSections
 from drag_ray.prompt.outcome import GEPA_LOG_NAME, JOURNAL_NAME
@@ -65,7 +66,9 @@ class Stage:
 
     def run(self, sections: Sections, inputs: Inputs, folder: StageFolder) -> dict[str, Any]:
         """Run the stage's own code and return the counts of its summary line."""
-        return importlib.import_module(self.module).run(sections, inputs, folder)
+        module = importlib.import_module(self.module)
+        let_waits_end()
+        return module.run(sections, inputs, folder)
 
 
 _ENGINE_PLACEMENT = (

@@ -129,7 +129,7 @@ def _fit(
         start_dir=start_dir,
         compares_prompts=compares,
     )
-    trainer = DataParallelTrainer(
+    trainer = _Trainer(
         run_loop,
         train_loop_config={"job": job, "rows": _begin_to_tokenize(job, seeing), "checkpoints_dir": checkpoints_dir},
         backend_config=_choose_backend(settings, workers),
@@ -149,8 +149,25 @@ def _fit(
     )
     try:
         return trainer.fit()
+    except KeyboardInterrupt:
+        trainer.abandon()
+        raise
     except TrainingFailedError as error:
         raise describe_failure(error, settings.max_failures, checkpoints_dir) from error
+
+
+class _Trainer(DataParallelTrainer):
+    """Leaves Ctrl-C to the program, where Ray would have the training fail, and handle Ctrl-C for good."""
+
+    _controller: Any = None
+
+    def _register_sigint_handler(self, controller: Any) -> None:
+        self._controller = controller
+
+    def abandon(self) -> None:
+        """End the training's processes: the controller's end is theirs."""
+        if self._controller is not None:
+            ray.kill(self._controller)
 
 
 def describe_failure(error: TrainingFailedError, max_failures: int, checkpoints_dir: Path) -> DragRayError:

@@ -22,6 +22,7 @@ RECORDS = (
         "checksums",
         "address",
         "file_access",
+        "interruption",
         "artifacts",
         "new_folder",
         "appended_lines",

@@ -31,6 +31,8 @@ OVERRIDDEN = {
     # finetune/trained_tokens.py, policy_gradient.py
     (TRAINER, "Trainer.compute_loss"): ("model", "inputs", "return_outputs", "num_items_in_batch"),
     ("trl/trainer/sft_trainer.py", "SFTTrainer.log"): ("logs", "start_time"),
+    # finetune/stage.py
+    ("ray/train/v2/api/data_parallel_trainer.py", "DataParallelTrainer._register_sigint_handler"): ("controller",),
 }
 """Methods that are overridden, with the parameters that we take by name or place, in their order."""
 CALLED = {

@@ -354,6 +354,22 @@ def test_a_killed_driver_leaves_what_is_finished_and_is_gone_on_with(expected: d
     assert kept.items() <= read_started(tmp_path).items()
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+def test_a_driver_that_is_killed_twenty_times_loses_and_repeats_nothing(expected: dict[str, list], tmp_path: Path) -> None:
+    from repeated_kills import kill_and_resume  # this file is a script as well, which does not see that one
+
+    (tmp_path / "collected").mkdir()
+
+    def check(folder: Path) -> None:
+        check_whole(folder, expected, json.loads((folder / "counts.json").read_text()))
+
+    def reset(folder: Path) -> None:
+        shutil.rmtree(folder / "run")
+
+    kill_and_resume(tmp_path / "collected", lambda folder: start_child("collect_in_child", folder), check, 20, reset)
+
+
 def test_a_node_that_is_lost_takes_nothing_with_it(expected: dict[str, list], tmp_path: Path) -> None:
     child = start_child("lose_a_node", tmp_path)
     assert child.wait(timeout=150) == 0
@@ -384,7 +400,9 @@ def start_child(name: str, folder: Path, environment: dict[str, str] | None = No
 def collect_in_child(folder: Path) -> None:
     """A collection that is slow enough to be killed."""
     with connect(ClusterConfig(num_cpus=2)):
-        collect(build_options(folder, delay_s=0.5))
+        (folder / "begun").touch()
+        counts = collect(build_options(folder, delay_s=0.5))
+    (folder / "counts.json").write_text(json.dumps(counts))
 
 
 def keep_an_error(folder: Path) -> None:

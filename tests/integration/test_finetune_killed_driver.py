@@ -4,17 +4,20 @@ import contextlib
 import json
 import multiprocessing
 import os
+import shutil
 import signal
+import subprocess
 import time
 from pathlib import Path
 
 import psutil
 import pytest
 from nano_training import make_config, make_nano_model, write_rows
+from repeated_kills import MARK, kill_and_resume
 
 from drag_ray.artifacts import Identity
 from drag_ray.cluster import ClusterConfig, connect
-from drag_ray.damage import find_damage
+from drag_ray.damage import find_damage, verify_stage
 from drag_ray.finetune import checkpoints
 from drag_ray.pipeline import run_code
 from drag_ray.stage_folder import StageFolder
@@ -31,6 +34,7 @@ def run_stage(run_dir: Path, model: Path) -> None:
     stage_dir = run_dir / "finetune"
     stage_folder = StageFolder(stage_dir, Identity("finetune", {}, {}, "test"), find_damage(stage_dir), mends=True)
     with connect(ClusterConfig(num_cpus=1)), stage_folder as folder:
+        (run_dir / MARK).touch()
         stage = STAGES["finetune"]
         folder.finish(run_code(stage, config, folder), stage.own_files)
 
@@ -100,3 +104,45 @@ def test_a_killed_driver_takes_its_workers_along_and_the_next_one_goes_on(
     assert "damaged (adapter/adapter_model.safetensors: has" in printed
     assert "finetune step" not in printed  # the last checkpoint has it
     assert weights.read_bytes() == trained
+
+
+def read_losses(run_dir: Path) -> list[tuple[int, float]]:
+    curve = [json.loads(line) for line in (run_dir / "finetune" / "curve.jsonl").read_text().splitlines()]
+    return [(point["step"], point["loss"]) for point in curve if "loss" in point]
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+def test_a_training_that_is_killed_twenty_times_takes_every_step_once_as_an_undisturbed_one_does(tmp_path: Path) -> None:
+    model, run_dir = make_nano_model(tmp_path / "model", hidden_size=32), tmp_path / "run"
+    write_rows(run_dir, NUM_ROWS)
+    undisturbed = list[list[tuple[int, float]]]()
+
+    def check(folder: Path) -> None:
+        verify_stage(folder / "finetune")
+        undisturbed.append(read_losses(folder))
+        assert [step for step, _ in undisturbed[-1]] == list(range(1, NUM_STEPS + 1))
+        assert [loss for _, loss in undisturbed[-1]] == pytest.approx([loss for _, loss in undisturbed[0]], rel=1e-3)
+
+    def reset(folder: Path) -> None:
+        shutil.rmtree(folder / "finetune")
+
+    kill_and_resume(run_dir, lambda folder: Started(folder, model), check, 20, reset)
+
+
+class Started:
+    """The process of a stage that was started, as `subprocess.Popen` has it."""
+
+    def __init__(self, folder: Path, model: Path) -> None:
+        self._process = multiprocessing.get_context("spawn").Process(target=run_stage, args=(folder, model))
+        self._process.start()
+        self.pid = self._process.pid or 0
+
+    def poll(self) -> int | None:
+        return self._process.exitcode
+
+    def wait(self, timeout: float | None = None) -> int:
+        self._process.join(timeout)
+        if self._process.exitcode is None:
+            raise subprocess.TimeoutExpired("finetune", timeout or 0)
+        return self._process.exitcode

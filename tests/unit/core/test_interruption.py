@@ -1,0 +1,93 @@
+"""Ctrl-C ends a command within seconds, whatever it waits for."""
+
+import contextlib
+import os
+import shlex
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+COMMAND = """
+import queue, subprocess, sys, threading, time
+import polars  # which has waits go on after a signal
+from drag_ray.interruption import ending_on_interrupt
+
+def wait():
+    queue.Queue().get()
+
+def swallow():
+    while True:
+        try:
+            time.sleep(60)
+        except KeyboardInterrupt:
+            print("Traceback of a library", file=sys.stderr, flush=True)
+
+def leave_a_thread():
+    threading.Thread(target=time.sleep, args=(60,)).start()
+    queue.Queue().get()
+
+try:
+    with ending_on_interrupt("stopped"):
+        child = subprocess.Popen(["sleep", "61"], start_new_session=True)
+        print(child.pid, flush=True)
+        {what}()
+except KeyboardInterrupt:
+    print("unwound", flush=True)
+    sys.exit(130)
+"""
+
+
+def is_running(pid: int) -> bool:
+    with contextlib.suppress(FileNotFoundError):
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    return False
+
+
+@pytest.mark.seconds
+@pytest.mark.parametrize(("what", "within_s"), [("wait", 3.0), ("swallow", 8.0), ("leave_a_thread", 8.0)])
+@pytest.mark.parametrize("is_alone", [True, False], ids=["to the process", "to its group"])
+def test_one_signal_ends_a_command_and_all_that_it_started(what: str, within_s: float, is_alone: bool) -> None:
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    process = subprocess.Popen([sys.executable, "-c", COMMAND.format(what=what)], start_new_session=True, **pipes)
+    assert process.stdout is not None
+    started = int(process.stdout.readline())
+    time.sleep(0.2)
+    begun = time.monotonic()
+    (os.kill if is_alone else os.killpg)(process.pid, signal.SIGINT)
+    out, err = process.communicate(timeout=30)
+    assert time.monotonic() - begun < within_s
+    assert (process.returncode, out, err) == (130, "", "stopped\n")
+    assert not is_running(started)
+
+
+@pytest.mark.seconds
+def test_a_second_signal_ends_at_once_what_the_first_did_not() -> None:
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    process = subprocess.Popen([sys.executable, "-c", COMMAND.format(what="swallow")], **pipes)
+    assert process.stdout is not None
+    process.stdout.readline()
+    begun = time.monotonic()
+    process.send_signal(signal.SIGINT)
+    time.sleep(1)
+    assert process.poll() is None
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=30)
+    assert process.returncode == 130
+    assert time.monotonic() - begun < 4
+
+
+@pytest.mark.seconds
+def test_a_command_in_the_background_of_a_shell_goes_on() -> None:
+    command = COMMAND.replace("{what}()", "time.sleep(1)") + "child.kill()\n"
+    # As a shell without job control starts it.
+    script = f"trap '' INT; exec {shlex.quote(sys.executable)} -c {shlex.quote(command)}"
+    process = subprocess.Popen(["sh", "-c", script], stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    process.stdout.readline()
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=30)
+    assert process.returncode == 0
