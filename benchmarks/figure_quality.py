@@ -57,6 +57,21 @@ def find_effect(collection: str, policy: str, model: str = "", run: str = "", se
     return next((row for row in rows if tuple(row[name] for name in ("set", "run", "policy", "model", "seed")) == key), None)
 
 
+MEDQUAD_TRAININGS = ((LISTWISE_RUN, 0), (LISTWISE_RUN, 1), (AGAIN_RUN, 0))
+"""The run and the seed of each training of the 1.5B model's reranker on medquad."""
+
+
+def list_trainings(policy: str) -> list[Any]:
+    """The rows of a policy in the evaluation of each training of the 1.5B model's reranker on medquad."""
+    return [find_reranked("medquad", policy, run=run, seed=seed) for run, seed in MEDQUAD_TRAININGS]
+
+
+def write_range(rows: Sequence[Any], measure: str) -> str:
+    """The mean over several trainings, with the least and the highest."""
+    values = [row[measure] for row in rows]
+    return f"{short(sum(values) / len(values))} [{short(min(values))}, {short(max(values))}]"
+
+
 def find_reranked(collection: str, policy: str, model: str = LARGE, run: str = LISTWISE_RUN, seed: int = 0) -> Any:
     """The row of a policy in the evaluation that has the reranker; None if there is none."""
     return find_effect(collection, policy, model, run, seed) or find_effect(collection, policy, "", run, seed)
