@@ -250,7 +250,7 @@ def write_bad_documents(folder):
         "lines.jsonl:2": "not JSON (Exceeds the limit",
         "lines.jsonl:3": "cannot be read (ValueError: Exceeds the limit",
         "lines.jsonl:4": "column 'page': got -5 (int), expected a whole number",
-        "lines.jsonl:5": "cannot be read (RecursionError",
+        "lines.jsonl:5": "not JSON (nested too deeply",
         "lines.jsonl:6": "column 'file': got 'ro\\ud800tor', expected text without",
         "cut.jsonl.gz:2 and what follows": "cannot be read (BadGzipFile",
         "rows.parquet:2": "cannot be read (UnicodeDecodeError",
@@ -292,7 +292,7 @@ def test_whatever_lies_there_the_stage_ends_well_and_names_what_it_set_aside(tmp
     ]
     expected |= {
         "questions.jsonl:2": "column 'id': got 'bad\\ud800', expected text without",
-        "questions.jsonl:4": "cannot be read (Rec",
+        "questions.jsonl:4": "not JSON (nested too deeply",
     }
     expected |= {"pages.jsonl:2": "not JSON", "pages.jsonl:3": "page 1 of 'rotor' comes again", "broken.pdf": ""}
     problems = [json.loads(line) for line in (folder / "problems.jsonl").read_text().splitlines()]

@@ -209,7 +209,7 @@ def test_a_broken_line_of_a_trace_is_named(tmp_path: Path) -> None:
         (3, lines[2].replace('"user"', '"root"'), "message.role: Input should be 'system', 'user', 'assistant' or 'tool'"),
         (3, lines[2][:-9], "line 1, column"),
         (2, lines[0], "type: Input should be 'message'"),
-        (4, "[" * 100_000, "RecursionError"),
+        (4, "[" * 100_000, "nested too deeply"),
         (4, "\ufeff7", "got int 7, expected a JSON object"),
     ):
         file.write_text("\n".join([*lines[: place - 1], line, *lines[place:]]))
