@@ -55,7 +55,7 @@ class KillCounter:
 
 def main() -> int:
     counter = KillCounter()
-    status = pytest.main(["-q", "-s", "-p", "no:xdist", *TESTS], plugins=[counter])
+    status = pytest.main(["-q", "-s", *TESTS], plugins=[counter])
     write_result("kill_stages", counter.figures)
     return int(status != 0)
 
