@@ -30,7 +30,7 @@ from drag_ray.artifacts import require_manifest
 from drag_ray.baselines.baseline import Baseline, Sources
 from drag_ray.baselines.dense import Dense
 from drag_ray.baselines.question import RawQuestion
-from drag_ray.baselines.registry import BASELINES, WITHOUT_LANGUAGE_MODEL
+from drag_ray.baselines.registry import BASELINES
 from drag_ray.baselines.rerank import Rerank
 from drag_ray.baselines.rollouts import BaselineOptions, build_rollouts
 from drag_ray.corpus.question_table import draw_split
@@ -39,7 +39,7 @@ from drag_ray.evaluate.config import EvaluateConfig
 from drag_ray.evaluate.context import read_context
 from drag_ray.evaluate.measures import build_measures
 from drag_ray.evaluate.outcome import read_comparison, read_question_weights, read_results
-from drag_ray.evaluate.policies import BASE_NAME
+from drag_ray.evaluate.policies import BASE_NAME, is_without_language_model
 from drag_ray.evaluate.question_result import QuestionResult
 from drag_ray.evaluate.results import compute_results
 from drag_ray.evaluate.rows import Row as Comparison
@@ -164,11 +164,6 @@ def build_rows(
 def is_trained(policy: str) -> bool:
     """Whether its weights were, or those of what stands beside it: base+hybrid is as untrained as base, base+rerank is not."""
     return not UNTRAINED.issuperset(policy.split("+"))
-
-
-def is_without_language_model(policy: str) -> bool:
-    """Whether no language model runs when it is asked a question."""
-    return WITHOUT_LANGUAGE_MODEL.issuperset(policy.split("+"))
 
 
 def find_best_without_language_model(results: Mapping[str, Sequence[QuestionResult]]) -> str:

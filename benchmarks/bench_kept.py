@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from bench_effect import CONFIDENCE, MEASURES, NUM_RESAMPLES, SEED, is_trained, is_without_language_model
+from bench_effect import CONFIDENCE, MEASURES, NUM_RESAMPLES, SEED, is_trained
 from public_sets import DATA_DIR, read_page_set, require
 from record import write_result
 
@@ -28,6 +28,7 @@ from drag_ray.evaluate.clusters import compute_cluster_sizes, compute_clusters
 from drag_ray.evaluate.intervals import Floats, bootstrap_means, compute_interval
 from drag_ray.evaluate.measures import build_measures
 from drag_ray.evaluate.outcome import read_comparison, read_results
+from drag_ray.evaluate.policies import is_without_language_model
 from drag_ray.evaluate.question_result import QuestionResult
 from drag_ray.evaluate.significance import compute_sign_flip_p_values, holm
 from drag_ray.types import Page, Question

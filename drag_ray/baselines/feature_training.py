@@ -52,7 +52,8 @@ def fit(questions: Sequence[Question], finder: CandidateFinder, searcher: "Searc
     """The model of the pages that are found for some questions; one without weights where these are too few.
 
     The terms of kinds would fit the questions that they were taken from too well. So their feature of each half of the questions
-    is computed with terms of the other half, and the weights are fitted to that; the terms that are kept are of all questions.
+    is computed with terms of the other half, which is asked of other pages, and the weights are fitted to that; the terms that
+    are kept are of all questions.
 
     Args:
         questions: for training, with their evidence; those whose evidence is not found teach nothing.
@@ -66,7 +67,7 @@ def fit(questions: Sequence[Question], finder: CandidateFinder, searcher: "Searc
     if len(found) < _LEAST_QUESTIONS:
         _logger.warning(f"features: {len(found)} training questions find their evidence, {_LEAST_QUESTIONS} are needed")
         return FeatureModel(num_questions=len(found))
-    fold = np.random.default_rng(seed).permutation(len(found)) % _NUM_FOLDS
+    fold = draw_folds([question for question, _, _ in found], seed)
     values: list[Floats] = [np.empty(0)] * len(found)
     for number in range(_NUM_FOLDS):
         of_others = FeatureModel(words, find_kind_terms([found[i] for i in np.flatnonzero(fold != number)], words, terms))
@@ -85,6 +86,13 @@ def fit(questions: Sequence[Question], finder: CandidateFinder, searcher: "Searc
     )
     weights = fit_weights([standardise(one, model) for one in values], [is_evidence for _, _, is_evidence in found])
     return replace(model, weights=tuple(weights.tolist()))
+
+
+def draw_folds(questions: Sequence[Question], seed: int) -> NDArray[np.int_]:
+    """The fold of each question; those of one page are in one."""
+    pages = {page: place for place, page in enumerate(dict.fromkeys(question.evidence[0] for question in questions))}
+    folds = np.random.default_rng(seed).permutation(len(pages)) % _NUM_FOLDS
+    return folds[[pages[question.evidence[0]] for question in questions]]
 
 
 def _find(questions: Sequence[Question], finder: CandidateFinder) -> Found:

@@ -30,7 +30,7 @@ class FeatureConfig(BaseConfig):
     retrieval: RetrievalName = "bm25"
     """what finds the pages that are put in order: words, the vectors of the index, or both"""
     depth: int = Field(default=20, ge=2)
-    """best pages that are put in order"""
+    """best pages that are put in order, at least as many as are wanted of them"""
     max_questions: int = Field(default=2_000, ge=1)
     """training questions that are learned from, at most"""
 

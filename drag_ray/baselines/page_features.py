@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from functools import cache, lru_cache
 from itertools import pairwise
 from math import log
+from sys import intern
 from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
@@ -50,13 +51,14 @@ class CandidateFinder:
 
     def __init__(self, searchers: "Sequence[PageSearcher]", depth: int) -> None:
         self._searchers = searchers
-        self.depth = depth
+        self._depth = depth
 
-    def find(self, question: str) -> Candidates:
-        """The pages for a question. Errors are those of the searchers."""
-        rankings = [searcher.search(question, self.depth) for searcher in self._searchers]
-        hits = rankings[0] if len(rankings) == 1 else fuse_rankings(rankings)[: self.depth]
-        ranks = np.full((len(rankings), len(hits)), self.depth + 1.0)
+    def find(self, question: str, at_least: int = 0) -> Candidates:
+        """The pages for a question, more where `at_least` says so. Errors are those of the searchers."""
+        depth = max(self._depth, at_least)
+        rankings = [searcher.search(question, depth) for searcher in self._searchers]
+        hits = rankings[0] if len(rankings) == 1 else fuse_rankings(rankings)[:depth]
+        ranks = np.full((len(rankings), len(hits)), depth + 1.0)
         scores = np.zeros((len(rankings), len(hits)))
         for row, ranking in enumerate(rankings):
             found = {hit.page: hit for hit in ranking}
@@ -77,7 +79,8 @@ class PageTerms:
     def __init__(self, searcher: "Searcher") -> None:
         self._searcher = searcher
         self.analyze = searcher.analyze
-        self.read = lru_cache(_NUM_KEPT)(lambda page: tuple(searcher.analyze(searcher.text(page))))
+        # Interned, each term is in memory once, and not once for every page that has it.
+        self.read = lru_cache(_NUM_KEPT)(lambda page: tuple(map(intern, searcher.analyze(searcher.text(page)))))
         self._doc_freq = cache(searcher.doc_freq)
 
     def weigh(self, term: str) -> float:
@@ -141,8 +144,8 @@ class FeatureSearcher:
         self._terms = PageTerms(searcher)
 
     def search(self, text: str, top_k: int) -> Hits:
-        """The best pages for a question, at most as many as are put in order. Errors are those of the searchers."""
-        found = self._finder.find(text)
+        """The best pages for a question, of which `top_k` are put in order at least. Errors are those of the searchers."""
+        found = self._finder.find(text, top_k)
         if not found.hits or not self._model.weights:
             return Hits(found.hits[:top_k], found.is_partial)
         values = compute_features(text, found, self._terms, choose_kind_terms(self._model, text))

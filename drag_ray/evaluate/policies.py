@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from drag_ray.baselines.baseline import Need
-from drag_ray.baselines.registry import BASELINES
+from drag_ray.baselines.registry import BASELINES, WITHOUT_LANGUAGE_MODEL
 from drag_ray.engine.adapter import ADAPTER_CONFIG_NAME
 from drag_ray.engine.config import EngineConfig
 from drag_ray.errors import ArtifactError, ConfigError
@@ -24,6 +24,11 @@ PRESET = "greedy"
 def name_beside(model: str, baseline: str) -> str:
     """What a baseline that stands beside every policy is called beside this one."""
     return f"{model}+{baseline}"
+
+
+def is_without_language_model(policy: str) -> bool:
+    """Whether no language model runs when a policy, or what stands beside it as of `name_beside`, is asked a question."""
+    return WITHOUT_LANGUAGE_MODEL.issuperset(policy.split("+"))
 
 
 @dataclass(frozen=True)

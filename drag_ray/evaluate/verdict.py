@@ -1,12 +1,11 @@
 """What the comparison says, in words, whichever way it went."""
 
 from drag_ray.baselines.best_of import BestOf
-from drag_ray.baselines.registry import WITHOUT_LANGUAGE_MODEL
 from drag_ray.evaluate.comparison import Comparison
 from drag_ray.evaluate.differences import Difference, Finding
 from drag_ray.evaluate.measure import Unit
 from drag_ray.evaluate.notation import write_interval, write_num_needed, write_number, write_test
-from drag_ray.evaluate.policies import name_beside
+from drag_ray.evaluate.policies import is_without_language_model, name_beside
 from drag_ray.evaluate.rows import Row
 from drag_ray.evaluate.significance import POWER
 
@@ -27,18 +26,16 @@ def write_verdict(comparison: Comparison) -> list[str]:
 
 
 def _write_best_without_language_model(comparison: Comparison) -> list[str]:
-    """What a policy with a language model has to beat to be worth its cost; nothing where the question alone is there."""
-    names = [policy for policy in comparison.policies if WITHOUT_LANGUAGE_MODEL.issuperset(policy.split("+"))]
-    if len(names) < 2:
+    """What a policy with a language model has to beat to be worth its cost; nothing where the question alone is there, or where
+    none of them is measured, as by answers that they do not give."""
+    row, subject = comparison.primary, comparison.subject
+    found = {policy: row.metrics[policy].value for policy in comparison.policies}
+    values = {name: value for name, value in found.items() if is_without_language_model(name) and value is not None}
+    if len(values) < 2:
         return []
-    values = {name: comparison.primary.metrics[name].value or 0.0 for name in (*names, comparison.subject)}
-    best = max(names, key=lambda name: values[name])
-    had = f", where {comparison.subject} has {_write_value(values[comparison.subject], comparison.primary.unit)}"
-    label = comparison.primary.label.lower()
-    return [
-        f"Best without a language model is {best}: {label} {_write_value(values[best], comparison.primary.unit)}"
-        f"{had if comparison.subject not in names else ''}."
-    ]
+    best = max(values, key=lambda name: values[name])
+    had = "" if subject in values else f", where {subject} has {_write_value(found[subject], row.unit)}"
+    return [f"Best without a language model is {best}: {row.label.lower()} {_write_value(values[best], row.unit)}{had}."]
 
 
 def write_room(comparison: Comparison) -> str:

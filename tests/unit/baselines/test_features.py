@@ -12,7 +12,7 @@ from small_index import write_index
 
 from drag_ray.baselines.baseline import Sources
 from drag_ray.baselines.feature_model import FeatureModel
-from drag_ray.baselines.feature_training import fit_weights
+from drag_ray.baselines.feature_training import draw_folds, fit_weights
 from drag_ray.baselines.features import Features
 from drag_ray.baselines.page_features import CandidateFinder, Candidates, FeatureSearcher, PageTerms, compute_features
 from drag_ray.evaluate.config import EvaluateConfig
@@ -144,3 +144,27 @@ def test_equal_pages_keep_their_order(tmp_path: Path) -> None:
     model = FeatureModel(means=(0.0,) * 9, deviations=(1.0,) * 9, weights=(0.0,) * 9)
     searcher = FeatureSearcher(model, CandidateFinder([Found(*hits)], 2), Searcher(tmp_path / "search_index"))
     assert [hit.rank for hit in searcher.search("x", 2)] == [1, 2]
+
+
+def test_as_many_pages_are_found_as_are_wanted(tmp_path: Path) -> None:
+    """A ranking that ended where the order ends would have found nothing beyond, whatever depth the others are measured to."""
+    write_index(tmp_path, [Page("a.pdf", 1, 1, "x", "text")], [build_question()])
+    found = Found(*(Hit("a.pdf", 1, rank, 4.0 - rank) for rank in (1, 2, 3)))
+    model = FeatureModel(means=(0.0,) * 9, deviations=(1.0,) * 9, weights=(0.0,) * 9)
+    searcher = FeatureSearcher(model, CandidateFinder([found], 2), Searcher(tmp_path / "search_index"))
+    assert [hit.rank for hit in searcher.search("x", 3)] == [1, 2, 3]
+
+
+def test_questions_of_one_page_are_in_one_half() -> None:
+    pages = [Evidence(f"{number}.pdf", 1) for number in range(10)]
+    folds = draw_folds([build_question(evidence=(page,)) for page in pages * 3], seed=0).tolist()
+    assert folds == folds[:10] * 3
+    assert sorted(folds[:10]) == [0] * 5 + [1] * 5
+
+
+def test_a_term_of_many_pages_is_in_memory_once(tmp_path: Path) -> None:
+    pages = [Page("a.pdf", number, 2, "rotor", "text") for number in (1, 2)]
+    write_index(tmp_path, pages, [build_question()])
+    terms = PageTerms(Searcher(tmp_path / "search_index"))
+    [first], [second] = (terms.read(Evidence("a.pdf", number)) for number in (1, 2))
+    assert first is second

@@ -55,6 +55,13 @@ def test_the_best_without_a_language_model_is_named_beside_the_subject():
     assert not any("without a language model" in one for one in write_verdict(build_comparison({"base": [1], "question": [1]})))
 
 
+def test_baselines_that_are_not_measured_are_not_the_best():
+    comparison = build_comparison({"base": [None], "question": [1], "features": [1], "tuned": [1]})
+    metrics = {name: replace(one, value=None) if name != "tuned" else one for name, one in comparison.primary.metrics.items()}
+    rows = tuple(replace(row, metrics=metrics) if row == comparison.primary else row for row in comparison.rows)
+    assert not any("without a language model" in one for one in write_verdict(replace(comparison, rows=rows)))
+
+
 def test_what_would_have_been_found_and_what_is_needed_is_said_where_nothing_was():
     comparison = build_comparison({"base": [None] * 40, "tuned": [1] * 3 + [None] * 37}, num_resamples=20_000)
     [sentence] = write_verdict(comparison)
