@@ -36,6 +36,7 @@ WITH_KEY = {
     ("POST", "/v1/search"),
     ("POST", "/v1/ask"),
     ("POST", "/mcp"),
+    ("POST", "/mcp/"),
 }
 WITH_ADAPTER_DIRS = {("POST", "/v1/load_lora_adapter"), ("POST", "/v1/unload_lora_adapter")}
 CLOSED = {
