@@ -183,9 +183,12 @@ def _print_usage(url: str, key: str, app_settings: AppSettings) -> None:
 def _wait_for_a_signal() -> None:
     """Return on Ctrl-C, or when the job is asked to end."""
     wanted = threading.Event()
+    # Who else looks at signals (`interruption`) must not take this one for its own when the handlers are put back.
+    wakeup_fd = signal.set_wakeup_fd(-1)
     handlers = {number: signal.signal(number, lambda *_: wanted.set()) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         wanted.wait()
     finally:
         for number, handler in handlers.items():
             signal.signal(number, handler)
+        signal.set_wakeup_fd(wakeup_fd, warn_on_full_buffer=False)

@@ -2,10 +2,12 @@
 
 import contextlib
 import os
+import select
 import shlex
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -91,3 +93,21 @@ def test_a_command_in_the_background_of_a_shell_goes_on() -> None:
     process.send_signal(signal.SIGINT)
     process.communicate(timeout=30)
     assert process.returncode == 0
+
+
+def test_the_signal_that_ends_serving_is_nobody_elses() -> None:
+    """Else who watches signals could take it for one that interrupts the command, once the handlers are put back."""
+    from drag_ray.serve.stage import _wait_for_a_signal
+
+    read_end, write_end = os.pipe()
+    os.set_blocking(write_end, False)
+    earlier = signal.set_wakeup_fd(write_end, warn_on_full_buffer=False)
+    try:
+        threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGINT)).start()
+        _wait_for_a_signal()
+        assert signal.set_wakeup_fd(earlier) == write_end
+        assert select.select([read_end], [], [], 0)[0] == []
+    finally:
+        signal.set_wakeup_fd(earlier)
+        os.close(read_end)
+        os.close(write_end)
