@@ -338,7 +338,7 @@ def test_an_engine_that_does_not_start_is_explained_by_its_log(local_ray: None, 
 
 def test_a_driver_that_keeps_an_error_has_its_cpus_again(tmp_path: Path) -> None:
     # In a driver of its own: pytest keeps what is logged, and with it Ray's error and what that holds.
-    assert start_child("keep_an_error", tmp_path).wait(timeout=60) == 0
+    assert start_child("keep_an_error", tmp_path).wait(timeout=240) == 0
 
 
 def test_a_killed_driver_leaves_what_is_finished_and_is_gone_on_with(expected: dict[str, list], tmp_path: Path) -> None:
