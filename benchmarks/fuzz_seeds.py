@@ -11,12 +11,14 @@ from pathlib import Path
 from typing import Any
 
 import docx
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 from docx.enum.text import WD_BREAK
 from mutations import mutate
 from PIL import Image, ImageDraw
 from reportlab.pdfgen.canvas import Canvas
+from safetensors.numpy import save
 
 from drag_ray.agent.config import AgentConfig
 from drag_ray.artifacts import compute_fingerprint
@@ -86,9 +88,9 @@ query = "rotor speed"
 learning_rate = 1e-4
 """
 _MODEL = {"hidden_size": 576, "num_hidden_layers": 30, "text_config": {"hidden_size": 576, "num_hidden_layers": 30}}
-_ADAPTER = {"r": 8, "rank_pattern": {"q_proj": 16}, "task_type": "CAUSAL_LM", "bias": "none", "modules_to_save": None}
+_ADAPTER = {"peft_type": "LORA", "r": 8, "lora_alpha": 16, "task_type": "CAUSAL_LM", "bias": "none", "modules_to_save": None}
 _BASE = {"name": "m", "fingerprint": compute_fingerprint(_MODEL), "hidden_size": 576, "num_layers": 30}
-_WEIGHT = "base_model.model.model.layers.0.self_attn.q_proj.lora_A.weight"
+_LAYER = "base_model.model.model.layers.0.self_attn.q_proj"
 _MODULES = [{"idx": 0, "type": "m.Transformer", "path": ""}, {"idx": 1, "type": "m.Pooling", "path": "1_Pooling"}]
 _POOLING = {"pooling_mode_cls_token": False, "pooling_mode_mean_tokens": True, "include_prompt": True}
 
@@ -96,7 +98,8 @@ _POOLING = {"pooling_mode_cls_token": False, "pooling_mode_mean_tokens": True, "
 def build_seeds() -> dict[str, list[bytes]]:
     """Files by their names' ends: two or more of each kind that is read as a document, by what they are otherwise."""
     lines = {name: "\n".join(map(json.dumps, rows)).encode() for name, rows in (("pages", _PAGES), ("questions", _QUESTIONS))}
-    weights = json.dumps({_WEIGHT: {"dtype": "F32", "shape": [8, 576], "data_offsets": [0, 0]}}).encode()
+    shapes = {"lora_A": (8, 576), "lora_B": (576, 8)}
+    weights = save({f"{_LAYER}.{name}.weight": np.ones(shape, dtype=np.float32) for name, shape in shapes.items()})
     return {
         ".pdf": [_write_pdf(1), _write_pdf(3)],
         ".png": [_write_image("PNG"), _write_image("PNG", "LA")],
@@ -116,9 +119,9 @@ def build_seeds() -> dict[str, list[bytes]]:
         "model/config.json": [json.dumps(_MODEL).encode()],
         "adapter/adapter_config.json": [json.dumps(_ADAPTER).encode()],
         "adapter/drag_ray_base.json": [json.dumps(_BASE).encode()],
-        "adapter/adapter_model.safetensors": [len(weights).to_bytes(8, "little") + weights],
+        "adapter/adapter_model.safetensors": [weights],
         "bare/adapter_config.json": [json.dumps(_ADAPTER).encode()],  # without the note, its base model is told by its shapes
-        "bare/adapter_model.safetensors": [len(weights).to_bytes(8, "little") + weights],
+        "bare/adapter_model.safetensors": [weights],
         "embedding/modules.json": [json.dumps(_MODULES).encode()],
         "embedding/1_Pooling/config.json": [json.dumps(_POOLING).encode()],
         "embedding/config_sentence_transformers.json": [b'{"prompts": {"query": "q: "}, "similarity_fn_name": "cosine"}'],
