@@ -26,7 +26,7 @@ from drag_ray.baselines.page_features import (
 )
 from drag_ray.baselines.question_kinds import find_kinds
 from drag_ray.baselines.question_words import QuestionWords
-from drag_ray.types import Evidence, Question
+from drag_ray.types import Question
 
 if TYPE_CHECKING:
     from drag_ray.search.searcher import Searcher
@@ -118,7 +118,7 @@ def _compare_terms(found: Found, terms: PageTerms) -> dict[str, float]:
     totals = [0, 0]
     for _, candidates, is_evidence in found:
         for hit, is_one in zip(candidates.hits, is_evidence.tolist(), strict=True):
-            counts[is_one].update(set(terms.read(Evidence(hit.file, hit.page_number))))
+            counts[is_one].update(set(terms.read(hit.page)))
             totals[is_one] += 1
     told: dict[str, tuple[float, float]] = {}
     for term in counts[0] | counts[1]:

@@ -100,7 +100,7 @@ def compute_features(question: str, found: Candidates, terms: PageTerms, kind_te
     pairs = {pair: weights[pair[0]] + weights[pair[1]] for pair in pairwise(asked)}
     rows: list[list[float]] = []
     for hit in found.hits:
-        page = terms.read(Evidence(hit.file, hit.page_number))
+        page = terms.read(hit.page)
         own = set(page)
         rows.append(
             [
