@@ -35,7 +35,9 @@ def write_small_run(folder: Path) -> None:
     finish_index(run_dir, [Page("array.pdf", number, 3, text) for number, text in enumerate(_TEXTS, start=1)], questions)
     rollouts = build_rollouts({"base": _RANKS["base"]})["base"]
     with StageFolder(run_dir / "collect", Identity("collect", {}, {}, "test")) as stage:
-        table = schemas.to_table([replace(rollout, query_mode="expand") for rollout in rollouts], schemas.TRAJECTORIES)
+        table = schemas.to_table(
+            [replace(rollout, query_mode="expand", question_words="key") for rollout in rollouts], schemas.TRAJECTORIES
+        )
         artifacts.write_parquet(stage.path / "trajectories" / "part-00000.parquet", table)
         stage.finish({"finished": len(rollouts)})
     write_evaluation(run_dir / "evaluate", _RANKS)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from drag_ray.agent.keywords import write_keywords
 from drag_ray.baselines.baseline import Baseline, BaselineContext, WriteAdditions, build_query_reply
 from drag_ray.engine.generate import GenerateFn, Request
-from drag_ray.search.query import write_weight
+from drag_ray.search.weighted_words import write_weight
 
 
 def draw_keywords(question: str, random_numbers: random.Random) -> str:

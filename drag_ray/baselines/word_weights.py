@@ -3,7 +3,7 @@
 import random
 from collections.abc import Mapping
 
-from drag_ray.search.query import write_weight
+from drag_ray.search.weighted_words import write_weight
 
 
 def vary_words(weights: Mapping[str, int], random_numbers: random.Random) -> dict[str, int]:

@@ -9,7 +9,7 @@ import polars as pl
 
 from drag_ray.agent.answers import compute_anls
 from drag_ray.process.config import ProcessConfig
-from drag_ray.search.query import strip_weights
+from drag_ray.search.weighted_words import strip_weights
 from drag_ray.types import ActionKind
 
 

@@ -4,9 +4,9 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from drag_ray.search.query import strip_weights
 from drag_ray.search.searcher import Searcher, check_top_k
 from drag_ray.search.vectors import PROBE, PageVectors
+from drag_ray.search.weighted_words import strip_weights
 from drag_ray.types import Hit, Hits, Page
 
 Embed = Callable[[Sequence[str]], np.ndarray]

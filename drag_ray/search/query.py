@@ -6,7 +6,6 @@ the text field by name, so nothing in a query can reach another field, raise, or
 """
 
 import itertools
-import re
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -19,6 +18,7 @@ from drag_ray.search.query_parser import parse_query
 from drag_ray.search.shards import TEXT
 from drag_ray.search.syntax import And, Bag, Boost, Every, Maybe, Node, Not, Or, Pattern, Phrase, Term, TermRange, join
 from drag_ray.search.vocabulary import Vocabulary
+from drag_ray.search.weighted_words import read_weight
 from drag_ray.search.whoosh_parser import parse_whoosh
 
 MAX_QUERY_CHARS = 2_000
@@ -73,13 +73,6 @@ def weigh_terms(weights: Mapping[str, float]) -> Node | None:
     return Bag(cleaned) if cleaned else None
 
 
-MAX_WEIGHT = 10
-_WEIGHTED_WORD = re.compile(
-    rf"(?P<word>\W*+(?:[^\W\d_].*|.*[^\W\d_]))\^(?P<weight>\d(?:\.\d{{1,3}})?|{MAX_WEIGHT}(?:\.0{{1,3}})?)\W*", re.DOTALL
-)
-"""A word that begins or ends with a letter and a weight of 0 to `MAX_WEIGHT`: `10^9`, `3x10^9` and `2^32` are powers."""
-
-
 def read_words(text: str, analyzer: Analyzer) -> dict[str, float]:
     """How often each term is in a text of plain words."""
     counts: dict[str, float] = {}
@@ -89,31 +82,13 @@ def read_words(text: str, analyzer: Analyzer) -> dict[str, float]:
 
 
 def read_additions(text: str, analyzer: Analyzer) -> dict[str, float]:
-    """The terms of words that may have a weight each, as in `prognosis^2, survival`; a word that is said twice weighs twice.
-
-    A weight is a number from 0 to `MAX_WEIGHT`, with three decimals at most, at a word that begins or ends with a letter. Any
-    other `^` is part of the text, as in `10^9`.
-    """
+    """The terms of words that may have a weight each, as in `prognosis^2, survival`; a word that is said twice weighs twice."""
     weights: dict[str, float] = {}
-    for word in clean(_truncate(text)).split():
-        found = _WEIGHTED_WORD.fullmatch(word)
-        factor = float(found["weight"]) if found else 1.0
-        for term in analyzer.analyze(found["word"] if found else word):
+    for weighted in clean(_truncate(text)).split():
+        word, factor = read_weight(weighted)
+        for term in analyzer.analyze(word):
             weights[term] = weights.get(term, 0.0) + factor
     return {term: weight for term, weight in weights.items() if weight > 0}
-
-
-def write_weight(word: str, weight: int) -> str:
-    """A word of a weight from 1 to `MAX_WEIGHT`, as `read_additions` reads it: `prognosis^2`; one that can have no weight, as a
-    number, so many times.
-    """
-    weighted = f"{word}^{weight}"
-    return word if weight == 1 else weighted if _WEIGHTED_WORD.fullmatch(weighted) else " ".join([word] * weight)
-
-
-def strip_weights(text: str) -> str:
-    """The words of such an addition alone."""
-    return " ".join(found["word"] if (found := _WEIGHTED_WORD.fullmatch(word)) else word for word in text.split())
 
 
 def expand(weights: Mapping[str, float], addition: Node | None) -> Node | None:

@@ -10,8 +10,8 @@ from pydantic import BaseModel, ConfigDict
 from drag_ray.agent.config import AgentConfig
 from drag_ray.agent.shown_images import ShownImage
 from drag_ray.search.config import RetrievalName
-from drag_ray.search.query import strip_weights
 from drag_ray.search.searcher import Searcher
+from drag_ray.search.weighted_words import strip_weights
 from drag_ray.tools.rollout_images import ImageShelf
 from drag_ray.types import ActionKind, Hit, Trajectory, Turn
 

@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 
 from drag_ray.errors import SearchIndexError
 from drag_ray.search.analyzer import build_analyzer
-from drag_ray.search.query import MAX_QUERY_CHARS, read_additions, strip_weights, write_weight
+from drag_ray.search.query import MAX_QUERY_CHARS, read_additions
 from drag_ray.search.searcher import Searcher
+from drag_ray.search.weighted_words import strip_weights, write_weight
 from drag_ray.types import Hit
 
 TEXTS = [
