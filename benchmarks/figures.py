@@ -16,6 +16,7 @@ import figure_cluster
 import figure_collection
 import figure_dtype
 import figure_equal_terms
+import figure_kept
 import figure_learning_curve
 import figure_load
 import figure_quality
@@ -115,6 +116,8 @@ FIGURES: dict[str, Callable[[], str]] = {
     "reranker-terms": figure_reranker.write_terms,
     "reranker": figure_reranker.write_table,
     "reranker-words": figure_reranker.write_words,
+    "kept-words": figure_kept.write_words,
+    "kept": figure_kept.write_table,
     "reranker-loss": figure_reranker.write_loss_words,
     "reranker-transfer": figure_reranker.write_transfer_words,
     "evaluate-tools-terms": figure_tools.write_evaluate_tools_terms,

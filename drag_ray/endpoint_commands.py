@@ -96,16 +96,19 @@ def _canary(argv: Sequence[str]) -> None:
 
 
 def _ask_log_probabilities(options: argparse.Namespace, token_ids: Sequence[int]) -> list[float]:
-    """vLLM's extension of the completions route: what the model gives to each token of a prompt but the first."""
+    """What the model gives to each token but the first: a reply of just that token to those before it."""
     from drag_ray.errors import ServeError
 
-    wanted = {"model": options.model, "prompt": list(token_ids), "max_tokens": 1, "temperature": 0, "prompt_logprobs": 0}
-    answer = _open_client(options).complete(**wanted)
-    try:
-        given = answer["choices"][0]["prompt_logprobs"][1:]
-        return [float(found[str(token)]["logprob"]) for token, found in zip(token_ids[1:], given, strict=True)]
-    except (LookupError, TypeError, ValueError):
-        raise ServeError(f"{options.url}: answered without prompt_logprobs, which only vLLM's endpoints give.") from None
+    client, given = _open_client(options), []
+    for place in range(1, len(token_ids)):
+        # vLLM's logprobs are those before allowed_token_ids, its own extension, leave nothing else to draw.
+        wanted = {"prompt": list(token_ids[:place]), "allowed_token_ids": [token_ids[place]], "max_tokens": 1, "logprobs": 0}
+        answer = client.complete(model=options.model, temperature=0, **wanted)
+        try:
+            given.append(float(answer["choices"][0]["logprobs"]["token_logprobs"][0]))
+        except (LookupError, TypeError, ValueError):
+            raise ServeError(f"{options.url}: answered without log-probabilities, which vLLM's endpoints give.") from None
+    return given
 
 
 def _mcp(argv: Sequence[str]) -> None:

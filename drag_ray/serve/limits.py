@@ -69,6 +69,8 @@ class Limits:
     max_question_chars: int
     allows_grammars: bool = True
     max_reply_s: float = 30
+    allows_prompt_logprobs: bool = True
+    """On a CPU they end vLLM's engine where requests to other adapters are in its batch."""
 
     def check_size(self, num_bytes: int) -> None:
         """Refuse a request of so many bytes.
@@ -139,6 +141,12 @@ class Limits:
             raise RefusalError(
                 400, f"{grammars[0]}: the endpoint takes no form of replies from clients but JSON (serve.grammars)."
             )
+        if not self.allows_prompt_logprobs and _asks_prompt_logprobs(body):
+            raise RefusalError(
+                400,
+                "prompt_logprobs, echo: on a CPU the endpoint gives no log-probabilities of a prompt's own tokens. Ask for a "
+                "single reply token among allowed_token_ids, with logprobs.",
+            )
         _check_sizes(body, _TEXTS - set(grammars))
         for name in _REPLY_TOKENS:
             tokens = _read_count(body, name, default=0)
@@ -196,6 +204,12 @@ def _list_grammars(body: dict[str, Any]) -> list[str]:
     tools = body["tools"] if isinstance(body.get("tools"), list) else []
     is_strict = any(_get(tool, "strict") or _get(_get(tool, "function"), "strict") for tool in tools)
     return [*found, "tools"] if is_strict or body.get("tool_choice") not in (None, "auto", "none") else found
+
+
+def _asks_prompt_logprobs(body: dict[str, Any]) -> bool:
+    """vLLM reads `echo` as asking for them too: always of a chat, else with `logprobs`."""
+    is_echoed = body.get("echo") and ("messages" in body or body.get("logprobs") is not None)
+    return body.get("prompt_logprobs") is not None or bool(is_echoed)
 
 
 def _get(value: Any, name: str) -> Any:

@@ -343,6 +343,7 @@ def test_a_request_for_too_much_is_told_the_limit(client: openai.OpenAI) -> None
         ({"n": 5}, "serve.max_sequences"),
         ({"top_logprobs": 21, "logprobs": True}, "21"),
         ({"bad_words": ["a" * 2**17]}, "bad_words"),
+        ({"echo": True}, "prompt_logprobs, echo"),
         ({"messages": QUESTION * 10_000}, "10,000 values"),
     ):
         with pytest.raises(openai.BadRequestError, match=limit):

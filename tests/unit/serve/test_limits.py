@@ -136,3 +136,23 @@ def test_the_last_of_two_equal_names_counts_as_it_does_for_vllm() -> None:
     assert json.loads(text)["n"] == 99
     with pytest.raises(RefusalError):
         LIMITS.check_generation(parse_body(text))
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"prompt": "a", "prompt_logprobs": 0},
+        {"prompt": "a", "prompt_logprobs": False},
+        {"prompt": "a", "echo": True, "logprobs": 0},
+        {"messages": [], "echo": True},
+    ],
+)
+def test_log_probabilities_of_a_prompt_are_refused_where_they_end_the_engine(body: dict[str, Any]) -> None:
+    LIMITS.check_generation(body)
+    with pytest.raises(RefusalError, match=r"prompt_logprobs, echo: on a CPU .* allowed_token_ids"):
+        replace(LIMITS, allows_prompt_logprobs=False).check_generation(body)
+
+
+def test_log_probabilities_of_replies_and_echoes_alone_are_given_everywhere() -> None:
+    for body in ({"prompt": "a", "echo": True}, {"prompt": "a", "logprobs": 3}, {"messages": [], "logprobs": True}):
+        replace(LIMITS, allows_prompt_logprobs=False).check_generation(body)
