@@ -41,7 +41,7 @@ def write_words() -> str:
         f"""A fifth of the documents of a set's train part were drawn with a fixed seed (`draw_kept.py`) and their questions kept
         apart: no choice of this project was made on them. The recipe was trained on the others, as `jobs/configs/recipe.toml` has
         it with one round, from Qwen2.5-Coder-1.5B-Instruct. Trainings that differ in their seeds alone: {trained}; of several, a
-        value is their mean with the least and the highest. The questions called `apart` have at most 50 right pages, none of which
+        value is their mean with the least and the highest. Those called `apart` have at most 50 right pages, none of which
         shares half of its five-word shingles with an evidence page of a training question. Intervals (95 %) and p (Holm over the
         file) are over documents and leave the variance of training out (`kept.json`):"""
     )

@@ -64,4 +64,4 @@ def _line_up(text: pl.Expr) -> pl.Expr:
 
 
 def _cut_words(text: pl.Expr) -> pl.Expr:
-    return text.str.to_lowercase().str.extract_all(r"\w+")
+    return text.str.normalize("NFKC").str.to_lowercase().str.extract_all(r"\w+")

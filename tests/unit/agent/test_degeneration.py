@@ -40,8 +40,13 @@ def test_a_query_with_the_name_of_a_document_copies_it(query: str, expected: boo
 
 
 def test_words_are_joined_without_order_case_and_punctuation() -> None:
-    frame = pl.DataFrame({"text": ['"Rotor  speed"', "speed, ROTOR; speed", "rotor-speeds"]})
-    assert frame.select(join_words(pl.col("text"))).to_series().to_list() == ["rotor speed", "rotor speed", "rotor speeds"]
+    frame = pl.DataFrame({"text": ['"Rotor  speed"', "speed, ROTOR; speed", "rotor-speeds", "\uff32otor pro\ufb01le"]})
+    assert frame.select(join_words(pl.col("text"))).to_series().to_list() == [
+        "rotor speed",
+        "rotor speed",
+        "rotor speeds",
+        "profile rotor",
+    ]
 
 
 @pytest.mark.parametrize(
