@@ -52,12 +52,14 @@ class KillCounter:
             figures["seconds"] = round(time.monotonic() - begun)
             self.figures[TESTS[item.nodeid]] = figures
 
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_sessionfinish(self) -> None:
+        """Keep the counts; the process ends with the session (see tests/integration/conftest.py)."""
+        write_result("kill_stages", self.figures)
+
 
 def main() -> int:
-    counter = KillCounter()
-    status = pytest.main(["-q", "-s", *TESTS], plugins=[counter])
-    write_result("kill_stages", counter.figures)
-    return int(status != 0)
+    return int(pytest.main(["-q", "-s", *TESTS], plugins=[KillCounter()]) != 0)
 
 
 if __name__ == "__main__":
