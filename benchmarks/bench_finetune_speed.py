@@ -88,7 +88,7 @@ def give_replies(kind: str, reply: list[dict[str, Any]]) -> list[dict[str, Any]]
 
 def measure(run_dir: Path, config: RunConfig, warm_up: int) -> dict[str, Any]:
     """One run of the stage. Its folder is left behind."""
-    with GpuMemory() as memory, StageFolder(run_dir / "finetune", Identity("finetune", {}, {}, "bench")) as folder:
+    with GpuMemory() as memory, StageFolder(run_dir / "finetune", Identity("finetune", {}, {})) as folder:
         try:
             counts = run_code(STAGES["finetune"], config.model_copy(update={"run_dir": run_dir}), folder)
         except DragRayError as error:

@@ -200,7 +200,7 @@ async def ask_for(url: str, asker: Asker, arguments: argparse.Namespace) -> dict
 @contextmanager
 def serve(arguments: argparse.Namespace, folder: Path) -> Generator[tuple[str, int]]:
     """An endpoint over the index, ready: its address and the job's process."""
-    with StageFolder(folder / "index", Identity("index", {}, {}, "benchmark")) as index:
+    with StageFolder(folder / "index", Identity("index", {}, {})) as index:
         write_index(index.path)
         index.finish({})
     url, log = f"http://127.0.0.1:{arguments.port}", folder / "log"

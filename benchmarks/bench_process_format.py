@@ -111,7 +111,7 @@ def measure_stages(real: pl.DataFrame, run_dir: Path, size: int) -> dict[str, An
     with Memory() as memory:
         for name in ("process", "format"):
             started = time.perf_counter()
-            with StageFolder((config.run_dir / name), Identity(name, {}, {}, "")) as folder:
+            with StageFolder((config.run_dir / name), Identity(name, {}, {})) as folder:
                 counts |= run_code(STAGES[name], config, folder)
             seconds[f"{name}_seconds"] = round(time.perf_counter() - started, 2)
     cpu_seconds = read_cpu_seconds() - cpu_started

@@ -1,7 +1,7 @@
 """Stage folders on disk: atomic writes, fingerprints, a manifest written last.
 
 A stage folder without `manifest.json` is unfinished, whatever else lies in it.  The manifest says what
-made the folder (stage, configuration, inputs, code version), what is in it and how much; it holds the hash of
+made the folder (stage, version, configuration, inputs), what is in it and how much; it holds the hash of
 `checksums.jsonl`, which lists the files (see `checksums`), and one of itself.  `identity.json` is written first and
 holds the same origin, so that a killed stage can tell on its next start whether what it finds is its own work.
 """
@@ -29,6 +29,8 @@ from drag_ray.json_text import parse_json
 MANIFEST_NAME = "manifest.json"
 IDENTITY_NAME = "identity.json"
 PREVIOUS_DIR_NAME = "_previous"
+USER_CODE = "user code"
+"""The input that stands for the user's own modules which a stage runs."""
 _SCRATCH_SUFFIX = ".unfinished"
 
 
@@ -147,7 +149,7 @@ class Identity:
     stage: str
     config: dict[str, Any]
     inputs: dict[str, str]
-    code: str
+    version: int = 1
     max_tries: int = 0
     command: str = ""
     address: str = ""
@@ -155,7 +157,7 @@ class Identity:
 
     @property
     def fingerprint(self) -> str:
-        return compute_fingerprint(self.stage, self.config, self.inputs, self.code)
+        return compute_fingerprint(self.stage, self.config, self.inputs, self.version)
 
     def to_dict(self) -> dict[str, Any]:
         return {
@@ -163,7 +165,7 @@ class Identity:
             "fingerprint": self.fingerprint,
             "inputs": self.inputs,
             "reads": self.reads,
-            "code": self.code,
+            "version": self.version,
             "config": self.config,
             "max_tries": self.max_tries,
             "command": self.command or f"python jobs/{self.stage}.py --verify",

@@ -1,9 +1,9 @@
 """Runs stages: each when, and only when, something has changed that its result depends on.
 
-A stage's identity is its options, the outcomes of the stages that it reads, and the source of the code that it
-runs. A stage whose folder holds the finished work of the same identity, undamaged, is skipped; unfinished work of the same
-identity is gone on with, and work that failed in part is tried again; anything else is set aside and done anew. Before a stage
-is skipped its files are looked at quickly, before it is read completely (see `checksums`).
+A stage's identity is its version, its options and the outcomes of the stages that it reads. A stage whose folder holds the
+finished work of the same identity, undamaged, is skipped; unfinished work of the same identity is gone on with, and work that
+failed in part is tried again; anything else is set aside and done anew. Before a stage is skipped its files are looked at
+quickly, before it is read completely (see `checksums`).
 """
 
 import logging
@@ -27,7 +27,6 @@ from drag_ray.metrics import name_tags, open_stage_recorder
 from drag_ray.nodes import count_machines
 from drag_ray.object_store import ObjectStore
 from drag_ray.run_config import RunConfig
-from drag_ray.source_code import compute_code_fingerprint
 from drag_ray.stage_folder import StageFolder
 from drag_ray.stage_store import StageStore
 from drag_ray.stages import COMPARED, STAGES, Stage
@@ -148,12 +147,13 @@ def compute_identity(stage: Stage, config: RunConfig) -> Identity:
     read = find_inputs(stage, config)
     finished = {name: require_manifest(address.locate(config.run_dir), address.command) for name, address in read.items()}
     outcomes = {name: manifest.outcome_fingerprint for name, manifest in finished.items()}
+    versions = {name: _find_version(name) for name in stage.packages}
     own = find_own(stage.name, config)
     return Identity(
         stage=stage.name,
         config=options,
-        inputs=outcomes | {name: _find_version(name) for name in stage.packages} | _fingerprint_sources(sections.list_sources()),
-        code=compute_code_fingerprint(stage.module, sections.list_code()),
+        inputs=outcomes | versions | _fingerprint_sources(sections.list_sources()) | _fingerprint_code(sections.list_code()),
+        version=stage.version,
         max_tries=config.rollout.max_tries if "rollout" in stage.sections.list_names() else 0,
         command=f"{own.command} --verify",
         address=str(own),
@@ -259,6 +259,15 @@ def _push_own(identity: Identity, config: RunConfig) -> None:
 def run_code(stage: Stage, config: RunConfig, folder: StageFolder) -> dict[str, Any]:
     """Run a stage's code in a folder, given what it declares and nothing else; returns the counts of its summary line."""
     return stage.run(config.take(stage.sections), open_inputs(stage, config), folder)
+
+
+def _fingerprint_code(files: Sequence[Path]) -> dict[str, str]:
+    """The user's own modules by what is in them, wherever they lie. What these import is not looked at."""
+    return (
+        {artifacts.USER_CODE: artifacts.compute_fingerprint([path.read_text(encoding="utf-8") for path in files])}
+        if files
+        else {}
+    )
 
 
 def _fingerprint_sources(sources: Mapping[str, Path | tuple[Path, ...] | str]) -> dict[str, str]:

@@ -148,7 +148,7 @@ class StageFolder:
         if is_own:
             reason = "is finished, and done anew"
         else:
-            reason = "holds the work of other inputs, options or code" if found else f"has no {IDENTITY_NAME} that can be read"
+            reason = "holds the work of other inputs, options or version" if found else f"has no {IDENTITY_NAME} that can be read"
         _logger.info(f"{self.path}: {reason}; moved to {target}")
 
     def _set_damaged_aside(self) -> None:

@@ -1,7 +1,6 @@
 """The stages as data: what each reads, which options it depends on, and which of them change nothing but where it runs.
 
 What is declared here is all that a stage is given: the sections of its config.py and the folders that it reads (see `inputs`).
-The source that it runs is not declared but found (see `source_code`).
 """
 
 import importlib
@@ -33,6 +32,8 @@ class Stage:
     Attributes:
         name: its folder in the run, its package in drag_ray and its job.
         summary: the first line of its `--help`.
+        version: raised when the same inputs and options give another output. Finished work of another version is done anew, so
+            nothing else raises it: `tests/integration/test_stage_outputs.py` keeps small outputs of each version.
         sections: options that it depends on and receives; its command line offers them.
         reads: stages whose folders it reads.
         reads_if_begun: stages whose folders it reads too, unless they were never started or its options do without them (see
@@ -49,6 +50,7 @@ class Stage:
     name: str
     summary: str
     sections: type[Sections]
+    version: int = 1
     reads: tuple[str, ...] = ()
     reads_if_begun: tuple[str, ...] = ()
     placement: tuple[str, ...] = ()

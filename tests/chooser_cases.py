@@ -25,7 +25,7 @@ MANY_WORDS = build_gain_model("num_written", 0.1)
 
 def finish_chooser(folder: Path, model: GainModel | None) -> Path:
     """A finished evaluation, with what it has fitted to choose by; None where it has fitted nothing."""
-    with StageFolder(folder, Identity("evaluate", {}, {}, "code")) as stage:
+    with StageFolder(folder, Identity("evaluate", {}, {})) as stage:
         context = ReportContext("or", "english", "greedy", (0,))
         artifacts.write_json(stage.path / COMPARISON_NAME, {"context": context.to_dict()})
         if model:

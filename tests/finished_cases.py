@@ -37,7 +37,7 @@ def finish_evaluation(
     """A finished evaluation of these rollouts, with the first policy as its baseline and the last as its subject."""
     results = compute_results(rollouts, questions)
     comparison = compare(results, next(iter(rollouts)), num_resamples=200, prices=prices)
-    with StageFolder(path, Identity("evaluate", {}, {}, "code")) as folder:
+    with StageFolder(path, Identity("evaluate", {}, {})) as folder:
         if judge:
             judge_answers(rollouts, judge, path / JUDGE_DIR_NAME)
         write_rollouts(path, questions, rollouts)

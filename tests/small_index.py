@@ -22,6 +22,6 @@ def write_index(folder: Path, pages: Sequence[Page], questions: Sequence[Questio
 
 def finish_index(run_dir: Path, pages: Sequence[Page], questions: Sequence[Question]) -> None:
     """The same as a stage of a run that has finished."""
-    with StageFolder(run_dir / "index", Identity("index", {}, {}, "test")) as folder:
+    with StageFolder(run_dir / "index", Identity("index", {}, {})) as folder:
         write_index(folder.path, pages, questions)
         folder.finish({})

@@ -34,7 +34,7 @@ def write_small_run(folder: Path) -> None:
     questions = [replace(question, split="test" if number % 2 else "train") for number, question in enumerate(asked)]
     finish_index(run_dir, [Page("array.pdf", number, 3, text) for number, text in enumerate(_TEXTS, start=1)], questions)
     rollouts = build_rollouts({"base": _RANKS["base"]})["base"]
-    with StageFolder(run_dir / "collect", Identity("collect", {}, {}, "test")) as stage:
+    with StageFolder(run_dir / "collect", Identity("collect", {}, {})) as stage:
         table = schemas.to_table(
             [replace(rollout, query_mode="expand", question_words="key") for rollout in rollouts], schemas.TRAJECTORIES
         )

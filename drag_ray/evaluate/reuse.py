@@ -9,7 +9,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from drag_ray import artifacts
-from drag_ray.artifacts import PREVIOUS_DIR_NAME, Identity
+from drag_ray.artifacts import PREVIOUS_DIR_NAME, USER_CODE, Identity
 from drag_ray.baselines.candidates import REWARD_FEATURE
 from drag_ray.baselines.gain_model import GainModel
 from drag_ray.baselines.registry import list_engine_sections
@@ -28,13 +28,13 @@ def fingerprint_policy(model: ModelPolicy, identity: Identity, gain_model: GainM
     options = identity.config
     own = {"model": model.engine.model, "adapter": model.engine.adapter}
     engine = model.engine.model_dump(mode="json") if model.is_other else options["engine"] | own
-    inputs = {name: identity.inputs.get(name) for name in ("index", "engine.adapter", model.source)}
+    inputs = {name: identity.inputs.get(name) for name in ("index", "engine.adapter", USER_CODE, model.source)}
     if gain_model and REWARD_FEATURE in gain_model.features:
         inputs["finetune"] = identity.inputs.get("finetune")
     sections = [options["evaluate"][section] for section in (*list_engine_sections(), "degradation")]
     agent = options["agent"] | ({"instructions": model.instructions} if model.instructions else {})
     chooser = asdict(gain_model) if gain_model else {}
-    return artifacts.compute_fingerprint(options["seed"], agent, engine, *sections, chooser, inputs, identity.code)
+    return artifacts.compute_fingerprint(options["seed"], agent, engine, *sections, chooser, inputs, identity.version)
 
 
 def list_earlier(stage_dir: Path) -> list[Path]:

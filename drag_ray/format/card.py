@@ -59,7 +59,7 @@ def _list_origin(config: FormatConfig, identity: Identity, process: Manifest | N
         "## Where it came from",
         "",
         f"- fingerprint {identity.fingerprint}, made from {_join(identity.inputs)}",
-        f"- code {identity.code} (drag_ray {provenance.__version__}, commit {provenance.read_commit() or 'unknown'})",
+        f"- version {identity.version} of the stage (drag_ray {provenance.__version__}, commit {provenance.read_commit() or 'unknown'})",
         f"- replies left out by the process stage: {', '.join(filters) or 'see its options'}",
         f"- trajectories: {_join(process.counts) if process else 'see the process stage'}",
         f"- options: {_join(config.model_dump(mode='json'))}",

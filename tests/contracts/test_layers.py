@@ -36,7 +36,6 @@ RECORDS = (
     *(
         "inputs",
         "provenance",
-        "source_code",
         "variants",
         "webpage",
         "cluster_token",

@@ -1,11 +1,8 @@
-"""What a stage depends on is what it says: the folders that it reads, the options that it receives, the source that it runs."""
+"""What a stage depends on is what it says: the folders that it reads, the options that it receives, the packages that it uses."""
 
 import ast
 import inspect
-import json
 import re
-import subprocess
-import sys
 from importlib.metadata import packages_distributions, version
 from pathlib import Path
 from typing import get_type_hints
@@ -13,11 +10,10 @@ from typing import get_type_hints
 import pytest
 
 import drag_ray
-from drag_ray import pipeline, source_code
+from drag_ray import pipeline
 from drag_ray.inputs import Inputs
 from drag_ray.pipeline import compute_identity
 from drag_ray.run_config import RunConfig
-from drag_ray.source_code import compute_code_fingerprint, list_sources
 from drag_ray.stage_folder import StageFolder
 from drag_ray.stages import SERVE, STAGES, Stage
 
@@ -82,78 +78,6 @@ def test_an_input_that_is_not_declared_cannot_be_asked_for(tmp_path: Path) -> No
         inputs["finetune"]
 
 
-_LOAD_EACH = """
-import importlib, json, sys
-loaded = {}
-for module in sys.argv[1:]:
-    for name in [name for name in sys.modules if name.partition(".")[0] == "drag_ray"]:
-        del sys.modules[name]
-    importlib.import_module(module)
-    loaded[module] = [found.__file__ for name, found in sys.modules.items() if name.startswith("drag_ray.")]
-print(json.dumps(loaded))
-"""
-
-
-@pytest.mark.seconds
-def test_what_a_stage_loads_of_the_package_is_in_its_identity() -> None:
-    """By Python's own account of what it has loaded, which knows nothing of how the sources were found."""
-    command = [sys.executable, "-c", _LOAD_EACH, *(stage.module for stage in ALL)]
-    loaded_by = json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()[-1])
-    for stage in ALL:
-        loaded = {Path(path) for path in loaded_by[stage.module]}
-        assert len(loaded) > 10
-        missing = loaded - set(list_sources(stage.module))
-        assert {path for path in missing if not source_code._is_left_out(name_module(path))} == set(), stage.name
-
-
-def name_module(path: Path) -> str:
-    parts = path.relative_to(ROOT.parent).with_suffix("").parts
-    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
-
-
-def test_what_is_left_out_exists_and_nothing_is_loaded_by_a_name_that_no_file_shows() -> None:
-    for name in source_code.LEFT_OUT:
-        assert source_code._find_file(name).is_file(), name
-    loading = {path for path in ROOT.rglob("*.py") if "importlib.import_module" in path.read_text(encoding="utf-8")}
-    # Stages are not to count each other, a package names its variants; entries of manuals and users' tools are elsewhere, and
-    # no stage goes through the names that the package offers to programs.
-    others = {ROOT / "__init__.py", ROOT / "corpus" / "manual_entries.py", ROOT / "tools" / "registry.py"}
-    assert loading == {ROOT / "stages.py", ROOT / "variants.py", *others}
-
-
-def test_the_source_that_counts_is_what_is_imported_anywhere_in_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    package = tmp_path / "drag_ray"
-    texts = {
-        "__init__.py": "",
-        "one/__init__.py": "",
-        "one/stage.py": "from drag_ray import two\nTEMPLATE = 'page.j2'\ndef run():\n    from drag_ray.three.deep import value\n",
-        "one/page.j2": "a page",
-        "one/unused.py": "",
-        "two.py": "import drag_ray.four\nimport os\nfrom drag_ray import five\n",
-        "three/__init__.py": "",
-        "three/deep.py": "from drag_ray.one.stage import run\nfrom drag_ray.errors import Problem\n",
-        "four.py": "",
-        "errors.py": "",
-        "five/__init__.py": "WAYS = ('fast', 'slow')",
-        "five/fast.py": "import drag_ray.five.clock",
-        "five/slow.py": "",
-        "five/clock.py": "",
-        "five/unused.py": "",
-    }
-    for name, text in texts.items():
-        (package / name).parent.mkdir(parents=True, exist_ok=True)
-        (package / name).write_text(text)
-    monkeypatch.setattr(source_code, "_ROOT", tmp_path)
-    sources = [path.relative_to(package).as_posix() for path in list_sources("drag_ray.one.stage")]
-    expected = [*(f"five/{name}.py" for name in ("__init__", "clock", "fast", "slow"))]
-    expected += ["four.py", "one/__init__.py", "one/page.j2", "one/stage.py", "three/__init__.py", "three/deep.py", "two.py"]
-    assert sorted(sources) == expected
-    before = compute_code_fingerprint("drag_ray.one.stage")
-    for name, counts in (("one/unused.py", False), ("errors.py", False), ("one/page.j2", True)):
-        (package / name).write_text("changed")
-        assert (compute_code_fingerprint("drag_ray.one.stage") != before) is counts, name
-
-
 _CARRIERS = {"numpy", "polars", "pyarrow", "pydantic", "opencv-python", "opencv-python-headless"}
 """What holds tables, arrays and options, and makes nothing else of them; OpenCV comes under several names, with rapidocr."""
 _OF_THE_EMBEDDED_CORPORA = {"manuals.py", "manual_pdf.py", "manual_chapters.py", "manual_entries.py", "manual_groups.py"} | {
@@ -166,8 +90,8 @@ def test_another_version_of_what_reads_documents_has_them_read_again() -> None:
     owners = packages_distributions()
     imported = {
         owner
-        for path in list_sources("drag_ray.index.stage")
-        if path.parent.name == "corpus" and path.name not in _OF_THE_EMBEDDED_CORPORA
+        for path in (ROOT / "corpus").glob("*.py")
+        if path.name not in _OF_THE_EMBEDDED_CORPORA
         for node in ast.walk(parse(path))
         if isinstance(node, ast.Import | ast.ImportFrom)
         for name in ([alias.name for alias in node.names] if isinstance(node, ast.Import) else [node.module or ""])

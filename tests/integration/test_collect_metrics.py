@@ -62,7 +62,7 @@ def collect(run_dir: Path) -> Iterator[dict[str, int]]:
     questions = [build_question(id=f"q{number}", question=f"question {number}?") for number in range(NUM_QUESTIONS)]
     with (
         connect(ClusterConfig(num_cpus=2)),
-        StageFolder(run_dir / "collect", artifacts.Identity("collect", {}, {}, "test")) as folder,
+        StageFolder(run_dir / "collect", artifacts.Identity("collect", {}, {})) as folder,
     ):
         options = WorkerOptions(
             run_dir=folder.path,

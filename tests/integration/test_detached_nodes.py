@@ -76,7 +76,7 @@ def uri(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
 @pytest.fixture
 def run_dir(tmp_path: Path) -> Path:
     """A run whose index has pages with pictures."""
-    with StageFolder(tmp_path / "run" / "index", Identity("index", {}, {}, "test")) as folder:
+    with StageFolder(tmp_path / "run" / "index", Identity("index", {}, {})) as folder:
         pictures = ImageStore(folder.path / DIR_NAME)
         keys = [pictures.write(Image.new("RGB", (60, 80), (60 * number, 0, 0))) for number in range(len(WORDS))]
         pages = [Page("a.pdf", n, len(WORDS), f"{word} {WORDS[0]}", image=keys[n - 1]) for n, word in enumerate(WORDS, start=1)]

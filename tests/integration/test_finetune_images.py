@@ -120,7 +120,7 @@ def counts(run_dir: Path, model_dir: Path) -> dict[str, Any]:
     config = RunConfig(run_dir=run_dir, finetune=configure(), engine=EngineConfig(model=str(model_dir)))
     with (
         connect(ClusterConfig(num_cpus=1)),
-        StageFolder(run_dir / "finetune", Identity("finetune", {}, {}, "test")) as folder,
+        StageFolder(run_dir / "finetune", Identity("finetune", {}, {})) as folder,
     ):
         return run_code(STAGES["finetune"], config, folder)
 

@@ -71,7 +71,7 @@ def write_pairs(run_dir: Path, num_rows: int) -> list[dict[str, Any]]:
 
 
 def open_folder(run_dir: Path) -> StageFolder:
-    return StageFolder(run_dir / "finetune", Identity("finetune", {}, {}, "test"))
+    return StageFolder(run_dir / "finetune", Identity("finetune", {}, {}))
 
 
 def train_alone(run_dir: Path, model: Path, **options: Any) -> tuple[dict[str, int], list[dict[str, Any]]]:

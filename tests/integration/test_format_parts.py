@@ -47,7 +47,7 @@ def run_both(run_dir: Path, trajectories_dir: Path, **options: Any) -> dict[str,
     config = RunConfig(run_dir=run_dir, process=ProcessConfig(**options))
     counts = {}
     for name in ("process", "format"):
-        with StageFolder(run_dir / name, Identity(name, {}, {}, "")) as folder:
+        with StageFolder(run_dir / name, Identity(name, {}, {})) as folder:
             counts |= run_code(STAGES[name], config, folder)
     return counts
 

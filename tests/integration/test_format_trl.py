@@ -65,7 +65,7 @@ def formatted(tmp_path_factory: pytest.TempPathFactory) -> Path:
     pq.write_table(schemas.to_table(records, schemas.TRAJECTORIES), source / "part-0.parquet")
     config = RunConfig(run_dir=run_dir, format=FormatConfig(validation_fraction=0.25))
     for name in ("process", "format"):
-        with StageFolder(run_dir / name, Identity(name, {}, {}, "")) as folder:
+        with StageFolder(run_dir / name, Identity(name, {}, {})) as folder:
             run_code(STAGES[name], config, folder)
     return run_dir / "format"
 

@@ -63,7 +63,7 @@ def documents_dir(tmp_path):
 
 
 def run_index(tmp_path, embedding=None, image_embedding=None, **options):
-    identity = artifacts.Identity("index", {}, {}, "test")
+    identity = artifacts.Identity("index", {}, {})
     embeddings = (embedding or EmbeddingConfig(), image_embedding or ImageEmbeddingConfig())
     sections = IndexSections(CorpusConfig(**options), SearchConfig(), *embeddings)
     with StageFolder(tmp_path / "run" / "index", identity) as folder:

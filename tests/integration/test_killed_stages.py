@@ -57,7 +57,7 @@ def processed(tmp_path_factory: pytest.TempPathFactory) -> Path:
         )
         for sample in range(3)
     ]
-    with StageFolder(run_dir / "collect", Identity("collect", {}, {}, "code")) as folder:
+    with StageFolder(run_dir / "collect", Identity("collect", {}, {})) as folder:
         table = schemas.to_table(records, schemas.TRAJECTORIES)
         artifacts.write_parquet(folder.path / "trajectories" / "part-0.parquet", table)
         folder.finish({"finished": len(records)})
@@ -136,11 +136,11 @@ def test_format_on_a_full_disk_goes_on_when_there_is_room(processed: Path, small
 def test_a_run_of_an_earlier_version_is_refused_by_its_readers_and_set_aside_whole_by_its_writer(
     processed: Path, tmp_path: Path
 ) -> None:
-    """Its tables have another schema version, and its identity another code."""
+    """Its tables have another schema version, and its identity another version of the stage."""
     run_dir = tmp_path / "run"
     shutil.copytree(processed, run_dir)
     shutil.rmtree(run_dir / "process")
-    with StageFolder(run_dir / "collect", Identity("collect", {}, {}, "earlier code")) as folder:
+    with StageFolder(run_dir / "collect", Identity("collect", {}, {}, version=0)) as folder:
         table = schemas.to_table([build_trajectory(build_search("wide"))], schemas.TRAJECTORIES)
         earlier = table.replace_schema_metadata({**(table.schema.metadata or {}), b"drag_ray.schema_version": b"8"})
         artifacts.write_parquet(folder.path / "trajectories" / "part-0.parquet", earlier)
@@ -149,7 +149,7 @@ def test_a_run_of_an_earlier_version_is_refused_by_its_readers_and_set_aside_who
     with pytest.raises(DataError, match=r"schema version 8, this code reads version \d+\. Run the stage that wrote it again"):
         run_stages([STAGES["process"]], RunConfig(run_dir=run_dir))
     assert read_files(run_dir / "collect") == before
-    with StageFolder(run_dir / "collect", Identity("collect", {}, {}, "code")) as folder:
+    with StageFolder(run_dir / "collect", Identity("collect", {}, {})) as folder:
         assert set(read_files(folder.path)) == {artifacts.IDENTITY_NAME}
     assert before in [read_files(aside) for aside in (run_dir / artifacts.PREVIOUS_DIR_NAME).iterdir()]
 

@@ -74,7 +74,7 @@ def test_answers_that_are_to_be_trained_on_are_judged(model: str, tmp_path: Path
         for number, answer in enumerate((ANSWER, "340 rpm"))
     ]
     finish_index(tmp_path, [Page("a.pdf", 1, 1, "rotor")], [question])
-    with StageFolder(tmp_path / "collect", Identity("collect", {}, {}, "test")) as folder:
+    with StageFolder(tmp_path / "collect", Identity("collect", {}, {})) as folder:
         (folder.path / "trajectories").mkdir()
         pq.write_table(schemas.to_table(records, schemas.TRAJECTORIES), folder.path / "trajectories" / "part-0.parquet")
         folder.finish({})

@@ -242,7 +242,7 @@ def test_a_training_goes_on_from_its_last_checkpoint_elsewhere(
 ) -> None:
     model = make_nano_model(tmp_path / "model", hidden_size=32)
     run_dir = tmp_path / "run"
-    with StageFolder(run_dir / "format", Identity("format", {}, {}, "test")) as stage:
+    with StageFolder(run_dir / "format", Identity("format", {}, {})) as stage:
         write_rows(run_dir, 240)
         stage.finish({"sft_query": 240})
     options = {"epochs": 1, "batch-size": 2, "checkpoint-steps": 10, "dtype": "float32", "device": "cpu", "num-workers": 1}

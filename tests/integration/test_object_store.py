@@ -30,7 +30,7 @@ def uri(address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 
 
 def write_stage(run_dir: Path) -> Path:
-    with StageFolder(run_dir / "collect", Identity("collect", {}, {}, "code")) as folder:
+    with StageFolder(run_dir / "collect", Identity("collect", {}, {})) as folder:
         (folder.path / "trajectories").mkdir(exist_ok=True)
         (folder.path / "trajectories" / "part.parquet").write_bytes(LARGE)
         for number in range(12):

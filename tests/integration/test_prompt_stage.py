@@ -37,7 +37,7 @@ def finish_inputs(run_dir: Path) -> None:
         for number in numbers
     ]
     finish_index(run_dir, pages, questions)
-    with StageFolder(run_dir / "collect", Identity("collect", {}, {}, "test")) as folder:
+    with StageFolder(run_dir / "collect", Identity("collect", {}, {})) as folder:
         folder.finish({"finished": NUM_COLLECTED - 3, "hinted": 3})
 
 

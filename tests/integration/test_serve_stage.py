@@ -90,7 +90,7 @@ def run_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
     adapted.save_pretrained(str(adapter_dir))
     write_base_model(adapter_dir, read_base_model(str(embedded_model_dir()), name="embedded"))
     write_record(adapter_dir, AgentRecord(agent=TRAINED_AGENT))
-    with StageFolder(folder / "index", Identity("index", {}, {}, "")) as index:
+    with StageFolder(folder / "index", Identity("index", {}, {})) as index:
         write_parquet(index.path / "pages.parquet", schemas.to_table(PAGES, schemas.PAGES))
         build_index(index.path / "pages.parquet", index.path / "search_index", SearchConfig())
         index.finish({})

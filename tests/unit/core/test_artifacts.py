@@ -18,7 +18,7 @@ from drag_ray.types import Page
 
 
 def identity(value: int = 1) -> Identity:
-    return Identity("collect", {"value": value}, {"index": "abc"}, "code")
+    return Identity("collect", {"value": value}, {"index": "abc"})
 
 
 def test_a_failed_write_leaves_the_old_file_and_no_scraps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -128,9 +128,9 @@ def test_a_run_that_cannot_be_written_is_named(tmp_path: Path) -> None:
         pass
 
 
-@pytest.mark.parametrize("change", [{"config": {"value": 2}}, {"inputs": {"index": "other"}}, {"code": "other"}])
-def test_options_inputs_and_code_make_the_identity(change: dict) -> None:
-    fields = {"stage": "collect", "config": {"value": 1}, "inputs": {"index": "abc"}, "code": "code"}
+@pytest.mark.parametrize("change", [{"config": {"value": 2}}, {"inputs": {"index": "other"}}, {"version": 2}])
+def test_options_inputs_and_version_make_the_identity(change: dict) -> None:
+    fields = {"stage": "collect", "config": {"value": 1}, "inputs": {"index": "abc"}, "version": 1}
     assert Identity(**fields).fingerprint == identity().fingerprint
     assert Identity(**{**fields, **change}).fingerprint != identity().fingerprint
 

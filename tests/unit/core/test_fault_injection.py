@@ -34,8 +34,8 @@ from drag_ray.types import Page
 
 pytestmark = pytest.mark.seconds
 
-IDENTITY = Identity("format", {"value": 1}, {}, "code")
-OTHER = Identity("format", {"value": 2}, {}, "code")
+IDENTITY = Identity("format", {"value": 1}, {})
+OTHER = Identity("format", {"value": 2}, {})
 ROWS = pa.table({"prompt": [f"question {number}" for number in range(99)]})
 
 every_error = pytest.mark.parametrize(

@@ -22,7 +22,7 @@ pytestmark = pytest.mark.seconds
 
 
 def run_stage(run_dir: Path, text: str = "row", value: int = 1) -> None:
-    with StageFolder(run_dir / "format", Identity("format", {"value": value}, {}, "code")) as folder:
+    with StageFolder(run_dir / "format", Identity("format", {"value": value}, {})) as folder:
         (folder.path / "rows").mkdir(exist_ok=True)
         artifacts.write_parquet(folder.path / "rows" / "part.parquet", pa.table({"a": [text] * 50}))
         (folder.path / "native").write_text(text * 50)  # as libraries write, which sync nothing
@@ -84,14 +84,14 @@ def test_a_new_stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_stage_that_goes_on_where_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     make_run(tmp_path)
-    with StageFolder(tmp_path / "run" / "format", Identity("format", {"value": 1}, {}, "code")) as folder:
+    with StageFolder(tmp_path / "run" / "format", Identity("format", {"value": 1}, {})) as folder:
         artifacts.write_text(folder.path / "part", "x")
     assert lose_power(tmp_path, monkeypatch, run_stage, find_lies)[1] == []
 
 
 def mend(run_dir: Path) -> None:
     """Do a finished stage again in its folder, as one does of which files are damaged."""
-    identity = Identity("format", {"value": 1}, {}, "code")
+    identity = Identity("format", {"value": 1}, {})
     with StageFolder(run_dir / "format", identity, damage.find_damage(run_dir / "format"), mends=True) as folder:
         artifacts.write_parquet(folder.path / "rows" / "part.parquet", pa.table({"a": ["other"] * 50}))
         folder.finish({"rows": 50})

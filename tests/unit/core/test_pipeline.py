@@ -1,4 +1,4 @@
-"""The stages as data: which options and which code make a stage run again."""
+"""The stages as data: which options and which version make a stage run again."""
 
 import contextlib
 import shutil
@@ -28,7 +28,7 @@ from drag_ray.stages import STAGES, Stage
 @pytest.fixture
 def run_dir(tmp_path: Path) -> Path:
     for name in STAGES:
-        with StageFolder(tmp_path / name, Identity(name, {}, {}, "code")) as folder:
+        with StageFolder(tmp_path / name, Identity(name, {}, {})) as folder:
             folder.finish({})
     return tmp_path
 
@@ -186,7 +186,7 @@ def test_options_of_a_training_method_count_where_it_is_chosen(run_dir: Path) ->
 
 def test_an_input_that_changed_changes_its_readers(run_dir: Path) -> None:
     before = compute_identity(STAGES["format"], configure(run_dir)).fingerprint
-    with StageFolder(run_dir / "process", Identity("process", {"other": 1}, {}, "code")) as folder:
+    with StageFolder(run_dir / "process", Identity("process", {"other": 1}, {})) as folder:
         folder.finish({})
     assert compute_identity(STAGES["format"], configure(run_dir)).fingerprint != before
 
@@ -326,7 +326,7 @@ def test_the_home_folder_is_found_where_the_stage_finds_it(run_dir: Path, monkey
 
 def finish(run_dir: Path, address: str, **identity: Any) -> None:
     stage = next(part for part in address.split("/") if part in STAGES)
-    with StageFolder(run_dir / address, Identity(stage, {}, {"made": address}, "code", address=address, **identity)) as folder:
+    with StageFolder(run_dir / address, Identity(stage, {}, {"made": address}, address=address, **identity)) as folder:
         folder.finish({})
 
 
@@ -337,7 +337,7 @@ def test_another_split_makes_the_rows_anew_after_an_import(tmp_path: Path) -> No
     without = compute_identity(STAGES["format"], configure(tmp_path)).fingerprint
     finish(tmp_path, "index")
     first = compute_identity(STAGES["format"], configure(tmp_path)).fingerprint
-    with StageFolder(tmp_path / "index", Identity("index", {"corpus": {"seed": 1}}, {}, "code")) as folder:
+    with StageFolder(tmp_path / "index", Identity("index", {"corpus": {"seed": 1}}, {})) as folder:
         folder.finish({})
     assert len({without, first, compute_identity(STAGES["format"], configure(tmp_path)).fingerprint}) == 3
 

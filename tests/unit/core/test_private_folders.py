@@ -52,7 +52,7 @@ def read_modes(folder: Path) -> dict[bool, set[int]]:
 
 def run_index(run_dir: Path, address: str = "index") -> Path:
     """A stage with files of all who write some: this code, Arrow, Tantivy and numpy."""
-    with StageFolder(run_dir / address, Identity("index", {}, {}, "code", address=address)) as folder:
+    with StageFolder(run_dir / address, Identity("index", {}, {}, address=address)) as folder:
         artifacts.write_parquet(folder.path / "pages.parquet", schemas.to_table([Page("a.pdf", 1, 1, "rotor")], schemas.PAGES))
         build_index(folder.path / "pages.parquet", folder.path / "search_index", SearchConfig())
         Spending(folder.path / "spending.jsonl", EndpointConfig()).add(Usage(1, 1))

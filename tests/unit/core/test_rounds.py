@@ -52,7 +52,7 @@ def test_the_run_is_evaluated_with_the_best_round_on_the_split_that_was_asked_fo
 
 def test_prompt_optimisation_takes_as_many_rollouts_as_the_rounds_up_to_the_best_one(config: RunConfig, tmp_path: Path) -> None:
     for number, counts in enumerate(({"finished": 90, "hinted": 10}, {"finished": 70}, {"finished": 5000}), start=1):
-        with StageFolder(tmp_path / f"rounds/{number}/collect", Identity("collect", {}, {}, "code")) as folder:
+        with StageFolder(tmp_path / f"rounds/{number}/collect", Identity("collect", {}, {})) as folder:
             folder.finish(counts)
     asked = config.model_copy(update={"optimise_prompt": True})
     assert build_final(asked, 2).prompt.rollouts == 170

@@ -18,7 +18,7 @@ COLLECTED = {"questions": 200, "rollouts": 800, "questions_with_success": 50, "c
 
 
 def finish(run_dir: Path, stage: str, counts: dict[str, Any], spent: dict[str, float]) -> None:
-    with StageFolder(run_dir / stage, Identity(stage, {}, {}, "code")) as folder:
+    with StageFolder(run_dir / stage, Identity(stage, {}, {})) as folder:
         folder.finish(counts, spent=spent)
 
 

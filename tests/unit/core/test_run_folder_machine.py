@@ -40,7 +40,7 @@ class RunFolder(RuleBasedStateMachine):
 
     @rule(value=st.integers(1, 2), names=st.lists(_NAMES, unique=True), ends=st.booleans(), mends=st.booleans())
     def run(self, value: int, names: list[str], ends: bool, mends: bool) -> None:
-        identity = Identity("collect", {"value": value}, {}, "code")
+        identity = Identity("collect", {"value": value}, {})
         found = find_damage(self.path) if value == self.owner else []
         assert {damage.path for damage in found} == (self.damaged if value == self.owner else set())
         folder = StageFolder(self.path, identity, found, mends)
@@ -92,7 +92,7 @@ class RunFolder(RuleBasedStateMachine):
     @precondition(lambda self: self.owner is not None)
     @rule()
     def two_at_once(self) -> None:
-        identity = Identity("collect", {"value": self.owner}, {}, "code")
+        identity = Identity("collect", {"value": self.owner}, {})
         if self.is_finished:
             return
         self._expect_entry(self.owner or 0, mends=False)

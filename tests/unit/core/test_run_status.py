@@ -18,7 +18,7 @@ from drag_ray.stage_folder import StageFolder
 
 
 def write_stage(run_dir: Path, address: str, counts: dict[str, Any]) -> Path:
-    with StageFolder(run_dir / address, Identity(address, {}, {}, "code", address=address)) as folder:
+    with StageFolder(run_dir / address, Identity(address, {}, {}, address=address)) as folder:
         folder.finish(counts)
     return run_dir / address
 
@@ -28,7 +28,7 @@ def run_dir(tmp_path: Path) -> Path:
     write_stage(tmp_path, "index", {"pages": 12_345})
     write_stage(tmp_path, "finetune/dpo", {"steps": 7})
     write_stage(tmp_path, "rounds/2/collect", {"finished": 90, "unfinished": 10})
-    with StageFolder(tmp_path / "collect", Identity("collect", {}, {}, "code")) as folder:
+    with StageFolder(tmp_path / "collect", Identity("collect", {}, {})) as folder:
         written = Journal(folder.path, flush_s=1000)
         for number in range(3):
             written.add(build_trajectory(build_search("rotor", 1), question=build_question(id=f"q{number}")))

@@ -26,7 +26,7 @@ FILES = {"trajectories/part-0.parquet": b"a" * 3000, "trajectories/part-1.parque
 
 def write_stage(run_dir: Path, address: str, files: dict[str, bytes] = FILES, **origin: Any) -> Path:
     stage_dir = run_dir / address
-    with StageFolder(stage_dir, Identity(address, {"files": sorted(files)}, {}, "code", address=address, **origin)) as folder:
+    with StageFolder(stage_dir, Identity(address, {"files": sorted(files)}, {}, address=address, **origin)) as folder:
         for name, data in files.items():
             (stage_dir / name).parent.mkdir(parents=True, exist_ok=True)
             (stage_dir / name).write_bytes(data)
@@ -269,7 +269,6 @@ def loop(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         return {"files": 1}
 
     monkeypatch.setattr(pipeline.Stage, "run", run)
-    monkeypatch.setattr(pipeline, "compute_code_fingerprint", lambda *arguments: "code")
     return ran
 
 

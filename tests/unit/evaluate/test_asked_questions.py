@@ -28,7 +28,7 @@ SIDES = {"train0": "train", "train1": "validation", "train3": "validation", "tra
 
 
 def finish(folder: Path, inputs: dict[str, str] | None = None) -> Path:
-    identity = Identity(folder.name, {}, inputs or {}, "code", reads={name: name for name in inputs or {}})
+    identity = Identity(folder.name, {}, inputs or {}, reads={name: name for name in inputs or {}})
     with StageFolder(folder, identity) as stage_folder:
         stage_folder.finish({})
     return folder

@@ -15,11 +15,11 @@ from drag_ray.types import Page
 
 
 def test_what_the_machines_of_earlier_stages_cost_is_said_of_those_that_had_prices(tmp_path: Path) -> None:
-    with StageFolder(tmp_path / "index", Identity("index", {}, {}, "test")) as folder:
+    with StageFolder(tmp_path / "index", Identity("index", {}, {})) as folder:
         write_index(folder.path, [Page("a.pdf", 1, 1, "rotor")], [build_question()])
         index = folder.finish({}, spent={"gpu_hours": 0.0, "cpu_hours": 4.0, "cost": 2.5})
     read, came_from = {"index": "index"}, {"index": index.outcome_fingerprint}
-    with StageFolder(tmp_path / "finetune", Identity("finetune", {}, came_from, "test", reads=read)) as folder:
+    with StageFolder(tmp_path / "finetune", Identity("finetune", {}, came_from, reads=read)) as folder:
         folder.finish({})
     inputs = Inputs({"index": tmp_path / "index", "finetune": tmp_path / "finetune", "prompt": None}, tmp_path)
     context = build_context(RunConfig(run_dir=tmp_path).take(EvaluateSections), inputs, 1, {}, {}, "")

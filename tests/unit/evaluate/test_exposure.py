@@ -15,7 +15,7 @@ from drag_ray.stage_folder import StageFolder
 def evaluate(run_dir: Path, address: str, *questions: str, split: str = "test", finish: bool = True) -> Path:
     """An evaluation stage that asked these questions."""
     config: dict[str, Any] = {"evaluate": {"split": split}, "asked": questions}
-    with StageFolder(run_dir / address, Identity(address, config, {}, "test")) as folder:
+    with StageFolder(run_dir / address, Identity(address, config, {})) as folder:
         table = schemas.to_table([build_question(id=text, question=text) for text in questions], schemas.QUESTIONS)
         artifacts.write_parquet(folder.path / QUESTIONS_NAME, table)
         artifacts.write_json(folder.path / COMPARISON_NAME, {})

@@ -21,7 +21,7 @@ from drag_ray.stages import STAGES
 
 
 def finish(stage_dir: Path, counts: dict[str, int]) -> None:
-    with StageFolder(stage_dir, artifacts.Identity(stage_dir.name, {}, {}, "code")) as folder:
+    with StageFolder(stage_dir, artifacts.Identity(stage_dir.name, {}, {})) as folder:
         folder.finish(counts)
 
 

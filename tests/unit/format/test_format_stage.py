@@ -36,10 +36,10 @@ def run_both(run_dir: Path, records: list[Trajectory], **options) -> dict:
     config = RunConfig(run_dir=run_dir, format=FormatConfig(**options))
     collected = read_manifest(run_dir / "collect")
     read = {"collect": collected.outcome_fingerprint} if collected else {}
-    identity = Identity("process", config.take(ProcessSections).dump(), read, "", reads=dict.fromkeys(read, "collect"))
+    identity = Identity("process", config.take(ProcessSections).dump(), read, reads=dict.fromkeys(read, "collect"))
     with StageFolder(run_dir / "process", identity) as folder:
         folder.finish(run_code(STAGES["process"], config, folder))
-    with StageFolder(run_dir / "format", Identity("format", {}, {}, "")) as folder:
+    with StageFolder(run_dir / "format", Identity("format", {}, {})) as folder:
         return run_code(STAGES["format"], config, folder)
 
 
@@ -125,7 +125,7 @@ def test_what_helps_is_of_the_task(tmp_path: Path) -> None:
 
 def test_missing_tables_say_which_job_to_run(tmp_path: Path) -> None:
     with (
-        StageFolder(tmp_path / "format", Identity("format", {}, {}, "")) as folder,
+        StageFolder(tmp_path / "format", Identity("format", {}, {})) as folder,
         pytest.raises(DataError, match=r"trajectories: no part-\*\.parquet.*jobs/process\.py"),
     ):
         run_code(STAGES["format"], RunConfig(run_dir=tmp_path), folder)

@@ -85,9 +85,9 @@ def format_all(run_dir: Path, records: list[Trajectory], **options) -> dict[str,
     source.mkdir(parents=True)
     pq.write_table(schemas.to_table(records, schemas.TRAJECTORIES), source / "part-0.parquet")
     config = RunConfig(run_dir=run_dir, format=FormatConfig(validation_fraction=0.0, **options))
-    with StageFolder(run_dir / "process", Identity("process", {}, {}, "")) as folder:
+    with StageFolder(run_dir / "process", Identity("process", {}, {})) as folder:
         run_code(STAGES["process"], config, folder)
-    with StageFolder(run_dir / "format", Identity("format", {}, {}, "")) as folder:
+    with StageFolder(run_dir / "format", Identity("format", {}, {})) as folder:
         run_code(STAGES["format"], config, folder)
     return {name: pl.read_parquet(run_dir / "format" / name / "train.parquet") for name in OF_TURNS}
 

@@ -72,7 +72,7 @@ def process(run_dir: Path, served: ChatServer, terms: dict[str, Any] | None = No
     endpoint = {"address": served.address, "max_retries": 0, **(terms or {})}
     engine = {"backend": "openai", "model": "judge", "endpoint": endpoint}
     settings = ProcessConfig.model_validate({"judge": {"enabled": True, "engine": engine}, **options})
-    with StageFolder(run_dir / "process", Identity("process", {}, {}, settings.reward)) as folder:
+    with StageFolder(run_dir / "process", Identity("process", {"reward": settings.reward}, {})) as folder:
         return run_code(STAGES["process"], RunConfig(run_dir=run_dir, process=settings), folder)
 
 

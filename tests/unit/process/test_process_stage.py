@@ -27,7 +27,7 @@ def run_stage(run_dir: Path, records: list[Trajectory], **options: Any) -> dict[
 
 
 def start_stage(run_dir: Path, **options: Any) -> dict[str, Any]:
-    with StageFolder(run_dir / "process", Identity("process", {}, {}, "")) as folder:
+    with StageFolder(run_dir / "process", Identity("process", {}, {})) as folder:
         return run_code(STAGES["process"], RunConfig(run_dir=run_dir, process=ProcessConfig(**options)), folder)
 
 

@@ -52,7 +52,7 @@ def test_blank_instructions_are_none(tmp_path: Path) -> None:
 
 
 def test_all_that_a_collection_has_finished_counts(tmp_path: Path) -> None:
-    with StageFolder(tmp_path / "collect", Identity("collect", {}, {}, "code")) as folder:
+    with StageFolder(tmp_path / "collect", Identity("collect", {}, {})) as folder:
         folder.finish({"rollouts": 900, "finished": 700, "hinted": 20, "set_aside": 3, "skipped": 177})
     assert count_collected(tmp_path / "collect") == 720
     assert count_collected(None) == 0

@@ -36,7 +36,7 @@ RED = Image.new("RGB", (40, 40), "red")
 
 
 def finish(run_dir: Path, stage: str, **files: str) -> Path:
-    with StageFolder(run_dir / stage, Identity(stage, {}, {}, "test")) as folder:
+    with StageFolder(run_dir / stage, Identity(stage, {}, {})) as folder:
         for name, text in files.items():
             (folder.path / name).mkdir()
             (folder.path / name / "file").write_text(text)

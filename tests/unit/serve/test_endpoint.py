@@ -69,7 +69,7 @@ def test_a_host_that_is_not_of_this_machine_is_refused() -> None:
 
 
 def test_a_damaged_adapter_of_the_run_is_not_served(tmp_path: Path) -> None:
-    with StageFolder(tmp_path / "finetune", Identity("finetune", {}, {}, "")) as folder:
+    with StageFolder(tmp_path / "finetune", Identity("finetune", {}, {})) as folder:
         config = _make_adapter(folder.path / "adapter") / "adapter_config.json"
         folder.finish({})
     assert list(resolve_adapters(ServeConfig(), folder.path)) == ["tuned"]
@@ -198,7 +198,7 @@ def test_a_model_that_is_served_elsewhere_is_not_served_again() -> None:
 
 
 def test_a_model_that_orders_nothing_is_refused_before_an_engine_starts(searcher: Searcher, tmp_path: Path) -> None:
-    with StageFolder(tmp_path / "index", Identity("index", {}, {}, "")) as index:
+    with StageFolder(tmp_path / "index", Identity("index", {}, {})) as index:
         shutil.copytree(searcher.index_dir, index.path / "search_index")
         index.finish({})
     settings = ServeConfig(port=find_port(), rerank=RerankConfig(model=str(tmp_path)))

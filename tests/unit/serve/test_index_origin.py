@@ -22,7 +22,7 @@ OTHER = "0123456789abcdef"
 
 def evaluate(folder: Path, fingerprint: str) -> Path:
     context = ReportContext("or", "english", "greedy", (0,), fingerprints={"search index": fingerprint} if fingerprint else {})
-    with StageFolder(folder, Identity("evaluate", {}, {}, "code")) as stage:
+    with StageFolder(folder, Identity("evaluate", {}, {})) as stage:
         artifacts.write_json(stage.path / COMPARISON_NAME, {"context": context.to_dict()})
         stage.finish({})
     return folder

@@ -22,7 +22,7 @@ def evaluation(tmp_path: Path) -> Path:
     """A finished evaluation that has found weights for two policies."""
     found = {"base": FoundWeight(4.0, 100, {2.0: 0.5, 4.0: 0.6}), "tuned": FoundWeight(1.0, 100, {1.0: 0.7, 2.0: 0.6})}
     context = ReportContext("or", "english", "greedy", (0,), question_weights=found)
-    with StageFolder(tmp_path / "evaluate", Identity("evaluate", {}, {}, "code")) as folder:
+    with StageFolder(tmp_path / "evaluate", Identity("evaluate", {}, {})) as folder:
         artifacts.write_json(folder.path / COMPARISON_NAME, {"context": context.to_dict()})
         folder.finish({})
     return tmp_path / "evaluate"
