@@ -11,26 +11,29 @@ from typing import Any
 import torch
 from datasets import Dataset
 from peft import LoraConfig
-from transformers import PrinterCallback, TrainingArguments, set_seed
+from transformers import PrinterCallback, Trainer, TrainingArguments, set_seed
 from transformers.utils.logging import disable_progress_bar
 from trl.trainer.utils import disable_dropout_in_model
 
 from drag_ray.engine.dtype import choose_dtype
 from drag_ray.engine.pretrained import load_tokenizer
-from drag_ray.errors import TrainError
+from drag_ray.errors import NotFiniteError, TrainError
 from drag_ray.finetune.arguments import build_options
 from drag_ray.finetune.attention import describe_attention, leave_out_broken_kernels
-from drag_ray.finetune.canary import check_effect
+from drag_ray.finetune.collator import RowCollator
 from drag_ray.finetune.config import FinetuneConfig
 from drag_ray.finetune.curve import ReportCallback, ReportFn, build_curve
 from drag_ray.finetune.deepspeed import ZeroStage, resolve_zero_stage
-from drag_ray.finetune.images import open_training_images
+from drag_ray.finetune.images import TrainingImages, open_training_images
 from drag_ray.finetune.job import TrainJob
-from drag_ray.finetune.methods.method import TrainerOptions
-from drag_ray.finetune.start import keep_start, load_start
+from drag_ray.finetune.methods.method import Method, TrainerOptions
+from drag_ray.finetune.start import keep_start, load_start, use_start
+from drag_ray.finetune.tokenized_rows import list_sequences
 from drag_ray.finetune.training_rows import TrainingRows
 from drag_ray.metrics import NoStageRecorder, StageRecorder
 
+_ROUNDING = 1e-5
+"""By which log-probabilities and rewards, in float32, may differ without meaning anything."""
 _VISION_PART = r".*(visual|vision_tower|vision_model)\..*"
 
 
@@ -140,4 +143,40 @@ def _check_target_modules(model: Any, target_modules: tuple[str, ...]) -> None:
     if missing:
         raise TrainError(
             f"finetune.target_modules: the model has no layers named {', '.join(missing)}. It has: {', '.join(sorted(present))}."
+        )
+
+
+def check_effect(trainer: Trainer, method: Method, row: dict[str, Any], images: TrainingImages | None) -> None:
+    """Compare what the trained model makes of a row with what the one did that it started from: two forward passes.
+
+    Every process of the group calls this: with ZeRO-3 each holds a part of the model.
+
+    Args:
+        trainer: at its end.
+        row: tokenized; of a pair the first side is read.
+
+    Raises:
+        NotFiniteError: the trained model gives numbers that are not finite.
+        TrainError: training has changed nothing.
+    """
+    model: Any = trainer.model_wrapped
+    adapted: Any = trainer.accelerator.unwrap_model(model)
+    tokenizer: Any = trainer.processing_class
+    batch = RowCollator(tokenizer.pad_token_id, images)([{**list_sequences(row)[0], "image_keys": row["image_keys"]}])
+    inputs = trainer._prepare_inputs(batch)  # pyright: ignore[reportPrivateUsage], as nothing public brings a batch to the model
+    model.eval()
+    with torch.no_grad():
+        now = method.score(model, inputs)
+        with use_start(adapted):
+            before = method.score(model, inputs)
+    learning_rate = trainer.args.learning_rate
+    if not now.isfinite().all():
+        raise NotFiniteError(
+            f"what the trained model makes of training row {row['name']} is not finite. "
+            f"Lower finetune.learning_rate ({learning_rate:g} now)."
+        )
+    if (now - before).abs().max() < _ROUNDING:
+        raise TrainError(
+            f"training has changed nothing: the adapter leaves what the model makes of training row {row['name']} as it was. "
+            f"It took {trainer.state.global_step} steps at finetune.learning_rate {learning_rate:g}; raise one of the two."
         )

@@ -3,7 +3,8 @@
 import contextlib
 import logging
 from collections import Counter, defaultdict
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -24,14 +25,16 @@ from drag_ray.format.row_format import load_format
 from drag_ray.format.rows import OF_PAGES, FormatName
 from drag_ray.format.sides import SIDES_NAME
 from drag_ray.format.split import TRAIN, VALIDATION, WITHHELD, assign_sides
-from drag_ray.format.survey import survey_parts
-from drag_ray.format.tables import list_parts
+from drag_ray.format.tables import list_parts, read_table
 from drag_ray.inputs import Inputs
 from drag_ray.metrics import open_stage_recorder
+from drag_ray.process.parts import TRAJECTORIES_DIR_NAME
 from drag_ray.rollout.folder import IMAGES_DIR_NAME
 from drag_ray.stage_folder import StageFolder
 from drag_ray.tasks import run_tasks
+from drag_ray.types import Evidence, Question
 
+_COLUMNS = ("question_id", "question", "evidence", "group", "task", "tools", "has_images", "hidden")
 _logger = logging.getLogger(__name__)
 
 Files = dict[tuple[FormatName, str], RowFiles]
@@ -140,3 +143,32 @@ def _check_files(job: FormatJob, files: Files, folder: Path) -> int:
         for part, rows in file.parts.items():
             places[part][file.parquet_path] = rows
     return sum(run_tasks(check_part, [(job, part, rows) for part, rows in places.items()], folder))
+
+
+@dataclass(frozen=True)
+class Survey:
+    """The questions of a set of trajectories, what was asked, and what its rows need."""
+
+    questions: list[Question]
+    tasks: set[str]
+    has_tools: bool
+    has_images: bool
+    hides_text: bool
+
+
+def survey_parts(process_dir: Path, parts: Sequence[str]) -> Survey:
+    """Read what is needed of each part in turn."""
+    questions: list[Question] = []
+    tasks: set[str] = set()
+    has_tools = has_images = hides_text = False
+    for name in parts:
+        table = read_table(process_dir / TRAJECTORIES_DIR_NAME / name, list(_COLUMNS))
+        tasks.update(table["task"])
+        has_tools = has_tools or bool((table["tools"] != "").any())
+        has_images = has_images or bool(table["has_images"].any())
+        hidden = pl.col("hidden").list.eval(pl.element().struct.field("hidden_messages").list.len() > 0).list.any()
+        hides_text = hides_text or bool(table.select(hidden.any()).item())
+        for row in table.unique("question_id", keep="first", maintain_order=True).iter_rows(named=True):
+            evidence = tuple(Evidence(**page) for page in row["evidence"])
+            questions.append(Question(row["question_id"], row["question"], evidence, group=row["group"]))
+    return Survey(questions, tasks, has_tools, has_images, hides_text)

@@ -11,7 +11,6 @@ from drag_ray.process.fatal import add_fatal_steps
 from drag_ray.process.published_rewards import take_published_rewards
 from drag_ray.process.quality import add_drop_reasons
 from drag_ray.process.rewards import turn_reward
-from drag_ray.process.scores import cumulative_effort
 from drag_ray.types import ActionKind
 
 _TRAJECTORY_COLUMNS = (
@@ -175,3 +174,19 @@ def _summarise_searches(turns: pl.LazyFrame) -> pl.LazyFrame:
             best_gain=pl.col("gain").max(),
         )
     )
+
+
+def cumulative_effort(first_success: pl.Expr, rank: pl.Expr, num_searches: pl.Expr, top_k: pl.Expr) -> pl.Expr:
+    """The cumulative effort score of the agentic retrieval fine-tuning (DRAG) reference: how few pages came before the evidence.
+
+    1 when the very first page was evidence, near 0 when it was the last of all pages, 0 when there was none.
+    With position = top_k * first_success + rank, it is 1 - (position - 1) / (num_searches * top_k), within [0, 1].
+
+    Args:
+        first_success: 0-based position among the trajectory's searches of the first one that succeeded, or null.
+        rank: 1-based rank of the evidence page in that search, or null.
+        num_searches: searches of the trajectory.
+        top_k: pages shown for a search.
+    """
+    position = top_k * first_success + rank
+    return (1 - (position - 1) / (num_searches * top_k)).clip(0.0, 1.0).fill_null(0.0)

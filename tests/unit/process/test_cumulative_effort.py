@@ -3,7 +3,7 @@
 import polars as pl
 import pytest
 
-from drag_ray.process.scores import cumulative_effort
+from drag_ray.process.turns import cumulative_effort
 
 
 @pytest.mark.parametrize(
