@@ -42,6 +42,11 @@ def utility(rank: "pl.Expr", depth: "pl.Expr") -> "pl.Expr":
     return pl.when(rank <= depth).then(1 / (1 + rank).log(2)).otherwise(0.0)
 
 
+def gain(rank: "pl.Expr", question_rank: "pl.Expr", depth: "pl.Expr") -> "pl.Expr":
+    """The gain of a search: the utility of its rank above that of the rank which the question itself has."""
+    return utility(rank, depth) - utility(question_rank, depth)
+
+
 def list_ranked_turns(trajectory: Trajectory) -> list[Turn]:
     """The turns whose ranking counts: all that search, and of a list that was put in order window by window the last."""
     ranked = [turn for turn in trajectory.turns if turn.action is ActionKind.SEARCH]

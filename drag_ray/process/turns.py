@@ -4,7 +4,7 @@ import polars as pl
 
 from drag_ray.agent.answers import RIGHT_ANLS
 from drag_ray.agent.degeneration import to_query_key
-from drag_ray.agent.scores import rank_score, utility
+from drag_ray.agent.scores import gain, rank_score, utility
 from drag_ray.process.config import ProcessConfig
 from drag_ray.process.conversations import IMAGE_MARK
 from drag_ray.process.fatal import add_fatal_steps
@@ -83,7 +83,11 @@ def _compare_turns(turns: pl.LazyFrame) -> pl.LazyFrame:
         .otherwise(_IS_SEARCH & (pl.col("rank_score") > 0) & ~pl.col("has_error")),
         is_repeated=_IS_SEARCH & ~pl.struct("trajectory_id", "action", "query_key").is_first_distinct(),
         is_unfit=(pl.col("action") == ActionKind.INVALID.value) | pl.col("is_truncated") | pl.col("is_late"),
-        gain=pl.when(is_scored).then(pl.col("utility") - asked).otherwise(0.0),
+        gain=pl.when(is_scored & _WANTS_ANSWER)
+        .then("utility")
+        .when(is_scored)
+        .then(gain(pl.when(~pl.col("has_error")).then("evidence_rank"), pl.col("question_rank"), pl.col("depth")))
+        .otherwise(0.0),
         improvement=pl.when(is_scored).then(pl.col("utility") - pl.max_horizontal(asked, before.fill_null(0.0))).otherwise(0.0),
         change=pl.when(_IS_SEARCH).then(pl.col("utility") - latest.fill_null(asked)).otherwise(0.0),
     )

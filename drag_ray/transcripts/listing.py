@@ -9,7 +9,7 @@ import polars as pl
 import pyarrow.parquet as pq
 
 from drag_ray import schemas
-from drag_ray.agent.scores import utility
+from drag_ray.agent.scores import gain
 from drag_ray.damage import refuse_damage
 from drag_ray.errors import ConfigError, DataError
 from drag_ray.file_access import list_folder, reading
@@ -45,7 +45,7 @@ class Selection:
     """Which trajectories are wanted; what is empty is not asked for.
 
     `question` is a part of the question's text, whatever its case; `id` a trajectory's id or its first part (as of a question).
-    `gain` in `sort` is what the best search of a rollout is worth above the question itself (see `agent.scores.utility`).
+    `gain` in `sort` is what the best search of a rollout is worth above the question itself (see `agent.scores.gain`).
 
     Raises:
         ConfigError: there is no such outcome or order.
@@ -157,9 +157,7 @@ def _read_file(file: Path) -> pl.DataFrame:
             outcome=pl.when(pl.col("error") != "")
             .then(pl.lit("errors"))
             .otherwise(pl.when(pl.col("best_score") > 0).then(pl.lit("found")).otherwise(pl.lit("not-found"))),
-            gain=pl.when(pl.col("searches") > 0).then(
-                utility(pl.col("best_rank"), pl.col("depth")) - utility(pl.col("question_rank"), pl.col("depth"))
-            ),
+            gain=pl.when(pl.col("searches") > 0).then(gain(pl.col("best_rank"), pl.col("question_rank"), pl.col("depth"))),
         )
         .drop("best_score")
         .rename({"duration_s": "seconds"})
