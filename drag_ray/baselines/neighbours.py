@@ -27,6 +27,10 @@ from drag_ray.types import Question
 if TYPE_CHECKING:
     from drag_ray.search.searcher import Searcher
 
+_NUM_NEIGHBOURS = 64
+"""Training questions put most alike whose pages are looked at."""
+_NUM_TERMS = 8
+"""Terms of these pages that join a question."""
 _LEAST_PAGES = 3
 """A term of fewer of the neighbours' pages is there by chance."""
 
@@ -34,10 +38,6 @@ _LEAST_PAGES = 3
 class NeighbourConfig(BaseConfig):
     """Words of the pages that answer similar training questions."""
 
-    num_neighbours: int = Field(default=64, ge=1)
-    """training questions put most alike whose pages are looked at"""
-    num_terms: int = Field(default=8, ge=1)
-    """terms of these pages that join the question"""
     num_candidates: int = Field(default=16, ge=1)
     """terms that proposals for a collection draw from"""
     question_weight: float = Field(default=2.0, gt=0)
@@ -73,7 +73,7 @@ class Neighbours(TermBaseline):
         feedback, analyze = self._build_feedback(context), context.searcher.analyze
 
         def write(question: str) -> str:
-            terms = list(feedback.weigh_terms(question))[: self.options.num_terms]
+            terms = list(feedback.weigh_terms(question))[:_NUM_TERMS]
             return write_weights(expand_terms(analyze(question), self.options.question_weight, dict.fromkeys(terms, 1.0)))
 
         return build_query_reply(write, context.agent)
@@ -90,7 +90,7 @@ class Neighbours(TermBaseline):
         return write
 
     def _build_feedback(self, context: BaselineContext) -> "NeighbourFeedback":
-        return NeighbourFeedback(self.questions, context.searcher, self.options.num_neighbours)
+        return NeighbourFeedback(self.questions, context.searcher)
 
 
 def draw_terms(weights: dict[str, float], random_numbers: random.Random) -> dict[str, int]:
@@ -111,17 +111,15 @@ class NeighbourFeedback:
     Args:
         questions: for training, with their evidence.
         searcher: the index that holds the evidence.
-        num_neighbours: questions put most alike whose pages are looked at.
 
     Attributes:
         forms: words for the terms.
     """
 
-    def __init__(self, questions: tuple[Question, ...], searcher: "Searcher", num_neighbours: int) -> None:
+    def __init__(self, questions: tuple[Question, ...], searcher: "Searcher") -> None:
         self.forms = WordForms(searcher.analyze)
         self._searcher = searcher
         self._questions = questions
-        self._num_neighbours = num_neighbours
         self._words = QuestionWords([question.question for question in questions])
         self._page_terms = {page: frozenset[str]() for question in questions for page in question.evidence}
         for page in self._page_terms:
@@ -144,7 +142,7 @@ class NeighbourFeedback:
         own = self._files_of.get(question, set())
         neighbours: list[Question] = []
         for row in np.argsort(-similarity, kind="stable"):
-            if similarity[row] <= 0 or len(neighbours) == self._num_neighbours:
+            if similarity[row] <= 0 or len(neighbours) == _NUM_NEIGHBOURS:
                 break
             if own.isdisjoint(page.file for page in self._questions[row].evidence):
                 neighbours.append(self._questions[row])

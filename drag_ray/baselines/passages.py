@@ -19,6 +19,8 @@ from drag_ray.config import BaseConfig
 from drag_ray.engine.generate import GenerateFn, Generation, Message, Request
 from drag_ray.engine.reasoning import THINK_END
 
+_NUM_ADDED_WORDS = 8
+"""Words of a passage that are proposed to a collection."""
 _NO_TAGS = str.maketrans("<>", "  ")
 
 Analyze = Callable[[str], list[str]]
@@ -30,14 +32,10 @@ class PassageConfig(BaseConfig):
 
     max_tokens: int = Field(default=128, ge=1)
     """tokens of a passage, and of the thinking before it where the model thinks"""
-    question_repeats: int = Field(default=5, ge=1)
-    """query2doc: times that the question stands before the passage in the query"""
     num_examples: int = Field(default=4, ge=0)
     """query2doc: training questions with their pages that the prompt shows"""
     example_chars: int = Field(default=400, ge=1)
     """query2doc: characters of a page that an example shows"""
-    num_added_words: int = Field(default=8, ge=1)
-    """words of a passage that are proposed to a collection (collect.proposals)"""
 
 
 @dataclass(frozen=True)
@@ -89,7 +87,7 @@ class PassageBaseline(TermBaseline):
             passage = extract_passage((await self._write_passage(generate, question, request)).text)
             words = dict.fromkeys(write_keywords(passage).lower().split())
             own = set(analyze(question))
-            return " ".join([word for word in words if not own.issuperset(analyze(word))][: self.options.num_added_words])
+            return " ".join([word for word in words if not own.issuperset(analyze(word))][:_NUM_ADDED_WORDS])
 
         return write
 

@@ -16,6 +16,7 @@ from drag_ray.engine.generate import Message
 from drag_ray.file_access import reading
 
 _REQUEST = "Write a passage that answers the given query.\n\nQuery: {question}\nPassage:"
+_QUESTION_REPEATS = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,8 +52,8 @@ class Query2doc(PassageBaseline):
         return tuple(messages)
 
     def weigh_terms(self, question: str, passage: str, analyze: Analyze) -> dict[str, float]:
-        """The terms of the question, `question_repeats` times, and of the passage, with their counts."""
-        return expand_terms(analyze(question), self.options.question_repeats, Counter(analyze(passage)))
+        """The terms of the question, `_QUESTION_REPEATS` times, and of the passage, with their counts."""
+        return expand_terms(analyze(question), _QUESTION_REPEATS, Counter(analyze(passage)))
 
 
 def read_examples(index_dir: Path, num_examples: int, passage_chars: int, seed: int) -> tuple[PassageExample, ...]:

@@ -32,7 +32,6 @@ _LEAST_GAIN = 0.003
 """Steps that gain less on average, where an evidence page is worth 1 at the first rank, are chance."""
 _TRIED = 2 / 3
 """Share of a small kind's questions that words are found on; on the others they are checked."""
-_NUM_NEIGHBOURS = 64
 _DEPTH = 10
 
 
@@ -95,7 +94,7 @@ def find_templates(
     """
     kinds = find_kinds([words.pick(question.question) for question in questions], options.least_questions)
     names = sorted(kinds, key=lambda kind: (-len(kinds[kind]), sorted(kind)))
-    feedback = NeighbourFeedback(tuple(questions), Searcher(index_dir), _NUM_NEIGHBOURS)
+    feedback = NeighbourFeedback(tuple(questions), Searcher(index_dir))
     random_numbers = random.Random(seed)
     trials: list[Trial] = []
     for name in names:

@@ -90,8 +90,6 @@ class ServeConfig(BaseConfig):
     these can be loaded, on GPUs any number"""
     max_lora_rank: int = Field(default=0, ge=0)
     """highest rank of an adapter; 0 takes that of the adapters given, at least 16"""
-    ready_timeout_s: float = Field(default=600.0, gt=0)
-    """seconds to wait until the endpoint answers"""
 
     @field_validator("adapters")
     @classmethod

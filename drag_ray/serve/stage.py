@@ -41,6 +41,7 @@ from drag_ray.serve.parsers import choose_parsers, read_template
 from drag_ray.serve.question_weights import resolve_question_weights
 from drag_ray.serve.replica import APP_NAME, build_application
 
+_READY_TIMEOUT_S = 600.0
 _logger = logging.getLogger(__name__)
 
 
@@ -72,7 +73,7 @@ def run(sections: ServeSections, inputs: Inputs, block: bool = True, start_ray: 
     _check_packages()
     try:
         _deploy(settings, app_settings)
-        wait_until_ready(url, settings.ready_timeout_s)
+        wait_until_ready(url, _READY_TIMEOUT_S)
         _print_usage(url, key, app_settings)
         if block:
             _wait_for_a_signal()

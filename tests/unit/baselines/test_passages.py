@@ -53,7 +53,7 @@ def test_hyde_searches_the_passage_alone() -> None:
 
 
 def test_query2doc_repeats_the_question_before_the_passage() -> None:
-    weights = Query2doc(PassageConfig(question_repeats=5)).weigh_terms("rotor limit", "Rotor speed rotor", split_words)
+    weights = Query2doc(PassageConfig()).weigh_terms("rotor limit", "Rotor speed rotor", split_words)
     assert weights == {"rotor": 7, "limit": 5, "speed": 1}
 
 
