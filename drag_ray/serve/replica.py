@@ -1,6 +1,7 @@
 """What Ray Serve runs: replicas of vLLM's application, each with an engine, and the actor that keeps the list of adapters."""
 
 import logging
+from dataclasses import replace
 from typing import Any, TypeVar
 
 import ray
@@ -136,7 +137,7 @@ def build_application(settings: AppSettings, config: ServeConfig, use_gpu: bool)
         backpressure_config=BackpressureConfig(status_code=429, retry_after_s=_RETRY_AFTER_S),
         graceful_shutdown_timeout_s=config.drain_timeout_s,
     )
-    return deployment.bind(settings)
+    return deployment.bind(replace(settings, limits=replace(settings.limits, allows_prompt_logprobs=use_gpu)))
 
 
 def _build_scaling(config: ServeConfig, max_num_seqs: int) -> dict[str, Any]:

@@ -129,7 +129,6 @@ def _build_app_settings(sections: ServeSections, inputs: Inputs, key: str) -> Ap
             settings.max_question_chars,
             settings.grammars,
             settings.max_reply_s,
-            allows_prompt_logprobs=takes_gpus(settings.device),
         ),
         max_queued_requests=settings.max_queued_requests,
         max_wait_s=settings.max_wait_s,
