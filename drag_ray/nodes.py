@@ -14,7 +14,7 @@ from drag_ray.file_access import create_mark
 
 _logger = logging.getLogger(__name__)
 
-KEEPER_NAME = "engine_keeper"
+ENGINE_POOL_NAME = "engine_keeper"
 """of the actor that keeps a job's engines"""
 KEPT_SHARE, _OTHER_SHARE = 0.9, 0.1
 """of a GPU: for all engines that are kept on it, and for who works while they rest, of which Ray knows nothing. Beside
@@ -42,7 +42,7 @@ def _read_resources(node: dict[str, Any]) -> NodeResources:
     return NodeResources(int(node["Resources"].get("CPU", 0)), int(node["Resources"].get("GPU", 0)))
 
 
-class SeeingNodes(NamedTuple):
+class SharedPathNodes(NamedTuple):
     """The nodes that see a folder.
 
     Attributes:
@@ -66,7 +66,7 @@ class SeeingNodes(NamedTuple):
         return sum(node.gpus for node in self.nodes)
 
 
-def find_seeing(folder: Path, *, use_gpu: bool = False) -> SeeingNodes:
+def find_seeing(folder: Path, *, use_gpu: bool = False) -> SharedPathNodes:
     """The nodes with a CPU, or a GPU, that see what this process writes into a folder.
 
     Nodes that come later, or do not answer now, count as others do not. While the nodes are the same, they are asked once.
@@ -88,9 +88,9 @@ def find_seeing(folder: Path, *, use_gpu: bool = False) -> SeeingNodes:
             f"or start the stage on a node with {unit}s."
         )
     if len(seeing) == len(having):
-        return SeeingNodes(tuple(seeing.values()), None, tuple(seeing))
+        return SharedPathNodes(tuple(seeing.values()), None, tuple(seeing))
     _logger.warning(f"{len(having) - len(seeing)} of {len(having)} nodes do not see {folder}, and are given no work in it")
-    return SeeingNodes(tuple(seeing.values()), {_NODE_LABEL: f"in({','.join(sorted(seeing))})"}, tuple(seeing))
+    return SharedPathNodes(tuple(seeing.values()), {_NODE_LABEL: f"in({','.join(sorted(seeing))})"}, tuple(seeing))
 
 
 @lru_cache
@@ -154,21 +154,21 @@ def takes_gpus(device: str) -> bool:
     return device == "gpu" or (device == "auto" and count_gpus() > 0)
 
 
-def find_keeper() -> Any:
-    """The actor that keeps this job's engines (see `rollout.kept_engines`); None where none are kept."""
+def find_engine_pool() -> Any:
+    """The actor that keeps this job's engines (see `rollout.engine_pool`); None where none are kept."""
     import ray
 
     try:
-        return ray.get_actor(KEEPER_NAME)
+        return ray.get_actor(ENGINE_POOL_NAME)
     except ValueError:
         return None
 
 
 def let_engines_rest() -> None:
     """Have the engines that this job keeps begin to free their GPUs, which takes them seconds. This process goes on."""
-    keeper = find_keeper()
-    if keeper is not None:
-        keeper.rest.remote()
+    engine_pool = find_engine_pool()
+    if engine_pool is not None:
+        engine_pool.rest.remote()
 
 
 def free_gpus() -> float:
@@ -179,5 +179,5 @@ def free_gpus() -> float:
     """
     import ray
 
-    keeper = find_keeper()
-    return _OTHER_SHARE if keeper is not None and ray.get(keeper.rest.remote()) else 1
+    engine_pool = find_engine_pool()
+    return _OTHER_SHARE if engine_pool is not None and ray.get(engine_pool.rest.remote()) else 1

@@ -71,7 +71,7 @@ def find_inputs(stage: Stage, config: RunConfig) -> dict[str, Address]:
         ConfigError: an entry of `reads` is no address of its stage, or it does not say which of several instances is read.
     """
     unread = config.take(stage.sections).list_unread()
-    begun = {name: _find_input(name, config) for name in stage.reads_if_begun if name not in unread}
+    begun = {name: _find_input(name, config) for name in stage.optional_inputs if name not in unread}
     begun = {name: address for name, address in begun.items() if address.locate(config.run_dir).exists()}
     return {name: _find_input(name, config) for name in stage.reads} | begun
 
@@ -79,7 +79,7 @@ def find_inputs(stage: Stage, config: RunConfig) -> dict[str, Address]:
 def open_inputs(stage: Stage, config: RunConfig) -> Inputs:
     """The folders that a stage reads. Errors are those of `find_inputs`."""
     folders = {name: address.locate(config.run_dir) for name, address in find_inputs(stage, config).items()}
-    return Inputs(dict.fromkeys(stage.reads_if_begun) | folders, config.run_dir, config.storage)
+    return Inputs(dict.fromkeys(stage.optional_inputs) | folders, config.run_dir, config.storage)
 
 
 def pull_inputs(stage: Stage, config: RunConfig) -> None:
@@ -92,7 +92,7 @@ def pull_inputs(stage: Stage, config: RunConfig) -> None:
         return
     store = StageStore(config.storage)
     unread = config.take(stage.sections).list_unread()
-    for name in (*stage.reads, *(name for name in stage.reads_if_begun if name not in unread)):
+    for name in (*stage.reads, *(name for name in stage.optional_inputs if name not in unread)):
         address = _find_chosen(name, config) or _find_unnamed(name, config)
         for pulled, transfer in store.pull_lineage(str(address), config.run_dir):
             _logger.info(f"{pulled}: pulled from {config.storage.uri}: {transfer}")
@@ -141,7 +141,7 @@ def compute_identity(stage: Stage, config: RunConfig) -> Identity:
     """
     sections = config.take(stage.sections)
     options = sections.dump()
-    for key in stage.placement:
+    for key in stage.runtime_only_options:
         section, _, name = key.partition(".")
         options.get(section, {}).pop(name, None)
     read = find_inputs(stage, config)
@@ -212,7 +212,7 @@ def run_stage(stage: Stage, config: RunConfig, start_ray: Callable[[], object] =
     identity = compute_identity(stage, config)
     stage_dir = config.run_dir / identity.address
     _pull_own(identity, config)
-    folder = StageFolder(stage_dir, identity, find_damage(stage_dir, whole=config.verify), stage.mends)
+    folder = StageFolder(stage_dir, identity, find_damage(stage_dir, whole=config.verify), stage.repairs_in_place)
     finished = artifacts.read_manifest(folder.path) if folder.is_finished() else None
     if finished:
         _logger.info(f"{identity.address}: unchanged, skipped ({folder.path})")

@@ -44,15 +44,15 @@ class StageFolder:
 
     Args:
         damage: what of the finished folder is not as it was written (see `damage`); it is done again.
-        mends: the stage does again what is missing from its folder, so that only the damaged files are moved away.
+        repairs_in_place: the stage does again what is missing from its folder, so that only the damaged files are moved away.
     """
 
-    def __init__(self, path: Path, identity: Identity, damage: Sequence[Damage] = (), mends: bool = False) -> None:
+    def __init__(self, path: Path, identity: Identity, damage: Sequence[Damage] = (), repairs_in_place: bool = False) -> None:
         self.path = path
         self.identity = identity
         self.resumed = False
         self._damage = damage
-        self._mends = mends
+        self._repairs_in_place = repairs_in_place
         self._started = 0.0
         self._lock: Any = None
 
@@ -76,7 +76,7 @@ class StageFolder:
     def _settle(self) -> None:
         found = self._read_fingerprint()
         is_own = found == self.identity.fingerprint
-        self.resumed = is_own and not self.is_finished() and (self._mends or not self._damage)
+        self.resumed = is_own and not self.is_finished() and (self._repairs_in_place or not self._damage)
         if self.resumed:
             # Each step is on the disk before the next: without power in between, damage would come back that nothing knows of, or
             # a manifest beside new files.

@@ -36,13 +36,13 @@ class Stage:
             nothing else raises it: `tests/integration/test_stage_outputs.py` keeps small outputs of each version.
         sections: options that it depends on and receives; its command line offers them.
         reads: stages whose folders it reads.
-        reads_if_begun: stages whose folders it reads too, unless they were never started or its options do without them (see
+        optional_inputs: stages whose folders it reads too, unless they were never started or its options do without them (see
             `Sections.list_unread`).
-        placement: options of its sections that do not change what comes out, only where and how fast it runs, if anything.
+        runtime_only_options: options of its sections that do not change what comes out, only where and how fast it runs.
         packages: packages whose version its result depends on: another one cannot read it, or reads it otherwise.
         own_files: names of files and folders that nobody reads but the stage itself while it is unfinished.
         checked_on_open: folders with too many bytes to be looked at before the stage is read; who opens a file looks at it.
-        mends: it does again what is missing from its folder, so what is damaged need not cost the rest.
+        repairs_in_place: it does again what is missing from its folder, so what is damaged need not cost the rest.
         is_shared: a run has one, whatever the scope of the stages that read it.
         switch: the option of the run with which the pipeline runs it; without one it always does.
     """
@@ -52,12 +52,12 @@ class Stage:
     sections: type[Sections]
     version: int = 1
     reads: tuple[str, ...] = ()
-    reads_if_begun: tuple[str, ...] = ()
-    placement: tuple[str, ...] = ()
+    optional_inputs: tuple[str, ...] = ()
+    runtime_only_options: tuple[str, ...] = ()
     packages: tuple[str, ...] = ()
     own_files: tuple[str, ...] = ()
     checked_on_open: tuple[str, ...] = ()
-    mends: bool = False
+    repairs_in_place: bool = False
     is_shared: bool = False
     switch: str = ""
 
@@ -73,12 +73,12 @@ class Stage:
         return module.run(sections, inputs, folder)
 
 
-_ENGINE_PLACEMENT = (
+_ENGINE_RUNTIME = (
     *("engine.device", "engine.max_num_seqs", "engine.gpu_memory_utilization"),
     *("engine.cpu_kv_cache_gib", "engine.cpu_threads"),
     *("engine.image_threads", "engine.image_cache_gib", "engine.encoder_cache_gib"),
 )
-_ROLLOUT_PLACEMENT = (*_ENGINE_PLACEMENT, *(f"rollout.{name}" for name in RolloutConfig.model_fields))
+_ROLLOUT_RUNTIME = (*_ENGINE_RUNTIME, *(f"rollout.{name}" for name in RolloutConfig.model_fields))
 
 STAGES: dict[str, Stage] = {
     stage.name: stage
@@ -87,7 +87,7 @@ STAGES: dict[str, Stage] = {
             name="index",
             summary="Read documents and questions and build the search index.",
             sections=IndexSections,
-            placement=(
+            runtime_only_options=(
                 *("embedding.device", "embedding.batch_size"),
                 *("image_embedding.device", "image_embedding.batch_size"),
             ),
@@ -104,10 +104,10 @@ STAGES: dict[str, Stage] = {
             summary="Roll out the training questions and keep the trajectories.",
             sections=CollectSections,
             reads=("index",),
-            placement=(*_ROLLOUT_PLACEMENT, "telemetry.endpoint", "telemetry.content"),
+            runtime_only_options=(*_ROLLOUT_RUNTIME, "telemetry.endpoint", "telemetry.content"),
             own_files=OWN_FILES,
             checked_on_open=(IMAGES_DIR_NAME,),
-            mends=True,
+            repairs_in_place=True,
         ),
         Stage(
             name="process",
@@ -121,7 +121,7 @@ STAGES: dict[str, Stage] = {
             summary="Write training rows from the scored searches.",
             sections=FormatSections,
             reads=("process",),
-            reads_if_begun=("index",),  # trajectories from elsewhere come without one
+            optional_inputs=("index",),  # trajectories from elsewhere come without one
             checked_on_open=(IMAGES_DIR_NAME,),
         ),
         Stage(
@@ -129,13 +129,13 @@ STAGES: dict[str, Stage] = {
             summary="Train a LoRA adapter on the training rows.",
             sections=FinetuneSections,
             reads=("format",),
-            reads_if_begun=("index",),  # for the page images
-            placement=(
+            optional_inputs=("index",),  # for the page images
+            runtime_only_options=(
                 *("finetune.num_workers", "finetune.image_workers", "finetune.max_failures"),
                 *(f"engine.{name}" for name in EngineConfig.model_fields if name not in ("model", "adapter")),
             ),
             own_files=("checkpoints",),
-            mends=True,  # from its last checkpoint, without training again
+            repairs_in_place=True,  # from its last checkpoint, without training again
         ),
         Stage(
             name="prompt",
@@ -143,12 +143,12 @@ STAGES: dict[str, Stage] = {
             sections=PromptSections,
             reads=("index",),
             # For the number of rollouts, and for what training is validated on.
-            reads_if_begun=("collect", "format"),
+            optional_inputs=("collect", "format"),
             # The base model is greedy where it rolls out, and needs no log-probabilities where it proposes.
-            placement=(*_ROLLOUT_PLACEMENT, "engine.adapter", "engine.logprobs"),
+            runtime_only_options=(*_ROLLOUT_RUNTIME, "engine.adapter", "engine.logprobs"),
             packages=("gepa",),
             own_files=(JOURNAL_NAME, GEPA_LOG_NAME, LOGS_DIR_NAME),
-            mends=True,  # from its journal, without asking the model again
+            repairs_in_place=True,  # from its journal, without asking the model again
             switch="optimise_prompt",
         ),
         Stage(
@@ -158,9 +158,9 @@ STAGES: dict[str, Stage] = {
             reads=("index",),
             # Before training, the base model, its optimised instructions and the baselines are compared. What was trained from is
             # known to finetune best, so it comes last; format knows the validation questions.
-            reads_if_begun=("prompt", "format", "finetune"),
+            optional_inputs=("prompt", "format", "finetune"),
             # Its rollouts are greedy, and nothing that it reports is made of log-probabilities.
-            placement=(*_ROLLOUT_PLACEMENT, "engine.seeds", "engine.logprobs"),
+            runtime_only_options=(*_ROLLOUT_RUNTIME, "engine.seeds", "engine.logprobs"),
             own_files=OWN_FILES,
         ),
     )
@@ -174,6 +174,6 @@ SERVE = Stage(
     name="serve",
     summary="Serve the base model and its adapters, and search with them, behind one OpenAI-compatible endpoint.",
     sections=ServeSections,
-    reads_if_begun=("finetune", "index"),
+    optional_inputs=("finetune", "index"),
 )
 """It leaves no folder behind: its work is done as long as it runs."""

@@ -14,7 +14,7 @@ from drag_ray.evaluate.results import compute_results
 from drag_ray.rollout.judge_config import JudgeConfig
 from drag_ray.rollout.judgements import JUDGE_DIR_NAME
 from drag_ray.stage_folder import StageFolder
-from drag_ray.transcripts.thumbnails import PictureBook
+from drag_ray.transcripts.thumbnails import ThumbnailStore
 from drag_ray.types import Question, Trajectory
 
 
@@ -41,6 +41,6 @@ def finish_evaluation(
         if judge:
             judge_answers(rollouts, judge, path / JUDGE_DIR_NAME)
         write_rollouts(path, questions, rollouts)
-        write_comparison(path, comparison, results, rollouts, CONTEXT, 5, PictureBook(None))
+        write_comparison(path, comparison, results, rollouts, CONTEXT, 5, ThumbnailStore(None))
         folder.finish({}, spent=dict(spent or {}))
     return path

@@ -15,7 +15,7 @@ from drag_ray.errors import ConfigError
 from drag_ray.rollout.options import WorkerOptions, open_stores, start_engine
 from drag_ray.search.config import SYNTAX_HELP
 from drag_ray.search.searcher import Searcher
-from drag_ray.transcripts.thumbnails import PictureBook
+from drag_ray.transcripts.thumbnails import ThumbnailStore
 from drag_ray.transcripts.transcript import Transcript, build_transcript
 from drag_ray.types import Evidence, Question
 
@@ -42,7 +42,7 @@ class Agent:
         self._thread.start()
         self._engine: Any = None
         stores = open_stores(options)
-        self._book = PictureBook(options.index_dir.parent, stores.roots if stores else ())
+        self._book = ThumbnailStore(options.index_dir.parent, stores.roots if stores else ())
         try:
             self._rollouts = self._wait_for(self._open(options))
         except BaseException:

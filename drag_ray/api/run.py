@@ -179,7 +179,7 @@ class Run(RunExchange):
             def start_ray() -> None:
                 self._start_ray()
                 if config.rollout.keep_engines:
-                    from drag_ray.rollout.kept_engines import keep_engines
+                    from drag_ray.rollout.engine_pool import keep_engines
 
                     engines.enter_context(keep_engines())
 

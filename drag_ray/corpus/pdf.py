@@ -15,7 +15,7 @@ from drag_ray.corpus.config import CorpusConfig
 from drag_ray.corpus.page_images import compute_scale
 from drag_ray.corpus.page_reader import PageReader, Render
 from drag_ray.corpus.pdf_annotations import list_attachments, list_pinned_files, read_entries
-from drag_ray.corpus.pdf_doubts import UNREADABLE, find_doubt, list_objects
+from drag_ray.corpus.pdf_doubts import UNREADABLE, diagnose, list_objects
 from drag_ray.corpus.pdf_text import read_text
 from drag_ray.corpus.problems import Problem, read_one
 from drag_ray.corpus.text import clean_text, count_letters
@@ -135,7 +135,7 @@ def _read_layer(document: PdfDocument, number: int, config: CorpusConfig | None)
         if config is None or config.ocr == "always":
             shows_something = bool(entries) or next(list_objects(page), None) is not None
             return _TextLayer(text, config is not None and shows_something, "", files)
-        doubt = find_doubt(page, text_page, text, entries)
+        doubt = diagnose(page, text_page, text, entries)
         if config.ocr == "off" or count_letters(text, limit=config.ocr_min_chars) >= config.ocr_min_chars:
             return _TextLayer(text, config.ocr == "auto" and bool(doubt), doubt, files)
         # That OCR reads a scan is nothing to report.

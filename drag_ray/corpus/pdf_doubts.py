@@ -31,7 +31,7 @@ _MIN_TEXT_SHARE = 0.25
 _MAX_DEPTH = 15
 
 
-def find_doubt(page: Any, text_page: Any, text: str, entries: Sequence[Entry]) -> str:
+def diagnose(page: Any, text_page: Any, text: str, entries: Sequence[Entry]) -> str:
     """Why the text layer of a page may not be its text, to follow "Its text layer"; empty if it seems to be.
 
     Args:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from drag_ray.evaluate.criterion import ANSWER_ACCURACY, Criterion, leave_unasked
 from drag_ray.evaluate.question_result import QuestionResult
-from drag_ray.transcripts.thumbnails import PictureBook
+from drag_ray.transcripts.thumbnails import ThumbnailStore
 from drag_ray.transcripts.transcript import Transcript, build_transcript, to_page
 from drag_ray.types import Evidence, Hit, Trajectory
 
@@ -100,7 +100,7 @@ class Examples:
             yield from example.list_shown()
 
 
-def draw_pictures(examples: Examples, book: PictureBook) -> dict[Evidence | str, str]:
+def draw_pictures(examples: Examples, book: ThumbnailStore) -> dict[Evidence | str, str]:
     """Small pictures of the pages that were shown, and of the images by their keys, as data URIs; where they are too many, the
     last examples go without.
     """

@@ -21,7 +21,7 @@ from drag_ray.evaluate.verdict import write_verdict
 from drag_ray.file_access import reading
 from drag_ray.json_text import parse_json
 from drag_ray.rollout.judgements import JUDGE_DIR_NAME, Judgements, read_judgements
-from drag_ray.transcripts.thumbnails import PictureBook
+from drag_ray.transcripts.thumbnails import ThumbnailStore
 from drag_ray.types import Question, Trajectory
 
 REPORT_NAME = "report.html"
@@ -99,7 +99,7 @@ def write_comparison(
     trajectories: Mapping[str, Sequence[Trajectory]],
     context: ReportContext,
     num_examples: int,
-    book: PictureBook,
+    book: ThumbnailStore,
 ) -> None:
     """Write the report as a page, as Markdown and as JSON, and the result of each question.
 

@@ -16,13 +16,13 @@ from drag_ray.evaluate.notation import write_finding, write_interval, write_numb
 from drag_ray.evaluate.outline import build_effort_table, build_recalls_table, build_strata_table, build_tests_table
 from drag_ray.evaluate.plots import draw_hit_bars, draw_rank_changes, draw_rank_distribution, draw_training_curve
 from drag_ray.evaluate.verdict import write_room, write_verdict
-from drag_ray.transcripts.thumbnails import PictureBook
+from drag_ray.transcripts.thumbnails import ThumbnailStore
 from drag_ray.transcripts.transcript import to_page
 from drag_ray.types import Evidence
 from drag_ray.webpage import render_page
 
 
-def write_report(path: Path, comparison: Comparison, examples: Examples, context: ReportContext, book: PictureBook) -> None:
+def write_report(path: Path, comparison: Comparison, examples: Examples, context: ReportContext, book: ThumbnailStore) -> None:
     """Write `report.html`, whole or not at all. All text from models and files is escaped.
 
     Args:

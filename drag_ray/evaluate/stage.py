@@ -36,7 +36,7 @@ from drag_ray.nodes import takes_gpus
 from drag_ray.rollout.folder import IMAGES_DIR_NAME
 from drag_ray.search.searcher import Searcher
 from drag_ray.stage_folder import StageFolder
-from drag_ray.transcripts.thumbnails import PictureBook
+from drag_ray.transcripts.thumbnails import ThumbnailStore
 from drag_ray.types import Question, Trajectory
 
 _logger = logging.getLogger(__name__)
@@ -82,7 +82,7 @@ def run(sections: EvaluateSections, inputs: Inputs, folder: StageFolder) -> dict
     context = build_context(sections, inputs, len(questions), baselines, weights, judged.description, num_exposures)
     _logger.info(format_console(comparison, context))
     write_rollouts(folder.path, questions, trajectories)
-    book = PictureBook(inputs["index"], sorted(folder.path.glob(f"{ROLLOUTS_DIR_NAME}/*/{IMAGES_DIR_NAME}")))
+    book = ThumbnailStore(inputs["index"], sorted(folder.path.glob(f"{ROLLOUTS_DIR_NAME}/*/{IMAGES_DIR_NAME}")))
     write_comparison(folder.path, comparison, results, trajectories, context, settings.num_examples, book)
     _logger.info(f"report: {(folder.path / REPORT_NAME).resolve()}")
     return {

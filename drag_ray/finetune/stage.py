@@ -29,7 +29,7 @@ from drag_ray.finetune.row_file import read_rows
 from drag_ray.finetune.training_process import run_loop, tokenize
 from drag_ray.finetune.workers import Workers, size_workers
 from drag_ray.inputs import Inputs
-from drag_ray.nodes import SeeingNodes, find_seeing, free_gpus, takes_gpus
+from drag_ray.nodes import SharedPathNodes, find_seeing, free_gpus, takes_gpus
 from drag_ray.rollout.folder import IMAGES_DIR_NAME
 from drag_ray.search.index import read_fingerprint
 from drag_ray.stage_folder import StageFolder
@@ -75,7 +75,7 @@ def run(sections: FinetuneSections, inputs: Inputs, folder: StageFolder) -> dict
     assert outcome is not None
     write_jsonl(stage_dir / CURVE_NAME, outcome["curve"])
     counts = {**_summarise(outcome["counts"], outcome["curve"]), "attention": outcome["attention"]}
-    if doubt := settings.chosen_method.find_doubt(counts, read_rows(rows_dir / "validation.jsonl")):
+    if doubt := settings.chosen_method.diagnose(counts, read_rows(rows_dir / "validation.jsonl")):
         _logger.warning(f"finetune: {doubt}")
     lineage = inputs.read_lineage()
     fingerprints = {stage: manifest.fingerprint for stage, manifest in lineage.items()}
@@ -196,7 +196,7 @@ def _choose_backend(settings: FinetuneConfig, workers: Workers) -> BackendConfig
     return TorchConfig(backend="nccl" if workers.use_gpu else "gloo")
 
 
-def _begin_to_tokenize(job: TrainJob, seeing: SeeingNodes) -> Any:
+def _begin_to_tokenize(job: TrainJob, seeing: SharedPathNodes) -> Any:
     """The rows of a training, as a reference: they are tokenized once for all processes, which start meanwhile.
 
     That is done on one of their nodes, where the model is, and takes none of the CPUs, all of which they may want.
@@ -240,7 +240,7 @@ def _publish(checkpoint_dir: Path, model: str, described: Description, start_dir
         ) from error
 
 
-def _announce(workers: Workers, seeing: SeeingNodes) -> None:
+def _announce(workers: Workers, seeing: SharedPathNodes) -> None:
     _logger.info(f"finetune: {workers.describe()}")
     missing = workers.list_missing(seeing)
     if missing:

@@ -3,7 +3,7 @@
 import math
 from dataclasses import dataclass
 
-from drag_ray.nodes import SeeingNodes
+from drag_ray.nodes import SharedPathNodes
 
 _CPU_ENVIRONMENT = {
     # Each step asks for the same large blocks again. glibc would give them back to the system every time, and the
@@ -36,14 +36,14 @@ class Workers:
         """How many there are, and what each takes."""
         return f"{self.num_workers} worker(s), each {self.num_cpus} CPU{' and 1 GPU' if self.use_gpu else ''}"
 
-    def list_missing(self, seeing: SeeingNodes) -> dict[str, int]:
+    def list_missing(self, seeing: SharedPathNodes) -> dict[str, int]:
         """CPUs and GPUs that these nodes lack for all workers."""
         wanted = {"CPU": self.num_workers * self.num_cpus, "GPU": self.num_workers if self.use_gpu else 0}
         there = {"CPU": seeing.num_cpus, "GPU": seeing.num_gpus}
         return {unit: amount - there[unit] for unit, amount in wanted.items() if amount > there[unit]}
 
 
-def size_workers(wanted: int, seeing: SeeingNodes, *, use_gpu: bool) -> Workers:
+def size_workers(wanted: int, seeing: SharedPathNodes, *, use_gpu: bool) -> Workers:
     """One worker a GPU, or one on CPUs, where it is not said how many are wanted.
 
     On CPUs each takes its share of the largest node, as if they were spread evenly.

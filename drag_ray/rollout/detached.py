@@ -26,7 +26,7 @@ from drag_ray.stage_store import StageStore, StoredStage
 _STAGES_DIR_NAME = "stages"
 
 
-def settle(options: WorkerOptions, attempt: str, keep: Keep) -> tuple[WorkerOptions, Keep]:
+def resolve_worker_paths(options: WorkerOptions, attempt: str, keep: Keep) -> tuple[WorkerOptions, Keep]:
     """What a worker is made from on this node, and how it keeps its records.
 
     Args:

@@ -62,7 +62,7 @@ class EngineActor:
         """See `VllmEngine.begin`; starts the engine, or another one where it has died, and wakes it.
 
         Args:
-            offer: the keeper's; the first of the workers that share the engine in it begins for all of them.
+            offer: the pool's; the first of the workers that share the engine in it begins for all of them.
         """
         self._stores.roots = list_stores(run_dir, self._spec.image_dirs)
         async with self._changing:

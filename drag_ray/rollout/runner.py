@@ -26,7 +26,8 @@ from drag_ray.nodes import NodeResources, list_nodes, takes_gpus
 from drag_ray.rollout import engine_logs, journal
 from drag_ray.rollout.config import RolloutConfig
 from drag_ray.rollout.counts import COUNTS, WORKER_COUNTS, count_files
-from drag_ray.rollout.detached import settle
+from drag_ray.rollout.detached import resolve_worker_paths
+from drag_ray.rollout.engine_pool import borrow_engines, say_start
 from drag_ray.rollout.failures import (
     check_failure_rate,
     count_errors,
@@ -37,7 +38,6 @@ from drag_ray.rollout.failures import (
 )
 from drag_ray.rollout.folder import ATTEMPT_NAME, CORRUPT_DIR_NAME, LOGS_DIR_NAME, PROBLEMS_NAME, TRAJECTORIES_DIR_NAME
 from drag_ray.rollout.keep import Keep
-from drag_ray.rollout.kept_engines import borrow_engines, say_start
 from drag_ray.rollout.lost_images import drop_rollouts_without_images
 from drag_ray.rollout.options import WorkerOptions
 from drag_ray.rollout.plan import Ended, Successes, choose_next, choose_pending, count_plan, cut_chunks, group_by_question
@@ -110,7 +110,7 @@ def _count_cost(options: WorkerOptions) -> dict[str, float]:
 
 
 def prepare_engines(options: WorkerOptions, settings: RolloutConfig) -> tuple[WorkerOptions, Pool]:
-    """What each worker is made from, and how many there are; engines that are kept start at once (see `kept_engines`).
+    """What each worker is made from, and how many there are; engines that are kept start at once (see `engine_pool`).
 
     Raises:
         ConfigError: see `size_pool`.
@@ -270,7 +270,7 @@ class _WorkerActor:
         self._chunk_rollouts = chunk_rollouts
         self._refusal: DragRayError | None = None
         try:
-            options, keep = settle(options, attempt, _keep_by(queue))
+            options, keep = resolve_worker_paths(options, attempt, _keep_by(queue))
             engine_logs.log_to_file(options.local_dir or options.run_dir)
             show_messages()
             self._worker = RolloutWorker(options, RayRecorder(name_tags(options.run_dir), COUNTS | WORKER_COUNTS), keep)

@@ -10,7 +10,7 @@ import polars as pl
 
 from drag_ray.artifacts import write_text
 from drag_ray.errors import DataError
-from drag_ray.transcripts.thumbnails import PictureBook
+from drag_ray.transcripts.thumbnails import ThumbnailStore
 from drag_ray.transcripts.transcript import Transcript, to_page
 from drag_ray.webpage import render_page
 
@@ -19,7 +19,9 @@ MAX_BYTES = 20_000_000
 _NO_PICTURES = '<script type="application/json" id="pictures">{}</script>'
 
 
-def write_transcripts(path: Path, title: str, transcripts: Sequence[Transcript], chosen: pl.DataFrame, book: PictureBook) -> None:
+def write_transcripts(
+    path: Path, title: str, transcripts: Sequence[Transcript], chosen: pl.DataFrame, book: ThumbnailStore
+) -> None:
     """Write the page, at most `MAX_BYTES` long: where pictures do not fit, the last transcripts go without.
 
     Args:

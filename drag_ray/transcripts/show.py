@@ -9,7 +9,7 @@ from drag_ray.errors import DataError
 from drag_ray.transcripts.listing import Selection, choose, read_listing, read_trajectories
 from drag_ray.transcripts.page import write_transcripts
 from drag_ray.transcripts.terminal import Terminal
-from drag_ray.transcripts.thumbnails import PictureBook, open_book
+from drag_ray.transcripts.thumbnails import ThumbnailStore, open_book
 from drag_ray.transcripts.transcript import Transcript, build_transcript
 
 
@@ -56,6 +56,6 @@ def read_transcripts(path: Path, selection: Selection) -> list[Transcript]:
     return list(build_transcripts(choose(read_listing(path), selection).head(selection.limit), open_book(path)))
 
 
-def build_transcripts(chosen: pl.DataFrame, book: PictureBook | None = None) -> Iterator[Transcript]:
+def build_transcripts(chosen: pl.DataFrame, book: ThumbnailStore | None = None) -> Iterator[Transcript]:
     """The transcripts of rows of a listing, one after the other. `book` is as of `build_transcript`."""
     return (build_transcript(policy, trajectory, book) for policy, trajectory in read_trajectories(chosen))

@@ -31,7 +31,7 @@ class Picture:
     uri: str = ""
 
 
-class PictureBook:
+class ThumbnailStore:
     """The pictures of the pages of one run, and those that its rollouts have seen.
 
     Args:
@@ -105,7 +105,7 @@ def find_index(path: Path) -> Path | None:
     return next((folder / "index" for folder in lineage if (folder / "index").is_dir()), None)
 
 
-def open_book(*paths: Path) -> PictureBook:
+def open_book(*paths: Path) -> ThumbnailStore:
     """The pictures of the runs that these paths lie in: a run, a stage, a folder of rollouts or one file each.
 
     Raises:
@@ -113,7 +113,7 @@ def open_book(*paths: Path) -> PictureBook:
     """
     index_dirs = [find_index(path) for path in paths]
     image_dirs = [found for path, index_dir in zip(paths, index_dirs, strict=True) for found in _list_stores(path, index_dir)]
-    return PictureBook(next(filter(None, index_dirs), None), list(dict.fromkeys(image_dirs)))
+    return ThumbnailStore(next(filter(None, index_dirs), None), list(dict.fromkeys(image_dirs)))
 
 
 def _list_stores(path: Path, index_dir: Path | None) -> list[Path]:

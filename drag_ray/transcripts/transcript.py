@@ -9,7 +9,7 @@ from drag_ray.agent.scores import list_ranked_turns
 from drag_ray.agent.shown_images import ShownImage, label_images
 from drag_ray.engine.generate import join_text
 from drag_ray.json_text import parse_json
-from drag_ray.transcripts.thumbnails import Picture, PictureBook
+from drag_ray.transcripts.thumbnails import Picture, ThumbnailStore
 from drag_ray.types import ActionKind, Evidence, Hit, Trajectory, Turn
 from drag_ray.webpage import render_page
 
@@ -54,7 +54,7 @@ class Transcript:
     trajectory: Trajectory
     opening: tuple[Shown, ...]
     exchanges: tuple[Exchange, ...]
-    book: PictureBook | None = field(default=None, compare=False)
+    book: ThumbnailStore | None = field(default=None, compare=False)
 
     def __repr__(self) -> str:
         """Short, as lists of them are looked at; a notebook shows them whole."""
@@ -65,7 +65,7 @@ class Transcript:
         pictures = self._draw_pictures(self.book) if self.book else {}
         return render_page("transcripts/notebook.html.j2", transcript=self, pictures=pictures, to_page=to_page)
 
-    def _draw_pictures(self, book: PictureBook) -> dict[Evidence | str, Picture]:
+    def _draw_pictures(self, book: ThumbnailStore) -> dict[Evidence | str, Picture]:
         found = book.find(self.list_pages(), Path()) | book.locate(self.list_images(), Path())
         drawn = book.draw((picture.key for picture in found.values()), _NOTEBOOK_BYTES)
         return {shown: replace(picture, uri=drawn[picture.key]) for shown, picture in found.items() if picture.key in drawn}
@@ -148,7 +148,7 @@ def name_rollout(policy: str, rollout_id: str) -> str:
     return f"{policy}:{rollout_id}" if policy else rollout_id
 
 
-def build_transcript(policy: str, trajectory: Trajectory, book: PictureBook | None = None) -> Transcript:
+def build_transcript(policy: str, trajectory: Trajectory, book: ThumbnailStore | None = None) -> Transcript:
     """The transcript of a trajectory. What is missing of its conversation is missing in the transcript.
 
     Args:

@@ -51,7 +51,7 @@ def imported_modules(path: Path) -> set[str]:
 def test_only_stages_the_cluster_and_metrics_know_ray() -> None:
     knowing = {path.relative_to(PACKAGE).as_posix() for path in PACKAGE.rglob("*.py") if "ray" in imported_modules(path)}
     stages = (f"{name}/stage.py" for name in ("index", "finetune", "prompt", "serve"))
-    rollout = (f"rollout/{name}.py" for name in ("runner", "kept_engines", "tool_hosts"))
+    rollout = (f"rollout/{name}.py" for name in ("runner", "engine_pool", "tool_hosts"))
     serve = (f"serve/{name}.py" for name in ("replica", "running_replicas"))
     others = ("cluster.py", "finetune/training_process.py", "metrics.py", "nodes.py", "tasks.py")
     assert knowing <= {*others, *rollout, *serve, *stages}

@@ -42,7 +42,7 @@ def list_asked(stage: Stage) -> set[str]:
 
 @by_stage
 def test_a_stage_reads_what_it_declares_and_declares_what_it_reads(stage: Stage) -> None:
-    assert list_asked(stage) == {*stage.reads, *stage.reads_if_begun}
+    assert list_asked(stage) == {*stage.reads, *stage.optional_inputs}
 
 
 @by_stage

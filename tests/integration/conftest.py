@@ -17,7 +17,7 @@ from xdist.remote import Producer
 from xdist.scheduler import LoadFileScheduling
 
 WITH_ENGINE = (
-    *("engine_adapters", "kept_engines", "local_judge", "page_images", "rerank_turns_engine", "tool_turns_engine"),
+    *("engine_adapters", "engine_pool", "local_judge", "page_images", "rerank_turns_engine", "tool_turns_engine"),
     *("serve_adapters", "serve_routes", "serve_stage", "whole_loop"),
 )
 """Files whose tests start vLLM."""

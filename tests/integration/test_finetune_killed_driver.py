@@ -32,7 +32,7 @@ def run_stage(run_dir: Path, model: Path) -> None:
     """Run the stage on a Ray of its own."""
     config = make_config(run_dir, model, checkpoint_steps=CHECKPOINT_STEPS, merge=False)
     stage_dir = run_dir / "finetune"
-    stage_folder = StageFolder(stage_dir, Identity("finetune", {}, {}), find_damage(stage_dir), mends=True)
+    stage_folder = StageFolder(stage_dir, Identity("finetune", {}, {}), find_damage(stage_dir), repairs_in_place=True)
     with connect(ClusterConfig(num_cpus=1)), stage_folder as folder:
         (run_dir / MARK).touch()
         stage = STAGES["finetune"]

@@ -90,7 +90,7 @@ class Method(BaseConfig, ABC):
             index_fingerprint: of the index that they are of; empty where nobody knows.
         """
 
-    def find_doubt(self, counts: Mapping[str, Any], rows: Iterable[Row]) -> str:
+    def diagnose(self, counts: Mapping[str, Any], rows: Iterable[Row]) -> str:
         """What speaks against using what was trained; empty where nothing does.
 
         Args:

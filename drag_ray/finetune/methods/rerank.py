@@ -114,7 +114,7 @@ class Rerank(Method):
         answers = find_answers(tokenizer)
         return PageOrderTrainer(**options, data_collator=PagesCollator(tokenizer.pad_token_id), answers=answers)
 
-    def find_doubt(self, counts: Mapping[str, Any], rows: Iterable[Row]) -> str:
+    def diagnose(self, counts: Mapping[str, Any], rows: Iterable[Row]) -> str:
         """That it tells pages apart hardly better than who draws their order."""
         loss, questions = counts["eval_loss_after"], _list_questions(rows)
         if loss is None or not questions:

@@ -92,7 +92,7 @@ def test_a_stage_that_goes_on_where_it_was(tmp_path: Path, monkeypatch: pytest.M
 def mend(run_dir: Path) -> None:
     """Do a finished stage again in its folder, as one does of which files are damaged."""
     identity = Identity("format", {"value": 1}, {})
-    with StageFolder(run_dir / "format", identity, damage.find_damage(run_dir / "format"), mends=True) as folder:
+    with StageFolder(run_dir / "format", identity, damage.find_damage(run_dir / "format"), repairs_in_place=True) as folder:
         artifacts.write_parquet(folder.path / "rows" / "part.parquet", pa.table({"a": ["other"] * 50}))
         folder.finish({"rows": 50})
 

@@ -45,7 +45,7 @@ from drag_ray.search.page_table import map_texts
 from drag_ray.search.searcher import Searcher
 from drag_ray.search.vectors import PageVectors, VectorsRecord, write_vectors
 from drag_ray.transcripts.listing import read_listing
-from drag_ray.transcripts.thumbnails import PictureBook
+from drag_ray.transcripts.thumbnails import ThumbnailStore
 from drag_ray.types import Evidence
 
 pytestmark = pytest.mark.seconds
@@ -125,7 +125,7 @@ READERS: dict[str, tuple[str, Callable[[Path], Any]]] = {
         lambda root: schemas.read_table(root / "index/questions.parquet", schemas.QUESTIONS),
     ),
     "pages of examples": ("index/pages.parquet", lambda root: read_examples(root / "index", 1, 100, 0)),
-    "pictures of pages": ("index/pages.parquet", lambda root: PictureBook(root / "index").find([Evidence("1.pdf", 1)], root)),
+    "pictures of pages": ("index/pages.parquet", lambda root: ThumbnailStore(root / "index").find([Evidence("1.pdf", 1)], root)),
     "ids of the journal": ("collect/trajectories/*", lambda root: journal.read_finished_ids(root / "collect")),
     "successes of the journal": ("collect/trajectories/*", lambda root: journal.read_successes(root / "collect")),
     "rollouts of the journal": ("collect/trajectories/*", lambda root: read_finished(root / "collect")),

@@ -18,7 +18,7 @@ from drag_ray.config import load
 from drag_ray.damage import find_damage, list_finished
 from drag_ray.errors import ArtifactError, BudgetError, ConfigError, DragRayError
 from drag_ray.pipeline import compute_identity, run_stage
-from drag_ray.rollout import kept_engines
+from drag_ray.rollout import engine_pool
 from drag_ray.run_config import RunConfig
 from drag_ray.run_status import format_status, read_status
 from drag_ray.stage_folder import StageFolder
@@ -124,7 +124,7 @@ def test_rows_that_finetune_would_miss_are_missed_before_they_are_collected(run_
         pipeline.run_stages(pipeline.list_pipeline(config), config, lambda: pytest.fail("Ray was started"))
 
 
-def test_placement_changes_nothing(run_dir: Path) -> None:
+def test_runtime_only_options_change_nothing(run_dir: Path) -> None:
     assert changed_by(run_dir, "--rollout.num-engines", "8", "--engine.max-num-seqs", "512", "--cluster.num-cpus", "3") == set()
 
 
@@ -253,7 +253,7 @@ def test_ray_starts_for_work_alone_and_once(run_dir: Path, monkeypatch: pytest.M
         yield
 
     monkeypatch.setattr(cluster, "connect", connect)
-    monkeypatch.setattr(kept_engines, "keep_engines", keep_engines)
+    monkeypatch.setattr(engine_pool, "keep_engines", keep_engines)
     monkeypatch.setattr(pipeline, "run_code", lambda stage, config, folder: {})
     assert main(["process", "--run-dir", str(run_dir / "nothing")]) == 1
     assert main(["index", "--run-dir", str(run_dir), "--corpus.documents", str(run_dir / "nothing")]) == 2

@@ -38,19 +38,19 @@ class RunFolder(RuleBasedStateMachine):
     def teardown(self) -> None:
         shutil.rmtree(self.run_dir)
 
-    @rule(value=st.integers(1, 2), names=st.lists(_NAMES, unique=True), ends=st.booleans(), mends=st.booleans())
-    def run(self, value: int, names: list[str], ends: bool, mends: bool) -> None:
+    @rule(value=st.integers(1, 2), names=st.lists(_NAMES, unique=True), ends=st.booleans(), repairs_in_place=st.booleans())
+    def run(self, value: int, names: list[str], ends: bool, repairs_in_place: bool) -> None:
         identity = Identity("collect", {"value": value}, {})
         found = find_damage(self.path) if value == self.owner else []
         assert {damage.path for damage in found} == (self.damaged if value == self.owner else set())
-        folder = StageFolder(self.path, identity, found, mends)
+        folder = StageFolder(self.path, identity, found, repairs_in_place)
         was_own = value == self.owner
         assert folder.is_finished() == (was_own and self.is_finished and not self.damaged)
         if folder.is_finished():
             return  # as pipelines skip it
-        self._expect_entry(value, mends)
+        self._expect_entry(value, repairs_in_place)
         with folder:
-            assert folder.resumed == (was_own and (mends or not found))
+            assert folder.resumed == (was_own and (repairs_in_place or not found))
             for name in names:
                 artifacts.write_text(self.path / name, f"{value}{name}")
                 self.files[name] = f"{value}{name}"
@@ -58,8 +58,8 @@ class RunFolder(RuleBasedStateMachine):
                 folder.finish({})
                 self.is_finished = True
 
-    def _expect_entry(self, value: int, mends: bool) -> None:
-        if value == self.owner and self.damaged and mends:
+    def _expect_entry(self, value: int, repairs_in_place: bool) -> None:
+        if value == self.owner and self.damaged and repairs_in_place:
             there = {name: text for name, text in self.files.items() if name in self.damaged and text}
             self.kept.append(there)
             self.files = {name: text for name, text in self.files.items() if name not in self.damaged}
@@ -95,7 +95,7 @@ class RunFolder(RuleBasedStateMachine):
         identity = Identity("collect", {"value": self.owner}, {})
         if self.is_finished:
             return
-        self._expect_entry(self.owner or 0, mends=False)
+        self._expect_entry(self.owner or 0, repairs_in_place=False)
         with StageFolder(self.path, identity), pytest.raises(ArtifactError, match="another run is writing"):
             StageFolder(self.path, identity).__enter__()
 

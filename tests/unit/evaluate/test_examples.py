@@ -11,7 +11,7 @@ from drag_ray.corpus.page_images import DIR_NAME
 from drag_ray.evaluate.criterion import CRITERIA
 from drag_ray.evaluate.examples import Outcome, choose_examples, draw_pictures
 from drag_ray.evaluate.results import compute_results
-from drag_ray.transcripts.thumbnails import PictureBook
+from drag_ray.transcripts.thumbnails import ThumbnailStore
 from drag_ray.types import Evidence
 
 RANKS = {"base": [1, 2, None, 4, None, 3, 1, None], "tuned": [2, 1, 3, 4, None, None, 1, 1]}
@@ -63,7 +63,7 @@ def test_pages_that_were_shown_have_pictures_where_the_index_has_them(tmp_path: 
     key = images.write(Image.new("RGB", (600, 800), "red"))
     pages = [build_page(file=shown[0].file, page_number=shown[0].page_number, image=key), build_page(file="never.pdf", image=key)]
     artifacts.write_parquet(tmp_path / "pages.parquet", schemas.to_table(pages, schemas.PAGES))
-    drawn = draw_pictures(choose(8), PictureBook(tmp_path))
+    drawn = draw_pictures(choose(8), ThumbnailStore(tmp_path))
     assert list(drawn) == shown[:1]
     assert drawn[shown[0]].startswith("data:image/jpeg;base64,")
-    assert draw_pictures(choose(8), PictureBook(None)) == {}
+    assert draw_pictures(choose(8), ThumbnailStore(None)) == {}

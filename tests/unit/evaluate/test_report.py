@@ -7,7 +7,7 @@ from factories import asked_at, build_question, build_search, build_trajectory, 
 
 from drag_ray.evaluate.examples import Example, Examples, Outcome, Side
 from drag_ray.evaluate.report import build_report, write_report
-from drag_ray.transcripts.thumbnails import PictureBook
+from drag_ray.transcripts.thumbnails import ThumbnailStore
 from drag_ray.transcripts.transcript import build_transcript
 from drag_ray.types import Evidence
 
@@ -150,7 +150,7 @@ def test_every_figure_is_described(html):
 
 def test_a_report_without_training_or_examples_is_written_without_them(tmp_path):
     path = tmp_path / "evaluate" / "report.html"
-    write_report(path, build_comparison({"base": [1, None], "tuned": [2, None]}), Examples(), CONTEXT, PictureBook(None))
+    write_report(path, build_comparison({"base": [1, None], "tuned": [2, None]}), Examples(), CONTEXT, ThumbnailStore(None))
     page = Page(path.read_text(encoding="utf-8"))
     assert page.tags.count("svg") == 3
     assert "drilldown" not in [value for name, value in page.attributes if name == "class"]

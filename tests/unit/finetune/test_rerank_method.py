@@ -81,7 +81,7 @@ def test_a_row_of_another_format_is_refused(tokenizer: Any) -> None:
 
 @pytest.mark.parametrize(("loss", "doubted"), [(1.6, True), (1.1, False), (None, False)])
 def test_a_reranker_that_might_as_well_draw_the_order_is_doubted(loss: float | None, doubted: bool) -> None:
-    doubt = Rerank().find_doubt({"eval_loss_after": loss}, [ROW, *[OTHER_PAGE] * 4])
+    doubt = Rerank().diagnose({"eval_loss_after": loss}, [ROW, *[OTHER_PAGE] * 4])
     assert bool(doubt) == doubted
     if doubted:
         assert "validation rows is 1.600, and 1.609 if it drew the order of pages" in doubt
@@ -89,4 +89,4 @@ def test_a_reranker_that_might_as_well_draw_the_order_is_doubted(loss: float | N
 
 def test_without_validation_questions_that_can_be_put_in_order_nothing_divides_by_zero() -> None:
     for rows in ([], [ROW]):
-        assert Rerank().find_doubt({"eval_loss_after": 0.3}, rows) == ""
+        assert Rerank().diagnose({"eval_loss_after": 0.3}, rows) == ""

@@ -23,7 +23,7 @@ from drag_ray.errors import ConfigError, DataError, StorageError
 from drag_ray.file_access import open_own_folder
 from drag_ray.inputs import Inputs
 from drag_ray.object_store import StorageConfig
-from drag_ray.rollout.detached import settle
+from drag_ray.rollout.detached import resolve_worker_paths
 from drag_ray.rollout.folder import ATTEMPT_NAME, IMAGES_DIR_NAME
 from drag_ray.rollout.keep import keep_here
 from drag_ray.rollout.options import WorkerOptions, open_stores, start_engine
@@ -75,23 +75,23 @@ def options(tmp_path: Path) -> WorkerOptions:
 
 def test_a_node_that_sees_the_folder_of_the_run_uses_it(options: WorkerOptions) -> None:
     (options.run_dir / ATTEMPT_NAME).write_text("this")
-    assert settle(options, "this", keep_here) == (options, keep_here)
+    assert resolve_worker_paths(options, "this", keep_here) == (options, keep_here)
 
 
 @pytest.mark.parametrize("left", [None, "an earlier one"])
 def test_a_node_that_does_not_searches_a_copy_without_the_pictures_of_pages(options: WorkerOptions, left: str | None) -> None:
     if left:  # in a folder of the same name on its own disk
         (options.run_dir / ATTEMPT_NAME).write_text(left)
-    here, _ = settle(options, "this", keep_here)
+    here, _ = resolve_worker_paths(options, "this", keep_here)
     assert [hit.file for hit in Searcher(here.index_dir).search("rotor", 3)] == ["a.pdf"]
     assert not (here.index_dir.parent / DIR_NAME).exists()
-    assert settle(options, "this", keep_here)[0].index_dir == here.index_dir
+    assert resolve_worker_paths(options, "this", keep_here)[0].index_dir == here.index_dir
 
 
 def test_pictures_of_pages_come_from_the_store_and_those_of_rollouts_from_and_to_the_folder_of_the_run(
     options: WorkerOptions, tmp_path: Path
 ) -> None:
-    here, _ = settle(options, "this", keep_here)
+    here, _ = resolve_worker_paths(options, "this", keep_here)
     stores = open_stores(here)
     assert stores
     page = Searcher(here.index_dir).find_page("a.pdf", 1)
@@ -117,7 +117,7 @@ async def test_model_and_adapters_of_the_run_are_copies_on_the_node_under_the_na
         started.append((config.model, adapters))
         return engine
 
-    here, _ = settle(dataclasses.replace(options, build_engine=build), "this", keep_here)
+    here, _ = resolve_worker_paths(dataclasses.replace(options, build_engine=build), "this", keep_here)
     generate = start_engine(here)
     [(model, [adapter])] = started
     assert [(Path(folder) / "file").read_text() for folder in (model, adapter)] == ["whole", "tuned"]
@@ -144,10 +144,10 @@ def test_what_a_node_lacks_that_does_not_see_the_folder_is_said(
     options: WorkerOptions, changes: dict[str, object], remedy: str
 ) -> None:
     with pytest.raises(ConfigError, match=f"does not see .*collect.*{remedy}"):
-        settle(dataclasses.replace(options, **changes), "this", keep_here)  # type: ignore[arg-type]
+        resolve_worker_paths(dataclasses.replace(options, **changes), "this", keep_here)  # type: ignore[arg-type]
 
 
 def test_a_stage_that_was_not_pushed_as_it_is_now_is_said_to_be_missing(options: WorkerOptions) -> None:
     stored = tuple(dataclasses.replace(stage, outcome="0" * 16) for stage in options.stored)
     with pytest.raises(StorageError, match=r"no stage index with the outcome 0+, which the run has. Run: drag-ray push"):
-        settle(dataclasses.replace(options, stored=stored), "this", keep_here)
+        resolve_worker_paths(dataclasses.replace(options, stored=stored), "this", keep_here)

@@ -13,7 +13,7 @@ from rollout_stages import Stages, find_engines
 from drag_ray.cluster import ClusterConfig, connect
 from drag_ray.engine.config import EngineConfig
 from drag_ray.nodes import free_gpus
-from drag_ray.rollout.kept_engines import keep_engines
+from drag_ray.rollout.engine_pool import keep_engines
 
 ENGINE = EngineConfig(device="cpu", dtype="float32", max_model_len=1024, max_num_seqs=16, enforce_eager=True)
 

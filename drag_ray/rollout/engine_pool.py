@@ -23,7 +23,7 @@ from drag_ray.engine.config import EngineConfig
 from drag_ray.engine.generate import Generation, ImageSource, Request
 from drag_ray.engine.vllm import VllmEngine
 from drag_ray.errors import DragRayError, EngineDiedError
-from drag_ray.nodes import KEEPER_NAME, KEPT_SHARE, count_cpus, find_keeper
+from drag_ray.nodes import ENGINE_POOL_NAME, KEPT_SHARE, count_cpus, find_engine_pool
 from drag_ray.rollout.engine_actor import EngineActor, EngineSpec
 from drag_ray.rollout.folder import LOGS_DIR_NAME
 from drag_ray.rollout.options import WorkerOptions, count_images, list_adapters
@@ -38,7 +38,7 @@ _MAX_REQUESTS = 100_000
 _CLOSE_S = 30
 
 
-class EngineKeeper:
+class EnginePool:
     """Knows the engines that are kept, all of one spec, and who has borrowed which.
 
     Args:
@@ -53,7 +53,7 @@ class EngineKeeper:
         self._workers_per_engine = 1
         self._offer = 0
 
-    async def offer(self, spec: EngineSpec, num_engines: int, workers_per_engine: int, run_dir: Path) -> int:
+    async def resize(self, spec: EngineSpec, num_engines: int, workers_per_engine: int, run_dir: Path) -> int:
         """Take back all engines, end them if they are of another spec, and let at least `num_engines` start or wake.
 
         Returns:
@@ -71,7 +71,7 @@ class EngineKeeper:
             engine.start.remote(run_dir)  # who borrows it is told what goes wrong
         return min(num_kept, num_engines)
 
-    async def lend(self, borrower: str) -> "Loan":
+    async def acquire(self, borrower: str) -> "Loan":
         """An engine that no more workers share than may: the same one for who asks again, unless its process is gone."""
         while not await _is_alive(engine := self._assign(borrower)):
             self._engines = [kept for kept in self._engines if kept != engine]
@@ -146,14 +146,14 @@ def keep_engines() -> Generator[None]:
     """Keep the engines of all stages that run within this context, in this job."""
     # With the driver, so that no other node's end is theirs.
     here: Any = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
-    make: Any = ray.remote(num_cpus=0, scheduling_strategy=here)(EngineKeeper)
-    keeper = make.options(name=KEEPER_NAME).remote(_make_actor)
+    make: Any = ray.remote(num_cpus=0, scheduling_strategy=here)(EnginePool)
+    engine_pool = make.options(name=ENGINE_POOL_NAME).remote(_make_actor)
     try:
         yield
     finally:
         with contextlib.suppress(RayError):
-            ray.get(keeper.close.remote(), timeout=_CLOSE_S)
-        ray.kill(keeper)
+            ray.get(engine_pool.close.remote(), timeout=_CLOSE_S)
+        ray.kill(engine_pool)
 
 
 def borrow_engines(options: WorkerOptions, pool: Pool, workers_per_engine: int) -> tuple[WorkerOptions, Pool]:
@@ -167,16 +167,16 @@ def borrow_engines(options: WorkerOptions, pool: Pool, workers_per_engine: int) 
     Returns:
         Both for workers that borrow, or as they were.
     """
-    keeper = find_keeper()
-    if keeper is None or options.build_engine is not VllmEngine:
+    engine_pool = find_engine_pool()
+    if engine_pool is None or options.build_engine is not VllmEngine:
         return options, pool
     spec = _build_spec(options, pool)
     pool = share_engines(pool, workers_per_engine, count_cpus())
-    num_kept: int = ray.get(keeper.offer.remote(spec, pool.num_engines, pool.workers_per_engine, options.run_dir))
+    num_kept: int = ray.get(engine_pool.resize.remote(spec, pool.num_engines, pool.workers_per_engine, options.run_dir))
     if num_kept < pool.num_engines:
         say_start(pool.num_engines - num_kept, options)
     concurrent_rollouts = math.ceil(options.concurrent_rollouts / pool.workers_per_engine)
-    build_engine = partial(_borrow, keeper, options.run_dir)
+    build_engine = partial(_borrow, engine_pool, options.run_dir)
     return replace(options, build_engine=build_engine, borrows_engine=True, concurrent_rollouts=concurrent_rollouts), pool
 
 
@@ -205,11 +205,11 @@ def _build_spec(options: WorkerOptions, pool: Pool) -> EngineSpec:
 
 
 def _borrow(
-    keeper: Any, run_dir: Path, config: EngineConfig, images: ImageSource | None, adapters: Sequence[str]
+    engine_pool: Any, run_dir: Path, config: EngineConfig, images: ImageSource | None, adapters: Sequence[str]
 ) -> BorrowedEngine:
     """`WorkerOptions.build_engine` for a worker that borrows; the engine opens images itself."""
     try:
-        loan: Loan = ray.get(keeper.lend.remote(ray.get_runtime_context().get_actor_id()))
+        loan: Loan = ray.get(engine_pool.acquire.remote(ray.get_runtime_context().get_actor_id()))
         ray.get(loan.engine.begin.remote(loan.offer, config, adapters, run_dir))
     except RayError as error:
         raise _find_cause(error) from None

@@ -1,0 +1,78 @@
+"""Who has which of the engines that are kept."""
+
+import asyncio
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from ray.exceptions import RayActorError
+
+from drag_ray.engine.config import EngineConfig
+from drag_ray.rollout.engine_actor import EngineSpec
+from drag_ray.rollout.engine_pool import EnginePool
+
+SPEC = EngineSpec(EngineConfig(), image_dirs=(), images_per_prompt=0, adapter_places=0, num_gpus=0)
+
+
+class ScriptedActor:
+    """What the pool asks of an engine's actor."""
+
+    def __init__(self) -> None:
+        self.is_alive = True
+        self.__ray_ready__ = SimpleNamespace(remote=self._answer)
+        self.start = SimpleNamespace(remote=lambda run_dir: None)
+
+    async def _answer(self) -> None:
+        await asyncio.sleep(0)
+        if not self.is_alive:
+            raise RayActorError
+
+
+@pytest.fixture
+def made() -> list[Any]:
+    return []
+
+
+@pytest.fixture
+def pool(made: list[Any]) -> EnginePool:
+    def make(spec: EngineSpec) -> ScriptedActor:
+        made.append(ScriptedActor())
+        return made[-1]
+
+    return EnginePool(make)
+
+
+async def lend_all(pool: EnginePool, *borrowers: str) -> list[Any]:
+    loans = await asyncio.gather(*(pool.acquire(name) for name in borrowers))
+    return [loan.engine for loan in loans]
+
+
+async def test_workers_that_ask_at_once_are_spread_over_the_engines(pool: EnginePool, made: list[Any]) -> None:
+    await pool.resize(SPEC, 2, 2, Path())
+    lent = await lend_all(pool, "a", "b", "c", "d")
+    assert sorted(made.index(engine) for engine in lent) == [0, 0, 1, 1]
+    assert await lend_all(pool, "d", "a") == [lent[3], lent[0]]
+
+
+async def test_one_worker_more_gets_an_engine_that_starts_for_it(pool: EnginePool, made: list[Any]) -> None:
+    await pool.resize(SPEC, 1, 2, Path())
+    lent = await lend_all(pool, "a", "b", "c")
+    assert [made.index(engine) for engine in lent] == [0, 0, 1]
+
+
+async def test_those_who_shared_an_engine_that_is_gone_share_another_one(pool: EnginePool, made: list[Any]) -> None:
+    await pool.resize(SPEC, 1, 2, Path())
+    await lend_all(pool, "a", "b")
+    made[0].is_alive = False
+    assert await lend_all(pool, "b", "a") == [made[1], made[1]]
+    assert len(made) == 2
+
+
+async def test_each_offer_takes_back_all_engines_and_has_a_number_of_its_own(pool: EnginePool, made: list[Any]) -> None:
+    assert await pool.resize(SPEC, 1, 1, Path()) == 0
+    first = await pool.acquire("a")
+    assert await pool.resize(SPEC, 1, 1, Path()) == 1
+    second = await pool.acquire("b")
+    assert second.engine is first.engine is made[0]
+    assert second.offer != first.offer
