@@ -53,7 +53,7 @@ def import_trajectories(
     command = f"drag-ray import {path} --from {format_name} --run-dir {run_dir}"
     collect_dir = address.locate(run_dir)
     options = {"format": format_name} | ({"agent": config.model_dump(mode="json")} if interchange.rebuilds else {})
-    identity = Identity("collect", options, _fingerprint(path), "import", command=to_printable(command), address=str(address))
+    identity = Identity("collect", options, _fingerprint(path), command=to_printable(command), address=str(address))
     problems: list[Problem] = []
     num_imported = 0
     with StageFolder(collect_dir, identity, find_damage(collect_dir)) as folder:
