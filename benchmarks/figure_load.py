@@ -99,6 +99,15 @@ def write_fault_injection() -> str:
     return to_table(["files of", "accesses", "kinds of faults", "faults"], [*rows, ["all", "", "", failed]])
 
 
+def write_kills() -> str:
+    """How often each stage was killed, and what was found."""
+    rows = [
+        [stage, *(str(found[name]) for name in ("kills", "moves", "copies", "ends")), "none" if found["passed"] else "some"]
+        for stage, found in read_results("kill_stages").items()
+    ]
+    return to_table(["stage", "kills", "moves before a start", "copies", "ends that were compared", "differences"], rows)
+
+
 def _list_counts(results: dict[str, Any], *names: str) -> str:
     return ", ".join(str(results[name]) for name in names)
 

@@ -72,6 +72,7 @@ FIGURES: dict[str, Callable[[], str]] = {
     "query-fuzz": figure_load.write_query_fuzz,
     "hostile-queries": figure_load.write_hostile_queries,
     "fault-injection": figure_load.write_fault_injection,
+    "kills": figure_load.write_kills,
     "demo-terms": figure_words.write_demo_terms,
     "demo-room": figure_words.write_demo_room,
     "manuals-item": figure_words.write_manuals_item,

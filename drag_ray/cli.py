@@ -10,6 +10,7 @@ from drag_ray.file_access import explain_memory
 from drag_ray.file_commands import FILE_COMMANDS, run_file_command
 from drag_ray.interruption import INTERRUPTED, ending_on_interrupt
 from drag_ray.messages import show_messages, to_displayable
+from drag_ray.removed import COMMANDS
 from drag_ray.run_commands import RUN_COMMANDS, run_command_of_a_run
 
 _PIPELINE_SUMMARY = "Run all stages in order; skip what is unchanged, go on with what was interrupted."
@@ -32,6 +33,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         print("\n".join(f"  {name:<10}{summary}" for name, summary in commands.items()))
         print("\n`drag-ray COMMAND --help` lists a command's options.")
         return 0
+    if arguments[0] in COMMANDS:
+        print(f"drag-ray {arguments[0]}: is gone. {COMMANDS[arguments[0]]}", file=sys.stderr)
+        return 2
     if arguments[0] not in commands:
         print(f"drag-ray: unknown command {arguments[0]!r}. Known commands: {', '.join(commands)}.", file=sys.stderr)
         return 2

@@ -16,6 +16,7 @@ from pydantic.fields import FieldInfo
 from pydantic_settings import BaseSettings, CliSettingsSource, SettingsConfigDict, SettingsError
 
 from drag_ray.errors import ConfigError
+from drag_ray.removed import explain_option
 
 SECRET_ERROR = "secret"
 """The type of a validation error whose input may be a secret, so that it is not repeated."""
@@ -182,8 +183,9 @@ def _explain_argument(message: str, options: Sequence[str]) -> str:
     reason = message.removeprefix(_ARGPARSE_PREFIX)
     unknown = [word.partition("=")[0] for word in reason.split() if word.startswith("--")] if _UNKNOWN in reason else []
     close = [match for name in unknown for match in difflib.get_close_matches(name, options, n=1)]
-    hint = f" Did you mean {' and '.join(close)}?" if close else ""
-    return f"command line: {reason}.{hint} `--help` lists the options."
+    removed = [explained for name in unknown if (explained := explain_option(name))]
+    hint = " ".join(removed) or (f"Did you mean {' and '.join(close)}?" if close else "")
+    return f"command line: {reason}. {hint}{' ' if hint else ''}`--help` lists the options."
 
 
 def _list_options(config_type: type[BaseModel], section: str = "") -> Iterator[tuple[str, FieldInfo]]:
@@ -251,7 +253,8 @@ def _explain(error: ValidationError, config_type: type[BaseConfig], sources: Map
         key = ".".join(str(part) for part in problem["loc"])
         place = next((place for place, values in sources.items() if _holds(values, problem["loc"])), "options")
         if problem["type"] == "extra_forbidden":
-            lines.append(f"{place}: unknown key {key!r}. {_suggest_beside(config_type, problem['loc'])}")
+            hint = explain_option(key) or _suggest_beside(config_type, problem["loc"])
+            lines.append(f"{place}: unknown key {key!r}. {hint}")
         else:
             got = "" if problem["type"] in ("missing", SECRET_ERROR) else f", got {problem['input']!r}"
             lines.append(f"{place}: {key}: {problem['msg']}{got}.")

@@ -14,7 +14,7 @@ from drag_ray.messages import to_displayable
 FILE_COMMANDS = {
     "show": "Show trajectories: a list, whole transcripts, or a page for the browser.",
     "inspect": "Show what is learned of a file of training rows, how long its rows are and how often they are the same.",
-    "import": "Take trajectories of another program (DRAG, ATIF, traces), or questions with candidates (V-Retrver), into a run.",
+    "import": "Take trajectories of another program (DRAG, ATIF), or questions with candidates (V-Retrver), into a run.",
     "export": "Write the collected trajectories of a run, or with --policy NAME those of its evaluation, for another program.",
     "score": "Score the rollouts of a finished evaluation, or of a collection, again: other top_k, depth and measures, no model.",
     "compare": "Compare policies of two finished evaluations on the questions that both have asked.",

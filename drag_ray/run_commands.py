@@ -1,4 +1,4 @@
-"""Commands about a run: how far it is, when its engines worked, and its stages on their way to an object store and back."""
+"""Commands about a run: how far it is, what it cost, and its stages on their way to an object store and back."""
 
 import argparse
 from collections.abc import Sequence
@@ -9,7 +9,6 @@ from drag_ray.messages import to_displayable
 RUN_COMMANDS = {
     "status": "Tell how far a run is: its stages, their figures, and when something was last written.",
     "cost": "Tell what the stages of a run have cost, a question of a collection, and what more of them would cost.",
-    "timeline": "Tell when each engine of a collection worked, and when it was idle and why.",
     "push": "Send the finished stages of a run to an object store, by its URI; what is there is not sent again.",
     "pull": "Fetch finished stages from an object store into a run's folder; what is there is not fetched again.",
 }
@@ -21,7 +20,7 @@ def run_command_of_a_run(command: str, argv: Sequence[str]) -> None:
     Raises:
         DragRayError: the folder is no run, the URI is none, the store refuses, or a stage is not what was written.
     """
-    {"status": _status, "cost": _cost, "timeline": _timeline, "push": _push, "pull": _pull}[command](argv)
+    {"status": _status, "cost": _cost, "push": _push, "pull": _pull}[command](argv)
 
 
 def _status(argv: Sequence[str]) -> None:
@@ -54,17 +53,6 @@ def _parse_number(text: str) -> int:
     if number < 1:
         raise argparse.ArgumentTypeError(f"{number} questions; expected 1 or more")
     return number
-
-
-def _timeline(argv: Sequence[str]) -> None:
-    parser = argparse.ArgumentParser(prog="drag-ray timeline", description=RUN_COMMANDS["timeline"])
-    parser.add_argument("stage", type=Path, metavar="STAGE", help="the folder of a collection, as runs/mine/collect")
-    parser.add_argument("--json", action="store_true", help="the same for programs")
-    options = parser.parse_args(argv)
-    from drag_ray.rollout.timeline import format_json, format_timelines, read_timelines
-
-    timelines = read_timelines(options.stage)
-    print(format_json(timelines) if options.json else to_displayable(format_timelines(timelines)))
 
 
 def _push(argv: Sequence[str]) -> None:

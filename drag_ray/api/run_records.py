@@ -8,7 +8,6 @@ from drag_ray.extras import explain_missing
 if TYPE_CHECKING:
     from drag_ray.engine.masks import Mask
     from drag_ray.format.inspection import Inspection
-    from drag_ray.rollout.timeline import EngineTimeline
     from drag_ray.run_cost import StageCost
     from drag_ray.transcripts.listing import Outcome, SortKey
     from drag_ray.transcripts.transcript import Transcript
@@ -93,25 +92,6 @@ class RunRecords(RunFolder):
 
         path = self._require("format", name, scope) / row_format / f"{side}.jsonl"
         return inspect_file(path, load_tokenizer(self.config.engine.model), mask, samples, rows)
-
-    def read_timelines(self, name: str = "", scope: str = "") -> "list[EngineTimeline]":
-        """When each engine of the collection worked, and when it was idle and why, whether it has finished or not.
-
-        Args:
-            name: of the instance of the collect stage, where the run has several.
-            scope: where in the run it is, as `rounds/2`.
-
-        Raises:
-            ArtifactError: its folder cannot be read.
-            DataError: it holds no rollout.
-
-        Examples:
-            >>> [round(sum(timeline.compute_shares().values()), 6) for timeline in run.read_timelines()]
-            [1.0...]
-        """
-        from drag_ray.rollout.timeline import read_timelines
-
-        return read_timelines(self.locate("collect", name, scope))
 
     def read_costs(self) -> "list[StageCost]":
         """What the finished stages have cost, of which it is known; `forecast` of a collection says what more questions would.

@@ -109,7 +109,6 @@ COMMAND_LINES = {
     "verify runs/small": "works",
     "status runs/small": "works",
     "cost runs/small": "no finished stage has noted what it cost",
-    "timeline runs/small/collect": "works",
     "push runs/small {store}": "works",
     "pull {store} runs/pulled": "works",
 }

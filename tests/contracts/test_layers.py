@@ -26,6 +26,7 @@ RECORDS = (
         "artifacts",
         "new_folder",
         "appended_lines",
+        "removed",
         "config",
         "damage",
         "object_store",

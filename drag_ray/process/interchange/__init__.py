@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Literal
 INTERCHANGES = (
     "drag",
     "atif",
-    "traces",
     "madqa",
     "v_retrver",
 )

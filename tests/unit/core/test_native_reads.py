@@ -37,7 +37,6 @@ from drag_ray.rollout import journal
 from drag_ray.rollout.counts import count_files
 from drag_ray.rollout.failures import read_failures
 from drag_ray.rollout.lost_images import drop_rollouts_without_images
-from drag_ray.rollout.timeline import read_timelines
 from drag_ray.search import ranker, vectors
 from drag_ray.search.config import SearchConfig
 from drag_ray.search.index import build_index
@@ -132,7 +131,6 @@ READERS: dict[str, tuple[str, Callable[[Path], Any]]] = {
     "all of the journal": ("collect/trajectories/*", lambda root: journal.read_trajectories(root / "collect")),
     "counts": ("collect/trajectories/*", lambda root: count_files(journal.list_files(root / "collect", "trajectories"))),
     "failures": ("collect/failures/*", lambda root: read_failures(root / "collect")),
-    "timelines": ("collect/trajectories/*", lambda root: read_timelines(root / "collect")),
     "images that were shown": ("collect/trajectories/*", lambda root: drop_rollouts_without_images(root / "collect", [])),
     "sizes of trajectories": ("collect/trajectories/*", lambda root: check_files(root / "collect" / "trajectories")),
     "settings of trajectories": (

@@ -27,7 +27,6 @@ from drag_ray.search.index import build_index
 from drag_ray.types import CAPTION, ActionKind, Evidence, Hit, Page, StopReason, Trajectory
 
 CONFIG = AgentConfig()
-SUFFIXES = {"atif": ".json", "traces": ".jsonl"}
 KEY = "3f/" + "3f" * 16 + ".jpg"
 
 
@@ -78,11 +77,6 @@ def as_written(trajectories: list[Trajectory]) -> list[Trajectory]:
     return [schemas.to_trajectory({**row, "messages": json.dumps(json.loads(row["messages"]))}) for row in rows]
 
 
-def without_tokens(trajectory: Trajectory) -> Trajectory:
-    tokens: dict[str, Any] = dict.fromkeys(("prompt_token_ids", "completion_token_ids", "completion_logprobs"), ())
-    return replace(trajectory, turns=tuple(replace(turn, **tokens) for turn in trajectory.turns))
-
-
 def write(name: str, folder: Path, trajectories: list[Trajectory]) -> list[Path]:
     assert load_interchange(name).write(trajectories, folder) == len(trajectories)
     return sorted(folder.iterdir())
@@ -92,17 +86,16 @@ def read(name: str, path: Path) -> list[Trajectory | Problem]:
     return list(load_interchange(name).read(path, CONFIG))
 
 
-@pytest.mark.parametrize("name", SUFFIXES)
-def test_what_is_written_is_read_again_as_it_was(name: str, tmp_path: Path) -> None:
+def test_what_is_written_is_read_again_as_it_was(tmp_path: Path) -> None:
     rollouts = as_written(build_rollouts())
-    files = write(name, tmp_path / "out", rollouts)
+    files = write("atif", tmp_path / "out", rollouts)
     assert [file.name for file in files[::4]] == [
-        f"000000-q1-default-0{SUFFIXES[name]}",
-        f"000004-q-2-..-default-0{SUFFIXES[name]}",
+        "000000-q1-default-0.json",
+        "000004-q-2-..-default-0.json",
     ]
-    again = [item for item in read(name, tmp_path / "out") if isinstance(item, Trajectory)]
-    assert as_written(again) == (rollouts if name == "atif" else [without_tokens(rollout) for rollout in rollouts])
-    assert read(name, files[0]) == again[:1]
+    again = [item for item in read("atif", tmp_path / "out") if isinstance(item, Trajectory)]
+    assert as_written(again) == rollouts
+    assert read("atif", files[0]) == again[:1]
 
 
 def test_atif_has_calls_reasons_tokens_and_copied_context_where_its_schema_says(tmp_path: Path) -> None:
@@ -129,42 +122,20 @@ def test_atif_has_calls_reasons_tokens_and_copied_context_where_its_schema_says(
     assert second["steps"][4]["observation"]["results"][0]["content"] == [{"type": "text", "text": "Pages found:"}, image]
 
 
-def test_a_trace_is_a_session_and_its_messages_with_results_tied_to_calls(tmp_path: Path) -> None:
-    files = write("traces", tmp_path / "out", build_rollouts())
-    header, *lines = [json.loads(line) for line in files[0].read_text().split("\n")[:-1]]
-    assert {name: header[name] for name in ("type", "harness", "id", "name")} == {
-        **{"type": "session", "harness": "drag_ray"},
-        **{"id": "q1/default/0", "name": "How fast may the rotor turn?"},
-    }
-    messages = [line["message"] for line in lines]
-    assert {line["type"] for line in lines} == {"message"}
-    assert [message["role"] for message in messages] == ["system", "user", "assistant", "tool", "assistant", "user", "assistant"]
-    (call,) = messages[2]["toolCalls"]
-    assert (call["id"], call["function"]["name"]) == ("call_1", "search_documents")
-    assert json.loads(call["function"]["arguments"]) == {"query": "rotor\u2028speed"}
-    assert (messages[2]["content"], messages[2]["reasoningContent"]) == ("", "Because.")
-    assert (messages[3]["toolCallId"], messages[3]["content"]) == ("call_1", "Results of step 1: 10 pages.")
-    assert messages[0]["timestamp"] == 1767225600000
-
-
 def test_an_order_is_what_a_reply_says_and_no_search(tmp_path: Path) -> None:
     atif = json.loads(write("atif", tmp_path / "atif", build_rollouts())[5].read_text())
     replies = [step for step in atif["steps"] if step["source"] == "agent"]
     assert [(step["message"], "tool_calls" in step) for step in replies] == [("[2, 1]", False), ("[]", False)]
-    lines = write("traces", tmp_path / "traces", build_rollouts())[5].read_text().splitlines()
-    said = [message for line in lines[1:] if (message := json.loads(line)["message"])["role"] == "assistant"]
-    assert [(message["content"], "toolCalls" in message) for message in said] == [("[2, 1]", False), ("[]", False)]
 
 
-@pytest.mark.parametrize("name", SUFFIXES)
-def test_ranks_and_rewards_are_computed_and_not_believed(name: str, tmp_path: Path) -> None:
-    (file,) = write(name, tmp_path / "out", [build_trajectory(build_search("x", 2), **asked_at(None))])
+def test_ranks_and_rewards_are_computed_and_not_believed(tmp_path: Path) -> None:
+    (file,) = write("atif", tmp_path / "out", [build_trajectory(build_search("x", 2), **asked_at(None))])
     first, *rest = file.read_text().split("\n")
     record = json.loads(first)
-    own = record["extra"]["drag_ray"] if name == "atif" else record["drag_ray"]
+    own = record["extra"]["drag_ray"]
     own["evidence"] = [{"file": "other.pdf", "page_number": 7}]
     file.write_text("\n".join([json.dumps(record), *rest]))
-    (trajectory,) = read(name, file)
+    (trajectory,) = read("atif", file)
     assert isinstance(trajectory, Trajectory)
     assert (trajectory.turns[0].evidence_rank, trajectory.turns[0].rank_score) == (7, 0.0)
     assert trajectory.question_rank == 7
@@ -187,44 +158,16 @@ BROKEN = [
 ]
 
 
-@pytest.mark.parametrize("name", SUFFIXES)
 @pytest.mark.parametrize(("old", "new", "reason"), BROKEN)
-def test_a_file_that_is_no_trajectory_is_set_aside_with_its_place(
-    name: str, old: str, new: str, reason: str, tmp_path: Path
-) -> None:
-    (file,) = write(name, tmp_path / "out", [build_trajectory(build_search("x"))])
+def test_a_file_that_is_no_trajectory_is_set_aside_with_its_place(old: str, new: str, reason: str, tmp_path: Path) -> None:
+    (file,) = write("atif", tmp_path / "out", [build_trajectory(build_search("x"))])
     text = "\n".join(json.dumps(json.loads(line), separators=(",", ":")) for line in file.read_text().splitlines())
     assert old in text
     file.write_text(text.replace(old, new))
-    (problem,) = read(name, tmp_path / "out")
+    (problem,) = read("atif", tmp_path / "out")
     assert isinstance(problem, Problem)
-    assert (problem.place, problem.kind) == (str(file) + ("" if name == "atif" else ":1"), "broken_record")
+    assert (problem.place, problem.kind) == (str(file), "broken_record")
     assert reason in problem.reason
-
-
-def test_a_broken_line_of_a_trace_is_named(tmp_path: Path) -> None:
-    (file,) = write("traces", tmp_path / "out", [build_trajectory(build_search("x"))])
-    lines = file.read_text().split("\n")
-    for place, line, reason in (
-        (3, lines[2].replace('"user"', '"root"'), "message.role: Input should be 'system', 'user', 'assistant' or 'tool'"),
-        (3, lines[2][:-9], "line 1, column"),
-        (2, lines[0], "type: Input should be 'message'"),
-        (4, "[" * 100_000, "nested too deeply"),
-        (4, "\ufeff7", "got int 7, expected a JSON object"),
-    ):
-        file.write_text("\n".join([*lines[: place - 1], line, *lines[place:]]))
-        (problem,) = read("traces", file)
-        assert isinstance(problem, Problem)
-        assert problem.place.startswith(f"{file}:{place}")
-        assert reason in problem.reason
-    file.write_text("\n".join(lines[:3]))
-    (problem,) = read("traces", file)
-    assert isinstance(problem, Problem)
-    assert "fields of message '4', of 2. Lines are missing" in problem.reason
-    file.write_text("")
-    (problem,) = read("traces", file)
-    assert isinstance(problem, Problem)
-    assert "the file is empty" in problem.reason
 
 
 def test_foreign_versions_of_atif_are_refused(tmp_path: Path) -> None:
@@ -258,18 +201,17 @@ def test_only_regular_files_of_a_bearable_size_are_read(tmp_path: Path, monkeypa
     assert problem.reason == "more than 100 bytes, which no trajectory has"
 
 
-@pytest.mark.parametrize("name", SUFFIXES)
-def test_a_run_goes_out_and_into_another_run(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_run_goes_out_and_into_another_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     source = tmp_path / "drag.jsonl"
     found = build_trajectory(build_search("x", 1), id="t1")
     load_interchange("drag").write([found, replace(found, id="t2")], source)
     first, second, out = str(tmp_path / "first"), str(tmp_path / "second"), str(tmp_path / "out")
     assert main(["import", str(source), "--run-dir", first, "--agent.query-mode", "rewrite"]) == 0
-    assert main(["export", out, "--to", name, "--run-dir", first]) == 0
-    assert main(["export", out, "--to", name, "--run-dir", first]) == 1
+    assert main(["export", out, "--to", "atif", "--run-dir", first]) == 0
+    assert main(["export", out, "--to", "atif", "--run-dir", first]) == 1
     assert "is there already, and a file for each trajectory needs a new or empty folder" in capsys.readouterr().err
-    assert main(["import", out, "--from", name, "--run-dir", second, "--agent.query-mode", "rewrite"]) == 2
-    assert main(["import", out, "--from", name, "--run-dir", second]) == 0
+    assert main(["import", out, "--from", "atif", "--run-dir", second, "--agent.query-mode", "rewrite"]) == 2
+    assert main(["import", out, "--from", "atif", "--run-dir", second]) == 0
     assert "import: 2 trajectories, 0 set aside, in " in capsys.readouterr().out
     assert main(["export", str(tmp_path / "again.jsonl"), "--run-dir", second]) == 0
     assert main(["export", str(tmp_path / "once.jsonl"), "--run-dir", first]) == 0
@@ -289,26 +231,25 @@ def test_nothing_is_left_where_an_export_fails(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="no such file or folder"):
         import_trajectories(tmp_path / "none", tmp_path, Address("collect"), CONFIG, "atif")
     with pytest.raises(DataError):
-        export_trajectories(tmp_path / "none", tmp_path / "out", "traces")
+        export_trajectories(tmp_path / "none", tmp_path / "out", "atif")
 
 
 @pytest.mark.seconds
-@pytest.mark.parametrize("name", SUFFIXES)
 @settings(max_examples=60, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
-def test_whatever_stands_in_a_file_it_is_taken_or_set_aside(name: str, tmp_path: Path, data: st.DataObject) -> None:
+def test_whatever_stands_in_a_file_it_is_taken_or_set_aside(tmp_path: Path, data: st.DataObject) -> None:
     (tmp_path / "out").mkdir(exist_ok=True)
-    file = tmp_path / "out" / f"one{SUFFIXES[name]}"
+    file = tmp_path / "out" / "one.json"
     if not (tmp_path / "whole").exists():
-        write(name, tmp_path / "whole", build_rollouts()[:2])
+        write("atif", tmp_path / "whole", build_rollouts()[:2])
     lines = data.draw(st.sampled_from(sorted((tmp_path / "whole").iterdir()))).read_text(encoding="utf-8").split("\n")
     place = data.draw(st.integers(0, max(0, len(lines) - 2)))
     (lines[place],) = data.draw(draw_lines(json.loads(lines[place]), 1))
     file.write_text("\n".join(lines), encoding="utf-8")
-    (item,) = read(name, file)
+    (item,) = read("atif", file)
     if isinstance(item, Trajectory):
         schemas.to_table([item], schemas.TRAJECTORIES)
-        write(name, tmp_path / "again", [item])
+        write("atif", tmp_path / "again", [item])
         shutil.rmtree(tmp_path / "again")
     else:
         assert item.place.startswith(str(file))
@@ -379,7 +320,7 @@ def test_ordered_lists_go_out_with_what_the_candidates_show(tmp_path: Path) -> N
 def test_an_order_of_candidates_goes_out_only_where_it_has_a_place(name: str, tmp_path: Path) -> None:
     ordered = build_trajectory(build_search("[2, 1]", 2), id="q1/greedy/0", task="rerank")
     artifacts.write_parquet(tmp_path / "trajectories" / "1.parquet", schemas.to_table([ordered], schemas.TRAJECTORIES))
-    with pytest.raises(DataError, match=rf"'q1/greedy/0' puts .* format {name} has no place; .* --to atif, traces, v_retrver\."):
+    with pytest.raises(DataError, match=rf"'q1/greedy/0' puts .* format {name} has no place; .* --to atif, v_retrver\."):
         export_trajectories(tmp_path / "trajectories", tmp_path / "out.jsonl", name)
     assert [path.name for path in tmp_path.iterdir()] == ["trajectories"]
 
