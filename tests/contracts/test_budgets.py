@@ -1,0 +1,68 @@
+"""The size of the package. Raising a number here is a decision: the commit that does it says why."""
+
+from collections import Counter
+from pathlib import Path
+from typing import Any, get_args
+
+from pydantic import BaseModel
+
+import drag_ray
+from drag_ray.run_config import RunConfig
+
+ROOT = Path(drag_ray.__file__).parent
+LINES = {
+    "agent": 3_000,
+    "api": 1_150,
+    "baselines": 2_700,
+    "collect": 200,
+    "corpus": 4_700,
+    "engine": 3_900,
+    "evaluate": 6_100,
+    "finetune": 3_400,
+    "format": 2_450,
+    "index": 550,
+    "process": 2_800,
+    "prompt": 1_050,
+    "rollout": 3_300,
+    "search": 3_400,
+    "serve": 4_500,
+    "tools": 3_200,
+    "transcripts": 800,
+    "": 6_150,
+}
+"""Of each package, and of the modules at the top."""
+FILES = 515
+OPTIONS = 321
+"""Of all sections, each counted once wherever it can be set."""
+TEST_LINES = 48_000
+
+
+def test_no_package_grows_beyond_its_budget() -> None:
+    counted = Counter[str]()
+    for path in ROOT.rglob("*.py"):
+        package = path.relative_to(ROOT).parts[0] if path.parent != ROOT else ""
+        counted[package] += len(path.read_text(encoding="utf-8").splitlines())
+    assert counted.keys() == LINES.keys()
+    assert {package: lines for package, lines in counted.items() if lines > LINES[package]} == {}
+
+
+def test_no_more_files_options_and_lines_of_tests_than_their_budgets() -> None:
+    tests = Path(__file__).parents[1]
+    num_test_lines = sum(len(path.read_text(encoding="utf-8").splitlines()) for path in tests.rglob("*.py"))
+    found = (sum(1 for _ in ROOT.rglob("*.py")), len(list_options(RunConfig)), num_test_lines)
+    assert all(number <= allowed for number, allowed in zip(found, (FILES, OPTIONS, TEST_LINES), strict=True)), found
+
+
+def list_options(config_type: type[BaseModel]) -> set[tuple[str, str]]:
+    """The options of a section and of those in it, by the section's class."""
+    options: set[tuple[str, str]] = set()
+    for name, field in config_type.model_fields.items():
+        sections = [part for part in list_types(field.annotation) if issubclass(part, BaseModel)]
+        options |= {option for section in sections for option in list_options(section)} or {(config_type.__name__, name)}
+    return options
+
+
+def list_types(annotation: Any) -> list[type[Any]]:
+    if isinstance(annotation, type):
+        return [annotation]
+    return [found for part in get_args(annotation) for found in list_types(part)]
