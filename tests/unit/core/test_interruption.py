@@ -19,23 +19,26 @@ import polars  # which has waits go on after a signal
 from drag_ray.interruption import ending_on_interrupt
 
 def wait():
+    print(child.pid, flush=True)
     queue.Queue().get()
 
 def swallow():
+    is_said = False
     while True:
         try:
+            is_said = is_said or print(child.pid, flush=True) is None
             time.sleep(60)
         except KeyboardInterrupt:
             print("Traceback of a library", file=sys.stderr, flush=True)
 
 def leave_a_thread():
+    print(child.pid, flush=True)
     threading.Thread(target=time.sleep, args=(60,)).start()
     queue.Queue().get()
 
 try:
     with ending_on_interrupt("stopped"):
         child = subprocess.Popen(["sleep", "61"], start_new_session=True)
-        print(child.pid, flush=True)
         {what}()
 except KeyboardInterrupt:
     print("unwound", flush=True)
@@ -84,7 +87,7 @@ def test_a_second_signal_ends_at_once_what_the_first_did_not() -> None:
 
 @pytest.mark.seconds
 def test_a_command_in_the_background_of_a_shell_goes_on() -> None:
-    command = COMMAND.replace("{what}()", "time.sleep(1)") + "child.kill()\n"
+    command = COMMAND.replace("{what}()", "print(child.pid, flush=True); time.sleep(1)") + "child.kill()\n"
     # As a shell without job control starts it.
     script = f"trap '' INT; exec {shlex.quote(sys.executable)} -c {shlex.quote(command)}"
     process = subprocess.Popen(["sh", "-c", script], stdout=subprocess.PIPE, text=True)
