@@ -1,6 +1,7 @@
 """The environments that processes were started with."""
 
 import contextlib
+import signal
 
 import psutil
 
@@ -19,3 +20,8 @@ def list_reporting(parent: psutil.Process) -> tuple[set[str], list[str]]:
             names.add(name)
             reporting += [] if environment.items() >= REPORTS_OFF.items() else [name]
     return names, reporting
+
+
+def be_in_foreground() -> None:
+    """Whoever started the tests, perhaps in the background, where shells have SIGINT ignored."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)

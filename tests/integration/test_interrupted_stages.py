@@ -14,6 +14,7 @@ import psutil
 import pytest
 from chat_server import Answer, ChatServer, serve_chat
 from ports import find_port
+from process_environments import be_in_foreground
 from small_index import finish_index
 from waiting import wait_until
 
@@ -32,7 +33,7 @@ def start(folder: Path, job: str, *options: str) -> subprocess.Popen[bytes]:
     """A job as a terminal starts it: its processes are a group, to which Ctrl-C goes."""
     command = [sys.executable, f"jobs/{job}.py", "--run-dir", str(folder / "run"), *options]
     with (folder / "out.log").open("wb") as out, (folder / "err.log").open("wb") as err:
-        return subprocess.Popen(command, cwd=ROOT, stdout=out, stderr=err, start_new_session=True)
+        return subprocess.Popen(command, cwd=ROOT, stdout=out, stderr=err, start_new_session=True, preexec_fn=be_in_foreground)
 
 
 def interrupt(folder: Path, job: str, process: subprocess.Popen[bytes], send: Callable[[int, int], None]) -> None:

@@ -12,6 +12,7 @@ import time
 from pathlib import Path
 
 import pytest
+from process_environments import be_in_foreground
 
 COMMAND = """
 import queue, subprocess, sys, threading, time
@@ -56,7 +57,7 @@ def is_running(pid: int) -> bool:
 @pytest.mark.parametrize(("what", "within_s"), [("wait", 3.0), ("swallow", 8.0), ("leave_a_thread", 8.0)])
 @pytest.mark.parametrize("is_alone", [True, False], ids=["to the process", "to its group"])
 def test_one_signal_ends_a_command_and_all_that_it_started(what: str, within_s: float, is_alone: bool) -> None:
-    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, "preexec_fn": be_in_foreground}
     process = subprocess.Popen([sys.executable, "-c", COMMAND.format(what=what)], start_new_session=True, **pipes)
     assert process.stdout is not None
     started = int(process.stdout.readline())
@@ -71,7 +72,7 @@ def test_one_signal_ends_a_command_and_all_that_it_started(what: str, within_s: 
 
 @pytest.mark.seconds
 def test_a_second_signal_ends_at_once_what_the_first_did_not() -> None:
-    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, "preexec_fn": be_in_foreground}
     process = subprocess.Popen([sys.executable, "-c", COMMAND.format(what="swallow")], **pipes)
     assert process.stdout is not None
     process.stdout.readline()
