@@ -17,15 +17,6 @@ CJK = (
     "\uac00-\ud7af\uf900-\ufaff\U00020000-\U0003ffff"
 )
 """Characters of the scripts that put no spaces between words, as ranges of a regular expression's set."""
-_WHOOSH_WORD = re.compile(r"[\w*]+(?:\.[\w*]+)*")
-_WHOOSH_STOP_WORDS = frozenset(
-    re.findall(
-        r"\w+",
-        """a an and are as at be by can for from have if in is it may not of on or tbd that the this to us we when will with
-        yet you your""",
-    )
-)
-_WHOOSH_MIN_CHARS = 2
 _CJK_RUN = re.compile(rf"(?P<cjk>[{CJK}]+)|[^\W_{CJK}]+")
 
 
@@ -61,11 +52,7 @@ class Analyzer(Protocol):
 
 def build_analyzer(name: str) -> Analyzer:
     """The analyzer of this name (see `SearchConfig.analyzer`)."""
-    if name == "cjk":
-        return _PythonAnalyzer(_tokenize_cjk)
-    if name == "whoosh":
-        return _PythonAnalyzer(_tokenize_whoosh)
-    return _TantivyAnalyzer(name)
+    return _CjkAnalyzer() if name == "cjk" else _TantivyAnalyzer(name)
 
 
 class _TantivyAnalyzer:
@@ -93,11 +80,10 @@ class _TantivyAnalyzer:
         return [Token(token.text, token.position, token.char_offset_from, token.char_offset_to) for token in tokens]
 
 
-class _PythonAnalyzer:
-    """A tokenizer in Python, for what Tantivy has none for: the index gets its terms with spaces between them."""
+class _CjkAnalyzer:
+    """A tokenizer in Python, as Tantivy has none: the index gets its terms with spaces between them."""
 
-    def __init__(self, tokenize: Callable[[str], Iterator[tuple[str, int, int]]]) -> None:
-        self._tokenize = tokenize
+    def __init__(self) -> None:
         self.text_analyzer = TextAnalyzerBuilder(Tokenizer.whitespace()).build()
 
     def prepare(self, text: str) -> str:
@@ -110,7 +96,7 @@ class _PythonAnalyzer:
         return _locate(text, self._cut)
 
     def _cut(self, text: str) -> list[Token]:
-        kept = (token for token in self._tokenize(text) if len(token[0].encode()) < MAX_TERM_BYTES)
+        kept = (token for token in _tokenize_cjk(text) if len(token[0].encode()) < MAX_TERM_BYTES)
         return [Token(term, position, start, end) for position, (term, start, end) in enumerate(kept)]
 
 
@@ -135,11 +121,3 @@ def _tokenize_cjk(text: str) -> Iterator[tuple[str, int, int]]:
             yield text[offset], offset, offset + 1
             if offset + 1 < end:
                 yield text[offset : offset + 2], offset, offset + 2
-
-
-def _tokenize_whoosh(text: str) -> Iterator[tuple[str, int, int]]:
-    """The terms of Whoosh's StandardAnalyzer. Words that it drops leave no gap, so that phrases reach over them."""
-    for match in _WHOOSH_WORD.finditer(text):
-        term = match[0].lower()
-        if len(term) >= _WHOOSH_MIN_CHARS and term not in _WHOOSH_STOP_WORDS:
-            yield term, match.start(), match.end()

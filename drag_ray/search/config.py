@@ -11,7 +11,6 @@ AnalyzerName = Literal[
     "english",
     "plain",
     "cjk",
-    "whoosh",
     "arabic",
     "danish",
     "dutch",
@@ -31,13 +30,12 @@ AnalyzerName = Literal[
     "turkish",
 ]
 RetrievalName = Literal["bm25", "dense", "hybrid"]
-Syntax = Literal["words", "query", "whoosh"]
+Syntax = Literal["words", "query"]
 Operator = Literal["or", "and"]
 
 SYNTAX_HELP: dict[str, str] = {
     "words": "",
     "query": 'Search words may be combined: "exact phrase", AND, OR, NOT, brackets, prefix* and wild?card.',
-    "whoosh": 'A page must hold every search word; they may be combined: "exact phrase", OR, NOT, brackets, prefix*, wild?card.',
 }
 """What a model is told of each language; of plain words there is nothing to tell."""
 
@@ -52,14 +50,12 @@ class SearchConfig(BaseConfig):
 
     analyzer: AnalyzerName = "english"
     """how text becomes terms: a language name (lower case, stop words removed where Tantivy has a list, Snowball stems),
-    plain (lower case alone), cjk (unigrams and bigrams of Chinese, Japanese and Korean characters, other words whole), or
-    whoosh (lower case, Whoosh's stop words removed, no stems)"""
+    plain (lower case alone), or cjk (unigrams and bigrams of Chinese, Japanese and Korean characters, other words whole)"""
     syntax: Syntax = "words"
     """what the operators in a query mean; words: nothing, a query is a bag of words; query: "phrases", AND, OR, NOT, brackets,
-    prefix* and wild?cards; whoosh: the language of Whoosh's default parser, which joins words by and (use it with the whoosh
-    analyzer to compare with a system on Whoosh: the same pages are found, in the order of this index's BM25)"""
+    prefix* and wild?cards"""
     operator: Operator = "or"
-    """or: a page may match any word and BM25 ranks; and: a page must hold every word. The syntax whoosh always means and"""
+    """or: a page may match any word and BM25 ranks; and: a page must hold every word"""
     max_query_ms: int = Field(default=300, ge=1)
     """milliseconds that a query may cost by estimate, on one core; of one that costs more the dearest parts are left out, broad
     patterns first, and its turn says so (`partial_search`)"""

@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from importlib.metadata import version
 from pathlib import Path
+from typing import get_args
 
 import numpy as np
 
@@ -22,7 +23,7 @@ from drag_ray import artifacts, checksums
 from drag_ray.errors import DataError, DragRayError, SearchIndexError
 from drag_ray.json_text import parse_json
 from drag_ray.new_folder import replaced_folder
-from drag_ray.search.config import SearchConfig
+from drag_ray.search.config import AnalyzerName, SearchConfig, Syntax
 from drag_ray.search.page_table import compute_order, map_texts, write_pages
 from drag_ray.search.shards import build_tantivy
 
@@ -80,7 +81,7 @@ def _write_index(pages_path: Path, index_dir: Path, scratch: Path, config: Searc
         num_pages=len(order),
         analyzer=config.analyzer,
         syntax=config.syntax,
-        operator="and" if config.syntax == "whoosh" else config.operator,
+        operator=config.operator,
         tantivy_version=version("tantivy"),
         source=os.path.relpath(pages_path, index_dir),
         source_fingerprint=artifacts.compute_file_fingerprint(pages_path),
@@ -165,7 +166,14 @@ def _read_record(index_dir: Path) -> IndexRecord:
         found = values.get("format", 1)
         if found != INDEX_FORMAT:
             raise SearchIndexError(f"{index_dir}: an index of format {found}, this code reads format {INDEX_FORMAT}. {REBUILD}")
-        return IndexRecord(**values)
+        record = IndexRecord(**values)
+        for name, value, known in (
+            ("analyzer", record.analyzer, get_args(AnalyzerName)),
+            ("syntax", record.syntax, get_args(Syntax)),
+        ):
+            if value not in known:
+                raise SearchIndexError(f"{index_dir}: built with {name} {value!r}, expected one of {', '.join(known)}. {REBUILD}")
+        return record
     except FileNotFoundError:
         raise SearchIndexError(f"{index_dir}: no finished search index. Build it: python jobs/index.py") from None
     except (OSError, ValueError, TypeError, AttributeError) as error:

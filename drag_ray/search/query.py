@@ -1,13 +1,12 @@
 """What a model wrote becomes a Tantivy query, whatever it wrote.
 
 Model text is data. It never reaches one of Tantivy's own query parsers: plain words are split into terms by the index's
-analyzer, and the two languages are read by the parsers beside this file. Each term, phrase and pattern then searches
+analyzer, and the query language is read by the parser beside this file. Each term, phrase and pattern then searches
 the text field by name, so nothing in a query can reach another field, raise, or crash the process.
 """
 
-import itertools
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from tantivy import Occur, Query, Schema, Searcher
 
@@ -16,16 +15,14 @@ from drag_ray.search.budget import PHRASE_POSTING_S, POSTING_S, Budget
 from drag_ray.search.config import Operator, Syntax
 from drag_ray.search.query_parser import parse_query
 from drag_ray.search.shards import TEXT
-from drag_ray.search.syntax import And, Bag, Boost, Every, Maybe, Node, Not, Or, Pattern, Phrase, Term, TermRange, join
+from drag_ray.search.syntax import And, Bag, Boost, Node, Not, Or, Pattern, Phrase, Term, join
 from drag_ray.search.vocabulary import Vocabulary
 from drag_ray.search.weighted_words import read_weight
-from drag_ray.search.whoosh_parser import parse_whoosh
 
 MAX_QUERY_CHARS = 2_000
 """A query is truncated before the word that goes over it: the cost of a query grows with its terms."""
 MAX_DEPTH = 48
 """Nodes of a tree that lie deeper match nothing: Tantivy works through a tree by recursion."""
-_MAX_GAPS = 64
 _MAX_BOOST = 1_000.0
 
 
@@ -43,8 +40,6 @@ def read_query(text: str, analyzer: Analyzer, syntax: Syntax, operator: Operator
     """The meaning of a query; None if nothing searchable is in it. A word that it says twice weighs twice."""
     if syntax == "query":
         return parse_query(clean(_truncate(text)), analyzer, operator)
-    if syntax == "whoosh":
-        return parse_whoosh(clean(_truncate(text)), analyzer)
     counts = read_words(text, analyzer)
     if operator == "or":
         return Bag(counts) if counts else None
@@ -134,18 +129,14 @@ class _Builder:
                 return self._join_or([self._boost(self._build_term(term), weight) for term, weight in weights.items()])
             case Phrase():
                 return self._build_phrase(node)
-            case Pattern() | TermRange():
+            case Pattern():
                 return self._build_expanded(node)
-            case Every():
-                return self._build_every()
             case And(nodes):
                 return self._build_and(nodes, depth - 1)
             case Or(nodes):
                 return self._join_or([self.build(part, depth - 1) for part in sorted(nodes, key=_rate_cost)])
             case Not():
                 return self._build_and((node,), depth - 1)
-            case Maybe(wanted, bonus):
-                return self._build_maybe(wanted, bonus, depth - 1)
             case Boost(boosted, factor):
                 return self._boost(self.build(boosted, depth - 1), min(factor, _MAX_BOOST))
 
@@ -165,11 +156,6 @@ class _Builder:
         built = [(Occur.Should, query) for query in queries if query is not None]
         return Query.boolean_query(built) if built else None
 
-    def _build_maybe(self, wanted: Node, bonus: Node, depth: int) -> Query | None:
-        parts = [(Occur.Must, self.build(wanted, depth)), (Occur.Should, self.build(bonus, depth))]
-        built = [(occur, query) for occur, query in parts if query is not None]
-        return Query.boolean_query(built) if built else None
-
     def _build_and(self, nodes: tuple[Node, ...], depth: int) -> Query | None:
         parts = [
             (Occur.MustNot, self.build(node.node, depth)) if isinstance(node, Not) else (Occur.Must, self.build(node, depth))
@@ -183,16 +169,12 @@ class _Builder:
 
     def _build_phrase(self, node: Phrase) -> Query | None:
         terms = [term for _, term in node.terms]
-        gaps = itertools.islice(itertools.product(range(1, node.slop + 1), repeat=len(terms) - 1), _MAX_GAPS)
-        spread = [[*zip(itertools.accumulate(steps, initial=0), terms, strict=True)] for steps in gaps]
-        places: list[Any] = [list(node.terms)] if node.slop == 1 else spread
         fewest = min(self._searcher.doc_freq(TEXT, term) for term in terms)  # only pages that hold all of them are looked at
-        if not self._budget.spend(len(places) * len(terms) * fewest * PHRASE_POSTING_S):
+        if not self._budget.spend(len(terms) * fewest * PHRASE_POSTING_S):
             return None
-        phrases = [Query.phrase_query(self._schema, TEXT, place) for place in places]
-        return phrases[0] if node.slop == 1 else Query.disjunction_max_query(phrases)
+        return Query.phrase_query(self._schema, TEXT, list(node.terms))
 
-    def _build_expanded(self, node: Pattern | TermRange) -> Query | None:
+    def _build_expanded(self, node: Pattern) -> Query | None:
         terms = self._vocabulary.expand(node, self._budget)
         return None if terms is None else Query.const_score_query(Query.term_set_query(self._schema, TEXT, terms), 1.0)
 
@@ -202,7 +184,7 @@ def _rate_cost(node: Node) -> int:
     match node.node if isinstance(node, Not | Boost) else node:
         case Term() | Bag() | Phrase():
             return 0
-        case Pattern() | TermRange():
+        case Pattern():
             return 2
         case _:
             return 1

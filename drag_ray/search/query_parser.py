@@ -144,10 +144,10 @@ class _Parser:
         return terms[0] if len(terms) == 1 else ""
 
 
-def build_phrase(text: str, analyzer: Analyzer, slop: int = 1) -> Phrase | Term | None:
+def build_phrase(text: str, analyzer: Analyzer) -> Phrase | Term | None:
     """The phrase of a text's words; a single word is a term, and no word is None."""
     tokens = analyzer.locate(text)
     if len(tokens) < 2:
         return Term(tokens[0].term) if tokens else None
     first = tokens[0].position
-    return Phrase(tuple((token.position - first, token.term) for token in tokens), slop)
+    return Phrase(tuple((token.position - first, token.term) for token in tokens))

@@ -9,7 +9,7 @@ import polars as pl
 
 from drag_ray.search.analyzer import Token
 from drag_ray.search.pattern import match_pattern
-from drag_ray.search.syntax import And, Bag, Boost, Every, Maybe, Node, Not, Or, Pattern, Phrase, Term, TermRange
+from drag_ray.search.syntax import And, Bag, Boost, Node, Not, Or, Pattern, Phrase, Term
 
 _WORD_END = re.compile(r"\s")
 _ROUNDING = 1e-9
@@ -97,8 +97,5 @@ def _read_leaves(node: Node) -> Iterator[str | Pattern]:
                 yield from _read_leaves(part)
         case Boost(part, factor):
             yield from _read_leaves(part) if factor else ()
-        case Maybe(wanted, bonus):
-            yield from _read_leaves(wanted)
-            yield from _read_leaves(bonus)
-        case TermRange() | Every() | Not():  # they ask for no term by name
+        case Not():
             return

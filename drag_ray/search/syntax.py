@@ -1,7 +1,7 @@
 """What a query means, whatever language it was written in: a tree over the terms of the one text field.
 
 A tree matches a set of pages in the plain Boolean sense, and ranks them by the BM25 of the terms, phrases included,
-that it does not negate. Patterns and ranges count 1 for a page, however many of its terms they match.
+that it does not negate. Patterns count 1 for a page, however many of its terms they match.
 """
 
 from collections.abc import Mapping
@@ -24,39 +24,20 @@ class Bag:
 
 @dataclass(frozen=True, slots=True)
 class Phrase:
-    """Pages that hold the terms at these positions of each other; two of them at least.
-
-    With a `slop` above 1 each term may be up to that many positions after the one before it.
-    """
+    """Pages that hold the terms at these positions of each other; two of them at least."""
 
     terms: tuple[tuple[int, str], ...]
-    slop: int = 1
 
 
 @dataclass(frozen=True, slots=True)
 class Pattern:
-    """Pages that hold a term of this form: * stands for any characters, ? for one, [ab] and [!ab] for one of a set.
+    """Pages that hold a term of this form: * stands for any characters, ? for one.
 
     `literal` is one more term that counts, for a prefix that is longer than the stem of its own word.
     """
 
     form: str
     literal: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class TermRange:
-    """Pages that hold a term between two others in the order of the alphabet; without an end it goes on to the last."""
-
-    start: str
-    end: str | None
-    includes_start: bool
-    includes_end: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Every:
-    """All pages."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,14 +62,6 @@ class Not:
 
 
 @dataclass(frozen=True, slots=True)
-class Maybe:
-    """Pages that the first node matches; the second one adds to the score of those that it matches too."""
-
-    node: "Node"
-    bonus: "Node"
-
-
-@dataclass(frozen=True, slots=True)
 class Boost:
     """The pages of the node, its score multiplied."""
 
@@ -96,7 +69,7 @@ class Boost:
     factor: float
 
 
-Node = Term | Bag | Phrase | Pattern | TermRange | Every | And | Or | Not | Maybe | Boost
+Node = Term | Bag | Phrase | Pattern | And | Or | Not | Boost
 
 
 def join(kind: type[And] | type[Or], nodes: list[Node]) -> Node | None:

@@ -1,4 +1,4 @@
-"""The terms of an index: what patterns and ranges of a query stand for."""
+"""The terms of an index: what the patterns of a query stand for."""
 
 from collections.abc import Sequence
 
@@ -6,7 +6,7 @@ import polars as pl
 
 from drag_ray.search.budget import EXPANDED_S, POSTING_S, SCAN_S, Budget
 from drag_ray.search.pattern import match_pattern
-from drag_ray.search.syntax import Pattern, TermRange
+from drag_ray.search.syntax import Pattern
 
 MAX_TERMS = 1_000_000
 """The commonest terms of an index, so many, are what patterns can stand for. Reading them takes 2 s when an index is opened."""
@@ -23,18 +23,11 @@ class Vocabulary:
         self._terms = pl.Series([term for term, _ in counted], dtype=pl.String)
         self._doc_freqs = pl.Series([doc_freq for _, doc_freq in counted], dtype=pl.Int64)
 
-    def expand(self, node: Pattern | TermRange, budget: Budget) -> list[str] | None:
-        """The terms that a node stands for; None if the budget does not allow to find or to read them all."""
+    def expand(self, node: Pattern, budget: Budget) -> list[str] | None:
+        """The terms that a pattern stands for; None if the budget does not allow to find or to read them all."""
         if not budget.spend(len(self._terms) * SCAN_S):
             return None
         budget.is_exceeded |= len(self._terms) == MAX_TERMS
-        matched = match_pattern(node, self._terms) if isinstance(node, Pattern) else _match_range(node, self._terms)
+        matched = match_pattern(node, self._terms)
         cost_s = int(matched.sum()) * EXPANDED_S + int(self._doc_freqs.filter(matched).sum()) * POSTING_S
         return self._terms.filter(matched).to_list() if budget.spend(cost_s) else None
-
-
-def _match_range(node: TermRange, terms: pl.Series) -> pl.Series:
-    matched = terms >= node.start if node.includes_start else terms > node.start
-    if node.end is None:
-        return matched
-    return matched & (terms <= node.end if node.includes_end else terms < node.end)

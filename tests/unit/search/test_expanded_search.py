@@ -84,10 +84,9 @@ def test_a_question_without_a_word_leaves_the_addition_and_neither_finds_nothing
     assert searcher.search_expanded("???", "", 2.0, 5) == []
 
 
-@pytest.mark.parametrize("syntax", ["query", "whoosh"])
 @pytest.mark.parametrize("addition", ['"tail boom"', "batter*", "boom NOT batteries", "boom"])
-def test_in_a_query_language_the_scores_of_question_and_added_query_add_up(index_dir: Path, syntax, addition: str) -> None:
-    searcher = Searcher(index_dir, syntax=syntax)
+def test_in_the_query_language_the_scores_of_question_and_added_query_add_up(index_dir: Path, addition: str) -> None:
+    searcher = Searcher(index_dir, syntax="query")
     scores = {hit.file: 2 * hit.score for hit in Searcher(index_dir).search(QUESTION, 5)}
     added = searcher.search(addition, 5)
     assert len(added) == 1
@@ -97,7 +96,7 @@ def test_in_a_query_language_the_scores_of_question_and_added_query_add_up(index
     assert {hit.file: hit.score for hit in found} == pytest.approx(scores)
 
 
-@pytest.mark.parametrize("options", [{"operator": "and"}, {"syntax": "query", "operator": "and"}, {"syntax": "whoosh"}])
+@pytest.mark.parametrize("options", [{"operator": "and"}, {"syntax": "query", "operator": "and"}])
 def test_no_page_needs_all_words_of_a_question_whatever_the_operator(index_dir: Path, options: dict) -> None:
     searcher = Searcher(index_dir, **options)
     assert searcher.search(QUESTION, 5) == []
@@ -114,7 +113,7 @@ def test_no_page_needs_all_words_of_a_question_whatever_the_operator(index_dir: 
     st.floats(0.01, 100),
 )
 def test_no_text_raises(index_dir: Path, question: str, addition: str, weight: float) -> None:
-    for syntax in ("words", "query", "whoosh"):
+    for syntax in ("words", "query"):
         assert len(Searcher(index_dir, syntax=syntax).search_expanded(question, addition, weight, 3)) <= 3
 
 

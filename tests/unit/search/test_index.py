@@ -94,9 +94,15 @@ def test_other_text_or_analyzer_gives_another_fingerprint(tmp_path: Path, write_
     assert len({record.fingerprint for record in records}) == 3
 
 
-def test_the_record_says_that_whoosh_joins_by_and(tmp_path: Path, write_index: WriteIndex) -> None:
-    record = read_record(write_index(tmp_path, TEXTS, syntax="whoosh", analyzer="whoosh"))
-    assert (record.syntax, record.operator, record.analyzer) == ("whoosh", "and", "whoosh")
+@pytest.mark.parametrize("field", ["syntax", "analyzer"])
+def test_an_index_of_a_language_that_is_gone_is_refused(tmp_path: Path, write_index: WriteIndex, field: str) -> None:
+    index_dir = write_index(tmp_path, TEXTS)
+    record = json.loads((index_dir / "index.json").read_text())
+    (index_dir / "index.json").write_text(json.dumps(record | {field: "whoosh"}))
+    with pytest.raises(
+        SearchIndexError, match=rf"built with {field} 'whoosh', expected one of .*Build it again: python jobs/index\.py"
+    ):
+        read_record(index_dir)
 
 
 def test_a_missing_index_names_the_command(tmp_path: Path) -> None:
