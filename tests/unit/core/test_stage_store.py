@@ -196,7 +196,7 @@ def test_a_list_that_leads_out_of_the_stage_is_refused(store: StageStore, uri: s
     """By who can write to the store, and so can make a list and a manifest that agree."""
     stage_dir = write_stage(tmp_path / "a", "collect")
     store.push(tmp_path / "a", "collect")
-    entry = {"path": path, "bytes": 1, "sha256": "0" * 64, "sample": ""}
+    entry = {"path": path, "bytes": 1, "sha256": "0" * 64}
     text = (stage_dir / "checksums.jsonl").read_text() + json.dumps(entry) + "\n"
     digest = artifacts.compute_bytes_fingerprint(text.encode())
     record = json.loads((stage_dir / "manifest.json").read_text()) | {"checksums": digest}
