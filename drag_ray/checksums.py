@@ -25,8 +25,8 @@ from drag_ray.json_text import parse_json
 LIST_NAME = "checksums.jsonl"
 
 _SMALL_BYTES = 2**20
-_MAX_QUICK_FILES = 500
-"""A quick look reads the bytes of at most so many files, others each time."""
+_MAX_QUICK_FILES, _MAX_READ_FILES = 10_000, 500
+"""A quick look compares the sizes of at most so many files and reads the bytes of so many of them, others each time."""
 _NUM_THREADS = 8
 _NUM_SHOWN = 3
 _NAMED_BY_HASH = re.compile(r"part-[0-9a-f]{12}-(?P<journal>[0-9a-f]{16})\.parquet|(?P<image>[0-9a-f]{32})\.jpg")
@@ -105,11 +105,12 @@ def find_damage(folder: Path, checksums: Sequence[Checksum], whole: bool = False
         but: beginnings of paths at which to look quickly all the same.
     """
     quick = [checksum for checksum in checksums if not whole or checksum.path.startswith(but)]
-    looked_through = set(checksums) - set(quick)
-    small = [checksum for checksum in quick if checksum.bytes <= _SMALL_BYTES]
-    looked_through.update(random.sample(small, min(len(small), _MAX_QUICK_FILES)))
+    read = set(checksums) - set(quick)
+    looks = [*read, *random.sample(quick, min(len(quick), _MAX_QUICK_FILES))]
+    small = [checksum for checksum in looks if checksum.bytes <= _SMALL_BYTES and checksum not in read]
+    read.update(random.sample(small, min(len(small), _MAX_READ_FILES)))
     with ThreadPoolExecutor(_NUM_THREADS) as pool:
-        found = pool.map(lambda checksum: _look_at(folder, checksum, checksum in looked_through), checksums)
+        found = pool.map(lambda checksum: _look_at(folder, checksum, checksum in read), looks)
         return sorted(damage for damage in found if damage)
 
 
