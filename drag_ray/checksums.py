@@ -9,6 +9,7 @@ The files of a journal and page images have the hash of their bytes in their nam
 """
 
 import hashlib
+import itertools
 import json
 import os
 import random
@@ -24,9 +25,11 @@ from drag_ray.json_text import parse_json
 
 LIST_NAME = "checksums.jsonl"
 
-_SMALL_BYTES = 2**20
-_MAX_QUICK_FILES, _MAX_READ_FILES = 10_000, 500
-"""A quick look compares the sizes of at most so many files and reads the bytes of so many of them, others each time."""
+_SMALL_BYTES, _OPEN_BYTES = 2**20, 64 * 2**10
+"""A quick look reads files that are no larger than the first; to open one takes as long as to read the second."""
+_MAX_QUICK_FILES = 10_000
+_MAX_QUICK_BYTES = 32 * 2**20
+"""A quick look at more files or bytes than these takes some of them, others each time."""
 _NUM_THREADS = 8
 _NUM_SHOWN = 3
 _NAMED_BY_HASH = re.compile(r"part-[0-9a-f]{12}-(?P<journal>[0-9a-f]{16})\.parquet|(?P<image>[0-9a-f]{32})\.jpg")
@@ -104,13 +107,14 @@ def find_damage(folder: Path, checksums: Sequence[Checksum], whole: bool = False
         whole: look at every byte.
         but: beginnings of paths at which to look quickly all the same.
     """
-    quick = [checksum for checksum in checksums if not whole or checksum.path.startswith(but)]
-    read = set(checksums) - set(quick)
-    looks = [*read, *random.sample(quick, min(len(quick), _MAX_QUICK_FILES))]
-    small = [checksum for checksum in looks if checksum.bytes <= _SMALL_BYTES and checksum not in read]
-    read.update(random.sample(small, min(len(small), _MAX_READ_FILES)))
+    whole_looks = {checksum for checksum in checksums if whole and not checksum.path.startswith(but)}
+    others = [checksum for checksum in checksums if checksum not in whole_looks]
+    quick = random.sample(others, min(len(others), _MAX_QUICK_FILES))  # in random order
+    small = [checksum for checksum in quick if checksum.bytes <= _SMALL_BYTES]
+    num_bytes = itertools.accumulate(max(_OPEN_BYTES, checksum.bytes) for checksum in small)
+    read = whole_looks.union(checksum for checksum, total in zip(small, num_bytes, strict=True) if total <= _MAX_QUICK_BYTES)
     with ThreadPoolExecutor(_NUM_THREADS) as pool:
-        found = pool.map(lambda checksum: _look_at(folder, checksum, checksum in read), looks)
+        found = pool.map(lambda checksum: _look_at(folder, checksum, checksum in read), [*whole_looks, *quick])
         return sorted(damage for damage in found if damage)
 
 

@@ -263,11 +263,8 @@ def run_code(stage: Stage, config: RunConfig, folder: StageFolder) -> dict[str, 
 
 def _fingerprint_code(files: Sequence[Path]) -> dict[str, str]:
     """The user's own modules by what is in them, wherever they lie. What these import is not looked at."""
-    return (
-        {artifacts.USER_CODE: artifacts.compute_fingerprint([path.read_text(encoding="utf-8") for path in files])}
-        if files
-        else {}
-    )
+    found = [artifacts.compute_file_fingerprint(path) for path in files]
+    return {artifacts.USER_CODE: artifacts.compute_fingerprint(found)} if found else {}
 
 
 def _fingerprint_sources(sources: Mapping[str, Path | tuple[Path, ...] | str]) -> dict[str, str]:

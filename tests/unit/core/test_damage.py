@@ -176,7 +176,7 @@ def test_damage_of_a_large_file_is_found_when_every_byte_is_looked_at(run_dir: P
 def test_what_only_a_reader_sees_is_mended_by_the_pipeline(
     run_dir: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(checksums, "_MAX_READ_FILES", 0)  # then a quick look sees sizes alone
+    monkeypatch.setattr(checksums, "_MAX_QUICK_BYTES", 0)  # then a quick look sees sizes alone
     flip(journal.list_files(run_dir / "collect", "trajectories")[0])
     run_stages(LOOP, configure(run_dir))
     assert "damaged" not in caplog.text
