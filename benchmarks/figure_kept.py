@@ -1,4 +1,4 @@
-"""What a recipe found on questions that were kept apart (`bench_kept.py`)."""
+"""The table of a recipe on questions that were kept apart (`bench_kept.py`)."""
 
 from typing import Any
 
@@ -19,7 +19,7 @@ _POLICIES = {
 
 
 def write_table() -> str:
-    """Each policy's values on all questions of a set, and on those whose pages training has not read."""
+    """The values of each policy on all questions of a set, and on those whose pages training has not read."""
     sets = read_results("kept")["sets"]
     parts = [
         (f"{name}, {part} ({found[part]['questions']:,})", found[part])
@@ -35,7 +35,7 @@ def write_table() -> str:
 
 
 def write_words() -> str:
-    """What the table is of."""
+    """The terms of the table."""
     trained = ", ".join(f"{name} {found['trainings']}" for name, found in read_results("kept")["sets"].items())
     return to_paragraph(
         f"""A fifth of the documents of a set's train part were drawn with a fixed seed (`draw_kept.py`) and their questions kept

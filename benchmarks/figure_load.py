@@ -100,7 +100,7 @@ def write_fault_injection() -> str:
 
 
 def write_kills() -> str:
-    """How often each stage was killed, and what was found."""
+    """The kills of each stage, and whether its result differed."""
     rows = [
         [stage, *(str(found[name]) for name in ("kills", "moves", "copies", "ends")), "none" if found["passed"] else "some"]
         for stage, found in read_results("kill_stages").items()

@@ -96,7 +96,7 @@ def _canary(argv: Sequence[str]) -> None:
 
 
 def _ask_log_probabilities(options: argparse.Namespace, token_ids: Sequence[int]) -> list[float]:
-    """What the model gives to each token but the first: a reply of just that token to those before it."""
+    """The log-probability of each token but the first: of a reply of just that token to those before it."""
     from drag_ray.errors import ServeError
 
     client, given = _open_client(options), []

@@ -14,7 +14,7 @@ from drag_ray.file_access import create_mark
 
 _logger = logging.getLogger(__name__)
 
-ENGINE_POOL_NAME = "engine_keeper"
+ENGINE_POOL_NAME = "engine_pool"
 """of the actor that keeps a job's engines"""
 KEPT_SHARE, _OTHER_SHARE = 0.9, 0.1
 """of a GPU: for all engines that are kept on it, and for who works while they rest, of which Ray knows nothing. Beside

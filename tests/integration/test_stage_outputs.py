@@ -1,4 +1,4 @@
-"""What each stage makes of small inputs is what its version says: an output that changes raises the version in `stages.py`.
+"""The output of each stage on small inputs is that of its version: one that changes raises the version in `stages.py`.
 
 `stage_outputs.json` holds a hash of each column that a version of a stage wrote. After a change that was meant, raise the version
 and write the file anew:
@@ -37,7 +37,6 @@ METHODS = {"sft": "sft_query", "dpo": "dpo", "grpo": "rl_steps", "reward": "rewa
 OTHERS = ("sft_trajectory", "sft_context", "rejection")
 VOLATILE = {"started_at", "duration_s", "generate_s", "search_s", "tool_s"}
 """Columns and keys that another run of the same work has otherwise."""
-
 OF_THE_FOLDER = {"checksums.jsonl", "problems.jsonl", "spending.jsonl"}
 """What every stage's folder has."""
 
@@ -94,12 +93,7 @@ def run_all(run_dir: Path, address: str) -> dict[str, Outputs]:
             *("--engine.backend", "openai", "--engine.model", "scripted", "--engine.endpoint.address", address),
             *("--agent.max-iterations", "2", "--collect.samples-per-question", "3"),
             *("--collect.proposals", '["question_keywords", "rm3", "neighbours"]'),
-            *(
-                "--format.formats",
-                json.dumps([*METHODS.values(), *OTHERS]),
-                "--format.validation-fraction",
-                "0.3",
-            ),
+            *("--format.formats", json.dumps([*METHODS.values(), *OTHERS]), "--format.validation-fraction", "0.3"),
             *("--evaluate.baselines", '["question", "question_keywords", "rm3", "neighbours", "templates"]'),
             *("--evaluate.adapters", "[]", "--evaluate.question-weights", "[]"),
         ],
