@@ -15,7 +15,7 @@ from figure_cells import (
     to_table,
     write_test,
 )
-from figure_quality import LARGE, find_effect, find_reranked, list_trainings, take_value, write_range
+from figure_quality import LARGE, find_effect, take_value
 
 _DETECTABLE = (1.96 + 0.84) / (2 * 1.96)
 """Of the width of a 95 % interval: the true difference that a test at 5 % finds with 80 % power."""
@@ -112,22 +112,12 @@ def write_judge_cost() -> str:
 
 
 def write_demo_words() -> str:
-    """What the demo's table says, beside what a larger model reaches."""
+    """What the demo's table says."""
     rows = read_results("demo")["stage_counts"]["finetune"]["rows"]
-    question, base, tuned = (
-        short(find_effect("medquad", policy, model)["hit1"])
-        for policy, model in (("question", ""), ("base", LARGE), ("round2", LARGE))
-    )
-    hybrid, templates = (short(find_reranked("medquad", policy)["hit1"]) for policy in ("hybrid", "templates+hybrid"))
     return to_paragraph(
         f"""The tuned model has learned from {rows} additions of its own that beat the question. What it adds finds more than the
         question alone and more than what needs no model. Most of the gain is there before training, in the prompt with three
-        examples: how far training goes beyond it is not sure with so few rows. With a model of 1.5B parameters on a GPU, on
-        questions that come in a few forms (medquad), Hit@1 was {question} for the question, {base} with the model untrained,
-        {tuned} after two rounds. By words and vectors the question alone came to {hybrid}, with words for its kind that no
-        model writes to {templates}, and to {write_range(list_trainings("rerank"), "hit1")} when the 1.5B model was trained to
-        put in order what these find (the mean of three trainings and their range;
-        [the table](docs/methods/rerank.md#what-it-brought)). These test questions were in view while the recipe was made."""
+        examples: how far training goes beyond it is not sure with so few rows."""
     )
 
 

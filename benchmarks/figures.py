@@ -119,6 +119,7 @@ FIGURES: dict[str, Callable[[], str]] = {
     "reranker-words": figure_reranker.write_words,
     "kept-words": figure_kept.write_words,
     "kept": figure_kept.write_table,
+    "kept-headline": figure_kept.write_headline,
     "reranker-loss": figure_reranker.write_loss_words,
     "reranker-transfer": figure_reranker.write_transfer_words,
     "evaluate-tools-terms": figure_tools.write_evaluate_tools_terms,
