@@ -22,6 +22,9 @@ SECRET_ERROR = "secret"
 _ARGPARSE_PREFIX = "error parsing CLI: "
 _MAX_LINE_CHARS = 10_000
 _UNKNOWN = "unrecognized arguments: "
+RERANK_INSTEAD = "train a reranker (--train-reranker, or finetune.method rerank)"
+_SUCCESSORS = dict.fromkeys(("serve.best_of", "evaluate.best_of", "collect.best_of"), RERANK_INSTEAD)
+"""What is done in place of options, or of sections of them, that there are no more."""
 
 
 class BaseConfig(BaseModel):
@@ -181,6 +184,9 @@ def _explain_argument(message: str, options: Sequence[str]) -> str:
     """What argparse says of an argument, with the option that was probably meant."""
     reason = message.removeprefix(_ARGPARSE_PREFIX)
     unknown = [word.partition("=")[0] for word in reason.split() if word.startswith("--")] if _UNKNOWN in reason else []
+    for name in unknown:
+        if successor := _find_successor(name.removeprefix("--").replace("-", "_")):
+            return f"command line: {name} is no option any more: {successor}."
     close = [match for name in unknown for match in difflib.get_close_matches(name, options, n=1)]
     hint = f" Did you mean {' and '.join(close)}?" if close else ""
     return f"command line: {reason}.{hint} `--help` lists the options."
@@ -250,12 +256,19 @@ def _explain(error: ValidationError, config_type: type[BaseConfig], sources: Map
     for problem in error.errors():
         key = ".".join(str(part) for part in problem["loc"])
         place = next((place for place, values in sources.items() if _holds(values, problem["loc"])), "options")
-        if problem["type"] == "extra_forbidden":
+        if successor := _find_successor(key):
+            lines.append(f"{place}: {key} is no option any more: {successor}.")
+        elif problem["type"] == "extra_forbidden":
             lines.append(f"{place}: unknown key {key!r}. {_suggest_beside(config_type, problem['loc'])}")
         else:
             got = "" if problem["type"] in ("missing", SECRET_ERROR) else f", got {problem['input']!r}"
             lines.append(f"{place}: {key}: {problem['msg']}{got}.")
     return "\n".join(lines)
+
+
+def _find_successor(key: str) -> str:
+    """What stands in the place of an option, or of one in a section, that there is no more; empty for any other."""
+    return next((text for gone, text in _SUCCESSORS.items() if f"{key}.".startswith(f"{gone}.")), "")
 
 
 def _holds(values: Any, location: tuple[Any, ...]) -> bool:

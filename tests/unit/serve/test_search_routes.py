@@ -91,7 +91,7 @@ def test_a_reply_without_a_search_leaves_what_the_question_finds(
 
 def test_null_is_as_good_as_nothing(serve: Serve) -> None:
     fields = ("model", "preset", "seed", "question_weight", "retrieval", "rerank")
-    for path, others in (("/v1/search", ("reranker", "best_of", "top_k")), ("/v1/ask", ("stream", "show_images"))):
+    for path, others in (("/v1/search", ("reranker", "top_k")), ("/v1/ask", ("stream", "show_images"))):
         body = {"question": QUESTION, **dict.fromkeys((*fields, *others))}
         served = serve(lambda _: "<answer>340 rpm</answer>")
         assert served.post(path, **body).json() == served.post(path, question=QUESTION).json()
