@@ -10,7 +10,7 @@ from drag_ray.engine.config import EngineConfig
 from drag_ray.errors import ArtifactError, ConfigError
 from drag_ray.evaluate.config import EvaluateConfig, EvaluateSections
 from drag_ray.evaluate.effort import Prices
-from drag_ray.finetune.outcome import ADAPTER_DIR_NAME, TUNED_NAME, find_merged, find_reranker, find_reward_model
+from drag_ray.finetune.outcome import ADAPTER_DIR_NAME, TUNED_NAME, find_merged, find_reranker, has_reward_model
 from drag_ray.prompt.outcome import PROMPT_NAME, PROMPTED_NAME, OptimisedPrompt, read_prompt
 
 BASE_NAME = "base"
@@ -74,7 +74,7 @@ def choose_models(
         ArtifactError: an adapter's folder is missing.
         DamageError: the optimised instructions cannot be read.
     """
-    writes = find_reward_model(finetune_dir) is None and find_reranker(finetune_dir) is None
+    writes = not has_reward_model(finetune_dir) and find_reranker(finetune_dir) is None
     base = sections.engine.model_copy(update={"adapter": ""})
     models = [ModelPolicy(BASE_NAME, base)]
     for name, engine in sections.evaluate.models.items():

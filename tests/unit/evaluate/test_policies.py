@@ -14,7 +14,7 @@ from drag_ray.errors import ArtifactError, ConfigError
 from drag_ray.evaluate.config import EvaluateSections
 from drag_ray.evaluate.policies import choose_models, choose_subject, find_prices
 from drag_ray.evaluate.rollouts import group_by_engine, plan_policy
-from drag_ray.finetune.outcome import find_reward_model
+from drag_ray.finetune.outcome import has_reward_model
 from drag_ray.prompt.outcome import write_prompt
 from drag_ray.rollout.plan import build_plan
 from drag_ray.run_config import RunConfig
@@ -171,9 +171,9 @@ def test_what_chose_among_replies_names_its_successor(options: tuple[str, ...], 
 
 def test_a_reward_model_is_no_policy(run_dir: Path) -> None:
     finetune_dir = run_dir / "finetune"
-    assert find_reward_model(finetune_dir) is None
+    assert not has_reward_model(finetune_dir)
     artifacts.write_text(finetune_dir / "adapter" / "adapter_config.json", '{"task_type": "SEQ_CLS"}')
-    assert find_reward_model(finetune_dir) == finetune_dir / "merged"
+    assert has_reward_model(finetune_dir)
     assert [model.name for model in choose_models(configure(), finetune_dir, has_gpu=False)] == ["base"]
 
 
@@ -211,13 +211,6 @@ def test_the_rows_of_training_are_read_where_their_questions_are_asked() -> None
 def test_the_gain_of_the_last_adapter_is_in_question(run_dir: Path) -> None:
     assert choose_subject(choose_models(configure(), run_dir / "finetune", has_gpu=False)) == "tuned"
     assert choose_subject(choose_models(configure(), None, has_gpu=False)) == ""
-
-
-def test_a_reward_model_that_was_not_merged_is_asked_for(run_dir: Path) -> None:
-    artifacts.write_text(run_dir / "finetune" / "adapter" / "adapter_config.json", '{"task_type": "SEQ_CLS"}')
-    (run_dir / "finetune" / "merged").rmdir()
-    with pytest.raises(ArtifactError, match=r"its reward model is not merged.*--finetune\.merge"):
-        choose_models(configure(), run_dir / "finetune", has_gpu=False)
 
 
 def test_other_models_are_compared_and_never_the_subject(run_dir: Path) -> None:
