@@ -97,6 +97,12 @@ def test_null_is_as_good_as_nothing(serve: Serve) -> None:
         assert served.post(path, **body).json() == served.post(path, question=QUESTION).json()
 
 
+def test_a_field_that_is_gone_names_its_successor(serve: Serve) -> None:
+    refused = serve(lambda _: "<search>rotor</search>").post("/v1/search", question=QUESTION, best_of=True)
+    assert refused.status_code == 400
+    assert "best_of: no field any more: name a served model of the task rerank as reranker." in refused.json()["error"]["message"]
+
+
 def test_a_reply_that_does_not_end_is_given_up(searcher: Searcher, tmp_path: Path) -> None:
     limits = replace(LIMITS, max_reply_s=0.05)
     served = Served(searcher, tmp_path, lambda _: "<search>rotor</search>", limits=limits, delay_s=30)
