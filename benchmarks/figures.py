@@ -81,7 +81,6 @@ FIGURES: dict[str, Callable[[], str]] = {
     "search-scale": figure_speed.write_search_scale,
     "demo-words": figure_words.write_demo_words,
     "effect-large": figure_words.write_effect_large,
-    "effect-best-of": figure_words.write_effect_best_of,
     "effect-small": figure_words.write_effect_small,
     "effect-fairytaleqa": figure_words.write_effect_fairytaleqa,
     "effect-manuals": figure_words.write_effect_manuals,

@@ -87,6 +87,7 @@ STAGES: dict[str, Stage] = {
             name="index",
             summary="Read documents and questions and build the search index.",
             sections=IndexSections,
+            version=2,
             runtime_only_options=(
                 *("embedding.device", "embedding.batch_size"),
                 *("image_embedding.device", "image_embedding.batch_size"),
@@ -103,6 +104,7 @@ STAGES: dict[str, Stage] = {
             name="collect",
             summary="Roll out the training questions and keep the trajectories.",
             sections=CollectSections,
+            version=2,
             reads=("index",),
             runtime_only_options=(*_ROLLOUT_RUNTIME, "telemetry.endpoint", "telemetry.content"),
             own_files=OWN_FILES,
@@ -155,6 +157,7 @@ STAGES: dict[str, Stage] = {
             name="evaluate",
             summary="Compare the base model, the adapter and the baselines on held-out questions.",
             sections=EvaluateSections,
+            version=2,
             reads=("index",),
             # Before training, the base model, its optimised instructions and the baselines are compared. What was trained from is
             # known to finetune best, so it comes last; format knows the validation questions.

@@ -43,7 +43,6 @@ def compute_result(trajectory: Trajectory) -> QuestionResult:
         error=trajectory.error,
         **_count_replies(trajectory.turns),
         duration_s=trajectory.duration_s,
-        choosing_ms=_sum_choosing(trajectory.turns),
         tool_uses=_sum_tools(trajectory.turns),
         falls_back=falls_back,
         iterations_to_success=None if trajectory.error else success,
@@ -85,7 +84,7 @@ def _count_replies(turns: Sequence[Turn]) -> dict[str, Any]:
         "num_repeated_queries": len(queries) - len(set(queries)),
         "num_format_errors": sum(turn.action is ActionKind.INVALID for turn in turns),
         "num_prompt_tokens": sum(turn.num_prompt_tokens for turn in turns),
-        "num_completion_tokens": sum(turn.num_drawn_tokens or turn.num_completion_tokens for turn in turns),
+        "num_completion_tokens": sum(turn.num_completion_tokens for turn in turns),
     }
 
 
@@ -104,11 +103,6 @@ def _list_rankings(trajectory: Trajectory, searches: Sequence[Turn]) -> list[tup
     if trajectory.error:
         return []
     return [turn.hits if turn in searches else () for turn in trajectory.turns]
-
-
-def _sum_choosing(turns: Sequence[Turn]) -> float | None:
-    chosen = [turn.search_s for turn in turns if turn.num_drawn_tokens]
-    return 1000 * sum(chosen) if chosen else None
 
 
 def _sum_tools(turns: Sequence[Turn]) -> tuple[ToolUse, ...]:
