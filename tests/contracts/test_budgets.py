@@ -7,34 +7,40 @@ from typing import Any, get_args
 from pydantic import BaseModel
 
 import drag_ray
-from drag_ray.run_config import RunConfig
+from drag_ray.pipeline.run_config import RunConfig
 
 ROOT = Path(drag_ray.__file__).parent
 LINES = {
     "agent": 3_000,
     "api": 1_150,
-    "baselines": 2_700,
+    "baselines": 2_050,
+    "cli": 650,
+    "cluster": 1_250,
     "collect": 200,
-    "corpus": 4_700,
-    "engine": 3_900,
-    "evaluate": 6_100,
+    "corpus": 4_050,
+    "engine": 4_000,
+    "evaluate": 5_800,
+    "examples": 650,
     "finetune": 3_400,
     "format": 2_450,
-    "index": 550,
+    "index": 600,
+    "pipeline": 1_150,
     "process": 2_800,
-    "prompt": 1_050,
+    "prompt": 600,
     "rollout": 3_300,
-    "search": 2_850,
-    "serve": 4_500,
+    "search": 2_750,
+    "serve": 4_350,
+    "stage_runs": 850,
+    "storage": 1_100,
     "tools": 3_200,
     "transcripts": 800,
-    "": 6_150,
+    "": 1_200,
 }
 """Of each package, and of the modules at the top."""
-FILES = 510
-OPTIONS = 321
+FILES = 508
+OPTIONS = 317
 """Of all sections, each counted once wherever it can be set."""
-TEST_LINES = 48_000
+TEST_LINES = 46_900
 
 
 def test_no_package_grows_beyond_its_budget() -> None:

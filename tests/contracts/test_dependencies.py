@@ -32,7 +32,7 @@ WITH_ANOTHER = {
     "yarl": "aiohttp",
 }
 """Packages that come with one that is declared, and are of its public interface."""
-CORE_ONLY = ("search", "corpus")
+CORE_ONLY = ("search", "corpus", "examples")
 """Packages of ours that the core is enough for, with what OCR and the demo's documents need."""
 
 
@@ -71,7 +71,8 @@ def test_every_import_is_declared() -> None:
     declared = set().union(*(list_names(part) for part in ("core", "train", "serve", "ocr", "demo", "cpu", "gpu")))
     names = list_distributions()
     for path in sorted((ROOT / "drag_ray").rglob("*.py")):
-        allowed = list_names("core") | list_names("ocr") | list_names("demo") if path.parent.name in CORE_ONLY else declared
+        package = path.relative_to(ROOT / "drag_ray").parts[0]
+        allowed = list_names("core") | list_names("ocr") | list_names("demo") if package in CORE_ONLY else declared
         for module in list_imports(path):
             packages = {canonicalize_name(name) for name in names.get(module, [module])}
             packages |= {WITH_ANOTHER[name] for name in packages & set(WITH_ANOTHER)}

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from drag_ray import errors, schemas, types
+from drag_ray.pipeline.run_config import RunConfig
 from drag_ray.rollout.options import WorkerOptions
-from drag_ray.run_config import RunConfig
 
 PACKAGE = Path(errors.__file__).parent
 ERRORS = [item for _, item in inspect.getmembers(errors, inspect.isclass) if issubclass(item, errors.DragRayError)]
@@ -52,9 +52,9 @@ def test_only_stages_the_cluster_and_metrics_know_ray() -> None:
     knowing = {path.relative_to(PACKAGE).as_posix() for path in PACKAGE.rglob("*.py") if "ray" in imported_modules(path)}
     stages = (f"{name}/stage.py" for name in ("index", "finetune", "prompt", "serve"))
     rollout = (f"rollout/{name}.py" for name in ("runner", "engine_pool", "tool_hosts"))
-    serve = (f"serve/{name}.py" for name in ("replica", "running_replicas"))
-    others = ("cluster.py", "finetune/training_process.py", "metrics.py", "nodes.py", "tasks.py")
-    assert knowing <= {*others, *rollout, *serve, *stages}
+    cluster = (f"cluster/{name}.py" for name in ("connection", "metrics", "nodes", "tasks"))
+    others = ("finetune/training_process.py", "serve/replica.py", "serve/ingress/running_replicas.py")
+    assert knowing <= {*cluster, *others, *rollout, *stages}
 
 
 def test_every_module_says_what_it_is() -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from drag_ray.engine.embedded import embedded_model_dir
+from drag_ray.engine.models.embedded import embedded_model_dir
 from drag_ray.errors import ConfigError
 
 UNPACK = """
