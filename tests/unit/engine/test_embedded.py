@@ -14,7 +14,7 @@ from drag_ray.errors import ConfigError
 UNPACK = """
 import fcntl, sys
 from pathlib import Path
-from drag_ray.engine import embedded
+from drag_ray.engine.models import embedded
 
 folder = Path(sys.argv[1])
 sys.executable = str(folder / "unpack")
