@@ -53,7 +53,7 @@ def test_only_stages_the_cluster_and_metrics_know_ray() -> None:
     stages = (f"{name}/stage.py" for name in ("index", "finetune", "prompt", "serve"))
     rollout = (f"rollout/{name}.py" for name in ("runner", "engine_pool", "tool_hosts"))
     cluster = (f"cluster/{name}.py" for name in ("connection", "metrics", "nodes", "tasks"))
-    others = ("finetune/training_process.py", "serve/replica.py", "serve/ingress/running_replicas.py")
+    others = ("finetune/training_process.py", "serve/replica.py", "serve/ingress/proxy.py")
     assert knowing <= {*cluster, *others, *rollout, *stages}
 
 
