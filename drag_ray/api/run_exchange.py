@@ -5,13 +5,13 @@ from pathlib import Path
 from typing import Any
 
 from drag_ray.api.run_records import RunRecords
+from drag_ray.artifacts import require_manifest
 from drag_ray.checksums import Damage
 from drag_ray.config import override
-from drag_ray.damage import accept_changes, refuse_damage, verify_stages
-from drag_ray.errors import ConfigError
-from drag_ray.object_store import StorageConfig, check_uri
+from drag_ray.damage import accept_changes, list_finished, refuse_damage, verify_stages
+from drag_ray.errors import ConfigError, StorageError
 from drag_ray.pipeline import find_own
-from drag_ray.stage_store import Transfer, pull_run, push_run
+from drag_ray.stage_store import StageStore, Transfer
 
 
 class RunExchange(RunRecords):
@@ -164,7 +164,13 @@ class RunExchange(RunRecords):
             >>> "index" in moved
             True
         """
-        return push_run(self.folder, self._find_store(uri))
+        store, moved = self._open_store(uri), dict[str, Transfer | None]()
+        for stage_dir in list_finished(self.folder):
+            address = require_manifest(stage_dir).stage
+            if self.folder / address != stage_dir:
+                raise ConfigError(f"{self.folder}: {stage_dir} is the stage {address} of a run. Give the run's folder.")
+            moved[address] = store.push(self.folder, address)
+        return moved
 
     def pull(self, uri: str = "", stages: Sequence[str] = ()) -> dict[str, Transfer | None]:
         """Fetch finished stages from an object store into this run; what is there is not fetched again.
@@ -189,9 +195,17 @@ class RunExchange(RunRecords):
             >>> other.read_trajectories().equals(run.read_trajectories())
             True
         """
-        return pull_run(self._find_store(uri), self.folder, stages)
+        store, moved = self._open_store(uri), dict[str, Transfer | None]()
+        there = store.list_addresses()
+        if not there:
+            raise StorageError(f"{store.uri}: no finished stage lies there. Give the URI that a run was pushed to.")
+        for address in stages or there:
+            if address not in moved:
+                moved[address] = store.pull(address, self.folder)
+            moved |= store.pull_lineage(address, self.folder)
+        return moved
 
-    def _find_store(self, uri: str) -> StorageConfig:
+    def _open_store(self, uri: str) -> StageStore:
         if not uri and not self.config.storage.uri:
             raise ConfigError("no URI was given, and the run has no storage.uri. Give one, for example s3://BUCKET/runs/mine.")
-        return self.config.storage.model_copy(update={"uri": check_uri(uri or self.config.storage.uri)})
+        return StageStore(self.config.storage.model_copy(update={"uri": uri or self.config.storage.uri}))
