@@ -20,8 +20,8 @@ from drag_ray import artifacts, checksums
 from drag_ray.address import is_name
 from drag_ray.artifacts import MANIFEST_NAME, Manifest, is_begun
 from drag_ray.checksums import LIST_NAME, Checksum
-from drag_ray.damage import read_list, refuse_damage
-from drag_ray.errors import ArtifactError, DamageError, StorageError
+from drag_ray.damage import list_finished, read_list, refuse_damage
+from drag_ray.errors import ArtifactError, ConfigError, DamageError, StorageError
 from drag_ray.file_access import make_private, writing
 from drag_ray.object_store import ObjectStore, StorageConfig
 
@@ -82,20 +82,8 @@ class StageStore:
             DamageError: it is there, and is not what was written.
             StorageError: the address is none.
         """
-        if not all(map(is_name, address.split("/"))):
-            raise StorageError(f"{self.uri}: {address!r} is no stage of a run, as collect or finetune/dpo.")
-        data = self._objects.read(_name_manifest(address))
-        if data is None:
-            return None
-        try:
-            manifest = artifacts.parse_manifest(data)
-            if manifest.stage != address or not _HASH.fullmatch(manifest.checksums):
-                raise ValueError(f"it is that of {manifest.stage!r}")
-            if not all(isinstance(name, str) for key in ("reads", "inputs") for name in manifest.origin.get(key, {}).values()):
-                raise ValueError("it does not say what was read")
-        except (ValueError, TypeError, KeyError, AttributeError) as error:
-            raise self._tell_damage(_name_manifest(address), f"not a manifest ({error})") from None
-        return manifest
+        data = self._read_manifest(address)
+        return self._parse_manifest(address, data) if data is not None else None
 
     def push(self, run_dir: Path, address: str) -> Transfer | None:
         """Send a finished stage, the manifest last. None if it is there as it is here.
@@ -148,9 +136,10 @@ class StageStore:
         """
         from filelock import FileLock
 
-        manifest = self.read_manifest(address)
-        if manifest is None:
+        data = self._read_manifest(address)
+        if data is None:
             raise StorageError(f"{self.uri}: no finished stage {address}. It has {', '.join(self.list_addresses()) or 'none'}.")
+        manifest = self._parse_manifest(address, data)
         if only not in ("", manifest.checksums):
             raise StorageError(f"{self.uri}: has another {address} than the run. Run: drag-ray push RUN {self.uri}")
         stage_dir = make_private(run_dir) / address
@@ -158,7 +147,7 @@ class StageStore:
             stage_dir.parent.mkdir(parents=True, exist_ok=True)
         with FileLock(stage_dir.parent / f".pulling-{stage_dir.name}.lock"):
             if not is_begun(stage_dir):
-                transfer = self._fetch_stage(manifest, stage_dir, but)
+                transfer = self._fetch_stage(manifest, data, stage_dir, but)
                 _logger.info(f"{address}: pulled from {self.uri}: {transfer}")
                 return transfer
             found = artifacts.read_manifest(stage_dir)
@@ -185,6 +174,33 @@ class StageStore:
                 wanted += [ancestor for ancestor in read if ancestor not in wanted]
         return moved
 
+    def push_run(self, run_dir: Path) -> dict[str, Transfer | None]:
+        """Send the finished stages of a run; by the address of each what `push` returns, whose errors are the same.
+
+        Raises:
+            ConfigError: the folder is that of a stage.
+        """
+        moved: dict[str, Transfer | None] = {}
+        for stage_dir in list_finished(run_dir):
+            address = artifacts.require_manifest(stage_dir).stage
+            if run_dir / address != stage_dir:
+                raise ConfigError(f"{run_dir}: {stage_dir} is the stage {address} of a run. Give the run's folder.")
+            moved[address] = self.push(run_dir, address)
+        return moved
+
+    def pull_run(self, run_dir: Path, addresses: Sequence[str]) -> dict[str, Transfer | None]:
+        """Fetch stages, all where none are named, and what they were made from; by the address of each what `pull` returns, whose
+        errors are the same."""
+        moved: dict[str, Transfer | None] = {}
+        there = self.list_addresses()
+        if not there:
+            raise StorageError(f"{self.uri}: no finished stage lies there. Give the URI that a run was pushed to.")
+        for address in addresses or there:
+            if address not in moved:
+                moved[address] = self.pull(address, run_dir)
+            moved |= self.pull_lineage(address, run_dir)
+        return moved
+
     def fetch_file(self, address: str, digest: str, checksum: Checksum, path: Path) -> None:
         """Fetch one file of a stage; it is whole or absent.
 
@@ -202,6 +218,22 @@ class StageStore:
             if problem := checksums.compare(scratch, checksum):
                 raise self._tell_damage(f"{folder}/{checksum.path}", f"{problem}. Remove {self.uri}/{folder}")
 
+    def _read_manifest(self, address: str) -> bytes | None:
+        if not all(map(is_name, address.split("/"))):
+            raise StorageError(f"{self.uri}: {address!r} is no stage of a run, as collect or finetune/dpo.")
+        return self._objects.read(_name_manifest(address))
+
+    def _parse_manifest(self, address: str, data: bytes) -> Manifest:
+        try:
+            manifest = artifacts.parse_manifest(data)
+            if manifest.stage != address or not _HASH.fullmatch(manifest.checksums):
+                raise ValueError(f"it is that of {manifest.stage!r}")
+            if not all(isinstance(name, str) for key in ("reads", "inputs") for name in manifest.origin.get(key, {}).values()):
+                raise ValueError("it does not say what was read")
+        except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+            raise self._tell_damage(_name_manifest(address), f"not a manifest ({error})") from None
+        return manifest
+
     def _read_list(self, manifest: Manifest) -> tuple[bytes, list[Checksum]]:
         """The list of a stage's files, none of which leads out of its folder."""
         key = f"{_name_folder(manifest.stage, manifest.checksums)}/{LIST_NAME}"
@@ -218,7 +250,7 @@ class StageStore:
     def _tell_damage(self, key: str, problem: str) -> DamageError:
         return DamageError(f"{self.uri}/{key}: {problem}. Where the run is whole, run: drag-ray push RUN {self.uri}")
 
-    def _fetch_stage(self, manifest: Manifest, stage_dir: Path, but: Collection[str]) -> Transfer:
+    def _fetch_stage(self, manifest: Manifest, data: bytes, stage_dir: Path, but: Collection[str]) -> Transfer:
         """Files come into a hidden folder, which becomes the stage's when it is whole and on the disk."""
         address, digest = manifest.stage, manifest.checksums
         scratch = stage_dir.parent / f".pulling-{stage_dir.name}-{digest}"
@@ -231,7 +263,7 @@ class StageStore:
                 list(pool.map(lambda checksum: self.fetch_file(address, digest, checksum, scratch / checksum.path), missing))
             artifacts.remove_scratch(scratch)
             artifacts.write_bytes(scratch / LIST_NAME, text)
-            artifacts.write_manifest(scratch, manifest)
+            artifacts.write_bytes(scratch / MANIFEST_NAME, data)
             artifacts.sync_files(scratch, [checksum.path for checksum in listed])
             scratch.rename(stage_dir)
             artifacts.sync(stage_dir.parent)

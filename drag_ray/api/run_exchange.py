@@ -5,11 +5,10 @@ from pathlib import Path
 from typing import Any
 
 from drag_ray.api.run_records import RunRecords
-from drag_ray.artifacts import require_manifest
 from drag_ray.checksums import Damage
 from drag_ray.config import override
-from drag_ray.damage import accept_changes, list_finished, refuse_damage, verify_stages
-from drag_ray.errors import ConfigError, StorageError
+from drag_ray.damage import accept_changes, refuse_damage, verify_stages
+from drag_ray.errors import ConfigError
 from drag_ray.pipeline import find_own
 from drag_ray.stage_store import StageStore, Transfer
 
@@ -164,13 +163,7 @@ class RunExchange(RunRecords):
             >>> "index" in moved
             True
         """
-        store, moved = self._open_store(uri), dict[str, Transfer | None]()
-        for stage_dir in list_finished(self.folder):
-            address = require_manifest(stage_dir).stage
-            if self.folder / address != stage_dir:
-                raise ConfigError(f"{self.folder}: {stage_dir} is the stage {address} of a run. Give the run's folder.")
-            moved[address] = store.push(self.folder, address)
-        return moved
+        return self._open_store(uri).push_run(self.folder)
 
     def pull(self, uri: str = "", stages: Sequence[str] = ()) -> dict[str, Transfer | None]:
         """Fetch finished stages from an object store into this run; what is there is not fetched again.
@@ -195,15 +188,7 @@ class RunExchange(RunRecords):
             >>> other.read_trajectories().equals(run.read_trajectories())
             True
         """
-        store, moved = self._open_store(uri), dict[str, Transfer | None]()
-        there = store.list_addresses()
-        if not there:
-            raise StorageError(f"{store.uri}: no finished stage lies there. Give the URI that a run was pushed to.")
-        for address in stages or there:
-            if address not in moved:
-                moved[address] = store.pull(address, self.folder)
-            moved |= store.pull_lineage(address, self.folder)
-        return moved
+        return self._open_store(uri).pull_run(self.folder, stages)
 
     def _open_store(self, uri: str) -> StageStore:
         if not uri and not self.config.storage.uri:

@@ -20,11 +20,10 @@ from drag_ray.object_store import ObjectStore, StorageConfig, check_uri
 from drag_ray.pipeline import run_stage
 from drag_ray.run_config import RunConfig
 from drag_ray.stage_folder import StageFolder
-from drag_ray.stage_store import StageStore
+from drag_ray.stage_store import StageStore, Transfer
 from drag_ray.stages import STAGES
 
 FILES = {"trajectories/part-0.parquet": b"a" * 3000, "trajectories/part-1.parquet": b"b" * 3000, "problems.jsonl": b""}
-LISTS = ("checksums.jsonl", MANIFEST_NAME)
 
 
 def write_stage(run_dir: Path, address: str, files: dict[str, bytes] = FILES, **origin: Any) -> Path:
@@ -53,6 +52,14 @@ def store(uri: str) -> StageStore:
 
 
 @pytest.fixture
+def pushed(store: StageStore, tmp_path: Path) -> Path:
+    """A finished stage, in the run `a`, that is in the store too."""
+    stage_dir = write_stage(tmp_path / "a", "collect")
+    store.push(tmp_path / "a", "collect")
+    return stage_dir
+
+
+@pytest.fixture
 def cut(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     """Lets as many files through as `left` says, any number where it is None; `moved` are those that went through."""
     line: dict[str, Any] = {"left": None, "moved": []}
@@ -69,28 +76,21 @@ def cut(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     return line
 
 
-def test_what_is_pulled_is_what_was_pushed_file_by_file(store: StageStore, uri: str, tmp_path: Path) -> None:
-    written = write_stage(tmp_path / "a", "collect")
-    pushed = store.push(tmp_path / "a", "collect")
-    assert pushed == store.pull("collect", tmp_path / "b")
-    assert pushed is not None
-    assert (pushed.num_files, pushed.num_there) == (len(FILES) + 1, 0)  # with identity.json
-    assert read_files(tmp_path / "b" / "collect") == read_files(written)
-    assert verify_stage(tmp_path / "b" / "collect")[0] == pushed.num_files
+def test_what_is_pulled_is_what_was_pushed_file_by_file(store: StageStore, uri: str, pushed: Path, tmp_path: Path) -> None:
+    num_files, num_bytes = verify_stage(pushed)
+    assert store.pull("collect", tmp_path / "b") == Transfer(num_files, num_bytes, 0)
+    [in_store] = Path(uri.removeprefix("file://"), "files", "collect").iterdir()
+    assert read_files(tmp_path / "b" / "collect") == read_files(pushed) == read_files(in_store)
     assert [path.name for path in (tmp_path / "b").iterdir() if not path.name.endswith(".lock")] == ["collect"]
     assert store.push(tmp_path / "a", "collect") is store.pull("collect", tmp_path / "b") is None
-    [folder] = Path(uri.removeprefix("file://"), "files", "collect").iterdir()
-    assert read_files(folder) == read_files(written)
 
 
 def test_a_push_that_stops_leaves_the_stage_as_it_was_there_and_goes_on(
-    store: StageStore, tmp_path: Path, cut: dict[str, Any]
+    store: StageStore, pushed: Path, tmp_path: Path, cut: dict[str, Any]
 ) -> None:
     """Stopped after each of its files in turn: what can be pulled is the stage before, whole, until the new one is there."""
-    write_stage(tmp_path / "a", "collect", {"first.bin": b"1"})
-    store.push(tmp_path / "a", "collect")
-    first, new = read_files(tmp_path / "a" / "collect"), read_files(write_stage(tmp_path / "a", "collect"))
-    cut["moved"].clear()
+    first = read_files(pushed)
+    new = read_files(write_stage(tmp_path / "a", "collect", {name: data + b"more" for name, data in FILES.items()}))
     for number in range(len(FILES) + 3):  # with identity.json, the list and the manifest
         cut["left"] = number and 1
         with pytest.raises(StorageError, match="cut"):
@@ -98,18 +98,16 @@ def test_a_push_that_stops_leaves_the_stage_as_it_was_there_and_goes_on(
         cut["left"] = None
         store.pull("collect", tmp_path / f"b{number}")
         assert read_files(tmp_path / f"b{number}" / "collect") == first
-    sent = [name for name in cut["moved"] if name.startswith(str(tmp_path / "a")) and not name.endswith(LISTS)]
-    assert len(sent) == len(FILES) + 1  # in all tries together: none twice
+    sent = [Path(name).relative_to(pushed).as_posix() for name in cut["moved"] if name.startswith(str(pushed))]
+    assert sorted(sent[: len(FILES) + 1]) == sorted((*FILES, "identity.json"))  # in all tries together: none twice
     store.push(tmp_path / "a", "collect")
     store.pull("collect", tmp_path / "b")
     assert read_files(tmp_path / "b" / "collect") == new
 
 
 def test_a_pull_that_stops_leaves_nothing_that_could_be_taken_for_a_stage_and_goes_on(
-    store: StageStore, tmp_path: Path, cut: dict[str, Any]
+    store: StageStore, pushed: Path, tmp_path: Path, cut: dict[str, Any]
 ) -> None:
-    write_stage(tmp_path / "a", "collect")
-    store.push(tmp_path / "a", "collect")
     cut["left"] = 2
     with pytest.raises(StorageError, match="cut"):
         store.pull("collect", tmp_path / "b")
@@ -118,18 +116,14 @@ def test_a_pull_that_stops_leaves_nothing_that_could_be_taken_for_a_stage_and_go
     pulled = store.pull("collect", tmp_path / "b")
     assert pulled is not None
     assert (pulled.num_files, pulled.num_there) == (2, 2)
-    assert read_files(tmp_path / "b" / "collect") == read_files(tmp_path / "a" / "collect")
+    assert read_files(tmp_path / "b" / "collect") == read_files(pushed)
 
 
-def test_of_a_stage_that_has_changed_the_changed_files_are_sent(store: StageStore, uri: str, tmp_path: Path) -> None:
-    write_stage(tmp_path / "a", "collect")
-    store.push(tmp_path / "a", "collect")
-    write_stage(tmp_path / "a", "collect", FILES | {"trajectories/part-0.parquet": b"c" * 3000})
-    again = store.push(tmp_path / "a", "collect")
-    assert again is not None
-    assert (again.num_files, again.num_there) == (1, 3)
+def test_of_a_stage_that_has_changed_the_changes_are_sent(store: StageStore, uri: str, pushed: Path, tmp_path: Path) -> None:
+    write_stage(tmp_path / "a", "collect", FILES | {"trajectories/part-0.parquet": b"c" * 500})
+    assert store.push(tmp_path / "a", "collect") == Transfer(1, 500, 3)
     store.pull("collect", tmp_path / "b")
-    assert read_files(tmp_path / "b" / "collect") == read_files(tmp_path / "a" / "collect")
+    assert read_files(tmp_path / "b" / "collect") == read_files(pushed)
     assert len(list(Path(uri.removeprefix("file://"), "files", "collect").iterdir())) == 2  # the earlier one is still there
 
 
@@ -150,9 +144,9 @@ def test_what_is_not_as_it_was_written_is_not_pushed(store: StageStore, tmp_path
     assert store.list_addresses() == []
 
 
-def test_what_was_changed_in_the_store_is_not_pulled_and_can_be_pushed_again(store: StageStore, uri: str, tmp_path: Path) -> None:
-    write_stage(tmp_path / "a", "collect")
-    store.push(tmp_path / "a", "collect")
+def test_what_was_changed_in_the_store_is_not_pulled_and_can_be_pushed_again(
+    store: StageStore, uri: str, pushed: Path, tmp_path: Path
+) -> None:
     root = Path(uri.removeprefix("file://"))
     [folder] = (root / "files" / "collect").iterdir()
     read = [path for path in folder.rglob("*") if path.is_file() and path.stat().st_size and path.name != MANIFEST_NAME]
@@ -187,25 +181,14 @@ def forge(uri: str, stage_dir: Path, entry: dict[str, Any] | None = None, **chan
 @pytest.mark.parametrize(
     "path",
     [
-        *(
-            "../../out",
-            "/tmp/out",
-            "a/../../out",
-            ".lock",
-            "a/.hidden",
-            "manifest.json",
-            "a//b",
-            "a/",
-            "",
-            "a\0b",
-            "checksums.jsonl",
-        ),
-        *("..", "identity.json", ["a"], None),
+        *("../../out", "/tmp/out", "a/../../out", "..", ".lock", "a/.hidden", "a//b", "a/", "a\0b", "", ["a"], None),
+        *("manifest.json", "checksums.jsonl", "identity.json"),
     ],
 )
-def test_a_list_that_leads_out_of_the_stage_is_refused(store: StageStore, uri: str, tmp_path: Path, path: Any) -> None:
-    stage_dir = write_stage(tmp_path / "a", "collect")
-    forge(uri, stage_dir, {"path": path, "bytes": 1, "sha256": "0" * 64})
+def test_a_list_that_leads_out_of_the_stage_is_refused(
+    store: StageStore, uri: str, pushed: Path, tmp_path: Path, path: Any
+) -> None:
+    forge(uri, pushed, {"path": path, "bytes": 1, "sha256": "0" * 64})
     with pytest.raises(DamageError, match="not a list of files"):
         store.pull("collect", tmp_path / "b")
     assert not (tmp_path / "out").exists()
@@ -214,17 +197,17 @@ def test_a_list_that_leads_out_of_the_stage_is_refused(store: StageStore, uri: s
 @pytest.mark.parametrize(
     "changes", [{"origin": ["a"]}, {"origin": {"reads": {"index": 1}}}, {"checksums": "../../x"}, {"stage": "../collect"}]
 )
-def test_a_manifest_that_is_none_is_refused(store: StageStore, uri: str, tmp_path: Path, changes: dict[str, Any]) -> None:
-    forge(uri, write_stage(tmp_path / "a", "collect"), **changes)
+def test_a_manifest_that_is_none_is_refused(
+    store: StageStore, uri: str, pushed: Path, tmp_path: Path, changes: dict[str, Any]
+) -> None:
+    forge(uri, pushed, **changes)
     with pytest.raises(DamageError, match="not a manifest"):
         store.pull("collect", tmp_path / "b")
 
 
-def test_a_stage_that_says_that_it_was_made_from_itself_is_fetched_once(store: StageStore, uri: str, tmp_path: Path) -> None:
-    stage_dir = write_stage(tmp_path / "a", "collect")
-    store.push(tmp_path / "a", "collect")
-    outcome = artifacts.require_manifest(stage_dir).outcome_fingerprint
-    forge(uri, stage_dir, origin={"reads": {"collect": "collect"}, "inputs": {"collect": outcome}})
+def test_a_stage_that_was_made_from_itself_is_fetched_once(store: StageStore, uri: str, pushed: Path, tmp_path: Path) -> None:
+    outcome = artifacts.require_manifest(pushed).outcome_fingerprint
+    forge(uri, pushed, origin={"reads": {"collect": "collect"}, "inputs": {"collect": outcome}})
     assert list(store.pull_lineage("collect", tmp_path / "b")) == ["collect"]
 
 
@@ -234,9 +217,8 @@ def test_an_address_that_leads_out_of_the_run_is_refused(store: StageStore, tmp_
         store.pull(address, tmp_path / "b")
 
 
+@pytest.mark.usefixtures("pushed")
 def test_a_stage_of_other_work_is_not_written_over(store: StageStore, tmp_path: Path) -> None:
-    write_stage(tmp_path / "a", "collect")
-    store.push(tmp_path / "a", "collect")
     other = write_stage(tmp_path / "b", "collect", {"other.bin": b"other"})
     before = read_files(other)
     with pytest.raises(ArtifactError, match="holds other work"):
