@@ -5,12 +5,12 @@ from pathlib import Path
 from typing import Any
 
 from drag_ray.api.run_records import RunRecords
-from drag_ray.checksums import Damage
 from drag_ray.config import override
-from drag_ray.damage import accept_changes, refuse_damage, verify_stages
 from drag_ray.errors import ConfigError
-from drag_ray.pipeline import find_own
-from drag_ray.stage_store import StageStore, Transfer
+from drag_ray.pipeline.runner import find_own
+from drag_ray.stage_runs.damage import accept_changes, refuse_damage, verify_stages
+from drag_ray.stage_runs.store import StageStore, Transfer
+from drag_ray.storage.checksums import Damage
 
 
 class RunExchange(RunRecords):
