@@ -34,7 +34,6 @@ from drag_ray.corpus.problems import Problem
 from drag_ray.corpus.questions import read_questions
 from drag_ray.engine.adapter import check_adapter
 from drag_ray.engine.config import EngineConfig
-from drag_ray.engine.embedding_folder import read_embedding_folder
 from drag_ray.errors import DragRayError
 from drag_ray.process.interchange_format import load_interchange
 from drag_ray.run_config import RunConfig
@@ -86,8 +85,6 @@ def read(name: str, path: Path) -> bool:
         return bool(trajectories) and _are_writable([item for item in found if isinstance(item, Problem)])
     if name.startswith("config"):
         load(RunConfig, ["--config", str(path)], ["run_dir"])
-    elif name.startswith("embedding"):
-        read_embedding_folder(str(path.parents[len(Path(name).parts) - 2]))
     else:
         adapter_dir = path.parents[1] / ("adapter" if name.startswith("model") else path.parent.name)
         check_adapter(EngineConfig(model=str(path.parents[1] / "model"), adapter=str(adapter_dir)))

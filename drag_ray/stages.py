@@ -86,6 +86,7 @@ STAGES: dict[str, Stage] = {
         Stage(
             name="index",
             summary="Read documents and questions and build the search index.",
+            version=2,
             sections=IndexSections,
             runtime_only_options=(
                 *("embedding.device", "embedding.batch_size"),

@@ -31,7 +31,6 @@ from drag_ray.corpus.question_images import QuestionImages
 from drag_ray.corpus.questions import check_evidence, draw_questions, read_questions
 from drag_ray.corpus.reading_costs import ReadingCosts
 from drag_ray.corpus.split import split_questions
-from drag_ray.engine.embedding_folder import read_embedding_folder
 from drag_ray.errors import ConfigError, DataError
 from drag_ray.index import vector_parts
 from drag_ray.index.config import IndexSections
@@ -111,13 +110,13 @@ def _check(sections: IndexSections) -> None:
     """What would be noticed only after the documents have been read, which may take hours."""
     corpus = sections.corpus
     if sections.embedding.model:
-        from drag_ray.engine.windows import WindowTokenizer  # transformers takes seconds to import
+        from drag_ray.engine.embedding import Embedder  # PyTorch takes seconds to import
 
-        WindowTokenizer(read_embedding_folder(sections.embedding.model), sections.embedding)
+        Embedder(sections.embedding, "meta")
     if sections.image_embedding.model:
-        from drag_ray.engine.image_embedding import read_image_model
+        from drag_ray.engine.image_embedding import ImageEmbedder
 
-        read_image_model(sections.image_embedding.model)
+        ImageEmbedder(sections.image_embedding, "meta")
         if not corpus.page_images:
             raise ConfigError(
                 "image_embedding.model: there are no pictures of pages to embed. Set --corpus.page-images, or leave it empty."
