@@ -7,10 +7,8 @@ from typing import Any
 
 import torch
 from peft import PeftModel
-from sentence_transformers import CrossEncoder
 from transformers import AutoModelForCausalLM
 
-from drag_ray.engine.encoder import load_encoder
 from drag_ray.engine.model_folder import locate_model
 from drag_ray.engine.pair_writer import Pairs, PairWriter, YesOrNoQuestion, load_pair_writer
 from drag_ray.engine.reranker_files import find_files, refuse_unreadable
@@ -64,9 +62,9 @@ class PairClassifier(Reranker):
         writer: as above.
     """
 
-    def __init__(self, config: RerankConfig, model: CrossEncoder, writer: PairWriter) -> None:
+    def __init__(self, config: RerankConfig, model: Any, writer: PairWriter) -> None:
         super().__init__(config, writer)
-        self._model: Any = model
+        self._model = model
 
     def _read(self, written: Sequence[Any]) -> list[float]:
         if not written:
@@ -148,6 +146,10 @@ def load_reranker(config: RerankConfig) -> Reranker:
     writer = load_pair_writer(files)
     device = "cuda" if config.device != "cpu" and torch.cuda.is_available() else "cpu"
     if not isinstance(writer, YesOrNoQuestion):
+        from sentence_transformers import CrossEncoder  # takes seconds, which a causal model does without
+
+        from drag_ray.engine.encoder import load_encoder
+
         model = load_encoder(CrossEncoder, locate_model(files.source, _OPTION), _OPTION, config.dtype, device)
         return PairClassifier(files.config, model, writer)
     try:
