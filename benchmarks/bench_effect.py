@@ -60,7 +60,7 @@ NUM_RESAMPLES = 300_000
 """No p-value is below one in that many, and Holm's correction multiplies it by the number of differences in the file."""
 OF_OTHER_MODELS = (Dense, Rerank)
 """Baselines of models that embed or rank, which come from evaluations."""
-WITHOUT_MODEL = [name for name, kind in BASELINES.items() if not kind.uses_engine() and not issubclass(kind, OF_OTHER_MODELS)]
+WITHOUT_MODEL = [name for name, kind in BASELINES.items() if not kind.uses_engine and not issubclass(kind, OF_OTHER_MODELS)]
 MODEL_FREE = {*WITHOUT_MODEL, *(kind.name for kind in BASELINES.values() if issubclass(kind, Dense))}
 """Policies that ask no model for words; some ask one for vectors."""
 UNTRAINED = {*BASELINES, BASE_NAME, PROMPTED_NAME} - {Rerank.name}

@@ -19,12 +19,11 @@ from bench_effect import OF_OTHER_MODELS
 from public_sets import DATA_DIR
 from record import write_result
 
-from drag_ray.baselines.baseline import Need
 from drag_ray.baselines.registry import BASELINES
 from drag_ray.corpus.config import MANUALS
 
 ROOT = Path(__file__).parent.parent
-NAMES = [name for name, kind in BASELINES.items() if kind.need is not Need.POLICY and not issubclass(kind, OF_OTHER_MODELS)]
+NAMES = [name for name, kind in BASELINES.items() if not issubclass(kind, OF_OTHER_MODELS)]
 """All but those that choose by what was collected, as nothing is, and those of models that embed or rank."""
 _AGENT = ["--config", str(ROOT / "jobs" / "configs" / "demo.toml"), "--agent.max-iterations", "1"]
 

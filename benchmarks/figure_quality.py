@@ -94,14 +94,12 @@ def write_effect() -> str:
         ("`templates`", "templates", ""),
         ("question + what SmolLM2-135M adds", "base", "embedded"),
         ("question + what SmolLM2-135M adds when tuned: SFT", "tuned", "embedded"),
-        ("the best of that, of its draws and of the question, chosen by their lists", "tuned+best_of", "embedded"),
         (f"HyDE, {LARGE}", "hyde", LARGE),
         ("Query2doc, the same model", "query2doc", LARGE),
         ("question + what the same model adds", "base", LARGE),
         ("question + what the larger one adds when tuned: SFT", "round1", LARGE),
         ("SFT, then DPO", "round2", LARGE),
         ("SFT on rows of fewer questions", "tuned", LARGE),
-        ("the best of that, of its draws and of the question", "tuned+best_of", LARGE),
         ("question, by vectors (`dense`)", "dense", ""),
         ("question, by words and by vectors (`hybrid`)", "hybrid", ""),
     )
@@ -143,7 +141,7 @@ def write_recipe() -> str:
 
 def write_methods() -> str:
     """What each training method brings; the base model is the mean of the evaluations."""
-    files = {name: read_results(f"{name}_round_gpus") for name in ("sft", "rl", "dpo", "reward_model")}
+    files = {name: read_results(f"{name}_round_gpus") for name in ("sft", "rl", "dpo")}
     hits = ("hit_at_1", "hit_at_3", "hit_at_10")
 
     def write_row(text: str, trained: str, policies: Sequence[tuple[Any, str]], counts_errors: bool = True) -> list[str]:
@@ -152,18 +150,17 @@ def write_methods() -> str:
 
         return [text, trained, *(percent(mean(hit)) for hit in hits), f"{mean('num_format_errors'):.2f}" if counts_errors else ""]
 
-    def write_tuned(name: str, text: str, policy: str = "tuned", counts_errors: bool = True) -> list[str]:
+    def write_tuned(name: str, text: str) -> list[str]:
         results = files[name]
         seconds = f"{results['stage_seconds']['finetune']:.0f} s"
         rows = f"{results['stage_counts']['finetune']['rows']:,}"
-        return write_row(text.replace("ROWS", rows), seconds, [(results, policy)], counts_errors)
+        return write_row(text.replace("ROWS", rows), seconds, [(results, "tuned")])
 
     rows = [
         write_row("base, greedy", "", [(results, "base") for results in files.values()]),
         write_tuned("sft", "`sft_query`, ROWS rows, two epochs"),
         write_tuned("rl", "`grpo`, ROWS replies"),
         write_tuned("dpo", "`dpo`, ROWS pairs"),
-        write_tuned("reward_model", "`reward`, ROWS pairs; best of 8 draws at 0.7", "best_of", counts_errors=False),
         write_row("the raw question as the query", "", [(files["sft"], "question")], counts_errors=False),
     ]
     header = ["", "trained", "Hit@1", "Hit@3", "Hit@10", "unreadable replies a question, of two"]

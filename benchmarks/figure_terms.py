@@ -20,10 +20,10 @@ def write_effect_terms() -> str:
 
 def write_methods_terms() -> str:
     """What the table of the training methods is of."""
-    files = {name: read_results(f"{name}_round_gpus") for name in ("sft", "rl", "dpo", "reward_model")}
+    files = {name: read_results(f"{name}_round_gpus") for name in ("sft", "rl", "dpo")}
     collected, seconds = files["sft"]["stage_counts"]["collect"], [one["stage_seconds"]["collect"] for one in files.values()]
     tested = {
-        (name, measure): take_difference(results, measure, "best_of" if name == "reward_model" else "tuned", "base")["p_value"]
+        (name, measure): take_difference(results, measure, "tuned", "base")["p_value"]
         for name, results in files.items()
         for measure in ("hit_at_1", "hit_at_3", "hit_at_10")
     }
@@ -35,9 +35,9 @@ def write_methods_terms() -> str:
         {collected["rollouts"]:,} rollouts of
         {collected["questions"]:,} training questions at temperature 1, collected in {min(seconds):.0f} to {max(seconds):.0f} s,
         and ZeRO-2 on both GPUs; the first search for each of all {files["sft"]["questions"]:,} held-out questions
-        (`sft_round_gpus.json`, `rl_round_gpus.json`, `dpo_round_gpus.json`, `reward_model_round_gpus.json`; each difference from
-        the base model has p < {_round_up(max(tested.values()))}, but for `grpo` at the first rank, p = {p_value(exception)}; the
-        base row is the mean of the four evaluations, which are up to {100 * apart:.1f} points apart):"""
+        (`sft_round_gpus.json`, `rl_round_gpus.json`, `dpo_round_gpus.json`; each difference from the base model has p
+        < {_round_up(max(tested.values()))}, but for `grpo` at the first rank, p = {p_value(exception)}; the base row is the mean
+        of the three evaluations, which are up to {100 * apart:.1f} points apart):"""
     )
 
 

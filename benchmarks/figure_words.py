@@ -15,7 +15,7 @@ from figure_cells import (
     to_table,
     write_test,
 )
-from figure_quality import LARGE, find_effect, find_reranked, list_trainings, take_value, write_range
+from figure_quality import LARGE, find_effect, take_value
 
 _DETECTABLE = (1.96 + 0.84) / (2 * 1.96)
 """Of the width of a 95 % interval: the true difference that a test at 5 % finds with 80 % power."""
@@ -112,22 +112,12 @@ def write_judge_cost() -> str:
 
 
 def write_demo_words() -> str:
-    """What the demo's table says, beside what a larger model reaches."""
+    """What the demo's table says."""
     rows = read_results("demo")["stage_counts"]["finetune"]["rows"]
-    question, base, tuned = (
-        short(find_effect("medquad", policy, model)["hit1"])
-        for policy, model in (("question", ""), ("base", LARGE), ("round2", LARGE))
-    )
-    hybrid, templates = (short(find_reranked("medquad", policy)["hit1"]) for policy in ("hybrid", "templates+hybrid"))
     return to_paragraph(
         f"""The tuned model has learned from {rows} additions of its own that beat the question. What it adds finds more than the
         question alone and more than what needs no model. Most of the gain is there before training, in the prompt with three
-        examples: how far training goes beyond it is not sure with so few rows. With a model of 1.5B parameters on a GPU, on
-        questions that come in a few forms (medquad), Hit@1 was {question} for the question, {base} with the model untrained,
-        {tuned} after two rounds. By words and vectors the question alone came to {hybrid}, with words for its kind that no
-        model writes to {templates}, and to {write_range(list_trainings("rerank"), "hit1")} when the 1.5B model was trained to
-        put in order what these find (the mean of three trainings and their range;
-        [the table](docs/methods/rerank.md#what-it-brought)). These test questions were in view while the recipe was made."""
+        examples: how far training goes beyond it is not sure with so few rows."""
     )
 
 
@@ -152,45 +142,18 @@ def write_effect_large() -> str:
     )
 
 
-def write_effect_best_of() -> str:
-    """The best of several replies of a model of 1.5B parameters on medquad."""
-    record = read_record("recipe_medquad_best_of")
-    results = record["results"]
-    test, counts = results["test"], results["counts"]
-    found = test["first_search"]
-    tests = {name: test["differences"][f"tuned+best_of - {name}"] for name in ("question", "templates", "dense", "hybrid")}
-
-    def write_gain(name: str, measure: str = "mrr") -> str:
-        one = tests[name][measure]
-        return f"{signed(one['value'])} [{signed(one['low'])}, {signed(one['high'])}], p = {p_value(one['adjusted_p_value'])}"
-
-    return to_paragraph(
-        f"""Choosing is what goes beyond `templates`. On one {name_gpu(record)}, with {counts["rounds/1/collect"]["questions"]:,}
-        training questions, SFT on {counts["rounds/1/finetune"]["rows"]:,} rows and `best_of` fitted to
-        {counts["rounds/1/format"]["reward_train"]:,} rows (`recipe_medquad_best_of.json`), the MRR is
-        {short(found["tuned"]["mrr"])}, and {short(found["tuned+best_of"]["mrr"])} for the best of eight replies, their lists and
-        the question. That is above the question (MRR {write_gain("question")}), `templates` (MRR {write_gain("templates")}; Hit@3
-        {write_gain("templates", "hit3")}), `dense` (MRR {write_gain("dense")}) and `hybrid` (MRR {write_gain("hybrid")}), all
-        after Holm over the {len(test["differences"])} comparisons of that file. At Hit@10 it is below `hybrid`
-        ({short(found["tuned+best_of"]["hit10"])} and {short(found["hybrid"]["hit10"])}, p =
-        {p_value(tests["hybrid"]["hit10"]["adjusted_p_value"])}): vectors find pages that share no word with the question."""
-    )
-
-
 def write_effect_small() -> str:
     """A model of 135M parameters on medquad."""
     counts = read_results("recipe_medquad_smollm2")["counts"]
     question, templates = find_effect("medquad", "question"), find_effect("medquad", "templates")
-    tuned, best = (find_effect("medquad", policy, "embedded") for policy in ("tuned", "tuned+best_of"))
+    tuned = find_effect("medquad", "tuned", "embedded")
     return to_paragraph(
         f"""SmolLM2-135M, which learned by SFT from {counts["rounds/1/finetune"]["rows"]:,} rows, most of which they proposed (one
         {name_gpu(read_record("recipe_medquad_smollm2"))}, all {counts["rounds/1/collect"]["questions"]:,} training questions,
         `recipe_medquad_smollm2.json`), finds more than
         the question (Hit@1 {points(tuned["hit1"] - question["hit1"])} points, Hit@10
         {points(tuned["hit10"] - question["hit10"])}), and draws level with `templates` too (MRR {short(tuned["mrr"])} and
-        {short(templates["mrr"])}). Choosing among its draws, its first reply and the question by their result lists finds a
-        little more (MRR {signed(best["mrr"] - tuned["mrr"])}) for {best["tokens_per_question"]:.0f} tokens a question instead of
-        {tuned["tokens_per_question"]:.0f}."""
+        {short(templates["mrr"])})."""
     )
 
 
@@ -288,9 +251,7 @@ def write_effect_transfer() -> str:
 
 def write_methods_words() -> str:
     """What DPO, the reward model and GRPO came to beside the table of the methods."""
-    dpo, reward, small_rl, small_reward = (
-        read_results(name) for name in ("dpo_round_gpus", "reward_model_round_gpus", "rl_round", "reward_model_round")
-    )
+    dpo, reward, small_rl = (read_results(name) for name in ("dpo_round_gpus", "reward_model_round_gpus", "rl_round"))
     without = {name: counts["questions_without_search"] for name, counts in dpo["incidents"].items()}
     second, collected = dpo["second_round"], [run["stage_counts"]["collect"] for run in (dpo, dpo["second_round"])]
     found = [f"{100 * counts['found'] / counts['rollouts']:.0f} %" for counts in collected]
@@ -308,13 +269,11 @@ def write_methods_words() -> str:
         {hit(second, "hit_at_3", "tuned")} %, p = {p_value(again)}), though its rollouts had found the page in {found[1]} of the
         cases instead of {found[0]}. The greedy base model itself differs a little between these evaluations, as it does when
         other requests share its batches. Of the pairs of questions that it had not seen the reward model gets
-        {100 * reward["stage_counts"]["finetune"]["eval_pair_accuracy"]:.0f} % right; a single draw at temperature 0.7 has Hit@3
-        {hit(reward, "hit_at_3", "drawn")} %. On two CPU cores, with less of everything, `rl_round.json`: {steps} steps of 8
-        replies, Hit@10 {hit(small_rl, "hit_at_10", "base")} -> {hit(small_rl, "hit_at_10", "tuned")} % of
-        {small_rl["questions"]} questions (p = {p_value(take_difference(small_rl, "hit_at_10", "tuned", "base")["p_value"])}),
-        unreadable replies {unreadable[0]} -> {unreadable[1]}; `reward_model_round.json`: best of 8 Hit@3
-        {hit(small_reward, "hit_at_3", "best_of")} %, base {hit(small_reward, "hit_at_3", "base")} %
-        (p = {p_value(take_difference(small_reward, "hit_at_3", "best_of", "base")["p_value"])})."""
+        {100 * reward["stage_counts"]["finetune"]["eval_pair_accuracy"]:.0f} % right (`reward_model_round_gpus.json`). On two CPU
+        cores, with less of everything, `rl_round.json`: {steps} steps of 8 replies, Hit@10
+        {hit(small_rl, "hit_at_10", "base")} -> {hit(small_rl, "hit_at_10", "tuned")} % of {small_rl["questions"]} questions
+        (p = {p_value(take_difference(small_rl, "hit_at_10", "tuned", "base")["p_value"])}), unreadable replies
+        {unreadable[0]} -> {unreadable[1]}."""
     )
 
 

@@ -2,7 +2,10 @@
 
 _CONSTANT = "It is a constant now; leave the option out."
 
+RERANK_INSTEAD = "Train a reranker (--train-reranker, or finetune.method rerank)."
+
 OPTIONS = {
+    **dict.fromkeys(("serve.best_of", "evaluate.best_of", "collect.best_of"), RERANK_INSTEAD),
     "serve.ready_timeout_s": _CONSTANT,
     **{
         f"{section}.{name}": _CONSTANT
@@ -13,7 +16,7 @@ OPTIONS = {
         )
     },
 }
-"""By the option's key, as `collect.limit`."""
+"""By the key of an option, as `collect.limit`, or of a section of them."""
 
 COMMANDS = {
     "timeline": "`drag-ray status RUN` tells how far a collection is; the dashboards of docs/cluster.md show idle engines.",
@@ -22,4 +25,5 @@ COMMANDS = {
 
 def explain_option(key: str) -> str:
     """What takes the place of a removed option, empty for any other; the key may be written as on the command line."""
-    return OPTIONS.get(key.removeprefix("--").replace("-", "_"), "")
+    key = key.removeprefix("--").replace("-", "_")
+    return next((instead for gone, instead in OPTIONS.items() if f"{key}.".startswith(f"{gone}.")), "")

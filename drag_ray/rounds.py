@@ -28,7 +28,7 @@ from drag_ray.finetune.outcome import ADAPTER_DIR_NAME
 from drag_ray.format.sides import read_side
 from drag_ray.format.split import TRAIN
 from drag_ray.pipeline import list_compared, run_stages
-from drag_ray.prompt.budget import count_collected
+from drag_ray.prompt.config import count_collected
 from drag_ray.run_config import RunConfig
 from drag_ray.stages import STAGES
 from drag_ray.trained_reranker import build_evaluation, build_training, train_reranker

@@ -18,7 +18,7 @@ from drag_ray.errors import DataError
 from drag_ray.file_access import reading
 from drag_ray.types import ActionKind, Evidence, Hit, Page, Question, StopReason, Trajectory, Turn
 
-SCHEMA_VERSION = "9"
+SCHEMA_VERSION = "10"
 
 _PLAIN = {str, int, float, bool, type(None)}
 """Types of values that stand in a row as they are."""
@@ -45,7 +45,6 @@ _TURN = pa.struct(
         ("search_s", pa.float32()),
         ("error", pa.string()),
         ("completion_logprobs", pa.list_(pa.float32())),
-        ("num_drawn_tokens", pa.int32()),
         ("num_prompt_tokens", pa.int32()),
         ("num_completion_tokens", pa.int32()),
         ("partial_search", pa.bool_()),

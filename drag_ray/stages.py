@@ -18,7 +18,7 @@ from drag_ray.inputs import Inputs
 from drag_ray.interruption import let_waits_end
 from drag_ray.process.config import ProcessSections
 from drag_ray.prompt.config import PromptSections
-from drag_ray.prompt.outcome import GEPA_LOG_NAME, JOURNAL_NAME
+from drag_ray.prompt.outcome import JOURNAL_NAME
 from drag_ray.rollout.config import RolloutConfig
 from drag_ray.rollout.folder import IMAGES_DIR_NAME, LOGS_DIR_NAME, OWN_FILES
 from drag_ray.serve.config import ServeSections
@@ -88,6 +88,7 @@ STAGES: dict[str, Stage] = {
             summary="Read documents and questions and build the search index.",
             version=2,
             sections=IndexSections,
+            version=2,
             runtime_only_options=(
                 *("embedding.device", "embedding.batch_size"),
                 *("image_embedding.device", "image_embedding.batch_size"),
@@ -104,6 +105,7 @@ STAGES: dict[str, Stage] = {
             name="collect",
             summary="Roll out the training questions and keep the trajectories.",
             sections=CollectSections,
+            version=2,
             reads=("index",),
             runtime_only_options=(*_ROLLOUT_RUNTIME, "telemetry.endpoint", "telemetry.content"),
             own_files=OWN_FILES,
@@ -142,13 +144,14 @@ STAGES: dict[str, Stage] = {
             name="prompt",
             summary="Optimise the base model's instructions, as a baseline for training.",
             sections=PromptSections,
+            version=2,
             reads=("index",),
             # For the number of rollouts, and for what training is validated on.
             optional_inputs=("collect", "format"),
             # The base model is greedy where it rolls out, and needs no log-probabilities where it proposes.
             runtime_only_options=(*_ROLLOUT_RUNTIME, "engine.adapter", "engine.logprobs"),
             packages=("gepa",),
-            own_files=(JOURNAL_NAME, GEPA_LOG_NAME, LOGS_DIR_NAME),
+            own_files=(JOURNAL_NAME, LOGS_DIR_NAME),
             repairs_in_place=True,  # from its journal, without asking the model again
             switch="optimise_prompt",
         ),
@@ -156,6 +159,7 @@ STAGES: dict[str, Stage] = {
             name="evaluate",
             summary="Compare the base model, the adapter and the baselines on held-out questions.",
             sections=EvaluateSections,
+            version=2,
             reads=("index",),
             # Before training, the base model, its optimised instructions and the baselines are compared. What was trained from is
             # known to finetune best, so it comes last; format knows the validation questions.

@@ -138,8 +138,6 @@ class Turn:
     `compute_prompt_digest`); empty where that is not known.
     `num_prompt_tokens` and `num_completion_tokens` are what the engine read and wrote; of an endpoint, which gives no token ids,
     there is nothing else.
-    Where the reply was chosen of several, `num_drawn_tokens` are those of all of them, otherwise 0; `search_s` is then what it
-    took to search for what they ask for and to choose, and `hits` may be fused with what the question finds.
     With `partial_search` the query would have cost more than `search.max_query_ms`, and parts of it were left out.
     `hidden_images` are the places, among all images of those messages, of the ones that were not in the prompt any more, and
     `hidden_messages` those of messages whose text was left out (see `agent.shown_images`).
@@ -165,7 +163,6 @@ class Turn:
     search_s: float
     error: str = ""
     completion_logprobs: tuple[float, ...] = ()
-    num_drawn_tokens: int = 0
     num_prompt_tokens: int = 0
     num_completion_tokens: int = 0
     partial_search: bool = False

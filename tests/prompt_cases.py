@@ -4,20 +4,30 @@ from collections.abc import Callable, Sequence
 
 from factories import asked_at, build_question, build_search, build_trajectory
 
+from drag_ray.agent.config import AgentConfig
+from drag_ray.engine.config import EngineConfig
 from drag_ray.errors import DragRayError
-from drag_ray.prompt.feedback import Outcome, build_outcome
-from drag_ray.prompt.questions import QuestionSets
+from drag_ray.prompt.config import PromptConfig, PromptSections
+from drag_ray.prompt.optimisation import Outcome, build_outcome
+from drag_ray.rollout.config import RolloutConfig
 from drag_ray.types import Evidence, Question
 
 OWN = "Write words."
 
 
-def build_sets(num_feedback: int = 12, num_validation: int = 6) -> QuestionSets:
+def build_sections(seed: int = 0) -> PromptSections:
+    """An agent that begins with `OWN`, and proposals from three questions."""
+    agent, rollout = AgentConfig(instructions=OWN), RolloutConfig(max_failure_rate=0.2)
+    return PromptSections(seed, agent, EngineConfig(), rollout, PromptConfig(minibatch_size=3))
+
+
+def build_sets(num_feedback: int = 12, num_validation: int = 6) -> tuple[list[Question], list[Question]]:
+    """Questions to reflect on, and questions to choose by."""
     questions = [
         build_question(id=f"q{number}", question=f"How fast is rotor {number}?", evidence=(Evidence("a.pdf", number + 1),))
         for number in range(num_feedback + num_validation)
     ]
-    return QuestionSets(tuple(questions[:num_feedback]), tuple(questions[num_feedback:]))
+    return questions[:num_feedback], questions[num_feedback:]
 
 
 class ScriptedPromptEngine:

@@ -21,7 +21,6 @@ from drag_ray.engine.generate import Generation, Request
 from drag_ray.engine.scripted import ScriptedEngine
 from drag_ray.metrics import REQUEST_COUNTS
 from drag_ray.search.searcher import Searcher
-from drag_ray.serve.best_of import ReplyChooser
 from drag_ray.serve.guard import Guard, Rules
 from drag_ray.serve.key import hash_key
 from drag_ray.serve.limits import Limits
@@ -48,7 +47,6 @@ class Served:
         retrieval: Retrieval | None = None,
         run: RunFn = run_untraced,
         images: EndpointImages | None = None,
-        chooser: ReplyChooser | None = None,
         own: AgentRecord = OWN,
         limits: Limits = LIMITS,
         delay_s: float = 0.0,
@@ -67,7 +65,7 @@ class Served:
         self.service = None
         if searcher:
             found_by = retrieval or Retrieval(searcher)
-            self.service = SearchService(searcher, found_by, models, self._draw, limits, self, run, images, chooser)
+            self.service = SearchService(searcher, found_by, models, self._draw, limits, self, run, images)
         self.app.state.search_service = self.service
 
     def guard(self, key: str = "") -> Guard:

@@ -133,10 +133,6 @@ class SearchEnvironment:
         found = await asyncio.shield(task)  # one rollout that is ended must not end the search of the others
         return self._judge(found, evidence, time.perf_counter() - started)
 
-    async def take(self, hits: tuple[Hit, ...], evidence: tuple[Evidence, ...], search_s: float) -> SearchResult:
-        """The outcome of a search that was made elsewhere, and took so long."""
-        return self._judge(await asyncio.to_thread(self._show, self._index, Hits(hits)), evidence, search_s)
-
     async def read_pages(self, hits: Sequence[Hit]) -> list[Page]:
         """The pages of hits.
 

@@ -8,7 +8,6 @@ from datetime import UTC, datetime
 from itertools import takewhile
 
 from drag_ray.agent.action import Action
-from drag_ray.agent.choice import ChooseFn
 from drag_ray.agent.config import AgentConfig, PromptSet
 from drag_ray.agent.environment import SearchEnvironment, SearchResult
 from drag_ray.agent.hints import QUOTE_PROBLEM, is_quotation, write_hint
@@ -49,7 +48,7 @@ class Rollouts:
 
     Hinted ones need `read_page`, those of a prompt set need `prompt_sets`, tools need `pages`, and those that show images need
     `images`, into whose first store they go. With `max_turns` above 0 they end after as many turns, whatever the agent's
-    configuration says. With `choose` a reply comes from there and not from `generate`.
+    configuration says.
     """
 
     def __init__(
@@ -63,7 +62,6 @@ class Rollouts:
         read_page: Callable[[Evidence], Page] | None = None,
         prompt_sets: Sequence[PromptSet] = (),
         max_turns: int = 0,
-        choose: ChooseFn | None = None,
         pages: PageSource | None = None,
         images: ImageShelf | None = None,
         callers: Mapping[str, CallTool] | None = None,
@@ -83,7 +81,6 @@ class Rollouts:
         self._images = images
         self._protocol = get_protocol(config.protocol_name)
         self._read_page = read_page
-        self._choose = choose
         self._task = load_task(config.task)
         self._setting = Setting(config, self._prompts, environment, max_turns or config.max_iterations)
         self._prompt_sets = [Prompts(config.ask_with(prompt_set), search_help) for prompt_set in prompt_sets]
@@ -196,9 +193,8 @@ class Rollouts:
             adapter=self._policy.adapter,
         )
         started = time.perf_counter()
-        choice = await self._choose(request, task.question.question) if self._choose else None
-        generation = choice.generation if choice else await self._generate(request)
-        generate_s = time.perf_counter() - started - (choice.search_s if choice else 0.0)
+        generation = await self._generate(request)
+        generate_s = time.perf_counter() - started
         action = read_action(generation, self._protocol, self._tools.functions, may_be_empty=self._config.expands)
         if hint_page or task.prompt_set:
             # Token ids and log-probabilities that belong to another prompt must not be taken for the recorded one's.
@@ -209,15 +205,14 @@ class Rollouts:
         found, called = SearchResult(), CallOutcome("")
         observation: Content = ""
         if action.kind is ActionKind.SEARCH:
-            found, observation = await episode.search(action.query, choice)
+            found, observation = await episode.search(action.query)
         elif action.kind is ActionKind.TOOL:
             called = await self._call(action, images)
             observation = episode.follow_call(self._show(called, images))
         elif action.kind is ActionKind.INVALID:
             observation = episode.remind(action.problem)
-        num_drawn_tokens = choice.num_drawn_tokens if choice else 0
         asked = (step, prompt.num_messages, prompt.hidden)
-        return record_turn(*asked, action, generation, found, called, generate_s, num_drawn_tokens), observation
+        return record_turn(*asked, action, generation, found, called, generate_s), observation
 
     async def _call(self, action: Action, images: RolloutImages) -> CallOutcome:
         assert self._pages, "tools need pages"

@@ -1,5 +1,6 @@
 """What the rank of an evidence page is worth, for one search and for a column of them, and which ranks count."""
 
+from collections.abc import Iterable
 from math import log2
 from typing import TYPE_CHECKING, TypeVar
 
@@ -51,6 +52,23 @@ def list_ranked_turns(trajectory: Trajectory) -> list[Turn]:
     """The turns whose ranking counts: all that search, and of a list that was put in order window by window the last."""
     ranked = [turn for turn in trajectory.turns if turn.action is ActionKind.SEARCH]
     return ranked[-1:] if trajectory.orders else ranked
+
+
+def list_ranks(trajectory: Trajectory) -> list[int | None]:
+    """The ranks of the evidence in the rankings that count, in their order; none of a rollout that failed.
+
+    A rollout that begins with the ranking of the question, to expand or to order it, and makes no other has found what that has.
+    """
+    if trajectory.error:
+        return []
+    ranks = [turn.evidence_rank for turn in list_ranked_turns(trajectory)]
+    starts_ranked = trajectory.query_mode == "expand" or trajectory.orders
+    return ranks or ([trajectory.question_rank] if starts_ranked else [])
+
+
+def find_best_rank(ranks: Iterable[int | None]) -> int | None:
+    """The best of some ranks; None where none of them is known."""
+    return min((rank for rank in ranks if rank is not None), default=None)
 
 
 def _credit(rank: _Number, top_k: _Number) -> _Number:

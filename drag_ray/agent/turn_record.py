@@ -19,7 +19,6 @@ def record_turn(
     found: SearchResult,
     called: CallOutcome,
     generate_s: float,
-    num_drawn_tokens: int,
 ) -> Turn:
     """The turn of a reply to the first `num_prompt_messages` messages without what is `hidden`."""
     return Turn(
@@ -41,7 +40,6 @@ def record_turn(
         search_s=found.search_s,
         error=found.error,
         completion_logprobs=generation.completion_logprobs,
-        num_drawn_tokens=num_drawn_tokens,
         num_prompt_tokens=generation.usage.num_prompt_tokens,
         num_completion_tokens=generation.usage.num_completion_tokens,
         partial_search=found.is_partial,

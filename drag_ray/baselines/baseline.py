@@ -7,7 +7,6 @@ they use it.
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Self, TypeVar
 
@@ -19,7 +18,6 @@ from drag_ray.config import BaseConfig
 from drag_ray.engine.generate import GenerateFn, Generation, Request
 
 if TYPE_CHECKING:
-    from drag_ray.agent.choice import ChooseFn
     from drag_ray.agent.environment import PageSearcher
     from drag_ray.search.searcher import Searcher
 
@@ -27,16 +25,6 @@ OptionsT = TypeVar("OptionsT", bound=BaseConfig)
 
 WriteAdditions = Callable[[str, Request], Awaitable[str]]
 """From a question, and the request for a reply to it, to words that are worth searching for together with it."""
-
-
-class Need(StrEnum):
-    """What a baseline cannot do without, beside the index."""
-
-    NOTHING = "nothing"
-    ENGINE = "engine"
-    """the base model's engine, which writes"""
-    POLICY = "policy"
-    """the engine of a policy, beside each of which it stands, and a model of gain"""
 
 
 class OptionSections(BaseConfig):
@@ -58,16 +46,12 @@ class Sources:
         options: of all baselines.
         index_dir: the folder of the index stage.
         seed: of the run.
-        reward_model: the folder of the reward model that the run has trained, if it has.
-        gain_model: the folder of the model of gain, where one was fitted.
         reranker: the folder of the reranker that the run has trained.
     """
 
     options: OptionSections
     index_dir: Path
     seed: int
-    reward_model: Path | None = None
-    gain_model: Path | None = None
     reranker: Path | None = None
 
 
@@ -99,9 +83,8 @@ class Baseline(ABC):
     """what is searched, and what is known of the collection by then"""
     section: ClassVar[tuple[str, type[BaseConfig]] | None] = None
     """name and type of its options, which several baselines may share"""
-    need: ClassVar[Need] = Need.NOTHING
-    asks_as_agent: ClassVar[bool] = False
-    """its engine is given the agent's own prompt, with what that says of the language of queries"""
+    uses_engine: ClassVar[bool] = False
+    """the base model's engine writes for it"""
     keeps_candidates: ClassVar[bool] = False
     """where the agent puts candidates in order, it leaves them in the order that they have, and does not search"""
     proposes: ClassVar[bool] = False
@@ -119,19 +102,9 @@ class Baseline(ABC):
         """
         return cls()
 
-    @classmethod
-    def uses_engine(cls) -> bool:
-        """Whether an engine writes for it."""
-        return cls.need is not Need.NOTHING
-
     def describe(self) -> str:
         """What is searched, for the report."""
         return self.summary
-
-    @property
-    def preset(self) -> str | None:
-        """The sampling preset that its replies are drawn with; None for that of the evaluation."""
-        return None
 
     def open_searcher(self, searcher: "Searcher", questions: Sequence[str] = ()) -> "PageSearcher":
         """What its queries are put to: the index, unless the baseline searches in a way of its own.
@@ -145,10 +118,6 @@ class Baseline(ABC):
     @abstractmethod
     def build_reply(self, context: BaselineContext) -> GenerateFn:
         """What writes its replies, each of which is one search."""
-
-    def build_choose(self, context: BaselineContext) -> "ChooseFn | None":
-        """What chooses among replies by what they find, where the baseline does that."""
-        return None
 
     def build_additions(self, context: BaselineContext) -> WriteAdditions:
         """What writes its additions to a question, in words and not in terms of the index, where it `proposes`."""

@@ -13,7 +13,7 @@ from pydantic import Field
 from drag_ray.agent.keywords import write_keywords
 from drag_ray.agent.prompts import Prompts
 from drag_ray.agent.protocols.registry import get_protocol
-from drag_ray.baselines.baseline import BaselineContext, Need, Sources, TermBaseline, WriteAdditions
+from drag_ray.baselines.baseline import BaselineContext, Sources, TermBaseline, WriteAdditions
 from drag_ray.baselines.weights import write_weights
 from drag_ray.config import BaseConfig
 from drag_ray.engine.generate import GenerateFn, Generation, Message, Request
@@ -43,7 +43,7 @@ class PassageBaseline(TermBaseline):
     """Asks the engine for a passage, and searches for terms of it."""
 
     section = ("passage", PassageConfig)
-    need = Need.ENGINE
+    uses_engine = True
     proposes = True
     draws = True
 

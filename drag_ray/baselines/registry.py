@@ -5,7 +5,6 @@ from typing import TYPE_CHECKING, Any, Literal
 from pydantic import Field, create_model
 
 from drag_ray.baselines.baseline import Baseline, OptionSections
-from drag_ray.baselines.best_of import BestOf
 from drag_ray.baselines.dense import Dense
 from drag_ray.baselines.features import Features
 from drag_ray.baselines.hybrid import Hybrid
@@ -30,13 +29,12 @@ _BASELINES: tuple[type[Baseline], ...] = (
     Neighbours,
     Templates,
     Features,
-    BestOf,
 )
 BASELINES: dict[str, type[Baseline]] = {baseline.name: baseline for baseline in _BASELINES}
 PROPOSERS = tuple(name for name, baseline in BASELINES.items() if baseline.proposes)
 """Whose additions to the question a collection can take."""
 WITHOUT_LANGUAGE_MODEL = frozenset(
-    name for name, baseline in BASELINES.items() if not baseline.uses_engine() and baseline is not Rerank
+    name for name, baseline in BASELINES.items() if not baseline.uses_engine and baseline is not Rerank
 )
 """For whose searches no language model runs when a question is asked; models of vectors may."""
 
@@ -48,7 +46,7 @@ def describe_baselines() -> str:
 
 def list_engine_sections() -> list[str]:
     """The sections of options that replies of an engine depend on."""
-    with_engine = (baseline for baseline in BASELINES.values() if baseline.uses_engine())
+    with_engine = (baseline for baseline in BASELINES.values() if baseline.uses_engine)
     return list(dict.fromkeys(baseline.section[0] for baseline in with_engine if baseline.section))
 
 

@@ -65,9 +65,7 @@ def build_rollouts(
         baseline.build_reply(context),
         environment,
         searcher.record.fingerprint,
-        SYNTAX_HELP[searcher.record.syntax] if baseline.asks_as_agent else "",
         max_turns=1,
-        choose=baseline.build_choose(context),
         pages=searcher,
     )
 
@@ -102,8 +100,6 @@ def build_proposals(
 
 
 def _choose_agent(baseline: Baseline, agent: AgentConfig) -> AgentConfig:
-    if baseline.asks_as_agent:
-        return agent
     if baseline.keeps_candidates and agent.task == "rerank":
         return agent.model_copy(update={"rerank": RerankOptions(candidates=2, window=2, step=1)})  # one reply keeps any list
     # It writes whole queries.
@@ -111,4 +107,4 @@ def _choose_agent(baseline: Baseline, agent: AgentConfig) -> AgentConfig:
 
 
 def _name_policy(name: str, baseline: Baseline, policy: Policy) -> Policy:
-    return replace(policy, model=f"{name}:{policy.model}") if baseline.uses_engine() else Policy(name)
+    return replace(policy, model=f"{name}:{policy.model}") if baseline.uses_engine else Policy(name)

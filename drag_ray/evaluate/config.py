@@ -1,20 +1,21 @@
 """Options of the evaluate stage."""
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
 from drag_ray.agent.config import AgentConfig
-from drag_ray.baselines.baseline import Need
 from drag_ray.baselines.question import RawQuestion
-from drag_ray.baselines.registry import BASELINES, BaselineName, BaselineSections, describe_baselines
+from drag_ray.baselines.registry import BaselineName, BaselineSections, describe_baselines
 from drag_ray.baselines.rerank import Rerank, RerankedConfig
 from drag_ray.config import Sections
 from drag_ray.corpus.image_degradation import DegradationConfig
 from drag_ray.engine.config import EngineConfig
 from drag_ray.errors import ConfigError
+from drag_ray.removed import RERANK_INSTEAD
 from drag_ray.rollout.config import RolloutConfig
 from drag_ray.rollout.judge_config import JudgeConfig
 
@@ -37,7 +38,7 @@ class EvaluateConfig(BaselineSections):
     question_weights: tuple[float, ...] = ()
     """weights of the question (see agent.question_weight) of which each policy that expands it gets that which finds most on the
     validation questions, or on 500 of the train split while nothing is trained; those are asked beside the others then;
-    agent.question_weight for all when empty, and for best_of, which chooses among searches with that weight"""
+    agent.question_weight for all when empty"""
     adapters: tuple[str, ...] = ()
     """adapters to compare with the base model, as name=folder; when empty, that of this run's finetune stage, as `tuned`"""
     judge: JudgeConfig = JudgeConfig()
@@ -58,6 +59,13 @@ class EvaluateConfig(BaselineSections):
     """bootstrap resamples and permutations"""
     num_examples: int = Field(default=50, ge=0)
     """questions in the report of each outcome (won, lost, both failed, even), with what two policies did side by side"""
+
+    @field_validator("baselines", mode="before")
+    @classmethod
+    def _names_the_successor(cls, baselines: Any) -> Any:
+        if isinstance(baselines, Collection) and "best_of" in baselines:
+            raise ValueError(f"'best_of' is no baseline any more: {RERANK_INSTEAD}")
+        return baselines
 
 
 @dataclass(frozen=True)
@@ -81,22 +89,16 @@ class EvaluateSections(Sections):
         return self.engine.list_sources() | adapters | self.evaluate.judge.list_sources() | rerankers
 
     def check(self) -> None:
-        """ConfigError where a baseline chooses among searches, and the task makes none or others."""
-        choosing = [name for name in self.evaluate.baselines if BASELINES[name].need is Need.POLICY]
-        if choosing and self.agent.task == "rerank":
+        """ConfigError where weights of the question are to be found, and searches are made without them."""
+        if self.agent.retrieval != "bm25" and self.evaluate.question_weights:
             raise ConfigError(
-                f"evaluate.baselines {choosing[0]}: chooses among searches, and the task rerank writes orders. Leave it out."
-            )
-        if self.agent.retrieval != "bm25" and (choosing or self.evaluate.question_weights):
-            option = f"evaluate.baselines {choosing[0]}" if choosing else "evaluate.question_weights"
-            raise ConfigError(
-                f"{option}: searches by words alone, and agent.retrieval is {self.agent.retrieval!r}. Leave it out."
+                "evaluate.question_weights: searches by words alone, and agent.retrieval is "
+                f"{self.agent.retrieval!r}. Leave it out."
             )
 
     def list_unread(self) -> tuple[str, ...]:
-        """The rows of training tell nothing about the test questions, unless something is to be found or learned with these."""
-        chooses = any(BASELINES[name].need is Need.POLICY for name in self.evaluate.baselines)
-        return ("format",) if self.evaluate.split == TEST and not self.evaluate.question_weights and not chooses else ()
+        """The rows of training tell nothing about the test questions, unless something is to be found with the others."""
+        return ("format",) if self.evaluate.split == TEST and not self.evaluate.question_weights else ()
 
     def list_code(self) -> list[Path]:
         """The modules of the agent's tools."""

@@ -111,7 +111,7 @@ def build_context(
     return ReportContext(
         search_operator=record.operator,
         analyzer=record.analyzer,
-        sampling=describe_sampling(baselines),
+        sampling=PRESET,
         seeds=(sections.seed,),
         summary=" ".join([asked, *(f"{name}: {text}." for name, text in _summarise_policies(inputs, baselines).items())]),
         created_at=datetime.now(UTC).isoformat(timespec="seconds"),
@@ -143,16 +143,6 @@ def _summarise_policies(inputs: Inputs, baselines: Mapping[str, Baseline]) -> di
             f"{prompt.own_score:.3f} before and {prompt.score:.3f} after on {prompt.num_validation_questions} train questions"
         )
     return summaries
-
-
-def describe_sampling(baselines: Mapping[str, Baseline]) -> str:
-    """The preset of the policies, and in brackets those of the baselines that are drawn otherwise."""
-    drawn: dict[str, list[str]] = {}
-    for name, baseline in baselines.items():
-        if baseline.preset:
-            drawn.setdefault(baseline.preset, []).append(name)
-    others = "; ".join(f"{' and '.join(names)}: {preset}" for preset, names in drawn.items())
-    return f"{PRESET} ({others})" if others else PRESET
 
 
 def _gather_options(manifests: Mapping[str, Manifest]) -> dict[str, Any]:

@@ -20,10 +20,9 @@ HIT_CUTOFFS = (1, 3, 5, 10)
 def build_measures(results: Mapping[str, Sequence[QuestionResult]], primary: str = FIRST_HIT_RATE) -> list[Measure]:
     """The measures that say something of these results, beginning with those of the kind of `primary`.
 
-    Those of recall need questions with several evidence pages, that of choosing a policy that chooses among several replies,
-    those of tools a policy that calls one,
-    those of answers questions with gold answers, of which one needs a judge, those of citations a policy that cites at all. That
-    which is primary is there in any case.
+    Those of recall need questions with several evidence pages, those of tools a policy that calls one, those of answers
+    questions with gold answers, of which one needs a judge, those of citations a policy that cites at all. That which is primary
+    is there in any case.
     """
     everything = [result for policy_results in results.values() for result in policy_results]
     top_k, depth = everything[0].top_k, everything[0].depth
@@ -39,7 +38,7 @@ def build_measures(results: Mapping[str, Sequence[QuestionResult]], primary: str
         )
     ]
     of_rollouts = [
-        *build_effort_measures(has_choices=any(result.choosing_ms is not None for result in everything)),
+        *build_effort_measures(),
         *build_query_measures(),
         *build_tool_measures(sorted({use.tool for result in everything for use in result.tool_uses})),
     ]

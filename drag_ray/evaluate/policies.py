@@ -4,25 +4,24 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from drag_ray.baselines.baseline import Need
-from drag_ray.baselines.registry import BASELINES, WITHOUT_LANGUAGE_MODEL
+from drag_ray.baselines.registry import WITHOUT_LANGUAGE_MODEL
 from drag_ray.engine.adapter import ADAPTER_CONFIG_NAME
 from drag_ray.engine.config import EngineConfig
 from drag_ray.errors import ArtifactError, ConfigError
 from drag_ray.evaluate.config import EvaluateConfig, EvaluateSections
 from drag_ray.evaluate.effort import Prices
-from drag_ray.finetune.outcome import ADAPTER_DIR_NAME, TUNED_NAME, find_merged, find_reranker, find_reward_model
+from drag_ray.finetune.outcome import ADAPTER_DIR_NAME, TUNED_NAME, find_merged, find_reranker, has_reward_model
 from drag_ray.prompt.outcome import PROMPT_NAME, PROMPTED_NAME, OptimisedPrompt, read_prompt
 
 BASE_NAME = "base"
 START_NAME = "start"
 """The base model with the adapter that the engine names, with which the run collected."""
 PRESET = "greedy"
-"""The sampling of every policy but of baselines that have a preset of their own."""
+"""The sampling of every policy."""
 
 
 def name_beside(model: str, baseline: str) -> str:
-    """What a baseline that stands beside every policy is called beside this one."""
+    """What a policy is called with the search of a baseline."""
     return f"{model}+{baseline}"
 
 
@@ -75,7 +74,7 @@ def choose_models(
         ArtifactError: an adapter's folder is missing.
         DamageError: the optimised instructions cannot be read.
     """
-    writes = find_reward_model(finetune_dir) is None and find_reranker(finetune_dir) is None
+    writes = not has_reward_model(finetune_dir) and find_reranker(finetune_dir) is None
     base = sections.engine.model_copy(update={"adapter": ""})
     models = [ModelPolicy(BASE_NAME, base)]
     for name, engine in sections.evaluate.models.items():
@@ -92,9 +91,7 @@ def choose_models(
     if not sections.evaluate.adapters and finetune_dir and writes:
         tuned = _tune(base, finetune_dir, takes_merged=sections.evaluate.merged and not has_gpu)
         models.append(ModelPolicy(TUNED_NAME, tuned, "finetune"))
-    beside = [name for name in sections.evaluate.baselines if BASELINES[name].need is Need.POLICY]
-    names = [model.name for model in models] + list(sections.evaluate.baselines)
-    _refuse_repeated(names + [name_beside(model.name, name) for model in models for name in beside])
+    _refuse_repeated([model.name for model in models] + list(sections.evaluate.baselines))
     return models
 
 
@@ -106,23 +103,20 @@ def find_prices(settings: EvaluateConfig, models: Sequence[ModelPolicy]) -> Pric
     return Prices(settings.prompt_price, settings.completion_price, own)
 
 
-def choose_subject(models: Sequence[ModelPolicy], baselines: Sequence[str], finetune_dir: Path | None = None) -> str:
+def choose_subject(models: Sequence[ModelPolicy], finetune_dir: Path | None = None) -> str:
     """The policy whose gain is in question: the run's own adapter, which of several rounds is that of the best, or else the last
-    one, or what chooses among the base model's replies, or what training started from, or optimised instructions; empty where
-    there is none of them.
+    one, or what training started from, or optimised instructions; empty where there is none of them.
 
     Args:
         models: the policies that an engine writes for.
-        baselines: the names of the others.
         finetune_dir: the folder of the run's finetune stage, if it was started.
     """
     models = [model for model in models if not model.is_other]
     trained = [model for model in models if model.name not in (BASE_NAME, PROMPTED_NAME, START_NAME)]
     own = str((finetune_dir / ADAPTER_DIR_NAME).resolve()) if finetune_dir else ""
     adapters = [model.name for model in sorted(trained, key=lambda model: bool(own) and model.engine.adapter == own)]
-    chosen = [name_beside(BASE_NAME, name) for name in baselines if BASELINES[name].need is Need.POLICY]
     untrained = [name for name in (START_NAME, PROMPTED_NAME) if any(model.name == name for model in models)]
-    return next(iter([*adapters[-1:], *chosen, *untrained]), "")
+    return next(iter([*adapters[-1:], *untrained]), "")
 
 
 def _require_prompt(prompt_dir: Path, sections: EvaluateSections) -> OptimisedPrompt:

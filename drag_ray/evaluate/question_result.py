@@ -45,11 +45,10 @@ class QuestionResult:
     `num_empty_queries` counts the searches that asked for nothing, or added nothing to the question, `num_repeated_queries` those
     with a query that the rollout had made before, whatever its spaces and case.  `duration_s` is from the start of the rollout to
     its end, beside all others of its engine.
-    Where replies were chosen of several, `num_completion_tokens` are those of all that were drawn, and
-    `choosing_ms` is what searching for them and choosing took, else None.  `shown_by_turn` counts the distinct pages shown up to
-    each turn.  `iterations_to_success` is the 1-based turn of the first search that showed evidence within `top_k`, None without
-    one.  `anls` is None when the question has no gold answer; `semantic` is what the answer is worth to the judge, None without
-    a judge and where it `is_unjudged`: the judge gave no verdict that can be read.
+    `shown_by_turn` counts the distinct pages shown up to each turn.  `iterations_to_success` is the 1-based turn of the first
+    search that showed evidence within `top_k`, None without one.  `anls` is None when the question has no gold answer; `semantic`
+    is what the answer is worth to the judge, None without a judge and where it `is_unjudged`: the judge gave no verdict that can
+    be read.
     `question_rank` is that of the question searched as it stands, if the rollout `knows_question`.  `file` is the document of the
     first evidence page, empty where none is known, `group` and `category` the question's.
     `tool_uses` has the tools other than search that were called, by name.
@@ -78,7 +77,6 @@ class QuestionResult:
     num_prompt_tokens: int = 0
     num_completion_tokens: int = 0
     duration_s: float = 0.0
-    choosing_ms: float | None = None
     tool_uses: tuple[ToolUse, ...] = ()
     falls_back: bool = False
     iterations_to_success: int | None = None

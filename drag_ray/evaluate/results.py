@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 from drag_ray.agent.answers import NO_CITATION, CitationScore, compute_anls, compute_citation_score
-from drag_ray.agent.scores import list_ranked_turns
+from drag_ray.agent.scores import find_best_rank, list_ranked_turns, list_ranks
 from drag_ray.agent.tasks.rerank import describe_modalities
 from drag_ray.errors import DataError
 from drag_ray.evaluate.page_sequence import build_page_sequence
@@ -25,10 +25,8 @@ def compute_result(trajectory: Trajectory) -> QuestionResult:
             f"question {trajectory.question_id!r}: its trajectory has no evidence page and no known answer, expected one of "
             "them. Evaluate questions with known pages or, in the task answer, with known answers."
         )
-    searches = _list_searches(trajectory)
-    starts_ranked = trajectory.query_mode == "expand" or trajectory.orders
-    falls_back = starts_ranked and not searches and not trajectory.error
-    ranks = [trajectory.question_rank] if falls_back else [turn.evidence_rank for turn in searches]
+    searches, ranks = _list_searches(trajectory), list_ranks(trajectory)
+    falls_back = bool(ranks) and not searches
     rankings = [trajectory.question_hits] if falls_back else _list_rankings(trajectory, searches)
     first_ranking = (trajectory.question_hits if falls_back else searches[0].hits) if ranks else ()
     success = _find_success(trajectory.turns, searches, trajectory.top_k)
@@ -43,13 +41,12 @@ def compute_result(trajectory: Trajectory) -> QuestionResult:
         error=trajectory.error,
         **_count_replies(trajectory.turns),
         duration_s=trajectory.duration_s,
-        choosing_ms=_sum_choosing(trajectory.turns),
         tool_uses=_sum_tools(trajectory.turns),
         falls_back=falls_back,
         iterations_to_success=None if trajectory.error else success,
         first_search_rank=ranks[0] if ranks else None,
         evidence_ranks=_list_evidence_ranks(first_ranking, trajectory.evidence),
-        best_rank=min((rank for rank in ranks if rank is not None), default=None),
+        best_rank=find_best_rank(ranks),
         sequence_rank=sequence.find_rank(trajectory.evidence, trajectory.depth),
         shown_by_turn=sequence.shown_by_turn,
         knows_question=bool(trajectory.question_hits),
@@ -85,7 +82,7 @@ def _count_replies(turns: Sequence[Turn]) -> dict[str, Any]:
         "num_repeated_queries": len(queries) - len(set(queries)),
         "num_format_errors": sum(turn.action is ActionKind.INVALID for turn in turns),
         "num_prompt_tokens": sum(turn.num_prompt_tokens for turn in turns),
-        "num_completion_tokens": sum(turn.num_drawn_tokens or turn.num_completion_tokens for turn in turns),
+        "num_completion_tokens": sum(turn.num_completion_tokens for turn in turns),
     }
 
 
@@ -104,11 +101,6 @@ def _list_rankings(trajectory: Trajectory, searches: Sequence[Turn]) -> list[tup
     if trajectory.error:
         return []
     return [turn.hits if turn in searches else () for turn in trajectory.turns]
-
-
-def _sum_choosing(turns: Sequence[Turn]) -> float | None:
-    chosen = [turn.search_s for turn in turns if turn.num_drawn_tokens]
-    return 1000 * sum(chosen) if chosen else None
 
 
 def _sum_tools(turns: Sequence[Turn]) -> tuple[ToolUse, ...]:

@@ -5,13 +5,10 @@ Training again leaves the base model as it was; half of an evaluation's rollouts
 
 import shutil
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
 from pathlib import Path
 
 from drag_ray import artifacts
 from drag_ray.artifacts import PREVIOUS_DIR_NAME, USER_CODE, Identity
-from drag_ray.baselines.candidates import REWARD_FEATURE
-from drag_ray.baselines.gain_model import GainModel
 from drag_ray.baselines.registry import list_engine_sections
 from drag_ray.evaluate.policies import ModelPolicy
 from drag_ray.json_text import parse_json
@@ -21,20 +18,17 @@ ROLLOUTS_DIR_NAME = "rollouts"
 _MARK_NAME = "policies.json"
 
 
-def fingerprint_policy(model: ModelPolicy, identity: Identity, gain_model: GainModel | None = None) -> str:
+def fingerprint_policy(model: ModelPolicy, identity: Identity) -> str:
     """Stands for all that the rollouts on a policy's engine depend on: of the evaluation's inputs the index and the policy's own
-    adapter or prompt; and the model that `best_of` chooses by, if it takes part, with the reward model that this one asks.
+    adapter or prompt.
     """
     options = identity.config
     own = {"model": model.engine.model, "adapter": model.engine.adapter}
     engine = model.engine.model_dump(mode="json") if model.is_other else options["engine"] | own
     inputs = {name: identity.inputs.get(name) for name in ("index", "engine.adapter", USER_CODE, model.source)}
-    if gain_model and REWARD_FEATURE in gain_model.features:
-        inputs["finetune"] = identity.inputs.get("finetune")
     sections = [options["evaluate"][section] for section in (*list_engine_sections(), "degradation")]
     agent = options["agent"] | ({"instructions": model.instructions} if model.instructions else {})
-    chooser = asdict(gain_model) if gain_model else {}
-    return artifacts.compute_fingerprint(options["seed"], agent, engine, *sections, chooser, inputs, identity.version)
+    return artifacts.compute_fingerprint(options["seed"], agent, engine, *sections, inputs, identity.version)
 
 
 def list_earlier(stage_dir: Path) -> list[Path]:

@@ -56,7 +56,7 @@ def build_query_measures() -> list[Measure]:
     ]
 
 
-def build_effort_measures(*, has_choices: bool) -> list[Measure]:
+def build_effort_measures() -> list[Measure]:
     """What a rollout costs. Failed rollouts are left out here, since one that broke off early would look cheap."""
 
     def measure(
@@ -72,12 +72,6 @@ def build_effort_measures(*, has_choices: bool) -> list[Measure]:
             needs_model=needs_model,
         )
 
-    choosing = measure(
-        "choosing_ms",
-        "Choosing, ms",
-        "milliseconds of searching for all replies to choose from and of choosing, beside the engines",
-        lambda r: r.choosing_ms,
-    )
     return [
         measure("pages_shown", "Pages shown", "distinct pages that all searches show", lambda r: r.count_shown(), False),
         measure("avg_iterations", "Iterations", "turns of the model in a rollout", lambda r: r.num_iterations),
@@ -91,10 +85,9 @@ def build_effort_measures(*, has_choices: bool) -> list[Measure]:
         measure(
             "num_completion_tokens",
             "Tokens",
-            "tokens written in a rollout, those of replies that were not chosen among them",
+            "tokens written in a rollout",
             lambda r: r.num_completion_tokens,
         ),
-        *([choosing] if has_choices else []),
     ]
 
 

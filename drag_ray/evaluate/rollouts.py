@@ -14,21 +14,19 @@ from typing import Any
 from drag_ray import schemas
 from drag_ray.agent.config import AgentConfig
 from drag_ray.agent.task import Policy, RolloutTask
-from drag_ray.baselines.baseline import Baseline, Need, Sources
-from drag_ray.baselines.best_of import BestOf, BestOfConfig
+from drag_ray.baselines.baseline import Baseline, Sources
 from drag_ray.baselines.registry import BASELINES
 from drag_ray.baselines.rollouts import BaselineOptions, build_rollouts
 from drag_ray.engine.adapter import check_adapter
-from drag_ray.evaluate.chooser import CHOOSER_DIR_NAME, fit_chooser
 from drag_ray.evaluate.config import EvaluateSections
-from drag_ray.evaluate.policies import BASE_NAME, PRESET, ModelPolicy, name_beside
+from drag_ray.evaluate.policies import BASE_NAME, PRESET, ModelPolicy
 from drag_ray.evaluate.reuse import ROLLOUTS_DIR_NAME, fingerprint_policy, list_earlier, prepare_rollouts
-from drag_ray.finetune.outcome import find_reranker, find_reward_model
+from drag_ray.finetune.outcome import find_reranker
 from drag_ray.inputs import Inputs
 from drag_ray.rollout import journal
 from drag_ray.rollout.options import WorkerOptions, build_options, with_degradation
 from drag_ray.rollout.plan import build_plan
-from drag_ray.rollout.runner import prepare_engines, run_plan
+from drag_ray.rollout.runner import run_plan
 from drag_ray.search.searcher import Searcher
 from drag_ray.stage_folder import StageFolder
 from drag_ray.tasks import run_tasks
@@ -48,7 +46,7 @@ class RolledOut:
     """What an evaluation has asked.
 
     Attributes:
-        trajectories: of each policy, the baselines first but for those beside a policy, which follow it.
+        trajectories: of each policy, the baselines first.
         baselines: by name, prepared.
         summed: numbers of rollouts that are unfinished or set aside, and what endpoints cost that were asked.
     """
@@ -58,32 +56,8 @@ class RolledOut:
     summed: dict[str, float]
 
 
-def open_sources(sections: EvaluateSections, inputs: Inputs, folder: StageFolder) -> Sources:
-    """What baselines are prepared from; fits the model that one of them chooses by.
-
-    Raises:
-        ArtifactError: what that is fitted to was not made, or the run's reward model was not merged.
-        DataError: that cannot be read.
-    """
-    names, finetune_dir = sections.evaluate.baselines, inputs.find("finetune")
-    reward_model = find_reward_model(finetune_dir)
-    sources = Sources(sections.evaluate, inputs["index"], sections.seed, reward_model, reranker=find_reranker(finetune_dir))
-    if any(BASELINES[name].need is Need.POLICY for name in names):
-        sources = replace(sources, gain_model=folder.path / CHOOSER_DIR_NAME)
-        max_questions = sections.evaluate.take(BestOfConfig).max_questions
-        fit_chooser(sections.agent, inputs, reward_model, max_questions, sections.seed, folder.path / CHOOSER_DIR_NAME)
-    return sources
-
-
-def start_engines(models: Sequence[ModelPolicy], sections: EvaluateSections, inputs: Inputs, folder: StageFolder) -> None:
-    """Have the engines of the first policies start, where engines are kept, while the chooser is fitted."""
-    sharing = group_by_engine(models)[0]
-    prepare_engines(_build_options(sharing, sections, inputs, folder.path), sections.rollout)
-
-
 def roll_out(
     models: Sequence[ModelPolicy],
-    sources: Sources,
     questions: Sequence[Question],
     sections: EvaluateSections,
     inputs: Inputs,
@@ -96,17 +70,17 @@ def roll_out(
         ConfigError: the index lacks what a baseline searches.
     """
     tasks, names = build_plan(questions, (PRESET,), 1, sections.seed), sections.evaluate.baselines
+    sources = Sources(sections.evaluate, inputs["index"], sections.seed, find_reranker(inputs.find("finetune")))
     with ThreadPoolExecutor(1) as beside:
-        preparing = beside.submit(_prepare, [name for name in names if not BASELINES[name].uses_engine()], sources)
+        preparing = beside.submit(_prepare, [name for name in names if not BASELINES[name].uses_engine], sources)
         searching = beside.submit(lambda: _run_without_engine(preparing.result(), tasks, sections.agent, sources.index_dir))
-        baselines = _prepare([name for name in names if BASELINES[name].uses_engine()], sources)
+        baselines = _prepare([name for name in names if BASELINES[name].uses_engine], sources)
         wait([preparing], timeout=_QUICK_S)
         if preparing.done():
             preparing.result()
         with_engine, summed = _run_with_engines(models, baselines, tasks, sections, inputs, folder)
         without = searching.result()
-    alone = [name for name in names if BASELINES[name].need is not Need.POLICY]
-    trajectories = {name: (without | with_engine).get(name, []) for name in alone} | with_engine
+    trajectories = {name: (without | with_engine).get(name, []) for name in names} | with_engine
     prepared = baselines | preparing.result()
     return RolledOut(trajectories, {name: prepared[name] for name in names}, summed)
 
@@ -129,7 +103,7 @@ def _run_with_engines(
     for number, sharing in enumerate(group_by_engine(models), start=1):
         rollouts_dir = folder.path / ROLLOUTS_DIR_NAME / f"engine{number}"
         plans = {name: plan for model in sharing for name, plan in plan_policy(model, baselines, tasks).items()}
-        _take_earlier(sharing, baselines, rollouts_dir, folder)
+        _take_earlier(sharing, rollouts_dir, folder)
         finished, counts = _run_with_engine(sharing, plans, baselines, sections, inputs, rollouts_dir)
         trajectories |= finished
         summed |= {name: summed.get(name, 0) + counts[name] for name in _SUMMED if name in counts}
@@ -148,16 +122,10 @@ def group_by_engine(models: Sequence[ModelPolicy]) -> list[list[ModelPolicy]]:
 def plan_policy(
     model: ModelPolicy, baselines: Mapping[str, Baseline], tasks: Sequence[RolloutTask]
 ) -> dict[str, Sequence[RolloutTask]]:
-    """The rollouts of a policy, and of the baselines that ask with its model."""
+    """The rollouts of a policy and, with those of the base model, of the baselines that ask it."""
     own = [replace(task, policy=model.name) for task in tasks]
-    plans: dict[str, Sequence[RolloutTask]] = {model.name: own}
-    for name, baseline in baselines.items():
-        planned = [replace(task, baseline=name, preset=baseline.preset or task.preset) for task in own]
-        if baseline.need is Need.POLICY:
-            plans[name_beside(model.name, name)] = planned
-        elif baseline.need is Need.ENGINE and model.name == BASE_NAME:
-            plans[name] = planned
-    return plans
+    asking = baselines if model.name == BASE_NAME else ()
+    return {model.name: own, **{name: [replace(task, baseline=name) for task in own] for name in asking}}
 
 
 def _run_without_engine(
@@ -214,11 +182,8 @@ def _build_options(
     return replace(with_degradation(options, sections.evaluate.degradation, "evaluate.degradation"), policies=policies)
 
 
-def _take_earlier(
-    models: Sequence[ModelPolicy], baselines: Mapping[str, Baseline], rollouts_dir: Path, folder: StageFolder
-) -> None:
+def _take_earlier(models: Sequence[ModelPolicy], rollouts_dir: Path, folder: StageFolder) -> None:
     """Have the rollouts that an earlier evaluation has made of the same policies."""
-    gain_model = next((chooser.gain_model for chooser in baselines.values() if isinstance(chooser, BestOf)), None)
-    fingerprints = {model.name: fingerprint_policy(model, folder.identity, gain_model) for model in models}
+    fingerprints = {model.name: fingerprint_policy(model, folder.identity) for model in models}
     for name, source in prepare_rollouts(rollouts_dir, fingerprints, list_earlier(folder.path)).items():
         _logger.info(f"{name}: has not changed; its rollouts are taken from {source}")

@@ -127,14 +127,11 @@ def _write_asked(trajectory: Trajectory) -> str:
 
 
 def find_only_search(trajectory: Trajectory) -> Turn | None:
-    """The turn of a rollout that has searched once and done nothing else; None of any other.
-
-    What was chosen of several searches was chosen by what they found, so it is none either.
-    """
+    """The turn of a rollout that has searched once and done nothing else; None of any other."""
     if len(trajectory.turns) != 1 or trajectory.error:
         return None
     [turn] = trajectory.turns
-    return turn if turn.action is ActionKind.SEARCH and not turn.error and not turn.num_drawn_tokens else None
+    return turn if turn.action is ActionKind.SEARCH and not turn.error else None
 
 
 def replace_found(trajectory: Trajectory, hits: Hits) -> Trajectory:

@@ -1,7 +1,4 @@
-"""The evaluate stage: every policy rolls out the same held-out questions on the same index; then they are compared.
-
-All are greedy but those that choose among several replies, which are drawn.
-"""
+"""The evaluate stage: every policy rolls out the same held-out questions, greedily, on the same index; then they are compared."""
 
 import logging
 from collections.abc import Mapping, Sequence
@@ -29,7 +26,7 @@ from drag_ray.evaluate.questions import draw_held_out, draw_weighed
 from drag_ray.evaluate.reranked_policies import put_pages_in_order
 from drag_ray.evaluate.results import compute_results
 from drag_ray.evaluate.reuse import ROLLOUTS_DIR_NAME
-from drag_ray.evaluate.rollouts import open_sources, roll_out, start_engines
+from drag_ray.evaluate.rollouts import roll_out
 from drag_ray.evaluate.searched_again import put_beside
 from drag_ray.inputs import Inputs
 from drag_ray.nodes import takes_gpus
@@ -44,8 +41,6 @@ _logger = logging.getLogger(__name__)
 
 def run(sections: EvaluateSections, inputs: Inputs, folder: StageFolder) -> dict[str, Any]:
     """Roll out the held-out questions with every policy and write what `outcome` names.
-
-    The folder `chooser` holds the model that `best_of` chooses by.
 
     Returns:
         Counts: questions, policies, rollouts that are unfinished or set aside, what endpoints cost, answers that were judged and
@@ -62,8 +57,7 @@ def run(sections: EvaluateSections, inputs: Inputs, folder: StageFolder) -> dict
     models = choose_models(sections, finetune_dir, prompt_dir, has_gpu=takes_gpus(sections.engine.device))
     questions = draw_held_out(settings, inputs, sections.seed, sections.agent.task)
     weighed = draw_weighed(sections, inputs)
-    start_engines(models, sections, inputs, folder)
-    rolled_out = roll_out(models, open_sources(sections, inputs, folder), [*questions, *weighed], sections, inputs, folder)
+    rolled_out = roll_out(models, [*questions, *weighed], sections, inputs, folder)
     trajectories, baselines = rolled_out.trajectories, rolled_out.baselines
     weights: dict[str, FoundWeight] = {}
     index = Searcher(inputs["index"] / "search_index")
@@ -77,7 +71,7 @@ def run(sections: EvaluateSections, inputs: Inputs, folder: StageFolder) -> dict
         rate = sections.rollout.max_failure_rate
         judged = judge_results(judged.results, trajectories, settings.judge, folder.path, rate)
     results, cost = judged.results, rolled_out.summed.get("cost", 0) + judged.cost
-    comparison = _compare(results, models, choose_subject(models, list(baselines), finetune_dir), sections)
+    comparison = _compare(results, models, choose_subject(models, finetune_dir), sections)
     num_exposures = _warn_of_exposures(settings.split, folder, questions)
     context = build_context(sections, inputs, len(questions), baselines, weights, judged.description, num_exposures)
     _logger.info(format_console(comparison, context))

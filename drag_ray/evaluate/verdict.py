@@ -1,11 +1,10 @@
 """What the comparison says, in words, whichever way it went."""
 
-from drag_ray.baselines.best_of import BestOf
 from drag_ray.evaluate.comparison import Comparison
 from drag_ray.evaluate.differences import Difference, Finding
 from drag_ray.evaluate.measure import Unit
 from drag_ray.evaluate.notation import write_interval, write_num_needed, write_number, write_test
-from drag_ray.evaluate.policies import is_without_language_model, name_beside
+from drag_ray.evaluate.policies import is_without_language_model
 from drag_ray.evaluate.rows import Row
 from drag_ray.evaluate.significance import POWER
 
@@ -21,8 +20,7 @@ def write_verdict(comparison: Comparison) -> list[str]:
     sentences += _write_best_without_language_model(comparison)
     if comparison.subject in comparison.turns:
         sentences += [_write_equal_pages(comparison, reference) for reference in references]
-    choosing = [(policy, name_beside(policy, BestOf.name)) for policy in comparison.policies]
-    return sentences + [_write_price(comparison, *pair) for pair in choosing if pair[1] in comparison.policies]
+    return sentences
 
 
 def _write_best_without_language_model(comparison: Comparison) -> list[str]:
@@ -108,20 +106,4 @@ def _write_equal_pages(comparison: Comparison, reference: str) -> str:
         f"With all its searches {policy} shows {write_number(num_pages, Unit.COUNT)} pages a question and finds the evidence of "
         f"{write_number(success.metrics[policy].value, Unit.SHARE)} %; {reference} with as many pages of "
         f"{write_number(difference.reference_value, Unit.SHARE)} % {_write_facts(difference, comparison)}."
-    )
-
-
-def _write_price(comparison: Comparison, policy: str, chosen: str) -> str:
-    """What choosing among the replies of a policy finds and takes."""
-    primary = comparison.primary
-
-    def write(name: str, of: str) -> str:
-        row = comparison.row(name)
-        return _write_value(row.metrics[of].value, row.unit)
-
-    return (
-        f"{chosen} chooses among replies of {policy}: {primary.label.lower()} {write(primary.name, chosen)} beside "
-        f"{write(primary.name, policy)}, MRR {write('mrr', chosen)} beside {write('mrr', policy)}, for "
-        f"{write('num_completion_tokens', chosen)} tokens a question instead of {write('num_completion_tokens', policy)} and "
-        f"{write('choosing_ms', chosen)} ms for searching and choosing."
     )

@@ -4,7 +4,6 @@ from pathlib import Path
 from typing import Any
 
 from drag_ray.engine.adapter import ADAPTER_CONFIG_NAME, is_reranker, is_reward_model
-from drag_ray.errors import ArtifactError
 from drag_ray.file_access import reading
 from drag_ray.json_text import parse_json
 
@@ -27,20 +26,14 @@ def find_merged(finetune_dir: Path | None) -> Path | None:
     return merged_dir if merged_dir and merged_dir.is_dir() else None
 
 
-def find_reward_model(finetune_dir: Path | None) -> Path | None:
-    """The folder of the whole reward model, absolute; None where the stage has trained a model that writes, or none.
+def has_reward_model(finetune_dir: Path | None) -> bool:
+    """Whether the stage has trained a reward model, which writes nothing.
 
     Raises:
-        ArtifactError: it was not merged.
         TrainError: the adapter cannot be read.
     """
     adapter_dir = find_adapter(finetune_dir)
-    if adapter_dir is None or not is_reward_model(adapter_dir):
-        return None
-    merged_dir = find_merged(finetune_dir)
-    if merged_dir is None:
-        raise ArtifactError(f"{finetune_dir}: its reward model is not merged. Run: python jobs/finetune.py --finetune.merge")
-    return merged_dir.resolve()
+    return adapter_dir is not None and is_reward_model(adapter_dir)
 
 
 def find_reranker(finetune_dir: Path | None) -> Path | None:

@@ -6,6 +6,7 @@ from pathlib import Path
 from pydantic import Field
 
 from drag_ray.agent.config import AgentConfig
+from drag_ray.artifacts import read_manifest
 from drag_ray.config import BaseConfig, Sections
 from drag_ray.engine.config import EngineConfig
 from drag_ray.rollout.config import RolloutConfig
@@ -44,3 +45,13 @@ class PromptSections(Sections):
     def list_code(self) -> list[Path]:
         """The modules of the agent's tools."""
         return self.agent.list_tool_sources()
+
+
+def count_collected(collect_dir: Path | None) -> int:
+    """The rollouts that a collection has brought to an end, proposals of baselines and hinted ones among them; 0 without one.
+
+    Raises:
+        DamageError: its manifest cannot be read.
+    """
+    manifest = read_manifest(collect_dir) if collect_dir else None
+    return sum(manifest.counts.get(name, 0) for name in ("finished", "hinted")) if manifest else 0

@@ -1,52 +1,57 @@
 """The prompt stage: the base model's instructions are optimised on training questions, as a baseline for training."""
 
+import asyncio
 import logging
-from collections.abc import Sequence
-from contextlib import suppress
-from itertools import chain, pairwise
+import math
+from collections.abc import Collection, Sequence
+from contextlib import closing, suppress
 from typing import Any
 
 import ray
-from ray.exceptions import RayError, RayTaskError
+from ray.exceptions import RayError
 
 from drag_ray import artifacts
-from drag_ray.agent.prompts import choose_instructions
-from drag_ray.agent.task import compute_seed
-from drag_ray.corpus.near_duplicates import read_near_duplicates
+from drag_ray.agent.action import collapse_spaces
+from drag_ray.agent.environment import SearchEnvironment
+from drag_ray.agent.retrieval import open_page_index
+from drag_ray.agent.rollout import Rollouts
+from drag_ray.agent.task import RolloutTask, compute_seed
+from drag_ray.corpus.near_duplicates import NearDuplicates, read_near_duplicates
 from drag_ray.corpus.question_table import draw_split
-from drag_ray.errors import DragRayError, EngineDiedError
+from drag_ray.corpus.questions import draw_questions
+from drag_ray.corpus.split import find_overlaps
+from drag_ray.engine.generate import Request
+from drag_ray.engine.reasoning import THINK, split_reasoning
+from drag_ray.engine.sampling import PRESETS
+from drag_ray.engine.vllm import VllmEngine
+from drag_ray.errors import DataError
 from drag_ray.format.sides import read_side
 from drag_ray.format.split import VALIDATION
 from drag_ray.inputs import Inputs
-from drag_ray.prompt.budget import count_collected
-from drag_ray.prompt.config import PromptSections
-from drag_ray.prompt.engines import JournaledEngine
-from drag_ray.prompt.feedback import Outcome
-from drag_ray.prompt.optimisation import Optimisation, optimise
-from drag_ray.prompt.outcome import CANDIDATES_NAME, GEPA_LOG_NAME, JOURNAL_NAME, OptimisedPrompt, write_prompt
-from drag_ray.prompt.questions import divide_questions
-from drag_ray.prompt.worker import PromptWorker
+from drag_ray.prompt.config import PromptConfig, PromptSections, count_collected
+from drag_ray.prompt.optimisation import JournaledEngine, Outcome, build_outcome, optimise
+from drag_ray.prompt.outcome import CANDIDATES_NAME, JOURNAL_NAME, write_prompt
 from drag_ray.rollout import engine_logs
-from drag_ray.rollout.folder import LOGS_DIR_NAME
-from drag_ray.rollout.options import WorkerOptions, build_options
+from drag_ray.rollout.options import WorkerOptions, build_options, locate_index, open_stores, start_engine
 from drag_ray.rollout.plan import build_plan
-from drag_ray.rollout.runner import prepare_engines
+from drag_ray.rollout.runner import find_reason, prepare_engines
+from drag_ray.search.config import SYNTAX_HELP
+from drag_ray.search.searcher import Searcher
 from drag_ray.stage_folder import StageFolder
-from drag_ray.types import Question
+from drag_ray.types import Question, Trajectory
 
 _logger = logging.getLogger(__name__)
 
 _CLOSE_S = 30
-_PRESET = "greedy"
-"""As evaluations ask, so that what is optimised is what is compared."""
+_PRESET, _PROPOSAL_PRESET = "greedy", "default"
+"""As evaluations ask, so that what is optimised is what is compared; and how proposals are drawn."""
 
 
 def run(sections: PromptSections, inputs: Inputs, folder: StageFolder) -> dict[str, Any]:
     """Optimise the instructions and write `prompt.json` and `candidates.jsonl`. Going on after a kill repeats nothing.
 
     Returns:
-        Counts: rollouts, failed ones of them, proposals, those of them that were validated, and the validation scores of the
-        questions alone, the agent's own instructions and the best ones.
+        The counts and the scores of `OptimisedPrompt`.
 
     Raises:
         ConfigError: there are too few rollouts for one proposal.
@@ -54,138 +59,138 @@ def run(sections: PromptSections, inputs: Inputs, folder: StageFolder) -> dict[s
         TooManyFailuresError: with the agent's own instructions more rollouts failed than `max_failure_rate` allows.
         EngineDiedError: an engine does not start, or answers no more.
     """
-    settings, index_dir = sections.prompt, inputs["index"]
+    settings, index_dir, format_dir = sections.prompt, inputs["index"], inputs.find("format")
     train = draw_split(index_dir, "train", 0, sections.seed)
     near_duplicates = read_near_duplicates(index_dir, train)
-    format_dir = inputs.find("format")
     held_out = read_side(format_dir, VALIDATION) if format_dir else set[str]()
-    questions = divide_questions(train, settings.validation_questions, sections.seed, near_duplicates, held_out)
+    sets = divide_questions(train, settings.validation_questions, sections.seed, near_duplicates, held_out)
     max_rollouts = settings.rollouts or count_collected(inputs.find("collect"))
-    with _Engines(sections, inputs, folder) as engines:
+    with closing(_Engines(sections, inputs, folder)) as engines:
         journaled = JournaledEngine(engines, folder.path / JOURNAL_NAME)
-        found = optimise(
-            choose_instructions(sections.agent),
-            journaled,
-            questions,
-            max_rollouts=max_rollouts,
-            minibatch_size=settings.minibatch_size,
-            max_failure_rate=sections.rollout.max_failure_rate,
-            seed=sections.seed,
-            log_path=folder.path / GEPA_LOG_NAME,
-        )
+        prompt, candidates = optimise(sections, journaled, *sets, max_rollouts)
     if journaled.num_replayed:
-        _logger.info(f"prompt: {journaled.num_replayed} of {found.num_rollouts} rollouts were finished already")
-    artifacts.write_jsonl(folder.path / CANDIDATES_NAME, found.log.to_dicts())
-    prompt = _describe(found, max_rollouts, len(questions.validation), sections)
+        _logger.info(f"prompt: {journaled.num_replayed} of {prompt.rollouts} rollouts were finished already")
+    artifacts.write_jsonl(folder.path / CANDIDATES_NAME, candidates)
     write_prompt(folder.path, prompt)
-    return {
-        "rollouts": prompt.rollouts,
-        "failed": prompt.failed_rollouts,
-        "proposals": prompt.proposals,
-        "accepted": prompt.accepted,
-        "question_score": prompt.question_score,
-        "own_score": prompt.own_score,
-        "score": prompt.score,
-    }
+    scores = {name: getattr(prompt, name) for name in ("proposals", "accepted", "question_score", "own_score", "score")}
+    return {"rollouts": prompt.rollouts, "failed": prompt.failed_rollouts, **scores}
 
 
-def _describe(found: Optimisation, max_rollouts: int, num_validation: int, sections: PromptSections) -> OptimisedPrompt:
-    return OptimisedPrompt(
-        instructions=found.instructions[found.best],
-        own_instructions=found.instructions[0],
-        score=found.scores[found.best],
-        own_score=found.scores[0],
-        question_score=found.question_score,
-        num_validation_questions=num_validation,
-        rollouts=found.num_rollouts,
-        max_rollouts=max_rollouts,
-        failed_rollouts=found.num_failed,
-        proposals=found.log.num_proposals,
-        accepted=found.log.num_accepted,
-        model=sections.engine.model,
-        query_mode=sections.agent.query_mode,
-        protocol=sections.agent.protocol,
-    )
+def divide_questions(
+    questions: Sequence[Question], num_validation: int, seed: int, near_duplicates: NearDuplicates, held_out: Collection[str] = ()
+) -> tuple[list[Question], list[Question]]:
+    """The questions to reflect on, and those to choose by, drawn at random, half of all at most, which do not overlap.
+
+    Args:
+        questions: of the train split; those without evidence are left out, since nothing can be found for them.
+        held_out: ids of those that training is validated on, which are left out with all that overlaps with them.
+
+    Raises:
+        DataError: nothing is left for one of the two.
+    """
+
+    def leave_out(some: Sequence[Question], others: Sequence[Question]) -> list[Question]:
+        overlaps = find_overlaps(some, others, "question", near_duplicates)
+        return [question for question in some if question.id not in overlaps]
+
+    answerable = [question for question in questions if question.evidence]
+    free = leave_out(answerable, [question for question in answerable if question.id in held_out])
+    drawn = draw_questions(free, min(num_validation, len(free) // 2), seed) if len(free) > 1 else []
+    feedback = leave_out(free, drawn)
+    if not drawn or not feedback:
+        raise DataError(
+            f"{len(questions)} train questions, {len(answerable)} of them with evidence, {len(free)} of these apart from the "
+            f"validation questions of training and {len(feedback)} of these on other pages than the {len(drawn)} to choose by: "
+            "expected at least one to choose by and one more to make proposals from. Add questions, or lower "
+            "prompt.validation_questions."
+        )
+    return feedback, drawn
 
 
 class _Engines:
-    """A `PromptEngine` on as many actors as rollouts have engines. They start when they are first asked, once for all.
-
-    Use it as a context manager, which ends them.
-    """
+    """A `PromptEngine` on as many actors as rollouts have engines. They start when they are first asked, once for all."""
 
     def __init__(self, sections: PromptSections, inputs: Inputs, folder: StageFolder) -> None:
         engine = sections.engine.model_copy(update={"adapter": "", "logprobs": False})
         self._options = build_options(sections.agent, engine, sections.rollout, inputs["index"], folder.path)
-        self._sections = sections
-        self._actors: list[Any] = []
+        self._sections, self._actors = sections, list[Any]()
+        self._earlier_logs = engine_logs.read_changes(folder.path)
 
-    def __enter__(self) -> "_Engines":
-        return self
-
-    def __exit__(self, *exception: object) -> None:
+    def close(self) -> None:
         with suppress(RayError):  # an actor that is gone needs no end
             ray.get([actor.close.remote() for actor in self._actors], timeout=_CLOSE_S)
         for actor in self._actors:
             ray.kill(actor)
 
     def roll_out(self, instructions: str, questions: Sequence[Question]) -> list[Outcome]:
-        """As `PromptEngine.roll_out`, an equal share on each actor."""
+        """As `PromptEngine`, an equal share on each actor."""
         tasks, actors = build_plan(questions, (_PRESET,), 1, self._sections.seed), self._start()
-        ends = [len(tasks) * number // len(actors) for number in range(len(actors) + 1)]
-        shares = [tasks[first:end] for first, end in pairwise(ends)]
-        answers = [actor.roll_out.remote(instructions, share) for actor, share in zip(actors, shares, strict=True) if share]
-        return list(chain.from_iterable(self._get(answers)))
+        share = math.ceil(len(tasks) / len(actors))
+        places = zip(actors, range(0, len(tasks), share), strict=False)
+        answers = [actor.roll_out.remote(instructions, tasks[first : first + share]) for actor, first in places]
+        return [outcome for outcomes in self._get(answers) for outcome in outcomes]
 
     def write(self, request: str, number: int) -> str | None:
-        """As `PromptEngine.write`, on the first actor."""
-        seed = compute_seed(self._sections.seed, f"prompt/{number}")
-        [reply] = self._get([self._start()[0].write.remote(request, seed)])
-        return reply
+        """As `PromptEngine`, on the first actor."""
+        return self._get([self._start()[0].write.remote(request, compute_seed(self._sections.seed, f"prompt/{number}"))])[0]
 
     def _start(self) -> list[Any]:
         if not self._actors:
             options, pool = prepare_engines(self._options, self._sections.rollout)
-            make: Any = ray.remote(num_cpus=pool.num_cpus, num_gpus=pool.num_gpus)(_WorkerActor)
-            arguments = (options, self._sections.prompt.page_chars, self._sections.prompt.max_tokens)
-            self._actors = [make.remote(*arguments) for _ in range(pool.num_engines)]
+            make: Any = ray.remote(num_cpus=pool.num_cpus, num_gpus=pool.num_gpus)(PromptWorker)
+            self._actors = [make.remote(options, self._sections.prompt) for _ in range(pool.num_engines)]
             self._get([actor.start.remote() for actor in self._actors])
         return self._actors
 
-    def _get(self, answers: Sequence[Any]) -> list[Any]:
-        """What actors answer, and what they raise."""
+    def _get(self, answers: list[Any]) -> list[Any]:
         try:
-            return ray.get(list(answers))
-        except RayTaskError as error:
-            if not isinstance(error.cause, DragRayError):
-                raise
-            if not isinstance(error.cause, EngineDiedError):
-                raise type(error.cause)(str(error.cause)) from None
-            reason = str(error.cause)
+            return ray.get(answers)
         except RayError as error:
-            reason = str(error)
-        raise EngineDiedError(
-            f"an engine stopped ({reason.strip().splitlines()[-1]}). See {self._options.run_dir / LOGS_DIR_NAME} for its output. "
-            "Starting the stage again goes on with what has not finished."
-        )
+            run_dir = self._options.run_dir
+            raise find_reason(error, run_dir, engine_logs.list_changed(run_dir, self._earlier_logs)) from error
 
 
-class _WorkerActor:
-    """A `PromptWorker` in a process of its own."""
+class PromptWorker:
+    """One engine with its index: rolls out questions with any instructions, many at once, and replies to other requests."""
 
-    def __init__(self, options: WorkerOptions, page_chars: int, max_tokens: int) -> None:
-        engine_logs.log_to_file(options.run_dir)
-        self._arguments = (options, page_chars, max_tokens)
+    def __init__(self, options: WorkerOptions, settings: PromptConfig) -> None:
+        self._options, self._settings = options, settings
 
     async def start(self) -> None:
-        """Start the engine; not while the actor is made, since Ray would wrap what goes wrong into a long report."""
-        self._worker = PromptWorker(*self._arguments)
+        """Start the engine; not while an actor is made, since Ray would wrap what goes wrong into a long report."""
+        options = self._options
+        engine_logs.log_to_file(options.run_dir)
+        self._generate = start_engine(options)
+        self._searcher = Searcher(locate_index(options))
+        index = open_page_index(self._searcher, options.agent.retrieval, options.index_dir.parent)
+        self._environment = SearchEnvironment(index, options.agent.top_k, options.agent.depth)
+        self._slots = asyncio.Semaphore(options.concurrent_rollouts)
 
-    async def close(self) -> None:
-        self._worker.close()
+    async def roll_out(self, instructions: str, tasks: Sequence[RolloutTask]) -> list[Outcome]:
+        """The outcomes of these rollouts, in their order; one that fails is tried again as often as `max_tries` says."""
+        agent, policy, record = self._options.agent.instruct(instructions), self._options.policies[""], self._searcher.record
+        search = (self._environment, record.fingerprint, SYNTAX_HELP[record.syntax])
+        images = open_stores(self._options)
+        rollouts = Rollouts(agent, policy, self._generate, *search, pages=self._searcher, images=images)
+        return await asyncio.gather(*(self._run(rollouts, task) for task in tasks))
 
-    async def roll_out(self, *arguments: Any) -> list[Outcome]:
-        return await self._worker.roll_out(*arguments)
+    async def write(self, request: str, seed: int) -> str | None:
+        """The reply to a request, without its reasoning; None if it ends within that."""
+        messages = ({"role": "user", "content": request},)
+        reply = await self._generate(Request(messages, PRESETS[_PROPOSAL_PRESET], self._settings.max_tokens, seed))
+        return split_reasoning(THINK + reply.text if reply.in_reasoning else reply.text)[1]
 
-    async def write(self, *arguments: Any) -> str | None:
-        return await self._worker.write(*arguments)
+    def close(self) -> None:
+        """Stop the engine's processes, if it has any."""
+        if isinstance(self._generate, VllmEngine):
+            self._generate.close()
+
+    async def _run(self, rollouts: Rollouts, task: RolloutTask) -> Outcome:
+        async with self._slots:
+            trajectory: Trajectory = await rollouts.run(task)
+            for _ in range(1, self._options.max_tries if trajectory.error else 1):
+                trajectory = await rollouts.run(task)
+                if not trajectory.error:
+                    break
+        page = collapse_spaces(self._searcher.text(trajectory.evidence[0]))[: self._settings.page_chars]
+        return build_outcome(trajectory, page)

@@ -177,7 +177,7 @@ def _stream(
             yield from _hand_out(queue, len(chunks), chunk_rollouts, hosting, settings).iter_rows()
         return
     except RayError as error:
-        reason = _find_reason(error, options.run_dir, engine_logs.list_changed(options.run_dir, earlier))
+        reason = find_reason(error, options.run_dir, engine_logs.list_changed(options.run_dir, earlier))
     finally:
         queue.clear.remote()
     # Ray's error and its engines hold each other. They must not stay behind this error, which a notebook keeps.
@@ -204,7 +204,7 @@ def _hand_out(
     context.enable_progress_bars = False  # `Progress` shows what matters
     context.memory_usage_poll_interval_s = None  # a thread for each claim, for figures that nobody reads
     context.execution_options.preserve_order = False
-    context.raise_original_map_exception = True  # `_find_reason` looks for it
+    context.raise_original_map_exception = True  # `find_reason` looks for it
     # The pool grows when its engines hold all the claims that they may.
     context.autoscaling_config.actor_pool_util_upscaling_threshold = 1.0
     # Every worker has a claim at hand until the queue is empty, however many of them wait with the others.
@@ -227,7 +227,7 @@ def _hand_out(
     )
 
 
-def _find_reason(error: RayError, run_dir: Path, logs: Sequence[Path]) -> DragRayError:
+def find_reason(error: RayError, run_dir: Path, logs: Sequence[Path]) -> DragRayError:
     """What a worker raised, within what Ray makes of it; without that, what the logs of its engines say."""
     reason: BaseException | None = error
     while reason and (isinstance(reason, RayError) or not isinstance(reason, DragRayError)):

@@ -61,22 +61,12 @@ class PageAnswer(Answer):
     text: str
 
 
-class ChoiceCost(Answer):
-    """What it took to choose: the replies, the tokens that they hold together, and the time to search for all of them."""
-
-    replies: int
-    completion_tokens: int
-    search_ms: float
-
-
 class SearchAnswer(Answer):
     """The pages for a question.
 
     `query` is what the model wrote: words to search for, or in the mode `expand` words that were searched with the question, none
     if it is empty. Where the model's reply held no search it is null, and the pages are what the question itself finds.
-    `retrieval` is what found them, and `reranked` whether a model has ordered them anew. `best_of` is what it took to choose
-    among several replies, null where there was one; the pages are then those of the reply's query, fused with those of the
-    question, or of the question alone.
+    `retrieval` is what found them, and `reranked` whether a model has ordered them anew.
     """
 
     object: Literal["search"] = "search"
@@ -86,7 +76,6 @@ class SearchAnswer(Answer):
     query_mode: Literal["rewrite", "expand"]
     retrieval: RetrievalName
     reranked: bool
-    best_of: ChoiceCost | None = None
     pages: list[FoundPage]
 
 
@@ -144,7 +133,7 @@ class Describer:
         self._question = question
 
     def describe_search(
-        self, trajectory: Trajectory, hits: Sequence[Hit], retrieval: RetrievalName, *, reranked: bool, num_replies: int = 0
+        self, trajectory: Trajectory, hits: Sequence[Hit], retrieval: RetrievalName, *, reranked: bool
     ) -> SearchAnswer:
         """The first search of a rollout.
 
@@ -153,10 +142,8 @@ class Describer:
             hits: the pages that are to be returned.
             retrieval: what has found them.
             reranked: whether a model has ordered them.
-            num_replies: of which this one was chosen; 0 where it was the only one.
         """
         turn = trajectory.turns[0]
-        cost = ChoiceCost(replies=num_replies, completion_tokens=turn.num_drawn_tokens, search_ms=round(1e3 * turn.search_s, 1))
         return SearchAnswer(
             model=trajectory.model,
             question=self._question,
@@ -164,7 +151,6 @@ class Describer:
             query_mode=self._agent.query_mode,
             retrieval=retrieval,
             reranked=reranked,
-            best_of=cost if num_replies else None,
             pages=self._describe_pages(hits, turn.query),
         )
 

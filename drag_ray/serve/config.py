@@ -33,9 +33,6 @@ class ServeConfig(BaseConfig):
     evaluation: Path | None = None
     """folder of a finished evaluation that has looked for weights of the question (evaluate.question_weights): models that it
     compared by the names under which they are served are asked with the weights that it found for them"""
-    best_of: int = Field(default=0, ge=0, le=64)
-    """replies that a model writes for a search: of these and of the question the one is taken that a model of gain expects most
-    of, which serve.evaluation has fitted (evaluate.baselines best_of, which takes 8); 0 takes its one reply"""
     adapter_dirs: tuple[Path, ...] = ()
     """folders from which adapters may be loaded while the endpoint runs (`/v1/load_lora_adapter`); empty allows none"""
     api_key: SecretStr = SecretStr("")
@@ -101,14 +98,6 @@ class ServeConfig(BaseConfig):
         if len(set(names)) < len(names):
             raise ValueError(f"an adapter name is given twice: {', '.join(names)}")
         return adapters
-
-    @model_validator(mode="after")
-    def _check_best_of(self) -> "ServeConfig":
-        if self.best_of and self.evaluation is None:
-            raise ValueError(f"best_of {self.best_of} needs the evaluation that has fitted what to choose by (evaluation)")
-        if self.best_of > self.max_sequences:
-            raise ValueError(f"best_of {self.best_of} is above max_sequences {self.max_sequences}; lower it, or raise the other")
-        return self
 
     @model_validator(mode="after")
     def _check_replicas(self) -> "ServeConfig":

@@ -12,7 +12,6 @@ from typing import Any
 
 from drag_ray.agent.record import AgentRecord
 from drag_ray.agent.spans import open_tracer
-from drag_ray.baselines.best_of import BestOf
 from drag_ray.corpus.picture import MAX_PIXELS
 from drag_ray.engine.adapter import read_base_model
 from drag_ray.engine.config import EngineConfig
@@ -28,7 +27,6 @@ from drag_ray.serve.adapter_registry import AdapterLoader
 from drag_ray.serve.adapter_routes import add_adapter_routes
 from drag_ray.serve.adapters import EngineAdapters, UseModel, build_table
 from drag_ray.serve.admission import REQUESTS_PER_SEQUENCE, Admission
-from drag_ray.serve.best_of import ReplyChooser
 from drag_ray.serve.guard import Guard, Rules
 from drag_ray.serve.key import KeyHash
 from drag_ray.serve.limits import Limits
@@ -69,7 +67,6 @@ class AppSettings:
         rerank: the model that orders rankings anew, if it names one.
         question_weights: by the names of models that an evaluation found them for.
         telemetry: where spans of searches go.
-        best_of: what takes the best of several replies to a search; None where the one reply counts.
     """
 
     engine: EngineConfig
@@ -89,7 +86,6 @@ class AppSettings:
     rerank: RerankConfig = field(default_factory=RerankConfig)
     question_weights: Mapping[str, float] = field(default_factory=dict[str, float])
     telemetry: TelemetryConfig = field(default_factory=TelemetryConfig)
-    best_of: BestOf | None = None
 
 
 async def build_openai_app(
@@ -146,8 +142,7 @@ def _build_search_service(
     searcher = Searcher(index_dir)
     retrieval = open_retrieval(searcher, index_dir.parent / vectors.DIR_NAME, settings.retrieval, settings.rerank)
     run, _ = open_tracer(settings.telemetry, "vllm", {"drag_ray.stage": "serve"})
-    chooser = ReplyChooser(settings.best_of, searcher) if settings.best_of else None
-    return SearchService(searcher, retrieval, models, client.draw, settings.limits, RayRequestRecorder(), run, images, chooser)
+    return SearchService(searcher, retrieval, models, client.draw, settings.limits, RayRequestRecorder(), run, images)
 
 
 def build_serving_args(settings: AppSettings) -> Any:

@@ -14,7 +14,7 @@ def resolve_question_weights(config: ServeConfig, adapters: Collection[str]) -> 
     """The weights of the question that `serve.evaluation` found for the models that are served, by their names.
 
     Raises:
-        ServeError: it found none for any of them, and nothing else is wanted of it.
+        ServeError: it found none for any of them.
         ArtifactError: it has not finished.
         DamageError: it is not what was written.
     """
@@ -22,12 +22,11 @@ def resolve_question_weights(config: ServeConfig, adapters: Collection[str]) -> 
         return {}
     found = read_question_weights(config.evaluation)
     weights = {name: found[name] for name in (config.served_name, *adapters) if name in found}
-    if not weights and not config.best_of:
+    if not weights:
         raise ServeError(
             f"serve.evaluation {config.evaluation}: found weights of the question for {', '.join(found) or 'no policy'}, and "
             f"served are {', '.join((config.served_name, *adapters))}. Leave the option out, or evaluate with "
             "evaluate.question_weights."
         )
-    if weights:
-        _logger.info(f"the question counts {', '.join(f'{weight:g} for {name}' for name, weight in weights.items())}")
+    _logger.info(f"the question counts {', '.join(f'{weight:g} for {name}' for name, weight in weights.items())}")
     return weights

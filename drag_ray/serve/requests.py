@@ -10,6 +10,7 @@ from drag_ray.serve.limits import RefusalError, parse_body
 
 MAX_TOP_K = 100
 _MAX_PROBLEMS = 10
+_SUCCESSORS = {"best_of": "no field any more: name a served model of the task rerank as reranker"}
 
 
 class QuestionRequest(BaseModel):
@@ -37,9 +38,6 @@ class SearchRequest(QuestionRequest):
 
     reranker: str = ""
     """name of a served model that was trained to put candidates in order (agent.task rerank), which orders what was found anew"""
-    best_of: bool | None = None
-    """whether the best of several replies is taken (serve.best_of); it is wherever that is set, where nothing is said and the
-    request asks for no other retrieval, order or number of pages than the evaluation looks at"""
     top_k: int | None = Field(default=None, ge=1, le=MAX_TOP_K)
     """pages to return; as many as the evaluation looks at (agent.depth) where nothing is said"""
 
@@ -70,6 +68,7 @@ def read_request(request_type: type[RequestT], body: bytes) -> RequestT:
 
 def describe_problems(error: ValidationError) -> str:
     """What is wrong with a request, key by key, for the first of them."""
-    problems = [f"{'.'.join(map(str, problem['loc']))[:80]}: {problem['msg']}" for problem in error.errors()]
+    located = [(".".join(map(str, problem["loc"])), problem["msg"]) for problem in error.errors()]
+    problems = [f"{key[:80]}: {_SUCCESSORS.get(key, message)}" for key, message in located]
     more = f"; and {len(problems) - _MAX_PROBLEMS} more" if len(problems) > _MAX_PROBLEMS else ""
     return "; ".join(problems[:_MAX_PROBLEMS]) + more + "."

@@ -19,10 +19,9 @@ from drag_ray.agent.task import Policy, RolloutTask
 from drag_ray.engine.generate import Generation, Request
 from drag_ray.errors import BudgetError, EngineDiedError
 from drag_ray.metrics import NoRequestRecorder, RequestRecorder
-from drag_ray.search.config import SYNTAX_HELP, RetrievalName
+from drag_ray.search.config import SYNTAX_HELP
 from drag_ray.search.searcher import Searcher
 from drag_ray.serve.answers import AskAnswer, Describer, PageAnswer, SearchAnswer, TurnAnswer
-from drag_ray.serve.best_of import ReplyChooser
 from drag_ray.serve.limits import ENGINE_HAS_DIED, Limits, RefusalError
 from drag_ray.serve.request_images import EndpointImages, RequestImages
 from drag_ray.serve.requests import AskRequest, QuestionRequest, SearchRequest
@@ -51,7 +50,6 @@ class SearchService:
         recorder: is told of each request.
         run: runs the rollout of a request.
         images: what the engine and the tools of requests see; None where the model sees none.
-        chooser: takes the best of several replies; None where there is one.
     """
 
     def __init__(
@@ -64,10 +62,8 @@ class SearchService:
         recorder: RequestRecorder | None = None,
         run: RunFn = run_untraced,
         images: EndpointImages | None = None,
-        chooser: ReplyChooser | None = None,
     ) -> None:
         self._searcher = searcher
-        self._chooser = chooser
         self._retrieval = retrieval
         self._models = models
         self._draw = draw
@@ -89,11 +85,8 @@ class SearchService:
             index, rerank_depth = self._retrieval.choose(retrieval), self._retrieval.choose_depth(request.rerank, top_k)
             order_depth = self._choose_order_depth(request.reranker)
             depth = max(agent.depth, top_k, rerank_depth, order_depth)
-            chooser = self._find_chooser(request, agent, retrieval, depth, is_ordered=bool(rerank_depth or order_depth))
-            rollouts = self._build_rollouts(index, model, agent, depth, max_turns=1, images=images, chooser=chooser)
+            rollouts = self._build_rollouts(index, model, agent, depth, max_turns=1, images=images)
             task = _build_task(request, model)
-            if chooser:
-                task = replace(task, preset=request.preset or chooser.preset)
             trajectory = _refuse_failed(await self._run(rollouts, task, lambda turn, _: _count_turn(counts, turn)))
             hits = _list_hits(trajectory)
             if rerank_depth:
@@ -102,31 +95,9 @@ class SearchService:
                 hits = await self._order(request, index, hits[:depth], images, lambda turn, _: _count_tokens(counts, turn))
             describer = Describer(self._searcher, agent, request.question)
             describe = partial(describer.describe_search, reranked=bool(rerank_depth or order_depth))
-            num_replies = chooser.num_replies if chooser else 0
-            answer = await asyncio.to_thread(describe, trajectory, hits[:top_k], retrieval, num_replies=num_replies)
+            answer = await asyncio.to_thread(describe, trajectory, hits[:top_k], retrieval)
             counts["request_pages"] += len(answer.pages)
         return answer
-
-    def _find_chooser(
-        self, request: SearchRequest, agent: AgentConfig, retrieval: RetrievalName, depth: int, *, is_ordered: bool
-    ) -> ReplyChooser | None:
-        """What takes the best of several replies; None where the one reply counts. It knows lists of BM25 of the agent's depth.
-
-        Raises:
-            RefusalError: the request insists on it, and it cannot be had.
-        """
-        if request.best_of is False:
-            return None
-        problem = ""
-        if not self._chooser:
-            problem = "this endpoint takes the one reply of a model (serve.best_of)"
-        elif agent.task == "rerank":
-            problem = "the model puts candidates in order, and searches for nothing"
-        elif retrieval != "bm25" or is_ordered or depth > agent.depth:
-            problem = f"it chooses among rankings of bm25 of at most {agent.depth} pages, which nothing has ordered anew"
-        if problem and request.best_of:
-            raise RefusalError(400, f"best_of: {problem}. Leave it out.")
-        return None if problem else self._chooser
 
     def _choose_order_depth(self, reranker: str) -> int:
         """Pages that a served model is to put in order; 0 where none is asked to.
@@ -240,7 +211,6 @@ class SearchService:
         depth: int,
         max_turns: int,
         images: RequestImages | None,
-        chooser: ReplyChooser | None = None,
     ) -> Rollouts:
         async def generate(request: Request) -> Generation:
             async with self._limits.limit_reply():
@@ -249,9 +219,8 @@ class SearchService:
         record = self._searcher.record
         environment = SearchEnvironment(index, agent.top_k, depth)
         search = (environment, record.fingerprint, SYNTAX_HELP[record.syntax])
-        choose = chooser.build(agent, generate) if chooser else None
         policy, pages = Policy(model.name), self._searcher
-        return Rollouts(agent, policy, generate, *search, max_turns=max_turns, choose=choose, pages=pages, images=images)
+        return Rollouts(agent, policy, generate, *search, max_turns=max_turns, pages=pages, images=images)
 
     async def _run(self, rollouts: Rollouts, task: RolloutTask, note_turn: NoteTurn = lambda *_: None) -> Trajectory:
         try:
@@ -270,7 +239,7 @@ def _count_turn(counts: Counter[str], turn: Turn) -> None:
 
 def _count_tokens(counts: Counter[str], turn: Turn) -> None:
     counts["request_prompt_tokens"] += turn.num_prompt_tokens
-    counts["request_completion_tokens"] += turn.num_drawn_tokens or turn.num_completion_tokens
+    counts["request_completion_tokens"] += turn.num_completion_tokens
 
 
 def _list_hits(trajectory: Trajectory) -> Sequence[Hit]:

@@ -20,7 +20,6 @@ from drag_ray.errors import ServeError
 from drag_ray.extras import explain_missing
 from drag_ray.inputs import Inputs
 from drag_ray.nodes import list_nodes, takes_gpus
-from drag_ray.serve.best_of import resolve_best_of
 from drag_ray.serve.config import ServeConfig, ServeSections
 from drag_ray.serve.endpoint import (
     build_curl_line,
@@ -60,7 +59,7 @@ def run(sections: ServeSections, inputs: Inputs, block: bool = True, start_ray: 
         ServeError: other machines are let in without a key, the port is in use, an adapter does not fit the base model (all
             before an engine starts), or the endpoint does not come up.
         SearchIndexError: the run's index is of another layout.
-        ArtifactError: the run's index is unfinished or damaged, or what searches are chosen by is.
+        ArtifactError: the run's index is unfinished or damaged.
         MissingPackageError: vLLM is not installed, and there is no other machine.
     """
     sections.check()
@@ -141,7 +140,6 @@ def _build_app_settings(sections: ServeSections, inputs: Inputs, key: str) -> Ap
         rerank=settings.rerank,
         telemetry=sections.telemetry,
         question_weights=resolve_question_weights(settings, adapters),
-        best_of=resolve_best_of(settings, inputs.find("finetune")),
     )
 
 

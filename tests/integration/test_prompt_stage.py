@@ -85,7 +85,7 @@ def test_an_optimisation_goes_on_and_takes_as_many_rollouts_as_were_collected(fi
     counts = require_manifest(run_dir / "prompt").counts
     journal = read_journal(run_dir)
     assert journal[: len(kept)] == kept
-    answers = [json.loads(line)["answer"] for line in journal]
+    answers = [json.loads(line)[1] for line in journal]
     batches = [answer for answer in answers if isinstance(answer, list)]
     assert sum(map(len, batches)) == prompt.rollouts == counts["rollouts"]
     assert NUM_COLLECTED - 8 < prompt.rollouts <= prompt.max_rollouts == NUM_COLLECTED

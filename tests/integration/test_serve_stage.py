@@ -20,7 +20,6 @@ import openai
 import psutil
 import pytest
 import torch
-from chooser_cases import MANY_WORDS, finish_chooser
 from endpoint_process import RAY_TOKEN, Endpoint, serve_run
 from mcp.client.streamable_http import streamable_http_client
 from openai.types.chat import ChatCompletionMessageFunctionToolCall
@@ -38,8 +37,6 @@ from drag_ray.agent.record import AgentRecord, write_record
 from drag_ray.agent.rollout import Rollouts
 from drag_ray.agent.task import Policy, RolloutTask
 from drag_ray.artifacts import Identity, write_parquet
-from drag_ray.baselines.best_reply import BestReply
-from drag_ray.baselines.candidates import CandidateReader
 from drag_ray.cli import main
 from drag_ray.engine.adapter import read_base_model, write_base_model
 from drag_ray.engine.config import EndpointConfig, EngineConfig
@@ -72,7 +69,6 @@ ASKED = "To see which users are in a group (IAM)"
 EXAMPLE = Example(question="To view the grants that a principal can retire (KMS)", query="list retirable grants")
 TRAINED_AGENT = AgentConfig(query_mode="expand", max_iterations=1, max_tokens=24, thinking=False, examples=(EXAMPLE,))
 OWN_AGENT = AgentConfig(query_mode="rewrite", max_iterations=2, max_tokens=32, top_k=1, examples=(EXAMPLE,))
-NUM_REPLIES = 3
 
 
 @pytest.fixture(scope="module")
@@ -94,7 +90,6 @@ def run_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
         write_parquet(index.path / "pages.parquet", schemas.to_table(PAGES, schemas.PAGES))
         build_index(index.path / "pages.parquet", index.path / "search_index", SearchConfig())
         index.finish({})
-    finish_chooser(folder / "evaluate", MANY_WORDS)
     return folder
 
 
@@ -110,8 +105,6 @@ def endpoint(run_dir: Path) -> Iterator[Endpoint]:
         "agent.top-k": OWN_AGENT.top_k,
         "agent.examples": json.dumps([example.model_dump() for example in OWN_AGENT.examples]),
         "engine.max-num-seqs": 4,
-        "serve.best-of": NUM_REPLIES,
-        "serve.evaluation": run_dir / "evaluate",
         "serve.adapter-dirs": run_dir / "finetune",
         "serve.max-body-mib": 1,
         "serve.max-tokens": 64,
@@ -198,7 +191,7 @@ def test_an_unknown_model_is_not_found(client: openai.OpenAI) -> None:
 @pytest.mark.parametrize(("model", "agent"), [("base", OWN_AGENT), ("tuned", TRAINED_AGENT)])
 def test_a_search_asks_each_model_as_it_was_trained(client: openai.OpenAI, model: str, agent: AgentConfig) -> None:
     """The reference is the model's reply, by vLLM's own route, to the agent's own prompt."""
-    answer: Any = client.post("/search", cast_to=object, body={"question": ASKED, "model": model, "best_of": False})
+    answer: Any = client.post("/search", cast_to=object, body={"question": ASKED, "model": model})
     reply = client.chat.completions.create(
         model=model,
         messages=cast(Any, Prompts(agent).opening(ASKED)),
@@ -221,41 +214,6 @@ def test_the_agent_s_turns_are_streamed_and_the_adapter_is_asked_where_no_model_
     assert names == ["event: turn"] * (len(names) - 1) + ["event: answer"]
     assert data[-1]["model"] == "tuned"
     assert data[-1]["turns"] == data[:-1]
-
-
-def test_a_search_takes_the_best_of_several_replies_of_the_engine(
-    endpoint: Endpoint, client: openai.OpenAI, run_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The reference is the evaluation's own way to choose, among replies by vLLM's own route, all of them greedy.
-
-    Of drawn ones two with the same seed may differ, by what else is in their batches.
-    """
-    monkeypatch.setenv("SERVED_KEY", API_KEY)
-    terms = EndpointConfig(address=f"{endpoint.url}/v1", key_variable="SERVED_KEY")
-    config = EngineConfig(backend="openai", model="base", endpoint=terms)
-    searcher = Searcher(run_dir / "index" / "search_index")
-    environment = SearchEnvironment(searcher, OWN_AGENT.top_k, OWN_AGENT.depth)
-
-    async def roll_out() -> Trajectory:
-        engine = EndpointEngine(config, None, Spending(tmp_path / "spending.jsonl", terms))
-        choose = BestReply(engine, OWN_AGENT, CandidateReader(searcher, OWN_AGENT), NUM_REPLIES, MANY_WORDS)
-        rollouts = Rollouts(OWN_AGENT, Policy("base"), engine, environment, "", max_turns=1, choose=choose, pages=searcher)
-        try:
-            return await rollouts.run(RolloutTask(Question("request", ASKED, ()), 0, "greedy", 0))
-        finally:
-            await engine.close()
-
-    def search(**options: object) -> Any:
-        return client.post("/search", cast_to=object, body={"question": ASKED, "model": "base", **options})
-
-    answer = search(preset="greedy")
-    [turn] = asyncio.run(roll_out()).turns
-    assert answer["query"] == turn.query != ASKED
-    assert [(page["file"], page["score"]) for page in answer["pages"]] == [(hit.file, hit.score) for hit in turn.hits]
-    assert answer["best_of"]["replies"] == NUM_REPLIES
-    assert answer["best_of"]["completion_tokens"] == turn.num_drawn_tokens == NUM_REPLIES * turn.num_completion_tokens
-    drawn = {search(seed=seed)["best_of"]["completion_tokens"] for seed in range(4)}
-    assert len(drawn) > 1, "the replies are the same whatever the seed"
 
 
 async def test_the_tools_of_the_endpoint_find_what_its_routes_find(endpoint: Endpoint, client: openai.OpenAI) -> None:

@@ -1,6 +1,5 @@
 """Find the page of the collection that answers a question, by what is searched for."""
 
-from drag_ray.agent.choice import Choice
 from drag_ray.agent.config import AgentConfig
 from drag_ray.agent.environment import ExpandedQuestion, SearchResult
 from drag_ray.agent.keywords import choose_words
@@ -37,13 +36,10 @@ class SearchEpisode:
         """The task, the examples and the question."""
         return prompts.opening(self._question.question, self._question.images)
 
-    async def search(self, query: str, choice: Choice | None) -> tuple[SearchResult, Content]:
-        """The pages that it finds; those of a chosen reply are known."""
-        environment, evidence = self._setting.environment, self._question.evidence
-        if choice:
-            found = await environment.take(choice.hits, evidence, choice.search_s)
-        else:
-            found = await environment.search(to_search(self._setting.config, self._question, query), evidence)
+    async def search(self, query: str) -> tuple[SearchResult, Content]:
+        """The pages that it finds."""
+        searched = to_search(self._setting.config, self._question, query)
+        found = await self._setting.environment.search(searched, self._question.evidence)
         return found, self._setting.prompts.found_pages(found.shown, self._name_image)
 
     def follow_call(self, observation: Content) -> Content:

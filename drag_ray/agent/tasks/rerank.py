@@ -8,7 +8,6 @@ the order as it was. An agent with tools may look closer before it orders a wind
 import re
 from collections.abc import Sequence
 
-from drag_ray.agent.choice import Choice
 from drag_ray.agent.config import AgentConfig
 from drag_ray.agent.environment import SearchResult, rank_hits
 from drag_ray.agent.prompts import Prompts
@@ -64,7 +63,7 @@ class RerankEpisode:
         """The task and the first window."""
         return [{"role": "system", "content": prompts.system}, {"role": "user", "content": self._first}]
 
-    async def search(self, query: str, choice: Choice | None) -> tuple[SearchResult, Content]:
+    async def search(self, query: str) -> tuple[SearchResult, Content]:
         """The whole list after the order of this window, and the next window."""
         order = read_order(query) or []
         window = self._windows[self._num_done]

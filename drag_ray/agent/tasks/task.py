@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from typing import Literal, Protocol
 
 from drag_ray.agent import tasks
-from drag_ray.agent.choice import Choice
 from drag_ray.agent.config import AgentConfig
 from drag_ray.agent.environment import SearchEnvironment, SearchResult
 from drag_ray.agent.prompts import Prompts
@@ -40,13 +39,8 @@ class Episode(Protocol):
         """The conversation before the first reply, in the words of these prompts; asked for before any reply is told."""
         ...
 
-    async def search(self, query: str, choice: Choice | None) -> tuple[SearchResult, Content]:
-        """What a reply with a query leads to, and what the policy is told of it.
-
-        Args:
-            query: what it wrote.
-            choice: the reply, where it was chosen of several.
-        """
+    async def search(self, query: str) -> tuple[SearchResult, Content]:
+        """What a reply with a query leads to, and what the policy is told of it."""
         ...
 
     def follow_call(self, observation: Content) -> Content:

@@ -1,7 +1,6 @@
 """Every baseline as a rollout: what it asks for, what is recorded, what it sees."""
 
 import asyncio
-import json
 import pickle
 
 import pytest
@@ -10,15 +9,10 @@ from factories import build_page, build_question
 
 from drag_ray import artifacts, schemas
 from drag_ray.agent.config import AgentConfig, Example, RerankOptions
-from drag_ray.agent.environment import SearchEnvironment
 from drag_ray.agent.protocols.registry import get_protocol
-from drag_ray.agent.rollout import Rollouts
 from drag_ray.agent.task import Policy, RolloutTask
 from drag_ray.baselines.baseline import Baseline
-from drag_ray.baselines.best_of import BestOf, BestOfConfig
-from drag_ray.baselines.candidates import LIST_FEATURES
 from drag_ray.baselines.dense import Dense
-from drag_ray.baselines.gain_model import GainModel
 from drag_ray.baselines.hybrid import Hybrid, HybridConfig
 from drag_ray.baselines.hyde import Hyde
 from drag_ray.baselines.passages import PassageConfig
@@ -95,7 +89,7 @@ def test_a_baseline_searches_once_and_is_scored_like_any_policy(name: str, proto
     trajectory = ask(name, searcher, ScriptedEngine(write), protocol=protocol)
     assert trajectory.error == ""
     assert trajectory.id == f"{QUESTION.id}/greedy/0/{name}"
-    uses_engine = BASELINES[name].uses_engine()
+    uses_engine = BASELINES[name].uses_engine
     assert (trajectory.model, trajectory.adapter) == ((f"{name}:tiny", "adapter") if uses_engine else (name, ""))
     [turn] = trajectory.turns
     assert turn.action is ActionKind.SEARCH
@@ -178,37 +172,6 @@ def test_no_baseline_is_told_the_evidence(name: str, searcher: Searcher) -> None
     trajectory = ask(name, searcher, engine)
     seen = trajectory.messages + "".join(message["content"] for request in engine.requests for message in request.messages)
     assert "manual.pdf" not in seen
-
-
-@pytest.mark.parametrize("mode", ["rewrite", "expand"])
-def test_best_of_records_what_it_chose_and_what_choosing_took(mode: str, searcher: Searcher) -> None:
-    """It expects something of fused lists alone."""
-    size = len(LIST_FEATURES)
-    weights = (*(float(name == "is_fused") for name in LIST_FEATURES), *[0.0] * (size * (size + 1) // 2))
-    chooser = BestOf(BestOfConfig(samples=3), GainModel(LIST_FEATURES, (0.0,) * size, (1.0,) * size, weights))
-    config = AgentConfig(top_k=2, max_tokens=9, query_mode=mode, max_iterations=4, question_words="all")  # type: ignore[arg-type]
-    engine = ScriptedEngine(lambda _: "<search>fuel limits</search>")
-    rollouts = build_rollouts("best_of", BaselineOptions(config, {"best_of": chooser}), searcher, engine, Policy("tiny"))
-    trajectory = asyncio.run(rollouts.run(RolloutTask(QUESTION, 0, "default", 7, baseline="best_of")))
-    assert trajectory.error == ""
-    [turn] = trajectory.turns
-    assert (turn.query, turn.raw_text) == ("fuel limits", "<search>fuel limits</search>")
-    asked = trajectory.question_hits
-    if mode == "rewrite":
-        found = searcher.search("fuel limits", 10)
-    else:
-        found = searcher.search_expanded(QUESTION.question, "fuel limits", config.question_weight, 10)
-    assert turn.hits == tuple(fuse_rankings([asked, found])[: config.depth])
-    assert turn.evidence_rank == [hit.page_number for hit in turn.hits].index(2) + 1
-    assert turn.num_drawn_tokens == 3 * len(turn.completion_token_ids) > 0
-    assert turn.search_s > 0
-    assert turn.generate_s >= 0
-    row = schemas.to_table([trajectory], schemas.TRAJECTORIES).to_pylist()[0]
-    assert schemas.to_trajectory(row).turns[0].num_drawn_tokens == turn.num_drawn_tokens
-    # Its prompt is that of the policy, whatever turns that may take.
-    policy = Rollouts(config, Policy("tiny"), engine, SearchEnvironment(searcher, 2, 10), "")
-    opening = json.loads(asyncio.run(policy.run(RolloutTask(QUESTION, 0, "default", 7))).messages)[:2]
-    assert json.loads(trajectory.messages)[:2] == opening
 
 
 def test_a_failing_engine_is_an_error_of_its_rollout(searcher: Searcher) -> None:

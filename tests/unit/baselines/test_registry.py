@@ -4,12 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from drag_ray.baselines.baseline import Baseline, Need, Sources
-from drag_ray.baselines.best_of import BestOf, BestOfConfig
+from drag_ray.baselines.baseline import Baseline, Sources
 from drag_ray.baselines.dense import Dense
-from drag_ray.baselines.gain_model import GainModel, write_gain_model
 from drag_ray.baselines.hybrid import Hybrid, HybridConfig
-from drag_ray.baselines.registry import BASELINES, BaselineSections, list_engine_sections
+from drag_ray.baselines.registry import BASELINES, list_engine_sections
 from drag_ray.baselines.rerank import Rerank, RerankedConfig
 from drag_ray.baselines.rm3 import Rm3, Rm3Config
 from drag_ray.config import load
@@ -35,25 +33,9 @@ def test_the_options_of_a_baseline_are_a_section_that_names_it(baseline: type[Ba
     assert baseline.name in (field.description or "").split()
 
 
-def test_options_reach_the_baselines(tmp_path: Path) -> None:
-    evaluate = load(RunConfig, ["--evaluate.best-of.samples", "3", "--evaluate.rm3.fb-docs", "7"]).evaluate
-    model = GainModel(("rbo",), (0.5,), (0.2,), (0.1, 0.0), 0.01)
-    write_gain_model(tmp_path, model)
-    sources = Sources(evaluate, Path(), 0, Path("finetune/merged"), tmp_path)
-    assert BASELINES["rm3"].prepare(sources) == Rm3(Rm3Config(fb_docs=7))
-    assert BASELINES["best_of"].prepare(sources) == BestOf(BestOfConfig(samples=3), model, Path("finetune/merged"))
-
-
-def test_what_choosing_was_worth_on_validation_questions_is_said() -> None:
-    figures = {"questions": 900, "candidates": 8822, "validation_questions": 100, "wins": 7, "losses": 2}
-    gains = {"chosen_gain": 0.0125, "oracle_gain": 0.05, "first_gain": -0.01}
-    model = GainModel(("rbo",), (0.5,), (0.2,), (0.1, 0.0), 0.01, {**figures, **gains})
-    said = BestOf(gain_model=model).describe()
-    assert said.startswith(BestOf.summary)
-    assert "fitted to 8822 searches for 900 questions; on 100 validation questions choosing gains +0.0125 of the +0.0500" in said
-    assert "first reply alone -0.0100: utility over the question's, better on 7 and worse on 2" in said
-    assert "gains nothing on validation questions" in BestOf(gain_model=GainModel(figures=figures)).describe()
-    assert "without validation questions nothing is known of its worth" in BestOf(gain_model=GainModel()).describe()
+def test_options_reach_the_baselines() -> None:
+    evaluate = load(RunConfig, ["--evaluate.rm3.fb-docs", "7"]).evaluate
+    assert BASELINES["rm3"].prepare(Sources(evaluate, Path(), 0)) == Rm3(Rm3Config(fb_docs=7))
 
 
 def test_dense_and_hybrid_need_an_index_with_vectors(tmp_path: Path) -> None:
@@ -98,16 +80,6 @@ def test_reranking_of_what_vectors_find_needs_vectors(tmp_path: Path) -> None:
     assert baseline == Rerank(RerankedConfig(model="ranker", retrieval="hybrid"), hybrid)
 
 
-def test_those_that_are_drawn_have_the_preset_of_their_options_and_the_others_none() -> None:
-    sections = BaselineSections.model_validate({"best_of": BestOfConfig(preset="creative")})
-    presets = {name: BASELINES[name].prepare(Sources(sections, Path(), 0)).preset for name in ("rm3", "hyde")}
-    assert presets == {"rm3": None, "hyde": None}
-    assert BestOf(sections.take(BestOfConfig)).preset == "creative"
-
-
-def test_the_needs_of_baselines_are_told_apart() -> None:
-    assert [BASELINES[name].need for name in ("question", "rm3", "dense", "hybrid", "rerank")] == [Need.NOTHING] * 5
-    assert [BASELINES[name].need for name in ("hyde", "query2doc")] == [Need.ENGINE] * 2
-    assert BASELINES["best_of"].need is Need.POLICY
-    assert [BASELINES[name].uses_engine() for name in ("rm3", "hyde", "best_of")] == [False, True, True]
-    assert list_engine_sections() == ["passage", "best_of"]
+def test_the_baselines_that_an_engine_writes_for_are_told_apart() -> None:
+    assert [name for name, baseline in BASELINES.items() if baseline.uses_engine] == ["hyde", "query2doc"]
+    assert list_engine_sections() == ["passage"]

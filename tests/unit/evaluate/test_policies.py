@@ -7,15 +7,14 @@ import pytest
 from factories import build_optimised_prompt, build_question
 
 from drag_ray import artifacts
-from drag_ray.baselines.best_of import BestOf
 from drag_ray.baselines.hyde import Hyde
 from drag_ray.baselines.registry import BASELINES
-from drag_ray.config import load
+from drag_ray.config import build, load
 from drag_ray.errors import ArtifactError, ConfigError
 from drag_ray.evaluate.config import EvaluateSections
 from drag_ray.evaluate.policies import choose_models, choose_subject, find_prices
 from drag_ray.evaluate.rollouts import group_by_engine, plan_policy
-from drag_ray.finetune.outcome import find_reward_model
+from drag_ray.finetune.outcome import has_reward_model
 from drag_ray.prompt.outcome import write_prompt
 from drag_ray.rollout.plan import build_plan
 from drag_ray.run_config import RunConfig
@@ -59,7 +58,7 @@ def test_each_policy_has_its_own_adapter_whatever_the_engine_names(run_dir: Path
     assert [(model.name, model.source) for model in models] == [("base", ""), ("start", "engine.adapter"), ("tuned", "finetune")]
     tuned = ("embedded", str(run_dir / "finetune/adapter")) if has_gpu else (str(run_dir / "finetune/merged"), "")
     assert [(model.engine.model, model.engine.adapter) for model in models] == [("embedded", ""), ("embedded", collector), tuned]
-    assert choose_subject(models, ["question"]) == "tuned"
+    assert choose_subject(models) == "tuned"
 
 
 def test_what_training_started_from_stands_beside_adapters_that_are_named(run_dir: Path, collector: str) -> None:
@@ -77,17 +76,16 @@ def test_of_several_rounds_the_gain_of_the_one_that_was_chosen_is_in_question(ru
     named = json.dumps([f"round{number}={folder}/adapter" for number, folder in enumerate(rounds, start=1)])
     models = choose_models(configure("--evaluate.adapters", named), rounds[1], has_gpu=False)
     assert [model.name for model in models] == ["base", "round1", "round2", "round3"]
-    assert choose_subject(models, ["question"], rounds[1]) == "round2"
-    assert choose_subject(models, ["question"], run_dir / "finetune") == "round3"  # the run's own is not among them
+    assert choose_subject(models, rounds[1]) == "round2"
+    assert choose_subject(models, run_dir / "finetune") == "round3"  # the run's own is not among them
 
 
 def test_before_training_the_adapter_that_collected_is_in_question(run_dir: Path, collector: str) -> None:
-    assert choose_subject(choose_models(configure("--engine.adapter", collector), None, has_gpu=False), ["question"]) == "start"
+    assert choose_subject(choose_models(configure("--engine.adapter", collector), None, has_gpu=False)) == "start"
     artifacts.write_text(run_dir / "finetune" / "adapter" / "adapter_config.json", '{"task_type": "SEQ_CLS"}')
     models = choose_models(configure("--engine.adapter", collector), run_dir / "finetune", has_gpu=False)
     assert [model.name for model in models] == ["base", "start"]
-    assert choose_subject(models, ["question"]) == "start"
-    assert choose_subject(models, ["question", "best_of"]) == "base+best_of"
+    assert choose_subject(models) == "start"
 
 
 @pytest.fixture
@@ -103,13 +101,13 @@ def test_the_base_model_is_asked_with_optimised_instructions_as_well(run_dir: Pa
     base, prompted = models[:2]
     assert (prompted.engine, prompted.source, prompted.instructions) == (base.engine, "prompt", "Write other words.")
     assert [model.instructions for model in models] == ["", "Write other words.", "", ""]
-    assert choose_subject(models, ["question"]) == "tuned"
+    assert choose_subject(models) == "tuned"
 
 
 def test_before_training_optimised_instructions_are_in_question(prompt_dir: Path, collector: str) -> None:
-    assert choose_subject(choose_models(configure(), None, prompt_dir, has_gpu=False), ["question"]) == "prompted"
+    assert choose_subject(choose_models(configure(), None, prompt_dir, has_gpu=False)) == "prompted"
     started = choose_models(configure("--engine.adapter", collector), None, prompt_dir, has_gpu=False)
-    assert choose_subject(started, ["question"]) == "start"
+    assert choose_subject(started) == "start"
 
 
 @pytest.mark.parametrize(
@@ -154,29 +152,40 @@ def test_an_unknown_baseline_is_refused_when_the_options_are_read_and_names_the_
         configure("--evaluate.baselines", "bm25")
 
 
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (("--evaluate.baselines", "best_of"), r"'best_of' is no baseline any more: Train a reranker \(--train-reranker"),
+        (("--evaluate.best-of.samples", "3"), r"--evaluate\.best-of\.samples.* Train a reranker"),
+        (("--serve.best-of", "8"), r"--serve\.best-of.* Train a reranker"),
+    ],
+)
+def test_what_chose_among_replies_names_its_successor(options: tuple[str, ...], said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        configure(*options)
+    [section, name] = options[0].removeprefix("--").replace("-", "_").split(".")[:2]
+    if name != "baselines":
+        with pytest.raises(ConfigError, match=rf"options: unknown key '{section}\.{name}'\. Train a reranker"):
+            build(RunConfig, {section: {name: 3}})
+
+
 def test_a_reward_model_is_no_policy(run_dir: Path) -> None:
     finetune_dir = run_dir / "finetune"
-    assert find_reward_model(finetune_dir) is None
+    assert not has_reward_model(finetune_dir)
     artifacts.write_text(finetune_dir / "adapter" / "adapter_config.json", '{"task_type": "SEQ_CLS"}')
-    assert find_reward_model(finetune_dir) == finetune_dir / "merged"
+    assert has_reward_model(finetune_dir)
     assert [model.name for model in choose_models(configure(), finetune_dir, has_gpu=False)] == ["base"]
 
 
-def test_best_of_stands_beside_every_policy(run_dir: Path) -> None:
-    folder = f"{run_dir}/finetune/adapter"
-    taken = configure("--evaluate.baselines", "best_of", "--evaluate.adapters", f"base+best_of={folder}")
-    with pytest.raises(ConfigError, match=r"'base\+best_of' is given twice"):
-        choose_models(taken, run_dir / "finetune", has_gpu=False)
-    config = configure("--evaluate.baselines", "best_of")
-    models = choose_models(config, run_dir / "finetune", has_gpu=False)
+def test_baselines_that_an_engine_writes_for_ask_the_base_model(run_dir: Path) -> None:
+    models = choose_models(configure("--evaluate.baselines", "hyde"), run_dir / "finetune", has_gpu=False)
     tasks = build_plan([build_question()], ("greedy",), 1, 0)
-    plans = {model.name: plan_policy(model, {"best_of": BestOf(), "hyde": Hyde()}, tasks) for model in models}
-    planned = {name: list(plan) for name, plan in plans.items()}
-    assert planned == {"base": ["base", "base+best_of", "hyde"], "tuned": ["tuned", "tuned+best_of"]}
-    [task] = plans["tuned"]["tuned+best_of"]
-    assert (task.policy, task.baseline, task.preset) == ("tuned", "best_of", "default")
+    plans = {model.name: plan_policy(model, {"hyde": Hyde()}, tasks) for model in models}
+    assert {name: list(plan) for name, plan in plans.items()} == {"base": ["base", "hyde"], "tuned": ["tuned"]}
+    [task] = plans["base"]["hyde"]
+    assert (task.policy, task.baseline) == ("base", "hyde")
     rollouts = [task for plan in plans.values() for tasks in plan.values() for task in tasks]
-    assert len({task.id for task in rollouts}) == len(rollouts) == 5
+    assert len({task.id for task in rollouts}) == len(rollouts) == 3
     assert len({task.seed for task in rollouts}) == 1  # all are asked at equal terms
 
 
@@ -191,24 +200,17 @@ def test_an_engine_is_shared_by_policies_that_differ_in_adapter_or_prompt(
     assert [[model.name for model in group] for group in group_by_engine(merged)] == [["base"], ["tuned"]]
 
 
-def test_the_rows_of_training_are_read_where_a_choice_is_learned_from_them() -> None:
+def test_the_rows_of_training_are_read_where_their_questions_are_asked() -> None:
     unread = {
         options: configure(*options).list_unread()
-        for options in ((), ("--evaluate.baselines", "best_of"), ("--evaluate.split", "validation"))
+        for options in ((), ("--evaluate.question-weights", "1"), ("--evaluate.split", "validation"))
     }
     assert list(unread.values()) == [("format",), (), ()]
 
 
 def test_the_gain_of_the_last_adapter_is_in_question(run_dir: Path) -> None:
-    assert choose_subject(choose_models(configure(), run_dir / "finetune", has_gpu=False), ["question"]) == "tuned"
-    assert choose_subject(choose_models(configure(), None, has_gpu=False), ["question"]) == ""
-
-
-def test_a_reward_model_that_was_not_merged_is_asked_for(run_dir: Path) -> None:
-    artifacts.write_text(run_dir / "finetune" / "adapter" / "adapter_config.json", '{"task_type": "SEQ_CLS"}')
-    (run_dir / "finetune" / "merged").rmdir()
-    with pytest.raises(ArtifactError, match=r"its reward model is not merged.*--finetune\.merge"):
-        choose_models(configure(), run_dir / "finetune", has_gpu=False)
+    assert choose_subject(choose_models(configure(), run_dir / "finetune", has_gpu=False)) == "tuned"
+    assert choose_subject(choose_models(configure(), None, has_gpu=False)) == ""
 
 
 def test_other_models_are_compared_and_never_the_subject(run_dir: Path) -> None:
@@ -218,9 +220,9 @@ def test_other_models_are_compared_and_never_the_subject(run_dir: Path) -> None:
     sections = configure("--evaluate.models", models, "--evaluate.completion-price", "2")
     alone = choose_models(sections, None, has_gpu=False)
     assert [(model.name, model.engine.model) for model in alone] == [("base", "embedded"), ("teacher", "large")]
-    assert choose_subject(alone, []) == ""
+    assert choose_subject(alone) == ""
     trained = choose_models(sections, run_dir / "finetune", has_gpu=False)
-    assert choose_subject(trained, []) == "tuned"
+    assert choose_subject(trained) == "tuned"
     assert [len(group) for group in group_by_engine(trained)] == [1, 1, 1]
     prices = find_prices(sections.evaluate, trained)
     assert [prices.find(name).completion for name in ("base", "teacher", "tuned")] == [2, 8, 2]

@@ -87,13 +87,6 @@ def test_of_equal_weights_the_question_gets_the_highest(index: Searcher) -> None
     assert found.weight == 8.0
 
 
-def test_a_search_that_was_chosen_of_several_stays_as_it_was_chosen(index: Searcher) -> None:
-    fused = build_search("boom", evidence_rank=4, num_drawn_tokens=20)
-    rollout = build_trajectory(fused, question=ask("t", 3), query_mode="expand", question_rank=1)
-    assert weigh_question(rollout, LIGHT, index) is rollout
-    assert find_question_weight([rollout], [LIGHT, HEAVY], index) is None
-
-
 def test_nothing_is_changed_without_validation_questions(index: Searcher) -> None:
     rollouts = {"tuned": [expand(ask("t", 3), "boom")]}
     assert apply_found_weights(rollouts, [], [], index) == (rollouts, {})

@@ -7,8 +7,6 @@ import pytest
 from factories import build_trajectory
 
 from drag_ray import artifacts
-from drag_ray.baselines.candidates import REWARD_FEATURE
-from drag_ray.baselines.gain_model import GainModel
 from drag_ray.config import load
 from drag_ray.evaluate.config import EvaluateSections
 from drag_ray.evaluate.policies import choose_models
@@ -33,11 +31,11 @@ def run_dir(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def fingerprint_all(run_dir: Path, *options: str, gain_model: GainModel | None = None) -> dict[str, str]:
+def fingerprint_all(run_dir: Path, *options: str) -> dict[str, str]:
     config = load(RunConfig, ["--run-dir", str(run_dir), *options])
     identity = compute_identity(STAGES["evaluate"], config)
     models = choose_models(config.take(EvaluateSections), run_dir / "finetune", has_gpu=True)
-    return {model.name: fingerprint_policy(model, identity, gain_model) for model in models}
+    return {model.name: fingerprint_policy(model, identity) for model in models}
 
 
 @pytest.mark.seconds
@@ -48,18 +46,6 @@ def test_training_again_changes_the_tuned_policy_alone(run_dir: Path) -> None:
     after = fingerprint_all(run_dir)
     assert after["base"] == before["base"]
     assert after["tuned"] != before["tuned"]
-
-
-@pytest.mark.seconds
-def test_another_model_of_gain_or_reward_model_chooses_anew(run_dir: Path) -> None:
-    lists = GainModel(("rbo",), (0.5,), (0.2,), (0.1, 0.0), 0.01)
-    rewards = replace(lists, features=(REWARD_FEATURE,))
-    before = [fingerprint_all(run_dir, gain_model=model)["base"] for model in (None, lists, replace(lists, bias=0.02), rewards)]
-    assert len(set(before)) == 4
-    finish(run_dir / "finetune", {"steps": 2})
-    artifacts.write_text(run_dir / "finetune" / "adapter" / "adapter_config.json", "{}")
-    after = [fingerprint_all(run_dir, gain_model=model)["base"] for model in (None, lists, rewards)]
-    assert [fingerprint in before for fingerprint in after] == [True, True, False]
 
 
 def test_an_adapter_that_is_written_anew_changes_its_policy_alone(run_dir: Path, tmp_path: Path) -> None:

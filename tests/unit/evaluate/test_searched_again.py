@@ -7,10 +7,10 @@ from drag_ray.evaluate.searched_again import put_beside
 
 def test_what_was_searched_again_stands_after_its_policy_and_a_baseline_in_its_place() -> None:
     old, new = ([build_trajectory(build_search(query), question=build_question(id="q"))] for query in ("rotor", "wing"))
-    given = {"question": old, "rerank": old, "base": old, "base+best_of": old, "tuned": old}
+    given = {"question": old, "rerank": old, "base": old, "tuned": old}
     found = {"base+rerank": new, "rerank": new, "base+hybrid": new, "tuned+hybrid": new}
     placed = put_beside(given, found)
-    expected = ["question", "rerank", "base", "base+rerank", "base+hybrid", "base+best_of", "tuned", "tuned+hybrid"]
+    expected = ["question", "rerank", "base", "base+rerank", "base+hybrid", "tuned", "tuned+hybrid"]
     assert list(placed) == expected
     assert [name for name, rollouts in placed.items() if rollouts == new] == [
         "rerank",
@@ -18,4 +18,4 @@ def test_what_was_searched_again_stands_after_its_policy_and_a_baseline_in_its_p
         "base+hybrid",
         "tuned+hybrid",
     ]
-    assert all(placed[name] == old for name in ("question", "base", "base+best_of", "tuned"))
+    assert all(placed[name] == old for name in ("question", "base", "tuned"))

@@ -1,13 +1,11 @@
 from dataclasses import replace
 
 import pytest
-from evaluation_cases import build_comparison, build_questions, build_rollouts, build_searching
+from evaluation_cases import build_comparison, build_searching
 from scipy import stats
 
-from drag_ray.evaluate.comparison import compare
 from drag_ray.evaluate.differences import Finding
 from drag_ray.evaluate.notation import write_finding, write_num_needed
-from drag_ray.evaluate.results import compute_results
 from drag_ray.evaluate.verdict import write_room, write_verdict
 
 
@@ -96,20 +94,3 @@ def test_the_room_names_the_best_policy_of_each_measure():
     text = write_room(build_comparison({"base": [1, None, 4], "tuned": [None, 2, 4]}))
     assert "Hit@1 33.3 % where base, the best policy, has 33.3 %; Hit@3 66.7 % where base, the best policy, has 33.3 %" in text
     assert "MRR 0.583 where base, the best policy, has 0.417" in text
-
-
-def test_what_choosing_finds_is_said_with_its_price() -> None:
-    questions = build_questions(2)
-    rollouts = build_rollouts({"base": [1, None], "base+best_of": [1, 2]})
-    chosen = []
-    for trajectory, search_s in zip(rollouts["base+best_of"], (0.02, 0.03), strict=True):
-        turn = replace(trajectory.turns[0], num_drawn_tokens=90, search_s=search_s, completion_token_ids=(1, 2))
-        chosen.append(replace(trajectory, turns=(turn,)))
-    comparison = compare(compute_results({**rollouts, "base+best_of": chosen}, questions), "base", num_resamples=200)
-    assert write_verdict(comparison)[-1] == (
-        "base+best_of chooses among replies of base: first-hit rate 100.0 % beside 50.0 %, MRR 0.750 beside 0.500, for 90.00 "
-        "tokens a question instead of 4.00 and 25.00 ms for searching and choosing."
-    )
-    row = comparison.row("choosing_ms")
-    assert (row.metrics["base+best_of"].n, row.metrics["base"].n) == (2, 0)
-    assert "choosing_ms" not in [row.name for row in build_comparison({"base": [1], "tuned": [1]}).rows]

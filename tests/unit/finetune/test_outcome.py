@@ -2,11 +2,8 @@
 
 from pathlib import Path
 
-import pytest
-
 from drag_ray import artifacts
 from drag_ray.engine.relevance import RerankerNote, write_note
-from drag_ray.errors import ArtifactError
 from drag_ray.finetune import outcome
 
 CURVE = [{"step": 1, "loss": 2.5}, {"step": 2, "eval_loss": 2.25}]
@@ -21,7 +18,7 @@ def test_nothing_is_found_before_the_stage_was_started_nor_before_it_has_written
     for folder in (None, tmp_path):
         assert outcome.find_adapter(folder) is None
         assert outcome.find_merged(folder) is None
-        assert outcome.find_reward_model(folder) is None
+        assert not outcome.has_reward_model(folder)
         assert outcome.read_curve(folder) == []
 
 
@@ -30,7 +27,7 @@ def test_an_adapter_that_writes_is_no_reward_model(tmp_path: Path) -> None:
     (tmp_path / outcome.MERGED_DIR_NAME).mkdir()
     assert outcome.find_adapter(tmp_path) == tmp_path / "adapter"
     assert outcome.find_merged(tmp_path) == tmp_path / "merged"
-    assert outcome.find_reward_model(tmp_path) is None
+    assert not outcome.has_reward_model(tmp_path)
     assert outcome.find_reranker(tmp_path) is None
 
 
@@ -38,20 +35,12 @@ def test_a_reranker_is_the_adapter_that_says_so(tmp_path: Path) -> None:
     write_adapter(tmp_path, "CAUSAL_LM")
     write_note(tmp_path / outcome.ADAPTER_DIR_NAME, RerankerNote(instruction="Find the page."))
     assert outcome.find_reranker(tmp_path) == tmp_path / "adapter"
-    assert outcome.find_reward_model(tmp_path) is None
+    assert not outcome.has_reward_model(tmp_path)
 
 
-def test_a_reward_model_is_the_merged_one_at_an_absolute_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    write_adapter(tmp_path / "finetune", "SEQ_CLS")
-    (tmp_path / "finetune" / outcome.MERGED_DIR_NAME).mkdir()
-    monkeypatch.chdir(tmp_path)
-    assert outcome.find_reward_model(Path("finetune")) == tmp_path / "finetune" / "merged"
-
-
-def test_a_reward_model_that_was_not_merged_is_asked_for(tmp_path: Path) -> None:
+def test_a_reward_model_is_the_adapter_that_gives_numbers_merged_or_not(tmp_path: Path) -> None:
     write_adapter(tmp_path, "SEQ_CLS")
-    with pytest.raises(ArtifactError, match=r"its reward model is not merged.*--finetune\.merge"):
-        outcome.find_reward_model(tmp_path)
+    assert outcome.has_reward_model(tmp_path)
 
 
 def test_the_curve_is_read_as_it_was_written(tmp_path: Path) -> None:

@@ -148,7 +148,7 @@ BROKEN = [
     ('"seed":0', '"seed":1e999', "got the number 1e999, expected a finite one"),
     ('"seed":0', f'"seed":{2**70}', "a value is not one that a table of trajectories holds"),
     ('"search_s":0.01', '"search_s":NaN', "got the number NaN, expected a finite one"),
-    ('"schema_version":"9"', '"schema_version":"4"', "fields of version '4', this code reads '9'"),
+    ('"schema_version":"10"', '"schema_version":"4"', "fields of version '4', this code reads '10'"),
     ('"hinted":false', '"hinted":false,"reward":9', "unknown drag_ray field 'reward' of a trajectory"),
     ('"finish_reason":"stop"', '"finish_reason":"\\ud800"', "a value is not one that a table of trajectories holds"),
     ('"drag_ray":', '"other":', "got no 'drag_ray' fields: it was not written by drag-ray export"),

@@ -9,10 +9,11 @@ from factories import build_optimised_prompt, build_question
 
 from drag_ray import artifacts
 from drag_ray.artifacts import Identity
+from drag_ray.corpus.near_duplicates import NO_NEAR_DUPLICATES
 from drag_ray.errors import DamageError, DataError
-from drag_ray.prompt.budget import count_collected
+from drag_ray.prompt.config import count_collected
 from drag_ray.prompt.outcome import read_prompt, write_prompt
-from drag_ray.prompt.questions import divide_questions
+from drag_ray.prompt.stage import divide_questions
 from drag_ray.stage_folder import StageFolder
 from drag_ray.types import Evidence, Question
 
@@ -65,36 +66,40 @@ def build_questions(num_questions: int, pages_each: int = 1) -> list[Question]:
     ]
 
 
+def divide(questions: list[Question], num_validation: int, seed: int = 0, **options: object) -> tuple:
+    return divide_questions(questions, num_validation, seed, NO_NEAR_DUPLICATES, **options)  # type: ignore[arg-type]
+
+
 def test_questions_are_divided_by_the_seed_and_half_of_them_at_most_validate() -> None:
     questions = build_questions(40)
-    sets = divide_questions(questions, 10, seed=3)
-    assert (len(sets.validation), len(sets.feedback)) == (10, 30)
-    assert {question.id for question in (*sets.validation, *sets.feedback)} == {question.id for question in questions}
-    assert divide_questions(questions, 10, seed=3) == sets != divide_questions(questions, 10, seed=4)
-    assert len(divide_questions(questions, 100, seed=3).validation) == 20
+    feedback, validation = divide(questions, 10, seed=3)
+    assert (len(validation), len(feedback)) == (10, 30)
+    assert {question.id for question in (*validation, *feedback)} == {question.id for question in questions}
+    assert divide(questions, 10, seed=3) == (feedback, validation) != divide(questions, 10, seed=4)
+    assert len(divide(questions, 100, seed=3)[1]) == 20
 
 
 def test_no_proposal_is_made_from_a_page_that_validates() -> None:
-    sets = divide_questions(build_questions(40, pages_each=2), 10, seed=0)
-    pages = [{question.evidence for question in questions} for questions in (sets.validation, sets.feedback)]
+    feedback, validation = divide(build_questions(40, pages_each=2), 10, seed=0)
+    pages = [{question.evidence for question in questions} for questions in (validation, feedback)]
     assert pages[0].isdisjoint(pages[1])
-    assert len(sets.validation) == 10
+    assert len(validation) == 10
 
 
 def test_what_training_is_validated_on_is_left_out_with_all_that_shares_its_pages() -> None:
-    sets = divide_questions(build_questions(40, pages_each=2), 10, seed=0, held_out={"q0", "q7", "q8"})
-    used = {question.id for question in (*sets.validation, *sets.feedback)}
+    feedback, validation = divide(build_questions(40, pages_each=2), 10, seed=0, held_out={"q0", "q7", "q8"})
+    used = {question.id for question in (*validation, *feedback)}
     assert used.isdisjoint({"q0", "q1", "q6", "q7", "q8", "q9"})
-    assert len(sets.validation) == 10
+    assert len(validation) == 10
 
 
 def test_questions_without_evidence_are_left_out() -> None:
     unanswerable = [build_question(id=f"u{number}", question=f"Nothing {number}?", evidence=()) for number in range(9)]
-    sets = divide_questions([*build_questions(4), *unanswerable], 2, seed=0)
-    assert {question.id[0] for question in (*sets.validation, *sets.feedback)} == {"q"}
+    feedback, validation = divide([*build_questions(4), *unanswerable], 2, seed=0)
+    assert {question.id[0] for question in (*validation, *feedback)} == {"q"}
 
 
 @pytest.mark.parametrize("questions", [[], build_questions(1), build_questions(8, pages_each=8)])
 def test_too_few_questions_are_refused(questions: list[Question]) -> None:
     with pytest.raises(DataError, match=rf"{len(questions)} train questions, .*expected at least one to choose by"):
-        divide_questions(questions, 5, seed=0)
+        divide(questions, 5, seed=0)

@@ -13,8 +13,10 @@ from drag_ray.engine.config import EngineConfig
 from drag_ray.engine.generate import GenerateFn, Generation, Request
 from drag_ray.engine.scripted import ScriptedEngine
 from drag_ray.errors import EngineDiedError, RolloutError
-from drag_ray.prompt.feedback import Outcome
-from drag_ray.prompt.worker import PromptWorker
+from drag_ray.prompt.config import PromptConfig
+from drag_ray.prompt.optimisation import Outcome
+from drag_ray.prompt.stage import PromptWorker
+from drag_ray.rollout import engine_logs
 from drag_ray.rollout.options import WorkerOptions
 from drag_ray.rollout.plan import build_plan
 from drag_ray.search.config import SearchConfig
@@ -26,20 +28,20 @@ TASKS = build_plan(QUESTIONS, ("greedy",), 1, run_seed=0)
 
 
 @pytest.fixture
-def build_worker(tmp_path: Path) -> Callable[..., PromptWorker]:
+def build_worker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., PromptWorker]:
+    monkeypatch.setattr(engine_logs, "log_to_file", lambda run_dir: None)  # this process keeps its output
     pages = [Page("a.pdf", 1, 1, "How fast it is, it is"), Page("b.pdf", 1, 1, "The rotor\n  turns fast")]
     artifacts.write_parquet(tmp_path / "pages.parquet", schemas.to_table(pages, schemas.PAGES))
     build_index(tmp_path / "pages.parquet", tmp_path / "index", SearchConfig())
 
-    def build(engine: GenerateFn, **options: object) -> PromptWorker:
+    def build(engine: GenerateFn, **changed: object) -> PromptWorker:
         agent = AgentConfig(max_iterations=1, query_mode="expand", question_weight=0.5, top_k=1)
         fields = {"run_dir": tmp_path, "index_dir": tmp_path / "index", "agent": agent, "engine": EngineConfig()}
-        fields |= {"policies": {"": Policy("model")}, "concurrent_rollouts": 4, "flush_s": 0, **options}
-        return PromptWorker(
-            WorkerOptions(**fields, build_engine=lambda config, images, adapters: engine),  # type: ignore[arg-type]
-            page_chars=13,
-            max_tokens=77,
-        )
+        fields |= {"policies": {"": Policy("model")}, "concurrent_rollouts": 4, "flush_s": 0, **changed}
+        options = WorkerOptions(**fields, build_engine=lambda config, images, adapters: engine)  # type: ignore[arg-type]
+        worker = PromptWorker(options, PromptConfig(page_chars=13, max_tokens=77))
+        asyncio.run(worker.start())
+        return worker
 
     return build
 
@@ -51,10 +53,10 @@ def test_the_instructions_are_the_first_paragraph_of_the_prompt(build_worker: Ca
     engine = ScriptedEngine(reply)
     worker = build_worker(engine)
     better, own = (asyncio.run(worker.roll_out(text, TASKS)) for text in ("Say rotor.", "Say nothing."))
-    assert [outcome.question_id for outcome in better] == [question.id for question in QUESTIONS]
+    assert [outcome.record["Inputs"]["Question"] for outcome in better] == [question.question for question in QUESTIONS]
     assert [(outcome.score, outcome.question_score) for outcome in better] == [(1.0, pytest.approx(0.6309297535714575))] * 6
     assert {outcome.score for outcome in own} == {outcome.question_score for outcome in own}
-    assert better[0].feedback.endswith("The right page says: The rotor tur")
+    assert better[0].record["Feedback"].endswith("The right page says: The rotor tur")
     assert {request.sampling.temperature for request in engine.requests} == {0.0}
 
 

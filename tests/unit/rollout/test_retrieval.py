@@ -96,7 +96,6 @@ def test_an_index_without_vectors_is_refused_before_an_engine_starts(index_dir: 
     [
         ("collect", ("--collect.proposals", "rm3"), r"collect\.proposals: baselines search by words alone"),
         ("evaluate", ("--evaluate.question-weights", "1"), r"evaluate\.question_weights: searches by words"),
-        ("evaluate", ("--evaluate.baselines", "best_of"), r"evaluate\.baselines best_of: searches by words"),
     ],
 )
 def test_what_searches_by_words_alone_is_not_mixed_with_it(stage: str, option: tuple[str, str], problem: str) -> None:

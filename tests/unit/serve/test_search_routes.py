@@ -91,10 +91,16 @@ def test_a_reply_without_a_search_leaves_what_the_question_finds(
 
 def test_null_is_as_good_as_nothing(serve: Serve) -> None:
     fields = ("model", "preset", "seed", "question_weight", "retrieval", "rerank")
-    for path, others in (("/v1/search", ("reranker", "best_of", "top_k")), ("/v1/ask", ("stream", "show_images"))):
+    for path, others in (("/v1/search", ("reranker", "top_k")), ("/v1/ask", ("stream", "show_images"))):
         body = {"question": QUESTION, **dict.fromkeys((*fields, *others))}
         served = serve(lambda _: "<answer>340 rpm</answer>")
         assert served.post(path, **body).json() == served.post(path, question=QUESTION).json()
+
+
+def test_a_field_that_is_gone_names_its_successor(serve: Serve) -> None:
+    refused = serve(lambda _: "<search>rotor</search>").post("/v1/search", question=QUESTION, best_of=True)
+    assert refused.status_code == 400
+    assert "best_of: no field any more: name a served model of the task rerank as reranker." in refused.json()["error"]["message"]
 
 
 def test_a_reply_that_does_not_end_is_given_up(searcher: Searcher, tmp_path: Path) -> None:
