@@ -3,10 +3,10 @@
 from collections.abc import Collection, Iterator
 from pathlib import Path
 
-from drag_ray.artifacts import MANIFEST_NAME, read_manifest
 from drag_ray.errors import DamageError
 from drag_ray.evaluate.config import TEST
 from drag_ray.evaluate.outcome import COMPARISON_NAME, QUESTIONS_NAME
+from drag_ray.storage.artifacts import MANIFEST_NAME, read_manifest
 
 MANY = 3
 """After so many evaluations of the same questions choices are likely to have been made by them."""

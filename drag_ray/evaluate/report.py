@@ -7,7 +7,6 @@ from pathlib import Path
 from markupsafe import Markup
 
 from drag_ray.agent.shown_images import ShownImage
-from drag_ray.artifacts import write_text
 from drag_ray.evaluate.caption import write_caption, write_incidents, write_split
 from drag_ray.evaluate.comparison import Comparison
 from drag_ray.evaluate.context import ReportContext
@@ -16,10 +15,11 @@ from drag_ray.evaluate.notation import write_finding, write_interval, write_numb
 from drag_ray.evaluate.outline import build_effort_table, build_recalls_table, build_strata_table, build_tests_table
 from drag_ray.evaluate.plots import draw_hit_bars, draw_rank_changes, draw_rank_distribution, draw_training_curve
 from drag_ray.evaluate.verdict import write_room, write_verdict
+from drag_ray.storage.artifacts import write_text
 from drag_ray.transcripts.thumbnails import ThumbnailStore
 from drag_ray.transcripts.transcript import to_page
+from drag_ray.transcripts.webpage import render_page
 from drag_ray.types import Evidence
-from drag_ray.webpage import render_page
 
 
 def write_report(path: Path, comparison: Comparison, examples: Examples, context: ReportContext, book: ThumbnailStore) -> None:

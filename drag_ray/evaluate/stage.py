@@ -10,6 +10,7 @@ from typing import Any
 from drag_ray.baselines.baseline import Baseline, TermBaseline
 from drag_ray.baselines.hybrid import Hybrid
 from drag_ray.baselines.rerank import Rerank
+from drag_ray.cluster.nodes import takes_gpus
 from drag_ray.evaluate.comparison import Comparison, compare
 from drag_ray.evaluate.config import TEST, EvaluateSections
 from drag_ray.evaluate.console import format_console
@@ -28,11 +29,10 @@ from drag_ray.evaluate.results import compute_results
 from drag_ray.evaluate.reuse import ROLLOUTS_DIR_NAME
 from drag_ray.evaluate.rollouts import roll_out
 from drag_ray.evaluate.searched_again import put_beside
-from drag_ray.inputs import Inputs
-from drag_ray.nodes import takes_gpus
 from drag_ray.rollout.folder import IMAGES_DIR_NAME
 from drag_ray.search.searcher import Searcher
-from drag_ray.stage_folder import StageFolder
+from drag_ray.stage_runs.folder import StageFolder
+from drag_ray.stage_runs.inputs import Inputs
 from drag_ray.transcripts.thumbnails import ThumbnailStore
 from drag_ray.types import Question, Trajectory
 

@@ -12,8 +12,8 @@ from embedding_models import write_embedding_model
 from sentence_transformers.sentence_transformer.modules import Dense
 from transformers import AutoModel, AutoTokenizer
 
-from drag_ray.engine.embedding import Embedder
-from drag_ray.engine.windows import plan_windows
+from drag_ray.engine.encoders.embedding import Embedder
+from drag_ray.engine.encoders.windows import plan_windows
 from drag_ray.errors import ConfigError
 from drag_ray.search.config import EmbeddingConfig
 
