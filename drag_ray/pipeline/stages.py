@@ -86,7 +86,6 @@ STAGES: dict[str, Stage] = {
         Stage(
             name="index",
             summary="Read documents and questions and build the search index.",
-            version=2,
             sections=IndexSections,
             version=2,
             runtime_only_options=(
