@@ -33,7 +33,6 @@ from drag_ray.corpus.readers.document_process import DocumentProcess
 from drag_ray.corpus.readers.documents import Span, count_pages, read_document
 from drag_ray.corpus.readers.page_reader import PageReader
 from drag_ray.engine.config import EngineConfig
-from drag_ray.engine.encoders.embedding_folder import read_embedding_folder
 from drag_ray.engine.models.adapter import check_adapter
 from drag_ray.errors import DragRayError
 from drag_ray.pipeline.run_config import RunConfig
@@ -86,8 +85,6 @@ def read(name: str, path: Path) -> bool:
         return bool(trajectories) and _are_writable([item for item in found if isinstance(item, Problem)])
     if name.startswith("config"):
         load(RunConfig, ["--config", str(path)], ["run_dir"])
-    elif name.startswith("embedding"):
-        read_embedding_folder(str(path.parents[len(Path(name).parts) - 2]))
     else:
         adapter_dir = path.parents[1] / ("adapter" if name.startswith("model") else path.parent.name)
         check_adapter(EngineConfig(model=str(path.parents[1] / "model"), adapter=str(adapter_dir)))

@@ -91,8 +91,6 @@ _MODEL = {"hidden_size": 576, "num_hidden_layers": 30, "text_config": {"hidden_s
 _ADAPTER = {"peft_type": "LORA", "r": 8, "lora_alpha": 16, "task_type": "CAUSAL_LM", "bias": "none", "modules_to_save": None}
 _BASE = {"name": "m", "fingerprint": compute_fingerprint(_MODEL), "hidden_size": 576, "num_layers": 30}
 _LAYER = "base_model.model.model.layers.0.self_attn.q_proj"
-_MODULES = [{"idx": 0, "type": "m.Transformer", "path": ""}, {"idx": 1, "type": "m.Pooling", "path": "1_Pooling"}]
-_POOLING = {"pooling_mode_cls_token": False, "pooling_mode_mean_tokens": True, "include_prompt": True}
 
 
 def build_seeds() -> dict[str, list[bytes]]:
@@ -122,10 +120,6 @@ def build_seeds() -> dict[str, list[bytes]]:
         "adapter/adapter_model.safetensors": [weights],
         "bare/adapter_config.json": [json.dumps(_ADAPTER).encode()],  # without the note, its base model is told by its shapes
         "bare/adapter_model.safetensors": [weights],
-        "embedding/modules.json": [json.dumps(_MODULES).encode()],
-        "embedding/1_Pooling/config.json": [json.dumps(_POOLING).encode()],
-        "embedding/config_sentence_transformers.json": [b'{"prompts": {"query": "q: "}, "similarity_fn_name": "cosine"}'],
-        "embedding/sentence_bert_config.json": [b'{"max_seq_length": 256, "do_lower_case": false}'],
     }
 
 

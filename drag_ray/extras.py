@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from drag_ray.errors import MissingPackageError
 
 _TRAIN_AND_SERVE = (
-    *("ray", "torch", "transformers", "huggingface_hub"),
+    *("ray", "torch", "transformers", "sentence_transformers", "huggingface_hub"),
     *("openai", "mcp", "httpx2", "httpcore2", "opentelemetry", "pyseccomp", "trafilatura"),
 )
 EXTRAS = {

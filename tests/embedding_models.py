@@ -50,9 +50,12 @@ def write_embedding_model(
     BertModel(BertConfig(vocab_size=len(WORDS) + len(_MARKS), max_position_embeddings=64, **_SHAPE)).save_pretrained(folder)
     _build_tokenizer().save_pretrained(folder)
     paths = {"Transformer": "", "Pooling": "1_Pooling", "Normalize": "2_Normalize"}
-    listed = [{"idx": place, "type": _MODULES + name, "path": paths.get(name, name)} for place, name in enumerate(modules)]
+    listed = [
+        {"idx": place, "name": str(place), "type": name if "." in name else _MODULES + name, "path": paths.get(name, name)}
+        for place, name in enumerate(modules)
+    ]
     _write_json(folder / "modules.json", listed)
-    _write_json(folder / "1_Pooling" / "config.json", pooling or {"pooling_mode": "mean"})
+    _write_json(folder / "1_Pooling" / "config.json", {"word_embedding_dimension": 16, **(pooling or {"pooling_mode": "mean"})})
     _write_json(folder / "sentence_bert_config.json", {"max_seq_length": 32} if limits is None else limits)
     _write_json(folder / "config_sentence_transformers.json", said or {})
     return folder

@@ -9,9 +9,8 @@ from drag_ray.config import override
 from drag_ray.errors import ConfigError
 from drag_ray.pipeline.runner import find_own
 from drag_ray.stage_runs.damage import accept_changes, refuse_damage, verify_stages
-from drag_ray.stage_runs.store import Transfer, pull_run, push_run
+from drag_ray.stage_runs.store import StageStore, Transfer
 from drag_ray.storage.checksums import Damage
-from drag_ray.storage.object_store import StorageConfig, check_uri
 
 
 class RunExchange(RunRecords):
@@ -164,7 +163,7 @@ class RunExchange(RunRecords):
             >>> "index" in moved
             True
         """
-        return push_run(self.folder, self._find_store(uri))
+        return self._open_store(uri).push_run(self.folder)
 
     def pull(self, uri: str = "", stages: Sequence[str] = ()) -> dict[str, Transfer | None]:
         """Fetch finished stages from an object store into this run; what is there is not fetched again.
@@ -189,9 +188,9 @@ class RunExchange(RunRecords):
             >>> other.read_trajectories().equals(run.read_trajectories())
             True
         """
-        return pull_run(self._find_store(uri), self.folder, stages)
+        return self._open_store(uri).pull_run(self.folder, stages)
 
-    def _find_store(self, uri: str) -> StorageConfig:
+    def _open_store(self, uri: str) -> StageStore:
         if not uri and not self.config.storage.uri:
             raise ConfigError("no URI was given, and the run has no storage.uri. Give one, for example s3://BUCKET/runs/mine.")
-        return self.config.storage.model_copy(update={"uri": check_uri(uri or self.config.storage.uri)})
+        return StageStore(self.config.storage.model_copy(update={"uri": uri or self.config.storage.uri}))

@@ -32,7 +32,6 @@ from drag_ray.corpus.readers.documents import list_documents
 from drag_ray.corpus.readers.page_reader import PageReader
 from drag_ray.corpus.readers.reading_costs import ReadingCosts
 from drag_ray.corpus.split import split_questions
-from drag_ray.engine.encoders.embedding_folder import read_embedding_folder
 from drag_ray.errors import ConfigError, DataError
 from drag_ray.examples.commands import build_commands
 from drag_ray.examples.manual_chapters import QUESTIONS_NAME
@@ -119,13 +118,13 @@ def _check(sections: IndexSections) -> None:
     """What would be noticed only after the documents have been read, which may take hours."""
     corpus = sections.corpus
     if sections.embedding.model:
-        from drag_ray.engine.encoders.windows import WindowTokenizer  # transformers takes seconds to import
+        from drag_ray.engine.encoders.embedding import Embedder  # PyTorch takes seconds to import
 
-        WindowTokenizer(read_embedding_folder(sections.embedding.model), sections.embedding)
+        Embedder(sections.embedding, "meta")
     if sections.image_embedding.model:
-        from drag_ray.engine.encoders.image_embedding import read_image_model
+        from drag_ray.engine.encoders.image_embedding import ImageEmbedder
 
-        read_image_model(sections.image_embedding.model)
+        ImageEmbedder(sections.image_embedding, "meta")
         if not corpus.page_images:
             raise ConfigError(
                 "image_embedding.model: there are no pictures of pages to embed. Set --corpus.page-images, or leave it empty."

@@ -112,7 +112,7 @@ class WindowEmbedder(PartEmbedder):
     def embed(self, rows: range) -> tuple[Sequence[int], np.ndarray]:
         """See `PartEmbedder`; a page has as many vectors as windows."""
         texts = self._texts.slice(rows.start, len(rows)).to_pylist()
-        cut = [(row, window) for row, text in zip(rows, texts, strict=True) for window in self._embedder.windows.cut(text)]
+        cut = [(row, window) for row, text in zip(rows, texts, strict=True) for window in self._embedder.cut(text)]
         return [row for row, _ in cut], self._embedder.embed_pages([window for _, window in cut])
 
     def embed_probe(self) -> np.ndarray:
@@ -206,7 +206,7 @@ def merge_parts(
     part_paths: Sequence[Path], vectors_dir: Path, index_fingerprint: str, config: EmbeddingConfig | ImageEmbeddingConfig
 ) -> int:
     """Write the vectors of an index from all its parts, in the order of their rows; returns how many there are."""
-    from drag_ray.engine.encoders.embedding_folder import resolve_name
+    from drag_ray.engine.models.model_folder import resolve_name
 
     num_windows = sum(len(read_part(path).rows) for path in part_paths)
     probe = read_part(part_paths[0]).probe

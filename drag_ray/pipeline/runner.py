@@ -94,8 +94,7 @@ def pull_inputs(stage: Stage, config: RunConfig) -> None:
     unread = config.take(stage.sections).list_unread()
     for name in (*stage.reads, *(name for name in stage.optional_inputs if name not in unread)):
         address = _find_chosen(name, config) or _find_unnamed(name, config)
-        for pulled, transfer in store.pull_lineage(str(address), config.run_dir):
-            _logger.info(f"{pulled}: pulled from {config.storage.uri}: {transfer}")
+        store.pull_lineage(str(address), config.run_dir)
 
 
 def _find_chosen(name: str, config: RunConfig) -> Address | None:
@@ -244,16 +243,13 @@ def _pull_own(identity: Identity, config: RunConfig) -> None:
         store = StageStore(config.storage)
         there = store.read_manifest(identity.address)
         if there and there.fingerprint == identity.fingerprint:
-            transfer = store.pull(identity.address, config.run_dir)
-            _logger.info(f"{identity.address}: pulled from {config.storage.uri}: {transfer}")
+            store.pull(identity.address, config.run_dir)
 
 
 def _push_own(identity: Identity, config: RunConfig) -> None:
     """Send a finished stage, unless it is there."""
     if config.storage.uri:
-        transfer = StageStore(config.storage).push(config.run_dir, identity.address)
-        if transfer:
-            _logger.info(f"{identity.address}: pushed to {config.storage.uri}: {transfer}")
+        StageStore(config.storage).push(config.run_dir, identity.address)
 
 
 def run_code(stage: Stage, config: RunConfig, folder: StageFolder) -> dict[str, Any]:

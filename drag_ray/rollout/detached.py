@@ -86,8 +86,10 @@ class _Places:
         """The place of a file or folder; its own where it lies in none of the stages."""
         for stage in self._stored:
             if path.is_relative_to(stage.folder):
-                store = StageStore(stage.storage)
-                copy = store.fetch(stage.address, stage.outcome, self._folder, but=(page_images.DIR_NAME,))
+                copy = self._folder / stage.checksums / stage.address
+                if not copy.exists():
+                    store = StageStore(stage.storage)
+                    store.pull(stage.address, self._folder / stage.checksums, stage.checksums, but=(page_images.DIR_NAME,))
                 return copy / path.relative_to(stage.folder)
         return path
 
@@ -96,6 +98,7 @@ class _PictureSupply:
     """The pictures of pages from the store of finished stages, and the rollouts' own from and to the folder of the run."""
 
     def __init__(self, index: StoredStage, index_dir: Path, run_dir: Path, keep: Keep) -> None:
+        self._index = index
         self._store = StageStore(index.storage)
         self._index_dir = index_dir
         self._run_dir = run_dir
@@ -112,7 +115,7 @@ class _PictureSupply:
     def fetch(self, key: str, path: Path) -> bool:
         """See `ImageSupply`."""
         if key in self._listed:
-            self._store.fetch_file(self._listed[key], path)
+            self._store.fetch_file(self._index.address, self._index.checksums, self._listed[key], path)
             return True
         data = self._keep(_read_own, self._run_dir, key)
         if data is not None:

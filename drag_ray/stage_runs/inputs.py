@@ -38,9 +38,7 @@ class Inputs:
         folders = [folder.resolve() for folder in self.folders.values() if folder]
         found = [(folder, read_manifest(folder)) for folder in folders]
         return tuple(
-            StoredStage(folder, manifest.stage, manifest.outcome_fingerprint, self._storage)
-            for folder, manifest in found
-            if manifest
+            StoredStage(folder, manifest.stage, manifest.checksums, self._storage) for folder, manifest in found if manifest
         )
 
     def read_lineage(self) -> dict[str, Manifest]:

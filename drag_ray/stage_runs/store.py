@@ -1,23 +1,20 @@
 """Finished stages of a run in an object store: sent with the manifest last, fetched whole or not at all.
 
-    URI/stages/<address>/manifest.json             the stage that stands there now
-    URI/stages/<address>/manifests/<outcome>.json  each that ever stood there
-    URI/lists/<digest>.jsonl                       the list of its files (see `checksums`), which the manifest names by its hash
-    URI/objects/<aa>/<hash>-<bytes>                their bytes
+    URI/stages/<address>/manifest.json  that of the stage that stands there now
+    URI/files/<address>/<checksums>/    the folder of each that ever stood there: its files, their list and its manifest
 
-An object is named by what it holds and never changed, so a file that is there is not sent again, a push that was interrupted goes
-on, and pushes that run at the same time do not mix: a manifest names a list, and the list objects, that were there before it.
+`checksums` is the hash of the list (see `Manifest`), so that no folder holds files of two states of a stage: a push that was
+interrupted goes on, and pushes that run at the same time do not mix.
 """
 
-import itertools
+import contextlib
 import logging
 import re
 import shutil
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from pathlib import Path, PurePosixPath
-from typing import TypeVar
+from pathlib import Path
 
 from drag_ray.errors import ArtifactError, ConfigError, DamageError, StorageError
 from drag_ray.stage_runs.address import is_name
@@ -30,12 +27,9 @@ from drag_ray.storage.object_store import ObjectStore, StorageConfig
 
 _logger = logging.getLogger(__name__)
 
-_LISTED_AT_ONCE = 1000
-"""files from which on the store is asked what it has, and not for each of them"""
 _HASH = re.compile(r"[0-9a-f]{16,64}")
-
-_Item = TypeVar("_Item")
-_Result = TypeVar("_Result")
+_PATH = re.compile(r"(?!\.)[^/\0]+(/(?!\.)[^/\0]+)*")
+"""of a file in a folder: nothing in it is hidden, empty or `..`"""
 
 
 @dataclass(frozen=True)
@@ -52,18 +46,11 @@ class Transfer:
 
 @dataclass(frozen=True)
 class StoredStage:
-    """A finished stage of a run that a store has too.
-
-    Attributes:
-        folder: in the run.
-        address: where in the run that is.
-        outcome: the fingerprint of its outcome.
-        storage: where it lies; `uri` is not empty.
-    """
+    """A finished stage of a run that a store has too: its folder, its address in the run, and the hash of its list of files."""
 
     folder: Path
     address: str
-    outcome: str
+    checksums: str
     storage: StorageConfig
 
 
@@ -80,11 +67,12 @@ class StageStore:
 
     def __init__(self, config: StorageConfig) -> None:
         self._objects = ObjectStore(config.uri)
+        self.uri = self._objects.uri
         self._num_connections = config.connections
 
     def list_addresses(self) -> list[str]:
         """Where in the run the stages are that lie here."""
-        keys = (key.split("/") for key in self._objects.list_sizes("stages"))
+        keys = (state.key.split("/") for state in self._objects.list_states("stages"))
         return sorted("/".join(parts[1:-1]) for parts in keys if parts[-1] == MANIFEST_NAME and all(map(is_name, parts[1:-1])))
 
     def read_manifest(self, address: str) -> Manifest | None:
@@ -94,22 +82,8 @@ class StageStore:
             DamageError: it is there, and is not what was written.
             StorageError: the address is none.
         """
-        if not all(map(is_name, address.split("/"))):
-            raise StorageError(f"{self._objects.uri}: {address!r} is no stage of a run, as collect or finetune/dpo.")
-        return self._read_manifest(_name_manifest(address), address)
-
-    def _read_manifest(self, key: str, address: str) -> Manifest | None:
-        data = self._objects.read(key)
-        if data is None:
-            return None
-        try:
-            manifest = artifacts.parse_manifest(data)
-            if manifest.stage != address or not _HASH.fullmatch(manifest.checksums):
-                raise ValueError(f"it is that of {manifest.stage!r}")
-        except (ValueError, TypeError, KeyError, AttributeError) as error:
-            place = f"{self._objects.uri}/{key}"
-            raise DamageError(f"{place}: not a manifest ({error}). Push the stage again from where it is whole.") from None
-        return manifest
+        data = self._read_manifest(address)
+        return self._parse_manifest(address, data) if data is not None else None
 
     def push(self, run_dir: Path, address: str) -> Transfer | None:
         """Send a finished stage, the manifest last. None if it is there as it is here.
@@ -120,201 +94,188 @@ class StageStore:
         """
         stage_dir = run_dir / address
         manifest = artifacts.require_manifest(stage_dir)
-        if self._find_manifest(address) == manifest:
-            return None
-        refuse_damage(stage_dir)
+        folder, twins = _name_folder(address, manifest.checksums), dict[Checksum, str]()
+        with contextlib.suppress(DamageError):  # what is not what was written counts for nothing, and is written again
+            if before := self.read_manifest(address):
+                listed_before = self._read_list(before)[1]
+                if before == manifest:
+                    _logger.info(f"{address}: is in {self.uri}")
+                    return None
+                twins = {checksum: f"{_name_folder(address, before.checksums)}/{checksum.path}" for checksum in listed_before}
+        refuse_damage(stage_dir, whole=True)
         listed = read_list(stage_dir, manifest) or []
-        wanted = {_name_object(checksum): checksum for checksum in listed}
-        there = self._measure(wanted)
-        missing = {key: checksum for key, checksum in wanted.items() if there.get(key) != checksum.bytes}
-        self._run_each(lambda item: self._objects.send(stage_dir / item[1].path, item[0], item[1].sha256), missing.items())
-        self._objects.write(_name_list(manifest), (stage_dir / LIST_NAME).read_bytes())
-        text = (stage_dir / MANIFEST_NAME).read_bytes()
-        self._objects.write(_name_outcome(address, manifest.outcome_fingerprint), text)
-        self._objects.write(_name_manifest(address), text)
-        return Transfer(len(missing), sum(checksum.bytes for checksum in missing.values()), len(wanted) - len(missing))
+        there = {state.key: state.bytes for state in self._objects.list_states(folder)}
+        missing = [checksum for checksum in listed if there.get(f"{folder}/{checksum.path}") != checksum.bytes]
 
-    def pull(self, address: str, run_dir: Path) -> Transfer | None:
+        def send(checksum: Checksum) -> int | None:
+            path, twin = checksum.path, twins.get(checksum, "")
+            return checksum.bytes if self._objects.send(stage_dir / path, f"{folder}/{path}", twin) else None
+
+        with ThreadPoolExecutor(self._num_connections) as pool:
+            sent = [num_bytes for num_bytes in pool.map(send, missing) if num_bytes is not None]
+        for name in (LIST_NAME, MANIFEST_NAME):
+            self._objects.send(stage_dir / name, f"{folder}/{name}")
+        self._objects.send(stage_dir / MANIFEST_NAME, _name_manifest(address))
+        transfer = Transfer(len(sent), sum(sent), len(listed) - len(sent))
+        _logger.info(f"{address}: pushed to {self.uri}: {transfer}")
+        return transfer
+
+    def pull(self, address: str, run_dir: Path, only: str = "", but: Collection[str] = ()) -> Transfer | None:
         """Fetch a stage into a run's folder, which then has all of it, or none. None if it is there already.
+
+        Whoever asks first fetches it, while others wait.
+
+        Args:
+            only: the hash of the list of its files; any where nothing is said.
+            but: folders of the stage that are left where they are.
 
         Raises:
             ArtifactError: the run has a stage of other work, or an unfinished one, there.
-            StorageError: none was pushed, or the store refuses; what was fetched is kept, and not fetched again.
+            StorageError: it was not pushed, or the store refuses; what was fetched is kept, and not fetched again.
             DamageError: it is not what was pushed.
         """
         from filelock import FileLock
 
-        manifest = self.read_manifest(address)
-        if manifest is None:
-            raise StorageError(
-                f"{self._objects.uri}: no finished stage {address}. It has {', '.join(self.list_addresses()) or 'none'}."
-            )
+        data = self._read_manifest(address)
+        if data is None:
+            raise StorageError(f"{self.uri}: no finished stage {address}. It has {', '.join(self.list_addresses()) or 'none'}.")
+        manifest = self._parse_manifest(address, data)
+        if only not in ("", manifest.checksums):
+            raise StorageError(f"{self.uri}: has another {address} than the run. Run: drag-ray push RUN {self.uri}")
         stage_dir = make_private(run_dir) / address
         with writing(stage_dir):
             stage_dir.parent.mkdir(parents=True, exist_ok=True)
         with FileLock(stage_dir.parent / f".pulling-{stage_dir.name}.lock"):
-            if is_begun(stage_dir):
-                if artifacts.read_manifest(stage_dir) == manifest:
-                    return None
-                raise ArtifactError(
-                    f"{stage_dir}: holds other work than {self._objects.uri}. Choose another run, or move it away."
-                )
-            return self._fetch_stage(manifest, stage_dir)
+            if not is_begun(stage_dir):
+                transfer = self._fetch_stage(manifest, data, stage_dir, but)
+                _logger.info(f"{address}: pulled from {self.uri}: {transfer}")
+                return transfer
+            found = artifacts.read_manifest(stage_dir)
+            if found and found.checksums == manifest.checksums:
+                _logger.info(f"{address}: is there")
+                return None
+            raise ArtifactError(f"{stage_dir}: holds other work than {self.uri}. Choose another run, or move it away.")
 
-    def pull_lineage(self, address: str, run_dir: Path) -> Iterator[tuple[str, Transfer]]:
+    def pull_lineage(self, address: str, run_dir: Path) -> dict[str, Transfer | None]:
         """Fetch a stage, and the stages that it was made from, as far as they are here and the run has nothing in their places.
 
-        Errors are those of `pull`.
+        Returns:
+            What was moved of each that was fetched. Errors are those of `pull`.
         """
-        manifest = self.read_manifest(address)
-        if manifest is None:
-            return
-        if not is_begun(run_dir / address):
-            transfer = self.pull(address, run_dir)
-            if transfer:
-                yield address, transfer
-        for name, read in manifest.origin.get("reads", {}).items():
-            ancestor = self.read_manifest(read)
-            if ancestor and ancestor.outcome_fingerprint == manifest.origin["inputs"].get(name):
-                yield from self.pull_lineage(read, run_dir)
+        moved: dict[str, Transfer | None] = {}
+        wanted: list[tuple[str, str | None]] = [(address, None)]
+        for stage, outcome in wanted:  # which grows
+            manifest = self.read_manifest(stage)
+            if manifest and outcome in (None, manifest.outcome_fingerprint):
+                if not is_begun(run_dir / stage):
+                    moved[stage] = self.pull(stage, run_dir)
+                inputs = manifest.origin.get("inputs", {})
+                read = [(place, inputs.get(name, "")) for name, place in manifest.origin.get("reads", {}).items()]
+                wanted += [ancestor for ancestor in read if ancestor not in wanted]
+        return moved
 
-    def fetch(self, address: str, outcome: str, folder: Path, but: Collection[str] = ()) -> Path:
-        """A stage as it was with this outcome, in a folder of this machine, whoever asks first fetches it while others wait.
-
-        Args:
-            outcome: the fingerprint of its outcome.
-            folder: on the machine's own disk; made if it is not there. Nothing in it is removed.
-            but: folders of the stage that are left where they are.
+    def push_run(self, run_dir: Path) -> dict[str, Transfer | None]:
+        """Send the finished stages of a run; by the address of each what `push` returns, whose errors are the same.
 
         Raises:
-            StorageError: it was not pushed, or the store refuses.
+            ConfigError: the folder is that of a stage.
+        """
+        moved: dict[str, Transfer | None] = {}
+        for stage_dir in list_finished(run_dir):
+            address = artifacts.require_manifest(stage_dir).stage
+            if run_dir / address != stage_dir:
+                raise ConfigError(f"{run_dir}: {stage_dir} is the stage {address} of a run. Give the run's folder.")
+            moved[address] = self.push(run_dir, address)
+        return moved
+
+    def pull_run(self, run_dir: Path, addresses: Sequence[str]) -> dict[str, Transfer | None]:
+        """Fetch stages, all where none are named, and what they were made from; by the address of each what `pull` returns, whose
+        errors are the same."""
+        moved: dict[str, Transfer | None] = {}
+        there = self.list_addresses()
+        if not there:
+            raise StorageError(f"{self.uri}: no finished stage lies there. Give the URI that a run was pushed to.")
+        for address in addresses or there:
+            if address not in moved:
+                moved[address] = self.pull(address, run_dir)
+            moved |= self.pull_lineage(address, run_dir)
+        return moved
+
+    def fetch_file(self, address: str, digest: str, checksum: Checksum, path: Path) -> None:
+        """Fetch one file of a stage; it is whole or absent.
+
+        Args:
+            digest: the hash of the list of the stage's files.
+
+        Raises:
+            StorageError: it is not there, or the store refuses.
             DamageError: it is not what was pushed.
             ArtifactError: the disk refuses.
         """
-        from filelock import FileLock
+        folder = _name_folder(address, digest)
+        with artifacts.whole_or_absent(path) as scratch:
+            self._objects.fetch(f"{folder}/{checksum.path}", scratch)
+            if problem := checksums.compare(scratch, checksum):
+                raise self._tell_damage(f"{folder}/{checksum.path}", f"{problem}. Remove {self.uri}/{folder}")
 
-        stage_dir = folder / outcome / address
-        with writing(stage_dir):
-            stage_dir.parent.mkdir(parents=True, exist_ok=True)
-        with FileLock(stage_dir.parent / f".pulling-{stage_dir.name}.lock"):
-            if not stage_dir.is_dir():
-                manifest = self._read_manifest(_name_outcome(address, outcome), address)
-                if manifest is None:
-                    raise StorageError(
-                        f"{self._objects.uri}: no stage {address} with the outcome {outcome}, which the run has. "
-                        f"Run: drag-ray push RUN {self._objects.uri}"
-                    )
-                self._fetch_stage(manifest, stage_dir, but)
-        return stage_dir
+    def _read_manifest(self, address: str) -> bytes | None:
+        if not all(map(is_name, address.split("/"))):
+            raise StorageError(f"{self.uri}: {address!r} is no stage of a run, as collect or finetune/dpo.")
+        return self._objects.read(_name_manifest(address))
 
-    def fetch_file(self, checksum: Checksum, path: Path) -> None:
-        """One file of a stage that was pushed; it is whole or absent. Errors are those of `ObjectStore.fetch`."""
-        self._objects.fetch(_name_object(checksum), path, checksum.bytes, checksum.sha256)
-
-    def _find_manifest(self, address: str) -> Manifest | None:
-        """The manifest of a stage; one that is not what was written counts for nothing, and is written again."""
+    def _parse_manifest(self, address: str, data: bytes) -> Manifest:
         try:
-            return self.read_manifest(address)
-        except DamageError:
-            return None
-
-    def _measure(self, keys: Iterable[str]) -> Mapping[str, int | None]:
-        keys = list(keys)
-        if len(keys) > _LISTED_AT_ONCE:
-            return self._objects.list_sizes("objects")
-        return dict(zip(keys, self._run_each(self._objects.measure, keys), strict=True))
-
-    def _run_each(self, function: Callable[[_Item], _Result], items: Iterable[_Item]) -> list[_Result]:
-        """The results for each item, computed at the same time; after an error no further one is begun."""
-        with ThreadPoolExecutor(self._num_connections) as pool:
-            try:
-                return list(pool.map(function, items))
-            except BaseException:
-                pool.shutdown(cancel_futures=True)
-                raise
-
-    def _fetch_stage(self, manifest: Manifest, stage_dir: Path, but: Collection[str] = ()) -> Transfer:
-        """Files come into a hidden folder, which becomes the stage's when it is whole and on the disk."""
-        scratch = stage_dir.parent / f".pulling-{stage_dir.name}-{manifest.checksums}"
-        text, listed = self._read_list(manifest)
-        listed = [checksum for checksum in listed if checksum.path.partition("/")[0] not in but]
-        missing = [damage.path for damage in checksums.find_damage(scratch, listed, whole=True)]
-        by_path = {checksum.path: checksum for checksum in listed}
-
-        with writing(stage_dir):
-            scratch.mkdir(exist_ok=True)
-            self._run_each(lambda path: self.fetch_file(by_path[path], scratch / path), missing)
-            artifacts.remove_scratch(scratch)
-            artifacts.write_bytes(scratch / LIST_NAME, text)
-            artifacts.write_manifest(scratch, manifest)
-            artifacts.sync_files(scratch, by_path)
-            scratch.rename(stage_dir)
-            artifacts.sync(stage_dir.parent)
-            for left in stage_dir.parent.glob(f".pulling-{stage_dir.name}-*"):  # of other pushes, that were not finished
-                shutil.rmtree(left, ignore_errors=True)
-        return Transfer(len(missing), sum(by_path[path].bytes for path in missing), len(listed) - len(missing))
+            manifest = artifacts.parse_manifest(data)
+            if manifest.stage != address or not _HASH.fullmatch(manifest.checksums):
+                raise ValueError(f"it is that of {manifest.stage!r}")
+            if not all(isinstance(name, str) for key in ("reads", "inputs") for name in manifest.origin.get(key, {}).values()):
+                raise ValueError("it does not say what was read")
+        except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+            raise self._tell_damage(_name_manifest(address), f"not a manifest ({error})") from None
+        return manifest
 
     def _read_list(self, manifest: Manifest) -> tuple[bytes, list[Checksum]]:
         """The list of a stage's files, none of which leads out of its folder."""
-        key = _name_list(manifest)
+        key = f"{_name_folder(manifest.stage, manifest.checksums)}/{LIST_NAME}"
         data = self._objects.read(key)
         if data is None or artifacts.compute_bytes_fingerprint(data) != manifest.checksums:
-            raise DamageError(f"{self._objects.uri}/{key}: is missing or not what was written. Push the stage again.")
+            raise self._tell_damage(key, "missing, as in a store of an earlier version, or not what was written")
         try:
             listed = checksums.parse_list(data.decode())
             _check_paths(listed)
         except (ValueError, TypeError) as error:
-            raise DamageError(f"{self._objects.uri}/{key}: not a list of files ({error}). Push the stage again.") from None
+            raise self._tell_damage(key, f"not a list of files ({error})") from None
         return data, listed
 
+    def _tell_damage(self, key: str, problem: str) -> DamageError:
+        return DamageError(f"{self.uri}/{key}: {problem}. Where the run is whole, run: drag-ray push RUN {self.uri}")
 
-def push_run(run_dir: Path, config: StorageConfig) -> dict[str, Transfer | None]:
-    """Send the finished stages of a run.
-
-    Returns:
-        What was moved of each by its address; None where it was there.
-
-    Raises:
-        ConfigError: the folder is that of a stage.
-        ArtifactError: no stage has finished; otherwise as `StageStore.push`.
-    """
-    store, moved = StageStore(config), dict[str, Transfer | None]()
-    for stage_dir in list_finished(run_dir):
-        address = artifacts.require_manifest(stage_dir).stage
-        if run_dir / address != stage_dir:
-            raise ConfigError(f"{run_dir}: {stage_dir} is the stage {address} of a run. Give the run's folder.")
-        moved[address] = store.push(run_dir, address)
-        _logger.info(f"{address}: {moved[address] or 'is there'}")
-    return moved
-
-
-def pull_run(config: StorageConfig, run_dir: Path, addresses: Sequence[str] = ()) -> dict[str, Transfer | None]:
-    """Fetch finished stages into the folder of a run, with what they were made from; all that are there where none are named.
-
-    Returns:
-        What was moved of each by its address; None where it was there.
-
-    Raises:
-        StorageError: no stage lies there; otherwise as `StageStore.pull`.
-    """
-    store, moved = StageStore(config), dict[str, Transfer | None]()
-    there = store.list_addresses()
-    if not there:
-        raise StorageError(f"{config.uri}: no finished stage lies there. Give the URI that a run was pushed to.")
-    for address in addresses or there:
-        own = [(address, store.pull(address, run_dir))] if address not in moved else []
-        for pulled, transfer in itertools.chain(own, store.pull_lineage(address, run_dir)):
-            moved[pulled] = transfer
-            _logger.info(f"{pulled}: {transfer or 'is there'}")
-    return moved
+    def _fetch_stage(self, manifest: Manifest, data: bytes, stage_dir: Path, but: Collection[str]) -> Transfer:
+        """Files come into a hidden folder, which becomes the stage's when it is whole and on the disk."""
+        address, digest = manifest.stage, manifest.checksums
+        scratch = stage_dir.parent / f".pulling-{stage_dir.name}-{digest}"
+        text, listed = self._read_list(manifest)
+        listed = [checksum for checksum in listed if checksum.path.partition("/")[0] not in but]
+        missing = [checksum for checksum in listed if checksums.compare(scratch / checksum.path, checksum)]
+        with writing(stage_dir):
+            scratch.mkdir(exist_ok=True)
+            with ThreadPoolExecutor(self._num_connections) as pool:
+                list(pool.map(lambda checksum: self.fetch_file(address, digest, checksum, scratch / checksum.path), missing))
+            artifacts.remove_scratch(scratch)
+            artifacts.write_bytes(scratch / LIST_NAME, text)
+            artifacts.write_bytes(scratch / MANIFEST_NAME, data)
+            artifacts.sync_files(scratch, [checksum.path for checksum in listed])
+            scratch.rename(stage_dir)
+            artifacts.sync(stage_dir.parent)
+            for left in stage_dir.parent.glob(f".pulling-{stage_dir.name}-*"):  # of other pushes, that were not finished
+                shutil.rmtree(left, ignore_errors=True)
+        return Transfer(len(missing), sum(checksum.bytes for checksum in missing), len(listed) - len(missing))
 
 
 def _check_paths(listed: Sequence[Checksum]) -> None:
     """ValueError where an entry is none of a stage's own: whoever can write to the store has written it."""
     for checksum in listed:
-        parts = PurePosixPath(checksum.path).parts
-        is_own = parts and "/".join(parts) == checksum.path and not any(part[0] in "./" or "\0" in part for part in parts)
-        if not is_own or checksum.path in (MANIFEST_NAME, LIST_NAME):
+        if not _PATH.fullmatch(checksum.path) or checksum.path in (MANIFEST_NAME, LIST_NAME):
             raise ValueError(f"{checksum.path!r} is no file of a stage")
         if checksum.bytes < 0 or not _HASH.fullmatch(checksum.sha256):
             raise ValueError(f"{checksum.path!r} has no size or hash")
@@ -326,13 +287,5 @@ def _name_manifest(address: str) -> str:
     return f"stages/{address}/{MANIFEST_NAME}"
 
 
-def _name_outcome(address: str, outcome: str) -> str:
-    return f"stages/{address}/manifests/{outcome}.json"
-
-
-def _name_list(manifest: Manifest) -> str:
-    return f"lists/{manifest.checksums}.jsonl"
-
-
-def _name_object(checksum: Checksum) -> str:
-    return f"objects/{checksum.sha256[:2]}/{checksum.sha256}-{checksum.bytes}"
+def _name_folder(address: str, digest: str) -> str:
+    return f"files/{address}/{digest}"

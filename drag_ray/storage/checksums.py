@@ -118,6 +118,27 @@ def find_damage(folder: Path, checksums: Sequence[Checksum], whole: bool = False
         return sorted(damage for damage in found if damage)
 
 
+def compare(path: Path, checksum: Checksum, whole: bool = True) -> str:
+    """What is wrong with a file; empty if nothing is. ArtifactError where memory does not suffice to tell."""
+    expected = f"{checksum.bytes:,} bytes were written"
+    with reading(path):
+        try:
+            found = path.stat()
+            if not stat.S_ISREG(found.st_mode):
+                return f"is no file, {expected}"
+            if found.st_size != checksum.bytes:
+                return f"has {found.st_size:,} bytes, {expected}"
+            if not whole:
+                return ""
+            with path.open("rb") as stream:
+                wanted, digest = checksum.sha256, hashlib.file_digest(stream, "sha256").hexdigest()
+        except (FileNotFoundError, NotADirectoryError):
+            return f"is missing, {expected}"
+        except OSError as error:
+            return f"cannot be read ({error.strerror or error}), {expected}"
+    return "" if digest.startswith(wanted) else f"holds other bytes than were written (SHA-256 {digest[:16]}, was {wanted[:16]})"
+
+
 def describe_damage(damage: Sequence[Damage]) -> str:
     """The first damaged files and what is wrong with them."""
     more = f"; and {len(damage) - _NUM_SHOWN} more files" if len(damage) > _NUM_SHOWN else ""
@@ -145,26 +166,5 @@ def _compute_checksum(folder: Path, path: str, trust_names: bool) -> Checksum:
 
 
 def _look_at(folder: Path, checksum: Checksum, whole: bool) -> Damage | None:
-    reason = _compare(folder / checksum.path, checksum, whole)
+    reason = compare(folder / checksum.path, checksum, whole)
     return Damage(checksum.path, reason) if reason else None
-
-
-def _compare(path: Path, checksum: Checksum, whole: bool) -> str:
-    """What is wrong with a file; empty if nothing is. ArtifactError where memory does not suffice to tell."""
-    expected = f"{checksum.bytes:,} bytes were written"
-    with reading(path):
-        try:
-            found = path.stat()
-            if not stat.S_ISREG(found.st_mode):
-                return f"is no file, {expected}"
-            if found.st_size != checksum.bytes:
-                return f"has {found.st_size:,} bytes, {expected}"
-            if not whole:
-                return ""
-            with path.open("rb") as stream:
-                wanted, digest = checksum.sha256, hashlib.file_digest(stream, "sha256").hexdigest()
-        except (FileNotFoundError, NotADirectoryError):
-            return f"is missing, {expected}"
-        except OSError as error:
-            return f"cannot be read ({error.strerror or error}), {expected}"
-    return "" if digest.startswith(wanted) else f"holds other bytes than were written (SHA-256 {digest[:16]}, was {wanted[:16]})"

@@ -5,8 +5,7 @@ tools); a URI with a secret in it is refused.
 """
 
 import contextlib
-import hashlib
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 from urllib.parse import parse_qs, urlsplit
@@ -15,9 +14,9 @@ from pydantic import AfterValidator, Field, field_validator
 from pydantic_core import PydanticCustomError
 
 from drag_ray.config import SECRET_ERROR, BaseConfig
-from drag_ray.errors import ConfigError, DamageError, StorageError
-from drag_ray.storage.artifacts import whole_or_absent, write_bytes
-from drag_ray.storage.file_access import make_private, reading
+from drag_ray.errors import ConfigError, StorageError
+from drag_ray.storage.artifacts import whole_or_absent
+from drag_ray.storage.file_access import make_private
 
 _SCHEMES = ("s3", "gs", "abfs", "abfss", "hdfs", "file")
 _OPTIONS = ("region", "endpoint_override", "scheme", "retry_limit_seconds", "enable_tls", "replication")
@@ -104,117 +103,67 @@ class ObjectStore:
         with self._reaching():
             self._system, root = fs.FileSystem.from_uri(uri)
         self._root = root.rstrip("/")
-        self._is_local = self._system.type_name == "local"
 
-    def measure(self, key: str) -> int | None:
-        """The bytes of an object, None where there is none."""
-        with self._reaching(key):
-            found: Any = self._system.get_file_info(self._locate(key))
-        return found.size if found.is_file else None
-
-    def list_sizes(self, folder: str) -> dict[str, int]:
-        """The objects below a folder by their keys, with their bytes."""
+    def list_states(self, folder: str = "") -> list[ObjectState]:
+        """All objects below a folder in order of their keys; the object that the URI itself names has none."""
         from pyarrow import fs
 
+        place = self._locate(folder)
         with self._reaching(folder):
-            found: Any = self._system.get_file_info(fs.FileSelector(self._locate(folder), allow_not_found=True, recursive=True))
-        return {info.path[len(self._root) + 1 :]: info.size for info in found if info.is_file}
-
-    def list_states(self) -> list[ObjectState]:
-        """All objects in order of their keys; the object that the URI itself names has none."""
-        from pyarrow import fs
-
-        with self._reaching():
-            found: Any = self._system.get_file_info(fs.FileSelector(self._root, allow_not_found=True, recursive=True))
-            found = found or [self._system.get_file_info(self._root)]
+            found: Any = self._system.get_file_info(fs.FileSelector(place, allow_not_found=True, recursive=True))
+            found = found or [self._system.get_file_info(place)]
         start = len(self._root) + 1
         return sorted(ObjectState(info.path[start:], info.size, info.mtime_ns or 0) for info in found if info.is_file)
 
-    def copy(self, key: str, path: Path) -> None:
-        """Copy an object into a file, which is whole or absent."""
-        with whole_or_absent(path) as scratch, scratch.open("wb") as target:
-            for block in self._fetch_blocks(key):
-                target.write(block)
-
     def read(self, key: str) -> bytes | None:
         """A small object, None where there is none."""
-        size = self.measure(key)
-        if size is None:
-            return None
-        if size > _MAX_READ_BYTES:
-            raise StorageError(f"{self.uri}: {key} has {size:,} bytes, at most {_MAX_READ_BYTES:,} are read of such a file.")
-        with self._reaching(key), self._system.open_input_stream(self._locate(key)) as stream:
-            return stream.read()
+        with self._reaching(key):
+            found: Any = self._system.get_file_info(self._locate(key))
+            if not found.is_file:
+                return None
+            if found.size > _MAX_READ_BYTES:
+                raise StorageError(f"{self.uri}/{key}: has {found.size:,} bytes, at most {_MAX_READ_BYTES:,} are read of it.")
+            with self._system.open_input_stream(self._locate(key)) as stream:
+                return stream.read()
 
-    def write(self, key: str, data: bytes) -> None:
-        """Write a small object at once, in the place of what is there."""
-        if self._is_local:
-            write_bytes(make_private(Path(self._root)) / key, data)
-            return
-        with self._reaching(key), self._system.open_output_stream(self._locate(key)) as stream:
-            stream.write(data)
+    def fetch(self, key: str, path: Path) -> None:
+        """Copy an object into a file."""
+        with path.open("wb") as target:
+            for block in self._read_blocks(key):
+                target.write(block)
 
-    def send(self, path: Path, key: str, sha256: str) -> None:
-        """Send a file.
+    def send(self, path: Path, key: str, twin: str = "") -> bool:
+        """Copy a file into an object, which is whole or of fewer bytes.
 
         Args:
-            sha256: with which the SHA-256 of its bytes begins.
+            twin: the key of an object with the same bytes, which a store that can copies itself.
 
-        Raises:
-            DamageError: it holds other bytes; nothing is left of them.
-            StorageError: the store refuses.
+        Returns:
+            Whether bytes were sent.
         """
-        digest = hashlib.sha256()
-        with self._sending(key) as write:
-            for block in _read_blocks(path):
-                digest.update(block)
-                write(block)
-            if not digest.hexdigest().startswith(sha256):
-                raise DamageError(f"{path}: holds other bytes than were written, and is not sent to {self.uri}.")
+        from pyarrow import fs
 
-    def fetch(self, key: str, path: Path, num_bytes: int, sha256: str) -> None:
-        """Fetch an object into a file, which is whole or absent.
+        with self._reaching(key), self._writing(key) as target:
+            if twin:
+                with contextlib.suppress(OSError, NotImplementedError):
+                    self._system.copy_file(self._locate(twin), target)
+                    return False
+            fs.copy_files(str(path), target, fs.LocalFileSystem(), self._system)
+        return True
 
-        Raises:
-            DamageError: it is not what was sent.
-            StorageError: it is not there, or the store refuses.
-        """
-        digest, num_read = hashlib.sha256(), 0
-        with whole_or_absent(path) as scratch, scratch.open("wb") as target:
-            for block in self._fetch_blocks(key):
-                digest.update(block)
-                num_read += len(block)
-                if num_read > num_bytes:
-                    break
-                target.write(block)
-            target.flush()
-            if num_read != num_bytes or not digest.hexdigest().startswith(sha256):
-                raise DamageError(
-                    f"{self.uri}/{key}: is not what was sent ({num_bytes:,} bytes, SHA-256 {sha256[:16]}). Remove it, "
-                    "and push the run again from where it is whole."
-                )
+    @contextlib.contextmanager
+    def _writing(self, key: str) -> Generator[str]:
+        """Where an object is written; in a folder of this machine, which its owner alone can open, a scratch file beside it."""
+        if self._system.type_name != "local":
+            yield self._locate(key)
+            return
+        with whole_or_absent(make_private(Path(self._root)) / key) as scratch:
+            yield str(scratch)
 
-    def _fetch_blocks(self, key: str) -> Iterator[bytes]:
+    def _read_blocks(self, key: str) -> Iterator[bytes]:
         with self._reaching(key), self._system.open_input_stream(self._locate(key)) as stream:
             while block := stream.read(_BLOCK_BYTES):
                 yield block
-
-    @contextlib.contextmanager
-    def _sending(self, key: str) -> Generator[Callable[[bytes], Any]]:
-        """A function that writes on. Arrow closes a stream whatever has happened, and keeps what was written: it is removed."""
-        if self._is_local:
-            with whole_or_absent(make_private(Path(self._root)) / key) as scratch, scratch.open("wb") as target:
-                yield target.write
-            return
-        path = self._locate(key)
-        with self._reaching(key):
-            try:
-                with self._system.open_output_stream(path) as stream:
-                    yield stream.write
-            except BaseException:
-                with contextlib.suppress(Exception):
-                    self._system.delete_file(path)
-                raise
 
     def _locate(self, key: str) -> str:
         return f"{self._root}/{key}" if key else self._root
@@ -231,9 +180,3 @@ class ObjectStore:
             raise StorageError(
                 f"{place}: cannot be reached or is refused ({reason}). What was moved is kept: try again."
             ) from error
-
-
-def _read_blocks(path: Path) -> Iterator[bytes]:
-    with reading(path), path.open("rb") as stream:
-        while block := stream.read(_BLOCK_BYTES):
-            yield block

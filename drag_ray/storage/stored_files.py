@@ -7,6 +7,7 @@ from pathlib import Path, PurePosixPath
 from urllib.parse import urlsplit
 
 from drag_ray.errors import DataError
+from drag_ray.storage.artifacts import whole_or_absent
 from drag_ray.storage.file_access import HIDDEN, writing
 from drag_ray.storage.object_store import ObjectState, ObjectStore
 
@@ -40,11 +41,7 @@ def fetch_files(uri: str, folder: Path) -> Path:
         f"{store.uri}: {len(missing):,} of {len(wanted):,} files, {sum(state.bytes for state in missing):,} bytes, to copy"
     )
     with ThreadPoolExecutor(_CONNECTIONS) as pool:
-        try:
-            list(pool.map(lambda item: _copy(store, *item), missing.items()))
-        except BaseException:
-            pool.shutdown(cancel_futures=True)
-            raise
+        list(pool.map(lambda item: _copy(store, *item), missing.items()))
     [first, *others] = wanted
     return folder if others or first.key else wanted[first]
 
@@ -61,6 +58,6 @@ def _is_there(state: ObjectState, path: Path) -> bool:
 
 
 def _copy(store: ObjectStore, state: ObjectState, path: Path) -> None:
-    store.copy(state.key, path)
-    with writing(path):
-        os.utime(path, ns=(state.changed_ns, state.changed_ns))  # last: by it a whole file is known
+    with whole_or_absent(path) as scratch:
+        store.fetch(state.key, scratch)
+        os.utime(scratch, ns=(state.changed_ns, state.changed_ns))

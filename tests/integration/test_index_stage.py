@@ -397,7 +397,7 @@ def test_pages_get_vectors_and_a_stage_that_is_started_again_keeps_those_that_it
     counts, folder = run_index(tmp_path, config, documents=str(documents_dir), questions="")
     assert not (folder / "vector_parts").exists()
     embedder = Embedder(config)
-    windows = [window for row in read_rows(folder) for window in embedder.windows.cut(row["text"])]
+    windows = [window for row in read_rows(folder) for window in embedder.cut(row["text"])]
     assert counts["pages"] == 12
     assert counts["windows"] == len(windows) > 12
     vectors = PageVectors(folder / "vectors", read_record(folder / "search_index").fingerprint)
@@ -447,9 +447,9 @@ def test_pictures_that_are_to_be_embedded_have_to_be_kept(tmp_path, documents_di
 
 
 def test_an_embedding_model_that_cannot_be_used_is_refused_before_documents_are_read(tmp_path, documents_dir):
-    folder = write_embedding_model(tmp_path / "model", modules=("Transformer", "Pooling", "Dense"))
+    folder = write_embedding_model(tmp_path / "model", modules=("Transformer", "Pooling", "own_code.Module"))
     for config, message in (
-        (embed_with(folder), "made of Transformer, Pooling, Dense"),
+        (embed_with(folder), r"cannot be read by sentence-transformers \(.* references the module class 'own_code.Module'"),
         (embed_with(tmp_path / "nowhere"), r"embedding\.model '.*nowhere': no such folder"),
     ):
         with pytest.raises(ConfigError, match=message):
@@ -460,7 +460,7 @@ def test_an_embedding_model_that_cannot_be_used_is_refused_before_documents_are_
 def test_a_model_without_weights_is_told_in_a_sentence(tmp_path, documents_dir):
     folder = write_embedding_model(tmp_path / "model")
     (folder / "model.safetensors").unlink()
-    with pytest.raises(ConfigError, match=r"^\S+/model: cannot be read as an embedding model"):
+    with pytest.raises(ConfigError, match=r"^embedding\.model '\S+/model': cannot be read by sentence-transformers"):
         run_index(tmp_path, embed_with(folder), documents=str(documents_dir), questions="")
 
 

@@ -1,43 +1,62 @@
-"""Embedding models at work: from windows of pages and from queries to vectors."""
+"""Embedding models at work: from pages, in windows where they are long, and from queries to vectors."""
 
 import threading
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
-import torch
-from transformers import AutoConfig, AutoModel
-from transformers.utils.logging import disable_progress_bar
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.sentence_transformer.modules import Normalize
 
-from drag_ray.engine.encoders.embedding_folder import EmbeddingFolder, read_embedding_folder
-from drag_ray.engine.encoders.windows import WindowTokenizer, load_pretrained
+from drag_ray.engine.encoders.loading import embed, load_encoder
+from drag_ray.engine.encoders.windows import cut_windows
+from drag_ray.engine.models.model_folder import locate_model
 from drag_ray.errors import ConfigError
 from drag_ray.search.config import EmbeddingConfig
+from drag_ray.search.normal_form import normalise
+
+_OPTION = "embedding.model"
+_PAGE_PROMPTS = ("document", "passage", "corpus")
+"""The library takes the first of them even if it is empty and another is not."""
 
 
 class Embedder:
     """A model of sentence-transformers. Safe to share between threads, of which one embeds at a time.
 
     Attributes:
-        windows: its tokenizer, which cuts pages.
         dimensions: of its vectors.
 
     Args:
         config: the model and how it reads.
-        device: `cpu` or `cuda`.
+        device: of `load_encoder`.
 
     Raises:
-        ConfigError: there is no such model, it is of a kind that cannot be read here, or it reads less than the windows hold.
+        ConfigError: as `locate_model` and `load_encoder`, its vectors are compared neither by cosines nor by inner products, or
+            it reads less than the windows hold.
     """
 
     def __init__(self, config: EmbeddingConfig, device: str = "cpu") -> None:
         self._config = config
-        self._folder = read_embedding_folder(config.model)
-        self.windows = WindowTokenizer(self._folder, config)
-        self._model = _load_model(self._folder, config.dtype).to(device).eval()
-        self._device = device
-        self._lock = threading.Lock()  # one batch takes all cores and enough memory
-        self.dimensions: int = self._model.config.get_text_config().hidden_size
+        folder = locate_model(config.model, _OPTION)
+        if not (folder / "modules.json").is_file():  # the library would make up how the vectors of tokens become one
+            raise ConfigError(f"{folder}: no modules.json. {_OPTION} must be a model of sentence-transformers.")
+        self._model: Any = load_encoder(SentenceTransformer, folder, _OPTION, config.dtype, device)
+        self._tokenizer: Any = self._model.tokenizer
+        self._check()
+        self._normalises = self._model.similarity_fn_name == "cosine" or isinstance(self._model[-1], Normalize)
+        if isinstance(self._model[-1], Normalize):
+            del self._model[-1]  # it would be done in the weights' number format, and is done in float32
+        self._query_prompt = config.query_prompt or self._find_prompt("query")
+        self._page_prompt = config.page_prompt or self._find_prompt(*_PAGE_PROMPTS)
+        self._own_tokens = self._compute_own_tokens()
+        self._lock = threading.Lock()  # one batch takes all cores and enough memory, and the tokenizer keeps how it cuts
+        self.dimensions: int = self._model.get_embedding_dimension()
+
+    def cut(self, text: str) -> list[str]:
+        """The windows of a page's text, which overlap; none of a text without a token."""
+        with self._lock:
+            return cut_windows(self._tokenizer, text, self._own_tokens, self._config.overlap_tokens)
 
     def embed_pages(self, windows: Sequence[str]) -> np.ndarray:
         """The vectors of n windows: float32 (n, dimensions).
@@ -45,58 +64,53 @@ class Embedder:
         Raises:
             ConfigError: the model makes numbers that are infinite or none.
         """
-        return self._embed(windows, self.windows.encode_pages)
+        return self._embed(self._model.encode_document, windows, self._page_prompt)
 
     def embed_queries(self, texts: Sequence[str]) -> np.ndarray:
-        """The vectors of n queries: float32 (n, dimensions).
+        """The vectors of n queries: float32 (n, dimensions). What the model cannot read of a long one is left out.
 
         Raises:
             ConfigError: the model makes numbers that are infinite or none.
         """
-        return self._embed(texts, self.windows.encode_queries)
+        return self._embed(self._model.encode_query, texts, self._query_prompt)
 
-    def _embed(self, texts: Sequence[str], encode: Callable[[Sequence[str]], Any]) -> np.ndarray:
-        """Texts of like length are read together: what pads the shorter ones costs as much as text."""
-        vectors = np.empty((len(texts), self.dimensions), np.float32)
-        places = sorted(range(len(texts)), key=lambda place: len(texts[place]))
-        for start in range(0, len(texts), self._config.batch_size):
-            batch = places[start : start + self._config.batch_size]
-            vectors[batch] = self._read(encode([texts[place] for place in batch]))
-        if not np.isfinite(vectors).all():
+    def _embed(self, encode: Callable[..., Any], texts: Sequence[str], prompt: str) -> np.ndarray:
+        if not texts:
+            return np.empty((0, self.dimensions), np.float32)
+        inputs = [normalise(text) for text in texts]
+        options = {"prompt": prompt, "batch_size": self._config.batch_size}
+        with self._lock:
+            return embed(partial(encode, **options), inputs, _OPTION, self._config.dtype, normalises=self._normalises)
+
+    def _check(self) -> None:
+        name, size = self._config.model, self._config.window_tokens
+        if self._model.similarity_fn_name not in ("cosine", "dot"):
+            found = self._model.similarity_fn_name
+            raise ConfigError(f"{_OPTION} {name!r}: its vectors are compared by {found}; expected cosine or dot.")
+        if not getattr(self._tokenizer, "is_fast", False):
+            raise ConfigError(f"{_OPTION} {name!r}: its tokenizer does not tell where in a text its tokens are. Name another.")
+        self._tokenizer.pad_token = self._tokenizer.pad_token or self._tokenizer.eos_token
+        positions = getattr(self._model.config.get_text_config(), "max_position_embeddings", None)
+        max_tokens = min(limit for limit in (self._model.max_seq_length, positions) if limit)
+        self._model.max_seq_length = max_tokens  # of which the library takes the first, and a tokenizer may know no end
+        if size > max_tokens:
             raise ConfigError(
-                f"embedding.model {self._config.model!r}: makes infinite numbers in {self._config.dtype}. "
-                "Try --embedding.dtype float32."
+                f"embedding.window_tokens {size}: {name!r} reads {max_tokens} tokens at most. Set --embedding.window-tokens "
+                f"{max_tokens}, or less."
             )
-        return vectors
 
-    def _read(self, inputs: Any) -> np.ndarray:
-        with self._lock, torch.inference_mode():
-            inputs = inputs.to(self._device)
-            pooled = pool(self._model(**inputs).last_hidden_state, inputs["attention_mask"], self._folder.pooling)
-            if self._folder.normalises:
-                pooled = torch.nn.functional.normalize(pooled)
-            return pooled.cpu().numpy()
+    def _find_prompt(self, *names: str) -> str:
+        """What the folder says, or its prompt for everything."""
+        prompts: dict[str, str] = self._model.prompts
+        return next((prompts[name] for name in names if prompts.get(name)), prompts.get(self._model.default_prompt_name, ""))
 
-
-def pool(hidden: torch.Tensor, mask: torch.Tensor, pooling: str) -> torch.Tensor:
-    """One vector for each text: float32 (n, dimensions).
-
-    Args:
-        hidden: of the tokens, (n, tokens, dimensions).
-        mask: 1 for tokens, 0 for padding on either side, (n, tokens).
-        pooling: cls (the first token), lasttoken or mean.
-    """
-    hidden = hidden.float()
-    if pooling == "mean":
-        weights = mask.unsqueeze(-1).float()
-        return (hidden * weights).sum(1) / weights.sum(1)
-    first, last = mask.argmax(1), mask.size(1) - 1 - mask.flip(1).argmax(1)
-    return hidden[torch.arange(len(hidden), device=hidden.device), first if pooling == "cls" else last]
-
-
-def _load_model(folder: EmbeddingFolder, dtype: str) -> Any:
-    disable_progress_bar()
-    config = load_pretrained(AutoConfig, folder.transformer_dir)
-    if config.is_encoder_decoder:
-        raise ConfigError(f"{folder.transformer_dir}: a {config.model_type} model with a decoder. Name another embedding.model.")
-    return load_pretrained(AutoModel, folder.transformer_dir, dtype=getattr(torch, dtype))
+    def _compute_own_tokens(self) -> int:
+        """Tokens of a window that are its page's: the model's own marks and the prompt take some."""
+        taken = len(self._tokenizer(self._page_prompt)["input_ids"])
+        size, overlap = self._config.window_tokens, self._config.overlap_tokens
+        if size - taken <= overlap:
+            raise ConfigError(
+                f"embedding.window_tokens {size}: the model's marks and the page prompt take {taken} of them and "
+                f"overlap_tokens {overlap} more, which leaves nothing. Set larger windows or a smaller overlap."
+            )
+        return size - taken

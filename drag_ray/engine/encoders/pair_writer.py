@@ -7,23 +7,21 @@ from itertools import accumulate
 from typing import Any, NamedTuple
 
 import torch
-from torch.nn.utils.rnn import pad_sequence
 from transformers import AutoTokenizer
-from transformers.tokenization_utils_base import BatchEncoding
 
 from drag_ray.engine.encoders.reranker_files import RerankerFiles, refuse_unreadable
-from drag_ray.engine.encoders.windows import plan_windows
+from drag_ray.engine.encoders.windows import cut_windows
 from drag_ray.engine.models.relevance import find_answers, write_prompt
 from drag_ray.errors import ConfigError
 
-Tokens = dict[str, list[int]]
-"""Of one pair, as its model takes them: `input_ids`, and `token_type_ids` where it has such."""
+WrittenPair = list[int] | list[str]
+"""As its model takes it: the tokens of a prompt, or the question and the window for a cross-encoder, which reads texts."""
 
 
 class Pairs(NamedTuple):
     """A question with each window of some texts, and for each the text that it is of, by its place."""
 
-    tokens: list[Tokens]
+    written: list[WrittenPair]
     places: list[int]
 
 
@@ -36,7 +34,7 @@ def join_pairs(written: Sequence[Pairs], num_texts: Sequence[int]) -> Pairs:
     """
     starts = accumulate(num_texts, initial=0)
     places = [start + place for start, pairs in zip(starts, written, strict=False) for place in pairs.places]
-    return Pairs([tokens for pairs in written for tokens in pairs.tokens], places)
+    return Pairs([pair for pairs in written for pair in pairs.written], places)
 
 
 class PairWriter(ABC):
@@ -60,38 +58,25 @@ class PairWriter(ABC):
         """Each text's windows with the question. A text is as good as its best one."""
         with self._lock:
             windows = [(place, window) for place, text in enumerate(texts) for window in self._cut(text)]
-            tokens = self._encode(question, [window for _, window in windows]) if windows else []
-        return Pairs(tokens, [place for place, _ in windows])
-
-    def pad(self, tokens: Sequence[Tokens]) -> dict[str, torch.Tensor]:
-        """Pairs as one batch, with the mask of what is padded: tensors of (n, tokens)."""
-        rows = [{**one, "attention_mask": [1] * len(one["input_ids"])} for one in tokens]
-        fill = {"input_ids": self.tokenizer.pad_token_id, "token_type_ids": self.tokenizer.pad_token_type_id, "attention_mask": 0}
-        side = self.tokenizer.padding_side
-        return {
-            name: pad_sequence([torch.tensor(row[name]) for row in rows], True, fill[name], side)  # of the batch first
-            for name in rows[0]
-        }
+            written = self._encode(question, [window for _, window in windows]) if windows else []
+        return Pairs(written, [place for place, _ in windows])
 
     def _cut(self, text: str) -> list[str]:
         """The windows of a page's text, which overlap; itself if it has not one token. A part of a page is read at once."""
         if self.page_chars:
             return [text]
-        read = self.tokenizer(text, add_special_tokens=False, return_offsets_mapping=True, verbose=False)
-        places = read["offset_mapping"]
-        planned = plan_windows(len(places), self._config.window_tokens, self._config.overlap_tokens)
-        return [text[places[window.start][0] : places[window.stop - 1][1]] for window in planned] or [text]
+        return cut_windows(self.tokenizer, text, self._config.window_tokens, self._config.overlap_tokens) or [text]
 
     @abstractmethod
-    def _encode(self, question: str, windows: Sequence[str]) -> list[Tokens]:
-        """Of each window with the question."""
+    def _encode(self, question: str, windows: Sequence[str]) -> list[WrittenPair]:
+        """Each window with the question."""
 
 
 class PairOfTexts(PairWriter):
-    """For a model that classifies pairs of texts."""
+    """For a cross-encoder, which is given texts."""
 
-    def _encode(self, question: str, windows: Sequence[str]) -> list[Tokens]:
-        return _split(self.tokenizer([question] * len(windows), list(windows), truncation="longest_first"))
+    def _encode(self, question: str, windows: Sequence[str]) -> list[WrittenPair]:
+        return [[question, window] for window in windows]
 
 
 class YesOrNoQuestion(PairWriter):
@@ -120,8 +105,12 @@ class YesOrNoQuestion(PairWriter):
         """What the model reads before its answer."""
         return write_prompt(self.tokenizer, question, window, self._config.instruction)
 
-    def _encode(self, question: str, windows: Sequence[str]) -> list[Tokens]:
-        return _split(self.tokenizer([self.write_prompt(question, window) for window in windows], add_special_tokens=False))
+    def pad(self, prompts: Sequence[list[int]]) -> dict[str, torch.Tensor]:
+        """Prompts as one batch, with the mask of what is padded: tensors of (n, tokens)."""
+        return dict(self.tokenizer.pad({"input_ids": list(prompts)}, return_tensors="pt", verbose=False))
+
+    def _encode(self, question: str, windows: Sequence[str]) -> list[WrittenPair]:
+        return self.tokenizer([self.write_prompt(question, window) for window in windows], add_special_tokens=False)["input_ids"]
 
 
 def load_pair_writer(files: RerankerFiles) -> PairWriter:
@@ -134,8 +123,3 @@ def load_pair_writer(files: RerankerFiles) -> PairWriter:
         return (YesOrNoQuestion if files.is_causal else PairOfTexts)(files)
     except (OSError, ValueError, KeyError) as error:
         raise refuse_unreadable(files.config, error) from None
-
-
-def _split(encoded: BatchEncoding) -> list[Tokens]:
-    names = [name for name in encoded if name != "attention_mask"]  # `pad` makes it
-    return [dict(zip(names, values, strict=True)) for values in zip(*(encoded[name] for name in names), strict=True)]

@@ -7,14 +7,17 @@ from typing import Any
 
 import torch
 from peft import PeftModel
-from transformers import AutoModelForCausalLM, AutoModelForSequenceClassification
+from transformers import AutoModelForCausalLM
 
 from drag_ray.engine.encoders.pair_writer import Pairs, PairWriter, YesOrNoQuestion, load_pair_writer
 from drag_ray.engine.encoders.reranker_files import find_files, refuse_unreadable
+from drag_ray.engine.models.model_folder import locate_model
 from drag_ray.errors import ConfigError
 from drag_ray.search.config import RerankConfig
 from drag_ray.search.rerank import PageRanker, PageTexts
 from drag_ray.search.searcher import Searcher
+
+_OPTION = "rerank.model"
 
 
 class Reranker(ABC):
@@ -26,14 +29,12 @@ class Reranker(ABC):
 
     Args:
         config: the model and how it reads.
-        model: of transformers, where it is to read.
-        writer: of its tokens.
+        writer: of what it reads.
     """
 
-    def __init__(self, config: RerankConfig, model: Any, writer: PairWriter) -> None:
+    def __init__(self, config: RerankConfig, writer: PairWriter) -> None:
         self.writer = writer
         self._config = config
-        self._model = model.eval()
         self._lock = threading.Lock()  # one batch takes all cores, or the GPU, and enough memory
 
     def score(self, question: str, texts: Sequence[str]) -> list[float]:
@@ -42,41 +43,66 @@ class Reranker(ABC):
 
     def read(self, pairs: Pairs, num_texts: int) -> list[float]:
         """The scores of so many texts, whose windows these are."""
-        # What pads the shorter ones costs as much as text.
-        order = sorted(range(len(pairs.tokens)), key=lambda number: len(pairs.tokens[number]["input_ids"]))
         best = [float("-inf")] * num_texts
-        for start in range(0, len(order), self._config.batch_size):
-            batch = order[start : start + self._config.batch_size]
-            written = self.writer.pad([pairs.tokens[number] for number in batch])
-            with self._lock, torch.inference_mode():
-                scores = self._read({name: values.to(self._model.device) for name, values in written.items()}).float().tolist()
-            for number, value in zip(batch, scores, strict=True):
-                best[pairs.places[number]] = max(best[pairs.places[number]], value)
+        for place, value in zip(pairs.places, self._read(pairs.written), strict=True):
+            best[place] = max(best[place], value)
         return best
 
     @abstractmethod
-    def _read(self, written: dict[str, torch.Tensor]) -> torch.Tensor:
-        """The scores of these windows, (n,)."""
+    def _read(self, written: Sequence[Any]) -> list[float]:
+        """The scores of these windows."""
 
 
-class CrossEncoder(Reranker):
-    """A model that classifies pairs of texts: its one logit, or that of the second of two classes above the first's."""
+class PairClassifier(Reranker):
+    """A cross-encoder of sentence-transformers: its one logit, or that of the second of two classes above the first's.
 
-    def _read(self, written: dict[str, torch.Tensor]) -> torch.Tensor:
-        logits = self._model(**written).logits
-        return logits[:, 0] if logits.shape[1] == 1 else logits[:, 1] - logits[:, 0]
+    Args:
+        config: as above.
+        model: of the library.
+        writer: as above.
+    """
+
+    def __init__(self, config: RerankConfig, model: Any, writer: PairWriter) -> None:
+        super().__init__(config, writer)
+        self._model = model
+
+    def _read(self, written: Sequence[Any]) -> list[float]:
+        if not written:
+            return []
+        # What the folder makes of logits, mostly a sigmoid, would make the best pages of a ranking equal.
+        options = {"activation_fn": torch.nn.Identity(), "convert_to_tensor": True, "show_progress_bar": False}
+        with self._lock:
+            logits = self._model.predict(list(written), batch_size=self._config.batch_size, **options).float()
+        return (logits if logits.dim() == 1 else logits[:, 1] - logits[:, 0]).tolist()
 
 
 class YesOrNo(Reranker):
-    """A causal model that is asked whether a text answers the question: the log-odds of `yes` against `no`."""
+    """A causal model that is asked whether a text answers the question: the log-odds of `yes` against `no`.
+
+    Args:
+        config: as above.
+        model: of transformers, where it is to read.
+        writer: as above.
+    """
 
     def __init__(self, config: RerankConfig, model: Any, writer: YesOrNoQuestion) -> None:
-        super().__init__(config, model, writer)
+        super().__init__(config, writer)
+        self._pad = writer.pad
+        self._model = model.eval()
         self._model.set_output_embeddings(_TwoLogits(self._model.get_output_embeddings(), writer.answers))
 
-    def _read(self, written: dict[str, torch.Tensor]) -> torch.Tensor:
-        yes, no = predict_next(self._model, written).T
-        return yes - no
+    def _read(self, written: Sequence[Any]) -> list[float]:
+        # What pads the shorter ones costs as much as text.
+        order = sorted(range(len(written)), key=lambda number: len(written[number]))
+        scores = [0.0] * len(written)
+        for start in range(0, len(order), self._config.batch_size):
+            batch = order[start : start + self._config.batch_size]
+            padded = self._pad([written[number] for number in batch])
+            with self._lock, torch.inference_mode():
+                found = predict_next(self._model, {name: values.to(self._model.device) for name, values in padded.items()})
+            for number, (yes, no) in zip(batch, found.float().tolist(), strict=True):
+                scores[number] = yes - no
+        return scores
 
 
 def predict_next(model: Any, written: dict[str, torch.Tensor]) -> torch.Tensor:
@@ -118,18 +144,22 @@ def load_reranker(config: RerankConfig) -> Reranker:
         raise ConfigError("rerank.device gpu: this process has no GPU. Set it to cpu.")
     files = find_files(config)
     writer = load_pair_writer(files)
-    load: Any = AutoModelForCausalLM if files.is_causal else AutoModelForSequenceClassification
+    device = "cuda" if config.device != "cpu" and torch.cuda.is_available() else "cpu"
+    if not isinstance(writer, YesOrNoQuestion):
+        from sentence_transformers import CrossEncoder  # takes seconds, which a causal model does without
+
+        from drag_ray.engine.encoders.loading import load_encoder
+
+        model = load_encoder(CrossEncoder, locate_model(files.source, _OPTION), _OPTION, config.dtype, device)
+        return PairClassifier(files.config, model, writer)
     try:
-        model = load.from_pretrained(files.source, dtype=getattr(torch, config.dtype))
-        if config.device != "cpu" and torch.cuda.is_available():
-            model = model.to("cuda")  # before the adapter is added, which takes a CPU seconds
+        causal: Any = AutoModelForCausalLM.from_pretrained(files.source, dtype=getattr(torch, config.dtype))
+        causal = causal.to(device)  # before the adapter is added, which takes a CPU seconds
         if files.adapter_dir:
-            model = PeftModel.from_pretrained(model, str(files.adapter_dir)).merge_and_unload()
+            causal = PeftModel.from_pretrained(causal, str(files.adapter_dir)).merge_and_unload()
     except (OSError, ValueError, KeyError) as error:
         raise refuse_unreadable(config, error) from None
-    if isinstance(writer, YesOrNoQuestion):
-        return YesOrNo(files.config, model, writer)
-    return CrossEncoder(files.config, model, writer)
+    return YesOrNo(files.config, causal, writer)
 
 
 def load_page_ranker(config: RerankConfig, searcher: Searcher) -> PageRanker:

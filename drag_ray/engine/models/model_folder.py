@@ -11,6 +11,8 @@ from drag_ray.storage.stored_files import fetch_files
 
 _MARKS = ("config.json", "modules.json")
 """of which a model's folder has one"""
+_FILES = ("*.json", "*.safetensors", "*.txt", "*.model")
+"""What is taken of a model on the Hugging Face Hub: no code, no pickles, and none of the formats of other programs."""
 
 
 def resolve_model(name: str) -> str:
@@ -27,6 +29,34 @@ def resolve_model(name: str) -> str:
     if name == EMBEDDED:
         return str(embedded_model_dir())
     return str(_fetch(name)) if is_uri(name) else name
+
+
+def resolve_name(model: str) -> str:
+    """The name by which a model is found from anywhere: a folder's absolute path, its name on the Hub or its URI."""
+    folder = Path(model).expanduser()
+    return str(folder.resolve()) if folder.is_dir() else model
+
+
+def locate_model(model: str, option: str) -> Path:
+    """The folder of a model, which is fetched if it is one of the Hugging Face Hub or lies in an object store.
+
+    Args:
+        option: that names it.
+
+    Raises:
+        ConfigError: there is no such model.
+    """
+    folder = Path(resolve_model(model) if is_uri(model) else resolve_name(model))
+    if folder.is_dir():
+        return folder
+    from huggingface_hub import snapshot_download
+
+    try:
+        return Path(snapshot_download(model, allow_patterns=list(_FILES)))
+    except (OSError, ValueError) as error:
+        raise ConfigError(
+            f"{option} {model!r}: no such folder, and no model that the Hugging Face Hub gives us ({error})."
+        ) from None
 
 
 def _fetch(uri: str) -> Path:

@@ -1,7 +1,9 @@
 """Finished stages in an object store: sent manifest last, fetched whole or not at all. The store is a folder by its URI."""
 
 import json
-import threading
+import shutil
+from concurrent.futures import ThreadPoolExecutor
+from functools import partialmethod
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +19,9 @@ from drag_ray.pipeline.stages import STAGES
 from drag_ray.stage_runs.damage import verify_stage
 from drag_ray.stage_runs.folder import StageFolder
 from drag_ray.stage_runs.inputs import Inputs
-from drag_ray.stage_runs.store import StageStore
+from drag_ray.stage_runs.store import StageStore, Transfer
 from drag_ray.storage import artifacts
-from drag_ray.storage.artifacts import Identity, read_manifest
+from drag_ray.storage.artifacts import MANIFEST_NAME, Identity, read_manifest
 from drag_ray.storage.object_store import ObjectStore, StorageConfig, check_uri
 
 FILES = {"trajectories/part-0.parquet": b"a" * 3000, "trajectories/part-1.parquet": b"b" * 3000, "problems.jsonl": b""}
@@ -47,115 +49,92 @@ def uri(tmp_path: Path) -> str:
 
 @pytest.fixture
 def store(uri: str) -> StageStore:
-    return StageStore(StorageConfig(uri=uri, connections=4))
+    return StageStore(StorageConfig(uri=uri, connections=1))
 
 
-def test_what_is_pulled_is_what_was_pushed_file_by_file(store: StageStore, tmp_path: Path) -> None:
-    write_stage(tmp_path / "a", "collect")
-    pushed = store.push(tmp_path / "a", "collect")
-    assert pushed is not None
-    assert pushed.num_files == len(FILES) + 1  # with identity.json
-    pulled = store.pull("collect", tmp_path / "b")
-    assert pulled is not None
-    assert (pulled.num_files, pulled.num_bytes) == (pushed.num_files, pushed.num_bytes)
-    assert read_files(tmp_path / "a" / "collect") == read_files(tmp_path / "b" / "collect")
-    assert verify_stage(tmp_path / "b" / "collect")[0] == pushed.num_files
+@pytest.fixture
+def pushed(store: StageStore, tmp_path: Path) -> Path:
+    """A finished stage, in the run `a`, that is in the store too."""
+    stage_dir = write_stage(tmp_path / "a", "collect")
+    store.push(tmp_path / "a", "collect")
+    return stage_dir
+
+
+@pytest.fixture
+def cut(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """Lets as many files through as `left` says, any number where it is None; `moved` are those that went through."""
+    line: dict[str, Any] = {"left": None, "moved": []}
+
+    def move(objects: ObjectStore, method: Any, *arguments: Any) -> Any:
+        if line["left"] == 0:
+            raise StorageError("the line is cut")
+        line["left"] = line["left"] and line["left"] - 1
+        line["moved"].append(str(arguments[0]))
+        return method(objects, *arguments)
+
+    for name in ("send", "fetch"):
+        monkeypatch.setattr(ObjectStore, name, partialmethod(move, getattr(ObjectStore, name)))
+    return line
+
+
+def test_what_is_pulled_is_what_was_pushed_file_by_file(store: StageStore, uri: str, pushed: Path, tmp_path: Path) -> None:
+    num_files, num_bytes = verify_stage(pushed)
+    assert store.pull("collect", tmp_path / "b") == Transfer(num_files, num_bytes, 0)
+    [in_store] = Path(uri.removeprefix("file://"), "files", "collect").iterdir()
+    assert read_files(tmp_path / "b" / "collect") == read_files(pushed) == read_files(in_store)
     assert [path.name for path in (tmp_path / "b").iterdir() if not path.name.endswith(".lock")] == ["collect"]
     assert store.push(tmp_path / "a", "collect") is store.pull("collect", tmp_path / "b") is None
 
 
-def test_files_that_are_there_are_not_sent_again(store: StageStore, tmp_path: Path) -> None:
-    write_stage(tmp_path / "a", "collect")
-    store.push(tmp_path / "a", "collect")
-    more = FILES | {"trajectories/part-2.parquet": b"c" * 500, "copy.bin": FILES["trajectories/part-0.parquet"]}
-    write_stage(tmp_path / "a", "collect", more)
-    again = store.push(tmp_path / "a", "collect")
-    assert again is not None
-    assert (again.num_files, again.num_there) == (2, 3)  # the new part and identity.json
-
-
 def test_a_push_that_stops_leaves_the_stage_as_it_was_there_and_goes_on(
-    store: StageStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    store: StageStore, pushed: Path, tmp_path: Path, cut: dict[str, Any]
 ) -> None:
-    """Stopped before each of its writes in turn: what can be pulled is the stage before, whole, until the new one is there."""
-    write_stage(tmp_path / "a", "collect", {"first.bin": b"1"})
-    store.push(tmp_path / "a", "collect")
-    first = read_files(tmp_path / "a" / "collect")
-    write_stage(tmp_path / "a", "collect")
-    send, write = ObjectStore.send, ObjectStore.write
-    lock = threading.Lock()
-    num_sent = 0
-    for limit in range(6):
-        calls = 0
-
-        def stop(method: Any, *arguments: Any, limit: int = limit) -> None:
-            nonlocal calls, num_sent
-            with lock:
-                calls += 1
-                if calls > limit:
-                    raise StorageError("the line is cut")
-                num_sent += method is send
-            method(*arguments)
-
-        with monkeypatch.context() as cut:
-            cut.setattr(ObjectStore, "send", lambda *arguments: stop(send, *arguments))
-            cut.setattr(ObjectStore, "write", lambda *arguments: stop(write, *arguments))
-            with pytest.raises(StorageError, match="cut"):
-                store.push(tmp_path / "a", "collect")
-        store.pull("collect", tmp_path / f"b{limit}")
-        assert read_files(tmp_path / f"b{limit}" / "collect") == first
-        if num_sent == len(FILES) + 1:
-            break
-    assert num_sent == len(FILES) + 1  # in all tries together: none twice
+    """Stopped after each of its files in turn: what can be pulled is the stage before, whole, until the new one is there."""
+    first = read_files(pushed)
+    new = read_files(write_stage(tmp_path / "a", "collect", {name: data + b"more" for name, data in FILES.items()}))
+    for number in range(len(FILES) + 3):  # with identity.json, the list and the manifest
+        cut["left"] = number and 1
+        with pytest.raises(StorageError, match="cut"):
+            store.push(tmp_path / "a", "collect")
+        cut["left"] = None
+        store.pull("collect", tmp_path / f"b{number}")
+        assert read_files(tmp_path / f"b{number}" / "collect") == first
+    sent = [Path(name).relative_to(pushed).as_posix() for name in cut["moved"] if name.startswith(str(pushed))]
+    assert sorted(sent[: len(FILES) + 1]) == sorted((*FILES, "identity.json"))  # in all tries together: none twice
     store.push(tmp_path / "a", "collect")
     store.pull("collect", tmp_path / "b")
-    assert read_files(tmp_path / "b" / "collect") == read_files(tmp_path / "a" / "collect")
+    assert read_files(tmp_path / "b" / "collect") == new
 
 
 def test_a_pull_that_stops_leaves_nothing_that_could_be_taken_for_a_stage_and_goes_on(
-    store: StageStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    store: StageStore, pushed: Path, tmp_path: Path, cut: dict[str, Any]
 ) -> None:
-    write_stage(tmp_path / "a", "collect")
-    store.push(tmp_path / "a", "collect")
-    fetch = ObjectStore.fetch
-    fetched: list[str] = []
-
-    def fetch_two(objects: ObjectStore, key: str, *arguments: Any) -> None:
-        if len(fetched) >= 2:
-            raise StorageError("the line is cut")
-        fetch(objects, key, *arguments)
-        fetched.append(key)
-
-    one_by_one = StageStore(StorageConfig(uri=f"file://{tmp_path}/store/runs/mine", connections=1))
-    with monkeypatch.context() as cut:
-        cut.setattr(ObjectStore, "fetch", fetch_two)
-        with pytest.raises(StorageError, match="cut"):
-            one_by_one.pull("collect", tmp_path / "b")
-    assert read_manifest(tmp_path / "b" / "collect") is None
+    cut["left"] = 2
+    with pytest.raises(StorageError, match="cut"):
+        store.pull("collect", tmp_path / "b")
     assert not (tmp_path / "b" / "collect").exists()
+    cut["left"] = None
     pulled = store.pull("collect", tmp_path / "b")
     assert pulled is not None
     assert (pulled.num_files, pulled.num_there) == (2, 2)
-    assert read_files(tmp_path / "b" / "collect") == read_files(tmp_path / "a" / "collect")
+    assert read_files(tmp_path / "b" / "collect") == read_files(pushed)
 
 
-def test_pushes_at_the_same_time_to_one_place_do_not_mix(store: StageStore, uri: str, tmp_path: Path) -> None:
+def test_of_a_stage_that_has_changed_the_changes_are_sent(store: StageStore, uri: str, pushed: Path, tmp_path: Path) -> None:
+    write_stage(tmp_path / "a", "collect", FILES | {"trajectories/part-0.parquet": b"c" * 500})
+    assert store.push(tmp_path / "a", "collect") == Transfer(1, 500, 3)
+    store.pull("collect", tmp_path / "b")
+    assert read_files(tmp_path / "b" / "collect") == read_files(pushed)
+    assert len(list(Path(uri.removeprefix("file://"), "files", "collect").iterdir())) == 2  # the earlier one is still there
+
+
+def test_pushes_at_the_same_time_to_one_place_do_not_mix(store: StageStore, tmp_path: Path) -> None:
     runs = {name: FILES | {"own.bin": name.encode() * 1000} for name in ("a", "b", "c")}
-    for name, files in runs.items():
-        write_stage(tmp_path / name, "collect", files)
-    threads = [threading.Thread(target=store.push, args=(tmp_path / name, "collect")) for name in runs]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    written = [read_files(write_stage(tmp_path / name, "collect", files)) for name, files in runs.items()]
+    with ThreadPoolExecutor() as threads:
+        assert len(list(threads.map(lambda name: store.push(tmp_path / name, "collect"), runs))) == 3
     store.pull("collect", tmp_path / "pulled")
-    verify_stage(tmp_path / "pulled" / "collect")
-    assert read_files(tmp_path / "pulled" / "collect") in [read_files(tmp_path / name / "collect") for name in runs]
-    # The others are still known by their manifests.
-    manifests = Path(uri.removeprefix("file://"), "stages", "collect", "manifests")
-    assert {path.stem for path in manifests.iterdir()} == {
-        artifacts.require_manifest(tmp_path / name / "collect").outcome_fingerprint for name in runs
-    }
+    assert read_files(tmp_path / "pulled" / "collect") in written
 
 
 def test_what_is_not_as_it_was_written_is_not_pushed(store: StageStore, tmp_path: Path) -> None:
@@ -166,49 +145,71 @@ def test_what_is_not_as_it_was_written_is_not_pushed(store: StageStore, tmp_path
     assert store.list_addresses() == []
 
 
-def test_a_file_that_changes_while_it_is_sent_leaves_nothing_in_the_store(uri: str, tmp_path: Path) -> None:
-    (tmp_path / "file").write_bytes(b"changed")
-    with pytest.raises(DamageError, match="is not sent"):
-        ObjectStore(uri).send(tmp_path / "file", "objects/aa/key", "0" * 64)
-    assert ObjectStore(uri).measure("objects/aa/key") is None
-
-
-def test_what_was_changed_in_the_store_is_not_pulled(store: StageStore, uri: str, tmp_path: Path) -> None:
-    write_stage(tmp_path / "a", "collect")
-    store.push(tmp_path / "a", "collect")
+def test_what_was_changed_in_the_store_is_not_pulled_and_can_be_pushed_again(
+    store: StageStore, uri: str, pushed: Path, tmp_path: Path
+) -> None:
     root = Path(uri.removeprefix("file://"))
-    pushed = [path for path in root.rglob("*") if path.is_file() and path.stat().st_size and "manifests" not in path.parts]
-    for path in pushed:
+    [folder] = (root / "files" / "collect").iterdir()
+    read = [path for path in folder.rglob("*") if path.is_file() and path.stat().st_size and path.name != MANIFEST_NAME]
+    for path in (*read, root / "stages" / "collect" / MANIFEST_NAME):
         kept = path.read_bytes()
         for number, damage in enumerate((b"x" + kept[1:], kept[:-2], kept + b"more")):
             path.write_bytes(damage)
             run_dir = tmp_path / f"{path.name}-{number}"
-            with pytest.raises(DamageError):
+            with pytest.raises(DamageError, match=f"run: drag-ray push RUN {uri}"):
                 store.pull("collect", run_dir)
             assert not (run_dir / "collect").exists()
         path.write_bytes(kept)
+    shutil.rmtree(folder)  # as in a store of an earlier version
+    with pytest.raises(DamageError, match=f"earlier version.* run: drag-ray push RUN {uri}"):
+        store.pull("collect", tmp_path / "b")
+    store.push(tmp_path / "a", "collect")
     store.pull("collect", tmp_path / "b")
 
 
-@pytest.mark.parametrize(
-    "path", ["../../out", "/tmp/out", "a/../../out", ".lock", "a/.hidden", "manifest.json", "a//b", "", "a\0b", "checksums.jsonl"]
-)
-def test_a_list_that_leads_out_of_the_stage_is_refused(store: StageStore, uri: str, tmp_path: Path, path: str) -> None:
-    """By who can write to the store, and so can make a list and a manifest that agree."""
-    stage_dir = write_stage(tmp_path / "a", "collect")
-    store.push(tmp_path / "a", "collect")
-    entry = {"path": path, "bytes": 1, "sha256": "0" * 64}
-    text = (stage_dir / "checksums.jsonl").read_text() + json.dumps(entry) + "\n"
-    digest = artifacts.compute_bytes_fingerprint(text.encode())
-    record = json.loads((stage_dir / "manifest.json").read_text()) | {"checksums": digest}
+def forge(uri: str, stage_dir: Path, entry: dict[str, Any] | None = None, **changes: Any) -> None:
+    """What somebody who can write to the store can make of a stage there: a list and a manifest that agree."""
+    root, record = Path(uri.removeprefix("file://")), json.loads((stage_dir / MANIFEST_NAME).read_text()) | changes
+    if entry is not None:
+        text = (stage_dir / "checksums.jsonl").read_text() + json.dumps(entry) + "\n"
+        record["checksums"] = artifacts.compute_bytes_fingerprint(text.encode())
+        artifacts.write_text(root / "files" / "collect" / record["checksums"] / "checksums.jsonl", text)
     record.pop("sha256")
-    root = Path(uri.removeprefix("file://"))
-    (root / "lists" / f"{digest}.jsonl").write_text(text)
-    hashed = json.dumps(record | {"sha256": artifacts.compute_fingerprint(record)})
-    (root / "stages" / "collect" / "manifest.json").write_text(hashed)
-    with pytest.raises(DamageError, match="is no file of a stage"):
+    hashed = record | {"sha256": artifacts.compute_fingerprint(record)}
+    artifacts.write_json(root / "stages" / "collect" / MANIFEST_NAME, hashed)
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        *("../../out", "/tmp/out", "a/../../out", "..", ".lock", "a/.hidden", "a//b", "a/", "a\0b", "", ["a"], None),
+        *("manifest.json", "checksums.jsonl", "identity.json"),
+    ],
+)
+def test_a_list_that_leads_out_of_the_stage_is_refused(
+    store: StageStore, uri: str, pushed: Path, tmp_path: Path, path: Any
+) -> None:
+    forge(uri, pushed, {"path": path, "bytes": 1, "sha256": "0" * 64})
+    with pytest.raises(DamageError, match="not a list of files"):
         store.pull("collect", tmp_path / "b")
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    "changes", [{"origin": ["a"]}, {"origin": {"reads": {"index": 1}}}, {"checksums": "../../x"}, {"stage": "../collect"}]
+)
+def test_a_manifest_that_is_none_is_refused(
+    store: StageStore, uri: str, pushed: Path, tmp_path: Path, changes: dict[str, Any]
+) -> None:
+    forge(uri, pushed, **changes)
+    with pytest.raises(DamageError, match="not a manifest"):
+        store.pull("collect", tmp_path / "b")
+
+
+def test_a_stage_that_was_made_from_itself_is_fetched_once(store: StageStore, uri: str, pushed: Path, tmp_path: Path) -> None:
+    outcome = artifacts.require_manifest(pushed).outcome_fingerprint
+    forge(uri, pushed, origin={"reads": {"collect": "collect"}, "inputs": {"collect": outcome}})
+    assert list(store.pull_lineage("collect", tmp_path / "b")) == ["collect"]
 
 
 @pytest.mark.parametrize("address", ["../collect", "/etc", "", "a/../b", ".."])
@@ -217,9 +218,8 @@ def test_an_address_that_leads_out_of_the_run_is_refused(store: StageStore, tmp_
         store.pull(address, tmp_path / "b")
 
 
+@pytest.mark.usefixtures("pushed")
 def test_a_stage_of_other_work_is_not_written_over(store: StageStore, tmp_path: Path) -> None:
-    write_stage(tmp_path / "a", "collect")
-    store.push(tmp_path / "a", "collect")
     other = write_stage(tmp_path / "b", "collect", {"other.bin": b"other"})
     before = read_files(other)
     with pytest.raises(ArtifactError, match="holds other work"):
@@ -290,23 +290,13 @@ def test_a_run_goes_on_in_an_empty_folder_with_what_was_pushed(loop: list[str], 
     assert sorted(path.name for path in (tmp_path / "c").iterdir() if path.is_dir()) == sorted(LOOP)
 
 
-def test_other_options_do_the_stage_anew_and_leave_what_was_pushed_before(loop: list[str], uri: str, tmp_path: Path) -> None:
-    run_stage(STAGES["index"], configure(tmp_path / "a", uri))
-    run_stage(STAGES["index"], configure(tmp_path / "b", uri, "--search.operator", "and"))
-    assert loop == ["index", "index"]
-    assert len(list(Path(uri.removeprefix("file://"), "stages", "index", "manifests").iterdir())) == 2
-
-
 def test_a_stage_that_could_not_be_sent_is_sent_when_it_is_started_again(
-    loop: list[str], uri: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    loop: list[str], uri: str, tmp_path: Path, cut: dict[str, Any]
 ) -> None:
-    def refuse(*arguments: Any) -> None:
-        raise StorageError("full")
-
-    with monkeypatch.context() as cut:
-        cut.setattr(ObjectStore, "send", refuse)
-        with pytest.raises(StorageError, match="full"):
-            run_stage(STAGES["index"], configure(tmp_path / "a", uri))
+    cut["left"] = 0
+    with pytest.raises(StorageError, match="cut"):
+        run_stage(STAGES["index"], configure(tmp_path / "a", uri))
+    cut["left"] = None
     run_stage(STAGES["index"], configure(tmp_path / "a", uri))  # finished, so nothing runs
     assert StageStore(StorageConfig(uri=uri)).list_addresses() == ["index"]
 
@@ -318,7 +308,7 @@ def test_push_and_pull_by_command(uri: str, tmp_path: Path, capsys: pytest.Captu
     record = json.loads((dpo / "manifest.json").read_text())
     assert record["stage"] == "finetune/dpo"
     assert main(["push", str(tmp_path / "a"), uri]) == 0
-    assert "finetune/dpo: 2 files" in capsys.readouterr().out
+    assert f"finetune/dpo: pushed to {uri}: 2 files" in capsys.readouterr().out
     assert main(["pull", uri, str(tmp_path / "b"), "--stages", "finetune/dpo"]) == 0
     assert main(["pull", uri, str(tmp_path / "b")]) == 0
     assert "finetune/dpo: is there" in capsys.readouterr().out

@@ -1,5 +1,6 @@
 """Embedding, beside one text after the other through the same transformer, pooled by hand."""
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -8,9 +9,10 @@ import numpy as np
 import pytest
 import torch
 from embedding_models import write_embedding_model
+from sentence_transformers.sentence_transformer.modules import Dense
 from transformers import AutoModel, AutoTokenizer
 
-from drag_ray.engine.encoders.embedding import Embedder, pool
+from drag_ray.engine.encoders.embedding import Embedder
 from drag_ray.engine.encoders.windows import plan_windows
 from drag_ray.errors import ConfigError
 from drag_ray.search.config import EmbeddingConfig
@@ -28,11 +30,17 @@ def build_embedder(model_dir: Path, **options: Any) -> Embedder:
 
 
 def embed_alone(model_dir: Path, text: str, combine: Callable[[torch.Tensor], torch.Tensor]) -> np.ndarray:
-    """One text without padding."""
+    """One text without padding, at length 1."""
+    vector = embed_plain(model_dir, text, combine)
+    return vector / np.linalg.norm(vector)
+
+
+def embed_plain(
+    model_dir: Path, text: str, combine: Callable[[torch.Tensor], torch.Tensor] = lambda hidden: hidden.mean(0)
+) -> np.ndarray:
     with torch.inference_mode():
         inputs = AutoTokenizer.from_pretrained(model_dir)(text, return_tensors="pt")
-        vector = combine(AutoModel.from_pretrained(model_dir)(**inputs).last_hidden_state[0]).numpy()
-    return vector / np.linalg.norm(vector)
+        return combine(AutoModel.from_pretrained(model_dir)(**inputs).last_hidden_state[0]).numpy()
 
 
 def test_padded_batches_give_what_each_text_gives_alone(model_dir: Path) -> None:
@@ -49,13 +57,6 @@ def test_one_token_stands_for_the_text_where_the_folder_says_so(tmp_path: Path, 
         assert vector == pytest.approx(embed_alone(folder, text, lambda hidden: hidden[place]), abs=1e-5)
 
 
-@pytest.mark.parametrize(("pooling", "expected"), [("cls", [1.0, 3.0]), ("lasttoken", [2.0, 3.0]), ("mean", [1.5, 3.0])])
-def test_padding_counts_for_nothing_on_either_side(pooling: str, expected: list[float]) -> None:
-    hidden = torch.tensor([[[1.0], [2.0], [9.0]], [[9.0], [9.0], [3.0]]])
-    mask = torch.tensor([[1, 1, 0], [0, 0, 1]])
-    assert pool(hidden, mask, pooling).squeeze(1).tolist() == expected
-
-
 def test_prompts_stand_before_what_is_embedded_and_options_go_before_the_folder(tmp_path: Path) -> None:
     folder = write_embedding_model(tmp_path / "model", said={"prompts": {"query": "query: ", "document": "page: "}})
     embedder = build_embedder(folder)
@@ -66,6 +67,20 @@ def test_prompts_stand_before_what_is_embedded_and_options_go_before_the_folder(
         ("fuel rotor", own.embed_queries(["rotor"])),
     ):
         assert vector == pytest.approx(embed_alone(folder, text, lambda hidden: hidden.mean(0)), abs=1e-5)
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        {"prompts": {"passage": "page: "}},
+        {"prompts": {"document": "", "corpus": "page: "}},
+        {"prompts": {"both": "page: ", "other": "fuel "}, "default_prompt_name": "both"},
+    ],
+)
+def test_pages_have_the_first_prompt_for_pages_that_says_something(tmp_path: Path, said: dict[str, Any]) -> None:
+    folder = write_embedding_model(tmp_path / "model", said=said)
+    [vector] = build_embedder(folder).embed_pages(["rotor"])
+    assert vector == pytest.approx(embed_alone(folder, "page: rotor", lambda hidden: hidden.mean(0)), abs=1e-5)
 
 
 def test_a_folder_that_wants_lower_case_gets_it(tmp_path: Path) -> None:
@@ -80,23 +95,27 @@ def test_dot_products_keep_their_lengths(tmp_path: Path) -> None:
     assert (np.abs(lengths - 1) > 0.1).all()
 
 
+def count_tokens(embedder: Embedder, texts: list[str]) -> list[int]:
+    return [len(embedder._model.tokenizer(text)["input_ids"]) for text in texts]
+
+
 def test_windows_are_the_text_with_overlaps_and_their_tokens_fit(model_dir: Path) -> None:
-    windows = build_embedder(model_dir).windows
+    embedder = build_embedder(model_dir)
     text = "rotor  speed limit\nfuel pump wing spar load oil filter"
-    assert windows.cut(text) == [
+    assert embedder.cut(text) == [
         "rotor  speed limit\nfuel pump wing",
         "pump wing spar load oil filter",
     ]
-    assert [windows.cut(text) for text in ("", " \n", "fuel")] == [[], [], ["fuel"]]
-    assert windows.encode_pages(windows.cut(text))["input_ids"].shape == (2, 8)
+    assert [embedder.cut(text) for text in ("", " \n", "fuel")] == [[], [], ["fuel"]]
+    assert count_tokens(embedder, embedder.cut(text)) == [8, 8]
 
 
 def test_a_prompt_takes_its_tokens_from_every_window(tmp_path: Path) -> None:
     folder = write_embedding_model(tmp_path / "model", said={"prompts": {"document": "page: "}})
-    windows = build_embedder(folder).windows
-    cut = windows.cut("rotor speed limit fuel pump wing")
+    embedder = build_embedder(folder)
+    cut = embedder.cut("rotor speed limit fuel pump wing")
     assert cut == ["rotor speed limit fuel pump", "fuel pump wing"]
-    assert windows.encode_pages(cut)["input_ids"].shape == (2, 8)
+    assert count_tokens(embedder, [f"page: {window}" for window in cut]) == [8, 6]
 
 
 @pytest.mark.parametrize(
@@ -146,5 +165,71 @@ def test_numbers_that_are_infinite_are_refused(tmp_path: Path) -> None:
 def test_a_folder_without_weights_is_refused(tmp_path: Path) -> None:
     folder = write_embedding_model(tmp_path / "model")
     (folder / "model.safetensors").unlink()
-    with pytest.raises(ConfigError, match="cannot be read as an embedding model"):
+    for device in ("cpu", "meta"):
+        with pytest.raises(ConfigError, match=r"embedding\.model '.*model': cannot be read by sentence-transformers"):
+            Embedder(EmbeddingConfig(model=str(folder)), device)
+
+
+def test_a_model_is_looked_at_without_its_weights(model_dir: Path) -> None:
+    looked_at = Embedder(EmbeddingConfig(model=str(model_dir), window_tokens=8, overlap_tokens=2), "meta")
+    assert {parameter.device.type for parameter in looked_at._model.parameters()} == {"meta"}
+    assert looked_at.dimensions == 16
+
+
+def test_a_model_of_more_modules_is_read(tmp_path: Path) -> None:
+    folder = write_embedding_model(tmp_path / "model", modules=("Transformer", "Pooling", "Dense"))
+    (folder / "Dense").mkdir()
+    dense = Dense(16, 4)
+    dense.save(str(folder / "Dense"))
+    found = build_embedder(folder).embed_queries(TEXTS)
+    with torch.inference_mode():
+        expected = dense({"sentence_embedding": torch.tensor(embed_plain(folder, TEXTS[0]))})["sentence_embedding"].numpy()
+    assert found.shape == (5, 4)
+    assert found[0] == pytest.approx(expected / np.linalg.norm(expected), abs=1e-5)
+
+
+def test_weights_as_pickles_are_refused_in_every_module(tmp_path: Path) -> None:
+    for name, module in (("first", ""), ("second", "Dense")):
+        folder = write_embedding_model(tmp_path / name, modules=("Transformer", "Pooling", "Dense"))
+        (folder / "Dense").mkdir()
+        Dense(16, 4).save(str(folder / "Dense"))
+        weights = folder / module / "model.safetensors"
+        weights.rename(weights.with_name("pytorch_model.bin"))
+        with pytest.raises(ConfigError, match=r"pytorch_model\.bin: weights as a pickle, which are not read"):
+            build_embedder(folder)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        (
+            "modules.json",
+            [{"idx": 0, "name": "0", "path": "", "type": "own_code.Module"}],
+            "references the module class 'own_code",
+        ),
+        (
+            "modules.json",
+            [{"idx": 0, "name": "0", "path": "../elsewhere", "type": "sentence_transformers.models.Dense"}],
+            "elsewhere",
+        ),
+        ("modules.json", {}, "cannot be read by sentence-transformers"),
+        ("modules.json", "{", "cannot be read by sentence-transformers"),
+        ("modules.json", "[" * 100_000, "cannot be read by sentence-transformers"),
+        ("1_Pooling/config.json", {"word_embedding_dimension": 16, "pooling_mode": "none"}, "cannot be read by sentence-transf"),
+        ("config_sentence_transformers.json", {"prompts": ["q: "]}, "cannot be read by sentence-transformers"),
+        ("config_sentence_transformers.json", {"similarity_fn_name": "euclidean"}, "compared by euclidean; expected cosine"),
+    ],
+)
+def test_a_folder_that_is_not_understood_is_refused(tmp_path: Path, name: str, value: Any, message: str) -> None:
+    folder = write_embedding_model(tmp_path / "model")
+    (folder / "own_code.py").write_text("raise SystemExit('run')")
+    (folder / name).write_text(value if isinstance(value, str) else json.dumps(value))
+    with pytest.raises(ConfigError, match=message):
+        build_embedder(folder)
+
+
+def test_a_model_of_another_library_is_refused(tmp_path: Path) -> None:
+    folder = write_embedding_model(tmp_path / "model")
+    (folder / "modules.json").unlink()
+    with pytest.raises(ConfigError, match=r"no modules\.json\. embedding\.model must be a model of sentence-transformers"):
         build_embedder(folder)

@@ -10,7 +10,7 @@ from embedding_models import write_clip_model, write_embedding_model
 from PIL import Image
 from transformers import AutoImageProcessor, AutoTokenizer, CLIPModel
 
-from drag_ray.engine.encoders.image_embedding import ImageEmbedder, read_image_model
+from drag_ray.engine.encoders.image_embedding import ImageEmbedder
 from drag_ray.errors import ConfigError
 from drag_ray.search.config import ImageEmbeddingConfig
 
@@ -51,14 +51,13 @@ def test_vectors_have_length_1_whatever_the_picture_and_however_long_the_text(em
     assert np.linalg.norm(vectors, axis=1) == pytest.approx(np.ones(6), abs=1e-5)
 
 
-def test_a_folder_of_sentence_transformers_is_read_where_it_holds_such_a_model_alone(tmp_path: Path) -> None:
+def test_a_folder_of_sentence_transformers_is_read_too(tmp_path: Path) -> None:
     write_clip_model(tmp_path / "0_CLIPModel")
     module = {"idx": 0, "name": "0", "path": "0_CLIPModel", "type": "sentence_transformers.models.CLIPModel"}
     (tmp_path / "modules.json").write_text(json.dumps([module]))
-    assert read_image_model(str(tmp_path)).folder == tmp_path / "0_CLIPModel"
-    (tmp_path / "modules.json").write_text(json.dumps([module, {**module, "type": "sentence_transformers.models.Dense"}]))
-    with pytest.raises(ConfigError, match="made of CLIPModel, Dense; expected CLIPModel alone"):
-        read_image_model(str(tmp_path))
+    found = ImageEmbedder(ImageEmbeddingConfig(model=str(tmp_path))).embed_texts(TEXTS)
+    plain = ImageEmbedder(ImageEmbeddingConfig(model=str(tmp_path / "0_CLIPModel"))).embed_texts(TEXTS)
+    assert found.tolist() == plain.tolist()
 
 
 def test_a_model_of_another_kind_is_refused(tmp_path: Path) -> None:
@@ -67,17 +66,17 @@ def test_a_model_of_another_kind_is_refused(tmp_path: Path) -> None:
     with pytest.raises(
         ConfigError, match=r"image_embedding\.model '.*bert': a bert model, which does not embed texts and images"
     ):
-        read_image_model(str(folder))
+        ImageEmbedder(ImageEmbeddingConfig(model=str(folder)), "meta")
 
 
 def test_a_model_that_is_not_there_is_told_with_its_option(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"image_embedding\.model '.*nowhere': no such folder"):
-        read_image_model(str(tmp_path / "nowhere"))
+        ImageEmbedder(ImageEmbeddingConfig(model=str(tmp_path / "nowhere")))
 
 
 def test_infinite_numbers_are_refused(model_dir: Path) -> None:
     embedder = ImageEmbedder(ImageEmbeddingConfig(model=str(model_dir)))
     with torch.no_grad():
-        embedder._model.visual_projection.weight.fill_(float("inf"))
+        embedder._model.transformers_model.visual_projection.weight.fill_(float("inf"))
     with pytest.raises(ConfigError, match="makes infinite numbers in float32"):
         embedder.embed_images([draw_noise(0)])

@@ -4,8 +4,7 @@ from pathlib import Path
 import pytest
 
 from drag_ray.engine.config import EngineConfig
-from drag_ray.engine.encoders.embedding_folder import locate_model
-from drag_ray.engine.models.model_folder import resolve_model
+from drag_ray.engine.models.model_folder import locate_model, resolve_model, resolve_name
 from drag_ray.errors import ConfigError
 from drag_ray.pipeline.run_config import RunConfig
 
@@ -74,3 +73,24 @@ def test_a_uri_with_a_key_in_it_is_refused_by_every_option_of_a_model() -> None:
             RunConfig.model_validate({section: {"model": "s3://name:hidden@bucket/model"}})
         assert "hidden" not in str(caught.value.errors(include_input=False))  # type: ignore[attr-defined]
     assert EngineConfig(model="s3://bucket/model").model == "s3://bucket/model"
+
+
+def test_what_is_no_folder_is_a_name_on_the_hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Found in the cache that the Hub's own client keeps, without a network."""
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    cached = tmp_path / "models--some--model"
+    for name, text in (("refs/main", "abc"), ("snapshots/abc/modules.json", "[]")):
+        (cached / name).parent.mkdir(parents=True)
+        (cached / name).write_text(text)
+    assert locate_model("some/model", "embedding.model") == cached / "snapshots" / "abc"
+    with pytest.raises(ConfigError, match=r"embedding\.model 'some/other': no such folder, and no model that"):
+        locate_model("some/other", "embedding.model")
+    with pytest.raises(ConfigError, match=r"rerank\.model '/no/such/folder': no such folder"):
+        locate_model("/no/such/folder", "rerank.model")
+
+
+def test_a_folder_is_named_so_that_it_is_found_from_anywhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "model").mkdir()
+    assert (resolve_name("model"), resolve_name("some/model")) == (str(tmp_path / "model"), "some/model")

@@ -54,8 +54,8 @@ def test_the_prompt_that_is_learned_is_the_one_that_ranking_asks() -> None:
     reranker: Any = load_reranker(RerankConfig(model=str(embedded_model_dir())))
     tokenizer = reranker.writer.tokenizer
     [question] = Rerank().tokenize([ROW, OTHER_PAGE], RowTokenizer(tokenizer, 400)).rows
-    asked = reranker.writer.write(ROW["question"], [ROW["passage"], OTHER_PAGE["passage"]]).tokens
-    assert [page["input_ids"][:-1] for page in question["pages"]] == [tokens["input_ids"] for tokens in asked]
+    asked = reranker.writer.write(ROW["question"], [ROW["passage"], OTHER_PAGE["passage"]]).written
+    assert [page["input_ids"][:-1] for page in question["pages"]] == asked
     assert [page["input_ids"][-1] for page in question["pages"]] == list(reranker.writer.answers)
 
 

@@ -60,7 +60,7 @@ def test_merged_parts_hold_each_window_with_the_row_of_its_page(tmp_path: Path, 
         }
     assert merge_parts(paths, tmp_path / "vectors", "abc", config) == 5
     alone = Embedder(config)
-    windows = [(row, window) for row, text in enumerate(TEXTS) for window in alone.windows.cut(text)]
+    windows = [(row, window) for row, text in enumerate(TEXTS) for window in alone.cut(text)]
     assert np.load(tmp_path / "vectors" / "rows.npy").tolist() == [row for row, _ in windows] == [0, 2, 2, 3, 4]
     expected = alone.embed_pages([window for _, window in windows])
     assert np.load(tmp_path / "vectors" / "vectors.npy") == pytest.approx(expected, abs=1e-6)

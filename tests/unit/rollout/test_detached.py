@@ -148,6 +148,6 @@ def test_what_a_node_lacks_that_does_not_see_the_folder_is_said(
 
 
 def test_a_stage_that_was_not_pushed_as_it_is_now_is_said_to_be_missing(options: WorkerOptions) -> None:
-    stored = tuple(dataclasses.replace(stage, outcome="0" * 16) for stage in options.stored)
-    with pytest.raises(StorageError, match=r"no stage index with the outcome 0+, which the run has. Run: drag-ray push"):
+    stored = tuple(dataclasses.replace(stage, checksums="0" * 16) for stage in options.stored)
+    with pytest.raises(StorageError, match=r"has another index than the run\. Run: drag-ray push"):
         resolve_worker_paths(dataclasses.replace(options, stored=stored), "this", keep_here)

@@ -1,0 +1,62 @@
+"""Models of sentence-transformers, as that library reads them: without code of their own, pickles or a network."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from sentence_transformers import CrossEncoder, SentenceTransformer
+from transformers.utils.logging import disable_progress_bar
+
+from drag_ray.errors import ConfigError
+
+_PICKLE = "pytorch_model.bin"
+
+
+def load_encoder(kind: type[SentenceTransformer | CrossEncoder], folder: Path, option: str, dtype: str, device: str) -> Any:
+    """A model as a class of sentence-transformers.
+
+    Args:
+        kind: the class.
+        folder: of the model.
+        option: that names it.
+        dtype: of its weights (`bfloat16`, `float32`).
+        device: `cpu`, `cuda`, or `meta`, for which no weights are loaded.
+
+    Raises:
+        ConfigError: the library cannot read it within these limits.
+    """
+    disable_progress_bar()
+    # The library reads those of modules other than transformers where they have no safetensors.
+    for path in folder.rglob(_PICKLE):
+        if not path.with_name("model.safetensors").exists():
+            raise ConfigError(f"{path}: weights as a pickle, which are not read. Name a {option} with model.safetensors.")
+    options = {"dtype": getattr(torch, dtype), "use_safetensors": True}
+    if device == "meta":
+        options["device_map"] = device
+    try:
+        return kind(str(folder), device=None if device == "meta" else device, local_files_only=True, model_kwargs=options)
+    except Exception as error:  # the library raises what it meets in a folder that it does not understand
+        reason = str(error).partition("\n")[0][:300]
+        raise ConfigError(f"{option} {str(folder)!r}: cannot be read by sentence-transformers ({reason}).") from None
+
+
+def embed(encode: Any, inputs: Sequence[Any], option: str, dtype: str, *, normalises: bool = True) -> np.ndarray:
+    """The vectors of n texts or images: float32 (n, dimensions), whose lengths are made in float32 too.
+
+    Args:
+        encode: a method of the model.
+        option: that names the model.
+        dtype: of its weights.
+        normalises: whether the vectors have length 1.
+
+    Raises:
+        ConfigError: the model makes numbers that are infinite or none.
+    """
+    found = encode(list(inputs), show_progress_bar=False, convert_to_tensor=True).float()
+    vectors = (torch.nn.functional.normalize(found) if normalises else found).cpu().numpy()
+    if not np.isfinite(vectors).all():
+        section = option.partition(".")[0].replace("_", "-")
+        raise ConfigError(f"{option}: makes infinite numbers in {dtype}. Try --{section}.dtype float32.")
+    return vectors
