@@ -229,8 +229,3 @@ class Trajectory:
     policy: str = ""
     tools: str = ""
     task: str = "find_page"
-
-    @property
-    def orders(self) -> bool:
-        """Whether its replies put candidates in order: their queries are orders, and nothing was searched."""
-        return self.task == "rerank"

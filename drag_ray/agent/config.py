@@ -8,7 +8,7 @@ from pydantic import Field, model_validator
 from drag_ray.agent import tasks
 from drag_ray.agent.keywords import WordsName
 from drag_ray.agent.protocols.registry import PROTOCOLS, ProtocolName, get_protocol
-from drag_ray.agent.tasks import TaskName
+from drag_ray.agent.tasks import ORDERING, SEARCHING, TaskName
 from drag_ray.config import BaseConfig
 from drag_ray.errors import ConfigError
 from drag_ray.search.config import RetrievalName
@@ -150,7 +150,7 @@ class AgentConfig(BaseConfig):
 
     @model_validator(mode="after")
     def _tools_can_be_called(self) -> "AgentConfig":
-        if "search" not in self.tools and self.task != "rerank":
+        if "search" not in self.tools and self.task not in ORDERING:
             raise ValueError("tools lacks search, by which a rollout is measured; name it too")
         if twice := sorted({name for name in self.tools if self.tools.count(name) > 1}):
             raise ValueError(f"tools names {', '.join(twice)} twice")
@@ -198,7 +198,7 @@ class AgentConfig(BaseConfig):
     @property
     def expands(self) -> bool:
         """Whether the model writes additions to the question."""
-        return self.query_mode == "expand" and self.task == "find_page"
+        return self.query_mode == "expand" and self.task in SEARCHING
 
     @property
     def protocol_name(self) -> str:

@@ -8,6 +8,7 @@ from typing import Any
 from pydantic import BaseModel, Field
 
 from drag_ray.agent.config import AgentConfig
+from drag_ray.agent.tasks import ORDERING
 from drag_ray.config import BaseConfig
 from drag_ray.engine.sampling import PresetName
 from drag_ray.errors import ConfigError, DataError
@@ -97,7 +98,7 @@ def _bound(noted: AgentConfig, host: AgentConfig) -> tuple[AgentConfig, list[str
     """What a note may have of an agent, and what was cut."""
     values = {name: getattr(noted if name in HOW_IT_IS_ASKED else host, name) for name in AgentConfig.model_fields}
     limits = dict(values)
-    if noted.task == "rerank":  # its lists are as long as the host lets windows go over
+    if noted.task in ORDERING:  # its lists are as long as the host lets windows go over
         limits["depth"] = max(host.depth, host.rerank.candidates)
     for name in AT_MOST_THE_HOSTS:
         values[name] = _take_less(getattr(noted, name), limits[name])

@@ -22,6 +22,7 @@ from drag_ray.agent.protocols.protocol import ActionProtocol
 from drag_ray.agent.protocols.registry import get_protocol
 from drag_ray.agent.shown_images import Content, Hidden, leave_out, leave_out_images, list_hidden_images, list_hidden_messages
 from drag_ray.agent.task import Policy, RolloutTask
+from drag_ray.agent.tasks import ORDERING
 from drag_ray.agent.tasks.task import Episode, Setting, load_task
 from drag_ray.agent.turn_record import record_turn, share_tokens
 from drag_ray.engine.generate import GenerateFn, Generation, Message, Request
@@ -99,7 +100,7 @@ class Rollouts:
         images: ImageShelf | None = None,
         callers: Mapping[str, CallTool] | None = None,
     ) -> None:
-        self.orders = config.task == "rerank"  # as `Trajectory.orders` says it of each
+        self.orders = config.task in ORDERING
         self._config = config
         self._policy = policy
         self._generate = generate

@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from math import log2
 from typing import TYPE_CHECKING, TypeVar
 
+from drag_ray.agent.tasks import ORDERING
 from drag_ray.types import ActionKind, Trajectory, Turn
 
 if TYPE_CHECKING:
@@ -51,7 +52,7 @@ def gain(rank: "pl.Expr", question_rank: "pl.Expr", depth: "pl.Expr") -> "pl.Exp
 def list_ranked_turns(trajectory: Trajectory) -> list[Turn]:
     """The turns whose ranking counts: all that search, and of a list that was put in order window by window the last."""
     ranked = [turn for turn in trajectory.turns if turn.action is ActionKind.SEARCH]
-    return ranked[-1:] if trajectory.orders else ranked
+    return ranked[-1:] if trajectory.task in ORDERING else ranked
 
 
 def list_ranks(trajectory: Trajectory) -> list[int | None]:
@@ -62,7 +63,7 @@ def list_ranks(trajectory: Trajectory) -> list[int | None]:
     if trajectory.error:
         return []
     ranks = [turn.evidence_rank for turn in list_ranked_turns(trajectory)]
-    starts_ranked = trajectory.query_mode == "expand" or trajectory.orders
+    starts_ranked = trajectory.query_mode == "expand" or trajectory.task in ORDERING
     return ranks or ([trajectory.question_rank] if starts_ranked else [])
 
 

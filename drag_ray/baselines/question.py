@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from drag_ray.agent.protocols.ranking import RankingProtocol, write_order
+from drag_ray.agent.tasks import ORDERING
 from drag_ray.baselines.baseline import Baseline, BaselineContext, build_query_reply
 from drag_ray.engine.generate import GenerateFn, Generation, Request
 
@@ -17,7 +18,7 @@ class RawQuestion(Baseline):
 
     def build_reply(self, context: BaselineContext) -> GenerateFn:
         """Replies that say the question again, or change no order."""
-        if context.agent.task == "rerank":
+        if context.agent.task in ORDERING:
             return _keep_order
         return build_query_reply(str, context.agent)
 

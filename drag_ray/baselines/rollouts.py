@@ -12,6 +12,7 @@ from drag_ray.agent.prompts import Prompts
 from drag_ray.agent.protocols.registry import get_protocol
 from drag_ray.agent.rollout import Rollouts
 from drag_ray.agent.task import Policy
+from drag_ray.agent.tasks import ORDERING
 from drag_ray.baselines.baseline import Baseline, BaselineContext
 from drag_ray.engine.generate import GenerateFn, Generation, Request
 from drag_ray.search.config import SYNTAX_HELP
@@ -100,7 +101,7 @@ def build_proposals(
 
 
 def _choose_agent(baseline: Baseline, agent: AgentConfig) -> AgentConfig:
-    if baseline.keeps_candidates and agent.task == "rerank":
+    if baseline.keeps_candidates and agent.task in ORDERING:
         return agent.model_copy(update={"rerank": RerankOptions(candidates=2, window=2, step=1)})  # one reply keeps any list
     # It writes whole queries.
     return agent.model_copy(update={"task": "find_page", "query_mode": "rewrite", "max_iterations": 1})

@@ -7,6 +7,7 @@ from typing import Any
 from pydantic import Field
 
 from drag_ray.agent.config import AgentConfig, PromptSet
+from drag_ray.agent.tasks import ORDERING
 from drag_ray.baselines.registry import BaselineSections, ProposerName
 from drag_ray.cluster.telemetry import TelemetryConfig
 from drag_ray.config import Sections
@@ -81,7 +82,7 @@ class CollectSections(Sections):
                 f"collect.proposals: baselines search by words alone, and agent.retrieval is {self.agent.retrieval!r}: what they "
                 "find cannot be compared. Leave one of them out."
             )
-        if self.agent.task != "rerank":
+        if self.agent.task not in ORDERING:
             return
         examples = any(prompt_set.examples for prompt_set in settings.prompt_sets)
         given = {

@@ -4,7 +4,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from drag_ray.agent.tasks import TASKS
-from drag_ray.agent.tasks.task import load_task
 from drag_ray.errors import DataError
 from drag_ray.evaluate.question_result import QuestionResult
 
@@ -71,12 +70,12 @@ CRITERIA = {
         grade=lambda result: result.anls or 0.0,
     ),
 }
-"""By what tasks are scored by (`Task.scored_by`)."""
+"""By what tasks are scored by (`TaskKind.scored_by`)."""
 
 
 def find_task(results: Sequence[QuestionResult]) -> str:
     """The task of a policy, from its results; the first of all where none of its rollouts is there."""
-    return next((result.task for result in results if result.task), TASKS[0])
+    return next((result.task for result in results if result.task), next(iter(TASKS)))
 
 
 def choose_criterion(task: str) -> Criterion:
@@ -87,7 +86,7 @@ def choose_criterion(task: str) -> Criterion:
     """
     if task not in TASKS:
         raise DataError(f"rollouts of the task {task[:80]!r}, expected one of {', '.join(TASKS)}. They are of another version.")
-    return CRITERIA[load_task(task).scored_by]
+    return CRITERIA[TASKS[task].scored_by]
 
 
 def leave_unasked(results: Sequence[QuestionResult], criterion: Criterion) -> Sequence[QuestionResult]:

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from drag_ray.agent.config import AgentConfig
-from drag_ray.agent.tasks.task import load_task
+from drag_ray.agent.tasks import ANSWERING
 from drag_ray.corpus.question_table import draw_split, is_measurable, read_split
 from drag_ray.corpus.questions import draw_questions
 from drag_ray.errors import ArtifactError, ConfigError, DataError
@@ -18,7 +18,7 @@ _NUM_BEFORE_TRAINING = 500
 """Questions of the train split that weights are found on while nothing is trained; each costs a reply of every policy."""
 
 
-def draw_held_out(settings: EvaluateConfig, inputs: Inputs, seed: int, task: str = "find_page") -> list[Question]:
+def draw_held_out(settings: EvaluateConfig, inputs: Inputs, seed: int, task: str) -> list[Question]:
     """The questions of `settings.split` that have evidence, or an answer where the task is scored by it; at most
     `settings.limit` of them, drawn with `seed`, if it is not 0.
 
@@ -29,7 +29,7 @@ def draw_held_out(settings: EvaluateConfig, inputs: Inputs, seed: int, task: str
         ConfigError: the finetune stage was trained on the rows of another format stage.
         DataError: there is no such question, or a table cannot be read.
     """
-    by_answer = load_task(task).scored_by == "answer"
+    by_answer = task in ANSWERING
     if settings.split == TEST:
         return draw_split(inputs["index"], TEST, settings.limit, seed, by_answer)
     return draw_questions(draw_validation(inputs, by_answer), settings.limit, seed)

@@ -6,6 +6,7 @@ from typing import Any
 
 from drag_ray.agent.answers import NO_CITATION, CitationScore, compute_anls, compute_citation_score
 from drag_ray.agent.scores import find_best_rank, list_ranked_turns, list_ranks
+from drag_ray.agent.tasks import ORDERING
 from drag_ray.agent.tasks.rerank import describe_modalities
 from drag_ray.errors import DataError
 from drag_ray.evaluate.page_sequence import build_page_sequence
@@ -54,7 +55,7 @@ def compute_result(trajectory: Trajectory) -> QuestionResult:
         anls=anls,
         page_citation=page_citation,
         document_citation=document_citation,
-        modalities=describe_modalities(trajectory) if trajectory.orders else "",
+        modalities=describe_modalities(trajectory) if trajectory.task in ORDERING else "",
         task=trajectory.task,
     )
 

@@ -7,6 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from drag_ray.agent.tasks import SEARCHING
 from drag_ray.baselines.baseline import Baseline, TermBaseline
 from drag_ray.baselines.hybrid import Hybrid
 from drag_ray.baselines.rerank import Rerank
@@ -63,7 +64,7 @@ def run(sections: EvaluateSections, inputs: Inputs, folder: StageFolder) -> dict
     index = Searcher(inputs["index"] / "search_index")
     if weighed:
         trajectories, weights = apply_found_weights(trajectories, weighed, settings.question_weights, index)
-    if sections.agent.task == "find_page" and sections.agent.retrieval == "bm25":
+    if sections.agent.task in SEARCHING and sections.agent.retrieval == "bm25":
         names = [model.name for model in models]
         trajectories = _search_again(trajectories, names, baselines, index.index_dir.resolve(), folder.path.resolve())
     judged = JudgedResults(compute_results(trajectories, questions))

@@ -8,6 +8,7 @@ the side of its file.  A page must be called what it is: evidence of its questio
 
 import polars as pl
 
+from drag_ray.agent.tasks import ORDERING
 from drag_ray.errors import DataError
 from drag_ray.format.columns import get_input_column
 from drag_ray.format.layout import Layout
@@ -46,7 +47,7 @@ def find_telling_openings(trajectories: pl.DataFrame) -> list[str]:
     The question's own words may do so, and so may words that another question has in its opening as well: those are
     instructions, not hints. In the task `rerank` the candidates may too: the opening shows them, as it does when it is served.
     """
-    is_order = pl.col("task") == "rerank"
+    is_order = pl.col("task").is_in(ORDERING)
     opening = pl.col("messages").list.head(pl.when(is_order).then(1).otherwise("num_opening_messages"))
     openings = (
         trajectories.select(

@@ -3,13 +3,14 @@
 import contextlib
 import logging
 from collections import Counter, defaultdict
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import polars as pl
 
+from drag_ray.agent.tasks import ANSWERING, SEARCHING
 from drag_ray.cluster.metrics import open_stage_recorder
 from drag_ray.cluster.tasks import run_tasks
 from drag_ray.corpus.image_store import ImageStore
@@ -79,7 +80,7 @@ def run(sections: FormatSections, inputs: Inputs, folder: StageFolder) -> dict[s
     return counts
 
 
-def _write_rows(job: FormatJob, parts: list[str], folder: Path, tasks: Collection[str]) -> tuple[Files, Counter[str]]:
+def _write_rows(job: FormatJob, parts: list[str], folder: Path, tasks: set[str]) -> tuple[Files, Counter[str]]:
     files: Files = {
         (name, side): RowFiles(folder / name, side, job.layout.extend(load_format(name).schema))
         for name in job.config.formats
@@ -111,13 +112,13 @@ def _write_rows(job: FormatJob, parts: list[str], folder: Path, tasks: Collectio
     return files, totals
 
 
-def _describe_no_target(job: FormatJob, num_scored: int, tasks: Collection[str]) -> str:
+def _describe_no_target(job: FormatJob, num_scored: int, tasks: set[str]) -> str:
     """What is missing, and what helps with these tasks: only searches can be proposed by something else than a model."""
     missing = f"none of {num_scored} orders gained more than {job.config.min_gain} over the order that its candidates had"
-    if "answer" in tasks:
+    if tasks & set(ANSWERING):
         missing = f"none of {num_scored} answers has an ANLS* of more than {job.config.min_gain}"
     help_with_searches = ""
-    if "find_page" in tasks:
+    if tasks & set(SEARCHING):
         missing = f"none of {num_scored} searches gained more than {job.config.min_gain} over its question"
         help_with_searches = "take proposals (collect.proposals), "
     return (

@@ -8,6 +8,7 @@ import polars as pl
 
 from drag_ray.agent.degeneration import to_query_key
 from drag_ray.agent.scores import rank_score
+from drag_ray.agent.tasks import SEARCHING
 from drag_ray.baselines.question import RawQuestion
 from drag_ray.errors import DataError
 from drag_ray.process.parts import TRAJECTORIES_DIR_NAME, TURNS_DIR_NAME
@@ -39,7 +40,7 @@ class ScoredPart:
         That reply has the baseline `question`: in the mode `expand` it adds nothing, otherwise it repeats the question.
         """
         # A list of candidates has no reply that is the question.
-        is_asked = (pl.col("step") == 1) & pl.col("knows_question") & (pl.col("task") == "find_page")
+        is_asked = (pl.col("step") == 1) & pl.col("knows_question") & pl.col("task").is_in(SEARCHING)
         openings = self.turns.filter(is_asked).unique(["question_id", "state"], keep="first", maintain_order=True)
         query = pl.when(pl.col("query_mode") == "expand").then(pl.lit("")).otherwise("question")
         asked = openings.with_columns(

@@ -9,6 +9,7 @@ import pyarrow.parquet as pq
 
 from drag_ray import schemas
 from drag_ray.agent.config import AgentConfig
+from drag_ray.agent.tasks import ORDERING
 from drag_ray.corpus.problems import Problem, count_problems
 from drag_ray.corpus.text import to_printable
 from drag_ray.errors import DataError
@@ -104,7 +105,7 @@ def export_trajectories(
 def _refuse_orders(read: Iterator[Trajectory], format_name: InterchangeName) -> Iterator[Trajectory]:
     """The same; an order of candidates would pass for a search there."""
     for trajectory in read:
-        if trajectory.orders:
+        if trajectory.task in ORDERING:
             fitting = ", ".join(name for name in INTERCHANGES if load_interchange(name).has_orders)
             raise DataError(
                 f"trajectory {trajectory.id!r} puts candidates in order, for which the format {format_name} has no place; it "

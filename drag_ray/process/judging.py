@@ -8,6 +8,7 @@ from typing import NamedTuple
 import polars as pl
 
 from drag_ray.agent.judge import AnswerCase, Case, QueriesCase
+from drag_ray.agent.tasks import ANSWERING, SEARCHING
 from drag_ray.process.config import ProcessConfig
 from drag_ray.process.trajectories import read_answers
 from drag_ray.rollout.judgements import JUDGE_DIR_NAME, fingerprint_judge, judge_on_cluster, read_judgements
@@ -36,9 +37,9 @@ def list_cases(rollouts: pl.DataFrame, config: ProcessConfig) -> list[RolloutCas
 def _find_cases(
     task: str, question: str, gold: Sequence[str], answer: str, queries: Sequence[str], config: ProcessConfig
 ) -> RolloutCases:
-    if task != "answer" and not (task == "find_page" and config.answer_weight):
+    if task not in ANSWERING and not (task in SEARCHING and config.answer_weight):
         return RolloutCases(None, None)
-    counts_queries = config.reward == "opensearch_vl" and task == "answer" and gold and answer.strip() and queries
+    counts_queries = config.reward == "opensearch_vl" and task in ANSWERING and gold and answer.strip() and queries
     return RolloutCases(
         AnswerCase.find(question, gold, answer),
         QueriesCase(question, tuple(gold), tuple(queries)) if counts_queries else None,

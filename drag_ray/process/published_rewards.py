@@ -19,6 +19,7 @@ from dataclasses import dataclass
 import polars as pl
 
 from drag_ray.agent.protocols.ranking import read_order
+from drag_ray.agent.tasks import ANSWERING, ORDERING
 from drag_ray.engine.reasoning import THINK, THINK_END
 from drag_ray.process.config import RewardName
 from drag_ray.types import ActionKind
@@ -151,7 +152,7 @@ def take_published_rewards(turns: pl.DataFrame, name: RewardName) -> pl.DataFram
             rewards[window.start : window.stop] = [0.0] * (window.stop - window.start)
             rewards[window.stop - 1] = compute_rerank_reward(window.reply, window.rank, window.num_calls, calling_share)
     if name == "opensearch_vl":
-        chosen = turns.with_row_index("place").filter(pl.col("task") == "answer")
+        chosen = turns.with_row_index("place").filter(pl.col("task").is_in(ANSWERING))
         for rollout in chosen.partition_by("trajectory_id", maintain_order=True):
             for place in rollout["place"]:
                 rewards[place] = 0.0
@@ -176,7 +177,7 @@ def _list_windows(turns: pl.DataFrame) -> list[_Window]:
     """Those of all lists."""
     windows = (
         turns.with_row_index("place")
-        .filter(pl.col("task") == "rerank")
+        .filter(pl.col("task").is_in(ORDERING))
         .group_by("question_id", "trajectory_id", "window", maintain_order=True)
         .agg(
             start=pl.col("place").first(),

@@ -8,6 +8,7 @@ the rank (`agent.scores.compute_utility`). Of a later search counts what it adds
 import polars as pl
 
 from drag_ray.agent.answers import compute_anls
+from drag_ray.agent.tasks import ANSWERING, ORDERING
 from drag_ray.process.config import ProcessConfig
 from drag_ray.search.weighted_words import strip_weights
 from drag_ray.types import ActionKind
@@ -31,17 +32,18 @@ def turn_reward(config: ProcessConfig) -> pl.Expr:
     the policy that decides to order it. In the task `answer` the answer is all that counts.
     """
     action, improvement = pl.col("action"), pl.col("improvement")
+    wants_answer = pl.col("task").is_in(ANSWERING)
     later = improvement.clip(0.0) - config.search_cost
     found = pl.when("is_later_search").then(later).otherwise(improvement)
     search = found - config.repeat_cost * repeated_share(pl.col("query"))
     return (
         pl.when("is_unfit")
         .then(-config.invalid_cost)
-        .when(pl.col("task") == "rerank")
+        .when(pl.col("task").is_in(ORDERING))
         .then("change")
-        .when((pl.col("task") == "answer") & (action == ActionKind.ANSWER.value))
+        .when(wants_answer & (action == ActionKind.ANSWER.value))
         .then("answer_reward")
-        .when(pl.col("task") == "answer")
+        .when(wants_answer)
         .then(0.0)
         .when(action == ActionKind.SEARCH.value)
         .then(search)

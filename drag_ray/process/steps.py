@@ -17,6 +17,7 @@ from typing_extensions import TypedDict
 from drag_ray import schemas
 from drag_ray.agent.environment import compute_evidence_rank
 from drag_ray.agent.scores import compute_rank_score
+from drag_ray.agent.tasks import ORDERING
 from drag_ray.corpus.records import read_name
 from drag_ray.errors import DataError
 from drag_ray.storage.json_text import parse_json
@@ -75,7 +76,7 @@ class Call:
 def describe_call(turn: Turn, trajectory: Trajectory) -> Call | None:
     """What a reply calls; None where it calls nothing, as one that orders candidates."""
     if turn.action is ActionKind.SEARCH:
-        if trajectory.orders:
+        if trajectory.task in ORDERING:
             return None
         return Call(SEARCH.name, {"query": turn.query})
     return Call(turn.tool, parse_json(turn.arguments)) if turn.action is ActionKind.TOOL else None
@@ -83,7 +84,7 @@ def describe_call(turn: Turn, trajectory: Trajectory) -> Call | None:
 
 def describe_words(turn: Turn, trajectory: Trajectory) -> str:
     """What a reply says besides its reasoning and its call: an answer, an order, or what could not be read."""
-    order = turn.query if trajectory.orders else ""
+    order = turn.query if trajectory.task in ORDERING else ""
     return {ActionKind.ANSWER: turn.answer, ActionKind.INVALID: turn.raw_text, ActionKind.SEARCH: order}.get(turn.action, "")
 
 

@@ -11,6 +11,7 @@ import pyarrow.parquet as pq
 
 from drag_ray import schemas
 from drag_ray.agent.protocols.registry import KNOWN_PROTOCOLS
+from drag_ray.agent.tasks import ANSWERING
 from drag_ray.errors import DataError
 from drag_ray.process.conversations import compute_states, decode_conversations
 from drag_ray.process.rewards import compute_answer_rewards
@@ -169,7 +170,7 @@ def select_trajectories(records: pl.DataFrame, top_k: int = 0) -> TrainingTrajec
     unique = ordered.unique("trajectory_id", keep="first", maintain_order=True)
     finished = unique.filter(~failed)
     train = finished.filter(pl.col("split") == TRAIN_SPLIT)
-    by_answer = (pl.col("task") == "answer") & (pl.col("answers").list.len() > 0)
+    by_answer = pl.col("task").is_in(ANSWERING) & (pl.col("answers").list.len() > 0)
     answerable = train.filter((pl.col("evidence").list.len() > 0) | by_answer)
     fitting = _add_conversations(answerable)
     left_out = Counter(

@@ -13,6 +13,7 @@ import polars as pl
 from drag_ray.agent.answers import RIGHT_ANLS
 from drag_ray.agent.degeneration import to_query_key
 from drag_ray.agent.scores import gain, rank_score, utility
+from drag_ray.agent.tasks import ANSWERING, ORDERING
 from drag_ray.process.config import ProcessConfig
 from drag_ray.process.conversations import IMAGE_MARK
 from drag_ray.process.published_rewards import take_published_rewards
@@ -36,7 +37,7 @@ def find_fatal_step(has_errors: Sequence[bool], max_errors: int = MAX_ERRORS) ->
 
 def add_fatal_steps(turns: pl.DataFrame) -> pl.DataFrame:
     """Add the column fatal_step: the 1-based step with which a rollout of the task answer breaks down, null where it does not."""
-    errors = turns.filter(pl.col("task") == "answer").group_by("trajectory_id", maintain_order=True).agg("has_error")
+    errors = turns.filter(pl.col("task").is_in(ANSWERING)).group_by("trajectory_id", maintain_order=True).agg("has_error")
     steps = [find_fatal_step(row) for row in errors["has_error"]]
     found = pl.Series("fatal_step", [None if step is None else step + 1 for step in steps], dtype=pl.Int32)
     return turns.join(errors.select("trajectory_id", found), on="trajectory_id", how="left", maintain_order="left")
@@ -56,7 +57,8 @@ _HIDDEN = ("num_prompt_messages", "hidden_images", "hidden_messages")
 
 _IS_SEARCH = pl.col("action") == ActionKind.SEARCH.value
 _IS_CALL = pl.col("action") == ActionKind.TOOL.value
-_WANTS_ANSWER = pl.col("task") == "answer"
+_WANTS_ANSWER = pl.col("task").is_in(ANSWERING)
+_ORDERS = pl.col("task").is_in(ORDERING)
 
 
 def explode_turns(trajectories: pl.DataFrame, config: ProcessConfig) -> pl.DataFrame:
@@ -95,7 +97,7 @@ def _score_turns(turns: pl.LazyFrame) -> pl.LazyFrame:
         is_truncated=pl.col("finish_reason") == "length",
         is_later_search=_IS_SEARCH & (_IS_SEARCH.cast(pl.Int32).cum_sum().over("trajectory_id") > 1),
         # The last reply about a window is asked for its order, which is a search.
-        is_late=((_IS_SEARCH & (pl.col("task") != "rerank")) | _IS_CALL) & pl.col("is_last"),
+        is_late=((_IS_SEARCH & ~_ORDERS) | _IS_CALL) & pl.col("is_last"),
         window=(~_IS_CALL | pl.col("is_last")).cast(pl.Int32).cum_sum().shift(fill_value=0).over("trajectory_id"),
     )
 
@@ -125,7 +127,7 @@ def _compare_turns(turns: pl.LazyFrame) -> pl.LazyFrame:
 def _list_turns(trajectories: pl.LazyFrame) -> pl.LazyFrame:
     """The recorded turns, a row each, with what is known of their trajectories."""
     turn = pl.col("turns").struct
-    is_answer = (pl.col("task") == "answer") & (turn.field("action") == ActionKind.ANSWER.value)
+    is_answer = _WANTS_ANSWER & (turn.field("action") == ActionKind.ANSWER.value)
     return (
         trajectories.with_columns(evidence_files=pl.col("evidence").list.eval(pl.element().struct.field("file")))
         .explode("turns", "states", "are_last", "replies", empty_as_null=False)

@@ -10,6 +10,7 @@ from typing import NamedTuple
 from drag_ray.agent.action import collapse_spaces
 from drag_ray.agent.answers import RIGHT_ANLS, compute_anls
 from drag_ray.agent.task import RolloutTask, compute_rollout_id, compute_seed
+from drag_ray.agent.tasks import ANSWERING
 from drag_ray.types import Question, Trajectory
 
 Successes = frozenset[str] | None
@@ -138,7 +139,7 @@ def list_successes(trajectory: Trajectory) -> Successes:
     """
     if trajectory.error:
         return None
-    if trajectory.task == "answer":
+    if trajectory.task in ANSWERING:
         is_right = compute_anls(trajectory.final_answer, trajectory.answers) >= RIGHT_ANLS
         return frozenset([collapse_spaces(trajectory.final_answer)] if is_right else [])
     bar = find_bar(trajectory.top_k, bool(trajectory.question_hits), trajectory.question_rank)

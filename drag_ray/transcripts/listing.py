@@ -10,6 +10,7 @@ import pyarrow.parquet as pq
 
 from drag_ray import schemas
 from drag_ray.agent.scores import gain
+from drag_ray.agent.tasks import ORDERING
 from drag_ray.errors import ConfigError, DataError
 from drag_ray.stage_runs.damage import refuse_damage
 from drag_ray.storage.file_access import list_folder, reading
@@ -176,7 +177,7 @@ def _summarise_turns(records: pl.DataFrame) -> pl.DataFrame:
     )
     # As agent.scores.list_ranked_turns has it.
     is_last = pl.col("is_search").cum_sum() == pl.col("is_search").sum()
-    is_ranked = pl.col("is_search") & ((pl.col("task") != "rerank") | is_last)
+    is_ranked = pl.col("is_search") & (~pl.col("task").is_in(ORDERING) | is_last)
     rank, score = (pl.col(name).filter(is_ranked) for name in ("rank", "score"))
     return turns.group_by("row").agg(
         turns=pl.len(),

@@ -7,6 +7,7 @@ from pathlib import Path
 from drag_ray.agent.protocols.ranking import read_order
 from drag_ray.agent.scores import list_ranked_turns
 from drag_ray.agent.shown_images import ShownImage, label_images
+from drag_ray.agent.tasks import ORDERING
 from drag_ray.engine.generate import join_text
 from drag_ray.storage.json_text import parse_json
 from drag_ray.transcripts.thumbnails import Picture, ThumbnailStore
@@ -90,13 +91,17 @@ class Transcript:
         return "found" if any(turn.rank_score > 0 for turn in list_ranked_turns(self.trajectory)) else "not-found"
 
     @property
+    def _orders(self) -> bool:
+        return self.trajectory.task in ORDERING
+
+    @property
     def name(self) -> str:
         """The trajectory's id behind that of its policy."""
         return name_rollout(self.policy, self.trajectory.id)
 
     def describe_action(self, turn: Turn) -> str:
         """What the reply does, in a word."""
-        return "order" if self.trajectory.orders and turn.action is ActionKind.SEARCH else turn.action.value
+        return "order" if self._orders and turn.action is ActionKind.SEARCH else turn.action.value
 
     def describe_question(self) -> str:
         """What the question itself finds, or the order to begin with, in words; empty where there is none."""
@@ -105,11 +110,11 @@ class Transcript:
             return ""
         rank = trajectory.question_rank
         found = f"evidence at rank {rank}" if rank else f"no evidence among the first {trajectory.depth}"
-        return f"{'the order before' if self.trajectory.orders else 'the question alone'}: {found}"
+        return f"{'the order before' if self._orders else 'the question alone'}: {found}"
 
     def describe_query(self, turn: Turn) -> str:
         """What was searched: a query, or the question with what was added to it; or the order of a window's candidates."""
-        if self.trajectory.orders:
+        if self._orders:
             order = ", ".join(map(str, read_order(turn.query) or []))
             return f"the window in the order {order}" if order else "the window as it was"
         if self.trajectory.query_mode != "expand":
@@ -125,7 +130,7 @@ class Transcript:
         """What the rollout came to, in words."""
         ranks = [turn.evidence_rank for turn in list_ranked_turns(self.trajectory) if turn.evidence_rank]
         outcome = {"errors": "failed", "not-found": "not found"}.get(self.outcome, self.outcome)
-        return outcome + (f", {'rank' if self.trajectory.orders else 'best rank'} {min(ranks)}" if ranks else "")
+        return outcome + (f", {'rank' if self._orders else 'best rank'} {min(ranks)}" if ranks else "")
 
     def describe_size(self) -> str:
         """Turns, tokens that the policy wrote, and seconds."""

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from drag_ray import errors, schemas, types
+from drag_ray.agent.tasks import TASKS
 from drag_ray.pipeline.run_config import RunConfig
 from drag_ray.rollout.options import WorkerOptions
 
@@ -60,3 +61,16 @@ def test_only_stages_the_cluster_and_metrics_know_ray() -> None:
 def test_every_module_says_what_it_is() -> None:
     silent = [path for path in PACKAGE.rglob("*.py") if not ast.get_docstring(ast.parse(path.read_text()))]
     assert not silent
+
+
+def test_what_a_task_is_stands_with_the_tasks_alone() -> None:
+    """Elsewhere its kind is asked for (`agent.tasks`), so that a new task is one module and one line."""
+    compared = [
+        f"{path.relative_to(PACKAGE)}: {ast.unparse(node)}"
+        for path in PACKAGE.rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Compare)
+        and any(isinstance(part, ast.Constant) and part.value in TASKS for part in ast.walk(node))
+        and "task" in ast.unparse(node)
+    ]
+    assert not compared

@@ -19,7 +19,6 @@ def check(config: AgentConfig) -> None:
 
 TASK = Task(
     summary="answer a question, which is compared with the known answers",
-    scored_by="answer",
     ask=ask,
     begin=begin,
     choose_instructions=lambda config: INSTRUCTIONS,

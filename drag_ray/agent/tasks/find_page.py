@@ -87,7 +87,6 @@ def count_shown(config: AgentConfig) -> tuple[int, int]:
 
 TASK = Task(
     summary="find the page that answers a question",
-    scored_by="ranking",
     ask=ask,
     begin=begin,
     choose_instructions=choose_instructions,

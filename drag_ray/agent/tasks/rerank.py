@@ -221,7 +221,6 @@ def count_shown(config: AgentConfig) -> tuple[int, int]:
 
 TASK = Task(
     summary="put candidates in order",
-    scored_by="ranking",
     ask=ask,
     begin=begin,
     choose_instructions=lambda config: INSTRUCTIONS,

@@ -2,7 +2,7 @@
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Protocol
 
 from drag_ray.agent import tasks
 from drag_ray.agent.config import AgentConfig
@@ -62,7 +62,6 @@ class Task:
 
     Attributes:
         summary: what is asked of the policy, for the option's text.
-        scored_by: what success and reward are computed from: the ranks of the evidence, or the answer.
         protocol: how its replies are written; empty for `agent.protocol`.
         ask: the ranking that rollouts of a question begin with and are measured against.
         begin: a rollout, from that ranking; it names what it shows where a tool takes pictures.
@@ -73,7 +72,6 @@ class Task:
     """
 
     summary: str
-    scored_by: Literal["ranking", "answer"]
     ask: Callable[[Setting, Question], Awaitable[SearchResult]]
     begin: Callable[[Setting, Question, SearchResult, NameImage | None], Awaitable[Episode]]
     choose_instructions: Callable[[AgentConfig], str]

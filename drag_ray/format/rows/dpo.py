@@ -16,6 +16,7 @@ In the task `answer` the replies are answers, worth their ANLS*, and the chosen 
 
 import polars as pl
 
+from drag_ray.agent.tasks import ANSWERING
 from drag_ray.engine.generate import Message
 from drag_ray.engine.reasoning import split_reasoning
 from drag_ray.format.columns import Row
@@ -57,7 +58,7 @@ def build_rows(part: ScoredPart, config: FormatConfig) -> pl.DataFrame:
         *("question_id", "state"),
         *(pl.col(name).name.prefix("rejected_") for name in ("said", "gain", "place")),
     )
-    is_right = (pl.col("task") != "answer") | pl.col("found")
+    is_right = ~pl.col("task").is_in(ANSWERING) | pl.col("found")
     pairs = (
         candidates.filter(pl.col("gain") >= 0, is_right)
         .join(rejected, on=["question_id", "state"])
@@ -82,13 +83,13 @@ def build_rows(part: ScoredPart, config: FormatConfig) -> pl.DataFrame:
 def _list_searches(part: ScoredPart, config: FormatConfig) -> pl.DataFrame:
     """The searches and orders, with the column `said`: the reply that asks for them."""
     reasoning = pl.col("reasoning") if config.include_reasoning else pl.lit("").alias("reasoning")
-    searches = part.candidates.filter(is_usable(), pl.col("task") != "answer").with_columns(reasoning)
+    searches = part.candidates.filter(is_usable(), ~pl.col("task").is_in(ANSWERING)).with_columns(reasoning)
     return render_searches(searches, "query", "reasoning", into="said")
 
 
 def _list_answers(part: ScoredPart, config: FormatConfig) -> pl.DataFrame:
     """The answers of the task `answer`, with the column `said`: the reply, without its reasoning where that is not learned."""
-    answers = part.turns.filter(is_usable(), pl.col("task") == "answer", pl.col("is_scored"))
+    answers = part.turns.filter(is_usable(), pl.col("task").is_in(ANSWERING), pl.col("is_scored"))
     said = [text if config.include_reasoning else (split_reasoning(text)[1] or "").strip() for text in answers["reply"]]
     return answers.with_columns(pl.Series("said", said, dtype=pl.String)).with_columns(said=as_reply("said"))
 

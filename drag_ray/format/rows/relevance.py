@@ -13,6 +13,7 @@ from typing import Any
 
 import polars as pl
 
+from drag_ray.agent.tasks import SEARCHING
 from drag_ray.engine.models.relevance import write_judgement
 from drag_ray.format.columns import Row, to_schema
 from drag_ray.format.config import FormatConfig
@@ -37,7 +38,7 @@ class PageRow(Row):
 
 def build_rows(part: ScoredPart, config: FormatConfig) -> pl.DataFrame:
     """For each question its evidence and `relevance_pages` others; none where the trajectories came without an index."""
-    questions = part.trajectories.filter((pl.col("task") == "find_page") & (pl.col("evidence").list.len() > 0))
+    questions = part.trajectories.filter(pl.col("task").is_in(SEARCHING) & (pl.col("evidence").list.len() > 0))
     asked = questions.unique("question_id", keep="first", maintain_order=True).select("question_id", "question", "evidence")
     searcher = part.open_index() if not asked.is_empty() else None
     rows = [row for one in asked.iter_rows(named=True) for row in _list_pages(one, searcher, config)] if searcher else []

@@ -18,6 +18,7 @@ does, reads the prompts alone.
 
 import polars as pl
 
+from drag_ray.agent.tasks import ANSWERING, ORDERING, SEARCHING
 from drag_ray.engine.generate import Message
 from drag_ray.engine.sampling import PRESETS
 from drag_ray.format.columns import Row
@@ -94,14 +95,18 @@ def _credit(turns: pl.DataFrame) -> pl.DataFrame:
     of_peers = pl.col("reward").sum().over("trajectory_id", "peers")
     above = pl.col("return") - pl.col("return").filter("is_first").mean().over(in_group)
     kept = pl.when(pl.col("fatal_step").is_null()).then(above).otherwise(above.clip(0.0))
-    differs = (task != "find_page") | (pl.struct("worth", "worth_from_here").n_unique().over(in_group) > 1)
+    differs = ~task.is_in(SEARCHING) | (pl.struct("worth", "worth_from_here").n_unique().over(in_group) > 1)
     return (
         turns.with_columns(
             worth=worth,
-            peers=pl.when(task == "answer").then(pl.lit(0, pl.UInt64)).when(task == "rerank").then(window).otherwise("state"),
+            peers=pl.when(task.is_in(ANSWERING))
+            .then(pl.lit(0, pl.UInt64))
+            .when(task.is_in(ORDERING))
+            .then(window)
+            .otherwise("state"),
         )
         .with_columns(
-            pl.when(task == "find_page").then(_sum_from_here("reward")).otherwise(of_peers).alias("return"),
+            pl.when(task.is_in(SEARCHING)).then(_sum_from_here("reward")).otherwise(of_peers).alias("return"),
             is_first=pl.struct("trajectory_id", "peers").is_first_distinct(),
             worth_from_here=_sum_from_here("worth"),
         )

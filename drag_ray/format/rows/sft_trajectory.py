@@ -14,6 +14,7 @@ such calls.  The conversation is as it was recorded.
 
 import polars as pl
 
+from drag_ray.agent.tasks import ANSWERING
 from drag_ray.format.config import FormatConfig
 from drag_ray.format.messages import cut_conversation
 from drag_ray.format.row_format import RowFormat
@@ -31,7 +32,7 @@ def build_rows(part: ScoredPart, config: FormatConfig) -> pl.DataFrame:
     """
     is_learned = is_improvement(config)
     is_step = (pl.col("action") == ActionKind.TOOL.value) | (
-        (pl.col("task") == "answer") & (pl.col("action") == ActionKind.SEARCH.value)
+        pl.col("task").is_in(ANSWERING) & (pl.col("action") == ActionKind.SEARCH.value)
     )
     best = pl.struct("gain", "rank_score", "step", "query_key", "num_prompt_messages", "evidence_rank").filter(is_learned)
     outcomes = (

@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from drag_ray.agent.environment import compute_evidence_rank
 from drag_ray.agent.scores import list_ranked_turns
+from drag_ray.agent.tasks import ORDERING
 from drag_ray.corpus.candidate_sets import import_candidate_set
 from drag_ray.errors import DataError
 from drag_ray.process.interchange_format import Interchange, ReadPage
@@ -62,8 +63,11 @@ def to_row(trajectory: Trajectory, read_page: ReadPage) -> dict[str, Any]:
     Raises:
         DataError: the rollout is of another task.
     """
-    if not trajectory.orders and not trajectory.baseline:
-        raise DataError(f"trajectory {trajectory.id!r} is of the task {trajectory.task}, which orders nothing; expected rerank.")
+    if trajectory.task not in ORDERING and not trajectory.baseline:
+        fitting = " or ".join(ORDERING)
+        raise DataError(
+            f"trajectory {trajectory.id!r} is of the task {trajectory.task}, which orders nothing; expected {fitting}."
+        )
     ordered = [] if trajectory.error else list_ranked_turns(trajectory)
     hits = ordered[-1].hits if ordered else trajectory.question_hits
     return {

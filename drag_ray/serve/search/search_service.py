@@ -16,6 +16,7 @@ from drag_ray.agent.rollout import NoteTurn, Rollouts
 from drag_ray.agent.shown_images import Content, ShownImage, label_images
 from drag_ray.agent.spans import RunFn, run_untraced
 from drag_ray.agent.task import Policy, RolloutTask
+from drag_ray.agent.tasks import ORDERING
 from drag_ray.cluster.metrics import NoRequestRecorder, RequestRecorder
 from drag_ray.engine.generate import Generation, Request
 from drag_ray.errors import BudgetError, EngineDiedError
@@ -109,8 +110,11 @@ class SearchService:
             return 0
         with self._models.use(reranker) as model:
             agent = model.record.agent
-        if agent.task != "rerank":
-            raise RefusalError(400, f"reranker {reranker[:80]!r}: its task is {agent.task}, expected a model of the task rerank.")
+        if agent.task not in ORDERING:
+            fitting = " or ".join(ORDERING)
+            raise RefusalError(
+                400, f"reranker {reranker[:80]!r}: its task is {agent.task}, expected a model of the task {fitting}."
+            )
         return agent.rerank.candidates
 
     async def _order(
@@ -244,7 +248,7 @@ def _count_tokens(counts: Counter[str], turn: Turn) -> None:
 
 def _list_hits(trajectory: Trajectory) -> Sequence[Hit]:
     """What a first search found, or the last order of candidates; what the question finds where no reply held any."""
-    turns = trajectory.turns[::-1] if trajectory.orders else trajectory.turns[:1]
+    turns = trajectory.turns[::-1] if trajectory.task in ORDERING else trajectory.turns[:1]
     return next((turn.hits for turn in turns if turn.action is ActionKind.SEARCH), trajectory.question_hits)
 
 

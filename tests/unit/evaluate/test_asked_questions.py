@@ -49,7 +49,7 @@ def inputs(tmp_path: Path) -> Inputs:
 
 
 def draw(settings: EvaluateConfig, inputs: Inputs) -> list[str]:
-    return [question.id for question in draw_held_out(settings, inputs, seed=0)]
+    return [question.id for question in draw_held_out(settings, inputs, 0, "find_page")]
 
 
 def test_test_questions_are_asked_unless_others_are_wanted(inputs: Inputs) -> None:
