@@ -14,9 +14,8 @@ from drag_ray.evaluate.effort import Prices
 from drag_ray.evaluate.outcome import find_evaluation
 from drag_ray.evaluate.outline import Part, build_outline
 from drag_ray.evaluate.pairing import Side, compare_evaluations
-from drag_ray.evaluate.rescoring import Terms
 from drag_ray.evaluate.rows import Row
-from drag_ray.evaluate.scoring import score_collection, score_evaluation
+from drag_ray.evaluate.scoring import Terms, score_collection, score_evaluation
 from drag_ray.extras import explain_missing
 from drag_ray.run_config import RunConfig
 from drag_ray.webpage import render_page

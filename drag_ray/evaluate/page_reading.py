@@ -16,7 +16,7 @@ from tqdm import tqdm
 
 from drag_ray.baselines.rerank import RerankedConfig
 from drag_ray.errors import ConfigError, DragRayError
-from drag_ray.evaluate.searched_again import SearchAsAsked
+from drag_ray.evaluate.retriever_rescoring import SearchAsAsked
 from drag_ray.metrics import open_stage_recorder
 from drag_ray.search.rerank import PageTexts
 from drag_ray.search.searcher import Searcher

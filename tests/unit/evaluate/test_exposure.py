@@ -7,8 +7,8 @@ from factories import build_question
 
 from drag_ray import artifacts, schemas
 from drag_ray.artifacts import PREVIOUS_DIR_NAME, Identity
-from drag_ray.evaluate.exposure import count_exposures
 from drag_ray.evaluate.outcome import COMPARISON_NAME, QUESTIONS_NAME
+from drag_ray.evaluate.stage import count_exposures
 from drag_ray.stage_folder import StageFolder
 
 
