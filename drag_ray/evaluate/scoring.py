@@ -12,14 +12,14 @@ from drag_ray.evaluate.comparison import Comparison, compare
 from drag_ray.evaluate.context import ReportContext
 from drag_ray.evaluate.criterion import choose_criterion, find_task
 from drag_ray.evaluate.effort import Prices
+from drag_ray.evaluate.formatting import write_cell, write_label, write_number
 from drag_ray.evaluate.judged_results import apply_judgements, judge_answers
 from drag_ray.evaluate.measure import Unit
 from drag_ray.evaluate.measures import build_measures
-from drag_ray.evaluate.notation import join_parts, write_interval, write_label, write_number
 from drag_ray.evaluate.outcome import Outcome, read_outcome, write_comparison
-from drag_ray.evaluate.outline import Part, build_outline
 from drag_ray.evaluate.pass_at_k import PassRate, compute_pass_rates
 from drag_ray.evaluate.question_result import QuestionResult
+from drag_ray.evaluate.report import Part, build_parts
 from drag_ray.evaluate.results import compute_result, compute_results
 from drag_ray.evaluate.rows import Row, build_rows
 from drag_ray.rollout import journal
@@ -105,7 +105,7 @@ def score_evaluation(
     parts = [
         Part("Terms", said),
         Part("Measures", table=_build_table(rows, outcome.list_values())),
-        *(part for part in build_outline(comparison, context) if part.heading not in ("Questions", "Measures", "Differences")),
+        *(part for part in build_parts(comparison, context) if part.heading not in ("Questions", "Measures", "Differences")),
         Part("The verdict that was recorded", ["Recorded then: " + " ".join(recorded["verdict"])]),
     ]
     return Scored(parts, rows)
@@ -199,8 +199,7 @@ def _build_table(rows: Sequence[Row], old: Values) -> list[list[str]]:
         cells = []
         for policy, metric in row.metrics.items():
             before = write_number(old.get(row.name, {}).get(policy), row.unit)
-            interval = write_interval(metric, row.unit)
-            cells.append(join_parts(before, "->", write_number(metric.value, row.unit), interval and f"[{interval}]"))
+            cells.append(f"{before} -> {write_cell(metric.value, metric, row.unit)}")
         table.append([write_label(row), *cells])
     return table
 
@@ -209,8 +208,7 @@ def _build_pass_table(rates: Sequence[PassRate]) -> list[list[str]]:
     """A line for each number of turns, a column for each number of samples."""
     cells: dict[int, list[str]] = {}
     for rate in rates:
-        text = join_parts(write_number(rate.value, Unit.SHARE), f"[{write_interval(rate, Unit.SHARE)}]")
-        cells.setdefault(rate.num_turns, []).append(text)
+        cells.setdefault(rate.num_turns, []).append(write_cell(rate.value, rate, Unit.SHARE))
     sizes = dict.fromkeys(rate.num_samples for rate in rates)
     return [["pass@k % within", *(f"k = {size}" for size in sizes)], *([f"turn {turn}", *row] for turn, row in cells.items())]
 

@@ -14,7 +14,6 @@ from drag_ray.baselines.rerank import Rerank
 from drag_ray.errors import DamageError
 from drag_ray.evaluate.comparison import Comparison, compare
 from drag_ray.evaluate.config import TEST, EvaluateSections
-from drag_ray.evaluate.console import format_console
 from drag_ray.evaluate.context import build_context
 from drag_ray.evaluate.hybrid_policies import search_by_both
 from drag_ray.evaluate.judged_results import JudgedResults, judge_results
@@ -24,6 +23,7 @@ from drag_ray.evaluate.policies import BASE_NAME, ModelPolicy, choose_models, ch
 from drag_ray.evaluate.question_result import QuestionResult
 from drag_ray.evaluate.question_weights import FoundWeight, apply_found_weights
 from drag_ray.evaluate.questions import draw_held_out, draw_weighed
+from drag_ray.evaluate.report import build_parts, format_console
 from drag_ray.evaluate.reranked_policies import put_pages_in_order
 from drag_ray.evaluate.results import compute_results
 from drag_ray.evaluate.retriever_rescoring import add_variants
@@ -80,7 +80,7 @@ def run(sections: EvaluateSections, inputs: Inputs, folder: StageFolder) -> dict
     comparison = _compare(results, models, choose_subject(models, finetune_dir), sections)
     num_exposures = _warn_of_exposures(settings.split, folder, questions)
     context = build_context(sections, inputs, len(questions), baselines, weights, judged.description, num_exposures)
-    _logger.info(format_console(comparison, context))
+    _logger.info(format_console(build_parts(comparison, context)))
     write_rollouts(folder.path, questions, trajectories)
     book = ThumbnailStore(inputs["index"], sorted(folder.path.glob(f"{ROLLOUTS_DIR_NAME}/*/{IMAGES_DIR_NAME}")))
     write_comparison(folder.path, comparison, results, trajectories, context, settings.num_examples, book)

@@ -17,7 +17,7 @@ LINES = {
     "collect": 200,
     "corpus": 4_700,
     "engine": 3_900,
-    "evaluate": 6_100,
+    "evaluate": 5_650,
     "finetune": 3_400,
     "format": 2_450,
     "index": 550,
@@ -31,7 +31,7 @@ LINES = {
     "": 6_150,
 }
 """Of each package, and of the modules at the top."""
-FILES = 510
+FILES = 490
 OPTIONS = 321
 """Of all sections, each counted once wherever it can be set."""
 TEST_LINES = 48_000
