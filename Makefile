@@ -31,7 +31,7 @@ $(STAMP): runtime_env/$(ACCELERATOR).txt runtime_env/dev.txt pyproject.toml
 	@$(BIN)/python -m uv --version 2>/dev/null | grep -qw "uv $(UV_VERSION)" || $(BIN)/python -m pip install --quiet uv==$(UV_VERSION)
 	$(BIN)/python -m uv pip install --quiet --python $(BIN)/python --no-deps --require-hashes --compile-bytecode -r runtime_env/$(ACCELERATOR).txt -r runtime_env/dev.txt
 	$(BIN)/python -m uv pip install --quiet --python $(BIN)/python --no-deps --no-build-isolation -e .
-	$(BIN)/python -m drag_ray.engine.embedded
+	$(BIN)/python -m drag_ray.engine.models.embedded
 	@touch $@
 
 demo: setup ## run the whole loop on the embedded corpus and model, and write runs/demo/evaluate/report.html

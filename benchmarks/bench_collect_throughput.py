@@ -45,7 +45,8 @@ from drag_ray.agent.config import AgentConfig
 from drag_ray.agent.prompts import Prompts
 from drag_ray.agent.protocols.registry import get_protocol
 from drag_ray.agent.task import Policy
-from drag_ray.cluster import ClusterConfig, connect
+from drag_ray.cluster.connection import ClusterConfig, connect
+from drag_ray.cluster.nodes import NodeResources
 from drag_ray.corpus import page_images
 from drag_ray.corpus.question_table import draw_split
 from drag_ray.engine.config import EngineConfig
@@ -53,7 +54,6 @@ from drag_ray.engine.encoder_cache import build_image_options
 from drag_ray.engine.generate import Generation, ImageSource, Request
 from drag_ray.engine.sampling import PRESETS
 from drag_ray.engine.vllm import VllmEngine, build_engine_args
-from drag_ray.nodes import NodeResources
 from drag_ray.rollout.config import RolloutConfig
 from drag_ray.rollout.folder import TRAJECTORIES_DIR_NAME
 from drag_ray.rollout.options import WorkerOptions

@@ -29,13 +29,13 @@ from record import write_result
 from replayed_calls import NUM_TURNS, TOOLS, ReplayedCallsEngine
 from scripted_collection import SAMPLES, build_question, build_word
 
-from drag_ray import artifacts, schemas
+from drag_ray import schemas
 from drag_ray.agent.config import AgentConfig
 from drag_ray.agent.task import Policy
-from drag_ray.cluster import ClusterConfig, connect
+from drag_ray.cluster.connection import ClusterConfig, connect
 from drag_ray.corpus import page_images
 from drag_ray.engine.config import EngineConfig
-from drag_ray.engine.embedded import embedded_model_dir
+from drag_ray.engine.models.embedded import embedded_model_dir
 from drag_ray.errors import BudgetError
 from drag_ray.rollout.config import RolloutConfig
 from drag_ray.rollout.folder import TRAJECTORIES_DIR_NAME
@@ -44,6 +44,7 @@ from drag_ray.rollout.plan import build_plan
 from drag_ray.rollout.runner import run_plan
 from drag_ray.search.config import SearchConfig
 from drag_ray.search.index import build_index
+from drag_ray.storage import artifacts
 from drag_ray.types import Evidence, Page, Question
 
 PAGES_A_FILE = 50

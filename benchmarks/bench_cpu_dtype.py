@@ -27,10 +27,10 @@ from unittest import mock
 from record import write_result
 
 from drag_ray.agent.prompts import Prompts
+from drag_ray.cluster.metrics import NoStageRecorder
 from drag_ray.config import build
-from drag_ray.engine.model_folder import resolve_model
-from drag_ray.metrics import NoStageRecorder
-from drag_ray.run_config import RunConfig
+from drag_ray.engine.models.model_folder import resolve_model
+from drag_ray.pipeline.run_config import RunConfig
 
 INSTRUCTIONS: dict[str, dict[str, str]] = {
     "avx512_bf16": {},

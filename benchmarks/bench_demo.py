@@ -9,8 +9,8 @@ from pathlib import Path
 
 from record import write_result
 
-from drag_ray import artifacts
-from drag_ray.stages import STAGES
+from drag_ray.pipeline.stages import STAGES
+from drag_ray.storage import artifacts
 
 
 def main() -> None:

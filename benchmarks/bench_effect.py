@@ -24,9 +24,7 @@ from typing import Any
 
 from record import RESULTS_DIR, write_result
 
-from drag_ray import provenance
 from drag_ray.agent.config import AgentConfig
-from drag_ray.artifacts import require_manifest
 from drag_ray.baselines.baseline import Baseline, Sources
 from drag_ray.baselines.dense import Dense
 from drag_ray.baselines.question import RawQuestion
@@ -48,6 +46,8 @@ from drag_ray.evaluate.significance import holm
 from drag_ray.prompt.outcome import PROMPTED_NAME
 from drag_ray.rollout.plan import build_plan
 from drag_ray.search.searcher import Searcher
+from drag_ray.stage_runs import provenance
+from drag_ray.storage.artifacts import require_manifest
 from drag_ray.types import Trajectory
 
 NAME = "effect"

@@ -27,11 +27,9 @@ from public_sets import DATA_DIR, build_searcher, read_page_set, require
 from pydantic import TypeAdapter
 from record import write_result
 
-from drag_ray import provenance
 from drag_ray.agent.environment import PageSearcher, compute_evidence_rank
-from drag_ray.appended_lines import append_line, read_lines
 from drag_ray.baselines.dense import Dense
-from drag_ray.engine.reranker import load_page_ranker
+from drag_ray.engine.encoders.reranker import load_page_ranker
 from drag_ray.evaluate.clusters import compute_clusters
 from drag_ray.evaluate.measures import build_measures
 from drag_ray.evaluate.outcome import read_question_weights, read_results
@@ -45,6 +43,8 @@ from drag_ray.search.hybrid import HybridSearcher
 from drag_ray.search.index import PAGES_NAME
 from drag_ray.search.rerank import PageRanker, QuestionRanker
 from drag_ray.search.searcher import Searcher
+from drag_ray.stage_runs import provenance
+from drag_ray.storage.appended_lines import append_line, read_lines
 from drag_ray.types import Question
 
 DEPTH = 10

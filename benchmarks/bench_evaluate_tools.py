@@ -23,7 +23,7 @@ from public_sets import DATA_DIR
 from record import write_result
 
 import drag_ray
-from drag_ray.cluster import connect
+from drag_ray.cluster.connection import connect
 from drag_ray.evaluate.intervals import bootstrap_means, compute_interval
 from drag_ray.evaluate.outcome import read_outcome
 from drag_ray.evaluate.policies import BASE_NAME

@@ -26,18 +26,18 @@ from qwen3_vl_shapes import SHAPES_8B, SHAPES_TINY, write_model, write_random_we
 from record import write_result
 from watch import Watch
 
-from drag_ray.artifacts import Identity
-from drag_ray.cluster import connect
+from drag_ray.cluster.connection import connect
 from drag_ray.config import load
 from drag_ray.corpus.page_images import DIR_NAME
-from drag_ray.engine.model_folder import resolve_model
-from drag_ray.engine.pretrained import load_tokenizer
+from drag_ray.engine.models.model_folder import resolve_model
+from drag_ray.engine.models.pretrained import load_tokenizer
 from drag_ray.errors import DragRayError
 from drag_ray.finetune.outcome import CURVE_NAME
-from drag_ray.pipeline import run_code
-from drag_ray.run_config import RunConfig
-from drag_ray.stage_folder import StageFolder
-from drag_ray.stages import STAGES
+from drag_ray.pipeline.run_config import RunConfig
+from drag_ray.pipeline.runner import run_code
+from drag_ray.pipeline.stages import STAGES
+from drag_ray.stage_runs.folder import StageFolder
+from drag_ray.storage.artifacts import Identity
 
 _SHAPES = {"8b": SHAPES_8B, "tiny": SHAPES_TINY}
 

@@ -21,7 +21,6 @@ from bench_effect import CONFIDENCE, MEASURES, NUM_RESAMPLES, SEED, is_trained
 from public_sets import DATA_DIR, read_page_set, require
 from record import write_result
 
-from drag_ray.artifacts import require_manifest
 from drag_ray.baselines.question import RawQuestion
 from drag_ray.corpus.questions import read_questions
 from drag_ray.evaluate.clusters import compute_cluster_sizes, compute_clusters
@@ -31,6 +30,7 @@ from drag_ray.evaluate.outcome import read_comparison, read_results
 from drag_ray.evaluate.policies import is_without_language_model
 from drag_ray.evaluate.question_result import QuestionResult
 from drag_ray.evaluate.significance import compute_sign_flip_p_values, holm
+from drag_ray.storage.artifacts import require_manifest
 from drag_ray.types import Page, Question
 
 _SHINGLE_WORDS, _SHARED, _MANY_PAGES = 5, 0.5, 50

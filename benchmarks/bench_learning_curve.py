@@ -21,7 +21,6 @@ from typing import Any
 from bench_effect import MEASURES, Row, ask, build_rows, correct, is_trained, read_evaluation
 from record import RESULTS_DIR, write_result
 
-from drag_ray.artifacts import require_manifest
 from drag_ray.baselines.baseline import Baseline, Sources
 from drag_ray.baselines.neighbours import Neighbours
 from drag_ray.baselines.question import RawQuestion
@@ -29,6 +28,7 @@ from drag_ray.baselines.registry import BASELINES
 from drag_ray.baselines.templates import Templates
 from drag_ray.corpus.question_table import read_split
 from drag_ray.evaluate.config import EvaluateConfig
+from drag_ray.storage.artifacts import require_manifest
 
 NAME = "learning_curve"
 LEARNING = (Neighbours.name, Templates.name)

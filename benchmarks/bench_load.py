@@ -47,13 +47,13 @@ from scripted_collection import (
     write_index,
 )
 
-from drag_ray.artifacts import Identity
-from drag_ray.cluster import ClusterConfig, connect
-from drag_ray.engine.model_folder import resolve_model
-from drag_ray.engine.pretrained import load_tokenizer
+from drag_ray.cluster.connection import ClusterConfig, connect
+from drag_ray.engine.models.model_folder import resolve_model
+from drag_ray.engine.models.pretrained import load_tokenizer
 from drag_ray.rollout.config import RolloutConfig
 from drag_ray.rollout.runner import run_plan
-from drag_ray.stage_folder import StageFolder
+from drag_ray.stage_runs.folder import StageFolder
+from drag_ray.storage.artifacts import Identity
 
 _LOOK_EVERY_S = 5.0
 DRAIN_SHARE = 0.15

@@ -24,13 +24,13 @@ from record import make_folder, write_result
 from watch import Watch
 
 from drag_ray import schemas
-from drag_ray.artifacts import Identity
-from drag_ray.cluster import ClusterConfig, connect
+from drag_ray.cluster.connection import ClusterConfig, connect
 from drag_ray.format.rows import FORMATS
-from drag_ray.pipeline import run_code
-from drag_ray.run_config import RunConfig
-from drag_ray.stage_folder import StageFolder
-from drag_ray.stages import STAGES
+from drag_ray.pipeline.run_config import RunConfig
+from drag_ray.pipeline.runner import run_code
+from drag_ray.pipeline.stages import STAGES
+from drag_ray.stage_runs.folder import StageFolder
+from drag_ray.storage.artifacts import Identity
 
 _COPIES_PER_FILE = 5
 _LARGEST_FLOOR = 100_000

@@ -17,7 +17,7 @@ from typing import Any
 
 from record import write_result
 
-from drag_ray import artifacts, schemas
+from drag_ray import schemas
 from drag_ray.agent.config import AgentConfig, RerankOptions
 from drag_ray.agent.environment import SearchEnvironment
 from drag_ray.agent.rollout import Rollouts
@@ -28,6 +28,7 @@ from drag_ray.engine.vllm import VllmEngine
 from drag_ray.search.config import SearchConfig
 from drag_ray.search.index import build_index
 from drag_ray.search.searcher import Searcher
+from drag_ray.storage import artifacts
 from drag_ray.types import Evidence, Page, Question
 
 WORDS = ("rotor", "blade", "fuel", "oil", "wing", "gear", "speed", "flight", "engine", "valve", "pump", "door", "seat", "lamp")

@@ -52,7 +52,7 @@ from process_load import watch_processes
 from record import write_result
 from timed_model import make_plugin
 
-from drag_ray.engine.model_folder import resolve_model
+from drag_ray.engine.models.model_folder import resolve_model
 
 SERVED_NAME, ADAPTER_NAME = "base", "tuned"
 SERVERS = ("vllm", "drag_ray")

@@ -27,10 +27,10 @@ from vllm.utils.gc_utils import freeze_gc_heap
 from drag_ray.agent.config import AgentConfig
 from drag_ray.agent.record import AgentRecord
 from drag_ray.engine.config import EngineConfig
-from drag_ray.serve.adapters import EngineAdapters
-from drag_ray.serve.limits import Limits
+from drag_ray.serve.access.limits import Limits
+from drag_ray.serve.adapters.engine_adapters import EngineAdapters
+from drag_ray.serve.ingress.stream_pacing import StreamPacing
 from drag_ray.serve.openai_app import AppSettings, build_openai_app
-from drag_ray.serve.stream_pacing import StreamPacing
 
 PATH = "/v1/chat/completions"
 ROUNDS = 3

@@ -22,10 +22,11 @@ from typing import Any
 
 from record import write_result
 
-from drag_ray import artifacts, schemas
+from drag_ray import schemas
 from drag_ray.search.config import Operator, SearchConfig, Syntax
 from drag_ray.search.index import build_index
 from drag_ray.search.searcher import Searcher
+from drag_ray.storage import artifacts
 from drag_ray.types import Page
 
 PAGES = (

@@ -26,18 +26,18 @@ from drag_ray import schemas
 from drag_ray.agent.config import AgentConfig
 from drag_ray.config import load
 from drag_ray.corpus.config import CorpusConfig
-from drag_ray.corpus.document_process import DocumentProcess
-from drag_ray.corpus.documents import Span, count_pages, read_document
 from drag_ray.corpus.image_store import ImageStore
-from drag_ray.corpus.page_reader import PageReader
 from drag_ray.corpus.problems import Problem
 from drag_ray.corpus.questions import read_questions
-from drag_ray.engine.adapter import check_adapter
+from drag_ray.corpus.readers.document_process import DocumentProcess
+from drag_ray.corpus.readers.documents import Span, count_pages, read_document
+from drag_ray.corpus.readers.page_reader import PageReader
 from drag_ray.engine.config import EngineConfig
-from drag_ray.engine.embedding_folder import read_embedding_folder
+from drag_ray.engine.encoders.embedding_folder import read_embedding_folder
+from drag_ray.engine.models.adapter import check_adapter
 from drag_ray.errors import DragRayError
+from drag_ray.pipeline.run_config import RunConfig
 from drag_ray.process.interchange_format import load_interchange
-from drag_ray.run_config import RunConfig
 from drag_ray.types import Trajectory
 
 MEMORY_GIB = 4.0

@@ -21,9 +21,9 @@ from reportlab.pdfgen.canvas import Canvas
 from safetensors.numpy import save
 
 from drag_ray.agent.config import AgentConfig
-from drag_ray.artifacts import compute_fingerprint
 from drag_ray.process.interchange import INTERCHANGES
 from drag_ray.process.interchange_format import load_interchange
+from drag_ray.storage.artifacts import compute_fingerprint
 from drag_ray.types import Trajectory
 
 _TEXT = "The rotor at 340 rpm.\n\n# Limits\n\n* oil: 5 l\n* fuel\n\n|a|b|\n|-|-|\n|1|Größe|\n\fNext [page](x) <b>bold</b> 東京\n"

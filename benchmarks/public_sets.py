@@ -7,12 +7,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from drag_ray import artifacts, schemas
+from drag_ray import schemas
 from drag_ray.corpus.pages import read_pages
 from drag_ray.corpus.questions import check_evidence, read_questions
 from drag_ray.search.config import SearchConfig
 from drag_ray.search.index import build_index
 from drag_ray.search.searcher import Searcher
+from drag_ray.storage import artifacts
 from drag_ray.types import Page, Question
 
 DATA_DIR = Path(__file__).resolve().parents[2] / "shared" / "data"

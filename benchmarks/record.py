@@ -5,7 +5,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from drag_ray import artifacts, provenance
+from drag_ray.stage_runs import provenance
+from drag_ray.storage import artifacts
 
 RESULTS_DIR = Path(__file__).parent / "results"
 

@@ -28,8 +28,9 @@ from typing import Any
 from record import make_folder
 from watch import Watch
 
-from drag_ray import artifacts, provenance
-from drag_ray.artifacts import MANIFEST_NAME, read_manifest
+from drag_ray.stage_runs import provenance
+from drag_ray.storage import artifacts
+from drag_ray.storage.artifacts import MANIFEST_NAME, read_manifest
 
 ROOT = Path(__file__).parents[1]
 _SHARES = ["nvidia-smi", "--query-gpu=utilization.gpu", "--format=csv,noheader,nounits"]

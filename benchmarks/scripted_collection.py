@@ -7,7 +7,7 @@ from pathlib import Path
 
 import polars as pl
 
-from drag_ray import artifacts, schemas
+from drag_ray import schemas
 from drag_ray.agent.config import AgentConfig
 from drag_ray.agent.task import Policy, RolloutTask
 from drag_ray.engine.config import EngineConfig
@@ -17,6 +17,7 @@ from drag_ray.rollout.options import BuildEngine, WorkerOptions
 from drag_ray.rollout.plan import build_plan
 from drag_ray.search.config import SearchConfig
 from drag_ray.search.index import build_index
+from drag_ray.storage import artifacts
 from drag_ray.types import Evidence, Page, Question
 
 NUM_WORDS = 2000

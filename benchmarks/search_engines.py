@@ -10,10 +10,11 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
-from drag_ray import artifacts, schemas
+from drag_ray import schemas
 from drag_ray.search.config import SearchConfig
 from drag_ray.search.index import build_index
 from drag_ray.search.searcher import Searcher
+from drag_ray.storage import artifacts
 from drag_ray.types import Page
 
 FoundPage = tuple[str, int, str]

@@ -44,7 +44,7 @@ from ray.cluster_utils import Cluster
 from record import write_result
 from simulation_notes import BEGUN_NAME, COLLECTED_NAME, QUEUE_NAME, Notes, describe
 
-from drag_ray.cluster import require_token
+from drag_ray.cluster.connection import require_token
 
 ROLES = {
     **dict.fromkeys(("ray::_QueueActor", "ray::WorkQueue"), "work queue"),

@@ -21,7 +21,7 @@ from scripted_collection import PatientEngine, build_options, count_rollouts, pl
 from simulation_notes import BEGUN_NAME, COLLECTED_NAME, ENGINES_DIR_NAME, LET_NAME, LOOKS_NAME, QUEUE_NAME, Notes
 from watch import Watch
 
-from drag_ray.cluster import ClusterConfig, connect
+from drag_ray.cluster.connection import ClusterConfig, connect
 from drag_ray.engine.generate import Generation, Request
 from drag_ray.messages import show_messages
 from drag_ray.rollout import runner

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from drag_ray.errors import DataError
-from drag_ray.file_access import reading
+from drag_ray.storage.file_access import reading
 from drag_ray.types import ActionKind, Evidence, Hit, Page, Question, StopReason, Trajectory, Turn
 
 SCHEMA_VERSION = "10"

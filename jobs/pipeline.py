@@ -7,7 +7,7 @@ All options:        python jobs/pipeline.py --help
 
 import sys
 
-from drag_ray.cli import run_command
+from drag_ray.cli.main import run_command
 
 if __name__ == "__main__":
     sys.exit(run_command("pipeline", sys.argv[1:]))

@@ -6,7 +6,7 @@ import peft
 import torch
 from transformers import AutoModelForCausalLM
 
-from drag_ray.engine.embedded import embedded_model_dir
+from drag_ray.engine.models.embedded import embedded_model_dir
 
 
 def make_adapter(folder: Path, seed: int) -> str:

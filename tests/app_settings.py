@@ -5,7 +5,7 @@ from typing import Any
 from drag_ray.agent.config import AgentConfig
 from drag_ray.agent.record import AgentRecord
 from drag_ray.engine.config import EngineConfig
-from drag_ray.serve.limits import Limits
+from drag_ray.serve.access.limits import Limits
 from drag_ray.serve.openai_app import AppSettings
 
 LIMITS = Limits(max_body_mib=1, max_tokens=100, max_sequences=8, max_question_chars=40)

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from drag_ray.engine.tokens import IGNORED_LABEL
+from drag_ray.engine.models.tokens import IGNORED_LABEL
 
 
 def say(role: str, content: str) -> dict[str, str]:

@@ -5,7 +5,6 @@ from pathlib import Path
 
 from evaluation_cases import CONTEXT, Ranks, build_questions, build_rollouts
 
-from drag_ray.artifacts import Identity
 from drag_ray.evaluate.comparison import compare
 from drag_ray.evaluate.effort import NO_PRICES, Prices
 from drag_ray.evaluate.judged_results import judge_answers
@@ -13,7 +12,8 @@ from drag_ray.evaluate.outcome import write_comparison, write_rollouts
 from drag_ray.evaluate.results import compute_results
 from drag_ray.rollout.judge_config import JudgeConfig
 from drag_ray.rollout.judgements import JUDGE_DIR_NAME
-from drag_ray.stage_folder import StageFolder
+from drag_ray.stage_runs.folder import StageFolder
+from drag_ray.storage.artifacts import Identity
 from drag_ray.transcripts.thumbnails import ThumbnailStore
 from drag_ray.types import Question, Trajectory
 

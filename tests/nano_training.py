@@ -8,9 +8,9 @@ import torch
 from transformers import AutoTokenizer, LlamaConfig, LlamaForCausalLM
 
 from drag_ray.engine.config import EngineConfig
-from drag_ray.engine.embedded import embedded_model_dir
+from drag_ray.engine.models.embedded import embedded_model_dir
 from drag_ray.finetune.config import FinetuneConfig
-from drag_ray.run_config import RunConfig
+from drag_ray.pipeline.run_config import RunConfig
 
 CHECKPOINT_STEPS = 20  # the first checkpoint is noted seconds before the end, also on a fast machine
 

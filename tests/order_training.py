@@ -10,8 +10,8 @@ from training_cases import describe_descent
 from transformers import AutoTokenizer, LlamaForCausalLM
 from trl.trainer.sft_config import SFTConfig
 
-from drag_ray.engine.embedded import embedded_model_dir
-from drag_ray.engine.relevance import Answers
+from drag_ray.engine.models.embedded import embedded_model_dir
+from drag_ray.engine.models.relevance import Answers
 from drag_ray.finetune.page_order import PageOrderTrainer, PagesCollator
 
 NUM_QUESTIONS = 8

@@ -10,7 +10,7 @@ from typing import Any
 import drag_ray
 from drag_ray.api.agent import Agent
 from drag_ray.api.run import Run
-from drag_ray.stages import SERVE, STAGES
+from drag_ray.pipeline.stages import SERVE, STAGES
 
 _FLAGS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 _WORKING = (*STAGES, SERVE.name, "run_stage", "pipeline", "open_agent", "inspect_rows")

@@ -14,7 +14,7 @@ from engine_process import run_in_process
 from qwen3_vl_shapes import SHAPES_TINY, write_model
 from transformers import AutoTokenizer
 
-from drag_ray import artifacts, schemas
+from drag_ray import schemas
 from drag_ray.agent.config import AgentConfig
 from drag_ray.agent.environment import SearchEnvironment
 from drag_ray.agent.prompts import list_shown_functions
@@ -23,11 +23,11 @@ from drag_ray.agent.task import Policy, RolloutTask
 from drag_ray.corpus.image_degradation import DegradationConfig
 from drag_ray.corpus.image_store import ImageStores
 from drag_ray.corpus.page_images import DIR_NAME
-from drag_ray.engine.chat_template import check_functions_shown
 from drag_ray.engine.config import EngineConfig
-from drag_ray.engine.embedded import embedded_model_dir
 from drag_ray.engine.generate import Generation, ImageSource, Request, list_images
-from drag_ray.engine.tokens import IGNORED_LABEL
+from drag_ray.engine.models.chat_template import check_functions_shown
+from drag_ray.engine.models.embedded import embedded_model_dir
+from drag_ray.engine.models.tokens import IGNORED_LABEL
 from drag_ray.engine.vllm import VllmEngine
 from drag_ray.finetune.images import open_training_images
 from drag_ray.finetune.methods.grpo import GRPO, StepCollator
@@ -41,6 +41,7 @@ from drag_ray.process.trajectories import read_records, select_trajectories
 from drag_ray.process.turns import explode_turns, summarise_trajectories
 from drag_ray.rollout.degraded_images import DegradedImages, DegradedSearcher
 from drag_ray.search.searcher import Searcher
+from drag_ray.storage import artifacts
 from drag_ray.types import Question, Trajectory
 
 IMAGE_MARK = "<|image_pad|>"

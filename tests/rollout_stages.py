@@ -7,7 +7,7 @@ from pathlib import Path
 
 import psutil
 
-from drag_ray import artifacts, schemas
+from drag_ray import schemas
 from drag_ray.agent.config import AgentConfig
 from drag_ray.agent.task import Policy
 from drag_ray.engine.config import EngineConfig
@@ -18,6 +18,7 @@ from drag_ray.rollout.plan import build_plan
 from drag_ray.rollout.runner import run_plan
 from drag_ray.search.config import SearchConfig
 from drag_ray.search.index import build_index
+from drag_ray.storage import artifacts
 from drag_ray.types import Evidence, Page, Question
 
 SETTINGS = RolloutConfig(num_engines=1, workers_per_engine=2, concurrent_rollouts=8, chunk_rollouts=4, flush_s=0)

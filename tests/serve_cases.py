@@ -17,18 +17,18 @@ from starlette.testclient import TestClient
 from drag_ray.agent.config import AgentConfig
 from drag_ray.agent.record import AgentRecord
 from drag_ray.agent.spans import RunFn, run_untraced
+from drag_ray.cluster.metrics import REQUEST_COUNTS
 from drag_ray.engine.generate import Generation, Request
 from drag_ray.engine.scripted import ScriptedEngine
-from drag_ray.metrics import REQUEST_COUNTS
 from drag_ray.search.searcher import Searcher
-from drag_ray.serve.guard import Guard, Rules
-from drag_ray.serve.key import hash_key
-from drag_ray.serve.limits import Limits
-from drag_ray.serve.mcp_tools import add_mcp_route
+from drag_ray.serve.access.guard import Guard, Rules
+from drag_ray.serve.access.key import hash_key
+from drag_ray.serve.access.limits import Limits
 from drag_ray.serve.request_images import EndpointImages
-from drag_ray.serve.retrieval import Retrieval
-from drag_ray.serve.search_routes import add_search_routes
-from drag_ray.serve.search_service import SearchService
+from drag_ray.serve.search.mcp_tools import add_mcp_route
+from drag_ray.serve.search.retrieval import Retrieval
+from drag_ray.serve.search.search_routes import add_search_routes
+from drag_ray.serve.search.search_service import SearchService
 from drag_ray.serve.served_models import ServedModels
 
 OWN = AgentRecord(agent=AgentConfig(query_mode="rewrite", top_k=1, max_iterations=3, max_tokens=50))

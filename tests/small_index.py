@@ -3,12 +3,13 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from drag_ray import artifacts, schemas
-from drag_ray.artifacts import Identity
+from drag_ray import schemas
 from drag_ray.corpus.near_duplicates import NO_NEAR_DUPLICATES, write_near_duplicates
 from drag_ray.search.config import SearchConfig
 from drag_ray.search.index import build_index
-from drag_ray.stage_folder import StageFolder
+from drag_ray.stage_runs.folder import StageFolder
+from drag_ray.storage import artifacts
+from drag_ray.storage.artifacts import Identity
 from drag_ray.types import Page, Question
 
 

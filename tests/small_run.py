@@ -10,9 +10,10 @@ from finished_cases import write_evaluation
 from small_index import finish_index
 
 import drag_ray
-from drag_ray import artifacts, schemas
-from drag_ray.artifacts import Identity
-from drag_ray.stage_folder import StageFolder
+from drag_ray import schemas
+from drag_ray.stage_runs.folder import StageFolder
+from drag_ray.storage import artifacts
+from drag_ray.storage.artifacts import Identity
 from drag_ray.types import Page
 
 _ROOT = Path(drag_ray.__file__).parents[1]

@@ -9,7 +9,7 @@ import torch
 from transformers import AutoTokenizer, LlamaConfig, LlamaForCausalLM
 from trl.trainer.sft_config import SFTConfig
 
-from drag_ray.engine.embedded import embedded_model_dir
+from drag_ray.engine.models.embedded import embedded_model_dir
 from drag_ray.finetune.config import FinetuneConfig
 from drag_ray.finetune.job import TrainJob
 

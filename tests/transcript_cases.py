@@ -4,7 +4,8 @@ from pathlib import Path
 
 from factories import EVIDENCE, asked_at, build_answer, build_question, build_search, build_trajectory, build_turn
 
-from drag_ray import artifacts, schemas
+from drag_ray import schemas
+from drag_ray.storage import artifacts
 from drag_ray.types import Trajectory
 
 SCRIPT = "</pre><script>alert(1)</script>"

@@ -8,10 +8,10 @@ from typing import Any
 from pydantic import BaseModel, Field
 
 from drag_ray.agent.config import AgentConfig
-from drag_ray.artifacts import write_json
 from drag_ray.config import BaseConfig
 from drag_ray.engine.sampling import PresetName
 from drag_ray.errors import ConfigError, DataError
+from drag_ray.storage.artifacts import write_json
 
 RECORD_NAME = "drag_ray_agent.json"
 _MAX_BYTES = 2**20

@@ -30,7 +30,7 @@ def open_page_index(searcher: Searcher, retrieval: RetrievalName, index_dir: Pat
 
 def open_dense(searcher: Searcher, vectors_dir: Path) -> DenseSearcher:
     """A searcher of vectors, with the model that made them, on the CPUs of this machine. Raises what `open_page_index` does."""
-    from drag_ray.engine.embedding import Embedder  # PyTorch takes seconds to import
+    from drag_ray.engine.encoders.embedding import Embedder  # PyTorch takes seconds to import
 
     pages = vectors.PageVectors(vectors_dir, searcher.record.fingerprint)
     return DenseSearcher(searcher, pages, Embedder(EmbeddingConfig(**pages.record.embedding)).embed_queries)

@@ -18,11 +18,11 @@ from drag_ray.agent.shown_images import Content, Hidden, leave_out, leave_out_im
 from drag_ray.agent.task import Policy, RolloutTask
 from drag_ray.agent.tasks.task import Episode, Setting, load_task
 from drag_ray.agent.turn_record import record_turn, share_tokens
-from drag_ray.artifacts import compute_fingerprint
 from drag_ray.engine.generate import GenerateFn, Generation, Message, Request
 from drag_ray.engine.reasoning import THINK
 from drag_ray.engine.sampling import PRESETS
 from drag_ray.errors import BudgetError, EngineDiedError, PromptTooLongError
+from drag_ray.storage.artifacts import compute_fingerprint
 from drag_ray.tools.calls import CallLimits, CallOutcome, CallTool
 from drag_ray.tools.function import Function
 from drag_ray.tools.rollout_images import ImageShelf, RolloutImages

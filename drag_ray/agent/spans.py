@@ -15,11 +15,11 @@ from drag_ray.agent.rollout import NoteTurn, Rollouts
 from drag_ray.agent.scores import list_ranked_turns
 from drag_ray.agent.shown_images import Content
 from drag_ray.agent.task import RolloutTask
+from drag_ray.cluster.telemetry import Telemetry, TelemetryConfig
 from drag_ray.corpus.text import to_encodable
 from drag_ray.engine.generate import join_text
 from drag_ray.engine.sampling import PRESETS
-from drag_ray.json_text import parse_json
-from drag_ray.telemetry import Telemetry, TelemetryConfig
+from drag_ray.storage.json_text import parse_json
 from drag_ray.types import ActionKind, Trajectory, Turn
 
 AGENT_NAME = "drag_ray"

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from drag_ray.artifacts import compute_fingerprint
+from drag_ray.storage.artifacts import compute_fingerprint
 from drag_ray.types import Question
 
 

@@ -16,8 +16,8 @@ from drag_ray.evaluate.report import Part, build_parts, format_console
 from drag_ray.evaluate.rows import Row
 from drag_ray.evaluate.scoring import Terms, score_collection, score_evaluation
 from drag_ray.extras import explain_missing
-from drag_ray.run_config import RunConfig
-from drag_ray.webpage import render_page
+from drag_ray.pipeline.run_config import RunConfig
+from drag_ray.transcripts.webpage import render_page
 
 if TYPE_CHECKING:
     import polars as pl

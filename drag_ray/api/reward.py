@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from drag_ray.extras import explain_missing
 
 if TYPE_CHECKING:
-    from drag_ray.engine.reward_model import RewardModel
+    from drag_ray.engine.encoders.reward_model import RewardModel
 
 
 @explain_missing()
@@ -24,6 +24,6 @@ def load_reward_model(folder: str | Path) -> "RewardModel":
         Traceback (most recent call last):
         drag_ray.errors.TrainError: runs/small/finetune/merged: no reward model. Run: python jobs/finetune.py ...
     """
-    from drag_ray.engine.reward_model import RewardModel
+    from drag_ray.engine.encoders.reward_model import RewardModel
 
     return RewardModel(Path(folder))

@@ -7,13 +7,13 @@ from typing import Any, Self
 
 from drag_ray.api.run_exchange import RunExchange
 from drag_ray.api.sections import OF_THE_RUN, PIPELINE, find_stage, list_sections
-from drag_ray.artifacts import Manifest
 from drag_ray.config import build, override
 from drag_ray.extras import explain_missing
-from drag_ray.pipeline import open_inputs, pull_inputs, run_stages
-from drag_ray.run_config import RunConfig
+from drag_ray.pipeline.run_config import RunConfig
+from drag_ray.pipeline.runner import open_inputs, pull_inputs, run_stages
+from drag_ray.pipeline.stages import SERVE
 from drag_ray.serve.config import ServeSections
-from drag_ray.stages import SERVE
+from drag_ray.storage.artifacts import Manifest
 
 
 def open_run(run_dir: str | Path, config: str | Path | None = None, **options: Any) -> "Run":
@@ -184,10 +184,10 @@ class Run(RunExchange):
                     engines.enter_context(keep_engines())
 
             if config.rounds:
-                from drag_ray.rounds import run_rounds
+                from drag_ray.pipeline.rounds import run_rounds
 
                 return run_rounds(config, start_ray)
-            from drag_ray.single_pass import run_pass
+            from drag_ray.pipeline.single_pass import run_pass
 
             return run_pass(config, start_ray)
 
@@ -210,7 +210,7 @@ class Run(RunExchange):
         return override(self.config, options, sections=[name for name in list_sections(command) if name not in OF_THE_RUN])
 
     def _start_ray(self) -> None:
-        from drag_ray.cluster import connect, is_connected
+        from drag_ray.cluster.connection import connect, is_connected
 
         if not is_connected():
             self._stack.enter_context(connect(self.config.cluster))

@@ -5,13 +5,13 @@ from pathlib import Path
 from typing import Any
 
 from drag_ray.api.run_records import RunRecords
-from drag_ray.checksums import Damage
 from drag_ray.config import override
-from drag_ray.damage import accept_changes, refuse_damage, verify_stages
 from drag_ray.errors import ConfigError
-from drag_ray.object_store import StorageConfig, check_uri
-from drag_ray.pipeline import find_own
-from drag_ray.stage_store import Transfer, pull_run, push_run
+from drag_ray.pipeline.runner import find_own
+from drag_ray.stage_runs.damage import accept_changes, refuse_damage, verify_stages
+from drag_ray.stage_runs.store import Transfer, pull_run, push_run
+from drag_ray.storage.checksums import Damage
+from drag_ray.storage.object_store import StorageConfig, check_uri
 
 
 class RunExchange(RunRecords):

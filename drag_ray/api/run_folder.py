@@ -4,19 +4,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from drag_ray.api.sections import find_stage
-from drag_ray.artifacts import require_manifest
 from drag_ray.config import override
-from drag_ray.damage import refuse_damage
 from drag_ray.extras import explain_missing
-from drag_ray.pipeline import find_own
-from drag_ray.run_config import RunConfig
+from drag_ray.pipeline.run_config import RunConfig
+from drag_ray.pipeline.runner import find_own
+from drag_ray.stage_runs.damage import refuse_damage
+from drag_ray.storage.artifacts import require_manifest
 
 if TYPE_CHECKING:
     import polars as pl
 
     from drag_ray.api.agent import Agent
     from drag_ray.api.report import Report
-    from drag_ray.run_status import StageStatus
+    from drag_ray.pipeline.status import StageStatus
     from drag_ray.search.searcher import Searcher
 
 _ASKED = "_asked"
@@ -70,7 +70,7 @@ class RunFolder:
             >>> [status.state for status in run.read_status() if status.address == "collect"]
             ['finished']
         """
-        from drag_ray.run_status import read_status
+        from drag_ray.pipeline.status import read_status
 
         return read_status(self.folder)
 

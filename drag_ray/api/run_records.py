@@ -6,9 +6,9 @@ from drag_ray.api.run_folder import RunFolder
 from drag_ray.extras import explain_missing
 
 if TYPE_CHECKING:
-    from drag_ray.engine.masks import Mask
+    from drag_ray.engine.models.masks import Mask
     from drag_ray.format.inspection import Inspection
-    from drag_ray.run_cost import StageCost
+    from drag_ray.pipeline.cost import StageCost
     from drag_ray.transcripts.listing import Outcome, SortKey
     from drag_ray.transcripts.transcript import Transcript
 
@@ -104,6 +104,6 @@ class RunRecords(RunFolder):
             Traceback (most recent call last):
             drag_ray.errors.ArtifactError: runs/small: no finished stage has noted what it cost. Start stages with prices: ...
         """
-        from drag_ray.run_cost import read_costs
+        from drag_ray.pipeline.cost import read_costs
 
         return read_costs(self.folder)

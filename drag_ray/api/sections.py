@@ -1,8 +1,8 @@
 """What each command of a run can be told."""
 
 from drag_ray.errors import ConfigError
-from drag_ray.run_config import RunConfig
-from drag_ray.stages import SERVE, STAGES, Stage
+from drag_ray.pipeline.run_config import RunConfig
+from drag_ray.pipeline.stages import SERVE, STAGES, Stage
 
 PIPELINE = "pipeline"
 OF_THE_RUN = ("run_dir", "cluster", "storage")

@@ -13,7 +13,7 @@ from drag_ray.baselines.baseline import Sources
 from drag_ray.baselines.passages import Analyze, PassageBaseline, PassageConfig
 from drag_ray.baselines.weights import expand_terms
 from drag_ray.engine.generate import Message
-from drag_ray.file_access import reading
+from drag_ray.storage.file_access import reading
 
 _REQUEST = "Write a passage that answers the given query.\n\nQuery: {question}\nPassage:"
 _QUESTION_REPEATS = 5

@@ -56,7 +56,7 @@ class Rerank(RawQuestion):
                 f"evaluate.baselines {cls.name!r}: there is no model that ranks. Name one, --evaluate.rerank.model FOLDER, or "
                 "one that the run has trained, --reads finetune=reranker/finetune"
             )
-        from drag_ray.engine.reranker_files import find_files, say_other_index
+        from drag_ray.engine.encoders.reranker_files import find_files, say_other_index
 
         say_other_index(find_files(options), sources.index_dir / "search_index")
         return cls(options, _FOUND_BY[options.retrieval].prepare(sources))

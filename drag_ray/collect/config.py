@@ -8,13 +8,13 @@ from pydantic import Field
 
 from drag_ray.agent.config import AgentConfig, PromptSet
 from drag_ray.baselines.registry import BaselineSections, ProposerName
+from drag_ray.cluster.telemetry import TelemetryConfig
 from drag_ray.config import Sections
 from drag_ray.corpus.image_degradation import DegradationConfig
 from drag_ray.engine.config import EngineConfig
 from drag_ray.engine.sampling import PresetName
 from drag_ray.errors import ConfigError
 from drag_ray.rollout.config import RolloutConfig
-from drag_ray.telemetry import TelemetryConfig
 
 
 class CollectConfig(BaselineSections):

@@ -16,13 +16,13 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from drag_ray import artifacts
 from drag_ray.corpus.picture import MAX_BYTES, check_picture
 from drag_ray.corpus.problems import Problem, count_problems, name_first
 from drag_ray.corpus.records import Record, get_field, read_name, read_records, read_text
 from drag_ray.errors import DataError
-from drag_ray.file_access import writing
-from drag_ray.new_folder import new_folder
+from drag_ray.storage import artifacts
+from drag_ray.storage.file_access import writing
+from drag_ray.storage.new_folder import new_folder
 from drag_ray.types import CAPTION, Evidence
 
 DOCUMENTS_NAME = "documents"

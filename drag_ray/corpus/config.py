@@ -5,7 +5,7 @@ from typing import Literal
 from pydantic import Field
 
 from drag_ray.config import BaseConfig
-from drag_ray.object_store import NameOrUri
+from drag_ray.storage.object_store import NameOrUri
 
 MANUALS = "manuals"
 """An embedded corpus: the reference manuals of installed packages, and the first sentences of their entries as questions."""

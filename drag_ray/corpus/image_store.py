@@ -13,9 +13,9 @@ from typing import Protocol
 
 from PIL import Image
 
-from drag_ray import artifacts
 from drag_ray.errors import DataError
-from drag_ray.file_access import list_folder, writing
+from drag_ray.storage import artifacts
+from drag_ray.storage.file_access import list_folder, writing
 
 _QUALITY = 90
 _KEY = re.compile(r"[0-9a-f]{2}/[0-9a-f]{32}\.jpg")

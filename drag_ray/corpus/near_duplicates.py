@@ -11,8 +11,8 @@ import polars as pl
 import pyarrow as pa
 
 from drag_ray import schemas
-from drag_ray.artifacts import write_parquet
 from drag_ray.corpus.page_similarity import compute_shingles, find_similar
+from drag_ray.storage.artifacts import write_parquet
 from drag_ray.types import Evidence, Question
 
 TABLE_NAME = "near_duplicates.parquet"

@@ -5,7 +5,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from drag_ray import artifacts
 from drag_ray.corpus.problems import Problem
 from drag_ray.corpus.records import (
     FILE_COLUMNS,
@@ -18,6 +17,7 @@ from drag_ray.corpus.records import (
     to_number,
     to_page_number,
 )
+from drag_ray.storage import artifacts
 from drag_ray.types import Page
 
 _SOURCE_COLUMNS = ("text_source", "service")

@@ -7,8 +7,8 @@ from typing import TypeVar
 
 from PIL import Image, UnidentifiedImageError
 
-from drag_ray.corpus.images import to_rgb
 from drag_ray.corpus.page_images import compute_scale
+from drag_ray.corpus.readers.images import to_rgb
 from drag_ray.errors import DataError
 
 MAX_BYTES = 20 * 2**20

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 from drag_ray.corpus.problems import Problem, read_one
 from drag_ray.corpus.text import to_encodable
 from drag_ray.errors import DataError, PageZeroError
-from drag_ray.json_text import parse_json
+from drag_ray.storage.json_text import parse_json
 
 SUFFIXES = (".jsonl", ".jsonl.gz", ".parquet")
 FILE_COLUMNS = ("file", "document")

@@ -6,7 +6,7 @@ from typing import Any, NotRequired, TypedDict, TypeVar, cast
 
 from drag_ray.engine.generate import Message, list_images
 from drag_ray.errors import DataError
-from drag_ray.json_text import parse_json
+from drag_ray.storage.json_text import parse_json
 
 Row = Mapping[str, object]
 """A training row as a file holds it; `take_columns` looks at its columns."""

@@ -11,12 +11,12 @@ from typing import Any
 from pydantic import ValidationError
 
 from drag_ray.engine.config import EngineConfig
-from drag_ray.engine.dtype import choose_dtype
 from drag_ray.engine.encoder_cache import build_image_options, enlarge_encoder_cache
 from drag_ray.engine.frontend import calm_garbage_collector, skip_token_texts
 from drag_ray.engine.generate import Generation, ImageSource, Request
 from drag_ray.engine.image_inputs import ImageInputs
-from drag_ray.engine.model_folder import resolve_model
+from drag_ray.engine.models.dtype import choose_dtype
+from drag_ray.engine.models.model_folder import resolve_model
 from drag_ray.engine.vllm_client import VllmClient, translate_errors
 from drag_ray.errors import ConfigError, EngineDiedError
 from drag_ray.extras import explain_missing

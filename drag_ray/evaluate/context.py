@@ -5,16 +5,16 @@ from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
-from drag_ray import provenance
-from drag_ray.artifacts import Manifest
 from drag_ray.baselines.baseline import Baseline
 from drag_ray.evaluate.config import EvaluateSections
 from drag_ray.evaluate.policies import PRESET
 from drag_ray.evaluate.question_weights import FoundWeight
 from drag_ray.finetune.outcome import read_curve
-from drag_ray.inputs import Inputs
 from drag_ray.prompt.outcome import PROMPTED_NAME, read_prompt
 from drag_ray.search.index import read_record
+from drag_ray.stage_runs import provenance
+from drag_ray.stage_runs.inputs import Inputs
+from drag_ray.storage.artifacts import Manifest
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from drag_ray.evaluate.plots import SERIES_COLOURS, render_figure
 from drag_ray.evaluate.policies import BASE_NAME
 from drag_ray.evaluate.question_result import QuestionResult
 from drag_ray.finetune.outcome import TUNED_NAME
-from drag_ray.webpage import render_page
+from drag_ray.transcripts.webpage import render_page
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

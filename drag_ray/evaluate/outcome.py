@@ -7,8 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from drag_ray import artifacts, schemas
-from drag_ray.damage import refuse_damage
+from drag_ray import schemas
 from drag_ray.errors import DataError
 from drag_ray.evaluate.comparison import Comparison
 from drag_ray.evaluate.context import ReportContext, read_context
@@ -17,9 +16,11 @@ from drag_ray.evaluate.examples import choose_examples
 from drag_ray.evaluate.formatting import write_verdict
 from drag_ray.evaluate.question_result import QuestionResult, to_result
 from drag_ray.evaluate.report import format_markdown, write_report
-from drag_ray.file_access import reading
-from drag_ray.json_text import parse_json
 from drag_ray.rollout.judgements import JUDGE_DIR_NAME, Judgements, read_judgements
+from drag_ray.stage_runs.damage import refuse_damage
+from drag_ray.storage import artifacts
+from drag_ray.storage.file_access import reading
+from drag_ray.storage.json_text import parse_json
 from drag_ray.transcripts.thumbnails import ThumbnailStore
 from drag_ray.types import Question, Trajectory
 

@@ -15,17 +15,17 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from tqdm import tqdm
 
 from drag_ray.baselines.rerank import RerankedConfig
+from drag_ray.cluster.metrics import open_stage_recorder
+from drag_ray.cluster.tasks import Step, map_rows
 from drag_ray.errors import ConfigError, DragRayError
 from drag_ray.evaluate.retriever_rescoring import SearchAsAsked
-from drag_ray.metrics import open_stage_recorder
 from drag_ray.search.rerank import PageTexts
 from drag_ray.search.searcher import Searcher
-from drag_ray.tasks import Step, map_rows
 from drag_ray.types import Evidence, Hits, Trajectory
 
 if TYPE_CHECKING:
-    from drag_ray.engine.pair_writer import PairWriter
-    from drag_ray.engine.reranker import Reranker
+    from drag_ray.engine.encoders.pair_writer import PairWriter
+    from drag_ray.engine.encoders.reranker import Reranker
 
 _logger = logging.getLogger(__name__)
 
@@ -106,8 +106,8 @@ class PairsWriter:
 
     @cached_property
     def _writer(self) -> "PairWriter":
-        from drag_ray.engine.pair_writer import load_pair_writer
-        from drag_ray.engine.reranker_files import find_files
+        from drag_ray.engine.encoders.pair_writer import load_pair_writer
+        from drag_ray.engine.encoders.reranker_files import find_files
 
         return load_pair_writer(find_files(self._config))
 
@@ -124,7 +124,7 @@ class PairsReader:
     """
 
     def __init__(self, config: RerankedConfig) -> None:
-        from drag_ray.engine.reranker import load_reranker
+        from drag_ray.engine.encoders.reranker import load_reranker
 
         self._reranker: Reranker | None = None
         self._error = ""
@@ -135,7 +135,7 @@ class PairsReader:
 
     def __call__(self, row: dict[str, Any]) -> dict[str, Any]:
         """The row with the scores of the pages of each question; an error comes back as text."""
-        from drag_ray.engine.pair_writer import Pairs, join_pairs
+        from drag_ray.engine.encoders.pair_writer import Pairs, join_pairs
 
         if self._reranker is None or row["error"]:
             return {"start": row["start"], "hits": b"", "scores": [], "error": row["error"] or self._error}

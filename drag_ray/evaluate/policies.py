@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from drag_ray.baselines.registry import WITHOUT_LANGUAGE_MODEL
-from drag_ray.engine.adapter import ADAPTER_CONFIG_NAME
 from drag_ray.engine.config import EngineConfig
+from drag_ray.engine.models.adapter import ADAPTER_CONFIG_NAME
 from drag_ray.errors import ArtifactError, ConfigError
 from drag_ray.evaluate.config import EvaluateConfig, EvaluateSections
 from drag_ray.evaluate.effort import Prices

@@ -10,7 +10,6 @@ from pathlib import Path
 from markupsafe import Markup
 
 from drag_ray.agent.shown_images import ShownImage
-from drag_ray.artifacts import write_text
 from drag_ray.evaluate import formatting
 from drag_ray.evaluate.comparison import Comparison
 from drag_ray.evaluate.context import ReportContext
@@ -20,10 +19,11 @@ from drag_ray.evaluate.formatting import write_difference, write_label, write_me
 from drag_ray.evaluate.measure import Unit
 from drag_ray.evaluate.plots import draw_hit_bars, draw_rank_changes, draw_rank_distribution, draw_training_curve
 from drag_ray.evaluate.rows import Row
+from drag_ray.storage.artifacts import write_text
 from drag_ray.transcripts.thumbnails import ThumbnailStore
 from drag_ray.transcripts.transcript import to_page
+from drag_ray.transcripts.webpage import render_page
 from drag_ray.types import Evidence
-from drag_ray.webpage import render_page
 
 _WIDTH = 120
 _MARKS = re.compile(r"[\\|`*_<~]|!(?=\[)|(?<=\])[(\[:]")

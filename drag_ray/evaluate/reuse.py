@@ -7,12 +7,12 @@ import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from drag_ray import artifacts
-from drag_ray.artifacts import PREVIOUS_DIR_NAME, USER_CODE, Identity
 from drag_ray.baselines.registry import list_engine_sections
 from drag_ray.evaluate.policies import ModelPolicy
-from drag_ray.json_text import parse_json
 from drag_ray.rollout import journal
+from drag_ray.storage import artifacts
+from drag_ray.storage.artifacts import PREVIOUS_DIR_NAME, USER_CODE, Identity
+from drag_ray.storage.json_text import parse_json
 
 ROLLOUTS_DIR_NAME = "rollouts"
 _MARK_NAME = "policies.json"

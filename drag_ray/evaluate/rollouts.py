@@ -17,19 +17,19 @@ from drag_ray.agent.task import Policy, RolloutTask
 from drag_ray.baselines.baseline import Baseline, Sources
 from drag_ray.baselines.registry import BASELINES
 from drag_ray.baselines.rollouts import BaselineOptions, build_rollouts
-from drag_ray.engine.adapter import check_adapter
+from drag_ray.cluster.tasks import run_tasks
+from drag_ray.engine.models.adapter import check_adapter
 from drag_ray.evaluate.config import EvaluateSections
 from drag_ray.evaluate.policies import BASE_NAME, PRESET, ModelPolicy
 from drag_ray.evaluate.reuse import ROLLOUTS_DIR_NAME, fingerprint_policy, list_earlier, prepare_rollouts
 from drag_ray.finetune.outcome import find_reranker
-from drag_ray.inputs import Inputs
 from drag_ray.rollout import journal
 from drag_ray.rollout.options import WorkerOptions, build_options, with_degradation
 from drag_ray.rollout.plan import build_plan
 from drag_ray.rollout.runner import run_plan
 from drag_ray.search.searcher import Searcher
-from drag_ray.stage_folder import StageFolder
-from drag_ray.tasks import run_tasks
+from drag_ray.stage_runs.folder import StageFolder
+from drag_ray.stage_runs.inputs import Inputs
 from drag_ray.types import Question, Trajectory
 
 _logger = logging.getLogger(__name__)

@@ -7,10 +7,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from drag_ray.artifacts import MANIFEST_NAME, read_manifest
 from drag_ray.baselines.baseline import Baseline, TermBaseline
 from drag_ray.baselines.hybrid import Hybrid
 from drag_ray.baselines.rerank import Rerank
+from drag_ray.cluster.nodes import takes_gpus
 from drag_ray.errors import DamageError
 from drag_ray.evaluate.comparison import Comparison, compare
 from drag_ray.evaluate.config import TEST, EvaluateSections
@@ -29,11 +29,11 @@ from drag_ray.evaluate.results import compute_results
 from drag_ray.evaluate.retriever_rescoring import add_variants
 from drag_ray.evaluate.reuse import ROLLOUTS_DIR_NAME
 from drag_ray.evaluate.rollouts import roll_out
-from drag_ray.inputs import Inputs
-from drag_ray.nodes import takes_gpus
 from drag_ray.rollout.folder import IMAGES_DIR_NAME
 from drag_ray.search.searcher import Searcher
-from drag_ray.stage_folder import StageFolder
+from drag_ray.stage_runs.folder import StageFolder
+from drag_ray.stage_runs.inputs import Inputs
+from drag_ray.storage.artifacts import MANIFEST_NAME, read_manifest
 from drag_ray.transcripts.thumbnails import ThumbnailStore
 from drag_ray.types import Question, Trajectory
 

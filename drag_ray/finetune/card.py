@@ -3,10 +3,10 @@
 from pathlib import Path
 from typing import Any
 
-from drag_ray import provenance
-from drag_ray.artifacts import compute_file_fingerprint
-from drag_ray.engine.adapter import ADAPTER_WEIGHTS_NAME, REWARD_TASK, BaseModel
+from drag_ray.engine.models.adapter import ADAPTER_WEIGHTS_NAME, REWARD_TASK, BaseModel
 from drag_ray.finetune.config import FinetuneConfig
+from drag_ray.stage_runs import provenance
+from drag_ray.storage.artifacts import compute_file_fingerprint
 
 CARD_NAME = "README.md"
 EMBEDDED_ORIGIN = "HuggingFaceTB/SmolLM2-135M-Instruct"

@@ -12,11 +12,11 @@ import shutil
 from collections.abc import Generator
 from pathlib import Path
 
-from drag_ray import checksums
-from drag_ray.artifacts import compute_bytes_fingerprint, sync, sync_files, write_text
 from drag_ray.errors import ArtifactError
-from drag_ray.file_access import explain_memory, list_folder, reading, writing
-from drag_ray.json_text import parse_json
+from drag_ray.storage import checksums
+from drag_ray.storage.artifacts import compute_bytes_fingerprint, sync, sync_files, write_text
+from drag_ray.storage.file_access import explain_memory, list_folder, reading, writing
+from drag_ray.storage.json_text import parse_json
 
 DIR_NAME = "checkpoints"
 _SNAPSHOT_NAME = "checkpoint_manager_snapshot.json"

@@ -9,7 +9,7 @@ from typing import Any
 
 from transformers import TrainerCallback
 
-from drag_ray.metrics import StageRecorder
+from drag_ray.cluster.metrics import StageRecorder
 
 _logger = logging.getLogger(__name__)
 

@@ -10,7 +10,7 @@ import torch
 from accelerate.utils import gather_object
 from transformers import Trainer
 
-from drag_ray.engine.adapter_weights import find_not_finite
+from drag_ray.engine.models.adapter_weights import find_not_finite
 from drag_ray.errors import NotFiniteError
 from drag_ray.finetune.attention import CUDNN_BUG, uses_cudnn
 from drag_ray.finetune.checkpoints import saving

@@ -12,7 +12,7 @@ import torch
 from PIL.Image import Image
 
 from drag_ray.corpus.image_store import ImageStore, ImageStores
-from drag_ray.engine.pretrained import load_processor
+from drag_ray.engine.models.pretrained import load_processor
 from drag_ray.errors import DataError, TrainError
 
 

@@ -6,8 +6,8 @@ from typing import Any
 
 from peft import PeftModel
 
-from drag_ray.engine.adapter import check_adapter_fits, is_reward_model, read_base_model
-from drag_ray.engine.pretrained import load_model, load_processor, load_reward_model, load_tokenizer
+from drag_ray.engine.models.adapter import check_adapter_fits, is_reward_model, read_base_model
+from drag_ray.engine.models.pretrained import load_model, load_processor, load_reward_model, load_tokenizer
 from drag_ray.errors import TrainError
 from drag_ray.finetune.checkpoints import saving
 

@@ -3,9 +3,9 @@
 from pathlib import Path
 from typing import Any
 
-from drag_ray.engine.adapter import ADAPTER_CONFIG_NAME, is_reranker, is_reward_model
-from drag_ray.file_access import reading
-from drag_ray.json_text import parse_json
+from drag_ray.engine.models.adapter import ADAPTER_CONFIG_NAME, is_reranker, is_reward_model
+from drag_ray.storage.file_access import reading
+from drag_ray.storage.json_text import parse_json
 
 ADAPTER_DIR_NAME = "adapter"
 MERGED_DIR_NAME = "merged"

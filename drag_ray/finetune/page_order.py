@@ -7,8 +7,8 @@ import torch
 from torch.nn.utils.rnn import pad_sequence
 from trl.trainer.sft_trainer import SFTTrainer
 
-from drag_ray.engine.relevance import Answers
-from drag_ray.engine.reranker import predict_next
+from drag_ray.engine.encoders.reranker import predict_next
+from drag_ray.engine.models.relevance import Answers
 from drag_ray.finetune.adapter_trainer import RowMeanTrainer
 from drag_ray.finetune.tokenized_rows import PAGES
 

@@ -20,7 +20,7 @@ import torch
 from trl.models.utils import disable_gradient_checkpointing
 from trl.trainer.utils import add_fused_lm_head
 
-from drag_ray.engine.tokens import IGNORED_LABEL
+from drag_ray.engine.models.tokens import IGNORED_LABEL
 from drag_ray.finetune.start import use_start
 from drag_ray.finetune.trained_tokens import TrainedTokensTrainer, compute_log_probabilities
 

@@ -6,12 +6,12 @@ from pathlib import Path
 from typing import Any
 
 from drag_ray.agent.record import AgentRecord, write_record
-from drag_ray.engine.adapter import read_base_model, write_base_model
-from drag_ray.engine.model_folder import resolve_model
-from drag_ray.file_access import list_folder, writing
+from drag_ray.engine.models.adapter import read_base_model, write_base_model
+from drag_ray.engine.models.model_folder import resolve_model
 from drag_ray.finetune.card import write_card
 from drag_ray.finetune.config import FinetuneConfig
 from drag_ray.finetune.outcome import ADAPTER_DIR_NAME, MERGED_DIR_NAME
+from drag_ray.storage.file_access import list_folder, writing
 
 _ADAPTER_FILES = (
     "adapter_*",
@@ -44,7 +44,7 @@ def publish_adapter(checkpoint_dir: Path, model: str, described: Description, st
         NotFiniteError: a weight is not finite.
         TrainError: the adapter has learned nothing, or cannot be merged.
     """
-    from drag_ray.engine.adapter_weights import check_weights  # PyTorch takes seconds to import
+    from drag_ray.engine.models.adapter_weights import check_weights  # PyTorch takes seconds to import
 
     base_dir = resolve_model(model)
     adapter_dir = stage_dir / ADAPTER_DIR_NAME

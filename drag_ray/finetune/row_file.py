@@ -7,7 +7,7 @@ from pathlib import Path
 
 from drag_ray.engine.conversation import Row
 from drag_ray.errors import DataError
-from drag_ray.json_text import parse_json
+from drag_ray.storage.json_text import parse_json
 
 
 def read_rows(path: Path, limit: int = 0, seed: int = 0) -> Iterator[Row]:

@@ -14,9 +14,9 @@ import numpy as np
 import torch
 from peft import PeftModel
 
-from drag_ray.engine.adapter import check_adapter_writes
-from drag_ray.engine.dtype import choose_dtype
-from drag_ray.engine.pretrained import load_model, load_tokenizer
+from drag_ray.engine.models.adapter import check_adapter_writes
+from drag_ray.engine.models.dtype import choose_dtype
+from drag_ray.engine.models.pretrained import load_model, load_tokenizer
 from drag_ray.errors import ServeError
 
 TEXTS = (

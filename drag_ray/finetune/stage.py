@@ -16,9 +16,9 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from drag_ray.agent.config import AgentConfig
 from drag_ray.agent.record import AgentRecord
-from drag_ray.artifacts import write_jsonl
+from drag_ray.cluster.nodes import SharedPathNodes, find_seeing, free_gpus, takes_gpus
 from drag_ray.corpus import page_images, question_images
-from drag_ray.engine.adapter import check_adapter
+from drag_ray.engine.models.adapter import check_adapter
 from drag_ray.errors import ArtifactError, DamageError, DataError, DragRayError, NotFiniteError, TrainError
 from drag_ray.finetune import checkpoints
 from drag_ray.finetune.config import FinetuneConfig, FinetuneSections
@@ -28,11 +28,11 @@ from drag_ray.finetune.publication import Description
 from drag_ray.finetune.row_file import read_rows
 from drag_ray.finetune.training_process import run_loop, tokenize
 from drag_ray.finetune.workers import Workers, size_workers
-from drag_ray.inputs import Inputs
-from drag_ray.nodes import SharedPathNodes, find_seeing, free_gpus, takes_gpus
 from drag_ray.rollout.folder import IMAGES_DIR_NAME
 from drag_ray.search.index import read_fingerprint
-from drag_ray.stage_folder import StageFolder
+from drag_ray.stage_runs.folder import StageFolder
+from drag_ray.stage_runs.inputs import Inputs
+from drag_ray.storage.artifacts import write_jsonl
 
 _logger = logging.getLogger(__name__)
 

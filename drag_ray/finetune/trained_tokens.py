@@ -9,7 +9,7 @@ from torch.nn.functional import cross_entropy
 from trl.trainer.sft_config import SFTConfig
 from trl.trainer.sft_trainer import SFTTrainer
 
-from drag_ray.engine.tokens import IGNORED_LABEL
+from drag_ray.engine.models.tokens import IGNORED_LABEL
 from drag_ray.finetune.adapter_trainer import AdapterTrainer
 
 _OF_THE_LOSS = ("labels", "weight", "advantage", "engine_log_probabilities")

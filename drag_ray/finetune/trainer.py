@@ -15,8 +15,9 @@ from transformers import PrinterCallback, Trainer, TrainingArguments, set_seed
 from transformers.utils.logging import disable_progress_bar
 from trl.trainer.utils import disable_dropout_in_model
 
-from drag_ray.engine.dtype import choose_dtype
-from drag_ray.engine.pretrained import load_tokenizer
+from drag_ray.cluster.metrics import NoStageRecorder, StageRecorder
+from drag_ray.engine.models.dtype import choose_dtype
+from drag_ray.engine.models.pretrained import load_tokenizer
 from drag_ray.errors import NotFiniteError, TrainError
 from drag_ray.finetune.arguments import build_options
 from drag_ray.finetune.attention import describe_attention, leave_out_broken_kernels
@@ -30,7 +31,6 @@ from drag_ray.finetune.methods.method import Method, TrainerOptions
 from drag_ray.finetune.start import keep_start, load_start, use_start
 from drag_ray.finetune.tokenized_rows import list_sequences
 from drag_ray.finetune.training_rows import TrainingRows
-from drag_ray.metrics import NoStageRecorder, StageRecorder
 
 _ROUNDING = 1e-5
 """By which log-probabilities and rewards, in float32, may differ without meaning anything."""

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any
 import ray
 import ray.train
 
-from drag_ray.engine.model_folder import resolve_model
+from drag_ray.cluster.metrics import name_tags, open_stage_recorder
+from drag_ray.cluster.tasks import take_result
+from drag_ray.engine.models.model_folder import resolve_model
 from drag_ray.errors import ArtifactError, DragRayError
-from drag_ray.file_access import writing
 from drag_ray.finetune import checkpoints
 from drag_ray.finetune.job import TrainJob
 from drag_ray.messages import about, show_messages
-from drag_ray.metrics import name_tags, open_stage_recorder
-from drag_ray.tasks import take_result
+from drag_ray.storage.file_access import writing
 
 if TYPE_CHECKING:
     from drag_ray.finetune.training_rows import TrainingRows

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from drag_ray.engine.conversation import Row
-from drag_ray.engine.pretrained import load_tokenizer
+from drag_ray.engine.models.pretrained import load_tokenizer
 from drag_ray.errors import DataError
 from drag_ray.finetune.images import open_training_images
 from drag_ray.finetune.job import TrainJob

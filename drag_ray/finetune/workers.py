@@ -3,7 +3,7 @@
 import math
 from dataclasses import dataclass
 
-from drag_ray.nodes import SharedPathNodes
+from drag_ray.cluster.nodes import SharedPathNodes
 
 _CPU_ENVIRONMENT = {
     # Each step asks for the same large blocks again. glibc would give them back to the system every time, and the

@@ -2,11 +2,11 @@
 
 from typing import Any
 
-from drag_ray import provenance
-from drag_ray.artifacts import Identity, Manifest
 from drag_ray.format.config import FormatConfig
 from drag_ray.format.row_format import load_format
 from drag_ray.format.split import TRAIN, VALIDATION
+from drag_ray.stage_runs import provenance
+from drag_ray.storage.artifacts import Identity, Manifest
 
 
 def write_card(config: FormatConfig, counts: dict[str, Any], identity: Identity, process: Manifest | None) -> str:

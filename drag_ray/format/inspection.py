@@ -6,19 +6,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from drag_ray.artifacts import compute_fingerprint, write_text
 from drag_ray.corpus.problems import Problem, name_first, read_one
 from drag_ray.corpus.records import read_records
 from drag_ray.corpus.text import to_printable
 from drag_ray.engine.conversation import read_conversation
 from drag_ray.engine.generate import join_text
-from drag_ray.engine.masks import Mask
-from drag_ray.engine.model_folder import resolve_model
-from drag_ray.engine.tokens import IGNORED_LABEL, LabelledTokens, tokenize_conversation
+from drag_ray.engine.models.masks import Mask
+from drag_ray.engine.models.model_folder import resolve_model
+from drag_ray.engine.models.tokens import IGNORED_LABEL, LabelledTokens, tokenize_conversation
 from drag_ray.errors import DataError
 from drag_ray.messages import to_displayable
+from drag_ray.storage.artifacts import compute_fingerprint, write_text
 from drag_ray.tools.answer import ANSWER
-from drag_ray.webpage import render_page
+from drag_ray.transcripts.webpage import render_page
 
 _NUM_BINS = 12
 _LEARNED_STYLE, _PLAIN_STYLE = "\033[1;32m", "\033[0m"

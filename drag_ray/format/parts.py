@@ -7,7 +7,6 @@ from typing import Any
 import polars as pl
 import pyarrow as pa
 
-from drag_ray.file_access import reading
 from drag_ray.format.config import FormatConfig
 from drag_ray.format.layout import SHOWN_COLUMNS, Layout
 from drag_ray.format.leaks import CHECKED_COLUMNS, PageChecker, RowChecker, find_leaks, screen_rows
@@ -17,6 +16,7 @@ from drag_ray.format.rows import OF_PAGES, FormatName
 from drag_ray.format.selection import is_target
 from drag_ray.format.split import TRAIN, VALIDATION, WITHHELD
 from drag_ray.format.tables import ScoredPart, read_part, read_table
+from drag_ray.storage.file_access import reading
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from drag_ray.artifacts import whole_or_absent
+from drag_ray.storage.artifacts import whole_or_absent
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 
-from drag_ray.file_access import reading
+from drag_ray.storage.file_access import reading
 
 SIDES_NAME = "questions.parquet"
 """A table of question_id and side (see `split`) in the folder of the stage."""

@@ -10,7 +10,8 @@ from typing import Any
 
 import polars as pl
 
-from drag_ray.artifacts import read_manifest, write_parquet, write_text
+from drag_ray.cluster.metrics import open_stage_recorder
+from drag_ray.cluster.tasks import run_tasks
 from drag_ray.corpus.image_store import ImageStore
 from drag_ray.corpus.near_duplicates import NO_NEAR_DUPLICATES, read_near_duplicates
 from drag_ray.corpus.question_table import read_split
@@ -26,12 +27,11 @@ from drag_ray.format.rows import OF_PAGES, FormatName
 from drag_ray.format.sides import SIDES_NAME
 from drag_ray.format.split import TRAIN, VALIDATION, WITHHELD, assign_sides
 from drag_ray.format.tables import list_parts, read_table
-from drag_ray.inputs import Inputs
-from drag_ray.metrics import open_stage_recorder
 from drag_ray.process.parts import TRAJECTORIES_DIR_NAME
 from drag_ray.rollout.folder import IMAGES_DIR_NAME
-from drag_ray.stage_folder import StageFolder
-from drag_ray.tasks import run_tasks
+from drag_ray.stage_runs.folder import StageFolder
+from drag_ray.stage_runs.inputs import Inputs
+from drag_ray.storage.artifacts import read_manifest, write_parquet, write_text
 from drag_ray.types import Evidence, Question
 
 _COLUMNS = ("question_id", "question", "evidence", "group", "task", "tools", "has_images", "hidden")

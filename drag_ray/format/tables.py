@@ -10,9 +10,9 @@ from drag_ray.agent.degeneration import to_query_key
 from drag_ray.agent.scores import rank_score
 from drag_ray.baselines.question import RawQuestion
 from drag_ray.errors import DataError
-from drag_ray.file_access import list_folder, reading
 from drag_ray.process.parts import TRAJECTORIES_DIR_NAME, TURNS_DIR_NAME
 from drag_ray.search.searcher import Searcher
+from drag_ray.storage.file_access import list_folder, reading
 from drag_ray.types import ActionKind
 
 

@@ -6,8 +6,8 @@ from pathlib import Path
 from drag_ray.config import Sections
 from drag_ray.corpus.config import EMBEDDED, CorpusConfig
 from drag_ray.errors import ConfigError, DataError
-from drag_ray.object_store import is_uri
 from drag_ray.search.config import EmbeddingConfig, ImageEmbeddingConfig, SearchConfig
+from drag_ray.storage.object_store import is_uri
 
 
 @dataclass(frozen=True)

@@ -15,36 +15,38 @@ import ray
 import ray.data
 from tqdm.auto import tqdm
 
-from drag_ray import artifacts, schemas
-from drag_ray.corpus import page_images, parts, question_images
-from drag_ray.corpus.commands import build_commands
+from drag_ray import schemas
+from drag_ray.cluster.metrics import open_stage_recorder
+from drag_ray.cluster.nodes import find_seeing
+from drag_ray.cluster.tasks import Step, map_rows
+from drag_ray.corpus import page_images, question_images
 from drag_ray.corpus.config import COMMANDS, EMBEDDED, CorpusConfig
-from drag_ray.corpus.document_process import DocumentProcess, open_process
-from drag_ray.corpus.documents import list_documents
 from drag_ray.corpus.image_store import ImageStore
-from drag_ray.corpus.manual_chapters import QUESTIONS_NAME
-from drag_ray.corpus.manuals import build_manuals
 from drag_ray.corpus.near_duplicates import count_near_duplicates, find_near_duplicates, list_evidence, write_near_duplicates
-from drag_ray.corpus.page_reader import PageReader
 from drag_ray.corpus.problems import Problem, count_problems, name_first
 from drag_ray.corpus.question_images import QuestionImages
 from drag_ray.corpus.questions import check_evidence, draw_questions, read_questions
-from drag_ray.corpus.reading_costs import ReadingCosts
+from drag_ray.corpus.readers import document_parts
+from drag_ray.corpus.readers.document_process import DocumentProcess, open_process
+from drag_ray.corpus.readers.documents import list_documents
+from drag_ray.corpus.readers.page_reader import PageReader
+from drag_ray.corpus.readers.reading_costs import ReadingCosts
 from drag_ray.corpus.split import split_questions
-from drag_ray.engine.embedding_folder import read_embedding_folder
+from drag_ray.engine.encoders.embedding_folder import read_embedding_folder
 from drag_ray.errors import ConfigError, DataError
+from drag_ray.examples.commands import build_commands
+from drag_ray.examples.manual_chapters import QUESTIONS_NAME
+from drag_ray.examples.manuals import build_manuals
 from drag_ray.index import vector_parts
 from drag_ray.index.config import IndexSections
-from drag_ray.inputs import Inputs
-from drag_ray.metrics import open_stage_recorder
-from drag_ray.nodes import find_seeing
-from drag_ray.object_store import is_uri
 from drag_ray.search import vectors
 from drag_ray.search.config import EmbeddingConfig, ImageEmbeddingConfig
 from drag_ray.search.index import PAGES_NAME, IndexRecord, build_index
-from drag_ray.stage_folder import StageFolder
-from drag_ray.stored_files import fetch_files
-from drag_ray.tasks import Step, map_rows
+from drag_ray.stage_runs.folder import StageFolder
+from drag_ray.stage_runs.inputs import Inputs
+from drag_ray.storage import artifacts
+from drag_ray.storage.object_store import is_uri
+from drag_ray.storage.stored_files import fetch_files
 from drag_ray.types import Question
 
 _logger = logging.getLogger(__name__)
@@ -82,7 +84,7 @@ def run(sections: IndexSections, inputs: Inputs, folder: StageFolder) -> dict[st
     questions_path = _locate_questions(corpus, root, folder)
     documents, problems = list_documents(root, questions_path)
     part_paths = _read_documents(documents, root, corpus, folder)
-    pages, page_problems = parts.merge_parts(part_paths, corpus.limit_pages)
+    pages, page_problems = document_parts.merge_parts(part_paths, corpus.limit_pages)
     if not pages.num_rows:
         first = name_first(page_problems)
         raise DataError(f"corpus.documents {root}: {len(documents)} documents, but no page could be read.{first}")
@@ -102,7 +104,13 @@ def run(sections: IndexSections, inputs: Inputs, folder: StageFolder) -> dict[st
     if sections.image_embedding.model:
         counts["embedded_pictures"] = _embed_pictures(sections.image_embedding, record, folder)
     # Until here a stage that is started again goes on with its parts.
-    for name in (parts.DIR_NAME, vector_parts.DIR_NAME, vector_parts.IMAGES_DIR_NAME, _DOCUMENTS_DIR_NAME, _QUESTIONS_DIR_NAME):
+    for name in (
+        document_parts.DIR_NAME,
+        vector_parts.DIR_NAME,
+        vector_parts.IMAGES_DIR_NAME,
+        _DOCUMENTS_DIR_NAME,
+        _QUESTIONS_DIR_NAME,
+    ):
         shutil.rmtree(folder.path / name, ignore_errors=True)
     return {**counts, **count_problems(problems)}
 
@@ -111,11 +119,11 @@ def _check(sections: IndexSections) -> None:
     """What would be noticed only after the documents have been read, which may take hours."""
     corpus = sections.corpus
     if sections.embedding.model:
-        from drag_ray.engine.windows import WindowTokenizer  # transformers takes seconds to import
+        from drag_ray.engine.encoders.windows import WindowTokenizer  # transformers takes seconds to import
 
         WindowTokenizer(read_embedding_folder(sections.embedding.model), sections.embedding)
     if sections.image_embedding.model:
-        from drag_ray.engine.image_embedding import read_image_model
+        from drag_ray.engine.encoders.image_embedding import read_image_model
 
         read_image_model(sections.image_embedding.model)
         if not corpus.page_images:
@@ -165,18 +173,18 @@ def _read_documents(documents: list[Path], root: Path, corpus: CorpusConfig, fol
     stage_dir = folder.path.resolve()
     limits = (corpus.document_memory_gib, corpus.document_cpu_s)
     with closing(DocumentProcess(*limits)) as process:
-        planned = list(parts.plan_parts(documents, partial(process.count_pages, max_pages=corpus.document_pages)))
-    plan = {parts.build_part_path(stage_dir / parts.DIR_NAME, part): part for part in planned}
+        planned = list(document_parts.plan_parts(documents, partial(process.count_pages, max_pages=corpus.document_pages)))
+    plan = {document_parts.build_part_path(stage_dir / document_parts.DIR_NAME, part): part for part in planned}
     left = [path for path in plan if not path.exists()]
     if not left:
         return list(plan)
     reader = PageReader(corpus, ImageStore(stage_dir / page_images.DIR_NAME))
-    costs = ReadingCosts(stage_dir / parts.DIR_NAME / "costs", corpus.document_total_cpu_s)
+    costs = ReadingCosts(stage_dir / document_parts.DIR_NAME / "costs", corpus.document_total_cpu_s)
 
     def read(row: dict[str, str]) -> dict[str, int]:
         path = Path(row["path"])
         read_document = partial(open_process(*limits).read, root=root, reader=reader, costs=costs)
-        num_pages, num_problems = parts.write_part(path, plan[path], read_document)
+        num_pages, num_problems = document_parts.write_part(path, plan[path], read_document)
         return {"pages": num_pages, "problems": num_problems}
 
     rows = [{"path": str(path)} for path in left]

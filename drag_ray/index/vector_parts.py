@@ -13,19 +13,19 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from drag_ray import artifacts
 from drag_ray.corpus.image_store import ImageStore
 from drag_ray.errors import ConfigError, DataError
-from drag_ray.file_access import reading
 from drag_ray.search.config import EmbeddingConfig, ImageEmbeddingConfig
 from drag_ray.search.page_table import PageTable, map_texts
 from drag_ray.search.vectors import PROBE, VectorsRecord, write_vectors
+from drag_ray.storage import artifacts
+from drag_ray.storage.file_access import reading
 
 if TYPE_CHECKING:
     from PIL.Image import Image
 
-    from drag_ray.engine.embedding import Embedder
-    from drag_ray.engine.image_embedding import ImageEmbedder
+    from drag_ray.engine.encoders.embedding import Embedder
+    from drag_ray.engine.encoders.image_embedding import ImageEmbedder
 
 DIR_NAME = "vector_parts"
 IMAGES_DIR_NAME = "image_vector_parts"
@@ -121,7 +121,7 @@ class WindowEmbedder(PartEmbedder):
 
     @cached_property
     def _embedder(self) -> "Embedder":
-        from drag_ray.engine.embedding import Embedder
+        from drag_ray.engine.encoders.embedding import Embedder
 
         return Embedder(self._config, _choose_device(self._config.device))
 
@@ -170,7 +170,7 @@ class PictureEmbedder(PartEmbedder):
 
     @cached_property
     def _embedder(self) -> "ImageEmbedder":
-        from drag_ray.engine.image_embedding import ImageEmbedder
+        from drag_ray.engine.encoders.image_embedding import ImageEmbedder
 
         return ImageEmbedder(self._config, _choose_device(self._config.device))
 
@@ -206,7 +206,7 @@ def merge_parts(
     part_paths: Sequence[Path], vectors_dir: Path, index_fingerprint: str, config: EmbeddingConfig | ImageEmbeddingConfig
 ) -> int:
     """Write the vectors of an index from all its parts, in the order of their rows; returns how many there are."""
-    from drag_ray.engine.embedding_folder import resolve_name
+    from drag_ray.engine.encoders.embedding_folder import resolve_name
 
     num_windows = sum(len(read_part(path).rows) for path in part_paths)
     probe = read_part(part_paths[0]).probe

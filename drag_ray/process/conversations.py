@@ -4,7 +4,7 @@ from typing import Any
 
 import polars as pl
 
-from drag_ray.json_text import parse_json
+from drag_ray.storage.json_text import parse_json
 
 MESSAGES = pl.List(pl.Struct({"role": pl.String, "content": pl.String}))
 """A conversation: a list of {"role", "content"}, images within the content (see `IMAGE_MARK`)."""

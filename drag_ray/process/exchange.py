@@ -8,19 +8,19 @@ from pathlib import Path
 import pyarrow.parquet as pq
 
 from drag_ray import schemas
-from drag_ray.address import Address
 from drag_ray.agent.config import AgentConfig
-from drag_ray.artifacts import Identity, compute_file_fingerprint, write_jsonl, write_parquet
 from drag_ray.corpus.problems import Problem, count_problems
 from drag_ray.corpus.text import to_printable
-from drag_ray.damage import find_damage
 from drag_ray.errors import DataError
-from drag_ray.file_access import list_folder, reading
 from drag_ray.process.interchange import INTERCHANGES, InterchangeName
 from drag_ray.process.interchange_format import load_interchange
 from drag_ray.process.trajectories import check_files
 from drag_ray.search.searcher import Searcher
-from drag_ray.stage_folder import StageFolder
+from drag_ray.stage_runs.address import Address
+from drag_ray.stage_runs.damage import find_damage
+from drag_ray.stage_runs.folder import StageFolder
+from drag_ray.storage.artifacts import Identity, compute_file_fingerprint, write_jsonl, write_parquet
+from drag_ray.storage.file_access import list_folder, reading
 from drag_ray.types import Trajectory
 
 _BATCH_RECORDS = 2_000

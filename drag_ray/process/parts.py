@@ -7,13 +7,13 @@ from typing import Any
 
 import polars as pl
 
-from drag_ray.artifacts import write_parquet
-from drag_ray.file_access import list_folder, reading, writing
 from drag_ray.process.config import ProcessConfig
 from drag_ray.process.judging import take_verdicts
 from drag_ray.process.statistics import count_part
 from drag_ray.process.trajectories import read_records, select_trajectories
 from drag_ray.process.turns import explode_turns, summarise_trajectories
+from drag_ray.storage.artifacts import write_parquet
+from drag_ray.storage.file_access import list_folder, reading, writing
 
 TURNS_DIR_NAME = "turns"
 TRAJECTORIES_DIR_NAME = "trajectories"

@@ -6,8 +6,8 @@ from pathlib import Path
 
 from drag_ray.corpus.problems import Problem, read_one
 from drag_ray.errors import DataError
-from drag_ray.file_access import list_folder
-from drag_ray.new_folder import new_folder
+from drag_ray.storage.file_access import list_folder
+from drag_ray.storage.new_folder import new_folder
 from drag_ray.types import Trajectory
 
 MAX_FILE_BYTES = 64 * 2**20

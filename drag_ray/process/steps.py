@@ -19,7 +19,7 @@ from drag_ray.agent.environment import compute_evidence_rank
 from drag_ray.agent.scores import compute_rank_score
 from drag_ray.corpus.records import read_name
 from drag_ray.errors import DataError
-from drag_ray.json_text import parse_json
+from drag_ray.storage.json_text import parse_json
 from drag_ray.tools.search import TOOL as SEARCH
 from drag_ray.types import ActionKind, Hit, Trajectory, Turn
 

@@ -12,9 +12,9 @@ import pyarrow.parquet as pq
 from drag_ray import schemas
 from drag_ray.agent.protocols.registry import KNOWN_PROTOCOLS
 from drag_ray.errors import DataError
-from drag_ray.file_access import list_folder, reading
 from drag_ray.process.conversations import compute_states, decode_conversations
 from drag_ray.process.rewards import compute_answer_rewards
+from drag_ray.storage.file_access import list_folder, reading
 
 TRAIN_SPLIT = "train"
 _VERIFY = "Run: python jobs/collect.py --verify"

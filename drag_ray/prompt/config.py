@@ -6,10 +6,10 @@ from pathlib import Path
 from pydantic import Field
 
 from drag_ray.agent.config import AgentConfig
-from drag_ray.artifacts import read_manifest
 from drag_ray.config import BaseConfig, Sections
 from drag_ray.engine.config import EngineConfig
 from drag_ray.rollout.config import RolloutConfig
+from drag_ray.storage.artifacts import read_manifest
 
 
 class PromptConfig(BaseConfig):

@@ -25,12 +25,12 @@ from pydantic import TypeAdapter
 from drag_ray.agent.action import collapse_spaces
 from drag_ray.agent.prompts import choose_instructions
 from drag_ray.agent.scores import compute_utility, find_best_rank, list_ranks
-from drag_ray.appended_lines import append_line, read_lines
-from drag_ray.artifacts import compute_fingerprint
 from drag_ray.errors import ConfigError, DragRayError, PromptTooLongError
 from drag_ray.prompt.config import PromptSections
 from drag_ray.prompt.outcome import OptimisedPrompt
 from drag_ray.rollout.failures import check_failure_rate
+from drag_ray.storage.appended_lines import append_line, read_lines
+from drag_ray.storage.artifacts import compute_fingerprint
 from drag_ray.types import Question, Trajectory, Turn
 
 _logger = logging.getLogger(__name__)

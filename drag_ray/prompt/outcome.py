@@ -6,8 +6,8 @@ from typing import Annotated
 
 from pydantic import Field, TypeAdapter, ValidationError
 
-from drag_ray import artifacts
 from drag_ray.errors import DamageError
+from drag_ray.storage import artifacts
 
 PROMPT_NAME = "prompt.json"
 CANDIDATES_NAME = "candidates.jsonl"

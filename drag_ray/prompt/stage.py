@@ -10,7 +10,6 @@ from typing import Any
 import ray
 from ray.exceptions import RayError
 
-from drag_ray import artifacts
 from drag_ray.agent.action import collapse_spaces
 from drag_ray.agent.environment import SearchEnvironment
 from drag_ray.agent.retrieval import open_page_index
@@ -27,7 +26,6 @@ from drag_ray.engine.vllm import VllmEngine
 from drag_ray.errors import DataError
 from drag_ray.format.sides import read_side
 from drag_ray.format.split import VALIDATION
-from drag_ray.inputs import Inputs
 from drag_ray.prompt.config import PromptConfig, PromptSections, count_collected
 from drag_ray.prompt.optimisation import JournaledEngine, Outcome, build_outcome, optimise
 from drag_ray.prompt.outcome import CANDIDATES_NAME, JOURNAL_NAME, write_prompt
@@ -37,7 +35,9 @@ from drag_ray.rollout.plan import build_plan
 from drag_ray.rollout.runner import find_reason, prepare_engines
 from drag_ray.search.config import SYNTAX_HELP
 from drag_ray.search.searcher import Searcher
-from drag_ray.stage_folder import StageFolder
+from drag_ray.stage_runs.folder import StageFolder
+from drag_ray.stage_runs.inputs import Inputs
+from drag_ray.storage import artifacts
 from drag_ray.types import Question, Trajectory
 
 _logger = logging.getLogger(__name__)

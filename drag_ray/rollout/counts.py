@@ -10,8 +10,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from drag_ray.agent.degeneration import copies_file_name, copies_question, find_repetitive, to_query_key
-from drag_ray.file_access import reading
 from drag_ray.rollout.yields import count_yields
+from drag_ray.storage.file_access import reading
 from drag_ray.types import ActionKind, Trajectory
 
 ROLLOUT_COUNTS = {

@@ -10,18 +10,18 @@ from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 
-from drag_ray import artifacts, checksums
-from drag_ray.checksums import LIST_NAME, Checksum
 from drag_ray.corpus import page_images
 from drag_ray.engine.config import EngineConfig
 from drag_ray.engine.generate import GenerateFn, Generation, ImageSource, Request
 from drag_ray.errors import ConfigError
-from drag_ray.file_access import open_own_folder, reading
-from drag_ray.object_store import is_uri
 from drag_ray.rollout.folder import ATTEMPT_NAME, IMAGES_DIR_NAME
 from drag_ray.rollout.keep import Keep, keep_here
 from drag_ray.rollout.options import BuildEngine, WorkerOptions
-from drag_ray.stage_store import StageStore, StoredStage
+from drag_ray.stage_runs.store import StageStore, StoredStage
+from drag_ray.storage import artifacts, checksums
+from drag_ray.storage.checksums import LIST_NAME, Checksum
+from drag_ray.storage.file_access import open_own_folder, reading
+from drag_ray.storage.object_store import is_uri
 
 _STAGES_DIR_NAME = "stages"
 

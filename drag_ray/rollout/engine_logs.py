@@ -5,8 +5,8 @@ import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from drag_ray.file_access import writing
 from drag_ray.rollout.folder import LOGS_DIR_NAME
+from drag_ray.storage.file_access import writing
 
 _ERROR = re.compile(r"\b[\w.]*(?:Error|Exception): \S.*")
 _REFERENCE = "See root cause above"

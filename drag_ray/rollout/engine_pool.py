@@ -19,11 +19,11 @@ import ray
 from ray.exceptions import RayError, RayTaskError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
+from drag_ray.cluster.nodes import ENGINE_POOL_NAME, KEPT_SHARE, count_cpus, find_engine_pool
 from drag_ray.engine.config import EngineConfig
 from drag_ray.engine.generate import Generation, ImageSource, Request
 from drag_ray.engine.vllm import VllmEngine
 from drag_ray.errors import DragRayError, EngineDiedError
-from drag_ray.nodes import ENGINE_POOL_NAME, KEPT_SHARE, count_cpus, find_engine_pool
 from drag_ray.rollout.engine_actor import EngineActor, EngineSpec
 from drag_ray.rollout.folder import LOGS_DIR_NAME
 from drag_ray.rollout.options import WorkerOptions, count_images, list_adapters

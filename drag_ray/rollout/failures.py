@@ -7,12 +7,12 @@ from pathlib import Path
 
 import polars as pl
 
-from drag_ray import artifacts
 from drag_ray.errors import TooManyFailuresError
-from drag_ray.file_access import reading
 from drag_ray.rollout import journal
 from drag_ray.rollout.folder import CORRUPT_DIR_NAME, FAILURES_DIR_NAME, PROBLEMS_NAME
 from drag_ray.rollout.plan import Ended
+from drag_ray.storage import artifacts
+from drag_ray.storage.file_access import reading
 
 ENGINE_DIED = "EngineDiedError: the engine's process died while this rollout ran"
 

@@ -15,9 +15,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from drag_ray import artifacts, schemas
+from drag_ray import schemas
 from drag_ray.corpus.image_store import ImageStore
-from drag_ray.file_access import create_mark, list_folder, reading, writing
 from drag_ray.rollout.folder import (
     BEGUN_DIR_NAME,
     CORRUPT_DIR_NAME,
@@ -29,6 +28,8 @@ from drag_ray.rollout.folder import (
 )
 from drag_ray.rollout.keep import Keep, keep_here
 from drag_ray.rollout.plan import find_bar, pick_wins
+from drag_ray.storage import artifacts
+from drag_ray.storage.file_access import create_mark, list_folder, reading, writing
 from drag_ray.types import Trajectory
 
 _SUFFIX = ".parquet"

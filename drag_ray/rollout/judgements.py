@@ -15,22 +15,22 @@ from pathlib import Path
 from pydantic import TypeAdapter
 
 from drag_ray.agent.judge import AnswerCase, Case
-from drag_ray.appended_lines import append_line, read_lines
-from drag_ray.artifacts import PREVIOUS_DIR_NAME, compute_file_fingerprint, compute_fingerprint
-from drag_ray.engine.adapter import ADAPTER_CONFIG_NAME, ADAPTER_WEIGHTS_NAME
-from drag_ray.engine.completion import Tokens
+from drag_ray.cluster.nodes import free_gpus, takes_gpus
+from drag_ray.cluster.tasks import run_task
 from drag_ray.engine.config import EngineConfig
-from drag_ray.engine.endpoint import EndpointEngine
+from drag_ray.engine.endpoints.completion import Tokens
+from drag_ray.engine.endpoints.endpoint import EndpointEngine
+from drag_ray.engine.endpoints.spending import SPENDING_NAME, Spending
 from drag_ray.engine.generate import GenerateFn, Request
+from drag_ray.engine.models.adapter import ADAPTER_CONFIG_NAME, ADAPTER_WEIGHTS_NAME
 from drag_ray.engine.reasoning import THINK
 from drag_ray.engine.sampling import PRESETS
-from drag_ray.engine.spending import SPENDING_NAME, Spending
 from drag_ray.engine.vllm import VllmEngine
 from drag_ray.errors import RolloutError, TooManyFailuresError
-from drag_ray.file_access import writing
-from drag_ray.nodes import free_gpus, takes_gpus
 from drag_ray.rollout.judge_config import JudgeConfig
-from drag_ray.tasks import run_task
+from drag_ray.storage.appended_lines import append_line, read_lines
+from drag_ray.storage.artifacts import PREVIOUS_DIR_NAME, compute_file_fingerprint, compute_fingerprint
+from drag_ray.storage.file_access import writing
 
 _logger = logging.getLogger(__name__)
 

@@ -9,9 +9,9 @@ import pyarrow.parquet as pq
 
 from drag_ray.corpus.image_store import ImageStore, is_key
 from drag_ray.errors import DataError
-from drag_ray.file_access import reading, writing
 from drag_ray.rollout import journal
 from drag_ray.rollout.folder import CORRUPT_DIR_NAME, IMAGES_DIR_NAME, TRAJECTORIES_DIR_NAME
+from drag_ray.storage.file_access import reading, writing
 
 _SHOWN = re.compile(r'(?<!\\)"image": ?"([^"\\]{1,80})"')
 """An image part in a conversation that is JSON; within a text every quotation mark has a backslash before it."""

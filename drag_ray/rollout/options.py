@@ -11,23 +11,23 @@ from drag_ray.agent.retrieval import require_vectors
 from drag_ray.agent.task import Policy
 from drag_ray.agent.tasks.task import load_task
 from drag_ray.baselines.baseline import Baseline
+from drag_ray.cluster.telemetry import TelemetryConfig
 from drag_ray.corpus import page_images, question_images
 from drag_ray.corpus.image_degradation import DegradationConfig
 from drag_ray.corpus.image_store import ImageStores, ImageSupply
-from drag_ray.engine.adapter import check_adapter
-from drag_ray.engine.chat_template import check_functions_shown
 from drag_ray.engine.config import EngineConfig
-from drag_ray.engine.endpoint import build_endpoint_engine
+from drag_ray.engine.endpoints.endpoint import build_endpoint_engine
+from drag_ray.engine.endpoints.spending import SPENDING_NAME
 from drag_ray.engine.generate import GenerateFn, ImageSource
-from drag_ray.engine.spending import SPENDING_NAME
+from drag_ray.engine.models.adapter import check_adapter
+from drag_ray.engine.models.chat_template import check_functions_shown
 from drag_ray.engine.vllm import VllmEngine
 from drag_ray.errors import ConfigError
-from drag_ray.file_access import open_own_folder
 from drag_ray.rollout.config import RolloutConfig
 from drag_ray.rollout.folder import IMAGES_DIR_NAME
 from drag_ray.search.node_copy import copy_to_node
-from drag_ray.stage_store import StoredStage
-from drag_ray.telemetry import TelemetryConfig
+from drag_ray.stage_runs.store import StoredStage
+from drag_ray.storage.file_access import open_own_folder
 from drag_ray.tools.calls import CallTool
 
 BuildEngine = Callable[[EngineConfig, ImageSource | None, Sequence[str]], GenerateFn]

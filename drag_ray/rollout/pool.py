@@ -4,9 +4,9 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from drag_ray.cluster.nodes import NodeResources
 from drag_ray.engine.config import EngineConfig
 from drag_ray.errors import ConfigError
-from drag_ray.nodes import NodeResources
 from drag_ray.rollout.config import RolloutConfig
 
 _CORES_PER_WORKER = 2

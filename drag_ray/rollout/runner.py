@@ -15,14 +15,13 @@ import ray.data
 from ray.exceptions import RayError, RayTaskError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from drag_ray import artifacts
 from drag_ray.agent.task import RolloutTask
-from drag_ray.engine.spending import SPENDING_NAME, Spending
+from drag_ray.cluster.metrics import RayRecorder, name_tags
+from drag_ray.cluster.nodes import NodeResources, list_nodes, takes_gpus
+from drag_ray.engine.endpoints.spending import SPENDING_NAME, Spending
 from drag_ray.engine.vllm import VllmEngine
 from drag_ray.errors import DragRayError, EngineDiedError, TooManyFailuresError
 from drag_ray.messages import show_messages
-from drag_ray.metrics import RayRecorder, name_tags
-from drag_ray.nodes import NodeResources, list_nodes, takes_gpus
 from drag_ray.rollout import engine_logs, journal
 from drag_ray.rollout.config import RolloutConfig
 from drag_ray.rollout.counts import COUNTS, WORKER_COUNTS, count_files
@@ -46,6 +45,7 @@ from drag_ray.rollout.progress import Progress
 from drag_ray.rollout.tool_hosts import host_tools
 from drag_ray.rollout.work_queue import WorkQueue, claim_chunk, count_claims
 from drag_ray.rollout.worker import SUMMARY_SCHEMA, RolloutWorker
+from drag_ray.storage import artifacts
 
 _logger = logging.getLogger(__name__)
 

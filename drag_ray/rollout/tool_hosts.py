@@ -17,10 +17,10 @@ from typing import Any
 import ray
 from ray.exceptions import RayError, RayTaskError
 
+from drag_ray.cluster.nodes import count_cpus
 from drag_ray.engine.vllm import VllmEngine
 from drag_ray.errors import ConfigError, DragRayError
 from drag_ray.messages import show_messages
-from drag_ray.nodes import count_cpus
 from drag_ray.rollout.config import RolloutConfig, ToolHostConfig
 from drag_ray.rollout.degraded_images import DegradedSearcher, open_degraded_images
 from drag_ray.rollout.options import WorkerOptions, locate_index

@@ -14,9 +14,9 @@ from drag_ray.agent.rollout import Rollouts
 from drag_ray.agent.spans import open_tracer
 from drag_ray.agent.task import RolloutTask
 from drag_ray.baselines.rollouts import BaselineOptions, build_proposals, build_rollouts
+from drag_ray.cluster.metrics import NoRecorder, Recorder, name_tags
 from drag_ray.errors import BudgetError, EngineDiedError
 from drag_ray.messages import about
-from drag_ray.metrics import NoRecorder, Recorder, name_tags
 from drag_ray.rollout.counts import COUNTS, WORKER_COUNTS, count_chunk
 from drag_ray.rollout.degraded_images import DegradedSearcher, open_degraded_images
 from drag_ray.rollout.failures import ENGINE_DIED, find_exhausted, read_failures

@@ -5,7 +5,7 @@ from typing import Literal, Self
 from pydantic import Field, model_validator
 
 from drag_ray.config import BaseConfig
-from drag_ray.object_store import NameOrUri
+from drag_ray.storage.object_store import NameOrUri
 
 AnalyzerName = Literal[
     "english",

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Concatenate, ParamSpec, Protocol, TypeVar
 
 from drag_ray.errors import DragRayError, SearchIndexError
-from drag_ray.file_access import explain_memory
+from drag_ray.storage.file_access import explain_memory
 
 _PANIC = "PanicException"
 """Rust's panic in Python. It derives from BaseException, and its class cannot be imported."""

@@ -17,8 +17,8 @@ import pyarrow.parquet as pq
 
 from drag_ray import schemas
 from drag_ray.errors import SearchIndexError
-from drag_ray.file_access import reading
 from drag_ray.search.file_names import FileNames
+from drag_ray.storage.file_access import reading
 from drag_ray.types import Page
 
 BATCH_ROWS = 8_192

@@ -19,8 +19,8 @@ import pyarrow as pa
 import tantivy
 from tqdm.auto import tqdm
 
-from drag_ray.json_text import parse_json
 from drag_ray.search.analyzer import build_analyzer
+from drag_ray.storage.json_text import parse_json
 
 TEXT, ROW = "text", "row"
 TOKENIZER_NAME = "drag_ray"

@@ -18,13 +18,13 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from drag_ray import artifacts
 from drag_ray.errors import SearchIndexError
-from drag_ray.file_access import reading
-from drag_ray.json_text import parse_json
-from drag_ray.new_folder import replaced_folder
 from drag_ray.search.index import REBUILD, check_files, write_checksums
 from drag_ray.search.ranker import Ranking
+from drag_ray.storage import artifacts
+from drag_ray.storage.file_access import reading
+from drag_ray.storage.json_text import parse_json
+from drag_ray.storage.new_folder import replaced_folder
 
 DIR_NAME = "vectors"
 IMAGES_DIR_NAME = "image_vectors"

@@ -11,7 +11,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from drag_ray.errors import ServeError
-from drag_ray.json_text import parse_json
+from drag_ray.storage.json_text import parse_json
 
 _TIMEOUT_S = 600.0
 _LONGEST_S = 3600.0

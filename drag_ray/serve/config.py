@@ -8,11 +8,11 @@ from typing import Literal
 from pydantic import Field, SecretStr, field_validator, model_validator
 
 from drag_ray.agent.config import AgentConfig
+from drag_ray.cluster.telemetry import TelemetryConfig
 from drag_ray.config import BaseConfig, Sections
 from drag_ray.engine.config import EngineConfig
 from drag_ray.errors import ConfigError
 from drag_ray.search.config import RerankConfig, RetrievalName
-from drag_ray.telemetry import TelemetryConfig
 
 AUTO = "auto"
 ADAPTER_NAME = r"[A-Za-z0-9][\w.-]*"

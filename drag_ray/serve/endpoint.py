@@ -9,21 +9,16 @@ from pathlib import Path
 
 from drag_ray.agent.config import AgentConfig
 from drag_ray.agent.record import AgentRecord, read_record
-from drag_ray.artifacts import require_manifest
 from drag_ray.corpus import page_images, question_images
-from drag_ray.damage import refuse_damage
-from drag_ray.engine.adapter import (
-    check_adapter_fits,
-    check_adapter_writes,
-    read_base_model,
-    read_rank,
-)
+from drag_ray.engine.models.adapter import check_adapter_fits, check_adapter_writes, read_base_model, read_rank
 from drag_ray.errors import DataError, ServeError, TrainError
 from drag_ray.finetune.outcome import MERGED_DIR_NAME, TUNED_NAME, find_adapter
+from drag_ray.serve.access.key import KEY_VARIABLE
 from drag_ray.serve.client import open_directly
 from drag_ray.serve.config import ServeConfig
-from drag_ray.serve.key import KEY_VARIABLE
-from drag_ray.serve.proxy import LIVE_PATH
+from drag_ray.serve.ingress.proxy import LIVE_PATH
+from drag_ray.stage_runs.damage import refuse_damage
+from drag_ray.storage.artifacts import require_manifest
 
 _VLLM_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)
 _EVERY_ADDRESS = {"0.0.0.0": "127.0.0.1", "::": "::1"}

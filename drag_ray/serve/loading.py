@@ -7,11 +7,11 @@ from typing import Any
 
 from drag_ray.agent.config import AgentConfig
 from drag_ray.agent.record import read_record
-from drag_ray.engine.adapter import BaseModel, check_adapter_fits, check_adapter_writes, read_rank
+from drag_ray.engine.models.adapter import BaseModel, check_adapter_fits, check_adapter_writes, read_rank
 from drag_ray.errors import DataError, TrainError
+from drag_ray.serve.access.limits import RefusalError
 from drag_ray.serve.config import ADAPTER_NAME
-from drag_ray.serve.index_origin import describe_other_index
-from drag_ray.serve.limits import RefusalError
+from drag_ray.serve.search.index_origin import describe_other_index
 
 
 @dataclass(frozen=True)

@@ -12,35 +12,35 @@ from typing import Any
 
 from drag_ray.agent.record import AgentRecord
 from drag_ray.agent.spans import open_tracer
+from drag_ray.cluster.metrics import RayRequestRecorder
+from drag_ray.cluster.telemetry import TelemetryConfig
 from drag_ray.corpus.picture import MAX_PIXELS
-from drag_ray.engine.adapter import read_base_model
 from drag_ray.engine.config import EngineConfig
 from drag_ray.engine.image_inputs import ServedImageInputs
+from drag_ray.engine.models.adapter import read_base_model
 from drag_ray.engine.vllm import build_engine_args, count_adapter_places
 from drag_ray.engine.vllm_client import VllmClient
-from drag_ray.metrics import RayRequestRecorder
 from drag_ray.search import vectors
 from drag_ray.search.config import RerankConfig, RetrievalName
 from drag_ray.search.index import read_fingerprint
 from drag_ray.search.searcher import Searcher
-from drag_ray.serve.adapter_registry import AdapterLoader
-from drag_ray.serve.adapter_routes import add_adapter_routes
-from drag_ray.serve.adapters import EngineAdapters, UseModel, build_table
-from drag_ray.serve.admission import REQUESTS_PER_SEQUENCE, Admission
-from drag_ray.serve.guard import Guard, Rules
-from drag_ray.serve.key import KeyHash
-from drag_ray.serve.limits import Limits
+from drag_ray.serve.access.admission import REQUESTS_PER_SEQUENCE, Admission
+from drag_ray.serve.access.guard import Guard, Rules
+from drag_ray.serve.access.key import KeyHash
+from drag_ray.serve.access.limits import Limits
+from drag_ray.serve.adapters.adapter_registry import AdapterLoader
+from drag_ray.serve.adapters.adapter_routes import add_adapter_routes
+from drag_ray.serve.adapters.engine_adapters import EngineAdapters, UseModel, build_table
+from drag_ray.serve.ingress.preparation import Preparation, end_turns_at
+from drag_ray.serve.ingress.stream_pacing import StreamPacing
 from drag_ray.serve.loading import AdapterFolders
-from drag_ray.serve.mcp_tools import add_mcp_route
 from drag_ray.serve.parsers import Parsers
-from drag_ray.serve.preparation import Preparation, end_turns_at
 from drag_ray.serve.request_images import EndpointImages
-from drag_ray.serve.retrieval import open_retrieval
-from drag_ray.serve.search_routes import add_search_routes
-from drag_ray.serve.search_service import SearchService
+from drag_ray.serve.search.mcp_tools import add_mcp_route
+from drag_ray.serve.search.retrieval import open_retrieval
+from drag_ray.serve.search.search_routes import add_search_routes
+from drag_ray.serve.search.search_service import SearchService
 from drag_ray.serve.served_models import ServedModels
-from drag_ray.serve.stream_pacing import StreamPacing
-from drag_ray.telemetry import TelemetryConfig
 
 NO_MEDIA_DOMAINS = ["none: send images as data: URLs"]
 """vLLM takes an empty list for every domain. This one names none, for no host name holds a colon, and stands in the refusal."""

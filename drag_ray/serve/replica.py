@@ -10,9 +10,9 @@ from ray.exceptions import RayError, RayTaskError
 from ray.serve.config import AutoscalingConfig, BackpressureConfig, DeploymentActorConfig
 from ray.serve.schema import LoggingConfig
 
-from drag_ray.serve.adapter_registry import AdapterRegistry
-from drag_ray.serve.adapters import Adapter, AdapterTable, EngineAdapters, build_table
-from drag_ray.serve.admission import REQUESTS_PER_SEQUENCE
+from drag_ray.serve.access.admission import REQUESTS_PER_SEQUENCE
+from drag_ray.serve.adapters.adapter_registry import AdapterRegistry
+from drag_ray.serve.adapters.engine_adapters import Adapter, AdapterTable, EngineAdapters, build_table
 from drag_ray.serve.config import ServeConfig
 from drag_ray.serve.log_targets import keep_targets
 from drag_ray.serve.openai_app import AppSettings, build_openai_app

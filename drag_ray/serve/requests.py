@@ -6,7 +6,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from drag_ray.engine.sampling import PresetName
 from drag_ray.search.config import RetrievalName
-from drag_ray.serve.limits import RefusalError, parse_body
+from drag_ray.serve.access.limits import RefusalError, parse_body
 
 MAX_TOP_K = 100
 _MAX_PROBLEMS = 10

@@ -14,12 +14,13 @@ from drag_ray.agent.config import AgentConfig
 from drag_ray.agent.prompts import list_shown_functions
 from drag_ray.agent.record import AgentRecord
 from drag_ray.agent.retrieval import require_vectors
-from drag_ray.engine.chat_template import check_functions_shown
-from drag_ray.engine.model_folder import resolve_model
+from drag_ray.cluster.nodes import list_nodes, takes_gpus
+from drag_ray.engine.models.chat_template import check_functions_shown
+from drag_ray.engine.models.model_folder import resolve_model
 from drag_ray.errors import ServeError
 from drag_ray.extras import explain_missing
-from drag_ray.inputs import Inputs
-from drag_ray.nodes import list_nodes, takes_gpus
+from drag_ray.serve.access.key import hash_key, read_key
+from drag_ray.serve.access.limits import Limits
 from drag_ray.serve.config import ServeConfig, ServeSections
 from drag_ray.serve.endpoint import (
     build_curl_line,
@@ -32,13 +33,12 @@ from drag_ray.serve.endpoint import (
     resolve_index,
     wait_until_ready,
 )
-from drag_ray.serve.index_origin import say_other_origins
-from drag_ray.serve.key import hash_key, read_key
-from drag_ray.serve.limits import Limits
 from drag_ray.serve.openai_app import AppSettings
 from drag_ray.serve.parsers import choose_parsers, read_template
-from drag_ray.serve.question_weights import resolve_question_weights
 from drag_ray.serve.replica import APP_NAME, build_application
+from drag_ray.serve.search.index_origin import say_other_origins
+from drag_ray.serve.search.question_weights import resolve_question_weights
+from drag_ray.stage_runs.inputs import Inputs
 
 _READY_TIMEOUT_S = 600.0
 _logger = logging.getLogger(__name__)
@@ -146,7 +146,7 @@ def _build_app_settings(sections: ServeSections, inputs: Inputs, key: str) -> Ap
 def _check_searches(index_dir: Path, settings: ServeConfig, agents: Iterable[AgentConfig]) -> None:
     """Refuse what an index lacks of that which is to be searched, and a model for ordering pages that is none."""
     if settings.rerank.model:
-        from drag_ray.engine.reranker_files import find_files, say_other_index
+        from drag_ray.engine.encoders.reranker_files import find_files, say_other_index
 
         say_other_index(find_files(settings.rerank), index_dir / "search_index")
     require_vectors(index_dir, settings.retrieval, "serve.retrieval")

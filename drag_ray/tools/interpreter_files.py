@@ -7,7 +7,7 @@ from functools import cache
 from pathlib import Path
 
 from drag_ray.errors import ConfigError
-from drag_ray.json_text import parse_json
+from drag_ray.storage.json_text import parse_json
 
 _LIST_S = 60.0
 _LIST = """

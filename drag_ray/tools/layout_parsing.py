@@ -5,8 +5,8 @@ import threading
 from PIL import Image
 from pydantic import Field
 
-from drag_ray.corpus.ocr import MAX_PIXELS, TextBox, locate
 from drag_ray.corpus.page_images import compute_scale
+from drag_ray.corpus.readers.ocr import MAX_PIXELS, TextBox, locate
 from drag_ray.errors import DataError, ToolError
 from drag_ray.tools.function import Arguments
 from drag_ray.tools.observation import Observation

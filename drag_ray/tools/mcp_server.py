@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 
 from drag_ray.corpus.question_images import decode_data_url
 from drag_ray.errors import ConfigError, DataError, ToolError
-from drag_ray.json_text import parse_json
+from drag_ray.storage.json_text import parse_json
 from drag_ray.tools.config import McpServerConfig
 from drag_ray.tools.function import Arguments
 from drag_ray.tools.observation import Observation, ObservedImage
@@ -157,7 +157,7 @@ class McpServer:
         from mcp import Client, StdioServerParameters
         from mcp.client.streamable_http import streamable_http_client
 
-        from drag_ray.bounded_client import BoundedClient
+        from drag_ray.engine.endpoints.bounded_client import BoundedClient
 
         config = self._config
         if config.command:

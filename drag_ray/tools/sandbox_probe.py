@@ -8,7 +8,7 @@ from functools import cache
 from pathlib import Path
 
 from drag_ray.errors import ConfigError, ToolError
-from drag_ray.json_text import parse_json
+from drag_ray.storage.json_text import parse_json
 from drag_ray.tools import sandbox_attacks
 from drag_ray.tools.config import PythonInterpreterConfig
 from drag_ray.tools.sandbox import Sandbox

@@ -5,7 +5,7 @@ from functools import cache
 
 import httpx2
 
-from drag_ray.corpus.document_process import DocumentProcess
+from drag_ray.corpus.readers.document_process import DocumentProcess
 from drag_ray.errors import DataError, ToolError
 from drag_ray.tools.addresses import is_public
 from drag_ray.tools.config import ToolOptions, VisitConfig

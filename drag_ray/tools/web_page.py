@@ -4,8 +4,8 @@ import codecs
 import tempfile
 from pathlib import Path
 
-from drag_ray.corpus.html_text import parse_html
-from drag_ray.corpus.pdf import read_pdf
+from drag_ray.corpus.readers.html_text import parse_html
+from drag_ray.corpus.readers.pdf import read_pdf
 from drag_ray.errors import DataError
 
 HTML_TYPES = ("text/html", "application/xhtml+xml")

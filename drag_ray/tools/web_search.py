@@ -8,7 +8,7 @@ from urllib.parse import quote_plus
 from pydantic import Field
 
 from drag_ray.errors import ConfigError, ToolError
-from drag_ray.json_text import parse_json
+from drag_ray.storage.json_text import parse_json
 from drag_ray.tools.config import ToolOptions, WebSearchConfig
 from drag_ray.tools.fetch import Fetched, FetchLimits, Order, fetch
 from drag_ray.tools.function import Arguments

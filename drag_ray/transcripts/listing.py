@@ -10,9 +10,9 @@ import pyarrow.parquet as pq
 
 from drag_ray import schemas
 from drag_ray.agent.scores import gain
-from drag_ray.damage import refuse_damage
 from drag_ray.errors import ConfigError, DataError
-from drag_ray.file_access import list_folder, reading
+from drag_ray.stage_runs.damage import refuse_damage
+from drag_ray.storage.file_access import list_folder, reading
 from drag_ray.types import ActionKind, Trajectory
 
 Outcome = Literal["found", "not-found", "errors"]

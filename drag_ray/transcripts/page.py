@@ -8,11 +8,11 @@ from pathlib import Path
 
 import polars as pl
 
-from drag_ray.artifacts import write_text
 from drag_ray.errors import DataError
+from drag_ray.storage.artifacts import write_text
 from drag_ray.transcripts.thumbnails import ThumbnailStore
 from drag_ray.transcripts.transcript import Transcript, to_page
-from drag_ray.webpage import render_page
+from drag_ray.transcripts.webpage import render_page
 
 MAX_BYTES = 20_000_000
 # No text of a model can hold this: its brackets are escaped.

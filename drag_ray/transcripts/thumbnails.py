@@ -14,7 +14,7 @@ from PIL import Image
 from drag_ray.corpus import page_images, question_images
 from drag_ray.corpus.image_store import ImageStores
 from drag_ray.errors import DataError
-from drag_ray.file_access import list_folder, reading
+from drag_ray.storage.file_access import list_folder, reading
 from drag_ray.types import Evidence
 
 _SIZE = (240, 320)

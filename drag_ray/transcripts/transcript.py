@@ -8,10 +8,10 @@ from drag_ray.agent.protocols.ranking import read_order
 from drag_ray.agent.scores import list_ranked_turns
 from drag_ray.agent.shown_images import ShownImage, label_images
 from drag_ray.engine.generate import join_text
-from drag_ray.json_text import parse_json
+from drag_ray.storage.json_text import parse_json
 from drag_ray.transcripts.thumbnails import Picture, ThumbnailStore
+from drag_ray.transcripts.webpage import render_page
 from drag_ray.types import ActionKind, Evidence, Hit, Trajectory, Turn
-from drag_ray.webpage import render_page
 
 _NOTEBOOK_BYTES = 2_000_000
 """of pictures in the output of a cell, which a notebook keeps in its file"""

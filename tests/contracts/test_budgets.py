@@ -7,7 +7,7 @@ from typing import Any, get_args
 from pydantic import BaseModel
 
 import drag_ray
-from drag_ray.run_config import RunConfig
+from drag_ray.pipeline.run_config import RunConfig
 
 ROOT = Path(drag_ray.__file__).parent
 LINES = {

@@ -16,8 +16,8 @@ import yaml
 from autoscaling import choose_nodes
 from kuberay_schemas import SCHEMAS
 
-from drag_ray.cluster import SERVING_ENVIRONMENT
-from drag_ray.serve_app import build
+from drag_ray.cluster.connection import SERVING_ENVIRONMENT
+from drag_ray.pipeline.serve_app import build
 
 CLUSTERS = Path(__file__).parents[2] / "runtime_env" / "clusters"
 KUBERAY = CLUSTERS / "kuberay"

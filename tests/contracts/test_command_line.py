@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 from cpu_time import run_quickly
 
-from drag_ray.cli import main
+from drag_ray.cli.main import main
 from drag_ray.config import load
-from drag_ray.run_config import RunConfig
-from drag_ray.stages import STAGES
+from drag_ray.pipeline.run_config import RunConfig
+from drag_ray.pipeline.stages import STAGES
 
 ROOT = Path(__file__).parents[2]
 JOBS = sorted(path.stem for path in (ROOT / "jobs").glob("*.py"))
@@ -53,7 +53,7 @@ def test_shipped_configurations_load(path: Path) -> None:
 @pytest.mark.seconds
 def test_the_command_line_imports_nothing_heavy() -> None:
     code = (
-        "import sys; from drag_ray.cli import main; import drag_ray.pipeline, drag_ray.run_config; "
+        "import sys; from drag_ray.cli.main import main; import drag_ray.pipeline.runner, drag_ray.pipeline.run_config; "
         f"print([name for name in {HEAVY!r} if name in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
@@ -75,7 +75,7 @@ def test_a_package_that_is_not_installed_is_named_with_its_extra(
     def run(*_: object) -> None:
         raise ModuleNotFoundError(f"No module named {module!r}", name=module)
 
-    monkeypatch.setattr("drag_ray.cli._run", run)
+    monkeypatch.setattr("drag_ray.cli.main._run", run)
     assert main([command]) == 1
     assert f"pip install 'drag-ray[{extra}]'" in capsys.readouterr().err
 
@@ -86,7 +86,7 @@ def test_a_part_of_ray_that_lacks_a_package_is_explained_too(
     def run(*_: object) -> None:
         raise ImportError("Can't import ray.train") from ModuleNotFoundError("No module named 'pandas'", name="pandas")
 
-    monkeypatch.setattr("drag_ray.cli._run", run)
+    monkeypatch.setattr("drag_ray.cli.main._run", run)
     assert main(["finetune"]) == 1
     assert "the package 'pandas' is not installed. Run: pip install 'drag-ray[train]'." in capsys.readouterr().err
 
@@ -95,7 +95,7 @@ def test_a_module_of_no_extra_is_an_error_of_its_own(monkeypatch: pytest.MonkeyP
     def run(*_: object) -> None:
         raise ModuleNotFoundError("No module named 'theirs'", name="theirs")
 
-    monkeypatch.setattr("drag_ray.cli._run", run)
+    monkeypatch.setattr("drag_ray.cli.main._run", run)
     with pytest.raises(ModuleNotFoundError, match="theirs"):
         main(["collect"])
 
@@ -106,7 +106,7 @@ def test_memory_that_is_used_up_anywhere_is_a_sentence(
     def run(*_: object) -> None:
         raise MemoryError("Unable to allocate 8 GiB\nTraceback")
 
-    monkeypatch.setattr("drag_ray.cli._run", run)
+    monkeypatch.setattr("drag_ray.cli.main._run", run)
     assert main(["process"]) == 1
     told = "memory is used up (Unable to allocate 8 GiB). End other programs, or take a machine with more."
     assert capsys.readouterr().err == f"drag-ray process: {told}\n"

@@ -13,10 +13,10 @@ from packaging.utils import canonicalize_name
 from requirements import read_parts
 from small_run import write_small_run
 
-from drag_ray.endpoint_commands import ENDPOINT_COMMANDS
-from drag_ray.file_commands import FILE_COMMANDS
-from drag_ray.run_commands import RUN_COMMANDS
-from drag_ray.stages import STAGES
+from drag_ray.cli.endpoint_commands import ENDPOINT_COMMANDS
+from drag_ray.cli.file_commands import FILE_COMMANDS
+from drag_ray.cli.run_commands import RUN_COMMANDS
+from drag_ray.pipeline.stages import STAGES
 
 ROOT = Path(__file__).parents[2]
 WITHOUT_THE_REST = """
@@ -39,7 +39,7 @@ from drag_ray import schemas
 from drag_ray.search.config import SearchConfig
 from drag_ray.search.index import build_index
 from drag_ray.search.searcher import Searcher
-import drag_ray.corpus.page_reader, drag_ray.corpus.pdf, drag_ray.corpus.questions, drag_ray.corpus.split
+import drag_ray.corpus.readers.page_reader, drag_ray.corpus.readers.pdf, drag_ray.corpus.questions, drag_ray.corpus.split
 
 with tempfile.TemporaryDirectory() as folder:
     pages = Path(folder, "pages.parquet")
@@ -71,7 +71,7 @@ print(said)
 """
 RUN_COMMAND_LINES = """
 import contextlib, io, json
-from drag_ray.cli import main
+from drag_ray.cli.main import main
 
 said = []
 for line in json.loads(sys.argv[2]):

@@ -10,7 +10,7 @@ import yaml
 from autoscaling import choose_nodes
 
 from drag_ray.config import load
-from drag_ray.run_config import RunConfig
+from drag_ray.pipeline.run_config import RunConfig
 
 ROOT = Path(__file__).parents[2]
 

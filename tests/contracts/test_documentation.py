@@ -10,7 +10,7 @@ from notebook_cells import read_cells
 from pydantic import BaseModel
 
 from drag_ray import errors
-from drag_ray.run_config import RunConfig
+from drag_ray.pipeline.run_config import RunConfig
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted((ROOT / "docs").rglob("*.md"))

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from figures import ROOT, list_files
 
-from drag_ray.run_config import RunConfig
+from drag_ray.pipeline.run_config import RunConfig
 
 _UNITS = (
     *("%", "µs", "ms", "s", "min", "h", "kB", "MB", "GB", "TB", "KiB", "MiB", "GiB", "seconds?", "minutes?", "hours?", "points?"),

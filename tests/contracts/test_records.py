@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from drag_ray import errors, schemas, types
+from drag_ray.pipeline.run_config import RunConfig
 from drag_ray.rollout.options import WorkerOptions
-from drag_ray.run_config import RunConfig
 
 PACKAGE = Path(errors.__file__).parent
 ERRORS = [item for _, item in inspect.getmembers(errors, inspect.isclass) if issubclass(item, errors.DragRayError)]

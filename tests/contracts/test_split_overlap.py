@@ -17,12 +17,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from drag_ray import artifacts, schemas
+from drag_ray import schemas
 from drag_ray.corpus.near_duplicates import find_near_duplicates, list_evidence, read_near_duplicates, write_near_duplicates
 from drag_ray.corpus.page_similarity import MIN_WORDS
 from drag_ray.corpus.split import split_questions
 from drag_ray.format.config import FormatConfig
 from drag_ray.format.split import TRAIN, VALIDATION, assign_sides
+from drag_ray.storage import artifacts
 from drag_ray.types import Evidence, Page, Question
 
 NUM_ORIGINALS = 6

@@ -10,12 +10,12 @@ from typing import get_type_hints
 import pytest
 
 import drag_ray
-from drag_ray import pipeline
-from drag_ray.inputs import Inputs
-from drag_ray.pipeline import compute_identity
-from drag_ray.run_config import RunConfig
-from drag_ray.stage_folder import StageFolder
-from drag_ray.stages import SERVE, STAGES, Stage
+from drag_ray.pipeline import runner
+from drag_ray.pipeline.run_config import RunConfig
+from drag_ray.pipeline.runner import compute_identity
+from drag_ray.pipeline.stages import SERVE, STAGES, Stage
+from drag_ray.stage_runs.folder import StageFolder
+from drag_ray.stage_runs.inputs import Inputs
 
 ROOT = Path(drag_ray.__file__).parent
 ALL = [*STAGES.values(), SERVE]
@@ -29,7 +29,9 @@ def parse(path: Path) -> ast.Module:
 def list_asked(stage: Stage) -> set[str]:
     """The stages whose folders the code of a stage asks its inputs for."""
     asked = set()
-    knowing = [path for path in (ROOT / stage.name).rglob("*.py") if "from drag_ray.inputs import Inputs" in path.read_text()]
+    knowing = [
+        path for path in (ROOT / stage.name).rglob("*.py") if "from drag_ray.stage_runs.inputs import Inputs" in path.read_text()
+    ]
     for path in knowing:
         for node in ast.walk(parse(path)):
             match node:
@@ -106,5 +108,5 @@ def test_the_version_of_a_reader_is_part_of_what_the_index_is(tmp_path: Path, mo
     config = RunConfig(run_dir=tmp_path)
     before = compute_identity(STAGES["index"], config)
     for changed, runs_again in {"lxml": True, "pypdfium2": True, "trl": False, "reportlab": False}.items():
-        monkeypatch.setattr(pipeline, "version", lambda name, changed=changed: "9.9" if name == changed else version(name))
+        monkeypatch.setattr(runner, "version", lambda name, changed=changed: "9.9" if name == changed else version(name))
         assert (compute_identity(STAGES["index"], config).fingerprint != before.fingerprint) is runs_again

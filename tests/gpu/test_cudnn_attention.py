@@ -16,7 +16,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import scaled_dot_product_attention
 from transformers import AutoTokenizer, LlamaConfig, LlamaForCausalLM
 
-from drag_ray.engine.embedded import embedded_model_dir
+from drag_ray.engine.models.embedded import embedded_model_dir
 from drag_ray.errors import NotFiniteError
 from drag_ray.finetune import trainer
 from drag_ray.finetune.attention import is_cudnn_sound, leave_out_broken_kernels

@@ -8,9 +8,9 @@ import torch
 from adapters import make_adapter
 from rollout_stages import Stages, find_engines
 
-from drag_ray.cluster import ClusterConfig, connect
+from drag_ray.cluster.connection import ClusterConfig, connect
+from drag_ray.cluster.nodes import free_gpus
 from drag_ray.engine.config import EngineConfig
-from drag_ray.nodes import free_gpus
 from drag_ray.rollout.engine_pool import keep_engines
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an NVIDIA GPU")]

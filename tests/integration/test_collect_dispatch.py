@@ -18,15 +18,14 @@ import ray.cloudpickle
 from factories import build_question
 from ray.cluster_utils import Cluster
 
-from drag_ray import artifacts, schemas
+from drag_ray import schemas
 from drag_ray.agent.config import AgentConfig
 from drag_ray.agent.task import Policy
-from drag_ray.cluster import ClusterConfig, connect, require_token
-from drag_ray.cluster_token import ensure_token
+from drag_ray.cluster.connection import ClusterConfig, connect, require_token
+from drag_ray.cluster.token import ensure_token
 from drag_ray.engine.config import EngineConfig
 from drag_ray.engine.generate import Generation, ImageSource, Request
 from drag_ray.engine.scripted import ScriptedEngine
-from drag_ray.file_access import create_mark
 from drag_ray.rollout import journal
 from drag_ray.rollout.config import RolloutConfig
 from drag_ray.rollout.folder import TRAJECTORIES_DIR_NAME
@@ -35,6 +34,8 @@ from drag_ray.rollout.plan import build_plan
 from drag_ray.rollout.runner import run_plan
 from drag_ray.search.config import SearchConfig
 from drag_ray.search.index import build_index
+from drag_ray.storage import artifacts
+from drag_ray.storage.file_access import create_mark
 from drag_ray.types import Evidence, Page
 
 NUM_SLOTS = 8

@@ -12,10 +12,10 @@ import psutil
 import pytest
 from waiting import wait_until
 
-from drag_ray import artifacts, schemas
+from drag_ray import schemas
 from drag_ray.agent.config import AgentConfig
 from drag_ray.agent.task import Policy, RolloutTask
-from drag_ray.cluster import ClusterConfig, connect
+from drag_ray.cluster.connection import ClusterConfig, connect
 from drag_ray.engine.config import EngineConfig
 from drag_ray.rollout import journal, runner
 from drag_ray.rollout.config import RolloutConfig
@@ -25,6 +25,7 @@ from drag_ray.rollout.options import WorkerOptions
 from drag_ray.rollout.plan import build_plan
 from drag_ray.search.config import SearchConfig
 from drag_ray.search.index import build_index
+from drag_ray.storage import artifacts
 from drag_ray.types import Evidence, Page, Question
 
 pytestmark = pytest.mark.slow  # test_collect_faults kills scripted engines

@@ -18,10 +18,10 @@ from small_index import finish_index
 
 from drag_ray.agent.protocols.registry import get_protocol
 from drag_ray.agent.protocols.written_call import render_call
-from drag_ray.artifacts import require_manifest
 from drag_ray.baselines.hybrid import Hybrid
 from drag_ray.rollout import journal
 from drag_ray.search.searcher import Searcher
+from drag_ray.storage.artifacts import require_manifest
 from drag_ray.types import Evidence, Page, Question
 
 ROOT = Path(__file__).parents[2]

@@ -26,13 +26,13 @@ import ray
 from ray.cluster_utils import Cluster
 from waiting import wait_until
 
-from drag_ray import artifacts, schemas
+from drag_ray import schemas
 from drag_ray.agent.config import AgentConfig
 from drag_ray.agent.protocols.registry import get_protocol
 from drag_ray.agent.protocols.written_call import render_call
 from drag_ray.agent.task import Policy, RolloutTask
-from drag_ray.cluster import ClusterConfig, connect
-from drag_ray.cluster_token import ensure_token
+from drag_ray.cluster.connection import ClusterConfig, connect
+from drag_ray.cluster.token import ensure_token
 from drag_ray.engine.config import EngineConfig
 from drag_ray.engine.generate import ImageSource, Request
 from drag_ray.engine.scripted import ScriptedEngine
@@ -45,6 +45,7 @@ from drag_ray.rollout.options import WorkerOptions
 from drag_ray.rollout.plan import build_plan
 from drag_ray.search.config import SearchConfig
 from drag_ray.search.index import build_index
+from drag_ray.storage import artifacts
 from drag_ray.types import Evidence, Page, Question
 
 SETTINGS = RolloutConfig(num_engines=2, concurrent_rollouts=4, chunk_rollouts=3, flush_s=0)

@@ -14,15 +14,15 @@ import ray.cloudpickle
 from factories import build_question
 
 import drag_ray
-from drag_ray import artifacts, schemas
+from drag_ray import schemas
 from drag_ray.agent.config import AgentConfig
 from drag_ray.agent.task import Policy
-from drag_ray.cluster import ClusterConfig, connect
+from drag_ray.cluster.connection import ClusterConfig, connect
+from drag_ray.cluster.metrics import open_stage_recorder
 from drag_ray.engine.config import EngineConfig
 from drag_ray.engine.generate import ImageSource, Request
 from drag_ray.engine.scripted import ScriptedEngine
 from drag_ray.errors import RolloutError
-from drag_ray.metrics import open_stage_recorder
 from drag_ray.rollout.config import RolloutConfig
 from drag_ray.rollout.counts import COUNTS, WORKER_COUNTS
 from drag_ray.rollout.options import WorkerOptions
@@ -30,7 +30,8 @@ from drag_ray.rollout.plan import build_plan
 from drag_ray.rollout.runner import run_plan
 from drag_ray.search.config import SearchConfig
 from drag_ray.search.index import build_index
-from drag_ray.stage_folder import StageFolder
+from drag_ray.stage_runs.folder import StageFolder
+from drag_ray.storage import artifacts
 from drag_ray.types import Page
 
 NUM_QUESTIONS = 6

@@ -12,20 +12,21 @@ import ray
 from factories import build_question
 from ray.cluster_utils import Cluster
 
-from drag_ray import artifacts, schemas
+from drag_ray import schemas
 from drag_ray.agent.config import AgentConfig
 from drag_ray.agent.task import Policy
-from drag_ray.cluster import ClusterConfig, connect, require_token
-from drag_ray.cluster_token import ensure_token
+from drag_ray.cluster.connection import ClusterConfig, connect, require_token
+from drag_ray.cluster.nodes import NodeResources, list_nodes
+from drag_ray.cluster.token import ensure_token
 from drag_ray.engine.config import EngineConfig
 from drag_ray.engine.generate import GenerateFn, Generation, ImageSource, Request
-from drag_ray.nodes import NodeResources, list_nodes
 from drag_ray.rollout.config import RolloutConfig
 from drag_ray.rollout.options import WorkerOptions
 from drag_ray.rollout.plan import build_plan
 from drag_ray.rollout.runner import run_plan
 from drag_ray.search.config import SearchConfig
 from drag_ray.search.index import build_index
+from drag_ray.storage import artifacts
 from drag_ray.types import Page
 
 

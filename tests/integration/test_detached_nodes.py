@@ -28,17 +28,14 @@ from small_index import write_index
 
 from drag_ray.agent.config import AgentConfig
 from drag_ray.agent.task import Policy
-from drag_ray.artifacts import Identity
-from drag_ray.cluster import ClusterConfig, connect
-from drag_ray.cluster_token import ensure_token, locate_token
+from drag_ray.cluster.connection import ClusterConfig, connect
+from drag_ray.cluster.tasks import run_tasks
+from drag_ray.cluster.token import ensure_token, locate_token
 from drag_ray.corpus.image_store import ImageStore
 from drag_ray.corpus.page_images import DIR_NAME
 from drag_ray.engine.config import EngineConfig
 from drag_ray.engine.generate import GenerateFn, Generation, ImageSource, Request, list_images
 from drag_ray.errors import ConfigError
-from drag_ray.file_access import open_own_folder
-from drag_ray.inputs import Inputs
-from drag_ray.object_store import StorageConfig
 from drag_ray.rollout import journal
 from drag_ray.rollout.config import RolloutConfig
 from drag_ray.rollout.failures import ENGINE_DIED
@@ -46,9 +43,12 @@ from drag_ray.rollout.folder import PROBLEMS_NAME
 from drag_ray.rollout.options import WorkerOptions
 from drag_ray.rollout.plan import build_plan
 from drag_ray.rollout.runner import run_plan
-from drag_ray.stage_folder import StageFolder
-from drag_ray.stage_store import StageStore
-from drag_ray.tasks import run_tasks
+from drag_ray.stage_runs.folder import StageFolder
+from drag_ray.stage_runs.inputs import Inputs
+from drag_ray.stage_runs.store import StageStore
+from drag_ray.storage.artifacts import Identity
+from drag_ray.storage.file_access import open_own_folder
+from drag_ray.storage.object_store import StorageConfig
 from drag_ray.types import Page, Question
 
 PORTS = Ports(gcs=6394, dashboard=8294, client=9894)

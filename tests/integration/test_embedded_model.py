@@ -7,8 +7,8 @@ import pytest
 import torch.distributed
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
-from drag_ray.engine import embedded
-from drag_ray.engine.embedded import embedded_model_dir
+from drag_ray.engine.models import embedded
+from drag_ray.engine.models.embedded import embedded_model_dir
 from drag_ray.errors import ConfigError
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from drag_ray.engine.embedding import Embedder
+from drag_ray.engine.encoders.embedding import Embedder
 from drag_ray.search.config import EmbeddingConfig
 
 SENTENCES = ("The weather is lovely today.", "It's so sunny outside!", "He drove to the stadium.")

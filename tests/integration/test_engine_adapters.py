@@ -13,8 +13,8 @@ from engine_process import run_in_process
 from transformers import AutoModelForCausalLM
 
 from drag_ray.engine.config import EngineConfig
-from drag_ray.engine.embedded import embedded_model_dir
 from drag_ray.engine.generate import Generation, Request
+from drag_ray.engine.models.embedded import embedded_model_dir
 from drag_ray.engine.sampling import PRESETS
 from drag_ray.engine.vllm import VllmEngine
 

@@ -10,9 +10,9 @@ from adapters import make_adapter
 from process_environments import READABLE, list_reporting
 from rollout_stages import Stages, find_engines
 
-from drag_ray.cluster import ClusterConfig, connect
+from drag_ray.cluster.connection import ClusterConfig, connect
+from drag_ray.cluster.nodes import free_gpus
 from drag_ray.engine.config import EngineConfig
-from drag_ray.nodes import free_gpus
 from drag_ray.rollout.engine_pool import keep_engines
 
 ENGINE = EngineConfig(device="cpu", dtype="float32", max_model_len=1024, max_num_seqs=16, enforce_eager=True)

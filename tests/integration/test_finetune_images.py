@@ -18,15 +18,14 @@ from transformers import AutoConfig, Qwen3VLForConditionalGeneration
 from trl.trainer.sft_config import SFTConfig
 from trl.trainer.sft_trainer import SFTTrainer
 
-from drag_ray.artifacts import Identity
-from drag_ray.cluster import ClusterConfig, connect
+from drag_ray.cluster.connection import ClusterConfig, connect
 from drag_ray.corpus.image_store import ImageStore
 from drag_ray.corpus.page_images import DIR_NAME
-from drag_ray.engine.adapter import ADAPTER_WEIGHTS_NAME, read_base_model, write_base_model
 from drag_ray.engine.config import EngineConfig
-from drag_ray.engine.embedded import embedded_model_dir
-from drag_ray.engine.pretrained import load_model, load_reward_model, load_tokenizer
-from drag_ray.engine.tokens import IGNORED_LABEL
+from drag_ray.engine.models.adapter import ADAPTER_WEIGHTS_NAME, read_base_model, write_base_model
+from drag_ray.engine.models.embedded import embedded_model_dir
+from drag_ray.engine.models.pretrained import load_model, load_reward_model, load_tokenizer
+from drag_ray.engine.models.tokens import IGNORED_LABEL
 from drag_ray.finetune.collator import PairCollator, RowCollator
 from drag_ray.finetune.config import FinetuneConfig
 from drag_ray.finetune.images import open_training_images
@@ -39,10 +38,11 @@ from drag_ray.finetune.tokenized_rows import RowTokenizer
 from drag_ray.finetune.trained_tokens import compute_trained_loss
 from drag_ray.finetune.trainer import train
 from drag_ray.finetune.training_rows import tokenize_training_rows
-from drag_ray.pipeline import run_code
-from drag_ray.run_config import RunConfig
-from drag_ray.stage_folder import StageFolder
-from drag_ray.stages import STAGES
+from drag_ray.pipeline.run_config import RunConfig
+from drag_ray.pipeline.runner import run_code
+from drag_ray.pipeline.stages import STAGES
+from drag_ray.stage_runs.folder import StageFolder
+from drag_ray.storage.artifacts import Identity
 
 QUERIES = ("rotor", "spar", "fuel", "cabin")
 EPOCHS = 60

@@ -15,13 +15,13 @@ import pytest
 from nano_training import make_config, make_nano_model, write_rows
 from repeated_kills import MARK, kill_and_resume
 
-from drag_ray.artifacts import Identity
-from drag_ray.cluster import ClusterConfig, connect
-from drag_ray.damage import find_damage, verify_stage
+from drag_ray.cluster.connection import ClusterConfig, connect
 from drag_ray.finetune import checkpoints
-from drag_ray.pipeline import run_code
-from drag_ray.stage_folder import StageFolder
-from drag_ray.stages import STAGES
+from drag_ray.pipeline.runner import run_code
+from drag_ray.pipeline.stages import STAGES
+from drag_ray.stage_runs.damage import find_damage, verify_stage
+from drag_ray.stage_runs.folder import StageFolder
+from drag_ray.storage.artifacts import Identity
 
 NUM_ROWS = 120
 NUM_STEPS = 60

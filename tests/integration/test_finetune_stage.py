@@ -19,12 +19,11 @@ from process_environments import READABLE, REPORTS_OFF
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from drag_ray.agent.record import RECORD_NAME
-from drag_ray.artifacts import Identity, compute_file_fingerprint
-from drag_ray.cluster import ClusterConfig, connect
-from drag_ray.engine.adapter import check_adapter_fits, check_adapter_writes, read_base_model
-from drag_ray.engine.pretrained import load_reward_model
-from drag_ray.engine.reranker import load_reranker
-from drag_ray.engine.reward_model import RewardModel
+from drag_ray.cluster.connection import ClusterConfig, connect
+from drag_ray.engine.encoders.reranker import load_reranker
+from drag_ray.engine.encoders.reward_model import RewardModel
+from drag_ray.engine.models.adapter import check_adapter_fits, check_adapter_writes, read_base_model
+from drag_ray.engine.models.pretrained import load_reward_model
 from drag_ray.errors import DataError, NotFiniteError, TrainError
 from drag_ray.finetune.job import TrainJob
 from drag_ray.finetune.methods.dpo import DPO
@@ -32,10 +31,11 @@ from drag_ray.finetune.methods.grpo import GRPO
 from drag_ray.finetune.outcome import find_reranker
 from drag_ray.finetune.trainer import train
 from drag_ray.finetune.training_rows import tokenize_training_rows
-from drag_ray.pipeline import run_code
+from drag_ray.pipeline.runner import run_code
+from drag_ray.pipeline.stages import STAGES
 from drag_ray.search.config import RerankConfig
-from drag_ray.stage_folder import StageFolder
-from drag_ray.stages import STAGES
+from drag_ray.stage_runs.folder import StageFolder
+from drag_ray.storage.artifacts import Identity, compute_file_fingerprint
 
 NUM_TRAIN_ROWS = 160
 NUM_STEPS = 80

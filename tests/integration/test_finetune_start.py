@@ -12,8 +12,8 @@ from peft import LoraConfig, PeftModel, get_peft_model
 from training_cases import NUM_ROWS, write_job, write_model
 from transformers import AutoTokenizer, Trainer
 
-from drag_ray.engine.adapter_weights import _read_weights
-from drag_ray.engine.pretrained import load_model
+from drag_ray.engine.models.adapter_weights import _read_weights
+from drag_ray.engine.models.pretrained import load_model
 from drag_ray.finetune.config import FinetuneConfig
 from drag_ray.finetune.methods.registry import METHOD_NAMES
 from drag_ray.finetune.trainer import train

@@ -9,15 +9,15 @@ import pytest
 from factories import build_question, build_search, build_trajectory
 
 from drag_ray import schemas
-from drag_ray.artifacts import Identity
-from drag_ray.cluster import ClusterConfig, connect
+from drag_ray.cluster.connection import ClusterConfig, connect
 from drag_ray.errors import DataError
 from drag_ray.format.rows import OF_TURNS
-from drag_ray.pipeline import run_code
+from drag_ray.pipeline.run_config import RunConfig
+from drag_ray.pipeline.runner import run_code
+from drag_ray.pipeline.stages import STAGES
 from drag_ray.process.config import ProcessConfig
-from drag_ray.run_config import RunConfig
-from drag_ray.stage_folder import StageFolder
-from drag_ray.stages import STAGES
+from drag_ray.stage_runs.folder import StageFolder
+from drag_ray.storage.artifacts import Identity
 from drag_ray.types import Evidence, Trajectory
 
 NUM_QUESTIONS = 40

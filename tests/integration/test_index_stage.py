@@ -16,25 +16,27 @@ from reportlab.lib.utils import ImageReader
 from reportlab.pdfgen.canvas import Canvas
 from text_bombs import build_paragraphs, build_word, build_zip_bomb
 
-from drag_ray import artifacts, cluster, schemas
-from drag_ray.cli import run_command
-from drag_ray.cluster import ClusterConfig, connect
+from drag_ray import schemas
+from drag_ray.cli.main import run_command
+from drag_ray.cluster import connection
+from drag_ray.cluster.connection import ClusterConfig, connect
 from drag_ray.corpus.config import CorpusConfig
 from drag_ray.corpus.image_store import ImageStore
-from drag_ray.engine.embedding import Embedder
-from drag_ray.engine.image_embedding import ImageEmbedder
+from drag_ray.engine.encoders.embedding import Embedder
+from drag_ray.engine.encoders.image_embedding import ImageEmbedder
 from drag_ray.errors import ConfigError, DataError
 from drag_ray.index import stage, vector_parts
 from drag_ray.index.config import IndexSections
-from drag_ray.inputs import Inputs
-from drag_ray.pipeline import compute_identity, run_stage
-from drag_ray.run_config import RunConfig
+from drag_ray.pipeline.run_config import RunConfig
+from drag_ray.pipeline.runner import compute_identity, run_stage
+from drag_ray.pipeline.stages import STAGES
 from drag_ray.search.config import EmbeddingConfig, ImageEmbeddingConfig, SearchConfig
 from drag_ray.search.index import read_record
 from drag_ray.search.searcher import Searcher
 from drag_ray.search.vectors import PageVectors
-from drag_ray.stage_folder import StageFolder
-from drag_ray.stages import STAGES
+from drag_ray.stage_runs.folder import StageFolder
+from drag_ray.stage_runs.inputs import Inputs
+from drag_ray.storage import artifacts
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -335,7 +337,7 @@ def test_texts_of_all_kinds_are_found_by_file_and_page(tmp_path, documents_dir, 
             "--corpus.questions",
             "",
         ]
-        monkeypatch.setattr(cluster, "connect", lambda config: nullcontext())  # these tests are connected already
+        monkeypatch.setattr(connection, "connect", lambda config: nullcontext())  # these tests are connected already
         assert run_command("index", [*options, "--corpus.document-text-mib", "1", "--corpus.page-words", str(page_words)]) == 0
         return tmp_path / str(page_words) / "index"
 

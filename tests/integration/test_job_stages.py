@@ -10,8 +10,8 @@ from ports import find_port
 from ray_nodes import RAY, Ports, answers, run_command, start_nodes, submit_job
 from waiting import wait_until
 
-from drag_ray.damage import verify_stage
 from drag_ray.serve.client import EndpointClient
+from drag_ray.stage_runs.damage import verify_stage
 
 pytestmark = pytest.mark.slow
 

@@ -11,25 +11,26 @@ import pytest
 from factories import build_question, build_search, build_trajectory
 from repeated_kills import MARK, kill_and_resume
 
-from drag_ray import artifacts, schemas
-from drag_ray.artifacts import Identity, require_manifest
-from drag_ray.checksums import LIST_NAME
-from drag_ray.damage import verify_stage
+from drag_ray import schemas
 from drag_ray.errors import ArtifactError, DataError
 from drag_ray.format.config import FormatConfig
-from drag_ray.pipeline import run_stages
-from drag_ray.run_config import RunConfig
-from drag_ray.stage_folder import StageFolder
-from drag_ray.stages import STAGES
+from drag_ray.pipeline.run_config import RunConfig
+from drag_ray.pipeline.runner import run_stages
+from drag_ray.pipeline.stages import STAGES
+from drag_ray.stage_runs.damage import verify_stage
+from drag_ray.stage_runs.folder import StageFolder
+from drag_ray.storage import artifacts
+from drag_ray.storage.artifacts import Identity, require_manifest
+from drag_ray.storage.checksums import LIST_NAME
 from drag_ray.types import Evidence
 
 NUM_QUESTIONS = 400
 RUN_STAGE = f"""
 import importlib, sys
 from pathlib import Path
-from drag_ray.pipeline import run_stages
-from drag_ray.run_config import RunConfig
-from drag_ray.stages import STAGES
+from drag_ray.pipeline.runner import run_stages
+from drag_ray.pipeline.run_config import RunConfig
+from drag_ray.pipeline.stages import STAGES
 
 run_dir, stage = Path(sys.argv[1]), STAGES[sys.argv[2]]
 importlib.import_module(stage.module)

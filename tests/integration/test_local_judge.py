@@ -19,9 +19,9 @@ from small_index import finish_index
 from transformers import AutoTokenizer, LlamaConfig, LlamaForCausalLM
 
 from drag_ray import schemas
-from drag_ray.artifacts import Identity, require_manifest
-from drag_ray.engine.embedded import embedded_model_dir
-from drag_ray.stage_folder import StageFolder
+from drag_ray.engine.models.embedded import embedded_model_dir
+from drag_ray.stage_runs.folder import StageFolder
+from drag_ray.storage.artifacts import Identity, require_manifest
 from drag_ray.types import Evidence, Page, Question
 
 ROOT = Path(__file__).parents[2]

@@ -30,12 +30,12 @@ from ports import find_port
 from reportlab.pdfgen.canvas import Canvas
 from small_index import finish_index
 
-from drag_ray.artifacts import Identity, require_manifest
-from drag_ray.cluster import ClusterConfig, connect
-from drag_ray.cluster_token import ensure_token
+from drag_ray.cluster.connection import ClusterConfig, connect
+from drag_ray.cluster.tasks import run_tasks
+from drag_ray.cluster.token import ensure_token
 from drag_ray.finetune import checkpoints
-from drag_ray.stage_folder import StageFolder
-from drag_ray.tasks import run_tasks
+from drag_ray.stage_runs.folder import StageFolder
+from drag_ray.storage.artifacts import Identity, require_manifest
 from drag_ray.types import Evidence, Page, Question
 
 ROOT = Path(__file__).parents[2]

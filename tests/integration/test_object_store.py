@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 from s3_server import make_place, serve_s3
 
-from drag_ray.artifacts import Identity
-from drag_ray.damage import verify_stage
 from drag_ray.errors import DamageError, DataError, StorageError
-from drag_ray.object_store import ObjectStore, StorageConfig
-from drag_ray.stage_folder import StageFolder
-from drag_ray.stage_store import StageStore
-from drag_ray.stored_files import fetch_files
+from drag_ray.stage_runs.damage import verify_stage
+from drag_ray.stage_runs.folder import StageFolder
+from drag_ray.stage_runs.store import StageStore
+from drag_ray.storage.artifacts import Identity
+from drag_ray.storage.object_store import ObjectStore, StorageConfig
+from drag_ray.storage.stored_files import fetch_files
 
 LARGE = bytes(range(256)) * 48 * 2**12  # 48 MiB: sent in parts
 

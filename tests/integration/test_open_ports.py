@@ -22,7 +22,7 @@ NO_TOKEN = {name: value for name, value in os.environ.items() if not name.starts
 HOLD_A_LOCAL_RUN = """
 import sys
 import ray
-from drag_ray.cluster import ClusterConfig, connect
+from drag_ray.cluster.connection import ClusterConfig, connect
 
 with connect(ClusterConfig(num_cpus=1)):
     ray.get(ray.remote(lambda: None).remote())

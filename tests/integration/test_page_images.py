@@ -19,19 +19,19 @@ from qwen3_vl_shapes import IMAGE_TOKENS, SHAPES_TINY, write_model
 from reportlab.pdfgen.canvas import Canvas
 from transformers import AutoConfig, AutoProcessor, AutoTokenizer, Qwen3VLForConditionalGeneration
 
-from drag_ray import artifacts, schemas
+from drag_ray import schemas
 from drag_ray.agent.config import AgentConfig
 from drag_ray.agent.task import Policy
 from drag_ray.corpus.config import CorpusConfig
-from drag_ray.corpus.documents import Span, read_document
 from drag_ray.corpus.image_store import ImageStore
 from drag_ray.corpus.page_images import DIR_NAME
-from drag_ray.corpus.page_reader import PageReader
+from drag_ray.corpus.readers.documents import Span, read_document
+from drag_ray.corpus.readers.page_reader import PageReader
 from drag_ray.engine.config import EngineConfig
-from drag_ray.engine.embedded import embedded_model_dir
 from drag_ray.engine.encoder_cache import build_image_options
 from drag_ray.engine.generate import Generation, ImageSource, Request, list_images
 from drag_ray.engine.image_inputs import ImageInputs, ServedImageInputs
+from drag_ray.engine.models.embedded import embedded_model_dir
 from drag_ray.engine.sampling import PRESETS
 from drag_ray.engine.vllm import VllmEngine, build_engine_args
 from drag_ray.engine.vllm_client import VllmClient
@@ -43,6 +43,7 @@ from drag_ray.rollout.worker import RolloutWorker
 from drag_ray.search.config import SearchConfig
 from drag_ray.search.index import build_index
 from drag_ray.serve.openai_app import AppSettings, build_serving_args
+from drag_ray.storage import artifacts
 from drag_ray.types import Page, Trajectory
 
 NUM_PAGES = 3

@@ -7,10 +7,10 @@ from factories import build_page, build_question, build_search, build_trajectory
 from nano_training import make_nano_model
 from small_index import write_index
 
-from drag_ray import tasks
 from drag_ray.baselines.rerank import Rerank, RerankedConfig
-from drag_ray.cluster import ClusterConfig, connect
-from drag_ray.engine.reranker import load_reranker
+from drag_ray.cluster import tasks
+from drag_ray.cluster.connection import ClusterConfig, connect
+from drag_ray.engine.encoders.reranker import load_reranker
 from drag_ray.errors import ConfigError
 from drag_ray.evaluate.page_reading import AskedQuestion, list_pages, read_pages
 from drag_ray.evaluate.retriever_rescoring import SearchAsAsked

@@ -13,9 +13,9 @@ import psutil
 import pytest
 from small_index import finish_index
 
-from drag_ray.artifacts import Identity, require_manifest
 from drag_ray.prompt.outcome import read_prompt
-from drag_ray.stage_folder import StageFolder
+from drag_ray.stage_runs.folder import StageFolder
+from drag_ray.storage.artifacts import Identity, require_manifest
 from drag_ray.types import Evidence, Page, Question
 
 pytestmark = pytest.mark.slow

@@ -23,7 +23,7 @@ from adapters import make_adapter
 from endpoint_process import RAY_TOKEN, Endpoint, serve_run
 from transformers import AutoModelForCausalLM
 
-from drag_ray.engine.embedded import embedded_model_dir
+from drag_ray.engine.models.embedded import embedded_model_dir
 
 PROMPT = list(range(1000, 1040))
 """Tokens; more than a block of vLLM's prefix cache, which a new adapter must not take over from an old one."""

@@ -20,10 +20,10 @@ from qwen3_vl_shapes import SHAPES_TINY, write_model
 from starlette.testclient import TestClient
 
 from drag_ray.engine.config import EngineConfig
-from drag_ray.engine.embedded import embedded_model_dir
-from drag_ray.serve.adapters import EngineAdapters
-from drag_ray.serve.guard import Guard
-from drag_ray.serve.key import hash_key
+from drag_ray.engine.models.embedded import embedded_model_dir
+from drag_ray.serve.access.guard import Guard
+from drag_ray.serve.access.key import hash_key
+from drag_ray.serve.adapters.engine_adapters import EngineAdapters
 from drag_ray.serve.openai_app import AppSettings, build_guarded_app, build_serving_args
 
 KEY = "a-key-for-this-test-alone"

@@ -36,23 +36,23 @@ from drag_ray.agent.protocols.registry import get_protocol
 from drag_ray.agent.record import AgentRecord, write_record
 from drag_ray.agent.rollout import Rollouts
 from drag_ray.agent.task import Policy, RolloutTask
-from drag_ray.artifacts import Identity, write_parquet
-from drag_ray.cli import main
-from drag_ray.engine.adapter import read_base_model, write_base_model
+from drag_ray.cli.main import main
 from drag_ray.engine.config import EndpointConfig, EngineConfig
-from drag_ray.engine.embedded import embedded_model_dir
-from drag_ray.engine.endpoint import EndpointEngine
-from drag_ray.engine.pretrained import load_model
-from drag_ray.engine.spending import Spending
+from drag_ray.engine.endpoints.endpoint import EndpointEngine
+from drag_ray.engine.endpoints.spending import Spending
+from drag_ray.engine.models.adapter import read_base_model, write_base_model
+from drag_ray.engine.models.embedded import embedded_model_dir
+from drag_ray.engine.models.pretrained import load_model
 from drag_ray.errors import ServeError
 from drag_ray.finetune.merge import merge_adapter
-from drag_ray.inputs import Inputs
 from drag_ray.search.config import SYNTAX_HELP, SearchConfig
 from drag_ray.search.index import build_index
 from drag_ray.search.searcher import Searcher
 from drag_ray.serve.config import ServeConfig, ServeSections
 from drag_ray.serve.stage import run
-from drag_ray.stage_folder import StageFolder
+from drag_ray.stage_runs.folder import StageFolder
+from drag_ray.stage_runs.inputs import Inputs
+from drag_ray.storage.artifacts import Identity, write_parquet
 from drag_ray.types import ActionKind, Evidence, Page, Question, Trajectory
 
 API_KEY = "planted-key-of-this-test"

@@ -18,16 +18,16 @@ import polars as pl
 import pytest
 from chat_server import Answer, serve_chat
 
-from drag_ray.cluster import ClusterConfig, connect
+from drag_ray.cluster.connection import ClusterConfig, connect
 from drag_ray.config import load
-from drag_ray.engine.embedded import embedded_model_dir
-from drag_ray.engine.pretrained import load_tokenizer
+from drag_ray.engine.models.embedded import embedded_model_dir
+from drag_ray.engine.models.pretrained import load_tokenizer
 from drag_ray.finetune.job import TrainJob
 from drag_ray.finetune.training_rows import tokenize_training_rows
-from drag_ray.pipeline import run_stages
-from drag_ray.run_config import RunConfig
+from drag_ray.pipeline.run_config import RunConfig
+from drag_ray.pipeline.runner import run_stages
+from drag_ray.pipeline.stages import STAGES
 from drag_ray.search.searcher import Searcher
-from drag_ray.stages import STAGES
 
 KEPT = Path(__file__).with_name("stage_outputs.json")
 PARTS = ("rotor", "spar", "valve", "pump", "flap", "wheel", "wing", "brake", "nozzle", "cabin", "hinge", "strut")

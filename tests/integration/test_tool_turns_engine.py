@@ -34,9 +34,9 @@ from drag_ray.corpus.image_degradation import degrade
 from drag_ray.corpus.image_store import ImageStore, ImageStores, encode
 from drag_ray.corpus.page_images import DIR_NAME
 from drag_ray.engine.conversation import read_conversation
-from drag_ray.engine.embedded import embedded_model_dir
 from drag_ray.engine.generate import list_images
-from drag_ray.engine.tokens import IGNORED_LABEL, tokenize_conversation
+from drag_ray.engine.models.embedded import embedded_model_dir
+from drag_ray.engine.models.tokens import IGNORED_LABEL, tokenize_conversation
 from drag_ray.errors import DataError
 from drag_ray.finetune.collator import RowCollator
 from drag_ray.finetune.methods.grpo import GRPO, StepCollator

@@ -23,10 +23,10 @@ from drag_ray.config import load
 from drag_ray.evaluate.outcome import read_outcome
 from drag_ray.evaluate.question_result import to_result
 from drag_ray.evaluate.results import compute_results
+from drag_ray.pipeline.run_config import RunConfig
+from drag_ray.pipeline.stages import STAGES
 from drag_ray.rollout.journal import read_trajectories
-from drag_ray.run_config import RunConfig
 from drag_ray.search.index import read_fingerprint
-from drag_ray.stages import STAGES
 from drag_ray.transcripts.transcript import Transcript
 from drag_ray.types import Trajectory
 
@@ -138,8 +138,8 @@ def test_the_adapter_says_how_it_is_asked_as_the_collection_did(finished_run: Pa
 def test_trajectories_hold_what_the_engine_saw(finished_run: Path) -> None:
     from transformers import AutoTokenizer
 
-    from drag_ray.engine.control_tokens import disarm
-    from drag_ray.engine.embedded import embedded_model_dir
+    from drag_ray.engine.models.control_tokens import disarm
+    from drag_ray.engine.models.embedded import embedded_model_dir
 
     tokenizer = AutoTokenizer.from_pretrained(embedded_model_dir())
     trajectories = read_drawn(finished_run)
@@ -158,7 +158,7 @@ def test_log_probabilities_are_those_of_the_model(finished_run: Path) -> None:
     import torch
     from transformers import AutoModelForCausalLM
 
-    from drag_ray.engine.embedded import embedded_model_dir
+    from drag_ray.engine.models.embedded import embedded_model_dir
 
     model = AutoModelForCausalLM.from_pretrained(embedded_model_dir(), dtype=torch.float32)
     trajectories = read_drawn(finished_run)[:2]

@@ -17,7 +17,7 @@ from drag_ray.agent.tasks import find_page
 from drag_ray.agent.tasks.task import NameImage, Setting, Task
 from drag_ray.agent.tasks.windows import apply_order, plan_windows
 from drag_ray.engine.generate import Message
-from drag_ray.json_text import parse_json
+from drag_ray.storage.json_text import parse_json
 from drag_ray.tools.rollout_images import name_image
 from drag_ray.types import Hit, Page, Question, Trajectory, Turn
 

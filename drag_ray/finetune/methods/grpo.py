@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NotRequired
 from pydantic import Field
 
 from drag_ray.engine.conversation import PromptCompletion, Row, read_conversation, take_columns
-from drag_ray.engine.tokens import IGNORED_LABEL
+from drag_ray.engine.models.tokens import IGNORED_LABEL
 from drag_ray.errors import DataError
 from drag_ray.finetune.methods.method import Method, TrainerOptions
 from drag_ray.finetune.tokenized_rows import LeftOut, RowTokenizer, TokenizedConversation, TokenizedRows

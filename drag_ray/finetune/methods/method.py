@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, TypedDict
 
 from drag_ray.config import BaseConfig
-from drag_ray.engine.adapter import WRITING_TASK
 from drag_ray.engine.conversation import Row
+from drag_ray.engine.models.adapter import WRITING_TASK
 from drag_ray.finetune.tokenized_rows import RowTokenizer, TokenizedRows
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ class Method(BaseConfig, ABC):
 
     def load_model(self, model: str, dtype: str) -> Any:
         """The model to train, of the name or in the folder `model`. Raises what `load_model` and `load_reward_model` do."""
-        from drag_ray.engine.pretrained import load_model
+        from drag_ray.engine.models.pretrained import load_model
 
         return load_model(model, dtype)
 

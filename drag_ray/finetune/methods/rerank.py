@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypedDict
 from pydantic import Field
 
 from drag_ray.engine.conversation import Row, take_columns
-from drag_ray.engine.relevance import RerankerNote, find_answers, write_note, write_prompt
-from drag_ray.engine.tokens import IGNORED_LABEL
+from drag_ray.engine.models.relevance import RerankerNote, find_answers, write_note, write_prompt
+from drag_ray.engine.models.tokens import IGNORED_LABEL
 from drag_ray.errors import TrainError
 from drag_ray.finetune.methods.method import Method, TrainerOptions
 from drag_ray.finetune.tokenized_rows import PAGES, RowTokenizer, TokenizedConversation, TokenizedRows, group_rows

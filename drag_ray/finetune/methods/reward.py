@@ -9,8 +9,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from drag_ray.engine.adapter import REWARD_TASK
 from drag_ray.engine.conversation import PromptCompletion, Row, read_conversation, take_columns
+from drag_ray.engine.models.adapter import REWARD_TASK
 from drag_ray.finetune.methods.method import Method, TrainerOptions
 from drag_ray.finetune.tokenized_rows import RowTokenizer, TokenizedConversation, TokenizedRows, group_rows
 
@@ -64,7 +64,7 @@ class RewardModelling(Method):
 
     def load_model(self, model: str, dtype: str) -> Any:
         """The base model with a head for rewards. Raises what `load_reward_model` does."""
-        from drag_ray.engine.pretrained import load_reward_model
+        from drag_ray.engine.models.pretrained import load_reward_model
 
         return load_reward_model(model, dtype)
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import polars as pl
 
-from drag_ray.engine.relevance import write_judgement
+from drag_ray.engine.models.relevance import write_judgement
 from drag_ray.format.columns import Row, to_schema
 from drag_ray.format.config import FormatConfig
 from drag_ray.format.examples import SupervisedExample

@@ -25,7 +25,6 @@ from drag_ray import __version__
 from drag_ray.agent.config import AgentConfig
 from drag_ray.corpus.problems import Problem, read_one
 from drag_ray.errors import DataError
-from drag_ray.json_text import parse_json
 from drag_ray.process.interchange_format import Interchange
 from drag_ray.process.session_files import read_sessions, write_sessions
 from drag_ray.process.steps import (
@@ -41,6 +40,7 @@ from drag_ray.process.steps import (
     to_own_fields,
     to_own_turn,
 )
+from drag_ray.storage.json_text import parse_json
 from drag_ray.types import ActionKind, Trajectory
 
 SCHEMA_VERSION = "ATIF-v1.8"

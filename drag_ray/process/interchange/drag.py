@@ -26,13 +26,13 @@ from drag_ray.agent.environment import compute_evidence_rank
 from drag_ray.agent.prompts import Prompts
 from drag_ray.agent.protocols.registry import get_protocol
 from drag_ray.agent.scores import compute_rank_score
-from drag_ray.artifacts import compute_fingerprint, whole_or_absent
 from drag_ray.corpus.problems import Problem
 from drag_ray.corpus.questions import parse_location
 from drag_ray.corpus.records import read_name, read_records, read_text
 from drag_ray.corpus.text import to_encodable
 from drag_ray.errors import DataError
 from drag_ray.process.interchange_format import Interchange
+from drag_ray.storage.artifacts import compute_fingerprint, whole_or_absent
 from drag_ray.types import ActionKind, Evidence, Hit, Page, StopReason, Trajectory, Turn
 
 _ANSWERS = ("provide_answer", "answer")

@@ -13,10 +13,10 @@ from typing import Any
 
 from drag_ray.agent.config import AgentConfig
 from drag_ray.agent.keywords import choose_words
-from drag_ray.artifacts import whole_or_absent
 from drag_ray.corpus.problems import Problem
 from drag_ray.errors import DataError
 from drag_ray.process.interchange_format import Interchange
+from drag_ray.storage.artifacts import whole_or_absent
 from drag_ray.types import ActionKind, Trajectory
 
 

@@ -15,10 +15,10 @@ import pyarrow as pa
 
 from drag_ray.agent.environment import compute_evidence_rank
 from drag_ray.agent.scores import list_ranked_turns
-from drag_ray.artifacts import write_jsonl, write_parquet
 from drag_ray.corpus.candidate_sets import import_candidate_set
 from drag_ray.errors import DataError
 from drag_ray.process.interchange_format import Interchange, ReadPage
+from drag_ray.storage.artifacts import write_jsonl, write_parquet
 from drag_ray.types import CAPTION, Hit, Trajectory
 
 _SUFFIXES = (".jsonl", ".parquet")

@@ -2,11 +2,12 @@
 
 import pytest
 
-from drag_ray import artifacts, schemas
+from drag_ray import schemas
 from drag_ray.agent.environment import SearchEnvironment
 from drag_ray.search.config import SearchConfig
 from drag_ray.search.index import build_index
 from drag_ray.search.searcher import Searcher
+from drag_ray.storage import artifacts
 from drag_ray.types import Page
 
 

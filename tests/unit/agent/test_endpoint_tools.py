@@ -14,7 +14,7 @@ from drag_ray.agent.protocols.written_call import render_call
 from drag_ray.agent.rollout import Rollouts
 from drag_ray.agent.task import Policy, RolloutTask
 from drag_ray.engine.config import EngineConfig
-from drag_ray.engine.endpoint import build_endpoint_engine
+from drag_ray.engine.endpoints.endpoint import build_endpoint_engine
 from drag_ray.search.searcher import Searcher
 from drag_ray.types import ActionKind, Evidence, StopReason, Trajectory
 

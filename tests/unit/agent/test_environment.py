@@ -5,12 +5,13 @@ import threading
 
 import pytest
 
-from drag_ray import artifacts, schemas
+from drag_ray import schemas
 from drag_ray.agent.environment import ExpandedQuestion, SearchEnvironment, SearchResult
 from drag_ray.errors import SearchIndexError
 from drag_ray.search.config import SearchConfig
 from drag_ray.search.index import build_index
 from drag_ray.search.searcher import Searcher
+from drag_ray.storage import artifacts
 from drag_ray.types import Evidence, Hit, Hits, Page
 
 TEXTS = ["rotor rotor blade", "rotor speed limit in flight on the whole", "fuel and oil"]

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from factories import build_question
 
-from drag_ray import artifacts, schemas
+from drag_ray import schemas
 from drag_ray.agent.config import AgentConfig, Example
 from drag_ray.agent.environment import SearchEnvironment
 from drag_ray.agent.hints import HINT_CHARS, is_quotation, write_hint
@@ -20,6 +20,7 @@ from drag_ray.engine.scripted import ScriptedEngine
 from drag_ray.search.config import SearchConfig
 from drag_ray.search.index import build_index
 from drag_ray.search.searcher import Searcher
+from drag_ray.storage import artifacts
 from drag_ray.types import ActionKind, Evidence, Hit, Page, Trajectory
 
 PAGE = Page("b.pdf", 2, 2, "The gyroplane must not exceed 340 rpm in level flight below two thousand feet.")

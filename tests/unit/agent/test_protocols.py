@@ -9,7 +9,7 @@ from drag_ray.agent.rollout import read_action
 from drag_ray.config import load
 from drag_ray.engine.generate import Generation
 from drag_ray.errors import ConfigError
-from drag_ray.run_config import RunConfig
+from drag_ray.pipeline.run_config import RunConfig
 from drag_ray.types import ActionKind, Evidence
 
 every_protocol = pytest.mark.parametrize("protocol", PROTOCOLS.values(), ids=PROTOCOLS)

@@ -7,7 +7,7 @@ from pathlib import Path
 from factories import build_question
 from rollout_cases import QUESTION
 
-from drag_ray import artifacts, schemas
+from drag_ray import schemas
 from drag_ray.agent.config import AgentConfig
 from drag_ray.agent.environment import SearchEnvironment
 from drag_ray.agent.rollout import Rollouts
@@ -16,6 +16,7 @@ from drag_ray.engine.scripted import ScriptedEngine
 from drag_ray.search.config import SearchConfig
 from drag_ray.search.index import build_index
 from drag_ray.search.searcher import Searcher
+from drag_ray.storage import artifacts
 from drag_ray.types import ActionKind, Page, Trajectory
 
 REWRITE = {"query_mode": "rewrite", "max_iterations": 1}

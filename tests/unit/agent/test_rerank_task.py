@@ -9,7 +9,7 @@ from factories import build_question
 from PIL import Image
 from rollout_cases import script
 
-from drag_ray import artifacts, schemas
+from drag_ray import schemas
 from drag_ray.agent.config import AgentConfig, PromptSet, RerankOptions
 from drag_ray.agent.environment import SearchEnvironment
 from drag_ray.agent.protocols.written_call import render_call
@@ -24,10 +24,11 @@ from drag_ray.corpus.page_images import DIR_NAME
 from drag_ray.engine.generate import list_images
 from drag_ray.engine.scripted import ScriptedEngine
 from drag_ray.errors import ConfigError
-from drag_ray.run_config import RunConfig
+from drag_ray.pipeline.run_config import RunConfig
 from drag_ray.search.config import SearchConfig
 from drag_ray.search.index import build_index
 from drag_ray.search.searcher import Searcher
+from drag_ray.storage import artifacts
 from drag_ray.types import CAPTION, ActionKind, Evidence, Page, Question, StopReason, Trajectory
 
 CANDIDATES = (Evidence("a.pdf", 1), Evidence("c.pdf", 1), Evidence("b.pdf", 2))

@@ -9,7 +9,7 @@ import pytest
 from factories import build_question
 from rollout_cases import QUESTION, roll_out, script
 
-from drag_ray import artifacts, schemas
+from drag_ray import schemas
 from drag_ray.agent.config import AgentConfig, Example
 from drag_ray.agent.environment import SearchEnvironment, compute_evidence_rank, compute_rank_score
 from drag_ray.agent.protocols.registry import get_protocol
@@ -21,6 +21,7 @@ from drag_ray.errors import EngineDiedError, PromptTooLongError, RolloutError, S
 from drag_ray.search.config import SearchConfig
 from drag_ray.search.index import build_index
 from drag_ray.search.searcher import Searcher
+from drag_ray.storage import artifacts
 from drag_ray.types import ActionKind, Evidence, Hit, Hits, Page, StopReason
 
 

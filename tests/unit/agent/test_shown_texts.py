@@ -7,7 +7,7 @@ import polars as pl
 import pytest
 from rollout_cases import roll_out, script
 
-from drag_ray import artifacts, schemas
+from drag_ray import schemas
 from drag_ray.agent.environment import SearchEnvironment
 from drag_ray.agent.shown_images import Hidden, leave_out, list_hidden_messages
 from drag_ray.engine.generate import Message
@@ -21,6 +21,7 @@ from drag_ray.format.tables import ScoredPart
 from drag_ray.process.config import ProcessConfig
 from drag_ray.process.trajectories import read_records, select_trajectories
 from drag_ray.process.turns import explode_turns, summarise_trajectories
+from drag_ray.storage import artifacts
 
 NOTE = "[older result: its text is left out]"
 REPLIES = ("<search>rotor</search>", "<search>speed</search>", "<search>rotor speed</search>", "<answer>340 rpm</answer>")

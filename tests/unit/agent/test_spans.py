@@ -12,16 +12,16 @@ from otlp_receiver import Receiver, read_attributes, receive_spans
 from pydantic import ValidationError
 from rollout_cases import QUESTION, script
 
-from drag_ray import telemetry
 from drag_ray.agent.config import AgentConfig, RerankOptions
 from drag_ray.agent.environment import SearchEnvironment
 from drag_ray.agent.protocols.written_call import render_call
 from drag_ray.agent.rollout import Rollouts
 from drag_ray.agent.spans import open_tracer, run_untraced
 from drag_ray.agent.task import Policy, RolloutTask
+from drag_ray.cluster import telemetry
+from drag_ray.cluster.telemetry import TelemetryConfig
 from drag_ray.engine.scripted import ScriptedEngine
 from drag_ray.errors import EngineDiedError, RolloutError
-from drag_ray.telemetry import TelemetryConfig
 from drag_ray.types import Evidence, Trajectory
 
 TASK = RolloutTask(QUESTION, 0, "default", 7)

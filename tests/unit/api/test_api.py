@@ -14,16 +14,17 @@ from small_index import finish_index
 from small_run import write_small_run
 
 import drag_ray
-from drag_ray import artifacts, schemas
+from drag_ray import schemas
 from drag_ray.agent.config import AgentConfig
 from drag_ray.agent.task import Policy
 from drag_ray.api.agent import Agent
-from drag_ray.cli import main
+from drag_ray.cli.main import main
 from drag_ray.engine.config import EngineConfig
 from drag_ray.engine.scripted import ScriptedEngine
 from drag_ray.errors import ArtifactError, ConfigError, DamageError, DataError, TrainError
+from drag_ray.pipeline.stages import SERVE, STAGES
 from drag_ray.rollout.options import WorkerOptions
-from drag_ray.stages import SERVE, STAGES
+from drag_ray.storage import artifacts
 from drag_ray.transcripts.transcript import Transcript
 from drag_ray.types import Evidence, Page, Question
 

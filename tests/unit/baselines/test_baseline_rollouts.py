@@ -7,7 +7,7 @@ import pytest
 from embedding_models import write_cross_encoder, write_embedding_model, write_page_vectors
 from factories import build_page, build_question
 
-from drag_ray import artifacts, schemas
+from drag_ray import schemas
 from drag_ray.agent.config import AgentConfig, Example, RerankOptions
 from drag_ray.agent.protocols.registry import get_protocol
 from drag_ray.agent.task import Policy, RolloutTask
@@ -22,7 +22,7 @@ from drag_ray.baselines.registry import BASELINES
 from drag_ray.baselines.rerank import Rerank, RerankedConfig
 from drag_ray.baselines.rm3 import Rm3, Rm3Config
 from drag_ray.baselines.rollouts import BaselineOptions, build_rollouts
-from drag_ray.engine.embedding import Embedder
+from drag_ray.engine.encoders.embedding import Embedder
 from drag_ray.engine.generate import GenerateFn, Request
 from drag_ray.engine.scripted import ScriptedEngine
 from drag_ray.errors import PromptTooLongError
@@ -31,6 +31,7 @@ from drag_ray.search.fusion import fuse_rankings
 from drag_ray.search.index import build_index
 from drag_ray.search.searcher import Searcher
 from drag_ray.search.vectors import PROBE
+from drag_ray.storage import artifacts
 from drag_ray.types import ActionKind, Evidence, StopReason, Trajectory
 
 QUESTION = build_question(question="How fast may the rotor turn?", evidence=(Evidence("manual.pdf", 2),))

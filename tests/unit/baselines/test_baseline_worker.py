@@ -6,7 +6,7 @@ from pathlib import Path
 
 from factories import build_page, build_question
 
-from drag_ray import artifacts, schemas
+from drag_ray import schemas
 from drag_ray.agent.config import AgentConfig
 from drag_ray.agent.task import Policy
 from drag_ray.baselines.hyde import Hyde
@@ -20,6 +20,7 @@ from drag_ray.rollout.plan import build_plan, cut_chunks
 from drag_ray.rollout.worker import RolloutWorker
 from drag_ray.search.config import SearchConfig
 from drag_ray.search.index import build_index
+from drag_ray.storage import artifacts
 
 NAMES = ("", "hyde", "query2doc")
 

@@ -13,7 +13,7 @@ from drag_ray.baselines.rm3 import Rm3, Rm3Config
 from drag_ray.config import load
 from drag_ray.errors import ConfigError
 from drag_ray.evaluate.config import EvaluateConfig
-from drag_ray.run_config import RunConfig
+from drag_ray.pipeline.run_config import RunConfig
 
 
 def test_every_baseline_is_one_that_the_options_know_and_explain() -> None:
@@ -53,7 +53,7 @@ def test_dense_and_hybrid_need_an_index_with_vectors(tmp_path: Path) -> None:
 @pytest.fixture
 def any_model_ranks(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("find_files", "say_other_index"):
-        monkeypatch.setattr(f"drag_ray.engine.reranker_files.{name}", lambda *given: None)
+        monkeypatch.setattr(f"drag_ray.engine.encoders.reranker_files.{name}", lambda *given: None)
 
 
 @pytest.mark.usefixtures("any_model_ranks")

@@ -3,11 +3,12 @@
 import pytest
 from factories import build_page
 
-from drag_ray import artifacts, schemas
+from drag_ray import schemas
 from drag_ray.baselines.rm3 import RelevanceModel, Rm3Config
 from drag_ray.search.config import SearchConfig
 from drag_ray.search.index import build_index
 from drag_ray.search.searcher import Searcher
+from drag_ray.storage import artifacts
 
 TEXTS = [
     "kidney stone kidney pain",

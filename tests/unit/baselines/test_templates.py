@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from factories import build_page, build_question
 
-from drag_ray import artifacts, schemas
+from drag_ray import schemas
 from drag_ray.agent.config import AgentConfig
 from drag_ray.agent.task import RolloutTask
 from drag_ray.baselines import template_search
@@ -24,6 +24,7 @@ from drag_ray.baselines.word_weights import vary_words, write_words
 from drag_ray.search.config import SearchConfig
 from drag_ray.search.index import build_index
 from drag_ray.search.searcher import Searcher
+from drag_ray.storage import artifacts
 from drag_ray.types import ActionKind, Evidence, Question
 
 DISEASES = (

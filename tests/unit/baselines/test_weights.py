@@ -5,12 +5,13 @@ import math
 import pytest
 from factories import build_page
 
-from drag_ray import artifacts, schemas
+from drag_ray import schemas
 from drag_ray.baselines.weights import WeightedSearcher, read_weights, write_weights
 from drag_ray.errors import SearchIndexError
 from drag_ray.search.config import SearchConfig
 from drag_ray.search.index import build_index
 from drag_ray.search.searcher import Searcher
+from drag_ray.storage import artifacts
 
 TEXTS = ["rotor rotor speed", "rotor blade", "fuel pump and fuel tank", "fuel speed", "weather report of the day"]
 

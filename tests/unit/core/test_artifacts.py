@@ -8,12 +8,13 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from drag_ray import artifacts, schemas
-from drag_ray.artifacts import Identity
+from drag_ray import schemas
 from drag_ray.errors import ArtifactError, DataError
 from drag_ray.search.config import SearchConfig
 from drag_ray.search.index import build_index
-from drag_ray.stage_folder import StageFolder
+from drag_ray.stage_runs.folder import StageFolder
+from drag_ray.storage import artifacts
+from drag_ray.storage.artifacts import Identity
 from drag_ray.types import Page
 
 

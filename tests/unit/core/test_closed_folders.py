@@ -10,14 +10,14 @@ import pytest
 
 from drag_ray.corpus.image_store import ImageStore
 from drag_ray.corpus.problems import Problem
-from drag_ray.damage import list_finished
 from drag_ray.errors import ArtifactError
-from drag_ray.file_access import list_folder
 from drag_ray.format.tables import list_parts
-from drag_ray.new_folder import new_folder
 from drag_ray.process.parts import read_dealt
 from drag_ray.process.session_files import read_sessions
 from drag_ray.process.trajectories import check_files
+from drag_ray.stage_runs.damage import list_finished
+from drag_ray.storage.file_access import list_folder
+from drag_ray.storage.new_folder import new_folder
 from drag_ray.transcripts.listing import list_files
 from drag_ray.transcripts.thumbnails import open_book
 

@@ -10,7 +10,7 @@ from pydantic import BaseModel, SecretStr, ValidationError
 
 from drag_ray.config import load
 from drag_ray.errors import ConfigError
-from drag_ray.run_config import RunConfig
+from drag_ray.pipeline.run_config import RunConfig
 from drag_ray.serve.config import ServeConfig
 
 

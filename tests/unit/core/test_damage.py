@@ -12,17 +12,18 @@ from factories import build_page, build_question, build_search, build_trajectory
 from PIL import Image
 from small_index import write_index
 
-from drag_ray import artifacts, checksums, pipeline
-from drag_ray.cli import main
+from drag_ray.cli.main import main
 from drag_ray.config import load
 from drag_ray.corpus.image_store import ImageStore
-from drag_ray.damage import find_damage, refuse_damage, verify_stage
 from drag_ray.errors import DamageError, DataError
-from drag_ray.pipeline import run_code, run_stage, run_stages
+from drag_ray.pipeline import runner
+from drag_ray.pipeline.run_config import RunConfig
+from drag_ray.pipeline.runner import run_code, run_stage, run_stages
+from drag_ray.pipeline.stages import STAGES, Stage
 from drag_ray.rollout import failures, journal
-from drag_ray.run_config import RunConfig
-from drag_ray.stage_folder import StageFolder
-from drag_ray.stages import STAGES, Stage
+from drag_ray.stage_runs.damage import find_damage, refuse_damage, verify_stage
+from drag_ray.stage_runs.folder import StageFolder
+from drag_ray.storage import artifacts, checksums
 
 NAMES = ("index", "collect", "process", "format", "finetune")
 LOOP = [STAGES[name] for name in NAMES]
@@ -76,14 +77,14 @@ def run_written(stage: Stage, config: RunConfig, folder: StageFolder) -> dict[st
 def finished_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     run_dir = tmp_path_factory.mktemp("damage") / "run"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(pipeline, "run_code", run_written)
+        patch.setattr(runner, "run_code", run_written)
         run_stages(LOOP, configure(run_dir))
     return run_dir
 
 
 @pytest.fixture
 def run_dir(finished_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setattr(pipeline, "run_code", run_written)
+    monkeypatch.setattr(runner, "run_code", run_written)
     return shutil.copytree(finished_run, tmp_path / "run")
 
 
@@ -198,7 +199,7 @@ def test_an_option_looks_at_every_byte(run_dir: Path, capsys: pytest.CaptureFixt
 
 
 def test_another_tantivy_builds_the_index_again(run_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("drag_ray.pipeline.version", lambda name: f"another {name}")
+    monkeypatch.setattr("drag_ray.pipeline.runner.version", lambda name: f"another {name}")
     before = (run_dir / "index" / "manifest.json").stat().st_mtime_ns
     run_stage(STAGES["index"], configure(run_dir))
     assert (run_dir / "index" / "manifest.json").stat().st_mtime_ns > before

@@ -12,7 +12,7 @@ from grafana_foundation_sdk.cog.plugins import register_default_plugins
 from grafana_foundation_sdk.models.dashboard import Dashboard
 
 import drag_ray
-from drag_ray.metrics import RayRecorder, RayRequestRecorder, RayStageRecorder
+from drag_ray.cluster.metrics import RayRecorder, RayRequestRecorder, RayStageRecorder
 from drag_ray.rollout.counts import COUNTS, WORKER_COUNTS
 
 PACKAGE = Path(drag_ray.__file__).parent

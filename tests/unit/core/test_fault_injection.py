@@ -15,9 +15,7 @@ from factories import build_search, build_trajectory
 from file_layer import ERRORS, INJECTED, FileLayer, fail_each_access
 from pydantic import TypeAdapter
 
-from drag_ray import artifacts, checksums, damage, schemas
-from drag_ray.appended_lines import append_line, read_lines
-from drag_ray.artifacts import Identity
+from drag_ray import schemas
 from drag_ray.errors import ArtifactError, DragRayError, SearchIndexError
 from drag_ray.format.row_files import RowFiles, encode_rows
 from drag_ray.process.config import ProcessConfig
@@ -29,7 +27,11 @@ from drag_ray.search.config import SearchConfig
 from drag_ray.search.index import build_index
 from drag_ray.search.searcher import Searcher
 from drag_ray.search.vectors import PageVectors, VectorsRecord, write_vectors
-from drag_ray.stage_folder import StageFolder
+from drag_ray.stage_runs import damage
+from drag_ray.stage_runs.folder import StageFolder
+from drag_ray.storage import artifacts, checksums
+from drag_ray.storage.appended_lines import append_line, read_lines
+from drag_ray.storage.artifacts import Identity
 from drag_ray.types import Page
 
 pytestmark = pytest.mark.seconds

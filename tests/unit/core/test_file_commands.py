@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 from factories import build_search, build_trajectory
 
-from drag_ray import artifacts, schemas
-from drag_ray.cli import main
+from drag_ray import schemas
+from drag_ray.cli.main import main
+from drag_ray.storage import artifacts
 
 
 def test_a_trajectories_file_goes_into_a_run_and_out_of_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -80,7 +81,7 @@ def test_trajectories_that_are_not_there_end_with_a_message(trajectories: str, c
 
 @pytest.mark.seconds
 def test_a_reader_that_has_seen_enough_is_no_error(trajectories: str) -> None:
-    command = [sys.executable, "-m", "drag_ray.cli", "show", trajectories]
+    command = [sys.executable, "-m", "drag_ray.cli.main", "show", trajectories]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     assert process.stdout
     assert process.stderr

@@ -17,7 +17,7 @@ from process_environments import be_in_foreground
 COMMAND = """
 import queue, subprocess, sys, threading, time
 import polars  # which has waits go on after a signal
-from drag_ray.interruption import ending_on_interrupt
+from drag_ray.cluster.interruption import ending_on_interrupt
 
 def wait():
     print(child.pid, flush=True)

@@ -7,18 +7,18 @@ from typing import Any
 
 import pytest
 
-from drag_ray.artifacts import MANIFEST_NAME, read_manifest
-from drag_ray.checksums import parse_list
-from drag_ray.cli import main
+from drag_ray.cli.main import main
 from drag_ray.engine.conversation import read_conversation
-from drag_ray.engine.model_files import read_object
+from drag_ray.engine.models.model_files import read_object
 from drag_ray.errors import DamageError, DataError, DragRayError
 from drag_ray.finetune.outcome import CURVE_NAME, read_curve
 from drag_ray.finetune.row_file import read_rows
-from drag_ray.json_text import parse_json
-from drag_ray.object_store import StorageConfig
 from drag_ray.search.index import INDEX_NAME, read_fingerprint
-from drag_ray.stage_store import StageStore
+from drag_ray.stage_runs.store import StageStore
+from drag_ray.storage.artifacts import MANIFEST_NAME, read_manifest
+from drag_ray.storage.checksums import parse_list
+from drag_ray.storage.json_text import parse_json
+from drag_ray.storage.object_store import StorageConfig
 
 DEEP = ("[" * 100_000, '{"a": ' * 100_000, "[" * 100_000 + "]" * 100_000)
 

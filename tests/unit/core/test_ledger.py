@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from drag_ray import ledger
-from drag_ray.ledger import LEDGER_NAME, CostConfig, Ledger
+from drag_ray.cluster import ledger
+from drag_ray.cluster.ledger import LEDGER_NAME, CostConfig, Ledger
 
 
 def write_hours(folder: Path, *hours: tuple[float, int, int]) -> Path:

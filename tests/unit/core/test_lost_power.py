@@ -8,14 +8,16 @@ import pytest
 from lost_power import list_losses, record_states
 from pydantic import TypeAdapter
 
-from drag_ray import artifacts, checksums, damage, schemas
-from drag_ray.appended_lines import append_line, read_lines
-from drag_ray.artifacts import Identity
+from drag_ray import schemas
 from drag_ray.errors import DragRayError, SearchIndexError
-from drag_ray.new_folder import new_folder
 from drag_ray.search.config import SearchConfig
 from drag_ray.search.index import build_index, check_files, read_record
-from drag_ray.stage_folder import StageFolder
+from drag_ray.stage_runs import damage
+from drag_ray.stage_runs.folder import StageFolder
+from drag_ray.storage import artifacts, checksums
+from drag_ray.storage.appended_lines import append_line, read_lines
+from drag_ray.storage.artifacts import Identity
+from drag_ray.storage.new_folder import new_folder
 from drag_ray.types import Page
 
 pytestmark = pytest.mark.seconds

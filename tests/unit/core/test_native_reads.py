@@ -21,10 +21,9 @@ from file_layer import INJECTED
 from small_index import write_index
 
 from drag_ray import schemas
-from drag_ray.artifacts import write_parquet
 from drag_ray.baselines.query2doc import read_examples
-from drag_ray.corpus import parts
-from drag_ray.corpus.documents import Span
+from drag_ray.corpus.readers import document_parts
+from drag_ray.corpus.readers.documents import Span
 from drag_ray.errors import DragRayError
 from drag_ray.format.sides import read_side
 from drag_ray.format.tables import read_part
@@ -43,6 +42,7 @@ from drag_ray.search.index import build_index
 from drag_ray.search.page_table import map_texts
 from drag_ray.search.searcher import Searcher
 from drag_ray.search.vectors import PageVectors, VectorsRecord, write_vectors
+from drag_ray.storage.artifacts import write_parquet
 from drag_ray.transcripts.listing import read_listing
 from drag_ray.transcripts.thumbnails import ThumbnailStore
 from drag_ray.types import Evidence
@@ -75,7 +75,7 @@ def root() -> Iterator[Path]:
         deal_out(files, 1, folder / "dealt")
         sides = pa.table({"question_id": ["q1"], "side": ["train"]})
         write_parquet(folder / "format" / "questions.parquet", sides)
-        parts.write_part(folder / "parts" / "0.parquet", (Span(Path("a.pdf")),), lambda span: (PAGES, []))
+        document_parts.write_part(folder / "parts" / "0.parquet", (Span(Path("a.pdf")),), lambda span: (PAGES, []))
         part = vector_parts.VectorPart(np.array([0]), np.eye(1, 2, dtype=np.float32), np.eye(1, 2, dtype=np.float32)[0])
         (folder / "vector_parts").mkdir()
         np.savez(folder / "vector_parts" / "0.npz", **part._asdict())
@@ -118,7 +118,7 @@ READERS: dict[str, tuple[str, Callable[[Path], Any]]] = {
     "vectors": ("index/vectors/vectors.npy", rank_vectors),
     "rows of vectors": ("index/vectors/rows.npy", rank_vectors),
     "a part of vectors": ("vector_parts/0.npz", lambda root: vector_parts.read_part(root / "vector_parts/0.npz").rows.tolist()),
-    "a part of the corpus": ("parts/0.parquet", lambda root: parts.merge_parts([root / "parts" / "0.parquet"])),
+    "a part of the corpus": ("parts/0.parquet", lambda root: document_parts.merge_parts([root / "parts" / "0.parquet"])),
     "questions": (
         "index/questions.parquet",
         lambda root: schemas.read_table(root / "index/questions.parquet", schemas.QUESTIONS),

@@ -5,9 +5,9 @@ from types import SimpleNamespace
 import pytest
 import ray
 
-from drag_ray import nodes
+from drag_ray.cluster import nodes
+from drag_ray.cluster.nodes import NodeResources, find_seeing
 from drag_ray.errors import ConfigError
-from drag_ray.nodes import NodeResources, find_seeing
 
 
 @pytest.fixture

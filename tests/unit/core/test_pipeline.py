@@ -10,19 +10,21 @@ from typing import Any
 
 import pytest
 
-from drag_ray import artifacts, cluster, ledger, pipeline
-from drag_ray.artifacts import Identity
-from drag_ray.cli import main
-from drag_ray.cluster import ClusterConfig
+from drag_ray.cli.main import main
+from drag_ray.cluster import connection, ledger
+from drag_ray.cluster.connection import ClusterConfig
 from drag_ray.config import load
-from drag_ray.damage import find_damage, list_finished
 from drag_ray.errors import ArtifactError, BudgetError, ConfigError, DragRayError
-from drag_ray.pipeline import compute_identity, run_stage
+from drag_ray.pipeline import runner
+from drag_ray.pipeline.run_config import RunConfig
+from drag_ray.pipeline.runner import compute_identity, run_stage
+from drag_ray.pipeline.stages import STAGES, Stage
+from drag_ray.pipeline.status import format_status, read_status
 from drag_ray.rollout import engine_pool
-from drag_ray.run_config import RunConfig
-from drag_ray.run_status import format_status, read_status
-from drag_ray.stage_folder import StageFolder
-from drag_ray.stages import STAGES, Stage
+from drag_ray.stage_runs.damage import find_damage, list_finished
+from drag_ray.stage_runs.folder import StageFolder
+from drag_ray.storage import artifacts
+from drag_ray.storage.artifacts import Identity
 
 
 @pytest.fixture
@@ -115,13 +117,13 @@ def test_what_cannot_learn_from_an_endpoint_is_refused_at_once(run_dir: Path, op
 def test_no_stage_of_a_pipeline_works_if_one_cannot(run_dir: Path) -> None:
     config = configure(run_dir, "--engine.backend", "openai", "--engine.endpoint.address", "http://a")
     with pytest.raises(ConfigError, match=r"finetune trains weights.*collect\.teacher"):
-        pipeline.run_stages(pipeline.list_pipeline(config), config, lambda: pytest.fail("Ray was started"))
+        runner.run_stages(runner.list_pipeline(config), config, lambda: pytest.fail("Ray was started"))
 
 
 def test_rows_that_finetune_would_miss_are_missed_before_they_are_collected(run_dir: Path) -> None:
     config = configure(run_dir, "--format.formats", '["dpo"]')
     with pytest.raises(ConfigError, match=r"method sft reads rows of the format sft_query, and format\.formats has dpo"):
-        pipeline.run_stages(pipeline.list_pipeline(config), config, lambda: pytest.fail("Ray was started"))
+        runner.run_stages(runner.list_pipeline(config), config, lambda: pytest.fail("Ray was started"))
 
 
 def test_runtime_only_options_change_nothing(run_dir: Path) -> None:
@@ -129,8 +131,8 @@ def test_runtime_only_options_change_nothing(run_dir: Path) -> None:
 
 
 def test_what_machines_cost_is_noted_beside_the_outcome(run_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pipeline, "run_code", lambda stage, config, folder: time.sleep(0.05) or {"rows": 1})
-    monkeypatch.setattr(pipeline, "count_machines", lambda: (8, 64))
+    monkeypatch.setattr(runner, "run_code", lambda stage, config, folder: time.sleep(0.05) or {"rows": 1})
+    monkeypatch.setattr(runner, "count_machines", lambda: (8, 64))
     free, priced = configure(run_dir), configure(run_dir, "--cost.gpu-hour", "3600000", "--cost.budget", "1e9")
     manifest = run_stage(STAGES["process"], priced)
     assert manifest.spent["cost"] == pytest.approx(manifest.spent["gpu_hours"] * 3.6e6, rel=0.05)
@@ -161,8 +163,8 @@ def test_a_budget_that_is_spent_stops_a_stage_which_goes_on_with_a_larger_one(
             time.sleep(60)
         return {}
 
-    monkeypatch.setattr(pipeline, "run_code", run)
-    monkeypatch.setattr(pipeline, "count_machines", lambda: (8, 64))
+    monkeypatch.setattr(runner, "run_code", run)
+    monkeypatch.setattr(runner, "count_machines", lambda: (8, 64))
     monkeypatch.setattr(ledger, "INTERVAL_S", 0.01)
     little, more = (configure(run_dir, "--cost.gpu-hour", "1e6", "--cost.budget", budget) for budget in ("1", "1e9"))
     for _ in range(2):
@@ -228,7 +230,7 @@ def test_a_finished_stage_is_skipped_and_a_failed_one_is_gone_on_with(run_dir: P
             raise DragRayError("stopped")
         return {"rows": 1}
 
-    monkeypatch.setattr(pipeline, "run_code", run)
+    monkeypatch.setattr(runner, "run_code", run)
     config = configure(run_dir)
     with pytest.raises(DragRayError, match="stopped"):
         run_stage(STAGES["process"], config)
@@ -252,9 +254,9 @@ def test_ray_starts_for_work_alone_and_once(run_dir: Path, monkeypatch: pytest.M
         starts.append("engines")
         yield
 
-    monkeypatch.setattr(cluster, "connect", connect)
+    monkeypatch.setattr(connection, "connect", connect)
     monkeypatch.setattr(engine_pool, "keep_engines", keep_engines)
-    monkeypatch.setattr(pipeline, "run_code", lambda stage, config, folder: {})
+    monkeypatch.setattr(runner, "run_code", lambda stage, config, folder: {})
     assert main(["process", "--run-dir", str(run_dir / "nothing")]) == 1
     assert main(["index", "--run-dir", str(run_dir), "--corpus.documents", str(run_dir / "nothing")]) == 2
     monkeypatch.delenv("DRAG_RAY_API_KEY", raising=False)
@@ -269,9 +271,9 @@ def test_ray_starts_for_work_alone_and_once(run_dir: Path, monkeypatch: pytest.M
 
 
 def test_the_pipeline_optimises_the_prompt_where_it_is_asked_for_alone(run_dir: Path) -> None:
-    names = [stage.name for stage in pipeline.list_pipeline(configure(run_dir))]
+    names = [stage.name for stage in runner.list_pipeline(configure(run_dir))]
     assert names == ["index", "collect", "process", "format", "finetune", "evaluate"]
-    names = [stage.name for stage in pipeline.list_pipeline(configure(run_dir, "--optimise-prompt"))]
+    names = [stage.name for stage in runner.list_pipeline(configure(run_dir, "--optimise-prompt"))]
     assert names == ["index", "collect", "process", "format", "finetune", "prompt", "evaluate"]
 
 
@@ -286,7 +288,7 @@ def test_prompt_optimisation_depends_on_the_base_model_and_on_how_much_was_colle
 
 def test_a_stage_with_failures_serves_its_readers_and_is_tried_again(run_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     outcomes = iter([{"finished": 7, "unfinished": 3}, {"finished": 10, "unfinished": 0}])
-    monkeypatch.setattr(pipeline, "run_code", lambda stage, config, folder: next(outcomes) | {"resumed": folder.resumed})
+    monkeypatch.setattr(runner, "run_code", lambda stage, config, folder: next(outcomes) | {"resumed": folder.resumed})
     config = configure(run_dir)
     run_stage(STAGES["collect"], config)
     first = compute_identity(STAGES["process"], config).fingerprint
@@ -299,7 +301,7 @@ def test_work_that_was_set_aside_is_tried_again_when_more_tries_are_allowed(
     run_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     outcomes = iter([{"finished": 7, "set_aside": 3}, {"finished": 10, "set_aside": 0}])
-    monkeypatch.setattr(pipeline, "run_code", lambda stage, config, folder: next(outcomes) | {"resumed": folder.resumed})
+    monkeypatch.setattr(runner, "run_code", lambda stage, config, folder: next(outcomes) | {"resumed": folder.resumed})
     config = configure(run_dir)
     more = config.model_copy(update={"rollout": config.rollout.model_copy(update={"max_tries": config.rollout.max_tries + 1})})
     run_stage(STAGES["collect"], config)
@@ -359,7 +361,7 @@ def test_validation_questions_alone_make_an_evaluation_depend_on_the_training_ro
 
 
 def test_named_instances_stand_beside_each_other_and_readers_say_which(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pipeline, "run_code", lambda stage, config, folder: {"epochs": config.finetune.epochs})
+    monkeypatch.setattr(runner, "run_code", lambda stage, config, folder: {"epochs": config.finetune.epochs})
     for name in ("index", "collect", "process", "format"):
         finish(tmp_path, name)
     for name, epochs in (("short", "1"), ("long", "9")):
@@ -377,7 +379,7 @@ def test_named_instances_stand_beside_each_other_and_readers_say_which(tmp_path:
     read = artifacts.require_manifest(tmp_path / "evaluate" / "of_long")
     assert read.origin["reads"] == {"index": "index", "finetune": "finetune/long"}
     assert read.origin["inputs"]["finetune"] == manifest.outcome_fingerprint
-    lineage = pipeline.open_inputs(STAGES["evaluate"], configure(tmp_path, *options)).read_lineage()
+    lineage = runner.open_inputs(STAGES["evaluate"], configure(tmp_path, *options)).read_lineage()
     assert {name: found.stage for name, found in lineage.items()} == {
         "index": "index",
         "finetune": "finetune/long",
@@ -389,7 +391,7 @@ def test_named_instances_stand_beside_each_other_and_readers_say_which(tmp_path:
 
 
 def test_an_instance_is_what_it_is_wherever_it_lies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
-    monkeypatch.setattr(pipeline, "run_code", lambda stage, config, folder: {})
+    monkeypatch.setattr(runner, "run_code", lambda stage, config, folder: {})
     finish(tmp_path, "collect")
     run_stage(STAGES["process"], configure(tmp_path))
     (tmp_path / "process").rename(tmp_path / "moved")
@@ -400,7 +402,7 @@ def test_an_instance_is_what_it_is_wherever_it_lies(tmp_path: Path, monkeypatch:
 
 
 def test_a_stage_with_a_name_never_lies_within_one_without(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pipeline, "run_code", lambda stage, config, folder: {})
+    monkeypatch.setattr(runner, "run_code", lambda stage, config, folder: {})
     finish(tmp_path, "collect")
     run_stage(STAGES["process"], configure(tmp_path))
     with pytest.raises(ConfigError, match=r"'mine': .*process holds this stage without a name.*leave out --name"):
@@ -412,10 +414,10 @@ def test_a_stage_with_a_name_never_lies_within_one_without(tmp_path: Path, monke
 
 
 def test_a_scope_has_stages_of_its_own_and_the_index_of_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pipeline, "run_code", lambda stage, config, folder: {"folder": str(folder.path)})
+    monkeypatch.setattr(runner, "run_code", lambda stage, config, folder: {"folder": str(folder.path)})
     finish(tmp_path, "index")
     config = configure(tmp_path, "--scope", "rounds/2")
-    pipeline.run_stages([STAGES[name] for name in ("collect", "process", "format")], config)
+    runner.run_stages([STAGES[name] for name in ("collect", "process", "format")], config)
     manifest = artifacts.require_manifest(tmp_path / "rounds" / "2" / "format")
     assert (manifest.stage, manifest.origin["reads"]) == (
         "rounds/2/format",
@@ -428,12 +430,12 @@ def test_a_scope_has_stages_of_its_own_and_the_index_of_the_run(tmp_path: Path, 
 
 
 def test_a_round_is_trained_on_from_the_adapter_of_the_one_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pipeline, "run_code", lambda stage, config, folder: {})
+    monkeypatch.setattr(runner, "run_code", lambda stage, config, folder: {})
     finish(tmp_path, "index")
     adapter_dir = tmp_path / "finetune" / "adapter"
     artifacts.write_text(adapter_dir / "adapter_model.safetensors", "weights")
     options = ("--scope", "rounds/2", "--engine.adapter", str(adapter_dir))
-    pipeline.run_stages([STAGES[name] for name in ("collect", "process", "format", "finetune")], configure(tmp_path, *options))
+    runner.run_stages([STAGES[name] for name in ("collect", "process", "format", "finetune")], configure(tmp_path, *options))
     manifest = artifacts.require_manifest(tmp_path / "rounds" / "2" / "finetune")
     assert manifest.origin["reads"] == {"format": "rounds/2/format", "index": "index"}
     assert manifest.origin["config"]["engine"]["adapter"] == str(adapter_dir)

@@ -7,21 +7,22 @@ from pathlib import Path
 
 import pytest
 
-from drag_ray import artifacts, schemas
-from drag_ray.artifacts import Identity
-from drag_ray.engine import model_folder
+from drag_ray import schemas
 from drag_ray.engine.config import EndpointConfig
+from drag_ray.engine.endpoints.spending import Spending
 from drag_ray.engine.generate import Usage
-from drag_ray.engine.spending import Spending
+from drag_ray.engine.models import model_folder
 from drag_ray.errors import ArtifactError
-from drag_ray.file_access import open_own_folder
-from drag_ray.new_folder import new_folder
-from drag_ray.object_store import StorageConfig
 from drag_ray.search.config import SearchConfig
 from drag_ray.search.index import build_index
 from drag_ray.search.node_copy import copy_to_node
-from drag_ray.stage_folder import StageFolder
-from drag_ray.stage_store import StageStore
+from drag_ray.stage_runs.folder import StageFolder
+from drag_ray.stage_runs.store import StageStore
+from drag_ray.storage import artifacts
+from drag_ray.storage.artifacts import Identity
+from drag_ray.storage.file_access import open_own_folder
+from drag_ray.storage.new_folder import new_folder
+from drag_ray.storage.object_store import StorageConfig
 from drag_ray.types import Page
 
 SetUmask = Callable[[int], None]

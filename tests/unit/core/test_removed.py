@@ -2,11 +2,11 @@
 
 import pytest
 
-from drag_ray.cli import main
+from drag_ray.cli.main import main
 from drag_ray.config import build, load
 from drag_ray.errors import ConfigError
+from drag_ray.pipeline.run_config import RunConfig
 from drag_ray.removed import COMMANDS, OPTIONS
-from drag_ray.run_config import RunConfig
 
 
 @pytest.mark.parametrize(("key", "hint"), OPTIONS.items())

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from drag_ray.new_folder import replaced_folder
+from drag_ray.storage.new_folder import replaced_folder
 
 
 def list_names(folder: Path) -> list[str]:

@@ -4,13 +4,13 @@ from pathlib import Path
 
 import pytest
 
-from drag_ray.artifacts import Identity
 from drag_ray.config import override
 from drag_ray.errors import ConfigError
+from drag_ray.pipeline.rounds import build_final, build_round, build_validation
+from drag_ray.pipeline.run_config import RunConfig
 from drag_ray.prompt.config import PromptConfig
-from drag_ray.rounds import build_final, build_round, build_validation
-from drag_ray.run_config import RunConfig
-from drag_ray.stage_folder import StageFolder
+from drag_ray.stage_runs.folder import StageFolder
+from drag_ray.storage.artifacts import Identity
 
 CURRICULUM = ({"collect": {"samples_per_question": 2}}, {"finetune": {"method": "dpo", "learning_rate": 5e-5}})
 

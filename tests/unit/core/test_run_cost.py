@@ -10,9 +10,9 @@ from evaluation_cases import build_questions, build_rollouts
 from finished_cases import finish_evaluation
 
 import drag_ray
-from drag_ray.artifacts import Identity
-from drag_ray.cli import main
-from drag_ray.stage_folder import StageFolder
+from drag_ray.cli.main import main
+from drag_ray.stage_runs.folder import StageFolder
+from drag_ray.storage.artifacts import Identity
 
 COLLECTED = {"questions": 200, "rollouts": 800, "questions_with_success": 50, "cost": 1.0}
 

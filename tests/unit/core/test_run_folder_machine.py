@@ -9,11 +9,11 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from drag_ray import artifacts
-from drag_ray.artifacts import Identity
-from drag_ray.damage import accept_changes, find_damage, refuse_damage
 from drag_ray.errors import ArtifactError, DamageError
-from drag_ray.stage_folder import StageFolder
+from drag_ray.stage_runs.damage import accept_changes, find_damage, refuse_damage
+from drag_ray.stage_runs.folder import StageFolder
+from drag_ray.storage import artifacts
+from drag_ray.storage.artifacts import Identity
 
 pytestmark = pytest.mark.seconds
 

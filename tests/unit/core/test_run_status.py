@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 from factories import build_question, build_search, build_trajectory
 
-from drag_ray.artifacts import Identity
-from drag_ray.cli import main
+from drag_ray.cli.main import main
 from drag_ray.errors import ArtifactError
+from drag_ray.pipeline.status import read_status
 from drag_ray.rollout.journal import Journal
-from drag_ray.run_status import read_status
-from drag_ray.stage_folder import StageFolder
+from drag_ray.stage_runs.folder import StageFolder
+from drag_ray.storage.artifacts import Identity
 
 
 def write_stage(run_dir: Path, address: str, counts: dict[str, Any]) -> Path:

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from drag_ray.config import load
-from drag_ray.rounds import build_round
-from drag_ray.run_config import RunConfig
+from drag_ray.pipeline.rounds import build_round
+from drag_ray.pipeline.run_config import RunConfig
 
 ROOT = Path(__file__).parents[3]
 PATHS = sorted(ROOT.glob("jobs/configs/*.toml"))

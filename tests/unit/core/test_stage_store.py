@@ -7,19 +7,20 @@ from typing import Any
 
 import pytest
 
-from drag_ray import artifacts, pipeline
-from drag_ray.artifacts import Identity, read_manifest
-from drag_ray.cli import main
+from drag_ray.cli.main import main
 from drag_ray.config import load
-from drag_ray.damage import verify_stage
 from drag_ray.errors import ArtifactError, ConfigError, DamageError, StorageError
-from drag_ray.inputs import Inputs
-from drag_ray.object_store import ObjectStore, StorageConfig, check_uri
-from drag_ray.pipeline import run_stage
-from drag_ray.run_config import RunConfig
-from drag_ray.stage_folder import StageFolder
-from drag_ray.stage_store import StageStore
-from drag_ray.stages import STAGES
+from drag_ray.pipeline import runner
+from drag_ray.pipeline.run_config import RunConfig
+from drag_ray.pipeline.runner import run_stage
+from drag_ray.pipeline.stages import STAGES
+from drag_ray.stage_runs.damage import verify_stage
+from drag_ray.stage_runs.folder import StageFolder
+from drag_ray.stage_runs.inputs import Inputs
+from drag_ray.stage_runs.store import StageStore
+from drag_ray.storage import artifacts
+from drag_ray.storage.artifacts import Identity, read_manifest
+from drag_ray.storage.object_store import ObjectStore, StorageConfig, check_uri
 
 FILES = {"trajectories/part-0.parquet": b"a" * 3000, "trajectories/part-1.parquet": b"b" * 3000, "problems.jsonl": b""}
 
@@ -268,7 +269,7 @@ def loop(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         ran.append(stage.name)
         return {"files": 1}
 
-    monkeypatch.setattr(pipeline.Stage, "run", run)
+    monkeypatch.setattr(runner.Stage, "run", run)
     return ran
 
 

@@ -8,7 +8,7 @@ import sys
 import pytest
 from process_environments import REPORTS_OFF
 
-from drag_ray.cluster import build_worker_environment
+from drag_ray.cluster.connection import build_worker_environment
 from drag_ray.usage_reports import choose_switches
 
 ASK_LIBRARIES = """

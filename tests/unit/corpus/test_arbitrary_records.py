@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from odd_records import draw_lines
 
-from drag_ray import artifacts, schemas
+from drag_ray import schemas
 from drag_ray.agent.config import AgentConfig
 from drag_ray.corpus.pages import read_pages
 from drag_ray.corpus.problems import Problem
@@ -20,6 +20,7 @@ from drag_ray.corpus.questions import read_questions
 from drag_ray.corpus.split import assign_splits
 from drag_ray.errors import DataError
 from drag_ray.process.interchange.drag import read_trajectories
+from drag_ray.storage import artifacts
 from drag_ray.types import Question, Trajectory
 
 pytestmark = pytest.mark.seconds

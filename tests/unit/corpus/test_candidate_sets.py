@@ -9,15 +9,15 @@ import pyarrow.parquet as pq
 import pytest
 from PIL import Image
 
-from drag_ray.cli import main
+from drag_ray.cli.main import main
 from drag_ray.corpus.candidate_sets import import_candidate_set
 from drag_ray.corpus.config import CorpusConfig
-from drag_ray.corpus.documents import Span, list_documents, read_document
 from drag_ray.corpus.image_store import ImageStore
-from drag_ray.corpus.page_reader import PageReader
-from drag_ray.corpus.parts import merge_parts, write_part
 from drag_ray.corpus.question_images import QuestionImages
 from drag_ray.corpus.questions import check_evidence, read_questions
+from drag_ray.corpus.readers.document_parts import merge_parts, write_part
+from drag_ray.corpus.readers.documents import Span, list_documents, read_document
+from drag_ray.corpus.readers.page_reader import PageReader
 from drag_ray.errors import DataError
 from drag_ray.types import Evidence
 

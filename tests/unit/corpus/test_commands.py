@@ -4,11 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from drag_ray.corpus import command_reference
-from drag_ray.corpus.command_reference import read_reference, read_titles
-from drag_ray.corpus.commands import build_commands
-from drag_ray.corpus.pdf import read_pdf
+from drag_ray.corpus.readers.pdf import read_pdf
 from drag_ray.errors import ConfigError
+from drag_ray.examples import command_reference
+from drag_ray.examples.command_reference import read_reference, read_titles
+from drag_ray.examples.commands import build_commands
 
 
 def test_titles_are_the_bold_lines_without_their_numbers():

@@ -9,13 +9,13 @@ import pytest
 from pdf_bombs import build_nested_forms, build_page_count, build_self_reference, build_strokes
 from reportlab.pdfgen.canvas import Canvas
 
-from drag_ray.corpus import document_process, parts
 from drag_ray.corpus.config import CorpusConfig
-from drag_ray.corpus.document_process import DocumentProcess
-from drag_ray.corpus.documents import Span
 from drag_ray.corpus.image_store import ImageStore
-from drag_ray.corpus.page_reader import PageReader
-from drag_ray.corpus.reading_costs import ReadingCosts
+from drag_ray.corpus.readers import document_parts, document_process
+from drag_ray.corpus.readers.document_process import DocumentProcess
+from drag_ray.corpus.readers.documents import Span
+from drag_ray.corpus.readers.page_reader import PageReader
+from drag_ray.corpus.readers.reading_costs import ReadingCosts
 from drag_ray.errors import DataError
 
 pytestmark = pytest.mark.seconds
@@ -126,11 +126,13 @@ def test_a_document_that_says_that_it_has_too_many_pages_is_not_cut_into_parts_o
     process: DocumentProcess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A million pages would be 31,250 parts, each with the same problem."""
-    monkeypatch.setattr(parts, "_MAX_BYTES", 0)
+    monkeypatch.setattr(document_parts, "_MAX_BYTES", 0)
     path = tmp_path / "bomb.pdf"
     path.write_bytes(build_page_count(1_000_000))
-    assert list(parts.plan_parts([path], lambda path: process.count_pages(path, 1_000_000)))[-1][0].last_page == 1_000_000
-    assert list(parts.plan_parts([path], lambda path: process.count_pages(path, 10_000))) == [(Span(path),)]
+    assert (
+        list(document_parts.plan_parts([path], lambda path: process.count_pages(path, 1_000_000)))[-1][0].last_page == 1_000_000
+    )
+    assert list(document_parts.plan_parts([path], lambda path: process.count_pages(path, 10_000))) == [(Span(path),)]
     assert "says that it has 1,000,000 pages" in read(process, path)[1][0]
 
 

@@ -8,11 +8,11 @@ from unittest.mock import Mock
 import pytest
 from reportlab.pdfgen.canvas import Canvas
 
-from drag_ray.corpus import documents
 from drag_ray.corpus.config import CorpusConfig
-from drag_ray.corpus.documents import Span, count_pages, list_documents, read_document
 from drag_ray.corpus.image_store import ImageStore
-from drag_ray.corpus.page_reader import PageReader
+from drag_ray.corpus.readers import documents
+from drag_ray.corpus.readers.documents import Span, count_pages, list_documents, read_document
+from drag_ray.corpus.readers.page_reader import PageReader
 from drag_ray.errors import ArtifactError, DataError
 
 

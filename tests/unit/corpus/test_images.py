@@ -7,10 +7,10 @@ import pytest
 from PIL import Image
 
 from drag_ray.corpus.config import CorpusConfig
-from drag_ray.corpus.documents import Span, read_document
 from drag_ray.corpus.image_store import ImageStore
-from drag_ray.corpus.images import count_image_pages, read_image
-from drag_ray.corpus.page_reader import PageReader
+from drag_ray.corpus.readers.documents import Span, read_document
+from drag_ray.corpus.readers.images import count_image_pages, read_image
+from drag_ray.corpus.readers.page_reader import PageReader
 from drag_ray.types import Page
 
 

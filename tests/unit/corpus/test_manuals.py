@@ -5,12 +5,12 @@ import numpy as np
 import pypdfium2
 import pytest
 
-from drag_ray.corpus.manual_entries import ManualEntry, parse_docstring, read_entries
-from drag_ray.corpus.manual_groups import compute_groups
-from drag_ray.corpus.manual_pdf import render_manual
-from drag_ray.corpus.manuals import build_manuals
-from drag_ray.corpus.pdf import read_pdf
+from drag_ray.corpus.readers.pdf import read_pdf
 from drag_ray.errors import ConfigError
+from drag_ray.examples.manual_entries import ManualEntry, parse_docstring, read_entries
+from drag_ray.examples.manual_groups import compute_groups
+from drag_ray.examples.manual_pdf import render_manual
+from drag_ray.examples.manuals import build_manuals
 
 
 def build_entry(name="numpy.f", sentence="Do the thing well.", body="A body.", **fields):

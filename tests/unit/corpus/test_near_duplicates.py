@@ -3,7 +3,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from drag_ray import artifacts, schemas
+from drag_ray import schemas
 from drag_ray.corpus.near_duplicates import (
     count_near_duplicates,
     find_near_duplicates,
@@ -11,6 +11,7 @@ from drag_ray.corpus.near_duplicates import (
     write_near_duplicates,
 )
 from drag_ray.errors import DataError
+from drag_ray.storage import artifacts
 from drag_ray.types import Evidence, Page, Question
 
 ROTOR = "The main rotor turns at three hundred and forty revolutions a minute at rated power, and never faster than that " * 2

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 from PIL import Image, ImageDraw, ImageFont
 
-from drag_ray.corpus import ocr
+from drag_ray.corpus.readers import ocr
 from drag_ray.errors import DataError
 
 LINES = ("Rotor speed limit: 340 rpm", "Fuel pressure 2.5 bar", "Check the oil filter")

@@ -12,11 +12,11 @@ from reportlab.pdfbase.cidfonts import UnicodeCIDFont
 from reportlab.pdfbase.ttfonts import TTFont
 from reportlab.pdfgen.canvas import Canvas
 
-from drag_ray.corpus import ocr
 from drag_ray.corpus.config import CorpusConfig
 from drag_ray.corpus.image_store import ImageStore
-from drag_ray.corpus.page_reader import PageReader
-from drag_ray.corpus.pdf import read_pdf
+from drag_ray.corpus.readers import ocr
+from drag_ray.corpus.readers.page_reader import PageReader
+from drag_ray.corpus.readers.pdf import read_pdf
 from drag_ray.corpus.text import clean_text
 from drag_ray.errors import DataError
 

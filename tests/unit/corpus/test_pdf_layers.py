@@ -10,12 +10,12 @@ from PIL import Image
 from reportlab.lib.utils import ImageReader
 from reportlab.pdfgen.canvas import Canvas
 
-from drag_ray.corpus import ocr
 from drag_ray.corpus.config import CorpusConfig
 from drag_ray.corpus.image_store import ImageStore
-from drag_ray.corpus.page_reader import PageReader
-from drag_ray.corpus.pdf import read_pdf
 from drag_ray.corpus.problems import Problem
+from drag_ray.corpus.readers import ocr
+from drag_ray.corpus.readers.page_reader import PageReader
+from drag_ray.corpus.readers.pdf import read_pdf
 from drag_ray.types import Page
 
 TABLE = ["Outer race 0.25 mm cold", "Inner race 0.31 mm cold", "Cage 0.12 mm warm", "Measured at twenty degrees"]

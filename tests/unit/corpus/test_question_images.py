@@ -19,9 +19,9 @@ from drag_ray.config import load
 from drag_ray.corpus.image_store import ImageStore
 from drag_ray.corpus.question_images import MAX_IMAGES, QuestionImages
 from drag_ray.corpus.questions import read_questions
-from drag_ray.pipeline import compute_identity
-from drag_ray.run_config import RunConfig
-from drag_ray.stages import STAGES
+from drag_ray.pipeline.run_config import RunConfig
+from drag_ray.pipeline.runner import compute_identity
+from drag_ray.pipeline.stages import STAGES
 from drag_ray.types import Question
 
 

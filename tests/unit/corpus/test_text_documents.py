@@ -17,15 +17,15 @@ from hypothesis import strategies as st
 from text_bombs import build_entities, build_outside_entity, build_paragraphs, build_word, build_zip_bomb
 
 from drag_ray.corpus.config import CorpusConfig
-from drag_ray.corpus.document_process import DocumentProcess
-from drag_ray.corpus.documents import Span, list_documents, read_document
-from drag_ray.corpus.html_text import extract_html
 from drag_ray.corpus.image_store import ImageStore
-from drag_ray.corpus.markdown_text import extract_markdown
-from drag_ray.corpus.page_reader import PageReader
-from drag_ray.corpus.reading_costs import ReadingCosts
-from drag_ray.corpus.text_documents import cut_pages
-from drag_ray.corpus.word_numbers import write_number
+from drag_ray.corpus.readers.document_process import DocumentProcess
+from drag_ray.corpus.readers.documents import Span, list_documents, read_document
+from drag_ray.corpus.readers.html_text import extract_html
+from drag_ray.corpus.readers.markdown_text import extract_markdown
+from drag_ray.corpus.readers.page_reader import PageReader
+from drag_ray.corpus.readers.reading_costs import ReadingCosts
+from drag_ray.corpus.readers.text_documents import cut_pages
+from drag_ray.corpus.readers.word_numbers import write_number
 
 
 def build_reader(folder: Path, **options: Any) -> PageReader:

@@ -4,8 +4,8 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from drag_ray.engine.adapter_weights import check_weights
-from drag_ray.engine.embedded import embedded_model_dir
+from drag_ray.engine.models.adapter_weights import check_weights
+from drag_ray.engine.models.embedded import embedded_model_dir
 from drag_ray.errors import NotFiniteError, TrainError
 from drag_ray.finetune.config import FinetuneConfig
 from drag_ray.finetune.outcome import ADAPTER_DIR_NAME

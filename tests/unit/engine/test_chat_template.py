@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from transformers import AutoTokenizer
 
-from drag_ray.engine.chat_template import check_functions_shown
+from drag_ray.engine.models.chat_template import check_functions_shown
 from drag_ray.errors import ConfigError
 
 WRITES = "{% for tool in tools or [] %}{{ tool }}{% endfor %}{% for message in messages %}{{ message.content }}{% endfor %}"

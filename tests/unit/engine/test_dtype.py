@@ -4,7 +4,7 @@ import logging
 
 import pytest
 
-from drag_ray.engine.dtype import choose_dtype, find_fast_dtype
+from drag_ray.engine.models.dtype import choose_dtype, find_fast_dtype
 
 # As `torch.cpu.get_capabilities` has them, the units that matter.
 ZEN_4 = {"architecture": "x86_64", "avx2": True, "avx512_f": True, "avx512_bf16": True, "amx_bf16": False}

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from drag_ray.engine.embedded import embedded_model_dir
+from drag_ray.engine.models.embedded import embedded_model_dir
 from drag_ray.errors import ConfigError
 
 UNPACK = """
 import fcntl, sys
 from pathlib import Path
-from drag_ray.engine import embedded
+from drag_ray.engine.models import embedded
 
 folder = Path(sys.argv[1])
 sys.executable = str(folder / "unpack")

@@ -10,8 +10,8 @@ import torch
 from embedding_models import write_embedding_model
 from transformers import AutoModel, AutoTokenizer
 
-from drag_ray.engine.embedding import Embedder, pool
-from drag_ray.engine.windows import plan_windows
+from drag_ray.engine.encoders.embedding import Embedder, pool
+from drag_ray.engine.encoders.windows import plan_windows
 from drag_ray.errors import ConfigError
 from drag_ray.search.config import EmbeddingConfig
 

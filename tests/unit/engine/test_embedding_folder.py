@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from drag_ray.engine.embedding_folder import EmbeddingFolder, read_embedding_folder, resolve_name
+from drag_ray.engine.encoders.embedding_folder import EmbeddingFolder, read_embedding_folder, resolve_name
 from drag_ray.errors import ConfigError
 
 OLD = "sentence_transformers.models."

@@ -15,12 +15,12 @@ from pydantic import ValidationError
 
 from drag_ray.config import load
 from drag_ray.engine.config import EngineConfig
-from drag_ray.engine.endpoint import UNSAID, EndpointEngine, build_endpoint_engine, restore_stop
+from drag_ray.engine.endpoints.endpoint import UNSAID, EndpointEngine, build_endpoint_engine, restore_stop
+from drag_ray.engine.endpoints.spending import Spending
 from drag_ray.engine.generate import Generation, ImageSource, Request, Usage
 from drag_ray.engine.sampling import PRESETS
-from drag_ray.engine.spending import Spending
 from drag_ray.errors import BudgetError, ConfigError, PromptTooLongError, RolloutError
-from drag_ray.run_config import RunConfig
+from drag_ray.pipeline.run_config import RunConfig
 
 STOPS = ("</search>", "</answer>")
 

@@ -4,9 +4,9 @@ import sys
 
 import pytest
 
-from drag_ray.engine import embedded
 from drag_ray.engine.config import EngineConfig
-from drag_ray.engine.model_folder import resolve_model
+from drag_ray.engine.models import embedded
+from drag_ray.engine.models.model_folder import resolve_model
 from drag_ray.engine.sampling import PRESETS
 from drag_ray.engine.vllm import VllmEngine
 from drag_ray.errors import ConfigError, MissingPackageError

@@ -9,8 +9,8 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from drag_ray.engine.adapter import check_adapter, read_base_model
 from drag_ray.engine.config import EngineConfig
+from drag_ray.engine.models.adapter import check_adapter, read_base_model
 from drag_ray.errors import ConfigError
 
 

@@ -10,7 +10,7 @@ from embedding_models import write_clip_model, write_embedding_model
 from PIL import Image
 from transformers import AutoImageProcessor, AutoTokenizer, CLIPModel
 
-from drag_ray.engine.image_embedding import ImageEmbedder, read_image_model
+from drag_ray.engine.encoders.image_embedding import ImageEmbedder, read_image_model
 from drag_ray.errors import ConfigError
 from drag_ray.search.config import ImageEmbeddingConfig
 

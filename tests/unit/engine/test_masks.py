@@ -1,7 +1,7 @@
 import pytest
 
 from drag_ray.agent.protocols.registry import get_protocol
-from drag_ray.engine.masks import Mask, find_spans
+from drag_ray.engine.models.masks import Mask, find_spans
 
 
 def pick(reply: str, mask: Mask) -> list[str]:

@@ -4,10 +4,10 @@ from pathlib import Path
 import pytest
 
 from drag_ray.engine.config import EngineConfig
-from drag_ray.engine.embedding_folder import locate_model
-from drag_ray.engine.model_folder import resolve_model
+from drag_ray.engine.encoders.embedding_folder import locate_model
+from drag_ray.engine.models.model_folder import resolve_model
 from drag_ray.errors import ConfigError
-from drag_ray.run_config import RunConfig
+from drag_ray.pipeline.run_config import RunConfig
 
 
 @pytest.fixture
@@ -54,7 +54,7 @@ def test_a_copy_that_was_interrupted_is_no_model_and_is_gone_on_with(model_dir: 
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr("drag_ray.engine.model_folder.fetch_files", fail)
+        patched.setattr("drag_ray.engine.models.model_folder.fetch_files", fail)
         with pytest.raises(KeyboardInterrupt):
             resolve_model(f"file://{model_dir}")
     copy = Path(resolve_model(f"file://{model_dir}"))

@@ -15,10 +15,10 @@ from web_servers import Reply, WebServer, reply, serve
 
 from drag_ray.agent.judge import AnswerCase
 from drag_ray.engine.config import EngineConfig
-from drag_ray.engine.endpoint import EndpointEngine
+from drag_ray.engine.endpoints.endpoint import EndpointEngine
+from drag_ray.engine.endpoints.spending import Spending
 from drag_ray.engine.generate import Generation, Request, Usage
 from drag_ray.engine.sampling import PRESETS
-from drag_ray.engine.spending import Spending
 from drag_ray.errors import BudgetError, RolloutError
 from drag_ray.rollout.judge_config import JudgeConfig
 from drag_ray.rollout.judgements import JUDGEMENTS_NAME, judge_cases, read_judgements

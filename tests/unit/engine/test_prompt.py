@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 from transformers import AutoTokenizer
 
-from drag_ray.engine.embedded import embedded_model_dir
 from drag_ray.engine.generate import Request
+from drag_ray.engine.models.embedded import embedded_model_dir
 from drag_ray.engine.sampling import PRESETS
 from drag_ray.engine.vllm import VllmEngine
 

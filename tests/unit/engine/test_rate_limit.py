@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from drag_ray.engine.rate_limit import RateLimit, read_pause
+from drag_ray.engine.endpoints.rate_limit import RateLimit, read_pause
 
 
 async def time_requests(limit: RateLimit, number: int, num_tokens: int = 0) -> float:

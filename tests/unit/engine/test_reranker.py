@@ -13,12 +13,12 @@ from peft import LoraConfig, PeftModel, get_peft_model
 from small_index import write_index
 from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForSequenceClassification, AutoTokenizer
 
-from drag_ray.engine.adapter import check_adapter_writes, read_base_model, write_base_model
-from drag_ray.engine.embedded import embedded_model_dir
-from drag_ray.engine.pair_writer import load_pair_writer
-from drag_ray.engine.relevance import RerankerNote, write_note
-from drag_ray.engine.reranker import YesOrNo, load_reranker
-from drag_ray.engine.reranker_files import find_files, say_other_index
+from drag_ray.engine.encoders.pair_writer import load_pair_writer
+from drag_ray.engine.encoders.reranker import YesOrNo, load_reranker
+from drag_ray.engine.encoders.reranker_files import find_files, say_other_index
+from drag_ray.engine.models.adapter import check_adapter_writes, read_base_model, write_base_model
+from drag_ray.engine.models.embedded import embedded_model_dir
+from drag_ray.engine.models.relevance import RerankerNote, write_note
 from drag_ray.errors import ConfigError, TrainError
 from drag_ray.search.config import RerankConfig
 from drag_ray.search.index import read_fingerprint

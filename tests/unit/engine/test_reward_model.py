@@ -10,9 +10,9 @@ from qwen3_vl_shapes import SHAPES_TINY, write_model, write_random_weights
 from safetensors.torch import load_file, save_file
 from transformers import AutoTokenizer, LlamaConfig, LlamaForCausalLM, LlamaForSequenceClassification
 
-from drag_ray.engine.embedded import embedded_model_dir
-from drag_ray.engine.pretrained import load_reward_model
-from drag_ray.engine.reward_model import RewardModel
+from drag_ray.engine.encoders.reward_model import RewardModel
+from drag_ray.engine.models.embedded import embedded_model_dir
+from drag_ray.engine.models.pretrained import load_reward_model
 from drag_ray.errors import TrainError
 
 pytestmark = pytest.mark.seconds

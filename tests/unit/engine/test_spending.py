@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from drag_ray.engine.config import EndpointConfig
+from drag_ray.engine.endpoints.spending import Spending
 from drag_ray.engine.generate import Usage
-from drag_ray.engine.spending import Spending
 from drag_ray.errors import ArtifactError, BudgetError
 
 TERMS = EndpointConfig(address="http://127.0.0.1:1/v1", prompt_price=1.0, completion_price=2.0, budget=1.0)

@@ -8,8 +8,8 @@ from conversation_cases import CONVERSATION, decode_learned, say
 from transformers import AutoTokenizer
 
 from drag_ray.engine.conversation import Conversation, read_conversation
-from drag_ray.engine.embedded import embedded_model_dir
-from drag_ray.engine.tokens import IGNORED_LABEL, tokenize_conversation
+from drag_ray.engine.models.embedded import embedded_model_dir
+from drag_ray.engine.models.tokens import IGNORED_LABEL, tokenize_conversation
 from drag_ray.errors import TrainError
 
 

@@ -7,16 +7,17 @@ import polars as pl
 import pytest
 from factories import build_question
 
-from drag_ray import artifacts, schemas
+from drag_ray import schemas
 from drag_ray.agent.config import AgentConfig
-from drag_ray.artifacts import Identity
 from drag_ray.engine.config import EngineConfig
 from drag_ray.errors import ArtifactError, ConfigError, DataError
 from drag_ray.evaluate.config import EvaluateConfig, EvaluateSections
 from drag_ray.evaluate.questions import draw_held_out, draw_weighed
-from drag_ray.inputs import Inputs
-from drag_ray.run_config import RunConfig
-from drag_ray.stage_folder import StageFolder
+from drag_ray.pipeline.run_config import RunConfig
+from drag_ray.stage_runs.folder import StageFolder
+from drag_ray.stage_runs.inputs import Inputs
+from drag_ray.storage import artifacts
+from drag_ray.storage.artifacts import Identity
 
 VALIDATION = EvaluateConfig(split="validation")
 QUESTIONS = [

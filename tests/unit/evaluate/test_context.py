@@ -5,12 +5,12 @@ from pathlib import Path
 from factories import build_question
 from small_index import write_index
 
-from drag_ray.artifacts import Identity
 from drag_ray.evaluate.config import EvaluateSections
 from drag_ray.evaluate.context import build_context
-from drag_ray.inputs import Inputs
-from drag_ray.run_config import RunConfig
-from drag_ray.stage_folder import StageFolder
+from drag_ray.pipeline.run_config import RunConfig
+from drag_ray.stage_runs.folder import StageFolder
+from drag_ray.stage_runs.inputs import Inputs
+from drag_ray.storage.artifacts import Identity
 from drag_ray.types import Page
 
 

@@ -5,11 +5,12 @@ from typing import Any
 
 from factories import build_question
 
-from drag_ray import artifacts, schemas
-from drag_ray.artifacts import PREVIOUS_DIR_NAME, Identity
+from drag_ray import schemas
 from drag_ray.evaluate.outcome import COMPARISON_NAME, QUESTIONS_NAME
 from drag_ray.evaluate.stage import count_exposures
-from drag_ray.stage_folder import StageFolder
+from drag_ray.stage_runs.folder import StageFolder
+from drag_ray.storage import artifacts
+from drag_ray.storage.artifacts import PREVIOUS_DIR_NAME, Identity
 
 
 def evaluate(run_dir: Path, address: str, *questions: str, split: str = "test", finish: bool = True) -> Path:

@@ -11,9 +11,8 @@ from evaluation_cases import build_questions
 from factories import build_answer, build_search, build_trajectory
 from finished_cases import finish_evaluation
 
-from drag_ray.artifacts import PREVIOUS_DIR_NAME
-from drag_ray.cli import main
-from drag_ray.engine.adapter import ADAPTER_CONFIG_NAME, ADAPTER_WEIGHTS_NAME
+from drag_ray.cli.main import main
+from drag_ray.engine.models.adapter import ADAPTER_CONFIG_NAME, ADAPTER_WEIGHTS_NAME
 from drag_ray.errors import ArtifactError, BudgetError, ConfigError, TooManyFailuresError
 from drag_ray.evaluate.comparison import compare
 from drag_ray.evaluate.effort import NO_PRICES
@@ -23,6 +22,7 @@ from drag_ray.evaluate.results import compute_results
 from drag_ray.evaluate.scoring import Terms, score_evaluation
 from drag_ray.rollout.judge_config import JudgeConfig
 from drag_ray.rollout.judgements import Judgements, fingerprint_judge, judge_cases, read_judgements
+from drag_ray.storage.artifacts import PREVIOUS_DIR_NAME
 from drag_ray.types import Trajectory
 
 QUESTIONS = build_questions(4)

@@ -5,7 +5,7 @@ import pytest
 from evaluation_cases import build_comparison, build_questions
 from finished_cases import write_evaluation
 
-from drag_ray.cli import main
+from drag_ray.cli.main import main
 from drag_ray.errors import DataError
 from drag_ray.evaluate.effort import NO_PRICES
 from drag_ray.evaluate.pairing import Side, compare_evaluations

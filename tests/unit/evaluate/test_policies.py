@@ -6,7 +6,6 @@ from pathlib import Path
 import pytest
 from factories import build_optimised_prompt, build_question
 
-from drag_ray import artifacts
 from drag_ray.baselines.hyde import Hyde
 from drag_ray.baselines.registry import BASELINES
 from drag_ray.config import build, load
@@ -15,9 +14,10 @@ from drag_ray.evaluate.config import EvaluateSections
 from drag_ray.evaluate.policies import choose_models, choose_subject, find_prices
 from drag_ray.evaluate.rollouts import group_by_engine, plan_policy
 from drag_ray.finetune.outcome import has_reward_model
+from drag_ray.pipeline.run_config import RunConfig
 from drag_ray.prompt.outcome import write_prompt
 from drag_ray.rollout.plan import build_plan
-from drag_ray.run_config import RunConfig
+from drag_ray.storage import artifacts
 
 
 @pytest.fixture

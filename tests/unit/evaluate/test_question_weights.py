@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from factories import build_page, build_question, build_search, build_trajectory
 
-from drag_ray import artifacts, schemas
+from drag_ray import schemas
 from drag_ray.agent.config import AgentConfig
 from drag_ray.errors import ConfigError
 from drag_ray.evaluate.config import EvaluateConfig
@@ -14,6 +14,7 @@ from drag_ray.evaluate.questions import check_weighable
 from drag_ray.search.config import SearchConfig
 from drag_ray.search.index import build_index
 from drag_ray.search.searcher import Searcher
+from drag_ray.storage import artifacts
 from drag_ray.types import Evidence, Question, Trajectory
 
 TEXTS = ["rotor speed limits", "rotor rotor overhaul", "tail boom bolts", "speed over sound", "boom microphones and sound"]

@@ -6,16 +6,16 @@ from pathlib import Path
 import pytest
 from factories import build_trajectory
 
-from drag_ray import artifacts
 from drag_ray.config import load
 from drag_ray.evaluate.config import EvaluateSections
 from drag_ray.evaluate.policies import choose_models
 from drag_ray.evaluate.reuse import fingerprint_policy, list_earlier, prepare_rollouts
-from drag_ray.pipeline import compute_identity
+from drag_ray.pipeline.run_config import RunConfig
+from drag_ray.pipeline.runner import compute_identity
+from drag_ray.pipeline.stages import STAGES
 from drag_ray.rollout import journal
-from drag_ray.run_config import RunConfig
-from drag_ray.stage_folder import StageFolder
-from drag_ray.stages import STAGES
+from drag_ray.stage_runs.folder import StageFolder
+from drag_ray.storage import artifacts
 
 
 def finish(stage_dir: Path, counts: dict[str, int]) -> None:

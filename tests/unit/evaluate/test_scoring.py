@@ -7,14 +7,15 @@ from evaluation_cases import build_questions, build_search_for
 from factories import asked_at, build_hits, build_question, build_search, build_trajectory
 from finished_cases import write_evaluation
 
-from drag_ray import artifacts, schemas
-from drag_ray.cli import main
+from drag_ray import schemas
+from drag_ray.cli.main import main
 from drag_ray.errors import ArtifactError, ConfigError, DamageError, DataError
 from drag_ray.evaluate.effort import NO_PRICES, Prices
 from drag_ray.evaluate.outcome import read_outcome, read_results
 from drag_ray.evaluate.pairing import Side, compare_evaluations
 from drag_ray.evaluate.results import compute_result, compute_results
 from drag_ray.evaluate.scoring import Terms, rescore, score_collection, score_evaluation
+from drag_ray.storage import artifacts
 
 RANKS = {"base": [1, 4, None, 9], "tuned": [4, 4, 2, 8]}
 

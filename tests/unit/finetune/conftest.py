@@ -11,7 +11,7 @@ from training_cases import describe_descent
 from transformers import AutoTokenizer, LlamaConfig, LlamaForCausalLM
 from trl.trainer.sft_config import SFTConfig
 
-from drag_ray.engine.embedded import embedded_model_dir
+from drag_ray.engine.models.embedded import embedded_model_dir
 
 
 @pytest.fixture(scope="package")

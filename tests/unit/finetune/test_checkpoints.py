@@ -17,10 +17,7 @@ from safetensors import safe_open
 from training_cases import NUM_ROWS, write_job, write_model
 from transformers import Trainer
 
-from drag_ray import artifacts
-from drag_ray.artifacts import sync
 from drag_ray.errors import ArtifactError, DamageError, TrainError
-from drag_ray.file_access import writing
 from drag_ray.finetune import checkpoints
 from drag_ray.finetune.checkpoints import clear_unfinished, find_flaw, find_last, read_step, saving, seal
 from drag_ray.finetune.job import TrainJob
@@ -29,6 +26,9 @@ from drag_ray.finetune.publication import Description, publish_adapter
 from drag_ray.finetune.stage import _find_trained, describe_failure
 from drag_ray.finetune.trainer import train
 from drag_ray.finetune.training_rows import tokenize_training_rows
+from drag_ray.storage import artifacts
+from drag_ray.storage.artifacts import sync
+from drag_ray.storage.file_access import writing
 
 pytestmark = pytest.mark.seconds
 

@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from drag_ray.artifacts import Manifest, write_manifest
 from drag_ray.engine.config import EngineConfig
 from drag_ray.finetune.config import FinetuneConfig, FinetuneSections
 from drag_ray.finetune.stage import compares_prompts
-from drag_ray.inputs import Inputs
+from drag_ray.stage_runs.inputs import Inputs
+from drag_ray.storage.artifacts import Manifest, write_manifest
 
 OF_ENGINE = {"engine": {"model": "embedded"}}
 

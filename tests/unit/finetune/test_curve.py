@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
+from drag_ray.cluster.metrics import NoStageRecorder
 from drag_ray.finetune import curve
 from drag_ray.finetune.curve import ReportCallback, build_curve
-from drag_ray.metrics import NoStageRecorder
 
 
 class Recorder(NoStageRecorder):

@@ -10,7 +10,7 @@ from peft import LoraConfig, get_peft_model
 from transformers import AutoTokenizer, LlamaForCausalLM, TrainerCallback
 from trl.trainer.sft_config import SFTConfig
 
-from drag_ray.engine.embedded import embedded_model_dir
+from drag_ray.engine.models.embedded import embedded_model_dir
 from drag_ray.errors import NotFiniteError
 from drag_ray.finetune.collator import RowCollator
 from drag_ray.finetune.config import FinetuneConfig

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from conversation_cases import CONVERSATION, say
 
-from drag_ray.engine.tokens import IGNORED_LABEL
+from drag_ray.engine.models.tokens import IGNORED_LABEL
 from drag_ray.errors import DataError
 from drag_ray.finetune.methods.grpo import GRPO, StepCollator, choose_temperature
 from drag_ray.finetune.tokenized_rows import RowTokenizer

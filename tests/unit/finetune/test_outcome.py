@@ -2,9 +2,9 @@
 
 from pathlib import Path
 
-from drag_ray import artifacts
-from drag_ray.engine.relevance import RerankerNote, write_note
+from drag_ray.engine.models.relevance import RerankerNote, write_note
 from drag_ray.finetune import outcome
+from drag_ray.storage import artifacts
 
 CURVE = [{"step": 1, "loss": 2.5}, {"step": 2, "eval_loss": 2.25}]
 

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 import torch
 
-from drag_ray.engine.embedded import embedded_model_dir
-from drag_ray.engine.reranker import load_reranker
+from drag_ray.engine.encoders.reranker import load_reranker
+from drag_ray.engine.models.embedded import embedded_model_dir
 from drag_ray.finetune.methods.rerank import Rerank
 from drag_ray.finetune.page_order import PageOrderTrainer, PagesCollator, compute_order_loss
 from drag_ray.finetune.tokenized_rows import RowTokenizer

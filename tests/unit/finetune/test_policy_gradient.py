@@ -13,7 +13,7 @@ from torch.testing import assert_close
 from transformers import AutoTokenizer, LlamaForCausalLM, TrainerCallback
 from trl.trainer.sft_config import SFTConfig
 
-from drag_ray.engine.embedded import embedded_model_dir
+from drag_ray.engine.models.embedded import embedded_model_dir
 from drag_ray.finetune.methods.grpo import StepCollator
 from drag_ray.finetune.policy_gradient import (
     PolicyGradientTrainer,

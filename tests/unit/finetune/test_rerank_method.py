@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from conversation_cases import decode_learned
 
-from drag_ray.engine.embedded import embedded_model_dir
-from drag_ray.engine.relevance import RerankerNote, read_note
-from drag_ray.engine.reranker import load_reranker
+from drag_ray.engine.encoders.reranker import load_reranker
+from drag_ray.engine.models.embedded import embedded_model_dir
+from drag_ray.engine.models.relevance import RerankerNote, read_note
 from drag_ray.errors import DataError, TrainError
 from drag_ray.finetune.methods.rerank import Rerank
 from drag_ray.finetune.tokenized_rows import RowTokenizer

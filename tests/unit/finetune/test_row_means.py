@@ -16,7 +16,7 @@ from torch.nn.functional import logsigmoid
 from transformers import AutoTokenizer, LlamaConfig, LlamaForCausalLM, LlamaForSequenceClassification
 from trl.trainer.sft_config import SFTConfig
 
-from drag_ray.engine.embedded import embedded_model_dir
+from drag_ray.engine.models.embedded import embedded_model_dir
 from drag_ray.finetune.methods.dpo import DPO
 from drag_ray.finetune.methods.method import Method
 from drag_ray.finetune.methods.reward import RewardModelling

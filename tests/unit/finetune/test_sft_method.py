@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 from conversation_cases import CONVERSATION, say
 
-from drag_ray.engine.prompt_digest import compute_prompt_digest
-from drag_ray.engine.tokens import IGNORED_LABEL
+from drag_ray.engine.models.prompt_digest import compute_prompt_digest
+from drag_ray.engine.models.tokens import IGNORED_LABEL
 from drag_ray.errors import DataError
 from drag_ray.finetune.methods.dpo import DPO
 from drag_ray.finetune.methods.method import Method

@@ -15,7 +15,7 @@ from drag_ray.errors import ConfigError, TrainError
 from drag_ray.finetune import stage
 from drag_ray.finetune.config import FinetuneConfig, FinetuneSections
 from drag_ray.finetune.start import START_NAME, keep_start, load_start, use_start
-from drag_ray.inputs import Inputs
+from drag_ray.stage_runs.inputs import Inputs
 
 INPUTS = torch.tensor([[5, 6, 7, 8, 9]])
 

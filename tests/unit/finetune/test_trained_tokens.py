@@ -12,7 +12,7 @@ from transformers import AutoTokenizer, LlamaForCausalLM
 from trl.trainer.sft_config import SFTConfig
 from trl.trainer.utils import add_fused_lm_head
 
-from drag_ray.engine.embedded import embedded_model_dir
+from drag_ray.engine.models.embedded import embedded_model_dir
 from drag_ray.finetune.collator import RowCollator
 from drag_ray.finetune.trained_tokens import TrainedTokensTrainer, compute_log_probabilities, compute_trained_loss
 

@@ -11,8 +11,8 @@ from transformers import AutoProcessor
 
 from drag_ray.corpus.image_store import ImageStore
 from drag_ray.engine.conversation import read_conversation
-from drag_ray.engine.embedded import embedded_model_dir
-from drag_ray.engine.tokens import IGNORED_LABEL
+from drag_ray.engine.models.embedded import embedded_model_dir
+from drag_ray.engine.models.tokens import IGNORED_LABEL
 from drag_ray.errors import DataError, TrainError
 from drag_ray.finetune.collator import RowCollator
 from drag_ray.finetune.images import TrainingImages, open_training_images

@@ -1,5 +1,5 @@
+from drag_ray.cluster.nodes import NodeResources, SharedPathNodes
 from drag_ray.finetune.workers import Workers, size_workers
-from drag_ray.nodes import NodeResources, SharedPathNodes
 
 NO_NODES = SharedPathNodes((), None)
 

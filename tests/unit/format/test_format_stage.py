@@ -11,7 +11,6 @@ from factories import build_answer, build_page, build_question, build_search, bu
 from small_index import write_index
 
 from drag_ray import schemas
-from drag_ray.artifacts import Identity, read_manifest
 from drag_ray.corpus.near_duplicates import write_near_duplicates
 from drag_ray.errors import DataError
 from drag_ray.format.config import FormatConfig
@@ -19,13 +18,14 @@ from drag_ray.format.layout import Layout
 from drag_ray.format.parts import FormatJob, format_part
 from drag_ray.format.rows import OF_TURNS, sft_context
 from drag_ray.format.tables import ScoredPart, list_parts
-from drag_ray.pipeline import run_code
+from drag_ray.pipeline.run_config import RunConfig
+from drag_ray.pipeline.runner import run_code
+from drag_ray.pipeline.stages import STAGES
 from drag_ray.process.config import ProcessConfig, ProcessSections
 from drag_ray.process.parts import process_part
 from drag_ray.process.trajectories import read_records
-from drag_ray.run_config import RunConfig
-from drag_ray.stage_folder import StageFolder
-from drag_ray.stages import STAGES
+from drag_ray.stage_runs.folder import StageFolder
+from drag_ray.storage.artifacts import Identity, read_manifest
 from drag_ray.types import Evidence, Trajectory
 
 

@@ -9,27 +9,28 @@ import pyarrow.parquet as pq
 import pytest
 from factories import build_question, build_search, build_trajectory
 
-from drag_ray import artifacts, schemas
+from drag_ray import schemas
 from drag_ray.agent.config import AgentConfig
 from drag_ray.agent.environment import SearchEnvironment
 from drag_ray.agent.hints import write_hint
 from drag_ray.agent.protocols.registry import get_protocol
 from drag_ray.agent.rollout import Rollouts
 from drag_ray.agent.task import Policy
-from drag_ray.artifacts import Identity
 from drag_ray.engine.generate import Request
 from drag_ray.engine.scripted import ScriptedEngine
 from drag_ray.format.config import FormatConfig
 from drag_ray.format.rows import OF_TURNS, sft_context, sft_query
-from drag_ray.pipeline import run_code
+from drag_ray.pipeline.run_config import RunConfig
+from drag_ray.pipeline.runner import run_code
+from drag_ray.pipeline.stages import STAGES
 from drag_ray.process.statistics import count_part
 from drag_ray.rollout.plan import build_plan
-from drag_ray.run_config import RunConfig
 from drag_ray.search.config import SearchConfig
 from drag_ray.search.index import build_index
 from drag_ray.search.searcher import Searcher
-from drag_ray.stage_folder import StageFolder
-from drag_ray.stages import STAGES
+from drag_ray.stage_runs.folder import StageFolder
+from drag_ray.storage import artifacts
+from drag_ray.storage.artifacts import Identity
 from drag_ray.types import Evidence, Hit, Page, Trajectory
 
 PAGES = [

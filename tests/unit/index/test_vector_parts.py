@@ -8,16 +8,17 @@ from embedding_models import write_clip_model, write_embedding_model
 from factories import build_page
 from PIL import Image
 
-from drag_ray import artifacts, schemas
+from drag_ray import schemas
 from drag_ray.corpus.image_store import ImageStore
-from drag_ray.engine.embedding import Embedder
-from drag_ray.engine.image_embedding import ImageEmbedder
+from drag_ray.engine.encoders.embedding import Embedder
+from drag_ray.engine.encoders.image_embedding import ImageEmbedder
 from drag_ray.errors import ConfigError, DataError
 from drag_ray.index import vector_parts
 from drag_ray.index.vector_parts import PictureEmbedder, WindowEmbedder, count_pages, merge_parts, plan_parts, read_part
 from drag_ray.search.config import EmbeddingConfig, ImageEmbeddingConfig, SearchConfig
 from drag_ray.search.index import PAGES_NAME, build_index
 from drag_ray.search.vectors import PROBE, PageVectors
+from drag_ray.storage import artifacts
 
 TEXTS = ["wing spar load", "", "fuel pump oil filter rotor speed limit wing spar", "rotor", "oil"]
 

@@ -8,14 +8,14 @@ import pytest
 from factories import EVIDENCE, build_answer, build_search, build_trajectory
 
 from drag_ray import schemas
-from drag_ray.address import Address
 from drag_ray.agent.config import AgentConfig
-from drag_ray.artifacts import read_manifest
 from drag_ray.corpus.problems import Problem
 from drag_ray.errors import DataError
 from drag_ray.process.exchange import export_trajectories, import_trajectories
 from drag_ray.process.interchange.drag import read_trajectories, to_record
 from drag_ray.process.trajectories import check_files, read_records, select_trajectories
+from drag_ray.stage_runs.address import Address
+from drag_ray.storage.artifacts import read_manifest
 from drag_ray.types import ActionKind, Evidence, StopReason, Trajectory
 
 # As the reference's collector writes it: rank of the first location only, pages in two spellings, a reply without a call.

@@ -12,11 +12,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from odd_records import draw_lines
 
-from drag_ray import artifacts, schemas
-from drag_ray.address import Address
+from drag_ray import schemas
 from drag_ray.agent.config import AgentConfig
 from drag_ray.agent.protocols.registry import get_protocol
-from drag_ray.cli import main
+from drag_ray.cli.main import main
 from drag_ray.corpus.problems import Problem
 from drag_ray.errors import DataError
 from drag_ray.process import session_files
@@ -24,6 +23,8 @@ from drag_ray.process.exchange import export_trajectories, import_trajectories
 from drag_ray.process.interchange_format import load_interchange
 from drag_ray.search.config import SearchConfig
 from drag_ray.search.index import build_index
+from drag_ray.stage_runs.address import Address
+from drag_ray.storage import artifacts
 from drag_ray.types import CAPTION, ActionKind, Evidence, Hit, Page, StopReason, Trajectory
 
 CONFIG = AgentConfig()

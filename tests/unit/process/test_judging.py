@@ -13,13 +13,13 @@ from factories import build_answer, build_call, build_question, build_search, bu
 
 from drag_ray import schemas
 from drag_ray.agent.judge import CRITERIA
-from drag_ray.artifacts import Identity
 from drag_ray.errors import BudgetError, TooManyFailuresError
-from drag_ray.pipeline import run_code
+from drag_ray.pipeline.run_config import RunConfig
+from drag_ray.pipeline.runner import run_code
+from drag_ray.pipeline.stages import STAGES
 from drag_ray.process.config import ProcessConfig
-from drag_ray.run_config import RunConfig
-from drag_ray.stage_folder import StageFolder
-from drag_ray.stages import STAGES
+from drag_ray.stage_runs.folder import StageFolder
+from drag_ray.storage.artifacts import Identity
 from drag_ray.types import Trajectory, Turn
 
 QUESTION = build_question(evidence=(), answers=("340 rpm",))

@@ -8,11 +8,12 @@ import polars as pl
 import pytest
 from factories import ask_for_answer, build_answer, build_call, build_search, build_trajectory
 
-from drag_ray import artifacts, schemas
+from drag_ray import schemas
 from drag_ray.process.config import ProcessConfig
 from drag_ray.process.statistics import compute_statistics, count_part, format_statistics
 from drag_ray.process.trajectories import read_records, select_trajectories
 from drag_ray.process.turns import explode_turns, summarise_trajectories
+from drag_ray.storage import artifacts
 from drag_ray.types import Trajectory
 
 Process = Callable[..., tuple[pl.DataFrame, dict[str, Any]]]

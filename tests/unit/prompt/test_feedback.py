@@ -5,12 +5,12 @@ from pathlib import Path
 import pytest
 from factories import asked_at, build_answer, build_question, build_search, build_trajectory, build_turn
 
-from drag_ray.artifacts import write_parquet
 from drag_ray.process.config import ProcessConfig
 from drag_ray.process.trajectories import read_records, select_trajectories
 from drag_ray.process.turns import explode_turns
 from drag_ray.prompt.optimisation import build_outcome
 from drag_ray.schemas import TRAJECTORIES, to_table
+from drag_ray.storage.artifacts import write_parquet
 from drag_ray.types import ActionKind, Trajectory
 
 RANK_2, RANK_4 = 0.6309297535714575, 0.43067655807339306  # 1 / log2(1 + rank)

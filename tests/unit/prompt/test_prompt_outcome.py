@@ -7,14 +7,14 @@ from pathlib import Path
 import pytest
 from factories import build_optimised_prompt, build_question
 
-from drag_ray import artifacts
-from drag_ray.artifacts import Identity
 from drag_ray.corpus.near_duplicates import NO_NEAR_DUPLICATES
 from drag_ray.errors import DamageError, DataError
 from drag_ray.prompt.config import count_collected
 from drag_ray.prompt.outcome import read_prompt, write_prompt
 from drag_ray.prompt.stage import divide_questions
-from drag_ray.stage_folder import StageFolder
+from drag_ray.stage_runs.folder import StageFolder
+from drag_ray.storage import artifacts
+from drag_ray.storage.artifacts import Identity
 from drag_ray.types import Evidence, Question
 
 PROMPT = build_optimised_prompt(query_mode="expand")

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from drag_ray import artifacts, schemas
+from drag_ray import schemas
 from drag_ray.agent.config import AgentConfig
 from drag_ray.agent.task import Policy
 from drag_ray.engine.config import EngineConfig
@@ -21,6 +21,7 @@ from drag_ray.rollout.options import WorkerOptions
 from drag_ray.rollout.plan import build_plan
 from drag_ray.search.config import SearchConfig
 from drag_ray.search.index import build_index
+from drag_ray.storage import artifacts
 from drag_ray.types import Evidence, Page, Question
 
 QUESTIONS = [Question(f"q{number}", f"How fast is it, {number}?", (Evidence("b.pdf", 1),), split="train") for number in range(6)]

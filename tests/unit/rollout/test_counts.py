@@ -6,12 +6,13 @@ from pathlib import Path
 import pytest
 from factories import build_answer, build_call, build_question, build_search, build_trajectory, build_turn
 
-from drag_ray import artifacts, schemas
+from drag_ray import schemas
 from drag_ray.process.config import ProcessConfig
 from drag_ray.process.parts import process_part
 from drag_ray.process.trajectories import read_records
 from drag_ray.rollout import counts
 from drag_ray.rollout.counts import COUNTS, ROLLOUT_COUNTS, count_chunk, count_files
+from drag_ray.storage import artifacts
 from drag_ray.types import Trajectory
 
 OTHER = build_question(id="q2", question="What drives the tail rotor of it?")

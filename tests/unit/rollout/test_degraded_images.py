@@ -10,7 +10,7 @@ from factories import build_question
 from PIL import Image
 from rollout_workers import build_worker, run_chunks
 
-from drag_ray import artifacts, schemas
+from drag_ray import schemas
 from drag_ray.agent.config import AgentConfig
 from drag_ray.agent.protocols.registry import get_protocol
 from drag_ray.agent.protocols.written_call import render_call
@@ -26,6 +26,7 @@ from drag_ray.rollout.options import WorkerOptions, list_stores, with_degradatio
 from drag_ray.rollout.plan import build_plan, cut_chunks
 from drag_ray.search.config import SearchConfig
 from drag_ray.search.index import build_index
+from drag_ray.storage import artifacts
 from drag_ray.types import Page
 
 ALL = DegradationConfig(share=1, kinds=("downscale",))

@@ -12,7 +12,6 @@ from small_index import write_index
 
 from drag_ray.agent.config import AgentConfig
 from drag_ray.agent.task import Policy
-from drag_ray.artifacts import Identity
 from drag_ray.corpus.image_store import ImageStore
 from drag_ray.corpus.page_images import DIR_NAME
 from drag_ray.engine.config import EndpointConfig, EngineConfig
@@ -20,16 +19,17 @@ from drag_ray.engine.generate import GenerateFn, ImageSource, Request
 from drag_ray.engine.sampling import PRESETS
 from drag_ray.engine.scripted import ScriptedEngine
 from drag_ray.errors import ConfigError, DataError, StorageError
-from drag_ray.file_access import open_own_folder
-from drag_ray.inputs import Inputs
-from drag_ray.object_store import StorageConfig
 from drag_ray.rollout.detached import resolve_worker_paths
 from drag_ray.rollout.folder import ATTEMPT_NAME, IMAGES_DIR_NAME
 from drag_ray.rollout.keep import keep_here
 from drag_ray.rollout.options import WorkerOptions, open_stores, start_engine
 from drag_ray.search.searcher import Searcher
-from drag_ray.stage_folder import StageFolder
-from drag_ray.stage_store import StageStore
+from drag_ray.stage_runs.folder import StageFolder
+from drag_ray.stage_runs.inputs import Inputs
+from drag_ray.stage_runs.store import StageStore
+from drag_ray.storage.artifacts import Identity
+from drag_ray.storage.file_access import open_own_folder
+from drag_ray.storage.object_store import StorageConfig
 from drag_ray.types import Page
 
 RED = Image.new("RGB", (40, 40), "red")

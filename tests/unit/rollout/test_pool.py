@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 from drag_ray.agent.config import AgentConfig
+from drag_ray.cluster.nodes import NodeResources
 from drag_ray.engine.config import EndpointConfig, EngineConfig
 from drag_ray.errors import ConfigError
-from drag_ray.nodes import NodeResources
 from drag_ray.rollout.config import RolloutConfig
 from drag_ray.rollout.options import build_options
 from drag_ray.rollout.pool import Pool, share_cpus, share_engines, share_gpu, size_pool

@@ -15,18 +15,18 @@ from drag_ray.config import load
 from drag_ray.engine.config import EngineConfig
 from drag_ray.engine.scripted import ScriptedEngine
 from drag_ray.errors import ConfigError
+from drag_ray.pipeline.run_config import RunConfig
+from drag_ray.pipeline.stages import STAGES
 from drag_ray.rollout import journal
 from drag_ray.rollout.config import RolloutConfig
 from drag_ray.rollout.options import WorkerOptions, build_options
 from drag_ray.rollout.plan import build_plan, cut_chunks
-from drag_ray.run_config import RunConfig
 from drag_ray.search.config import EmbeddingConfig, RetrievalName
 from drag_ray.search.dense import DenseSearcher
 from drag_ray.search.hybrid import HybridSearcher
 from drag_ray.search.searcher import Searcher
 from drag_ray.search.vectors import PageVectors
-from drag_ray.serve.retrieval import Retrieval
-from drag_ray.stages import STAGES
+from drag_ray.serve.search.retrieval import Retrieval
 from drag_ray.types import Evidence, Page
 
 TEXTS = ("rotor speed limit", "fuel pump", "wing spar load", "oil filter", "rotor oil")
@@ -42,7 +42,7 @@ def index_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def open_dense(index_dir: Path) -> DenseSearcher:
-    from drag_ray.engine.embedding import Embedder
+    from drag_ray.engine.encoders.embedding import Embedder
 
     searcher = Searcher(index_dir / "search_index")
     vectors = PageVectors(index_dir / "vectors", searcher.record.fingerprint)

@@ -11,11 +11,12 @@ from factories import build_question, build_search, build_trajectory
 from otlp_receiver import read_attributes, receive_spans
 from rollout_workers import build_worker, run_chunks
 
+from drag_ray.cluster.metrics import name_tags
+from drag_ray.cluster.telemetry import TelemetryConfig
 from drag_ray.engine.generate import Generation, Request
 from drag_ray.engine.scripted import ScriptedEngine
 from drag_ray.errors import BudgetError, RolloutError
 from drag_ray.messages import JsonFormatter
-from drag_ray.metrics import name_tags
 from drag_ray.rollout import journal
 from drag_ray.rollout.config import RolloutConfig
 from drag_ray.rollout.failures import read_failures
@@ -23,7 +24,6 @@ from drag_ray.rollout.options import WorkerOptions
 from drag_ray.rollout.plan import build_plan, choose_pending, cut_chunks
 from drag_ray.search.config import SearchConfig
 from drag_ray.search.index import build_index
-from drag_ray.telemetry import TelemetryConfig
 from drag_ray.types import Evidence, Question
 
 QUESTIONS = [build_question(id=f"q{number}", question=f"question {number}?") for number in range(6)]

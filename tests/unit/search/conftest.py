@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 
-from drag_ray import artifacts, schemas
+from drag_ray import schemas
 from drag_ray.search.config import SearchConfig
 from drag_ray.search.index import build_index
+from drag_ray.storage import artifacts
 from drag_ray.types import Page
 
 WriteIndex = Callable[..., Path]

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from drag_ray import checksums
 from drag_ray.errors import SearchIndexError
 from drag_ray.search import ranker
 from drag_ray.search.page_table import PageTable
 from drag_ray.search.searcher import Searcher
+from drag_ray.storage import checksums
 from drag_ray.types import Page
 
 WriteIndex = Callable[..., Path]

@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from drag_ray import artifacts, checksums
 from drag_ray.errors import ArtifactError, DataError, SearchIndexError
 from drag_ray.search.config import SearchConfig
 from drag_ray.search.index import INDEX_NAME, PAGES_NAME, TANTIVY_DIR_NAME, build_index, read_record
 from drag_ray.search.searcher import Searcher
 from drag_ray.search.shards import open_index
+from drag_ray.storage import artifacts, checksums
 
 WriteIndex = Callable[..., Path]
 TEXTS = ["The rotor turns at 340 rpm.", "Maintenance of the rotors: check the oil.", "The tail boom carries the tail rotor."]

@@ -7,13 +7,14 @@ from typing import Any
 
 import pytest
 
-from drag_ray import artifacts, schemas
+from drag_ray import schemas
 from drag_ray.errors import ArtifactError, SearchIndexError
 from drag_ray.search import node_copy
 from drag_ray.search.config import SearchConfig
 from drag_ray.search.index import build_index
 from drag_ray.search.node_copy import copy_to_node
 from drag_ray.search.searcher import Searcher
+from drag_ray.storage import artifacts
 from drag_ray.types import Page
 
 

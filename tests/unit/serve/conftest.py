@@ -6,13 +6,14 @@ from pathlib import Path
 import pytest
 from serve_cases import TRAINED, Serve, Served
 
-from drag_ray import artifacts, schemas
+from drag_ray import schemas
 from drag_ray.agent.record import write_record
 from drag_ray.engine.generate import Request
 from drag_ray.search.config import SearchConfig
 from drag_ray.search.index import build_index
 from drag_ray.search.searcher import Searcher
-from drag_ray.serve.retrieval import Retrieval
+from drag_ray.serve.search.retrieval import Retrieval
+from drag_ray.storage import artifacts
 from drag_ray.types import Page
 
 

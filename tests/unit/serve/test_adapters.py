@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from drag_ray.errors import ServeError
-from drag_ray.serve.adapter_registry import AdapterRegistry
-from drag_ray.serve.adapters import Adapter, AdapterTable, EngineAdapters, build_table
-from drag_ray.serve.limits import RefusalError
+from drag_ray.serve.access.limits import RefusalError
+from drag_ray.serve.adapters.adapter_registry import AdapterRegistry
+from drag_ray.serve.adapters.engine_adapters import Adapter, AdapterTable, EngineAdapters, build_table
 
 
 class FakeEngine:

@@ -8,11 +8,11 @@ import pytest
 from small_index import finish_index
 
 from drag_ray.errors import ConfigError
-from drag_ray.inputs import Inputs
-from drag_ray.run_config import RunConfig
+from drag_ray.pipeline.run_config import RunConfig
+from drag_ray.pipeline.stages import SERVE
 from drag_ray.search import vectors
 from drag_ray.serve import stage
-from drag_ray.stages import SERVE
+from drag_ray.stage_runs.inputs import Inputs
 from drag_ray.types import Page
 
 

@@ -14,12 +14,10 @@ from ports import find_port
 from safetensors.torch import save_file
 
 from drag_ray.agent.config import AgentConfig
-from drag_ray.artifacts import Identity
-from drag_ray.engine.adapter import read_base_model, write_base_model
+from drag_ray.cluster.nodes import NodeResources
 from drag_ray.engine.config import EndpointConfig, EngineConfig
+from drag_ray.engine.models.adapter import read_base_model, write_base_model
 from drag_ray.errors import ConfigError, DamageError, MissingPackageError, ServeError
-from drag_ray.inputs import Inputs
-from drag_ray.nodes import NodeResources
 from drag_ray.search.config import RerankConfig
 from drag_ray.search.searcher import Searcher
 from drag_ray.serve import stage
@@ -35,7 +33,9 @@ from drag_ray.serve.endpoint import (
     resolve_adapters,
     wait_until_ready,
 )
-from drag_ray.stage_folder import StageFolder
+from drag_ray.stage_runs.folder import StageFolder
+from drag_ray.stage_runs.inputs import Inputs
+from drag_ray.storage.artifacts import Identity
 
 
 def _make_adapter(folder: Path, rank: int = 8) -> Path:

@@ -6,16 +6,16 @@ from pathlib import Path
 import pytest
 from serve_cases import TRAINED
 
-from drag_ray import artifacts
 from drag_ray.agent.record import RECORD_NAME, read_record
-from drag_ray.artifacts import Identity
 from drag_ray.errors import DataError
 from drag_ray.evaluate.context import ReportContext
 from drag_ray.evaluate.outcome import COMPARISON_NAME
 from drag_ray.search.index import read_fingerprint
 from drag_ray.search.searcher import Searcher
-from drag_ray.serve.index_origin import describe_other_index, say_other_origins
-from drag_ray.stage_folder import StageFolder
+from drag_ray.serve.search.index_origin import describe_other_index, say_other_origins
+from drag_ray.stage_runs.folder import StageFolder
+from drag_ray.storage import artifacts
+from drag_ray.storage.artifacts import Identity
 
 OTHER = "0123456789abcdef"
 

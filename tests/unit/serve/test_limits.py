@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from drag_ray.serve.limits import Limits, RefusalError, parse_body
+from drag_ray.serve.access.limits import Limits, RefusalError, parse_body
 
 LIMITS = Limits(max_body_mib=1, max_tokens=100, max_sequences=8, max_question_chars=40)
 

@@ -12,8 +12,8 @@ from safetensors.torch import save_file
 
 from drag_ray.agent.config import AgentConfig
 from drag_ray.agent.record import AgentRecord, write_record
-from drag_ray.engine.adapter import read_base_model, write_base_model
-from drag_ray.serve.limits import RefusalError
+from drag_ray.engine.models.adapter import read_base_model, write_base_model
+from drag_ray.serve.access.limits import RefusalError
 from drag_ray.serve.loading import AdapterFolders, LoadRequest
 
 

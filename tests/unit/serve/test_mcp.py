@@ -14,11 +14,11 @@ from mcp.client.streamable_http import streamable_http_client
 from mcp.types import CallToolResult, TextContent
 from serve_cases import Serve
 
-from drag_ray.cli import main
+from drag_ray.cli.main import main
 from drag_ray.engine.generate import Request
 from drag_ray.errors import RolloutError
 from drag_ray.search.searcher import Searcher
-from drag_ray.serve.key import KEY_VARIABLE
+from drag_ray.serve.access.key import KEY_VARIABLE
 from drag_ray.tools.calls import CallLimits
 from drag_ray.tools.config import McpServerConfig
 from drag_ray.tools.registry import load_toolset
@@ -51,7 +51,9 @@ async def over_http_with_a_handshake(url: str) -> AsyncGenerator[Client]:
 @asynccontextmanager
 async def over_stdio(url: str) -> AsyncGenerator[Client]:
     environment = {**os.environ, KEY_VARIABLE: KEY}
-    command = StdioServerParameters(command=sys.executable, args=["-m", "drag_ray.cli", "mcp", "--url", url], env=environment)
+    command = StdioServerParameters(
+        command=sys.executable, args=["-m", "drag_ray.cli.main", "mcp", "--url", url], env=environment
+    )
     async with Client(command) as client:
         yield client
 

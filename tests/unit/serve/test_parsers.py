@@ -9,7 +9,7 @@ import pytest
 from drag_ray.agent.config import AgentConfig
 from drag_ray.agent.protocols.function_calls import FunctionCallsProtocol
 from drag_ray.agent.record import AgentRecord
-from drag_ray.engine.embedded import embedded_model_dir
+from drag_ray.engine.models.embedded import embedded_model_dir
 from drag_ray.errors import ServeError
 from drag_ray.serve.config import ServeConfig
 from drag_ray.serve.parsers import FAMILIES, TRAINED_TOOL_CALLS, Family, Parsers, choose_parsers, read_template

@@ -14,7 +14,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from drag_ray.serve.relay import LostEngineError, Relay
+from drag_ray.serve.ingress.relay import LostEngineError, Relay
 
 
 @contextlib.asynccontextmanager

@@ -9,14 +9,14 @@ import pytest
 from embedding_models import write_cross_encoder, write_embedding_model, write_page_vectors
 from serve_cases import OWN, TRAINED, Serve
 
-from drag_ray.engine.reranker import load_reranker
+from drag_ray.engine.encoders.reranker import load_reranker
 from drag_ray.errors import ConfigError, SearchIndexError, ServeError
 from drag_ray.search.config import RerankConfig
 from drag_ray.search.dense import DenseSearcher
 from drag_ray.search.hybrid import HybridSearcher
 from drag_ray.search.rerank import PageRanker, PageTexts
 from drag_ray.search.searcher import Searcher
-from drag_ray.serve.retrieval import Retrieval, open_retrieval
+from drag_ray.serve.search.retrieval import Retrieval, open_retrieval
 
 QUESTION = "How fast may the rotor turn?"
 

@@ -16,13 +16,13 @@ from serve_cases import LIMITS, OWN, TRAINED, Serve, Served
 from drag_ray.agent.prompts import Prompts
 from drag_ray.agent.record import RECORD_NAME, write_record
 from drag_ray.agent.spans import open_tracer
+from drag_ray.cluster.telemetry import TelemetryConfig
 from drag_ray.engine.generate import Request
 from drag_ray.engine.sampling import PRESETS
 from drag_ray.errors import EngineDiedError, PromptTooLongError, RolloutError
 from drag_ray.search.searcher import Searcher
-from drag_ray.serve.limits import ENGINE_HAS_DIED, RefusalError
+from drag_ray.serve.access.limits import ENGINE_HAS_DIED, RefusalError
 from drag_ray.serve.requests import AskRequest
-from drag_ray.telemetry import TelemetryConfig
 
 QUESTION = "How fast may the rotor turn?"
 

@@ -4,17 +4,17 @@ from types import SimpleNamespace
 import pytest
 from serve_cases import OWN, TRAINED
 
-from drag_ray import artifacts
 from drag_ray.agent.record import write_record
-from drag_ray.artifacts import Identity
 from drag_ray.errors import ArtifactError, ServeError
 from drag_ray.evaluate.context import ReportContext
 from drag_ray.evaluate.outcome import COMPARISON_NAME
 from drag_ray.evaluate.question_weights import FoundWeight
 from drag_ray.serve.config import ServeConfig
-from drag_ray.serve.question_weights import resolve_question_weights
+from drag_ray.serve.search.question_weights import resolve_question_weights
 from drag_ray.serve.served_models import ServedModels
-from drag_ray.stage_folder import StageFolder
+from drag_ray.stage_runs.folder import StageFolder
+from drag_ray.storage import artifacts
+from drag_ray.storage.artifacts import Identity
 
 
 @pytest.fixture

@@ -8,9 +8,9 @@ import httpx2
 import pytest
 from starlette.types import Message, Receive, Send
 
-from drag_ray.serve.guard import Guard, Rules
-from drag_ray.serve.limits import Limits
-from drag_ray.serve.stream_pacing import STREAMED, EventSize, StreamPacing, _Stream  # pyright: ignore[reportPrivateUsage]
+from drag_ray.serve.access.guard import Guard, Rules
+from drag_ray.serve.access.limits import Limits
+from drag_ray.serve.ingress.stream_pacing import STREAMED, EventSize, StreamPacing, _Stream  # pyright: ignore[reportPrivateUsage]
 
 EVENTS = [f"data: {number}\n\n".encode() for number in range(40)]
 LONG = 100_000

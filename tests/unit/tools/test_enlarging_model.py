@@ -12,7 +12,7 @@ from drag_ray.agent.config import AgentConfig
 from drag_ray.config import load
 from drag_ray.corpus.image_store import ImageStores
 from drag_ray.errors import ConfigError, ToolError
-from drag_ray.run_config import RunConfig
+from drag_ray.pipeline.run_config import RunConfig
 from drag_ray.tools.calls import CallLimits
 from drag_ray.tools.config import SuperResolutionConfig, ToolOptions
 from drag_ray.tools.enlarging_model import EnlargingModel

@@ -10,12 +10,12 @@ from embedding_models import write_clip_model
 from factories import build_page
 from PIL import Image
 
-from drag_ray import artifacts, schemas
+from drag_ray import schemas
 from drag_ray.agent.config import AgentConfig
 from drag_ray.corpus.image_store import ImageStore, ImageStores
 from drag_ray.corpus.page_images import DIR_NAME
 from drag_ray.engine.config import EngineConfig
-from drag_ray.engine.image_embedding import ImageEmbedder
+from drag_ray.engine.encoders.image_embedding import ImageEmbedder
 from drag_ray.errors import ConfigError, SearchIndexError
 from drag_ray.index.vector_parts import PictureEmbedder, merge_parts
 from drag_ray.rollout import options as rollout_options
@@ -25,6 +25,7 @@ from drag_ray.search.config import ImageEmbeddingConfig, SearchConfig
 from drag_ray.search.index import PAGES_NAME, build_index, read_fingerprint
 from drag_ray.search.searcher import Searcher
 from drag_ray.search.vectors import IMAGES_DIR_NAME
+from drag_ray.storage import artifacts
 from drag_ray.tools import image_search
 from drag_ray.tools.calls import CallLimits, CallOutcome
 from drag_ray.tools.registry import load_toolset

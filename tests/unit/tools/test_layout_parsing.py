@@ -8,8 +8,8 @@ from PIL import Image, ImageDraw, ImageFont
 from tool_cases import Pages
 
 from drag_ray.corpus.image_store import ImageStore
-from drag_ray.corpus.ocr import TextBox
 from drag_ray.corpus.page_images import DIR_NAME
+from drag_ray.corpus.readers.ocr import TextBox
 from drag_ray.errors import DataError, ToolError
 from drag_ray.tools import layout_parsing
 from drag_ray.tools.layout_parsing import TOOL

@@ -10,7 +10,7 @@ from drag_ray.agent.config import AgentConfig
 from drag_ray.agent.protocols.registry import get_protocol
 from drag_ray.config import load
 from drag_ray.errors import ConfigError
-from drag_ray.run_config import RunConfig
+from drag_ray.pipeline.run_config import RunConfig
 from drag_ray.tools import TOOLS
 from drag_ray.tools.function import Arguments, Function
 from drag_ray.tools.registry import load_toolset

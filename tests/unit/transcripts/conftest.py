@@ -5,9 +5,10 @@ from factories import build_page
 from PIL import Image
 from transcript_cases import BY_FIRST, FAILED, FOUND, MISSED, write
 
-from drag_ray import artifacts, schemas
+from drag_ray import schemas
 from drag_ray.corpus.image_store import ImageStore
 from drag_ray.corpus.page_images import DIR_NAME
+from drag_ray.storage import artifacts
 
 
 @pytest.fixture

@@ -1,0 +1,179 @@
+"""Commands that ask a running endpoint."""
+
+import argparse
+import os
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from drag_ray.messages import format_json, to_displayable
+
+ENDPOINT_COMMANDS = {
+    "search": "Search with a running endpoint: the pages that a model's search finds for a question.",
+    "ask": "Ask a running endpoint a question: the agent's turns as it takes them, and its answer with the pages that it cites.",
+    "canary": "Prove that an endpoint or a merged model writes as an adapter does, by its probabilities beside those of PEFT.",
+    "mcp": "Give the tools of a running endpoint (search, read_page, ask) to an MCP client that starts this command.",
+}
+_REPLY_CHARS = 200
+_URL = "http://127.0.0.1:8000"
+
+
+def run_endpoint_command(command: str, argv: Sequence[str]) -> None:
+    """Run one of `ENDPOINT_COMMANDS`.
+
+    Raises:
+        DragRayError: no endpoint answers, it refuses the request, or it does not serve the adapter.
+    """
+    {"search": _search, "ask": _ask, "canary": _canary, "mcp": _mcp}[command](argv)
+
+
+@contextmanager
+def _showing(url: str) -> Generator[None]:
+    """What is shown of an answer has to be there. Raises ServeError where something else than an endpoint has answered."""
+    from drag_ray.errors import ServeError
+
+    try:
+        yield
+    except (LookupError, TypeError, ValueError, AttributeError) as error:
+        raise ServeError(f"{url}: answers otherwise than an endpoint of drag_ray ({type(error).__name__}: {error}).") from None
+
+
+def _search(argv: Sequence[str]) -> None:
+    parser = _build_question_parser("search")
+    parser.add_argument("--top-k", type=int, default=None, help="pages to list; agent.depth where nothing is said")
+    options = parser.parse_args(argv)
+    wanted = _list_given(options, "question", "model", "top_k", "retrieval", "rerank")
+    answer = _open_client(options).search(**wanted)
+    if options.json:
+        print(format_json(answer))
+        return
+    with _showing(options.url):
+        print(to_displayable(_describe_query(answer)))
+        _print_pages(answer["pages"])
+
+
+def _ask(argv: Sequence[str]) -> None:
+    options = _build_question_parser("ask").parse_args(argv)
+    for event in _open_client(options).ask(**_list_given(options, "question", "model", "retrieval", "rerank")):
+        if options.json:
+            print(format_json(event), flush=True)
+            continue
+        with _showing(options.url):
+            (_print_turn if event["type"] == "turn" else _print_answer)(event)
+
+
+def _canary(argv: Sequence[str]) -> None:
+    parser = _build_parser("canary")
+    parser.add_argument("adapter", type=Path, help="folder of the adapter, as RUN/finetune/adapter")
+    parser.add_argument("--model", default="tuned", help="what the endpoint calls it, or the model that it was merged into")
+    parser.add_argument("--base", default="", help="its base model, as engine.model; as finetune has noted where nothing is said")
+    help_text = "a model that it was merged into, as RUN/finetune/merged, to look at instead of an endpoint"
+    parser.add_argument("--merged", type=Path, default=None, metavar="FOLDER", help=help_text)
+    options = parser.parse_args(argv)
+    from drag_ray.engine.models.adapter import read_noted_name
+    from drag_ray.engine.models.model_folder import resolve_model
+    from drag_ray.finetune.served_proof import ask_folder, compute_reference, prove
+
+    if not options.merged:
+        _open_client(options).check()
+    reference = compute_reference(resolve_model(options.base or read_noted_name(options.adapter)), options.adapter)
+    if options.merged:
+        name, remedy = str(options.merged), "Merge it again: run finetune with --finetune.merge."
+        ask = ask_folder(options.merged)
+    else:
+        name, remedy = (
+            options.model,
+            "Look whether the endpoint was started with it, and what its log says of ignored modules.",
+        )
+        ask = partial(_ask_log_probabilities, options)
+    proof = prove(reference, ask, name, remedy)
+    print(
+        f"{name} is this adapter: log-probabilities differ by {proof.error:.4f} a token from those of transformers and "
+        f"PEFT, and the adapter changes {proof.effect:.4f}"
+    )
+
+
+def _ask_log_probabilities(options: argparse.Namespace, token_ids: Sequence[int]) -> list[float]:
+    """The log-probability of each token but the first: of a reply of just that token to those before it."""
+    from drag_ray.errors import ServeError
+
+    client, given = _open_client(options), []
+    for place in range(1, len(token_ids)):
+        # vLLM's logprobs are those before allowed_token_ids, its own extension, leave nothing else to draw.
+        wanted = {"prompt": list(token_ids[:place]), "allowed_token_ids": [token_ids[place]], "max_tokens": 1, "logprobs": 0}
+        answer = client.complete(model=options.model, temperature=0, **wanted)
+        try:
+            given.append(float(answer["choices"][0]["logprobs"]["token_logprobs"][0]))
+        except (LookupError, TypeError, ValueError):
+            raise ServeError(f"{options.url}: answered without log-probabilities, which vLLM's endpoints give.") from None
+    return given
+
+
+def _mcp(argv: Sequence[str]) -> None:
+    options = _build_parser("mcp").parse_args(argv)
+    import asyncio
+
+    from drag_ray.serve.search.mcp_bridge import run_bridge
+
+    asyncio.run(run_bridge(_open_client(options)))
+
+
+def _build_parser(command: str) -> argparse.ArgumentParser:
+    from drag_ray.serve.access.key import KEY_VARIABLE
+
+    description = f"{ENDPOINT_COMMANDS[command]} Its key, if it has one, is taken from the environment variable {KEY_VARIABLE}."
+    parser = argparse.ArgumentParser(prog=f"drag-ray {command}", description=description)
+    parser.add_argument("--url", default=_URL, help=f"address of the endpoint; {_URL} where nothing is said")
+    return parser
+
+
+def _build_question_parser(command: str) -> argparse.ArgumentParser:
+    parser = _build_parser(command)
+    parser.add_argument("question", help="what is asked")
+    parser.add_argument("--model", default="", help="base model or adapter; the endpoint's own choice where nothing is said")
+    parser.add_argument("--retrieval", choices=("bm25", "dense", "hybrid"), help="what finds pages; serve.retrieval by default")
+    parser.add_argument("--rerank", action=argparse.BooleanOptionalAction, help="whether a model orders the pages anew")
+    parser.add_argument("--json", action="store_true", help="print what the endpoint answers, an object a line")
+    return parser
+
+
+def _open_client(options: argparse.Namespace) -> Any:
+    from drag_ray.serve.access.key import KEY_VARIABLE
+    from drag_ray.serve.client import EndpointClient
+
+    return EndpointClient(options.url, os.environ.get(KEY_VARIABLE, ""))
+
+
+def _list_given(options: argparse.Namespace, *names: str) -> dict[str, Any]:
+    return {name: getattr(options, name) for name in names if getattr(options, name) is not None}
+
+
+def _describe_query(answer: dict[str, Any]) -> str:
+    if answer["query"] is None:
+        return f"{answer['model']} wrote no search; the question itself finds:"
+    if answer["query_mode"] == "expand":
+        return f"{answer['model']} adds: {answer['query'] or '(nothing)'}"
+    return f"{answer['model']} searches: {answer['query']}"
+
+
+def _print_turn(turn: dict[str, Any]) -> None:
+    reply = " ".join(turn["reply"].split())[:_REPLY_CHARS]
+    said = {"search": f"search: {turn['query'] or '(nothing added)'}", "invalid": f"a reply that cannot be read: {reply}"}
+    if turn["action"] in said:
+        print(to_displayable(f"{turn['step']}. {said[turn['action']]}"), flush=True)
+        _print_pages(turn["pages"])
+
+
+def _print_answer(answer: dict[str, Any]) -> None:
+    print(to_displayable(answer["answer"]) or to_displayable(f"no answer (ended by {answer['stop_reason']})"))
+    for citation in answer["citations"]:
+        place = f"{citation['file']}#{citation['page_number']}"
+        print(f"  {to_displayable(place)}" if citation["exists"] else f"  {to_displayable(place)} (there is no such page)")
+
+
+def _print_pages(pages: Sequence[dict[str, Any]]) -> None:
+    for page in pages:
+        print(to_displayable(f"{page['rank']:>4}  {page['file']}#{page['page_number']}  {page['score']:.4g}"))
+        print(f"      {to_displayable(' '.join(page['snippet'].split()))}", flush=True)

@@ -1,0 +1,244 @@
+"""Commands about what lies on disk, which need no Ray: look at trajectories and training rows, take trajectories in and out."""
+
+import argparse
+import math
+import os
+import shutil
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import get_args
+
+from drag_ray.messages import to_displayable
+
+FILE_COMMANDS = {
+    "show": "Show trajectories: a list, whole transcripts, or a page for the browser.",
+    "inspect": "Show what is learned of a file of training rows, how long its rows are and how often they are the same.",
+    "import": "Take trajectories of another program (DRAG, ATIF), or questions with candidates (V-Retrver), into a run.",
+    "export": "Write the collected trajectories of a run, or with --policy NAME those of its evaluation, for another program.",
+    "score": "Score the rollouts of a finished evaluation, or of a collection, again: other top_k, depth and measures, no model.",
+    "compare": "Compare policies of two finished evaluations on the questions that both have asked.",
+    "verify": "Look whether the files of a run's finished stages are what was written, or accept that they were changed.",
+}
+
+
+def run_file_command(command: str, argv: Sequence[str]) -> None:
+    """Run one of `FILE_COMMANDS`.
+
+    Raises:
+        DragRayError: a file or an option is wrong.
+    """
+    commands = {
+        "show": _show,
+        "inspect": _inspect,
+        "import": _import,
+        "export": _export,
+        "score": _score,
+        "compare": _compare,
+        "verify": _verify,
+    }
+    try:
+        commands[command](argv)
+        sys.stdout.flush()
+    except BrokenPipeError:  # the reader, as `head`, has seen enough; what is still held goes nowhere
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _show(argv: Sequence[str]) -> None:
+    from drag_ray.transcripts.listing import OUTCOMES, SORT_KEYS, Selection
+
+    parser = argparse.ArgumentParser(prog="drag-ray show", description=FILE_COMMANDS["show"])
+    parser.add_argument("path", type=Path, help="a run, its collect or evaluate folder, or one parquet file of trajectories")
+    outcomes = parser.add_mutually_exclusive_group()
+    for outcome, meaning in OUTCOMES.items():
+        help_text = f"only those that {meaning}"
+        outcomes.add_argument(f"--{outcome}", dest="outcome", action="store_const", const=outcome, help=help_text)
+    parser.add_argument("--question", default="", metavar="TEXT", help="only those whose question has this text in it")
+    parser.add_argument("--id", default="", help="only the one with this id, or those of the question with this id, in full")
+    parser.add_argument("--sort", choices=SORT_KEYS, default="id", help="gain: of the best search over the question itself")
+    parser.add_argument("--limit", type=int, default=50, help="trajectories to show")
+    parser.add_argument("--full", action="store_true", help="whole transcripts instead of a list")
+    parser.add_argument("--html", type=Path, default=None, help="write the transcripts into a page for the browser")
+    options = parser.parse_args(argv)
+    from drag_ray.transcripts.show import print_transcripts, write_page
+
+    selection = Selection(options.outcome, options.question, options.id, options.sort, max(1, options.limit))
+    if options.html:
+        num_shown = write_page(options.path, selection, options.html)
+        print(f"{num_shown} transcripts written: {options.html}")
+    else:
+        width = shutil.get_terminal_size().columns
+        print_transcripts(options.path, selection, options.full or bool(options.id), use_color=_wants_color(), width=width)
+
+
+def _wants_color() -> bool:
+    """True on a terminal, unless the user wants none (https://no-color.org)."""
+    return sys.stdout.isatty() and not os.environ.get("NO_COLOR")
+
+
+def _inspect(argv: Sequence[str]) -> None:
+    from drag_ray.engine.models.masks import Mask
+
+    parser = argparse.ArgumentParser(prog="drag-ray inspect", description=FILE_COMMANDS["inspect"])
+    parser.add_argument("file", type=Path, help="a train.jsonl or train.parquet of the format stage")
+    parser.add_argument("--samples", type=int, default=5, help="rows to show")
+    parser.add_argument("--rows", type=int, default=1000, help="rows to count the tokens of")
+    parser.add_argument("--mask", choices=get_args(Mask), default="assistant", help="what of a learned reply counts")
+    parser.add_argument("--model", default="embedded", help="model whose tokenizer and chat template are used")
+    parser.add_argument("--html", type=Path, default=None, help="also write a page for the browser")
+    options = parser.parse_args(argv)
+    from drag_ray.format.inspection import format_inspection, inspect_file, load_tokenizer, write_page
+
+    inspection = inspect_file(options.file, load_tokenizer(options.model), options.mask, options.samples, options.rows)
+    print(format_inspection(inspection, use_color=_wants_color()))
+    if options.html:
+        write_page(inspection, options.html)
+        print(f"\nwritten: {options.html}")
+
+
+def _import(argv: Sequence[str]) -> None:
+    path, format_name, rest = _take_interchange("import", "from", argv)
+    from drag_ray.api.run import Run
+    from drag_ray.config import load
+    from drag_ray.pipeline.run_config import RunConfig
+    from drag_ray.process.interchange_format import load_interchange
+
+    interchange = load_interchange(format_name)
+    # Who reads whole conversations asks for no agent: an option that counts for nothing is refused.
+    sections = ("run_dir", "scope", "name", *(("agent",) if interchange.rebuilds else ()))
+    config = load(RunConfig, rest, sections, program="drag-ray import PATH", description=_describe("import", "from"))
+    run = Run(config)
+    if interchange.convert:
+        counts, folder = run.import_questions(path, format_name), config.run_dir / format_name
+        num_questions, num_candidates = counts.pop("questions"), counts.pop("candidates")
+        print(f"import: {num_questions} questions, {num_candidates} candidates, {_tell_set_aside(counts)}, in {folder}")
+        print(f"Go on with --corpus.documents {folder / 'documents'} --corpus.questions {folder / 'questions.jsonl'}")
+    else:
+        counts = run.import_trajectories(path, format_name)
+        num_finished = counts.pop("finished")
+        print(f"import: {num_finished} trajectories, {_tell_set_aside(counts)}, in {run.locate('collect')}")
+
+
+def _tell_set_aside(counts: dict[str, int]) -> str:
+    num_set_aside = counts.pop("set_aside")
+    kinds = f" ({', '.join(f'{kind} {number}' for kind, number in counts.items())})" if counts else ""
+    return f"{num_set_aside} set aside{kinds}"
+
+
+def _export(argv: Sequence[str]) -> None:
+    parser = argparse.ArgumentParser(add_help=False, exit_on_error=False, allow_abbrev=False)
+    parser.add_argument("--policy", default="")
+    chosen, argv = _parse_some(parser, argv)
+    path, format_name, rest = _take_interchange("export", "to", argv)
+    from drag_ray.api.run import Run
+    from drag_ray.config import load
+    from drag_ray.pipeline.run_config import RunConfig
+
+    sections = ("run_dir", "scope", "name")
+    config = load(RunConfig, rest, sections, program="drag-ray export PATH", description=_describe("export", "to"))
+    num_exported = Run(config).export_trajectories(path, format_name, chosen.policy)
+    print(f"export: {num_exported} trajectories in {path}")
+
+
+def _score(argv: Sequence[str]) -> None:
+    parser = argparse.ArgumentParser(prog="drag-ray score", description=FILE_COMMANDS["score"])
+    parser.add_argument(
+        "path", type=Path, help="a run, or its evaluate or collect folder; of a run the evaluation if there is one"
+    )
+    parser.add_argument("--top-k", type=int, default=0, help="pages of a search that count as shown; as recorded when left out")
+    parser.add_argument("--depth", type=int, default=0, help="how far rankings are looked at, at most as recorded")
+    parser.add_argument("--measures", nargs="+", default=[], metavar="NAME", help="measures to show, by their names; all without")
+    parser.add_argument(
+        "--judge", type=Path, default=None, metavar="CONFIG", help="have answers judged as evaluate.judge in this TOML file says"
+    )
+    _add_report_options(parser)
+    options = parser.parse_args(argv)
+    from drag_ray.api.report import score
+
+    prices = {"prompt_price": options.prompt_price, "completion_price": options.completion_price}
+    terms = {"top_k": options.top_k, "depth": options.depth, "measures": options.measures, "judge": options.judge}
+    print(to_displayable(str(score(options.path, **terms, **prices, report=options.report))), end="")
+
+
+def _compare(argv: Sequence[str]) -> None:
+    parser = argparse.ArgumentParser(prog="drag-ray compare", description=FILE_COMMANDS["compare"])
+    parser.add_argument("a", type=Path, metavar="A", help="a run or its evaluate folder, with the policies to compare with")
+    parser.add_argument("b", type=Path, metavar="B", help="another, with the policies whose gain is in question")
+    for side in ("a", "b"):
+        help_text = f"policies of {side.upper()}, the first of them the one that matters; its tuned policy without"
+        parser.add_argument(f"--{side}-policies", nargs="+", default=[], metavar="NAME", help=help_text)
+    _add_report_options(parser)
+    options = parser.parse_args(argv)
+    from drag_ray.api.report import compare
+
+    prices = {"prompt_price": options.prompt_price, "completion_price": options.completion_price}
+    policies = {"a_policies": options.a_policies, "b_policies": options.b_policies}
+    print(to_displayable(str(compare(options.a, options.b, **policies, **prices, report=options.report))), end="")
+
+
+def _add_report_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--prompt-price", type=_read_price, default=0.0, help="price of a million tokens read; as recorded when left out"
+    )
+    parser.add_argument(
+        "--completion-price", type=_read_price, default=0.0, help="price of a million tokens written; an endpoint keeps its own"
+    )
+    help_text = "a folder to write the report into, as evaluate does (report.html, report.md, comparison.json, results.jsonl)"
+    parser.add_argument("--report", type=Path, default=None, metavar="FOLDER", help=help_text)
+
+
+def _read_price(text: str) -> float:
+    price = float(text)
+    if not 0 <= price < math.inf:
+        raise argparse.ArgumentTypeError(f"got {text!r}, expected a finite number that is not negative")
+    return price
+
+
+def _verify(argv: Sequence[str]) -> None:
+    parser = argparse.ArgumentParser(prog="drag-ray verify", description=FILE_COMMANDS["verify"])
+    parser.add_argument("path", type=Path, help="a run, or the folder of one of its stages")
+    parser.add_argument("--accept", action="store_true", help="take the files of the stage as they are now for what was written")
+    options = parser.parse_args(argv)
+    from drag_ray.errors import ConfigError
+    from drag_ray.stage_runs.damage import accept_changes, list_finished, verify_stages
+
+    if options.accept and list_finished(options.path) != [options.path]:
+        raise ConfigError(f"--accept {options.path}: name the folder of the one stage whose files were changed.")
+    if options.accept:
+        changes = accept_changes(options.path)
+        print(to_displayable("\n".join([f"accepted: {change.path}" for change in changes]) or "nothing has changed"))
+    verify_stages(options.path)
+
+
+def _describe(command: str, preposition: str) -> str:
+    from drag_ray.process.interchange import INTERCHANGES
+
+    return f"{FILE_COMMANDS[command]} --{preposition}: {', '.join(INTERCHANGES)}; {INTERCHANGES[0]} by default."
+
+
+def _take_interchange(command: str, preposition: str, argv: Sequence[str]) -> tuple[Path, str, list[str]]:
+    """The path, which is the first argument, the format (`--from`, `--to`), and the other options."""
+    from drag_ray.errors import ConfigError
+    from drag_ray.process.interchange import INTERCHANGES
+
+    parser = argparse.ArgumentParser(add_help=False, exit_on_error=False, allow_abbrev=False)
+    parser.add_argument(f"--{preposition}", dest="format_name", choices=INTERCHANGES, default=INTERCHANGES[0])
+    options, rest = _parse_some(parser, argv)
+    if rest and rest[0] in ("-h", "--help"):
+        return Path(), options.format_name, rest
+    if not rest or rest[0].startswith("-"):
+        raise ConfigError(
+            f"the first argument is the file or folder: drag-ray {command} trajectories.jsonl --run-dir runs/NAME, "
+            f"or drag-ray {command} FOLDER --{preposition} {'|'.join(INTERCHANGES[1:])} --run-dir runs/NAME"
+        )
+    return Path(rest[0]), options.format_name, rest[1:]
+
+
+def _parse_some(parser: argparse.ArgumentParser, argv: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
+    """The arguments that a parser knows, and the others."""
+    from drag_ray.errors import ConfigError
+
+    try:
+        return parser.parse_known_args(list(argv))
+    except argparse.ArgumentError as error:
+        raise ConfigError(f"command line: {error}") from None

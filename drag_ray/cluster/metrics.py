@@ -1,0 +1,214 @@
+"""What a process does, as metrics of Ray, which its dashboard and Prometheus read on every node.
+
+Ray puts `ray_` before each name and `_total` behind that of a counter: `ray_drag_ray_turns_total`. Counters only grow, so that
+Prometheus can tell rates from them; `rollout/dashboard.json` is a Grafana dashboard that does. A counter is exported from its
+first step on. Ray takes each value of a histogram for the middle of its bucket, so only its buckets are right.
+
+A stage tells how far it is, from its driver, with `STAGE_GAUGES`, and finetune what it has learned so far (`TRAINING_GAUGES`);
+`dashboard.json` shows both. They are gone when the driver ends: what a finished stage came to stands in its manifest.
+
+An endpoint counts its searches beside what Ray Serve counts, by tool and status: `REQUEST_COUNTS`,
+`ray_drag_ray_requests_total` and `ray_drag_ray_request_seconds`; `serve/dashboard.json` shows them.
+"""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Protocol
+
+from drag_ray.cluster.connection import is_connected
+from drag_ray.storage.artifacts import IDENTITY_NAME, read_address
+
+STAGE_GAUGES = {
+    "stage_running": "1 while a stage runs, 0 afterwards",
+    "stage_done": "what a stage has worked through, by item",
+    "stage_planned": "what a stage has to work through, by item, where that is known",
+}
+TRAINING_GAUGES = {
+    "train_loss": "loss of the last step",
+    "train_eval_loss": "loss of the validation rows, the last time it was computed",
+    "train_learning_rate": "learning rate of the last step",
+    "train_grad_norm": "norm of the gradient of the last step",
+    "train_kl": "how far the policy is from the one at the start, where the method computes it",
+    "train_tokens": "tokens that were read so far, by all processes, padding aside",
+}
+"""By the fields of a point of the curve, after `train_`."""
+REQUEST_COUNTS = {
+    "request_pages": "pages that requests found",
+    "request_queries": "queries that models wrote for requests",
+    "request_prompt_tokens": "tokens of the prompts of requests, those that the engine had cached included",
+    "request_completion_tokens": "tokens that models wrote for requests",
+}
+"""What requests to a search service come to."""
+
+_PREFIX = "drag_ray_"
+_TAG_KEYS = ("run", "stage")
+_REQUEST_DURATIONS_S = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0)
+_DURATIONS_S = (0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0, 1000.0)
+
+
+class Recorder(Protocol):
+    """Takes the counts and the load of a worker."""
+
+    def add_chunk(self, counts: Mapping[str, int], durations_s: Sequence[float]) -> None:
+        """Add what the rollouts of a chunk came to, by the names of the counts, and the seconds that each of them took."""
+        ...
+
+    def set_load(self, num_running: int, num_waiting: int) -> None:
+        """Note how many rollouts the engine works on, and how many wait for a slot."""
+        ...
+
+
+class NoRecorder:
+    """Forgets everything."""
+
+    def add_chunk(self, counts: Mapping[str, int], durations_s: Sequence[float]) -> None: ...
+
+    def set_load(self, num_running: int, num_waiting: int) -> None: ...
+
+
+def name_tags(rollouts_dir: Path) -> dict[str, str]:
+    """What tells the metrics of two collections apart: the run's name, and `collect` or `evaluate/rollouts/engine1`.
+
+    Args:
+        rollouts_dir: the folder of a stage, or one in it.
+    """
+    for stage_dir in (rollouts_dir, *rollouts_dir.parents):
+        if (stage_dir / IDENTITY_NAME).is_file():
+            address = read_address(stage_dir)
+            run_dir = stage_dir.parents[address.count("/")]
+            return {"run": run_dir.name, "stage": rollouts_dir.relative_to(run_dir).as_posix()}
+    return {"run": rollouts_dir.parent.name, "stage": rollouts_dir.name}
+
+
+class RayRecorder:
+    """Records what a worker does as metrics of its process.
+
+    Args:
+        tags: as of `name_tags`.
+        counts: the names of what is counted, and what each of them means.
+    """
+
+    def __init__(self, tags: Mapping[str, str], counts: Mapping[str, str]) -> None:
+        from ray.util.metrics import Counter, Gauge, Histogram  # here, so that who records nothing does without Ray
+
+        self._counters = {name: Counter(_PREFIX + name, help_text, _TAG_KEYS) for name, help_text in counts.items()}
+        self._running = Gauge(_PREFIX + "rollouts_running", "rollouts that the engine works on", _TAG_KEYS)
+        self._waiting = Gauge(_PREFIX + "rollouts_waiting", "rollouts that wait for a slot of the engine", _TAG_KEYS)
+        self._seconds = Histogram(_PREFIX + "rollout_seconds", "duration of a rollout", list(_DURATIONS_S), _TAG_KEYS)
+        for metric in (*self._counters.values(), self._running, self._waiting, self._seconds):
+            metric.set_default_tags(dict(tags))
+
+    def add_chunk(self, counts: Mapping[str, int], durations_s: Sequence[float]) -> None:
+        """Add what the rollouts of a chunk came to."""
+        for name, count in counts.items():
+            if count:  # Ray's counters refuse a step of 0
+                self._counters[name].inc(count)
+        for duration_s in durations_s:
+            self._seconds.observe(duration_s)
+
+    def set_load(self, num_running: int, num_waiting: int) -> None:
+        """Note how many rollouts the engine works on, and how many wait for a slot."""
+        self._running.set(num_running)
+        self._waiting.set(num_waiting)
+
+
+class StageRecorder(Protocol):
+    """Takes how far a stage is."""
+
+    def set_running(self, is_running: bool) -> None:
+        """Note that the stage begins, or has ended."""
+        ...
+
+    def set_progress(self, item: str, num_done: int, num_planned: int | None = None) -> None:
+        """Note how many of its items (`pages`, `parts`, `steps`) are done, and how many there are."""
+        ...
+
+    def set_point(self, point: Mapping[str, float]) -> None:
+        """Note the last point of a training's curve; what has no gauge is passed over."""
+        ...
+
+
+class NoStageRecorder:
+    """Forgets everything."""
+
+    def set_running(self, is_running: bool) -> None: ...
+
+    def set_progress(self, item: str, num_done: int, num_planned: int | None = None) -> None: ...
+
+    def set_point(self, point: Mapping[str, float]) -> None: ...
+
+
+def open_stage_recorder(stage_dir: Path) -> StageRecorder:
+    """Takes how far the stage of a folder is; forgets it where this process is connected to no Ray."""
+    return RayStageRecorder(name_tags(stage_dir)) if is_connected() else NoStageRecorder()
+
+
+class RayStageRecorder:
+    """Records how far a stage is as metrics of its process.
+
+    Args:
+        tags: as of `name_tags`.
+    """
+
+    def __init__(self, tags: Mapping[str, str]) -> None:
+        from ray.util.metrics import Gauge
+
+        self._running, self._done, self._planned = (
+            Gauge(_PREFIX + name, help_text, (*_TAG_KEYS, *(() if name == "stage_running" else ("item",))))
+            for name, help_text in STAGE_GAUGES.items()
+        )
+        self._training = {name: Gauge(_PREFIX + name, help_text, _TAG_KEYS) for name, help_text in TRAINING_GAUGES.items()}
+        for gauge in (self._running, self._done, self._planned, *self._training.values()):
+            gauge.set_default_tags(dict(tags))
+
+    def set_running(self, is_running: bool) -> None:
+        """Note that the stage begins, or has ended."""
+        self._running.set(int(is_running))
+
+    def set_progress(self, item: str, num_done: int, num_planned: int | None = None) -> None:
+        """Note how far it is."""
+        self._done.set(num_done, {"item": item})
+        if num_planned is not None:
+            self._planned.set(num_planned, {"item": item})
+
+    def set_point(self, point: Mapping[str, float]) -> None:
+        """Note the last point of a training's curve."""
+        for name, gauge in self._training.items():
+            value = point.get(name.removeprefix("train_"))
+            if value is not None:
+                gauge.set(value)
+
+
+class RequestRecorder(Protocol):
+    """Takes what the requests to a search service came to."""
+
+    def add_request(self, tool: str, status: int, duration_s: float, counts: Mapping[str, int]) -> None:
+        """Add a request: to what (`search`, `ask`, `read_page`), its HTTP status, its seconds, and its `REQUEST_COUNTS`."""
+        ...
+
+
+class NoRequestRecorder:
+    """Forgets everything."""
+
+    def add_request(self, tool: str, status: int, duration_s: float, counts: Mapping[str, int]) -> None: ...
+
+
+class RayRequestRecorder:
+    """Records what an endpoint's requests came to as metrics of its replica's process."""
+
+    def __init__(self) -> None:
+        from ray.util.metrics import Counter, Histogram
+
+        tag_keys = ("tool", "status")
+        self._requests = Counter(_PREFIX + "requests", "requests to the search service", tag_keys)
+        self._counters = {name: Counter(_PREFIX + name, help_text, tag_keys) for name, help_text in REQUEST_COUNTS.items()}
+        self._seconds = Histogram(_PREFIX + "request_seconds", "duration of a request", list(_REQUEST_DURATIONS_S), tag_keys)
+
+    def add_request(self, tool: str, status: int, duration_s: float, counts: Mapping[str, int]) -> None:
+        """Add a request."""
+        tags = {"tool": tool, "status": str(status)}
+        self._requests.inc(1, tags)
+        for name, count in counts.items():
+            if count:  # Ray's counters refuse a step of 0
+                self._counters[name].inc(count, tags)
+        self._seconds.observe(duration_s, tags)

@@ -1,0 +1,1 @@
+"""Readers of documents: PDF, pictures, Word, HTML, Markdown and text."""

@@ -1,0 +1,139 @@
+"""The corpus in parts: what is read at once, written to one file, and not read again when the stage is started again.
+
+A part is a few small documents or a range of pages of a large one. The parts depend on the documents alone, not on
+the machine, so that a run that was killed finds its parts wherever it goes on.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, fields
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pyarrow as pa
+
+from drag_ray import schemas
+from drag_ray.corpus.problems import Problem, read_one
+from drag_ray.corpus.readers.documents import Span
+from drag_ray.corpus.text import to_printable
+from drag_ray.storage import artifacts
+from drag_ray.storage.file_access import reading
+from drag_ray.types import CAPTION, Page
+
+DIR_NAME = "parts"
+_MAX_DOCUMENTS = 8
+_MAX_BYTES = 256 * 1024
+"""Where a part of small documents ends; larger documents are cut by pages."""
+_MAX_PAGES = 32
+_CHUNK_PAGES = 50_000
+_KEY = ["file", "page_number"]
+_PROBLEM = [field.name for field in fields(Problem)]
+_ROWS = pa.schema([*schemas.PAGES, *((name, pa.string()) for name in _PROBLEM)])
+"""A page and its document (`place`), or, with a `reason`, something that was set aside at `place`."""
+
+Part = tuple[Span, ...]
+Read = Callable[[Span], tuple[list[Page], list[Problem]]]
+"""Reads a document: its pages, and what was set aside."""
+
+
+def plan_parts(documents: Sequence[Path], count: Callable[[Path], int]) -> Iterator[Part]:
+    """The documents in their order, cut into parts.
+
+    Args:
+        count: the number of pages of a large document.
+    """
+    small: list[Span] = []
+    num_bytes = 0
+    for path in documents:
+        status = read_one("broken_file", str(path), path.stat)
+        size = 0 if isinstance(status, Problem) else status.st_size  # reading it says what is wrong
+        if small and (size + num_bytes > _MAX_BYTES or len(small) == _MAX_DOCUMENTS):
+            yield tuple(small)
+            small, num_bytes = [], 0
+        if size <= _MAX_BYTES:
+            small.append(Span(path))
+            num_bytes += size
+        else:
+            yield from cut_pages(path, count(path))
+    if small:
+        yield tuple(small)
+
+
+def cut_pages(path: Path, num_pages: int) -> Iterator[Part]:
+    """A document of so many pages as parts of one range each."""
+    if num_pages <= _MAX_PAGES:
+        yield (Span(path),)
+        return
+    for first in range(1, num_pages + 1, _MAX_PAGES):
+        yield (Span(path, first, min(first + _MAX_PAGES - 1, num_pages)),)
+
+
+def build_part_path(parts_dir: Path, part: Part) -> Path:
+    """The file of a part: named by what is in it."""
+    spans = [(str(span.path), span.first_page, span.last_page) for span in part]
+    return parts_dir / f"{artifacts.compute_fingerprint(spans)}.parquet"
+
+
+def write_part(part_path: Path, part: Part, read: Read) -> tuple[int, int]:
+    """Read the documents of a part and write its file, whole or not at all.
+
+    Returns:
+        Numbers of pages and of problems.
+    """
+    rows: list[dict[str, Any]] = []
+    num_problems = 0
+    for span in part:
+        pages, problems = read(span)
+        rows += [{**schemas.to_row(page), "place": to_printable(str(span.path)), "reason": ""} for page in pages]
+        rows += [asdict(problem) for problem in problems]
+        num_problems += len(problems)
+    artifacts.write_parquet(part_path, pa.Table.from_pylist(rows, schema=_ROWS))
+    return len(rows) - num_problems, num_problems
+
+
+def merge_parts(part_paths: list[Path], limit: int = 0) -> tuple[pa.Table, list[Problem]]:
+    """All pages as one table of `PAGES` in order of (file, page_number), and what was set aside.
+
+    A page that several documents hold is kept from the first, with the first page image that any of them has; one that is there
+    for its picture, to which the first has the caption, is not set aside. The last
+    page of a file settles how many pages all of them say that it has. Text is read for a chunk of pages at a time.
+
+    Args:
+        part_paths: the files of all parts, in the documents' order.
+        limit: pages to keep at most; 0 keeps all.
+
+    Raises:
+        ArtifactError: a file cannot be read.
+    """
+    if not part_paths:
+        return schemas.PAGES.empty_table(), []
+    folder = part_paths[0].parent
+    with reading(folder, f"Run: rm -r {folder}, and the same command again: it reads the documents anew."):
+        return _merge_parts(part_paths, limit)
+
+
+def _merge_parts(part_paths: list[Path], limit: int) -> tuple[pa.Table, list[Problem]]:
+    rows = pl.scan_parquet(part_paths, include_file_paths="part", row_index_name="order", glob=False)
+    problems = [Problem(*row) for row in rows.filter(pl.col("reason") != "").select(_PROBLEM).collect().iter_rows()]
+    found = rows.filter(pl.col("reason") == "").select(*_KEY, "total_pages", "image", "text_source", "place", "part", "order")
+    ordered = found.collect().sort(*_KEY, "order")
+    is_first = pl.struct(_KEY).is_first_distinct()
+    is_picture = (pl.col("text_source").first().over(_KEY) == CAPTION) & (pl.col("image") != "")
+    kept = ordered.with_columns(
+        total_pages=pl.max_horizontal("total_pages", "page_number").max().over("file"),
+        image=pl.col("image").filter(pl.col("image") != "").first().over(_KEY).fill_null(""),
+    ).filter(is_first)
+    problems += [
+        Problem(place, f"page {number} of {file!r} comes again; the first one is kept", "duplicate")
+        for file, number, place in ordered.filter(~is_first & ~is_picture).select(*_KEY, "place").iter_rows()
+    ]
+    chunks = [_add_text(chunk) for chunk in (kept.head(limit) if limit else kept).iter_slices(_CHUNK_PAGES)]
+    return pa.concat_tables(chunks or [schemas.PAGES.empty_table()]), problems
+
+
+def _add_text(pages: pl.DataFrame) -> pa.Table:
+    """A chunk of pages as a table of `PAGES`; its strings stay below the 2 GiB that 32-bit offsets can address."""
+    paths = [Path(part) for part in pages["part"].unique(maintain_order=True)]
+    texts = pl.scan_parquet(paths, glob=False).filter(pl.col("reason") == "").select(*_KEY, "place", "text", "text_source")
+    whole = pages.lazy().join(texts, on=[*_KEY, "place"], how="left", maintain_order="left").collect()
+    return whole.select(schemas.PAGES.names).to_arrow().cast(schemas.PAGES)

@@ -1,0 +1,143 @@
+"""Documents on disk: PDFs, images, texts and tables of pages."""
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from drag_ray.corpus.pages import read_pages
+from drag_ray.corpus.problems import Problem, read_one
+from drag_ray.corpus.readers.images import IMAGE_SUFFIXES, TIFF_SUFFIXES, count_image_pages, read_image
+from drag_ray.corpus.readers.page_reader import PageReader
+from drag_ray.corpus.readers.pdf import count_pdf_pages, read_pdf
+from drag_ray.corpus.readers.text_documents import TEXT_SUFFIXES, read_text_document
+from drag_ray.corpus.records import SUFFIXES
+from drag_ray.corpus.text import to_printable
+from drag_ray.errors import DataError
+from drag_ray.storage.file_access import HIDDEN
+from drag_ray.types import Page
+
+_PDF = ".pdf"
+_SUFFIXES = (_PDF, *IMAGE_SUFFIXES, *TEXT_SUFFIXES, *SUFFIXES)
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """A document, or a range of its pages; `last_page` None stands for its last page."""
+
+    path: Path
+    first_page: int = 1
+    last_page: int | None = None
+
+    @property
+    def name(self) -> str:
+        return str(self.path) if self.last_page is None else f"{self.path}, pages {self.first_page}-{self.last_page}"
+
+
+def list_documents(root: Path, questions: Path | None = None) -> tuple[list[Path], list[Problem]]:
+    """The documents at `root`, a file or a folder searched recursively, and what else lies there.
+
+    Tables of pages come first, then the others, by path: the order decides which page counts where several documents hold
+    the same, and what a table says was chosen by somebody. Hidden files and folders, lock files of office programs and
+    the file of the questions are passed over; everything else that is no document is a problem.
+
+    Args:
+        root: the file or the folder.
+        questions: the file of the questions, in case that it lies there too.
+
+    Raises:
+        DataError: there is nothing at `root`, or no document in it.
+    """
+    if not root.exists():
+        raise DataError(f"corpus.documents {root}: no such file or folder. Check the path, as the driver and the workers see it.")
+    found: list[Path] = []
+    problems: list[Problem] = []
+    for path in _walk(root, problems) if root.is_dir() else [root]:
+        if questions and path.name == questions.name and os.path.realpath(path) == os.path.realpath(questions):
+            continue
+        fault = read_one("broken_file", str(path), _find_fault, path, root)
+        found.append(path) if fault is None else problems.append(fault)
+    found = _read_once(found, problems)
+    problems.sort(key=lambda problem: problem.place)
+    if not found:
+        first = f" First of {len(problems)} other files: {problems[0].place}: {problems[0].reason}" if problems else ""
+        raise DataError(f"corpus.documents {root}: holds no document. Expected {', '.join(_SUFFIXES)}.{first}")
+    return sorted(found, key=lambda path: (not path.name.lower().endswith(SUFFIXES), path)), problems
+
+
+def count_pages(path: Path) -> int:
+    """The number of pages of a document that is read by ranges of pages; 1 for any other and for one that is broken."""
+    suffix = path.suffix.lower()
+    if suffix != _PDF and suffix not in TIFF_SUFFIXES:
+        return 1
+    num_pages = read_one("broken_file", str(path), count_pdf_pages if suffix == _PDF else count_image_pages, path)
+    return 1 if isinstance(num_pages, Problem) else num_pages  # reading it says what is wrong
+
+
+def read_document(span: Span, root: Path, reader: PageReader) -> tuple[list[Page], list[Problem]]:
+    """The pages of a document and what was set aside; a document that cannot be read is a problem, not an error.
+
+    Pages of a table carry the file that the table says, all others the path of their document relative to `root`.
+    """
+    outcome = read_one("broken_file", str(span.path), _read_span, span, root, reader)
+    return ([], [outcome]) if isinstance(outcome, Problem) else outcome
+
+
+def _read_span(span: Span, root: Path, reader: PageReader) -> tuple[list[Page], list[Problem]]:
+    path, suffix = span.path, span.path.suffix.lower()
+    file = path.relative_to(root).as_posix() if root.is_dir() else path.name
+    if suffix == _PDF:
+        return read_pdf(path, file, reader, span.first_page, span.last_page)
+    if suffix in IMAGE_SUFFIXES:
+        return read_image(path, file, reader, span.first_page, span.last_page)
+    if suffix in TEXT_SUFFIXES:
+        return read_text_document(path, file, reader), []
+    return read_pages(path)
+
+
+def _walk(root: Path, problems: list[Problem]) -> Iterator[Path]:
+    """What lies in a folder and is no folder itself; adds the folders that cannot be listed to the problems."""
+
+    def add(error: OSError) -> None:
+        reason = f"a folder that cannot be listed ({error.strerror}). Change its permissions or move it away."
+        problems.append(Problem(str(error.filename), reason, "broken_file"))
+
+    for folder, subfolders, names in os.walk(root, onerror=add):
+        subfolders[:] = [name for name in subfolders if not name.startswith(HIDDEN)]
+        links = [name for name in subfolders if Path(folder, name).is_symlink()]
+        yield from (Path(folder, name) for name in (*links, *names) if not name.startswith(HIDDEN))
+
+
+def _read_once(found: list[Path], problems: list[Problem]) -> list[Path]:
+    """The documents without links to others of them, which are added to the problems."""
+    files = {os.path.realpath(path): path for path in found if not path.is_symlink()}
+    kept: list[Path] = []
+    for path in sorted(found, key=lambda path: (path.is_symlink(), path)):
+        first = files.setdefault(os.path.realpath(path), path)
+        if first == path:
+            kept.append(path)
+        else:
+            problems.append(Problem(str(path), f"a link to {first.name}, which is read itself. Remove it.", "linked_file"))
+    return kept
+
+
+def _find_fault(path: Path, root: Path) -> Problem | None:
+    """Why a file is no document, if it is none."""
+    place, name = str(path), path.name.lower()
+    if path.is_dir():
+        return Problem(place, "a link to a folder, which is not followed. Move the folder itself here.", "unknown_file")
+    if not name.endswith(_SUFFIXES):
+        kind = f"a {path.suffix.lower()} file" if path.suffix else "a file without a suffix"
+        reason = f"{kind}, expected {', '.join(_SUFFIXES)}. Convert it, to PDF for example, or move it away."
+        return Problem(place, reason, "unknown_file")
+    if name.startswith("questions.") and name.endswith(SUFFIXES) and path != root:
+        reason = "named as a table of questions and so not read as pages. Give it as corpus.questions, or rename it."
+        return Problem(place, reason, "unknown_file")
+    if root.is_dir() and not Path(os.path.realpath(path)).is_relative_to(os.path.realpath(root)):
+        reason = "a link that leads out of the folder of the documents, which is not followed. Copy the file itself here."
+        return Problem(place, reason, "linked_file")
+    if not path.is_file():
+        return Problem(place, "no regular file: a link to nothing, a pipe or a socket. Move it away.", "broken_file")
+    if str(path) != to_printable(str(path)):
+        return Problem(place, "its path is not UTF-8, so that no question can name its pages. Rename it.", "broken_file")
+    return None

@@ -1,0 +1,174 @@
+"""Pages of a PDF: their text layer, and OCR and page images where they are asked for."""
+
+import re
+from collections.abc import Generator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pypdfium2.raw as pdfium
+from PIL import Image
+from pypdfium2 import PdfDocument, PdfiumError
+
+from drag_ray.corpus.config import CorpusConfig
+from drag_ray.corpus.page_images import compute_scale
+from drag_ray.corpus.problems import Problem, read_one
+from drag_ray.corpus.readers.page_reader import PageReader, Render
+from drag_ray.corpus.readers.pdf_annotations import list_attachments, list_pinned_files, read_entries
+from drag_ray.corpus.readers.pdf_doubts import UNREADABLE, diagnose, list_objects
+from drag_ray.corpus.readers.pdf_text import read_text
+from drag_ray.corpus.text import clean_text, count_letters
+from drag_ray.errors import DataError
+from drag_ray.types import Page
+
+_REASONS = {
+    pdfium.FPDF_ERR_FILE: ("cannot be opened", "Check the path and its permissions"),
+    pdfium.FPDF_ERR_FORMAT: ("is not a PDF, or is truncated", "Fetch it again or remove it"),
+    pdfium.FPDF_ERR_PASSWORD: ("is encrypted", "Save a copy without the password (qpdf --decrypt) or remove it"),
+    pdfium.FPDF_ERR_SECURITY: ("is encrypted with an unknown scheme", "Save a copy without protection or remove it"),
+}
+_WORD = re.compile(r"\w+")
+_GRAPHICS = {pdfium.FPDF_PAGEOBJ_IMAGE, pdfium.FPDF_PAGEOBJ_PATH, pdfium.FPDF_PAGEOBJ_SHADING}
+_POINTS_PER_INCH = 72
+
+
+def count_pdf_pages(path: Path) -> int:
+    """The number of pages of a PDF.
+
+    Raises:
+        DataError: the file is missing, truncated, encrypted or has no pages.
+    """
+    with _open(path) as document:
+        return len(document)
+
+
+def read_pdf(
+    path: Path, file: str, reader: PageReader | None = None, first_page: int = 1, last_page: int | None = None
+) -> tuple[list[Page], list[Problem]]:
+    """The pages of a PDF in order, and what was set aside; a page without text has an empty one.
+
+    Args:
+        path: the PDF.
+        file: the name that the pages carry, relative to the documents' folder.
+        reader: does OCR and page images; none for the text layer alone.
+        first_page: the first page to read, from 1.
+        last_page: the last page to read; the PDF's last one by default.
+
+    Raises:
+        DataError: the file is missing, truncated, encrypted, has no pages or too many.
+    """
+    problems: list[Problem] = []
+    with _open(path) as document:
+        total_pages = len(document)
+        if reader:
+            reader.check_length(path, total_pages)
+        if document.get_formtype():
+            document.init_forms()  # else the entries of filled forms would be neither known nor rendered
+        if first_page == 1:
+            problems += [_build_attachment_problem(path, what) for what in list_attachments(document)]
+        layers: dict[int, _TextLayer] = {}
+        for number in range(first_page, min(last_page or total_pages, total_pages) + 1):
+            place = f"{path}, page {number}"
+            layer = read_one("broken_page", place, _read_layer, document, number, reader.config if reader else None)
+            if isinstance(layer, Problem):
+                problems.append(layer)
+            else:
+                layers[number] = layer
+                problems += [_build_attachment_problem(path, what) for what in layer.files]
+        words = {word.lower() for layer in layers.values() for word in _WORD.findall(layer.text)}
+        pages: list[Page] = []
+        for number, layer in layers.items():
+            page = Page(file, number, total_pages, clean_text(layer.text, words))
+            if reader:
+                place, render = f"{path}, page {number}", _build_render(document, number)
+                finished = read_one("broken_page", place, reader.read, page, render, layer.use_ocr, layer.doubt != UNREADABLE)
+                if isinstance(finished, Problem):
+                    problems.append(replace(finished, reason=f"{finished.reason} Its text layer is kept."))
+                else:
+                    page = finished
+                    if layer.doubt:
+                        problems.append(_build_doubt_problem(place, layer, page))
+            pages.append(page)
+    return pages, problems
+
+
+@dataclass(frozen=True, slots=True)
+class _TextLayer:
+    """The text of a page before it is cleaned, whether OCR reads the page too, why the layer is doubted, and the files that are
+    pinned to the page."""
+
+    text: str
+    use_ocr: bool
+    doubt: str
+    files: tuple[str, ...]
+
+
+@contextmanager
+def _open(path: Path) -> Generator[PdfDocument]:
+    if not path.is_file():
+        raise DataError(f"{path}: no such file. Check corpus.documents.")
+    try:
+        document = PdfDocument(path)
+    except PdfiumError as error:
+        raise DataError(f"{path}: {_explain(error, path)}") from error
+    with closing(document):
+        if len(document) == 0:
+            raise DataError(f"{path}: a PDF without pages. Fetch it again or remove it.")
+        yield document
+
+
+def _explain(error: PdfiumError, path: Path) -> str:
+    code = error.err_code or 0
+    # For a PDF without pages PDFium sets no error code, so the one found may be left over from another file.
+    if code == pdfium.FPDF_ERR_PASSWORD and b"/Encrypt" not in path.read_bytes():
+        code = 0
+    reason, remedy = _REASONS.get(code, ("is damaged, or has no pages", "Fetch it again or remove it"))
+    return f"{reason}. {remedy}."
+
+
+def _read_layer(document: PdfDocument, number: int, config: CorpusConfig | None) -> _TextLayer:
+    with closing(document[number - 1]) as page, closing(page.get_textpage()) as text_page:
+        entries = read_entries(page, document.formenv)
+        text = read_text(page, text_page, entries)
+        files = tuple(list_pinned_files(page))
+        if config is None or config.ocr == "always":
+            shows_something = bool(entries) or next(list_objects(page), None) is not None
+            return _TextLayer(text, config is not None and shows_something, "", files)
+        doubt = diagnose(page, text_page, text, entries)
+        if config.ocr == "off" or count_letters(text, limit=config.ocr_min_chars) >= config.ocr_min_chars:
+            return _TextLayer(text, config.ocr == "auto" and bool(doubt), doubt, files)
+        # That OCR reads a scan is nothing to report.
+        return _TextLayer(text, bool(doubt) or _may_hold_more(text, page), doubt if doubt == UNREADABLE else "", files)
+
+
+def _may_hold_more(text: str, page: Any) -> bool:
+    """Whether OCR may find more than a little text: on a page with nothing else it would find the same; glyphs that stand for
+    no letter are worth a look."""
+    kinds = {kind for kind, _ in list_objects(page)}
+    return bool(kinds) and (bool(kinds & _GRAPHICS) or not count_letters(text, limit=1))
+
+
+def _build_doubt_problem(place: str, layer: _TextLayer, page: Page) -> Problem:
+    if page.text_source == "ocr":
+        outcome = "OCR has read the page instead."
+    elif layer.use_ocr:
+        outcome = "OCR finds no more, so it is kept."
+    else:
+        outcome = "It is kept: corpus.ocr is off. Set it to auto."
+    return Problem(place, f"Its text layer {layer.doubt}. {outcome}", "doubtful_page")
+
+
+def _build_attachment_problem(path: Path, what: str) -> Problem:
+    return Problem(str(path), f"holds {what}, not read. Save among the documents what is to be read.", "attachment")
+
+
+def _build_render(document: Any, number: int) -> Render:
+    def render(dpi: float, max_pixels: int) -> Image.Image:
+        with closing(document[number - 1]) as page:
+            width, height = page.get_size()
+            scale = compute_scale(width, height, dpi / _POINTS_PER_INCH, max_pixels)
+            with closing(page.render(scale=scale, rev_byteorder=True)) as bitmap:
+                return bitmap.to_pil().convert("RGB")
+
+    return render

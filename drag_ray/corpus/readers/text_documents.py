@@ -1,0 +1,83 @@
+"""Pages of documents that have no pages of their own: plain text, Markdown, HTML and Word.
+
+One rule for all of them: where a document has page breaks, its pages are what lies between them; otherwise each
+`corpus.page_words` words are a page. The options are those of the index stage, so that other pages are another index.
+"""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from lxml.etree import ErrorTypes, XMLSyntaxError
+
+from drag_ray.corpus.readers.html_text import extract_html
+from drag_ray.corpus.readers.markdown_text import extract_markdown
+from drag_ray.corpus.readers.page_reader import PageReader
+from drag_ray.corpus.readers.word_package import check_size
+from drag_ray.corpus.readers.word_text import extract_word
+from drag_ray.corpus.text import PAGE_BREAK, clean_text, decode_text
+from drag_ray.search.analyzer import CJK
+from drag_ray.types import Page
+
+_EXTRACTORS = {
+    ".txt": decode_text,
+    ".md": extract_markdown,
+    ".markdown": extract_markdown,
+    ".html": extract_html,
+    ".htm": extract_html,
+}
+"""How the bytes of a file become text with page breaks; all raise DataError where they are not what the suffix says."""
+_WORD_SUFFIX = ".docx"
+TEXT_SUFFIXES = (*_EXTRACTORS, _WORD_SUFFIX)
+_WORD = re.compile(rf"[{CJK}]|[^\s{CJK}]{{1,100}}")
+"""A run without blanks, of 100 characters at most, or a character of a script that puts no spaces between words."""
+
+
+def read_text_document(path: Path, file: str, reader: PageReader) -> list[Page]:
+    """The pages of a `.txt`, `.md`, `.html` or `.docx` in order.
+
+    Args:
+        path: the document.
+        file: the name that the pages carry, relative to the documents' folder.
+        reader: has the options.
+
+    Raises:
+        DataError: it is larger than allowed, in an unknown encoding, not what its suffix says, or has too many pages.
+        MemoryError: memory is used up.
+    """
+    whole = _extract(path, reader.config.document_text_mib * 2**20)
+    texts: list[str] = []
+    for text in cut_pages(whole, reader.config.page_words):
+        texts.append(clean_text(text))
+        reader.check_length(path, len(texts))
+    return [Page(file, number, len(texts), text, "text") for number, text in enumerate(texts, 1)]
+
+
+def cut_pages(text: str, page_words: int) -> Iterator[str]:
+    """The pages of a text: what lies between its page breaks, or, without any, each `page_words` words.
+
+    A break at the very end ends the last page; every text has a page, if an empty one.
+    """
+    if PAGE_BREAK in text:
+        yield from text.rstrip(" \t\r\n").removesuffix(PAGE_BREAK).split(PAGE_BREAK)
+        return
+    start = 0
+    for number, match in enumerate(_WORD.finditer(text)):
+        if number and number % page_words == 0:
+            yield text[start : match.start()]
+            start = match.start()
+    yield text[start:]
+
+
+def _extract(path: Path, max_bytes: int) -> str:
+    try:
+        if path.suffix.lower() == _WORD_SUFFIX:
+            return extract_word(path, max_bytes)
+        with path.open("rb") as stream:
+            data = stream.read(max_bytes + 1)
+        check_size(len(data), max_bytes)
+        return _EXTRACTORS[path.suffix.lower()](data)
+    except XMLSyntaxError as error:
+        if error.code == ErrorTypes.ERR_NO_MEMORY:
+            raise MemoryError from error
+        raise

@@ -1,0 +1,177 @@
+"""The text of a Word document: its body with tables, text boxes and notes, without headers, footers and comments."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from lxml.etree import iterwalk
+
+from drag_ray.corpus.readers.formula import lower_text, raise_text, write_formula
+from drag_ray.corpus.readers.word_numbers import WordNumbers
+from drag_ray.corpus.readers.word_package import WordPackage
+from drag_ray.corpus.text import PAGE_BREAK
+
+_W = "{http://schemas.openxmlformats.org/wordprocessingml/2006/main}"
+_SKIPPED = {
+    f"{_W}moveFrom",  # what was moved stands where it was moved to
+    "{http://schemas.openxmlformats.org/markup-compatibility/2006}Fallback",  # the same once more, for older programs
+}
+_CHARACTERS = {f"{_W}tab": "\t", f"{_W}cr": "\n", f"{_W}noBreakHyphen": "-"}
+_NOTES = {
+    f"{_W}footnoteReference": ("footnotes", f"{_W}footnote"),
+    f"{_W}endnoteReference": ("endnotes", f"{_W}endnote"),
+}
+_FORMULA = "{http://schemas.openxmlformats.org/officeDocument/2006/math}oMath"
+_PICTURE = "{http://schemas.openxmlformats.org/drawingml/2006/wordprocessingDrawing}docPr"
+_SHIFTS = {"superscript": raise_text, "subscript": lower_text}
+_PRIVATE = 0xF000
+"""Where fonts of symbols have their characters, from here on by their number in the font."""
+_SYMBOL = dict(
+    zip(
+        (*range(0x22, 0x7F), *range(0xA1, 0xF0), *range(0xF1, 0xFF)),
+        "∀#∃%&∋()∗+,−./0123456789:;<=>?≅ΑΒΧΔΕΦΓΗΙϑΚΛΜΝΟΠΘΡΣΤΥςΩΞΨΖ[∴]⊥_‾αβχδεφγηιϕκλμνοπθρστυϖωξψζ{|}∼"  # noqa: RUF001
+        "ϒ′≤⁄∞ƒ♣♦♥♠↔←↑→↓°±″≥×∝∂•÷≠≡≈…⏐⎯↵ℵℑℜ℘⊗⊕∅∩∪⊃⊇⊄⊂⊆∈∉∠∇®©™∏√⋅¬∧∨⇔⇐⇑⇒⇓◊〈®©™∑⎛⎜⎝⎡⎢⎣⎧⎨⎩⎪"  # noqa: RUF001
+        "〉∫⌠⎮⌡⎞⎟⎠⎤⎥⎦⎫⎬⎭",
+        strict=True,
+    )
+)
+"""The characters of the font Symbol (Unicode's mapping file SYMBOL.TXT)."""
+_WINGDINGS = {0x6C: "●", 0x6E: "■", 0xA7: "▪", 0xA8: "☐", 0xD8: "➢", 0xE0: "→", 0xFB: "✗", 0xFC: "✓", 0xFD: "☒", 0xFE: "☑"}
+_FONTS = {"symbol": _SYMBOL, "wingdings": _WINGDINGS}
+_NOT_ON = ("0", "false", "off")
+_ON_SAME_PAGE = ("continuous", "nextColumn")
+
+Notes = Mapping[str, Mapping[str, str]]
+"""The texts of notes by the tag that refers to them and by their id."""
+
+
+def extract_word(path: Path, max_bytes: int) -> str:
+    """The text of a `.docx` as a reader sees it: with the numbers of lists, formulas in a line, and the descriptions of pictures.
+
+    Notes stand in brackets where they are referred to. Page breaks are those that its author made and, where Word has saved it,
+    those that Word found when it did.
+
+    Raises:
+        DataError: it is no `.docx`, or what it holds is larger than `max_bytes`. Whatever a damaged one raises passes through.
+    """
+    with WordPackage(path, max_bytes) as package:
+        notes = {reference: _read_notes(package.read_part(kind), tag) for reference, (kind, tag) in _NOTES.items()}
+        numbers = WordNumbers(package.read_part("numbering"), package.read_part("styles"))
+        return _Writer(notes, numbers).write(package.read_body())
+
+
+def _read_notes(root: Any | None, tag: str) -> dict[str, str]:
+    """The texts of footnotes, or of endnotes, by their ids."""
+    notes = () if root is None else root.iter(tag)
+    return {note.get(f"{_W}id", ""): " ".join(_Writer({}, WordNumbers(None, None)).write(note).split()) for note in notes}
+
+
+class _Writer:
+    """Writes the text of a part of a document."""
+
+    def __init__(self, notes: Notes, numbers: WordNumbers) -> None:
+        self._notes = notes
+        self._numbers = numbers
+        self._run: Any = None
+        """The properties of the run that is being written; None where it has none."""
+        self._parts: list[str] = []
+        self._follows_break = False
+        """Nothing has been written since the last page break."""
+        self._ends_page = False
+        """The paragraph is the last one of a section, and the next one begins on a new page."""
+
+    def write(self, root: Any) -> str:
+        sections = [item for item in root.iter(f"{_W}sectPr") if item.getparent().tag in (f"{_W}pPr", f"{_W}body")]
+        starts = iter([_starts_page(section) for section in sections[1:]])
+        walk = iterwalk(root, events=("start", "end"))
+        for event, element in walk:
+            name = element.tag
+            if event == "end":
+                self._end(name)
+            elif name in _SKIPPED or (name == f"{_W}r" and _is_hidden(element)):
+                walk.skip_subtree()
+            elif name == _FORMULA:
+                self._add(write_formula(element))
+                walk.skip_subtree()
+            elif name == f"{_W}sectPr" and element.getparent().tag == f"{_W}pPr":
+                self._ends_page = next(starts, False)
+            else:
+                self._start(name, element)
+        return "".join(self._parts)
+
+    def _start(self, name: str, element: Any) -> None:
+        if name == f"{_W}t":
+            self._add(self._shift(_read_symbols(element.text or "", self._run)))
+        elif name == f"{_W}r":
+            self._run = element.find(f"{_W}rPr")
+        elif name == f"{_W}p":
+            self._add(self._numbers.next(element))
+        elif name == f"{_W}sym":
+            self._add(_read_symbol(element.get(f"{_W}font", ""), element.get(f"{_W}char", "")))
+        elif name == _PICTURE and element.get("descr"):
+            self._add(f" [{element.get('descr')}] ")
+        elif name in _CHARACTERS and element.getparent().tag == f"{_W}r":  # elsewhere a tab is a place on the ruler
+            self._add(_CHARACTERS[name])
+        elif name == f"{_W}br":
+            self._break() if element.get(f"{_W}type") == "page" else self._add("\n")
+        elif name == f"{_W}lastRenderedPageBreak":
+            if not self._follows_break:  # else it is what became of a break that the author made
+                self._break()
+        elif name == f"{_W}pageBreakBefore" and element.get(f"{_W}val") not in _NOT_ON:
+            self._break()
+        elif name in self._notes:
+            note = self._notes[name].get(element.get(f"{_W}id", ""), "")
+            self._add(f" [{note}] " if note else "")
+
+    def _end(self, name: str) -> None:
+        if name == f"{_W}tc" and self._parts and self._parts[-1] == "\n":
+            self._parts[-1] = "\t"  # the last paragraph of a cell does not end the line of its row
+        elif name in (f"{_W}p", f"{_W}tr"):
+            self._parts.append("\n")
+        if name == f"{_W}p" and self._ends_page:
+            self._break()
+            self._ends_page = False
+
+    def _shift(self, text: str) -> str:
+        """Raised and lowered text as such."""
+        align = None if self._run is None else self._run.find(f"{_W}vertAlign")
+        shift = None if align is None else _SHIFTS.get(align.get(f"{_W}val", ""))
+        return shift(text) if shift else text
+
+    def _add(self, text: str) -> None:
+        self._parts.append(text)
+        self._follows_break = self._follows_break and not text.strip()
+
+    def _break(self) -> None:
+        self._parts.append(PAGE_BREAK)
+        self._follows_break = True
+
+
+def _starts_page(section: Any) -> bool:
+    kind = section.find(f"{_W}type")
+    return kind is None or kind.get(f"{_W}val") not in _ON_SAME_PAGE
+
+
+def _is_hidden(run: Any) -> bool:
+    hidden = run.find(f"{_W}rPr/{_W}vanish")
+    return hidden is not None and hidden.get(f"{_W}val") not in _NOT_ON
+
+
+def _read_symbols(text: str, run: Any | None) -> str:
+    """Text of a run in a font of symbols, whose letters stand for others."""
+    fonts = None if run is None else run.find(f"{_W}rFonts")
+    characters = _FONTS.get("" if fonts is None else fonts.get(f"{_W}ascii", "").lower())
+    return (
+        "".join(characters.get(ord(char) & 0xFF, char) if ord(char) >> 8 == _PRIVATE >> 8 else char for char in text)
+        if characters
+        else text
+    )
+
+
+def _read_symbol(font: str, code: str) -> str:
+    """The character of a `w:sym`; empty where nobody knows what its font shows."""
+    try:
+        number = int(code, 16)
+    except ValueError:
+        return ""
+    return _FONTS.get(font.lower(), {}).get(number & 0xFF, "") if number >= _PRIVATE else chr(number)

@@ -1,0 +1,138 @@
+"""Rerankers at work: how well pages answer a question, by a model that reads both at once."""
+
+import threading
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from peft import PeftModel
+from transformers import AutoModelForCausalLM, AutoModelForSequenceClassification
+
+from drag_ray.engine.encoders.pair_writer import Pairs, PairWriter, YesOrNoQuestion, load_pair_writer
+from drag_ray.engine.encoders.reranker_files import find_files, refuse_unreadable
+from drag_ray.errors import ConfigError
+from drag_ray.search.config import RerankConfig
+from drag_ray.search.rerank import PageRanker, PageTexts
+from drag_ray.search.searcher import Searcher
+
+
+class Reranker(ABC):
+    """A reranker. Safe to share between threads: while the model reads for one of them, others write what is next.
+    `load_reranker` makes the one for a model.
+
+    Attributes:
+        writer: writes what it reads.
+
+    Args:
+        config: the model and how it reads.
+        model: of transformers, where it is to read.
+        writer: of its tokens.
+    """
+
+    def __init__(self, config: RerankConfig, model: Any, writer: PairWriter) -> None:
+        self.writer = writer
+        self._config = config
+        self._model = model.eval()
+        self._lock = threading.Lock()  # one batch takes all cores, or the GPU, and enough memory
+
+    def score(self, question: str, texts: Sequence[str]) -> list[float]:
+        """How well each text answers a question, by its best window. Scores of different models cannot be compared."""
+        return self.read(self.writer.write(question, texts), len(texts))
+
+    def read(self, pairs: Pairs, num_texts: int) -> list[float]:
+        """The scores of so many texts, whose windows these are."""
+        # What pads the shorter ones costs as much as text.
+        order = sorted(range(len(pairs.tokens)), key=lambda number: len(pairs.tokens[number]["input_ids"]))
+        best = [float("-inf")] * num_texts
+        for start in range(0, len(order), self._config.batch_size):
+            batch = order[start : start + self._config.batch_size]
+            written = self.writer.pad([pairs.tokens[number] for number in batch])
+            with self._lock, torch.inference_mode():
+                scores = self._read({name: values.to(self._model.device) for name, values in written.items()}).float().tolist()
+            for number, value in zip(batch, scores, strict=True):
+                best[pairs.places[number]] = max(best[pairs.places[number]], value)
+        return best
+
+    @abstractmethod
+    def _read(self, written: dict[str, torch.Tensor]) -> torch.Tensor:
+        """The scores of these windows, (n,)."""
+
+
+class CrossEncoder(Reranker):
+    """A model that classifies pairs of texts: its one logit, or that of the second of two classes above the first's."""
+
+    def _read(self, written: dict[str, torch.Tensor]) -> torch.Tensor:
+        logits = self._model(**written).logits
+        return logits[:, 0] if logits.shape[1] == 1 else logits[:, 1] - logits[:, 0]
+
+
+class YesOrNo(Reranker):
+    """A causal model that is asked whether a text answers the question: the log-odds of `yes` against `no`."""
+
+    def __init__(self, config: RerankConfig, model: Any, writer: YesOrNoQuestion) -> None:
+        super().__init__(config, model, writer)
+        self._model.set_output_embeddings(_TwoLogits(self._model.get_output_embeddings(), writer.answers))
+
+    def _read(self, written: dict[str, torch.Tensor]) -> torch.Tensor:
+        yes, no = predict_next(self._model, written).T
+        return yes - no
+
+
+def predict_next(model: Any, written: dict[str, torch.Tensor]) -> torch.Tensor:
+    """The logits after the last token of each text, (n, tokens of the model's head): no other position needs any.
+
+    Args:
+        model: a causal model of transformers.
+        written: what its forward takes of the texts, `attention_mask` of (n, tokens) among it; padded on the left, so that all
+            texts end in the last place.
+    """
+    positions = (written["attention_mask"].cumsum(1) - 1).clamp(min=0)
+    return model(**written, position_ids=positions, use_cache=False, logits_to_keep=1).logits[:, -1]
+
+
+class _TwoLogits(torch.nn.Module):
+    """A causal model's head for two tokens alone, in float32. What the model's family does with logits, such as to cap them, is
+    left to the model.
+
+    In 16 bits two logits of which each is 20 differ by eighths, and most pages of a ranking would be equal.
+    """
+
+    def __init__(self, head: Any, tokens: Sequence[int]) -> None:
+        super().__init__()
+        self.weight = head.weight[list(tokens)].float()
+        self.bias = None if head.bias is None else head.bias[list(tokens)].float()
+
+    def forward(self, states: torch.Tensor) -> torch.Tensor:
+        return torch.nn.functional.linear(states.float(), self.weight, self.bias)
+
+
+def load_reranker(config: RerankConfig) -> Reranker:
+    """The reranker for a model.
+
+    Raises:
+        ConfigError: as `find_files`, the model's chat template cannot hold what it is asked, or it is to run on a GPU and this
+            process has none.
+    """
+    if config.device == "gpu" and not torch.cuda.is_available():
+        raise ConfigError("rerank.device gpu: this process has no GPU. Set it to cpu.")
+    files = find_files(config)
+    writer = load_pair_writer(files)
+    load: Any = AutoModelForCausalLM if files.is_causal else AutoModelForSequenceClassification
+    try:
+        model = load.from_pretrained(files.source, dtype=getattr(torch, config.dtype))
+        if config.device != "cpu" and torch.cuda.is_available():
+            model = model.to("cuda")  # before the adapter is added, which takes a CPU seconds
+        if files.adapter_dir:
+            model = PeftModel.from_pretrained(model, str(files.adapter_dir)).merge_and_unload()
+    except (OSError, ValueError, KeyError) as error:
+        raise refuse_unreadable(config, error) from None
+    if isinstance(writer, YesOrNoQuestion):
+        return YesOrNo(files.config, model, writer)
+    return CrossEncoder(files.config, model, writer)
+
+
+def load_page_ranker(config: RerankConfig, searcher: Searcher) -> PageRanker:
+    """The reranker for a model, over an index; raises what `load_reranker` does."""
+    reranker = load_reranker(config)
+    return PageRanker(PageTexts(searcher, reranker.writer.page_chars), reranker.score)

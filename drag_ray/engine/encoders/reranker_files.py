@@ -1,0 +1,118 @@
+"""Where a reranker's weights and tokenizer are, and of which kind it is."""
+
+import logging
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from transformers import AutoConfig
+
+from drag_ray.engine.models.adapter import ADAPTER_CONFIG_NAME, check_adapter_fits, read_base_model, read_noted_name
+from drag_ray.engine.models.model_folder import resolve_model
+from drag_ray.engine.models.relevance import read_note
+from drag_ray.errors import ConfigError, DataError, TrainError
+from drag_ray.search.config import RerankConfig
+from drag_ray.search.index import read_fingerprint
+from drag_ray.storage.object_store import is_uri
+
+_logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class RerankerFiles:
+    """Of a model.
+
+    Attributes:
+        config: how it is asked, with the instruction that it was trained with.
+        source: folder or name of its weights and tokenizer.
+        adapter_dir: of the adapter that goes on them, if it is one.
+        is_causal: it is asked for yes or no; the others classify pairs of texts.
+        page_chars: characters of a page that it is to be given; 0 for all.
+        index_fingerprint: of the index that it was trained for; empty where nobody knows.
+    """
+
+    config: RerankConfig
+    source: str
+    adapter_dir: Path | None
+    is_causal: bool
+    page_chars: int
+    index_fingerprint: str = ""
+
+
+def find_files(config: RerankConfig) -> RerankerFiles:
+    """The files of a model, of which no weights are loaded.
+
+    Raises:
+        ConfigError: there is no such model, or it is of a kind that scores no pairs of texts, or an adapter is none that was
+            trained for that, or belongs to another base model.
+    """
+    folder = Path(config.model).expanduser()
+    if not (folder / ADAPTER_CONFIG_NAME).is_file():
+        source = resolve_model(config.model)
+        return RerankerFiles(config, source, None, _is_causal(config, source), config.page_chars or 0)
+    try:
+        note = read_note(folder)
+        if note is None:
+            raise ConfigError(
+                f"rerank.model {config.model!r}: an adapter that was not trained to rank. Train one: "
+                "python jobs/finetune.py --scope reranker --finetune.method rerank"
+            )
+        source = resolve_model(config.base or _read_local_name(folder))
+        check_adapter_fits(read_base_model(source), folder)
+    except (DataError, TrainError) as error:
+        raise ConfigError(f"rerank.model {config.model!r}: {error}") from None
+    page_chars = note.page_chars if config.page_chars is None else config.page_chars
+    config = config.model_copy(update={"instruction": note.instruction})
+    return RerankerFiles(config, source, folder, _is_causal(config, source), page_chars, note.index_fingerprint)
+
+
+def say_other_index(files: RerankerFiles, index_dir: Path) -> None:
+    """Say in the log that a reranker was trained for another index than the one whose pages it is to put in order.
+
+    An index grows, so that is not refused.
+
+    Raises:
+        SearchIndexError: the index is none that can be read.
+    """
+    if files.index_fingerprint and files.index_fingerprint != (searched := read_fingerprint(index_dir)):
+        _logger.warning(
+            f"rerank.model {files.config.model!r} was trained for another index ({files.index_fingerprint}) than is searched "
+            f"({searched}). Where that is another collection, it can put its pages in a far worse order than the search has "
+            "them in (docs/methods/rerank.md): compare `rerank` with `question` in an evaluation, or train one for this index."
+        )
+
+
+def _read_local_name(folder: Path) -> str:
+    """The base model that an adapter's folder names, on this machine or the Hugging Face Hub.
+
+    Raises:
+        ConfigError: it names one in an object store.
+    """
+    name = read_noted_name(folder)
+    if is_uri(name):
+        raise ConfigError(
+            f"rerank.model {str(folder)!r}: its folder names a base model in an object store, {name[:200]!r}, which is not "
+            "fetched on its word. If it is yours, say so: rerank.base with that place."
+        )
+    return name
+
+
+def _is_causal(config: RerankConfig, source: str) -> bool:
+    try:
+        found: Any = AutoConfig.from_pretrained(source)
+        [architecture] = found.architectures or [""]
+    except (OSError, ValueError, KeyError) as error:
+        raise refuse_unreadable(config, error) from None
+    if architecture.endswith("ForCausalLM"):
+        return True
+    if architecture.endswith("ForSequenceClassification") and found.num_labels <= 2:
+        return False
+    raise ConfigError(
+        f"rerank.model {config.model!r}: is a {architecture or 'model of no kind'} of {found.num_labels} labels; expected a "
+        "causal model, or one that classifies sequences, with one label or two, for example BAAI/bge-reranker-v2-m3."
+    )
+
+
+def refuse_unreadable(config: RerankConfig, error: Exception) -> ConfigError:
+    """What is said of a model that cannot be read."""
+    return ConfigError(f"rerank.model {config.model!r}: cannot be read as a model ({error}).")

@@ -1,0 +1,1 @@
+"""The files of models and adapters, their tokens and their chat templates."""

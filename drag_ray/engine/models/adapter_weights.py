@@ -1,0 +1,49 @@
+"""Whether the weights in an adapter's folder are fit to be used."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import torch
+from safetensors import SafetensorError, safe_open
+
+from drag_ray.engine.models.model_files import ADAPTER_WEIGHTS_NAME
+from drag_ray.errors import NotFiniteError, TrainError
+
+
+def find_not_finite(adapter_dir: Path) -> str | None:
+    """The name of the first weight that is infinite or not a number."""
+    return next((name for name, weight in _read_weights(adapter_dir) if not weight.float().isfinite().all()), None)
+
+
+def check_weights(adapter_dir: Path, start_dir: Path | None = None) -> None:
+    """Refuse an adapter that is broken, or that is what it was before it learned.
+
+    Args:
+        adapter_dir: the trained adapter.
+        start_dir: the one whose weights were trained on, None for a new one.
+
+    Raises:
+        NotFiniteError: a weight is infinite or not a number.
+        TrainError: the weights are those that training began with: of a new adapter the second matrices of LoRA are 0.
+    """
+    name = find_not_finite(adapter_dir)
+    if name:
+        raise NotFiniteError(f"{adapter_dir}: {name} is not finite. Train again with a lower finetune.learning_rate.")
+    before = dict(_read_weights(start_dir)) if start_dir else {}
+    learned = ((weight, before.get(name)) for name, weight in _read_weights(adapter_dir) if ".lora_B." in name)
+    if not any(weight.any() if old is None else not weight.equal(old) for weight, old in learned):
+        as_before = f"as in {start_dir}" if start_dir else "0"
+        raise TrainError(
+            f"{adapter_dir}: all of lora_B is {as_before}, as before training, so the adapter has learned nothing. "
+            "Train longer (finetune.epochs) or on more rows."
+        )
+
+
+def _read_weights(adapter_dir: Path) -> Iterator[tuple[str, torch.Tensor]]:
+    path = adapter_dir / ADAPTER_WEIGHTS_NAME
+    try:
+        with safe_open(path, framework="pt") as weights:
+            for name in weights.keys():  # noqa: SIM118, it is no dictionary
+                yield name, weights.get_tensor(name)
+    except (SafetensorError, RuntimeError, KeyError) as error:  # the last two of types that it does not know
+        raise TrainError(f"{path}: not a readable safetensors file ({error}). Copy it again.") from None

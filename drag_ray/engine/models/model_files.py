@@ -1,0 +1,69 @@
+"""What lies in the folder of a model or an adapter: JSON objects, names and shapes of weights. Nothing here loads weights."""
+
+import struct
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, cast
+
+from drag_ray.errors import TrainError
+from drag_ray.storage.json_text import parse_json
+
+ADAPTER_WEIGHTS_NAME = "adapter_model.safetensors"
+_WEIGHTS_NAME = "model.safetensors"
+_WEIGHTS_INDEX_NAME = "model.safetensors.index.json"
+
+
+def read_object(path: Path, expected: str) -> dict[str, Any]:
+    """The object in a JSON file.
+
+    Args:
+        expected: what holds such a file, as the error says it.
+
+    Raises:
+        TrainError: there is no such file, or it holds something else.
+    """
+    try:
+        value = parse_json(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise TrainError(f"{path}: no such file, so {path.parent} is not {expected}. Check the path.") from None
+    except (OSError, ValueError) as error:
+        raise TrainError(f"{path}: cannot be read as JSON ({error}); expected {expected}.") from None
+    if not isinstance(value, dict):
+        raise TrainError(f"{path}: holds a {type(value).__name__}, expected the object of {expected}.")
+    return value
+
+
+def read_shapes(weights_path: Path) -> dict[str, list[int]]:
+    """The shapes of the tensors of a safetensors file by their names.
+
+    Raises:
+        TrainError: it is none.
+    """
+    try:
+        with weights_path.open("rb") as stream:
+            (header_bytes,) = struct.unpack("<Q", stream.read(8))
+            if header_bytes > weights_path.stat().st_size:
+                raise ValueError(f"its header is said to have {header_bytes:,} bytes")
+            header = parse_json(stream.read(header_bytes))
+        return {name: list(tensor["shape"]) for name, tensor in header.items() if name != "__metadata__"}
+    except (OSError, ValueError, struct.error, AttributeError, KeyError, TypeError) as error:
+        raise TrainError(
+            f"{weights_path}: not a readable safetensors file ({error}). Copy it again, or run finetune again if that wrote it."
+        ) from None
+
+
+def read_module_names(model_dir: Path) -> frozenset[str]:
+    """The modules of a model that have weights, as its checkpoint names them; empty where no safetensors are there (yet).
+
+    Raises:
+        TrainError: what is there cannot be read.
+    """
+    names: Iterable[str] = ()
+    if (index_path := model_dir / _WEIGHTS_INDEX_NAME).is_file():
+        weight_map: Any = read_object(index_path, "the folder of a model in several files").get("weight_map")
+        if not isinstance(weight_map, dict):
+            raise TrainError(f"{index_path}: its weight_map is no object. Copy the model again.")
+        names = cast("dict[str, Any]", weight_map)
+    elif (weights_path := model_dir / _WEIGHTS_NAME).is_file():
+        names = read_shapes(weights_path)
+    return frozenset(name.rpartition(".")[0] for name in names)

@@ -1,0 +1,50 @@
+"""Where the files of a model are that an option names."""
+
+from pathlib import Path, PurePosixPath
+
+from drag_ray.engine.models.embedded import EMBEDDED, embedded_model_dir, find_cache
+from drag_ray.errors import ConfigError
+from drag_ray.storage.artifacts import compute_fingerprint
+from drag_ray.storage.file_access import make_private, writing
+from drag_ray.storage.object_store import ObjectStore, is_uri
+from drag_ray.storage.stored_files import fetch_files
+
+_MARKS = ("config.json", "modules.json")
+"""of which a model's folder has one"""
+
+
+def resolve_model(name: str) -> str:
+    """What vLLM and transformers are given for a configured model: folders and names of the Hugging Face Hub as they are.
+
+    `embedded` becomes the folder that it is unpacked to, and a place in an object store that of its copy on this machine; whoever
+    asks first makes them while others wait.
+
+    Raises:
+        ConfigError: there is no such model, or the embedded one cannot be had.
+        StorageError: the store does not answer.
+        ArtifactError: the disk refuses.
+    """
+    if name == EMBEDDED:
+        return str(embedded_model_dir())
+    return str(_fetch(name)) if is_uri(name) else name
+
+
+def _fetch(uri: str) -> Path:
+    """The copy of a model. It lies under the hash of what is there, so another model at the same place gets a copy of its own."""
+    from filelock import FileLock
+
+    states = ObjectStore(uri).list_states()
+    if not any(PurePosixPath(state.key).name in _MARKS for state in states):
+        raise ConfigError(
+            f"{uri}: no {' or '.join(_MARKS)} lies there, so it is no model's folder. Check the URI, and that this machine may "
+            "read it."
+        )
+    folder = find_cache() / "models" / compute_fingerprint(uri, states)
+    with writing(folder):
+        make_private(folder.parent)
+        with FileLock(folder.with_name(f".lock-{folder.name}")):
+            if not folder.is_dir():
+                scratch = folder.with_name(f".{folder.name}.unfinished")
+                fetch_files(uri, scratch)  # what one that was killed has left is kept
+                scratch.rename(folder)
+    return folder

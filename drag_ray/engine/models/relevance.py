@@ -1,0 +1,87 @@
+"""How a causal model is asked whether a page answers a question, and the note beside an adapter that was trained to say so.
+
+The words are those that Qwen3-Reranker was trained with; other causal models understand them too.
+"""
+
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from pydantic import Field, ValidationError
+
+from drag_ray.config import BaseConfig
+from drag_ray.engine.generate import Message
+from drag_ray.engine.models.control_tokens import disarm
+from drag_ray.errors import DataError
+from drag_ray.search.config import RELEVANCE_INSTRUCTION
+from drag_ray.storage.artifacts import write_json
+
+YES, NO = "yes", "no"
+NOTE_NAME = "drag_ray_reranker.json"
+_SYSTEM = (
+    "Judge whether the Document meets the requirements based on the Query and the Instruct provided. Note that the answer can "
+    f'only be "{YES}" or "{NO}".'
+)
+
+
+class RerankerNote(BaseConfig):
+    """How a trained reranker is asked."""
+
+    instruction: str = Field(min_length=1)
+    """what it was told of its task"""
+    page_chars: int = Field(default=0, ge=0)
+    """characters that its rows had of a page at most; 0 where nobody knows"""
+    index_fingerprint: str = ""
+    """of the index whose pages it was trained on; empty where nobody knows"""
+
+
+def write_question(question: str, passage: str, instruction: str = RELEVANCE_INSTRUCTION) -> list[Message]:
+    """What the model is asked: the prompt, whose reply begins with `YES` or `NO`."""
+    asked = f"<Instruct>: {instruction}\n<Query>: {question}\n<Document>: {passage}"
+    return [{"role": "system", "content": _SYSTEM}, {"role": "user", "content": asked}]
+
+
+def write_judgement(question: str, passage: str, instruction: str = RELEVANCE_INSTRUCTION, *, is_relevant: bool) -> list[Message]:
+    """The prompt with the right answer."""
+    return [*write_question(question, passage, instruction), {"role": "assistant", "content": YES if is_relevant else NO}]
+
+
+class Answers(NamedTuple):
+    """The tokens that a reply begins with; a page is the better the likelier `yes` is beside `no`."""
+
+    yes: int
+    no: int
+
+
+def find_answers(tokenizer: Any) -> Answers:
+    """Those of a model."""
+    return Answers(*(tokenizer.encode(word, add_special_tokens=False)[0] for word in (YES, NO)))
+
+
+def write_prompt(tokenizer: Any, question: str, passage: str, instruction: str) -> str:
+    """What a model reads before its answer, where it ranks and where it learns to; what its chat template raises is raised."""
+    return tokenizer.apply_chat_template(
+        disarm(write_question(question, passage, instruction), tokenizer),
+        add_generation_prompt=True,
+        tokenize=False,
+        enable_thinking=False,
+    )
+
+
+def write_note(adapter_dir: Path, note: RerankerNote) -> None:
+    """Note in an adapter's folder that it is a reranker, and how it is asked."""
+    write_json(adapter_dir / NOTE_NAME, note.model_dump(mode="json"))
+
+
+def read_note(folder: Path) -> RerankerNote | None:
+    """How the reranker in a folder is asked; None where nothing says that it is one.
+
+    Raises:
+        DataError: the note cannot be read.
+    """
+    path = folder / NOTE_NAME
+    try:
+        return RerankerNote.model_validate_json(path.read_bytes())
+    except FileNotFoundError:
+        return None
+    except (OSError, ValidationError) as error:
+        raise DataError(f"{path}: not the note that finetune leaves beside a reranker ({error}). Run finetune again.") from None

@@ -1,0 +1,129 @@
+"""Rounds of collecting and training: each begins with the policy of the one before, and the best one is what is evaluated.
+
+Which round is best is decided by questions of the train part that all rounds held out (the format stage's validation side) and
+none trained on. The test questions are asked once, at the end.
+"""
+
+import logging
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+
+from drag_ray.baselines.question import RawQuestion
+from drag_ray.config import override
+from drag_ray.errors import ConfigError
+from drag_ray.evaluate.config import VALIDATION
+from drag_ray.evaluate.history import (
+    RoundEvaluation,
+    RoundResult,
+    build_page,
+    choose_best,
+    compare_rounds,
+    format_history,
+)
+from drag_ray.evaluate.outcome import read_results
+from drag_ray.finetune.outcome import ADAPTER_DIR_NAME
+from drag_ray.format.sides import read_side
+from drag_ray.format.split import TRAIN
+from drag_ray.pipeline.run_config import RunConfig
+from drag_ray.pipeline.runner import list_compared, run_stages
+from drag_ray.pipeline.stages import STAGES
+from drag_ray.pipeline.trained_reranker import build_evaluation, build_training, train_reranker
+from drag_ray.prompt.config import count_collected
+from drag_ray.stage_runs.address import Address
+from drag_ray.storage.artifacts import Manifest, write_json, write_text
+
+_logger = logging.getLogger(__name__)
+
+HISTORY_NAME = "history"
+_SCOPE = "rounds"
+_TRAINED = ("index", "collect", "process", "format", "finetune")
+
+
+def run_rounds(config: RunConfig, start_ray: Callable[[], object] = lambda: None) -> dict[str, Manifest]:
+    """Run `config.rounds` rounds, then evaluate the best one on the test questions; what is finished is skipped.
+
+    Writes `rounds/history.json`, a row a round, and `rounds/history.html`, the same with a plot.
+
+    Returns:
+        The manifests of all stages, by their addresses.
+
+    Raises:
+        ConfigError: the curriculum or `reranker` sets an option that there is not, or a round's method trains no policy.
+    """
+    configs = [build_round(config, number) for number in range(1, config.rounds + 1)]
+    reranker = build_training(config, Address("process", scope=f"{_SCOPE}/1")) if config.train_reranker else None
+    compared = build_evaluation(config) if reranker else config
+    evaluations: list[RoundEvaluation] = []
+    history: list[RoundResult] = []
+    finished: dict[str, Manifest] = {}
+    for number, round_config in enumerate(configs, start=1):
+        finished |= run_stages([STAGES[name] for name in _TRAINED], round_config, start_ray)
+        finished |= run_stages([STAGES["evaluate"]], build_validation(round_config), start_ray)
+        evaluations.append(_read_evaluation(round_config, number))
+        history = compare_rounds(evaluations)
+        write_json(config.run_dir / _SCOPE / f"{HISTORY_NAME}.json", [asdict(result) for result in history])
+        write_text(config.run_dir / _SCOPE / f"{HISTORY_NAME}.html", build_page(history))
+    _logger.info(format_history(history))
+    best = choose_best(history)
+    _logger.info(f"round {best.number} has the best {best.chosen_by} on the validation questions; it is evaluated")
+    if reranker:
+        finished |= train_reranker(reranker, start_ray)
+    final = build_final(compared, best.number)
+    return finished | run_stages(list_compared(final), final, start_ray)
+
+
+def build_round(config: RunConfig, number: int) -> RunConfig:
+    """The options of a round: those of its entry in the curriculum, the policy of the round before, and a scope of its own.
+
+    Args:
+        config: of the run.
+        number: 1-based.
+
+    Raises:
+        ConfigError: the curriculum sets an option that there is not, or a reward model is to be trained.
+    """
+    entry = config.curriculum[min(number, len(config.curriculum)) - 1] if config.curriculum else {}
+    changed = override(config, entry, f"curriculum, entry {min(number, len(config.curriculum))}")
+    if changed.finetune.method in ("reward", "rerank"):
+        raise ConfigError(
+            f"curriculum: finetune.method {changed.finetune.method} trains no policy, so no round can begin with what it makes."
+        )
+    engine = changed.engine
+    if number > 1:
+        engine = engine.model_copy(update={"adapter": str(_locate_adapter(config, number - 1))})
+    return changed.model_copy(update={"scope": f"{_SCOPE}/{number}", "engine": engine})
+
+
+def build_validation(round_config: RunConfig) -> RunConfig:
+    """The options of a round's evaluation: the question, the base model and the round's own policy, on the questions kept for
+    validation. What else is compared is left to the run's own evaluation."""
+    asked = {"split": VALIDATION, "limit": 0, "baselines": (RawQuestion.name,), "adapters": (), "question_weights": ()}
+    evaluate = round_config.evaluate.model_copy(update=asked)
+    engine = round_config.engine.model_copy(update={"adapter": ""})
+    return round_config.model_copy(update={"evaluate": evaluate, "engine": engine})
+
+
+def build_final(config: RunConfig, best: int) -> RunConfig:
+    """The options of the run's own evaluation, of the policy of the best round, and of prompt optimisation where it is asked for:
+    unless the options say otherwise, that takes as many rollouts as all the rounds that led to this policy.
+    """
+    reads = [entry for entry in config.reads if entry.partition("=")[0] not in ("finetune", "format")]
+    reads += [f"{stage}={Address(stage, scope=f'{_SCOPE}/{best}')}" for stage in ("finetune", "format")]
+    prompt = config.prompt
+    if config.optimise_prompt and not prompt.rollouts:
+        collections = (Address("collect", scope=f"{_SCOPE}/{number}") for number in range(1, best + 1))
+        num_rollouts = sum(count_collected(address.locate(config.run_dir)) for address in collections)
+        prompt = prompt.model_copy(update={"rollouts": num_rollouts})
+    return config.model_copy(update={"reads": tuple(reads), "prompt": prompt})
+
+
+def _locate_adapter(config: RunConfig, number: int) -> Path:
+    return (Address("finetune", scope=f"{_SCOPE}/{number}").locate(config.run_dir) / ADAPTER_DIR_NAME).resolve()
+
+
+def _read_evaluation(round_config: RunConfig, number: int) -> RoundEvaluation:
+    evaluated, formatted = (
+        Address(stage, scope=round_config.scope).locate(round_config.run_dir) for stage in ("evaluate", "format")
+    )
+    return RoundEvaluation(number, round_config.finetune.method, read_results(evaluated), read_side(formatted, TRAIN))

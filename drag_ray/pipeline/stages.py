@@ -1,0 +1,183 @@
+"""The stages as data: what each reads, which options it depends on, and which of them change nothing but where it runs.
+
+What is declared here is all that a stage is given: the sections of its config.py and the folders that it reads (see `inputs`).
+"""
+
+import importlib
+from dataclasses import dataclass
+from typing import Any
+
+from drag_ray.cluster.interruption import let_waits_end
+from drag_ray.collect.config import CollectSections
+from drag_ray.config import Sections
+from drag_ray.engine.config import EngineConfig
+from drag_ray.evaluate.config import EvaluateSections
+from drag_ray.finetune.config import FinetuneSections
+from drag_ray.format.config import FormatSections
+from drag_ray.index.config import IndexSections
+from drag_ray.process.config import ProcessSections
+from drag_ray.prompt.config import PromptSections
+from drag_ray.prompt.outcome import JOURNAL_NAME
+from drag_ray.rollout.config import RolloutConfig
+from drag_ray.rollout.folder import IMAGES_DIR_NAME, LOGS_DIR_NAME, OWN_FILES
+from drag_ray.serve.config import ServeSections
+from drag_ray.stage_runs.folder import StageFolder
+from drag_ray.stage_runs.inputs import Inputs
+
+
+@dataclass(frozen=True)
+class Stage:
+    """A stage of the loop.
+
+    Attributes:
+        name: its folder in the run, its package in drag_ray and its job.
+        summary: the first line of its `--help`.
+        version: raised when the same inputs and options give another output. Finished work of another version is done anew, so
+            nothing else raises it: `tests/integration/test_stage_outputs.py` keeps small outputs of each version.
+        sections: options that it depends on and receives; its command line offers them.
+        reads: stages whose folders it reads.
+        optional_inputs: stages whose folders it reads too, unless they were never started or its options do without them (see
+            `Sections.list_unread`).
+        runtime_only_options: options of its sections that do not change what comes out, only where and how fast it runs.
+        packages: packages whose version its result depends on: another one cannot read it, or reads it otherwise.
+        own_files: names of files and folders that nobody reads but the stage itself while it is unfinished.
+        checked_on_open: folders with too many bytes to be looked at before the stage is read; who opens a file looks at it.
+        repairs_in_place: it does again what is missing from its folder, so what is damaged need not cost the rest.
+        is_shared: a run has one, whatever the scope of the stages that read it.
+        switch: the option of the run with which the pipeline runs it; without one it always does.
+    """
+
+    name: str
+    summary: str
+    sections: type[Sections]
+    version: int = 1
+    reads: tuple[str, ...] = ()
+    optional_inputs: tuple[str, ...] = ()
+    runtime_only_options: tuple[str, ...] = ()
+    packages: tuple[str, ...] = ()
+    own_files: tuple[str, ...] = ()
+    checked_on_open: tuple[str, ...] = ()
+    repairs_in_place: bool = False
+    is_shared: bool = False
+    switch: str = ""
+
+    @property
+    def module(self) -> str:
+        """The dotted name of its code."""
+        return f"drag_ray.{self.name}.stage"
+
+    def run(self, sections: Sections, inputs: Inputs, folder: StageFolder) -> dict[str, Any]:
+        """Run the stage's own code and return the counts of its summary line."""
+        module = importlib.import_module(self.module)
+        let_waits_end()
+        return module.run(sections, inputs, folder)
+
+
+_ENGINE_RUNTIME = (
+    *("engine.device", "engine.max_num_seqs", "engine.gpu_memory_utilization"),
+    *("engine.cpu_kv_cache_gib", "engine.cpu_threads"),
+    *("engine.image_threads", "engine.image_cache_gib", "engine.encoder_cache_gib"),
+)
+_ROLLOUT_RUNTIME = (*_ENGINE_RUNTIME, *(f"rollout.{name}" for name in RolloutConfig.model_fields))
+
+STAGES: dict[str, Stage] = {
+    stage.name: stage
+    for stage in (
+        Stage(
+            name="index",
+            summary="Read documents and questions and build the search index.",
+            sections=IndexSections,
+            version=2,
+            runtime_only_options=(
+                *("embedding.device", "embedding.batch_size"),
+                *("image_embedding.device", "image_embedding.batch_size"),
+            ),
+            # What reads documents, finds near-duplicates among their pages, and searches them.
+            packages=(
+                *("lxml", "markdown-it-py", "pillow", "pypdfium2"),
+                *("onnxruntime", "rapidocr", "datasketch", "tantivy"),
+            ),
+            checked_on_open=("page_images", "question_images"),
+            is_shared=True,
+        ),
+        Stage(
+            name="collect",
+            summary="Roll out the training questions and keep the trajectories.",
+            sections=CollectSections,
+            version=2,
+            reads=("index",),
+            runtime_only_options=(*_ROLLOUT_RUNTIME, "telemetry.endpoint", "telemetry.content"),
+            own_files=OWN_FILES,
+            checked_on_open=(IMAGES_DIR_NAME,),
+            repairs_in_place=True,
+        ),
+        Stage(
+            name="process",
+            summary="Score the searches of the trajectories and print the statistics.",
+            sections=ProcessSections,
+            reads=("collect",),
+            checked_on_open=(IMAGES_DIR_NAME,),
+        ),
+        Stage(
+            name="format",
+            summary="Write training rows from the scored searches.",
+            sections=FormatSections,
+            reads=("process",),
+            optional_inputs=("index",),  # trajectories from elsewhere come without one
+            checked_on_open=(IMAGES_DIR_NAME,),
+        ),
+        Stage(
+            name="finetune",
+            summary="Train a LoRA adapter on the training rows.",
+            sections=FinetuneSections,
+            reads=("format",),
+            optional_inputs=("index",),  # for the page images
+            runtime_only_options=(
+                *("finetune.num_workers", "finetune.image_workers", "finetune.max_failures"),
+                *(f"engine.{name}" for name in EngineConfig.model_fields if name not in ("model", "adapter")),
+            ),
+            own_files=("checkpoints",),
+            repairs_in_place=True,  # from its last checkpoint, without training again
+        ),
+        Stage(
+            name="prompt",
+            summary="Optimise the base model's instructions, as a baseline for training.",
+            sections=PromptSections,
+            version=2,
+            reads=("index",),
+            # For the number of rollouts, and for what training is validated on.
+            optional_inputs=("collect", "format"),
+            # The base model is greedy where it rolls out, and needs no log-probabilities where it proposes.
+            runtime_only_options=(*_ROLLOUT_RUNTIME, "engine.adapter", "engine.logprobs"),
+            packages=("gepa",),
+            own_files=(JOURNAL_NAME, LOGS_DIR_NAME),
+            repairs_in_place=True,  # from its journal, without asking the model again
+            switch="optimise_prompt",
+        ),
+        Stage(
+            name="evaluate",
+            summary="Compare the base model, the adapter and the baselines on held-out questions.",
+            sections=EvaluateSections,
+            version=2,
+            reads=("index",),
+            # Before training, the base model, its optimised instructions and the baselines are compared. What was trained from is
+            # known to finetune best, so it comes last; format knows the validation questions.
+            optional_inputs=("prompt", "format", "finetune"),
+            # Its rollouts are greedy, and nothing that it reports is made of log-probabilities.
+            runtime_only_options=(*_ROLLOUT_RUNTIME, "engine.seeds", "engine.logprobs"),
+            own_files=OWN_FILES,
+        ),
+    )
+}
+"""The stages in the order in which they run."""
+
+COMPARED = ("prompt", "evaluate")
+"""Stages that come after all training."""
+
+SERVE = Stage(
+    name="serve",
+    summary="Serve the base model and its adapters, and search with them, behind one OpenAI-compatible endpoint.",
+    sections=ServeSections,
+    optional_inputs=("finetune", "index"),
+)
+"""It leaves no folder behind: its work is done as long as it runs."""

@@ -1,0 +1,1 @@
+"""Who may ask the endpoint, and for how much."""

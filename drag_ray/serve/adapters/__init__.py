@@ -1,0 +1,1 @@
+"""Adapters that are loaded and unloaded while the endpoint runs."""

@@ -1,0 +1,183 @@
+"""The adapters of one engine: which it has by now, and which requests are under way with them."""
+
+import asyncio
+import logging
+import tempfile
+from collections import Counter
+from collections.abc import Awaitable, Callable, Generator
+from contextlib import AbstractContextManager, contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from drag_ray.serve.access.limits import RefusalError, refuse_unknown_model
+from drag_ray.serve.adapters.served_effect import check_effect
+
+CheckEffect = Callable[[Any, Any], Awaitable[None]]
+"""Raises an error if an engine does not write with an adapter, of which it has vLLM's `LoRARequest`."""
+UseModel = Callable[[str], AbstractContextManager[None]]
+"""From the name of a model to what stands around a request to it."""
+
+_logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Adapter:
+    """An adapter as it was loaded once: `number` is vLLM's, and that of no other load, not even of the same folder."""
+
+    name: str
+    path: str
+    number: int
+
+
+@dataclass(frozen=True)
+class AdapterTable:
+    """All adapters that are served, each with a name of its own.
+
+    Of two tables the one of the higher version is newer; no adapter has a number above it.
+    """
+
+    adapters: tuple[Adapter, ...]
+    version: int
+
+    def find(self, name: str) -> Adapter | None:
+        """The adapter of this name, if there is one."""
+        return next((adapter for adapter in self.adapters if adapter.name == name), None)
+
+
+def build_table(folders: dict[str, str]) -> AdapterTable:
+    """The table that an endpoint starts with, from folders by name."""
+    adapters = tuple(Adapter(name, path, number) for number, (name, path) in enumerate(folders.items(), start=1))
+    return AdapterTable(adapters, version=len(adapters))
+
+
+class EngineAdapters:
+    """Keeps the adapters of one engine. Every request names its adapter by the time that it is admitted, and keeps that one:
+    an adapter whose name is gone, or given to another, stays in the engine until its last request is over.
+
+    Args:
+        base_name: the name of the base model.
+        check_effect: is asked of each adapter that was loaded, before anybody is answered by it.
+
+    Attributes:
+        table: what the engine has.
+    """
+
+    def __init__(self, base_name: str, check_effect: CheckEffect = check_effect) -> None:
+        self._check_effect = check_effect
+        self._base_name = base_name
+        self.table = AdapterTable((), version=-1)
+        self._engine: Any = None
+        self._by_name: dict[str, Any] = {}
+        self._uses: Counter[int] = Counter()
+        self._idle: dict[int, asyncio.Event] = {}
+        self._loaded: dict[int, Any] = {}
+        self._removals: dict[int, asyncio.Task[None]] = {}
+        self._loading = asyncio.Lock()
+        self._links = tempfile.TemporaryDirectory(prefix="drag_ray_adapters_")
+
+    def start(self, engine: Any, by_name: dict[str, Any]) -> None:
+        """Load into this engine from now on.
+
+        Args:
+            engine: vLLM's `AsyncLLM`.
+            by_name: vLLM's own mapping from names to `LoRARequest`s, by which it knows an adapter in a request.
+        """
+        self._engine, self._by_name = engine, by_name
+
+    @contextmanager
+    def use(self, name: str) -> Generator[None]:
+        """A request to the base model, which an empty name means too, or to the adapter that has this name now, which stays in
+        the engine meanwhile.
+
+        Raises:
+            RefusalError: no model has this name, or its adapter is being unloaded.
+        """
+        adapter = self._by_name.get(name)
+        number = adapter.lora_int_id if adapter else 0
+        if number in self._removals or not (adapter or name in ("", self._base_name)):
+            staying = (name for name, held in self._by_name.items() if held.lora_int_id not in self._removals)
+            raise refuse_unknown_model(name, (self._base_name, *staying))
+        self._uses[number] += 1
+        try:
+            yield
+        finally:
+            self._uses[number] -= 1
+            if number in self._idle and not self._uses[number]:
+                self._idle[number].set()
+
+    async def load(self, adapter: Adapter) -> None:
+        """Load an adapter that a table is going to name; nobody is answered by it before.
+
+        Raises:
+            RefusalError: vLLM cannot load it, or writes no otherwise with it than without.
+        """
+        async with self._loading:
+            await self._load(adapter)
+
+    async def hold(self, table: AdapterTable, *, needs_all: bool = False) -> None:
+        """Have the adapters of a table, and give up others; nothing is done if the engine has this table or a newer one.
+
+        All are loaded before any name changes, so that each name is that of one adapter throughout.
+
+        Args:
+            table: of the registry.
+            needs_all: refuse an adapter that cannot be loaded. Otherwise the log says so, and the engine goes on without it:
+                what was loaded once may be gone when another engine starts.
+
+        Raises:
+            RefusalError: as `load`, with `needs_all`; names are as they were.
+        """
+        async with self._loading:
+            if table.version <= self.table.version:
+                return
+            wanted: dict[str, Any] = {}
+            for adapter in table.adapters:
+                try:
+                    wanted[adapter.name] = await self._load(adapter)
+                except RefusalError as error:
+                    if needs_all:
+                        raise
+                    _logger.error("this engine goes on without the adapter %r: %s", adapter.name, error)
+            self._by_name.update(wanted)
+            self.table = table
+            named = {adapter.number for adapter in table.adapters} | set(self._removals)
+            for number in [number for number in self._loaded if number not in named and number <= table.version]:
+                self._removals[number] = asyncio.create_task(self._remove(number))
+
+    async def wait_until_removed(self, number: int) -> None:
+        """Return once the engine no longer has an adapter that was given up."""
+        if number in self._removals:
+            await asyncio.shield(self._removals[number])
+
+    async def _load(self, adapter: Adapter) -> Any:
+        from vllm.lora.request import LoRARequest
+
+        if adapter.number in self._loaded:
+            return self._loaded[adapter.number]
+        # vLLM reuses the cached beginning of a prompt for adapters of equal name and path, also after the files have changed.
+        link = Path(self._links.name) / str(adapter.number)
+        link.unlink(missing_ok=True)
+        link.symlink_to(adapter.path)
+        request = LoRARequest(adapter.name, adapter.number, str(link))
+        try:
+            await self._engine.add_lora(request)
+            await self._check_effect(self._engine, request)
+        except Exception as error:  # vLLM passes on whatever its worker raised, by type and by name
+            with suppress(Exception):  # of an engine that is gone; otherwise it keeps a place for what it has begun to load
+                await self._engine.remove_lora(adapter.number)
+            raise RefusalError(400, f"lora_path {adapter.path!r}: vLLM cannot write with the adapter ({error}).") from error
+        self._loaded[adapter.number] = request
+        return request
+
+    async def _remove(self, number: int) -> None:
+        if self._uses[number]:
+            idle = self._idle[number] = asyncio.Event()
+            await idle.wait()
+            del self._idle[number]
+        # Requests look their adapter up by its name after they were admitted, so the name stays as long as they do.
+        for name in [name for name, request in self._by_name.items() if request.lora_int_id == number]:
+            del self._by_name[name]
+        await self._engine.remove_lora(number)
+        del self._loaded[number], self._removals[number], self._uses[number]
+        (Path(self._links.name) / str(number)).unlink(missing_ok=True)

@@ -1,0 +1,1 @@
+"""The endpoint's own routes: searches, answers and tools for other agents."""

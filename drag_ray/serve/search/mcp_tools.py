@@ -1,0 +1,141 @@
+"""The search service as tools of the Model Context Protocol, over streamable HTTP at /mcp.
+
+No session is kept: each request stands for itself, so that any replica can answer it, and an endpoint that starts anew loses
+nothing. Clients may leave out what they have no wish about, or say null.
+"""
+
+import json
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from functools import wraps
+from typing import Annotated, Any, ParamSpec, TypeVar
+
+from mcp.server.mcpserver import MCPServer
+from mcp.server.mcpserver.exceptions import ToolError
+from mcp.server.transport_security import TransportSecuritySettings
+from mcp.types import ToolAnnotations
+from pydantic import BaseModel, Field, ValidationError
+from starlette.datastructures import MutableHeaders
+from starlette.requests import Request
+from starlette.routing import Route
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from drag_ray import __version__
+from drag_ray.serve.access.guard import MCP_PATHS, replay
+from drag_ray.serve.access.limits import RefusalError, parse_body
+from drag_ray.serve.requests import MAX_TOP_K, AskRequest, SearchRequest, describe_problems
+from drag_ray.serve.search.answers import Answer, AskAnswer, PageAnswer, SearchAnswer
+from drag_ray.serve.search.search_routes import require_service
+from drag_ray.serve.search.search_service import SearchService
+
+MCP_PATH = MCP_PATHS[0]
+_INSTRUCTIONS = (
+    "Search a private collection of documents. `search` takes a question in plain words and returns the best pages with part of "
+    "their text, `read_page` the whole text of a page, `ask` lets an agent search and answer with the pages that say so."
+)
+_Question = Annotated[str, Field(description="what somebody wants to know, in plain words")]
+_Model = Annotated[str, Field(description="base model or adapter that searches; empty for the endpoint's own choice")]
+_TopK = Annotated[int | None, Field(description=f"pages to return, 1 to {MAX_TOP_K}; null for as many as are evaluated")]
+_File = Annotated[str, Field(description="file of a page, as `search` names it")]
+_PageNumber = Annotated[int, Field(description="number of the page, counted from 1")]
+
+RequestT = TypeVar("RequestT", bound=BaseModel)
+AnswerT = TypeVar("AnswerT", bound=BaseModel)
+Arguments = ParamSpec("Arguments")
+
+
+def add_mcp_route(app: Any) -> None:
+    """Add /mcp to a Starlette application whose state has the search service; it answers during the application's lifespan."""
+    server = build_mcp_server(lambda: require_service(app))
+    # What is answered by what name is the guard's to say.
+    security = TransportSecuritySettings(enable_dns_rebinding_protection=False)
+    mounted = server.streamable_http_app(
+        streamable_http_path=MCP_PATH, json_response=True, stateless_http=True, transport_security=security
+    )
+    # Without sessions there is no stream to listen to and none to end, so POST is all.
+    [transport] = [route.endpoint for route in mounted.routes if isinstance(route, Route)]
+    app.router.routes.extend(Route(path, _LenientTransport(transport), methods=["POST"]) for path in MCP_PATHS)
+    enter_app = app.router.lifespan_context
+
+    @asynccontextmanager
+    async def run_both(started: Any) -> AsyncGenerator[Any]:
+        async with enter_app(started) as state, server.session_manager.run():
+            yield state
+
+    app.router.lifespan_context = run_both
+
+
+class _LenientTransport:
+    """ASGI application in front of the SDK's, which refuses requests without an Accept header, and null for what is optional."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        message = _leave_out_nulls(parse_body(await Request(scope, receive).body()))
+        headers = MutableHeaders(scope=scope)
+        headers["accept"] = headers.get("accept") or "*/*"
+        await self._app(scope, replay(json.dumps(message).encode(), receive), send)
+
+
+def _leave_out_nulls(message: dict[str, Any]) -> dict[str, Any]:
+    """A JSON-RPC message without nulls among its parameters and the arguments of its call, or in place of either."""
+    params = message.get("params")
+    if isinstance(params, dict):
+        params = _list_given({**params, "arguments": _list_given(params.get("arguments"))})
+    rest = {name: value for name, value in message.items() if name != "params"}
+    return rest if params is None else {**rest, "params": params}
+
+
+def _list_given(values: Any) -> Any:
+    return {name: value for name, value in values.items() if value is not None} if isinstance(values, dict) else values
+
+
+def build_mcp_server(find_service: Callable[[], SearchService]) -> MCPServer[Any]:
+    """The tools of a search service.
+
+    Args:
+        find_service: gives the service, or raises a RefusalError where there is none.
+    """
+    server: MCPServer[Any] = MCPServer("drag_ray", instructions=_INSTRUCTIONS, version=__version__, log_level="WARNING")
+
+    async def search(question: _Question, top_k: _TopK = None, model: _Model = "") -> SearchAnswer:
+        """Find the pages of the collection that answer a question, best first."""
+        request = _build_request(SearchRequest, question=question, top_k=top_k, model=model)
+        return await find_service().search(request)
+
+    async def read_page(file: _File, page_number: _PageNumber) -> PageAnswer:
+        """The whole text of a page."""
+        return await find_service().read_page(file, page_number)
+
+    async def ask(question: _Question, model: _Model = "") -> AskAnswer:
+        """Let an agent search the collection and answer a question, with the pages that it cites."""
+        request = _build_request(AskRequest, question=question, model=model)
+        *_, answer = [answer async for answer in find_service().ask(request)]
+        assert isinstance(answer, AskAnswer)
+        return answer
+
+    tools: list[Callable[..., Awaitable[Answer]]] = [search, read_page, ask]
+    for tool in tools:
+        server.add_tool(_refusing(tool), annotations=ToolAnnotations(read_only_hint=True, open_world_hint=False))
+    return server
+
+
+def _build_request(request_type: type[RequestT], **fields: Any) -> RequestT:
+    try:
+        return request_type(**fields)
+    except ValidationError as error:
+        raise RefusalError(400, describe_problems(error)) from None
+
+
+def _refusing(tool: Callable[Arguments, Awaitable[AnswerT]]) -> Callable[Arguments, Awaitable[AnswerT]]:
+    """A tool whose refusals the model that calls it can read."""
+
+    @wraps(tool)
+    async def call(*args: Arguments.args, **kwargs: Arguments.kwargs) -> AnswerT:
+        try:
+            return await tool(*args, **kwargs)
+        except RefusalError as refusal:
+            raise ToolError(str(refusal)) from refusal
+
+    return call

@@ -1,0 +1,138 @@
+"""The ways in which the endpoint finds pages for what a model wrote: by words, by vectors, by both, and ordered anew."""
+
+import logging
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from drag_ray.agent.config import AgentConfig
+from drag_ray.agent.environment import PageIndex
+from drag_ray.agent.retrieval import open_dense
+from drag_ray.errors import ConfigError, SearchIndexError
+from drag_ray.search import vectors
+from drag_ray.search.config import RerankConfig, RetrievalName
+from drag_ray.search.hybrid import HybridSearcher
+from drag_ray.search.rerank import PageRanker, QuestionRanker
+from drag_ray.search.searcher import Searcher
+from drag_ray.serve.access.limits import RefusalError
+from drag_ray.types import Hit, Hits, Page
+
+_logger = logging.getLogger(__name__)
+
+
+class Retrieval:
+    """What an index can be searched by.
+
+    Attributes:
+        default: how it is searched where a request says nothing.
+
+    Args:
+        searcher: the index.
+        others: searchers of the same pages by their names.
+        default: one of these names, or bm25.
+        ranker: orders rankings anew; None where no model does.
+        rerank_depth: pages that it reads of a ranking, at least.
+    """
+
+    def __init__(
+        self,
+        searcher: Searcher,
+        others: Mapping[RetrievalName, PageIndex] | None = None,
+        default: RetrievalName = "bm25",
+        ranker: PageRanker | None = None,
+        rerank_depth: int = 0,
+    ) -> None:
+        self._indexes: dict[RetrievalName, PageIndex] = {"bm25": searcher, **(others or {})}
+        self.default: RetrievalName = default
+        self._ranker = ranker
+        self._rerank_depth = rerank_depth
+
+    def choose_name(self, agent: AgentConfig) -> RetrievalName:
+        """How an agent's searches are made where a request says nothing: as it was trained with, where that was not by words."""
+        return self.default if agent.retrieval == "bm25" else agent.retrieval
+
+    def choose(self, name: RetrievalName) -> PageIndex:
+        """What searches in this way.
+
+        Raises:
+            RefusalError: the index has no vectors.
+        """
+        if name not in self._indexes:
+            raise RefusalError(
+                400, f"retrieval {name!r}: the index has no vectors, or their model is gone; the endpoint's log says which."
+            )
+        return self._indexes[name]
+
+    def choose_depth(self, wants_rerank: bool | None, top_k: int) -> int:
+        """Pages to order anew for `top_k` of them; 0 where their order is to stay, which without a model is the default.
+
+        Raises:
+            RefusalError: there is no model for it.
+        """
+        if wants_rerank and self._ranker is None:
+            raise RefusalError(400, "rerank: no model ranks here. Start the endpoint with --serve.rerank.model.")
+        return 0 if wants_rerank is False or self._ranker is None else max(self._rerank_depth, top_k)
+
+    def rerank(self, question: str, hits: Sequence[Hit]) -> list[Hit]:
+        """The same pages in the order of the model."""
+        assert self._ranker, "no model ranks"
+        return self._ranker.rerank(question, hits)
+
+    def order_by_question(self, index: PageIndex, question: str, depth: int) -> PageIndex:
+        """The index, with the best `depth` pages of each search in the model's order."""
+        assert self._ranker, "no model ranks"
+        return _QuestionOrder(index, QuestionRanker(self._ranker, question), depth)
+
+
+class _QuestionOrder:
+    """Finds what an index does, and orders it by a question, whatever was searched for."""
+
+    def __init__(self, index: PageIndex, ranker: QuestionRanker, depth: int) -> None:
+        self._index = index
+        self._ranker = ranker
+        self._depth = depth
+
+    def search(self, text: str, top_k: int) -> Hits:
+        """As the index, whose errors are raised."""
+        return self._order(self._index.search(text, max(self._depth, top_k)), top_k)
+
+    def search_expanded(self, question: str, addition: str, question_weight: float, top_k: int, words: str = "") -> Hits:
+        """As the index, whose errors are raised."""
+        return self._order(
+            self._index.search_expanded(question, addition, question_weight, max(self._depth, top_k), words), top_k
+        )
+
+    def page(self, hit: Hit) -> Page:
+        """As the index, whose errors are raised."""
+        return self._index.page(hit)
+
+    def _order(self, hits: Hits, top_k: int) -> Hits:
+        return Hits(self._ranker.rerank(hits)[:top_k], hits.is_partial)
+
+
+def open_retrieval(searcher: Searcher, vectors_dir: Path, default: RetrievalName, config: RerankConfig) -> Retrieval:
+    """All that an index can be searched by, with models on this machine.
+
+    Args:
+        searcher: the index.
+        vectors_dir: where its vectors lie, if it has some.
+        default: how it is searched where a request says nothing.
+        config: of the model that orders rankings anew; names none where there is none.
+
+    Raises:
+        SearchIndexError: `default` needs vectors, which are damaged, or of another index or model.
+        ConfigError: a model is gone, or is none.
+    """
+    others: dict[RetrievalName, PageIndex] = {}
+    if default != "bm25" or vectors.has_vectors(vectors_dir):
+        try:
+            dense = open_dense(searcher, vectors_dir)
+            others = {"dense": dense, "hybrid": HybridSearcher(searcher, dense)}
+        except (ConfigError, SearchIndexError) as error:
+            if default != "bm25":
+                raise
+            _logger.warning("pages are found by words alone: %s", error)
+    if not config.model:
+        return Retrieval(searcher, others, default)
+    from drag_ray.engine.encoders.reranker import load_page_ranker
+
+    return Retrieval(searcher, others, default, load_page_ranker(config, searcher), config.depth)

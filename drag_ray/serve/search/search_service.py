@@ -1,0 +1,267 @@
+"""The agent behind the endpoint: the code of a collection, with the serving engine and the run's index."""
+
+import asyncio
+import logging
+import time
+from collections import Counter
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from drag_ray.agent.config import AgentConfig
+from drag_ray.agent.environment import PageIndex, SearchEnvironment
+from drag_ray.agent.rollout import NoteTurn, Rollouts
+from drag_ray.agent.shown_images import Content, ShownImage, label_images
+from drag_ray.agent.spans import RunFn, run_untraced
+from drag_ray.agent.task import Policy, RolloutTask
+from drag_ray.cluster.metrics import NoRequestRecorder, RequestRecorder
+from drag_ray.engine.generate import Generation, Request
+from drag_ray.errors import BudgetError, EngineDiedError
+from drag_ray.search.config import SYNTAX_HELP
+from drag_ray.search.searcher import Searcher
+from drag_ray.serve.access.limits import ENGINE_HAS_DIED, Limits, RefusalError
+from drag_ray.serve.request_images import EndpointImages, RequestImages
+from drag_ray.serve.requests import AskRequest, QuestionRequest, SearchRequest
+from drag_ray.serve.search.answers import AskAnswer, Describer, PageAnswer, SearchAnswer, TurnAnswer
+from drag_ray.serve.search.retrieval import Retrieval
+from drag_ray.serve.served_models import ServedModel, ServedModels
+from drag_ray.types import ActionKind, Evidence, Hit, Question, StopReason, Trajectory, Turn
+
+DrawFn = Callable[[Request, Any], Awaitable[Generation]]
+"""From a request and vLLM's `LoRARequest`, or None, to the reply. Raises what a `GenerateFn` does."""
+
+_HUNG_UP = 499
+"""The status of a request whose client did not wait, as nginx counts it."""
+
+_logger = logging.getLogger(__name__)
+
+
+class SearchService:
+    """Searches, asks and reads pages. Safe for many requests at once in one event loop, which no search holds up.
+
+    Args:
+        searcher: the index.
+        retrieval: what it can be searched by.
+        models: who is asked.
+        draw: draws a reply.
+        limits: what a request may take.
+        recorder: is told of each request.
+        run: runs the rollout of a request.
+        images: what the engine and the tools of requests see; None where the model sees none.
+    """
+
+    def __init__(
+        self,
+        searcher: Searcher,
+        retrieval: Retrieval,
+        models: ServedModels,
+        draw: DrawFn,
+        limits: Limits,
+        recorder: RequestRecorder | None = None,
+        run: RunFn = run_untraced,
+        images: EndpointImages | None = None,
+    ) -> None:
+        self._searcher = searcher
+        self._retrieval = retrieval
+        self._models = models
+        self._draw = draw
+        self._limits = limits
+        self._recorder = recorder or NoRequestRecorder()
+        self._run_rollout = run
+        self._images = images
+
+    async def search(self, request: SearchRequest) -> SearchAnswer:
+        """The pages that a model's first search finds.
+
+        Raises:
+            RefusalError: the question is too long, there is no such model, the index cannot be searched in this way, or the
+                search failed.
+        """
+        with self._begin_images() as images, self._record("search") as counts, self._use_model(request) as (model, agent):
+            top_k = request.top_k or agent.depth
+            retrieval = request.retrieval or self._retrieval.choose_name(agent)
+            index, rerank_depth = self._retrieval.choose(retrieval), self._retrieval.choose_depth(request.rerank, top_k)
+            order_depth = self._choose_order_depth(request.reranker)
+            depth = max(agent.depth, top_k, rerank_depth, order_depth)
+            rollouts = self._build_rollouts(index, model, agent, depth, max_turns=1, images=images)
+            task = _build_task(request, model)
+            trajectory = _refuse_failed(await self._run(rollouts, task, lambda turn, _: _count_turn(counts, turn)))
+            hits = _list_hits(trajectory)
+            if rerank_depth:
+                hits = await asyncio.to_thread(self._retrieval.rerank, request.question, hits[:rerank_depth])
+            if order_depth:
+                hits = await self._order(request, index, hits[:depth], images, lambda turn, _: _count_tokens(counts, turn))
+            describer = Describer(self._searcher, agent, request.question)
+            describe = partial(describer.describe_search, reranked=bool(rerank_depth or order_depth))
+            answer = await asyncio.to_thread(describe, trajectory, hits[:top_k], retrieval)
+            counts["request_pages"] += len(answer.pages)
+        return answer
+
+    def _choose_order_depth(self, reranker: str) -> int:
+        """Pages that a served model is to put in order; 0 where none is asked to.
+
+        Raises:
+            RefusalError: there is no such model, or it was not trained for it.
+        """
+        if not reranker:
+            return 0
+        with self._models.use(reranker) as model:
+            agent = model.record.agent
+        if agent.task != "rerank":
+            raise RefusalError(400, f"reranker {reranker[:80]!r}: its task is {agent.task}, expected a model of the task rerank.")
+        return agent.rerank.candidates
+
+    async def _order(
+        self, request: SearchRequest, index: PageIndex, hits: Sequence[Hit], images: RequestImages | None, note: NoteTurn
+    ) -> list[Hit]:
+        """The same pages, the first of them in the order that the reranker gives them window by window."""
+        candidates = tuple(hit.page for hit in hits)
+        with self._use_model(request.model_copy(update={"model": request.reranker})) as (model, agent):
+            rollouts = self._build_rollouts(index, model, agent, max(agent.depth, len(hits)), max_turns=0, images=images)
+            trajectory = _refuse_failed(await self._run(rollouts, _build_task(request, model, candidates), note))
+        scores = {(hit.file, hit.page_number): hit.score for hit in hits}
+        return [replace(hit, score=scores[hit.file, hit.page_number]) for hit in _list_hits(trajectory)]
+
+    async def ask(self, request: AskRequest) -> AsyncGenerator[TurnAnswer | AskAnswer]:
+        """Each turn of the agent as soon as it is over, and then the answer. Who stops to listen ends the agent's work.
+
+        Raises:
+            RefusalError: as `search`, also after some turns.
+        """
+        with self._begin_images() as images, self._record("ask") as counts, self._use_model(request) as (model, agent):
+            retrieval = request.retrieval or self._retrieval.choose_name(agent)
+            index, rerank_depth = self._retrieval.choose(retrieval), self._retrieval.choose_depth(request.rerank, agent.depth)
+            if rerank_depth:
+                index = self._retrieval.order_by_question(index, request.question, rerank_depth)
+            describer = Describer(self._searcher, agent, request.question)
+            taken: asyncio.Queue[tuple[Turn, tuple[ShownImage, ...]] | None] = asyncio.Queue()
+            rollouts = self._build_rollouts(index, model, agent, agent.depth, agent.max_iterations, images)
+
+            def note_turn(turn: Turn, observation: Content) -> None:
+                is_shown = request.show_images and turn.action is ActionKind.TOOL
+                taken.put_nowait((turn, label_images(observation) if is_shown else ()))
+
+            running = asyncio.create_task(self._run(rollouts, _build_task(request, model), note_turn))
+            running.add_done_callback(lambda _: taken.put_nowait(None))
+            turns: list[TurnAnswer] = []
+            try:
+                while noted := await taken.get():
+                    turns.append(await asyncio.to_thread(describer.describe_turn, *noted, images))
+                    _count_turn(counts, noted[0])
+                    counts["request_pages"] += len(turns[-1].pages)
+                    yield turns[-1]
+                describe = partial(describer.describe_answer, retrieval=retrieval, reranked=bool(rerank_depth))
+                yield await asyncio.to_thread(describe, _refuse_failed(await running), turns)
+            finally:
+                running.cancel()
+
+    async def read_page(self, file: str, page_number: int) -> PageAnswer:
+        """The text of a page.
+
+        Raises:
+            RefusalError: the index does not have it.
+        """
+        with self._record("read_page"):
+            page = await asyncio.to_thread(self._searcher.find_page, file, page_number)
+            if page is None:
+                raise RefusalError(404, f"{file[:200]!r}, page {page_number}: not in the index. Pages are counted from 1.")
+        return PageAnswer(file=page.file, page_number=page.page_number, total_pages=page.total_pages, text=page.text)
+
+    def _begin_images(self) -> AbstractContextManager[RequestImages | None]:
+        """The images of a request, until its end; None where the endpoint has none."""
+        return self._images.begin() if self._images else nullcontext()
+
+    @contextmanager
+    def _record(self, tool: str) -> Generator[Counter[str]]:
+        """Record a request when it is over, with what was counted meanwhile."""
+        started, status = time.perf_counter(), 200
+        counts: Counter[str] = Counter()
+        try:
+            yield counts
+        except RefusalError as refusal:
+            status = refusal.status
+            raise
+        except (asyncio.CancelledError, GeneratorExit):
+            status = _HUNG_UP
+            raise
+        except Exception:
+            status = 500
+            raise
+        finally:
+            self._recorder.add_request(tool, status, time.perf_counter() - started, counts)
+
+    @contextmanager
+    def _use_model(self, request: QuestionRequest) -> Generator[tuple[ServedModel, AgentConfig]]:
+        """Who is asked, and as what agent: as it was trained, but for what the request says."""
+        self._limits.check_question(request.question)
+        with self._models.use(request.model) as model:
+            agent = model.record.agent
+            changes: dict[str, Any] = {"max_tokens": min(agent.max_tokens, self._limits.max_tokens)}
+            if request.question_weight is not None:
+                changes["question_weight"] = request.question_weight
+            yield model, agent.model_copy(update=changes)
+
+    def _build_rollouts(
+        self,
+        index: PageIndex,
+        model: ServedModel,
+        agent: AgentConfig,
+        depth: int,
+        max_turns: int,
+        images: RequestImages | None,
+    ) -> Rollouts:
+        async def generate(request: Request) -> Generation:
+            async with self._limits.limit_reply():
+                return await self._draw(request, model.adapter)
+
+        record = self._searcher.record
+        environment = SearchEnvironment(index, agent.top_k, depth)
+        search = (environment, record.fingerprint, SYNTAX_HELP[record.syntax])
+        policy, pages = Policy(model.name), self._searcher
+        return Rollouts(agent, policy, generate, *search, max_turns=max_turns, pages=pages, images=images)
+
+    async def _run(self, rollouts: Rollouts, task: RolloutTask, note_turn: NoteTurn = lambda *_: None) -> Trajectory:
+        try:
+            return await self._run_rollout(rollouts, task, note_turn)
+        except EngineDiedError as error:
+            _logger.error("%s", error)
+            raise RefusalError(503, ENGINE_HAS_DIED) from error
+        except BudgetError as error:
+            raise RefusalError(504, str(error)) from None
+
+
+def _count_turn(counts: Counter[str], turn: Turn) -> None:
+    counts["request_queries"] += turn.action is ActionKind.SEARCH and bool(turn.query)
+    _count_tokens(counts, turn)
+
+
+def _count_tokens(counts: Counter[str], turn: Turn) -> None:
+    counts["request_prompt_tokens"] += turn.num_prompt_tokens
+    counts["request_completion_tokens"] += turn.num_completion_tokens
+
+
+def _list_hits(trajectory: Trajectory) -> Sequence[Hit]:
+    """What a first search found, or the last order of candidates; what the question finds where no reply held any."""
+    turns = trajectory.turns[::-1] if trajectory.orders else trajectory.turns[:1]
+    return next((turn.hits for turn in turns if turn.action is ActionKind.SEARCH), trajectory.question_hits)
+
+
+def _build_task(request: QuestionRequest, model: ServedModel, candidates: tuple[Evidence, ...] = ()) -> RolloutTask:
+    question = Question(id="request", question=request.question, evidence=(), candidates=candidates)
+    return RolloutTask(question, 0, request.preset or model.record.preset, request.seed)
+
+
+def _refuse_failed(trajectory: Trajectory) -> Trajectory:
+    """The rollout, if it came to an end.
+
+    Raises:
+        RefusalError: it failed. What of the endpoint's own went wrong is said in its log alone.
+    """
+    if not trajectory.error:
+        return trajectory
+    if trajectory.stop_reason is StopReason.CONTEXT_LENGTH:
+        raise RefusalError(400, f"{trajectory.error}. Ask a shorter question.")
+    _logger.error("a rollout failed: %s", trajectory.error)
+    raise RefusalError(500, "the search failed; the endpoint's log says how.")

@@ -1,0 +1,173 @@
+"""A stage's folder while the stage runs: one writer at a time, what is found there, and the manifest at the end."""
+
+import contextlib
+import fcntl
+import itertools
+import logging
+import shutil
+import time
+from collections.abc import Collection, Sequence
+from datetime import UTC, datetime
+from pathlib import Path, PurePath
+from typing import Any
+
+from drag_ray.errors import ArtifactError, DamageError
+from drag_ray.storage import checksums
+from drag_ray.storage.artifacts import (
+    IDENTITY_NAME,
+    MANIFEST_NAME,
+    PREVIOUS_DIR_NAME,
+    Identity,
+    Manifest,
+    read_manifest,
+    remove_scratch,
+    require_manifest,
+    sync,
+    write_json,
+    write_list,
+)
+from drag_ray.storage.checksums import Damage, describe_damage
+from drag_ray.storage.file_access import make_private, writing
+from drag_ray.storage.json_text import parse_json
+
+_logger = logging.getLogger(__name__)
+
+_LOCK_NAME = ".lock"
+
+
+class StageFolder:
+    """A stage's folder while the stage runs. Use it as a context manager.
+
+    Entering takes the folder's lock and settles what is found there: unfinished work of the same identity
+    is kept (`resumed` is True) and loses its manifest, anything else is moved to `_previous/` beside it, never deleted.
+    `finish` writes the manifest; leaving without it leaves the folder unfinished.
+
+    Args:
+        damage: what of the finished folder is not as it was written (see `damage`); it is done again.
+        repairs_in_place: the stage does again what is missing from its folder, so that only the damaged files are moved away.
+    """
+
+    def __init__(self, path: Path, identity: Identity, damage: Sequence[Damage] = (), repairs_in_place: bool = False) -> None:
+        self.path = path
+        self.identity = identity
+        self.resumed = False
+        self._damage = damage
+        self._repairs_in_place = repairs_in_place
+        self._started = 0.0
+        self._lock: Any = None
+
+    def is_finished(self) -> bool:
+        """True if the folder already holds the finished work of this very identity, undamaged, with nothing left to try again."""
+        manifest = None if self._damage else read_manifest(self.path)
+        if manifest is None or manifest.fingerprint != self.identity.fingerprint:
+            return False
+        return manifest.is_settled(self.identity.max_tries)
+
+    def __enter__(self) -> "StageFolder":
+        self._started = time.monotonic()
+        depth = len(PurePath(self.identity.address or self.identity.stage).parts)
+        with writing(self.path):
+            make_private(self.path.parents[depth - 1])  # the run's
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            self._take_lock()
+            self._settle()
+        return self
+
+    def _settle(self) -> None:
+        found = self._read_fingerprint()
+        is_own = found == self.identity.fingerprint
+        self.resumed = is_own and not self.is_finished() and (self._repairs_in_place or not self._damage)
+        if self.resumed:
+            # Each step is on the disk before the next: without power in between, damage would come back that nothing knows of, or
+            # a manifest beside new files.
+            self._set_damaged_aside()
+            (self.path / MANIFEST_NAME).unlink(missing_ok=True)
+            sync(self.path)
+            remove_scratch(self.path)
+        elif self.path.exists() and any(self.path.iterdir()):
+            self._set_aside(found, is_own)
+        self.path.mkdir(exist_ok=True)
+        write_json(self.path / IDENTITY_NAME, self.identity.to_dict())
+
+    def __exit__(self, *exception: object) -> None:
+        self._lock.close()
+        self._lock = None
+
+    def finish(self, counts: dict[str, Any], leave_out: Collection[str] = (), spent: dict[str, float] | None = None) -> Manifest:
+        """Write the list of the files and the manifest, the last act of a stage.
+
+        Args:
+            counts: the figures of its summary line.
+            leave_out: names of files and folders that nobody reads but the stage itself; they are not listed.
+            spent: what its machines have cost.
+        """
+        own = self.identity.to_dict()
+        manifest = Manifest(
+            **{name: own.pop(name) for name in ("stage", "fingerprint", "max_tries", "command")},
+            counts=counts,
+            spent=spent or {},
+            duration_s=round(time.monotonic() - self._started, 2),
+            finished_at=datetime.now(UTC).isoformat(timespec="seconds"),
+            origin=own,
+        )
+        with writing(self.path):
+            files = checksums.list_files(self.path, leave_out)
+            paths = [path for path in files if path not in (MANIFEST_NAME, checksums.LIST_NAME)]
+            write_list(self.path, manifest, checksums.compute_checksums(self.path, paths))
+        return require_manifest(self.path)
+
+    def _take_lock(self) -> None:
+        lock_path = self.path.parent / f"{_LOCK_NAME}-{self.path.name}"
+        self._lock = lock_path.open("a")
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            self._lock.close()
+            raise ArtifactError(
+                f"{self.path}: another run is writing this folder. Wait for it, stop it, or choose another --run-dir."
+            ) from None
+
+    def _read_fingerprint(self) -> str | None:
+        """Whose work the folder holds, by its manifest or, without a sound one, its identity; None if neither can tell."""
+        with contextlib.suppress(DamageError):
+            manifest = read_manifest(self.path)
+            if manifest:
+                return manifest.fingerprint
+        try:
+            return parse_json((self.path / IDENTITY_NAME).read_text(encoding="utf-8"))["fingerprint"]
+        except (OSError, ValueError, KeyError, TypeError):
+            return None
+
+    def _set_aside(self, found: str | None, is_own: bool) -> None:
+        target = self._name_previous(found)
+        target.parent.mkdir(exist_ok=True)
+        shutil.move(self.path, target)
+        if is_own and self._damage:
+            self._say_damaged(f"moved to {target}")
+            return
+        if is_own:
+            reason = "is finished, and done anew"
+        else:
+            reason = "holds the work of other inputs, options or version" if found else f"has no {IDENTITY_NAME} that can be read"
+        _logger.info(f"{self.path}: {reason}; moved to {target}")
+
+    def _set_damaged_aside(self) -> None:
+        if not self._damage:
+            return
+        target = self._name_previous(self.identity.fingerprint)
+        for path in (damage.path for damage in self._damage):
+            if (self.path / path).exists():
+                (target / path).parent.mkdir(parents=True, exist_ok=True)
+                shutil.move(self.path / path, target / path)
+                sync((self.path / path).parent)
+        self._say_damaged(f"what there is of it is moved to {target}, and done again")
+
+    def _say_damaged(self, outcome: str) -> None:
+        advice = f"What was changed on purpose is kept if it is copied back and accepted: drag-ray verify {self.path} --accept"
+        _logger.warning(f"{self.path}: damaged ({describe_damage(self._damage)}); {outcome}. {advice}")
+
+    def _name_previous(self, found: str | None) -> Path:
+        name = f"{self.path.name}-{found or 'unknown'}-{time.strftime('%Y%m%d-%H%M%S')}"
+        later = (f"{name}-{number}" for number in itertools.count(2))  # several runs may end within a second
+        previous_dir = self.path.parent / PREVIOUS_DIR_NAME
+        return next(path for path in map(previous_dir.joinpath, itertools.chain([name], later)) if not path.exists())

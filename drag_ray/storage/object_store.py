@@ -1,0 +1,239 @@
+"""A place that a URI names, read and written by whole objects: S3, Google Cloud Storage, Azure, HDFS or a folder.
+
+Who may read and write there is the platform's own matter (the role of a machine, the variables and files of the store's own
+tools); a URI with a secret in it is refused.
+"""
+
+import contextlib
+import hashlib
+from collections.abc import Callable, Generator, Iterator
+from pathlib import Path
+from typing import Annotated, Any, NamedTuple
+from urllib.parse import parse_qs, urlsplit
+
+from pydantic import AfterValidator, Field, field_validator
+from pydantic_core import PydanticCustomError
+
+from drag_ray.config import SECRET_ERROR, BaseConfig
+from drag_ray.errors import ConfigError, DamageError, StorageError
+from drag_ray.storage.artifacts import whole_or_absent, write_bytes
+from drag_ray.storage.file_access import make_private, reading
+
+_SCHEMES = ("s3", "gs", "abfs", "abfss", "hdfs", "file")
+_OPTIONS = ("region", "endpoint_override", "scheme", "retry_limit_seconds", "enable_tls", "replication")
+"""of a URI; Arrow takes others, some of them secrets"""
+_BLOCK_BYTES = 8 * 2**20
+_MAX_READ_BYTES = 2**30
+
+
+class StorageConfig(BaseConfig):
+    """Where finished stages are kept beside the run's folder."""
+
+    uri: str = ""
+    """a place for this run alone to which finished stages are sent, and from which what is read and not in the run's folder is
+    fetched: s3://BUCKET/runs/mine, gs://, abfs://, hdfs:// or file:///; empty: nowhere"""
+    connections: int = Field(default=16, ge=1, le=256)
+    """files that are sent or fetched at the same time"""
+
+    @field_validator("uri")
+    @classmethod
+    def _is_a_place(cls, value: str) -> str:
+        return value and check_given_uri(value)
+
+
+def check_uri(uri: str) -> str:
+    """The URI of a place, as it was given.
+
+    Raises:
+        ConfigError: it is none, or holds what may be a secret; the message does not repeat it.
+    """
+    parts = urlsplit(uri)
+    if parts.scheme not in _SCHEMES or not (parts.netloc or parts.path.strip("/")):
+        raise ConfigError(f"expected {'://, '.join(_SCHEMES)}:// with a bucket or a folder, for example s3://BUCKET/runs/mine")
+    user = parts.netloc.rpartition("@")[0]
+    allowed = {"gs": user in ("", "anonymous"), "abfs": ":" not in user, "abfss": ":" not in user, "hdfs": ":" not in user}
+    unknown = sorted(parse_qs(parts.query, keep_blank_values=True).keys() - set(_OPTIONS))
+    if not allowed.get(parts.scheme, not user) or unknown or parts.fragment:
+        raise ConfigError(
+            f"a URI takes {', '.join(_OPTIONS)}, and no keys: the store's own variables, files and roles say who you are "
+            "(AWS_PROFILE, a role of the machine, GOOGLE_APPLICATION_CREDENTIALS, ...)"
+        )
+    return uri
+
+
+def check_given_uri(value: str) -> str:
+    """The same for validators of options: what they report does not repeat the value either."""
+    try:
+        return check_uri(value)
+    except ConfigError as error:
+        raise PydanticCustomError(SECRET_ERROR, "{problem}", {"problem": str(error)}) from None
+
+
+def is_uri(text: str) -> bool:
+    """Whether a text names a place by its scheme, and not a file or a folder."""
+    return "://" in text
+
+
+NameOrUri = Annotated[str, AfterValidator(lambda value: check_given_uri(value) if is_uri(value) else value)]
+"""An option that may be a place in an object store, where it is none of the other things that it may be."""
+
+
+class ObjectState(NamedTuple):
+    """An object by its key: its bytes, and when it was last changed, in nanoseconds."""
+
+    key: str
+    bytes: int
+    changed_ns: int
+
+
+class ObjectStore:
+    """What lies at a URI, by keys: paths below it, with slashes.
+
+    Args:
+        uri: see `check_uri`.
+
+    Raises:
+        ConfigError: the URI is none.
+        StorageError: the store does not answer.
+    """
+
+    def __init__(self, uri: str) -> None:
+        from pyarrow import fs
+
+        self.uri = check_uri(uri).partition("?")[0].rstrip("/")
+        with self._reaching():
+            self._system, root = fs.FileSystem.from_uri(uri)
+        self._root = root.rstrip("/")
+        self._is_local = self._system.type_name == "local"
+
+    def measure(self, key: str) -> int | None:
+        """The bytes of an object, None where there is none."""
+        with self._reaching(key):
+            found: Any = self._system.get_file_info(self._locate(key))
+        return found.size if found.is_file else None
+
+    def list_sizes(self, folder: str) -> dict[str, int]:
+        """The objects below a folder by their keys, with their bytes."""
+        from pyarrow import fs
+
+        with self._reaching(folder):
+            found: Any = self._system.get_file_info(fs.FileSelector(self._locate(folder), allow_not_found=True, recursive=True))
+        return {info.path[len(self._root) + 1 :]: info.size for info in found if info.is_file}
+
+    def list_states(self) -> list[ObjectState]:
+        """All objects in order of their keys; the object that the URI itself names has none."""
+        from pyarrow import fs
+
+        with self._reaching():
+            found: Any = self._system.get_file_info(fs.FileSelector(self._root, allow_not_found=True, recursive=True))
+            found = found or [self._system.get_file_info(self._root)]
+        start = len(self._root) + 1
+        return sorted(ObjectState(info.path[start:], info.size, info.mtime_ns or 0) for info in found if info.is_file)
+
+    def copy(self, key: str, path: Path) -> None:
+        """Copy an object into a file, which is whole or absent."""
+        with whole_or_absent(path) as scratch, scratch.open("wb") as target:
+            for block in self._fetch_blocks(key):
+                target.write(block)
+
+    def read(self, key: str) -> bytes | None:
+        """A small object, None where there is none."""
+        size = self.measure(key)
+        if size is None:
+            return None
+        if size > _MAX_READ_BYTES:
+            raise StorageError(f"{self.uri}: {key} has {size:,} bytes, at most {_MAX_READ_BYTES:,} are read of such a file.")
+        with self._reaching(key), self._system.open_input_stream(self._locate(key)) as stream:
+            return stream.read()
+
+    def write(self, key: str, data: bytes) -> None:
+        """Write a small object at once, in the place of what is there."""
+        if self._is_local:
+            write_bytes(make_private(Path(self._root)) / key, data)
+            return
+        with self._reaching(key), self._system.open_output_stream(self._locate(key)) as stream:
+            stream.write(data)
+
+    def send(self, path: Path, key: str, sha256: str) -> None:
+        """Send a file.
+
+        Args:
+            sha256: with which the SHA-256 of its bytes begins.
+
+        Raises:
+            DamageError: it holds other bytes; nothing is left of them.
+            StorageError: the store refuses.
+        """
+        digest = hashlib.sha256()
+        with self._sending(key) as write:
+            for block in _read_blocks(path):
+                digest.update(block)
+                write(block)
+            if not digest.hexdigest().startswith(sha256):
+                raise DamageError(f"{path}: holds other bytes than were written, and is not sent to {self.uri}.")
+
+    def fetch(self, key: str, path: Path, num_bytes: int, sha256: str) -> None:
+        """Fetch an object into a file, which is whole or absent.
+
+        Raises:
+            DamageError: it is not what was sent.
+            StorageError: it is not there, or the store refuses.
+        """
+        digest, num_read = hashlib.sha256(), 0
+        with whole_or_absent(path) as scratch, scratch.open("wb") as target:
+            for block in self._fetch_blocks(key):
+                digest.update(block)
+                num_read += len(block)
+                if num_read > num_bytes:
+                    break
+                target.write(block)
+            target.flush()
+            if num_read != num_bytes or not digest.hexdigest().startswith(sha256):
+                raise DamageError(
+                    f"{self.uri}/{key}: is not what was sent ({num_bytes:,} bytes, SHA-256 {sha256[:16]}). Remove it, "
+                    "and push the run again from where it is whole."
+                )
+
+    def _fetch_blocks(self, key: str) -> Iterator[bytes]:
+        with self._reaching(key), self._system.open_input_stream(self._locate(key)) as stream:
+            while block := stream.read(_BLOCK_BYTES):
+                yield block
+
+    @contextlib.contextmanager
+    def _sending(self, key: str) -> Generator[Callable[[bytes], Any]]:
+        """A function that writes on. Arrow closes a stream whatever has happened, and keeps what was written: it is removed."""
+        if self._is_local:
+            with whole_or_absent(make_private(Path(self._root)) / key) as scratch, scratch.open("wb") as target:
+                yield target.write
+            return
+        path = self._locate(key)
+        with self._reaching(key):
+            try:
+                with self._system.open_output_stream(path) as stream:
+                    yield stream.write
+            except BaseException:
+                with contextlib.suppress(Exception):
+                    self._system.delete_file(path)
+                raise
+
+    def _locate(self, key: str) -> str:
+        return f"{self._root}/{key}" if key else self._root
+
+    @contextlib.contextmanager
+    def _reaching(self, key: str = "") -> Generator[None]:
+        import pyarrow as pa
+
+        try:
+            yield
+        except (OSError, pa.ArrowException) as error:
+            reason = str(error) if isinstance(error, pa.ArrowException) else error.strerror or str(error)
+            place = f"{self.uri}/{key}" if key else self.uri
+            raise StorageError(
+                f"{place}: cannot be reached or is refused ({reason}). What was moved is kept: try again."
+            ) from error
+
+
+def _read_blocks(path: Path) -> Iterator[bytes]:
+    with reading(path), path.open("rb") as stream:
+        while block := stream.read(_BLOCK_BYTES):
+            yield block
