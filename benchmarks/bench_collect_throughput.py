@@ -50,10 +50,9 @@ from drag_ray.cluster.nodes import NodeResources
 from drag_ray.corpus import page_images
 from drag_ray.corpus.question_table import draw_split
 from drag_ray.engine.config import EngineConfig
-from drag_ray.engine.encoder_cache import build_image_options
 from drag_ray.engine.generate import Generation, ImageSource, Request
 from drag_ray.engine.sampling import PRESETS
-from drag_ray.engine.vllm import VllmEngine, build_engine_args
+from drag_ray.engine.vllm import VllmEngine, build_engine_args, build_image_options
 from drag_ray.rollout.config import RolloutConfig
 from drag_ray.rollout.folder import TRAJECTORIES_DIR_NAME
 from drag_ray.rollout.options import WorkerOptions

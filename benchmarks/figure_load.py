@@ -169,5 +169,5 @@ def write_serve_load_words() -> str:
     return to_paragraph(
         f"""Memory rises until caches and allocators are full, which takes ten minutes, and is flat then ({slope:+.1f} MiB a
         minute). An earlier run rose by {slope_before:.0f} MiB a minute (`serve_load_earlier.json`), of which {replica:.0f} were
-        Ray Serve's log, which a replica kept in its memory (`drag_ray/serve/log_targets.py`)."""
+        Ray Serve's log, which a replica kept in its memory (`drag_ray/serve/replica.py`)."""
     )

@@ -1,6 +1,13 @@
-"""One rollout: a question, up to `max_iterations` replies with their searches, one trajectory."""
+"""One rollout: a question, up to `max_iterations` replies with their searches, one trajectory.
+
+A hinted rollout is shown the evidence page, as STaR (Zelikman et al., Bootstrapping Reasoning With Reasoning, 2022) gives the
+answer where no sample solved a problem, and is trained on as if the hint had not been there: what is learned is the query that
+finds the page. A reply of such a rollout may speak of the hint, so its reasoning is never trained on; a query that repeats a
+passage of the page could not have been thought of without it, and is refused.
+"""
 
 import json
+import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -10,7 +17,6 @@ from itertools import takewhile
 from drag_ray.agent.action import Action
 from drag_ray.agent.config import AgentConfig, PromptSet
 from drag_ray.agent.environment import SearchEnvironment, SearchResult
-from drag_ray.agent.hints import QUOTE_PROBLEM, is_quotation, write_hint
 from drag_ray.agent.prompts import Prompts
 from drag_ray.agent.protocols.protocol import ActionProtocol
 from drag_ray.agent.protocols.registry import get_protocol
@@ -22,6 +28,7 @@ from drag_ray.engine.generate import GenerateFn, Generation, Message, Request
 from drag_ray.engine.reasoning import THINK
 from drag_ray.engine.sampling import PRESETS
 from drag_ray.errors import BudgetError, EngineDiedError, PromptTooLongError
+from drag_ray.search.normal_form import normalise
 from drag_ray.storage.artifacts import compute_fingerprint
 from drag_ray.tools.calls import CallLimits, CallOutcome, CallTool
 from drag_ray.tools.function import Function
@@ -29,6 +36,32 @@ from drag_ray.tools.rollout_images import ImageShelf, RolloutImages
 from drag_ray.tools.search import TOOL as SEARCH
 from drag_ray.tools.workspace import PageSource, Workspace
 from drag_ray.types import ActionKind, Evidence, Page, StopReason, Trajectory, Turn
+
+HINT_CHARS = 1200
+"""characters of the page that are shown"""
+QUOTED_WORDS = 6
+"""words in a row that a query may not share with the page"""
+QUOTE_PROBLEM = "the query is a quotation; search with a few key words"
+
+_REQUEST = (
+    "This page answers the question below:\n\n{text}\n\nWrite what finds it, as somebody would who has not seen the page: with "
+    "words that the question suggests and the page holds. Do not mention the page, do not quote it, do not give the answer away."
+)
+_WORD = re.compile(r"\w+")
+
+
+def write_hint(page: Page) -> str:
+    """What stands before the question in the prompt."""
+    return _REQUEST.format(text=page.text[:HINT_CHARS].strip())
+
+
+def is_quotation(query: str, page: Page) -> bool:
+    """True if a query shares `QUOTED_WORDS` words in a row with the page, whatever their case and what stands between them."""
+    words = _WORD.findall(normalise(query).casefold())
+    text = f" {' '.join(_WORD.findall(normalise(page.text).casefold()))} "
+    starts = range(len(words) - QUOTED_WORDS + 1)
+    return any(f" {' '.join(words[start : start + QUOTED_WORDS])} " in text for start in starts)
+
 
 NoteTurn = Callable[[Turn, Content], object]
 

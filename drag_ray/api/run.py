@@ -187,7 +187,7 @@ class Run(RunExchange):
                 from drag_ray.pipeline.rounds import run_rounds
 
                 return run_rounds(config, start_ray)
-            from drag_ray.pipeline.single_pass import run_pass
+            from drag_ray.pipeline.rounds import run_pass
 
             return run_pass(config, start_ray)
 

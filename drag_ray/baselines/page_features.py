@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from drag_ray.baselines.feature_model import FeatureModel
 from drag_ray.baselines.question_kinds import choose_kind
-from drag_ray.search.fusion import fuse_rankings
+from drag_ray.search.hybrid import fuse_rankings
 from drag_ray.search.rerank import put_in_order
 from drag_ray.types import Evidence, Hit, Hits, Page
 

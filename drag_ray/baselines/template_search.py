@@ -1,4 +1,4 @@
-"""Templates are found by trying words out: hill climbing on what they gain for the questions of a kind, on all cores."""
+"""The search for templates: hill climbing over weighted words, on what they gain for the questions of a kind, on all cores."""
 
 import logging
 import math
@@ -6,7 +6,7 @@ import multiprocessing
 import os
 import random
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from functools import lru_cache
@@ -19,11 +19,53 @@ from drag_ray.baselines.neighbours import NeighbourFeedback
 from drag_ray.baselines.question_kinds import find_kinds
 from drag_ray.baselines.question_words import QuestionWords
 from drag_ray.baselines.template_config import TemplateConfig
-from drag_ray.baselines.word_climb import climb
 from drag_ray.baselines.word_weights import write_words
 from drag_ray.search.processes import end_with_parent
 from drag_ray.search.searcher import Searcher
 from drag_ray.types import Question
+
+Weights = Mapping[str, int]
+
+
+def climb(
+    words: Sequence[str], score: Callable[[Weights], float], *, max_words: int, max_weight: int, least_gain: float
+) -> dict[str, int]:
+    """Words with weights, found by taking the best of all single steps until none is worth `least_gain`.
+
+    A step adds a word with weight 1, or changes a word's weight by 1; one of weight 0 is left out. Of equal steps that with the
+    earlier word is taken.
+
+    Args:
+        words: candidates.
+        score: of some of them, at most `max_words`, with weights from 1 to `max_weight`.
+        max_words: words at most.
+        max_weight: of a word.
+        least_gain: in score, of a step.
+
+    Returns:
+        The weights of the words, those that were added first first; empty where no word is worth adding.
+    """
+    found: dict[str, int] = {}
+    best = score(found)
+    while True:
+        steps = list(_list_steps(words, found, max_words, max_weight))
+        scores = [score(step) for step in steps]
+        highest = max(scores, default=best)
+        if highest < best + least_gain:
+            return found
+        best, found = highest, steps[scores.index(highest)]
+
+
+def _list_steps(words: Sequence[str], found: Weights, max_words: int, max_weight: int) -> Iterator[dict[str, int]]:
+    for word in words:
+        weight = found.get(word, 0)
+        if weight < max_weight and (weight or len(found) < max_words):
+            yield {**found, word: weight + 1}
+        if weight == 1:
+            yield {other: count for other, count in found.items() if other != word}
+        elif weight:
+            yield {**found, word: weight - 1}
+
 
 _logger = logging.getLogger(__name__)
 

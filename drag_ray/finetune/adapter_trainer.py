@@ -1,18 +1,104 @@
-"""What the trainers of all methods have in common: rows that are tokenized, the learning rate, checkpoints of one adapter."""
+"""The part that the trainers of all methods share: tokenized rows, the learning rate, checkpoints of one adapter.
+
+Training stops at the step whose loss or gradient is not finite, and keeps no checkpoint whose weights are not.
+"""
 
 import math
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
 import torch
+from accelerate.utils import gather_object
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LambdaLR, LRScheduler
+from transformers import Trainer
 
-from drag_ray.finetune.finite_steps import ROW_NAMES, FiniteSteps
+from drag_ray.engine.models.adapter_weights import find_not_finite
+from drag_ray.errors import NotFiniteError
+from drag_ray.finetune.attention import CUDNN_BUG, uses_cudnn
+from drag_ray.finetune.checkpoints import saving
 from drag_ray.finetune.start import START_NAME
+
+ROW_NAMES = "row_names"
+"""What of a batch says which rows it has; the model is not given it."""
+_MOST_NAMES = 64
+"""Names of rows that a message has room for."""
+
+
+class FiniteSteps(Trainer):
+    """Stands before a trainer of TRL, on tokenized rows, and stops it before it learns from numbers that are not finite.
+
+    transformers would go on. One NaN among the gradients takes every weight with it, and from then on each loss is NaN and logged
+    as 0. DeepSpeed leaves such a step out and says nothing, so that of a training hardly any step may count.
+
+    All processes stop at the same step. Looking costs one wait for the GPU a step, and transformers' own filter, which is off,
+    waited twice a batch.
+    """
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self.data_collator: Any = partial(_collate_with_names, self.data_collator)
+        self._step_losses: list[torch.Tensor] = []
+        self._step_names: list[str] = []
+
+    def training_step(self, model: Any, inputs: dict[str, Any], num_items_in_batch: Any = None) -> torch.Tensor:
+        """Note the loss of a batch, and of which rows it is."""
+        self._step_names += inputs[ROW_NAMES]
+        loss = super().training_step(model, inputs, num_items_in_batch)
+        self._step_losses.append(loss)
+        return loss
+
+    def _prepare_inputs(self, inputs: dict[str, Any]) -> dict[str, Any]:
+        return super()._prepare_inputs({name: value for name, value in inputs.items() if name != ROW_NAMES})
+
+    def _get_grad_norm(self, model: Any, grad_norm: Any = None) -> Any:
+        """The gradient norm of a step that may be taken. It is asked for once a step, before the optimizer."""
+        norm = super()._get_grad_norm(model, grad_norm=grad_norm)
+        loss = torch.stack(self._step_losses).sum().float()
+        figures = torch.stack([loss, torch.as_tensor(norm).to(loss)])
+        losses, norms = torch.as_tensor(self.accelerator.gather(figures)).view(-1, 2).T.tolist()
+        if not all(map(math.isfinite, losses + norms)):
+            raise NotFiniteError(self._describe_step(sum(losses) / len(losses), sum(norms) / len(norms)))
+        self._step_losses, self._step_names = [], []
+        return norm
+
+    def _describe_step(self, loss: float, norm: float) -> str:
+        names: Sequence[str] = gather_object(self._step_names)
+        more = f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
+        if not math.isfinite(loss) and self.state.global_step == 0:
+            cause = "No weight has changed yet, so one of these rows is broken, or the base model is in this finetune.dtype."
+        elif math.isfinite(loss) and uses_cudnn():
+            cause = f"The loss is finite, so the way back from it is at fault, most likely cuDNN's attention: {CUDNN_BUG}."
+        else:
+            cause = (
+                f"Most often finetune.learning_rate is too high: lower it ({self.args.learning_rate:g} now). "
+                "Otherwise look at these rows, and try finetune.dtype float32."
+            )
+        return (
+            f"finetune step {self.state.global_step + 1}: loss {loss:.4g}, gradient norm {norm:.4g}, and nothing is learned from "
+            f"it. Rows of the step, by their line in train.jsonl: {', '.join(names[:_MOST_NAMES])}{more}. {cause}"
+        )
+
+    def _save_checkpoint(self, model: Any, trial: Any) -> None:
+        """Write a checkpoint; the callback that reports it is called for a good one alone."""
+        step = self.state.global_step
+        checkpoint_dir = Path(self._get_output_dir(trial)) / f"checkpoint-{step}"
+        with saving(checkpoint_dir):
+            super()._save_checkpoint(model, trial)
+            found = find_not_finite(checkpoint_dir) if self.args.should_save else None
+        # Process 0 alone has the files, and all have to stop.
+        for name in filter(None, gather_object([found])):
+            raise NotFiniteError(
+                f"finetune step {step}: its gradient was finite, and {name} no longer is, so its checkpoint is not kept. "
+                f"Lower finetune.learning_rate ({self.args.learning_rate:g} now)."
+            )
+
+
+def _collate_with_names(collate: Callable[..., dict[str, Any]], rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    return collate(rows) | {ROW_NAMES: [row["name"] for row in rows]}
 
 
 class AdapterTrainer(FiniteSteps):

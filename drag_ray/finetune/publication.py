@@ -1,17 +1,157 @@
-"""The folder of the trained adapter, made from the last checkpoint: its weights, what it was trained on, how it is asked."""
+"""The folder of the trained adapter, made from the last checkpoint: its weights, its card, and the merged model if wanted.
+
+The card, in Hugging Face's form, says what it learned, from what, how far that is known to help, and how it is asked.
+"""
 
 import shutil
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from peft import PeftModel
+
 from drag_ray.agent.record import AgentRecord, write_record
-from drag_ray.engine.models.adapter import read_base_model, write_base_model
+from drag_ray.engine.models.adapter import (
+    ADAPTER_WEIGHTS_NAME,
+    REWARD_TASK,
+    BaseModel,
+    check_adapter_fits,
+    is_reward_model,
+    read_base_model,
+    write_base_model,
+)
 from drag_ray.engine.models.model_folder import resolve_model
-from drag_ray.finetune.card import write_card
+from drag_ray.engine.models.pretrained import load_model, load_processor, load_reward_model, load_tokenizer
+from drag_ray.errors import TrainError
+from drag_ray.finetune.checkpoints import saving
 from drag_ray.finetune.config import FinetuneConfig
 from drag_ray.finetune.outcome import ADAPTER_DIR_NAME, MERGED_DIR_NAME
+from drag_ray.stage_runs import provenance
+from drag_ray.storage.artifacts import compute_file_fingerprint
 from drag_ray.storage.file_access import list_folder, writing
+
+CARD_NAME = "README.md"
+EMBEDDED_ORIGIN = "HuggingFaceTB/SmolLM2-135M-Instruct"
+_LOSSES = ("first_loss", "last_loss", "eval_loss_before", "eval_loss_after", "eval_pair_accuracy")
+
+_TEXT = """
+# A search policy
+
+A LoRA adapter of `{base}` that {does} for one collection of documents, trained by drag_ray {version} with
+the method `{method}` on search trajectories over that collection.
+
+## How it was trained
+
+{options}
+
+| | |
+|---|---:|
+{counts}
+
+## How good it is
+
+| loss on rows of its own format | |
+|---|---:|
+{losses}
+
+A loss does not say how well it finds pages. That is measured against the base model and the question itself, on questions that
+training did not see, by the stage `evaluate`: see `evaluate/report.md` of the run. What is not there has not been measured.
+
+## Limits
+
+- It was trained for one collection and one search index, and for the prompts in `drag_ray_agent.json`, if that is beside it;
+  asked otherwise, nothing is known of it.
+- What it writes can be wrong, and can cite pages that do not exist.
+- It may repeat words of the documents and questions that it learned from: look at their licence and at what is private in them
+  before you share it. The licence of the base model holds for it too.
+
+## What it is
+
+{hashes}
+"""
+
+
+def write_card(
+    adapter_dir: Path,
+    settings: FinetuneConfig,
+    base: BaseModel,
+    counts: dict[str, Any],
+    fingerprints: dict[str, str],
+) -> None:
+    """Write `README.md` beside the weights.
+
+    Args:
+        adapter_dir: holds the weights, whose hash the card names.
+        settings: how it was trained.
+        base: the model that it belongs to.
+        counts: of the training, as the stage returns them.
+        fingerprints: of what it was trained from, by stage.
+    """
+    from huggingface_hub import ModelCard, ModelCardData
+
+    is_reward_model = settings.chosen_method.task == REWARD_TASK
+    origin = EMBEDDED_ORIGIN if base.name == "embedded" else base.name
+    data = ModelCardData(
+        # The Hub knows names, no folders.
+        base_model=None if Path(origin).is_dir() else origin,
+        library_name="peft",
+        pipeline_tag="text-classification" if is_reward_model else "text-generation",
+        tags=["lora", "drag_ray", settings.method],
+    )
+    hashes = {
+        ADAPTER_WEIGHTS_NAME: compute_file_fingerprint(adapter_dir / ADAPTER_WEIGHTS_NAME),
+        "config of the base model": base.fingerprint,
+        **{f"stage {stage}": fingerprint for stage, fingerprint in fingerprints.items()},
+        "commit": provenance.read_commit() or "unknown",
+    }
+    text = _TEXT.format(
+        base=Path(origin).name if Path(origin).is_dir() else origin,
+        does=settings.chosen_method.purpose,
+        version=provenance.__version__,
+        method=settings.method,
+        options="\n".join(f"- {name}: {value}" for name, value in settings.model_dump(mode="json").items()),
+        counts=_write_rows({name: value for name, value in counts.items() if name not in _LOSSES}),
+        losses=_write_rows({name: value for name, value in counts.items() if name in _LOSSES}),
+        hashes="\n".join(f"- {name}: `{value}`" for name, value in hashes.items()),
+    )
+    ModelCard(f"---\n{data.to_yaml()}\n---\n{text}").save(adapter_dir / CARD_NAME)
+
+
+def _write_rows(values: dict[str, Any]) -> str:
+    return "\n".join(f"| {name} | {'not measured' if value is None else value} |" for name, value in values.items())
+
+
+def merge_adapter(base_dir: str | Path, adapter_dir: Path, out_dir: Path, dtype: str = "bfloat16") -> None:
+    """Write the base model with the adapter added to its weights: a folder that transformers and vLLM load by itself.
+
+    It holds config, generation config, weights, tokenizer and chat template, and of a vision-language model
+    the processor.  `out_dir` is replaced, and is there only when it is whole.
+
+    Raises:
+        ArtifactError: no space is left, or the folder cannot be written.
+        TrainError: the adapter belongs to another base model, or merging gives weights that are not finite.
+    """
+    check_adapter_fits(read_base_model(str(base_dir)), adapter_dir)
+    load = load_reward_model if is_reward_model(adapter_dir) else load_model
+    adapted = PeftModel.from_pretrained(load(base_dir, dtype), str(adapter_dir))
+    try:
+        merged: Any = adapted.merge_and_unload(safe_merge=True)
+    except ValueError as error:
+        raise TrainError(
+            f"{adapter_dir}: cannot be merged into {base_dir} ({error}). Train again with a lower finetune.learning_rate."
+        ) from None
+    scratch_dir = out_dir.with_name(f".{out_dir.name}")
+    with saving(out_dir, "Free some space, choose another --run-dir, or leave the merged model out (--no-finetune.merge)."):
+        for leftover in (out_dir, scratch_dir):
+            if leftover.exists():
+                shutil.rmtree(leftover)
+        merged.save_pretrained(scratch_dir)
+        load_tokenizer(base_dir).save_pretrained(scratch_dir)
+        processor = load_processor(base_dir)
+        if processor is not None:
+            processor.save_pretrained(scratch_dir)
+        scratch_dir.rename(out_dir)
+
 
 _ADAPTER_FILES = (
     "adapter_*",
@@ -67,6 +207,4 @@ def publish_adapter(checkpoint_dir: Path, model: str, described: Description, st
         write_card(scratch_dir, settings, base, described.counts, described.fingerprints)
         scratch_dir.rename(adapter_dir)
         if settings.merge:
-            from drag_ray.finetune.merge import merge_adapter  # PEFT takes more
-
             merge_adapter(base_dir, adapter_dir, stage_dir / MERGED_DIR_NAME, settings.merged_dtype)

@@ -20,8 +20,7 @@ from drag_ray.format.card import write_card
 from drag_ray.format.config import FormatSections
 from drag_ray.format.exporter import ExportFile, describe_files
 from drag_ray.format.layout import Layout
-from drag_ray.format.parts import FormatJob, check_part, format_part
-from drag_ray.format.row_files import RowFiles
+from drag_ray.format.parts import FormatJob, RowFiles, check_part, format_part
 from drag_ray.format.row_format import load_format
 from drag_ray.format.rows import OF_PAGES, FormatName
 from drag_ray.format.sides import SIDES_NAME

@@ -1,15 +1,18 @@
 """Rounds of collecting and training: each begins with the policy of the one before, and the best one is what is evaluated.
 
 Which round is best is decided by questions of the train part that all rounds held out (the format stage's validation side) and
-none trained on. The test questions are asked once, at the end.
+none trained on. The test questions are asked once, at the end. A single pass is one round without that choice. Either trains a
+reranker beside the policy where one is wanted, from the same questions, in folders of its own, evaluated with both.
 """
 
 import logging
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 from drag_ray.baselines.question import RawQuestion
+from drag_ray.baselines.rerank import Rerank, RerankedConfig
 from drag_ray.config import override
 from drag_ray.errors import ConfigError
 from drag_ray.evaluate.config import VALIDATION
@@ -26,12 +29,92 @@ from drag_ray.finetune.outcome import ADAPTER_DIR_NAME
 from drag_ray.format.sides import read_side
 from drag_ray.format.split import TRAIN
 from drag_ray.pipeline.run_config import RunConfig
-from drag_ray.pipeline.runner import list_compared, run_stages
+from drag_ray.pipeline.runner import check_stages, list_compared, list_pipeline, run_stages
 from drag_ray.pipeline.stages import STAGES
-from drag_ray.pipeline.trained_reranker import build_evaluation, build_training, train_reranker
 from drag_ray.prompt.config import count_collected
 from drag_ray.stage_runs.address import Address
 from drag_ray.storage.artifacts import Manifest, write_json, write_text
+
+_STAGES = [STAGES["format"], STAGES["finetune"]]
+_OPTIONS: dict[str, dict[str, Any]] = {
+    "format": {"formats": ["relevance"]},
+    # Who ranks adds the adapter to the model by itself.
+    "finetune": {"method": "rerank", "epochs": 1, "merge": False},
+}
+
+
+def build_training(config: RunConfig, process: Address) -> RunConfig:
+    """The options of its rows and its training: those of the run with what makes it a reranker, and above them `reranker`.
+
+    Args:
+        config: of the run.
+        process: whose questions it learns from.
+
+    Raises:
+        ConfigError: `reranker` sets an option that there is not, or has another method trained, or cannot be trained so.
+    """
+    changed = override(override(config, _OPTIONS), config.reranker, "reranker")
+    if changed.finetune.method != "rerank":
+        raise ConfigError(
+            f"reranker: finetune.method {changed.finetune.method} trains no reranker. Leave it out there: it is rerank."
+        )
+    reads = [entry for entry in config.reads if entry.partition("=")[0] not in ("process", "format")]
+    # It starts from the model itself: what a policy has learned is to write.
+    engine = changed.engine.model_copy(update={"adapter": ""})
+    training = changed.model_copy(
+        update={"scope": _find_scope(config), "reads": (*reads, f"process={process}"), "engine": engine}
+    )
+    check_stages(_STAGES, training)
+    return training
+
+
+def build_evaluation(config: RunConfig) -> RunConfig:
+    """The options of an evaluation that has the reranker too.
+
+    Raises:
+        ConfigError: they name another one, or a stage that compares cannot be run with it.
+    """
+    settings = config.evaluate
+    options = settings.take(RerankedConfig)
+    if options.model:
+        raise ConfigError(
+            f"evaluate.rerank.model {options.model!r}: the pipeline trains one itself (reranker), which is evaluated. Leave one "
+            "of them out."
+        )
+    adapter_dir = (Address("finetune", scope=_find_scope(config)).locate(config.run_dir) / ADAPTER_DIR_NAME).resolve()
+    baselines = settings.baselines if Rerank.name in settings.baselines else (*settings.baselines, Rerank.name)
+    update = {"baselines": baselines, "rerank": options.model_copy(update={"model": str(adapter_dir)})}
+    evaluation = config.model_copy(update={"evaluate": settings.model_copy(update=update)})
+    check_stages(list_compared(config), evaluation)
+    return evaluation
+
+
+def train_reranker(training: RunConfig, start_ray: Callable[[], object] = lambda: None) -> dict[str, Manifest]:
+    """Write its rows and train it, as `build_training` says; what is finished is skipped."""
+    return run_stages(_STAGES, training, start_ray)
+
+
+def _find_scope(config: RunConfig) -> str:
+    return "/".join(part for part in (config.scope, "reranker") if part)
+
+
+def run_pass(config: RunConfig, start_ray: Callable[[], object] = lambda: None) -> dict[str, Manifest]:
+    """Run every stage once; what is finished is skipped.
+
+    Returns:
+        The manifests of all stages, by their addresses.
+
+    Raises:
+        ConfigError: a stage cannot be run with these options; then none has been.
+    """
+    if not config.train_reranker:
+        return run_stages(list_pipeline(config), config, start_ray)
+    training, evaluation = build_training(config, Address("process", scope=config.scope)), build_evaluation(config)
+    compared = list_compared(config)
+    finished = run_stages([stage for stage in list_pipeline(config) if stage not in compared], config, start_ray)
+    finished |= train_reranker(training, start_ray)
+    return finished | run_stages(compared, evaluation, start_ray)
+
 
 _logger = logging.getLogger(__name__)
 

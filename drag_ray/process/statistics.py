@@ -6,7 +6,7 @@ from typing import Any
 import polars as pl
 
 from drag_ray.process.quality import describe_reason
-from drag_ray.rollout.yields import count_yields
+from drag_ray.rollout.counts import count_yields
 from drag_ray.types import ActionKind
 
 _LEFT_OUT = {

@@ -1,4 +1,12 @@
-"""Trajectories as tables: one row a turn, and one row a trajectory with what its searches came to."""
+"""Trajectories as tables: one row a turn, and one row a trajectory with what its searches came to.
+
+Rollouts that break down in the errors of their tools are trained on as OpenSearch-VL does (fatal-aware GRPO,
+https://github.com/shawn0728/OpenSearch-VL): what was said before the breakdown may have been right, so it can be encouraged and
+is never discouraged; what follows says nothing of the policy and is not learned. There a rollout that loops or ends without an
+answer counts as broken down as well; here only one whose tools failed does.
+"""
+
+from collections.abc import Sequence
 
 import polars as pl
 
@@ -7,11 +15,32 @@ from drag_ray.agent.degeneration import to_query_key
 from drag_ray.agent.scores import gain, rank_score, utility
 from drag_ray.process.config import ProcessConfig
 from drag_ray.process.conversations import IMAGE_MARK
-from drag_ray.process.fatal import add_fatal_steps
 from drag_ray.process.published_rewards import take_published_rewards
 from drag_ray.process.quality import add_drop_reasons
 from drag_ray.process.rewards import turn_reward
 from drag_ray.types import ActionKind
+
+MAX_ERRORS = 3
+"""failed calls in a row that break a rollout down"""
+
+
+def find_fatal_step(has_errors: Sequence[bool], max_errors: int = MAX_ERRORS) -> int | None:
+    """The 0-based step that begins the first `max_errors` failed calls in a row; None without."""
+    length = 0
+    for step, has_error in enumerate(has_errors):
+        length = length + 1 if has_error else 0
+        if length == max_errors:
+            return step - max_errors + 1
+    return None
+
+
+def add_fatal_steps(turns: pl.DataFrame) -> pl.DataFrame:
+    """Add the column fatal_step: the 1-based step with which a rollout of the task answer breaks down, null where it does not."""
+    errors = turns.filter(pl.col("task") == "answer").group_by("trajectory_id", maintain_order=True).agg("has_error")
+    steps = [find_fatal_step(row) for row in errors["has_error"]]
+    found = pl.Series("fatal_step", [None if step is None else step + 1 for step in steps], dtype=pl.Int32)
+    return turns.join(errors.select("trajectory_id", found), on="trajectory_id", how="left", maintain_order="left")
+
 
 _TRAJECTORY_COLUMNS = (
     *("question_id", "question", "trajectory_id", "sample_index", "preset", "hinted", "protocol", "top_k", "depth"),

@@ -1,9 +1,13 @@
-"""One engine with its index and its journal, fed with chunks of rollouts. It knows nothing of the actor that holds it."""
+"""One engine with its index and its journal, fed with chunks of rollouts. It knows nothing of the actor that holds it.
+
+Rollouts that an engine took with it when it died run again, a few at first: one of them may have killed it.
+"""
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
 from typing import TypeVar, TypeVarTuple
 
 import pyarrow as pa
@@ -24,11 +28,52 @@ from drag_ray.rollout.journal import Journal, begin_chunk, begin_rollout, end_ro
 from drag_ray.rollout.keep import Keep, keep_here
 from drag_ray.rollout.options import WorkerOptions, locate_index, open_stores, start_engine
 from drag_ray.rollout.plan import Chunk, Successes, choose_next, group_by_question, list_successes
-from drag_ray.rollout.quarantine import Quarantine
 from drag_ray.rollout.work_queue import AdmissionControl
 from drag_ray.search.config import SYNTAX_HELP
 from drag_ray.search.searcher import Searcher
 from drag_ray.types import Trajectory
+
+_SHARE = 4
+"""of an engine's slots one in so many is the most that they have beside them"""
+
+
+class Quarantine:
+    """Admits one rollout, and one more for each that has ended while the engine lives.
+
+    So the one that kills engines takes few others with it, and those of a node that was lost, hundreds of them without a fault,
+    are soon through. Whoever has one try left is admitted when nobody else is, and nobody beside it: another one's fault cannot
+    be held against it.
+
+    Args:
+        num_slots: rollouts that the engine runs at the same time, outside.
+    """
+
+    def __init__(self, num_slots: int) -> None:
+        self._most = max(1, num_slots // _SHARE)
+        self._num_places = 1
+        self._num_inside = 0
+        self._is_closed = False
+        self._changed = asyncio.Condition()
+
+    @asynccontextmanager
+    async def enter(self, alone: bool) -> AsyncGenerator[None]:
+        """A place within the context."""
+        async with self._changed:
+            await self._changed.wait_for(lambda: not self._num_inside if alone else self._has_place())
+            self._num_inside += 1
+            self._is_closed = alone
+        try:
+            yield
+            self._num_places = min(self._most, self._num_places + 1)
+        finally:
+            async with self._changed:
+                self._num_inside -= 1
+                self._is_closed = False
+                self._changed.notify_all()
+
+    def _has_place(self) -> bool:
+        return not self._is_closed and self._num_inside < self._num_places
+
 
 _logger = logging.getLogger(__name__)
 

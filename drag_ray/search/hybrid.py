@@ -1,12 +1,36 @@
-"""Hybrid search: by words and by vectors at once."""
+"""Hybrid search: by words and by vectors at once, fused by their ranks.
 
-from collections.abc import Callable
+Reciprocal rank fusion: Cormack, Clarke and Büttcher, Reciprocal Rank Fusion outperforms Condorcet and individual Rank Learning
+Methods (SIGIR 2009). It looks at ranks alone, so that scores of different kinds need not be made comparable.
+"""
+
+from collections.abc import Callable, Sequence
 from functools import partial
 
 from drag_ray.search.dense import DenseSearcher
-from drag_ray.search.fusion import RRF_K, fuse_rankings
 from drag_ray.search.searcher import Searcher, check_top_k
 from drag_ray.types import Hit, Hits, Page
+
+RRF_K = 60
+"""The constant of the paper: the larger, the less the first ranks stand out."""
+
+
+def fuse_rankings(rankings: Sequence[Sequence[Hit]], k: int = RRF_K) -> list[Hit]:
+    """All pages of the rankings, best first; equal scores in order of (file, page).
+
+    The score of a page is the sum of 1 / (k + rank) over the rankings that have it.
+
+    Args:
+        rankings: of one question, each with ranks from 1.
+        k: the constant of the sum.
+    """
+    scores: dict[tuple[str, int], float] = {}
+    for ranking in rankings:
+        for hit in ranking:
+            page = (hit.file, hit.page_number)
+            scores[page] = scores.get(page, 0.0) + 1 / (k + hit.rank)
+    ordered = sorted(scores.items(), key=lambda item: (-item[1], item[0]))
+    return [Hit(*page, rank, score) for rank, (page, score) in enumerate(ordered, start=1)]
 
 
 class HybridSearcher:

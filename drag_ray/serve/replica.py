@@ -1,7 +1,10 @@
-"""What Ray Serve runs: replicas of vLLM's application, each with an engine, and the actor that keeps the list of adapters."""
+"""Replicas of vLLM's application, each with an engine, and the actor that keeps the list of adapters, as Ray Serve runs them."""
 
 import logging
+from collections.abc import Generator
+from contextlib import contextmanager
 from dataclasses import replace
+from logging.handlers import MemoryHandler
 from typing import Any, TypeVar
 
 import ray
@@ -14,8 +17,23 @@ from drag_ray.serve.access.admission import REQUESTS_PER_SEQUENCE
 from drag_ray.serve.adapters.adapter_registry import AdapterRegistry
 from drag_ray.serve.adapters.engine_adapters import Adapter, AdapterTable, EngineAdapters, build_table
 from drag_ray.serve.config import ServeConfig
-from drag_ray.serve.log_targets import keep_targets
 from drag_ray.serve.openai_app import AppSettings, build_openai_app
+
+
+@contextmanager
+def keep_targets(logger: logging.Logger) -> Generator[None]:
+    """Give the handlers of a logger that pass lines on to another handler their targets again.
+
+    vLLM sets up logging when it is imported, with `dictConfig`, which closes all handlers that there are. A `MemoryHandler` has
+    no target from then on and keeps what is logged for ever: Ray Serve's, which logs a line a request, 1.7 KB each.
+    """
+    targets = [(handler, handler.target) for handler in logger.handlers if isinstance(handler, MemoryHandler)]
+    try:
+        yield
+    finally:
+        for handler, target in targets:
+            handler.setTarget(target)
+
 
 APP_NAME, _DEPLOYMENT_NAME = "drag_ray", "openai"
 _REGISTRY_NAME = "adapters"

@@ -3,7 +3,7 @@
 import logging
 import signal
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -18,6 +18,7 @@ from drag_ray.cluster.nodes import list_nodes, takes_gpus
 from drag_ray.engine.models.chat_template import check_functions_shown
 from drag_ray.engine.models.model_folder import resolve_model
 from drag_ray.errors import ServeError
+from drag_ray.evaluate.outcome import read_question_weights
 from drag_ray.extras import explain_missing
 from drag_ray.serve.access.key import hash_key, read_key
 from drag_ray.serve.access.limits import Limits
@@ -37,8 +38,30 @@ from drag_ray.serve.openai_app import AppSettings
 from drag_ray.serve.parsers import choose_parsers, read_template
 from drag_ray.serve.replica import APP_NAME, build_application
 from drag_ray.serve.search.index_origin import say_other_origins
-from drag_ray.serve.search.question_weights import resolve_question_weights
 from drag_ray.stage_runs.inputs import Inputs
+
+
+def resolve_question_weights(config: ServeConfig, adapters: Collection[str]) -> dict[str, float]:
+    """The weights of the question that `serve.evaluation` found for the models that are served, by their names.
+
+    Raises:
+        ServeError: it found none for any of them.
+        ArtifactError: it has not finished.
+        DamageError: it is not what was written.
+    """
+    if config.evaluation is None:
+        return {}
+    found = read_question_weights(config.evaluation)
+    weights = {name: found[name] for name in (config.served_name, *adapters) if name in found}
+    if not weights:
+        raise ServeError(
+            f"serve.evaluation {config.evaluation}: found weights of the question for {', '.join(found) or 'no policy'}, and "
+            f"served are {', '.join((config.served_name, *adapters))}. Leave the option out, or evaluate with "
+            "evaluate.question_weights."
+        )
+    _logger.info(f"the question counts {', '.join(f'{weight:g} for {name}' for name, weight in weights.items())}")
+    return weights
+
 
 _READY_TIMEOUT_S = 600.0
 _logger = logging.getLogger(__name__)

@@ -1,26 +1,143 @@
 """Python code of a stranger, in a process that can compute and nothing else.
 
 Bubblewrap gives it namespaces of its own (no network, no other processes, no users, no shared memory) and a file system that
-holds the interpreter and its standard library, read-only; the kernel is asked through a filter (`tools.syscalls`). It can write
-nowhere, begin neither process nor thread, and take no more memory, time and output than it is given. What can be read of the
-sandbox in its source is not what is relied on: `tools.sandbox_probe` attacks it before it is used.
+holds the interpreter, its standard library and the libraries that these load, read-only. It can write nowhere, begin neither
+process nor thread, and take no more memory, time and output than it is given. What can be read of the sandbox in its source is
+not what is relied on: `tools.sandbox_probe` attacks it before it is used.
+
+The kernel is asked through a filter, for what one Python process needs to compute: no process or thread can be begun, no socket
+opened, nothing mounted, traced or unshared, no memory taken that is not counted. What is not listed fails with EPERM; system
+calls of another architecture end the process.
 """
 
 import contextlib
+import errno
 import math
 import os
+import re
 import selectors
 import shutil
 import subprocess
+import sys
+import termios
 import threading
 import time
 from collections.abc import Generator
 from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
 
 from drag_ray.errors import ConfigError, ToolError
+from drag_ray.storage.json_text import parse_json
 from drag_ray.tools.config import PythonInterpreterConfig
-from drag_ray.tools.interpreter_files import find_interpreter
-from drag_ray.tools.syscalls import write_filter
+
+_LIST_S = 60.0
+_LIST = """
+import contextlib, ctypes, json, os, sysconfig
+
+folders = [sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib"), sysconfig.get_config_var("DESTSHARED")]
+for name in sorted(entry.partition(".")[0] for entry in os.listdir(folders[2])):
+    if not name.startswith(("_test", "_xx", "xx", "_tkinter", "_ctypes_test")):
+        with contextlib.suppress(ImportError):
+            __import__(name)
+
+class Loaded(ctypes.Structure):
+    _fields_ = [("address", ctypes.c_void_p), ("name", ctypes.c_char_p)]
+
+names = []
+
+@ctypes.CFUNCTYPE(ctypes.c_int, ctypes.POINTER(Loaded), ctypes.c_size_t, ctypes.c_void_p)
+def note(loaded, size, data):
+    names.append(os.fsdecode(loaded.contents.name or b""))
+    return 0
+
+ctypes.CDLL(None).dl_iterate_phdr(note, None)
+print(json.dumps([folders, [name for name in names if os.path.isabs(name) and os.path.exists(name)]]))
+"""
+"""Loads each compiled module of the standard library, and prints the folders of that library and the shared libraries that are
+loaded then (`dl_iterate_phdr`)."""
+
+
+@dataclass(frozen=True)
+class InterpreterFiles:
+    """An interpreter.
+
+    Attributes:
+        python: its program, without links.
+        shown: files and folders that it needs, at the paths where it looks for them.
+        hidden: folders within these that it does not.
+    """
+
+    python: str
+    shown: tuple[str, ...]
+    hidden: tuple[str, ...]
+
+
+@cache
+def find_interpreter() -> InterpreterFiles:
+    """The interpreter that runs this, without the packages that are installed for it.
+
+    Raises:
+        ConfigError: it does not say what it needs.
+    """
+    python = str(Path(getattr(sys, "_base_executable", "") or sys.executable).resolve())
+    try:
+        listed = subprocess.run([python, "-I", "-S", "-c", _LIST], capture_output=True, timeout=_LIST_S, check=True, env={})
+        folders, libraries = parse_json(listed.stdout.splitlines()[-1])
+    except (OSError, subprocess.SubprocessError, ValueError, IndexError) as error:
+        raise ConfigError(f"{python}: what this Python needs of the disk cannot be found ({error}).") from None
+    shown: list[str] = [python]
+    for path in (*folders, *libraries):
+        if not path.startswith(tuple(f"{parent}/" for parent in shown)) and path not in shown:
+            shown.append(path)
+    packages = [f"{folder}/{name}" for folder in folders for name in ("site-packages", "dist-packages")]
+    return InterpreterFiles(python, tuple(shown), tuple(path for path in dict.fromkeys(packages) if Path(path).is_dir()))
+
+
+_ALLOWED = re.findall(
+    r"\w+",
+    """
+    read pread64 readv preadv write writev lseek open openat close close_range fcntl dup dup2 dup3 pipe pipe2
+    stat fstat lstat newfstatat statx access faccessat faccessat2 readlink readlinkat getdents64 getcwd
+    poll ppoll select pselect6
+    mmap munmap mprotect mremap madvise brk
+    rt_sigaction rt_sigprocmask rt_sigreturn sigaltstack alarm setitimer getitimer restart_syscall tgkill
+    arch_prctl set_tid_address set_robust_list get_robust_list rseq futex sched_yield sched_getaffinity
+    getpid gettid getuid geteuid getgid getegid getresuid getresgid
+    getrandom clock_gettime clock_getres clock_nanosleep nanosleep gettimeofday time times getrusage getrlimit setrlimit
+    uname execve wait4 exit exit_group
+""",
+)
+_TERMINAL_REQUESTS = (termios.TCGETS, termios.FIOCLEX, termios.FIONCLEX, termios.FIONBIO, termios.TIOCGWINSZ)
+"""Of ioctl: whether something is a terminal, and flags of descriptors. Nothing that puts letters into one."""
+
+
+def write_filter() -> int:
+    """The filter as a file in memory, in the form that the kernel takes; the caller closes it.
+
+    Raises:
+        ConfigError: libseccomp is not installed.
+    """
+    try:
+        import pyseccomp
+    except (ImportError, OSError, RuntimeError, TypeError, AttributeError) as error:  # as it says that there is no library
+        raise ConfigError(f"libseccomp cannot be loaded ({error}). Install it (Debian: libseccomp2).") from None
+
+    rules = pyseccomp.SyscallFilter(pyseccomp.ERRNO(errno.EPERM))
+    # The C library falls back to clone, which is refused, where clone3 is unknown.
+    rules.add_rule(pyseccomp.ERRNO(errno.ENOSYS), "clone3")
+    for name in _ALLOWED:
+        if pyseccomp.resolve_syscall(pyseccomp.system_arch(), name) >= 0:  # some are those of one architecture
+            rules.add_rule(pyseccomp.ALLOW, name)
+    for request in _TERMINAL_REQUESTS:
+        rules.add_rule(pyseccomp.ALLOW, "ioctl", pyseccomp.Arg(1, pyseccomp.MASKED_EQ, 0xFFFFFFFF, request))
+    rules.add_rule(pyseccomp.ALLOW, "prlimit64", pyseccomp.Arg(0, pyseccomp.EQ, 0))  # of oneself
+    descriptor = os.memfd_create("syscalls")
+    with os.fdopen(os.dup(descriptor), "wb") as file:
+        rules.export_bpf(file)
+    os.lseek(descriptor, 0, os.SEEK_SET)
+    return descriptor
+
 
 MAX_OUTPUT_BYTES = 1_000_000
 """of stdout, and of stderr; who writes more is ended."""

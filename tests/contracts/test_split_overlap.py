@@ -18,8 +18,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from drag_ray import schemas
-from drag_ray.corpus.near_duplicates import find_near_duplicates, list_evidence, read_near_duplicates, write_near_duplicates
-from drag_ray.corpus.page_similarity import MIN_WORDS
+from drag_ray.corpus.near_duplicates import (
+    MIN_WORDS,
+    find_near_duplicates,
+    list_evidence,
+    read_near_duplicates,
+    write_near_duplicates,
+)
 from drag_ray.corpus.split import split_questions
 from drag_ray.format.config import FormatConfig
 from drag_ray.format.split import TRAIN, VALIDATION, assign_sides

@@ -16,7 +16,7 @@ from drag_ray.engine.models.adapter import LANGUAGE_MODELS
 
 TRAINER = "transformers/trainer.py"
 OVERRIDDEN = {
-    # finetune/finite_steps.py
+    # finetune/adapter_trainer.py
     (TRAINER, "Trainer.training_step"): ("model", "inputs", "num_items_in_batch"),
     (TRAINER, "Trainer._prepare_inputs"): ("inputs",),
     (TRAINER, "Trainer._get_grad_norm"): ("model", "grad_norm"),

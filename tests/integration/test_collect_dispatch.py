@@ -21,8 +21,7 @@ from ray.cluster_utils import Cluster
 from drag_ray import schemas
 from drag_ray.agent.config import AgentConfig
 from drag_ray.agent.task import Policy
-from drag_ray.cluster.connection import ClusterConfig, connect, require_token
-from drag_ray.cluster.token import ensure_token
+from drag_ray.cluster.connection import ClusterConfig, connect, ensure_token, require_token
 from drag_ray.engine.config import EngineConfig
 from drag_ray.engine.generate import Generation, ImageSource, Request
 from drag_ray.engine.scripted import ScriptedEngine

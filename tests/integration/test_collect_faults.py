@@ -31,8 +31,7 @@ from drag_ray.agent.config import AgentConfig
 from drag_ray.agent.protocols.registry import get_protocol
 from drag_ray.agent.protocols.written_call import render_call
 from drag_ray.agent.task import Policy, RolloutTask
-from drag_ray.cluster.connection import ClusterConfig, connect
-from drag_ray.cluster.token import ensure_token
+from drag_ray.cluster.connection import ClusterConfig, connect, ensure_token
 from drag_ray.engine.config import EngineConfig
 from drag_ray.engine.generate import ImageSource, Request
 from drag_ray.engine.scripted import ScriptedEngine

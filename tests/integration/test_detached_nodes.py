@@ -28,9 +28,8 @@ from small_index import write_index
 
 from drag_ray.agent.config import AgentConfig
 from drag_ray.agent.task import Policy
-from drag_ray.cluster.connection import ClusterConfig, connect
+from drag_ray.cluster.connection import ClusterConfig, connect, ensure_token, locate_token
 from drag_ray.cluster.tasks import run_tasks
-from drag_ray.cluster.token import ensure_token, locate_token
 from drag_ray.corpus.image_store import ImageStore
 from drag_ray.corpus.page_images import DIR_NAME
 from drag_ray.engine.config import EngineConfig

@@ -30,10 +30,10 @@ from drag_ray.finetune.collator import PairCollator, RowCollator
 from drag_ray.finetune.config import FinetuneConfig
 from drag_ray.finetune.images import open_training_images
 from drag_ray.finetune.job import TrainJob
-from drag_ray.finetune.merge import merge_adapter
 from drag_ray.finetune.methods.dpo import DPO
 from drag_ray.finetune.methods.reward import RewardModelling
 from drag_ray.finetune.methods.sft import SFT
+from drag_ray.finetune.publication import merge_adapter
 from drag_ray.finetune.tokenized_rows import RowTokenizer
 from drag_ray.finetune.trained_tokens import compute_trained_loss
 from drag_ray.finetune.trainer import train

@@ -18,7 +18,7 @@ import psutil
 import pytest
 import ray
 
-from drag_ray.cluster.token import ensure_token
+from drag_ray.cluster.connection import ensure_token
 from drag_ray.rollout import journal
 
 HERE = Path(__file__).parent

@@ -30,9 +30,8 @@ from ports import find_port
 from reportlab.pdfgen.canvas import Canvas
 from small_index import finish_index
 
-from drag_ray.cluster.connection import ClusterConfig, connect
+from drag_ray.cluster.connection import ClusterConfig, connect, ensure_token
 from drag_ray.cluster.tasks import run_tasks
-from drag_ray.cluster.token import ensure_token
 from drag_ray.finetune import checkpoints
 from drag_ray.stage_runs.folder import StageFolder
 from drag_ray.storage.artifacts import Identity, require_manifest

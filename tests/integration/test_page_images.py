@@ -28,12 +28,11 @@ from drag_ray.corpus.page_images import DIR_NAME
 from drag_ray.corpus.readers.documents import Span, read_document
 from drag_ray.corpus.readers.page_reader import PageReader
 from drag_ray.engine.config import EngineConfig
-from drag_ray.engine.encoder_cache import build_image_options
 from drag_ray.engine.generate import Generation, ImageSource, Request, list_images
 from drag_ray.engine.image_inputs import ImageInputs, ServedImageInputs
 from drag_ray.engine.models.embedded import embedded_model_dir
 from drag_ray.engine.sampling import PRESETS
-from drag_ray.engine.vllm import VllmEngine, build_engine_args
+from drag_ray.engine.vllm import VllmEngine, build_engine_args, build_image_options
 from drag_ray.engine.vllm_client import VllmClient
 from drag_ray.errors import PromptTooLongError
 from drag_ray.rollout import journal

@@ -44,7 +44,7 @@ from drag_ray.engine.models.adapter import read_base_model, write_base_model
 from drag_ray.engine.models.embedded import embedded_model_dir
 from drag_ray.engine.models.pretrained import load_model
 from drag_ray.errors import ServeError
-from drag_ray.finetune.merge import merge_adapter
+from drag_ray.finetune.publication import merge_adapter
 from drag_ray.search.config import SYNTAX_HELP, SearchConfig
 from drag_ray.search.index import build_index
 from drag_ray.search.searcher import Searcher

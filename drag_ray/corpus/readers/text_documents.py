@@ -1,23 +1,37 @@
-"""Pages of documents that have no pages of their own: plain text, Markdown, HTML and Word.
+"""Pages of documents that have no pages of their own: plain text, Markdown (CommonMark with tables), HTML and Word.
 
 One rule for all of them: where a document has page breaks, its pages are what lies between them; otherwise each
 `corpus.page_words` words are a page. The options are those of the index stage, so that other pages are another index.
 """
 
 import re
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 from lxml.etree import ErrorTypes, XMLSyntaxError
+from markdown_it import MarkdownIt
 
-from drag_ray.corpus.readers.html_text import extract_html
-from drag_ray.corpus.readers.markdown_text import extract_markdown
+from drag_ray.corpus.readers.html_text import extract_html, parse_html
 from drag_ray.corpus.readers.page_reader import PageReader
 from drag_ray.corpus.readers.word_package import check_size
 from drag_ray.corpus.readers.word_text import extract_word
 from drag_ray.corpus.text import PAGE_BREAK, clean_text, decode_text
 from drag_ray.search.analyzer import CJK
 from drag_ray.types import Page
+
+
+def extract_markdown(data: bytes) -> str:
+    """The text of a Markdown document; page breaks are form feeds, and what HTML in it says (see `html_text`).
+
+    Raises:
+        DataError: it is in an unknown encoding, or nested too deeply.
+    """
+    # The parser leaves out what is nested deeper than its own limit. Without one Python's limit of recursion is an error.
+    parser = MarkdownIt("commonmark", {"maxNesting": sys.maxsize}).enable("table")
+    parts = decode_text(data).split(PAGE_BREAK)
+    return PAGE_BREAK.join(parse_html(parser.render(part)) for part in parts)
+
 
 _EXTRACTORS = {
     ".txt": decode_text,

@@ -11,9 +11,8 @@ from factories import build_question
 from drag_ray import schemas
 from drag_ray.agent.config import AgentConfig, Example
 from drag_ray.agent.environment import SearchEnvironment
-from drag_ray.agent.hints import HINT_CHARS, is_quotation, write_hint
 from drag_ray.agent.prompts import Prompts
-from drag_ray.agent.rollout import Rollouts
+from drag_ray.agent.rollout import HINT_CHARS, Rollouts, is_quotation, write_hint
 from drag_ray.agent.task import Policy, RolloutTask
 from drag_ray.engine.generate import Generation, Request
 from drag_ray.engine.scripted import ScriptedEngine

@@ -27,7 +27,7 @@ from drag_ray.engine.generate import GenerateFn, Request
 from drag_ray.engine.scripted import ScriptedEngine
 from drag_ray.errors import PromptTooLongError
 from drag_ray.search.config import SearchConfig
-from drag_ray.search.fusion import fuse_rankings
+from drag_ray.search.hybrid import fuse_rankings
 from drag_ray.search.index import build_index
 from drag_ray.search.searcher import Searcher
 from drag_ray.search.vectors import PROBE

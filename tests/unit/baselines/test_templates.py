@@ -17,9 +17,8 @@ from drag_ray.baselines.question_kinds import choose_kind, find_kinds
 from drag_ray.baselines.question_words import QuestionWords, compute_jaccard
 from drag_ray.baselines.rollouts import BaselineOptions, build_proposals, build_rollouts
 from drag_ray.baselines.template_config import TemplateConfig
-from drag_ray.baselines.template_search import Trial, find_templates, find_templates_once
+from drag_ray.baselines.template_search import Trial, climb, find_templates, find_templates_once
 from drag_ray.baselines.templates import Templates
-from drag_ray.baselines.word_climb import climb
 from drag_ray.baselines.word_weights import vary_words, write_words
 from drag_ray.search.config import SearchConfig
 from drag_ray.search.index import build_index

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from drag_ray.cluster.token import ensure_token, locate_token
+from drag_ray.cluster.connection import ensure_token, locate_token
 from drag_ray.errors import ConfigError
 
 

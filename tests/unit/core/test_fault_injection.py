@@ -17,7 +17,7 @@ from pydantic import TypeAdapter
 
 from drag_ray import schemas
 from drag_ray.errors import ArtifactError, DragRayError, SearchIndexError
-from drag_ray.format.row_files import RowFiles, encode_rows
+from drag_ray.format.parts import RowFiles, encode_rows
 from drag_ray.process.config import ProcessConfig
 from drag_ray.process.parts import deal_out, process_part
 from drag_ray.process.trajectories import read_records

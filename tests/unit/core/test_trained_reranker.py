@@ -8,10 +8,8 @@ from drag_ray.baselines.rerank import RerankedConfig
 from drag_ray.config import override
 from drag_ray.errors import ConfigError
 from drag_ray.evaluate.config import EvaluateConfig
-from drag_ray.pipeline.rounds import run_rounds
+from drag_ray.pipeline.rounds import build_evaluation, build_training, run_pass, run_rounds
 from drag_ray.pipeline.run_config import RunConfig
-from drag_ray.pipeline.single_pass import run_pass
-from drag_ray.pipeline.trained_reranker import build_evaluation, build_training
 from drag_ray.stage_runs.address import Address
 
 PROCESS = Address("process", scope="rounds/1")

@@ -6,9 +6,8 @@ import pytest
 
 from drag_ray.corpus.readers.pdf import read_pdf
 from drag_ray.errors import ConfigError
-from drag_ray.examples import command_reference
-from drag_ray.examples.command_reference import read_reference, read_titles
-from drag_ray.examples.commands import build_commands
+from drag_ray.examples import commands
+from drag_ray.examples.commands import build_commands, read_reference, read_titles
 
 
 def test_titles_are_the_bold_lines_without_their_numbers():
@@ -47,7 +46,7 @@ def packages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     }.items():
         (examples / name).parent.mkdir(parents=True, exist_ok=True)
         (examples / name).write_text(text)
-    monkeypatch.setattr(command_reference, "_locate", lambda package: tmp_path / package)
+    monkeypatch.setattr(commands, "_locate", lambda package: tmp_path / package)
     return tmp_path
 
 
@@ -86,6 +85,6 @@ def test_the_installed_reference_has_thousands_of_tasks_in_words_of_their_own():
 
 
 def test_a_package_that_is_missing_is_named(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(command_reference.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr(commands.importlib.util, "find_spec", lambda name: None)
     with pytest.raises(ConfigError, match="the package awscli is not installed"):
         read_reference()

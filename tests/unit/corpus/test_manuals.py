@@ -7,10 +7,9 @@ import pytest
 
 from drag_ray.corpus.readers.pdf import read_pdf
 from drag_ray.errors import ConfigError
+from drag_ray.examples.manual_chapters import render_manual
 from drag_ray.examples.manual_entries import ManualEntry, parse_docstring, read_entries
-from drag_ray.examples.manual_groups import compute_groups
-from drag_ray.examples.manual_pdf import render_manual
-from drag_ray.examples.manuals import build_manuals
+from drag_ray.examples.manuals import build_manuals, compute_groups
 
 
 def build_entry(name="numpy.f", sentence="Do the thing well.", body="A body.", **fields):

@@ -6,7 +6,7 @@ from itertools import combinations
 import numpy as np
 import pytest
 
-from drag_ray.corpus.page_similarity import MIN_WORDS, compute_shingles, find_similar
+from drag_ray.corpus.near_duplicates import MIN_WORDS, compute_shingles, find_similar
 
 PAIR = [(0, 1)]
 

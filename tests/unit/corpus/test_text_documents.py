@@ -21,10 +21,9 @@ from drag_ray.corpus.image_store import ImageStore
 from drag_ray.corpus.readers.document_process import DocumentProcess
 from drag_ray.corpus.readers.documents import Span, list_documents, read_document
 from drag_ray.corpus.readers.html_text import extract_html
-from drag_ray.corpus.readers.markdown_text import extract_markdown
 from drag_ray.corpus.readers.page_reader import PageReader
 from drag_ray.corpus.readers.reading_costs import ReadingCosts
-from drag_ray.corpus.readers.text_documents import cut_pages
+from drag_ray.corpus.readers.text_documents import cut_pages, extract_markdown
 from drag_ray.corpus.readers.word_numbers import write_number
 
 

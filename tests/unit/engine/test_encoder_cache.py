@@ -2,7 +2,7 @@
 
 import torch
 
-from drag_ray.engine.encoder_cache import OwnTensors
+from drag_ray.engine.vllm import OwnTensors
 
 
 def test_a_kept_encoding_does_not_hold_the_memory_of_its_batch() -> None:

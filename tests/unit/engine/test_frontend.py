@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from drag_ray.engine.frontend import calm_garbage_collector, skip_token_texts
+from drag_ray.engine.vllm import calm_garbage_collector, skip_token_texts
 
 pytestmark = pytest.mark.seconds
 

@@ -8,7 +8,7 @@ import pytest
 import trl
 from transformers.utils.chat_template_utils import render_jinja_template
 
-from drag_ray.engine.endpoints.written_functions import write_functions
+from drag_ray.engine.endpoints.endpoint import write_functions
 
 GREP = {"type": "function", "function": {"name": "grep", "description": "Lines with “words”.", "parameters": {"type": "object"}}}
 READ = {"type": "function", "function": {"name": "read_page", "description": "A page.", "parameters": {"type": "object"}}}

@@ -2,7 +2,7 @@ from typing import Literal
 
 import pytest
 
-from drag_ray.finetune.deepspeed import build_deepspeed_settings, resolve_zero_stage
+from drag_ray.finetune.arguments import build_deepspeed_settings, resolve_zero_stage
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,8 @@ import pytest
 from huggingface_hub import ModelCard
 
 from drag_ray.engine.models.adapter import BaseModel
-from drag_ray.finetune.card import write_card
 from drag_ray.finetune.config import FinetuneConfig
+from drag_ray.finetune.publication import write_card
 from drag_ray.storage.artifacts import compute_file_fingerprint
 
 COUNTS = {"rows": 594, "steps": 30, "first_loss": 2.5, "last_loss": 1.25, "eval_loss_before": None}

@@ -12,9 +12,8 @@ from factories import build_question, build_search, build_trajectory
 from drag_ray import schemas
 from drag_ray.agent.config import AgentConfig
 from drag_ray.agent.environment import SearchEnvironment
-from drag_ray.agent.hints import write_hint
 from drag_ray.agent.protocols.registry import get_protocol
-from drag_ray.agent.rollout import Rollouts
+from drag_ray.agent.rollout import Rollouts, write_hint
 from drag_ray.agent.task import Policy
 from drag_ray.engine.generate import Request
 from drag_ray.engine.scripted import ScriptedEngine

@@ -8,7 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from drag_ray.format.columns import MESSAGES, MESSAGES_WITH_IMAGES
-from drag_ray.format.row_files import RowFiles, encode_rows
+from drag_ray.format.parts import RowFiles, encode_rows
 
 SCHEMA = pa.schema(
     [

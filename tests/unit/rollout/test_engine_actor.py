@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from drag_ray.engine.config import EngineConfig
-from drag_ray.rollout.engine_actor import EngineActor, EngineSpec
+from drag_ray.rollout.engine_pool import EngineActor, EngineSpec
 
 
 class RestingEngine:

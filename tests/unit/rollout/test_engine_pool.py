@@ -9,8 +9,7 @@ import pytest
 from ray.exceptions import RayActorError
 
 from drag_ray.engine.config import EngineConfig
-from drag_ray.rollout.engine_actor import EngineSpec
-from drag_ray.rollout.engine_pool import EnginePool
+from drag_ray.rollout.engine_pool import EnginePool, EngineSpec
 
 SPEC = EngineSpec(EngineConfig(), image_dirs=(), images_per_prompt=0, adapter_places=0, num_gpus=0)
 

@@ -5,7 +5,7 @@ import logging
 
 import pytest
 
-from drag_ray.rollout.live_line import LiveLine
+from drag_ray.rollout.progress import LiveLine
 
 
 class Terminal(io.StringIO):

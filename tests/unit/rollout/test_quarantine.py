@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from drag_ray.errors import EngineDiedError
-from drag_ray.rollout.quarantine import Quarantine
+from drag_ray.rollout.worker import Quarantine
 
 
 async def run_rounds(quarantine: Quarantine, alone: list[bool], rounds: int) -> list[list[int]]:

@@ -3,7 +3,7 @@ import random
 
 import polars as pl
 
-from drag_ray.rollout.yields import count_yields
+from drag_ray.rollout.counts import count_yields
 
 
 def build_searches(*rows: tuple[str, int, str, bool]) -> pl.DataFrame:

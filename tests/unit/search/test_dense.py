@@ -8,8 +8,7 @@ import pytest
 
 from drag_ray.errors import SearchIndexError
 from drag_ray.search.dense import DenseSearcher
-from drag_ray.search.fusion import fuse_rankings
-from drag_ray.search.hybrid import HybridSearcher
+from drag_ray.search.hybrid import HybridSearcher, fuse_rankings
 from drag_ray.search.searcher import Searcher
 from drag_ray.search.vectors import PROBE, PageVectors, VectorsRecord, write_vectors
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from drag_ray.search.fusion import fuse_rankings
+from drag_ray.search.hybrid import fuse_rankings
 from drag_ray.types import Hit
 
 

@@ -17,8 +17,7 @@ from drag_ray.serve.access.admission import Admission
 from drag_ray.serve.access.guard import GENERATING_ROUTES, SEARCHING_ROUTES, Guard, Rules
 from drag_ray.serve.access.limits import Limits, RefusalError
 from drag_ray.serve.ingress import proxy
-from drag_ray.serve.ingress.proxy import ProxyAnswers
-from drag_ray.serve.ingress.running_replicas import RunningReplicas
+from drag_ray.serve.ingress.proxy import ProxyAnswers, RunningReplicas
 
 LIMITS = Limits(max_body_mib=1, max_tokens=100, max_sequences=8, max_question_chars=40)
 ENGINE_PATHS = sorted(path for _, path in GENERATING_ROUTES | SEARCHING_ROUTES)

@@ -5,7 +5,7 @@ import weakref
 from logging.handlers import MemoryHandler, RotatingFileHandler
 from pathlib import Path
 
-from drag_ray.serve.log_targets import keep_targets
+from drag_ray.serve.replica import keep_targets
 
 
 def test_what_is_logged_after_all_handlers_were_closed_is_in_the_file_and_not_in_memory(tmp_path: Path) -> None:

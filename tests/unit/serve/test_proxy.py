@@ -10,8 +10,7 @@ from starlette.testclient import TestClient
 from starlette.types import Receive, Scope, Send
 
 from drag_ray.serve.ingress import proxy
-from drag_ray.serve.ingress.proxy import EngineWatch, ProxyAnswers, build_middlewares
-from drag_ray.serve.ingress.running_replicas import RunningReplicas
+from drag_ray.serve.ingress.proxy import EngineWatch, ProxyAnswers, RunningReplicas, build_middlewares
 
 
 def ask(answer: Response, path: str = "/v1/chat/completions", num_engines: int = 1) -> Any:

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from ray.serve import context
 
-from drag_ray.serve.ingress.running_replicas import RunningReplicas, find_running_replicas
+from drag_ray.serve.ingress.proxy import RunningReplicas, find_running_replicas
 
 
 def describe(targets: dict[str, tuple[str, int]], states: dict[str, str]) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from drag_ray.errors import ServeError
-from drag_ray.serve.adapters.served_effect import check_effect
+from drag_ray.serve.adapters.engine_adapters import check_effect
 
 
 class FakeEngine:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from drag_ray.tools.addresses import is_public
+from drag_ray.tools.visit import is_public
 
 
 @pytest.mark.parametrize(
