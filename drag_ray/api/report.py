@@ -9,14 +9,12 @@ from typing import TYPE_CHECKING
 from drag_ray.config import build
 from drag_ray.errors import ConfigError
 from drag_ray.evaluate.comparison import Comparison
-from drag_ray.evaluate.console import format_parts
 from drag_ray.evaluate.effort import Prices
 from drag_ray.evaluate.outcome import find_evaluation
-from drag_ray.evaluate.outline import Part, build_outline
 from drag_ray.evaluate.pairing import Side, compare_evaluations
-from drag_ray.evaluate.rescoring import Terms
+from drag_ray.evaluate.report import Part, build_parts, format_console
 from drag_ray.evaluate.rows import Row
-from drag_ray.evaluate.scoring import score_collection, score_evaluation
+from drag_ray.evaluate.scoring import Terms, score_collection, score_evaluation
 from drag_ray.extras import explain_missing
 from drag_ray.pipeline.run_config import RunConfig
 from drag_ray.transcripts.webpage import render_page
@@ -42,7 +40,7 @@ class Report:
     rows: Sequence[Row] = ()
 
     def __str__(self) -> str:
-        return (f"{self.summary}\n\n" if self.summary else "") + format_parts(self.parts)
+        return (f"{self.summary}\n\n" if self.summary else "") + format_console(self.parts)
 
     def __repr__(self) -> str:
         return f"Report({', '.join(part.heading for part in self.parts)})"
@@ -100,7 +98,7 @@ def compare(
     first, second = Side(Path(a), tuple(a_policies)), Side(Path(b), tuple(b_policies))
     prices = _build_prices(prompt_price, completion_price)
     comparison, context = compare_evaluations(first, second, prices, report_dir=Path(report) if report else None)
-    return Report(build_outline(comparison, context), context.summary, comparison, comparison.rows)
+    return Report(build_parts(comparison, context), context.summary, comparison, comparison.rows)
 
 
 @explain_missing()

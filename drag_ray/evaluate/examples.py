@@ -111,9 +111,6 @@ def draw_pictures(examples: Examples, book: ThumbnailStore) -> dict[Evidence | s
     return {item: drawn[picture.key] for item, picture in pictures.items() if picture.key in drawn}
 
 
-EXAMPLE_RULE = "Not picked by hand or by size: of each outcome, the questions whose id has the lowest SHA-256."
-
-
 def choose_examples(
     trajectories: Mapping[str, Sequence[Trajectory]],
     results: Mapping[str, Sequence[QuestionResult]],
@@ -122,7 +119,8 @@ def choose_examples(
     subject: str,
     num_each: int,
 ) -> Examples:
-    """Up to `num_each` questions of each outcome, by `EXAMPLE_RULE`; in the order of the outcomes, then of the rule.
+    """Up to `num_each` questions of each outcome, those whose id has the lowest SHA-256, so that none is picked; in the order of
+    the outcomes, then of the hash.
 
     Args:
         trajectories: of each policy.

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from drag_ray.baselines.hybrid import Hybrid
 from drag_ray.baselines.weights import WeightedSearcher
-from drag_ray.evaluate.searched_again import SearchAsAsked, find_only_search, search_anew, search_on_cluster
+from drag_ray.evaluate.retriever_rescoring import SearchAsAsked, find_only_search, rescore_with_retriever, search_on_cluster
 from drag_ray.search.hybrid import HybridSearcher
 from drag_ray.search.searcher import Searcher
 from drag_ray.types import Hits, Trajectory
@@ -26,7 +26,7 @@ def search_by_both(
     hybrid: Hybrid,
     index_dir: Path,
 ) -> dict[str, list[Trajectory]]:
-    """What `search_anew` makes of them, as `NAME+hybrid`.
+    """What `rescore_with_retriever` makes of them, as `NAME+hybrid`.
 
     Args:
         trajectories: of each policy and baseline.
@@ -43,7 +43,7 @@ def search_by_both(
     as_asked, of_terms = SearchAsAsked(hybrid, index_dir), SearchTermsBeside(hybrid, index_dir)
     found: dict[str, list[Trajectory]] = {}
     for names, search in ((policies, as_asked), (weighting, of_terms)):
-        found |= search_anew(trajectories, names, Hybrid.name, partial(search_on_cluster, search, index_dir=index_dir))
+        found |= rescore_with_retriever(trajectories, names, Hybrid.name, partial(search_on_cluster, search, index_dir=index_dir))
     return found
 
 

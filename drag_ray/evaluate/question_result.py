@@ -40,7 +40,7 @@ class QuestionResult:
     """The values of one policy on one question; those that are not given say that nothing was found or done.
 
     Ranks are 1-based, of the best evidence page, None beyond `depth`; `evidence_ranks` are those of all `num_evidence` pages that
-    the first search has within `depth`, in order; `sequence_rank` is that in the rollout's page sequence (see `page_sequence`).
+    the first search has within `depth`, in order; `sequence_rank` is that in the rollout's page sequence (see `PageSequence`).
     `num_partial_searches` counts those that left out costly parts of their query (`search.max_query_ms`).
     `num_empty_queries` counts the searches that asked for nothing, or added nothing to the question, `num_repeated_queries` those
     with a query that the rollout had made before, whatever its spaces and case.  `duration_s` is from the start of the rollout to

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from drag_ray.agent.environment import PageIndex
 from drag_ray.agent.keywords import choose_words
 from drag_ray.evaluate.results import compute_result
-from drag_ray.evaluate.searched_again import find_only_search, replace_found
+from drag_ray.evaluate.retriever_rescoring import find_only_search, replace_found
 from drag_ray.types import Question, Trajectory, Turn
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from drag_ray.baselines.rerank import Rerank
 from drag_ray.evaluate.page_reading import AskedQuestion, ReadPages
 from drag_ray.evaluate.policies import name_beside
-from drag_ray.evaluate.searched_again import SearchAsAsked, search_anew
+from drag_ray.evaluate.retriever_rescoring import SearchAsAsked, rescore_with_retriever
 from drag_ray.search.rerank import put_in_order
 from drag_ray.types import Hits, Trajectory
 
@@ -23,7 +23,7 @@ def put_pages_in_order(
     index_dir: Path,
     read_pages: Callable[[Sequence[AskedQuestion], SearchAsAsked], Sequence[ReadPages]],
 ) -> dict[str, list[Trajectory]]:
-    """What `search_anew` makes of them, as `POLICY+rerank`, and those of the baseline `rerank` in the new order.
+    """What `rescore_with_retriever` makes of them, as `POLICY+rerank`, and those of the baseline `rerank` in the new order.
 
     Args:
         trajectories: of each policy and baseline, that of `rerank` as its search has found the pages.
@@ -49,7 +49,7 @@ def put_pages_in_order(
         return ordered
 
     name = Rerank.name
-    found = search_anew(trajectories, [*policies, *([name] if trajectories.get(name) else [])], name, search)
+    found = rescore_with_retriever(trajectories, [*policies, *([name] if trajectories.get(name) else [])], name, search)
     # The baseline's own pages in the new order are what it is; `rerank+rerank` there is none.
     if ordered := found.pop(name_beside(name, name), None):
         found[name] = ordered

@@ -1,7 +1,7 @@
 """What each policy reached on each question, computed from its trajectories."""
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from drag_ray.agent.answers import NO_CITATION, CitationScore, compute_anls, compute_citation_score
@@ -9,7 +9,6 @@ from drag_ray.agent.scores import find_best_rank, list_ranked_turns, list_ranks
 from drag_ray.agent.tasks import ORDERING
 from drag_ray.agent.tasks.rerank import describe_modalities
 from drag_ray.errors import DataError
-from drag_ray.evaluate.page_sequence import build_page_sequence
 from drag_ray.evaluate.question_result import NO_TRAJECTORY, QuestionResult, ToolUse, classify_hops, is_within
 from drag_ray.search.file_names import FileNames
 from drag_ray.types import ActionKind, Evidence, Hit, Question, Trajectory, Turn
@@ -221,3 +220,36 @@ def _fail(question: Question, top_k: int, depth: int) -> QuestionResult:
         error=NO_TRAJECTORY,
         anls=0.0 if question.answers else None,
     )
+
+
+@dataclass(frozen=True, slots=True)
+class PageSequence:
+    """Distinct pages: those that a rollout shows, search by search, then those further down its first ranking.
+
+    So a rollout of one search has its ranking for a sequence. `shown_by_turn` counts the pages shown up to each turn.
+    """
+
+    pages: tuple[Evidence, ...]
+    shown_by_turn: tuple[int, ...]
+
+    def find_rank(self, evidence: Collection[Evidence], depth: int) -> int | None:
+        """The 1-based place of the first page of `evidence`, None beyond `depth`."""
+        return next((place for place, page in enumerate(self.pages[:depth], start=1) if page in evidence), None)
+
+
+def build_page_sequence(rankings: Sequence[Sequence[Hit]], top_k: int) -> PageSequence:
+    """The sequence of a rollout with these rankings, one a turn, empty where the turn found nothing or did not search.
+
+    Each shows its first `top_k` pages.
+    """
+    pages: dict[Evidence, None] = {}
+    shown_by_turn = []
+    for hits in rankings:
+        pages |= _list_pages(hits[:top_k])
+        shown_by_turn.append(len(pages))
+    first = next((hits for hits in rankings if hits), ())
+    return PageSequence(tuple(pages | _list_pages(first)), tuple(shown_by_turn))
+
+
+def _list_pages(hits: Sequence[Hit]) -> dict[Evidence, None]:
+    return dict.fromkeys(hit.page for hit in hits)

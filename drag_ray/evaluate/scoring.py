@@ -4,21 +4,22 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from drag_ray.agent.environment import compute_evidence_rank
+from drag_ray.agent.scores import compute_rank_score
 from drag_ray.errors import ConfigError, DataError
 from drag_ray.evaluate.clusters import compute_clusters
 from drag_ray.evaluate.comparison import Comparison, compare
 from drag_ray.evaluate.context import ReportContext
 from drag_ray.evaluate.criterion import choose_criterion, find_task
 from drag_ray.evaluate.effort import Prices
+from drag_ray.evaluate.formatting import write_cell, write_label, write_number
 from drag_ray.evaluate.judged_results import apply_judgements, judge_answers
 from drag_ray.evaluate.measure import Unit
 from drag_ray.evaluate.measures import build_measures
-from drag_ray.evaluate.notation import join_parts, write_interval, write_label, write_number
 from drag_ray.evaluate.outcome import Outcome, read_outcome, write_comparison
-from drag_ray.evaluate.outline import Part, build_outline
 from drag_ray.evaluate.pass_at_k import PassRate, compute_pass_rates
 from drag_ray.evaluate.question_result import QuestionResult
-from drag_ray.evaluate.rescoring import Terms, rescore
+from drag_ray.evaluate.report import Part, build_parts
 from drag_ray.evaluate.results import compute_result, compute_results
 from drag_ray.evaluate.rows import Row, build_rows
 from drag_ray.rollout import journal
@@ -26,13 +27,21 @@ from drag_ray.rollout.judge_config import JudgeConfig
 from drag_ray.rollout.judgements import JUDGE_DIR_NAME
 from drag_ray.schemas import to_trajectory
 from drag_ray.transcripts.thumbnails import open_book
-from drag_ray.types import Trajectory
+from drag_ray.types import Evidence, Hit, Trajectory, Turn
 
 CONFIDENCE = 0.95
 NUM_EXAMPLES = 50
 
 Values = Mapping[str, Mapping[str, float | None]]
 """The value of each measure for each policy."""
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """How many pages count as shown, and how far rankings are looked at; 0 leaves what the rollouts had."""
+
+    top_k: int = 0
+    depth: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +105,7 @@ def score_evaluation(
     parts = [
         Part("Terms", said),
         Part("Measures", table=_build_table(rows, outcome.list_values())),
-        *(part for part in build_outline(comparison, context) if part.heading not in ("Questions", "Measures", "Differences")),
+        *(part for part in build_parts(comparison, context) if part.heading not in ("Questions", "Measures", "Differences")),
         Part("The verdict that was recorded", ["Recorded then: " + " ".join(recorded["verdict"])]),
     ]
     return Scored(parts, rows)
@@ -190,8 +199,7 @@ def _build_table(rows: Sequence[Row], old: Values) -> list[list[str]]:
         cells = []
         for policy, metric in row.metrics.items():
             before = write_number(old.get(row.name, {}).get(policy), row.unit)
-            interval = write_interval(metric, row.unit)
-            cells.append(join_parts(before, "->", write_number(metric.value, row.unit), interval and f"[{interval}]"))
+            cells.append(f"{before} -> {write_cell(metric.value, metric, row.unit)}")
         table.append([write_label(row), *cells])
     return table
 
@@ -200,7 +208,41 @@ def _build_pass_table(rates: Sequence[PassRate]) -> list[list[str]]:
     """A line for each number of turns, a column for each number of samples."""
     cells: dict[int, list[str]] = {}
     for rate in rates:
-        text = join_parts(write_number(rate.value, Unit.SHARE), f"[{write_interval(rate, Unit.SHARE)}]")
-        cells.setdefault(rate.num_turns, []).append(text)
+        cells.setdefault(rate.num_turns, []).append(write_cell(rate.value, rate, Unit.SHARE))
     sizes = dict.fromkeys(rate.num_samples for rate in rates)
     return [["pass@k % within", *(f"k = {size}" for size in sizes)], *([f"turn {turn}", *row] for turn, row in cells.items())]
+
+
+def rescore(trajectory: Trajectory, terms: Terms) -> Trajectory:
+    """The rollout as if `terms.top_k` pages of each of its searches had counted, to `terms.depth`.
+
+    Its replies are those of a policy that was shown as many pages as before, which matters where it searched again.
+
+    Raises:
+        DataError: its rankings were not recorded as deep, or the depth is below top_k.
+    """
+    top_k, depth = terms.top_k or trajectory.top_k, terms.depth or trajectory.depth
+    if depth > trajectory.depth or depth < top_k:
+        raise DataError(
+            f"trajectory {trajectory.id!r}: top_k {top_k}, depth {depth}: expected a depth of at least top_k and at most "
+            f"{trajectory.depth}, to which its rankings were recorded. For more, run it again with a larger agent.depth."
+        )
+    hits, rank = _cut(trajectory.question_hits, trajectory.evidence, depth)
+    return replace(
+        trajectory,
+        top_k=top_k,
+        depth=depth,
+        turns=tuple(_rescore_turn(turn, trajectory.evidence, top_k, depth) for turn in trajectory.turns),
+        question_hits=hits,
+        question_rank=rank,
+    )
+
+
+def _rescore_turn(turn: Turn, evidence: tuple[Evidence, ...], top_k: int, depth: int) -> Turn:
+    hits, rank = _cut(turn.hits, evidence, depth)
+    return replace(turn, hits=hits, evidence_rank=rank, rank_score=compute_rank_score(rank, top_k))
+
+
+def _cut(ranking: tuple[Hit, ...], evidence: tuple[Evidence, ...], depth: int) -> tuple[tuple[Hit, ...], int | None]:
+    hits = tuple(hit for hit in ranking if hit.rank <= depth)
+    return hits, compute_evidence_rank(hits, evidence)

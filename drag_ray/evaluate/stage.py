@@ -1,7 +1,7 @@
 """The evaluate stage: every policy rolls out the same held-out questions, greedily, on the same index; then they are compared."""
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -12,32 +12,38 @@ from drag_ray.baselines.baseline import Baseline, TermBaseline
 from drag_ray.baselines.hybrid import Hybrid
 from drag_ray.baselines.rerank import Rerank
 from drag_ray.cluster.nodes import takes_gpus
+from drag_ray.errors import DamageError
 from drag_ray.evaluate.comparison import Comparison, compare
 from drag_ray.evaluate.config import TEST, EvaluateSections
-from drag_ray.evaluate.console import format_console
 from drag_ray.evaluate.context import build_context
-from drag_ray.evaluate.exposure import MANY, count_exposures
 from drag_ray.evaluate.hybrid_policies import search_by_both
 from drag_ray.evaluate.judged_results import JudgedResults, judge_results
-from drag_ray.evaluate.outcome import REPORT_NAME, write_comparison, write_rollouts
+from drag_ray.evaluate.outcome import COMPARISON_NAME, QUESTIONS_NAME, REPORT_NAME, write_comparison, write_rollouts
 from drag_ray.evaluate.page_reading import read_pages
 from drag_ray.evaluate.policies import BASE_NAME, ModelPolicy, choose_models, choose_subject, find_prices
 from drag_ray.evaluate.question_result import QuestionResult
 from drag_ray.evaluate.question_weights import FoundWeight, apply_found_weights
 from drag_ray.evaluate.questions import draw_held_out, draw_weighed
+from drag_ray.evaluate.report import build_parts, format_console
 from drag_ray.evaluate.reranked_policies import put_pages_in_order
 from drag_ray.evaluate.results import compute_results
+from drag_ray.evaluate.retriever_rescoring import add_variants
 from drag_ray.evaluate.reuse import ROLLOUTS_DIR_NAME
 from drag_ray.evaluate.rollouts import roll_out
-from drag_ray.evaluate.searched_again import put_beside
 from drag_ray.rollout.folder import IMAGES_DIR_NAME
 from drag_ray.search.searcher import Searcher
 from drag_ray.stage_runs.folder import StageFolder
 from drag_ray.stage_runs.inputs import Inputs
+from drag_ray.storage.artifacts import MANIFEST_NAME, read_manifest
 from drag_ray.transcripts.thumbnails import ThumbnailStore
 from drag_ray.types import Question, Trajectory
 
 _logger = logging.getLogger(__name__)
+
+MANY_EXPOSURES = 3
+"""After so many evaluations of the same questions choices are likely to have been made by them."""
+_EVALUATION_DEPTH = 5
+"""Folders between a run and the manifest of an evaluation that was set aside: rounds/2/evaluate/_previous/NAME."""
 
 
 def run(sections: EvaluateSections, inputs: Inputs, folder: StageFolder) -> dict[str, Any]:
@@ -66,7 +72,7 @@ def run(sections: EvaluateSections, inputs: Inputs, folder: StageFolder) -> dict
         trajectories, weights = apply_found_weights(trajectories, weighed, settings.question_weights, index)
     if sections.agent.task in SEARCHING and sections.agent.retrieval == "bm25":
         names = [model.name for model in models]
-        trajectories = _search_again(trajectories, names, baselines, index.index_dir.resolve(), folder.path.resolve())
+        trajectories = _rescore_with_retrievers(trajectories, names, baselines, index.index_dir.resolve(), folder.path.resolve())
     judged = JudgedResults(compute_results(trajectories, questions))
     if settings.judge.enabled:
         rate = sections.rollout.max_failure_rate
@@ -75,7 +81,7 @@ def run(sections: EvaluateSections, inputs: Inputs, folder: StageFolder) -> dict
     comparison = _compare(results, models, choose_subject(models, finetune_dir), sections)
     num_exposures = _warn_of_exposures(settings.split, folder, questions)
     context = build_context(sections, inputs, len(questions), baselines, weights, judged.description, num_exposures)
-    _logger.info(format_console(comparison, context))
+    _logger.info(format_console(build_parts(comparison, context)))
     write_rollouts(folder.path, questions, trajectories)
     book = ThumbnailStore(inputs["index"], sorted(folder.path.glob(f"{ROLLOUTS_DIR_NAME}/*/{IMAGES_DIR_NAME}")))
     write_comparison(folder.path, comparison, results, trajectories, context, settings.num_examples, book)
@@ -91,11 +97,11 @@ def run(sections: EvaluateSections, inputs: Inputs, folder: StageFolder) -> dict
 
 
 def _warn_of_exposures(split: str, folder: StageFolder, questions: Sequence[Question]) -> int:
-    """How often this run has evaluated these test questions before, with a warning from `exposure.MANY` times on."""
+    """How often this run has evaluated these test questions before, with a warning from `MANY_EXPOSURES` times on."""
     if split != TEST:
         return 0
     num_exposures = count_exposures(folder.path, folder.identity.stage, [question.question for question in questions])
-    if num_exposures >= MANY:
+    if num_exposures >= MANY_EXPOSURES:
         _logger.warning(
             f"{folder.path}: {num_exposures} evaluations of this run asked these test questions before. What was chosen in view "
             "of them looks better here than it is. Choose by evaluate.split 'validation', and report on questions kept apart."
@@ -103,7 +109,7 @@ def _warn_of_exposures(split: str, folder: StageFolder, questions: Sequence[Ques
     return num_exposures
 
 
-def _search_again(
+def _rescore_with_retrievers(
     trajectories: dict[str, list[Trajectory]],
     policies: Sequence[str],
     baselines: Mapping[str, Baseline],
@@ -124,7 +130,7 @@ def _search_again(
             found |= put_pages_in_order(trajectories, policies, reranker, index_dir, read)
         if by_both:
             found |= by_both.result()
-    return put_beside(trajectories, found)
+    return add_variants(trajectories, found)
 
 
 def _compare(
@@ -152,3 +158,36 @@ def _count(comparison: Comparison, results: Mapping[str, Sequence[QuestionResult
     criterion = comparison.criterion
     counted = f"{criterion.counted}s".replace(" ", "_")
     return {f"{counted}_{name}": sum(map(criterion.is_counted, rows)) for name, rows in results.items()}
+
+
+def count_exposures(stage_dir: Path, address: str, questions: Collection[str]) -> int:
+    """The finished evaluations of a run, those in `_previous` too, that asked any of these as test questions.
+
+    Args:
+        stage_dir: the folder of the evaluation that is running, which does not count.
+        address: where in its run that folder is.
+        questions: their texts.
+    """
+    own, asked = stage_dir.resolve(), set(questions)
+    earlier = (folder for folder in _list_evaluations(own.parents[address.count("/")]) if folder != own)
+    return sum(not asked.isdisjoint(_read_test_questions(folder)) for folder in earlier)
+
+
+def _list_evaluations(run_dir: Path) -> Iterator[Path]:
+    for depth in range(1, _EVALUATION_DEPTH + 1):
+        for path in run_dir.glob("/".join(["*"] * depth + [COMPARISON_NAME])):
+            if (path.parent / MANIFEST_NAME).is_file():
+                yield path.parent
+
+
+def _read_test_questions(folder: Path) -> list[str]:
+    """The texts of what was asked; none where it was no test, or cannot be read any more."""
+    import pyarrow.parquet as pq
+
+    try:
+        manifest = read_manifest(folder)
+        if manifest is None or manifest.origin["config"]["evaluate"]["split"] != TEST:
+            return []
+        return pq.read_table(folder / QUESTIONS_NAME, columns=["question"])["question"].to_pylist()
+    except (DamageError, KeyError, OSError):
+        return []

@@ -18,29 +18,29 @@ LINES = {
     "cluster": 1_250,
     "collect": 200,
     "corpus": 4_050,
-    "engine": 4_000,
-    "evaluate": 5_800,
+    "engine": 3_750,
+    "evaluate": 5_650,
     "examples": 650,
     "finetune": 3_400,
-    "format": 2_450,
+    "format": 2_500,
     "index": 600,
     "pipeline": 1_150,
-    "process": 2_800,
+    "process": 2_850,
     "prompt": 600,
-    "rollout": 3_300,
+    "rollout": 3_250,
     "search": 2_750,
     "serve": 4_350,
-    "stage_runs": 850,
-    "storage": 1_100,
+    "stage_runs": 800,
+    "storage": 1_000,
     "tools": 3_200,
     "transcripts": 800,
-    "": 1_200,
+    "": 1_150,
 }
 """Of each package, and of the modules at the top."""
-FILES = 472
+FILES = 464
 OPTIONS = 317
 """Of all sections, each counted once wherever it can be set."""
-TEST_LINES = 46_900
+TEST_LINES = 46_800
 
 
 def test_no_package_grows_beyond_its_budget() -> None:

@@ -5,16 +5,14 @@ from evaluation_cases import CONTEXT, build_answering, build_comparison, build_q
 
 from drag_ray.agent.tasks import TASKS
 from drag_ray.errors import DataError
-from drag_ray.evaluate.caption import write_caption
 from drag_ray.evaluate.comparison import compare
-from drag_ray.evaluate.console import format_console
 from drag_ray.evaluate.criterion import CRITERIA, choose_criterion
 from drag_ray.evaluate.examples import Examples, Outcome, choose_examples
 from drag_ray.evaluate.family import count_tests
+from drag_ray.evaluate.formatting import write_settings, write_verdict
 from drag_ray.evaluate.pass_at_k import compute_pass_rates
-from drag_ray.evaluate.report import build_report
+from drag_ray.evaluate.report import build_parts, build_report, format_console
 from drag_ray.evaluate.results import compute_results
-from drag_ray.evaluate.verdict import write_verdict
 
 RIGHT, WRONG = "340 rpm", "unknown"
 
@@ -73,7 +71,7 @@ def test_what_does_not_answer_has_no_answers_rather_than_wrong_ones() -> None:
         "query2doc has no answer accuracy."
     )
     alone = compare(compute_results({n: rollouts[n] for n in ("query2doc", "tuned")}, questions), "query2doc", num_resamples=99)
-    assert "Nothing is tested: no other policy has what tuned is judged by" in write_caption(alone, CONTEXT)
+    assert "Nothing is tested: no other policy has what tuned is judged by" in write_settings(alone, CONTEXT)[-1]
     assert "-</b>" in build_report(alone, Examples(), CONTEXT, {})
     examples = choose_examples(rollouts, compute_results(rollouts, questions), CRITERIA["answer"], "query2doc", "tuned", 1)
     assert [side.describe() for side in examples.shown[0].sides] == ["no answer", "ANLS* 1.000"]
@@ -83,14 +81,12 @@ def test_the_report_of_answers_speaks_of_answers() -> None:
     comparison = build_answering({"base": [WRONG] * 20, "tuned": [RIGHT] * 19 + ["341 rpm"]}, ranks=[1] * 10 + [None] * 10)
     html = " ".join(build_report(comparison, Examples(), CONTEXT, {}).split())
     assert 'aria-label="Answer accuracy of each policy"' in html
-    assert "a question is solved when its answer is right" in html
+    assert "A question is solved when its answer is right" in html
     assert "answers better, surely" in html
     assert "finds" not in html.split("<h2>Measures</h2>")[0].split("</header>")[1]
-    text = format_console(comparison, CONTEXT)
+    text = format_console(build_parts(comparison, CONTEXT))
     assert "Answer accuracy %" in text.split("First-hit rate")[0]  # the first measure is what the task is about
-    assert "corrected together (Holm) over 2 tests: tuned against base on ANLS*, Answer accuracy. Those" in write_caption(
-        comparison, CONTEXT
-    )
+    assert "Holm over 2 tests of tuned against base on ANLS*, Answer accuracy; raw" in write_settings(comparison, CONTEXT)[-1]
     assert comparison.efforts["tuned"].tokens_per_solved.value == 4.0  # of two turns
     assert comparison.efforts["base"].tokens_per_solved.value is None
 

@@ -6,8 +6,8 @@ from typing import Any
 from factories import build_question
 
 from drag_ray import schemas
-from drag_ray.evaluate.exposure import count_exposures
 from drag_ray.evaluate.outcome import COMPARISON_NAME, QUESTIONS_NAME
+from drag_ray.evaluate.stage import count_exposures
 from drag_ray.stage_runs.folder import StageFolder
 from drag_ray.storage import artifacts
 from drag_ray.storage.artifacts import PREVIOUS_DIR_NAME, Identity

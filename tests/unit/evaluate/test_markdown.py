@@ -2,7 +2,7 @@ from dataclasses import replace
 
 from evaluation_cases import CONTEXT, build_comparison
 
-from drag_ray.evaluate.markdown import format_markdown
+from drag_ray.evaluate.report import format_markdown
 
 
 def test_the_verdict_comes_first_and_every_table_is_rectangular():
@@ -10,7 +10,7 @@ def test_the_verdict_comes_first_and_every_table_is_rectangular():
     headings = [line for line in text.splitlines() if line.startswith("#")]
     assert headings[:3] == [f"# {CONTEXT.title}", "## Verdict", "## Questions"]
     tables = [block.splitlines() for block in text.split("\n\n") if block.startswith("|")]
-    assert len(tables) == 4  # measures, differences, tests, effort
+    assert len(tables) == 5  # measures, differences, tests, effort, room
     assert all(len({line.count("|") for line in table}) == 1 for table in tables)
 
 

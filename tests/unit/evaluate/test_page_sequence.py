@@ -1,6 +1,6 @@
 from factories import EVIDENCE, build_hits
 
-from drag_ray.evaluate.page_sequence import build_page_sequence
+from drag_ray.evaluate.results import build_page_sequence
 from drag_ray.types import Evidence, Hit
 
 

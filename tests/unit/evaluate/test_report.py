@@ -85,7 +85,7 @@ def test_the_report_holds_verdict_values_and_provenance(html):
         '"depth": 10',
         "absent",
         "TEST questions",
-        "Best of all for each question",
+        "best of all for each question",
     ):
         assert words in text
 
@@ -161,18 +161,18 @@ def test_validation_questions_are_marked_as_such():
     comparison = dataclasses.replace(build_comparison({"base": [1, None], "tuned": [2, None]}), split="validation")
     page = Page(build_report(comparison, Examples(), CONTEXT, {}))
     assert ("class", "card split validation") in page.attributes
-    assert "VALIDATION questions, held out of the train split" in page.text
+    assert "VALIDATION questions: what was chosen by them is flattered." in page.text
     assert "base, tuned on 2 validation questions" in " ".join(page.text.split())
 
 
 def test_later_turns_stand_in_a_table_of_their_own():
     page = Page(build_report(build_searching(), Examples(), CONTEXT, {}))
-    assert ("aria-label", "Table of success by turn") in page.attributes
-    assert "base25.0066.733.366.7+0.0+0.0..+0.0" in "".join(page.text.split())
+    assert ("aria-label", "Table of later turns") in page.attributes
+    assert "base25.0066.733.366.7+0.0[+0.0..+0.0]" in "".join(page.text.split())
     assert "reference 33.3" in page.text
 
 
 def test_what_a_test_would_have_detected_stands_beside_it():
     page = Page(build_report(build_comparison({"base": [None] * 40, "tuned": [1] * 3 + [None] * 37}), Examples(), CONTEXT, {}))
-    assert page.text.count("cannot tell: would need about") == 2 * 5  # of each row of the family, and in the table of tests
-    assert "detectable 14." in page.text
+    assert page.text.count("cannot tell: would need about") == 5  # of each row of the family
+    assert "detectable" in page.text

@@ -5,8 +5,7 @@ from evaluation_cases import build_comparison, build_searching
 from scipy import stats
 
 from drag_ray.evaluate.differences import Finding
-from drag_ray.evaluate.notation import write_finding, write_num_needed
-from drag_ray.evaluate.verdict import write_room, write_verdict
+from drag_ray.evaluate.formatting import write_finding, write_num_needed, write_verdict
 
 
 def test_a_clear_gain_is_said_in_counts_and_points():
@@ -88,9 +87,3 @@ def test_all_searches_are_compared_at_equal_pages_and_the_pages_are_said():
         "With all its searches base shows 5.00 pages a question and finds the evidence of 66.7 %; question with as many pages of "
         "66.7 % (+0.0 points, 95% interval +0.0..+0.0, raw p=1)."
     )
-
-
-def test_the_room_names_the_best_policy_of_each_measure():
-    text = write_room(build_comparison({"base": [1, None, 4], "tuned": [None, 2, 4]}))
-    assert "Hit@1 33.3 % where base, the best policy, has 33.3 %; Hit@3 66.7 % where base, the best policy, has 33.3 %" in text
-    assert "MRR 0.583 where base, the best policy, has 0.417" in text

@@ -1,8 +1,8 @@
 import pytest
 from evaluation_cases import build_comparison
 
+from drag_ray.evaluate.formatting import write_interval, write_num_needed, write_number, write_p_value, write_test
 from drag_ray.evaluate.measure import Unit
-from drag_ray.evaluate.notation import write_interval, write_num_needed, write_number, write_p_value, write_test
 from drag_ray.evaluate.rows import Metric
 
 

@@ -66,7 +66,7 @@ def search_on_cluster(search: Search, rollouts: Sequence[Trajectory], index_dir:
     return list(map_parts(search, rollouts, _NUM_AT_ONCE, index_dir))
 
 
-def search_anew(
+def rescore_with_retriever(
     trajectories: Mapping[str, Sequence[Trajectory]], policies: Sequence[str], name: str, search: Search
 ) -> dict[str, list[Trajectory]]:
     """The replies of each policy with another search, as `POLICY+name`.
@@ -94,7 +94,7 @@ def search_anew(
     }
 
 
-def put_beside(
+def add_variants(
     trajectories: Mapping[str, list[Trajectory]], found: Mapping[str, list[Trajectory]]
 ) -> dict[str, list[Trajectory]]:
     """All of them, each `POLICY+name` after its policy, in their order; one that is there already is replaced."""

@@ -1,0 +1,264 @@
+"""Numbers, p-values, intervals and what they come to as text, the same wherever they are read."""
+
+import math
+from dataclasses import astuple
+
+from drag_ray.evaluate.clusters import FEW_CLUSTERS
+from drag_ray.evaluate.comparison import Comparison
+from drag_ray.evaluate.config import TEST
+from drag_ray.evaluate.context import ReportContext
+from drag_ray.evaluate.criterion import Criterion
+from drag_ray.evaluate.differences import SIGN_FLIP, Difference, Finding
+from drag_ray.evaluate.effort import Ratio
+from drag_ray.evaluate.family import count_tests
+from drag_ray.evaluate.measure import Unit
+from drag_ray.evaluate.pass_at_k import PassRate
+from drag_ray.evaluate.policies import BASE_NAME, is_without_language_model
+from drag_ray.evaluate.rows import Metric, Row
+from drag_ray.evaluate.significance import POWER
+from drag_ray.evaluate.turns import TurnSuccess
+
+NO_VALUE = "-"
+_INCIDENTS = (
+    "questions without a rollout (counted as nothing found)",
+    "failed rollouts (counted as nothing found)",
+    "rollouts without a search (counted as nothing found)",
+    "rollouts that left it at the question",
+    "searches that raised an error",
+    "replies without a readable action",
+    "answers on which the judge gave no verdict",
+)
+"""In the order of the fields of `Incidents`."""
+
+
+def write_label(row: Row) -> str:
+    """The name of a measure as it heads a line of a table."""
+    return f"{row.label}{' %' if row.unit.is_percent else ''}{'' if row.higher_is_better else ' (less is better)'}"
+
+
+def write_number(value: float | None, unit: Unit, *, signed: bool = False) -> str:
+    """A mean: shares in percent, scores with three decimals, counts with two; `-` for no value."""
+    if value is None:
+        return NO_VALUE
+    scale, digits = {Unit.SHARE: (100, 1), Unit.RATE: (100, 1), Unit.SCORE: (1, 3), Unit.COUNT: (1, 2)}[unit]
+    # Adding 0 turns a rounded -0.0 into 0.0.
+    number = round(scale * value, digits) + 0.0
+    return f"{number:{'+' if signed else ''}.{digits}f}"
+
+
+def write_interval(record: Metric | Difference | TurnSuccess | PassRate, unit: Unit, *, signed: bool = False) -> str:
+    """The interval as `low..high`, empty when there is none."""
+    if record.low is None or record.high is None:
+        return ""
+    return f"{write_number(record.low, unit, signed=signed)}..{write_number(record.high, unit, signed=signed)}"
+
+
+def write_cell(value: float | None, record: Metric | Difference | TurnSuccess | PassRate, unit: Unit, *more: str) -> str:
+    """A value with its interval in brackets, both signed where they are of a difference, and what else there is to say."""
+    signed = isinstance(record, Difference | TurnSuccess)
+    interval = write_interval(record, unit, signed=signed)
+    return " ".join(part for part in (write_number(value, unit, signed=signed), interval and f"[{interval}]", *more) if part)
+
+
+def write_metric(metric: Metric, row: Row, num_questions: int) -> str:
+    """A value of a policy, with the number of questions that it is over where those are fewer."""
+    return write_cell(metric.value, metric, row.unit, f"n={metric.n}" if metric.n < num_questions else "")
+
+
+def write_difference(difference: Difference, row: Row) -> str:
+    """A difference with its p-value, and with what it is to where that is not the value of the reference elsewhere."""
+    reference = f"reference {write_number(difference.reference_value, row.unit)}" if row.name == "success_at_equal_pages" else ""
+    return write_cell(difference.value, difference, row.unit, write_test(difference), reference)
+
+
+def write_ratio(ratio: Ratio) -> str:
+    """A ratio with its interval in four significant digits; `-` for no value."""
+    if ratio.value is None:
+        return NO_VALUE
+    interval = "" if ratio.low is None or ratio.high is None else f" [{ratio.low:.4g}..{ratio.high:.4g}]"
+    return f"{ratio.value:.4g}{interval}"
+
+
+def write_p_value(p_value: float | None, at_floor: bool = False) -> str:
+    """`p=0.0123` with two significant digits, `p<0.0001` below that, `p≤0.0008` for the least that the test can give."""
+    if p_value is None:
+        return ""
+    if at_floor:
+        return f"p≤{p_value:.2g}"
+    if p_value < 0.0001:
+        return "p<0.0001"
+    return f"p={p_value:.4f}" if p_value < 0.001 else f"p={p_value:.2g}"
+
+
+def write_test(difference: Difference) -> str:
+    """The corrected p-value; where there is none, the other one, named as `raw`."""
+    if difference.adjusted_p_value is not None:
+        return write_p_value(difference.adjusted_p_value, difference.is_at_floor)
+    return f"raw {write_p_value(difference.p_value, difference.is_at_floor)}" if difference.p_value is not None else ""
+
+
+def write_num_needed(num_needed: int) -> str:
+    """`about 3,400`: rounded up to two digits, for it is a guess from what was seen."""
+    step = 10 ** max(0, math.floor(math.log10(num_needed)) - 1)
+    return f"about {math.ceil(num_needed / step) * step:,}"
+
+
+def write_finding(difference: Difference, criterion: Criterion) -> str:
+    """What a difference of the family comes to, empty for others."""
+    if difference.finding is None:
+        return ""
+    if difference.finding is not Finding.UNSURE:
+        return f"{criterion.more if difference.finding is Finding.MORE else criterion.less}, surely"
+    if difference.value == 0:
+        return "cannot tell: no difference was seen"
+    if difference.num_needed is None:
+        return "cannot tell"
+    return f"cannot tell: would need {write_num_needed(difference.num_needed)} questions"
+
+
+def write_split(comparison: Comparison, context: ReportContext) -> str:
+    """Which questions were asked, with a warning where choices may have been made by them."""
+    if comparison.split != TEST:
+        return "VALIDATION questions: what was chosen by them is flattered. The test questions were not asked."
+    asked = f" Evaluations of this run that asked them before: {context.num_exposures}; what was chosen by these is flattered."
+    return "TEST questions." + (asked if context.num_exposures else "")
+
+
+def write_settings(comparison: Comparison, context: ReportContext) -> list[str]:
+    """How was searched, sampled, judged and tested, with warnings where intervals are too narrow."""
+    weights = ", ".join(f"{policy} {found.weight:g}" for policy, found in context.question_weights.items())
+    num_weighed = [found.num_questions for found in context.question_weights.values()]
+    sentences = [
+        f"N = {comparison.num_questions} questions ({comparison.split}), top_k = {comparison.top_k}, depth = {comparison.depth}; "
+        f"search operator {context.search_operator}, analyzer {context.analyzer}; sampling {context.sampling}, seeds "
+        f"{', '.join(map(str, context.seeds)) or 'none'}.",
+        f"Question weights, found on {num_weighed[0]} questions of the train part: {weights}." if weights else "",
+        f"Pictures: {context.pictures}." if context.pictures else "",
+        context.judge,
+        _write_clusters(comparison),
+        "Intervals leave out how much another training would differ." if comparison.baseline == BASE_NAME else "",
+        _write_family(comparison),
+    ]
+    return [sentence for sentence in sentences if sentence]
+
+
+def _write_clusters(comparison: Comparison) -> str:
+    sizes, over, warning = comparison.clusters, "questions, of which no two share a document", ""
+    if sizes.largest > 1:
+        over = f"{sizes.num_clusters} clusters of questions on the same documents, the largest of {sizes.largest}, "
+        over += f"together worth {sizes.num_effective:.0f} of equal size"
+        warning = " WARNING: with so few clusters they are too narrow." if sizes.num_effective < FEW_CLUSTERS else ""
+    drawn = f"{comparison.num_resamples:,} resamples, seed {comparison.seed}"
+    return f"{comparison.confidence:.0%} bootstrap intervals ({drawn}) over {over}.{warning}"
+
+
+def _write_family(comparison: Comparison) -> str:
+    rows = [row for row in comparison.rows if any(d.adjusted_p_value is not None for d in row.differences)]
+    tested = [d for row in rows for d in row.differences if d.adjusted_p_value is not None]
+    if not rows:
+        return f"Nothing is tested: no other policy has what {comparison.subject} is judged by, or none has it."
+    tests = {difference.test for row in rows for difference in row.differences}
+    kind = "sign flips of whole clusters" if tests == {SIGN_FLIP} else "exact McNemar for shares, sign flips for the rest"
+    levels = dict.fromkeys(f"{level:.2g}" for level in sorted(d.level for d in tested))
+    return (
+        f"p-values: paired tests ({kind}), Holm over {count_tests(comparison.rows, comparison.top_k)} tests of "
+        f"{comparison.subject} against {', '.join(dict.fromkeys(d.reference for d in tested))} on "
+        f"{', '.join(row.label for row in rows)}; raw ones are not corrected. Detectable: with {POWER:.0%} power at level "
+        f"{' to '.join([*levels][:: max(1, len(levels) - 1)])} (raw {1 - comparison.confidence:.2g})."
+    )
+
+
+def write_incidents(comparison: Comparison) -> list[str]:
+    """One line for each policy whose rollouts have something to report."""
+    found = {
+        policy: [f"{words}: {count}" for words, count in zip(_INCIDENTS, astuple(incidents), strict=True) if count]
+        for policy, incidents in comparison.incidents.items()
+    }
+    return [f"{policy} had {', '.join(counts)}." for policy, counts in found.items() if counts]
+
+
+def write_verdict(comparison: Comparison) -> list[str]:
+    """One sentence on the primary measure for the subject against each other policy, the baseline first.
+
+    A subject that searches more than once has another for each, on all that it shows.
+    """
+    others = [policy for policy in comparison.policies if policy not in (comparison.baseline, comparison.subject)]
+    references = [comparison.baseline, *others]
+    sentences = [_write_sentence(comparison.primary, reference, comparison) for reference in references]
+    sentences += _write_best_without_language_model(comparison)
+    if comparison.subject in comparison.turns:
+        sentences += [_write_equal_pages(comparison, reference) for reference in references]
+    return sentences
+
+
+def _write_best_without_language_model(comparison: Comparison) -> list[str]:
+    """What a policy with a language model has to beat to be worth its cost; nothing where the question alone is there, or where
+    none of them is measured, as by answers that they do not give."""
+    row, subject = comparison.primary, comparison.subject
+    found = {policy: row.metrics[policy].value for policy in comparison.policies}
+    values = {name: value for name, value in found.items() if is_without_language_model(name) and value is not None}
+    if len(values) < 2:
+        return []
+    best = max(values, key=lambda name: values[name])
+    had = "" if subject in values else f", where {subject} has {_write_value(found[subject], row.unit)}"
+    return [f"Best without a language model is {best}: {row.label.lower()} {_write_value(values[best], row.unit)}{had}."]
+
+
+def _write_value(value: float | None, unit: Unit) -> str:
+    return f"{write_number(value, unit)}{' %' if unit.is_percent else ''}"
+
+
+def _write_sentence(row: Row, reference: str, comparison: Comparison) -> str:
+    difference, criterion = row.difference(comparison.subject, reference), comparison.criterion
+    policy = difference.policy
+    unsure = f"Cannot tell whether {policy} {criterion.more} than {reference}"
+    if difference.value is None:
+        return f"{unsure}: {_write_missing(row, difference)}."
+    gained = difference.num_higher - difference.num_lower
+    count = f"{abs(gained)} {'more' if gained > 0 else 'fewer'} {criterion.counted}{'' if abs(gained) == 1 else 's'}"
+    amount = count if gained else f"as many {criterion.counted}s"
+    seen = f"{amount} over {row.metrics[policy].n} {comparison.split} questions {_write_facts(difference, comparison)}"
+    if difference.finding in (Finding.MORE, Finding.LESS):
+        found = criterion.more if difference.finding is Finding.MORE else criterion.less
+        return f"{policy} {found} than {reference}, surely: {seen}."
+    reason = ", a difference that chance alone can make" if gained else ""
+    return f"{unsure}: {seen}{reason}{_write_power(difference)}."
+
+
+def _write_missing(row: Row, difference: Difference) -> str:
+    """Why the two have no difference, as where a baseline that needs no model does not answer."""
+    values = {name: row.metrics[name] for name in (difference.policy, difference.reference)}
+    return " and ".join(
+        f"{name} has {'no' if metric.value is None else 'an'} {row.label.lower()}"
+        + ("" if metric.value is None else f" of {_write_value(metric.value, row.unit)} over {metric.n} questions")
+        for name, metric in values.items()
+    )
+
+
+def _write_facts(difference: Difference, comparison: Comparison) -> str:
+    return (
+        f"({write_number(difference.value, Unit.SHARE, signed=True)} points, "
+        f"{comparison.confidence:.0%} interval {write_interval(difference, Unit.SHARE, signed=True)}, {write_test(difference)})"
+    )
+
+
+def _write_power(difference: Difference) -> str:
+    """What these questions would have shown, and how many would show what was seen."""
+    if difference.detectable is None:
+        return ""
+    shown = f"; a true one of {write_number(difference.detectable, Unit.SHARE)} points would be found with {POWER:.0%} power"
+    if difference.num_needed is None:
+        return shown
+    return f"{shown}, one as small as that seen with {write_num_needed(difference.num_needed)} questions"
+
+
+def _write_equal_pages(comparison: Comparison, reference: str) -> str:
+    policy = comparison.subject
+    success = comparison.row("success_at_equal_pages")
+    difference = success.difference(policy, reference)
+    num_pages = comparison.row("pages_shown").metrics[policy].value
+    return (
+        f"With all its searches {policy} shows {write_number(num_pages, Unit.COUNT)} pages a question and finds the evidence of "
+        f"{write_number(success.metrics[policy].value, Unit.SHARE)} %; {reference} with as many pages of "
+        f"{write_number(difference.reference_value, Unit.SHARE)} % {_write_facts(difference, comparison)}."
+    )
