@@ -97,7 +97,7 @@ class EndpointEngine:
     def __init__(self, config: EngineConfig, images: ImageSource | None, spending: Spending) -> None:
         from openai import AsyncOpenAI
 
-        from drag_ray.engine.endpoints.rate_limit import RatedClient
+        from drag_ray.engine.endpoints.rated_client import RatedClient
 
         endpoint = config.endpoint
         self._key = _read_key(endpoint)
