@@ -91,7 +91,8 @@ class Transcript:
         return "found" if any(turn.rank_score > 0 for turn in list_ranked_turns(self.trajectory)) else "not-found"
 
     @property
-    def _orders(self) -> bool:
+    def orders(self) -> bool:
+        """Whether its replies put candidates in order."""
         return self.trajectory.task in ORDERING
 
     @property
@@ -101,7 +102,7 @@ class Transcript:
 
     def describe_action(self, turn: Turn) -> str:
         """What the reply does, in a word."""
-        return "order" if self._orders and turn.action is ActionKind.SEARCH else turn.action.value
+        return "order" if self.orders and turn.action is ActionKind.SEARCH else turn.action.value
 
     def describe_question(self) -> str:
         """What the question itself finds, or the order to begin with, in words; empty where there is none."""
@@ -110,11 +111,11 @@ class Transcript:
             return ""
         rank = trajectory.question_rank
         found = f"evidence at rank {rank}" if rank else f"no evidence among the first {trajectory.depth}"
-        return f"{'the order before' if self._orders else 'the question alone'}: {found}"
+        return f"{'the order before' if self.orders else 'the question alone'}: {found}"
 
     def describe_query(self, turn: Turn) -> str:
         """What was searched: a query, or the question with what was added to it; or the order of a window's candidates."""
-        if self._orders:
+        if self.orders:
             order = ", ".join(map(str, read_order(turn.query) or []))
             return f"the window in the order {order}" if order else "the window as it was"
         if self.trajectory.query_mode != "expand":
@@ -130,7 +131,7 @@ class Transcript:
         """What the rollout came to, in words."""
         ranks = [turn.evidence_rank for turn in list_ranked_turns(self.trajectory) if turn.evidence_rank]
         outcome = {"errors": "failed", "not-found": "not found"}.get(self.outcome, self.outcome)
-        return outcome + (f", {'rank' if self._orders else 'best rank'} {min(ranks)}" if ranks else "")
+        return outcome + (f", {'rank' if self.orders else 'best rank'} {min(ranks)}" if ranks else "")
 
     def describe_size(self) -> str:
         """Turns, tokens that the policy wrote, and seconds."""
