@@ -6,8 +6,9 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 
 
 def render_page(template: str, **values: Any) -> str:
-    """The page of a template that extends `transcripts/webpage.html.j2`, or the piece of one that does not. Text is escaped: a model can
-    write anything.
+    """The page of a template that extends `transcripts/webpage.html.j2`, or the piece of one that does not.
+
+    Text is escaped: a model can write anything.
 
     Args:
         template: its path in the package, as `evaluate/report.html.j2`.
