@@ -13,11 +13,11 @@ from typing import Any
 from bench_effect import CONFIDENCE, MEASURES, NUM_RESAMPLES, SEED, correct, take_differences, take_value
 from record import write_result
 
-from drag_ray.evaluate.clusters import compute_clusters
 from drag_ray.evaluate.measures import build_measures
 from drag_ray.evaluate.outcome import read_results
 from drag_ray.evaluate.question_result import QuestionResult
-from drag_ray.evaluate.rows import build_rows
+from drag_ray.evaluate.statistics.clusters import compute_clusters
+from drag_ray.evaluate.statistics.rows import build_rows
 from drag_ray.storage.artifacts import require_manifest
 
 KEY = "vs_recipe"

@@ -32,17 +32,17 @@ from drag_ray.baselines.registry import BASELINES
 from drag_ray.baselines.rerank import Rerank
 from drag_ray.baselines.rollouts import BaselineOptions, build_rollouts
 from drag_ray.corpus.question_table import draw_split
-from drag_ray.evaluate.clusters import compute_clusters
 from drag_ray.evaluate.config import EvaluateConfig
 from drag_ray.evaluate.context import read_context
 from drag_ray.evaluate.measures import build_measures
 from drag_ray.evaluate.outcome import read_comparison, read_question_weights, read_results
-from drag_ray.evaluate.policies import BASE_NAME, is_without_language_model
+from drag_ray.evaluate.policies.policy import BASE_NAME, is_without_language_model
 from drag_ray.evaluate.question_result import QuestionResult
 from drag_ray.evaluate.results import compute_results
-from drag_ray.evaluate.rows import Row as Comparison
-from drag_ray.evaluate.rows import build_rows as compare_pairs
-from drag_ray.evaluate.significance import holm
+from drag_ray.evaluate.statistics.clusters import compute_clusters
+from drag_ray.evaluate.statistics.rows import Row as Comparison
+from drag_ray.evaluate.statistics.rows import build_rows as compare_pairs
+from drag_ray.evaluate.statistics.significance import holm
 from drag_ray.prompt.outcome import PROMPTED_NAME
 from drag_ray.rollout.plan import build_plan
 from drag_ray.search.searcher import Searcher

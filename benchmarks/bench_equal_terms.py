@@ -30,11 +30,11 @@ from record import write_result
 from drag_ray.agent.environment import PageSearcher, compute_evidence_rank
 from drag_ray.baselines.dense import Dense
 from drag_ray.engine.encoders.reranker import load_page_ranker
-from drag_ray.evaluate.clusters import compute_clusters
 from drag_ray.evaluate.measures import build_measures
 from drag_ray.evaluate.outcome import read_question_weights, read_results
 from drag_ray.evaluate.question_result import Hops, QuestionResult
-from drag_ray.evaluate.rows import build_rows
+from drag_ray.evaluate.statistics.clusters import compute_clusters
+from drag_ray.evaluate.statistics.rows import build_rows
 from drag_ray.finetune.outcome import TUNED_NAME
 from drag_ray.index import vector_parts
 from drag_ray.search.config import EmbeddingConfig, RerankConfig

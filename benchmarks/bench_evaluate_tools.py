@@ -24,9 +24,9 @@ from record import write_result
 
 import drag_ray
 from drag_ray.cluster.connection import connect
-from drag_ray.evaluate.intervals import bootstrap_means, compute_interval
 from drag_ray.evaluate.outcome import read_outcome
-from drag_ray.evaluate.policies import BASE_NAME
+from drag_ray.evaluate.policies.policy import BASE_NAME
+from drag_ray.evaluate.statistics.intervals import bootstrap_means, compute_interval
 from drag_ray.rollout.engine_pool import keep_engines
 from drag_ray.search.searcher import Searcher
 from drag_ray.tools.read_page import TOOL as READ_PAGE

@@ -6,18 +6,18 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from drag_ray.errors import DataError
-from drag_ray.evaluate.clusters import ClusterSizes, compute_cluster_sizes, compute_clusters
 from drag_ray.evaluate.config import TEST
 from drag_ray.evaluate.criterion import Criterion, choose_criterion, find_task, leave_unasked
 from drag_ray.evaluate.effort import NO_PRICES, Effort, Prices, compute_efforts
-from drag_ray.evaluate.family import correct_rows
-from drag_ray.evaluate.intervals import Ints
 from drag_ray.evaluate.measures import build_measures
 from drag_ray.evaluate.question_result import NO_TRAJECTORY, QuestionResult
 from drag_ray.evaluate.results import find_question_ranks
-from drag_ray.evaluate.room import Room, compute_room
-from drag_ray.evaluate.rows import Row, build_rows
-from drag_ray.evaluate.strata import build_recalls, build_strata
+from drag_ray.evaluate.statistics.clusters import ClusterSizes, compute_cluster_sizes, compute_clusters
+from drag_ray.evaluate.statistics.family import correct_rows
+from drag_ray.evaluate.statistics.intervals import Ints
+from drag_ray.evaluate.statistics.room import Room, compute_room
+from drag_ray.evaluate.statistics.rows import Row, build_rows
+from drag_ray.evaluate.statistics.strata import build_recalls, build_strata
 from drag_ray.evaluate.turns import TurnSuccess, compute_turns
 
 _Drawn = tuple[Ints, float, int, int]

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field, fields
 import numpy as np
 
 from drag_ray.evaluate.criterion import Criterion
-from drag_ray.evaluate.intervals import Floats, Ints, bootstrap_means, compute_interval, compute_means
 from drag_ray.evaluate.question_result import QuestionResult
+from drag_ray.evaluate.statistics.intervals import Floats, Ints, bootstrap_means, compute_interval, compute_means
 
 
 @dataclass(frozen=True, slots=True)

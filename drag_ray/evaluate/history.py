@@ -15,9 +15,9 @@ from drag_ray.errors import DataError
 from drag_ray.evaluate.criterion import ANSWER_ACCURACY, choose_criterion, find_task
 from drag_ray.evaluate.measure import Measure
 from drag_ray.evaluate.measures import build_measures
-from drag_ray.evaluate.plots import SERIES_COLOURS, render_figure
-from drag_ray.evaluate.policies import BASE_NAME
+from drag_ray.evaluate.policies.policy import BASE_NAME
 from drag_ray.evaluate.question_result import QuestionResult
+from drag_ray.evaluate.report.plots import SERIES_COLOURS, render_figure
 from drag_ray.finetune.outcome import TUNED_NAME
 from drag_ray.transcripts.webpage import render_page
 

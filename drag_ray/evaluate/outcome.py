@@ -12,10 +12,10 @@ from drag_ray.errors import DataError
 from drag_ray.evaluate.comparison import Comparison
 from drag_ray.evaluate.context import ReportContext, read_context
 from drag_ray.evaluate.effort import Prices
-from drag_ray.evaluate.examples import choose_examples
-from drag_ray.evaluate.formatting import write_verdict
 from drag_ray.evaluate.question_result import QuestionResult, to_result
-from drag_ray.evaluate.report import format_markdown, write_report
+from drag_ray.evaluate.report.examples import choose_examples
+from drag_ray.evaluate.report.formatting import write_verdict
+from drag_ray.evaluate.report.parts import format_markdown, write_report
 from drag_ray.rollout.judgements import JUDGE_DIR_NAME, Judgements, read_judgements
 from drag_ray.stage_runs.damage import refuse_damage
 from drag_ray.storage import artifacts

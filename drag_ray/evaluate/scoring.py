@@ -7,21 +7,21 @@ from pathlib import Path
 from drag_ray.agent.environment import compute_evidence_rank
 from drag_ray.agent.scores import compute_rank_score
 from drag_ray.errors import ConfigError, DataError
-from drag_ray.evaluate.clusters import compute_clusters
 from drag_ray.evaluate.comparison import Comparison, compare
 from drag_ray.evaluate.context import ReportContext
 from drag_ray.evaluate.criterion import choose_criterion, find_task
 from drag_ray.evaluate.effort import Prices
-from drag_ray.evaluate.formatting import write_cell, write_label, write_number
 from drag_ray.evaluate.judged_results import apply_judgements, judge_answers
 from drag_ray.evaluate.measure import Unit
 from drag_ray.evaluate.measures import build_measures
 from drag_ray.evaluate.outcome import Outcome, read_outcome, write_comparison
-from drag_ray.evaluate.pass_at_k import PassRate, compute_pass_rates
 from drag_ray.evaluate.question_result import QuestionResult
-from drag_ray.evaluate.report import Part, build_parts
+from drag_ray.evaluate.report.formatting import write_cell, write_label, write_number
+from drag_ray.evaluate.report.parts import Part, build_parts
 from drag_ray.evaluate.results import compute_result, compute_results
-from drag_ray.evaluate.rows import Row, build_rows
+from drag_ray.evaluate.statistics.clusters import compute_clusters
+from drag_ray.evaluate.statistics.pass_at_k import PassRate, compute_pass_rates
+from drag_ray.evaluate.statistics.rows import Row, build_rows
 from drag_ray.rollout import journal
 from drag_ray.rollout.judge_config import JudgeConfig
 from drag_ray.rollout.judgements import JUDGE_DIR_NAME

@@ -16,20 +16,20 @@ from drag_ray.errors import DamageError
 from drag_ray.evaluate.comparison import Comparison, compare
 from drag_ray.evaluate.config import TEST, EvaluateSections
 from drag_ray.evaluate.context import build_context
-from drag_ray.evaluate.hybrid_policies import search_by_both
 from drag_ray.evaluate.judged_results import JudgedResults, judge_results
 from drag_ray.evaluate.outcome import COMPARISON_NAME, QUESTIONS_NAME, REPORT_NAME, write_comparison, write_rollouts
-from drag_ray.evaluate.page_reading import read_pages
-from drag_ray.evaluate.policies import BASE_NAME, ModelPolicy, choose_models, choose_subject, find_prices
+from drag_ray.evaluate.policies.hybrid_policies import search_by_both
+from drag_ray.evaluate.policies.page_reading import read_pages
+from drag_ray.evaluate.policies.policy import BASE_NAME, ModelPolicy, choose_models, choose_subject, find_prices
+from drag_ray.evaluate.policies.question_weights import FoundWeight, apply_found_weights
+from drag_ray.evaluate.policies.reranked_policies import put_pages_in_order
+from drag_ray.evaluate.policies.retriever_rescoring import add_variants
+from drag_ray.evaluate.policies.reuse import ROLLOUTS_DIR_NAME
+from drag_ray.evaluate.policies.rollouts import roll_out
 from drag_ray.evaluate.question_result import QuestionResult
-from drag_ray.evaluate.question_weights import FoundWeight, apply_found_weights
 from drag_ray.evaluate.questions import draw_held_out, draw_weighed
-from drag_ray.evaluate.report import build_parts, format_console
-from drag_ray.evaluate.reranked_policies import put_pages_in_order
+from drag_ray.evaluate.report.parts import build_parts, format_console
 from drag_ray.evaluate.results import compute_results
-from drag_ray.evaluate.retriever_rescoring import add_variants
-from drag_ray.evaluate.reuse import ROLLOUTS_DIR_NAME
-from drag_ray.evaluate.rollouts import roll_out
 from drag_ray.rollout.folder import IMAGES_DIR_NAME
 from drag_ray.search.searcher import Searcher
 from drag_ray.stage_runs.folder import StageFolder

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from drag_ray.evaluate.intervals import Floats, Ints, bootstrap_means, compute_interval
 from drag_ray.evaluate.question_result import QuestionResult, is_within
+from drag_ray.evaluate.statistics.intervals import Floats, Ints, bootstrap_means, compute_interval
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ def render_page(template: str, **values: Any) -> str:
     Text is escaped: a model can write anything.
 
     Args:
-        template: its path in the package, as `evaluate/report.html.j2`.
+        template: its path in the package, as `evaluate/report/report.html.j2`.
         values: what the template names.
     """
     environment = Environment(

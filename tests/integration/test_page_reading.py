@@ -12,8 +12,8 @@ from drag_ray.cluster import tasks
 from drag_ray.cluster.connection import ClusterConfig, connect
 from drag_ray.engine.encoders.reranker import load_reranker
 from drag_ray.errors import ConfigError
-from drag_ray.evaluate.page_reading import AskedQuestion, list_pages, read_pages
-from drag_ray.evaluate.retriever_rescoring import SearchAsAsked
+from drag_ray.evaluate.policies.page_reading import AskedQuestion, list_pages, read_pages
+from drag_ray.evaluate.policies.retriever_rescoring import SearchAsAsked
 from drag_ray.types import Trajectory
 
 TEXTS = ["The rotor turns at 340 rpm.", "The fuel pump has a filter.", "Oil is changed once a year."]

@@ -10,8 +10,8 @@ from browser import Browser, needs_browser, open_browser
 from evaluation_cases import CONTEXT, build_searching
 from factories import build_question, build_search, build_trajectory
 
-from drag_ray.evaluate.examples import Example, Examples, Outcome, Side
-from drag_ray.evaluate.report import build_report
+from drag_ray.evaluate.report.examples import Example, Examples, Outcome, Side
+from drag_ray.evaluate.report.parts import build_report
 from drag_ray.transcripts.transcript import build_transcript
 from drag_ray.types import Evidence
 

@@ -1,8 +1,8 @@
 import pytest
 from factories import build_question, build_trajectory
 
-from drag_ray.evaluate.clusters import compute_cluster_sizes, compute_clusters
 from drag_ray.evaluate.results import compute_results
+from drag_ray.evaluate.statistics.clusters import compute_cluster_sizes, compute_clusters
 from drag_ray.types import Evidence
 
 

@@ -1,6 +1,6 @@
 from evaluation_cases import CONTEXT, build_comparison, build_searching
 
-from drag_ray.evaluate.report import build_parts, format_console
+from drag_ray.evaluate.report.parts import build_parts, format_console
 
 
 def test_the_table_is_aligned_and_qualified():

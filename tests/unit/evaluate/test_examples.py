@@ -9,7 +9,7 @@ from drag_ray import schemas
 from drag_ray.corpus.image_store import ImageStore
 from drag_ray.corpus.page_images import DIR_NAME
 from drag_ray.evaluate.criterion import CRITERIA
-from drag_ray.evaluate.examples import Outcome, choose_examples, draw_pictures
+from drag_ray.evaluate.report.examples import Outcome, choose_examples, draw_pictures
 from drag_ray.evaluate.results import compute_results
 from drag_ray.storage import artifacts
 from drag_ray.transcripts.thumbnails import ThumbnailStore

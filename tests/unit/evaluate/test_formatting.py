@@ -1,9 +1,9 @@
 import pytest
 from evaluation_cases import build_comparison
 
-from drag_ray.evaluate.formatting import write_interval, write_num_needed, write_number, write_p_value, write_test
 from drag_ray.evaluate.measure import Unit
-from drag_ray.evaluate.rows import Metric
+from drag_ray.evaluate.report.formatting import write_interval, write_num_needed, write_number, write_p_value, write_test
+from drag_ray.evaluate.statistics.rows import Metric
 
 
 @pytest.mark.parametrize(

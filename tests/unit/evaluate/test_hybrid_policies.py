@@ -10,7 +10,7 @@ from small_index import write_index
 
 from drag_ray.agent.environment import compute_evidence_rank
 from drag_ray.baselines.hybrid import Hybrid
-from drag_ray.evaluate.hybrid_policies import search_by_both
+from drag_ray.evaluate.policies.hybrid_policies import search_by_both
 from drag_ray.evaluate.results import compute_result
 from drag_ray.search.hybrid import fuse_rankings
 from drag_ray.search.searcher import Searcher

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from drag_ray.evaluate.intervals import bootstrap_means, compute_interval, compute_means
-from drag_ray.evaluate.significance import compute_sign_flip_p_values
+from drag_ray.evaluate.statistics.intervals import bootstrap_means, compute_interval, compute_means
+from drag_ray.evaluate.statistics.significance import compute_sign_flip_p_values
 
 
 def bootstrap(values, num_resamples, seed):
@@ -62,7 +62,7 @@ def test_bootstrap_is_repeatable_and_follows_the_seed():
 def test_work_in_chunks_gives_the_same_draws(monkeypatch):
     values = np.random.default_rng(0).normal(size=(20, 2))
     whole = bootstrap(values, 101, seed=0), compute_sign_flip_p_values(values, values[::-1], np.arange(20), 101, seed=0)
-    monkeypatch.setattr("drag_ray.evaluate.intervals._CHUNK_CELLS", 200)
+    monkeypatch.setattr("drag_ray.evaluate.statistics.intervals._CHUNK_CELLS", 200)
     np.testing.assert_allclose(bootstrap(values, 101, seed=0), whole[0])
     np.testing.assert_array_equal(compute_sign_flip_p_values(values, values[::-1], np.arange(20), 101, seed=0), whole[1])
 

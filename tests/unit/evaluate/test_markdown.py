@@ -2,7 +2,7 @@ from dataclasses import replace
 
 from evaluation_cases import CONTEXT, build_comparison
 
-from drag_ray.evaluate.report import format_markdown
+from drag_ray.evaluate.report.parts import format_markdown
 
 
 def test_the_verdict_comes_first_and_every_table_is_rectangular():

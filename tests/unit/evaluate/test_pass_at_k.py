@@ -6,8 +6,8 @@ from evaluation_cases import build_questions, build_search_for
 from factories import build_trajectory
 
 from drag_ray.evaluate.criterion import CRITERIA
-from drag_ray.evaluate.pass_at_k import compute_pass_at_k, compute_pass_rates
 from drag_ray.evaluate.results import compute_result
+from drag_ray.evaluate.statistics.pass_at_k import compute_pass_at_k, compute_pass_rates
 
 
 @pytest.mark.parametrize(("num_samples", "num_correct"), [(1, 0), (1, 1), (5, 2), (6, 6), (7, 1)])

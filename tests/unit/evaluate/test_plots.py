@@ -4,7 +4,7 @@ from xml.etree import ElementTree
 import pytest
 from evaluation_cases import build_comparison
 
-from drag_ray.evaluate.plots import (
+from drag_ray.evaluate.report.plots import (
     build_rank_buckets,
     count_ranks,
     draw_hit_bars,

@@ -11,8 +11,8 @@ from drag_ray.baselines.registry import BASELINES
 from drag_ray.config import build, load
 from drag_ray.errors import ArtifactError, ConfigError
 from drag_ray.evaluate.config import EvaluateSections
-from drag_ray.evaluate.policies import choose_models, choose_subject, find_prices
-from drag_ray.evaluate.rollouts import group_by_engine, plan_policy
+from drag_ray.evaluate.policies.policy import choose_models, choose_subject, find_prices
+from drag_ray.evaluate.policies.rollouts import group_by_engine, plan_policy
 from drag_ray.finetune.outcome import has_reward_model
 from drag_ray.pipeline.run_config import RunConfig
 from drag_ray.prompt.outcome import write_prompt

@@ -9,7 +9,7 @@ from drag_ray import schemas
 from drag_ray.agent.config import AgentConfig
 from drag_ray.errors import ConfigError
 from drag_ray.evaluate.config import EvaluateConfig
-from drag_ray.evaluate.question_weights import apply_found_weights, find_question_weight, weigh_question
+from drag_ray.evaluate.policies.question_weights import apply_found_weights, find_question_weight, weigh_question
 from drag_ray.evaluate.questions import check_weighable
 from drag_ray.search.config import SearchConfig
 from drag_ray.search.index import build_index

@@ -5,8 +5,8 @@ import pytest
 from evaluation_cases import CONTEXT, build_comparison, build_searching
 from factories import asked_at, build_question, build_search, build_trajectory, build_turn
 
-from drag_ray.evaluate.examples import Example, Examples, Outcome, Side
-from drag_ray.evaluate.report import build_report, write_report
+from drag_ray.evaluate.report.examples import Example, Examples, Outcome, Side
+from drag_ray.evaluate.report.parts import build_report, write_report
 from drag_ray.transcripts.thumbnails import ThumbnailStore
 from drag_ray.transcripts.transcript import build_transcript
 from drag_ray.types import Evidence

@@ -8,10 +8,10 @@ from factories import asked_at, build_page, build_question, build_search, build_
 from small_index import write_index
 
 from drag_ray.baselines.rerank import Rerank, RerankedConfig
-from drag_ray.evaluate.page_reading import AskedQuestion, ReadPages, list_pages
-from drag_ray.evaluate.reranked_policies import put_pages_in_order
+from drag_ray.evaluate.policies.page_reading import AskedQuestion, ReadPages, list_pages
+from drag_ray.evaluate.policies.reranked_policies import put_pages_in_order
+from drag_ray.evaluate.policies.retriever_rescoring import SearchAsAsked
 from drag_ray.evaluate.results import compute_result
-from drag_ray.evaluate.retriever_rescoring import SearchAsAsked
 from drag_ray.search.searcher import Searcher
 from drag_ray.types import Evidence
 

@@ -2,7 +2,7 @@
 
 from factories import build_question, build_search, build_trajectory
 
-from drag_ray.evaluate.retriever_rescoring import add_variants
+from drag_ray.evaluate.policies.retriever_rescoring import add_variants
 
 
 def test_what_was_searched_again_stands_after_its_policy_and_a_baseline_in_its_place() -> None:

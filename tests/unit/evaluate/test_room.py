@@ -4,7 +4,7 @@ from evaluation_cases import build_comparison, build_questions, build_rollouts
 from factories import build_hits
 
 from drag_ray.evaluate.results import compute_results
-from drag_ray.evaluate.room import compute_room
+from drag_ray.evaluate.statistics.room import compute_room
 
 RANKS = {"question": [1, None, 5, None, 3], "base": [2, 9, None, None, 1], "tuned": [4, 2, 2, None, None]}
 

@@ -6,8 +6,8 @@ from evaluation_cases import CONTEXT, build_comparison
 
 from drag_ray.evaluate.comparison import Comparison
 from drag_ray.evaluate.context import ReportContext
-from drag_ray.evaluate.formatting import write_settings, write_split
-from drag_ray.evaluate.question_weights import FoundWeight
+from drag_ray.evaluate.policies.question_weights import FoundWeight
+from drag_ray.evaluate.report.formatting import write_settings, write_split
 
 
 def join_settings(comparison: Comparison, context: ReportContext) -> str:

@@ -4,8 +4,8 @@ import pytest
 from evaluation_cases import build_comparison, build_searching
 from scipy import stats
 
-from drag_ray.evaluate.differences import Finding
-from drag_ray.evaluate.formatting import write_finding, write_num_needed, write_verdict
+from drag_ray.evaluate.report.formatting import write_finding, write_num_needed, write_verdict
+from drag_ray.evaluate.statistics.differences import Finding
 
 
 def test_a_clear_gain_is_said_in_counts_and_points():

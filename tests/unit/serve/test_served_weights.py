@@ -8,7 +8,7 @@ from drag_ray.agent.record import write_record
 from drag_ray.errors import ArtifactError, ServeError
 from drag_ray.evaluate.context import ReportContext
 from drag_ray.evaluate.outcome import COMPARISON_NAME
-from drag_ray.evaluate.question_weights import FoundWeight
+from drag_ray.evaluate.policies.question_weights import FoundWeight
 from drag_ray.serve.config import ServeConfig
 from drag_ray.serve.served_models import ServedModels
 from drag_ray.serve.stage import resolve_question_weights

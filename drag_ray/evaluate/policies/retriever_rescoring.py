@@ -14,7 +14,7 @@ from drag_ray.agent.scores import compute_rank_score
 from drag_ray.baselines.hybrid import Hybrid
 from drag_ray.baselines.rerank import Rerank
 from drag_ray.cluster.tasks import map_parts
-from drag_ray.evaluate.policies import name_beside
+from drag_ray.evaluate.policies.policy import name_beside
 from drag_ray.search.dense import join_expanded
 from drag_ray.search.searcher import Searcher
 from drag_ray.types import ActionKind, Hits, Trajectory, Turn

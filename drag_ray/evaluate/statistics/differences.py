@@ -8,15 +8,15 @@ from typing import NamedTuple
 
 import numpy as np
 
-from drag_ray.evaluate.intervals import Floats, Ints, compute_interval, compute_means
 from drag_ray.evaluate.measure import Measure, Unit
-from drag_ray.evaluate.significance import (
+from drag_ray.evaluate.statistics.intervals import Floats, Ints, compute_interval, compute_means
+from drag_ray.evaluate.statistics.significance import (
     compute_detectable_difference,
     compute_mcnemar_p_value,
     compute_sign_flip_p_values,
     compute_standard_errors,
 )
-from drag_ray.evaluate.tabulation import Pair, Table
+from drag_ray.evaluate.statistics.tabulation import Pair, Table
 
 MCNEMAR, SIGN_FLIP = "mcnemar", "sign_flip"
 

@@ -9,9 +9,9 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from drag_ray.baselines.rerank import Rerank
-from drag_ray.evaluate.page_reading import AskedQuestion, ReadPages
-from drag_ray.evaluate.policies import name_beside
-from drag_ray.evaluate.retriever_rescoring import SearchAsAsked, rescore_with_retriever
+from drag_ray.evaluate.policies.page_reading import AskedQuestion, ReadPages
+from drag_ray.evaluate.policies.policy import name_beside
+from drag_ray.evaluate.policies.retriever_rescoring import SearchAsAsked, rescore_with_retriever
 from drag_ray.search.rerank import put_in_order
 from drag_ray.types import Hits, Trajectory
 

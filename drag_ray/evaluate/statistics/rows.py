@@ -5,11 +5,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from drag_ray.evaluate.differences import Difference, build_differences, or_none
-from drag_ray.evaluate.intervals import Ints, compute_interval, compute_means
 from drag_ray.evaluate.measure import Measure, Unit
 from drag_ray.evaluate.question_result import QuestionResult
-from drag_ray.evaluate.tabulation import Pair, Table, build_tables
+from drag_ray.evaluate.statistics.differences import Difference, build_differences, or_none
+from drag_ray.evaluate.statistics.intervals import Ints, compute_interval, compute_means
+from drag_ray.evaluate.statistics.tabulation import Pair, Table, build_tables
 
 
 @dataclass(frozen=True, slots=True)

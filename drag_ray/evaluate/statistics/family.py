@@ -3,11 +3,11 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
-from drag_ray.evaluate.clusters import ClusterSizes
 from drag_ray.evaluate.criterion import FIRST_HIT_RATE, Criterion
-from drag_ray.evaluate.differences import Difference, Finding
-from drag_ray.evaluate.rows import Row
-from drag_ray.evaluate.significance import compute_detectable_difference, compute_holm_levels, compute_num_needed, holm
+from drag_ray.evaluate.statistics.clusters import ClusterSizes
+from drag_ray.evaluate.statistics.differences import Difference, Finding
+from drag_ray.evaluate.statistics.rows import Row
+from drag_ray.evaluate.statistics.significance import compute_detectable_difference, compute_holm_levels, compute_num_needed, holm
 
 
 def correct_rows(

@@ -6,9 +6,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from drag_ray.evaluate.intervals import Floats, Ints, bootstrap_means
 from drag_ray.evaluate.measure import Measure
 from drag_ray.evaluate.question_result import QuestionResult
+from drag_ray.evaluate.statistics.intervals import Floats, Ints, bootstrap_means
 
 Pair = tuple[str, str]
 """A policy and the reference that is subtracted from it."""

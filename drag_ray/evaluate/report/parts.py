@@ -10,15 +10,15 @@ from pathlib import Path
 from markupsafe import Markup
 
 from drag_ray.agent.shown_images import ShownImage
-from drag_ray.evaluate import formatting
 from drag_ray.evaluate.comparison import Comparison
 from drag_ray.evaluate.context import ReportContext
 from drag_ray.evaluate.effort import EFFORT_LABELS
-from drag_ray.evaluate.examples import Examples, draw_pictures
-from drag_ray.evaluate.formatting import write_difference, write_label, write_metric, write_number
 from drag_ray.evaluate.measure import Unit
-from drag_ray.evaluate.plots import draw_hit_bars, draw_rank_changes, draw_rank_distribution, draw_training_curve
-from drag_ray.evaluate.rows import Row
+from drag_ray.evaluate.report import formatting
+from drag_ray.evaluate.report.examples import Examples, draw_pictures
+from drag_ray.evaluate.report.formatting import write_difference, write_label, write_metric, write_number
+from drag_ray.evaluate.report.plots import draw_hit_bars, draw_rank_changes, draw_rank_distribution, draw_training_curve
+from drag_ray.evaluate.statistics.rows import Row
 from drag_ray.storage.artifacts import write_text
 from drag_ray.transcripts.thumbnails import ThumbnailStore
 from drag_ray.transcripts.transcript import to_page
@@ -136,7 +136,7 @@ def format_console(parts: Sequence[Part]) -> str:
 def format_markdown(comparison: Comparison, context: ReportContext) -> str:
     """The same for an issue or a model card, the verdict first."""
     *parts, verdict = build_parts(comparison, context)
-    return render_page("evaluate/report.md.j2", title=context.title, parts=[verdict, *parts], line=_to_line) + "\n"
+    return render_page("evaluate/report/report.md.j2", title=context.title, parts=[verdict, *parts], line=_to_line) + "\n"
 
 
 def _to_line(text: str) -> Markup:
@@ -166,7 +166,7 @@ def build_report(
     """
     questions, *parts, verdict = build_parts(comparison, context)
     return render_page(
-        "evaluate/report.html.j2",
+        "evaluate/report/report.html.j2",
         comparison=comparison,
         context=context,
         questions=questions,

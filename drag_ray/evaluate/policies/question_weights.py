@@ -10,8 +10,8 @@ from dataclasses import dataclass, replace
 
 from drag_ray.agent.environment import PageIndex
 from drag_ray.agent.keywords import choose_words
+from drag_ray.evaluate.policies.retriever_rescoring import find_only_search, replace_found
 from drag_ray.evaluate.results import compute_result
-from drag_ray.evaluate.retriever_rescoring import find_only_search, replace_found
 from drag_ray.types import Question, Trajectory, Turn
 
 

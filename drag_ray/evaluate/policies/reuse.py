@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from drag_ray.baselines.registry import list_engine_sections
-from drag_ray.evaluate.policies import ModelPolicy
+from drag_ray.evaluate.policies.policy import ModelPolicy
 from drag_ray.rollout import journal
 from drag_ray.storage import artifacts
 from drag_ray.storage.artifacts import PREVIOUS_DIR_NAME, USER_CODE, Identity

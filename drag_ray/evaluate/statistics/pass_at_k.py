@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from drag_ray.evaluate.clusters import compute_clusters
 from drag_ray.evaluate.criterion import Criterion
-from drag_ray.evaluate.differences import or_none
-from drag_ray.evaluate.intervals import bootstrap_means, compute_interval, compute_means
 from drag_ray.evaluate.question_result import QuestionResult
+from drag_ray.evaluate.statistics.clusters import compute_clusters
+from drag_ray.evaluate.statistics.differences import or_none
+from drag_ray.evaluate.statistics.intervals import bootstrap_means, compute_interval, compute_means
 
 
 @dataclass(frozen=True, slots=True)

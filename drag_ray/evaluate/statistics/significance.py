@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import numpy as np
 from scipy.stats import binomtest, t
 
-from drag_ray.evaluate.intervals import Floats, Ints, compute_means, divide, split_draws, sum_clusters, sum_distinct
+from drag_ray.evaluate.statistics.intervals import Floats, Ints, compute_means, divide, split_draws, sum_clusters, sum_distinct
 
 POWER = 0.8
 """The chance with which a detectable difference is found."""

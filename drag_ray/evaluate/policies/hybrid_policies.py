@@ -13,7 +13,12 @@ from pathlib import Path
 
 from drag_ray.baselines.hybrid import Hybrid
 from drag_ray.baselines.weights import WeightedSearcher
-from drag_ray.evaluate.retriever_rescoring import SearchAsAsked, find_only_search, rescore_with_retriever, search_on_cluster
+from drag_ray.evaluate.policies.retriever_rescoring import (
+    SearchAsAsked,
+    find_only_search,
+    rescore_with_retriever,
+    search_on_cluster,
+)
 from drag_ray.search.hybrid import HybridSearcher
 from drag_ray.search.searcher import Searcher
 from drag_ray.types import Hits, Trajectory

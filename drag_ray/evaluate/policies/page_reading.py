@@ -18,7 +18,7 @@ from drag_ray.baselines.rerank import RerankedConfig
 from drag_ray.cluster.metrics import open_stage_recorder
 from drag_ray.cluster.tasks import Step, map_rows
 from drag_ray.errors import ConfigError, DragRayError
-from drag_ray.evaluate.retriever_rescoring import SearchAsAsked
+from drag_ray.evaluate.policies.retriever_rescoring import SearchAsAsked
 from drag_ray.search.rerank import PageTexts
 from drag_ray.search.searcher import Searcher
 from drag_ray.types import Evidence, Hits, Trajectory

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from drag_ray.corpus.components import compute_components
-from drag_ray.evaluate.intervals import Ints
 from drag_ray.evaluate.question_result import QuestionResult
+from drag_ray.evaluate.statistics.intervals import Ints
 
 FEW_CLUSTERS = 20
 """With fewer clusters of equal size intervals come out too narrow (Cameron and Miller, 2015, section VI)."""

@@ -1,0 +1,1 @@
+"""What is compared: how each policy searches the questions."""

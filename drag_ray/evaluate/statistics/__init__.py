@@ -1,0 +1,1 @@
+"""Intervals, tests and tables over questions that are grouped by document."""
