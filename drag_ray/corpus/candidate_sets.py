@@ -34,7 +34,7 @@ _COLUMNS = ("extra_info", "hit", "qid", "query_text", "query_image", "reward_mod
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """What may be the answer to a question: a text, a picture by its path, or both."""
+    """A candidate answer to a question: a text, a picture by its path, or both."""
 
     text: str
     image: str
@@ -142,7 +142,7 @@ def _parse_candidates(record: Record, extra: Record) -> tuple[Candidate, ...]:
 
 
 def _pair_lists(extra: Record) -> list[tuple[str, str]]:
-    """The candidates of two lists, which leave out what a candidate does not have: with one of them, or both as long."""
+    """The candidates of a list of texts and one of images: of one list alone, or of both, equally long."""
     texts, images = (_list_names(extra, name) for name in ("candidate_texts", "candidate_images"))
     if texts and images and len(texts) != len(images):
         raise DataError(
@@ -247,7 +247,7 @@ class _Documents:
         return self._pages[candidate]
 
     def _write_absent(self, identity: str) -> Evidence:
-        """A page that is no candidate and holds nothing, so that the question counts as one that is not found."""
+        """Add an empty page that is no candidate, so that the question counts as one that is not found."""
         name = f"absent-{_hash(identity)}"
         self._add_row(name, "", "text")
         return Evidence(name, 1)

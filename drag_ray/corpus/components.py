@@ -1,4 +1,4 @@
-"""Connected components: which items belong together when some pairs of them do."""
+"""Connected components of items that share keys, by union-find."""
 
 from collections.abc import Hashable, Iterable
 

@@ -1,4 +1,4 @@
-"""Options of the corpus: which documents, which questions, and how the questions are split."""
+"""Options of the corpus: the documents, the questions and their split."""
 
 from typing import Literal
 

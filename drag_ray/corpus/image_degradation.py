@@ -1,4 +1,4 @@
-"""Pictures made worse on purpose: to see how much a policy loses by that, or to have it learn to restore what it cannot read.
+"""Image degradation, to measure how much a policy loses by it, or to have it learn to restore what it cannot read.
 
 OpenSearch-VL (https://github.com/shawn0728/OpenSearch-VL) degrades a tenth of its images at random, and pairs each kind with a
 tool that restores it.
@@ -74,7 +74,7 @@ else:
 
 
 class DegradationConfig(BaseConfig):
-    """Which pictures of pages and of questions are made worse before the policy sees them, and how."""
+    """Degradation of pictures of pages and questions before the policy sees them: share and kinds."""
 
     share: float = Field(default=0.0, ge=0, le=1)
     """share of the pictures; which ones, how and how much follows from the picture and the seed alone. Tools work on what the
@@ -85,7 +85,7 @@ class DegradationConfig(BaseConfig):
     """draws them"""
 
     def describe(self) -> str:
-        """What is done, in words; empty where nothing is."""
+        """The degradation in words; empty without any."""
         return f"{100 * self.share:g} % made worse ({', '.join(self.kinds)}; seed {self.seed})" if self.share else ""
 
 

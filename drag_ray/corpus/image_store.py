@@ -138,7 +138,7 @@ class ImageStores:
 
 
 def _name_remedy(root: Path) -> str:
-    """What to run for a store that lacks an image: the stage in whose folder it is."""
+    """The remedy if a store lacks an image: to run the stage in whose folder it is."""
     stage_dir = next((folder for folder in root.parents if (folder / artifacts.IDENTITY_NAME).exists()), root.parent)
     return f"Run: {artifacts.read_command(stage_dir)}"
 
@@ -152,7 +152,7 @@ def encode(image: Image.Image) -> tuple[str, bytes]:
 
 
 def is_key(key: str) -> bool:
-    """Whether a text can be the key of an image, and leads out of no store."""
+    """True if a text can be an image's key, and so leads out of no store."""
     return bool(_KEY.fullmatch(key))
 
 

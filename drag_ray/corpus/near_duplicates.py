@@ -120,7 +120,7 @@ def find_near_duplicates(pages: pa.Table, evidence: Collection[Evidence]) -> Nea
 
 
 def count_near_duplicates(near_duplicates: NearDuplicates) -> int:
-    """How many pages nearly duplicate another one."""
+    """Number of pages with a near-duplicate."""
     return sum(bool(numbers) for numbers in near_duplicates.values())
 
 

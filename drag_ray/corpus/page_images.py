@@ -1,4 +1,4 @@
-"""Pictures of pages: where they are kept (see `image_store`), and how large they are drawn."""
+"""Pictures of pages: their store (see `image_store`), and the scale that they are drawn at."""
 
 import math
 

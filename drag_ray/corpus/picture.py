@@ -1,4 +1,4 @@
-"""Pictures from elsewhere: looked at before they are decoded, upright, in RGB, and no larger than is wanted."""
+"""Untrusted pictures: checked before they are decoded, turned upright, in RGB, scaled down to a pixel limit."""
 
 import io
 import math
@@ -59,7 +59,7 @@ def fit_picture(image: Image.Image, max_pixels: int) -> Image.Image:
 
 
 def _check(image: Image.Image) -> None:
-    """What the header says, before anything is decoded."""
+    """Check pixels and frames by the header alone."""
     num_pixels = image.width * image.height
     if num_pixels > MAX_PIXELS:
         raise DataError(f"got a picture of {image.width:,} x {image.height:,} pixels, expected at most {MAX_PIXELS:,}")

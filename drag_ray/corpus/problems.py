@@ -1,4 +1,4 @@
-"""What was set aside: whatever ends the reading of one record, page or file becomes a problem with its place."""
+"""Problems: whatever ends the reading of one record, page or file, set aside with its place."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
@@ -51,7 +51,7 @@ class Problem:
 
 
 def read_one(kind: Kind, place: str, read: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T | Problem:
-    """What `read` returns, or the problem that ended it: the boundary around one record, one page or one file.
+    """Error boundary around one record, page or file: the result of `read`, or the problem that ended it.
 
     The catch is broad because a damaged file makes libraries raise anything, and a list of it is never complete.
     """

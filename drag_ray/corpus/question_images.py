@@ -114,7 +114,7 @@ def _find_file(name: str, folders: Sequence[Path]) -> Path | None:
 
 
 def decode_data_url(text: str) -> bytes:
-    """What a `data:` URL holds.
+    """Bytes of a `data:` URL.
 
     Raises:
         DataError: it is not in base64, or too long.

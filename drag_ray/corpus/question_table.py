@@ -21,7 +21,7 @@ def read_split(index_dir: Path, split: str) -> list[Question]:
 
 
 def is_measurable(question: Question, by_answer: bool = False) -> bool:
-    """Whether it can be told how well a question was done: a page is known to be found or, for who is scored by answers, one."""
+    """True if a rollout of the question can be scored: it has an evidence page or, where answers are scored, an answer."""
     return bool(question.evidence or (by_answer and question.answers))
 
 

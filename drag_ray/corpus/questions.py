@@ -93,7 +93,7 @@ def read_questions(
 
 
 def _say_others(path: Path, others: Counter[str]) -> None:
-    """Name the columns that nothing is made of: one of them may be a picture under another name."""
+    """Log the columns that are not read: one of them may be a picture under another name."""
     if others:
         named = ", ".join(f"{name!r:.60}" for name, _ in others.most_common(_MAX_NAMED_COLUMNS))
         more = f" and {len(others) - _MAX_NAMED_COLUMNS} more" if len(others) > _MAX_NAMED_COLUMNS else ""

@@ -27,7 +27,7 @@ T = TypeVar("T")
 
 
 def read_records(path: Path, parse: Callable[[Record], T], columns: Collection[str] = ()) -> Iterator[tuple[str, T | Problem]]:
-    """(place, what `parse` makes of it, or the problem) for each line of a JSONL file or each row of a Parquet file.
+    """(place, result of `parse` or problem) for each line of a JSONL file or each row of a Parquet file.
 
     Whatever reading or parsing a record raises sets aside this record alone. Where a compressed file, a row group or the
     whole file is damaged, one problem stands for the rest of it. Blank lines are passed over, and NaN is null. Places are
@@ -167,7 +167,7 @@ def _parse_line(line: bytes, parse: Callable[[Record], T]) -> T:
 
 
 def _read_constant(name: str) -> float | None:
-    """What JSON has no numbers for. NaN is how pandas and Python's own writer put down an empty cell."""
+    """NaN as null, or an infinity. NaN is how pandas and Python's own writer put down an empty cell."""
     return None if name == "NaN" else float(name)
 
 

@@ -25,7 +25,7 @@ _REASONS = {
 
 
 class Tie(NamedTuple):
-    """What two questions on different sides of a split must not have in common."""
+    """A key that two questions on different sides of a split must not share."""
 
     kind: Literal["id", "question", "page", "near_duplicate", "file", "group"]
     value: Hashable
@@ -91,7 +91,7 @@ def find_overlaps(
     split_by: Literal["question", "document"],
     near_duplicates: NearDuplicates,
 ) -> dict[str, str]:
-    """Which questions must not be trained on, since evaluation asks for the same: for the id of each the reason.
+    """Questions that must not be trained on, since evaluation asks for the same: the reason by the id.
 
     They share the id, the text or an evidence page with one of `evaluation`, have an evidence page that nearly duplicates one of
     its own, or with `document` share an evidence file. A group that they share is no reason: what is in both was put there.
@@ -127,7 +127,7 @@ def _leave_out_overlaps(
 
 
 def _draw_places(questions: Sequence[Question], seed: int, split_by: Literal["question", "document"]) -> list[str]:
-    """What orders questions at random: for those that belong together, near-duplicates aside, the same."""
+    """Random sort keys of questions: equal for those that belong together, near-duplicates aside."""
     parts = _compute_components(questions, split_by, NO_NEAR_DUPLICATES)
     smallest_ids: dict[int, str] = {}
     for part, question in zip(parts, questions, strict=True):
@@ -145,7 +145,7 @@ def _compute_components(
 
 
 def _list_ties(question: Question, split_by: str, near_duplicates: NearDuplicates) -> Iterator[tuple[Tie, str]]:
-    """What of the question must be on one side of a split alone, and for each how to name it; the plainest first."""
+    """Ties of a question, which one side of a split alone may have, and their places in words; plainest first."""
     yield Tie("id", question.id), ""
     yield Tie("question", normalise_question(question.question)), ""
     places = {item: f"page {item.page_number} of {item.file!r}" for item in question.evidence}

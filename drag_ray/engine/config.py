@@ -14,7 +14,7 @@ _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
 
 
 class EndpointConfig(BaseConfig):
-    """Where an OpenAI-compatible endpoint is, and what may be asked of it."""
+    """Address, limits, prices and budget of an OpenAI-compatible endpoint."""
 
     address: str = ""
     """base address of the endpoint, for example https://api.openai.com/v1"""
@@ -57,11 +57,11 @@ class EndpointConfig(BaseConfig):
 
     @property
     def has_prices(self) -> bool:
-        """Whether it is known what tokens cost."""
+        """True if the price of tokens is known."""
         return self.prompt_price > 0 or self.completion_price > 0
 
     def compute_cost(self, num_prompt_tokens: int, num_completion_tokens: int) -> float:
-        """What so many tokens cost, in the currency of the prices."""
+        """Cost of so many tokens, in the currency of the prices."""
         return (num_prompt_tokens * self.prompt_price + num_completion_tokens * self.completion_price) / 1e6
 
     @model_validator(mode="after")
@@ -78,7 +78,7 @@ class EndpointConfig(BaseConfig):
 
 
 class EngineConfig(BaseConfig):
-    """Which model writes, and how much of the machine it takes. Names and meanings are vLLM's where vLLM has them."""
+    """The model that writes, and the resources that it takes. Names and meanings are vLLM's where vLLM has them."""
 
     backend: Literal["vllm", "openai"] = "vllm"
     """where the model runs: in vLLM on this machine or cluster, or behind the OpenAI-compatible endpoint of engine.endpoint, of

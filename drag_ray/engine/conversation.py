@@ -1,4 +1,4 @@
-"""Training rows as conversations: what the model is shown, with its page images, and which of its replies are learned."""
+"""Training rows as conversations: the messages with their page images, and the replies that are learned."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ Row = Mapping[str, object]
 
 
 class ShownRow(TypedDict):
-    """What every kind of row may hold besides its messages."""
+    """Optional columns of any row besides its messages."""
 
     images: NotRequired[list[str] | None]
     """the keys of the images that its messages show"""

@@ -1,4 +1,4 @@
-"""What the agent knows of an engine: a coroutine from a conversation to a reply."""
+"""The engine protocol of the agent: a coroutine from a conversation to a reply."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

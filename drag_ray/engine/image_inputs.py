@@ -155,7 +155,7 @@ class ServedImageInputs:
         return {"prompt_token_ids": list(prompt_token_ids), "multi_modal_data": {"image": images}}
 
     def close(self) -> None:
-        """Nothing of its own is open."""
+        """No-op: nothing to close."""
 
 
 def fill_places(token_ids: Sequence[int], image_token_id: int, images: Sequence[ProcessedImage]) -> tuple[list[int], list[Any]]:
@@ -179,7 +179,7 @@ def fill_places(token_ids: Sequence[int], image_token_id: int, images: Sequence[
 
 
 def _use_one_core() -> None:
-    """Images are processed side by side, each by one thread."""
+    """Limit PyTorch to one thread: images run in parallel."""
     import torch
 
     torch.set_num_threads(1)

@@ -84,7 +84,7 @@ def enlarge_encoder_cache(vllm_config: Any, config: EngineConfig) -> None:
 
 
 class EncoderWorker:
-    """What vLLM adds to its worker, the process that holds the model, for `collective_rpc` (its `worker_extension_cls`)."""
+    """Extension of vLLM's worker, the process that holds the model, for `collective_rpc` (its `worker_extension_cls`)."""
 
     model_runner: Any
 
@@ -108,7 +108,7 @@ class OwnTensors(dict[str, Any]):
         super().__setitem__(name, tensor.clone())
 
     def update(self, tensors: Iterable[tuple[str, Any]]) -> None:  # type: ignore[override]
-        """`dict.update` would pass by `__setitem__`."""
+        """Use `__setitem__`, as `dict.update` won't."""
         for name, tensor in tensors:
             self[name] = tensor
 
@@ -247,7 +247,7 @@ class VllmEngine(VllmClient):
 
     @property
     def has_died(self) -> bool:
-        """Whether it can reply no more."""
+        """True if it can reply no more."""
         return bool(self._engine.errored)
 
     async def rest(self) -> None:
@@ -296,7 +296,7 @@ def _hold_gpu() -> Generator[None]:
 
 
 def _describe(error: Exception) -> str:
-    """What is wrong, without pydantic's frame around it."""
+    """The error message, without pydantic's frame."""
     if isinstance(error, ValidationError):
         return "; ".join(problem["msg"] for problem in error.errors())
     return str(error)

@@ -90,7 +90,7 @@ class VllmClient:
         )
 
     async def _build_prompt(self, prompt_token_ids: list[int], request: Request) -> dict[str, Any]:
-        """What vLLM takes as a prompt; an image's token stands there as often as the image takes tokens."""
+        """The prompt as vLLM's input; an image's token stands there as often as the image takes tokens."""
 
         def check_length(num_tokens: int) -> None:
             if num_tokens + request.max_tokens > self._max_model_len:

@@ -1,4 +1,4 @@
-"""The corpus in parts: what is read at once, written to one file, and not read again when the stage is started again.
+"""Parts of the corpus, each read at once, written to one file, and not read again when the stage is started again.
 
 A part is a few small documents or a range of pages of a large one. The parts depend on the documents alone, not on
 the machine, so that a run that was killed finds its parts wherever it goes on.

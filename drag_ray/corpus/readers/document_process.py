@@ -76,7 +76,7 @@ class DocumentProcess:
         self._end()
 
     def run(self, function: Callable[..., Any], *args: Any) -> Any:
-        """What a function returns in the process; what it raises passes through.
+        """Call a function in the process; return or raise what it does.
 
         Raises:
             DataError: it ended the process, or did not come to an end.
@@ -126,7 +126,7 @@ class DocumentProcess:
 
 @cache
 def open_process(memory_gib: float, cpu_s: float) -> DocumentProcess:
-    """The one process that reads for this process, whatever its next part is."""
+    """The one process that reads for this process, shared by all its parts."""
     return DocumentProcess(memory_gib, cpu_s)
 
 
@@ -150,7 +150,7 @@ def _read_timed(span: Span, root: Path, reader: PageReader) -> tuple[list[Page],
 
 
 def _limit_time(seconds: float) -> None:
-    """The kernel ends this process when it has worked so long from now on."""
+    """Have the kernel end this process after so many more CPU seconds."""
     used = resource.getrusage(resource.RUSAGE_SELF)
     _, hard = resource.getrlimit(resource.RLIMIT_CPU)
     resource.setrlimit(resource.RLIMIT_CPU, (math.ceil(used.ru_utime + used.ru_stime + seconds), hard))

@@ -96,7 +96,7 @@ def _read_span(span: Span, root: Path, reader: PageReader) -> tuple[list[Page], 
 
 
 def _walk(root: Path, problems: list[Problem]) -> Iterator[Path]:
-    """What lies in a folder and is no folder itself; adds the folders that cannot be listed to the problems."""
+    """Files and links below a folder, hidden ones aside; adds folders that cannot be listed to the problems."""
 
     def add(error: OSError) -> None:
         reason = f"a folder that cannot be listed ({error.strerror}). Change its permissions or move it away."
@@ -122,7 +122,7 @@ def _read_once(found: list[Path], problems: list[Problem]) -> list[Path]:
 
 
 def _find_fault(path: Path, root: Path) -> Problem | None:
-    """Why a file is no document, if it is none."""
+    """The problem if a file is no document."""
     place, name = str(path), path.name.lower()
     if path.is_dir():
         return Problem(place, "a link to a folder, which is not followed. Move the folder itself here.", "unknown_file")

@@ -54,12 +54,12 @@ def _write(element: Any) -> str:
 
 
 def _write_text(text: str | None, num_children: int) -> str:
-    """Text that stands beside elements; blanks between them are those of who wrote the file."""
+    """Text beside elements; blanks alone between them are the file's layout and left out."""
     return "" if text is None or (num_children and not text.strip()) else text
 
 
 def _group(text: str) -> str:
-    """Text that is more than one word or number stands in brackets."""
+    """Put text of more than one word or number in brackets."""
     text = text.strip()
     return text if text.replace(".", "", 1).isalnum() or (text[:1] == "(" and text[-1:] == ")") else f"({text})"
 
@@ -75,7 +75,7 @@ def _index(base: str, index: str) -> str:
 
 
 def _take(write: Callable[..., str], number: int) -> Callable[[list[Any]], str]:
-    """A writer of the first so many parts, in the order of `write`; what is missing is empty."""
+    """Adapt `write` to a list of parts: the first `number` of them, missing ones empty."""
     return lambda parts: write(*([_write(part) for part in parts[:number]] + [""] * (number - len(parts))))
 
 

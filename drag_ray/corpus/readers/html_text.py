@@ -157,7 +157,7 @@ class _List:
         self._next = _read_int(element.get("start"), items)
 
     def number(self, item: Any) -> str:
-        """What stands before an item, with a blank after it."""
+        """The number of an item, with a blank after it."""
         number = _read_int(item.get("value"), self._next)
         self._next = number + self._step
         return f"{write_number(number, _NUMBER_FORMS.get(self._form, 'decimal'))}. " if self._form else ""

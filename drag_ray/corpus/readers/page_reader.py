@@ -1,4 +1,4 @@
-"""What is done with a page that can be rendered: its text by OCR where that is needed, and its image into the store."""
+"""Processing of pages that can be rendered: OCR of the text where it is needed, and storage of the image."""
 
 from collections.abc import Callable
 from dataclasses import replace

@@ -143,8 +143,8 @@ def _read_layer(document: PdfDocument, number: int, config: CorpusConfig | None)
 
 
 def _may_hold_more(text: str, page: Any) -> bool:
-    """Whether OCR may find more than a little text: on a page with nothing else it would find the same; glyphs that stand for
-    no letter are worth a look."""
+    """True if OCR may find more than a little text: on a page with nothing else it would find the same; glyphs that stand for no
+    letter are worth a look."""
     kinds = {kind for kind, _ in list_objects(page)}
     return bool(kinds) and (bool(kinds & _GRAPHICS) or not count_letters(text, limit=1))
 

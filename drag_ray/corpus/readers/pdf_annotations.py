@@ -1,4 +1,4 @@
-"""What was filled in, ticked, noted or stamped on a page of a PDF, and the files that are attached to it."""
+"""Form entries, ticks, notes and stamps on a page of a PDF, and the files that are attached to it."""
 
 import ctypes
 from collections.abc import Callable, Iterator
@@ -21,7 +21,7 @@ _CHOICES = {pdfium.FPDF_FORMFIELD_COMBOBOX, pdfium.FPDF_FORMFIELD_LISTBOX}
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """What a reader sees of an annotation, and where; the text is empty where it is a picture, of a stamp or a signature."""
+    """The visible text of an annotation and its box; the text is empty for a picture, of a stamp or a signature."""
 
     text: str
     box: Box
@@ -62,12 +62,12 @@ def _name_file(attachment: Any) -> str:
 
 
 def clip(first: Box, second: Box) -> Box:
-    """What two boxes have in common, if they overlap."""
+    """The intersection of two boxes that overlap."""
     return max(first[0], second[0]), max(first[1], second[1]), min(first[2], second[2]), min(first[3], second[3])
 
 
 def overlap(first: Box, second: Box) -> bool:
-    """Whether two boxes have an area in common."""
+    """True if two boxes have an area in common."""
     left, bottom, right, top = clip(first, second)
     return left < right and bottom < top
 

@@ -32,7 +32,7 @@ _MAX_DEPTH = 15
 
 
 def diagnose(page: Any, text_page: Any, text: str, entries: Sequence[Entry]) -> str:
-    """Why the text layer of a page may not be its text, to follow "Its text layer"; empty if it seems to be.
+    """The reason to doubt the text layer of a page, to follow "Its text layer"; empty if there is none.
 
     Args:
         page: pypdfium2's `PdfPage`.
@@ -66,7 +66,7 @@ def _walk(count: Callable[[Any], int], get: Callable[[Any, int], Any], parent: A
 
 
 def _measure_unmapped(text_page: Any) -> float:
-    """The share of characters, of a sample, of whose glyphs the PDF does not say what they stand for."""
+    """The share of characters, of a sample, whose glyphs the PDF does not map to Unicode."""
     num_chars = text_page.count_chars()
     sample = range(0, num_chars, max(1, num_chars // _SAMPLE_CHARS))
     return sum(pdfium.FPDFText_HasUnicodeMapError(text_page, index) == 1 for index in sample) / max(1, len(sample))

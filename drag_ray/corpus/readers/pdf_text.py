@@ -67,7 +67,7 @@ def _squeeze(text: str) -> str:
 
 
 def _read_gap(text_page: Any, before: int, after: int) -> str:
-    """What parts two characters between which PDFium sees a line end: a line end, a blank or nothing."""
+    """Separator of two characters where PDFium sees a line end: a line end, a blank or nothing."""
     along = round(pdfium.FPDFText_GetCharAngle(text_page, before) / (math.pi / 2)) % 2  # 0 where lines go along x, or 1 along y
     first, second = _measure_line(text_page, before), _measure_line(text_page, after)
     height = first[3 - along] - first[1 - along]

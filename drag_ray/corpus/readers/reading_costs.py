@@ -1,4 +1,4 @@
-"""What reading a large document has cost so far: one that costs too much is read no further.
+"""Cost accounting of reading a large document: one that costs too much is read no further.
 
 Its parts are read side by side, by processes that know nothing of each other, so what each has cost is an empty file beside
 what was read, with the seconds in its name. A document with one page that nobody can read loses the part of that page; one that
@@ -18,7 +18,7 @@ _OVERRUN = ".overrun"
 
 
 class ReadingCosts:
-    """What the parts of large documents have cost.
+    """The costs of the parts of large documents.
 
     Args:
         folder: on storage that all who read share; it need not be there.
@@ -30,7 +30,7 @@ class ReadingCosts:
         self._max_cpu_s = max_cpu_s
 
     def find_reason(self, span: Span) -> str | None:
-        """Why a part of a document is not read; None if it is.
+        """The reason not to read a part; None if it is read.
 
         Raises:
             ArtifactError: the folder cannot be listed.

@@ -61,7 +61,7 @@ class WordNumbers:
                 self._starts[list_id, _read_int(override.get(f"{_W}ilvl"))] = _read_int(start)
 
     def next(self, paragraph: Any) -> str:
-        """What stands before a paragraph, with a blank after it; empty where it is not numbered, or has a bullet."""
+        """The number of a paragraph, with a blank after it; empty where it is not numbered, or has a bullet."""
         list_id, level = self._find_list(paragraph)
         kind = self._lists.get(list_id, "")
         levels = self._levels.get(kind, {})

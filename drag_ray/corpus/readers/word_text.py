@@ -133,7 +133,7 @@ class _Writer:
             self._ends_page = False
 
     def _shift(self, text: str) -> str:
-        """Raised and lowered text as such."""
+        """Apply superscript and subscript."""
         align = None if self._run is None else self._run.find(f"{_W}vertAlign")
         shift = None if align is None else _SHIFTS.get(align.get(f"{_W}val", ""))
         return shift(text) if shift else text

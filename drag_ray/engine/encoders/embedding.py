@@ -1,4 +1,4 @@
-"""Embedding models at work: from pages, in windows where they are long, and from queries to vectors."""
+"""Embedding models: vectors of pages, in windows where they are long, and of queries."""
 
 import threading
 from collections.abc import Callable, Sequence
@@ -100,7 +100,7 @@ class Embedder:
             )
 
     def _find_prompt(self, *names: str) -> str:
-        """What the folder says, or its prompt for everything."""
+        """The prompt of the first name set, or the default."""
         prompts: dict[str, str] = self._model.prompts
         return next((prompts[name] for name in names if prompts.get(name)), prompts.get(self._model.default_prompt_name, ""))
 

@@ -1,4 +1,4 @@
-"""What a reranker reads of a question and texts: their windows with the question, as tokens."""
+"""Input of a reranker: the question with each window of some texts, as tokens or as text."""
 
 import threading
 from abc import ABC, abstractmethod
@@ -26,7 +26,7 @@ class Pairs(NamedTuple):
 
 
 def join_pairs(written: Sequence[Pairs], num_texts: Sequence[int]) -> Pairs:
-    """Those of several questions as one, whose texts are counted on.
+    """Join pairs of several questions, whose texts are counted on.
 
     Args:
         written: of each question.
@@ -73,14 +73,14 @@ class PairWriter(ABC):
 
 
 class PairOfTexts(PairWriter):
-    """For a cross-encoder, which is given texts."""
+    """Pair writer of a cross-encoder: texts."""
 
     def _encode(self, question: str, windows: Sequence[str]) -> list[WrittenPair]:
         return [[question, window] for window in windows]
 
 
 class YesOrNoQuestion(PairWriter):
-    """For a causal model that is asked whether a text answers the question.
+    """Pair writer of a causal model asked if a text answers the question.
 
     Attributes:
         answers: the tokens of yes and no.
@@ -102,7 +102,7 @@ class YesOrNoQuestion(PairWriter):
             ) from None
 
     def write_prompt(self, question: str, window: str) -> str:
-        """What the model reads before its answer."""
+        """The prompt before the model's answer."""
         return write_prompt(self.tokenizer, question, window, self._config.instruction)
 
     def pad(self, prompts: Sequence[list[int]]) -> dict[str, torch.Tensor]:
@@ -114,7 +114,7 @@ class YesOrNoQuestion(PairWriter):
 
 
 def load_pair_writer(files: RerankerFiles) -> PairWriter:
-    """The one for a model.
+    """Load a pair writer.
 
     Raises:
         ConfigError: it has no tokenizer that can be read, or its chat template cannot hold what it is asked.

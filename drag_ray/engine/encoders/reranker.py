@@ -1,4 +1,4 @@
-"""Rerankers at work: how well pages answer a question, by a model that reads both at once."""
+"""Rerankers: the relevance of pages to a question, by a model that reads both at once."""
 
 import threading
 from abc import ABC, abstractmethod
@@ -38,7 +38,7 @@ class Reranker(ABC):
         self._lock = threading.Lock()  # one batch takes all cores, or the GPU, and enough memory
 
     def score(self, question: str, texts: Sequence[str]) -> list[float]:
-        """How well each text answers a question, by its best window. Scores of different models cannot be compared."""
+        """Relevance of each text to a question, by its best window. Scores of different models cannot be compared."""
         return self.read(self.writer.write(question, texts), len(texts))
 
     def read(self, pairs: Pairs, num_texts: int) -> list[float]:

@@ -1,4 +1,4 @@
-"""Where a reranker's weights and tokenizer are, and of which kind it is."""
+"""Location of a reranker's weights and tokenizer, and its kind."""
 
 import logging
 from dataclasses import dataclass
@@ -114,5 +114,5 @@ def _is_causal(config: RerankConfig, source: str) -> bool:
 
 
 def refuse_unreadable(config: RerankConfig, error: Exception) -> ConfigError:
-    """What is said of a model that cannot be read."""
+    """The error for a model that cannot be read."""
     return ConfigError(f"rerank.model {config.model!r}: cannot be read as a model ({error}).")

@@ -1,4 +1,4 @@
-"""A trained reward model at work: from a prompt and replies to it to a number for each."""
+"""Scoring by a trained reward model: a number for each of several replies to a prompt."""
 
 import itertools
 from collections.abc import Sequence

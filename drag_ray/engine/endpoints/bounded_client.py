@@ -65,7 +65,7 @@ def _bound(response: httpx2.Response, max_bytes: int) -> httpx2.Response:
 
 
 class _BoundedStream(httpx2.AsyncByteStream):
-    """What an answer unpacks to, in pieces of 1 MiB at most, to the number of bytes that is allowed."""
+    """The unpacked answer, in pieces of 1 MiB at most; TooLargeError beyond the allowed bytes."""
 
     def __init__(self, response: httpx2.Response, max_bytes: int) -> None:
         self._response = response

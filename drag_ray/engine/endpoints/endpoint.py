@@ -1,4 +1,4 @@
-"""Generation by an OpenAI-compatible endpoint, through the `openai` client, which repeats what was refused for a while.
+"""Generation by an OpenAI-compatible endpoint, through the `openai` client, which retries temporary refusals.
 
 How the chat template behind an endpoint shows functions is not known, so they are written into the conversation in the form of
 the templates of Hermes and Qwen: a model behind an endpoint is shown what one of these is here, and writes its calls in the same
@@ -184,7 +184,7 @@ class EndpointEngine:
             raise RolloutError(f"{address} did not answer in {tries} tries ({type(cause).__name__}: {cause})") from error
 
     def _hide_key(self, said: str) -> str:
-        """What the endpoint says, without the key that it may repeat."""
+        """The endpoint's message without the key that it may repeat."""
         return said.replace(self._key, "[key]") if self._key != _NO_KEY else said
 
     def _write_messages(self, messages: Sequence[Message]) -> list[dict[str, Any]]:

@@ -9,7 +9,7 @@ from drag_ray.engine.endpoints.rate_limit import RateLimit
 
 
 class RatedClient(BoundedClient):
-    """Each request, repeated ones too, waits for its turn, which is not part of the time that its answer may take.
+    """A client whose requests, retries too, wait for their turn, which does not count towards their timeout.
 
     Args:
         rate_limit: gives the turns, and is shown each answer.

@@ -1,4 +1,4 @@
-"""What the replies of an endpoint cost, and the end of it."""
+"""Cost accounting and budget of an endpoint."""
 
 import errno
 import json
@@ -31,7 +31,7 @@ _LINE = TypeAdapter(_Line)
 
 
 class Spending:
-    """The tokens of all replies so far, in a file with a line for each, so that who goes on knows what is spent.
+    """A ledger of the tokens of all replies, in a file with a line for each, so that a resumed run knows them.
 
     Several processes may write to the same file.
 

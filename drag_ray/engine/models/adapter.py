@@ -1,4 +1,4 @@
-"""What an adapter folder says about itself, and whether an engine can take it.
+"""Metadata of an adapter folder, and checks that an engine can take it.
 
 It is found out before an engine starts: vLLM would die of it, minutes later.
 """
@@ -120,7 +120,7 @@ def read_rank(adapter_dir: Path) -> int:
 
 
 def is_reward_model(adapter_dir: Path) -> bool:
-    """Whether the adapter scores conversations and writes nothing.
+    """True if the adapter scores conversations and writes nothing.
 
     Raises:
         TrainError: the folder holds no adapter.
@@ -151,12 +151,12 @@ def check_adapter_writes(adapter_dir: Path) -> None:
 
 
 def is_reranker(adapter_dir: Path) -> bool:
-    """Whether finetune has trained the adapter to say of pages whether they answer a question."""
+    """True if finetune has trained the adapter to say of pages if they answer a question."""
     return (adapter_dir / NOTE_NAME).is_file()
 
 
 def _refuse_unserved_parts(adapter_dir: Path) -> None:
-    """vLLM drops some of these with a warning alone, and dies of others after the model is loaded."""
+    """Refuse parts that vLLM drops with only a warning, or dies of once the model is loaded."""
     config = read_object(adapter_dir / ADAPTER_CONFIG_NAME, "a PEFT adapter folder")
     parts = [f"{name} {config[name]!s:.80}" for name, plain in _PLAIN_LORA.items() if config.get(name) not in (None, *plain)]
     alpha = config.get("lora_alpha")
@@ -180,7 +180,7 @@ def _refuse_unserved_parts(adapter_dir: Path) -> None:
 
 
 def _fits_its_pair(name: str, shapes: Mapping[str, list[int]], rank: int) -> bool:
-    """Whether a matrix has a partner, both of this rank, for which an engine has room. Those of experts may be put together."""
+    """True if a matrix has a partner, both of this rank, for which an engine has room. Those of experts may be put together."""
     module = _LORA_END.sub("", name)
     first, second = (shapes.get(f"{module}.{part}.weight", []) for part in ("lora_A", "lora_B"))
     return ".experts" in name or (len(first) == len(second) == 2 and first[0] == second[1] == rank)
@@ -191,8 +191,8 @@ def _list_some(names: Sequence[str]) -> str:
 
 
 def _refuse_absent_modules(base: BaseModel, adapter_dir: Path, targets: Sequence[Any]) -> None:
-    """vLLM looks at the last part of a module's name alone when it loads an adapter, and passes over what its model has not by
-    the whole of its name.
+    """Refuse modules that the base model lacks: vLLM checks only the last part of a name, and passes over a module not found by
+    its whole name.
 
     Of experts it is looked where they lie, since their matrices are put together in one of them and not in another.
     """

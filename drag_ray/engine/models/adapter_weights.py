@@ -1,4 +1,4 @@
-"""Whether the weights in an adapter's folder are fit to be used."""
+"""Checks of an adapter's weights: finite, changed by training."""
 
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Whether a model's chat template shows functions to it, known before an engine starts."""
+"""Check that a model's chat template shows functions to it, before an engine starts."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -49,8 +49,8 @@ def _render(tokenizer: Any, function: dict[str, Any]) -> str:
 
 
 def _mark(function: dict[str, Any]) -> tuple[dict[str, Any], dict[str, str]]:
-    """The function with words that stand nowhere else in place of its name, its description and its arguments, none of which is
-    called required (`x` stands in every template); and with them the words that they are in place of."""
+    """The function with unique markers in place of its name, its description and its arguments, none of them required (an
+    argument `x` would be found in every template); and the word that each marker replaces."""
     described = function["function"]
     properties = described["parameters"]["properties"]
     marks = {f"shown{place}shown": word for place, word in enumerate((described["name"], described["description"], *properties))}

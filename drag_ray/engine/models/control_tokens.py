@@ -1,4 +1,4 @@
-"""Texts of others in a conversation: what would be a control token of the model is told to it as words.
+"""Neutralisation of control tokens in texts of others: the model reads them as words.
 
 A chat template makes one text of a conversation, in which `<|im_end|>` ends a turn and `<|image_pad|>` stands for an image,
 whoever has written it. A page, a question or what a tool returns could end its turn and go on as somebody else, or claim an image
@@ -30,7 +30,7 @@ def _disarm(content: Any, pattern: re.Pattern[str]) -> Any:
 
 @lru_cache(maxsize=16)
 def _find_control_tokens(tokenizer: Any) -> re.Pattern[str] | None:
-    """What finds those of a tokenizer, the longest first; None where it has none."""
+    """Pattern of a tokenizer's control tokens, longest first; None without any."""
     added = {token.content for token in tokenizer.added_tokens_decoder.values() if token.special}
     names = sorted((name for name in {*added, *tokenizer.all_special_tokens} if len(name) > 1), key=len, reverse=True)
     return re.compile("|".join(map(re.escape, names))) if names else None

@@ -1,4 +1,4 @@
-"""Which part of a reply is learned: the masks of the agentic retrieval fine-tuning (DRAG) reference, as spans of its text."""
+"""Loss masks of a reply, as spans of its text: those of the agentic retrieval fine-tuning (DRAG) reference."""
 
 import re
 from typing import Literal

@@ -1,4 +1,4 @@
-"""What lies in the folder of a model or an adapter: JSON objects, names and shapes of weights. Nothing here loads weights."""
+"""Files in the folder of a model or an adapter: JSON objects, names and shapes of weights. Nothing here loads weights."""
 
 import struct
 from collections.abc import Iterable

@@ -1,4 +1,4 @@
-"""Where the files of a model are that an option names."""
+"""Location of the files of a model named by an option."""
 
 from pathlib import Path, PurePosixPath
 
@@ -16,7 +16,7 @@ _FILES = ("*.json", "*.safetensors", "*.txt", "*.model")
 
 
 def resolve_model(name: str) -> str:
-    """What vLLM and transformers are given for a configured model: folders and names of the Hugging Face Hub as they are.
+    """The configured model for vLLM and transformers: folders and names of the Hugging Face Hub as they are.
 
     `embedded` becomes the folder that it is unpacked to, and a place in an object store that of its copy on this machine; whoever
     asks first makes them while others wait.

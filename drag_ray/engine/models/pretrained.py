@@ -36,7 +36,7 @@ def load_model(model: str | Path, dtype: str) -> Any:
 
 
 def load_reward_model(model: str | Path, dtype: str) -> Any:
-    """The base model with a head that makes one number of a conversation, in the place of the one that writes.
+    """The base model with a reward head (one number a conversation) in place of the language-model head.
 
     The head is new and knows nothing, unless the folder holds a reward model already. Types are those of `load_model`.
 
@@ -77,7 +77,7 @@ def _build_reward_error(model: str | Path, config: Any) -> TrainError:
 
 
 def holds_reward_model(folder: Path) -> bool:
-    """Whether the model in the folder has a head for rewards."""
+    """True if the model in the folder has a reward head."""
     if not (folder / "config.json").is_file():  # transformers would take the path for a name on the Hub
         return False
     architectures = AutoConfig.from_pretrained(folder).architectures or []
@@ -93,7 +93,7 @@ def load_tokenizer(model: str | Path) -> Any:
 
 
 def load_processor(model: str | Path) -> Any | None:
-    """What makes inputs of texts and images for a vision-language model; None if the model takes text alone."""
+    """The processor of texts and images of a vision-language model; None if the model takes text alone."""
     if Path(model).is_dir() and not any((Path(model) / mark).exists() for mark in _PROCESSOR_MARKS):
         return None
     processor = AutoProcessor.from_pretrained(model)

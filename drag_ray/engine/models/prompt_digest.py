@@ -1,4 +1,4 @@
-"""A prompt in a few letters: training shows a model what the engine showed it, or learns from other tokens than were written."""
+"""Digest of a prompt, by which training checks that it shows a model the tokens that the engine showed it."""
 
 import hashlib
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""How a causal model is asked whether a page answers a question, and the note beside an adapter that was trained to say so.
+"""Prompt that asks a causal model whether a page answers a question, and the note beside an adapter trained on it.
 
 The words are those that Qwen3-Reranker was trained with; other causal models understand them too.
 """
@@ -24,7 +24,7 @@ _SYSTEM = (
 
 
 class RerankerNote(BaseConfig):
-    """How a trained reranker is asked."""
+    """Settings of a trained reranker."""
 
     instruction: str = Field(min_length=1)
     """what it was told of its task"""
@@ -35,7 +35,7 @@ class RerankerNote(BaseConfig):
 
 
 def write_question(question: str, passage: str, instruction: str = RELEVANCE_INSTRUCTION) -> list[Message]:
-    """What the model is asked: the prompt, whose reply begins with `YES` or `NO`."""
+    """The prompt as messages, whose reply begins with `YES` or `NO`."""
     asked = f"<Instruct>: {instruction}\n<Query>: {question}\n<Document>: {passage}"
     return [{"role": "system", "content": _SYSTEM}, {"role": "user", "content": asked}]
 
@@ -58,7 +58,7 @@ def find_answers(tokenizer: Any) -> Answers:
 
 
 def write_prompt(tokenizer: Any, question: str, passage: str, instruction: str) -> str:
-    """What a model reads before its answer, where it ranks and where it learns to; what its chat template raises is raised."""
+    """The rendered prompt of a model, for ranking and for training alike; what its chat template raises is raised."""
     return tokenizer.apply_chat_template(
         disarm(write_question(question, passage, instruction), tokenizer),
         add_generation_prompt=True,
@@ -73,7 +73,7 @@ def write_note(adapter_dir: Path, note: RerankerNote) -> None:
 
 
 def read_note(folder: Path) -> RerankerNote | None:
-    """How the reranker in a folder is asked; None where nothing says that it is one.
+    """The note of the reranker in a folder; None where nothing says that it is one.
 
     Raises:
         DataError: the note cannot be read.
