@@ -69,7 +69,7 @@ class EndpointClient:
         self._open("/v1/models").close()
 
     def search(self, **body: Any) -> dict[str, Any]:
-        """What `/v1/search` answers.
+        """The answer of `/v1/search`.
 
         Raises:
             ServeError: nothing answers there, something else than an endpoint does, or it refuses the request, and why.
@@ -77,7 +77,7 @@ class EndpointClient:
         return self._read(b"\n".join(self._list_lines("/v1/search", body)))
 
     def complete(self, **body: Any) -> dict[str, Any]:
-        """What `/v1/completions` answers.
+        """The answer of `/v1/completions`.
 
         Raises:
             ServeError: as `search`.
@@ -135,7 +135,7 @@ class EndpointClient:
 
 
 def _read_message(error: urllib.error.HTTPError) -> str:
-    """Why a request was refused: the endpoint's own words, or the status where something else answered."""
+    """The reason of a refusal: the endpoint's own words, or the status where something else answered."""
     try:
         said = _find_message(parse_json(error.read(_PIECE_BYTES)))
     except (ValueError, OSError, HTTPException):
@@ -144,7 +144,7 @@ def _read_message(error: urllib.error.HTTPError) -> str:
 
 
 def _find_message(refusal: Any) -> str:
-    """What an error of the endpoint says; empty where it is none."""
+    """The message of an endpoint's error; empty where it is none."""
     said = refusal.get("error") if isinstance(refusal, dict) else None
     message = said.get("message") if isinstance(said, dict) else None
     return message if isinstance(message, str) else ""

@@ -112,7 +112,7 @@ class ServeConfig(BaseConfig):
 
 @dataclass(frozen=True)
 class ServeSections(Sections):
-    """What the serve stage receives."""
+    """Option sections of the serve stage."""
 
     agent: AgentConfig
     engine: EngineConfig

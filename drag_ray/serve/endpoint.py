@@ -78,7 +78,7 @@ def resolve_adapter_dirs(config: ServeConfig) -> tuple[str, ...]:
 
 
 def read_adapters(adapters: dict[str, Path], base_dir: str, model: str, host: AgentConfig) -> dict[str, AgentRecord]:
-    """How those adapters are asked that say so.
+    """Agent records of the adapters that have one.
 
     What cannot be served is refused here, while that costs little, before an engine starts: adapters of another base model,
     broken ones, reward models, and those that say in no readable way how they are asked.

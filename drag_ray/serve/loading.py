@@ -50,7 +50,7 @@ class AdapterFolders:
     index_fingerprint: str = ""
 
     def check(self, body: dict[str, Any]) -> LoadRequest:
-        """What a request to load an adapter asks for.
+        """The checked request to load an adapter.
 
         Raises:
             RefusalError: the name or the folder cannot be, the adapter does not fit the base model, or it says in no readable

@@ -50,7 +50,7 @@ _ANY_NUMBER = 1_000_000
 
 @dataclass(frozen=True)
 class AppSettings:
-    """What one engine serves, and to whom. Ray keeps it for as long as the endpoint runs, so it holds no key.
+    """Settings of an engine's application. Ray keeps them as long as the endpoint runs, so they hold no key.
 
     Attributes:
         adapters: folders by name.

@@ -1,4 +1,4 @@
-"""Which of vLLM's parsers read tool calls and reasoning out of the replies to /v1/chat/completions and /v1/responses."""
+"""Choice of vLLM's parsers of tool calls and reasoning in the replies to /v1/chat/completions and /v1/responses."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -46,7 +46,7 @@ class Parsers:
     reasoning: str = ""
 
     def describe(self) -> str:
-        """What is read, in a line."""
+        """The parsers, in a line."""
         tool_calls = f"read by {self.tool_calls}" if self.tool_calls else "left in the text (serve.tool_call_parser)"
         reasoning = f"read by {self.reasoning}" if self.reasoning else "left in the text (serve.reasoning_parser)"
         return f"in replies to chats, tool calls are {tool_calls}, reasoning is {reasoning}"

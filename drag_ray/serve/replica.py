@@ -68,7 +68,7 @@ class OpenAIDeployment:
         return asgi_app
 
     async def check_health(self) -> None:
-        """Ray Serve replaces a replica for which this raises, as it does when the engine's process has died.
+        """Raise if the engine's process has died, for Ray Serve to replace the replica; update its adapters.
 
         It is called before the first request, too, and so a replica that starts late has the adapters that were loaded before.
         """

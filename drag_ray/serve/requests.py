@@ -1,4 +1,4 @@
-"""What a client may ask of the search routes."""
+"""Requests to the search routes."""
 
 from typing import TypeVar
 
@@ -67,7 +67,7 @@ def read_request(request_type: type[RequestT], body: bytes) -> RequestT:
 
 
 def describe_problems(error: ValidationError) -> str:
-    """What is wrong with a request, key by key, for the first of them."""
+    """The first problems of a request, key by key."""
     located = [(".".join(map(str, problem["loc"])), problem["msg"]) for problem in error.errors()]
     problems = [f"{key[:80]}: {_SUCCESSORS.get(key, message)}" for key, message in located]
     more = f"; and {len(problems) - _MAX_PROBLEMS} more" if len(problems) > _MAX_PROBLEMS else ""

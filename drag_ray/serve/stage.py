@@ -125,7 +125,7 @@ def build(sections: ServeSections, inputs: Inputs) -> serve.Application:
 
 
 def _build_app_settings(sections: ServeSections, inputs: Inputs, key: str) -> AppSettings:
-    """What the engines serve, once it is known to fit together."""
+    """The settings of the engines, checked to fit together."""
     settings, engine = sections.serve, sections.engine
     adapters = resolve_adapters(settings, inputs.find("finetune"))
     model_dir = resolve_model(engine.model)

@@ -1,4 +1,4 @@
-"""Where in a run a stage's folder is: `collect`, `finetune/dpo` (one of several of a kind), `rounds/2/collect`."""
+"""Address of a stage's folder in a run: `collect`, `finetune/dpo` (one of several of a kind), `rounds/2/collect`."""
 
 import re
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ class Address:
 
     @property
     def command(self) -> str:
-        """What runs it."""
+        """Its command line."""
         scope, name = f" --scope {self.scope}" if self.scope else "", f" --name {self.name}" if self.name else ""
         return f"python jobs/{self.stage}.py{scope}{name}"
 
@@ -30,7 +30,7 @@ class Address:
 
 
 def is_name(text: str) -> bool:
-    """Whether this can be a part of an address: letters, digits, `_` and `-`, so that it never leads out of the run."""
+    """True if this can be a part of an address: letters, digits, `_` and `-`, so that it never leads out of the run."""
     return bool(_NAME.fullmatch(text))
 
 

@@ -1,4 +1,4 @@
-"""What of a finished stage is not as it was written: how it is found, what its readers are told, and how a change is accepted."""
+"""Damage of finished stages: how it is found, what readers of a stage are told, and how a change is accepted."""
 
 import logging
 from collections.abc import Collection, Iterator

@@ -128,7 +128,7 @@ class StageFolder:
             ) from None
 
     def _read_fingerprint(self) -> str | None:
-        """Whose work the folder holds, by its manifest or, without a sound one, its identity; None if neither can tell."""
+        """Fingerprint of the folder, by its manifest or, without a sound one, its identity; None if neither can tell."""
         with contextlib.suppress(DamageError):
             manifest = read_manifest(self.path)
             if manifest:

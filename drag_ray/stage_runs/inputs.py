@@ -1,4 +1,4 @@
-"""What a stage reads: the folders of the stages that it declares, and of no other.
+"""Inputs of a stage: the folders of the stages that it declares, and of no other.
 
 A stage is given its `Inputs` and its own folder. It knows no run folder, so it cannot come to depend on work that its identity
 does not name.

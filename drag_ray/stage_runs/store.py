@@ -34,7 +34,7 @@ _PATH = re.compile(r"(?!\.)[^/\0]+(/(?!\.)[^/\0]+)*")
 
 @dataclass(frozen=True)
 class Transfer:
-    """What a push or a pull has moved: files and bytes, and how many files were there already."""
+    """Counts of a push or a pull: files and bytes moved, and files that were there already."""
 
     num_files: int
     num_bytes: int
@@ -71,7 +71,7 @@ class StageStore:
         self._num_connections = config.connections
 
     def list_addresses(self) -> list[str]:
-        """Where in the run the stages are that lie here."""
+        """Sorted addresses of the stages that lie here."""
         keys = (state.key.split("/") for state in self._objects.list_states("stages"))
         return sorted("/".join(parts[1:-1]) for parts in keys if parts[-1] == MANIFEST_NAME and all(map(is_name, parts[1:-1])))
 

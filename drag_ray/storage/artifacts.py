@@ -139,7 +139,7 @@ def remove_scratch(folder: Path) -> None:
 
 @dataclass(frozen=True)
 class Identity:
-    """What makes the content of a stage folder: change any part and the stage must run again.
+    """Identity of a stage folder's content: change any part and the stage must run again.
 
     Four are no such parts: `max_tries` says how often work that fails is tried before it is set aside, `command` what to run
     when the folder is damaged (by default the job of the stage), `address` where in the run the folder is (by default the stage's
@@ -201,22 +201,22 @@ class Manifest:
 
     @property
     def outcome_fingerprint(self) -> str:
-        """Stands for what came out: the same stage with the same options can come out otherwise, as sampling does."""
+        """Fingerprint of the outcome: the same stage with the same options can come out otherwise, as sampling does."""
         return compute_fingerprint(self.fingerprint, self.counts, self.accepted)
 
 
 def is_begun(stage_dir: Path) -> bool:
-    """Whether a folder holds a stage, finished or not."""
+    """True if a folder holds a stage, finished or not."""
     return (stage_dir / IDENTITY_NAME).exists() or (stage_dir / MANIFEST_NAME).exists()
 
 
 def read_address(stage_dir: Path) -> str:
-    """Where in its run the folder of a stage is, by its identity."""
+    """The address of a stage's folder in its run, by its identity."""
     return parse_json((stage_dir / IDENTITY_NAME).read_text(encoding="utf-8"))["stage"]
 
 
 def read_command(stage_dir: Path) -> str:
-    """What runs a stage: as its identity says, or by the name of its folder where there is none that can be read."""
+    """Command of a stage: as its identity says, or by the name of its folder where there is none that can be read."""
     try:
         return parse_json((stage_dir / IDENTITY_NAME).read_text(encoding="utf-8"))["command"]
     except (OSError, ValueError, KeyError, TypeError):

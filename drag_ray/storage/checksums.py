@@ -1,4 +1,4 @@
-"""Whether the files of a folder still are what was written: their sizes and hashes, and two ways of looking.
+"""Integrity of the files of a folder: their sizes and hashes, and a quick and a whole comparison with them.
 
 `checksums.jsonl` has a line for each file of the folder, hidden ones left out: they are locks and unfinished writes.
 
@@ -36,7 +36,7 @@ _NAMED_BY_HASH = re.compile(r"part-[0-9a-f]{12}-(?P<journal>[0-9a-f]{16})\.parqu
 
 
 class Checksum(NamedTuple):
-    """What was written as one file.
+    """Size and hash of one file.
 
     Attributes:
         path: from the folder of the list, with slashes.
@@ -101,7 +101,7 @@ def parse_list(text: str) -> list[Checksum]:
 
 
 def find_damage(folder: Path, checksums: Sequence[Checksum], whole: bool = False, but: tuple[str, ...] = ()) -> list[Damage]:
-    """What of a folder is not as its list says, in order of the paths; what the list does not know is nobody's concern.
+    """Files of a folder that are not as its list says, in order of the paths; files that the list lacks are ignored.
 
     Args:
         whole: look at every byte.
@@ -119,7 +119,7 @@ def find_damage(folder: Path, checksums: Sequence[Checksum], whole: bool = False
 
 
 def compare(path: Path, checksum: Checksum, whole: bool = True) -> str:
-    """What is wrong with a file; empty if nothing is. ArtifactError where memory does not suffice to tell."""
+    """The damage of a file in words; empty if there is none. ArtifactError where memory does not suffice to tell."""
     expected = f"{checksum.bytes:,} bytes were written"
     with reading(path):
         try:

@@ -81,13 +81,13 @@ def open_own_folder(place: Path) -> Path:
 
 
 def explain_memory(error: MemoryError) -> str:
-    """That memory is used up, and what to do."""
+    """The out-of-memory message, with advice."""
     asked = _first_line(error)
     return f"memory is used up{f' ({asked})' if asked else ''}. End other programs, or take a machine with more."
 
 
 def list_folder(folder: Path, pattern: str = "*") -> list[Path]:
-    """What lies in a folder and has a name of this pattern, in order of the names; nothing where there is no such folder.
+    """The entries of a folder with names of this pattern, in order of the names; none where there is no such folder.
 
     Raises:
         ArtifactError: it cannot be listed. `Path.glob` takes a folder that is closed to it for an empty one.

@@ -1,4 +1,4 @@
-"""The one way in which JSON is read that others may have written, so that all that is wrong with it is a ValueError."""
+"""Parsing of JSON that others may have written, so that all that is wrong with it is a ValueError."""
 
 import json
 from collections.abc import Callable

@@ -26,7 +26,7 @@ _MAX_READ_BYTES = 2**30
 
 
 class StorageConfig(BaseConfig):
-    """Where finished stages are kept beside the run's folder."""
+    """Object store of finished stages beside the run's folder."""
 
     uri: str = ""
     """a place for this run alone to which finished stages are sent, and from which what is read and not in the run's folder is
@@ -61,7 +61,7 @@ def check_uri(uri: str) -> str:
 
 
 def check_given_uri(value: str) -> str:
-    """The same for validators of options: what they report does not repeat the value either."""
+    """`check_uri` for validators of options: what they report does not repeat the value either."""
     try:
         return check_uri(value)
     except ConfigError as error:
@@ -69,7 +69,7 @@ def check_given_uri(value: str) -> str:
 
 
 def is_uri(text: str) -> bool:
-    """Whether a text names a place by its scheme, and not a file or a folder."""
+    """True if a text names a place by its scheme, and not a file or a folder."""
     return "://" in text
 
 
@@ -86,7 +86,7 @@ class ObjectState(NamedTuple):
 
 
 class ObjectStore:
-    """What lies at a URI, by keys: paths below it, with slashes.
+    """The objects at a URI, by keys: paths below it, with slashes.
 
     Args:
         uri: see `check_uri`.
@@ -153,7 +153,7 @@ class ObjectStore:
 
     @contextlib.contextmanager
     def _writing(self, key: str) -> Generator[str]:
-        """Where an object is written; in a folder of this machine, which its owner alone can open, a scratch file beside it."""
+        """Path to write an object to; in a folder of this machine, which its owner alone can open, a scratch file beside it."""
         if self._system.type_name != "local":
             yield self._locate(key)
             return

@@ -47,7 +47,7 @@ def fetch_files(uri: str, folder: Path) -> Path:
 
 
 def _is_hidden(path: Path) -> bool:
-    """Whether a part of a path is hidden, as `..` is too."""
+    """True if a part of a path is hidden, as `..` is too."""
     return any(part.startswith(HIDDEN) for part in path.parts)
 
 

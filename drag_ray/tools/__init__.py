@@ -1,4 +1,4 @@
-"""What the policy can call: one module a tool, which declares it as its TOOL, or makes it from the agent's options (`make_tool`).
+"""Tools of the policy: one module a tool, which declares it as its TOOL, or makes it from the agent's options (`make_tool`).
 
 `tools.registry` finds a tool by its name, a user's own and those of MCP servers too.
 """

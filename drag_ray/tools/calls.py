@@ -24,7 +24,7 @@ _logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class CallLimits:
-    """What a call may take: seconds, and characters of what the policy is told."""
+    """Limits of a call: seconds, and characters of what the policy is told."""
 
     timeout_s: float
     max_chars: int
@@ -32,7 +32,7 @@ class CallLimits:
 
 @dataclass(frozen=True, slots=True)
 class CallOutcome:
-    """What became of a call.
+    """The outcome of a call.
 
     Attributes:
         text: what the policy is told, also of a failure.
@@ -108,7 +108,7 @@ class ToolCaller:
         return CallOutcome(text, images=captioned, kept_images=observation.kept_images)
 
     async def _run_in_time(self, work: Callable[[], CallOutcome], timeout_s: float) -> CallOutcome:
-        """What `work` returns, in a thread that nobody waits for at the end of the process."""
+        """The result of `work`, run in a daemon thread; waits `timeout_s` at most."""
         loop = asyncio.get_running_loop()
         ended: asyncio.Future[CallOutcome] = loop.create_future()
         state = _Running()

@@ -56,7 +56,7 @@ class McpServerConfig(BaseConfig):
 
 
 class PythonInterpreterConfig(BaseConfig):
-    """What the code that a model writes may take, a call each."""
+    """Limits of the code that a model writes, for each call."""
 
     timeout_s: float = Field(default=10.0, gt=0, le=3600)
     """seconds"""
@@ -67,7 +67,7 @@ class PythonInterpreterConfig(BaseConfig):
 
 
 class SuperResolutionConfig(BaseConfig):
-    """What enlarges images."""
+    """Upscaling of images."""
 
     model: str = ""
     """ONNX file of a model that does: RGB from 0 to 1 as (1, 3, height, width), of any size, to 2, 3 or 4 times the height and
@@ -75,7 +75,7 @@ class SuperResolutionConfig(BaseConfig):
 
 
 class VisitConfig(BaseConfig):
-    """Which pages of the web a model may read, and what a call may take."""
+    """The web pages that a model may read, and the limits of a call."""
 
     allowed_domains: tuple[str, ...] = ()
     """sites that may be visited, each with all below it, for example example.org; empty: every public one"""
@@ -101,7 +101,7 @@ class VisitConfig(BaseConfig):
 
 
 class WebSearchConfig(BaseConfig):
-    """The endpoint that is asked, and where its answer in JSON says what."""
+    """The search endpoint, and the fields of its request and JSON answer."""
 
     address: str = ""
     """address of the endpoint, for example https://search.example.org/search?format=json&q={query}; {query} stands for what the

@@ -20,7 +20,7 @@ CheckAddress = Callable[[str], bool]
 
 @dataclass(slots=True)
 class Budget:
-    """What one fetch may take altogether, its redirects among it.
+    """Time and bytes of one fetch, its redirects included.
 
     Attributes:
         timeout_s: seconds, from its making on.

@@ -82,7 +82,7 @@ class EnlargingModel:
         return enlarged
 
     def _run(self, pixels: Any, scale: int = 0) -> Any:
-        """What the model makes of pixels (height, width, 3), as such; with a `scale` as many times as high and wide.
+        """Run the model on pixels (height, width, 3), to such; with a `scale` as many times as high and wide.
 
         Raises:
             ValueError: it makes no picture of them, or one of another size.

@@ -1,4 +1,4 @@
-"""What stands at an address of the web, fetched within limits."""
+"""HTTP fetches of addresses of the web, within limits."""
 
 import ssl
 from collections.abc import Callable, Iterable, Iterator
@@ -20,7 +20,7 @@ CheckUrl = Callable[[httpx2.URL], None]
 
 @dataclass(frozen=True, slots=True)
 class FetchLimits:
-    """What a fetch may take: seconds for all of it, bytes as they come and unpacked, redirects."""
+    """Limits of a fetch: seconds for all of it, bytes as they come and unpacked, redirects."""
 
     timeout_s: float
     max_bytes: int
@@ -29,7 +29,7 @@ class FetchLimits:
 
 @dataclass(frozen=True, slots=True)
 class Fetched:
-    """What came.
+    """The response.
 
     Attributes:
         url: where from, after redirects.
@@ -46,7 +46,7 @@ class Fetched:
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """What is asked for: a method, headers, and a body."""
+    """A request: a method, headers, and a body."""
 
     method: str = "GET"
     headers: dict[str, str] = field(default_factory=dict[str, str])

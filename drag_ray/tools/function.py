@@ -1,4 +1,4 @@
-"""Functions that the model can call: their schemas as it is shown them, and what is made of the arguments that it gives."""
+"""Functions that the model can call: their schemas as it is shown them, and the validation of the arguments that it gives."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -66,7 +66,7 @@ class Arguments(BaseModel):
 
 @dataclass(frozen=True)
 class Function:
-    """Something that the model can call.
+    """A function that the model can call.
 
     Attributes:
         name: what the model calls it by; letters, digits, `_` and `-`.
@@ -88,7 +88,7 @@ class Function:
         return {"type": "function", "function": function}
 
     def read_arguments(self, arguments: str) -> Any:
-        """What the model gave, as JSON, checked.
+        """The model's JSON arguments, validated.
 
         Raises:
             ToolError: it is not what the function takes.

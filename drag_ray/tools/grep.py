@@ -33,7 +33,7 @@ _REPEATS = re.compile(r"\{(\d*)(?:,(\d*))?\}")
 
 
 class GrepArguments(Arguments):
-    """What is looked for, and where."""
+    """The words to find, and a file."""
 
     file: str
     """File to look through, as a search names it."""

@@ -14,14 +14,14 @@ Place = Annotated[float, Field(ge=0, le=UNITS, allow_inf_nan=False)]
 
 
 class ImageArguments(Arguments):
-    """Which image is worked on."""
+    """The image to work on."""
 
     image: str
     """Name of the image, such as image_1."""
 
 
 class BoxArguments(ImageArguments):
-    """Which part of which image."""
+    """A box within an image."""
 
     box: list[Place] = Field(min_length=4, max_length=4)
     """Left, top, right and bottom edge of the part, each from 0 to 1000 thousandths of the image."""

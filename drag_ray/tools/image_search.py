@@ -31,7 +31,7 @@ _opening = threading.Lock()
 
 
 class ImageSearchArguments(Arguments):
-    """What the pictures are to be like."""
+    """The query: words or an image."""
 
     query: str = Field(default="", max_length=_MAX_CHARS)
     """What the picture of the page shows, in words. Leave it out to search with an image."""

@@ -1,4 +1,4 @@
-"""What stands where on the picture of a page: text, tables and their boxes, by OCR."""
+"""Layout of the picture of a page: text, tables and their boxes, by OCR."""
 
 import threading
 
@@ -21,7 +21,7 @@ _NUM_KEPT = 64
 
 
 class LayoutParsingArguments(Arguments):
-    """Which page is parsed."""
+    """The page to parse."""
 
     file: str
     """File of the page, as a search names it."""

@@ -105,7 +105,7 @@ class McpServer:
         return Observation(text, tuple(ObservedImage(_to_picture(part), f"from {self._config.name}") for part in shown))
 
     def _ask(self, ask: Callable[[Any], Awaitable[T]], timeout_s: float | None = None) -> T:
-        """What the server answers.
+        """The server's answer.
 
         Raises:
             ToolError: it cannot be reached, or answers otherwise than the protocol says.

@@ -1,4 +1,4 @@
-"""What a call returns to the policy."""
+"""Results of tool calls for the policy."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -22,7 +22,7 @@ class ObservedImage:
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """What a tool found: text, and images after it.
+    """A tool's result: text, and images after it.
 
     Attributes:
         text: what the policy is told.

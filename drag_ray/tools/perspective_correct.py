@@ -21,7 +21,7 @@ _MIN_TURN = 0.001
 
 
 class PerspectiveArguments(ImageArguments):
-    """Where the thing is."""
+    """The thing's corners."""
 
     corners: list[Point] = Field(min_length=4, max_length=4)
     """Its upper left, upper right, lower right and lower left corner, each [x, y] in thousandths of the image."""
@@ -50,7 +50,7 @@ def correct_perspective(arguments: PerspectiveArguments, workspace: Workspace) -
 
 
 def _check(corners: _Corners) -> None:
-    """Clockwise and convex: at every corner it turns right."""
+    """Require clockwise, convex corners: all turn right."""
     for place in range(4):
         (ax, ay), (bx, by), (cx, cy) = (corners[(place + step) % 4] for step in range(3))
         if (bx - ax) * (cy - by) - (by - ay) * (cx - bx) < _MIN_TURN:

@@ -16,7 +16,7 @@ _ERROR_CHARS = 400
 
 
 class PythonInterpreterArguments(Arguments):
-    """What is run."""
+    """The program."""
 
     code: str = Field(min_length=1)
     """A whole Python program. It has the standard library, and neither files nor network; print what you want to see."""
@@ -47,7 +47,7 @@ def make_tool(options: ToolOptions) -> Tool:
 
 
 def _describe(ending: Ending) -> Observation:
-    """What a program printed.
+    """The output of a program.
 
     Raises:
         ToolError: it failed, or was ended.

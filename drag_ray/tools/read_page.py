@@ -11,7 +11,7 @@ MAX_NEIGHBOURS = 3
 
 
 class ReadPageArguments(Arguments):
-    """Which pages are read."""
+    """The pages to read."""
 
     file: str
     """File of the page, as a search names it."""

@@ -1,4 +1,4 @@
-"""Which tools an agent has: found by name, here and in modules of the user's, and checked before anything is started."""
+"""Tools of an agent: found by name, here and in modules of the user's, and checked before anything is started."""
 
 import importlib
 import inspect
@@ -44,7 +44,7 @@ class Toolset:
 
     @property
     def shows_images(self) -> bool:
-        """Whether the model may be shown images by one of them."""
+        """True if the model may be shown images by one of them."""
         return any(isinstance(function, Tool) and function.shows_images for function in self.functions)
 
 

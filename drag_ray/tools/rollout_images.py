@@ -23,7 +23,7 @@ _logger = logging.getLogger(__name__)
 
 
 class ImageShelf(Protocol):
-    """Where the images of a rollout are: the stores of a run, or the memory of an endpoint."""
+    """Storage of a rollout's images: the stores of a run, or the memory of an endpoint."""
 
     def open(self, key: str) -> "Image":
         """An image, decoded. Raises DataError where there is none of this key."""

@@ -12,7 +12,7 @@ from drag_ray.tools.workspace import Workspace
 
 
 class RotateArguments(ImageArguments):
-    """How far an image is turned."""
+    """The angle of a rotation."""
 
     degrees: float = Field(ge=-360, le=360, allow_inf_nan=False)
     """Degrees clockwise; below 0, counterclockwise."""

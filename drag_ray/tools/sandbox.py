@@ -1,4 +1,4 @@
-"""Python code of a stranger, in a process that can compute and nothing else.
+"""Sandbox of untrusted Python code: a process that can compute and nothing else.
 
 Bubblewrap gives it namespaces of its own (no network, no other processes, no users, no shared memory) and a file system that
 holds the interpreter, its standard library and the libraries that these load, read-only. It can write nowhere, begin neither
@@ -160,7 +160,7 @@ os.execv(python, [python, "-I", "-S", "-B", "-X", "utf8", code])
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """What became of code.
+    """The outcome of code.
 
     Attributes:
         status: its exit status, above 128 where a signal ended it; None where it was ended because it went beyond a limit.
@@ -254,7 +254,7 @@ class Sandbox:
 
 
 class _Output:
-    """What a process writes, so far as it is kept."""
+    """Output of a process, so far as it is kept."""
 
     def __init__(self, process: "subprocess.Popen[bytes]") -> None:
         assert process.stdout
@@ -263,7 +263,7 @@ class _Output:
         self._written = {stream.fileno(): bytearray() for stream in self._streams}
 
     def read(self, timeout_s: float) -> str:
-        """Read until both ends are closed; what went wrong before."""
+        """Read until both ends are closed; returns any problem."""
         deadline = time.monotonic() + timeout_s
         with selectors.DefaultSelector() as selector:
             for stream in self._streams:

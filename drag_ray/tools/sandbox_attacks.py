@@ -1,4 +1,4 @@
-"""What code must not reach from within the sandbox, tried. This file is run there as it stands, without any package.
+"""Attacks on what code in the sandbox must not reach. This file is run there as it stands, without any package.
 
 Where an attack succeeds it leaves nothing behind and harms nothing: the sandbox may be none.
 """
@@ -32,7 +32,7 @@ _KERNEL_CALLS: dict[str, tuple[Any, ...]] = {
 
 
 def list_reached(facts: dict[str, Any]) -> list[str]:
-    """What was reached that ought not to be; each attack that raises has failed.
+    """Names of what was wrongly reached; each attack that raises has failed.
 
     Args:
         facts: `port` and `name` of sockets that listen outside (TCP on the loopback address, and abstract), `file` and `folder`

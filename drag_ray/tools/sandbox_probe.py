@@ -1,4 +1,4 @@
-"""Whether a sandbox protects this machine: it is attacked before it is used."""
+"""Test of a sandbox's protection: it is attacked before it is used."""
 
 import inspect
 import os
@@ -36,7 +36,7 @@ def _open(options: str) -> Sandbox:
 
 
 def attack(sandbox: Sandbox, memory_mib: int) -> list[str]:
-    """What code in the sandbox reaches that it must not.
+    """List what code in the sandbox wrongly reaches.
 
     Raises:
         ConfigError: no code can be run in it.

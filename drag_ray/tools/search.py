@@ -4,7 +4,7 @@ from drag_ray.tools.function import Arguments, Function
 
 
 class SearchArguments(Arguments):
-    """What is searched."""
+    """The query."""
 
     query: str
     """Words that the right page is likely to contain."""

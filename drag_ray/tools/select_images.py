@@ -1,4 +1,4 @@
-"""Which images stay before the policy: the others leave its prompt, and their names stay in it."""
+"""Selection of the policy's images: the others leave its prompt, and their names stay in it."""
 
 from pydantic import Field
 
@@ -9,7 +9,7 @@ from drag_ray.tools.workspace import Workspace
 
 
 class SelectImagesArguments(Arguments):
-    """Which images stay."""
+    """The images to keep."""
 
     images: list[str] = Field(min_length=1, max_length=100)
     """Names of the images to keep, such as image_2."""

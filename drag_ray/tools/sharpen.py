@@ -14,7 +14,7 @@ _THRESHOLD = 2
 
 
 class SharpenArguments(ImageArguments):
-    """How much an image is sharpened."""
+    """The strength of sharpening."""
 
     strength: float = Field(default=1.0, gt=0, le=3, allow_inf_nan=False)
     """1 is usual, 3 the most."""

@@ -17,7 +17,7 @@ _THRESHOLD = 2
 
 
 class SuperResolutionArguments(ImageArguments):
-    """How many pixels an image gets."""
+    """The factor of enlargement."""
 
     factor: int = Field(default=2, ge=2, le=MAX_FACTOR)
     """How many times wider and higher the image becomes."""
@@ -50,7 +50,7 @@ def make_tool(options: ToolOptions) -> Tool:
 
 
 def _enlarge(image: Image.Image, size: tuple[int, int], model: EnlargingModel) -> Image.Image:
-    """What the model makes of the image, in another size where it has another scale."""
+    """Enlarge the image by the model, and resize it where the model's scale is another."""
     made = model.enlarge(image)
     return made if made.size == size else made.resize(size, Image.Resampling.LANCZOS)
 

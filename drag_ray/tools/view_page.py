@@ -10,7 +10,7 @@ from drag_ray.tools.workspace import Workspace
 
 
 class ViewPageArguments(Arguments):
-    """Which page is shown."""
+    """The page to show."""
 
     file: str
     """File of the page, as a search names it."""

@@ -36,7 +36,7 @@ _REFUSED = tuple(
 
 
 def is_public(address: str) -> bool:
-    """Whether an IP address is one of the public internet.
+    """True if an IP address is one of the public internet.
 
     It is not where it is private, shared, of a link, of this machine, multicast, reserved or for documentation; metadata services
     of clouds are among these. An IPv6 address of `::ffff:0:0/96` is taken for the IPv4 one that it stands for; those that stand
@@ -63,7 +63,7 @@ _one_at_a_time = threading.Lock()
 
 
 class VisitArguments(Arguments):
-    """What is read."""
+    """The page's URL."""
 
     url: str
     """Address of the page, for example https://example.org/report."""
@@ -86,7 +86,7 @@ def make_tool(options: ToolOptions) -> Tool:
 
 
 def check_url(url: httpx2.URL, config: VisitConfig) -> None:
-    """Whether the options allow an address.
+    """Refuse URLs that the options exclude.
 
     Raises:
         ToolError: they do not.

@@ -23,7 +23,7 @@ _FIELD_CHARS = 500
 
 
 class WebSearchArguments(Arguments):
-    """What is searched."""
+    """The query."""
 
     query: str = Field(min_length=1, max_length=400)
     """What to look for."""

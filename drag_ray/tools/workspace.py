@@ -1,4 +1,4 @@
-"""What the tools of one rollout can look at."""
+"""Workspace of one rollout's tools."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field

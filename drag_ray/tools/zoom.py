@@ -12,7 +12,7 @@ MAX_FACTOR = 10.0
 
 
 class ZoomArguments(ImageArguments):
-    """Where to look, and from how near."""
+    """The middle and factor of a zoom."""
 
     x: Place = UNITS / 2
     """Middle of the part, from the left edge, in thousandths of the image."""

@@ -1,4 +1,4 @@
-"""Which trajectories there are to look at: one row each, chosen and sorted before any transcript is read."""
+"""Listing of trajectories: one row each, chosen and sorted before any transcript is read."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -43,7 +43,7 @@ _TURN_COLUMNS = ("action", "evidence_rank", "rank_score", "num_completion_tokens
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """Which trajectories are wanted; what is empty is not asked for.
+    """Filters, order and limit of a listing; empty filters are off.
 
     `question` is a part of the question's text, whatever its case; `id` a trajectory's id or its first part (as of a question).
     `gain` in `sort` is what the best search of a rollout is worth above the question itself (see `agent.scores.gain`).

@@ -37,7 +37,7 @@ class Exchange:
     rest: tuple[Hit, ...]
 
     def describe_rank(self, depth: int) -> str:
-        """What became of a search, in words."""
+        """The outcome of a search, in words."""
         turn = self.turn
         if turn.evidence_rank:
             where = f"evidence at rank {turn.evidence_rank}" + ("" if turn.rank_score > 0 else ", not shown")
@@ -92,7 +92,7 @@ class Transcript:
 
     @property
     def orders(self) -> bool:
-        """Whether its replies put candidates in order."""
+        """True if its replies put candidates in order."""
         return self.trajectory.task in ORDERING
 
     @property
@@ -101,11 +101,11 @@ class Transcript:
         return name_rollout(self.policy, self.trajectory.id)
 
     def describe_action(self, turn: Turn) -> str:
-        """What the reply does, in a word."""
+        """The reply's action, in a word."""
         return "order" if self.orders and turn.action is ActionKind.SEARCH else turn.action.value
 
     def describe_question(self) -> str:
-        """What the question itself finds, or the order to begin with, in words; empty where there is none."""
+        """The evidence's rank for the question alone, or in the initial order, in words; empty without hits."""
         trajectory = self.trajectory
         if not trajectory.question_hits:
             return ""
@@ -114,7 +114,7 @@ class Transcript:
         return f"{'the order before' if self.orders else 'the question alone'}: {found}"
 
     def describe_query(self, turn: Turn) -> str:
-        """What was searched: a query, or the question with what was added to it; or the order of a window's candidates."""
+        """A turn's search: a query, or the question with what was added to it; or the order of a window's candidates."""
         if self.orders:
             order = ", ".join(map(str, read_order(turn.query) or []))
             return f"the window in the order {order}" if order else "the window as it was"
@@ -124,11 +124,11 @@ class Transcript:
         return f"{words}^{self.trajectory.question_weight:g} + {turn.query or 'nothing'}"
 
     def describe_call(self, turn: Turn) -> str:
-        """What was called: the tool with its arguments."""
+        """A turn's call: the tool with its arguments."""
         return f"{turn.tool} {turn.arguments}"
 
     def describe_outcome(self) -> str:
-        """What the rollout came to, in words."""
+        """The rollout's outcome, in words."""
         ranks = [turn.evidence_rank for turn in list_ranked_turns(self.trajectory) if turn.evidence_rank]
         outcome = {"errors": "failed", "not-found": "not found"}.get(self.outcome, self.outcome)
         return outcome + (f", {'rank' if self.orders else 'best rank'} {min(ranks)}" if ranks else "")
@@ -150,7 +150,7 @@ def to_page(hit: Hit) -> Evidence:
 
 
 def name_rollout(policy: str, rollout_id: str) -> str:
-    """What tells rollouts of several policies apart."""
+    """Unique id of a rollout among several policies."""
     return f"{policy}:{rollout_id}" if policy else rollout_id
 
 

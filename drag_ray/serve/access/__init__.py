@@ -1,1 +1,1 @@
-"""Who may ask the endpoint, and for how much."""
+"""Access control and limits of the endpoint."""

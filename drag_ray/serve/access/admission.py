@@ -31,7 +31,7 @@ class Admission:
 
     @asynccontextmanager
     async def admit(self) -> AsyncGenerator[None]:
-        """Stands around the answer to a request. Who hangs up while it waits gives up its place.
+        """Hold a place during an answer. Who hangs up while it waits gives up its place.
 
         Raises:
             RefusalError: too many wait, or it has waited too long.

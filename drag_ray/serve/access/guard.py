@@ -1,4 +1,4 @@
-"""What stands before vLLM's application: an allowlist of its routes, the key, the limits of a request, and the queue.
+"""Guard of vLLM's application: an allowlist of its routes, the key, the limits of a request, and the queue.
 
 vLLM guards some of its routes with a key and adds new ones with each version; what is not listed here is not there.
 Without a key only this machine is answered, and no web page: neither one that calls the loopback address, which browsers
@@ -55,7 +55,7 @@ _logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Rules:
-    """What the guard lets through.
+    """Access rules of the guard.
 
     Attributes:
         key: recognises the key that requests must carry; None where they need none.
@@ -129,7 +129,7 @@ class Guard:
             raise self._note_death()
 
     def _note_death(self) -> RefusalError:
-        """What requests are answered with once the engine has died; the log says so once."""
+        """The refusal (503) of requests once the engine has died, which is logged once."""
         if not self._has_said_so:
             self._has_said_so = True
             _logger.error("the engine has died: requests are told to come back (503) until Ray Serve has started another one")

@@ -21,13 +21,13 @@ _OTHERS = stat.S_IRWXG | stat.S_IRWXO
 
 @dataclass(frozen=True)
 class KeyHash:
-    """Enough to recognise a key, and not enough to have it: this, and never the key, is what Ray carries and keeps."""
+    """Salted hash that recognises a key without holding it: this, and never the key, is what Ray carries and keeps."""
 
     salt: bytes = field(repr=False)
     digest: bytes = field(repr=False)
 
     def matches(self, candidate: bytes) -> bool:
-        """Whether `candidate` is the key; takes as long when it nearly is as when it is not at all."""
+        """True if `candidate` is the key; compared in constant time."""
         return hmac.compare_digest(_hash(self.salt, candidate), self.digest)
 
 
@@ -71,7 +71,7 @@ def read_key(config: ServeConfig) -> str:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine can reach this address. A name counts as reachable from elsewhere, unless it is `localhost`."""
+    """True if only this machine can reach this address. A name counts as reachable from elsewhere, unless it is `localhost`."""
     if host.lower() == "localhost":
         return True
     try:

@@ -1,4 +1,4 @@
-"""What one request may take, checked before vLLM sees it."""
+"""Limits of one request, checked before vLLM sees it."""
 
 import asyncio
 import json
@@ -47,7 +47,7 @@ class RefusalError(ServeError):
 
 
 def refuse_unknown_model(name: str, served: Iterable[str]) -> RefusalError:
-    """What a request to a model that is not there is answered with.
+    """The refusal (404) of a request to an unknown model.
 
     Args:
         name: as the request has it.
@@ -61,7 +61,7 @@ def refuse_unknown_model(name: str, served: Iterable[str]) -> RefusalError:
 
 @dataclass(frozen=True)
 class Limits:
-    """What one request may take. The numbers are those of `ServeConfig`."""
+    """Limits of one request. The numbers are those of `ServeConfig`."""
 
     max_body_mib: float
     max_tokens: int
@@ -188,7 +188,7 @@ def _read_count(body: dict[str, Any], name: str, default: int) -> int:
 
 
 def _check_tokens(prompt: Any) -> None:
-    """That no list of ids holds anything else: of each it would be said."""
+    """Refuse other values in lists of token ids: errors would name each."""
     if not isinstance(prompt, list):
         return
     lists = [part for part in prompt if isinstance(part, list)] if _is_list_of_prompts(prompt) else [prompt]
@@ -197,7 +197,7 @@ def _check_tokens(prompt: Any) -> None:
 
 
 def _list_grammars(body: dict[str, Any]) -> list[str]:
-    """Where a request binds replies to forms of its own, of which vLLM makes grammars."""
+    """The fields that bind replies to forms of the request's, of which vLLM makes grammars."""
     forms = {"response_format": body.get("response_format"), "text": _get(body.get("text"), "format")}
     found = [name for name, form in forms.items() if form is not None and _get(form, "type") not in _FREE_FORMS]
     found += ["structured_outputs"] if body.get("structured_outputs") is not None else []
@@ -231,7 +231,7 @@ def _check_sizes(body: dict[str, Any], texts: set[str]) -> None:
 
 
 def _count_prompts(prompt: Any) -> int:
-    """A text is one prompt, and so is a list of token ids; a list of these is as many as it holds."""
+    """The number of prompts: 1 for a text or a list of token ids, else the length of the list."""
     return len(prompt) if isinstance(prompt, list) and _is_list_of_prompts(prompt) else 1
 
 

@@ -12,7 +12,7 @@ Broadcast = Callable[..., Awaitable[list[Any]]]
 
 
 class AdapterLoader(Protocol):
-    """What changes the adapters of an endpoint, from wherever a request for that arrives."""
+    """Loads and unloads an endpoint's adapters, from wherever a request for that arrives."""
 
     async def load(self, name: str, path: str, replaces: bool) -> None:
         """Load an adapter into all engines."""
@@ -104,7 +104,7 @@ class AdapterRegistry:
             self.catch_up(known)
 
     async def _load_everywhere(self, adapter: Adapter) -> None:
-        """Only when every engine has it, its name is told to any of them."""
+        """Load it into every engine, before any of them is told its name."""
         try:
             await self._broadcast("load", adapter)
         except Exception:

@@ -1,4 +1,4 @@
-"""Ray Serve's HTTP proxy answers some requests by itself, before any application or for want of one.
+"""Middleware of Ray Serve's HTTP proxy, which answers some requests before any or without an application.
 
 Its own routes are closed, what it refuses is said with OpenAI's error object, and it says that it lives at /live. Where no
 engine runs it would keep requests until one does; they are told to come back, and it is given one of its own, for which Ray
@@ -70,7 +70,7 @@ def _join_address(target: dict[str, Any]) -> str:
 
 
 def is_in_replica() -> bool:
-    """Whether this process is a replica of a deployment of Ray Serve."""
+    """True if this process is a replica of a deployment of Ray Serve."""
     from ray import serve
     from ray.serve.exceptions import RayServeException
 
@@ -107,7 +107,7 @@ _logger = logging.getLogger(__name__)
 
 
 class EngineWatch:
-    """Which engines run, looked up while requests come.
+    """Cached lookup of running engines as requests come.
 
     A request waits for the answer only where it is the first, where none ran the last time, where that was long ago, or an engine
     has died; otherwise it costs nothing.
@@ -124,7 +124,7 @@ class EngineWatch:
         self._distrusted_until = 0.0
 
     def distrust(self) -> None:
-        """An engine has died: whether others run is looked up before each request, for a while."""
+        """Look the engines up before each request, for a while, because one has died."""
         self._distrusted_until = time.monotonic() + _DISTRUST_S
 
     async def find(self) -> RunningReplicas | None:
@@ -214,7 +214,7 @@ async def _wake(app: ASGIApp, asked: Scope) -> None:
         return messages.pop() if messages else await asyncio.get_running_loop().create_future()
 
     async def send(message: Message) -> None:
-        """Nobody waits for the answer."""
+        """Discard the answer."""
 
     try:
         await app(scope, receive, send)
@@ -250,5 +250,5 @@ class _Rewording:
 
 
 def build_middlewares() -> list[Middleware]:
-    """What the proxy is wrapped in, or a replica that listens for itself, whose own routes are closed, too."""
+    """Middleware of the proxy, or of a replica that listens for itself, whose own routes are closed, too."""
     return [Middleware(ProxyAnswers, find_engines=None if is_in_replica() else find_running_replicas)]

@@ -1,4 +1,4 @@
-"""From Ray Serve's proxy to the HTTP server of an engine's replica, and back.
+"""Relay between Ray Serve's proxy and the HTTP server of an engine's replica.
 
 Ray Serve's own way between the two, through calls of actors, costs each of them about ten milliseconds of CPU time for a
 streamed answer. A replica that listens for itself (direct ingress) is reached by HTTP, which costs a part of that.
@@ -143,7 +143,7 @@ class Relay:
         return True
 
     def _leave_out(self, address: str) -> bool:
-        """A firewall may lie between: each request would wait for it."""
+        """Skip a server for a while: a firewall may delay each request."""
         self._left_out_until[address] = time.monotonic() + _LEAVE_OUT_S
         return False
 

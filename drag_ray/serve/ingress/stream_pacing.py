@@ -35,7 +35,7 @@ PackFn = Callable[[int], None]
 
 
 class EventSize:
-    """How many tokens an event holds: as many as the engine writes for a stream from one of its messages to the next.
+    """Size of an event in tokens: as many as the engine writes for a stream from one of its messages to the next.
 
     Args:
         pack: is told when that changes.
@@ -108,7 +108,7 @@ class StreamPacing:
         return interval_s * random.uniform(1 - _SPREAD, 1 + _SPREAD)
 
     def _choose_size(self) -> None:
-        """As it will be once the streams have begun that are expected: the engine asks for it before they do."""
+        """Fit the event size to the streams that are expected: the engine asks for it before they begin."""
         self._event_size.choose(self._compute_interval(max(self._num_streams, self._num_expected)))
 
     def _compute_interval(self, num_streams: int) -> float:

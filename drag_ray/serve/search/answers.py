@@ -1,4 +1,4 @@
-"""What the search routes answer with."""
+"""Answers of the search routes."""
 
 import base64
 import io

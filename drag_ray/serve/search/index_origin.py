@@ -1,4 +1,4 @@
-"""Whether what is served was made with the index that is served beside it."""
+"""Warnings about what was made with another index than is served."""
 
 import logging
 from collections.abc import Mapping
@@ -37,7 +37,7 @@ def say_other_origins(index_dir: str, records: Mapping[str, AgentRecord], evalua
 
 
 def describe_other_index(made_with: str, served: str) -> str:
-    """What is to be said of something that was made with an index; empty where it is the one that is served, or not known."""
+    """The warning about something made with an index; empty where it is the one that is served, or not known."""
     if not made_with or not served or made_with == served:
         return ""
     return (

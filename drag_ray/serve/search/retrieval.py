@@ -20,7 +20,7 @@ _logger = logging.getLogger(__name__)
 
 
 class Retrieval:
-    """What an index can be searched by.
+    """Retrieval modes of an index.
 
     Attributes:
         default: how it is searched where a request says nothing.
@@ -47,11 +47,11 @@ class Retrieval:
         self._rerank_depth = rerank_depth
 
     def choose_name(self, agent: AgentConfig) -> RetrievalName:
-        """How an agent's searches are made where a request says nothing: as it was trained with, where that was not by words."""
+        """The retrieval of an agent where a request names none: as it was trained with, or the default if that was bm25."""
         return self.default if agent.retrieval == "bm25" else agent.retrieval
 
     def choose(self, name: RetrievalName) -> PageIndex:
-        """What searches in this way.
+        """The index for a retrieval.
 
         Raises:
             RefusalError: the index has no vectors.

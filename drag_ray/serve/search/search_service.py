@@ -198,7 +198,7 @@ class SearchService:
 
     @contextmanager
     def _use_model(self, request: QuestionRequest) -> Generator[tuple[ServedModel, AgentConfig]]:
-        """Who is asked, and as what agent: as it was trained, but for what the request says."""
+        """The model asked and its agent: as it was trained, but for what the request says."""
         self._limits.check_question(request.question)
         with self._models.use(request.model) as model:
             agent = model.record.agent
@@ -247,7 +247,7 @@ def _count_tokens(counts: Counter[str], turn: Turn) -> None:
 
 
 def _list_hits(trajectory: Trajectory) -> Sequence[Hit]:
-    """What a first search found, or the last order of candidates; what the question finds where no reply held any."""
+    """Hits of the first search, or the last order of candidates; hits of the question where no reply held any."""
     turns = trajectory.turns[::-1] if trajectory.task in ORDERING else trajectory.turns[:1]
     return next((turn.hits for turn in turns if turn.action is ActionKind.SEARCH), trajectory.question_hits)
 
