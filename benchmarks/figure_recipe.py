@@ -2,7 +2,6 @@
 
 from figure_cells import p_value, read_results, short, to_item, to_paragraph, write_test
 from figure_quality import LARGE, LISTWISE_RUN, RERANKER_RUN, SMALL, find_effect, find_reranked
-from figure_reranker import COLUMNS, Column
 from figure_words import signed
 
 
@@ -61,27 +60,6 @@ def write_few_rows_item() -> str:
         CPU cores; an earlier run, not kept) many replies could not be read, and it lost to the question at rank 10.
         With {rows:,} rows (`recipe_medquad_smollm2.json`, `effect.json`) it comes to an MRR of {short(tuned["mrr"])}, as far as
         the 1.5B model and `templates`, and is above the question at rank 10 too."""
-    )
-
-
-def write_recipe_reranker() -> str:
-    """What a reranker of the recipe's pipeline found."""
-
-    def say(column: Column) -> str:
-        row = column.find("rerank")
-        found = " and ".join(short(row[measure]) for measure in ("hit3", "mrr"))
-        question, best = (column.find(policy) for policy in ("question", row["best_untrained"]))
-        before, untrained = (" and ".join(short(one[measure]) for measure in ("hit3", "mrr")) for one in (question, best))
-        return (
-            f"{found} on {column.collection} (the question {before}, the best untrained search, `{row['best_untrained']}`, "
-            f"{untrained})"
-        )
-
-    large = ", ".join(say(column) for column in COLUMNS if column.model == LARGE)
-    small = ", ".join(say(column) for column in COLUMNS if column.model == SMALL)
-    return to_paragraph(
-        f"""Hit@3 and MRR of the reranked question are with Qwen2.5-Coder-1.5B-Instruct {large}, and with SmolLM2-135M-Instruct
-        {small}; p < .01 for each of these differences after Holm ([the table](methods/rerank.md#what-it-brought))."""
     )
 
 

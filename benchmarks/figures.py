@@ -130,7 +130,6 @@ FIGURES: dict[str, Callable[[], str]] = {
     "serve-load-words": figure_load.write_serve_load_words,
     "recipe-room": figure_recipe.write_recipe_room,
     "recipe-hybrid": figure_recipe.write_recipe_hybrid,
-    "recipe-reranker": figure_recipe.write_recipe_reranker,
     "recipe-reranker-times": figure_recipe.write_recipe_reranker_times,
     "recipe-rounds": figure_recipe.write_rounds_words,
     "learning-curve-model-terms": figure_learning_curve.write_model_terms,
