@@ -131,7 +131,8 @@ class Turn:
     The policy replied to the first `num_prompt_messages` messages of the trajectory; its reply is the next one.
     `hits` holds the ranking to `depth`; the policy was shown the first `top_k` of them.
     `evidence_rank` is the best rank of an evidence page within `depth`, None when there is none;
-    `rank_score` is the reward, 0 outside the top_k.  Times are in seconds.
+    `rank_score` is 1 for the first place to 1 / top_k for the last, 0 outside
+    (`agent.scores.compute_rank_score`). Times are in seconds.
     `completion_logprobs` are the natural logarithms of the probabilities that the policy gave to its tokens, at
     temperature 1; there is one for each of `completion_token_ids`, or none at all if the engine was not asked for them.
     `prompt_digest` is a hash of all that the prompt was to the engine, the tokens and contents of images among it (see

@@ -59,6 +59,8 @@ _IS_SEARCH = pl.col("action") == ActionKind.SEARCH.value
 _IS_CALL = pl.col("action") == ActionKind.TOOL.value
 _WANTS_ANSWER = pl.col("task").is_in(ANSWERING)
 _ORDERS = pl.col("task").is_in(ORDERING)
+_FOUND_RANK = pl.when(~pl.col("has_error")).then("evidence_rank")
+"""Null for a search that failed, which has found nothing."""
 
 
 def explode_turns(trajectories: pl.DataFrame, config: ProcessConfig) -> pl.DataFrame:
@@ -91,8 +93,8 @@ def _score_turns(turns: pl.LazyFrame) -> pl.LazyFrame:
         is_scored=is_scored,
         utility=pl.when(is_scored & _WANTS_ANSWER)
         .then("answer_reward")
-        .when(is_scored & ~pl.col("has_error"))
-        .then(utility(pl.col("evidence_rank"), pl.col("depth")))
+        .when(is_scored)
+        .then(utility(_FOUND_RANK, pl.col("depth")))
         .otherwise(0.0),
         is_truncated=pl.col("finish_reason") == "length",
         is_later_search=_IS_SEARCH & (_IS_SEARCH.cast(pl.Int32).cum_sum().over("trajectory_id") > 1),
@@ -117,7 +119,7 @@ def _compare_turns(turns: pl.LazyFrame) -> pl.LazyFrame:
         gain=pl.when(is_scored & _WANTS_ANSWER)
         .then("utility")
         .when(is_scored)
-        .then(gain(pl.when(~pl.col("has_error")).then("evidence_rank"), pl.col("question_rank"), pl.col("depth")))
+        .then(gain(_FOUND_RANK, pl.col("question_rank"), pl.col("depth")))
         .otherwise(0.0),
         improvement=pl.when(is_scored).then(pl.col("utility") - pl.max_horizontal(asked, before.fill_null(0.0))).otherwise(0.0),
         change=pl.when(_IS_SEARCH).then(pl.col("utility") - latest.fill_null(asked)).otherwise(0.0),
