@@ -48,7 +48,7 @@ class Sections:
         return {name: value.model_dump(mode="json") if isinstance(value, BaseModel) else value for name, value in values.items()}
 
     def list_sources(self) -> Mapping[str, Path | tuple[Path, ...] | str]:
-        """What the stage reads from outside the run, by what it is called there: a file, a folder, or several, or a URI."""
+        """The sources of the stage outside the run, by what each is called there: a file, a folder, or several, or a URI."""
         return {}
 
     def list_code(self) -> list[Path]:
@@ -133,7 +133,7 @@ def override(config: ConfigT, options: Mapping[str, Any], place: str = "options"
 
 
 def _list_given(config: BaseModel) -> dict[str, Any]:
-    """What was given of a configuration, the sections as mappings. A record of it would leave out what does not count."""
+    """The given values of a configuration, the sections as mappings. A record of it would leave out what does not count."""
     values = {name: getattr(config, name) for name in config.model_fields_set}
     return {name: _list_given(value) if isinstance(value, BaseModel) else value for name, value in values.items()}
 
@@ -179,7 +179,7 @@ def _takes_several(annotation: Any) -> bool:
 
 
 def _explain_argument(message: str, options: Sequence[str]) -> str:
-    """What argparse says of an argument, with the option that was probably meant."""
+    """The message of argparse about an argument, with the option that was probably meant."""
     reason = message.removeprefix(_ARGPARSE_PREFIX)
     unknown = [word.partition("=")[0] for word in reason.split() if word.startswith("--")] if _UNKNOWN in reason else []
     close = [match for name in unknown for match in difflib.get_close_matches(name, options, n=1)]
@@ -247,7 +247,7 @@ def _refuse_secrets(config_type: type[BaseModel], values: Mapping[str, Any], pla
 
 
 def _explain(error: ValidationError, config_type: type[BaseConfig], sources: Mapping[str, Mapping[str, Any]]) -> str:
-    """What is wrong, a line each. `sources` are the values by where they were set, the first ones above the others."""
+    """The problems, a line each. `sources` are the values by where they were set, the first ones above the others."""
     lines: list[str] = []
     for problem in error.errors():
         key = ".".join(str(part) for part in problem["loc"])

@@ -82,7 +82,7 @@ class EngineDiedError(DragRayError):
 
 
 class BudgetError(DragRayError):
-    """What replies may cost is spent; the run stops, and goes on with a larger budget."""
+    """The budget for replies is spent; the run stops, and goes on with a larger budget."""
 
 
 class TooManyFailuresError(DragRayError):

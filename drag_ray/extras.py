@@ -1,4 +1,4 @@
-"""Which extra of the installation has a package that is not there."""
+"""The extra of the installation that has a missing package."""
 
 from collections.abc import Generator
 from contextlib import contextmanager

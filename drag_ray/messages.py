@@ -1,4 +1,4 @@
-"""What the package says while it works: records of the loggers `drag_ray.*`, which a program shows as it likes.
+"""Messages of the package while it works: records of the loggers `drag_ray.*`, which a program shows as it likes.
 
 The command line shows them as plain lines, warnings on standard error; so does who calls `show_messages`. With the environment
 variable DRAG_RAY_LOG_FORMAT=json each is a line of JSON instead, with the run, the stage and the question that it is about.
@@ -36,7 +36,7 @@ def format_json(value: Any) -> str:
 
 @contextmanager
 def about(**names: str) -> Generator[None]:
-    """What is said in the block is about this `run`, `stage` or `question`, beside what is said to be so around it."""
+    """Mark the messages of a block as being about this `run`, `stage` or `question`, beside what is said to be so around it."""
     token = _subject.set({**_subject.get(), **names})
     try:
         yield

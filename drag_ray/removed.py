@@ -24,6 +24,6 @@ COMMANDS = {
 
 
 def explain_option(key: str) -> str:
-    """What takes the place of a removed option, empty for any other; the key may be written as on the command line."""
+    """The successor of a removed option, empty for any other; the key may be written as on the command line."""
     key = key.removeprefix("--").replace("-", "_")
     return next((instead for gone, instead in OPTIONS.items() if f"{key}.".startswith(f"{gone}.")), "")

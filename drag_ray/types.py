@@ -81,7 +81,7 @@ class Hit:
 
 
 class Found(list[_Item]):
-    """What a query finds, best first.
+    """The pages that a query finds, best first.
 
     Attributes:
         is_partial: parts of the query would have cost more than a query may (`search.max_query_ms`), and were left out.
@@ -97,7 +97,7 @@ class Hits(Found[Hit]):
 
 
 class ActionKind(StrEnum):
-    """What one model reply asks for."""
+    """The kind of action that one reply asks for."""
 
     SEARCH = "search"
     """Ask for a ranking: run a query, or put candidates in order."""
@@ -110,7 +110,7 @@ class ActionKind(StrEnum):
 
 
 class StopReason(StrEnum):
-    """Why a rollout ended."""
+    """The reason why a rollout ended."""
 
     ANSWER = "answer"
     """The policy gave an answer."""

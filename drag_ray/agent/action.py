@@ -1,4 +1,4 @@
-"""What is read from one reply, whatever format it is written in."""
+"""The content of one reply, whatever format it is written in."""
 
 from dataclasses import dataclass
 
@@ -7,7 +7,7 @@ from drag_ray.types import ActionKind, Evidence
 
 @dataclass(frozen=True, slots=True)
 class Action:
-    """What was read from one reply: a tool's `arguments` are JSON, not yet checked. `problem` says why it is invalid."""
+    """The content of one reply: a tool's `arguments` are JSON, not yet checked. `problem` says why it is invalid."""
 
     kind: ActionKind
     reasoning: str = ""

@@ -1,4 +1,4 @@
-"""How good a final answer and its citations are: ANLS* and set precision, recall and F1."""
+"""Scores of a final answer and its citations: ANLS* and set precision, recall and F1."""
 
 from collections.abc import Collection, Hashable
 from dataclasses import dataclass

@@ -61,7 +61,7 @@ class RerankOptions(BaseConfig):
 
 
 class AgentConfig(BaseConfig):
-    """What the agent is told, what it sees and how long it may go on."""
+    """Options of the agent: what it is told, what it sees and how long it may go on."""
 
     task: TaskName = "find_page"
     """what is asked of the model; find_page: the page that answers a question; rerank: the order of candidates, which are those
@@ -197,12 +197,12 @@ class AgentConfig(BaseConfig):
 
     @property
     def expands(self) -> bool:
-        """Whether the model writes additions to the question."""
+        """True if the model writes additions to the question."""
         return self.query_mode == "expand" and self.task in SEARCHING
 
     @property
     def protocol_name(self) -> str:
-        """How replies are written: as the task has it, or else as the option says."""
+        """The protocol of replies: as the task has it, or else as the option says."""
         return load_variant(tasks, self.task).TASK.protocol or self.protocol
 
     def ask_with(self, prompt_set: PromptSet) -> "AgentConfig":

@@ -1,4 +1,4 @@
-"""What can be wrong with the texts that a policy writes, in columns of them: loops, copies, names of files."""
+"""Signs of degeneration in columns of texts that a policy writes: loops, copies, names of files."""
 
 import polars as pl
 

@@ -1,4 +1,4 @@
-"""What a search leads to: the pages that the policy sees, and the reward that it does not see."""
+"""The search environment: the pages that the policy sees, and the reward that it does not see."""
 
 import asyncio
 import time
@@ -30,7 +30,7 @@ class SearchResult:
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """What a query finds, whoever asks."""
+    """The pages that a query finds, whoever asks."""
 
     hits: tuple[Hit, ...] = ()
     shown: tuple[tuple[Hit, Page], ...] = ()
@@ -62,7 +62,7 @@ class ExpandedQuestion:
 
 
 class PageSearcher(Protocol):
-    """What answers queries: the index's `Searcher`, or one that reads queries in its own way."""
+    """A searcher of queries: the index's `Searcher`, or one that reads queries in its own way."""
 
     def search(self, text: str, top_k: int) -> Hits:
         """The best pages for a query."""
@@ -74,7 +74,7 @@ class PageSearcher(Protocol):
 
 
 class PageIndex(PageSearcher, Protocol):
-    """What answers expanded questions too: the index's `Searcher`."""
+    """A searcher of expanded questions too: the index's `Searcher`."""
 
     def search_expanded(self, question: str, addition: str, question_weight: float, top_k: int, words: str = "") -> Hits:
         """The best pages for a question and what is added to it; `words` are those of the question that are searched, where these
@@ -118,7 +118,7 @@ class SearchEnvironment:
         return await self._search(key, evidence)
 
     async def search_question(self, question: str | ExpandedQuestion, evidence: tuple[Evidence, ...]) -> SearchResult:
-        """What the index finds for a question to which nothing is added, which all of its rollouts are measured by."""
+        """The pages that the index finds for a question to which nothing is added, which all of its rollouts are measured by."""
         return await self._search((self._index, question), evidence)
 
     async def _search(self, key: "_Key", evidence: tuple[Evidence, ...]) -> SearchResult:

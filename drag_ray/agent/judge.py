@@ -14,7 +14,7 @@ from drag_ray.storage.artifacts import compute_fingerprint
 
 
 class Verdict(StrEnum):
-    """What the judge says of an answer, worth 1, .5 and 0 as in MADQA (https://arxiv.org/abs/2603.12180)."""
+    """The judge's verdict on an answer, worth 1, .5 and 0 as in MADQA (https://arxiv.org/abs/2603.12180)."""
 
     CORRECT = "correct"
     PARTIAL = "partial"
@@ -22,7 +22,7 @@ class Verdict(StrEnum):
 
     @property
     def score(self) -> float:
-        """What it is worth, in 0..1."""
+        """Its score, in 0..1."""
         return {Verdict.CORRECT: 1.0, Verdict.PARTIAL: 0.5, Verdict.INCORRECT: 0.0}[self]
 
 
@@ -31,7 +31,7 @@ CRITERIA = ("relevant", "specific", "distinct", "independent", "sufficient")
 
 
 class Case(ABC):
-    """What is judged.
+    """A case for the judge.
 
     Attributes:
         PROMPT: the whole request but for the case. It is part of what verdicts are kept under: another prompt is another judge.
@@ -44,7 +44,7 @@ class Case(ABC):
     @property
     @abstractmethod
     def judged(self) -> str:
-        """What of the case is judged, as it is kept beside the verdict."""
+        """The part of the case that is judged, as it is kept beside the verdict."""
 
     @property
     @abstractmethod
@@ -63,10 +63,10 @@ class Case(ABC):
     @staticmethod
     @abstractmethod
     def score(verdict: str) -> float:
-        """What a verdict is worth, in 0..1."""
+        """The score of a verdict, in 0..1."""
 
     def write_request(self) -> str:
-        """What the judge is asked."""
+        """The request to the judge."""
         return self.PROMPT.format(case=json.dumps(self.describe(), ensure_ascii=False, indent=1))
 
     def parse(self, reply: str) -> str:
@@ -143,7 +143,7 @@ Reply with nothing but one of these lines:
 
 @dataclass(frozen=True, slots=True)
 class QueriesCase(Case):
-    """What a rollout searched for, in its order, on the way to an answer that is known. Its verdict names the criteria that are
+    """The queries of a rollout, in its order, on the way to an answer that is known. Its verdict names the criteria that are
     met, with spaces between them, or `none`.
 
     OpenSearch-VL (https://github.com/shawn0728/OpenSearch-VL) has its judge write a number for five criteria, with the right

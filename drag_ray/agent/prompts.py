@@ -72,7 +72,7 @@ class Prompts:
         return 1 + 2 * len(self._config.examples)
 
     def found_pages(self, pages: Sequence[tuple[Hit, Page]], name: Callable[[str], str] | None = None) -> Content:
-        """What is shown after a search: file, page number and text or picture of each page, best first.
+        """The message after a search: file, page number and text or picture of each page, best first.
 
         A page without a picture is shown by its text.
 
@@ -96,7 +96,7 @@ class Prompts:
         return [image_part(page.image), *([text] if page.text_source == CAPTION and page.text else [])]
 
     def called_tool(self, text: str, images: Sequence[tuple[str, str, str]]) -> Content:
-        """What is shown after the call of a tool: its text, then name, caption and picture of each image.
+        """The message after the call of a tool: its text, then name, caption and picture of each image.
 
         Args:
             images: name, key and caption of each.
@@ -107,7 +107,7 @@ class Prompts:
         return join_text(parts)
 
     def format_reminder(self, problem: str) -> str:
-        """What an unreadable reply is answered with."""
+        """The answer to an unreadable reply."""
         return f"That reply could not be read: {problem}. {self._instruct(thinking=False)}"
 
     def followed_by_final_request(self, content: Content) -> Content:
@@ -126,7 +126,7 @@ class Prompts:
 
 
 def list_shown_functions(config: AgentConfig) -> tuple[dict[str, Any], ...]:
-    """What the chat template shows beside an agent's messages, in OpenAI's form; nothing where the system prompt says it all.
+    """Functions that the chat template shows beside messages, in OpenAI's form; nothing where the system prompt says it all.
 
     Raises:
         ConfigError: a tool cannot be had.

@@ -37,7 +37,7 @@ _logger = logging.getLogger(__name__)
 
 
 class AgentRecord(BaseConfig):
-    """How a policy is asked, and how its replies are drawn."""
+    """The record of a policy: how it is asked, and how its replies are drawn."""
 
     agent: AgentConfig
     """prompts, action format and query mode, as the policy was collected with and learned from"""
@@ -57,7 +57,7 @@ def write_record(adapter_dir: Path, record: AgentRecord) -> None:
 
 
 def read_record(adapter_dir: Path, host: AgentConfig) -> AgentRecord | None:
-    """How an adapter is asked; None for one of elsewhere, which does not say.
+    """The record of an adapter; None for one of elsewhere, which does not say.
 
     Args:
         host: the reader's own agent. The note of an adapter, which may come from anywhere, allows nothing that this does not: its
@@ -95,7 +95,7 @@ def _read_note(path: Path) -> bytes:
 
 
 def _bound(noted: AgentConfig, host: AgentConfig) -> tuple[AgentConfig, list[str]]:
-    """What a note may have of an agent, and what was cut."""
+    """The agent as far as a note may set it, and what was cut."""
     values = {name: getattr(noted if name in HOW_IT_IS_ASKED else host, name) for name in AgentConfig.model_fields}
     limits = dict(values)
     if noted.task in ORDERING:  # its lists are as long as the host lets windows go over

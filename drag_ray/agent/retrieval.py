@@ -1,4 +1,4 @@
-"""What an agent's searches are answered from: the words of an index, its vectors, or both."""
+"""Retrieval for an agent's searches: by the words of an index, by its vectors, or by both."""
 
 from pathlib import Path
 
@@ -12,7 +12,7 @@ from drag_ray.search.searcher import Searcher
 
 
 def open_page_index(searcher: Searcher, retrieval: RetrievalName, index_dir: Path) -> PageIndex:
-    """What searches the pages of an index so.
+    """Open the searcher of an index's pages for a way of retrieval.
 
     Args:
         searcher: of the words, which has the pages.

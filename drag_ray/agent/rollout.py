@@ -52,7 +52,7 @@ _WORD = re.compile(r"\w+")
 
 
 def write_hint(page: Page) -> str:
-    """What stands before the question in the prompt."""
+    """The hint, which stands before the question in the prompt."""
     return _REQUEST.format(text=page.text[:HINT_CHARS].strip())
 
 
@@ -69,7 +69,7 @@ NoteTurn = Callable[[Turn, Content], object]
 
 @dataclass(frozen=True, slots=True)
 class _Prompt:
-    """What the policy is asked with: the first `num_messages` of the conversation, with the opening that the task asks for, and
+    """A prompt: the first `num_messages` of the conversation, with the opening that the task asks for, and
     without what is `hidden`."""
 
     messages: tuple[Message, ...]
@@ -193,7 +193,7 @@ class Rollouts:
         return StopReason.MAX_ITERATIONS
 
     def _hide(self, conversation: Sequence[Message], num_opening: int, images: RolloutImages) -> Hidden:
-        """What the next prompt is without."""
+        """The images and messages that the next prompt is without."""
         return Hidden(
             list_hidden_images(conversation, num_opening, self._config.image_searches, images.dismissed),
             list_hidden_messages(conversation, num_opening, self._config.text_searches),
@@ -253,7 +253,7 @@ class Rollouts:
         return await self._callers[action.tool].call(action.arguments, Workspace(self._pages, images), self._limits)
 
     def _show(self, called: CallOutcome, images: RolloutImages) -> Content:
-        """What the policy is told of a call. What it is shown gets a name, and what it dismissed leaves the prompt."""
+        """The message to the policy about a call. What it is shown gets a name, and what it dismissed leaves the prompt."""
         if called.kept_images is not None:
             images.keep_only(called.kept_images)
         return self._prompts.called_tool(called.text, [(images.show(image), image.key, image.caption) for image in called.images])
@@ -314,7 +314,7 @@ class Rollouts:
 def read_action(
     generation: Generation, protocol: ActionProtocol, functions: Sequence[Function] = (SEARCH,), *, may_be_empty: bool
 ) -> Action:
-    """What a reply means, also one that begins within its reasoning.
+    """The action of a reply, also of one that begins within its reasoning.
 
     Args:
         functions: of the agent.

@@ -1,4 +1,4 @@
-"""What the rank of an evidence page is worth, for one search and for a column of them, and which ranks count."""
+"""The utility of an evidence page's rank, of one search and of a column of them, and which ranks count."""
 
 from collections.abc import Iterable
 from math import log2
@@ -29,7 +29,7 @@ def rank_score(rank: "pl.Expr", top_k: "pl.Expr") -> "pl.Expr":
 
 
 def compute_utility(rank: int | None, depth: int) -> float:
-    """What the first evidence page is worth at a rank, to the depth that is evaluated: 1 / log2(1 + rank), and 0 beyond.
+    """The utility of the first evidence page's rank, to the depth that is evaluated: 1 / log2(1 + rank), and 0 beyond.
 
     It is the discount of DCG (Jaervelin and Kekaelaeinen, https://doi.org/10.1145/582415.582418): 1, .63, .5, .43 ... .29 at 10,
     so that a page that is lost from the end of the ranking costs as well.

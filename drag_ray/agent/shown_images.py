@@ -1,4 +1,4 @@
-"""What of a conversation is in the prompt: collection asks with it, and training learns from the very same.
+"""The part of a conversation that is in the prompt: collection asks with it, and training learns from the very same.
 
 Old images leave the prompt whole (`agent.image_searches`). Of an old text (`agent.text_searches`) the lines stay that name pages,
 as `[1] manual.pdf#7`, or without any its first line, and one that says so.
@@ -23,7 +23,7 @@ Content = str | list[dict[str, str]]
 
 @dataclass(frozen=True, slots=True)
 class Hidden:
-    """What of a conversation its prompt is without: places among all of its images, and of messages whose text is left out."""
+    """Parts of a conversation that a prompt leaves out: places among all of its images, and of messages without their text."""
 
     images: tuple[int, ...] = ()
     messages: tuple[int, ...] = ()

@@ -47,7 +47,7 @@ async def _deliver_nothing() -> None: ...
 def open_tracer(
     config: TelemetryConfig, provider: str, attributes: Mapping[str, str]
 ) -> tuple[RunFn, Callable[[], Coroutine[Any, Any, None]]]:
-    """What runs rollouts and tells of them as the options say, and what delivers what has been told (see `Telemetry.deliver`).
+    """The tracer of rollouts that the options ask for, and the delivery of its spans (see `Telemetry.deliver`).
 
     Args:
         provider: as of `RolloutTracer`.

@@ -1,4 +1,4 @@
-"""What is asked of whom: the task of one rollout with its name and seed, and the policy that writes."""
+"""The plan of one rollout: its task with its name and seed, and the policy that writes."""
 
 from dataclasses import dataclass
 

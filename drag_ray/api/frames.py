@@ -1,4 +1,4 @@
-"""What stages leave, as Polars frames."""
+"""Outputs of stages as Polars frames."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
@@ -29,7 +29,7 @@ def read_trajectories(path: str | Path) -> pl.DataFrame:
 
 
 def read_results(path: str | Path) -> pl.DataFrame:
-    """What each policy of an evaluation reached on each question, a row each.
+    """The results of each policy of an evaluation on each question, a row each.
 
     Args:
         path: the folder of the evaluation, or a run.
@@ -50,7 +50,7 @@ def read_results(path: str | Path) -> pl.DataFrame:
 
 
 def read_measures(path: Path) -> pl.DataFrame:
-    """What an evaluation recorded, as `to_measures` gives it. Errors are those of `read_results`."""
+    """The measures of an evaluation, as `to_measures` gives it. Errors are those of `read_results`."""
     return to_measures(outcome.read_comparison(path)["rows"])
 
 

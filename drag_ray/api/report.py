@@ -1,4 +1,4 @@
-"""What evaluations come to, in sentences and tables: for a terminal, a notebook or further computation."""
+"""Reports of evaluations, in sentences and tables: for a terminal, a notebook or further computation."""
 
 import math
 from collections.abc import Sequence

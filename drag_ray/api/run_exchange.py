@@ -1,4 +1,4 @@
-"""What comes into a run from elsewhere, what goes out of it, and whether it is what was written."""
+"""Import, export, push, pull and verification of a run."""
 
 from collections.abc import Sequence
 from pathlib import Path

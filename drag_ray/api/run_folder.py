@@ -24,7 +24,7 @@ _ASKED = "_asked"
 
 
 class RunFolder:
-    """What the stages of a run have left.
+    """The outputs of a run's stages.
 
     Args:
         config: the options of the run; its folder is among them.
@@ -35,7 +35,7 @@ class RunFolder:
 
     @property
     def folder(self) -> Path:
-        """Where the run is."""
+        """The folder of the run."""
         return self.config.run_dir
 
     def __repr__(self) -> str:
@@ -61,7 +61,7 @@ class RunFolder:
         return find_own(find_stage(stage).name, config).locate(config.run_dir)
 
     def read_status(self) -> "list[StageStatus]":
-        """How far the run is: its stages in the order in which something was last written, as by `drag-ray status`.
+        """The status of the run: its stages in the order in which something was last written, as by `drag-ray status`.
 
         Raises:
             ArtifactError: no stage was begun, or the folder cannot be read.
@@ -95,7 +95,7 @@ class RunFolder:
         return read_trajectories(self.locate(stage, name, scope))
 
     def read_results(self, name: str = "", scope: str = "") -> "pl.DataFrame":
-        """What each policy reached on each question of the evaluation, a row each.
+        """The results of each policy on each question of the evaluation, a row each.
 
         Args:
             name: of the instance, where the run has several.
@@ -114,7 +114,7 @@ class RunFolder:
         return read_results(self.locate("evaluate", name, scope))
 
     def read_measures(self, name: str = "", scope: str = "") -> "pl.DataFrame":
-        """What the evaluation recorded of each measure for each policy, a row each.
+        """The measures of the evaluation for each policy, a row each.
 
         Columns: measure, label, policy, value, low, high (the interval), n (questions), unit, higher_is_better.
 

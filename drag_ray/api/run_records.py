@@ -1,4 +1,4 @@
-"""What a run lets one look at: its trajectories as they went, its training rows, how busy its engines were and what it cost."""
+"""Views of a run: its trajectories as they went, its training rows and what it cost."""
 
 from typing import TYPE_CHECKING
 
@@ -67,7 +67,7 @@ class RunRecords(RunFolder):
         name: str = "",
         scope: str = "",
     ) -> "Inspection":
-        """What is learned of the training rows of a format, how long they are and how often they are the same; `print` shows it.
+        """An inspection of the training rows of a format: what is learned, lengths, repetitions; `print` shows it.
 
         Args:
             row_format: as in `format.formats`.
@@ -94,7 +94,7 @@ class RunRecords(RunFolder):
         return inspect_file(path, load_tokenizer(self.config.engine.model), mask, samples, rows)
 
     def read_costs(self) -> "list[StageCost]":
-        """What the finished stages have cost, of which it is known; `forecast` of a collection says what more questions would.
+        """The costs of the finished stages that are known; `forecast` of a collection says what more questions would.
 
         Raises:
             ArtifactError: it is known of none, or a manifest cannot be read.

@@ -1,4 +1,4 @@
-"""What each command of a run can be told."""
+"""The options that each command of a run takes."""
 
 from drag_ray.errors import ConfigError
 from drag_ray.pipeline.run_config import RunConfig

@@ -1,4 +1,4 @@
-"""What a baseline is: a policy that a trained one has to beat, defined in a module of its own and named in `registry`.
+"""A baseline: a policy that a trained one has to beat, defined in a module of its own and named in `registry`.
 
 The command line takes its options from these modules, so they import what is slow to import (Polars, Tantivy, PyTorch) where
 they use it.
@@ -40,7 +40,7 @@ class OptionSections(BaseConfig):
 
 @dataclass(frozen=True)
 class Sources:
-    """What baselines are prepared from.
+    """The sources that baselines are prepared from.
 
     Attributes:
         options: of all baselines.
@@ -57,7 +57,7 @@ class Sources:
 
 @dataclass(frozen=True)
 class BaselineContext:
-    """What the replies of a baseline are built with, in the process that rolls out.
+    """The context in which a baseline builds its replies, in the process that rolls out.
 
     Attributes:
         agent: whose prompts and protocol the baseline shares.
@@ -103,11 +103,11 @@ class Baseline(ABC):
         return cls()
 
     def describe(self) -> str:
-        """What is searched, for the report."""
+        """A description of its search, for the report."""
         return self.summary
 
     def open_searcher(self, searcher: "Searcher", questions: Sequence[str] = ()) -> "PageSearcher":
-        """What its queries are put to: the index, unless the baseline searches in a way of its own.
+        """The searcher of its queries: the index, unless the baseline searches in a way of its own.
 
         Args:
             searcher: the index.
@@ -117,10 +117,10 @@ class Baseline(ABC):
 
     @abstractmethod
     def build_reply(self, context: BaselineContext) -> GenerateFn:
-        """What writes its replies, each of which is one search."""
+        """The writer of its replies, each of which is one search."""
 
     def build_additions(self, context: BaselineContext) -> WriteAdditions:
-        """What writes its additions to a question, in words and not in terms of the index, where it `proposes`."""
+        """The writer of its additions to a question, in words and not in terms of the index, where it `proposes`."""
         raise NotImplementedError(self.name)
 
 

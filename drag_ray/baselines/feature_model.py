@@ -1,4 +1,4 @@
-"""What the baseline `features` has learned."""
+"""The log-linear model of the baseline `features`."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -8,7 +8,7 @@ from drag_ray.baselines.question_words import QuestionWords
 
 @dataclass(frozen=True)
 class FeatureModel:
-    """What was learned. `kinds` are the terms that set evidence pages apart, with their weights, for each kind of question, the
+    """A learned model. `kinds` are the terms that set evidence pages apart, with their weights, for each kind of question, the
     empty one of all; `weights` are of the standardised features, `(values - means) / deviations`."""
 
     words: QuestionWords = field(default_factory=lambda: QuestionWords([]))

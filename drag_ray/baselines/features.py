@@ -83,7 +83,7 @@ class Features(RawQuestion):
         return FeatureSearcher(self.model, self.open_finder(searcher, questions), searcher)
 
     def open_finder(self, searcher: "Searcher", questions: Sequence[str]) -> "CandidateFinder":
-        """What finds the pages."""
+        """The finder of the pages."""
         from drag_ray.baselines.page_features import CandidateFinder
 
         searchers: list[PageSearcher] = [searcher] if self.options.retrieval != "dense" else []

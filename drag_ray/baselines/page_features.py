@@ -32,7 +32,7 @@ _NUM_KEPT = 50_000
 
 @dataclass(frozen=True)
 class Candidates:
-    """What searches find for a question: the best pages of all, and the rank and the score of each in every ranking, (rankings,
+    """Candidates of a question: the best pages of all searches, and the rank and the score of each in every ranking, (rankings,
     pages) each; a page that a ranking lacks stands at its end."""
 
     hits: Sequence[Hit]
@@ -84,7 +84,7 @@ class PageTerms:
         self._doc_freq = cache(searcher.doc_freq)
 
     def weigh(self, term: str) -> float:
-        """How rare a term is: the logarithm of one over its share of the pages."""
+        """The rarity of a term: the logarithm of one over its share of the pages."""
         return log((self._searcher.num_pages + 1) / (self._doc_freq(term) + 0.5))
 
 
@@ -163,6 +163,6 @@ def standardise(values: Floats, model: FeatureModel) -> Floats:
 
 
 def index_of(hits: Iterable[Hit], pages: Sequence[Evidence]) -> NDArray[np.bool_]:
-    """Which hits are among some pages. Shape (hits,)."""
+    """True for the hits that are among some pages. Shape (hits,)."""
     wanted = set(pages)
     return np.array([hit.page in wanted for hit in hits], dtype=bool)

@@ -1,4 +1,4 @@
-"""What questions share in their wording, whatever their subject is."""
+"""The wording that questions share, whatever their subject is."""
 
 import re
 from collections import Counter

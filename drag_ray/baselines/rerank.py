@@ -66,7 +66,7 @@ class Rerank(RawQuestion):
         return f"{self.summary} ({self.options.model}, of {self.options.depth} pages by {self.options.retrieval})"
 
     def open_searcher(self, searcher: "Searcher", questions: Sequence[str] = ()) -> "PageIndex":
-        """What finds the pages that are ordered.
+        """The finder of the pages that are ordered.
 
         Raises:
             SearchIndexError: vectors that it needs are damaged, or of another index or model.

@@ -23,7 +23,7 @@ _NO_POLICY = Policy("")
 
 @dataclass(frozen=True)
 class BaselineOptions:
-    """What the baselines of an evaluation are made from; it crosses process borders.
+    """Options that the baselines of an evaluation are made from; it crosses process borders.
 
     Attributes:
         agent: whose question, format, top_k and depth they share.

@@ -79,7 +79,7 @@ _DEPTH = 10
 
 @dataclass(frozen=True)
 class Trial:
-    """What a kind's words are searched with: its questions, and words that they may be.
+    """A search for the words of a kind: its questions, and words that they may be.
 
     Attributes:
         index_dir: the index that holds the evidence.
@@ -109,13 +109,13 @@ class Trial:
         return found if self._gains(searcher, found) else {}
 
     def _gains(self, searcher: Searcher, words: Mapping[str, int]) -> bool:
-        """Whether words gain more than a standard error of that."""
+        """True if words gain more than a standard error of that."""
         with_words, without = (self._compute_utilities(searcher, self.checked, some) for some in (words, {}))
         gains = [gained - had for gained, had in zip(with_words, without, strict=True)]
         return mean(gains) > stdev(gains) / math.sqrt(len(gains))
 
     def _compute_utilities(self, searcher: Searcher, questions: Sequence[Question], words: Mapping[str, int]) -> list[float]:
-        """What the evidence page of each question is worth where it is found with these words."""
+        """The utility of each question's evidence page where it is found with these words."""
         addition = write_words(words)
         found = (searcher.search_expanded(one.question, addition, self.options.question_weight, _DEPTH) for one in questions)
         ranks = (compute_evidence_rank(tuple(hits), one.evidence) for one, hits in zip(questions, found, strict=True))

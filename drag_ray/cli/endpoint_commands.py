@@ -31,7 +31,7 @@ def run_endpoint_command(command: str, argv: Sequence[str]) -> None:
 
 @contextmanager
 def _showing(url: str) -> Generator[None]:
-    """What is shown of an answer has to be there. Raises ServeError where something else than an endpoint has answered."""
+    """Check that what is shown of an answer is there. Raises ServeError where something else than an endpoint has answered."""
     from drag_ray.errors import ServeError
 
     try:

@@ -31,7 +31,7 @@ _NUM_BYTES = 32
 
 
 def name_token_source() -> str:
-    """Where Ray finds the token: a variable's name or a file's."""
+    """The place where Ray finds the token: a variable's name or a file's."""
     return _TOKEN_VARIABLE if os.environ.get(_TOKEN_VARIABLE) else str(locate_token())
 
 
@@ -93,7 +93,7 @@ _logger = logging.getLogger(__name__)
 
 
 class ClusterConfig(BaseConfig):
-    """Where Ray runs."""
+    """Options of the connection to Ray."""
 
     address: str = ""
     """a running cluster's address, `auto` to find one; empty starts a local Ray (or uses the submitted job's cluster)"""
@@ -258,7 +258,7 @@ def _stay_on_loopback() -> Generator[None]:
 
 
 def _is_listened_on(host: str, port: int) -> bool:
-    """Whether a program accepts connections there."""
+    """True if a program accepts connections there."""
     try:
         socket.create_connection((host.strip("[]"), port), timeout=5).close()
     except (OSError, OverflowError):

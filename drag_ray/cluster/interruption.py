@@ -92,7 +92,7 @@ class _Interruption:
         os.close(self._read_end)
 
     def _wait_for_a_signal(self, timeout_s: float | None = None) -> bool:
-        """Whether SIGINT has come that is handled here; False after the time, and when the other end is closed."""
+        """True if SIGINT has come that is handled here; False after the time, and when the other end is closed."""
         while select.select([self._read_end], [], [], timeout_s)[0]:
             numbers = os.read(self._read_end, 1)
             if not numbers:

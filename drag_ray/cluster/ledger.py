@@ -1,4 +1,4 @@
-"""What the machines of a stage cost: noted while it runs, over all its starts, and the end of what it may cost."""
+"""The cost of a stage's machines: noted while it runs, over all its starts, and the end of what it may cost."""
 
 import logging
 import signal
@@ -29,7 +29,7 @@ _STOP = signal.SIGUSR2
 
 
 class CostConfig(BaseConfig):
-    """What machines cost, in whichever currency, and how much a stage may cost."""
+    """The prices of machines, in whichever currency, and how much a stage may cost."""
 
     gpu_hour: float = Field(default=0.0, ge=0)
     """price of an hour of one GPU that the cluster has, used or not; 0: not known"""
@@ -55,7 +55,7 @@ Measured = Annotated[float, Field(ge=0, le=_MOST)]
 
 @dataclass(frozen=True, slots=True)
 class _Line:
-    """What a cluster had for some seconds."""
+    """The resources that a cluster had for some seconds."""
 
     seconds: Measured
     gpus: Measured

@@ -1,4 +1,4 @@
-"""What a process does, as metrics of Ray, which its dashboard and Prometheus read on every node.
+"""Metrics of Ray for what a process does, which its dashboard and Prometheus read on every node.
 
 Ray puts `ray_` before each name and `_total` behind that of a counter: `ray_drag_ray_turns_total`. Counters only grow, so that
 Prometheus can tell rates from them; `rollout/dashboard.json` is a Grafana dashboard that does. A counter is exported from its
@@ -67,7 +67,7 @@ class NoRecorder:
 
 
 def name_tags(rollouts_dir: Path) -> dict[str, str]:
-    """What tells the metrics of two collections apart: the run's name, and `collect` or `evaluate/rollouts/engine1`.
+    """The tags that tell the metrics of two collections apart: the run's name, and `collect` or `evaluate/rollouts/engine1`.
 
     Args:
         rollouts_dir: the folder of a stage, or one in it.

@@ -120,7 +120,7 @@ def _ask_nodes(nodes: Collection[str], mark: Path) -> list[str]:
 
 
 def _is_true(answer: Any) -> bool:
-    """Whether a node has said yes; one that was lost meanwhile has not."""
+    """True if a node has said yes; one that was lost meanwhile has not."""
     import ray
     from ray.exceptions import RayError
 
@@ -150,7 +150,7 @@ def count_machines() -> tuple[int, int]:
 
 
 def takes_gpus(device: str) -> bool:
-    """What a `device` option (auto, cpu, gpu) means on this cluster: auto takes GPUs if there is one at this moment."""
+    """True if a `device` option (auto, cpu, gpu) means GPUs on this cluster: auto takes GPUs if there is one at this moment."""
     return device == "gpu" or (device == "auto" and count_gpus() > 0)
 
 

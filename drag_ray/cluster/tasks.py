@@ -81,20 +81,20 @@ def run_tasks(function: Callable[..., _Result], calls: Sequence[tuple[Any, ...]]
 def map_parts(
     function: Callable[[Sequence[_Item]], Sequence[_Result]], items: Sequence[_Item], num_each: int, folder: Path
 ) -> Iterator[_Result]:
-    """What a function that is given so many items at a time makes of each, in their order, by `run_tasks`."""
+    """The results of a function that is given so many items at a time, in their order, by `run_tasks`."""
     calls = [(function, items[start : start + num_each]) for start in range(0, len(items), num_each)]
     for made in run_tasks(_apply, calls, folder):
         yield from made
 
 
 def _apply(function: Callable[[_Item], _Result], item: _Item) -> _Result:
-    """What is no plain function, as a `partial`, is no task of Ray."""
+    """Call a function: what is no plain one, as a `partial`, is no task of Ray."""
     return function(item)
 
 
 @dataclass(frozen=True)
 class Step:
-    """What rows go through: `made(*arguments)` is given each, and is made once in each process."""
+    """A step that rows go through: `made(*arguments)` is given each, and is made once in each process."""
 
     made: Callable[..., Callable[[dict[str, Any]], dict[str, Any]]]
     arguments: tuple[Any, ...]
@@ -113,7 +113,7 @@ class _Chain:
 
 
 def map_rows(steps: Sequence[Step], rows: Sequence[dict[str, Any]], device: str, folder: Path) -> Iterator[dict[str, Any]]:
-    """What steps, of which the last is a model, make of each row, in no order, in one process a GPU, or in as many as the CPUs
+    """The rows after steps, of which the last is a model, in no order, in one process a GPU, or in as many as the CPUs
     hold.
 
     Steps before a model on a GPU have processes of their own, so that it does not wait for what they make, and it is asked by two
@@ -152,7 +152,7 @@ def _map(rows: Any, steps: Sequence[Step], num_processes: int, options: dict[str
 
 
 def _plan_processes(device: str, folder: Path) -> tuple[int, dict[str, Any]]:
-    """How many processes that each hold a model there are at once, and what each takes, as Ray Data names it."""
+    """The number of processes that each hold a model at once, and what each takes, as Ray Data names it."""
     use_gpu = takes_gpus(device)
     seeing = find_seeing(folder, use_gpu=use_gpu)
     if use_gpu:

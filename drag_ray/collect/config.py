@@ -19,7 +19,7 @@ from drag_ray.rollout.config import RolloutConfig
 
 
 class CollectConfig(BaselineSections):
-    """Which rollouts to run; the options of the baselines that propose are sections of it."""
+    """The rollouts to run; the options of the baselines that propose are sections of it."""
 
     limit: int = Field(default=0, ge=0)
     """training questions to take, drawn at random; 0 takes all"""
@@ -51,7 +51,7 @@ class CollectConfig(BaselineSections):
 
 @dataclass(frozen=True)
 class CollectSections(Sections):
-    """What the collect stage receives."""
+    """The sections of the collect stage."""
 
     seed: int
     agent: AgentConfig

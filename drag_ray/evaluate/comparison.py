@@ -26,7 +26,7 @@ _Drawn = tuple[Ints, float, int, int]
 
 @dataclass(frozen=True, slots=True)
 class Incidents:
-    """What went wrong in the rollouts of a policy. The first three are disjoint and count as nothing found."""
+    """Incidents in the rollouts of a policy. The first three are disjoint and count as nothing found."""
 
     num_missing: int
     num_errors: int
@@ -73,7 +73,7 @@ class Comparison:
 
     @property
     def criterion(self) -> Criterion:
-        """What the task is judged by."""
+        """The criterion of the task."""
         return choose_criterion(self.task)
 
     @property

@@ -24,7 +24,7 @@ VALIDATION: Literal["validation"] = "validation"
 
 
 class EvaluateConfig(BaselineSections):
-    """Which policies are compared, on which held-out questions; the options of the baselines are sections of it."""
+    """Options of the comparison: its policies and held-out questions; the options of the baselines are sections of it."""
 
     split: Literal["test", "validation"] = TEST
     """which questions are asked; test: those of the test split; validation: of the train split those that the format stage keeps
@@ -70,7 +70,7 @@ class EvaluateConfig(BaselineSections):
 
 @dataclass(frozen=True)
 class EvaluateSections(Sections):
-    """What the evaluate stage receives."""
+    """The sections of the evaluate stage."""
 
     seed: int
     agent: AgentConfig

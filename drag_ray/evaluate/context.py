@@ -1,4 +1,4 @@
-"""What a number needs to be understood: how it was searched and sampled, and where everything comes from."""
+"""The context of a report's numbers: how it was searched and sampled, and where everything comes from."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -63,7 +63,7 @@ def read_context(data: Mapping[str, Any]) -> ReportContext:
 
 
 def join_contexts(contexts: Mapping[str, ReportContext], title: str, summary: str) -> ReportContext:
-    """What is beside the numbers of several evaluations that are compared: where they differ, the value of each by its label."""
+    """The context of several evaluations that are compared: where they differ, the value of each by its label."""
 
     def join(name: str) -> str:
         values = {label: getattr(context, name) for label, context in contexts.items()}
@@ -100,7 +100,7 @@ def build_context(
     judge: str,
     num_exposures: int = 0,
 ) -> ReportContext:
-    """What a report of this run says beside the numbers.
+    """The context of a report of this run.
 
     Raises:
         DamageError: a manifest of what was evaluated, or its prompt, cannot be read.
@@ -132,7 +132,7 @@ def build_context(
 
 
 def _summarise_policies(inputs: Inputs, baselines: Mapping[str, Baseline]) -> dict[str, str]:
-    """What the policies are that their names do not explain."""
+    """Explanations of the policies whose names say too little."""
     summaries = {name: baseline.describe() for name, baseline in baselines.items()}
     prompt_dir = inputs.find("prompt")
     if prompt_dir:

@@ -1,4 +1,4 @@
-"""What a task is judged by: the measure that the verdict rests on, those that are tested beside it, and how both are said."""
+"""The criterion of a task: the measure that the verdict rests on, those that are tested beside it, and how both are said."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace

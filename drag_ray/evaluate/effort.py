@@ -1,4 +1,4 @@
-"""What a solved question costs, and whether effort goes where it pays: ratios and a rank statistic over whole evaluations."""
+"""The cost of a solved question, and whether effort goes where it pays: ratios and a rank statistic over whole evaluations."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
@@ -12,7 +12,7 @@ from drag_ray.evaluate.statistics.intervals import Floats, Ints, bootstrap_means
 
 @dataclass(frozen=True, slots=True)
 class Prices:
-    """What a million tokens cost, in whichever currency; 0 where that is not known. `own` are the prices of policies that have
+    """Prices of a million tokens, in whichever currency; 0 where that is not known. `own` are the prices of policies that have
     others than these."""
 
     prompt: float = 0.0

@@ -1,4 +1,4 @@
-"""What rounds of training came to on the validation questions: a table, a plot, and which round is best.
+"""The history of rounds of training on the validation questions: a table, a plot, and which round is best.
 
 Rounds need not collect from the same questions, so what one holds out for validation another may have trained on, and the
 averages of two sets of questions say nothing of two policies. They are compared on what all held out and none trained on.
@@ -32,7 +32,7 @@ _DRAWN = {"mrr": {"hit3": "Hit@3", "mrr": "MRR"}, "anls": {"accuracy": "answer a
 
 @dataclass(frozen=True)
 class RoundEvaluation:
-    """What a round was validated and trained on.
+    """The questions that a round was validated and trained on, with its results.
 
     Attributes:
         number: 1-based.
@@ -144,7 +144,7 @@ def _list_rows(history: Sequence[RoundResult]) -> list[tuple[str, str, list[str]
 
 
 def _draw(history: Sequence[RoundResult]) -> str:
-    """What is drawn of each round's policy as a line each, of the question itself as dashed lines; an SVG."""
+    """A plot of each round's policy as a line, of the question itself as dashed lines; an SVG."""
     numbers = [result.number for result in history]
 
     def draw(axes: "Axes") -> None:

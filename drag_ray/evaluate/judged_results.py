@@ -35,20 +35,20 @@ class JudgedResults:
 
 
 def build_case(trajectory: Trajectory) -> AnswerCase | None:
-    """What there is to judge of a rollout; None where that is known without a judge, or by no one."""
+    """The case to judge of a rollout; None where that is known without a judge, or by no one."""
     if trajectory.error:
         return None
     return AnswerCase.find(trajectory.question, trajectory.answers, trajectory.final_answer)
 
 
 def list_cases(trajectories: Mapping[str, Sequence[Trajectory]]) -> list[AnswerCase]:
-    """What there is to judge of the rollouts of all policies."""
+    """The cases to judge of the rollouts of all policies."""
     found = (build_case(rollout) for rollouts in trajectories.values() for rollout in rollouts)
     return [case for case in found if case]
 
 
 def judge_answers(trajectories: Mapping[str, Sequence[Trajectory]], config: JudgeConfig, folder: Path) -> Judgements:
-    """What a judge says of the answers of all policies; `folder` and errors are those of `judge_cases`."""
+    """The judge's verdicts on the answers of all policies; `folder` and errors are those of `judge_cases`."""
     judge_cases(list_cases(trajectories), config, folder)
     return read_judgements(folder, fingerprint_judge(config))
 

@@ -8,7 +8,7 @@ from drag_ray.evaluate.question_result import QuestionResult
 
 
 class Unit(StrEnum):
-    """How the mean of a measure reads."""
+    """The unit that the mean of a measure is read in."""
 
     SHARE = "share"
     """A share of the questions; shown in percent."""

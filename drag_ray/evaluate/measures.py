@@ -152,7 +152,7 @@ def _build_conditional_measures() -> list[Measure]:
 
 
 def _build_recall_measures(depth: int) -> list[Measure]:
-    """Where questions have several evidence pages: how many of them are found, and whether all are."""
+    """Measures of questions with several evidence pages: the share that is found, and whether all are."""
     cutoffs = [k for k in HIT_CUTOFFS if k <= depth]
     recalls = [
         Measure(

@@ -1,4 +1,4 @@
-"""What an evaluation leaves: the report in three forms, and all that is needed to compare and to score again without a model."""
+"""Outputs of an evaluation: the report in three forms, and all that is needed to compare and to score again without a model."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -46,11 +46,11 @@ class Outcome:
 
     @property
     def context(self) -> ReportContext:
-        """What was recorded beside the numbers, without the options and the training curve."""
+        """The context of the numbers, without the options and the training curve."""
         return read_context(self.comparison["context"])
 
     def read_judgements(self) -> Judgements | None:
-        """What was said of its answers; None where they were not judged."""
+        """The judgements of its answers; None where they were not judged."""
         folder = self.path / JUDGE_DIR_NAME
         return read_judgements(folder) if folder.is_dir() else None
 

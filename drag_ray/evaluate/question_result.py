@@ -1,4 +1,4 @@
-"""What one policy reached on one question: the record, and what follows from it."""
+"""The result of one policy on one question: the record, and what follows from it."""
 
 import math
 from collections.abc import Collection, Mapping
@@ -13,7 +13,7 @@ NO_TRAJECTORY = "no trajectory"
 
 
 class Hops(StrEnum):
-    """How far apart the evidence of a question lies, as MADQA (https://arxiv.org/abs/2603.12180) tells its questions apart."""
+    """The distance between a question's evidence pages, as MADQA (https://arxiv.org/abs/2603.12180) tells its questions apart."""
 
     SINGLE = "single"
     """One page."""
@@ -164,7 +164,7 @@ def to_result(row: Mapping[str, Any]) -> QuestionResult:
 
 
 def classify_hops(evidence: Collection[Evidence]) -> Hops:
-    """How far apart these pages lie."""
+    """The distance between these pages."""
     if not evidence:
         return Hops.UNKNOWN
     if len(set(evidence)) == 1:

@@ -36,7 +36,7 @@ def draw_held_out(settings: EvaluateConfig, inputs: Inputs, seed: int, task: str
 
 
 def check_weighable(settings: EvaluateConfig, agent: AgentConfig) -> bool:
-    """Whether weights of the question are to be found.
+    """True if weights of the question are to be found.
 
     Raises:
         ConfigError: they would mean nothing, or would be found on the questions that are evaluated.
@@ -116,7 +116,7 @@ def _read_train(index_dir: Path, by_answer: bool = False) -> list[Question]:
 
 
 def _refuse_other_rows(finetune_dir: Path | None, format_dir: Path) -> None:
-    """What is on the validation side of one format stage may be trained on from another."""
+    """Refuse rows of another format stage: what is on the validation side of one format stage may be trained on from another."""
     trained, asked = (read_manifest(folder) if folder else None for folder in (finetune_dir, format_dir))
     if not trained or not asked:
         return

@@ -1,4 +1,4 @@
-"""What each policy reached on each question, computed from its trajectories."""
+"""The results of each policy on each question, computed from its trajectories."""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace

@@ -9,7 +9,7 @@ from drag_ray.evaluate.question_result import QuestionResult, ToolUse
 
 
 def build_query_measures() -> list[Measure]:
-    """How often a rollout asks for nothing new, or too much. Failed rollouts are left out, and those without what is counted."""
+    """Measures of queries for nothing new, or too much. Failed rollouts are left out, and those without what is counted."""
 
     def measure(
         name: str, label: str, definition: str, count: Callable[[QuestionResult], int], total: Callable[[QuestionResult], int]
@@ -57,7 +57,7 @@ def build_query_measures() -> list[Measure]:
 
 
 def build_effort_measures() -> list[Measure]:
-    """What a rollout costs. Failed rollouts are left out here, since one that broke off early would look cheap."""
+    """Measures of a rollout's cost. Failed rollouts are left out here, since one that broke off early would look cheap."""
 
     def measure(
         name: str, label: str, definition: str, compute: Callable[[QuestionResult], float | None], needs_model: bool = True
@@ -92,7 +92,7 @@ def build_effort_measures() -> list[Measure]:
 
 
 def build_tool_measures(tools: Iterable[str]) -> list[Measure]:
-    """How often each tool is called in a rollout, how often that fails, and how long it takes. Failed rollouts are left out.
+    """Measures of tools: calls in a rollout, failures, and time. Failed rollouts are left out.
 
     Args:
         tools: other than search, that a rollout of some policy called.
@@ -139,7 +139,7 @@ def _find_use(result: QuestionResult, tool: str) -> ToolUse:
 
 
 def build_answer_measures(*, has_judge: bool) -> list[Measure]:
-    """How good the answers are."""
+    """Measures of the answers."""
     semantic = Measure(
         "semantic_accuracy",
         "Semantic accuracy",

@@ -1,4 +1,4 @@
-"""What `drag-ray score` does: stored rollouts scored again, the values under today's terms beside those of then."""
+"""The command `drag-ray score`: stored rollouts scored again, the values under today's terms beside those of then."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -38,7 +38,7 @@ Values = Mapping[str, Mapping[str, float | None]]
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """How many pages count as shown, and how far rankings are looked at; 0 leaves what the rollouts had."""
+    """The terms of a score: pages that count as shown, and the depth of rankings; 0 leaves what the rollouts had."""
 
     top_k: int = 0
     depth: int = 0
@@ -46,7 +46,7 @@ class Terms:
 
 @dataclass(frozen=True, slots=True)
 class Scored:
-    """What rollouts come to under other terms.
+    """The scores of rollouts under other terms.
 
     Attributes:
         parts: to be read.
@@ -114,7 +114,7 @@ def score_evaluation(
 def _judge(
     outcome: Outcome, trajectories: Mapping[str, Sequence[Trajectory]], judge: JudgeConfig | None, report_dir: Path | None
 ) -> tuple[dict[str, list[QuestionResult]], ReportContext]:
-    """What the rollouts come to, by the judge who is to be asked or else the one who was; the context names who has judged."""
+    """The results of the rollouts, by the judge who is to be asked or else the one who was; the context names who has judged."""
     results = compute_results(trajectories, outcome.questions)
     judgements, context = outcome.read_judgements(), outcome.context
     if judge:

@@ -97,7 +97,7 @@ def run(sections: EvaluateSections, inputs: Inputs, folder: StageFolder) -> dict
 
 
 def _warn_of_exposures(split: str, folder: StageFolder, questions: Sequence[Question]) -> int:
-    """How often this run has evaluated these test questions before, with a warning from `MANY_EXPOSURES` times on."""
+    """The number of earlier evaluations of these test questions in this run, with a warning from `MANY_EXPOSURES` times on."""
     if split != TEST:
         return 0
     num_exposures = count_exposures(folder.path, folder.identity.stage, [question.question for question in questions])

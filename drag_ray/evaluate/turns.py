@@ -1,4 +1,4 @@
-"""Whether later turns pay: success within so many turns, beside single searches that show as many pages."""
+"""The use of later turns: success within so many turns, beside single searches that show as many pages."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

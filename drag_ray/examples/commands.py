@@ -31,7 +31,7 @@ _NUMBER = re.compile(r"^example\s*\d*\s*[:.-]\s*", re.IGNORECASE)
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """What somebody wants to do, in the words of who wrote the example, and the command that does it.
+    """The task of somebody who needs a command, in the words of who wrote the example, and the command that does it.
 
     Attributes:
         text: the example's title.

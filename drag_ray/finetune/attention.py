@@ -1,4 +1,4 @@
-"""Which kernels of PyTorch's attention training uses: the one that Hopper GPUs take first can break it."""
+"""The kernels of PyTorch's attention that training uses: the one that Hopper GPUs take first can break it."""
 
 from typing import Any
 
@@ -21,17 +21,17 @@ def leave_out_broken_kernels() -> None:
 
 
 def is_cudnn_sound() -> bool:
-    """Whether cuDNN's attention gives gradients that can be learned from. See `CUDNN_BUG`."""
+    """True if cuDNN's attention gives gradients that can be learned from. See `CUDNN_BUG`."""
     return (torch.backends.cudnn.version() or 0) >= _FIRST_SOUND_CUDNN
 
 
 def uses_cudnn() -> bool:
-    """Whether this process may come to use cuDNN's attention."""
+    """True if this process may come to use cuDNN's attention."""
     return torch.cuda.is_available() and torch.backends.cuda.cudnn_sdp_enabled()
 
 
 def describe_attention(model: Any, use_gpu: bool) -> str:
-    """What the model's attention is computed by: implementation, kernels that are allowed, version and GPU."""
+    """A description of the model's attention: implementation, kernels that are allowed, version and GPU."""
     implementation = model.config._attn_implementation
     if not use_gpu:
         return f"{implementation}, torch {torch.__version__}"

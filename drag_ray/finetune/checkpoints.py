@@ -66,7 +66,7 @@ def find_last(checkpoints_dir: Path) -> tuple[Path | None, list[str]]:
 
 
 def find_flaw(folder: Path) -> str:
-    """What of a checkpoint is not as it was written; empty where all is."""
+    """The damage of a checkpoint in words; empty where all is."""
     seals = [found for path in list_folder(folder) if (found := _SEAL.fullmatch(path.name))]
     if not seals or sorted(int(found["rank"]) for found in seals) != list(range(int(seals[0]["number"]))):
         return "was not written to its end"
@@ -125,7 +125,7 @@ def _list_checkpoints(checkpoints_dir: Path) -> list[Path]:
 
 @contextlib.contextmanager
 def saving(folder: Path, remedy: str = _IN_SCRATCH) -> Generator[None]:
-    """What a disk refuses to libraries that write weights, as an ArtifactError that names the folder and says what to do.
+    """Turn what a disk refuses to libraries that write weights into an ArtifactError that names the folder and says what to do.
 
     They say it with errors of kinds of their own, some of them with a bare `Exception`.
     """

@@ -19,7 +19,7 @@ else:
 
 
 class FinetuneConfig(Methods):
-    """How the LoRA adapter is trained."""
+    """Options of the training of the LoRA adapter."""
 
     method: MethodName = "sft"
     """how the model learns, with the options of the section of that name; those of the others do not count"""
@@ -103,7 +103,7 @@ class FinetuneConfig(Methods):
 
 @dataclass(frozen=True)
 class FinetuneSections(Sections):
-    """What the finetune stage receives."""
+    """The sections of the finetune stage."""
 
     engine: EngineConfig
     finetune: FinetuneConfig

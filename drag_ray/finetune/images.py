@@ -52,7 +52,7 @@ class TrainingImages:
         return self._tokens[key]
 
     def build_inputs(self, input_ids: torch.Tensor, keys: Sequence[Sequence[str]]) -> dict[str, torch.Tensor]:
-        """What the model's forward takes besides the tokens of a batch: the images, and for models that ask for it
+        """The inputs of the model's forward besides the tokens of a batch: the images, and for models that ask for it
         `mm_token_type_ids`, of the shape of `input_ids`: which tokens are an image's.
 
         Args:

@@ -1,4 +1,4 @@
-"""What a training process is given."""
+"""The job of a training process."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -8,7 +8,7 @@ from drag_ray.finetune.config import FinetuneConfig
 
 @dataclass(frozen=True)
 class TrainJob:
-    """What a training process needs to know.
+    """Everything that a training process needs to know.
 
     Paths are absolute; `image_dirs` are the stores of images, none where the run has no index. `start_dir` is the adapter whose
     weights are trained on, None for a new one. `num_threads` counts on a CPU only. `compares_prompts` is that of `RowTokenizer`.

@@ -1,4 +1,4 @@
-"""What the finetune stage leaves in its folder, for those that read it: an adapter, a merged model, the learning curve."""
+"""The outputs of the finetune stage, for those that read them: an adapter, a merged model, the learning curve."""
 
 from pathlib import Path
 from typing import Any
@@ -27,7 +27,7 @@ def find_merged(finetune_dir: Path | None) -> Path | None:
 
 
 def has_reward_model(finetune_dir: Path | None) -> bool:
-    """Whether the stage has trained a reward model, which writes nothing.
+    """True if the stage has trained a reward model, which writes nothing.
 
     Raises:
         TrainError: the adapter cannot be read.

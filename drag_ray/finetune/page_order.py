@@ -61,7 +61,7 @@ class PageOrderTrainer(RowMeanTrainer, SFTTrainer):
 
 
 def compute_order_loss(scores: torch.Tensor, is_evidence: torch.Tensor, question: torch.Tensor) -> torch.Tensor:
-    """How far the evidence is from coming first: its negative log-likelihood when one page is drawn from it and the other pages
+    """The loss of an order of pages: the evidence's negative log-likelihood when one page is drawn from it and the other pages
     of its question by exp(score), as a mean over the evidence of a question, and of that over the questions. Evidence does not
     compete with evidence.
 

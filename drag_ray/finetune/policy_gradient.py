@@ -115,7 +115,7 @@ class PolicyGradientTrainer(TrainedTokensTrainer):
 
 
 def compute_gains(now: torch.Tensor, start: torch.Tensor, advantage: torch.Tensor, clip_range: float) -> torch.Tensor:
-    """What each token adds to the expected advantage: the ratio of its probabilities times the advantage, clipped as in PPO.
+    """The clipped objective of each token: the ratio of its probabilities times the advantage, clipped as in PPO.
 
     Args:
         now: log-probabilities, of shape (tokens,).
@@ -128,7 +128,7 @@ def compute_gains(now: torch.Tensor, start: torch.Tensor, advantage: torch.Tenso
 
 
 def compute_engine_ratio(start: torch.Tensor, engine: torch.Tensor, max_ratio: float) -> torch.Tensor:
-    """How much likelier each token was to the model that is trained, before training, than to the engine that drew it.
+    """Each token's probability to the model that is trained, before training, over that to the engine that drew it.
 
     Args:
         start: log-probabilities of the model at temperature 1, of shape (tokens,).
@@ -139,7 +139,7 @@ def compute_engine_ratio(start: torch.Tensor, engine: torch.Tensor, max_ratio: f
 
 
 def is_clipped(now: torch.Tensor, start: torch.Tensor, advantage: torch.Tensor, clip_range: float) -> torch.Tensor:
-    """Which tokens have no gradient, since the policy has gone as far with them as it may. Args are those of `compute_gains`."""
+    """True for tokens without gradient, since the policy went as far with them as it may. Args are those of `compute_gains`."""
     ratio = (now - start).exp()
     return torch.where(advantage > 0, ratio > 1 + clip_range, ratio < 1 - clip_range)
 

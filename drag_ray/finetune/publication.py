@@ -166,8 +166,8 @@ _ADAPTER_FILES = (
 
 @dataclass(frozen=True)
 class Description:
-    """What is known of an adapter beside its weights: its options and counts, what it was trained from, how it is asked, and the
-    options that its rows were written with (none where they are of elsewhere)."""
+    """A description of an adapter beside its weights: its options and counts, what it was trained from, how it is asked, and
+    the options that its rows were written with (none where they are of elsewhere)."""
 
     settings: FinetuneConfig
     counts: dict[str, Any]

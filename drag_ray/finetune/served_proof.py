@@ -1,4 +1,4 @@
-"""Whether an endpoint, or a merged model, writes as an adapter does: its probabilities of fixed texts, beside those of
+"""Proof that an endpoint, or a merged model, writes as an adapter does: its probabilities of fixed texts, beside those of
 transformers and PEFT.
 
 An engine that leaves an adapter away, or a part of it, answers as fluently as before. Its probabilities are then those of the
@@ -54,7 +54,7 @@ class Proof:
 
 
 def compute_reference(base: str, adapter_dir: Path) -> Reference:
-    """What transformers and PEFT say, in the type that engines take.
+    """The reference of transformers and PEFT, in the type that engines take.
 
     Raises:
         TrainError: the folder holds no adapter of a model that writes, or one that no engine writes with.
@@ -70,7 +70,7 @@ def compute_reference(base: str, adapter_dir: Path) -> Reference:
 
 
 def ask_folder(model_dir: Path) -> Callable[[Sequence[int]], Sequence[float]]:
-    """What a whole model gives to token ids: the log-probability of each but the first. It may be one that was merged."""
+    """The answer of a whole model to token ids: the log-probability of each but the first. It may be one that was merged."""
     model: Any = _load(model_dir).eval()
     return lambda token_ids: _compute_log_probabilities(model, token_ids).tolist()
 

@@ -95,7 +95,7 @@ def _find_start(sections: FinetuneSections) -> Path | None:
 
 
 def compares_prompts(sections: FinetuneSections, inputs: Inputs) -> bool:
-    """Whether rows are refused whose prompts differ from the engine's: those of a teacher, another model, may be others."""
+    """True if rows are refused whose prompts differ from the engine's: those of a teacher, another model, may be others."""
     collected = inputs.read_lineage().get("collect")
     writer = collected.origin["config"].get("engine", {}).get("model") if collected else None
     return sections.finetune.compare_prompts and writer == sections.engine.model
@@ -171,7 +171,7 @@ class _Trainer(DataParallelTrainer):
 
 
 def describe_failure(error: TrainingFailedError, max_failures: int, checkpoints_dir: Path) -> DragRayError:
-    """What ended a training: what the disk refused to a process or to Ray itself, or else all that Ray says."""
+    """The cause that ended a training: what the disk refused to a process or to Ray itself, or else all that Ray says."""
     worker_failures = error.worker_failures.values() if isinstance(error, WorkerGroupError) else ()
     for failure in worker_failures:
         reason = getattr(failure, "_base_exc", failure)  # what `UserExceptionWithTraceback` holds
@@ -248,7 +248,7 @@ def _announce(workers: Workers, seeing: SharedPathNodes) -> None:
 
 
 def _build_record(inputs: Inputs) -> AgentRecord | None:
-    """How the adapter is to be asked: as the trajectories behind its rows were collected; None if they are of elsewhere.
+    """The record of the adapter: it is asked as the trajectories behind its rows were collected; None if they are of elsewhere.
 
     The options of the collection are part of what the rows are known by, so another agent means another training.
     """

@@ -1,4 +1,4 @@
-"""What training starts from: a new adapter on the base model, or the one that the policy wrote with, which is trained on.
+"""The start of training: a new adapter on the base model, or the one that the policy wrote with, which is trained on.
 
 The reference of DPO and the policy that GRPO compares with are then the base model with that adapter as it was: a frozen
 copy of it, which TRL calls `ref`. A new adapter changes nothing yet, and needs no copy: it is left out there.

@@ -44,7 +44,7 @@ class TokenizedPair(TypedDict):
 
 
 class LeftOut(Enum):
-    """Why nothing is learned from a row."""
+    """The reason why nothing is learned from a row."""
 
     WITHOUT_ADVANTAGE = auto()
     """It is no better than the others of its question, and no worse."""
@@ -117,7 +117,7 @@ class RowTokenizer:
         return step
 
     def tokenize_rows(self, rows: Iterable[Row], tokenize: Callable[[Row], Mapping[str, Any] | LeftOut]) -> TokenizedRows:
-        """What `tokenize` makes of each row. One of more than `max_length` tokens is set aside and counted, never cut.
+        """The tokenized rows. One of more than `max_length` tokens is set aside and counted, never cut.
 
         Args:
             tokenize: gives a `TokenizedConversation` or a `TokenizedPair`, with columns of its own perhaps; or why nothing is

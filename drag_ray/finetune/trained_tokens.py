@@ -111,5 +111,5 @@ def _predict_trained(model: Any, inputs: dict[str, Any]) -> tuple[torch.Tensor, 
 
 
 def list_features(inputs: dict[str, Any]) -> dict[str, Any]:
-    """What of a batch the model's forward takes."""
+    """The columns of a batch that the model's forward takes."""
     return {name: value for name, value in inputs.items() if name not in _OF_THE_LOSS}

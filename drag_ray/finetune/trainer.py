@@ -1,4 +1,4 @@
-"""What one training process does: a trainer of TRL on tokenized rows or preference pairs, with a LoRA adapter.
+"""One training process: a trainer of TRL on tokenized rows or preference pairs, with a LoRA adapter.
 
 It knows nothing of Ray: it is given a function that takes its metrics and checkpoints.
 """

@@ -1,4 +1,4 @@
-"""What Ray runs for a training: one task that tokenizes its rows, and the loop of each of its processes."""
+"""The tasks of Ray for a training: one task that tokenizes its rows, and the loop of each of its processes."""
 
 import dataclasses
 import logging

@@ -16,7 +16,7 @@ from drag_ray.finetune.tokenized_rows import RowTokenizer, TokenizedRows
 
 @dataclass(frozen=True)
 class TrainingRows:
-    """What is learned from, and what the loss is looked at on meanwhile, perhaps nothing.
+    """Rows to learn from, and those for the validation loss, perhaps none.
 
     `counts`: how many there are and how many are left out, what is learned of them, and the images that they show. It takes a
     look at every token, which each process would take again.

@@ -33,7 +33,7 @@ class Workers:
         return _GPU_ENVIRONMENT if self.use_gpu else _CPU_ENVIRONMENT
 
     def describe(self) -> str:
-        """How many there are, and what each takes."""
+        """The number of workers and what each takes, in words."""
         return f"{self.num_workers} worker(s), each {self.num_cpus} CPU{' and 1 GPU' if self.use_gpu else ''}"
 
     def list_missing(self, seeing: SharedPathNodes) -> dict[str, int]:

@@ -29,7 +29,7 @@ _ARROW_TYPES: dict[Any, pa.DataType] = {
 
 
 class Row(TypedDict, total=False):
-    """What a row of any format has where the layout of its run asks for it (see `layout`).
+    """The columns that a row of any format has where the layout of its run asks for it (see `layout`).
 
     The columns of a format itself are declared in a class that inherits from this one; each of its rows has all of them.
     """

@@ -12,7 +12,7 @@ from drag_ray.format.weights import WeightScheme
 
 
 class FormatConfig(BaseConfig):
-    """Which training rows are written, and from which searches."""
+    """Options of the training rows: which are written, and from which searches."""
 
     formats: tuple[FormatName, ...] = Field(default=OF_TURNS, min_length=1)
     """formats of training rows to write; all that teach turns unless told otherwise, and not relevance, which searches again"""
@@ -58,6 +58,6 @@ class FormatConfig(BaseConfig):
 
 @dataclass(frozen=True)
 class FormatSections(Sections):
-    """What the format stage receives."""
+    """The sections of the format stage."""
 
     format: FormatConfig

@@ -1,4 +1,4 @@
-"""What a training row teaches, whatever its columns are: the few kinds of examples that trainers know."""
+"""The example in a training row, whatever its columns are: the few kinds of examples that trainers know."""
 
 from dataclasses import dataclass
 

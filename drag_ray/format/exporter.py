@@ -23,7 +23,7 @@ ExportedRow = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Exporter:
-    """What a module of `exports` declares as its EXPORTER.
+    """An exporter, as a module of `exports` declares it in EXPORTER.
 
     Attributes:
         convert: the trainer's rows for an example and the images and tools of its row; none if it has no use for the example.

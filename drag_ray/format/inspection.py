@@ -48,7 +48,7 @@ class Sample:
 
 @dataclass(frozen=True)
 class Inspection:
-    """What there is to see of a file.
+    """The inspection of a file of rows.
 
     Attributes:
         name: the file, as it can be printed.

@@ -21,7 +21,7 @@ HiddenParts = dict[str, Any]
 
 @dataclass(frozen=True)
 class Layout:
-    """What all rows of a run have in common, whatever their format.
+    """The layout that all rows of a run share, whatever their format.
 
     Attributes:
         has_tools: the chat template showed functions to the model; the rows name them in `tools`, as JSON.
@@ -93,7 +93,7 @@ class Layout:
 
 
 def find_hidden(hidden: list[HiddenParts], num_messages: int) -> Hidden:
-    """What the last prompt within so many messages of a conversation was without.
+    """The parts that the last prompt within so many messages of a conversation was without.
 
     Args:
         hidden: the column `hidden`.

@@ -83,7 +83,7 @@ class RowFiles:
 
 @dataclass(frozen=True)
 class FormatJob:
-    """What is the same for all parts. `sides_path` is a table of question_id and side; `index_dir` may be None (`ScoredPart`)."""
+    """The job of all parts. `sides_path` is a table of question_id and side; `index_dir` may be None (`ScoredPart`)."""
 
     process_dir: Path
     sides_path: Path

@@ -20,7 +20,7 @@ RowT = TypeVar("RowT", bound=Row)
 
 @dataclass(frozen=True)
 class RowFormat(Generic[RowT]):
-    """What a module of `rows` declares as its FORMAT.
+    """A row format, as a module of `rows` declares it in FORMAT.
 
     Attributes:
         row: the type of its rows.

@@ -1,4 +1,4 @@
-"""Which searches become training rows."""
+"""The selection of searches that become training rows."""
 
 import polars as pl
 

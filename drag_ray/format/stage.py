@@ -113,7 +113,7 @@ def _write_rows(job: FormatJob, parts: list[str], folder: Path, tasks: set[str])
 
 
 def _describe_no_target(job: FormatJob, num_scored: int, tasks: set[str]) -> str:
-    """What is missing, and what helps with these tasks: only searches can be proposed by something else than a model."""
+    """The message when nothing can be learned, and what helps: only searches can be proposed by something else than a model."""
     missing = f"none of {num_scored} orders gained more than {job.config.min_gain} over the order that its candidates had"
     if tasks & set(ANSWERING):
         missing = f"none of {num_scored} answers has an ANLS* of more than {job.config.min_gain}"
@@ -129,7 +129,7 @@ def _describe_no_target(job: FormatJob, num_scored: int, tasks: set[str]) -> str
 
 
 def _describe_no_page(job: FormatJob, name: FormatName) -> str:
-    """What the rows of pages are made of, and which part of it is not there."""
+    """The message when rows of pages cannot be made: what they are made of, and what is missing."""
     missing = "none of the training questions looks for a page (agent.task find_page) and has evidence with text in the index"
     if not job.index_dir:
         missing = "these trajectories came without the index that they were searched in"

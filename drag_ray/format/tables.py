@@ -1,4 +1,4 @@
-"""What the process stage left of some questions, as the builders of training rows read it."""
+"""The tables of the process stage for some questions, as the builders of training rows read it."""
 
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -60,11 +60,11 @@ class ScoredPart:
 
     @cached_property
     def own(self) -> "ScoredPart":
-        """What the policy did by itself, without a hint."""
+        """The part that the policy did by itself, without a hint."""
         return self.take(proposed=False, hinted=False)
 
     def take(self, *, proposed: bool, hinted: bool) -> "ScoredPart":
-        """What the policy did, with what baselines proposed, and with what was found with a hint."""
+        """The part that the policy did, with what baselines proposed, and with what was found with a hint."""
         chosen = pl.lit(True)
         if not proposed:
             chosen &= pl.col("baseline") == ""

@@ -1,4 +1,4 @@
-"""What a row counts in the loss: its gain, or one of the schemes of the agentic retrieval fine-tuning (DRAG) reference.
+"""The weight of a row in the loss: its gain, or one of the schemes of the agentic retrieval fine-tuning (DRAG) reference.
 
 None counts less than the floor of that reference.
 """
@@ -15,7 +15,7 @@ _FLOOR = 0.1
 
 @dataclass(frozen=True)
 class Outcome:
-    """What is known of the query that a row teaches, as columns."""
+    """The outcome of the query that a row teaches, as columns."""
 
     gain: "pl.Expr"
     rank_score: "pl.Expr"

@@ -1,4 +1,4 @@
-"""What the index stage receives."""
+"""The sections of the index stage."""
 
 from dataclasses import dataclass, field
 from pathlib import Path

@@ -115,7 +115,7 @@ def run(sections: IndexSections, inputs: Inputs, folder: StageFolder) -> dict[st
 
 
 def _check(sections: IndexSections) -> None:
-    """What would be noticed only after the documents have been read, which may take hours."""
+    """Check early what would be noticed only after the documents have been read, which may take hours."""
     corpus = sections.corpus
     if sections.embedding.model:
         from drag_ray.engine.encoders.embedding import Embedder  # PyTorch takes seconds to import

@@ -1,4 +1,4 @@
-"""What the stages of a run have cost, a question of a collection, and what more questions would cost at that."""
+"""The cost of a run's stages, a question of a collection, and what more questions would cost at that."""
 
 import json
 from dataclasses import asdict, dataclass
@@ -12,7 +12,7 @@ from drag_ray.storage.artifacts import Manifest, require_manifest
 
 @dataclass(frozen=True)
 class PolicyCost:
-    """What a policy of an evaluation has cost.
+    """The cost of a policy of an evaluation.
 
     Attributes:
         machines: its part of what the machines of the stage cost: that which its rollouts have of the seconds of all.
@@ -26,7 +26,7 @@ class PolicyCost:
 
 @dataclass(frozen=True)
 class StageCost:
-    """What a finished stage has cost, over all its starts, in whichever currency the prices were.
+    """The cost of a finished stage, over all its starts, in whichever currency the prices were.
 
     Attributes:
         machines: the price of the hours.
@@ -87,7 +87,7 @@ def _read_cost(manifest: Manifest, stage_dir: Path) -> StageCost:
 
 
 def _share_cost(stage_dir: Path, machines: float) -> tuple[PolicyCost, ...]:
-    """What the machines of an evaluation cost, by policies; nothing of another stage."""
+    """The cost of an evaluation's machines, by policies; nothing of another stage."""
     if not machines or find_evaluation(stage_dir) != stage_dir:
         return ()
     seconds = {policy: sum(row.duration_s for row in rows) for policy, rows in read_results(stage_dir).items()}

@@ -45,7 +45,7 @@ def list_compared(config: RunConfig) -> list[Stage]:
 
 
 def find_own(name: str, config: RunConfig) -> Address:
-    """Where a stage with these options has its folder.
+    """The folder of a stage with these options.
 
     Raises:
         ConfigError: the run has both a folder of this stage and named instances of it, which would lie within each other.
@@ -64,7 +64,7 @@ def find_own(name: str, config: RunConfig) -> Address:
 
 
 def find_inputs(stage: Stage, config: RunConfig) -> dict[str, Address]:
-    """Where the stages are that a stage reads: those that `reads` names, the others in its own scope. One that need not have
+    """The folders of the stages that a stage reads: those that `reads` names, the others in its own scope. One that need not have
     been started and was not, or is not read with these options, is left out.
 
     Raises:
@@ -98,7 +98,7 @@ def pull_inputs(stage: Stage, config: RunConfig) -> None:
 
 
 def _find_chosen(name: str, config: RunConfig) -> Address | None:
-    """What `reads` says of a stage."""
+    """The folder that `reads` names for a stage."""
     chosen = {stage: address for stage, _, address in (entry.partition("=") for entry in config.reads)}
     try:
         return parse_address(chosen[name], name) if name in chosen else None
@@ -121,7 +121,7 @@ def _find_input(name: str, config: RunConfig) -> Address:
 
 
 def _find_unnamed(name: str, config: RunConfig) -> Address:
-    """Where a stage without a name is in the scope of these options."""
+    """The folder of a stage without a name in the scope of these options."""
     return Address(name, scope="" if STAGES[name].is_shared else config.scope)
 
 
@@ -133,7 +133,7 @@ def _list_names(folder: Path) -> list[str]:
 
 
 def compute_identity(stage: Stage, config: RunConfig) -> Identity:
-    """What makes the result of a stage with these options.
+    """The identity of a stage with these options: what makes its result.
 
     Raises:
         ArtifactError: a stage that it reads has not finished.
@@ -264,8 +264,8 @@ def _fingerprint_code(files: Sequence[Path]) -> dict[str, str]:
 
 
 def _fingerprint_sources(sources: Mapping[str, Path | tuple[Path, ...] | str]) -> dict[str, str]:
-    """What a stage reads from outside the run: by name, size and time of change, which is cheap for a large collection. What is
-    missing is refused where it is opened."""
+    """Fingerprint of what a stage reads from outside the run: by name, size and time of change, cheap for a large collection.
+    What is missing is refused where it is opened."""
     states = {key: sorted(_list_source(source)) for key, source in sources.items()}
     return {key: artifacts.compute_fingerprint(found) for key, found in states.items() if found}
 

@@ -1,4 +1,4 @@
-"""How far a run is, by what lies in its folder: it is read alone, wherever the stages run, and no lock is taken."""
+"""The status of a run, by what lies in its folder: it is read alone, wherever the stages run, and no lock is taken."""
 
 import json
 import time
@@ -107,7 +107,7 @@ def _read_stage(stage_dir: Path, run_dir: Path, now: float) -> StageStatus:
 
 
 def _find_last_write(stage_dir: Path) -> float:
-    """When something was last written, in the folder itself or in one in it, in seconds of the clock."""
+    """The time of the last write, in the folder itself or in one in it, in seconds of the clock."""
     places = [stage_dir, stage_dir / IDENTITY_NAME, *(path for path in list_folder(stage_dir) if not path.name.startswith("."))]
     return max(path.stat().st_mtime for path in places if path.exists())
 

@@ -14,7 +14,7 @@ RewardName = Literal["gain", "v_retrver", "opensearch_vl"]
 
 
 class ProcessConfig(BaseConfig):
-    """How trajectories are scored, and which replies are kept out of training."""
+    """Options of the scores of trajectories, and of the replies that are kept out of training."""
 
     top_k: int = Field(default=0, ge=0)
     """a search succeeds with an evidence page among this many first pages; 0 takes the number that the policy was shown"""
@@ -45,7 +45,7 @@ class ProcessConfig(BaseConfig):
 
 @dataclass(frozen=True)
 class ProcessSections(Sections):
-    """What the process stage receives."""
+    """The sections of the process stage."""
 
     process: ProcessConfig
 

@@ -1,4 +1,4 @@
-"""What a format of `process.interchange` is."""
+"""A format of `process.interchange`."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ ReadPage = Callable[[Evidence], Page]
 
 @dataclass(frozen=True)
 class Interchange:
-    """What a module of `interchange` declares as its INTERCHANGE.
+    """An interchange format, as a module of `interchange` declares it in INTERCHANGE.
 
     Attributes:
         read: the trajectories of a file or folder, and a problem for each part of it that is none. DataError where there is

@@ -1,4 +1,4 @@
-"""What a judge is asked of the rollouts that are to be trained on, and what becomes of what it says: `process.judge`."""
+"""Judging of the rollouts that are to be trained on: `process.judge`."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ from drag_ray.types import ActionKind
 
 
 class RolloutCases(NamedTuple):
-    """What there is to judge of a rollout; None for what is known without a judge, or does not count."""
+    """The cases to judge of a rollout; None for what is known without a judge, or does not count."""
 
     answer: AnswerCase | None
     queries: QueriesCase | None

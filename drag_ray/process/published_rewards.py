@@ -47,7 +47,7 @@ def compute_format_term(reply: str) -> float:
 
 
 def _has_form(reply: str) -> bool:
-    """Whether its tags come in their order: as the published pattern says, and in one pass over a reply of any kind."""
+    """True if its tags come in their order: as the published pattern says, and in one pass over a reply of any kind."""
     place = len(THINK)
     for tag in (THINK_END, _START, _END):
         found = reply.find(tag, place)
@@ -63,7 +63,7 @@ def compute_rank_term(rank: int | None, deviation: float = RANK_DEVIATION) -> fl
 
 
 def compute_curiosity(num_calls: int, calling_share: float) -> float:
-    """What a reply that looks closer gets where few of its group do.
+    """The reward of a reply that looks closer where few of its group do.
 
     Args:
         num_calls: valid calls of tools.
@@ -73,7 +73,7 @@ def compute_curiosity(num_calls: int, calling_share: float) -> float:
 
 
 def compute_redundancy(num_calls: int) -> float:
-    """What valid calls after the first one cost, at most 0."""
+    """The cost of valid calls after the first one, at most 0."""
     return -REDUNDANCY_COST * max(0, num_calls - 1)
 
 

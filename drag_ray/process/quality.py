@@ -1,4 +1,4 @@
-"""Which replies nothing should be trained on, and why."""
+"""The replies that nothing should be trained on, and why."""
 
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ FAILED = "failed"
 
 @dataclass(frozen=True)
 class Filter:
-    """What a module of `filters` declares as its FILTER.
+    """A filter, as a module of `filters` declares it in FILTER.
 
     Attributes:
         label: the reason in words.

@@ -1,4 +1,4 @@
-"""What replies are worth to training, as Polars expressions: what they gain over the question itself.
+"""Rewards of replies, as Polars expressions: what they gain over the question itself.
 
 A user can always search for the question, so a query that finds no more than that is worth nothing, and one that finds less does
 harm. As in s3 (https://arxiv.org/abs/2505.14146, "gain beyond RAG") the reward is the difference to it, here of the utility of
@@ -21,7 +21,7 @@ def repeated_share(query: pl.Expr) -> pl.Expr:
 
 
 def turn_reward(config: ProcessConfig) -> pl.Expr:
-    """What one reply is worth: the improvement of its search, or the ANLS* of its answer, less what it costs.
+    """The reward of one reply: the improvement of its search, or the ANLS* of its answer, less what it costs.
 
     A later search can leave it at the best before it, so that one which finds less costs no more than one which finds as much.
     A call of a tool is worth nothing by itself: what it finds shows in the searches after it. Reads the columns action, is_unfit

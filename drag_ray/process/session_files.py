@@ -39,7 +39,7 @@ def write_sessions(trajectories: Iterable[Trajectory], folder: Path, suffix: str
 def read_sessions(
     path: Path, suffix: str, decode: Callable[[Path, bytes], Trajectory | Problem]
 ) -> Iterator[Trajectory | Problem]:
-    """What `decode` makes of each file with the suffix in a folder, in the order of their names, or of the one file at `path`.
+    """Sessions that `decode` makes of files with the suffix in a folder, in the order of their names, or of the file at `path`.
 
     A file of another kind, or too large a one, and a trajectory that was there before, become problems. Links are not followed.
 

@@ -1,4 +1,4 @@
-"""What a collection of trajectories came to: counts that add up over its parts, the figures of its table, and the table."""
+"""Statistics of a collection of trajectories: counts that add up over its parts, the figures of its table, and the table."""
 
 from collections import Counter
 from typing import Any
@@ -75,7 +75,7 @@ def count_part(turns: pl.DataFrame, trajectories: pl.DataFrame) -> Counter[Any]:
 
 
 def _count_values(valid: pl.DataFrame, searches: pl.DataFrame, calls: pl.DataFrame) -> Counter[Any]:
-    """How often each value of the distributions is there, and the seconds of each tool."""
+    """The counts of each value of the distributions, and the seconds of each tool."""
     counts: Counter[Any] = Counter()
     for name, values in (
         ("first_success_step", valid["first_success_step"]),

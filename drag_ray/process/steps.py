@@ -74,7 +74,7 @@ class Call:
 
 
 def describe_call(turn: Turn, trajectory: Trajectory) -> Call | None:
-    """What a reply calls; None where it calls nothing, as one that orders candidates."""
+    """The call in a reply; None where it calls nothing, as one that orders candidates."""
     if turn.action is ActionKind.SEARCH:
         if trajectory.task in ORDERING:
             return None
@@ -83,7 +83,7 @@ def describe_call(turn: Turn, trajectory: Trajectory) -> Call | None:
 
 
 def describe_words(turn: Turn, trajectory: Trajectory) -> str:
-    """What a reply says besides its reasoning and its call: an answer, an order, or what could not be read."""
+    """The words of a reply besides its reasoning and its call: an answer, an order, or what could not be read."""
     order = turn.query if trajectory.task in ORDERING else ""
     return {ActionKind.ANSWER: turn.answer, ActionKind.INVALID: turn.raw_text, ActionKind.SEARCH: order}.get(turn.action, "")
 

@@ -86,7 +86,7 @@ def explode_turns(trajectories: pl.DataFrame, config: ProcessConfig) -> pl.DataF
 
 
 def _score_turns(turns: pl.LazyFrame) -> pl.LazyFrame:
-    """What each turn is worth by itself."""
+    """Score each turn by itself."""
     is_scored = pl.when(_WANTS_ANSWER).then(pl.col("action") == ActionKind.ANSWER.value).otherwise(_IS_SEARCH)
     return turns.with_columns(
         rank_score=rank_score(pl.col("evidence_rank"), pl.col("top_k")),
@@ -105,7 +105,7 @@ def _score_turns(turns: pl.LazyFrame) -> pl.LazyFrame:
 
 
 def _compare_turns(turns: pl.LazyFrame) -> pl.LazyFrame:
-    """What each turn is worth beside the question and the turns before it."""
+    """Score each turn beside the question and the turns before it."""
     is_scored = pl.col("is_scored")
     asked = pl.when(_WANTS_ANSWER).then(0.0).otherwise(utility(pl.col("question_rank"), pl.col("depth")))
     before = pl.col("utility").cum_max().shift().over("trajectory_id")

@@ -13,7 +13,7 @@ from drag_ray.storage.artifacts import read_manifest
 
 
 class PromptConfig(BaseConfig):
-    """How the instructions of the base model are optimised (GEPA, https://arxiv.org/abs/2507.19457)."""
+    """Options of the optimisation of the base model's instructions (GEPA, https://arxiv.org/abs/2507.19457)."""
 
     rollouts: int = Field(default=0, ge=0)
     """rollouts at most, all questions of all proposals together; 0 takes as many as the run's collection has made, so that
@@ -30,7 +30,7 @@ class PromptConfig(BaseConfig):
 
 @dataclass(frozen=True)
 class PromptSections(Sections):
-    """What the prompt stage receives."""
+    """The sections of the prompt stage."""
 
     seed: int
     agent: AgentConfig

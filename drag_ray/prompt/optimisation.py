@@ -47,7 +47,7 @@ _REPLY_CHARS = 300
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What one rollout came to: what it is worth (the utility of its best rank, 0 if it failed), what the question is worth by
+    """The outcome of one rollout: its score (the utility of its best rank, 0 if it failed), what the question is worth by
     itself, what is told of both in the form that GEPA recommends, and why it failed if it did.
     """
 
@@ -217,7 +217,7 @@ class _Adapter:
     def make_reflective_dataset(
         self, candidate: dict[str, str], eval_batch: EvaluationBatch[Outcome, Outcome], components_to_update: list[str]
     ) -> Mapping[str, Sequence[Mapping[str, Any]]]:
-        """What the model is shown of each rollout, those that could gain most first."""
+        """The records of rollouts that the model is shown, those that could gain most first."""
         self._parent = candidate[_COMPONENT]
         return {_COMPONENT: [outcome.record for outcome in sorted(eval_batch.outputs, key=lambda outcome: outcome.score)]}
 

@@ -1,4 +1,4 @@
-"""What the prompt stage leaves in its folder, for those that read it."""
+"""The outputs of the prompt stage, for those that read them."""
 
 from dataclasses import asdict, dataclass
 from pathlib import Path

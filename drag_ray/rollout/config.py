@@ -27,7 +27,7 @@ class ToolHostConfig(BaseConfig):
 
 
 class RolloutConfig(BaseConfig):
-    """How rollouts are spread over engines. None of it changes what comes out, unless rollouts fail."""
+    """Options of the spread of rollouts over engines. None of it changes what comes out, unless rollouts fail."""
 
     num_engines: int = Field(default=0, ge=0)
     """engines; 0 takes as many as fit on the GPUs that there are, or one where there is no GPU"""

@@ -103,7 +103,7 @@ def count_chunk(trajectories: Sequence[Trajectory]) -> dict[str, int]:
 
 
 def count_files(paths: Iterable[Path]) -> dict[str, Any]:
-    """What the policy's trajectories of some files came to, without those with a hint; a few MB of files at a time are in memory.
+    """Counts of the policy's trajectories in some files, without those with a hint; a few MB of files at a time are in memory.
 
     Returns:
         found, `TURN_COUNTS`, `QUESTION_COUNTS` and `count_yields` over all files, and queries_per_question: the mean number of

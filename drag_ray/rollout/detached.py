@@ -27,7 +27,7 @@ _STAGES_DIR_NAME = "stages"
 
 
 def resolve_worker_paths(options: WorkerOptions, attempt: str, keep: Keep) -> tuple[WorkerOptions, Keep]:
-    """What a worker is made from on this node, and how it keeps its records.
+    """The options of a worker on this node, and how it keeps its records.
 
     Args:
         attempt: what the driver has written into the run's folder: who reads the same there sees that folder.
@@ -76,7 +76,7 @@ def _detach(options: WorkerOptions, keep: Keep) -> WorkerOptions:
 
 
 class _Places:
-    """Where this node has what lies in the stages of a run, fetched when they are first asked for."""
+    """The places where this node has what lies in the stages of a run, fetched when they are first asked for."""
 
     def __init__(self, stored: Sequence[StoredStage], folder: Path) -> None:
         self._stored = stored

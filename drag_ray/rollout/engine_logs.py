@@ -1,4 +1,4 @@
-"""What engines print, in files of the run: hundreds of lines when they start, and more when Ray ends them."""
+"""The logs of engines, in files of the run: hundreds of lines when they start, and more when Ray ends them."""
 
 import os
 import re
@@ -29,7 +29,7 @@ def log_to_file(run_dir: Path) -> None:
 
 
 def read_changes(run_dir: Path) -> dict[Path, int]:
-    """When each log of a run's engines was last changed, in nanoseconds."""
+    """The times of the last changes of a run's engine logs, in nanoseconds."""
     return {path: path.stat().st_mtime_ns for path in (run_dir / LOGS_DIR_NAME).glob("*.log")}
 
 

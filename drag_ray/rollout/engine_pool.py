@@ -34,7 +34,7 @@ from drag_ray.rollout.pool import Pool, share_engines
 
 @dataclass(frozen=True)
 class EngineSpec:
-    """What an engine is started with. `config` is without what can change from stage to stage."""
+    """The specification that an engine is started with. `config` is without what can change from stage to stage."""
 
     config: EngineConfig
     image_dirs: tuple[Path, ...]
@@ -44,7 +44,7 @@ class EngineSpec:
 
     @property
     def rests(self) -> bool:
-        """Whether it can free its GPU for others: Ray shares no more than one GPU, and a CPU's memory is not that short."""
+        """True if it can free its GPU for others: Ray shares no more than one GPU, and a CPU's memory is not that short."""
         return 0 < self.num_gpus < 1
 
     def start(self, stores: ImageStores) -> VllmEngine:
@@ -210,7 +210,7 @@ class Loan(NamedTuple):
 
 
 async def _is_alive(engine: Any) -> bool:
-    """Whether an engine's process answers; it does when what it is asked before is done."""
+    """True if an engine's process answers; it does when what it is asked before is done."""
     try:
         await engine.__ray_ready__.remote()
     except RayError:
@@ -308,7 +308,7 @@ def _borrow(
 
 
 def _find_cause(error: RayError) -> Exception:
-    """What an engine's actor raised, or that it is gone."""
+    """The error that an engine's actor raised, or that it is gone."""
     if isinstance(error, RayTaskError):
         return error.cause if isinstance(error.cause, DragRayError) else error
     return EngineDiedError(f"an engine's process is gone: {str(error).strip().splitlines()[0]}")

@@ -1,4 +1,4 @@
-"""What went wrong in a run, read from its folder: how often each rollout failed, and why; and when that is too much."""
+"""Failures of a run, read from its folder: how often each rollout failed, and why; and when that is too much."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -62,7 +62,7 @@ def find_exhausted(failures: Mapping[str, Failures], max_tries: int) -> set[str]
 
 
 def count_errors(failures: Mapping[str, Failures], ended: Ended) -> Counter[str]:
-    """How many rollouts have not finished because of each error, the last one of each rollout."""
+    """The number of rollouts that have not finished because of each error, the last one of each rollout."""
     return Counter(failed.error for rollout_id, failed in failures.items() if ended.get(rollout_id) is None)
 
 

@@ -1,4 +1,4 @@
-"""What a run of rollouts keeps in its folder.
+"""The names in the folder of a run of rollouts.
 
 trajectories/    finished rollouts; the name of each file ends with the hash of its bytes
 failures/        a row for each try of a rollout that failed, in files of the same kind

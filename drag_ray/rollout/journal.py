@@ -1,4 +1,4 @@
-"""Where trajectories are kept while a run goes on: whole Parquet files that appear one by one in its `folder`.
+"""The journal of trajectories while a run goes on: whole Parquet files that appear one by one in its `folder`.
 
 A file appears when it is whole, so a kill loses at most the rows of the last `flush_s` seconds and never
 leaves half a file. The ids in `trajectories/` are the only truth about what has finished.
@@ -140,7 +140,7 @@ def read_finished_ids(run_dir: Path) -> set[str]:
 
 
 def read_successes(run_dir: Path) -> dict[str, frozenset[str]]:
-    """What `plan.list_successes` says of every rollout that has finished and is on disk, by its id."""
+    """The successes (`plan.list_successes`) of every rollout that has finished and is on disk, by its id."""
     searches = [f"turns.list.element.{name}" for name in ("query", "evidence_rank")]
     columns = ["id", "top_k", "question_rank", "question_hits.list.element.rank", *searches]
     successes: dict[str, frozenset[str]] = {}
@@ -220,12 +220,12 @@ def copy_policy(source_dir: Path, run_dir: Path, policy: str) -> None:
 
 
 def read_engine(path: Path) -> str:
-    """Which engine wrote a file, by its name."""
+    """The engine that wrote a file, by its name."""
     return path.stem.partition("-")[2][:_ENGINE_DIGITS]
 
 
 def _is_whole(path: Path) -> bool:
-    """Whether a file is what was written: its name says so."""
+    """True if a file is what was written: its name says so."""
     with reading(path):
         return path.is_file() and path.stem.rpartition("-")[2] == artifacts.compute_file_fingerprint(path)
 

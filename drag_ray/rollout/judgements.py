@@ -1,4 +1,4 @@
-"""What a judge says of cases, by whom and about what. Each verdict is kept as soon as it is there.
+"""Judgements of cases, by whom and about what. Each verdict is kept as soon as it is there.
 
 A verdict belongs to a case, such as a question with its gold answers and an answer, whichever policy gave it and in whichever
 evaluation or collection.
@@ -66,7 +66,7 @@ class Judgements:
     by_case: Mapping[str, Judgement] = field(default_factory=dict)
 
     def list_judges(self) -> set[str]:
-        """Who was asked, and how, as `fingerprint_judge` says it."""
+        """The judges that were asked, and how, as `fingerprint_judge` says it."""
         return {one.judge for one in self.by_case.values()}
 
     @property
@@ -75,12 +75,12 @@ class Judgements:
         return sum(not one.verdict for one in self.by_case.values())
 
     def find_score(self, case: Case) -> float | None:
-        """What the verdict is worth; None without one."""
+        """The score of the verdict; None without one."""
         judgement = self.by_case.get(case.key)
         return case.score(judgement.verdict) if judgement and judgement.verdict else None
 
     def describe(self, config: JudgeConfig) -> str:
-        """Who judged, how many verdicts there are, and what they took."""
+        """A description of who judged, how many verdicts there are, and what they took."""
         found = list(self.by_case.values())
         read, written = sum(one.prompt_tokens for one in found), sum(one.completion_tokens for one in found)
         cost = config.engine.endpoint.compute_cost(read, written)

@@ -1,4 +1,4 @@
-"""Where the records of rollouts are kept: here, or on another node, which sees the folder of the run."""
+"""The place where records of rollouts are kept: here, or on another node, which sees the folder of the run."""
 
 from collections.abc import Callable
 from typing import Protocol, TypeVar, TypeVarTuple
@@ -11,7 +11,7 @@ class Keep(Protocol):
     """Calls a function where the folder of the run is."""
 
     def __call__(self, function: Callable[[*_Args], _Result], *args: *_Args) -> _Result:
-        """What it returns, or raises."""
+        """Call the function there and give what it returns, or raises."""
         ...
 
 

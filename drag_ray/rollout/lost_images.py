@@ -60,7 +60,7 @@ def _read_shown(path: Path, *, of_all: bool) -> Mapping[str, frozenset[str]]:
 
 
 def _is_whole(run_dir: Path, key: str) -> bool:
-    """Whether the rollouts' own store has an image as it was written. One that is damaged is moved away, or it would stay so."""
+    """True if the rollouts' own store has an image as it was written. One that is damaged is moved away, or it would stay so."""
     store = ImageStore(run_dir / IMAGES_DIR_NAME)
     try:
         store.read(key)

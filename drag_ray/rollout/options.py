@@ -1,4 +1,4 @@
-"""What the workers of a run are made from."""
+"""The options that the workers of a run are made from."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -36,7 +36,7 @@ BuildCallers = Callable[[], Mapping[str, CallTool]]
 
 @dataclass(frozen=True)
 class WorkerOptions:
-    """What a worker is made from; it crosses process borders.
+    """The options of a worker; it crosses process borders.
 
     `policies` are those that write on the engine, by the names in the tasks; where there is but one, that is empty. Rollouts of a
     baseline need `baselines`, prepared and by name, or `proposers` where they are examples for the policy; an agent that is shown
@@ -101,7 +101,7 @@ def count_images(options: WorkerOptions) -> int:
 
 
 def open_stores(options: WorkerOptions) -> ImageStores | None:
-    """Where the images of a run's rollouts are; None where the agent sees none."""
+    """The stores of the images of a run's rollouts; None where the agent sees none."""
     if not options.image_dirs:
         return None
     return ImageStores(list_stores(options.local_dir or options.run_dir, options.image_dirs), options.supply)
@@ -120,7 +120,7 @@ def list_adapters(options: WorkerOptions) -> list[str]:
 def build_options(
     agent: AgentConfig, engine: EngineConfig, rollout: RolloutConfig, index_dir: Path, run_dir: Path
 ) -> WorkerOptions:
-    """What the workers of a run are made from, in which one policy writes: the model with the adapter that the engine names.
+    """The options of a run's workers, in which one policy writes: the model with the adapter that the engine names.
 
     Args:
         index_dir: the folder of the index stage.

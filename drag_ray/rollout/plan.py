@@ -1,4 +1,4 @@
-"""Which rollouts make up a run, and which of a question run next: adaptive sampling, by what its earlier ones found.
+"""The plan of a run's rollouts, and which of a question run next: adaptive sampling, by what its earlier ones found.
 
 Rollouts have names that never change, so that a plan can be gone on with.
 """
@@ -20,7 +20,7 @@ Ended = Mapping[str, Successes]
 
 
 class RolloutDraw(NamedTuple):
-    """What is drawn for every question: see `RolloutTask`."""
+    """The rollouts that are drawn for every question: see `RolloutTask`."""
 
     preset: str
     sample_index: int
@@ -114,7 +114,7 @@ def choose_pending(plan: Sequence[RolloutTask], ended: Ended, enough_successes: 
 
 
 def count_plan(plan: Sequence[RolloutTask], ended: Ended, pending: Sequence[RolloutTask]) -> dict[str, int]:
-    """How many rollouts of a plan there are, and what became of them; the other counts add up to the first.
+    """Counts of a plan's rollouts, and of what became of them; the other counts add up to the first.
 
     Returns:
         rollouts (that the run may need), finished (without a hint), hinted (finished with one), set_aside (failed too often),
@@ -132,7 +132,7 @@ def count_plan(plan: Sequence[RolloutTask], ended: Ended, pending: Sequence[Roll
 
 
 def list_successes(trajectory: Trajectory) -> Successes:
-    """What came of a rollout, whose queries are told apart as `process` does: those that won.
+    """The successes of a rollout, whose queries are told apart as `process` does: those that won.
 
     A query wins that finds evidence at a better rank than the question itself, or at the first as well. Where the question was
     not searched it wins with evidence within top_k. In the task `answer` it is the right answer that wins.

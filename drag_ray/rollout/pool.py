@@ -1,4 +1,4 @@
-"""How many engines a collection has, and what each of them takes of the cluster."""
+"""The pool of a collection: the number of its engines, and what each takes of the cluster."""
 
 import math
 from collections.abc import Sequence

@@ -247,7 +247,7 @@ class Throughput:
         return Rates(*((after - before) / (end - begin) for before, after in zip(first, last, strict=True)))
 
     def _reaches(self, mark: tuple[float, int, int], seconds: float) -> bool:
-        """Whether from a mark to the last one there is enough to take rates over."""
+        """True if from a mark to the last one there is enough to take rates over."""
         now, num_rollouts, _ = self._marks[-1]
         return now - mark[0] >= seconds and num_rollouts - mark[1] >= _WINDOW_ROLLOUTS
 

@@ -102,7 +102,7 @@ def run_plan(plan: Sequence[RolloutTask], options: WorkerOptions, settings: Roll
 
 
 def _count_cost(options: WorkerOptions) -> dict[str, float]:
-    """What the replies of an endpoint have cost, those of rollouts that failed among them; nothing where that is not known."""
+    """The cost of an endpoint's replies, those of rollouts that failed among them; nothing where that is not known."""
     terms = options.engine.endpoint
     if options.engine.backend != "openai" or not terms.has_prices:
         return {}
@@ -110,7 +110,7 @@ def _count_cost(options: WorkerOptions) -> dict[str, float]:
 
 
 def prepare_engines(options: WorkerOptions, settings: RolloutConfig) -> tuple[WorkerOptions, Pool]:
-    """What each worker is made from, and how many there are; engines that are kept start at once (see `engine_pool`).
+    """The options of each worker, and the pool of them; engines that are kept start at once (see `engine_pool`).
 
     Raises:
         ConfigError: see `size_pool`.
@@ -155,7 +155,7 @@ def _run_passes(
 
 
 def _read_ended(options: WorkerOptions) -> dict[str, Successes]:
-    """What came of the rollouts that need not be run: they have finished, or failed too often."""
+    """The outcomes of the rollouts that need not be run: they have finished, or failed too often."""
     exhausted = find_exhausted(read_failures(options.run_dir), options.max_tries)
     return dict.fromkeys(exhausted) | journal.read_successes(options.run_dir)
 
@@ -228,7 +228,7 @@ def _hand_out(
 
 
 def find_reason(error: RayError, run_dir: Path, logs: Sequence[Path]) -> DragRayError:
-    """What a worker raised, within what Ray makes of it; without that, what the logs of its engines say."""
+    """The error that a worker raised, within what Ray makes of it; without that, what the logs of its engines say."""
     reason: BaseException | None = error
     while reason and (isinstance(reason, RayError) or not isinstance(reason, DragRayError)):
         reason = getattr(reason, "cause", None) or reason.__cause__
@@ -248,7 +248,7 @@ class _QueueActor(WorkQueue):
     """The work queue, on the driver's node, where it keeps records for nodes that do not see the run's folder."""
 
     def keep(self, function: Callable[..., Any], args: tuple[Any, ...]) -> Any:
-        """What a function returns there."""
+        """The return value of a function that is called there."""
         return function(*args)
 
 
@@ -291,5 +291,5 @@ class _WorkerActor:
 
 
 async def _no_summaries() -> AsyncIterator[pa.Table]:
-    """What a claim comes to that found the queue empty."""
+    """The result of a claim that found the queue empty."""
     yield SUMMARY_SCHEMA.empty_table()

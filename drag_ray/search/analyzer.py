@@ -1,4 +1,4 @@
-"""How text becomes terms. Pages and queries go through the same analyzer, in their normal form (see `normal_form`)."""
+"""The analyzer, which makes terms of text. Pages and queries go through the same, in their normal form (see `normal_form`)."""
 
 import re
 from collections.abc import Callable, Iterator
@@ -34,7 +34,7 @@ class Analyzer(Protocol):
 
     @property
     def text_analyzer(self) -> TextAnalyzer:
-        """What the index runs over `prepare(text)`."""
+        """The analyzer that the index runs over `prepare(text)`."""
         ...
 
     def prepare(self, text: str) -> str:

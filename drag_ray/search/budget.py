@@ -1,4 +1,4 @@
-"""What a query may cost, by estimate: equal queries have equal answers, however busy the machine is.
+"""The budget of a query, by estimate: equal queries have equal answers, however busy the machine is.
 
 Tantivy cannot be stopped while it answers, so what a query would cost is known before it is asked: by the terms that are
 looked at and by the postings that are read. What does not fit is left out, and the answer says so.
@@ -17,7 +17,7 @@ HIT_S = 1e-6
 
 
 class Budget:
-    """What is left for one query.
+    """The budget that is left for one query.
 
     Attributes:
         left_s: in seconds.

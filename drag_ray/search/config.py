@@ -41,7 +41,7 @@ SYNTAX_HELP: dict[str, str] = {
 
 
 class SearchConfig(BaseConfig):
-    """How pages are analysed and what a query means.
+    """Options of the analysis of pages and the language of queries.
 
     Ranking is BM25 with k1 = 1.2 and b = 0.75. Tantivy fixes both, and its Python binding has no way to set them. Over k1 from
     0.6 to 2 and b from 0.3 to 1 the best pair (measured with bm25s, same terms) would add to nDCG@10 0.004 on SciFact's

@@ -39,7 +39,7 @@ REBUILD = "Build it again: python jobs/index.py --verify"
 
 @dataclass(frozen=True)
 class IndexRecord:
-    """What made an index. `fingerprint` stands for the page texts, the analyzer, Tantivy's version and the format.
+    """The record of what made an index. `fingerprint` stands for the page texts, the analyzer, Tantivy's version and the format.
 
     `source` is the Parquet file of the pages as a path from the index folder, and `source_fingerprint` its content.
     """

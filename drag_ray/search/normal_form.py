@@ -87,7 +87,7 @@ def _cut_run(found: re.Match[str]) -> str:
 
 
 def _edit(found: re.Match[str]) -> str:
-    """What stands for a part of a text that NFKC alone would leave, or glue to what is beside it."""
+    """The replacement of a part of a text that NFKC alone would leave, or glue to what is beside it."""
     part, (start, end) = found[0], found.span()
     before, after = found.string[start - 1 : start], found.string[end : end + 1]
     match found.lastgroup:

@@ -1,5 +1,5 @@
-"""What a model reads of a page with a question: how the page begins, which often names its subject, and what it says of the
-question."""
+"""Passages of pages that a model reads with a question: how the page begins, which often names its subject, and what it says
+of the question."""
 
 from drag_ray.search.searcher import Searcher
 from drag_ray.types import Evidence, Hit

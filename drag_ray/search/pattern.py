@@ -1,4 +1,4 @@
-"""Which terms have the form of a pattern. Polars matches them, in time that is linear in their letters."""
+"""The terms that have the form of a pattern. Polars matches them, in time that is linear in their letters."""
 
 import polars as pl
 

@@ -43,7 +43,7 @@ class SearchProcesses:
         self._pool = ProcessPoolExecutor(self._num_processes, multiprocessing.get_context("spawn"), end_with_parent)
 
     def rank(self, texts: Sequence[str], top_k: int) -> list[Ranking]:
-        """What `Ranker.rank` finds for each text.
+        """The hits of `Ranker.rank` for each text.
 
         Raises:
             SearchIndexError: the index is another one by now, or a process died.

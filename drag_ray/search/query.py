@@ -1,4 +1,4 @@
-"""What a model wrote becomes a Tantivy query, whatever it wrote.
+"""The reader of queries: what a model wrote becomes a Tantivy query, whatever it wrote.
 
 Model text is data. It never reaches one of Tantivy's own query parsers: plain words are split into terms by the index's
 analyzer, and the query language is read by the parser beside this file. Each term, phrase and pattern then searches
@@ -69,7 +69,7 @@ def weigh_terms(weights: Mapping[str, float]) -> Node | None:
 
 
 def read_words(text: str, analyzer: Analyzer) -> dict[str, float]:
-    """How often each term is in a text of plain words."""
+    """The counts of each term in a text of plain words."""
     counts: dict[str, float] = {}
     for term in analyzer.analyze(clean(_truncate(text))):
         counts[term] = counts.get(term, 0.0) + 1.0

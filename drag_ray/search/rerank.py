@@ -14,7 +14,7 @@ Score = Callable[[str, Sequence[str]], Sequence[float]]
 
 
 class PageTexts:
-    """What a model reads of pages.
+    """The texts of pages that a model reads.
 
     Args:
         searcher: the index, which has the texts.
@@ -47,7 +47,7 @@ class PageRanker:
         self._score = score
 
     def score(self, question: str, pages: Sequence[Hit | Evidence]) -> list[float]:
-        """How well each page answers the question.
+        """The scores of the pages as answers to the question.
 
         Raises:
             SearchIndexError: a page is of another index.

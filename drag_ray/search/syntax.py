@@ -1,4 +1,4 @@
-"""What a query means, whatever language it was written in: a tree over the terms of the one text field.
+"""The meaning of a query, whatever language it was written in: a tree over the terms of the one text field.
 
 A tree matches a set of pages in the plain Boolean sense, and ranks them by the BM25 of the terms, phrases included,
 that it does not negate. Patterns count 1 for a page, however many of its terms they match.

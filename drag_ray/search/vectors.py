@@ -41,7 +41,7 @@ _SCORE_DIGITS = 5
 
 @dataclass(frozen=True)
 class VectorsRecord:
-    """What made the vectors of an index.
+    """The record of what made the vectors of an index.
 
     `index_fingerprint` is that of the index's record, `embedding` the options by which queries are embedded too (as
     `EmbeddingConfig` or `ImageEmbeddingConfig` has them), and `probe` the vector of the query `PROBE`.
@@ -56,7 +56,7 @@ class VectorsRecord:
 
 
 def has_vectors(vectors_dir: Path) -> bool:
-    """Whether there are vectors in a folder, sound or not."""
+    """True if there are vectors in a folder, sound or not."""
     return (vectors_dir / _RECORD_NAME).exists()
 
 

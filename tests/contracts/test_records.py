@@ -63,6 +63,20 @@ def test_every_module_says_what_it_is() -> None:
     assert not silent
 
 
+def test_a_docstring_says_what_the_thing_is() -> None:
+    """It begins with a noun phrase or a verb: a reader who looks a name up has no question."""
+    questions = ("What", "How", "Which", "Whether", "Where", "When", "Who", "Why", "If")
+    asking = [
+        f"{path.relative_to(PACKAGE)}: {text.splitlines()[0]}"
+        for path in PACKAGE.rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
+        and (text := ast.get_docstring(node))
+        and text.split()[0] in questions
+    ]
+    assert not asking
+
+
 def test_what_a_task_is_stands_with_the_tasks_alone() -> None:
     """Elsewhere its kind is asked for (`agent.tasks`), so that a new task is one module and one line."""
     compared = [

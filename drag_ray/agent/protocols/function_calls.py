@@ -31,7 +31,7 @@ class FunctionCallsProtocol:
         return tuple(function.describe() for function in (*functions, ANSWER))
 
     def instructions(self, thinking: bool, wanted: str, *, may_answer: bool, functions: Sequence[Function] = (SEARCH,)) -> str:
-        """What the chat template does not say of the functions."""
+        """Instructions that the chat template does not give."""
         *names, last = [function.name for function in (*functions, *((ANSWER,) if may_answer else ()))]
         choice = f"{', '.join(names)} or {last}" if names else last
         return f"{'Think first. Then call' if thinking else 'Call'} exactly one function: {choice}. A query holds {wanted}."

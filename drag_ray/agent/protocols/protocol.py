@@ -1,4 +1,4 @@
-"""What the model writes and what it means: the two directions of an action format."""
+"""An action protocol, what the model writes and what it means: the two directions of an action format."""
 
 from collections.abc import Sequence
 from typing import Any, Literal, Protocol
@@ -26,11 +26,11 @@ class ActionProtocol(Protocol):
     """asks for the answer in the last reply"""
 
     def list_functions(self, functions: Sequence[Function] = (SEARCH,)) -> tuple[dict[str, Any], ...]:
-        """What the chat template shows of an agent's functions, in OpenAI's form: these, and giving the answer."""
+        """The agent's functions as the chat template shows them, in OpenAI's form: these, and giving the answer."""
         ...
 
     def instructions(self, thinking: bool, wanted: str, *, may_answer: bool, functions: Sequence[Function] = (SEARCH,)) -> str:
-        """How to write an action, for the system prompt.
+        """Instructions for writing an action, for the system prompt.
 
         Args:
             thinking: invite to think before.

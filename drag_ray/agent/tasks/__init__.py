@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal
 
 @dataclass(frozen=True, slots=True)
 class TaskKind:
-    """What the rollouts of a task are, for those that read them.
+    """The kind of a task's rollouts, for those that read them.
 
     Attributes:
         scored_by: what success and reward are computed from: the ranks of the evidence, or the answer.

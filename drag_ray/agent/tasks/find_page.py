@@ -56,7 +56,7 @@ class SearchEpisode:
 
 
 def to_search(config: AgentConfig, question: Question, query: str = "") -> str | ExpandedQuestion:
-    """What is searched when the policy writes `query`; without one, the question itself."""
+    """The search for what the policy writes as `query`; without one, the question itself."""
     if config.expands:
         words = choose_words(question.question, config.question_words)
         return ExpandedQuestion(question.question, query, config.question_weight, words)
@@ -64,7 +64,7 @@ def to_search(config: AgentConfig, question: Question, query: str = "") -> str |
 
 
 async def ask(setting: Setting, question: Question) -> SearchResult:
-    """What the index finds for the question itself."""
+    """The ranking of the question itself."""
     return await setting.environment.search_question(to_search(setting.config, question), question.evidence)
 
 
@@ -74,7 +74,7 @@ async def begin(setting: Setting, question: Question, asked: SearchResult, name_
 
 
 def choose_instructions(config: AgentConfig) -> str:
-    """What the mode asks for, with the words of the question that need not be added."""
+    """The instructions of the query mode, with the words of the question that need not be added."""
     if not config.expands:
         return DEFAULT_INSTRUCTIONS
     return EXPAND_INSTRUCTIONS.format("All" if config.question_words == "all" else "The key")

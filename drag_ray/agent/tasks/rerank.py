@@ -113,7 +113,7 @@ class RerankEpisode:
         return found, self._show_next()
 
     def follow_call(self, observation: Content) -> Content:
-        """What it returned, with the request for the order before a window's last reply; the next window after one that called
+        """Result of the call, with the request for the order before a window's last reply; the next window after one that called
         again."""
         self._num_calls += 1
         if self._num_calls < self._max_calls:
@@ -156,7 +156,7 @@ class RerankEpisode:
 
 
 def describe_modalities(trajectory: Trajectory) -> str:
-    """What the query of a list is and what the candidates of its first window are, as in M-BEIR's tasks: "text to image".
+    """The modalities of a list's query and of the candidates of its first window, as in M-BEIR's tasks: "text to image".
 
     Each is text, image or mixed; empty for a rollout that showed none.
     """

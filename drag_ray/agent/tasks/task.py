@@ -1,4 +1,4 @@
-"""What a task declares, and what one rollout of it is to the loop."""
+"""The declaration of a task, and one rollout of it as the loop sees it."""
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ NameImage = Callable[[str], str]
 
 @dataclass(frozen=True)
 class Setting:
-    """What the rollouts of one policy share. `max_turns` are the replies that one may take, unless its task says otherwise."""
+    """Setting of all rollouts of a policy. `max_turns` are the replies that one may take, unless its task says otherwise."""
 
     config: AgentConfig
     prompts: Prompts
@@ -40,25 +40,25 @@ class Episode(Protocol):
         ...
 
     async def search(self, query: str) -> tuple[SearchResult, Content]:
-        """What a reply with a query leads to, and what the policy is told of it."""
+        """The result of a reply with a query, and the message to the policy about it."""
         ...
 
     def follow_call(self, observation: Content) -> Content:
-        """What is told of a call, which returned this."""
+        """The message about a call, which returned this."""
         ...
 
     def remind(self, problem: str) -> Content:
-        """What is told of a reply that cannot be read."""
+        """The message about a reply that cannot be read."""
         ...
 
     def is_complete(self, turn: Turn) -> bool:
-        """Whether the task is done with this turn."""
+        """True if the task is done with this turn."""
         ...
 
 
 @dataclass(frozen=True)
 class Task:
-    """What a module of `tasks` declares as its TASK.
+    """A task, as a module of `tasks` declares it in TASK.
 
     Attributes:
         summary: what is asked of the policy, for the option's text.

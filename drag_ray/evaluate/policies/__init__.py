@@ -1,1 +1,1 @@
-"""What is compared: how each policy searches the questions."""
+"""The policies of a comparison, and how each searches the questions."""

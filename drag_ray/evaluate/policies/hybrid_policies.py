@@ -1,4 +1,4 @@
-"""What policies find when their searches are made by words and by vectors at once, as an endpoint makes them with the retrieval
+"""Policies whose searches are made by words and by vectors at once, as an endpoint makes them with the retrieval
 `hybrid`.
 
 Who can search by vectors does not choose between them and a policy: beside `hybrid`, the question searched by both, stands what
@@ -31,7 +31,7 @@ def search_by_both(
     hybrid: Hybrid,
     index_dir: Path,
 ) -> dict[str, list[Trajectory]]:
-    """What `rescore_with_retriever` makes of them, as `NAME+hybrid`.
+    """The trajectories after `rescore_with_retriever`, as `NAME+hybrid`.
 
     Args:
         trajectories: of each policy and baseline.
@@ -54,7 +54,7 @@ def search_by_both(
 
 @dataclass(frozen=True)
 class SearchTermsBeside:
-    """What the weighted terms of rollouts find, fused with what the vectors find for their questions.
+    """Searches with the weighted terms of rollouts, fused with those by the vectors of their questions.
 
     Attributes:
         hybrid: prepared.

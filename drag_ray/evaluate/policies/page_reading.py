@@ -40,7 +40,7 @@ class AskedQuestion(NamedTuple):
 
 
 class ReadPages(NamedTuple):
-    """What each rollout of a question finds, None where it searches for nothing, and how well the pages answer the question; more
+    """Hits of each rollout of a question, None where it searches for nothing, and the scores of the pages as its answers; more
     is better."""
 
     hits: list[Hits | None]

@@ -21,12 +21,12 @@ PRESET = "greedy"
 
 
 def name_beside(model: str, baseline: str) -> str:
-    """What a policy is called with the search of a baseline."""
+    """The name of a policy with the search of a baseline."""
     return f"{model}+{baseline}"
 
 
 def is_without_language_model(policy: str) -> bool:
-    """Whether no language model runs when a policy, or what stands beside it as of `name_beside`, is asked a question."""
+    """True if no language model runs when a policy, or what stands beside it as of `name_beside`, is asked a question."""
     return WITHOUT_LANGUAGE_MODEL.issuperset(policy.split("+"))
 
 

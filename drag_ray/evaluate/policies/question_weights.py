@@ -1,4 +1,4 @@
-"""What a word of the question counts beside an added one, found for each policy on questions that are not evaluated.
+"""The weight of a question's word beside an added one, found for each policy on questions that are not evaluated.
 
 With the query mode `expand` and one turn a reply does not depend on that weight, so every one of the weights to choose among
 costs a search and no token.  The questions are those that the format stage keeps for validation, of which no row is trained

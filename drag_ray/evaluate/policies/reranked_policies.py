@@ -1,4 +1,4 @@
-"""What policies find when a model that reads the question with each page orders the pages anew, as an endpoint does with
+"""Policies whose pages are put in order by a model that reads the question with each, as an endpoint does with
 `rerank`.
 
 A reranker can put no page first that the search has not found. So beside `rerank`, the question's own pages in a new order,
@@ -23,7 +23,7 @@ def put_pages_in_order(
     index_dir: Path,
     read_pages: Callable[[Sequence[AskedQuestion], SearchAsAsked], Sequence[ReadPages]],
 ) -> dict[str, list[Trajectory]]:
-    """What `rescore_with_retriever` makes of them, as `POLICY+rerank`, and those of the baseline `rerank` in the new order.
+    """The trajectories after `rescore_with_retriever`, as `POLICY+rerank`, and those of the baseline `rerank` in the new order.
 
     Args:
         trajectories: of each policy and baseline, that of `rerank` as its search has found the pages.

@@ -30,7 +30,7 @@ Search = Callable[[Sequence[Trajectory]], Sequence[Hits | None]]
 
 @dataclass(frozen=True)
 class SearchAsAsked:
-    """What rollouts search for, searched for as a baseline searches.
+    """The searches of rollouts, made as a baseline searches.
 
     Attributes:
         baseline: prepared.
@@ -48,7 +48,7 @@ class SearchAsAsked:
         return [find(rollout) for rollout in rollouts]
 
     def open(self, asked: Sequence[str] = ()) -> Callable[[Trajectory], Hits | None]:
-        """What searches for one rollout.
+        """Open the search for one rollout.
 
         Args:
             asked: texts that are going to be searched for, as far as that is known.
@@ -62,7 +62,7 @@ class SearchAsAsked:
 
 
 def search_on_cluster(search: Search, rollouts: Sequence[Trajectory], index_dir: Path) -> list[Hits | None]:
-    """What a search finds for each rollout, on all CPUs of the nodes that see the index. Raises what the search does."""
+    """The hits of a search for each rollout, on all CPUs of the nodes that see the index. Raises what the search does."""
     return list(map_parts(search, rollouts, _NUM_AT_ONCE, index_dir))
 
 
@@ -106,7 +106,7 @@ def add_variants(
 
 
 def search_as_asked(trajectory: Trajectory, index: PageIndex, depth: int) -> Hits | None:
-    """What an index finds for a rollout's only search, or, where it left its question as it is, for the question; None where it
+    """The hits of an index for a rollout's only search, or, where it left its question as it is, for the question; None where it
     failed, and where nothing was searched for."""
     turn = find_only_search(trajectory)
     if turn is None and (trajectory.error or not trajectory.question_hits):
@@ -119,7 +119,7 @@ def search_as_asked(trajectory: Trajectory, index: PageIndex, depth: int) -> Hit
 
 
 def _write_asked(trajectory: Trajectory) -> str:
-    """What is embedded for a rollout."""
+    """The text that is embedded for a rollout."""
     turn = find_only_search(trajectory)
     if turn and trajectory.query_mode == "rewrite":
         return turn.query

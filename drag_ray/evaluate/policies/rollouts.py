@@ -43,7 +43,7 @@ _QUICK_S = 5.0
 
 @dataclass(frozen=True)
 class RolledOut:
-    """What an evaluation has asked.
+    """The rollouts of an evaluation.
 
     Attributes:
         trajectories: of each policy, the baselines first.
@@ -174,7 +174,7 @@ def _run_with_engine(
 def _build_options(
     models: Sequence[ModelPolicy], sections: EvaluateSections, inputs: Inputs, rollouts_dir: Path
 ) -> WorkerOptions:
-    """What the workers are made from that write as these models, on one engine."""
+    """The options of the workers that write as these models, on one engine."""
     for model in models:
         check_adapter(model.engine)
     policies = {model.name: Policy(model.engine.model, model.engine.adapter, model.instructions) for model in models}

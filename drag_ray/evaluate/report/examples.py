@@ -18,7 +18,7 @@ _PICTURE_BYTES = 10_000_000
 
 
 class Outcome(StrEnum):
-    """How the subject compares with the baseline, by what the task is judged by: the rank of the evidence, or the answer."""
+    """An example's outcome by what the task is judged by, the rank of the evidence or the answer: subject beside baseline."""
 
     WON = "won"
     """The subject is better."""
@@ -32,8 +32,8 @@ class Outcome(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """What one policy did: the rank of the evidence in its first search, its transcript, None without a rollout, and where it
-    `is_answer` that is judged, the ANLS* of that, None for a policy that was never to answer.
+    """A policy's side of an example: the rank of the evidence in its first search, its transcript, None without a rollout, and
+    where it `is_answer` that is judged, the ANLS* of that, None for a policy that was never to answer.
 
     A policy that did not search, but `falls_back` on the question, has the rank of that.
     """
@@ -46,7 +46,7 @@ class Side:
     anls: float | None = None
 
     def describe(self) -> str:
-        """How good it is."""
+        """Its grade, higher is better."""
         if self.is_answer:
             return "no answer" if self.anls is None else f"ANLS* {self.anls:.3f}"
         return f"rank {self.rank}" if self.rank else "absent"
@@ -66,7 +66,7 @@ class Side:
             yield from self.list_fallback()
 
     def list_fallback(self) -> tuple[Hit, ...]:
-        """What the question itself shows."""
+        """The pages that the question itself shows."""
         rollout = self.transcript.trajectory if self.transcript else None
         return rollout.question_hits[: rollout.top_k] if rollout else ()
 
@@ -95,7 +95,7 @@ class Examples:
     counts: Mapping[Outcome, int] = field(default_factory=dict[Outcome, int])
 
     def list_shown(self) -> Iterator[Evidence | str]:
-        """What was shown, in the order of the examples (see `Example.list_shown`)."""
+        """The pages and images that were shown, in the order of the examples (see `Example.list_shown`)."""
         for example in self.shown:
             yield from example.list_shown()
 

@@ -104,7 +104,7 @@ def write_num_needed(num_needed: int) -> str:
 
 
 def write_finding(difference: Difference, criterion: Criterion) -> str:
-    """What a difference of the family comes to, empty for others."""
+    """The finding of a difference of the family, empty for others."""
     if difference.finding is None:
         return ""
     if difference.finding is not Finding.UNSURE:
@@ -117,7 +117,7 @@ def write_finding(difference: Difference, criterion: Criterion) -> str:
 
 
 def write_split(comparison: Comparison, context: ReportContext) -> str:
-    """Which questions were asked, with a warning where choices may have been made by them."""
+    """The split of the questions, with a warning where choices may have been made by them."""
     if comparison.split != TEST:
         return "VALIDATION questions: what was chosen by them is flattered. The test questions were not asked."
     asked = f" Evaluations of this run that asked them before: {context.num_exposures}; what was chosen by these is flattered."
@@ -125,7 +125,7 @@ def write_split(comparison: Comparison, context: ReportContext) -> str:
 
 
 def write_settings(comparison: Comparison, context: ReportContext) -> list[str]:
-    """How was searched, sampled, judged and tested, with warnings where intervals are too narrow."""
+    """The settings of search, sampling, judging and tests, with warnings where intervals are too narrow."""
     weights = ", ".join(f"{policy} {found.weight:g}" for policy, found in context.question_weights.items())
     num_weighed = [found.num_questions for found in context.question_weights.values()]
     sentences = [
@@ -192,7 +192,7 @@ def write_verdict(comparison: Comparison) -> list[str]:
 
 
 def _write_best_without_language_model(comparison: Comparison) -> list[str]:
-    """What a policy with a language model has to beat to be worth its cost; nothing where the question alone is there, or where
+    """Best policy without a language model, which the others have to beat; nothing where the question alone is there, or where
     none of them is measured, as by answers that they do not give."""
     row, subject = comparison.primary, comparison.subject
     found = {policy: row.metrics[policy].value for policy in comparison.policies}
@@ -226,7 +226,7 @@ def _write_sentence(row: Row, reference: str, comparison: Comparison) -> str:
 
 
 def _write_missing(row: Row, difference: Difference) -> str:
-    """Why the two have no difference, as where a baseline that needs no model does not answer."""
+    """The reason why the two have no difference, as where a baseline that needs no model does not answer."""
     values = {name: row.metrics[name] for name in (difference.policy, difference.reference)}
     return " and ".join(
         f"{name} has {'no' if metric.value is None else 'an'} {row.label.lower()}"
@@ -243,7 +243,7 @@ def _write_facts(difference: Difference, comparison: Comparison) -> str:
 
 
 def _write_power(difference: Difference) -> str:
-    """What these questions would have shown, and how many would show what was seen."""
+    """The difference that these questions would have shown, and how many would show what was seen."""
     if difference.detectable is None:
         return ""
     shown = f"; a true one of {write_number(difference.detectable, Unit.SHARE)} points would be found with {POWER:.0%} power"

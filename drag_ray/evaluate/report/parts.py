@@ -42,7 +42,7 @@ class Part:
 
 
 def build_parts(comparison: Comparison, context: ReportContext) -> list[Part]:
-    """What a comparison says, its verdict at the end, where the eye is when all is printed."""
+    """The parts of a report, the verdict at the end, where the eye is when all is printed."""
     rows, size = comparison.rows, comparison.num_questions
     metrics = [[write_label(row), *(write_metric(metric, row, size) for metric in row.metrics.values())] for row in rows]
     differences = [[write_label(row), *(write_difference(d, row) for d in row.differences)] for row in rows]
@@ -114,7 +114,7 @@ def _build_turns_table(comparison: Comparison) -> Cells:
 
 
 def _build_room_table(comparison: Comparison) -> Cells:
-    """What an oracle gains that knows for each question whose first search is best: a bound for choosing among them."""
+    """Table of what an oracle gains that knows for each question whose first search is best: a bound for choosing among them."""
     rows: Cells = []
     for room in comparison.room:
         values = [write_number(value, room.unit) for value in (room.best, room.oracle, room.gain)]

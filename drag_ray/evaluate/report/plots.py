@@ -68,7 +68,7 @@ def draw_hit_bars(comparison: Comparison) -> str:
 
 
 def draw_rank_distribution(comparison: Comparison) -> str:
-    """How many first searches have the evidence at which rank, for each policy."""
+    """A plot of the ranks of the evidence in first searches, for each policy."""
     buckets = build_rank_buckets(comparison.depth)
     counts = {policy: count_ranks(ranks, buckets) for policy, ranks in comparison.first_search_ranks.items()}
 
@@ -167,7 +167,7 @@ def build_rank_buckets(depth: int) -> list[tuple[str, int, int]]:
 
 
 def count_ranks(ranks: Sequence[int | None], buckets: Sequence[tuple[str, int, int]]) -> list[int]:
-    """How many ranks fall into each bucket; the last count is that of absent ones."""
+    """The number of ranks in each bucket; the last count is that of absent ones."""
     counts = [0] * (len(buckets) + 1)
     for rank in ranks:
         counts[_find_bucket(rank, buckets)] += 1

@@ -1,4 +1,4 @@
-"""Which questions depend on each other: those of one document are drawn together when intervals and tests are computed."""
+"""Clusters of questions that depend on each other: those of one document are drawn together for intervals and tests."""
 
 from collections import defaultdict
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ FEW_CLUSTERS = 20
 
 @dataclass(frozen=True, slots=True)
 class ClusterSizes:
-    """How many clusters there are, the questions of the largest, and how many of equal size would tell as much.
+    """The number of clusters, the questions of the largest, and how many of equal size would tell as much.
 
     The last is N^2 over the sum of the squared sizes (Kish, 1965).
     """

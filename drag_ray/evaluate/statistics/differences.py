@@ -22,7 +22,7 @@ MCNEMAR, SIGN_FLIP = "mcnemar", "sign_flip"
 
 
 class Finding(StrEnum):
-    """What a difference of the family (see `family`) comes to."""
+    """The finding of a difference of the family (see `family`)."""
 
     MORE = "more"
     """The interval is above 0, and the corrected test agrees."""

@@ -61,5 +61,5 @@ def _find(difference: Difference, *, is_significant: bool) -> Finding:
 
 
 def count_tests(rows: Sequence[Row], top_k: int) -> int:
-    """How many tests were corrected together."""
+    """The number of tests that were corrected together."""
     return sum(d.adjusted_p_value is not None for row in rows if row.name != f"hit_at_{top_k}" for d in row.differences)

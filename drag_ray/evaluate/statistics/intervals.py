@@ -1,4 +1,4 @@
-"""How sure a mean is: bootstrap intervals over clusters of questions.
+"""Bootstrap intervals of means, over clusters of questions.
 
 Values come as arrays of shape (num_questions, num_measures), NaN where a measure does not apply to a question.
 Clusters are what is resampled (see `clusters`), so one draw serves every measure and every policy and keeps them paired.

@@ -1,4 +1,4 @@
-"""What `drag-ray compare` does: policies of two finished evaluations, compared on the questions that both have asked."""
+"""The command `drag-ray compare`: policies of two finished evaluations, compared on the questions that both have asked."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -105,7 +105,7 @@ def _find_own_prices(
 
 
 def _read_shared_judgements(outcomes: Mapping[str, Outcome]) -> dict[str, Judgements]:
-    """What was said of the answers of each; nothing unless one judge has said it, since two measure different things."""
+    """The judgements of the answers of each; nothing unless one judge has said it, since two measure different things."""
     found = {label: judgements for label, outcome in outcomes.items() if (judgements := outcome.read_judgements())}
     judges = {judge for judgements in found.values() for judge in judgements.list_judges()}
     return found if len(found) == len(outcomes) and len(judges) == 1 else {}

@@ -1,4 +1,4 @@
-"""What several rollouts of a question would find: pass@(k samples, n turns)."""
+"""Success of several rollouts of a question: pass@(k samples, n turns)."""
 
 import math
 from collections import defaultdict

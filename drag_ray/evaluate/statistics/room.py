@@ -1,4 +1,4 @@
-"""How much there is to gain: what the best of all first searches would find, chosen anew for each question."""
+"""Room for a gain: what the best of all first searches would find, chosen anew for each question."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -27,7 +27,7 @@ class Room:
 
     @property
     def gain(self) -> float:
-        """What is left between the two."""
+        """The difference of the two."""
         return self.oracle - self.best
 
 

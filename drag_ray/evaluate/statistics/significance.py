@@ -1,4 +1,4 @@
-"""Whether a difference is more than chance, and which one would have been seen: paired tests, Holm's correction, power.
+"""Significance of differences, and the least that would have been seen: paired tests, Holm's correction, power.
 
 Values and clusters come as in `intervals`.
 """

@@ -137,7 +137,7 @@ class StepCollator:
         self._collate = RowCollator(pad_token_id, images, number="advantage")
 
     def __call__(self, rows: Sequence[dict[str, Any]]) -> "dict[str, torch.Tensor]":
-        """What `RowCollator` makes of them with `advantage`, and `engine_log_probabilities` of shape (rows, tokens), NaN where
+        """The batch of `RowCollator` with `advantage`, and `engine_log_probabilities` of shape (rows, tokens), NaN where
         the engine's are not known.
         """
         import torch

@@ -1,4 +1,4 @@
-"""What a training method is: its options, and what it makes of training rows.
+"""A training method: its options, and what it makes of training rows.
 
 PyTorch and TRL are imported in the functions that need them, since options are read, for `--help` too, without either.
 """
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class TrainerOptions(TypedDict):
-    """What all trainers of TRL take. The datasets hold tokenized rows; a model that has an adapter already gets no new one."""
+    """Arguments of all trainers of TRL. The datasets hold tokenized rows; a model that has an adapter already gets no new one."""
 
     model: Any
     args: Any
@@ -91,7 +91,7 @@ class Method(BaseConfig, ABC):
         """
 
     def diagnose(self, counts: Mapping[str, Any], rows: Iterable[Row]) -> str:
-        """What speaks against using what was trained; empty where nothing does.
+        """The reasons against using what was trained; empty where nothing does.
 
         Args:
             counts: of the stage.
@@ -100,7 +100,7 @@ class Method(BaseConfig, ABC):
         return ""
 
     def score(self, model: Any, inputs: "dict[str, torch.Tensor]") -> "torch.Tensor":
-        """What the model makes of a batch of `RowCollator`: of one that writes, the log-probabilities of its trained tokens."""
+        """The model's scores of a batch of `RowCollator`: of one that writes, the log-probabilities of its trained tokens."""
         from drag_ray.finetune.trained_tokens import compute_log_probabilities
 
         return compute_log_probabilities(model, inputs, fused=False)[0]

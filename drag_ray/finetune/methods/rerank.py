@@ -144,5 +144,5 @@ def _list_questions(rows: Iterable[Row]) -> list[list[bool]]:
 
 
 def _name_question(row: Mapping[str, Any]) -> str:
-    """What the pages of a question have in common."""
+    """The name that the pages of a question share."""
     return str(row.get("question_id", row["question"]))

@@ -1,4 +1,4 @@
-"""What keeps replies out of training, one module for each reason.
+"""Filters that keep replies out of training, one module for each reason.
 
 `process.quality.load_filter` gives the filter of a name.
 """

@@ -259,7 +259,7 @@ def _read_pages(record: Record, name: str) -> tuple[Evidence, ...]:
 
 
 def _read_note(record: Record, name: str) -> str:
-    """What nothing depends on, as text, whatever it is."""
+    """Read a note that nothing depends on, as text, whatever it is."""
     return to_encodable(str(record.get(name) or ""))
 
 
