@@ -14,8 +14,8 @@ from drag_ray.evaluate.question_result import NO_TRAJECTORY, QuestionResult
 from drag_ray.evaluate.results import find_question_ranks
 from drag_ray.evaluate.statistics.clusters import ClusterSizes, compute_cluster_sizes, compute_clusters
 from drag_ray.evaluate.statistics.family import correct_rows
+from drag_ray.evaluate.statistics.headroom import Headroom, compute_headroom
 from drag_ray.evaluate.statistics.intervals import Ints
-from drag_ray.evaluate.statistics.room import Room, compute_room
 from drag_ray.evaluate.statistics.rows import Row, build_rows
 from drag_ray.evaluate.statistics.strata import build_recalls, build_strata
 from drag_ray.evaluate.turns import TurnSuccess, compute_turns
@@ -65,7 +65,7 @@ class Comparison:
     recalls: tuple[Row, ...]
     turns: dict[str, tuple[TurnSuccess, ...]]
     efforts: dict[str, Effort]
-    room: tuple[Room, ...]
+    room: tuple[Headroom, ...]
     incidents: dict[str, Incidents]
     question_ids: tuple[str, ...]
     first_search_ranks: dict[str, tuple[int | None, ...]]
@@ -153,7 +153,7 @@ def compare(
         recalls=recalls,
         turns=compute_turns(aligned, question_ranks, *drawn),
         efforts=compute_efforts(aligned, criterion, prices, *drawn),
-        room=compute_room(aligned, question_ranks),
+        room=compute_headroom(aligned, question_ranks),
         incidents={policy: _count_incidents(policy_results) for policy, policy_results in aligned.items()},
         question_ids=tuple(result.question_id for result in some),
         first_search_ranks={policy: tuple(r.first_search_rank for r in rs) for policy, rs in aligned.items()},

@@ -99,12 +99,12 @@ def write_comparison(
     trajectories: Mapping[str, Sequence[Trajectory]],
     context: ReportContext,
     num_examples: int,
-    book: ThumbnailStore,
+    thumbnails: ThumbnailStore,
 ) -> None:
     """Write the report as a page, as Markdown and as JSON, and the result of each question.
 
     Args:
-        book: where pictures of pages and of what tools returned are.
+        thumbnails: where pictures of pages and of what tools returned are.
 
     Raises:
         ArtifactError: a file cannot be written.
@@ -116,7 +116,7 @@ def write_comparison(
     artifacts.write_text(folder / MARKDOWN_NAME, format_markdown(comparison, context))
     sides = (comparison.baseline, comparison.subject)
     examples = choose_examples(trajectories, results, comparison.criterion, *sides, num_examples)
-    write_report(folder / REPORT_NAME, comparison, examples, context, book)
+    write_report(folder / REPORT_NAME, comparison, examples, context, thumbnails)
 
 
 def find_evaluation(path: Path) -> Path | None:

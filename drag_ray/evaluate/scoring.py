@@ -26,7 +26,7 @@ from drag_ray.rollout import journal
 from drag_ray.rollout.judge_config import JudgeConfig
 from drag_ray.rollout.judgements import JUDGE_DIR_NAME
 from drag_ray.schemas import to_trajectory
-from drag_ray.transcripts.thumbnails import open_book
+from drag_ray.transcripts.thumbnails import open_thumbnails
 from drag_ray.types import Evidence, Hit, Trajectory, Turn
 
 CONFIDENCE = 0.95
@@ -101,7 +101,7 @@ def score_evaluation(
     said = _write_terms(outcome, comparison)
     if report_dir:
         context = replace(context, title="Scored again", summary=" ".join(said))
-        write_comparison(report_dir, comparison, results, trajectories, context, NUM_EXAMPLES, open_book(outcome.path))
+        write_comparison(report_dir, comparison, results, trajectories, context, NUM_EXAMPLES, open_thumbnails(outcome.path))
     parts = [
         Part("Terms", said),
         Part("Measures", table=_build_table(rows, outcome.list_values())),

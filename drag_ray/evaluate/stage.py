@@ -83,8 +83,8 @@ def run(sections: EvaluateSections, inputs: Inputs, folder: StageFolder) -> dict
     context = build_context(sections, inputs, len(questions), baselines, weights, judged.description, num_exposures)
     _logger.info(format_console(build_parts(comparison, context)))
     write_rollouts(folder.path, questions, trajectories)
-    book = ThumbnailStore(inputs["index"], sorted(folder.path.glob(f"{ROLLOUTS_DIR_NAME}/*/{IMAGES_DIR_NAME}")))
-    write_comparison(folder.path, comparison, results, trajectories, context, settings.num_examples, book)
+    thumbnails = ThumbnailStore(inputs["index"], sorted(folder.path.glob(f"{ROLLOUTS_DIR_NAME}/*/{IMAGES_DIR_NAME}")))
+    write_comparison(folder.path, comparison, results, trajectories, context, settings.num_examples, thumbnails)
     _logger.info(f"report: {(folder.path / REPORT_NAME).resolve()}")
     return {
         "questions": len(questions),

@@ -22,7 +22,7 @@ _CAPTION_CHARS = 200
 _logger = logging.getLogger(__name__)
 
 
-class ImageShelf(Protocol):
+class ImageSource(Protocol):
     """Storage of a rollout's images: the stores of a run, or the memory of an endpoint."""
 
     def open(self, key: str) -> "Image":
@@ -53,7 +53,7 @@ class RolloutImages:
         keys: those of the question.
     """
 
-    def __init__(self, stores: ImageShelf | None = None, max_returned: int = 0, keys: Iterable[str] = ()) -> None:
+    def __init__(self, stores: ImageSource | None = None, max_returned: int = 0, keys: Iterable[str] = ()) -> None:
         self._stores = stores
         self._max_returned = max_returned
         self._num_returned = 0

@@ -20,7 +20,7 @@ _NO_PICTURES = '<script type="application/json" id="pictures">{}</script>'
 
 
 def write_transcripts(
-    path: Path, title: str, transcripts: Sequence[Transcript], chosen: pl.DataFrame, book: ThumbnailStore
+    path: Path, title: str, transcripts: Sequence[Transcript], chosen: pl.DataFrame, thumbnails: ThumbnailStore
 ) -> None:
     """Write the page, at most `MAX_BYTES` long: where pictures do not fit, the last transcripts go without.
 
@@ -29,15 +29,15 @@ def write_transcripts(
         title: what the page is about.
         transcripts: what it shows.
         chosen: the listing of all trajectories that were asked for, shown or not; the figures are of these.
-        book: where the pictures are.
+        thumbnails: where the pictures are.
 
     Raises:
         DataError: the text alone is longer than that.
         ArtifactError: the file cannot be written.
     """
     seen_from = path.resolve().parent
-    pictures = book.find((page for transcript in transcripts for page in transcript.list_pages()), seen_from)
-    shown = book.locate((key for transcript in transcripts for key in transcript.list_images()), seen_from)
+    pictures = thumbnails.find((page for transcript in transcripts for page in transcript.list_pages()), seen_from)
+    shown = thumbnails.locate((key for transcript in transcripts for key in transcript.list_images()), seen_from)
     page = render_page(
         "transcripts/page.html.j2",
         title=title,
@@ -56,7 +56,7 @@ def write_transcripts(
     of_pages = (pictures[page].key for transcript in transcripts for page in transcript.list_pages() if page in pictures)
     of_tools = (key for transcript in transcripts for key in transcript.list_images() if key in shown)
     keys = itertools.chain(of_tools, of_pages)  # what a tool returned is nowhere else
-    drawn = json.dumps(book.draw(keys, bytes_left), separators=(",", ":"))
+    drawn = json.dumps(thumbnails.draw(keys, bytes_left), separators=(",", ":"))
     write_text(path, page.replace(_NO_PICTURES, _NO_PICTURES.replace("{}", drawn)))
 
 

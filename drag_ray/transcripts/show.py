@@ -9,7 +9,7 @@ from drag_ray.errors import DataError
 from drag_ray.transcripts.listing import Selection, choose, read_listing, read_trajectories
 from drag_ray.transcripts.page import write_transcripts
 from drag_ray.transcripts.terminal import Terminal
-from drag_ray.transcripts.thumbnails import ThumbnailStore, open_book
+from drag_ray.transcripts.thumbnails import ThumbnailStore, open_thumbnails
 from drag_ray.transcripts.transcript import Transcript, build_transcript
 
 
@@ -43,7 +43,7 @@ def write_page(path: Path, selection: Selection, target: Path) -> int:
     chosen = choose(read_listing(path), selection)
     shown = list(build_transcripts(chosen.head(selection.limit)))
     title = f"Transcripts of {path.resolve().parent.name}/{path.resolve().name}"
-    write_transcripts(target, title, shown, chosen, open_book(path))
+    write_transcripts(target, title, shown, chosen, open_thumbnails(path))
     return len(shown)
 
 
@@ -53,9 +53,9 @@ def read_transcripts(path: Path, selection: Selection) -> list[Transcript]:
     Raises:
         DataError: there are no trajectories below `path`, or none is selected.
     """
-    return list(build_transcripts(choose(read_listing(path), selection).head(selection.limit), open_book(path)))
+    return list(build_transcripts(choose(read_listing(path), selection).head(selection.limit), open_thumbnails(path)))
 
 
-def build_transcripts(chosen: pl.DataFrame, book: ThumbnailStore | None = None) -> Iterator[Transcript]:
-    """The transcripts of rows of a listing, one after the other. `book` is as of `build_transcript`."""
-    return (build_transcript(policy, trajectory, book) for policy, trajectory in read_trajectories(chosen))
+def build_transcripts(chosen: pl.DataFrame, thumbnails: ThumbnailStore | None = None) -> Iterator[Transcript]:
+    """The transcripts of rows of a listing, one after the other. `thumbnails` is as of `build_transcript`."""
+    return (build_transcript(policy, trajectory, thumbnails) for policy, trajectory in read_trajectories(chosen))

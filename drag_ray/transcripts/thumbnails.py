@@ -105,7 +105,7 @@ def find_index(path: Path) -> Path | None:
     return next((folder / "index" for folder in lineage if (folder / "index").is_dir()), None)
 
 
-def open_book(*paths: Path) -> ThumbnailStore:
+def open_thumbnails(*paths: Path) -> ThumbnailStore:
     """The pictures of the runs that these paths lie in: a run, a stage, a folder of rollouts or one file each.
 
     Raises:

@@ -55,7 +55,7 @@ class Transcript:
     trajectory: Trajectory
     opening: tuple[Shown, ...]
     exchanges: tuple[Exchange, ...]
-    book: ThumbnailStore | None = field(default=None, compare=False)
+    thumbnails: ThumbnailStore | None = field(default=None, compare=False)
 
     def __repr__(self) -> str:
         """Short, as lists of them are looked at; a notebook shows them whole."""
@@ -63,12 +63,12 @@ class Transcript:
 
     def _repr_html_(self) -> str:
         """As a notebook shows it, with small pictures, as many as `_NOTEBOOK_BYTES` hold."""
-        pictures = self._draw_pictures(self.book) if self.book else {}
+        pictures = self._draw_pictures(self.thumbnails) if self.thumbnails else {}
         return render_page("transcripts/notebook.html.j2", transcript=self, pictures=pictures, to_page=to_page)
 
-    def _draw_pictures(self, book: ThumbnailStore) -> dict[Evidence | str, Picture]:
-        found = book.find(self.list_pages(), Path()) | book.locate(self.list_images(), Path())
-        drawn = book.draw((picture.key for picture in found.values()), _NOTEBOOK_BYTES)
+    def _draw_pictures(self, thumbnails: ThumbnailStore) -> dict[Evidence | str, Picture]:
+        found = thumbnails.find(self.list_pages(), Path()) | thumbnails.locate(self.list_images(), Path())
+        drawn = thumbnails.draw((picture.key for picture in found.values()), _NOTEBOOK_BYTES)
         return {shown: replace(picture, uri=drawn[picture.key]) for shown, picture in found.items() if picture.key in drawn}
 
     def list_pages(self) -> Iterator[Evidence]:
@@ -154,11 +154,11 @@ def name_rollout(policy: str, rollout_id: str) -> str:
     return f"{policy}:{rollout_id}" if policy else rollout_id
 
 
-def build_transcript(policy: str, trajectory: Trajectory, book: ThumbnailStore | None = None) -> Transcript:
+def build_transcript(policy: str, trajectory: Trajectory, thumbnails: ThumbnailStore | None = None) -> Transcript:
     """The transcript of a trajectory. What is missing of its conversation is missing in the transcript.
 
     Args:
-        book: where the pictures are that a notebook shows.
+        thumbnails: where the pictures are that a notebook shows.
     """
     messages = _read_messages(trajectory.messages)
     turns = trajectory.turns
@@ -169,7 +169,7 @@ def build_transcript(policy: str, trajectory: Trajectory, book: ThumbnailStore |
         observation = messages[place] if place < len(messages) and messages[place].role != "assistant" else None
         shown = tuple(hit for hit in turn.hits if hit.rank <= trajectory.top_k)
         exchanges.append(Exchange(turn, observation, shown, turn.hits[len(shown) :]))
-    return Transcript(policy, trajectory, tuple(opening), tuple(exchanges), book)
+    return Transcript(policy, trajectory, tuple(opening), tuple(exchanges), thumbnails)
 
 
 def _read_messages(text: str) -> list[Shown]:

@@ -100,14 +100,14 @@ class Examples:
             yield from example.list_shown()
 
 
-def draw_pictures(examples: Examples, book: ThumbnailStore) -> dict[Evidence | str, str]:
+def draw_pictures(examples: Examples, thumbnails: ThumbnailStore) -> dict[Evidence | str, str]:
     """Small pictures of the pages that were shown, and of the images by their keys, as data URIs; where they are too many, the
     last examples go without.
     """
     shown = list(dict.fromkeys(examples.list_shown()))
-    of_pages = book.find((page for page in shown if isinstance(page, Evidence)), Path())
-    pictures = of_pages | book.locate((key for key in shown if isinstance(key, str)), Path())
-    drawn = book.draw((pictures[item].key for item in shown if item in pictures), _PICTURE_BYTES)
+    of_pages = thumbnails.find((page for page in shown if isinstance(page, Evidence)), Path())
+    pictures = of_pages | thumbnails.locate((key for key in shown if isinstance(key, str)), Path())
+    drawn = thumbnails.draw((pictures[item].key for item in shown if item in pictures), _PICTURE_BYTES)
     return {item: drawn[picture.key] for item, picture in pictures.items() if picture.key in drawn}
 
 

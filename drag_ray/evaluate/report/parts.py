@@ -58,7 +58,7 @@ def build_parts(comparison: Comparison, context: ReportContext) -> list[Part]:
         Part("Recall by task", table=_build_strata_table("recall", comparison.recalls, comparison)),
         Part("Effort", [solved] if efforts else [], efforts),
         Part("Later turns", table=_build_turns_table(comparison)),
-        Part("Room", table=_build_room_table(comparison)),
+        Part("Headroom", table=_build_headroom_table(comparison)),
         Part("Settings", formatting.write_settings(comparison, context)),
         Part("What went wrong", formatting.write_incidents(comparison)),
         Part("Verdict", formatting.write_verdict(comparison)),
@@ -113,7 +113,7 @@ def _build_turns_table(comparison: Comparison) -> Cells:
     return rows and [[*heads, "% - the question"], *rows]
 
 
-def _build_room_table(comparison: Comparison) -> Cells:
+def _build_headroom_table(comparison: Comparison) -> Cells:
     """Table of what an oracle gains that knows for each question whose first search is best: a bound for choosing among them."""
     rows: Cells = []
     for room in comparison.room:
@@ -144,16 +144,18 @@ def _to_line(text: str) -> Markup:
     return Markup(_MARKS.sub(r"\\\g<0>", " ".join(text.split())))
 
 
-def write_report(path: Path, comparison: Comparison, examples: Examples, context: ReportContext, book: ThumbnailStore) -> None:
+def write_report(
+    path: Path, comparison: Comparison, examples: Examples, context: ReportContext, thumbnails: ThumbnailStore
+) -> None:
     """Write `report.html`, whole or not at all. All text from models and files is escaped.
 
     Args:
-        book: where pictures are.
+        thumbnails: where pictures are.
 
     Raises:
         ArtifactError: the file cannot be written.
     """
-    write_text(path, build_report(comparison, examples, context, draw_pictures(examples, book)))
+    write_text(path, build_report(comparison, examples, context, draw_pictures(examples, thumbnails)))
 
 
 def build_report(

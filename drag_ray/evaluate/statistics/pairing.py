@@ -14,7 +14,7 @@ from drag_ray.evaluate.question_result import QuestionResult
 from drag_ray.evaluate.results import compute_results
 from drag_ray.evaluate.scoring import CONFIDENCE, NUM_EXAMPLES
 from drag_ray.rollout.judgements import Judgements
-from drag_ray.transcripts.thumbnails import open_book
+from drag_ray.transcripts.thumbnails import open_thumbnails
 from drag_ray.types import Question, Trajectory
 
 _INDEX = "search index"
@@ -73,8 +73,8 @@ def compare_evaluations(
     contexts = {label: outcome.context for label, outcome in outcomes.items()}
     context = join_contexts(contexts, "Two evaluations", _summarise(outcomes, len(questions)))
     if report_dir:
-        book = open_book(*(outcome.path for outcome in outcomes.values()))
-        write_comparison(report_dir, comparison, results, trajectories, context, NUM_EXAMPLES, book)
+        thumbnails = open_thumbnails(*(outcome.path for outcome in outcomes.values()))
+        write_comparison(report_dir, comparison, results, trajectories, context, NUM_EXAMPLES, thumbnails)
     return comparison, context
 
 

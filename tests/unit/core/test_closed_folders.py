@@ -19,7 +19,7 @@ from drag_ray.stage_runs.damage import list_finished
 from drag_ray.storage.file_access import list_folder
 from drag_ray.storage.new_folder import new_folder
 from drag_ray.transcripts.listing import list_files
-from drag_ray.transcripts.thumbnails import open_book
+from drag_ray.transcripts.thumbnails import open_thumbnails
 
 READERS: dict[str, Callable[[Path], object]] = {
     "trajectories": lambda root: check_files(root / "trajectories"),
@@ -32,7 +32,7 @@ READERS: dict[str, Callable[[Path], object]] = {
     "run/evaluate/rollouts": lambda root: list_files(root / "run" / "evaluate"),
     "run/evaluate/rollouts/base/trajectories": lambda root: list_files(root / "run" / "evaluate"),
     "export": lambda root: list_files(root / "export"),
-    "run/rollouts": lambda root: open_book(root / "run"),
+    "run/rollouts": lambda root: open_thumbnails(root / "run"),
     "sessions": lambda root: list(
         read_sessions(root / "sessions", ".json", lambda file, data: Problem(str(file), "", "broken_file"))
     ),

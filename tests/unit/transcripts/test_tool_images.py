@@ -15,7 +15,7 @@ from drag_ray.transcripts import transcript as transcript_module
 from drag_ray.transcripts.listing import Selection
 from drag_ray.transcripts.show import read_transcripts, write_page
 from drag_ray.transcripts.terminal import Terminal
-from drag_ray.transcripts.thumbnails import open_book
+from drag_ray.transcripts.thumbnails import open_thumbnails
 from drag_ray.types import Trajectory
 
 LABEL = f'image_1: manual.pdf#7 {SCRIPT}"onload="alert(1)'
@@ -85,4 +85,4 @@ def test_a_key_that_is_none_of_the_run_shows_nothing(run_dir: Path, key: object)
 def test_the_stores_are_those_of_the_run_and_none_beside_it(run_dir: Path, keys: list[str]) -> None:
     elsewhere = ImageStore(run_dir.parent / "images").write(Image.new("RGB", (60, 80), "blue"))
     for path in (run_dir, run_dir / "collect", run_dir / "collect" / "trajectories" / "9.parquet"):
-        assert set(open_book(path).locate([*keys, elsewhere], run_dir)) == set(keys)
+        assert set(open_thumbnails(path).locate([*keys, elsewhere], run_dir)) == set(keys)

@@ -4,14 +4,14 @@ from evaluation_cases import build_comparison, build_questions, build_rollouts
 from factories import build_hits
 
 from drag_ray.evaluate.results import compute_results
-from drag_ray.evaluate.statistics.room import compute_room
+from drag_ray.evaluate.statistics.headroom import compute_headroom
 
 RANKS = {"question": [1, None, 5, None, 3], "base": [2, 9, None, None, 1], "tuned": [4, 2, 2, None, None]}
 
 
 def test_the_oracle_takes_the_best_first_search_of_each_question():
     questions = build_questions(5)
-    rooms = {room.name: room for room in compute_room(compute_results(build_rollouts(RANKS), questions), None)}
+    rooms = {room.name: room for room in compute_headroom(compute_results(build_rollouts(RANKS), questions), None)}
     best = [1, 2, 2, None, 1]
     qrels = [ir_measures.Qrel(f"q{number}", "manual.pdf:7", 1) for number in range(5)]
     run = [
@@ -38,6 +38,6 @@ def test_the_best_single_policy_is_that_of_each_measure():
 def test_the_question_takes_part_though_it_is_no_policy():
     policies = {name: RANKS[name] for name in ("base", "tuned")}
     results = compute_results(build_rollouts(policies), build_questions(5))
-    assert compute_room(results, RANKS["question"]) == compute_room(
+    assert compute_headroom(results, RANKS["question"]) == compute_headroom(
         compute_results(build_rollouts({**policies, "question": RANKS["question"]}), build_questions(5)), None
     )

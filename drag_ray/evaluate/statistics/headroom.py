@@ -1,4 +1,4 @@
-"""Room for a gain: what the best of all first searches would find, chosen anew for each question."""
+"""Headroom: what the best of all first searches would find, chosen anew for each question."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ _CUTOFFS = (1, 3, 10)
 
 
 @dataclass(frozen=True, slots=True)
-class Room:
+class Headroom:
     """One measure of the first searches: that of the best single policy, and that of an oracle which knows for each question
     whose search ranks the evidence best.
 
@@ -31,9 +31,9 @@ class Room:
         return self.oracle - self.best
 
 
-def compute_room(
+def compute_headroom(
     results: Mapping[str, Sequence[QuestionResult]], question_ranks: Sequence[int | None] | None
-) -> tuple[Room, ...]:
+) -> tuple[Headroom, ...]:
     """Hit@1, Hit@3, Hit@10 (those within the depth) and MRR of the best policy and of the oracle over all.
 
     The question searched as it stands takes part, whether it is among the policies or not.
@@ -53,9 +53,11 @@ def compute_room(
         (f"hit_at_{k}", f"Hit@{k}", Unit.SHARE, lambda rank, k=k: float(is_within(rank, k))) for k in _CUTOFFS if k <= depth
     ]
     measures.append(("mrr", "MRR", Unit.SCORE, compute_reciprocal_rank))
-    rooms = []
+    found = []
     for name, label, unit, compute in measures:
         means = {policy: sum(map(compute, policy_ranks)) / len(best_ranks) for policy, policy_ranks in ranks.items()}
         best_policy = max(means, key=lambda policy: means[policy])
-        rooms.append(Room(name, label, unit, best_policy, means[best_policy], sum(map(compute, best_ranks)) / len(best_ranks)))
-    return tuple(rooms)
+        found.append(
+            Headroom(name, label, unit, best_policy, means[best_policy], sum(map(compute, best_ranks)) / len(best_ranks))
+        )
+    return tuple(found)
