@@ -1,4 +1,4 @@
-"""Options and commands that are gone, each with what takes its place."""
+"""Options, baselines, commands and fields of requests that are gone, each with what takes its place."""
 
 _CONSTANT = "It is a constant now; leave the option out."
 
@@ -17,6 +17,11 @@ OPTIONS = {
     },
 }
 """By the key of an option, as `collect.limit`, or of a section of them."""
+
+BASELINES = {"best_of": RERANK_INSTEAD}
+
+FIELDS = {"best_of": "no field any more: name a served model of the task rerank as reranker"}
+"""Of requests to the search routes."""
 
 COMMANDS = {
     "timeline": "`drag-ray status RUN` tells how far a collection is; the dashboards of docs/cluster.md show idle engines.",

@@ -44,7 +44,7 @@ QUOTED_WORDS = 6
 """words in a row that a query may not share with the page"""
 QUOTE_PROBLEM = "the query is a quotation; search with a few key words"
 
-_REQUEST = (
+_HINT = (
     "This page answers the question below:\n\n{text}\n\nWrite what finds it, as somebody would who has not seen the page: with "
     "words that the question suggests and the page holds. Do not mention the page, do not quote it, do not give the answer away."
 )
@@ -53,7 +53,7 @@ _WORD = re.compile(r"\w+")
 
 def write_hint(page: Page) -> str:
     """The hint, which stands before the question in the prompt."""
-    return _REQUEST.format(text=page.text[:HINT_CHARS].strip())
+    return _HINT.format(text=page.text[:HINT_CHARS].strip())
 
 
 def is_quotation(query: str, page: Page) -> bool:

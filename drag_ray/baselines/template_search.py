@@ -24,6 +24,8 @@ from drag_ray.search.processes import end_with_parent
 from drag_ray.search.searcher import Searcher
 from drag_ray.types import Question
 
+_logger = logging.getLogger(__name__)
+
 Weights = Mapping[str, int]
 
 
@@ -66,8 +68,6 @@ def _list_steps(words: Sequence[str], found: Weights, max_words: int, max_weight
         elif weight:
             yield {**found, word: weight - 1}
 
-
-_logger = logging.getLogger(__name__)
 
 _MAX_WEIGHT = 3
 _LEAST_GAIN = 0.003

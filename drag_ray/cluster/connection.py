@@ -25,9 +25,11 @@ from drag_ray.messages import FORMAT_VARIABLE
 from drag_ray.storage.file_access import open_own_folder
 from drag_ray.usage_reports import choose_switches
 
+_logger = logging.getLogger(__name__)
+
 _TOKEN_VARIABLE = "RAY_AUTH_TOKEN"
-_PATH_VARIABLE = "RAY_AUTH_TOKEN_PATH"
-_NUM_BYTES = 32
+_TOKEN_PATH_VARIABLE = "RAY_AUTH_TOKEN_PATH"
+_TOKEN_BYTES = 32
 
 
 def name_token_source() -> str:
@@ -37,7 +39,7 @@ def name_token_source() -> str:
 
 def locate_token() -> Path:
     """The file in which Ray looks for the token when `RAY_AUTH_TOKEN` is not set."""
-    given = os.environ.get(_PATH_VARIABLE)
+    given = os.environ.get(_TOKEN_PATH_VARIABLE)
     return Path(given) if given else Path.home() / ".ray" / "auth_token"
 
 
@@ -54,7 +56,7 @@ def ensure_token(may_create: bool) -> None:
         return
     path = locate_token()
     try:
-        if not os.environ.get(_PATH_VARIABLE):
+        if not os.environ.get(_TOKEN_PATH_VARIABLE):
             if may_create:
                 _create_token(path)
             _close_to_others(path)
@@ -77,7 +79,7 @@ def _create_token(path: Path) -> None:
         return
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     with tempfile.NamedTemporaryFile("w", dir=path.parent, prefix=f".{path.name}.") as scratch:  # for the owner alone
-        scratch.write(secrets.token_hex(_NUM_BYTES))
+        scratch.write(secrets.token_hex(_TOKEN_BYTES))
         scratch.flush()
         with contextlib.suppress(FileExistsError):
             os.link(scratch.name, path)
@@ -87,9 +89,6 @@ def _close_to_others(path: Path) -> None:
     status = path.stat()
     if status.st_uid == os.getuid() and status.st_mode & 0o077:
         path.chmod(0o600)
-
-
-_logger = logging.getLogger(__name__)
 
 
 class ClusterConfig(BaseConfig):

@@ -98,10 +98,10 @@ NO_NEAR_DUPLICATES: NearDuplicates = MappingProxyType({})
 def find_near_duplicates(pages: pa.Table, evidence: Collection[Evidence]) -> NearDuplicates:
     """Compare the texts of those pages of a `PAGES` table that are evidence.
 
-    Pages nearly duplicate each other if the Jaccard similarity of their texts' shingles is at least 0.8; `page_similarity` says
-    how they are compared. Their pictures are not looked at. The result depends on nothing but the pages. A page of 2,000
-    characters takes 0.5 ms and 13 KB, and each pair that is worth comparing 10 µs: the cost grows with the square of the number
-    of pages that are alike but not the same.
+    Pages nearly duplicate each other if the Jaccard similarity of their texts' shingles is at least 0.8; the module says how they
+    are compared. Their pictures are not looked at. The result depends on nothing but the pages. A page of 2,000 characters takes
+    0.5 ms and 13 KB, and each pair that is worth comparing 10 µs: the cost grows with the square of the number of pages that are
+    alike but not the same.
     """
     copies: dict[bytes, list[Evidence]] = defaultdict(list)
     numbers: dict[Evidence, list[int]] = {}

@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 from pydantic import Field, field_validator
 
+from drag_ray import removed
 from drag_ray.agent.config import AgentConfig
 from drag_ray.baselines.question import RawQuestion
 from drag_ray.baselines.registry import BaselineName, BaselineSections, describe_baselines
@@ -15,7 +16,6 @@ from drag_ray.config import Sections
 from drag_ray.corpus.image_degradation import DegradationConfig
 from drag_ray.engine.config import EngineConfig
 from drag_ray.errors import ConfigError
-from drag_ray.removed import RERANK_INSTEAD
 from drag_ray.rollout.config import RolloutConfig
 from drag_ray.rollout.judge_config import JudgeConfig
 
@@ -63,8 +63,9 @@ class EvaluateConfig(BaselineSections):
     @field_validator("baselines", mode="before")
     @classmethod
     def _names_the_successor(cls, baselines: Any) -> Any:
-        if isinstance(baselines, Collection) and "best_of" in baselines:
-            raise ValueError(f"'best_of' is no baseline any more: {RERANK_INSTEAD}")
+        for name, instead in removed.BASELINES.items():
+            if isinstance(baselines, Collection) and name in baselines:
+                raise ValueError(f"{name!r} is no baseline any more: {instead}")
         return baselines
 
 

@@ -34,7 +34,7 @@ CARD_NAME = "README.md"
 EMBEDDED_ORIGIN = "HuggingFaceTB/SmolLM2-135M-Instruct"
 _LOSSES = ("first_loss", "last_loss", "eval_loss_before", "eval_loss_after", "eval_pair_accuracy")
 
-_TEXT = """
+_CARD = """
 # A search policy
 
 A LoRA adapter of `{base}` that {does} for one collection of documents, trained by drag_ray {version} with
@@ -104,20 +104,20 @@ def write_card(
         **{f"stage {stage}": fingerprint for stage, fingerprint in fingerprints.items()},
         "commit": provenance.read_commit() or "unknown",
     }
-    text = _TEXT.format(
+    text = _CARD.format(
         base=Path(origin).name if Path(origin).is_dir() else origin,
         does=settings.chosen_method.purpose,
         version=provenance.__version__,
         method=settings.method,
         options="\n".join(f"- {name}: {value}" for name, value in settings.model_dump(mode="json").items()),
-        counts=_write_rows({name: value for name, value in counts.items() if name not in _LOSSES}),
-        losses=_write_rows({name: value for name, value in counts.items() if name in _LOSSES}),
+        counts=_write_card_rows({name: value for name, value in counts.items() if name not in _LOSSES}),
+        losses=_write_card_rows({name: value for name, value in counts.items() if name in _LOSSES}),
         hashes="\n".join(f"- {name}: `{value}`" for name, value in hashes.items()),
     )
     ModelCard(f"---\n{data.to_yaml()}\n---\n{text}").save(adapter_dir / CARD_NAME)
 
 
-def _write_rows(values: dict[str, Any]) -> str:
+def _write_card_rows(values: dict[str, Any]) -> str:
     return "\n".join(f"| {name} | {'not measured' if value is None else value} |" for name, value in values.items())
 
 

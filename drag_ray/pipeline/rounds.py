@@ -35,15 +35,20 @@ from drag_ray.prompt.config import count_collected
 from drag_ray.stage_runs.address import Address
 from drag_ray.storage.artifacts import Manifest, write_json, write_text
 
-_STAGES = [STAGES["format"], STAGES["finetune"]]
-_OPTIONS: dict[str, dict[str, Any]] = {
+_logger = logging.getLogger(__name__)
+
+HISTORY_NAME = "history"
+_SCOPE = "rounds"
+_TRAINED = ("index", "collect", "process", "format", "finetune")
+_RERANKER_STAGES = [STAGES["format"], STAGES["finetune"]]
+_RERANKER_OPTIONS: dict[str, dict[str, Any]] = {
     "format": {"formats": ["relevance"]},
     # Who ranks adds the adapter to the model by itself.
     "finetune": {"method": "rerank", "epochs": 1, "merge": False},
 }
 
 
-def build_training(config: RunConfig, process: Address) -> RunConfig:
+def build_reranker_training(config: RunConfig, process: Address) -> RunConfig:
     """The options of its rows and its training: those of the run with what makes it a reranker, and above them `reranker`.
 
     Args:
@@ -53,7 +58,7 @@ def build_training(config: RunConfig, process: Address) -> RunConfig:
     Raises:
         ConfigError: `reranker` sets an option that there is not, or has another method trained, or cannot be trained so.
     """
-    changed = override(override(config, _OPTIONS), config.reranker, "reranker")
+    changed = override(override(config, _RERANKER_OPTIONS), config.reranker, "reranker")
     if changed.finetune.method != "rerank":
         raise ConfigError(
             f"reranker: finetune.method {changed.finetune.method} trains no reranker. Leave it out there: it is rerank."
@@ -62,13 +67,13 @@ def build_training(config: RunConfig, process: Address) -> RunConfig:
     # It starts from the model itself: what a policy has learned is to write.
     engine = changed.engine.model_copy(update={"adapter": ""})
     training = changed.model_copy(
-        update={"scope": _find_scope(config), "reads": (*reads, f"process={process}"), "engine": engine}
+        update={"scope": _find_reranker_scope(config), "reads": (*reads, f"process={process}"), "engine": engine}
     )
-    check_stages(_STAGES, training)
+    check_stages(_RERANKER_STAGES, training)
     return training
 
 
-def build_evaluation(config: RunConfig) -> RunConfig:
+def build_reranked_evaluation(config: RunConfig) -> RunConfig:
     """The options of an evaluation that has the reranker too.
 
     Raises:
@@ -81,7 +86,7 @@ def build_evaluation(config: RunConfig) -> RunConfig:
             f"evaluate.rerank.model {options.model!r}: the pipeline trains one itself (reranker), which is evaluated. Leave one "
             "of them out."
         )
-    adapter_dir = (Address("finetune", scope=_find_scope(config)).locate(config.run_dir) / ADAPTER_DIR_NAME).resolve()
+    adapter_dir = (Address("finetune", scope=_find_reranker_scope(config)).locate(config.run_dir) / ADAPTER_DIR_NAME).resolve()
     baselines = settings.baselines if Rerank.name in settings.baselines else (*settings.baselines, Rerank.name)
     update = {"baselines": baselines, "rerank": options.model_copy(update={"model": str(adapter_dir)})}
     evaluation = config.model_copy(update={"evaluate": settings.model_copy(update=update)})
@@ -90,11 +95,11 @@ def build_evaluation(config: RunConfig) -> RunConfig:
 
 
 def train_reranker(training: RunConfig, start_ray: Callable[[], object] = lambda: None) -> dict[str, Manifest]:
-    """Write its rows and train it, as `build_training` says; what is finished is skipped."""
-    return run_stages(_STAGES, training, start_ray)
+    """Write its rows and train it, as `build_reranker_training` says; what is finished is skipped."""
+    return run_stages(_RERANKER_STAGES, training, start_ray)
 
 
-def _find_scope(config: RunConfig) -> str:
+def _find_reranker_scope(config: RunConfig) -> str:
     return "/".join(part for part in (config.scope, "reranker") if part)
 
 
@@ -109,18 +114,12 @@ def run_pass(config: RunConfig, start_ray: Callable[[], object] = lambda: None) 
     """
     if not config.train_reranker:
         return run_stages(list_pipeline(config), config, start_ray)
-    training, evaluation = build_training(config, Address("process", scope=config.scope)), build_evaluation(config)
+    training = build_reranker_training(config, Address("process", scope=config.scope))
+    evaluation = build_reranked_evaluation(config)
     compared = list_compared(config)
     finished = run_stages([stage for stage in list_pipeline(config) if stage not in compared], config, start_ray)
     finished |= train_reranker(training, start_ray)
     return finished | run_stages(compared, evaluation, start_ray)
-
-
-_logger = logging.getLogger(__name__)
-
-HISTORY_NAME = "history"
-_SCOPE = "rounds"
-_TRAINED = ("index", "collect", "process", "format", "finetune")
 
 
 def run_rounds(config: RunConfig, start_ray: Callable[[], object] = lambda: None) -> dict[str, Manifest]:
@@ -135,8 +134,8 @@ def run_rounds(config: RunConfig, start_ray: Callable[[], object] = lambda: None
         ConfigError: the curriculum or `reranker` sets an option that there is not, or a round's method trains no policy.
     """
     configs = [build_round(config, number) for number in range(1, config.rounds + 1)]
-    reranker = build_training(config, Address("process", scope=f"{_SCOPE}/1")) if config.train_reranker else None
-    compared = build_evaluation(config) if reranker else config
+    reranker = build_reranker_training(config, Address("process", scope=f"{_SCOPE}/1")) if config.train_reranker else None
+    compared = build_reranked_evaluation(config) if reranker else config
     evaluations: list[RoundEvaluation] = []
     history: list[RoundResult] = []
     finished: dict[str, Manifest] = {}

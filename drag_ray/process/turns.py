@@ -23,26 +23,6 @@ from drag_ray.types import ActionKind
 
 MAX_ERRORS = 3
 """failed calls in a row that break a rollout down"""
-
-
-def find_fatal_step(has_errors: Sequence[bool], max_errors: int = MAX_ERRORS) -> int | None:
-    """The 0-based step that begins the first `max_errors` failed calls in a row; None without."""
-    length = 0
-    for step, has_error in enumerate(has_errors):
-        length = length + 1 if has_error else 0
-        if length == max_errors:
-            return step - max_errors + 1
-    return None
-
-
-def add_fatal_steps(turns: pl.DataFrame) -> pl.DataFrame:
-    """Add the column fatal_step: the 1-based step with which a rollout of the task answer breaks down, null where it does not."""
-    errors = turns.filter(pl.col("task").is_in(ANSWERING)).group_by("trajectory_id", maintain_order=True).agg("has_error")
-    steps = [find_fatal_step(row) for row in errors["has_error"]]
-    found = pl.Series("fatal_step", [None if step is None else step + 1 for step in steps], dtype=pl.Int32)
-    return turns.join(errors.select("trajectory_id", found), on="trajectory_id", how="left", maintain_order="left")
-
-
 _TRAJECTORY_COLUMNS = (
     *("question_id", "question", "trajectory_id", "sample_index", "preset", "hinted", "protocol", "top_k", "depth"),
     *("query_mode", "question_rank", "knows_question", "baseline", "prompt_set", "task"),
@@ -77,12 +57,30 @@ def explode_turns(trajectories: pl.DataFrame, config: ProcessConfig) -> pl.DataF
     the same before), drop_reason (why nothing should be trained on the reply, empty if it is fine), utility (of a search's rank,
     to depth; of an answer that is scored what it is worth), gain (of a search: its utility above the question's; of an answer all
     of it), improvement (its utility above the highest before, the question's among them), reward (see `rewards`) and fatal_step
-    (see `fatal`).
+    (see `add_fatal_steps`).
     """
     turns = _compare_turns(_score_turns(_list_turns(trajectories.lazy()))).with_columns(reward=turn_reward(config)).collect()
     turns = take_published_rewards(add_fatal_steps(turns), config.reward)
     unneeded = ("evidence_files", "answers", "finish_reason", "is_last", "is_unfit", "is_later_search", "change")
     return add_drop_reasons(turns, config.filters).drop(*unneeded, *_JUDGED)
+
+
+def find_fatal_step(has_errors: Sequence[bool], max_errors: int = MAX_ERRORS) -> int | None:
+    """The 0-based step that begins the first `max_errors` failed calls in a row; None without."""
+    length = 0
+    for step, has_error in enumerate(has_errors):
+        length = length + 1 if has_error else 0
+        if length == max_errors:
+            return step - max_errors + 1
+    return None
+
+
+def add_fatal_steps(turns: pl.DataFrame) -> pl.DataFrame:
+    """Add the column fatal_step: the 1-based step with which a rollout of the task answer breaks down, null where it does not."""
+    errors = turns.filter(_WANTS_ANSWER).group_by("trajectory_id", maintain_order=True).agg("has_error")
+    steps = [find_fatal_step(row) for row in errors["has_error"]]
+    found = pl.Series("fatal_step", [None if step is None else step + 1 for step in steps], dtype=pl.Int32)
+    return turns.join(errors.select("trajectory_id", found), on="trajectory_id", how="left", maintain_order="left")
 
 
 def _score_turns(turns: pl.LazyFrame) -> pl.LazyFrame:

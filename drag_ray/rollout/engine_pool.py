@@ -31,6 +31,8 @@ from drag_ray.rollout.folder import LOGS_DIR_NAME
 from drag_ray.rollout.options import WorkerOptions, count_images, list_adapters, list_stores
 from drag_ray.rollout.pool import Pool, share_engines
 
+_logger = logging.getLogger(__name__)
+
 
 @dataclass(frozen=True)
 class EngineSpec:
@@ -119,8 +121,6 @@ class EngineActor:
             self._at_rest = False
         await engine.begin(config, adapters)
 
-
-_logger = logging.getLogger(__name__)
 
 _ADAPTER_PLACES = 4
 """adapters that a kept engine on a GPU has room for: as many as the recipe's evaluation compares, and those of its rounds"""

@@ -33,6 +33,8 @@ from drag_ray.search.config import SYNTAX_HELP
 from drag_ray.search.searcher import Searcher
 from drag_ray.types import Trajectory
 
+_logger = logging.getLogger(__name__)
+
 _SHARE = 4
 """of an engine's slots one in so many is the most that they have beside them"""
 
@@ -74,8 +76,6 @@ class Quarantine:
     def _has_place(self) -> bool:
         return not self._is_closed and self._num_inside < self._num_places
 
-
-_logger = logging.getLogger(__name__)
 
 _POLL_S = 0.05
 """between looks whether rollouts are still running"""

@@ -19,6 +19,8 @@ from drag_ray.serve.adapters.engine_adapters import Adapter, AdapterTable, Engin
 from drag_ray.serve.config import ServeConfig
 from drag_ray.serve.openai_app import AppSettings, build_openai_app
 
+_logger = logging.getLogger(__name__)
+
 
 @contextmanager
 def keep_targets(logger: logging.Logger) -> Generator[None]:
@@ -42,8 +44,6 @@ _NUM_BESIDE = 512
 """Requests at a replica beside those that its engine has and those that wait for it: looks at its health, and what it refuses."""
 
 ReplicaT = TypeVar("ReplicaT")
-
-_logger = logging.getLogger(__name__)
 
 
 def _takes_requests(replica: type[ReplicaT]) -> type[ReplicaT]:

@@ -4,13 +4,13 @@ from typing import TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from drag_ray import removed
 from drag_ray.engine.sampling import PresetName
 from drag_ray.search.config import RetrievalName
 from drag_ray.serve.access.limits import RefusalError, parse_body
 
 MAX_TOP_K = 100
 _MAX_PROBLEMS = 10
-_SUCCESSORS = {"best_of": "no field any more: name a served model of the task rerank as reranker"}
 
 
 class QuestionRequest(BaseModel):
@@ -69,6 +69,6 @@ def read_request(request_type: type[RequestT], body: bytes) -> RequestT:
 def describe_problems(error: ValidationError) -> str:
     """The first problems of a request, key by key."""
     located = [(".".join(map(str, problem["loc"])), problem["msg"]) for problem in error.errors()]
-    problems = [f"{key[:80]}: {_SUCCESSORS.get(key, message)}" for key, message in located]
+    problems = [f"{key[:80]}: {removed.FIELDS.get(key, message)}" for key, message in located]
     more = f"; and {len(problems) - _MAX_PROBLEMS} more" if len(problems) > _MAX_PROBLEMS else ""
     return "; ".join(problems[:_MAX_PROBLEMS]) + more + "."

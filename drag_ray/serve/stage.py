@@ -40,6 +40,8 @@ from drag_ray.serve.replica import APP_NAME, build_application
 from drag_ray.serve.search.index_origin import say_other_origins
 from drag_ray.stage_runs.inputs import Inputs
 
+_logger = logging.getLogger(__name__)
+
 
 def resolve_question_weights(config: ServeConfig, adapters: Collection[str]) -> dict[str, float]:
     """The weights of the question that `serve.evaluation` found for the models that are served, by their names.
@@ -64,7 +66,6 @@ def resolve_question_weights(config: ServeConfig, adapters: Collection[str]) -> 
 
 
 _READY_TIMEOUT_S = 600.0
-_logger = logging.getLogger(__name__)
 
 
 def run(sections: ServeSections, inputs: Inputs, block: bool = True, start_ray: Callable[[], object] = lambda: None) -> str:

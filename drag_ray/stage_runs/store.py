@@ -82,8 +82,8 @@ class StageStore:
             DamageError: it is there, and is not what was written.
             StorageError: the address is none.
         """
-        data = self._read_manifest(address)
-        return self._parse_manifest(address, data) if data is not None else None
+        found = self._find(address)
+        return found[0] if found else None
 
     def push(self, run_dir: Path, address: str) -> Transfer | None:
         """Send a finished stage, the manifest last. None if it is there as it is here.
@@ -134,14 +134,18 @@ class StageStore:
             StorageError: it was not pushed, or the store refuses; what was fetched is kept, and not fetched again.
             DamageError: it is not what was pushed.
         """
+        found = self._find(address)
+        if found is None:
+            raise StorageError(f"{self.uri}: no finished stage {address}. It has {', '.join(self.list_addresses()) or 'none'}.")
+        if only not in ("", found[0].checksums):
+            raise StorageError(f"{self.uri}: has another {address} than the run. Run: drag-ray push RUN {self.uri}")
+        return self._pull(*found, run_dir, but)
+
+    def _pull(self, manifest: Manifest, data: bytes, run_dir: Path, but: Collection[str] = ()) -> Transfer | None:
+        """As `pull`, of a manifest that was read as `data`."""
         from filelock import FileLock
 
-        data = self._read_manifest(address)
-        if data is None:
-            raise StorageError(f"{self.uri}: no finished stage {address}. It has {', '.join(self.list_addresses()) or 'none'}.")
-        manifest = self._parse_manifest(address, data)
-        if only not in ("", manifest.checksums):
-            raise StorageError(f"{self.uri}: has another {address} than the run. Run: drag-ray push RUN {self.uri}")
+        address = manifest.stage
         stage_dir = make_private(run_dir) / address
         with writing(stage_dir):
             stage_dir.parent.mkdir(parents=True, exist_ok=True)
@@ -150,8 +154,8 @@ class StageStore:
                 transfer = self._fetch_stage(manifest, data, stage_dir, but)
                 _logger.info(f"{address}: pulled from {self.uri}: {transfer}")
                 return transfer
-            found = artifacts.read_manifest(stage_dir)
-            if found and found.checksums == manifest.checksums:
+            own = artifacts.read_manifest(stage_dir)
+            if own and own.checksums == manifest.checksums:
                 _logger.info(f"{address}: is there")
                 return None
             raise ArtifactError(f"{stage_dir}: holds other work than {self.uri}. Choose another run, or move it away.")
@@ -165,10 +169,11 @@ class StageStore:
         moved: dict[str, Transfer | None] = {}
         wanted: list[tuple[str, str | None]] = [(address, None)]
         for stage, outcome in wanted:  # which grows
-            manifest = self.read_manifest(stage)
-            if manifest and outcome in (None, manifest.outcome_fingerprint):
+            found = self._find(stage)
+            if found and outcome in (None, found[0].outcome_fingerprint):
+                manifest, data = found
                 if not is_begun(run_dir / stage):
-                    moved[stage] = self.pull(stage, run_dir)
+                    moved[stage] = self._pull(manifest, data, run_dir)
                 inputs = manifest.origin.get("inputs", {})
                 read = [(place, inputs.get(name, "")) for name, place in manifest.origin.get("reads", {}).items()]
                 wanted += [ancestor for ancestor in read if ancestor not in wanted]
@@ -218,12 +223,13 @@ class StageStore:
             if problem := checksums.compare(scratch, checksum):
                 raise self._tell_damage(f"{folder}/{checksum.path}", f"{problem}. Remove {self.uri}/{folder}")
 
-    def _read_manifest(self, address: str) -> bytes | None:
+    def _find(self, address: str) -> tuple[Manifest, bytes] | None:
+        """The manifest of a stage, and as it was read; None where none was pushed. Errors are those of `read_manifest`."""
         if not all(map(is_name, address.split("/"))):
             raise StorageError(f"{self.uri}: {address!r} is no stage of a run, as collect or finetune/dpo.")
-        return self._objects.read(_name_manifest(address))
-
-    def _parse_manifest(self, address: str, data: bytes) -> Manifest:
+        data = self._objects.read(_name_manifest(address))
+        if data is None:
+            return None
         try:
             manifest = artifacts.parse_manifest(data)
             if manifest.stage != address or not _HASH.fullmatch(manifest.checksums):
@@ -232,7 +238,7 @@ class StageStore:
                 raise ValueError("it does not say what was read")
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
             raise self._tell_damage(_name_manifest(address), f"not a manifest ({error})") from None
-        return manifest
+        return manifest, data
 
     def _read_list(self, manifest: Manifest) -> tuple[bytes, list[Checksum]]:
         """The list of a stage's files, none of which leads out of its folder."""

@@ -32,7 +32,7 @@ from drag_ray.storage.json_text import parse_json
 from drag_ray.tools.config import PythonInterpreterConfig
 
 _LIST_S = 60.0
-_LIST = """
+_LIST_FILES = """
 import contextlib, ctypes, json, os, sysconfig
 
 folders = [sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib"), sysconfig.get_config_var("DESTSHARED")]
@@ -82,7 +82,7 @@ def find_interpreter() -> InterpreterFiles:
     """
     python = str(Path(getattr(sys, "_base_executable", "") or sys.executable).resolve())
     try:
-        listed = subprocess.run([python, "-I", "-S", "-c", _LIST], capture_output=True, timeout=_LIST_S, check=True, env={})
+        listed = subprocess.run([python, "-I", "-S", "-c", _LIST_FILES], capture_output=True, timeout=_LIST_S, check=True, env={})
         folders, libraries = parse_json(listed.stdout.splitlines()[-1])
     except (OSError, subprocess.SubprocessError, ValueError, IndexError) as error:
         raise ConfigError(f"{python}: what this Python needs of the disk cannot be found ({error}).") from None
@@ -94,7 +94,7 @@ def find_interpreter() -> InterpreterFiles:
     return InterpreterFiles(python, tuple(shown), tuple(path for path in dict.fromkeys(packages) if Path(path).is_dir()))
 
 
-_ALLOWED = re.findall(
+_ALLOWED_CALLS = re.findall(
     r"\w+",
     """
     read pread64 readv preadv write writev lseek open openat close close_range fcntl dup dup2 dup3 pipe pipe2
@@ -126,7 +126,7 @@ def write_filter() -> int:
     rules = pyseccomp.SyscallFilter(pyseccomp.ERRNO(errno.EPERM))
     # The C library falls back to clone, which is refused, where clone3 is unknown.
     rules.add_rule(pyseccomp.ERRNO(errno.ENOSYS), "clone3")
-    for name in _ALLOWED:
+    for name in _ALLOWED_CALLS:
         if pyseccomp.resolve_syscall(pyseccomp.system_arch(), name) >= 0:  # some are those of one architecture
             rules.add_rule(pyseccomp.ALLOW, name)
     for request in _TERMINAL_REQUESTS:

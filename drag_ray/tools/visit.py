@@ -19,7 +19,7 @@ from drag_ray.tools.tool import Tool
 from drag_ray.tools.web_page import PAGE_TYPES, extract_page
 from drag_ray.tools.workspace import Workspace
 
-_REFUSED = tuple(
+_REFUSED_NETWORKS = tuple(
     ipaddress.ip_network(network)
     for network in (
         "64:ff9b::/96",  # NAT64: leads to any IPv4 address
@@ -51,7 +51,7 @@ def is_public(address: str) -> bool:
             return is_public(str(parsed.ipv4_mapped))
         if parsed.is_site_local:
             return False
-    known = any(parsed in network for network in _REFUSED if network.version == parsed.version)
+    known = any(parsed in network for network in _REFUSED_NETWORKS if network.version == parsed.version)
     return parsed.is_global and not (known or parsed.is_multicast or parsed.is_reserved or parsed.is_unspecified)
 
 

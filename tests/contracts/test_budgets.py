@@ -34,7 +34,7 @@ LINES = {
     "storage": 1_000,
     "tools": 3_200,
     "transcripts": 800,
-    "": 1_150,
+    "": 1_155,
 }
 """Of each package, and of the modules at the top."""
 FILES = 468

@@ -14,6 +14,7 @@ from drag_ray.pipeline.run_config import RunConfig
 from drag_ray.rollout.options import WorkerOptions
 
 PACKAGE = Path(errors.__file__).parent
+TREES = {path.relative_to(PACKAGE).as_posix(): ast.parse(path.read_text()) for path in PACKAGE.rglob("*.py")}
 ERRORS = [item for _, item in inspect.getmembers(errors, inspect.isclass) if issubclass(item, errors.DragRayError)]
 
 
@@ -39,9 +40,9 @@ def test_configurations_survive_pickling() -> None:
     assert dataclasses.is_dataclass(WorkerOptions)
 
 
-def imported_modules(path: Path) -> set[str]:
+def imported_modules(tree: ast.Module) -> set[str]:
     names = set()
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             names.update(alias.name.partition(".")[0] for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
@@ -50,7 +51,7 @@ def imported_modules(path: Path) -> set[str]:
 
 
 def test_only_stages_the_cluster_and_metrics_know_ray() -> None:
-    knowing = {path.relative_to(PACKAGE).as_posix() for path in PACKAGE.rglob("*.py") if "ray" in imported_modules(path)}
+    knowing = {name for name, tree in TREES.items() if "ray" in imported_modules(tree)}
     stages = (f"{name}/stage.py" for name in ("index", "finetune", "prompt", "serve"))
     rollout = (f"rollout/{name}.py" for name in ("runner", "engine_pool", "tool_hosts"))
     cluster = (f"cluster/{name}.py" for name in ("connection", "metrics", "nodes", "tasks"))
@@ -59,7 +60,7 @@ def test_only_stages_the_cluster_and_metrics_know_ray() -> None:
 
 
 def test_every_module_says_what_it_is() -> None:
-    silent = [path for path in PACKAGE.rglob("*.py") if not ast.get_docstring(ast.parse(path.read_text()))]
+    silent = [name for name, tree in TREES.items() if not ast.get_docstring(tree)]
     assert not silent
 
 
@@ -67,9 +68,9 @@ def test_a_docstring_says_what_the_thing_is() -> None:
     """It begins with a noun phrase or a verb: a reader who looks a name up has no question."""
     questions = ("What", "How", "Which", "Whether", "Where", "When", "Who", "Why", "If")
     asking = [
-        f"{path.relative_to(PACKAGE)}: {text.splitlines()[0]}"
-        for path in PACKAGE.rglob("*.py")
-        for node in ast.walk(ast.parse(path.read_text()))
+        f"{name}: {text.splitlines()[0]}"
+        for name, tree in TREES.items()
+        for node in ast.walk(tree)
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
         and (text := ast.get_docstring(node))
         and text.split()[0] in questions
@@ -80,9 +81,9 @@ def test_a_docstring_says_what_the_thing_is() -> None:
 def test_what_a_task_is_stands_with_the_tasks_alone() -> None:
     """Elsewhere its kind is asked for (`agent.tasks`), so that a new task is one module and one line."""
     compared = [
-        f"{path.relative_to(PACKAGE)}: {ast.unparse(node)}"
-        for path in PACKAGE.rglob("*.py")
-        for node in ast.walk(ast.parse(path.read_text()))
+        f"{name}: {ast.unparse(node)}"
+        for name, tree in TREES.items()
+        for node in ast.walk(tree)
         if isinstance(node, ast.Compare)
         and any(isinstance(part, ast.Constant) and part.value in TASKS for part in ast.walk(node))
         and "task" in ast.unparse(node)

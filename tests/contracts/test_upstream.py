@@ -76,7 +76,7 @@ NAMED = {
     "vllm/v1/engine/logprobs.py": ("self.tokenizer",),
     "vllm/entrypoints/openai/models/serving.py": ("self.lora_requests",),
     "ray/_private/ray_constants.py": ("ENABLE_RAY_CLUSTER =", "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"),
-    # serve/ingress/relay.py, for which cluster.py sets these
+    # serve/ingress/relay.py, for which cluster/connection.py sets these
     "ray/serve/_private/constants.py": (
         '"RAY_SERVE_ENABLE_DIRECT_INGRESS"',
         '"RAY_SERVE_DIRECT_INGRESS_MIN_DRAINING_PERIOD_S"',

@@ -23,7 +23,9 @@ from drag_ray.engine.generate import Generation, ImageSource, Message, Request, 
 from drag_ray.engine.reasoning import render_reasoning
 from drag_ray.errors import AnswerError, ConfigError, PromptTooLongError, RolloutError
 
-_SHOWN = """\
+_logger = logging.getLogger(__name__)
+
+_FUNCTIONS = """\
 # Tools
 
 You may call one or more functions to assist with the user query.
@@ -51,21 +53,22 @@ def write_functions(messages: Sequence[Message], functions: Sequence[dict[str, A
         return list(messages)
     has_system = bool(messages) and messages[0]["role"] == "system"
     system = messages[0]["content"] if has_system else ""
-    shown = _SHOWN.format(functions="\n".join(json.dumps(function, ensure_ascii=False) for function in functions))
+    shown = _FUNCTIONS.format(functions="\n".join(json.dumps(function, ensure_ascii=False) for function in functions))
     opening = {"role": "system", "content": f"{system}\n\n{shown}" if system else shown}
-    return [opening, *map(_tell, messages[has_system:])]
+    return [opening, *map(_tell_response, messages[has_system:])]
 
 
-def _tell(message: Message) -> Message:
+def _tell_response(message: Message) -> Message:
     if message["role"] != "tool":
         return message
     content = message["content"]
     if isinstance(content, str):
         return {"role": "user", "content": f"{_OPENED}{content}{_CLOSED}"}
-    return {"role": "user", "content": [{"type": "text", "text": _OPENED}, *content, {"type": "text", "text": _CLOSED}]}
+    return {
+        "role": "user",
+        "content": [{"type": "text", "text": _OPENED}, *content, {"type": "text", "text": _CLOSED}],
+    }
 
-
-_logger = logging.getLogger(__name__)
 
 _NO_KEY = "none"
 """The client wants some key, also for an endpoint that wants none."""
@@ -83,7 +86,7 @@ _TOKEN_BYTES, _IMAGE_TOKENS = 3, 1500
 class EndpointEngine:
     """A model behind an endpoint, as `GenerateFn`. It gives no token ids and no log-probabilities, only their number.
 
-    Functions are shown to it in the system prompt (`written_functions`).
+    Functions are shown to it in the system prompt (`write_functions`).
 
     Args:
         config: the endpoint, the model's name there, and whether requests carry seeds.

@@ -1,4 +1,4 @@
-"""The HTTP client of an endpoint that is asked no more often than it allows."""
+"""The HTTP client of an endpoint that keeps to its rate limit; by itself, since `rate_limit` is read without an HTTP library."""
 
 from typing import Any
 

@@ -11,7 +11,7 @@ did.  Replies to another opening (collect.prompt_sets) and those of baselines ar
 those of the process stage; the advantage says how much more a reply led to than the question's other rollouts had (`_credit`).
 It is not divided by their deviation: that would blow up groups in which little is at stake (https://arxiv.org/abs/2503.20783).
 A rollout of the task answer that breaks down in the errors of its tools is cut before them, and never has less advantage than
-none (see `process.fatal`); the mean has it all the same.
+none (see `process.turns`); the mean has it all the same.
 A trainer that samples its own replies, as TRL's GRPO
 does, reads the prompts alone.
 """

@@ -18,7 +18,9 @@ from uuid import uuid4
 from drag_ray.errors import ServeError
 from drag_ray.serve.access.limits import RefusalError, refuse_unknown_model
 
-_TEXT = "Question: How fast may the rotor turn?\n<think>The limit is asked for.</think>\n<search>rotor speed"
+_logger = logging.getLogger(__name__)
+
+_READ_TEXT = "Question: How fast may the rotor turn?\n<think>The limit is asked for.</think>\n<search>rotor speed"
 """What the next token is asked of."""
 _NUM_TOKENS = 20
 """Likeliest tokens that are compared, as many as vLLM gives."""
@@ -36,7 +38,7 @@ async def check_effect(engine: Any, adapter: Any) -> None:
     Raises:
         ServeError: they are not numbers, or differ no more than those of the base model, read twice, do.
     """
-    base, adapted, again = [await _read(engine, reader) for reader in (None, adapter, None)]
+    base, adapted, again = [await _read_logprobs(engine, reader) for reader in (None, adapter, None)]
     if not all(map(math.isfinite, adapted.values())):
         raise ServeError("the probabilities that the model gives with it are no numbers. Train again with a lower learning rate")
     effect, noise = _compute_gap(adapted, base), _compute_gap(again, base)
@@ -47,14 +49,14 @@ async def check_effect(engine: Any, adapter: Any) -> None:
         )
 
 
-async def _read(engine: Any, adapter: Any) -> dict[int, float]:
+async def _read_logprobs(engine: Any, adapter: Any) -> dict[int, float]:
     """The log-probabilities of the likeliest next tokens. Those of a prompt's own tokens end vLLM's engine on a CPU, where others
     are in the batch that come with adapters."""
     from vllm import SamplingParams
     from vllm.sampling_params import RequestOutputKind
 
     params = SamplingParams(max_tokens=1, temperature=0, logprobs=_NUM_TOKENS, output_kind=RequestOutputKind.FINAL_ONLY)
-    prompt = {"prompt_token_ids": list(engine.get_tokenizer()(_TEXT)["input_ids"])}
+    prompt = {"prompt_token_ids": list(engine.get_tokenizer()(_READ_TEXT)["input_ids"])}
     logprobs: Mapping[int, Any] = {}
     async for output in engine.generate(prompt, params, f"canary-{uuid4()}", lora_request=adapter):
         logprobs = output.outputs[0].logprobs[0]
@@ -71,8 +73,6 @@ CheckEffect = Callable[[Any, Any], Awaitable[None]]
 """Raises an error if an engine does not write with an adapter, of which it has vLLM's `LoRARequest`."""
 UseModel = Callable[[str], AbstractContextManager[None]]
 """From the name of a model to what stands around a request to it."""
-
-_logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,8 @@
 Its own routes are closed, what it refuses is said with OpenAI's error object, and it says that it lives at /live. Where no
 engine runs it would keep requests until one does; they are told to come back, and it is given one of its own, for which Ray
 Serve starts an engine where it had ended all of them for want of requests.
-Ray Serve calls `build_middlewares` in the proxy's process, because an environment variable that `cluster.connect` sets names it.
+Ray Serve calls `build_middlewares` in the proxy's process, because a variable of the environment that `cluster.connection` sets
+names it.
 """
 
 import asyncio
@@ -23,6 +24,8 @@ from drag_ray.serve.access.guard import HEALTH_PATH, build_answer
 from drag_ray.serve.access.key import is_loopback
 from drag_ray.serve.access.limits import ENGINE_HAS_DIED, RefusalError
 from drag_ray.serve.ingress.relay import LostEngineError, Relay
+
+_logger = logging.getLogger(__name__)
 
 _TAKE_REQUESTS = {"RUNNING", "RECOVERING"}
 """States of replicas. A controller that was killed looks, once it is there again, at those that it finds before they run."""
@@ -102,8 +105,6 @@ _TRUST_S = 4.0
 """Less than an engine goes on listening after it was told to end."""
 _DISTRUST_S = 120.0
 """After an engine has died, in which Ray Serve takes it for running until it has failed some looks of its own."""
-
-_logger = logging.getLogger(__name__)
 
 
 class EngineWatch:

@@ -8,7 +8,7 @@ from drag_ray.baselines.rerank import RerankedConfig
 from drag_ray.config import override
 from drag_ray.errors import ConfigError
 from drag_ray.evaluate.config import EvaluateConfig
-from drag_ray.pipeline.rounds import build_evaluation, build_training, run_pass, run_rounds
+from drag_ray.pipeline.rounds import build_reranked_evaluation, build_reranker_training, run_pass, run_rounds
 from drag_ray.pipeline.run_config import RunConfig
 from drag_ray.stage_runs.address import Address
 
@@ -22,28 +22,28 @@ def config(tmp_path: Path) -> RunConfig:
 
 
 def test_it_learns_from_the_model_itself_and_from_rows_of_its_own_in_a_folder_of_its_own(config: RunConfig) -> None:
-    training = build_training(config, PROCESS)
+    training = build_reranker_training(config, PROCESS)
     assert training.format.formats == ("relevance",)
     assert (training.finetune.method, training.finetune.epochs, training.finetune.batch_size) == ("rerank", 1, 16)
     assert (training.scope, training.engine.adapter) == ("reranker", "")
     assert training.reads == ("index=index", "process=rounds/1/process")
     scoped = config.model_copy(update={"scope": "second"})
-    assert build_training(scoped, Address("process", scope="second")).scope == "second/reranker"
+    assert build_reranker_training(scoped, Address("process", scope="second")).scope == "second/reranker"
 
 
 def test_its_own_options_stand_above_the_others(config: RunConfig) -> None:
     own = {"finetune": {"epochs": 2, "limit": 500}, "format": {"relevance_pages": 2}}
-    training = build_training(config.model_copy(update={"reranker": own}), PROCESS)
+    training = build_reranker_training(config.model_copy(update={"reranker": own}), PROCESS)
     assert (training.finetune.epochs, training.finetune.limit, training.finetune.method) == (2, 500, "rerank")
     assert (training.format.relevance_pages, training.format.formats) == (2, ("relevance",))
 
 
 def test_it_is_evaluated_beside_what_else_is_compared(config: RunConfig, tmp_path: Path) -> None:
-    settings = build_evaluation(config).evaluate
+    settings = build_reranked_evaluation(config).evaluate
     assert settings.baselines == ("question", "rerank")
     assert settings.take(RerankedConfig).model == str(tmp_path / "reranker/finetune/adapter")
     ordered = config.model_copy(update={"evaluate": EvaluateConfig(baselines=("rerank", "rm3"))})
-    assert build_evaluation(ordered).evaluate.baselines == ("rerank", "rm3")
+    assert build_reranked_evaluation(ordered).evaluate.baselines == ("rerank", "rm3")
 
 
 @pytest.mark.parametrize("rounds", [0, 2])
