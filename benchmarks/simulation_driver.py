@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import ray
+from drag_ray.rollout.work_queue import WorkQueue
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from scripted_collection import PatientEngine, build_options, count_rollouts, plan_rollouts, write_index
 from simulation_notes import BEGUN_NAME, COLLECTED_NAME, ENGINES_DIR_NAME, LET_NAME, LOOKS_NAME, QUEUE_NAME, Notes
@@ -28,7 +29,6 @@ from drag_ray.rollout import runner
 from drag_ray.rollout.config import RolloutConfig
 from drag_ray.rollout.plan import Chunk, cut_chunks
 from drag_ray.rollout.runner import run_plan
-from drag_ray.rollout.work_queue import WorkQueue
 
 _ASKERS, _CLAIMS = 4, 3000
 _POLL_S = 0.2

@@ -13,10 +13,7 @@ def build_worker(options: WorkerOptions, engine: GenerateFn) -> RolloutWorker:
 
 
 def run_chunks(worker: RolloutWorker, chunks: list) -> list[dict]:
-    async def run_chunk(chunk: object) -> list[dict]:
-        return [row async for table in worker(chunk) for row in table.to_pylist()]  # type: ignore[arg-type]
-
     async def run_all() -> list[dict]:
-        return [row for rows in await asyncio.gather(*(run_chunk(chunk) for chunk in chunks)) for row in rows]
+        return [row for table in await asyncio.gather(*map(worker, chunks)) for row in table.to_pylist()]
 
     return asyncio.run(run_all())

@@ -7,8 +7,8 @@ from pydantic import Field, field_validator, model_validator
 from drag_ray.config import BaseConfig
 
 _LEAST_CHUNK = 8
-_CLAIMS_AT_ONCE = 100
-"""Claims that fill an engine's slots with their first rollouts."""
+_CHUNKS_AT_ONCE = 100
+"""Chunks that fill an engine's slots with their first rollouts."""
 
 
 class ToolHostConfig(BaseConfig):
@@ -44,8 +44,8 @@ class RolloutConfig(BaseConfig):
     concurrent_rollouts: int = Field(default=256, ge=1)
     """rollouts that an engine works on at the same time"""
     chunk_rollouts: int = Field(default=0, ge=0)
-    """rollouts that an engine claims at once when it has a slot free; the samples of a question stay together, whatever their
-    number; 0 takes 8, or a hundredth of concurrent_rollouts where that is more: every claim that is held costs memory"""
+    """rollouts that an engine is given at once; the samples of a question stay together, whatever their number; 0 takes 8, or a
+    hundredth of concurrent_rollouts where that is more: everything that is given at once costs memory"""
     tool_hosts: tuple[ToolHostConfig, ...] = ()
     """tools that are slow or may end their process, each on actors of its own, for all engines; the others run in threads of the
     processes that call them"""
@@ -63,8 +63,8 @@ class RolloutConfig(BaseConfig):
 
     @property
     def chunk_size(self) -> int:
-        """Rollouts of a claim."""
-        return self.chunk_rollouts or max(_LEAST_CHUNK, self.concurrent_rollouts // _CLAIMS_AT_ONCE)
+        """Rollouts of a chunk."""
+        return self.chunk_rollouts or max(_LEAST_CHUNK, self.concurrent_rollouts // _CHUNKS_AT_ONCE)
 
     @field_validator("node_dir")
     @classmethod

@@ -3,6 +3,7 @@
 Rollouts have names that never change, so that a plan can be gone on with.
 """
 
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import NamedTuple
@@ -177,3 +178,17 @@ def cut_chunks(tasks: Sequence[RolloutTask], chunk_rollouts: int, ended: Ended |
 
 def _make_chunk(number: int, tasks: list[RolloutTask], ended: Ended) -> Chunk:
     return Chunk(number, tasks, {task.id: ended[task.id] for task in tasks if task.id in ended})
+
+
+def count_chunks_at_once(chunk_rollouts: int, concurrent_rollouts: int) -> int:
+    """Chunks that an engine has at most: those that it works on, and one that follows.
+
+    A chunk of n rollouts is worked on until the longest of them ends, for H_n = 1 + 1/2 + ... + 1/n times as long as one
+    of them if their durations are exponential; so many more chunks keep the slots full.
+
+    Args:
+        chunk_rollouts: rollouts that a chunk begins with.
+        concurrent_rollouts: slots of an engine.
+    """
+    stretch = sum(1 / slot for slot in range(1, chunk_rollouts + 1))
+    return math.ceil(concurrent_rollouts / chunk_rollouts * stretch) + 1

@@ -1,8 +1,9 @@
-"""Runs a plan of rollouts: engine actors of Ray Data take chunks of it, until every rollout is on disk."""
+"""Runs a plan of rollouts: Ray Data streams its questions through engine actors, until every rollout is on disk."""
 
 import gc
 import logging
 import os
+import pickle
 import uuid
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from dataclasses import replace
@@ -39,12 +40,21 @@ from drag_ray.rollout.folder import ATTEMPT_NAME, CORRUPT_DIR_NAME, LOGS_DIR_NAM
 from drag_ray.rollout.keep import Keep
 from drag_ray.rollout.lost_images import drop_rollouts_without_images
 from drag_ray.rollout.options import WorkerOptions
-from drag_ray.rollout.plan import Ended, Successes, choose_next, choose_pending, count_plan, cut_chunks, group_by_question
+from drag_ray.rollout.plan import (
+    Chunk,
+    Ended,
+    Successes,
+    choose_next,
+    choose_pending,
+    count_chunks_at_once,
+    count_plan,
+    cut_chunks,
+    group_by_question,
+)
 from drag_ray.rollout.pool import Pool, share_cpus, share_gpu, size_pool
 from drag_ray.rollout.progress import Progress
 from drag_ray.rollout.tool_hosts import host_tools
-from drag_ray.rollout.work_queue import WorkQueue, claim_chunk, count_claims
-from drag_ray.rollout.worker import SUMMARY_SCHEMA, RolloutWorker
+from drag_ray.rollout.worker import RolloutWorker
 from drag_ray.storage import artifacts
 
 _logger = logging.getLogger(__name__)
@@ -166,29 +176,21 @@ def _stream(
     """Chunk summaries as they come."""
     earlier = engine_logs.read_changes(options.run_dir)
     chunks = list(cut_chunks(tasks, settings.chunk_size, ended))
-    # Where the driver is: whatever other node is lost, the run goes on. Ray's annotation has forgotten this strategy.
-    here: Any = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
-    queue_actor: Any = ray.remote(num_cpus=0, scheduling_strategy=here)(_QueueActor)
-    queue = queue_actor.remote(chunks)
     num_beginning = sum(len(choose_next(group, ended, options.enough_successes)) for group in group_by_question(tasks))
     chunk_rollouts = max(1, round(num_beginning / len(chunks)))
     try:
         with host_tools(options, settings) as hosting:
-            yield from _hand_out(queue, len(chunks), chunk_rollouts, hosting, settings).iter_rows()
+            yield from _roll_out(chunks, chunk_rollouts, hosting, settings).iter_rows()
         return
     except RayError as error:
         reason = find_reason(error, options.run_dir, engine_logs.list_changed(options.run_dir, earlier))
-    finally:
-        queue.clear.remote()
     # Ray's error and its engines hold each other. They must not stay behind this error, which a notebook keeps.
     gc.collect()
     raise reason
 
 
-def _hand_out(
-    queue: Any, num_chunks: int, chunk_rollouts: int, options: WorkerOptions, settings: RolloutConfig
-) -> ray.data.Dataset:
-    """The summaries of the chunks of a queue, for which a pool of engine actors is given claims.
+def _roll_out(chunks: Sequence[Chunk], chunk_rollouts: int, options: WorkerOptions, settings: RolloutConfig) -> ray.data.Dataset:
+    """The summaries of chunks, each of which is a row that a pool of engine actors maps.
 
     Args:
         chunk_rollouts: rollouts that a chunk begins with, on average.
@@ -199,28 +201,26 @@ def _hand_out(
     options, pool = prepare_engines(options, settings)
     if options.build_engine is VllmEngine:
         say_start(pool.num_engines, options)
-    max_claims = count_claims(chunk_rollouts, options.concurrent_rollouts)
+    chunks_at_once = count_chunks_at_once(chunk_rollouts, options.concurrent_rollouts)
     context = ray.data.DataContext.get_current()
     context.enable_progress_bars = False  # `Progress` shows what matters
-    context.memory_usage_poll_interval_s = None  # a thread for each claim, for figures that nobody reads
+    context.memory_usage_poll_interval_s = None  # a thread for each chunk, for figures that nobody reads
     context.execution_options.preserve_order = False
     context.raise_original_map_exception = True  # `find_reason` looks for it
-    # The pool grows when its engines hold all the claims that they may.
+    # The pool grows when its engines hold all the chunks that they may.
     context.autoscaling_config.actor_pool_util_upscaling_threshold = 1.0
-    # Every worker has a claim at hand until the queue is empty, however many of them wait with the others.
-    num_claims = num_chunks + pool.max_workers * max_claims
     # Made here: `from_arrow` looks at each table in a task of its own, for whose CPUs a cluster would grow.
-    claims = ray.data.from_items([{"claim": number} for number in range(num_claims)], override_num_blocks=num_claims)
-    return claims.map_batches(
+    rows = ray.data.from_items([{"chunk": pickle.dumps(chunk)} for chunk in chunks], override_num_blocks=len(chunks))
+    return rows.map_batches(
         _WorkerActor,
-        fn_constructor_args=(options, attempt, queue, chunk_rollouts),
+        fn_constructor_args=(options, attempt, _start_keeper(options)),
         batch_format="pyarrow",
-        batch_size=1,  # a claim
+        batch_size=1,
         compute=ray.data.ActorPoolStrategy(
-            min_size=min(pool.num_workers, num_chunks),
-            max_size=min(pool.max_workers, num_chunks),
-            max_concurrent_calls_per_actor=max_claims,
-            max_tasks_in_flight_per_actor=max_claims,
+            min_size=min(pool.num_workers, len(chunks)),
+            max_size=min(pool.max_workers, len(chunks)),
+            max_concurrent_calls_per_actor=chunks_at_once,
+            max_tasks_in_flight_per_actor=chunks_at_once,
         ),
         num_cpus=pool.num_cpus,
         num_gpus=pool.num_gpus,
@@ -244,18 +244,28 @@ def find_reason(error: RayError, run_dir: Path, logs: Sequence[Path]) -> DragRay
     )
 
 
-class _QueueActor(WorkQueue):
-    """The work queue, on the driver's node, where it keeps records for nodes that do not see the run's folder."""
+def _start_keeper(options: WorkerOptions) -> Any:
+    """The actor that keeps records for nodes that do not see the run's folder; None where these could not take part anyway."""
+    if not options.stored or options.node_dir is None:
+        return None
+    # Where the driver is: whatever other node is lost, the run goes on. Ray's annotation has forgotten this strategy.
+    here: Any = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
+    keeper: Any = ray.remote(num_cpus=0, scheduling_strategy=here)(_Keeper)
+    return keeper.remote()
+
+
+class _Keeper:
+    """Keeps records on the driver's node."""
 
     def keep(self, function: Callable[..., Any], args: tuple[Any, ...]) -> Any:
         """The return value of a function that is called there."""
         return function(*args)
 
 
-def _keep_by(queue: Any) -> Keep:
+def _keep_by(keeper: Any) -> Keep:
     def keep(function: Callable[..., Any], *args: Any) -> Any:
         try:
-            return ray.get(queue.keep.remote(function, args))
+            return ray.get(keeper.keep.remote(function, args))
         except RayTaskError as error:
             raise error.cause from None
 
@@ -263,33 +273,22 @@ def _keep_by(queue: Any) -> Keep:
 
 
 class _WorkerActor:
-    """`RolloutWorker` as Ray Data calls it, with claims on the chunks of a queue."""
+    """`RolloutWorker` as Ray Data calls it."""
 
-    def __init__(self, options: WorkerOptions, attempt: str, queue: Any, chunk_rollouts: int) -> None:
-        self._queue = queue
-        self._chunk_rollouts = chunk_rollouts
+    def __init__(self, options: WorkerOptions, attempt: str, keeper: Any) -> None:
         self._refusal: DragRayError | None = None
         try:
-            options, keep = resolve_worker_paths(options, attempt, _keep_by(queue))
+            options, keep = resolve_worker_paths(options, attempt, _keep_by(keeper))
             engine_logs.log_to_file(options.local_dir or options.run_dir)
             show_messages()
             self._worker = RolloutWorker(options, RayRecorder(name_tags(options.run_dir), COUNTS | WORKER_COUNTS), keep)
         except DragRayError as error:  # of an actor that does not start Ray would hand on the text alone, in a long report
             self._refusal = error
 
-    async def __call__(self, claim: pa.Table) -> AsyncIterator[pa.Table]:
+    async def __call__(self, row: pa.Table) -> AsyncIterator[pa.Table]:
         if self._refusal:
             raise self._refusal
-        number = claim["claim"][0].as_py()
-        async with claim_chunk(number, self._queue.claim.remote, self._worker.admission, self._chunk_rollouts) as chunk:
-            summaries = _no_summaries() if chunk is None else self._worker(chunk)
         try:
-            async for summary in summaries:
-                yield summary
+            yield await self._worker(pickle.loads(row["chunk"][0].as_py()))
         except EngineDiedError:
-            os._exit(1)  # Ray starts another engine in another process, and gives its claims to it
-
-
-async def _no_summaries() -> AsyncIterator[pa.Table]:
-    """The result of a claim that found the queue empty."""
-    yield SUMMARY_SCHEMA.empty_table()
+            os._exit(1)  # Ray starts another engine in another process, and gives its chunks to it

@@ -5,7 +5,7 @@ Rollouts that an engine took with it when it died run again, a few at first: one
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from typing import TypeVar, TypeVarTuple
@@ -28,7 +28,6 @@ from drag_ray.rollout.journal import Journal, begin_chunk, begin_rollout, end_ro
 from drag_ray.rollout.keep import Keep, keep_here
 from drag_ray.rollout.options import WorkerOptions, locate_index, open_stores, start_engine
 from drag_ray.rollout.plan import Chunk, Successes, choose_next, group_by_question, list_successes
-from drag_ray.rollout.work_queue import AdmissionControl
 from drag_ray.search.config import SYNTAX_HELP
 from drag_ray.search.searcher import Searcher
 from drag_ray.types import Trajectory
@@ -104,9 +103,6 @@ class RolloutWorker:
         options: what to run with.
         recorder: is told of the load and of what each chunk came to.
         keep: calls functions where the run's folder is seen.
-
-    Attributes:
-        admission: whether another chunk should be begun.
     """
 
     def __init__(self, options: WorkerOptions, recorder: Recorder | None = None, keep: Keep = keep_here) -> None:
@@ -133,21 +129,14 @@ class RolloutWorker:
         self._failures = keep(read_failures, options.run_dir)
         self._recorder = recorder or NoRecorder()
         self._num_pending = self._num_running = 0
-        self.admission = AdmissionControl(options.concurrent_rollouts)
 
-    def __call__(self, chunk: Chunk) -> AsyncIterator[pa.Table]:
-        """Run a chunk, whose rollouts want their slots from now on; yields its summary."""
-        for group in group_by_question(chunk.tasks):
-            self._admit(choose_next(group, chunk.ended, self._options.enough_successes))
-        return self._run_chunk(chunk)
-
-    async def _run_chunk(self, chunk: Chunk) -> AsyncIterator[pa.Table]:
+    async def __call__(self, chunk: Chunk) -> pa.Table:
+        """Run what the questions of a chunk need; returns its summary."""
         tasks, ended = chunk.tasks, dict(chunk.ended)
         trajectories: list[Trajectory] = []
         begun = (begin_chunk, self._options.run_dir, chunk.number, self._journal.engine)
         if engines := await self._on_disk(self._keep, *begun):
             trajectories = await self._on_disk(self._take_over, tasks, ended, engines)
-            self.admission.remove(task.id for task in tasks)
         num_pending = sum(task.id not in ended for task in tasks)
         self._num_pending += num_pending
         try:
@@ -158,19 +147,16 @@ class RolloutWorker:
         except BudgetError:
             await self._let_run_out()
             raise
-        finally:
-            self.admission.remove(task.id for task in tasks)
         if self._num_pending == 0:
             await self._on_disk(self._journal.flush)  # perhaps nothing comes after this, and nobody tells an actor that it ends
             await self._deliver_spans()
         run = [trajectory for group in groups for trajectory in group]
-        yield await self._summarise([*trajectories, *run], num_skipped=num_pending - len(run))
+        return await self._summarise([*trajectories, *run], num_skipped=num_pending - len(run))
 
     async def _run_question(self, tasks: Sequence[RolloutTask], ended: dict[str, Successes]) -> list[Trajectory]:
         """Run what a question needs, and note in `ended` what came of it."""
         trajectories: list[Trajectory] = []
         while next_tasks := choose_next(tasks, ended, self._options.enough_successes):
-            self._admit(next_tasks)
             latest = await asyncio.gather(*(self._run(task) for task in next_tasks))
             ended.update((trajectory.id, list_successes(trajectory)) for trajectory in latest)
             trajectories += latest
@@ -225,7 +211,6 @@ class RolloutWorker:
             trajectory = await self._try(task, is_last=tries >= self._options.max_tries)
         self._num_pending -= 1
         self._note_load()
-        self.admission.remove([task.id])
         return trajectory
 
     async def _try(self, task: RolloutTask, is_last: bool) -> Trajectory:
@@ -258,9 +243,6 @@ class RolloutWorker:
     def _is_quarantined(self, task: RolloutTask) -> bool:
         failed = self._failures.get(task.id)
         return bool(failed and failed.engine_died)
-
-    def _admit(self, tasks: Sequence[RolloutTask]) -> None:
-        self.admission.add(task.id for task in tasks if not self._is_quarantined(task))  # the others have a slot of their own
 
     def _put_away(self, trajectory: Trajectory) -> None:
         self._keep(end_rollout, self._options.run_dir, trajectory.id)

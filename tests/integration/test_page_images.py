@@ -101,8 +101,7 @@ def roll_out_and_look(options: WorkerOptions, requests: list[Request], results: 
     async def run() -> list[Generation]:
         worker = RolloutWorker(dataclasses.replace(options, build_engine=build_engine))
         [chunk] = cut_chunks(build_plan([build_question()], ("greedy",), 1, run_seed=0), 1)
-        async for _ in worker(chunk):
-            pass
+        await worker(chunk)
         return [await engines[0](request) for request in requests]
 
     results.send(asyncio.run(run()))

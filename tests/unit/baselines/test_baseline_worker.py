@@ -55,8 +55,7 @@ def test_one_engine_rolls_out_the_agent_and_its_baselines(tmp_path: Path) -> Non
         worker = RolloutWorker(options)
         for start, chunk in zip(range(0, len(plan), 4), cut_chunks(plan, chunk_rollouts=4), strict=True):
             assert [task.id for task in chunk.tasks] == [task.id for task in plan[start : start + 4]]
-            async for _ in worker(chunk):
-                pass
+            await worker(chunk)
 
     asyncio.run(run())
     rows = journal.read_trajectories(options.run_dir).to_pylist()

@@ -64,7 +64,7 @@ def run_chunk(options: WorkerOptions, engine: FailingEngine) -> list[dict]:
     [chunk] = cut_chunks(build_plan(QUESTIONS, ("default",), 1, run_seed=0), 4)
 
     async def run() -> list[dict]:
-        return [row async for table in worker(chunk) for row in table.to_pylist()]
+        return (await worker(chunk)).to_pylist()
 
     return asyncio.run(run())
 

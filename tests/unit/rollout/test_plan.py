@@ -10,10 +10,12 @@ from collections.abc import Mapping
 from factories import asked_at, build_answer, build_question, build_search, build_trajectory
 
 from drag_ray.agent.task import RolloutTask
+from drag_ray.rollout.config import RolloutConfig
 from drag_ray.rollout.plan import (
     build_plan,
     choose_next,
     choose_pending,
+    count_chunks_at_once,
     count_plan,
     cut_chunks,
     group_by_question,
@@ -169,3 +171,14 @@ def test_the_samples_of_a_question_stay_together() -> None:
     plan = build_plan(QUESTIONS, ("default",), 3, run_seed=1)
     assert [len(chunk.tasks) for chunk in cut_chunks(plan, 8)] == [6, 6, 6]
     assert [len(chunk.tasks) for chunk in cut_chunks(plan, 2)] == [3] * 6
+
+
+def test_an_engine_has_as_many_chunks_as_fill_it() -> None:
+    # A chunk of 4 is open for 1 + 1/2 + 1/3 + 1/4 = 25/12 rollouts, so 16 slots take 4 * 25/12 chunks; and one more follows.
+    assert count_chunks_at_once(chunk_rollouts=4, concurrent_rollouts=16) == 10
+    assert count_chunks_at_once(chunk_rollouts=1, concurrent_rollouts=16) == 17
+
+
+def test_an_engine_with_many_slots_takes_larger_chunks() -> None:
+    assert [RolloutConfig(concurrent_rollouts=slots).chunk_size for slots in (1, 256, 800, 10_000)] == [8, 8, 8, 100]
+    assert RolloutConfig(concurrent_rollouts=10_000, chunk_rollouts=3).chunk_size == 3

@@ -124,35 +124,6 @@ def test_a_finished_rollout_frees_its_slot_while_a_long_one_goes_on(options: Wor
     assert engine.ended[-1].endswith("question 0?")
 
 
-def test_a_chunk_is_admitted_when_a_slot_is_free_that_no_rollout_waits_for(options: WorkerOptions) -> None:
-    """Four slots and two chunks of three: the second is admitted beside the first, and then nothing until three ended."""
-    plan = build_plan(QUESTIONS, ("default",), 1, run_seed=0)
-    replies = asyncio.Semaphore(0)
-
-    async def reply(request: Request) -> Generation:
-        await replies.acquire()
-        return Generation("<search>rotor</search>", (), (), "stop")
-
-    async def run() -> None:
-        worker = build_worker(options, reply)
-        assert options.concurrent_rollouts == 4
-        running = []
-        for chunk in cut_chunks(plan, 3):
-            await asyncio.wait_for(worker.admission.wait([]), timeout=5)
-            running.append(asyncio.ensure_future(anext(worker(chunk))))
-        for _ in range(2):
-            replies.release()
-        with pytest.raises(TimeoutError):
-            await asyncio.wait_for(worker.admission.wait([]), timeout=0.3)
-        replies.release()
-        await asyncio.wait_for(worker.admission.wait([]), timeout=5)
-        for _ in range(3):
-            replies.release()
-        await asyncio.gather(*running)
-
-    asyncio.run(run())
-
-
 def list_rollouts(options: WorkerOptions) -> list[str]:
     return journal.read_trajectories(options.run_dir)["id"].to_pylist()
 
@@ -235,7 +206,7 @@ def test_a_spent_budget_ends_a_run_with_the_rollouts_that_were_under_way(options
     worker = build_worker(options, reply)
 
     async def run() -> list[object]:
-        chunks = [anext(worker(chunk)) for chunk in cut_chunks(plan, 3)]
+        chunks = [worker(chunk) for chunk in cut_chunks(plan, 3)]
         return await asyncio.gather(*chunks, return_exceptions=True)
 
     assert [str(error) for error in asyncio.run(run()) if isinstance(error, BudgetError)] == ["it is spent"] * 2
