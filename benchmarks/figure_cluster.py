@@ -31,9 +31,8 @@ def write_simulation() -> str:
         rows.append(
             ["rollouts; lost, failed, there twice, of another question", f"{counts[0]:,}; {', '.join(map(str, counts[1:]))}"]
         )
-    if queue := results.get("queue"):
-        rows.append(["chunks a second of one work queue, asked without a pause", f"{queue['claims_per_s']:,.0f}"])
-    rows.append(_describe_silence())
+    if silent := results.get("silent", {}).get("noticed_after_s"):
+        rows.append(["until the driver knows of a node that answers no more", f"{silent:.0f} s"])
     machine = read_record("simulation")["machine"]
     place = f"on {machine['cores']} cores with {machine['memory_gib']:.0f} GiB, {options['chunk_rollouts']} rollouts a chunk"
     return to_table([f"{options['actors']} engines on {options['nodes']} nodes", place], rows)
@@ -70,24 +69,16 @@ def write_lost_nodes() -> str:
     return "\n\n".join(tables)
 
 
-def _describe_silence() -> list[str]:
-    """Of a smaller cluster: the large one was given up before."""
-    record = read_record("simulation_silent")
-    options, silent = record["results"]["options"], record["results"]["silent"]
-    place = f"{options['actors']} engines on {options['nodes']} nodes, on {record['machine']['cores']} cores"
-    return [f"until the driver knows of a node that answers no more ({place})", f"{silent['noticed_after_s']:.0f} s"]
-
-
 def _describe_collecting(part: dict[str, Any]) -> list[list[str]]:
-    parts = ("driver", "work queue", "controller", "raylets", "dashboard and agents")
+    parts = ("driver", "controller", "raylets", "dashboard and agents")
     used_ms = [f"{part['cpu'].get(name, {'cpu_ms_per_request': 0})['cpu_ms_per_request']:.1f}" for name in parts]
-    memory = [f"{part['memory'][name]['mib'] / part['memory'][name]['processes']:,.0f}" for name in ("engines", *parts[:3])]
+    memory = [f"{part['memory'][name]['mib'] / part['memory'][name]['processes']:,.0f}" for name in ("engines", *parts[:2])]
     return [
         ["rollouts a second", f"{part['rollouts_per_s']:,.0f}"],
-        ["an engine waits for a chunk: median, 99th percentile, longest", _write_milliseconds(part["claim_s"])],
-        ["the driver waits for an actor", _write_milliseconds(part["call_s"])],
-        ["ms of CPU a rollout: driver, work queue, controller, raylets, agents", ", ".join(used_ms)],
-        ["MiB: an engine, driver, work queue, controller", ", ".join(memory)],
+        ["of the engines' slots taken", f"{part['slots_taken']:.1%}"],
+        ["the driver waits for an actor: median, 99th percentile, longest", _write_milliseconds(part["call_s"])],
+        ["ms of CPU a rollout: driver, controller, raylets, agents", ", ".join(used_ms)],
+        ["MiB: an engine, driver, controller", ", ".join(memory)],
         ["MB in the object store, at most", f"{part['object_store_peak_mb']:,.1f}"],
     ]
 

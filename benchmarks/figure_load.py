@@ -139,8 +139,8 @@ def write_collect_load_words() -> str:
     """What the memory of a large collection does, and did with smaller chunks."""
     now, earlier = read_results("collect_load"), read_results("collect_load_earlier")
     return to_paragraph(
-        f"""Memory rises for some minutes, while the threads fill in which Ray Data's actor holds claims, one each, and is flat
-        then. An engine with many slots claims more rollouts at once (`rollout.chunk_rollouts`), so that it holds fewer. With
+        f"""Memory rises for some minutes, while the threads fill in which Ray Data's actor holds chunks, one each, and is flat
+        then. An engine with many slots is given more rollouts at once (`rollout.chunk_rollouts`), so that it holds fewer. With
         eight at a time a collection of {earlier["rollouts"]:,} came to {earlier["memory"]["peak_mib"]:,} MiB in place of
         {now["memory"]["peak_mib"]:,}, and went on to grow by {earlier["memory"]["slope_mib_per_minute"]:.0f} MiB a minute, in
         Ray's GCS above all (`collect_load_earlier.json`)."""

@@ -32,7 +32,7 @@ def write_scaling_limits() -> str:
     rows = [
         ["driver, of the one core that a Python process has", *write_cores("driver_cpu_cores")],
         ["raylet of the driver's node, cores", *write_cores("raylet_cpu_cores")],
-        ["chunks that the work queue hands out, a second", *(f"{rate * gpus / CHUNK_ROLLOUTS:,.0f}" for gpus in GPUS)],
+        ["chunks that the driver hands out, a second", *(f"{rate * gpus / CHUNK_ROLLOUTS:,.0f}" for gpus in GPUS)],
         ["files of trajectories on the shared disk, a second", *(f"{gpus / FLUSH_S:,.0f}" for gpus in GPUS)],
         ["marks of rollouts that begin and end there, a second", *(f"{2 * rate * gpus:,.0f}" for gpus in GPUS)],
     ]

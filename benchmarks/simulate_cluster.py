@@ -2,18 +2,17 @@
 
 python benchmarks/simulate_cluster.py [--actors 512] [--nodes 8] [--rate 400] [--seconds 70]
 
-Work queue, driver, journals, search and Ray are those of every collection. An engine is an actor as in a real one, on a node
+Driver, journals, search and Ray are those of every collection. An engine is an actor as in a real one, on a node
 that says it has a CPU for it, and waits instead of computing: so long that all of them together begin and end `--rate` rollouts
 of two turns a second, as many as this machine's cores must be able to carry. What is measured lies around the engines:
 
 starting     seconds until the engines are there. None writes before all are, or `--start-s` is over: then with those that came.
-collecting   rollouts a second, how long an engine waits for a chunk that it claims and the driver for an actor, what the object
-             store holds, memory, and CPU time a rollout of each part with its busiest second, once the engines' first chunks are
-             through.
+collecting   rollouts a second, the share of the engines' slots that are taken, how long the driver waits for an actor, what the
+             object store holds, memory, and CPU time a rollout of each part with its busiest second, once the engines' first
+             chunks are through.
 killed       when they have worked for half of `--seconds`, a node's raylet is killed: seconds until the driver sees it, and until
              engines on other nodes are there in the place of its own.
 kept         what has become of the rollouts in the end.
-queue        chunks a second that one work queue gives to askers that do nothing else.
 silent       another node's raylet stops answering, as behind a network that is cut: seconds until the driver sees it.
 
 Result: `simulation.json`, written anew after each of these, also when something fails or `--limit-s` is over: with what was
@@ -42,12 +41,11 @@ import psutil
 from process_load import watch_processes
 from ray.cluster_utils import Cluster
 from record import write_result
-from simulation_notes import BEGUN_NAME, COLLECTED_NAME, QUEUE_NAME, Notes, describe
+from simulation_notes import BEGUN_NAME, COLLECTED_NAME, Notes, describe
 
 from drag_ray.cluster.connection import require_token
 
 ROLES = {
-    **dict.fromkeys(("ray::_QueueActor", "ray::WorkQueue"), "work queue"),
     **{"ray::MapWorker": "engines", "raylet/raylet": "raylets", "gcs_server": "controller"},
     **dict.fromkeys(("dashboard", "Dashboard", "runtime_env", "RuntimeEnvAgent"), "dashboard and agents"),
     **{"simulation_driver.py": "driver", "ray::": "other actors"},
@@ -124,8 +122,6 @@ class Simulation:
             self._measure_start()
             killed_at = self._measure_collection()
             self._measure_loss(killed_at)
-            self._wait(lambda: self._notes.read_json(QUEUE_NAME), "the queue has been asked for all it has")
-            self._add("queue", self._notes.read_json(QUEUE_NAME) or {})
             self._measure_silence()
 
     def _start_driver(self, folder: Path) -> subprocess.Popen[bytes]:
@@ -157,7 +153,8 @@ class Simulation:
             self._wait(lambda: time.time() - let_at > arguments.seconds / 2, "half of the time is over")
             ended_at = time.time()
         memory = measure_memory()
-        figures = self._notes.describe_claims(steady_at, ended_at) | self._notes.describe_looks(steady_at, ended_at)
+        num_slots = len(self._notes.read_made()) * arguments.concurrent
+        figures = self._notes.describe_replies(steady_at, ended_at, num_slots) | self._notes.describe_looks(steady_at, ended_at)
         self._add("collecting", figures | {"cpu": load.summarize(figures["rollouts"]), "memory": memory})
         return self._stop_node("killed", signal.SIGKILL)
 

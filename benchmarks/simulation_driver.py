@@ -9,54 +9,42 @@ import json
 import os
 import threading
 import time
-from collections.abc import Awaitable, Callable
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import ray
-from drag_ray.rollout.work_queue import WorkQueue
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from scripted_collection import PatientEngine, build_options, count_rollouts, plan_rollouts, write_index
-from simulation_notes import BEGUN_NAME, COLLECTED_NAME, ENGINES_DIR_NAME, LET_NAME, LOOKS_NAME, QUEUE_NAME, Notes
+from simulation_notes import BEGUN_NAME, COLLECTED_NAME, ENGINES_DIR_NAME, LET_NAME, LOOKS_NAME, Notes
 from watch import Watch
 
 from drag_ray.cluster.connection import ClusterConfig, connect
 from drag_ray.engine.generate import Generation, Request
 from drag_ray.messages import show_messages
-from drag_ray.rollout import runner
 from drag_ray.rollout.config import RolloutConfig
-from drag_ray.rollout.plan import Chunk, cut_chunks
 from drag_ray.rollout.runner import run_plan
 
-_ASKERS, _CLAIMS = 4, 3000
 _POLL_S = 0.2
 
 
 class NotingEngine(PatientEngine):
-    """Notes when it was made, and how long it waits for each chunk that its worker claims. It waits until it is let."""
+    """Notes when it was made, and when each reply began and ended. It waits until it is let."""
 
     def __init__(self, folder: Path, delay_s: float) -> None:
         own = folder / ENGINES_DIR_NAME / f"{os.getpid()}"
         super().__init__(own.with_suffix(".peak"), delay_s)
         self._let_path = folder / LET_NAME
-        self._claims_path = own.with_suffix(".claims")
-        claim_chunk = runner.claim_chunk  # of this process, which has one worker
-        runner.claim_chunk = lambda claim, ask, *rest: claim_chunk(claim, partial(self._claim, ask), *rest)
+        self._replies = own.with_suffix(".replies").open("w", buffering=1)
         own.with_suffix(".made").write_text(str(time.time()))
 
     async def __call__(self, request: Request) -> Generation:
         while not self._let_path.exists():
             await asyncio.sleep(_POLL_S)
-        return await super().__call__(request)
-
-    async def _claim(self, ask: Callable[[int], Awaitable[Chunk | None]], claim: int) -> Chunk | None:
-        asked_at, began = time.time(), time.monotonic()
-        chunk = await ask(claim)
-        with self._claims_path.open("a") as notes:
-            notes.write(f"{asked_at:.3f} {time.monotonic() - began:.5f} {len(chunk.tasks) if chunk else 0}\n")
-        return chunk
+        began_at = time.time()
+        reply = await super().__call__(request)
+        self._replies.write(f"{began_at:.3f} {time.time():.3f} {reply.text.startswith('<answer>'):d}\n")
+        return reply
 
 
 class Looks(Watch):
@@ -67,7 +55,7 @@ class Looks(Watch):
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        # Where the driver is, as the work queue: one on a node that is lost would not answer.
+        # Where the driver is: one on a node that is lost would not answer.
         here: Any = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
         actor: Any = ray.remote(num_cpus=0, scheduling_strategy=here)(_Echo)
         self._actor = actor.remote()
@@ -106,26 +94,6 @@ def collect(folder: Path, arguments: argparse.Namespace) -> None:
     _write(folder / COLLECTED_NAME, {"at": ended_at} | count_rollouts(folder / "run", {task.id for task in plan}))
 
 
-def measure_queue(folder: Path, chunk_rollouts: int) -> None:
-    """Chunks a second that one work queue gives to askers that do nothing else."""
-    chunks = list(cut_chunks(plan_rollouts(_ASKERS * _CLAIMS * chunk_rollouts), chunk_rollouts))
-    queue_actor: Any = ray.remote(num_cpus=0)(WorkQueue)
-    queue = queue_actor.remote(chunks)
-    asker: Any = ray.remote(num_cpus=1)(_ask)
-    ray.get([asker.remote(queue, [0]) for _ in range(_ASKERS)])  # so that the askers' processes are there
-    began = time.monotonic()
-    num_given = sum(ray.get([asker.remote(queue, range(1 + n, len(chunks), _ASKERS)) for n in range(_ASKERS)]))
-    seconds = time.monotonic() - began
-    _write(folder / QUEUE_NAME, {"askers": _ASKERS, "claims": num_given, "claims_per_s": round(num_given / seconds, 1)})
-
-
-def _ask(queue: Any, claims: range) -> int:
-    """Claim, some at a time, as many engines do together."""
-    batches = [claims[begin : begin + 20] for begin in range(0, len(claims), 20)]
-    chunks = [chunk for batch in batches for chunk in ray.get([queue.claim.remote(number) for number in batch])]
-    return sum(chunk is not None for chunk in chunks)
-
-
 def _write(path: Path, content: dict[str, Any]) -> None:
     """Whole at once: another process waits for it."""
     scratch = path.with_suffix(".part")
@@ -140,7 +108,7 @@ def main() -> None:
         parser.add_argument(f"--{name}", type=int, required=True)
     parser.add_argument("--delay-s", type=float, required=True)
     parser.add_argument("--address", required=True)
-    parser.add_argument("--grow", action="store_true", help="from one engine to --actors; the queue is not measured")
+    parser.add_argument("--grow", action="store_true", help="from one engine to --actors")
     arguments = parser.parse_args()
     show_messages()
     folder = arguments.folder
@@ -148,8 +116,6 @@ def main() -> None:
     write_index(folder)
     with connect(ClusterConfig(address=arguments.address)), Looks(folder / LOOKS_NAME):
         collect(folder, arguments)
-        if not arguments.grow:
-            measure_queue(folder, arguments.chunk_rollouts)
         threading.Event().wait()  # it goes on looking until it is ended
 
 

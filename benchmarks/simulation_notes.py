@@ -8,13 +8,14 @@ from typing import Any
 import numpy as np
 
 ENGINES_DIR_NAME = "engines"
-"""`PID.made` holds when an engine was there, `PID.claims` a line `asked_at seconds rollouts` for each chunk that it claimed"""
+"""`PID.made` holds when an engine was there, `PID.replies` a line `began_at ended_at is_last` for each reply (is_last: the last
+of its rollout)"""
 LOOKS_NAME = "looks.jsonl"
 """what the driver sees every moment: `{"at", "call_s", "nodes", "store_bytes"}`"""
 LET_NAME = "let"
 """an empty file; before it is there engines wait and write nothing"""
-BEGUN_NAME, COLLECTED_NAME, QUEUE_NAME = "begun.json", "collected.json", "queue.json"
-"""written when the collection begins, when it has ended, and when the queue was measured"""
+BEGUN_NAME, COLLECTED_NAME = "begun.json", "collected.json"
+"""written when the collection begins, and when it has ended"""
 
 
 class Notes:
@@ -37,20 +38,20 @@ class Notes:
         """Let the engines begin."""
         (self._folder / LET_NAME).touch()
 
-    def describe_claims(self, begin: float, end: float) -> dict[str, Any]:
-        """Chunks and rollouts a second that engines were given between two moments, and how long they waited for a chunk."""
-        given = [
-            (float(seconds), int(rollouts))
-            for path in (self._folder / ENGINES_DIR_NAME).glob("*.claims")
-            for asked_at, seconds, rollouts in (line.split() for line in _read_lines(path))
-            if begin <= float(asked_at) < end and int(rollouts)
+    def describe_replies(self, begin: float, end: float, num_slots: int) -> dict[str, Any]:
+        """Rollouts a second that ended between two moments, and the share of the engines' slots that were taken then."""
+        replies = [
+            (float(began_at), float(ended_at), int(is_last))
+            for path in (self._folder / ENGINES_DIR_NAME).glob("*.replies")
+            for began_at, ended_at, is_last in (line.split() for line in _read_lines(path))
         ]
+        taken_s = sum(max(0.0, min(ended_at, end) - max(began_at, begin)) for began_at, ended_at, _ in replies)
+        rollouts = sum(is_last for _, ended_at, is_last in replies if begin <= ended_at < end)
         return {
             "seconds": round(end - begin, 1),
-            "rollouts": sum(rollouts for _, rollouts in given),
-            "claims_per_s": round(len(given) / (end - begin), 1),
-            "rollouts_per_s": round(sum(rollouts for _, rollouts in given) / (end - begin), 1),
-            "claim_s": describe([seconds for seconds, _ in given], 4),
+            "rollouts": rollouts,
+            "rollouts_per_s": round(rollouts / (end - begin), 1),
+            "slots_taken": round(taken_s / (num_slots * (end - begin)), 4),
         }
 
     def describe_looks(self, begin: float, end: float) -> dict[str, Any]:

@@ -6,17 +6,16 @@ from pathlib import Path
 from simulation_notes import ENGINES_DIR_NAME, LOOKS_NAME, Notes
 
 
-def test_claims_count_between_two_moments_whole_and_with_a_chunk(tmp_path: Path) -> None:
+def test_replies_count_between_two_moments_and_fill_slots_while_they_last(tmp_path: Path) -> None:
     engines = tmp_path / ENGINES_DIR_NAME
     engines.mkdir()
-    (engines / "1.claims").write_text("99.0 9.0 8\n100.0 0.01 8\n101.0 0.03 4\n110.0 9.0 8\n")
-    (engines / "2.claims").write_text("102.0 0.02 8\n103.0 9.0 0\n104.0 9.0 8")  # the queue was empty; a line on its way
-    assert Notes(tmp_path).describe_claims(100, 110) == {
+    (engines / "1.replies").write_text("96.0 98.0 1\n98.0 102.0 0\n102.0 105.0 1\n109.0 111.0 1\n")
+    (engines / "2.replies").write_text("101.0 109.0 1\n103.0 104.0 1")  # a line on its way
+    assert Notes(tmp_path).describe_replies(100, 110, num_slots=4) == {
         "seconds": 10,
-        "rollouts": 20,
-        "claims_per_s": 0.3,
-        "rollouts_per_s": 2.0,
-        "claim_s": {"num": 3, "p50": 0.02, "p99": 0.0298, "max": 0.03},
+        "rollouts": 2,
+        "rollouts_per_s": 0.2,
+        "slots_taken": 0.35,
     }
 
 
