@@ -46,11 +46,6 @@ def to_paragraph(text: str) -> str:
     return textwrap.fill(" ".join(text.split()), 140, break_long_words=False, break_on_hyphens=False)
 
 
-def to_item(text: str) -> str:
-    """Sentences as an item of a list."""
-    return to_paragraph(f"- {text}").replace("\n", "\n  ")
-
-
 def short(value: float, digits: int = 3) -> str:
     """A number between 0 and 1 without its zero, for example .298."""
     return f"{value:.{digits}f}".removeprefix("0")

@@ -1,6 +1,6 @@
 """Figures of number formats on CPUs."""
 
-from figure_cells import read_results, to_paragraph, to_table
+from figure_cells import read_results, to_table
 
 _INSTRUCTIONS = {
     "avx512_bf16": "AVX-512 with BF16",
@@ -26,25 +26,3 @@ def write_table() -> str:
         cells = [f"not two steps in {limit_s:.0f} s" if speed is None else f"{speed:.0f}" for speed in measured]
         rows.append([name, *cells, _CHOSEN[instructions]])
     return to_table(("processor", "generation, bfloat16", "float32", "training, bfloat16", "float32", "`auto`"), rows)
-
-
-def write_words() -> str:
-    """What that comes to for the demo."""
-    speeds, stages = _read_speeds(), read_results("demo")["stage_seconds"]
-    factors = {work: _compare(speeds, work) for work in _WORK}
-    by_stage = {"collect": factors["generate"], "evaluate": factors["generate"], "finetune": factors["train"]}
-    estimate_s = sum(seconds * by_stage.get(stage, 1) for stage, seconds in stages.items())
-    return to_paragraph(
-        f"""With AVX2 alone and float32 generation takes {factors["generate"]:.1f} times the CPU time that it takes in bfloat16
-        on a processor with AVX-512 BF16, training {factors["train"]:.1f} times. So the demo, whose stages took
-        {sum(stages.values()) / 60:.0f} minutes there, would take about {estimate_s / 60:.0f} with AVX2 alone; that is an
-        estimate, the demo was not run on such a processor."""
-    )
-
-
-def _compare(speeds: dict[tuple[str, str, str], float | None], work: str) -> float:
-    """Time with AVX2 and float32 over that with AVX-512 BF16 and bfloat16."""
-    fast, slow = speeds["avx512_bf16", "bfloat16", work], speeds["avx2", "float32", work]
-    assert fast is not None
-    assert slow is not None
-    return fast / slow

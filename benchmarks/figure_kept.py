@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from typing import Any
 
-from figure_cells import read_results, short, to_paragraph, to_table
+from figure_cells import read_results, short, to_table
 from figure_words import tested_difference
 
 _MEASURES = {"hit1": "Hit@1", "hit3": "Hit@3", "hit10": "Hit@10", "mrr": "MRR"}
@@ -48,26 +48,6 @@ def write_table() -> str:
     return to_table(["Hit@1 Hit@3 Hit@10 MRR", *(name for name, _ in parts)], rows)
 
 
-def write_words() -> str:
-    """The terms of the table."""
-    trained = ", ".join(f"{name} {found['trainings']}" for name, found in read_results("kept")["sets"].items())
-    return to_paragraph(
-        f"""A fifth of the documents of a set's train part were drawn with a fixed seed (`draw_kept.py`) and their questions kept
-        apart: no choice of this project was made on them. The recipe was trained on the others, as `jobs/configs/recipe.toml` has
-        it with one round, from Qwen2.5-Coder-1.5B-Instruct. Trainings that differ in their seeds alone: {trained}; of several, a
-        value is their mean with the least and the highest. Those called `apart` have at most 50 right pages, none of which
-        shares half of its five-word shingles with an evidence page of a training question (all of fairytaleqa's). The questions
-        of fairytaleqa are of so few documents ({_count_documents("fairytaleqa")} of one size would be worth as much) that its
-        intervals come out too narrow. Intervals (95 %) and p (Holm over the
-        file) are over documents and leave the variance of training out (`kept.json`):"""
-    )
-
-
 def _write_cell(row: Any, measures: Iterable[str] = tuple(_MEASURES)) -> str:
     values = (row[measure] for measure in measures)
     return " ".join(short(mean) if low == high else f"{short(mean)} [{short(low)}, {short(high)}]" for mean, low, high in values)
-
-
-def _count_documents(name: str) -> str:
-    """How many documents of one size the questions of a set are worth."""
-    return f"{read_results('kept')['sets'][name]['all']['worth_clusters']:.0f}"

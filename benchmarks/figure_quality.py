@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from figure_cells import describe_gpus, percent, read_record, read_results, short, to_paragraph, to_table, write_test
+from figure_cells import percent, read_results, short, to_table, write_test
 
 
 def take_value(results: Any, measure: str, policy: str) -> float:
@@ -55,21 +55,6 @@ def find_effect(collection: str, policy: str, model: str = "", run: str = "", se
     rows = read_results("effect")["rows"]
     key = (collection, run, policy, model, seed)
     return next((row for row in rows if tuple(row[name] for name in ("set", "run", "policy", "model", "seed")) == key), None)
-
-
-MEDQUAD_TRAININGS = ((LISTWISE_RUN, 0), (LISTWISE_RUN, 1), (AGAIN_RUN, 0))
-"""The run and the seed of each training of the 1.5B model's reranker on medquad."""
-
-
-def list_trainings(policy: str) -> list[Any]:
-    """The rows of a policy in the evaluation of each training of the 1.5B model's reranker on medquad."""
-    return [find_reranked("medquad", policy, run=run, seed=seed) for run, seed in MEDQUAD_TRAININGS]
-
-
-def write_range(rows: Sequence[Any], measure: str) -> str:
-    """The mean over several trainings, with the least and the highest."""
-    values = [row[measure] for row in rows]
-    return f"{short(sum(values) / len(values))} [{short(min(values))}, {short(max(values))}]"
 
 
 def find_reranked(collection: str, policy: str, model: str = LARGE, run: str = LISTWISE_RUN, seed: int = 0) -> Any:
@@ -230,42 +215,3 @@ def write_model_baselines() -> str:
 
     rows = [[text, *(write_cell(sets[name]["measures"], policy) for policy in policies)] for name, text in names.items()]
     return to_table(["", *policies.values()], rows)
-
-
-def write_demo_times() -> str:
-    """How long the stages of the demo took."""
-    results = read_results("demo")
-    seconds, counts = results["stage_seconds"], results["stage_counts"]
-    return to_paragraph(
-        f"""The tuned model has learned from {counts["finetune"]["rows"]} additions of its own that beat the question. It took
-        {seconds["index"]:.0f} s to index, {seconds["collect"]:.0f} s to collect {counts["collect"]["finished"]:,} rollouts,
-        {seconds["process"] + seconds["format"]:.0f} s to process and format, {seconds["finetune"]:.0f} s to train and
-        {seconds["evaluate"]:.0f} s to evaluate."""
-    )
-
-
-def write_yields() -> str:
-    """What a collection yields."""
-    results = read_results("yields_medquad")
-    index, collect, rows = results["index"], results["collect"], results["format"]
-    questions = collect["questions"]
-    formats = ", ".join(
-        f"{rows[f'{name}_train'] + rows[f'{name}_validation']:,} `{name}`"
-        for name in ("sft_query", "sft_trajectory", "sft_context", "dpo", "reward")
-    )
-    return to_paragraph(
-        f"""SmolLM2-135M on {questions:,} training questions of medquad,
-        {results["options"]["collect"]["samples_per_question"]} samples
-        each and {results["options"]["collect"]["hinted_samples"]} with a hint where none found the page, two turns,
-        {describe_gpus(read_record("yields_medquad"))},
-        {collect["duration_s"]:.0f} s with the engine's start (`yields_medquad.json`): {collect["found"]:,} of
-        {collect["finished"]:,}
-        rollouts found the page ({percent(collect["found"] / collect["finished"])}),
-        {percent(collect["questions_with_success"] / questions)} of the questions have a success
-        ({percent(results["process"]["hinted_questions"] / questions)} more by a hint),
-        {collect["distinct_successful_queries_per_question"]:.2f} distinct successful queries and
-        {collect["preference_pairs_per_question"]:.2f} preference pairs a question. Rows: {formats};
-        {results["leaks"]["found"]} leaks in
-        {results["leaks"]["rows"]:,} rows. Of medquad's {index["train"] + index["test_overlaps"]:,} training questions
-        {index["test_overlaps"]:,} are left out, as they share or nearly duplicate a page or a question of its dev split."""
-    )

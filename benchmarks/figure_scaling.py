@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from figure_cells import name_gpu, read_record, read_results, to_paragraph, to_table
+from figure_cells import name_gpu, read_record, read_results, to_table
 
 QUESTIONS, SAMPLES = 1_000_000, 4
 GPUS = (8, 64, 512)
@@ -37,52 +37,6 @@ def write_scaling_limits() -> str:
         ["marks of rollouts that begin and end there, a second", *(f"{2 * rate * gpus:,.0f}" for gpus in GPUS)],
     ]
     return to_table(["GPUs", *map(str, GPUS)], rows)
-
-
-def write_scaling_bend() -> str:
-    """From how many GPUs on the driver has more to do than it can."""
-    rate, most = _read_rate("collect_scaling_text"), _read_most("collect_scaling_text")
-    driver_s = most["driver_cpu_cores"] / most["rollouts_per_s"]
-    busy = 1 / (driver_s * rate)
-    return to_paragraph(
-        f"""The driver took {most["driver_cpu_cores"]:.2f} of a core at {most["rollouts_per_s"]:.0f} rollouts a second, in
-        chunks of {CHUNK_ROLLOUTS}: {1e3 * driver_s:.1f} ms a rollout. At that, about {busy:.0f} GPUs of this kind keep it busy.
-        Ray's object store held {most["object_store_peak_mb"]:.0f} MB at most: trajectories never go through it."""
-    )
-
-
-def write_scaling_terms() -> str:
-    """What the table of hours is reckoned from."""
-    run = _read_most("collect_scaling_text")
-    return to_paragraph(
-        f"""An 8B model (the shapes of Qwen3-VL-8B, {run["output_tokens"] / run["turns"]:.0f} tokens a reply, about
-        {run["turns"] / run["rollouts"]:.1f} turns a rollout on text; three page images a search; `collect_scaling_text.json`,
-        `collect_scaling_images.json`), at the efficiency that the most GPUs of each run had:"""
-    )
-
-
-def write_scaling_start() -> str:
-    """What the start of the engines comes to."""
-    ready_s = [s for run in read_results("collect_scaling_text")["gpus"].values() for s in run["engines_ready_after_s"]]
-    return to_paragraph(
-        f"""GPU hours do not depend on how many GPUs there are, as long as the efficiency holds; times the price of an hour they
-        are the cost. What comes on top is the start of the engines, {min(ready_s):.0f} to {max(ready_s):.0f} s each time
-        (`engines_ready_after_s`), which on {GPUS[-1]} GPUs is a good part of the whole: fewer GPUs for longer are cheaper
-        there."""
-    )
-
-
-def write_scaling_process() -> str:
-    """What process and format would take."""
-    million = read_results("process_format")["stages"][-1]
-    rollouts, cpu_us = QUESTIONS * SAMPLES, million["cpu_us_per_trajectory"]
-    size = million["written_gib"] / million["trajectories"]
-    return to_paragraph(
-        f"""Process and format are small beside it: {cpu_us:.0f} µs of CPU a trajectory (`process_format.json`),
-        {rollouts * cpu_us / 1e6 / 60:.0f} minutes of one core for all four million, and their folders hold
-        {size * 2**30 / 1000:.1f} kB a trajectory, {rollouts * size:.0f} GiB. What collect writes was not measured by itself.
-        Training runs on as many workers as `finetune.num_workers` says; it was measured on one host alone."""
-    )
 
 
 def _read_rate(name: str) -> float:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from figure_cells import describe_gpus, short, to_table
-from figures import FIGURES, ROOT, list_figures, list_files, write_figures
+from figures import FIGURES, ROOT, accept_sentences, list_figures, list_files, list_unread, mark_result, write_figures
 
 FILES = [path for path in list_files() if list_figures(path.read_text())]
 
@@ -26,7 +26,24 @@ def test_every_marker_is_read() -> None:
     for path in list_files():
         text = path.read_text()
         without_code = re.sub(r"`[^`\n]*`", "", text)
-        assert without_code.count("<!-- figures:") == without_code.count("<!-- end -->") == len(list_figures(text))
+        num_sentences = len(re.findall(r"^<!-- measured: \w+@[0-9a-f]{8}(?:, \w+@[0-9a-f]{8})* -->$", text, re.MULTILINE))
+        assert without_code.count("<!-- measured:") == num_sentences
+        assert without_code.count("<!-- figures:") == len(list_figures(text))
+        assert without_code.count("<!-- end -->") == len(list_figures(text)) + num_sentences
+
+
+@pytest.mark.parametrize("path", list_files(), ids=lambda path: str(path.relative_to(ROOT)))
+def test_sentences_were_read_since_their_results_changed(path: Path) -> None:
+    assert list_unread(path.read_text()) == [], (
+        "read them beside the results, mend them, then: python benchmarks/figures.py --accept"
+    )
+
+
+def test_a_result_that_changes_asks_for_its_sentences_to_be_read() -> None:
+    mark = mark_result("demo")
+    text = f"<!-- measured: {mark}, effect@00000000 -->\n\nIt took 7 s.\n\n<!-- end -->\n"
+    assert list_unread(text) == ["effect@00000000"]
+    assert accept_sentences(text) == text.replace("effect@00000000", mark_result("effect"))
 
 
 def test_a_figure_that_was_changed_by_hand_is_written_again() -> None:

@@ -1,4 +1,4 @@
-"""Numbers that were measured stand in README.md and docs/ as figures alone: written from a file, between markers."""
+"""Numbers that were measured stand in README.md and docs/ between markers alone, which name the files that they are from."""
 
 import re
 from functools import reduce
@@ -63,7 +63,7 @@ ALLOWED = (
 
 def take_out_figures(text: str) -> str:
     """A text without its figures, its code and the targets of its links, in one line."""
-    figures, fenced, indented = r"<!-- figures: .*?<!-- end -->", r"^```.*?^```", r"(?<=\n\n)(?: {4}.*\n)+"
+    figures, fenced, indented = r"<!-- (?:figures|measured): .*?<!-- end -->", r"^```.*?^```", r"(?<=\n\n)(?: {4}.*\n)+"
     text = re.sub(rf"{figures}|{fenced}", "", text, flags=re.DOTALL | re.MULTILINE)
     text = re.sub(r"\]\([^)]*\)", "]", re.sub(indented, "", text))
     return " ".join(re.sub(r"`[^`]*`", "`...`", text).split())
@@ -83,8 +83,8 @@ def test_measured_numbers_stand_between_markers(path: Path) -> None:
             assert phrase in text, "no longer said: take it out of ALLOWED"
             text = text.replace(phrase, "")
     assert not list_measured(text), (
-        "Write it by a function of benchmarks/figure_*.py from a file of benchmarks/results/, or say it without the number. "
-        "A limit, a choice or an example goes into ALLOWED."
+        "Write a table by a function of benchmarks/figure_*.py, or a sentence between `<!-- measured: RESULT@00000000 -->` and "
+        "`<!-- end -->` (then python benchmarks/figures.py --accept), or say it without the number. A limit, a choice or an example goes into ALLOWED."
     )
 
 
@@ -98,6 +98,7 @@ def test_measured_numbers_stand_between_markers(path: Path) -> None:
 def test_a_measured_number_is_seen(said: str) -> None:
     assert list_measured(said)
     assert not list_measured(f"<!-- figures: any -->\n\n{said}\n\n<!-- end -->\n")
+    assert not list_measured(f"<!-- measured: any@00000000 -->\n\n{said}\n\n<!-- end -->\n")
     assert not list_measured(f"see\n\n    {said}\n\nand `{said}`")
 
 
