@@ -84,7 +84,8 @@ def test_measured_numbers_stand_between_markers(path: Path) -> None:
             text = text.replace(phrase, "")
     assert not list_measured(text), (
         "Write a table by a function of benchmarks/figure_*.py, or a sentence between `<!-- measured: RESULT@00000000 -->` and "
-        "`<!-- end -->` (then python benchmarks/figures.py --accept), or say it without the number. A limit, a choice or an example goes into ALLOWED."
+        "`<!-- end -->` (then python benchmarks/figures.py --accept), or say it without the number. "
+        "A limit, a choice or an example goes into ALLOWED."
     )
 
 
