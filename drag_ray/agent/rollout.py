@@ -33,7 +33,7 @@ from drag_ray.search.normal_form import normalise
 from drag_ray.storage.artifacts import compute_fingerprint
 from drag_ray.tools.calls import CallLimits, CallOutcome, CallTool
 from drag_ray.tools.function import Function
-from drag_ray.tools.rollout_images import ImageSource, RolloutImages
+from drag_ray.tools.images.rollout_images import ImageSource, RolloutImages
 from drag_ray.tools.search import TOOL as SEARCH
 from drag_ray.tools.workspace import PageSource, Workspace
 from drag_ray.types import ActionKind, Evidence, Page, StopReason, Trajectory, Turn

@@ -2,15 +2,19 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field
 
 from drag_ray.config import BaseConfig, Sections
+from drag_ray.process import REWARDS
 from drag_ray.process.filters import FILTERS, FilterName
 from drag_ray.rollout.judge_config import JudgeConfig
 
-RewardName = Literal["gain", "v_retrver", "opensearch_vl"]
+if TYPE_CHECKING:
+    RewardName = str
+else:
+    RewardName = Literal[REWARDS]
 
 
 class ProcessConfig(BaseConfig):

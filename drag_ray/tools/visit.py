@@ -12,11 +12,11 @@ import httpx2
 from drag_ray.corpus.readers.document_process import DocumentProcess
 from drag_ray.errors import DataError, ToolError
 from drag_ray.tools.config import ToolOptions, VisitConfig
-from drag_ray.tools.fetch import Fetched, FetchLimits, fetch
 from drag_ray.tools.function import Arguments
 from drag_ray.tools.observation import Observation
 from drag_ray.tools.tool import Tool
-from drag_ray.tools.web_page import PAGE_TYPES, extract_page
+from drag_ray.tools.web.fetch import Fetched, FetchLimits, fetch
+from drag_ray.tools.web.page_text import PAGE_TYPES, extract_page
 from drag_ray.tools.workspace import Workspace
 
 _REFUSED_NETWORKS = tuple(

@@ -27,6 +27,7 @@ LINES = {
     "pipeline": 1_150,
     "process": 2_850,
     "prompt": 600,
+    "recipes": 1_450,
     "rollout": 3_250,
     "search": 2_750,
     "serve": 4_350,
@@ -37,7 +38,7 @@ LINES = {
     "": 1_155,
 }
 """Of each package, and of the modules at the top."""
-FILES = 468
+FILES = 475
 OPTIONS = 317
 """Of all sections, each counted once wherever it can be set."""
 TEST_LINES = 46_800

@@ -9,9 +9,9 @@ from pathlib import Path
 
 from drag_ray.errors import ConfigError, ToolError
 from drag_ray.storage.json_text import parse_json
-from drag_ray.tools import sandbox_attacks
 from drag_ray.tools.config import PythonInterpreterConfig
-from drag_ray.tools.sandbox import Sandbox
+from drag_ray.tools.sandbox import attacks
+from drag_ray.tools.sandbox.sandbox import Sandbox
 
 _PROBE_S = 60.0
 
@@ -59,7 +59,7 @@ def attack(sandbox: Sandbox, memory_mib: int) -> list[str]:
             "memory": memory_mib * 2**20,
         }
         try:
-            ending = sandbox.run(f"{inspect.getsource(sandbox_attacks)}\n\nmain({facts!r})\n")
+            ending = sandbox.run(f"{inspect.getsource(attacks)}\n\nmain({facts!r})\n")
         except ToolError as error:
             raise ConfigError(f"{error}.") from None
     try:

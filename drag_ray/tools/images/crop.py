@@ -1,6 +1,6 @@
 """A part of an image, as it is."""
 
-from drag_ray.tools.image_arguments import BoxArguments, format_numbers, to_pixels
+from drag_ray.tools.images.arguments import BoxArguments, format_numbers, to_pixels
 from drag_ray.tools.observation import Observation, ObservedImage
 from drag_ray.tools.tool import Tool
 from drag_ray.tools.workspace import Workspace

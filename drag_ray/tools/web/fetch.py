@@ -9,7 +9,7 @@ import httpcore2
 import httpx2
 
 from drag_ray.errors import ToolError
-from drag_ray.tools.connection import Budget, CheckAddress, CheckedBackend
+from drag_ray.tools.web.connection import Budget, CheckAddress, CheckedBackend
 
 MAX_URL_CHARS = 2000
 _ENCODINGS = ("gzip", "deflate")

@@ -3,7 +3,7 @@
 Bubblewrap gives it namespaces of its own (no network, no other processes, no users, no shared memory) and a file system that
 holds the interpreter, its standard library and the libraries that these load, read-only. It can write nowhere, begin neither
 process nor thread, and take no more memory, time and output than it is given. What can be read of the sandbox in its source is
-not what is relied on: `tools.sandbox_probe` attacks it before it is used.
+not what is relied on: `tools.sandbox.probe` attacks it before it is used.
 
 The kernel is asked through a filter, for what one Python process needs to compute: no process or thread can be begun, no socket
 opened, nothing mounted, traced or unshared, no memory taken that is not counted. What is not listed fails with EPERM; system

@@ -4,7 +4,7 @@
      "hit": [{"candidate_texts": "...", "candidate_images": "b.jpg"}, ...], "response": "<answer>[2, 1]</answer>"}
 
 with the candidates in the order after the last window, in which the ground truth has the position that is given (0: it is not
-among them). `response` is the last reply. What comes in is a set of questions with candidates (`corpus.candidate_sets`).
+among them). `response` is the last reply. What comes in is a set of questions with candidates (`candidate_sets`).
 """
 
 from collections.abc import Iterable, Iterator
@@ -16,9 +16,9 @@ import pyarrow as pa
 from drag_ray.agent.environment import compute_evidence_rank
 from drag_ray.agent.scores import list_ranked_turns
 from drag_ray.agent.tasks import ORDERING
-from drag_ray.corpus.candidate_sets import import_candidate_set
 from drag_ray.errors import DataError
 from drag_ray.process.interchange_format import Interchange, ReadPage
+from drag_ray.recipes.v_retrver.candidate_sets import import_candidate_set
 from drag_ray.storage.artifacts import write_jsonl, write_parquet
 from drag_ray.types import CAPTION, Hit, Trajectory
 

@@ -3,7 +3,7 @@
 from PIL import Image
 from pydantic import Field
 
-from drag_ray.tools.image_arguments import UNITS, ImageArguments, Place
+from drag_ray.tools.images.arguments import UNITS, ImageArguments, Place
 from drag_ray.tools.observation import Observation, ObservedImage
 from drag_ray.tools.tool import Tool
 from drag_ray.tools.workspace import Workspace

@@ -3,11 +3,11 @@
 from PIL import Image, ImageFilter
 from pydantic import Field
 
+from drag_ray.recipes.opensearch_vl.enlarging_model import EnlargingModel, load_enlarging_model
 from drag_ray.tools.config import ToolOptions
-from drag_ray.tools.enlarging_model import EnlargingModel, load_enlarging_model
-from drag_ray.tools.image_arguments import ImageArguments
+from drag_ray.tools.images.arguments import ImageArguments
+from drag_ray.tools.images.rollout_images import check_size
 from drag_ray.tools.observation import Observation, ObservedImage
-from drag_ray.tools.rollout_images import check_size
 from drag_ray.tools.tool import Tool
 from drag_ray.tools.workspace import Workspace
 

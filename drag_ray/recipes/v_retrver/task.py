@@ -21,7 +21,7 @@ from drag_ray.agent.tasks import find_page
 from drag_ray.agent.tasks.task import NameImage, Setting, Task
 from drag_ray.engine.generate import Message
 from drag_ray.storage.json_text import parse_json
-from drag_ray.tools.rollout_images import name_image
+from drag_ray.tools.images.rollout_images import name_image
 from drag_ray.types import Hit, Page, Question, Trajectory, Turn
 
 _Item = TypeVar("_Item")

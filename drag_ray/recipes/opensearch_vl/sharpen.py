@@ -3,7 +3,7 @@
 from PIL import ImageFilter
 from pydantic import Field
 
-from drag_ray.tools.image_arguments import ImageArguments
+from drag_ray.tools.images.arguments import ImageArguments
 from drag_ray.tools.observation import Observation, ObservedImage
 from drag_ray.tools.tool import Tool
 from drag_ray.tools.workspace import Workspace

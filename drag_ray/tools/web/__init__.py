@@ -1,0 +1,1 @@
+"""Fetching of pages of the web, and their text."""
