@@ -8,6 +8,7 @@ from pydantic import Field, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
 from drag_ray.config import SECRET_ERROR, BaseConfig
+from drag_ray.tools.web.search_providers import PROVIDERS, QUERY, ProviderName
 
 _VARIABLE = r"[A-Za-z_][A-Za-z0-9_]{0,63}"
 _DOMAIN = r"[a-z0-9-]{1,63}(\.[a-z0-9-]{1,63})*"
@@ -101,26 +102,16 @@ class VisitConfig(BaseConfig):
 
 
 class WebSearchConfig(BaseConfig):
-    """The search endpoint, and the fields of its request and JSON answer."""
+    """The search engine that is asked."""
 
+    provider: ProviderName = "searxng"
+    """whose requests and answers the endpoint has; searxng: also any other that answers with results of title, url and content"""
     address: str = ""
     """address of the endpoint, for example https://search.example.org/search?format=json&q={query}; {query} stands for what the
-    model looks for. It may be one of your own network. Redirects are not followed"""
-    query_field: str = ""
-    """where the query is sent as JSON (POST), the name of its field; the address then has no {query}"""
+    model looks for. It may be one of your own network. Redirects are not followed. Empty: the provider's own; searxng has none"""
     key_variable: str = ""
     """name of the environment variable that holds the key, which every process that calls the tool must have; empty: none is
     wanted. The key itself belongs in no option and in no file"""
-    key_header: str = Field(default="Authorization", pattern=r"^[A-Za-z0-9-]{1,64}$")
-    """header that carries the key; in Authorization it is a bearer token"""
-    results_field: str = "results"
-    """where the list of results stands, for example web.results"""
-    title_field: str = "title"
-    """of a result: its title"""
-    url_field: str = "url"
-    """its address"""
-    snippet_field: str = "content"
-    """its excerpt"""
     num_results: int = Field(default=5, ge=1, le=50)
     """results that are shown"""
     timeout_s: float = Field(default=15.0, gt=0, le=600)
@@ -136,8 +127,9 @@ class WebSearchConfig(BaseConfig):
     def _can_be_asked(self) -> "WebSearchConfig":
         if self.address and not self.address.startswith(("http://", "https://")):
             raise ValueError("address: expected http:// or https://")
-        if self.address and ("{query}" in self.address) == bool(self.query_field):
-            raise ValueError("give either {query} in the address or the name of the field in query_field")
+        posts = bool(PROVIDERS[self.provider].query_field)
+        if self.address and (QUERY in self.address) == posts:
+            raise ValueError(f"address: expected {'none' if posts else 'one'} with {QUERY} for the provider {self.provider}")
         return self
 
 
