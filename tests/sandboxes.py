@@ -6,7 +6,7 @@ import subprocess
 import pytest
 
 from drag_ray.errors import ConfigError
-from drag_ray.tools.sandbox.sandbox import write_filter
+from drag_ray.tools.sandbox import write_filter
 
 
 def _find_hindrance() -> str:

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Literal
 from pydantic import Field
 
 from drag_ray.config import BaseConfig, Sections
-from drag_ray.process import REWARDS
-from drag_ray.process.filters import FILTERS, FilterName
+from drag_ray.process import FILTERS, REWARDS
 from drag_ray.rollout.judge_config import JudgeConfig
 
 if TYPE_CHECKING:
-    RewardName = str
+    FilterName = RewardName = str
 else:
+    FilterName = Literal[FILTERS]
     RewardName = Literal[REWARDS]
 
 

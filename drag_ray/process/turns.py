@@ -16,9 +16,9 @@ from drag_ray.agent.degeneration import to_query_key
 from drag_ray.agent.scores import gain, rank_score, utility
 from drag_ray.agent.tasks import ANSWERING, ORDERING
 from drag_ray.process.config import ProcessConfig
-from drag_ray.process.conversations import IMAGE_MARK
 from drag_ray.process.quality import add_drop_reasons
 from drag_ray.process.rewards import turn_reward
+from drag_ray.process.trajectories import IMAGE_MARK
 from drag_ray.types import ActionKind
 from drag_ray.variants import load_variant
 

@@ -9,12 +9,11 @@ from pydantic import Field
 
 from drag_ray.errors import ConfigError, ToolError
 from drag_ray.storage.json_text import parse_json
-from drag_ray.tools.config import ToolOptions, WebSearchConfig
+from drag_ray.tools.config import PROVIDERS, QUERY, ToolOptions, WebSearchConfig
+from drag_ray.tools.fetch import Fetched, FetchLimits, Order, fetch
 from drag_ray.tools.function import Arguments
 from drag_ray.tools.observation import Observation
 from drag_ray.tools.tool import Tool
-from drag_ray.tools.web.fetch import Fetched, FetchLimits, Order, fetch
-from drag_ray.tools.web.search_providers import PROVIDERS, QUERY
 from drag_ray.tools.workspace import Workspace
 
 _MAX_BYTES = 5_000_000

@@ -21,13 +21,13 @@ LINES = {
     "engine": 3_750,
     "evaluate": 5_650,
     "examples": 650,
-    "finetune": 3_400,
-    "format": 2_500,
+    "finetune": 3_350,
+    "format": 2_450,
     "index": 600,
     "pipeline": 1_150,
-    "process": 2_500,
+    "process": 2_450,
     "prompt": 600,
-    "recipes": 1_450,
+    "recipes": 1_400,
     "rollout": 3_250,
     "search": 2_750,
     "serve": 4_350,
@@ -35,10 +35,10 @@ LINES = {
     "storage": 1_000,
     "tools": 2_700,
     "transcripts": 800,
-    "": 1_155,
+    "": 1_165,
 }
 """Of each package, and of the modules at the top."""
-FILES = 475
+FILES = 449
 OPTIONS = 312
 """Of all sections, each counted once wherever it can be set."""
 TEST_LINES = 46_800

@@ -98,13 +98,13 @@ class GRPO(Method):
 
     def build_arguments(self, options: dict[str, Any]) -> "SFTConfig":
         """`SFTConfig` for rows that are tokenized."""
-        from drag_ray.finetune.trained_tokens import build_arguments
+        from drag_ray.finetune.trainers.trained_tokens import build_arguments
 
         return build_arguments(options)
 
     def build_trainer(self, options: TrainerOptions, images: "TrainingImages | None") -> "Trainer":
         """`PolicyGradientTrainer`: TRL's own GRPO samples its replies itself, which here the collect stage has done."""
-        from drag_ray.finetune.policy_gradient import PolicyGradientTrainer
+        from drag_ray.finetune.trainers.policy_gradient import PolicyGradientTrainer
 
         return PolicyGradientTrainer(
             **options,
@@ -132,7 +132,7 @@ class StepCollator:
     """
 
     def __init__(self, pad_token_id: int, images: "TrainingImages | None" = None) -> None:
-        from drag_ray.finetune.collator import RowCollator
+        from drag_ray.finetune.trainers.collator import RowCollator
 
         self._collate = RowCollator(pad_token_id, images, number="advantage")
 

@@ -101,6 +101,6 @@ class Method(BaseConfig, ABC):
 
     def score(self, model: Any, inputs: "dict[str, torch.Tensor]") -> "torch.Tensor":
         """The model's scores of a batch of `RowCollator`: of one that writes, the log-probabilities of its trained tokens."""
-        from drag_ray.finetune.trained_tokens import compute_log_probabilities
+        from drag_ray.finetune.trainers.trained_tokens import compute_log_probabilities
 
         return compute_log_probabilities(model, inputs, fused=False)[0]

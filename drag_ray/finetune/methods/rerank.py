@@ -102,13 +102,13 @@ class Rerank(Method):
 
     def build_arguments(self, options: dict[str, Any]) -> "SFTConfig":
         """As for `sft`."""
-        from drag_ray.finetune.trained_tokens import build_arguments
+        from drag_ray.finetune.trainers.trained_tokens import build_arguments
 
         return build_arguments(options)
 
     def build_trainer(self, options: TrainerOptions, images: "TrainingImages | None") -> "Trainer":
         """`PageOrderTrainer`."""
-        from drag_ray.finetune.page_order import PageOrderTrainer, PagesCollator
+        from drag_ray.finetune.trainers.page_order import PageOrderTrainer, PagesCollator
 
         tokenizer = options["processing_class"]
         answers = find_answers(tokenizer)

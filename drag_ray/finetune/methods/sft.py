@@ -79,14 +79,14 @@ class SFT(Method):
 
     def build_arguments(self, options: dict[str, Any]) -> "SFTConfig":
         """`SFTConfig` for rows that are tokenized."""
-        from drag_ray.finetune.trained_tokens import build_arguments
+        from drag_ray.finetune.trainers.trained_tokens import build_arguments
 
         return build_arguments(options)
 
     def build_trainer(self, options: TrainerOptions, images: "TrainingImages | None") -> "Trainer":
         """TRL's trainer; on CPUs, and where rows have weights, with a loss of our own."""
-        from drag_ray.finetune.collator import RowCollator
-        from drag_ray.finetune.trained_tokens import SupervisedTrainer, TrainedTokensTrainer
+        from drag_ray.finetune.trainers.collator import RowCollator
+        from drag_ray.finetune.trainers.trained_tokens import SupervisedTrainer, TrainedTokensTrainer
 
         is_weighted = not all(math.isclose(weight, 1) for weight in options["train_dataset"]["weight"])
         number = "weight" if is_weighted else None

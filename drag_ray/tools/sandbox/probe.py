@@ -10,8 +10,7 @@ from pathlib import Path
 from drag_ray.errors import ConfigError, ToolError
 from drag_ray.storage.json_text import parse_json
 from drag_ray.tools.config import PythonInterpreterConfig
-from drag_ray.tools.sandbox import attacks
-from drag_ray.tools.sandbox.sandbox import Sandbox
+from drag_ray.tools.sandbox import Sandbox, attacks
 
 _PROBE_S = 60.0
 

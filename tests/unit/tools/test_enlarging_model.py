@@ -13,7 +13,7 @@ from drag_ray.config import load
 from drag_ray.corpus.image_store import ImageStores
 from drag_ray.errors import ConfigError, ToolError
 from drag_ray.pipeline.run_config import RunConfig
-from drag_ray.recipes.opensearch_vl.enlarging_model import EnlargingModel
+from drag_ray.recipes.opensearch_vl.super_resolution import EnlargingModel
 from drag_ray.tools.calls import CallLimits
 from drag_ray.tools.config import SuperResolutionConfig, ToolOptions
 from drag_ray.tools.images.rollout_images import RolloutImages

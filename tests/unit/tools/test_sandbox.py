@@ -13,8 +13,7 @@ from sandboxes import needs_sandbox
 
 from drag_ray.errors import ConfigError, ToolError
 from drag_ray.tools.config import PythonInterpreterConfig
-from drag_ray.tools.sandbox import attacks, probe
-from drag_ray.tools.sandbox.sandbox import MAX_CODE_CHARS, MAX_OUTPUT_BYTES, Sandbox
+from drag_ray.tools.sandbox import MAX_CODE_CHARS, MAX_OUTPUT_BYTES, Sandbox, attacks, probe
 
 pytestmark = needs_sandbox
 CONFIG = PythonInterpreterConfig(timeout_s=20, memory_mib=128)

@@ -13,8 +13,8 @@ from web_servers import WebServer, name_hosts, reply, serve
 from drag_ray.errors import ConfigError, ToolError
 from drag_ray.tools.calls import CallLimits, CallOutcome, ToolCaller
 from drag_ray.tools.config import ToolOptions, VisitConfig
+from drag_ray.tools.fetch import FetchLimits, fetch
 from drag_ray.tools.visit import make_tool
-from drag_ray.tools.web.fetch import FetchLimits, fetch
 from drag_ray.tools.workspace import Workspace
 
 ARTICLE = "".join(f"<p>On day {day} it rained in the whole valley, and the river rose by {day} cm.</p>" for day in range(9))

@@ -22,7 +22,7 @@ from trl.trainer.utils import add_fused_lm_head
 
 from drag_ray.engine.models.tokens import IGNORED_LABEL
 from drag_ray.finetune.start import use_start
-from drag_ray.finetune.trained_tokens import TrainedTokensTrainer, compute_log_probabilities
+from drag_ray.finetune.trainers.trained_tokens import TrainedTokensTrainer, compute_log_probabilities
 
 
 class PolicyGradientTrainer(TrainedTokensTrainer):

@@ -9,8 +9,8 @@ from trl.trainer.sft_trainer import SFTTrainer
 
 from drag_ray.engine.encoders.reranker import predict_next
 from drag_ray.engine.models.relevance import Answers
-from drag_ray.finetune.adapter_trainer import RowMeanTrainer
 from drag_ray.finetune.tokenized_rows import PAGES
+from drag_ray.finetune.trainers.adapter_trainer import RowMeanTrainer
 
 
 class PagesCollator:

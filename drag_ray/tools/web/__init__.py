@@ -1,1 +1,0 @@
-"""Fetching of pages of the web, and their text."""
